@@ -1,0 +1,153 @@
+//! The only reader of time. Everybody else is given a [`Timestamp`], or holds a [`Clock`] and hands its answer on.
+//!
+//! Within a process time never goes back, and it never jumps: retry times, time to live and the journal's append times
+//! would all follow a jump, and an hour that somebody added by mistake would expire an hour of events. So the clock
+//! runs on the monotonic one and draws towards the wall clock by [`Follower::SLEW`] of the time that passes. A wall
+//! clock that was set by more than [`Follower::STEP`] is told once, as a [`Step`], to whoever asks for it.
+//!
+//! Absent on purpose: time zones, sleeping, timers. A timer asks the clock when it fires, and finds out whether it
+//! was early.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant, SystemTime},
+};
+
+use crate::event::Timestamp;
+
+/// Tells the time. Clones tell the same.
+#[derive(Clone, Debug)]
+pub struct Clock(Arc<Source>);
+
+#[derive(Debug)]
+enum Source {
+    System { started: Instant, follower: Mutex<Follower> },
+    Manual(Mutex<Timestamp>),
+}
+
+/// Sets the clock of a test.
+#[derive(Debug)]
+pub struct Hand(Clock);
+
+/// The wall clock was set: it stands elsewhere than the time that passed explains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// What the wall clock says now.
+    pub wall: Timestamp,
+    /// What it would say if it had not been set.
+    pub expected: Timestamp,
+}
+
+impl Clock {
+    /// The clock of the machine.
+    pub fn system() -> Self {
+        let follower = Mutex::new(Follower::new(wall()));
+        Self(Arc::new(Source::System { started: instant(), follower }))
+    }
+
+    /// A clock that stands still until its hand is moved.
+    pub fn manual(at: Timestamp) -> (Self, Hand) {
+        let clock = Self(Arc::new(Source::Manual(Mutex::new(at))));
+        (clock.clone(), Hand(clock))
+    }
+
+    /// The time: never earlier than any answer before.
+    pub fn now(&self) -> Timestamp {
+        match &*self.0 {
+            Source::System { started, follower } => {
+                let mut follower = follower.lock().unwrap_or_else(PoisonError::into_inner);
+                // Both are read under the lock, so that readings come to the follower in their order.
+                follower.observe(instant().saturating_duration_since(*started), wall())
+            }
+            Source::Manual(at) => *at.lock().unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+
+    /// The last step of the wall clock that nobody has asked for yet. The server asks now and then, and logs it.
+    pub fn take_step(&self) -> Option<Step> {
+        match &*self.0 {
+            Source::System { follower, .. } => follower.lock().unwrap_or_else(PoisonError::into_inner).step.take(),
+            Source::Manual(_) => None,
+        }
+    }
+}
+
+impl Hand {
+    /// Moves the clock on.
+    pub fn advance(&self, by: Duration) {
+        self.set(self.0.now().after(by));
+    }
+
+    /// Moves the clock on to `to`.
+    ///
+    /// # Panics
+    /// Where `to` is earlier: a clock that goes back is not one that the program can meet.
+    pub fn set(&self, to: Timestamp) {
+        match &*self.0.0 {
+            Source::Manual(at) => {
+                let mut at = at.lock().unwrap_or_else(PoisonError::into_inner);
+                assert!(*at <= to, "a clock at {at} cannot be set back to {to}");
+                *at = to;
+            }
+            Source::System { .. } => unreachable!("a hand is made with a manual clock"),
+        }
+    }
+}
+
+/// The arithmetic of following: what passed on the monotonic clock, what the wall clock says, and the time between.
+#[derive(Clone, Debug)]
+pub struct Follower {
+    elapsed: Duration,
+    wall: Timestamp,
+    told: Timestamp,
+    step: Option<Step>,
+}
+
+impl Follower {
+    /// How fast the clock draws towards the wall clock: one part in so many of the time that passes. An hour takes
+    /// twenty, and a wait is at most 5 % off meanwhile, less than its jitter.
+    pub const SLEW: u32 = 20;
+    /// A wall clock that moved by more than this against the time that passed was set, not adjusted.
+    pub const STEP: Duration = Duration::from_secs(5);
+
+    /// Begins where the wall clock stands.
+    pub fn new(wall: Timestamp) -> Self {
+        Self { elapsed: Duration::ZERO, wall, told: wall, step: None }
+    }
+
+    /// The time, where `elapsed` has passed on the monotonic clock since the beginning and the wall clock says `wall`.
+    pub fn observe(&mut self, elapsed: Duration, wall: Timestamp) -> Timestamp {
+        let passed = elapsed.saturating_sub(self.elapsed);
+        let expected = self.wall.after(passed);
+        if distance(wall, expected) > Self::STEP {
+            self.step = Some(Step { wall, expected });
+        }
+        let told = self.told.after(passed);
+        let slew = distance(wall, told).min(passed / Self::SLEW);
+        // Never back: `passed` is more than any slew that is taken from it.
+        self.told = if wall > told { told.after(slew) } else { told.before(slew) };
+        self.elapsed = self.elapsed.max(elapsed);
+        self.wall = wall;
+        self.told
+    }
+
+    /// The last step seen.
+    pub fn step(&self) -> Option<Step> {
+        self.step
+    }
+}
+
+fn distance(a: Timestamp, b: Timestamp) -> Duration {
+    if a > b { a.since(b) } else { b.since(a) }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the only reader of the monotonic clock")]
+fn instant() -> Instant {
+    Instant::now()
+}
+
+#[expect(clippy::disallowed_methods, reason = "the only reader of the wall clock")]
+fn wall() -> Timestamp {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Timestamp::default().after(since)
+}

@@ -1,0 +1,43 @@
+//! gridhook: a self-hosted Azure Event Grid in one binary.
+//!
+//! This page is the map. The README has the quick start, what is guaranteed, and why it is built like this.
+//!
+//! # The way of an event
+//!
+//! ```text
+//! publisher ──▶ publish ──▶ journal ──▶ topic ──▶ subscription ──▶ deliver ──▶ endpoint
+//!                              │                    ▲    │            │
+//!                              ▼                    │    ▼            ▼
+//!                        200, once synced           └─ policy ◀─── outcome
+//! ```
+//!
+//! 1. [`publish`] takes a permit for the bytes, reads the body, checks it and stamps each event. What comes out is the
+//!    event's wire form ([`event::Event`]): its `data` is never serialised again.
+//! 2. [`journal`] appends the request to the topic's log: one thread, one batch and one sync for everybody who waits
+//!    ([`Journal`](journal::Journal)). Only then is 200 answered.
+//! 3. [`topic`] hears of the append, matches each event once against all filters ([`topic::index`]), keeps the newest in a
+//!    bounded tail ([`subscription::Tail`]) and wakes the subscriptions that something is for. A wake is a hint.
+//! 4. [`subscription`] is an actor around a pure machine: it reads from its cursor, the tail or the log, notes what leaves
+//!    as a flight in its [`Slot`](subscription::Slot), and hands what comes back to the machine.
+//! 5. [`policy`] is that machine: [`Subscription::absorb`](policy::Subscription::absorb) says what is sent
+//!    ([`policy::batch`]), tried again ([`policy::retry`]), held back ([`policy::endpoint`]) or given up. Time and chance
+//!    are arguments.
+//! 6. [`deliver`] makes the request and turns what happens into an [`Outcome`](policy::outcome::Outcome).
+//! 7. What follows from the outcome is one write of the journal: cursor, owed, due, dead, ledger
+//!    ([`journal::store::Family`]).
+//! 8. What was given up waits for [`dead_letter`], which writes it to files and forgets it only then.
+//!
+//! # Beside the way
+//!
+//! - [`server`] wires all of it, and knows the order of starting and stopping.
+//! - [`topic::registry`] is what there is; [`admin`] changes it and tells of it.
+//! - [`topic::supervise`] builds a fresh actor where one died.
+//! - [`config`] is what the operator wrote, checked; [`policy::edition`] has the tables of the policy, which are data.
+//! - [`clock`] is the only reader of time; [`telemetry`] sets the log up; [`cli`] has the commands.
+//!
+//! Who may import whom is a table, and a test checks it. The short of it: `policy` knows nothing but events, `journal`
+//! writes the policy's words, only `journal` knows RocksDB, only `deliver` and `cli` call anybody.
+
+pub mod clock;
+pub mod event;
+pub mod policy;

@@ -1,0 +1,152 @@
+//! When owed events fall due: a bounded window of keys over what may be millions on disk.
+//!
+//! Invariants:
+//! - A key is taken only when it is durable: the next attempt leaves when the outcome of the last one can not be lost, so
+//!   that a later life never meets two flights with the same event, and what is fetched is what was decided.
+//! - Every owed event that falls due before the horizon is in the window, is on its way to the disk, is being fetched, is
+//!   ready, or is in flight; behind the horizon the disk knows. A window whose keys are all behind the horizon asks.
+//! - The disk's answer may be older than what was decided while it was on its way: what was owed meanwhile is added, what
+//!   was owed no more is left out.
+
+use std::collections::BTreeSet;
+
+use crate::{event::Timestamp, policy::record::DueKey};
+
+/// 4,096 keys of 24 bytes: more would only be read again before their time.
+pub const WINDOW: usize = 4096;
+
+/// The window.
+#[derive(Debug)]
+pub struct Window {
+    /// Durable and before the horizon.
+    keys: BTreeSet<DueKey>,
+    /// From here on the disk knows; [`None`] where it knows of nothing that is not here.
+    horizon: Option<DueKey>,
+    /// From where the disk was asked, while it has not answered.
+    asked: Option<DueKey>,
+    /// Not handed to the journal yet.
+    gathered: Ahead,
+    /// Handed to the journal, perhaps on the disk.
+    written: Ahead,
+    /// On the disk, perhaps not when it was asked.
+    late: Ahead,
+}
+
+/// What the disk, or an answer of it, does not know.
+#[derive(Debug, Default)]
+struct Ahead {
+    owed: BTreeSet<DueKey>,
+    left: BTreeSet<DueKey>,
+}
+
+impl Ahead {
+    fn append(&mut self, mut later: Self) {
+        self.owed.append(&mut later.owed);
+        self.left.append(&mut later.left);
+    }
+}
+
+impl Window {
+    /// Nothing is known yet but when the first event falls due, if any does.
+    pub fn recover(next_due: Option<Timestamp>) -> Self {
+        Self {
+            keys: BTreeSet::new(),
+            horizon: next_due.map(DueKey::at),
+            asked: None,
+            gathered: Ahead::default(),
+            written: Ahead::default(),
+            late: Ahead::default(),
+        }
+    }
+
+    /// An event is owed from now on, or still. Where it was owed before, that key has been left.
+    pub fn owe(&mut self, key: DueKey) {
+        self.gathered.left.remove(&key);
+        self.gathered.owed.insert(key);
+    }
+
+    /// A key is owed no more.
+    pub fn leave(&mut self, key: DueKey) {
+        self.keys.remove(&key);
+        self.gathered.left.insert(key);
+    }
+
+    /// A key that was taken is given back: nothing was done about it.
+    pub fn put_back(&mut self, key: DueKey) {
+        if self.horizon.is_some_and(|horizon| key >= horizon) {
+            return;
+        }
+        self.keys.insert(key);
+        if self.keys.len() > WINDOW {
+            self.horizon = self.keys.pop_last();
+        }
+    }
+
+    /// All that was decided so far is on its way to the disk.
+    pub fn written(&mut self) {
+        self.written.append(std::mem::take(&mut self.gathered));
+    }
+
+    /// All that was on its way is on the disk.
+    pub fn durable(&mut self) {
+        let written = std::mem::take(&mut self.written);
+        if self.asked.is_some() {
+            self.late.left.extend(written.left);
+            let behind = written.owed.iter().filter(|key| self.horizon.is_some_and(|horizon| **key >= horizon));
+            self.late.owed.extend(behind);
+        }
+        for key in written.owed {
+            self.put_back(key);
+        }
+    }
+
+    /// When the first event falls due, as far as is known: never later than it does.
+    pub fn first(&self) -> Option<Timestamp> {
+        let ahead = [self.gathered.owed.first(), self.written.owed.first()];
+        let known = self.keys.first().copied().or(self.horizon);
+        ahead.into_iter().flatten().copied().chain(known).min().map(|key| key.due)
+    }
+
+    /// When there is something to take or to ask for, if nothing happens before. What is on its way to the disk comes
+    /// with the word that it is there.
+    pub fn wakes(&self) -> Option<Timestamp> {
+        let known = self.keys.first().copied().or(self.horizon.filter(|_| self.asked.is_none()));
+        known.map(|key| key.due)
+    }
+
+    /// Takes up to `max` keys that are due.
+    pub fn take(&mut self, now: Timestamp, max: usize) -> Vec<DueKey> {
+        let due: Vec<DueKey> = self.keys.iter().take_while(|key| key.due <= now).take(max).copied().collect();
+        for key in &due {
+            self.keys.remove(key);
+        }
+        due
+    }
+
+    /// From which key on the disk is to be asked, if it is time to: at most one such question is open.
+    pub fn ask(&mut self, now: Timestamp) -> Option<DueKey> {
+        if self.asked.is_none() && self.keys.is_empty() {
+            self.asked = self.horizon.filter(|from| from.due <= now);
+            return self.asked;
+        }
+        None
+    }
+
+    /// The disk's answer: the next keys, and whether there are no more. `engaged` are those that are being fetched, ready
+    /// or in flight.
+    pub fn answer(&mut self, keys: &[DueKey], all: bool, engaged: impl Fn(DueKey) -> bool) {
+        let late = std::mem::take(&mut self.late);
+        // Where the window has run over meanwhile, its horizon is an earlier one than that of the question.
+        let Some(from) = self.asked.take().filter(|from| self.horizon == Some(*from)) else { return };
+        self.horizon = if all { None } else { keys.last().map(|last| last.next()).or(Some(from)) };
+        let is_left =
+            |key: DueKey| [&self.gathered, &self.written, &late].iter().any(|ahead| ahead.left.contains(&key));
+        // Those come with the word that they are on the disk.
+        let comes = |key: DueKey| [&self.gathered, &self.written].iter().any(|ahead| ahead.owed.contains(&key));
+        let fresh = keys.iter().copied().filter(|key| !engaged(*key) && !is_left(*key) && !comes(*key));
+        let fresh: Vec<DueKey> = fresh.chain(late.owed.iter().copied()).collect();
+        for key in fresh {
+            self.put_back(key);
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! One edition of the delivery policy, as data: when a failed event is tried again, what a status means for the wait,
+//! how long an endpoint is left alone.
+//!
+//! The numbers stand in `config/editions/*.toml` with the source of each; `config` reads the file, calls
+//! [`Edition::check`] once, and the core is given the plain struct. Whoever holds a checked edition may rely on what
+//! `check` says. Absent on purpose: the arithmetic (it belongs to the core), the name of an edition (no branch may
+//! depend on it), and defaults (a file says everything).
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde::Deserialize;
+
+use crate::policy::outcome::Outcome;
+
+/// An edition of the delivery policy.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Edition {
+    /// When a failed event is tried again.
+    pub retry: Retry,
+    /// `maxDeliveryAttempts`, the first attempt counted.
+    pub attempts: Range,
+    /// `eventTimeToLiveInMinutes`.
+    pub time_to_live_minutes: Range,
+    /// What a webhook's status means for the wait.
+    pub webhook: Rules,
+    /// What the status of every other kind of destination means for the wait.
+    pub resource: Rules,
+    /// When an endpoint is left alone, and for how long.
+    pub probation: Probation,
+    /// How what was given up is put aside.
+    pub dead_letter: DeadLetter,
+}
+
+/// The retry schedule.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Retry {
+    /// The steps after the first, second, third failure: never empty, never zero, ascending where they are offsets.
+    #[serde(deserialize_with = "durations")]
+    pub schedule: Vec<Duration>,
+    /// What a step is counted from.
+    pub steps: Steps,
+    /// The wait between attempts once the schedule is used up; never zero.
+    #[serde(with = "humantime_serde")]
+    pub repeat: Duration,
+    /// How much of a wait is added by chance, from 0 to 1.
+    pub jitter_share: f64,
+    /// The most that is added by chance.
+    #[serde(with = "humantime_serde")]
+    pub jitter_max: Duration,
+    /// The most that an endpoint's `Retry-After` lengthens a wait to.
+    #[serde(with = "humantime_serde")]
+    pub retry_after_max: Duration,
+}
+
+/// What the steps of a schedule are counted from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Steps {
+    /// From the failure before: a step is the wait after it.
+    Delays,
+    /// From the first attempt.
+    Offsets,
+}
+
+/// What a subscription may ask for, and what it gets where it asks for nothing: `1 <= min <= default <= max`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Range {
+    /// The least.
+    pub min: u32,
+    /// The most.
+    pub max: u32,
+    /// Where nothing is asked for.
+    pub default: u32,
+}
+
+/// What a failure means for the wait, for one kind of destination. No status is in two of the three lists that would
+/// contradict each other, none is a success, and no outcome is one of our own making.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rules {
+    /// Statuses after which an event is given up at once.
+    pub never_retried: Vec<u16>,
+    /// Statuses after which an event is given up at once where it becomes a dead letter. Where there is no place for dead
+    /// letters it is tried again, after the wait that is said of the status.
+    pub never_retried_with_dead_letter: Vec<u16>,
+    /// How requests end without any status after which an event is given up at once.
+    pub never_retried_without_status: Vec<Outcome>,
+    /// The least wait after a status.
+    #[serde(deserialize_with = "durations_by")]
+    pub waits: BTreeMap<u16, Duration>,
+    /// The least wait after everything else.
+    #[serde(with = "humantime_serde")]
+    pub otherwise: Duration,
+}
+
+/// When an endpoint is left alone, and for how long.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Probation {
+    /// As many failed requests in a row suspend it: at least one.
+    pub after_failures: u32,
+    /// How long, by the outcome that caused it; never zero, never for a success.
+    #[serde(deserialize_with = "durations_by")]
+    pub durations: BTreeMap<Outcome, Duration>,
+    /// How long for every other outcome; never zero.
+    #[serde(with = "humantime_serde")]
+    pub otherwise: Duration,
+    /// The most that failed probes double it to: no less than any duration above.
+    #[serde(with = "humantime_serde")]
+    pub longest: Duration,
+}
+
+/// How what was given up is put aside.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeadLetter {
+    /// From the giving up to the file.
+    #[serde(with = "humantime_serde")]
+    pub delay: Duration,
+    /// How long a store may be out of reach before an event is dropped.
+    #[serde(with = "humantime_serde")]
+    pub outage_window: Duration,
+}
+
+impl Edition {
+    /// Whether the edition can be followed; if not, the key, what it says and what is allowed.
+    pub fn check(&self) -> Result<(), String> {
+        self.retry.check()?;
+        self.attempts.check("attempts")?;
+        self.time_to_live_minutes.check("time_to_live_minutes")?;
+        self.webhook.check("webhook")?;
+        self.resource.check("resource")?;
+        self.probation.check()
+    }
+}
+
+impl Retry {
+    fn check(&self) -> Result<(), String> {
+        let Self { schedule, steps, repeat, jitter_share, jitter_max: _, retry_after_max: _ } = self;
+        if schedule.is_empty() {
+            return Err("retry.schedule is empty; allowed are one step or more".to_owned());
+        }
+        for step in schedule {
+            positive("retry.schedule", *step)?;
+        }
+        match steps {
+            Steps::Delays => {}
+            Steps::Offsets if schedule.is_sorted_by(|a, b| a < b) => {}
+            Steps::Offsets => {
+                return Err(
+                    "retry.schedule does not ascend; allowed are ascending offsets from the first attempt".into()
+                );
+            }
+        }
+        positive("retry.repeat", *repeat)?;
+        if !(0.0..=1.0).contains(jitter_share) {
+            return Err(format!("retry.jitter_share is {jitter_share}; allowed is a number from 0 to 1"));
+        }
+        Ok(())
+    }
+}
+
+impl Range {
+    fn check(self, key: &str) -> Result<(), String> {
+        let Self { min, max, default } = self;
+        if 1 <= min && min <= default && default <= max {
+            return Ok(());
+        }
+        Err(format!("{key} has min {min}, default {default}, max {max}; allowed is 1 <= min <= default <= max"))
+    }
+}
+
+/// The rules of an edition as they hold for one subscription.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms<'a> {
+    /// Those of its kind of destination.
+    pub rules: &'a Rules,
+    /// Whether what it gives up becomes a dead letter.
+    pub dead_letter: bool,
+}
+
+impl Rules {
+    /// How the outcomes of a request without a status can be told apart: what else there is, is our own doing.
+    const WITHOUT_STATUS: [Outcome; 4] =
+        [Outcome::TimedOut, Outcome::SocketError, Outcome::ResolutionError, Outcome::GenericError];
+
+    /// As they hold for a subscription that has a place for dead letters, or none.
+    pub fn terms(&self, dead_letter: bool) -> Terms<'_> {
+        Terms { rules: self, dead_letter }
+    }
+
+    fn check(&self, key: &str) -> Result<(), String> {
+        let Self {
+            never_retried,
+            never_retried_with_dead_letter: with,
+            never_retried_without_status,
+            waits,
+            otherwise: _,
+        } = self;
+        for status in never_retried.iter().chain(with).chain(waits.keys()) {
+            let failure = (100..=599).contains(status) && Outcome::of_status(*status) != Outcome::Delivered;
+            if !failure {
+                return Err(format!("{key} speaks of status {status}; allowed are 100 to 599 without 200 to 204"));
+            }
+        }
+        if let Some(both) = never_retried.iter().find(|status| waits.contains_key(status)) {
+            return Err(format!("{key} has a wait for status {both} and never retries it; allowed is one of the two"));
+        }
+        if let Some(both) = never_retried.iter().find(|status| with.contains(status)) {
+            return Err(format!(
+                "{key} has status {both} in both lists of what is never retried; allowed is one of them"
+            ));
+        }
+        if let Some(other) = never_retried_without_status.iter().find(|outcome| !Self::WITHOUT_STATUS.contains(outcome))
+        {
+            let allowed = Self::WITHOUT_STATUS.map(|outcome| outcome.to_string()).join(", ");
+            return Err(format!("{key}.never_retried_without_status names {other}; allowed are {allowed}"));
+        }
+        Ok(())
+    }
+}
+
+impl Probation {
+    fn check(&self) -> Result<(), String> {
+        let Self { after_failures, durations, otherwise, longest } = self;
+        if *after_failures == 0 {
+            return Err("probation.after_failures is 0; allowed is 1 or more".to_owned());
+        }
+        if durations.contains_key(&Outcome::Delivered) {
+            return Err("probation.durations names Delivered; allowed are outcomes of a failure".to_owned());
+        }
+        for (outcome, duration) in durations {
+            positive(&format!("probation.durations.{outcome}"), *duration)?;
+        }
+        positive("probation.otherwise", *otherwise)?;
+        let most = durations.values().chain([otherwise]).max().copied().unwrap_or_default();
+        if *longest < most {
+            let [longest, most] = [*longest, most].map(humantime_serde::re::humantime::format_duration);
+            return Err(format!("probation.longest is {longest}; allowed is {most}, the longest duration, or more"));
+        }
+        Ok(())
+    }
+}
+
+fn positive(key: &str, duration: Duration) -> Result<(), String> {
+    if duration.is_zero() {
+        return Err(format!("{key} is 0; allowed is a duration longer than nothing"));
+    }
+    Ok(())
+}
+
+type Written = humantime_serde::Serde<Duration>;
+
+fn durations<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<Duration>, D::Error> {
+    Ok(Vec::<Written>::deserialize(from)?.into_iter().map(Written::into_inner).collect())
+}
+
+fn durations_by<'de, D, K>(from: D) -> Result<BTreeMap<K, Duration>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    K: Deserialize<'de> + Ord,
+{
+    let written = BTreeMap::<K, Written>::deserialize(from)?;
+    Ok(written.into_iter().map(|(key, duration)| (key, duration.into_inner())).collect())
+}

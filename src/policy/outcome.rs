@@ -1,0 +1,191 @@
+//! What became of a request, in Event Grid's words, and of an event that is given up.
+
+use std::{fmt, time::Duration};
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// How a request ended, or why there was none: the values of `lastDeliveryOutcome` (seed 000) with the `GenericError`
+/// of the delivery logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Outcome {
+    /// The endpoint took it: a status from 200 to 204.
+    Delivered,
+    /// 404 or 410.
+    NotFound,
+    /// The destination does not take events at present.
+    Disabled,
+    /// The destination's bound on operations is reached.
+    Full,
+    /// 401.
+    Unauthorized,
+    /// 400.
+    BadRequest,
+    /// 408, or no answer in time.
+    TimedOut,
+    /// 429 or 503.
+    Busy,
+    /// 413.
+    PayloadTooLarge,
+    /// The endpoint is on probation: no attempt was made.
+    Probation,
+    /// The subscription was deleted meanwhile.
+    Canceled,
+    /// We ended the request ourselves: at shutdown, or because the task that made it died.
+    Aborted,
+    /// No connection, no TLS, or a reset.
+    SocketError,
+    /// The name of the endpoint has no address.
+    ResolutionError,
+    /// An entity that wants sessions got an event without one.
+    SessionQueueNotSupported,
+    /// 403.
+    Forbidden,
+    /// An Azure Function that is none.
+    InvalidAzureFunctionDestination,
+    /// Every other status.
+    GenericError,
+}
+
+impl Outcome {
+    /// Every outcome with the byte that it has on disk. A byte is never used again for something else.
+    const BYTES: [(Self, u8); 18] = [
+        (Self::Delivered, 0),
+        (Self::NotFound, 1),
+        (Self::Disabled, 2),
+        (Self::Full, 3),
+        (Self::Unauthorized, 4),
+        (Self::BadRequest, 5),
+        (Self::TimedOut, 6),
+        (Self::Busy, 7),
+        (Self::PayloadTooLarge, 8),
+        (Self::Probation, 9),
+        (Self::Canceled, 10),
+        (Self::Aborted, 11),
+        (Self::SocketError, 12),
+        (Self::ResolutionError, 13),
+        (Self::SessionQueueNotSupported, 14),
+        (Self::Forbidden, 15),
+        (Self::InvalidAzureFunctionDestination, 16),
+        (Self::GenericError, 17),
+    ];
+
+    /// What an HTTP status from a webhook means (`spec`: decision 9).
+    pub fn of_status(status: u16) -> Self {
+        match status {
+            200..=204 => Self::Delivered,
+            400 => Self::BadRequest,
+            401 => Self::Unauthorized,
+            403 => Self::Forbidden,
+            404 | 410 => Self::NotFound,
+            408 => Self::TimedOut,
+            413 => Self::PayloadTooLarge,
+            429 | 503 => Self::Busy,
+            _ => Self::GenericError,
+        }
+    }
+
+    /// The byte that stands for it on disk.
+    pub fn byte(self) -> u8 {
+        Self::BYTES[Self::BYTES.iter().position(|(outcome, _)| *outcome == self).unwrap_or_default()].1
+    }
+
+    /// The outcome that `byte` stands for.
+    pub fn of_byte(byte: u8) -> Option<Self> {
+        Self::BYTES.iter().find(|(_, known)| *known == byte).map(|(outcome, _)| *outcome)
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// Why an event was given up: `deadLetterReason`, or the reason of a drop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reason {
+    /// As many attempts as the subscription allows were made.
+    MaxDeliveryAttemptsExceeded,
+    /// A scheduled attempt came later than the event may live.
+    TimeToLiveExceeded,
+    /// The endpoint's answer is one that is never tried again.
+    Undeliverable(Outcome),
+    /// The endpoint is on probation for an error of the client's kind, and the subscription asked not to wait.
+    ProbationCausedByClientError,
+    /// The event killed the actor that handled it, again and again.
+    Quarantined,
+    /// The event's bytes are gone from the store: damage, told instead of hidden.
+    Missing,
+}
+
+impl Reason {
+    /// The byte pair that stands for it on disk; the second is an outcome's.
+    pub fn bytes(self) -> [u8; 2] {
+        match self {
+            Self::MaxDeliveryAttemptsExceeded => [1, 0],
+            Self::TimeToLiveExceeded => [2, 0],
+            Self::Undeliverable(outcome) => [3, outcome.byte()],
+            Self::ProbationCausedByClientError => [4, 0],
+            Self::Quarantined => [5, 0],
+            Self::Missing => [6, 0],
+        }
+    }
+
+    /// The reason that a byte pair stands for.
+    pub fn of_bytes([kind, outcome]: [u8; 2]) -> Option<Self> {
+        match kind {
+            1 => Some(Self::MaxDeliveryAttemptsExceeded),
+            2 => Some(Self::TimeToLiveExceeded),
+            3 => Outcome::of_byte(outcome).map(Self::Undeliverable),
+            4 => Some(Self::ProbationCausedByClientError),
+            5 => Some(Self::Quarantined),
+            6 => Some(Self::Missing),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::MaxDeliveryAttemptsExceeded => f.write_str("MaxDeliveryAttemptsExceeded"),
+            Self::TimeToLiveExceeded => f.write_str("TimeToLiveExceeded"),
+            Self::Undeliverable(outcome) => write!(f, "UndeliverableDueToHttp{outcome}"),
+            Self::ProbationCausedByClientError => f.write_str("UndeliverableDueToProbationCausedByClientError"),
+            Self::Quarantined => f.write_str("Quarantined"),
+            Self::Missing => f.write_str("Missing"),
+        }
+    }
+}
+
+/// What a request brought back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The HTTP status, where there was an answer.
+    pub status: Option<u16>,
+    /// How long the endpoint asked to be left alone.
+    pub retry_after: Option<Duration>,
+    /// From the first byte sent to the last one read.
+    pub latency: Duration,
+    /// The first bytes of the answer's body.
+    pub body: Bytes,
+    /// What went wrong, for people, where there was no answer.
+    pub detail: String,
+}
+
+impl Answer {
+    /// An answer that says nothing but how the request ended.
+    pub fn bare(outcome: Outcome) -> Self {
+        Self {
+            outcome,
+            status: None,
+            retry_after: None,
+            latency: Duration::ZERO,
+            body: Bytes::new(),
+            detail: String::new(),
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! What a subscription writes down: its cursor, what it owes, what it gave up, and the ledger of all it did; and what an
+//! operator may ask of it.
+//!
+//! These are the words between the core and the journal. The core says them as [`Change`]s; the journal turns each into
+//! a put or a delete and gives the records back at recovery; the core's memory is a view of them. How they look on disk
+//! is the journal's business.
+
+use std::time::Duration;
+
+use crate::{
+    event::{Event, Lane, Seq, Timestamp},
+    policy::outcome::{Outcome, Reason},
+};
+
+/// How far a subscription has come: one small record, written once for every group of outcomes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cursor {
+    /// One for each lane that is open. A lane is open while it has something to read.
+    pub lanes: Vec<LaneCursor>,
+    /// Whether the endpoint is called at all.
+    pub health: Health,
+    /// An operator's word that nothing shall be sent.
+    pub held: bool,
+    /// What became of the events passed so far.
+    pub counters: Counters,
+    /// When the first owed event falls due; [`None`] where nothing is owed.
+    pub next_due: Option<Timestamp>,
+}
+
+/// A lane's place in the log. Everything below `read` is passed but for what is `open`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaneCursor {
+    /// Which lane.
+    pub lane: Lane,
+    /// The next event to read.
+    pub read: Seq,
+    /// Where the lane ends; [`None`] for one that follows the log.
+    pub end: Option<Seq>,
+    /// Events that match and were sent for the first time, with no outcome yet: ascending.
+    pub open: Vec<Seq>,
+    /// Events from `read` on that have their outcome: an earlier life of the actor had sent them. Ascending.
+    pub done: Vec<Seq>,
+}
+
+impl LaneCursor {
+    /// The first event that this lane may still ask for.
+    pub fn low(&self) -> Seq {
+        self.open.first().copied().map_or(self.read, |open| open.min(self.read))
+    }
+}
+
+impl Cursor {
+    /// The first event that any lane may still ask for.
+    pub fn low(&self) -> Option<Seq> {
+        self.lanes.iter().map(LaneCursor::low).min()
+    }
+}
+
+/// Whether an endpoint is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// It is; so many requests in a row have failed.
+    Healthy {
+        /// Requests that failed since the last success.
+        failures: u32,
+    },
+    /// It is left alone until `until`.
+    Suspended {
+        /// The outcome that decided for how long.
+        cause: Outcome,
+        /// When it began.
+        since: Timestamp,
+        /// When one probe may go out.
+        until: Timestamp,
+        /// How many times in a row: each makes the wait longer.
+        strikes: u32,
+    },
+    /// One request is on its way to find out.
+    Probing {
+        /// The outcome that began it.
+        cause: Outcome,
+        /// When the suspension began.
+        since: Timestamp,
+        /// How many times in a row it was suspended.
+        strikes: u32,
+    },
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Self::Healthy { failures: 0 }
+    }
+}
+
+/// What an operator asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Send nothing.
+    Hold,
+    /// Send again.
+    Resume,
+}
+
+/// What became of the events that the cursor passed. Both equations of the design hold in every record:
+/// `passed = filtered + matched` and `matched = delivered + pending + dead_lettered + dropped + canceled`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Events the cursor passed.
+    pub passed: u64,
+    /// Of these, events that the filter did not let through.
+    pub filtered: u64,
+    /// Of these, events that it did.
+    pub matched: u64,
+    /// Matched events that the endpoint took.
+    pub delivered: u64,
+    /// Matched events that are owed: as many as there are owed records.
+    pub pending: u64,
+    /// Matched events that were given up and put aside for the dead-letter destination.
+    pub dead_lettered: u64,
+    /// Matched events that were given up without a destination.
+    pub dropped: u64,
+    /// Matched events that ended with the subscription.
+    pub canceled: u64,
+    /// Requests made.
+    pub requests: u64,
+    /// Of these, requests that failed.
+    pub requests_failed: u64,
+}
+
+/// An event that was tried and failed, and will be tried again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owed {
+    /// Attempts made.
+    pub attempts: u32,
+    /// When the next one is due.
+    pub due: Timestamp,
+    /// How the last one ended.
+    pub last: Outcome,
+    /// The status that it ended with, if there was one.
+    pub status: Option<u16>,
+    /// When the last one was made.
+    pub tried: Timestamp,
+    /// When a client first received it, where it is pulled.
+    pub received: Option<Timestamp>,
+}
+
+/// The place of an owed event in the order of falling due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DueKey {
+    /// When.
+    pub due: Timestamp,
+    /// For which lane.
+    pub lane: Lane,
+    /// Which event.
+    pub seq: Seq,
+}
+
+impl DueKey {
+    /// Before every key that falls due then or later.
+    pub fn at(due: Timestamp) -> Self {
+        Self { due, lane: Lane(0), seq: Seq(0) }
+    }
+
+    /// The next key in order.
+    pub(super) fn next(self) -> Self {
+        Self { seq: self.seq.plus(1), ..self }
+    }
+}
+
+/// An owed or open event, as the store has it.
+#[derive(Clone, Debug)]
+pub struct Fetched {
+    /// For which lane.
+    pub lane: Lane,
+    /// Which event.
+    pub seq: Seq,
+    /// What is owed; [`None`] where there is no such record.
+    pub owed: Option<Owed>,
+    /// The event; [`None`] where the store does not have it.
+    pub event: Option<Event>,
+}
+
+/// An event that was given up and waits to be written to the dead-letter destination.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dead {
+    /// Why.
+    pub reason: Reason,
+    /// Attempts really made.
+    pub attempts: u32,
+    /// How the last one ended.
+    pub outcome: Outcome,
+    /// The status that it ended with, if there was one.
+    pub status: Option<u16>,
+    /// When the journal took the event.
+    pub published: Timestamp,
+    /// When the last attempt was made; [`None`] where there was none.
+    pub tried: Option<Timestamp>,
+    /// When it was given up.
+    pub given_up: Timestamp,
+}
+
+/// A line of the ledger: what became of these events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// When.
+    pub at: Timestamp,
+    /// The events it speaks of, ascending, first and count of each run.
+    pub covers: Vec<(Seq, u32)>,
+    /// What happened.
+    pub what: What,
+}
+
+/// What a line of the ledger says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// The filter let none of them through.
+    Filtered,
+    /// A request with them ended so.
+    Attempted {
+        /// How.
+        outcome: Outcome,
+        /// With which status.
+        status: Option<u16>,
+        /// After how long.
+        latency: Duration,
+    },
+    /// They were given up.
+    GivenUp(Reason),
+    /// A success that came after the event was given up, or sent again.
+    Late,
+    /// They were owed when the subscription was deleted.
+    Canceled,
+}
+
+/// One change of a subscription's records. What is changed together is written together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The cursor, whole.
+    Cursor(Box<Cursor>),
+    /// An event is owed, from now on or still, and falls due at `owed.due`.
+    Owe {
+        /// For which lane.
+        lane: Lane,
+        /// Which event.
+        seq: Seq,
+        /// The record.
+        owed: Owed,
+        /// When it fell due before, if it was owed already.
+        was_due: Option<Timestamp>,
+    },
+    /// An event is owed no more.
+    Settle {
+        /// For which lane.
+        lane: Lane,
+        /// Which event.
+        seq: Seq,
+        /// When it fell due.
+        was_due: Timestamp,
+    },
+    /// An event is put aside, to be written to the dead-letter destination when `due`.
+    PutAside {
+        /// For which lane.
+        lane: Lane,
+        /// Which event.
+        seq: Seq,
+        /// When the file is due.
+        due: Timestamp,
+        /// The record.
+        dead: Dead,
+    },
+    /// A line of the ledger.
+    Note {
+        /// For which lane.
+        lane: Lane,
+        /// The attempt's number; 0 where there was none.
+        attempt: u32,
+        /// The line. It stands under its first event.
+        entry: Entry,
+    },
+}

@@ -1,0 +1,208 @@
+//! The machine of one subscription in one partition: what it has read, what it owes, what is in flight.
+//!
+//! [`Subscription::absorb`] takes what has happened and says what follows: changes for the journal, and effects for the
+//! world. [`Subscription::next_due`] says when to ask again if nothing happens. Nothing else has an opinion.
+//!
+//! Its rooms: `words` (what it hears and says), `send` (what is there to send?), `settle` (what came of it?), `gather`
+//! (what is to be written?).
+//!
+//! Invariants:
+//! - Memory is a view of the records: a machine recovered from what was written, with the flights that have no durable
+//!   outcome, goes on where the last one stopped.
+//! - Every state that can wait has a deadline: a flight has one, a suspension has one, an owed event has one.
+//! - While the endpoint may not be called nothing is read, nothing is attempted and no attempt is consumed.
+//!
+//! A request leaves before anything is written, because nothing is promised by it: after a crash the flights are what is
+//! repeated.
+
+mod gather;
+mod send;
+mod settle;
+mod words;
+
+use std::{
+    collections::{BTreeMap, HashSet, VecDeque},
+    sync::Arc,
+};
+
+use crate::{
+    event::{FlightId, Lane, Seq, Timestamp},
+    policy::{
+        batch::Ready,
+        due::Window,
+        endpoint::Endpoint,
+        lane::Reading,
+        record::{Command, Counters, Cursor, Health},
+        retry::Chance,
+    },
+};
+
+use gather::Gathered;
+use send::Wanted;
+pub use words::{Effect, Flight, Input, Item, Settings, Step, Write};
+
+/// The machine.
+#[derive(Debug)]
+pub struct Subscription {
+    settings: Settings,
+    endpoint: Endpoint,
+    lanes: Vec<Reading>,
+    due: Window,
+    /// Open at recovery, and in no flight: to be fetched and sent again.
+    lost: VecDeque<(Lane, Seq)>,
+    fetching: Vec<Wanted>,
+    retries: VecDeque<Ready>,
+    flights: BTreeMap<FlightId, Arc<Flight>>,
+    next_flight: FlightId,
+    turn: u32,
+    end: Seq,
+    counters: Counters,
+    gathered: Gathered,
+}
+
+impl Subscription {
+    /// The machine as it was written down: `flights` have left and have no durable outcome, whichever life sent them.
+    pub fn recover(
+        settings: Settings,
+        cursor: &Cursor,
+        end: Seq,
+        flights: Vec<Arc<Flight>>,
+        next_flight: FlightId,
+        now: Timestamp,
+    ) -> Self {
+        let mut lanes: Vec<Reading> = cursor.lanes.iter().map(Reading::recover).collect();
+        let aloft: HashSet<(Lane, Seq)> = flights.iter().flat_map(|flight| &flight.items).map(Item::key).collect();
+        let open = lanes.iter().flat_map(|lane| lane.open().iter().map(|seq| (lane.lane(), *seq)));
+        let lost = open.filter(|key| !aloft.contains(key)).collect();
+        // A first attempt that left in an earlier life, after its last write, is open although the cursor does not say so.
+        for item in flights.iter().flat_map(|flight| &flight.items).filter(|item| item.due.is_none()) {
+            if let Some(lane) = lane_mut(&mut lanes, item.lane) {
+                lane.adopt(item.seq);
+            }
+        }
+        let left = flights.iter().map(|flight| (flight.id, flight.sent));
+        Self {
+            endpoint: Endpoint::recover(cursor.health, cursor.held, settings.concurrency_max, left, now),
+            settings,
+            lanes,
+            due: Window::recover(cursor.next_due),
+            lost,
+            fetching: Vec::new(),
+            retries: VecDeque::new(),
+            flights: flights.into_iter().map(|flight| (flight.id, flight)).collect(),
+            next_flight,
+            turn: 0,
+            end,
+            counters: cursor.counters,
+            gathered: Gathered::default(),
+        }
+    }
+
+    /// Takes what has happened.
+    pub fn absorb(&mut self, input: Input, now: Timestamp, chance: Chance) -> Step {
+        match input {
+            Input::Appended { end } => self.end = self.end.max(end),
+            Input::Read { lane, from, upto, total, events } => {
+                if let Some(lane) = lane_mut(&mut self.lanes, lane) {
+                    lane.answer(from, upto, total, events);
+                }
+            }
+            Input::DueRead { keys, all } => self.on_due_read(&keys, all),
+            Input::Fetched(fetched) => self.on_fetched(fetched, now),
+            Input::Finished { flight, answer } => self.on_finished(flight, &answer, now, chance),
+            Input::Tick => {}
+            Input::Durable => {
+                self.gathered.durable();
+                self.due.durable();
+            }
+            Input::Command(command) => self.on_command(command),
+            Input::Quarantine(item) => self.on_quarantine(item, now, chance),
+        }
+        self.lose_overdue_flights(now, chance);
+        let effects = self.pump(now);
+        Step { write: self.write(now), effects }
+    }
+
+    /// Lets nothing leave any more: what comes back is still absorbed.
+    pub fn close(&mut self) {
+        self.endpoint.close();
+    }
+
+    /// When to absorb a [`Input::Tick`] if nothing else happens before.
+    pub fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
+        let flight = self.flights.values().next().map(|flight| flight.deadline);
+        [flight, self.gathered.wakes(), self.next_work(now)].into_iter().flatten().min()
+    }
+
+    /// The cursor as it would be written down now.
+    pub fn cursor(&self) -> Cursor {
+        Cursor {
+            lanes: self.lanes.iter().map(Reading::cursor).collect(),
+            health: self.endpoint.health(),
+            held: self.endpoint.held(),
+            counters: self.counters,
+            next_due: self.first_due(),
+        }
+    }
+
+    /// How many requests are on their way.
+    pub fn in_flight(&self) -> usize {
+        self.flights.len()
+    }
+
+    /// When something may be sent that cannot be sent now. Where only a free place is wanting, an answer will bring it.
+    fn next_work(&self, now: Timestamp) -> Option<Timestamp> {
+        if self.endpoint.is_shut() {
+            return None;
+        }
+        match self.endpoint.health() {
+            Health::Probing { .. } => None,
+            Health::Suspended { until, .. } if until > now => {
+                let fresh = self.lanes.iter().any(|lane| lane.is_behind(self.end));
+                let waits = fresh || !self.lost.is_empty() || !self.retries.is_empty();
+                let work = if waits { Some(now) } else { self.first_due() };
+                work.map(|work| work.max(until))
+            }
+            // What is due now has been asked for, or waits for a free place.
+            Health::Suspended { .. } | Health::Healthy { .. } => {
+                let blocked = self.fetches_enough() || self.gathered.is_ahead();
+                self.due.wakes().filter(|_| !blocked)
+            }
+        }
+    }
+
+    /// When the first owed event falls due, wherever it is by now.
+    fn first_due(&self) -> Option<Timestamp> {
+        let fetching = self.fetching.iter().filter_map(|wanted| wanted.due);
+        let engaged = self.items().filter_map(|item| item.due);
+        self.due.first().into_iter().chain(fetching).chain(engaged).min()
+    }
+
+    /// What is ready to be tried again, or in flight.
+    fn items(&self) -> impl Iterator<Item = &Item> {
+        let aloft = self.flights.values().flat_map(|flight| &flight.items);
+        self.retries.iter().map(|ready| &ready.item).chain(aloft)
+    }
+
+    fn on_command(&mut self, command: Command) {
+        self.endpoint.hold(match command {
+            Command::Hold => true,
+            Command::Resume => false,
+        });
+        self.gathered.cursor_now();
+    }
+
+    /// What is to be written now; nothing while the last write is on its way.
+    fn write(&mut self, now: Timestamp) -> Option<Write> {
+        if !self.gathered.is_due(now) {
+            return None;
+        }
+        let cursor = self.cursor();
+        self.due.written();
+        Some(self.gathered.take(cursor, now))
+    }
+}
+
+fn lane_mut(lanes: &mut [Reading], lane: Lane) -> Option<&mut Reading> {
+    lanes.iter_mut().find(|reading| reading.lane() == lane)
+}

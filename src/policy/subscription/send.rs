@@ -1,0 +1,189 @@
+//! What is there to send: what waits in the lanes and what fell due, asked for ahead of its turn.
+//!
+//! Invariants:
+//! - An obligation is in one place: owed on the disk, in the window, being fetched, ready, or in flight.
+//! - Nothing is fetched before what was fetched last has come, nor while enough is ready: memory is bounded by a fetch and
+//!   a batch for each lane, however much is owed.
+//! - What is ready is thrown away as soon as the endpoint may not be called: time to live, the schedule and the record are
+//!   asked again when it may.
+//! - An event is sent only before its time to live is over; after that it is given up without another attempt.
+
+use std::{collections::HashSet, sync::Arc};
+
+use super::Subscription;
+use crate::{
+    event::{FlightId, Lane, Seq, Timestamp},
+    policy::{
+        Effect, Flight, Item,
+        batch::{self, Last, Limits, Ready},
+        lane::Skipped,
+        outcome::Reason,
+        record::{DueKey, Fetched},
+    },
+};
+
+/// One turn in five belongs to retries while first attempts wait, and four to these: neither starves the other.
+const TURNS: u32 = 5;
+
+/// Owed events are fetched by so many, or by a batch if that is more.
+const FETCH: usize = 64;
+
+/// What is being fetched.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    pub(super) key: (Lane, Seq),
+    /// When it fell due; [`None`] for one that is lost, not owed.
+    pub(super) due: Option<Timestamp>,
+}
+
+impl Wanted {
+    fn owed(DueKey { due, lane, seq }: DueKey) -> Self {
+        Self { key: (lane, seq), due: Some(due) }
+    }
+}
+
+impl Subscription {
+    /// Sends what may be sent, and asks for what could be sent next.
+    pub(super) fn pump(&mut self, now: Timestamp) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        if !self.endpoint.is_open(now) {
+            self.forget_ready();
+        }
+        while !self.gathered.is_ahead() && self.endpoint.places(self.flights.len(), now) > 0 {
+            let batch = self.next_batch(now);
+            if batch.is_empty() {
+                break;
+            }
+            let (alive, expired): (Vec<Ready>, Vec<Ready>) =
+                batch.into_iter().partition(|ready| now < ready.item.appended.after(self.settings.time_to_live));
+            for ready in expired {
+                self.give_up(ready.item, Reason::TimeToLiveExceeded, ready.last, now);
+            }
+            if !alive.is_empty() {
+                effects.push(self.send(alive, now));
+            }
+        }
+        // A probe that has just left shuts the endpoint.
+        if !self.gathered.is_ahead() && self.endpoint.is_open(now) {
+            self.ask(&mut effects, now);
+        }
+        self.pass_skipped(now);
+        effects
+    }
+
+    /// Whether no more should be fetched before something comes or goes.
+    pub(super) fn fetches_enough(&self) -> bool {
+        !self.fetching.is_empty() || self.retries.len() >= self.settings.batch.events_max as usize
+    }
+
+    pub(super) fn on_due_read(&mut self, keys: &[DueKey], all: bool) {
+        let fetching = self.fetching.iter().map(|wanted| wanted.key);
+        let engaged: HashSet<(Lane, Seq)> = self.items().map(Item::key).chain(fetching).collect();
+        self.due.answer(keys, all, |key| engaged.contains(&(key.lane, key.seq)));
+    }
+
+    pub(super) fn on_fetched(&mut self, fetched: Vec<Fetched>, now: Timestamp) {
+        let mut wanted = std::mem::take(&mut self.fetching);
+        for Fetched { lane, seq, owed, event } in fetched {
+            let Some(place) = wanted.iter().position(|wanted| wanted.key == (lane, seq)) else { continue };
+            let Wanted { due, .. } = wanted.remove(place);
+            if due != owed.as_ref().map(|owed| owed.due) {
+                // The record is the truth: a store may bring back a key that was taken away.
+                continue;
+            }
+            let attempts = owed.as_ref().map_or(0, |owed| owed.attempts);
+            let last = owed.map(|owed| Last { outcome: owed.last, status: owed.status, tried: owed.tried });
+            // A batch that was too large for the endpoint was no attempt at its events.
+            let last = last.filter(|_| attempts > 0);
+            let appended = event.as_ref().map_or(now, |event| event.appended);
+            let item = Item { lane, seq, appended, attempts, due };
+            match event {
+                Some(event) => self.retries.push_back(Ready { item, event, last }),
+                None => self.give_up(item, Reason::Missing, last, now),
+            }
+        }
+        // What did not fit into one answer is asked for again.
+        self.put_back(wanted);
+    }
+
+    fn next_batch(&mut self, now: Timestamp) -> Vec<Ready> {
+        let events_max = self.endpoint.batch_max(self.settings.batch.events_max);
+        let limits = Limits { events_max, ..self.settings.batch };
+        self.turn = (self.turn + 1) % TURNS;
+        let fresh = self.lanes.iter_mut().find(|lane| lane.ready() > 0);
+        let Some(lane) = fresh.filter(|_| self.turn != 0 || self.retries.is_empty()) else {
+            return batch::take(&mut self.retries, limits);
+        };
+        let batch = lane.take(limits);
+        let (name, skipped) = (lane.lane(), lane.drain_skipped(batch.len()));
+        for skipped in skipped {
+            self.count_skipped(name, skipped, now);
+        }
+        batch
+    }
+
+    fn send(&mut self, batch: Vec<Ready>, now: Timestamp) -> Effect {
+        let (items, events) = batch.into_iter().map(|ready| (ready.item, ready.event)).unzip();
+        let id = self.next_flight;
+        self.next_flight = FlightId(id.0 + 1);
+        let flight = Arc::new(Flight { id, items, sent: now, deadline: now.after(self.settings.flight_wait) });
+        self.endpoint.sent(id);
+        self.flights.insert(id, Arc::clone(&flight));
+        Effect::Send { flight, events }
+    }
+
+    fn ask(&mut self, effects: &mut Vec<Effect>, now: Timestamp) {
+        let batch = self.settings.batch.events_max as usize;
+        for lane in self.lanes.iter_mut().filter(|lane| lane.ready() < batch) {
+            if let Some(from) = lane.ask(self.end) {
+                effects.push(Effect::ReadLog { lane: lane.lane(), from });
+            }
+        }
+        if self.fetches_enough() {
+            return;
+        }
+        let max = FETCH.max(batch);
+        let lost = self.lost.len().min(max);
+        self.fetching.extend(self.lost.drain(..lost).map(|key| Wanted { key, due: None }));
+        self.fetching.extend(self.due.take(now, max - lost).into_iter().map(Wanted::owed));
+        if !self.fetching.is_empty() {
+            effects.push(Effect::Fetch(self.fetching.iter().map(|wanted| wanted.key).collect()));
+        }
+        if let Some(from) = self.due.ask(now) {
+            effects.push(Effect::ReadDue { from });
+        }
+    }
+
+    /// What is ready is of no use while the endpoint is left alone: it is forgotten and read again when it opens.
+    fn forget_ready(&mut self) {
+        for lane in &mut self.lanes {
+            lane.forget_ready();
+        }
+        let retries = std::mem::take(&mut self.retries);
+        self.put_back(retries.into_iter().map(|Ready { item, .. }| Wanted { key: item.key(), due: item.due }));
+    }
+
+    fn put_back(&mut self, wanted: impl IntoIterator<Item = Wanted>) {
+        for Wanted { key: (lane, seq), due } in wanted {
+            match due {
+                Some(due) => self.due.put_back(DueKey { due, lane, seq }),
+                None => self.lost.push_back((lane, seq)),
+            }
+        }
+    }
+
+    fn pass_skipped(&mut self, now: Timestamp) {
+        for index in 0..self.lanes.len() {
+            let lane = self.lanes[index].lane();
+            if let Some(skipped) = self.lanes[index].pass_skipped() {
+                self.count_skipped(lane, skipped, now);
+            }
+        }
+    }
+
+    fn count_skipped(&mut self, lane: Lane, skipped: Skipped, now: Timestamp) {
+        self.counters.passed += skipped.count;
+        self.counters.filtered += skipped.count;
+        self.gathered.skip(lane, skipped, now);
+    }
+}

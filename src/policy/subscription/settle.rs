@@ -1,0 +1,174 @@
+//! What came of it: a flight has its outcome, and each of its events is delivered, owed again or given up.
+//!
+//! Invariants:
+//! - A flight has one outcome: what comes after it, or after the deadline, changes nothing.
+//! - An event that passed ends exactly once, and what it was owed as is taken away with its end: the counters' equations
+//!   hold in every write.
+//! - An attempt is counted where the endpoint may have seen the event, not where it only found a batch too large.
+//! - Nobody waits for ever for an answer: a flight past its deadline counts as ended by ourselves.
+
+use std::sync::Arc;
+
+use super::{Subscription, lane_mut};
+use crate::{
+    event::{FlightId, Seq, Timestamp},
+    policy::{
+        Flight, Item,
+        batch::Last,
+        outcome::{Answer, Outcome, Reason},
+        record::{Change, Dead, DueKey, Entry, Owed, What},
+        retry::{self, Chance, Verdict},
+    },
+};
+
+impl Subscription {
+    pub(super) fn on_finished(&mut self, id: FlightId, answer: &Answer, now: Timestamp, chance: Chance) {
+        // An answer after the deadline: its flight is counted as lost, and its events are sent again.
+        let Some(flight) = self.flights.remove(&id) else { return };
+        let edition = Arc::clone(&self.settings.edition);
+        let too_large = answer.outcome == Outcome::PayloadTooLarge && flight.items.len() > 1;
+        // An endpoint that takes the events in smaller batches has not failed.
+        let health = if too_large { Outcome::Aborted } else { answer.outcome };
+        self.endpoint.answered(id, health, &edition.probation, self.settings.suspend_after, now);
+        self.gathered.land(id);
+        self.counters.requests += 1;
+        self.note_attempt(&flight, answer, now);
+        if answer.outcome == Outcome::Delivered {
+            for item in &flight.items {
+                self.deliver(*item);
+            }
+            return;
+        }
+        self.counters.requests_failed += 1;
+        if too_large {
+            self.endpoint.halve_batches(flight.items.len());
+        }
+        let last = Last { outcome: answer.outcome, status: answer.status, tried: flight.sent };
+        for item in &flight.items {
+            let attempts = item.attempts + 1;
+            let (attempts, verdict) = if too_large {
+                // A batch that was merely too large is no attempt at any of its events.
+                (item.attempts, Verdict::Again(now))
+            } else {
+                let most = self.settings.attempts_max;
+                let terms = edition.webhook.terms(self.settings.dead_letter);
+                (attempts, retry::judge(&edition, terms, attempts, most, answer, now, chance))
+            };
+            let tried = Item { attempts, ..*item };
+            match verdict {
+                Verdict::Again(due) => self.owe(tried, due, answer, flight.sent),
+                Verdict::Never(reason) => self.give_up(tried, reason, Some(last), now),
+            }
+        }
+    }
+
+    pub(super) fn lose_overdue_flights(&mut self, now: Timestamp, chance: Chance) {
+        while let Some((&id, _)) = self.flights.first_key_value().filter(|(_, flight)| flight.deadline <= now) {
+            self.on_finished(id, &Answer::bare(Outcome::Aborted), now, chance);
+        }
+    }
+
+    pub(super) fn on_quarantine(&mut self, item: Item, now: Timestamp, chance: Chance) {
+        let is_it = |other: &Item| other.key() == item.key();
+        if let Some((&id, flight)) = self.flights.iter_mut().find(|(_, flight)| flight.items.iter().any(is_it)) {
+            // Its answer may be what killed the actor. The events that are with it are tried again.
+            Arc::make_mut(flight).items.retain(|other| !is_it(other));
+            self.on_finished(id, &Answer::bare(Outcome::Aborted), now, chance);
+        }
+        if item.due.is_none()
+            && let Some(lane) = lane_mut(&mut self.lanes, item.lane)
+        {
+            lane.adopt(item.seq);
+        }
+        self.lost.retain(|lost| *lost != item.key());
+        self.fetching.retain(|wanted| wanted.key != item.key());
+        self.retries.retain(|ready| !is_it(&ready.item));
+        self.give_up(item, Reason::Quarantined, None, now);
+    }
+
+    /// The event is given up after `item.attempts` attempts; `last` is how the last one ended.
+    pub(super) fn give_up(&mut self, item: Item, reason: Reason, last: Option<Last>, now: Timestamp) {
+        if !self.leave(item) {
+            return;
+        }
+        let Item { lane, seq, attempts, .. } = item;
+        self.gathered.note(lane, attempts, Entry { at: now, covers: vec![(seq, 1)], what: What::GivenUp(reason) });
+        self.gathered.cursor_now();
+        // Where the bytes are gone there is nothing to put aside.
+        if !self.settings.dead_letter || reason == Reason::Missing {
+            self.counters.dropped += 1;
+            return;
+        }
+        self.counters.dead_lettered += 1;
+        let dead = Dead {
+            reason,
+            attempts,
+            outcome: last.map_or(Outcome::Probation, |last| last.outcome),
+            status: last.and_then(|last| last.status),
+            published: item.appended,
+            tried: last.map(|last| last.tried),
+            given_up: now,
+        };
+        let due = now.after(self.settings.edition.dead_letter.delay);
+        self.gathered.change(Change::PutAside { lane, seq, due, dead });
+    }
+
+    fn deliver(&mut self, item: Item) {
+        if self.leave(item) {
+            self.counters.delivered += 1;
+        }
+    }
+
+    /// The event is owed, from now on or still, after `item.attempts` attempts, of which the last left at `tried`.
+    fn owe(&mut self, item: Item, due: Timestamp, answer: &Answer, tried: Timestamp) {
+        let Item { lane, seq, attempts, due: was_due, .. } = item;
+        if was_due.is_none() {
+            if !self.first_outcome(item) {
+                return;
+            }
+            self.counters.pending += 1;
+        }
+        let owed = Owed { attempts, due, last: answer.outcome, status: answer.status, tried, received: None };
+        self.gathered.change(Change::Owe { lane, seq, owed, was_due });
+        if let Some(was_due) = was_due.filter(|was_due| *was_due != due) {
+            self.due.leave(DueKey { due: was_due, lane, seq });
+        }
+        self.due.owe(DueKey { due, lane, seq });
+    }
+
+    /// The event is owed no more. False where that has been written already.
+    fn leave(&mut self, item: Item) -> bool {
+        let Some(was_due) = item.due else { return self.first_outcome(item) };
+        let Item { lane, seq, .. } = item;
+        self.counters.pending = self.counters.pending.saturating_sub(1);
+        self.gathered.change(Change::Settle { lane, seq, was_due });
+        self.due.leave(DueKey { due: was_due, lane, seq });
+        true
+    }
+
+    /// A first attempt has its outcome: the lane passes the event.
+    fn first_outcome(&mut self, item: Item) -> bool {
+        let open = lane_mut(&mut self.lanes, item.lane).is_some_and(|lane| lane.finish(item.seq));
+        if open {
+            self.gathered.cursor();
+            self.counters.passed += 1;
+            self.counters.matched += 1;
+        }
+        open
+    }
+
+    fn note_attempt(&mut self, flight: &Flight, answer: &Answer, now: Timestamp) {
+        let Some(first) = flight.items.first() else { return };
+        let mut seqs: Vec<Seq> = flight.items.iter().map(|item| item.seq).collect();
+        seqs.sort_unstable();
+        let mut covers: Vec<(Seq, u32)> = Vec::new();
+        for seq in seqs {
+            match covers.last_mut() {
+                Some((start, count)) if start.plus(u64::from(*count)) == seq => *count += 1,
+                Some(_) | None => covers.push((seq, 1)),
+            }
+        }
+        let what = What::Attempted { outcome: answer.outcome, status: answer.status, latency: answer.latency };
+        self.gathered.note(first.lane, first.attempts + 1, Entry { at: now, covers, what });
+    }
+}

@@ -1,0 +1,168 @@
+//! The words of the machine: how it is to serve, what it hears, what it says.
+//!
+//! Invariants:
+//! - Each effect names the input that answers it, and each write is answered by [`Input::Durable`].
+//! - What is said twice or comes too late does no harm: an answer names what was asked.
+//! - They are values: no handle, no address, no channel. Whoever tells the story of a machine can tell it again.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    event::{Event, FlightId, Lane, Seq, Timestamp},
+    policy::{
+        batch::Limits,
+        edition::Edition,
+        outcome::Answer,
+        record::{Change, Command, DueKey, Fetched},
+    },
+};
+
+/// How a subscription wants to be served.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The tables that it follows.
+    pub edition: Arc<Edition>,
+    /// Attempts, the first one counted.
+    pub attempts_max: u32,
+    /// How long after its append an event is still tried.
+    pub time_to_live: Duration,
+    /// What goes into one request.
+    pub batch: Limits,
+    /// Requests on their way at once.
+    pub concurrency_max: u32,
+    /// So many failed requests in a row suspend the endpoint.
+    pub suspend_after: u32,
+    /// When a request that nobody heard of again counts as lost: longer than any request lasts.
+    pub flight_wait: Duration,
+    /// Whether there is a place for dead letters.
+    pub dead_letter: bool,
+}
+
+/// One obligation, on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// For which lane.
+    pub lane: Lane,
+    /// Which event.
+    pub seq: Seq,
+    /// When the journal took it.
+    pub appended: Timestamp,
+    /// Attempts made before this one.
+    pub attempts: u32,
+    /// When it fell due; [`None`] where it was not owed.
+    pub due: Option<Timestamp>,
+}
+
+impl Item {
+    /// Which obligation of its subscription it is.
+    pub fn key(&self) -> (Lane, Seq) {
+        (self.lane, self.seq)
+    }
+}
+
+/// One request on its way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flight {
+    /// Which.
+    pub id: FlightId,
+    /// With these events, all tried equally often before.
+    pub items: Vec<Item>,
+    /// When it left.
+    pub sent: Timestamp,
+    /// When it counts as lost.
+    pub deadline: Timestamp,
+}
+
+/// What has happened.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// The log ends at `end` by now.
+    Appended {
+        /// The place of the next event.
+        end: Seq,
+    },
+    /// A slice of the log was read for a lane.
+    Read {
+        /// Which lane.
+        lane: Lane,
+        /// From here.
+        from: Seq,
+        /// Up to here.
+        upto: Seq,
+        /// How many events it has.
+        total: u64,
+        /// Those that match.
+        events: Vec<Event>,
+    },
+    /// The next keys in the order of falling due were read.
+    DueRead {
+        /// The keys.
+        keys: Vec<DueKey>,
+        /// Whether there are no more.
+        all: bool,
+    },
+    /// What was to be fetched, or the first part of it.
+    Fetched(Vec<Fetched>),
+    /// A request came back, or did not.
+    Finished {
+        /// Which.
+        flight: FlightId,
+        /// With what.
+        answer: Answer,
+    },
+    /// Time has passed.
+    Tick,
+    /// What was being written is durable.
+    Durable,
+    /// An operator asked for something.
+    Command(Command),
+    /// This event killed the actor that had it in hand, again and again.
+    Quarantine(Item),
+}
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub enum Effect {
+    /// Make this request; answered by [`Input::Finished`].
+    Send {
+        /// The request.
+        flight: Arc<Flight>,
+        /// Its events, in the order of its items.
+        events: Vec<Event>,
+    },
+    /// Read the log; answered by [`Input::Read`].
+    ReadLog {
+        /// For which lane.
+        lane: Lane,
+        /// From here.
+        from: Seq,
+    },
+    /// Read the order of falling due; answered by [`Input::DueRead`].
+    ReadDue {
+        /// From here.
+        from: DueKey,
+    },
+    /// Fetch events and what is owed of them; answered by [`Input::Fetched`].
+    Fetch(Vec<(Lane, Seq)>),
+}
+
+/// What is to be written, all or nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Write {
+    /// The changes, in order.
+    pub changes: Vec<Change>,
+    /// The flights whose outcome is durable with them.
+    pub landed: Vec<FlightId>,
+    /// Whether it should not wait for company.
+    pub urgent: bool,
+}
+
+/// What follows from an input.
+#[derive(Debug, Default)]
+#[must_use]
+pub struct Step {
+    /// To be written; answered by [`Input::Durable`].
+    pub write: Option<Write>,
+    /// To be done, now.
+    pub effects: Vec<Effect>,
+}
