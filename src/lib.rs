@@ -40,4 +40,5 @@
 
 pub mod clock;
 pub mod event;
+pub mod journal;
 pub mod policy;

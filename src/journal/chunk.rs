@@ -1,0 +1,292 @@
+//! A chunk: up to 64 KiB of one request's events, as one record of the log.
+//!
+//! ```text
+//! version 1 | schema 1 | appended 8 | running count 8 | running bytes 8 | count 4 | table length 4 | table | wire forms
+//! ```
+//!
+//! The table has, for each event, the length of its wire form, the length of what follows it (strings that routing asks
+//! for and that the wire form does not have: the defaults of a custom schema) and the places of its strings, counted
+//! from its own first byte, as varints. Publishers write everything but the stamps ([`Draft`]); the writer thread, which
+//! alone knows the time of the append and what stands before it in the log, puts these in ([`Sealed::stamp`]) without a
+//! copy of the events. The running count and bytes are those of the partition *before* this chunk: a backlog is a
+//! difference of two.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::codec::{Reader, put_varint};
+use crate::event::{Event, Schema, Seq, Span, Spans, Timestamp};
+
+/// The first format of this record.
+const VERSION: u8 = 1;
+
+/// Version, schema, three stamps, count and length of the table.
+const HEAD: usize = 1 + 1 + 8 + 8 + 8 + 4 + 4;
+
+/// Where the stamps begin.
+const STAMPS: usize = 2;
+
+/// An event's line in the table has at least six varints: two lengths and the lengths of four strings.
+const LINE_MIN: usize = 6;
+
+/// 64 KiB: a reader that wants one event reads no more than this beside it.
+const FULL: usize = 64 * 1024;
+
+/// What a damaged chunk is refused for.
+#[derive(Debug, thiserror::Error)]
+#[error("a chunk of the log is damaged: {0}")]
+pub struct Damaged(&'static str);
+
+/// The events of one request, on their way into the log. All or none of them will be there.
+#[derive(Debug)]
+pub struct Draft {
+    schema: Schema,
+    full: Vec<Sealed>,
+    open: OpenChunk,
+}
+
+#[derive(Debug, Default)]
+struct OpenChunk {
+    count: u32,
+    table: Vec<u8>,
+    wires: BytesMut,
+}
+
+/// What the writer of an event says of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Written {
+    /// The buffer's length behind the wire form.
+    pub wire_end: usize,
+    /// Where in the buffer the strings stand.
+    pub spans: Spans,
+}
+
+/// A chunk that wants nothing but its stamps.
+#[derive(Debug)]
+pub struct Sealed {
+    /// How many events are in it.
+    pub count: u32,
+    bytes: BytesMut,
+}
+
+impl Draft {
+    /// A draft without events.
+    pub fn new(schema: Schema) -> Self {
+        Self { schema, full: Vec::new(), open: OpenChunk::default() }
+    }
+
+    /// Adds the event that `write` appends to the buffer: its wire form and then, if there are any, strings that the
+    /// wire form lacks. `write` returns where the wire form ends and where, in the buffer, the strings stand.
+    pub fn push(&mut self, write: impl FnOnce(&mut BytesMut) -> Written) {
+        let open = &mut self.open;
+        let before = open.wires.len();
+        let Written { wire_end, spans } = write(&mut open.wires);
+        put_varint(&mut open.table, (wire_end - before) as u64);
+        put_varint(&mut open.table, (open.wires.len() - wire_end) as u64);
+        for span in [spans.id, spans.event_type, spans.subject, spans.data_version] {
+            // A string that is absent stands at 0; one that is there is counted from its event's first byte.
+            put_varint(&mut open.table, u64::from(span.len));
+            if span.len > 0 {
+                put_varint(&mut open.table, u64::from(span.start) - before as u64);
+            }
+        }
+        open.count += 1;
+        if open.wires.len() >= FULL {
+            self.seal();
+        }
+    }
+
+    /// One event as a chunk of its own, with the stamps that it has: what is held when the log behind it goes.
+    pub fn hold(event: &Event) -> Bytes {
+        let mut draft = Self::new(event.schema);
+        draft.push(|out| {
+            let (wire_end, spans) = event.copy_to(out);
+            Written { wire_end, spans }
+        });
+        let chunk = draft.into_chunks().pop().expect("a draft with one event has one chunk");
+        chunk.stamp(event.appended, Running::default())
+    }
+
+    /// How many events were added.
+    pub fn count(&self) -> u32 {
+        self.full.iter().map(|chunk| chunk.count).sum::<u32>() + self.open.count
+    }
+
+    /// The chunks, in order.
+    pub fn into_chunks(mut self) -> Vec<Sealed> {
+        self.seal();
+        self.full
+    }
+
+    fn seal(&mut self) {
+        let OpenChunk { count, table, wires } = std::mem::take(&mut self.open);
+        if count == 0 {
+            return;
+        }
+        let mut bytes = BytesMut::with_capacity(HEAD + table.len() + wires.len());
+        bytes.put_u8(VERSION);
+        bytes.put_u8(schema_byte(self.schema));
+        bytes.put_bytes(0, 24);
+        bytes.put_u32(count);
+        bytes.put_u32(u32::try_from(table.len()).expect("a table is far smaller than 4 GiB"));
+        bytes.put_slice(&table);
+        bytes.put_slice(&wires);
+        self.full.push(Sealed { count, bytes });
+    }
+}
+
+/// What the writer knows of a partition's log at one of its places.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Running {
+    /// Events appended before this place.
+    pub count: u64,
+    /// Bytes appended before this place.
+    pub bytes: u64,
+}
+
+impl Sealed {
+    /// How many bytes the record has.
+    pub fn bytes_len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Puts the stamps in; the chunk is whole now.
+    pub fn stamp(mut self, appended: Timestamp, before: Running) -> Bytes {
+        let mut stamps = &mut self.bytes[STAMPS..STAMPS + 24];
+        stamps.put_u64(appended.0);
+        stamps.put_u64(before.count);
+        stamps.put_u64(before.bytes);
+        self.bytes.freeze()
+    }
+}
+
+/// A chunk of the log, as it is read.
+#[derive(Clone, Debug)]
+pub struct Chunk {
+    /// The place of its first event; the others follow without a gap.
+    pub first: Seq,
+    /// How many events it has.
+    pub count: u32,
+    /// When it was appended.
+    pub appended: Timestamp,
+    /// What stands before it in the log.
+    pub before: Running,
+    bytes: Bytes,
+    schema: Schema,
+    table_len: usize,
+}
+
+impl Chunk {
+    /// Reads a record's head. The table is read when the events are.
+    pub fn decode(first: Seq, bytes: Bytes) -> Result<Self, Damaged> {
+        if u32::try_from(bytes.len()).is_err() {
+            return Err(Damaged("it is longer than any chunk"));
+        }
+        let mut head = Reader::new(&bytes);
+        if head.u8() != Some(VERSION) {
+            return Err(Damaged("its version is unknown"));
+        }
+        let schema = head.u8().and_then(schema_of).ok_or(Damaged("its schema is unknown"))?;
+        let mut word = || head.u64().ok_or(Damaged("its head is cut off"));
+        let appended = Timestamp(word()?);
+        let before = Running { count: word()?, bytes: word()? };
+        let mut half = || head.u32().ok_or(Damaged("its head is cut off"));
+        let count = half()?;
+        let table_len = half()? as usize;
+        if count == 0 || bytes.len() < HEAD + table_len {
+            return Err(Damaged("its table is cut off"));
+        }
+        if count as usize > table_len / LINE_MIN {
+            return Err(Damaged("it has more events than its table"));
+        }
+        let ends = [(first.0, u64::from(count)), (before.count, u64::from(count)), (before.bytes, bytes.len() as u64)];
+        if ends.iter().any(|(before, more)| before.checked_add(*more).is_none()) {
+            return Err(Damaged("it ends past all counting"));
+        }
+        Ok(Self { first, count, appended, before, bytes, schema, table_len })
+    }
+
+    /// The place behind its last event.
+    pub fn end(&self) -> Seq {
+        self.first.plus(u64::from(self.count))
+    }
+
+    /// What stands in the log before its end.
+    pub fn after(&self) -> Running {
+        Running { count: self.before.count + u64::from(self.count), bytes: self.before.bytes + self.bytes.len() as u64 }
+    }
+
+    /// How many bytes the record has.
+    pub fn bytes_len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The events, in order. They share the chunk's bytes.
+    pub fn events(&self) -> Result<Vec<Event>, Damaged> {
+        let mut table = Reader::new(&self.bytes[HEAD..HEAD + self.table_len]);
+        let mut at = HEAD + self.table_len;
+        let mut events = Vec::with_capacity(self.count as usize);
+        for index in 0..self.count {
+            let (Some(wire_len), Some(rest_len)) = (table.varint(), table.varint()) else {
+                return Err(Damaged("its table is cut off"));
+            };
+            let left = (self.bytes.len() - at) as u64;
+            if wire_len > left || rest_len > left - wire_len {
+                return Err(Damaged("an event is cut off"));
+            }
+            let end = at + (wire_len + rest_len) as usize;
+            let mut span = || {
+                let len = table.varint().filter(|len| *len <= self.bytes.len() as u64)?;
+                if len == 0 {
+                    return Some(Span::default());
+                }
+                let start = at as u64 + table.varint().filter(|start| *start <= self.bytes.len() as u64)?;
+                (start + len <= end as u64).then_some(Span { start: start as u32, len: len as u32 })
+            };
+            let (Some(id), Some(event_type), Some(subject), Some(data_version)) = (span(), span(), span(), span())
+            else {
+                return Err(Damaged("a string lies outside of its event"));
+            };
+            let spans = Spans { id, event_type, subject, data_version };
+            let wire = Span { start: at as u32, len: wire_len as u32 };
+            let seq = self.first.plus(u64::from(index));
+            events.push(Event::new(seq, self.appended, self.schema, self.bytes.clone(), wire, spans));
+            at = end;
+        }
+        if !table.is_empty() {
+            return Err(Damaged("bytes follow its table"));
+        }
+        if at != self.bytes.len() {
+            return Err(Damaged("bytes follow its last event"));
+        }
+        Ok(events)
+    }
+}
+
+/// The place behind the last event of the record `bytes`, without a look at the events: for the compaction filter,
+/// which asks it of every chunk that it is shown. [`None`] where the record is damaged.
+pub fn end_of(first: Seq, bytes: &[u8]) -> Option<Seq> {
+    let mut head = Reader::new(bytes);
+    if head.u8() != Some(VERSION) {
+        return None;
+    }
+    head.take(HEAD - 4 - 4 - 1)?;
+    let count = head.u32().filter(|count| *count > 0)?;
+    first.0.checked_add(u64::from(count)).map(Seq)
+}
+
+fn schema_byte(schema: Schema) -> u8 {
+    match schema {
+        Schema::EventGrid => 1,
+        Schema::CloudEvents => 2,
+        Schema::Custom => 3,
+    }
+}
+
+fn schema_of(byte: u8) -> Option<Schema> {
+    match byte {
+        1 => Some(Schema::EventGrid),
+        2 => Some(Schema::CloudEvents),
+        3 => Some(Schema::Custom),
+        _ => None,
+    }
+}

@@ -1,0 +1,214 @@
+//! Where each partition's log begins and ends, and how its beginning moves.
+//!
+//! Below its partition's floor the log does not exist for any reader. Only the writer moves it: to the smallest of the low
+//! marks that are durable, and not past what retention keeps. In this order: events below the new floor that somebody
+//! still owes, or that wait as dead letters, are carried to `held`; the floor is synced, in the same batch; then the store
+//! may have the space back. A crash between two steps leaves the log longer than it need be, never shorter.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    ops::ControlFlow,
+    time::Duration,
+};
+
+use crate::{
+    event::{Obligor, PartitionId, Seq, SubscriptionId, Timestamp},
+    journal::{
+        End, Error,
+        chunk::{Draft, Running},
+        keys::{self, MetaKind},
+        reader::{self, Finder},
+        records::{Floor, Record},
+        store::{Batch, Family, Store, StoreError},
+    },
+};
+
+/// So many events at most are carried in one move, so that a move never holds up the appends for long.
+const CARRY_MAX: usize = 1024;
+
+/// So many chunks at most are looked at for their age in one move.
+const AGED_MAX: usize = 1024;
+
+/// What the log may keep.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Limits {
+    /// How long the log is kept after everybody has passed it, for replay.
+    pub retention: Duration,
+}
+
+/// What the writer knows of a partition.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Partition {
+    /// Below, the log does not exist.
+    pub(super) floor: Seq,
+    /// The place of the next event.
+    pub(super) next: Seq,
+    /// What stands before it.
+    pub(super) running: Running,
+    /// When the newest event was appended.
+    pub(super) appended: Timestamp,
+}
+
+/// The first event that each subscription of a partition may still ask for.
+pub(super) type Lows = BTreeMap<SubscriptionId, Seq>;
+
+/// What is known of the logs.
+#[derive(Debug, Default)]
+pub(super) struct Logs {
+    /// The partitions.
+    pub(super) partitions: HashMap<PartitionId, Partition>,
+    /// Their low marks, as far as they are durable.
+    pub(super) lows: HashMap<PartitionId, Lows>,
+}
+
+impl Partition {
+    pub(super) fn found() -> Self {
+        Self { floor: Seq::FIRST, next: Seq::FIRST, running: Running::default(), appended: Timestamp::default() }
+    }
+
+    pub(super) fn end(&self) -> End {
+        End { next: self.next, running: self.running }
+    }
+
+    pub(super) fn record(&self) -> Floor {
+        Floor { floor: self.floor, next: self.next, running: self.running, appended: self.appended }
+    }
+}
+
+/// A partition that was abandoned keeps its floor record for ever, so that what is left of its log is never read.
+pub(super) const ABANDONED: Seq = Seq(u64::MAX);
+
+/// The partitions as the store has them.
+pub(super) fn recover(store: &dyn Store) -> Result<Logs, Error> {
+    let mut partitions = HashMap::new();
+    let mut bad = None;
+    let range = keys::meta_of(MetaKind::Floor);
+    store.scan(Family::Meta, &range.start, &range.end, &mut |key, value| match (
+        keys::parse_floor(key),
+        Floor::decode(value),
+    ) {
+        (Some(id), Ok(Floor { floor, next, running, appended })) => {
+            if floor != ABANDONED {
+                partitions.insert(id, Partition { floor, next, running, appended });
+            }
+            ControlFlow::Continue(())
+        }
+        (id, floor) => {
+            bad = Some(reader::damaged(format!("the floor of {id:?}: {floor:?}")));
+            ControlFlow::Break(())
+        }
+    })?;
+    if let Some(bad) = bad {
+        return Err(bad.into());
+    }
+    for (id, partition) in &mut partitions {
+        let range = keys::log_of(*id);
+        if let Some((key, value)) = store.last(Family::Log, &range.start, &range.end)? {
+            let chunk = reader::chunk_of(&key, value)?;
+            // The log's last chunk may be older than the floor, where the whole log was passed.
+            if chunk.end() > partition.next {
+                partition.next = chunk.end();
+                partition.running = chunk.after();
+                partition.appended = partition.appended.max(chunk.appended);
+            }
+        }
+    }
+    let mut lows: HashMap<PartitionId, Lows> = HashMap::new();
+    for (Obligor { partition, subscription }, cursor) in reader::scan_cursors(store)? {
+        if let Some(low) = cursor.low() {
+            lows.entry(partition).or_default().insert(subscription, low);
+        }
+    }
+    Ok(Logs { partitions, lows })
+}
+
+/// Plans the move of a partition's floor into `batch`: what is carried, and the floor itself. [`None`] where it stays.
+pub(super) fn plan(
+    store: &dyn Store,
+    id: PartitionId,
+    partition: &Partition,
+    lows: Option<&Lows>,
+    limits: Limits,
+    now: Timestamp,
+    batch: &mut Batch,
+) -> Result<Option<Seq>, StoreError> {
+    let low = lows.and_then(|lows| lows.values().copied().min()).unwrap_or(partition.next).min(partition.next);
+    if low <= partition.floor {
+        return Ok(None);
+    }
+    let mut target = low.min(aged(store, id, partition, limits, now)?);
+    let mut carried = BTreeSet::new();
+    for (family, range) in [
+        (
+            Family::Owed,
+            keys::owed(id, partition.floor, SubscriptionId(0), crate::event::Lane(0))..keys::owed_below(id, target).end,
+        ),
+        (
+            Family::Pin,
+            keys::pin(id, partition.floor, SubscriptionId(0), crate::event::Lane(0))..keys::pins_below(id, target).end,
+        ),
+    ] {
+        let mut found = BTreeSet::new();
+        store.scan(family, &range.start, &range.end, &mut |key, _| {
+            let parsed = keys::parse_owed(key).or_else(|| keys::parse_pin(key));
+            if let Some((_, seq, _, _)) = parsed {
+                if found.len() == CARRY_MAX && !found.contains(&seq) {
+                    target = target.min(seq);
+                    return ControlFlow::Break(());
+                }
+                found.insert(seq);
+            }
+            ControlFlow::Continue(())
+        })?;
+        carried.extend(found);
+    }
+    if target <= partition.floor {
+        return Ok(None);
+    }
+    let mut events = Finder::new(store, id);
+    for seq in carried.into_iter().take_while(|seq| *seq < target) {
+        if let Some(event) = events.find(seq)? {
+            batch.put(Family::Held, keys::held(id, seq), Draft::hold(&event));
+        }
+    }
+    let record = Floor { floor: target, ..partition.record() };
+    batch.put(Family::Meta, keys::floor(id), record.encode());
+    Ok(Some(target))
+}
+
+/// The first event that retention keeps, as far as one look goes.
+fn aged(
+    store: &dyn Store,
+    id: PartitionId,
+    partition: &Partition,
+    limits: Limits,
+    now: Timestamp,
+) -> Result<Seq, StoreError> {
+    if limits.retention.is_zero() {
+        return Ok(partition.next);
+    }
+    let kept = now.before(limits.retention);
+    let mut first = partition.floor;
+    let mut looked = 0;
+    let mut bad = None;
+    let range = keys::log_from(id, partition.floor);
+    store.scan(Family::Log, &range.start, &range.end, &mut |key, value| match reader::chunk_of(
+        key,
+        bytes::Bytes::copy_from_slice(value),
+    ) {
+        Ok(chunk) if chunk.appended < kept && looked < AGED_MAX => {
+            first = chunk.end();
+            looked += 1;
+            ControlFlow::Continue(())
+        }
+        Ok(_) => ControlFlow::Break(()),
+        Err(error) => {
+            bad = Some(error);
+            ControlFlow::Break(())
+        }
+    })?;
+    match bad {
+        Some(bad) => Err(bad),
+        None => Ok(first),
+    }
+}

@@ -1,0 +1,393 @@
+//! How keys look on disk.
+//!
+//! ```text
+//! meta    kind | what 1 | name
+//! log     kind | partition 4 | first sequence 8
+//! cursor  kind | partition 4 | subscription 4
+//! owed    kind | partition 4 | sequence 8 | subscription 4 | lane 2
+//! due     kind | partition 4 | subscription 4 | due 8 | lane 2 | sequence 8
+//! held    kind | partition 4 | sequence 8
+//! pin     kind | partition 4 | sequence 8 | subscription 4 | lane 2
+//! dead    kind | partition 4 | subscription 4 | due 8 | sequence 8 | lane 2
+//! ledger  kind | partition 4 | subscription 4 | lane 2 | first sequence 8 | attempt 4 | what 1
+//! ```
+//!
+//! Invariants: all numbers are big-endian, so that keys sort as their fields do; but for a name in `meta` every key of
+//! a kind has the same length; no kind is 255, so that every range has an upper bound. The kind stands in front though
+//! each family holds only one: a key that is met without its family (in a file, in a dump, in a store without families)
+//! says what it is.
+//!
+//! Ranges are half open, as [`store::Store::scan`](super::store::Store::scan) takes them. Parsers are total: a key that
+//! is too short, too long or of another kind is `None`.
+
+use std::ops::Range;
+
+use super::{codec::Reader, store::Family};
+use crate::event::{Lane, Obligor, PartitionId, Seq, SubscriptionId, Timestamp};
+
+/// How the name of a job begins that clears away what a deleted subscription left.
+const REAP: &str = "reap";
+
+/// The first byte of every key. A byte is never used again for something else, even if its kind is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// [`Family::Meta`].
+    Meta = 1,
+    /// [`Family::Log`].
+    Log = 2,
+    /// [`Family::Cursor`].
+    Cursor = 3,
+    /// [`Family::Owed`].
+    Owed = 4,
+    /// [`Family::Due`].
+    Due = 5,
+    /// [`Family::Held`].
+    Held = 6,
+    /// [`Family::Pin`].
+    Pin = 7,
+    /// [`Family::Dead`].
+    Dead = 8,
+    /// [`Family::Ledger`].
+    Ledger = 9,
+}
+
+impl Kind {
+    /// The kind of a family's keys.
+    pub fn of(family: Family) -> Self {
+        match family {
+            Family::Meta => Self::Meta,
+            Family::Log => Self::Log,
+            Family::Cursor => Self::Cursor,
+            Family::Owed => Self::Owed,
+            Family::Due => Self::Due,
+            Family::Held => Self::Held,
+            Family::Pin => Self::Pin,
+            Family::Dead => Self::Dead,
+            Family::Ledger => Self::Ledger,
+        }
+    }
+}
+
+/// The second byte of a key of `meta`. A byte is never used again for something else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum MetaKind {
+    /// The version of the store's format.
+    Format = 1,
+    /// A topic, by its name.
+    Topic = 2,
+    /// An event subscription, by the names of its topic and its own.
+    Subscription = 3,
+    /// The counters that ids are taken from.
+    Numbers = 4,
+    /// What the writer knows of a partition, by its number.
+    Floor = 5,
+    /// The dead-letter actor's own totals and the file that it is writing.
+    DeadLetters = 6,
+    /// A replay, a redrive or another job.
+    Job = 7,
+}
+
+impl MetaKind {
+    /// All of them.
+    pub const ALL: [Self; 7] =
+        [Self::Format, Self::Topic, Self::Subscription, Self::Numbers, Self::Floor, Self::DeadLetters, Self::Job];
+}
+
+/// A key in the making. Each method appends one field.
+struct Key(Vec<u8>);
+
+impl Key {
+    /// 32 bytes: longer than every key but those of `meta`, so that a key is allocated once.
+    fn new(kind: Kind) -> Self {
+        let mut key = Vec::with_capacity(32);
+        key.push(kind as u8);
+        Self(key)
+    }
+
+    fn word8(mut self, word: u8) -> Self {
+        self.0.push(word);
+        self
+    }
+
+    fn lane(mut self, lane: Lane) -> Self {
+        self.0.extend_from_slice(&lane.0.to_be_bytes());
+        self
+    }
+
+    fn word32(mut self, word: u32) -> Self {
+        self.0.extend_from_slice(&word.to_be_bytes());
+        self
+    }
+
+    fn word64(mut self, word: u64) -> Self {
+        self.0.extend_from_slice(&word.to_be_bytes());
+        self
+    }
+
+    fn obligor(self, obligor: Obligor) -> Self {
+        self.word32(obligor.partition.0).word32(obligor.subscription.0)
+    }
+
+    /// Every key that begins with this one.
+    fn prefix(self) -> Range<Vec<u8>> {
+        let mut end = self.0.clone();
+        while end.last() == Some(&u8::MAX) {
+            end.pop();
+        }
+        // The kind is the first byte and never 255: something is left.
+        if let Some(last) = end.last_mut() {
+            *last += 1;
+        }
+        self.0..end
+    }
+}
+
+/// Takes the kind off.
+fn body(key: &[u8], kind: Kind) -> Option<Reader<'_>> {
+    let mut reader = Reader::new(key);
+    (reader.u8()? == kind as u8).then_some(reader)
+}
+
+fn read_obligor(reader: &mut Reader<'_>) -> Option<Obligor> {
+    Some(Obligor { partition: PartitionId(reader.u32()?), subscription: SubscriptionId(reader.u32()?) })
+}
+
+/// `parsed`, if nothing follows it.
+fn whole<T>(reader: &Reader<'_>, parsed: T) -> Option<T> {
+    reader.is_empty().then_some(parsed)
+}
+
+/// Every key of a family.
+pub fn all(family: Family) -> Range<Vec<u8>> {
+    Key::new(Kind::of(family)).prefix()
+}
+
+/// A record of `meta`.
+pub fn meta(kind: MetaKind, name: &[u8]) -> Vec<u8> {
+    let mut key = Key::new(Kind::Meta).word8(kind as u8).0;
+    key.extend_from_slice(name);
+    key
+}
+
+/// What [`meta`] was made of.
+pub fn parse_meta(key: &[u8]) -> Option<(MetaKind, &[u8])> {
+    let (kind, name) = key.strip_prefix(&[Kind::Meta as u8])?.split_first()?;
+    let kind = MetaKind::ALL.into_iter().find(|known| *known as u8 == *kind)?;
+    Some((kind, name))
+}
+
+/// The records of `meta` of one kind.
+pub fn meta_of(kind: MetaKind) -> Range<Vec<u8>> {
+    Key::new(Kind::Meta).word8(kind as u8).prefix()
+}
+
+/// What the writer knows of a partition: a record of `meta`.
+pub fn floor(partition: PartitionId) -> Vec<u8> {
+    meta(MetaKind::Floor, &partition.0.to_be_bytes())
+}
+
+/// What [`floor`] was made of.
+pub fn parse_floor(key: &[u8]) -> Option<PartitionId> {
+    let (kind, name) = parse_meta(key)?;
+    let name = name.try_into().ok()?;
+    (kind == MetaKind::Floor).then_some(PartitionId(u32::from_be_bytes(name)))
+}
+
+/// A chunk of the log, by the place of its first event.
+pub fn log(partition: PartitionId, first: Seq) -> Vec<u8> {
+    Key::new(Kind::Log).word32(partition.0).word64(first.0).0
+}
+
+/// What [`log`] was made of.
+pub fn parse_log(key: &[u8]) -> Option<(PartitionId, Seq)> {
+    let mut reader = body(key, Kind::Log)?;
+    let parsed = (PartitionId(reader.u32()?), Seq(reader.u64()?));
+    whole(&reader, parsed)
+}
+
+/// The job of clearing away what a deleted subscription left.
+pub fn reap(obligor: Obligor) -> Vec<u8> {
+    meta(MetaKind::Job, format!("{REAP}/{}/{}", obligor.partition.0, obligor.subscription.0).as_bytes())
+}
+
+/// What [`reap`] was made of.
+pub fn parse_reap(key: &[u8]) -> Option<Obligor> {
+    let (_, name) = parse_meta(key)?;
+    let mut parts = std::str::from_utf8(name).ok()?.split('/');
+    if parts.next() != Some(REAP) {
+        return None;
+    }
+    let mut number = || parts.next()?.parse().ok();
+    Some(Obligor { partition: PartitionId(number()?), subscription: SubscriptionId(number()?) })
+}
+
+/// A partition's log.
+pub fn log_of(partition: PartitionId) -> Range<Vec<u8>> {
+    Key::new(Kind::Log).word32(partition.0).prefix()
+}
+
+/// The chunks of a partition's log that begin at `seq` or later.
+pub fn log_from(partition: PartitionId, seq: Seq) -> Range<Vec<u8>> {
+    log(partition, seq)..log_of(partition).end
+}
+
+/// The chunks of a partition's log that begin below `seq`. The last of them may reach over it.
+pub fn log_below(partition: PartitionId, seq: Seq) -> Range<Vec<u8>> {
+    log_of(partition).start..log(partition, seq)
+}
+
+/// How far a subscription has come.
+pub fn cursor(obligor: Obligor) -> Vec<u8> {
+    Key::new(Kind::Cursor).obligor(obligor).0
+}
+
+/// What [`cursor`] was made of.
+pub fn parse_cursor(key: &[u8]) -> Option<Obligor> {
+    let mut reader = body(key, Kind::Cursor)?;
+    let parsed = read_obligor(&mut reader)?;
+    whole(&reader, parsed)
+}
+
+/// All cursors.
+pub fn cursors() -> Range<Vec<u8>> {
+    all(Family::Cursor)
+}
+
+/// The cursors in one partition.
+pub fn cursors_of(partition: PartitionId) -> Range<Vec<u8>> {
+    Key::new(Kind::Cursor).word32(partition.0).prefix()
+}
+
+/// An obligation, by its event: the key of `owed` and of `pin`.
+fn obligation(kind: Kind, partition: PartitionId, seq: Seq, subscription: SubscriptionId, lane: Lane) -> Vec<u8> {
+    Key::new(kind).word32(partition.0).word64(seq.0).word32(subscription.0).lane(lane).0
+}
+
+fn parse_obligation(key: &[u8], kind: Kind) -> Option<(PartitionId, Seq, SubscriptionId, Lane)> {
+    let mut reader = body(key, kind)?;
+    let (partition, seq) = (PartitionId(reader.u32()?), Seq(reader.u64()?));
+    let parsed = (partition, seq, SubscriptionId(reader.u32()?), Lane(reader.u16()?));
+    whole(&reader, parsed)
+}
+
+fn below(kind: Kind, partition: PartitionId, seq: Seq) -> Range<Vec<u8>> {
+    Key::new(kind).word32(partition.0).0..Key::new(kind).word32(partition.0).word64(seq.0).0
+}
+
+/// An event that a subscription owes.
+pub fn owed(partition: PartitionId, seq: Seq, subscription: SubscriptionId, lane: Lane) -> Vec<u8> {
+    obligation(Kind::Owed, partition, seq, subscription, lane)
+}
+
+/// What [`owed`] was made of.
+pub fn parse_owed(key: &[u8]) -> Option<(PartitionId, Seq, SubscriptionId, Lane)> {
+    parse_obligation(key, Kind::Owed)
+}
+
+/// Whoever owes one event.
+pub fn owed_of_event(partition: PartitionId, seq: Seq) -> Range<Vec<u8>> {
+    Key::new(Kind::Owed).word32(partition.0).word64(seq.0).prefix()
+}
+
+/// Whatever is owed below `seq`.
+pub fn owed_below(partition: PartitionId, seq: Seq) -> Range<Vec<u8>> {
+    below(Kind::Owed, partition, seq)
+}
+
+/// A place in the order in which a subscription's owed events fall due.
+pub fn due(obligor: Obligor, due: Timestamp, lane: Lane, seq: Seq) -> Vec<u8> {
+    Key::new(Kind::Due).obligor(obligor).word64(due.0).lane(lane).word64(seq.0).0
+}
+
+/// What [`due`] was made of.
+pub fn parse_due(key: &[u8]) -> Option<(Obligor, Timestamp, Lane, Seq)> {
+    let mut reader = body(key, Kind::Due)?;
+    let obligor = read_obligor(&mut reader)?;
+    let parsed = (obligor, Timestamp(reader.u64()?), Lane(reader.u16()?), Seq(reader.u64()?));
+    whole(&reader, parsed)
+}
+
+/// Whatever falls due for a subscription, the earliest first.
+pub fn due_of(obligor: Obligor) -> Range<Vec<u8>> {
+    Key::new(Kind::Due).obligor(obligor).prefix()
+}
+
+/// An event below the floor that somebody still asks for.
+pub fn held(partition: PartitionId, seq: Seq) -> Vec<u8> {
+    Key::new(Kind::Held).word32(partition.0).word64(seq.0).0
+}
+
+/// What [`held`] was made of.
+pub fn parse_held(key: &[u8]) -> Option<(PartitionId, Seq)> {
+    let mut reader = body(key, Kind::Held)?;
+    let parsed = (PartitionId(reader.u32()?), Seq(reader.u64()?));
+    whole(&reader, parsed)
+}
+
+/// The held events of a partition.
+pub fn held_of(partition: PartitionId) -> Range<Vec<u8>> {
+    Key::new(Kind::Held).word32(partition.0).prefix()
+}
+
+/// The held events of a partition below `seq`.
+pub fn held_below(partition: PartitionId, seq: Seq) -> Range<Vec<u8>> {
+    below(Kind::Held, partition, seq)
+}
+
+/// An event that must stay readable for a subscription that does not owe it any more.
+pub fn pin(partition: PartitionId, seq: Seq, subscription: SubscriptionId, lane: Lane) -> Vec<u8> {
+    obligation(Kind::Pin, partition, seq, subscription, lane)
+}
+
+/// What [`pin`] was made of.
+pub fn parse_pin(key: &[u8]) -> Option<(PartitionId, Seq, SubscriptionId, Lane)> {
+    parse_obligation(key, Kind::Pin)
+}
+
+/// Whoever pins one event.
+pub fn pins_of_event(partition: PartitionId, seq: Seq) -> Range<Vec<u8>> {
+    Key::new(Kind::Pin).word32(partition.0).word64(seq.0).prefix()
+}
+
+/// Whatever is pinned below `seq`.
+pub fn pins_below(partition: PartitionId, seq: Seq) -> Range<Vec<u8>> {
+    below(Kind::Pin, partition, seq)
+}
+
+/// An event that waits to be written to a dead-letter destination.
+pub fn dead(obligor: Obligor, due: Timestamp, seq: Seq, lane: Lane) -> Vec<u8> {
+    Key::new(Kind::Dead).obligor(obligor).word64(due.0).word64(seq.0).lane(lane).0
+}
+
+/// What [`dead`] was made of.
+pub fn parse_dead(key: &[u8]) -> Option<(Obligor, Timestamp, Seq, Lane)> {
+    let mut reader = body(key, Kind::Dead)?;
+    let obligor = read_obligor(&mut reader)?;
+    let parsed = (obligor, Timestamp(reader.u64()?), Seq(reader.u64()?), Lane(reader.u16()?));
+    whole(&reader, parsed)
+}
+
+/// Whatever waits for a subscription's dead-letter destination, the earliest due first.
+pub fn dead_of(obligor: Obligor) -> Range<Vec<u8>> {
+    Key::new(Kind::Dead).obligor(obligor).prefix()
+}
+
+/// A line of the ledger. `what` is [`records::what_byte`](super::records::what_byte) of its entry.
+pub fn ledger(obligor: Obligor, lane: Lane, first: Seq, attempt: u32, what: u8) -> Vec<u8> {
+    Key::new(Kind::Ledger).obligor(obligor).lane(lane).word64(first.0).word32(attempt).word8(what).0
+}
+
+/// What [`ledger`] was made of.
+pub fn parse_ledger(key: &[u8]) -> Option<(Obligor, Lane, Seq, u32, u8)> {
+    let mut reader = body(key, Kind::Ledger)?;
+    let obligor = read_obligor(&mut reader)?;
+    let parsed = (obligor, Lane(reader.u16()?), Seq(reader.u64()?), reader.u32()?, reader.u8()?);
+    whole(&reader, parsed)
+}
+
+/// The ledger of a subscription.
+pub fn ledger_of(obligor: Obligor) -> Range<Vec<u8>> {
+    Key::new(Kind::Ledger).obligor(obligor).prefix()
+}

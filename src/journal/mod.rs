@@ -1,0 +1,402 @@
+//! Under all of it: the only owner of what is on disk.
+//!
+//! A [`Journal`] is a handle in front of one writer thread. The thread drains what has gathered in its queue, makes one
+//! batch of it, writes and **syncs it, always**, and then answers everybody, in order. After an answer the change
+//! survives `kill -9` and power loss; what was not answered may or may not have happened; what is on disk is always a
+//! prefix of what was answered.
+//!
+//! Invariants:
+//! - Opening a subscription is an entry in the same queue as its appends. It fences every earlier life: an append through
+//!   an older [`Owner`] is answered [`Error::Fenced`] and not written.
+//! - The queue is bounded by the subscriptions, which have at most one append each in it, and by the bytes admitted to
+//!   publishers, whose permit travels with the request. So sending never blocks, and the writer waits for nobody.
+//! - A sequence is given once, by the writer, which also stamps the time of the append, never decreasing in a partition.
+//! - Reads run on threads of their own and are bounded slices; nothing here may be called in a way that blocks an arbiter.
+//!
+//! Absent on purpose: any opinion on *what* is written. Which changes a subscription makes is the policy's business.
+
+pub mod chunk;
+pub mod codec;
+mod floor;
+pub mod fsck;
+pub mod keys;
+pub mod memory;
+mod reader;
+pub mod records;
+pub mod rocks;
+pub mod store;
+pub mod watermark;
+mod writer;
+
+use std::{
+    collections::HashMap,
+    pin::Pin,
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicU8, Ordering},
+        mpsc,
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+pub use self::{
+    floor::Limits,
+    reader::{LogSlice, Reads, Waiting},
+};
+use crate::{
+    clock::Clock,
+    event::{Life, Obligor, PartitionId, Seq, Timestamp},
+    journal::{
+        chunk::{Chunk, Running, Sealed},
+        keys::MetaKind,
+        store::{Store, StoreError},
+    },
+    policy::record::{Change, Cursor},
+};
+
+/// Why the journal did not do as it was asked.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    /// Nothing was written; it will work again when there is room.
+    #[error("the disk of the data folder is full")]
+    Full,
+    /// Nothing was written: a later life of the same subscription has been opened.
+    #[error("a later life of this subscription owns its records")]
+    Fenced,
+    /// Nothing was written: there is no such partition or subscription, or not any more.
+    #[error("there is no such partition or subscription")]
+    Unknown,
+    /// A record is damaged; nothing was changed.
+    #[error("the store is damaged: {0}")]
+    Damaged(String),
+    /// The writer has ended. What was asked may or may not have happened.
+    #[error("the journal is closed")]
+    Closed,
+}
+
+impl From<StoreError> for Error {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Full => Self::Full,
+            StoreError::Damaged(what) => Self::Damaged(what),
+            // The writer ends the process over this one; a reader can only say that it has no answer.
+            StoreError::Failed(what) => Self::Damaged(what),
+        }
+    }
+}
+
+/// How the journal is run.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// How long a group of outcomes alone waits for company before it is synced.
+    pub outcome_wait: Duration,
+    /// A group is closed when it has so many bytes.
+    pub group_bytes: usize,
+    /// What the log may keep.
+    pub limits: Limits,
+}
+
+/// Who hears of events as they become durable, in the order of the log.
+pub type Listener = Box<dyn Fn(PartitionId, Vec<Chunk>) + Send>;
+
+/// Who hears of a failure after which nothing more may be written: a server ends its process.
+pub type Fatal = Box<dyn Fn(&StoreError) + Send>;
+
+/// A published request, durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Published {
+    /// The place of its first event.
+    pub first: Seq,
+    /// When the journal took it.
+    pub appended: Timestamp,
+}
+
+/// A subscription's records at the moment of its opening, and the right to change them.
+#[derive(Debug)]
+pub struct Opened {
+    /// The right; any earlier one is void.
+    pub owner: Owner,
+    /// How far it has come.
+    pub cursor: Cursor,
+    /// Where the log ends.
+    pub end: Seq,
+}
+
+/// The right to change a subscription's records, until a later life is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Whose records.
+    pub obligor: Obligor,
+    /// Which life.
+    pub life: Life,
+}
+
+/// A change to what the control plane keeps, and to the places it gives out.
+#[derive(Clone, Debug)]
+pub enum MetaChange {
+    /// Puts a record.
+    Put(MetaKind, String, Bytes),
+    /// Takes one away.
+    Delete(MetaKind, String),
+    /// A new partition, with an empty log.
+    Found(PartitionId),
+    /// A new subscription, which starts behind the newest event.
+    Subscribe(Obligor),
+    /// The end of a subscription: what it owes is canceled and its records go.
+    Unsubscribe(Obligor),
+    /// The end of a partition: its log goes.
+    Abandon(PartitionId),
+}
+
+/// What the dead-letter actor of a subscription asks for in one write.
+#[derive(Clone, Debug, Default)]
+pub struct Buried {
+    /// Its own record, put in place of the last one.
+    pub totals: Option<(String, Bytes)>,
+    /// Dead letters that are dealt with: their records go, and the events with them if nobody else asks.
+    pub done: Vec<DeadKey>,
+}
+
+/// Where a dead letter waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DeadKey {
+    /// When its file is due.
+    pub due: Timestamp,
+    /// Which event.
+    pub seq: Seq,
+    /// For which lane.
+    pub lane: crate::event::Lane,
+}
+
+/// What a finished append calls on the writer's thread: it must be short, and must not block.
+pub type Done = Box<dyn FnOnce(Result<(), Error>) + Send>;
+
+/// Calls back once, whatever happens: an entry that the writer did not come to is answered [`Error::Closed`].
+struct Once(Option<Done>);
+
+impl Once {
+    fn call(mut self, answer: Result<(), Error>) {
+        if let Some(done) = self.0.take() {
+            done(answer);
+        }
+    }
+}
+
+impl Drop for Once {
+    fn drop(&mut self) {
+        if let Some(done) = self.0.take() {
+            done(Err(Error::Closed));
+        }
+    }
+}
+
+/// One entry of the writer's queue.
+enum Entry {
+    Publish {
+        partition: PartitionId,
+        chunks: Vec<Sealed>,
+        reply: oneshot::Sender<Result<Published, Error>>,
+        _room: Option<OwnedSemaphorePermit>,
+    },
+    Open {
+        obligor: Obligor,
+        reply: oneshot::Sender<Result<Opened, Error>>,
+    },
+    Append {
+        owner: Owner,
+        changes: Vec<Change>,
+        urgent: bool,
+        done: Once,
+    },
+    Meta {
+        changes: Vec<MetaChange>,
+        reply: oneshot::Sender<Result<(), Error>>,
+    },
+    Bury {
+        obligor: Obligor,
+        buried: Buried,
+        reply: oneshot::Sender<Result<(), Error>>,
+    },
+    Close,
+}
+
+/// Whether the journal can write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It can.
+    Writable,
+    /// It will again, when there is room on the disk.
+    Full,
+    /// It has ended.
+    Closed,
+}
+
+/// An answer on its way. Dropping it withdraws nothing.
+#[derive(Debug)]
+#[must_use]
+pub struct Promise<T>(oneshot::Receiver<Result<T, Error>>);
+
+impl<T> Promise<T> {
+    fn new() -> (oneshot::Sender<Result<T, Error>>, Self) {
+        let (reply, answer) = oneshot::channel();
+        (reply, Self(answer))
+    }
+}
+
+impl<T> Future for Promise<T> {
+    type Output = Result<T, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        // A reply is dropped only where its thread has ended.
+        Pin::new(&mut self.0).poll(cx).map(|answer| answer.unwrap_or(Err(Error::Closed)))
+    }
+}
+
+/// A handle of the journal: cheap to clone, never blocks.
+#[derive(Clone)]
+pub struct Journal(Arc<Shared>);
+
+struct Shared {
+    queue: mpsc::Sender<Entry>,
+    reads: Reads,
+    status: Arc<Status>,
+}
+
+/// What the writer lets everybody know.
+struct Status {
+    state: AtomicU8,
+    ends: RwLock<HashMap<PartitionId, End>>,
+}
+
+/// Where a partition's log ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// The place of the next event.
+    pub next: Seq,
+    /// What stands before it.
+    pub running: Running,
+}
+
+impl Status {
+    /// Answers what it was.
+    fn set_state(&self, state: State) -> u8 {
+        self.state.swap(state as u8, Ordering::AcqRel)
+    }
+
+    fn set_end(&self, partition: PartitionId, end: Option<End>) {
+        let mut ends = self.ends.write().unwrap_or_else(PoisonError::into_inner);
+        match end {
+            Some(end) => ends.insert(partition, end),
+            None => ends.remove(&partition),
+        };
+    }
+}
+
+/// The writer's thread: joined at the end, so that a clean stop has flushed everything.
+pub struct Writer(std::thread::JoinHandle<()>);
+
+impl Writer {
+    /// Waits until the thread has written what was queued, and ended.
+    pub fn join(self) {
+        if self.0.join().is_err() {
+            tracing::error!("the journal's writer panicked");
+        }
+    }
+}
+
+impl Journal {
+    /// Recovers what `store` has and starts the writer on it. `listener` hears of every event that becomes durable, and
+    /// `fatal` of a failure after which nothing more may be written.
+    pub fn start(
+        store: Arc<dyn Store>,
+        clock: Clock,
+        options: Options,
+        listener: Listener,
+        fatal: Fatal,
+    ) -> Result<(Self, Writer), Error> {
+        let logs = floor::recover(&*store)?;
+        let (queue, entries) = mpsc::channel();
+        let journal = Self(Arc::new(Shared {
+            queue,
+            reads: Reads::start(Arc::clone(&store)),
+            status: Arc::new(Status {
+                state: AtomicU8::new(State::Writable as u8),
+                ends: RwLock::new(logs.partitions.iter().map(|(id, partition)| (*id, partition.end())).collect()),
+            }),
+        }));
+        let shared = Arc::clone(&journal.0.status);
+        let thread = writer::spawn(store, clock, options, listener, fatal, logs, entries, shared);
+        Ok((journal, Writer(thread)))
+    }
+
+    /// Appends a request's events to the log of `partition`. The answer comes when they are durable; `room` is given
+    /// back then.
+    pub fn publish(
+        &self,
+        partition: PartitionId,
+        chunks: Vec<Sealed>,
+        room: Option<OwnedSemaphorePermit>,
+    ) -> Promise<Published> {
+        self.ask(|reply| Entry::Publish { partition, chunks, reply, _room: room })
+    }
+
+    /// Opens a subscription's records for a new life of its actor.
+    pub fn open(&self, obligor: Obligor) -> Promise<Opened> {
+        self.ask(|reply| Entry::Open { obligor, reply })
+    }
+
+    /// Writes what a subscription changed; `done` is called when it is durable. A group with an `urgent` entry does not
+    /// wait for company.
+    pub fn append(&self, owner: Owner, changes: Vec<Change>, urgent: bool, done: Done) {
+        self.send(Entry::Append { owner, changes, urgent, done: Once(Some(done)) });
+    }
+
+    /// Writes what the control plane changed.
+    pub fn change(&self, changes: Vec<MetaChange>) -> Promise<()> {
+        self.ask(|reply| Entry::Meta { changes, reply })
+    }
+
+    /// Writes what became of dead letters.
+    pub fn bury(&self, obligor: Obligor, buried: Buried) -> Promise<()> {
+        self.ask(|reply| Entry::Bury { obligor, buried, reply })
+    }
+
+    /// Reads, on threads of their own.
+    pub fn reads(&self) -> &Reads {
+        &self.0.reads
+    }
+
+    /// Where the log of `partition` ends.
+    pub fn end(&self, partition: PartitionId) -> Option<End> {
+        self.0.status.ends.read().unwrap_or_else(PoisonError::into_inner).get(&partition).copied()
+    }
+
+    /// Whether the journal can write.
+    pub fn state(&self) -> State {
+        match self.0.status.state.load(Ordering::Acquire) {
+            state if state == State::Writable as u8 => State::Writable,
+            state if state == State::Full as u8 => State::Full,
+            _ => State::Closed,
+        }
+    }
+
+    /// Lets the writer end when it has written what is queued by now.
+    pub fn close(&self) {
+        self.send(Entry::Close);
+    }
+
+    fn ask<T>(&self, entry: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Entry) -> Promise<T> {
+        let (reply, promise) = Promise::new();
+        self.send(entry(reply));
+        promise
+    }
+
+    fn send(&self, entry: Entry) {
+        // A writer that has ended drops the entry, and its reply with it: the asker is told.
+        self.0.queue.send(entry).ok();
+    }
+}

@@ -1,0 +1,339 @@
+//! Reading, on two threads of its own, in bounded slices: what may touch the disk never runs on an arbiter.
+
+use std::{
+    ops::ControlFlow,
+    sync::{Arc, Mutex, PoisonError, mpsc},
+};
+
+use bytes::Bytes;
+
+use crate::{
+    event::{Event, Lane, Obligor, PartitionId, Seq, Timestamp},
+    journal::{
+        DeadKey, Error, Promise,
+        chunk::Chunk,
+        keys::{self, MetaKind},
+        records::Record,
+        store::{Family, Store, StoreError},
+    },
+    policy::record::{Cursor, Dead, DueKey, Fetched, Owed},
+};
+
+/// Two: one slow read does not hold up every other, and more would only wait for the same disk.
+const THREADS: usize = 2;
+
+type Job = Box<dyn FnOnce(&dyn Store) + Send>;
+
+/// A slice of a partition's log.
+#[derive(Clone, Debug)]
+pub struct LogSlice {
+    /// The chunks, in order. The first may begin before the slice.
+    pub chunks: Vec<Chunk>,
+    /// Everything below was looked at.
+    pub upto: Seq,
+}
+
+/// A dead letter that waits to be written.
+#[derive(Clone, Debug)]
+pub struct Waiting {
+    /// Where it waits.
+    pub key: DeadKey,
+    /// Why, when, after how many attempts.
+    pub dead: Dead,
+    /// The event; [`None`] where the store does not have it.
+    pub event: Option<Event>,
+}
+
+/// A handle of the reading threads.
+#[derive(Clone)]
+pub struct Reads {
+    jobs: mpsc::Sender<Job>,
+    store: Arc<dyn Store>,
+}
+
+impl Reads {
+    pub(super) fn start(store: Arc<dyn Store>) -> Self {
+        let (jobs, queue) = mpsc::channel::<Job>();
+        let queue = Arc::new(Mutex::new(queue));
+        for index in 0..THREADS {
+            let (queue, store) = (Arc::clone(&queue), Arc::clone(&store));
+            let work = move || {
+                loop {
+                    let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                    match job {
+                        Ok(job) => job(&*store),
+                        Err(mpsc::RecvError) => return,
+                    }
+                }
+            };
+            std::thread::Builder::new()
+                .name(format!("journal-read-{index}"))
+                .spawn(work)
+                .expect("a process that cannot start a thread cannot start");
+        }
+        Self { jobs, store }
+    }
+
+    /// The log of `partition` from `from` up to `end`, or the first part of it: about `bytes_max` bytes, and at least one
+    /// chunk.
+    pub fn log(&self, partition: PartitionId, from: Seq, end: Seq, bytes_max: usize) -> Promise<LogSlice> {
+        self.ask(move |store| read_log(store, partition, from, end, bytes_max))
+    }
+
+    /// Up to `max` keys from `from` on in the order in which a subscription's owed events fall due, and whether there are
+    /// no more.
+    pub fn due(&self, obligor: Obligor, from: DueKey, max: usize) -> Promise<(Vec<DueKey>, bool)> {
+        self.ask(move |store| read_due(store, obligor, from, max))
+    }
+
+    /// Events and what a subscription owes of them, in the order asked for; what exceeds about `bytes_max` bytes is left
+    /// out.
+    pub fn fetch(&self, obligor: Obligor, wanted: Vec<(Lane, Seq)>, bytes_max: usize) -> Promise<Vec<Fetched>> {
+        self.ask(move |store| fetch(store, obligor, &wanted, bytes_max))
+    }
+
+    /// A subscription's dead letters whose file is due by `by`, in order, or the first part of them.
+    pub fn dead(&self, obligor: Obligor, by: Timestamp, max: usize, bytes_max: usize) -> Promise<Vec<Waiting>> {
+        self.ask(move |store| read_dead(store, obligor, by, max, bytes_max))
+    }
+
+    /// Who has dead letters waiting, and when the first of them is due. Blocks: for the start, before anything runs that
+    /// must not wait.
+    pub fn all_dead(&self) -> Result<Vec<(Obligor, Timestamp)>, Error> {
+        scan_dead(&*self.store)
+    }
+
+    /// One record of the control plane.
+    pub fn meta(&self, kind: MetaKind, name: String) -> Promise<Option<Bytes>> {
+        self.ask(move |store| Ok(store.get(Family::Meta, &keys::meta(kind, name.as_bytes()))?))
+    }
+
+    /// All records of a kind. Blocks: for the start, before anything runs that must not wait.
+    pub fn all_meta(&self, kind: MetaKind) -> Result<Vec<(String, Bytes)>, Error> {
+        let mut found = Vec::new();
+        let range = keys::meta_of(kind);
+        self.store.scan(Family::Meta, &range.start, &range.end, &mut |key, value| {
+            if let Some((_, name)) = keys::parse_meta(key) {
+                found.push((String::from_utf8_lossy(name).into_owned(), Bytes::copy_from_slice(value)));
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(found)
+    }
+
+    /// All cursors. Blocks: for the start, before anything runs that must not wait.
+    pub fn all_cursors(&self) -> Result<Vec<(Obligor, Cursor)>, Error> {
+        scan_cursors(&*self.store)
+    }
+
+    fn ask<T: Send + 'static>(&self, job: impl FnOnce(&dyn Store) -> Result<T, Error> + Send + 'static) -> Promise<T> {
+        let (reply, promise) = Promise::new();
+        let job: Job = Box::new(move |store| {
+            // Nobody waits any more where the asker was killed meanwhile.
+            reply.send(job(store)).ok();
+        });
+        // Where the threads have ended, the reply goes with the job, and the asker is told.
+        self.jobs.send(job).ok();
+        promise
+    }
+}
+
+pub(super) fn damaged(what: impl std::fmt::Display) -> StoreError {
+    StoreError::Damaged(what.to_string())
+}
+
+pub(super) fn scan_cursors(store: &dyn Store) -> Result<Vec<(Obligor, Cursor)>, Error> {
+    let mut found = Vec::new();
+    let mut bad = None;
+    let range = keys::cursors();
+    store.scan(Family::Cursor, &range.start, &range.end, &mut |key, value| match (
+        keys::parse_cursor(key),
+        Cursor::decode(value),
+    ) {
+        (Some(obligor), Ok(cursor)) => {
+            found.push((obligor, cursor));
+            ControlFlow::Continue(())
+        }
+        (obligor, cursor) => {
+            bad = Some(damaged(format!("the cursor of {obligor:?}: {cursor:?}")));
+            ControlFlow::Break(())
+        }
+    })?;
+    match bad {
+        Some(bad) => Err(bad.into()),
+        None => Ok(found),
+    }
+}
+
+fn read_log(
+    store: &dyn Store,
+    partition: PartitionId,
+    from: Seq,
+    end: Seq,
+    bytes_max: usize,
+) -> Result<LogSlice, Error> {
+    let mut chunks: Vec<Chunk> = Vec::new();
+    let mut bytes = 0;
+    let mut bad = None;
+    let before = keys::log_of(partition).start;
+    if let Some((key, value)) = store.last(Family::Log, &before, &keys::log(partition, from))? {
+        let chunk = chunk_of(&key, value)?;
+        if chunk.end() > from {
+            bytes += chunk.bytes_len();
+            chunks.push(chunk);
+        }
+    }
+    let mut cut = false;
+    store.scan(Family::Log, &keys::log(partition, from), &keys::log(partition, end), &mut |key, value| {
+        if bytes >= bytes_max && !chunks.is_empty() {
+            cut = true;
+            return ControlFlow::Break(());
+        }
+        match chunk_of(key, Bytes::copy_from_slice(value)) {
+            Ok(chunk) => {
+                bytes += chunk.bytes_len();
+                chunks.push(chunk);
+                ControlFlow::Continue(())
+            }
+            Err(error) => {
+                bad = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    })?;
+    if let Some(bad) = bad {
+        return Err(bad.into());
+    }
+    let upto = if cut { chunks.last().map_or(end, Chunk::end) } else { end };
+    Ok(LogSlice { chunks, upto })
+}
+
+pub(super) fn chunk_of(key: &[u8], value: Bytes) -> Result<Chunk, StoreError> {
+    let (_, first) = keys::parse_log(key).ok_or_else(|| damaged("a key of the log"))?;
+    Chunk::decode(first, value).map_err(damaged)
+}
+
+fn read_due(store: &dyn Store, obligor: Obligor, from: DueKey, max: usize) -> Result<(Vec<DueKey>, bool), Error> {
+    let mut found = Vec::new();
+    let mut all = true;
+    let start = keys::due(obligor, from.due, from.lane, from.seq);
+    store.scan(Family::Due, &start, &keys::due_of(obligor).end, &mut |key, _| {
+        if found.len() == max {
+            all = false;
+            return ControlFlow::Break(());
+        }
+        found.extend(keys::parse_due(key).map(|(_, due, lane, seq)| DueKey { due, lane, seq }));
+        ControlFlow::Continue(())
+    })?;
+    Ok((found, all))
+}
+
+/// Finds events by their place: in the log, or else among what is held. Events that were put aside together often lie in
+/// one chunk, so the last one that was read is kept.
+pub(super) struct Finder<'a> {
+    store: &'a dyn Store,
+    partition: PartitionId,
+    last: Vec<Event>,
+}
+
+impl<'a> Finder<'a> {
+    pub(super) fn new(store: &'a dyn Store, partition: PartitionId) -> Self {
+        Self { store, partition, last: Vec::new() }
+    }
+
+    /// The event at `seq`, in bytes of its own: one small event must not keep a chunk in memory.
+    pub(super) fn find(&mut self, seq: Seq) -> Result<Option<Event>, StoreError> {
+        let known = |events: &[Event]| Some((events.first()?.seq, events.last()?.seq));
+        if known(&self.last).is_none_or(|(first, last)| seq < first || last < seq) {
+            self.last = self.read(seq)?;
+        }
+        let place = self.last.binary_search_by_key(&seq, |event| event.seq);
+        Ok(place.ok().map(|place| self.last[place].detached()))
+    }
+
+    fn read(&self, seq: Seq) -> Result<Vec<Event>, StoreError> {
+        let range = keys::log_of(self.partition).start..keys::log(self.partition, seq.plus(1));
+        let found = self.store.last(Family::Log, &range.start, &range.end)?;
+        let chunk = match found.map(|(key, value)| chunk_of(&key, value)).transpose()? {
+            Some(chunk) if chunk.end() > seq => Some(chunk),
+            Some(_) | None => match self.store.get(Family::Held, &keys::held(self.partition, seq))? {
+                Some(held) => Some(Chunk::decode(seq, held).map_err(damaged)?),
+                None => None,
+            },
+        };
+        chunk.map_or(Ok(Vec::new()), |chunk| chunk.events().map_err(damaged))
+    }
+}
+
+fn fetch(store: &dyn Store, obligor: Obligor, wanted: &[(Lane, Seq)], bytes_max: usize) -> Result<Vec<Fetched>, Error> {
+    let Obligor { partition, subscription } = obligor;
+    let mut bytes = 0;
+    let mut events = Finder::new(store, partition);
+    let mut found = Vec::with_capacity(wanted.len());
+    for (lane, seq) in wanted.iter().copied() {
+        if bytes >= bytes_max && !found.is_empty() {
+            break;
+        }
+        let owed = store.get(Family::Owed, &keys::owed(partition, seq, subscription, lane))?;
+        let owed = owed.map(|value| Owed::decode(&value)).transpose().map_err(damaged)?;
+        let event = events.find(seq)?;
+        bytes += event.as_ref().map_or(0, Event::wire_len);
+        found.push(Fetched { lane, seq, owed, event });
+    }
+    Ok(found)
+}
+
+fn read_dead(
+    store: &dyn Store,
+    obligor: Obligor,
+    by: Timestamp,
+    max: usize,
+    bytes_max: usize,
+) -> Result<Vec<Waiting>, Error> {
+    let mut records = Vec::new();
+    let mut bad = None;
+    let range = keys::dead_of(obligor);
+    store.scan(Family::Dead, &range.start, &range.end, &mut |key, value| {
+        let (Some((_, due, seq, lane)), Ok(dead)) = (keys::parse_dead(key), Dead::decode(value)) else {
+            bad = Some(damaged(format!("a dead letter of {obligor:?}")));
+            return ControlFlow::Break(());
+        };
+        if due > by || records.len() == max {
+            return ControlFlow::Break(());
+        }
+        records.push((DeadKey { due, seq, lane }, dead));
+        ControlFlow::Continue(())
+    })?;
+    if let Some(bad) = bad {
+        return Err(bad.into());
+    }
+    let mut bytes = 0;
+    let mut events = Finder::new(store, obligor.partition);
+    let mut waiting = Vec::with_capacity(records.len());
+    for (key, dead) in records {
+        if bytes >= bytes_max && !waiting.is_empty() {
+            break;
+        }
+        let event = events.find(key.seq)?;
+        bytes += event.as_ref().map_or(0, Event::wire_len);
+        waiting.push(Waiting { key, dead, event });
+    }
+    Ok(waiting)
+}
+
+/// One seek for each subscription that has any.
+fn scan_dead(store: &dyn Store) -> Result<Vec<(Obligor, Timestamp)>, Error> {
+    let mut found = Vec::new();
+    let std::ops::Range { start: mut from, end } = keys::all(Family::Dead);
+    loop {
+        let mut first = None;
+        store.scan(Family::Dead, &from, &end, &mut |key, _| {
+            first = Some(keys::parse_dead(key).ok_or_else(|| damaged("a key of a dead letter")));
+            ControlFlow::Break(())
+        })?;
+        let Some(first) = first else { return Ok(found) };
+        let (obligor, due, _, _) = first?;
+        found.push((obligor, due));
+        from = keys::dead_of(obligor).end;
+    }
+}

@@ -1,0 +1,196 @@
+//! A cursor on disk: one small record, written once for every group of outcomes.
+//!
+//! ```text
+//! version 1 | flags 1 | next due 8, if flagged | health | ten counters | lanes | each lane
+//! lane: number | read | 0, or 1 and end | open | done
+//! open, done: runs | (gap count)*
+//! ```
+//!
+//! Everything is a varint but for points in time. The events that are open or done stand close together, and mostly in
+//! runs: the first costs as much as its place, every other two or three bytes, however many events it has.
+
+use super::{Layout, put_time, take_outcome, take_time, take_u32};
+use crate::{
+    event::{Lane, Seq},
+    journal::codec::{Reader, put_varint},
+    policy::record::{Counters, Cursor, Health, LaneCursor},
+};
+
+/// A million open events in a lane is far beyond every limit of a subscription: a longer list is damage, and is
+/// refused before it is laid out in memory.
+const OPEN_MAX: usize = 1 << 20;
+
+/// Bits of a cursor's first byte.
+const HELD: u8 = 1;
+const HAS_NEXT_DUE: u8 = 2;
+
+impl Layout for Cursor {
+    const NAME: &'static str = "cursor";
+
+    fn put(&self, out: &mut Vec<u8>) {
+        let due = if self.next_due.is_some() { HAS_NEXT_DUE } else { 0 };
+        out.push(due | if self.held { HELD } else { 0 });
+        if let Some(due) = self.next_due {
+            put_time(out, due);
+        }
+        put_health(out, self.health);
+        for counter in counters(&self.counters) {
+            put_varint(out, counter);
+        }
+        put_varint(out, self.lanes.len() as u64);
+        for lane in &self.lanes {
+            put_lane(out, lane);
+        }
+    }
+
+    fn take(reader: &mut Reader<'_>) -> Option<Self> {
+        let flags = reader.u8().filter(|flags| flags & !(HELD | HAS_NEXT_DUE) == 0)?;
+        let next_due = if flags & HAS_NEXT_DUE == 0 { None } else { Some(take_time(reader)?) };
+        let health = take_health(reader)?;
+        let counters = take_counters(reader)?;
+        let mut lanes = Vec::new();
+        for _ in 0..reader.varint()? {
+            lanes.push(take_lane(reader)?);
+        }
+        Some(Self { lanes, health, held: flags & HELD != 0, counters, next_due })
+    }
+}
+
+fn put_health(out: &mut Vec<u8>, health: Health) {
+    match health {
+        Health::Healthy { failures } => {
+            out.push(0);
+            put_varint(out, failures.into());
+        }
+        Health::Suspended { cause, since, until, strikes } => {
+            out.extend([1, cause.byte()]);
+            put_time(out, since);
+            put_time(out, until);
+            put_varint(out, strikes.into());
+        }
+        Health::Probing { cause, since, strikes } => {
+            out.extend([2, cause.byte()]);
+            put_time(out, since);
+            put_varint(out, strikes.into());
+        }
+    }
+}
+
+fn take_health(reader: &mut Reader<'_>) -> Option<Health> {
+    match reader.u8()? {
+        0 => Some(Health::Healthy { failures: take_u32(reader)? }),
+        1 => Some(Health::Suspended {
+            cause: take_outcome(reader)?,
+            since: take_time(reader)?,
+            until: take_time(reader)?,
+            strikes: take_u32(reader)?,
+        }),
+        2 => Some(Health::Probing {
+            cause: take_outcome(reader)?,
+            since: take_time(reader)?,
+            strikes: take_u32(reader)?,
+        }),
+        _ => None,
+    }
+}
+
+/// The counters in the order that they have on disk.
+fn counters(counters: &Counters) -> [u64; 10] {
+    let Counters {
+        passed,
+        filtered,
+        matched,
+        delivered,
+        pending,
+        dead_lettered,
+        dropped,
+        canceled,
+        requests,
+        requests_failed,
+    } = *counters;
+    [passed, filtered, matched, delivered, pending, dead_lettered, dropped, canceled, requests, requests_failed]
+}
+
+fn take_counters(reader: &mut Reader<'_>) -> Option<Counters> {
+    Some(Counters {
+        passed: reader.varint()?,
+        filtered: reader.varint()?,
+        matched: reader.varint()?,
+        delivered: reader.varint()?,
+        pending: reader.varint()?,
+        dead_lettered: reader.varint()?,
+        dropped: reader.varint()?,
+        canceled: reader.varint()?,
+        requests: reader.varint()?,
+        requests_failed: reader.varint()?,
+    })
+}
+
+/// Lane, read position, end (0, or 1 and the place), the open events and the done ones.
+fn put_lane(out: &mut Vec<u8>, cursor: &LaneCursor) {
+    put_varint(out, cursor.lane.0.into());
+    put_varint(out, cursor.read.0);
+    match cursor.end {
+        None => out.push(0),
+        Some(end) => {
+            out.push(1);
+            put_varint(out, end.0);
+        }
+    }
+    put_runs(out, &cursor.open);
+    put_runs(out, &cursor.done);
+}
+
+/// How many runs, and for each how far behind the end of the last one it begins and how many events it has.
+fn put_runs(out: &mut Vec<u8>, ascending: &[Seq]) {
+    assert!(ascending.len() <= OPEN_MAX, "{} open events in a lane", ascending.len());
+    let runs = runs_of(ascending);
+    put_varint(out, runs.len() as u64);
+    let mut end = 0;
+    for (first, count) in runs {
+        put_varint(out, first.0 - end);
+        put_varint(out, count);
+        end = first.0 + count;
+    }
+}
+
+/// An ascending list as first and count of each run.
+fn runs_of(ascending: &[Seq]) -> Vec<(Seq, u64)> {
+    let mut runs: Vec<(Seq, u64)> = Vec::new();
+    for seq in ascending {
+        match runs.last_mut() {
+            Some((first, count)) if first.0 + *count == seq.0 => *count += 1,
+            Some((first, count)) => {
+                assert!(seq.0 > first.0 + *count, "{seq:?} does not ascend");
+                runs.push((*seq, 1));
+            }
+            None => runs.push((*seq, 1)),
+        }
+    }
+    runs
+}
+
+fn take_lane(reader: &mut Reader<'_>) -> Option<LaneCursor> {
+    let lane = Lane(u16::try_from(reader.varint()?).ok()?);
+    let read = Seq(reader.varint()?);
+    let end = match reader.u8()? {
+        0 => None,
+        1 => Some(Seq(reader.varint()?)),
+        _ => return None,
+    };
+    Some(LaneCursor { lane, read, end, open: take_runs(reader)?, done: take_runs(reader)? })
+}
+
+fn take_runs(reader: &mut Reader<'_>) -> Option<Vec<Seq>> {
+    let mut seqs = Vec::new();
+    let mut end = 0u64;
+    for run in 0..reader.varint()? {
+        // A gap of 0 would be the same run.
+        let gap = reader.varint().filter(|gap| run == 0 || *gap > 0)?;
+        let count = reader.varint().filter(|count| (1..=(OPEN_MAX - seqs.len()) as u64).contains(count))?;
+        let first = end.checked_add(gap)?;
+        end = first.checked_add(count)?;
+        seqs.extend((first..end).map(Seq));
+    }
+    Some(seqs)
+}

@@ -1,0 +1,319 @@
+//! The store on disk: RocksDB, set up so that what was acknowledged is there, or its absence is told.
+//!
+//! ```text
+//! DATA/lock       our own advisory lock, with the process that holds it
+//! DATA/rocksdb/   the store, one column family for each family
+//! DATA/watermark  how much was acknowledged
+//! DATA/ballast    space that is given back when the disk is full
+//! ```
+//!
+//! Invariants: every write is synced; after a write that failed for any reason but space nothing is written any more;
+//! a store appears whole or not at all (it is made under another name); a store that is newer than this program, that
+//! recovered less than was acknowledged or that is damaged is not opened. A full disk is no reason not to open.
+//!
+//! A write that was answered [`StoreError::Full`] is not in the store. If the process dies before RocksDB has healed, it
+//! may be there after all, as for any write without an answer; a batch that was then written again after the healing
+//! may stand twice in the log, which every `Put` and `Delete` survives. So a `due` key may come back without its owed
+//! record once in a store's life: whoever reads it takes the owed record for the truth.
+
+mod floors;
+mod folder;
+mod open;
+mod options;
+
+use std::{
+    io,
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+    sync::{
+        Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use bytes::Bytes;
+use rocksdb::{ColumnFamily, DB, ErrorKind, ReadOptions, WriteBatch, WriteOptions};
+
+pub use self::options::RocksOptions;
+use self::{floors::Floors, folder::Folder};
+use super::{
+    chunk, keys,
+    store::{Batch, Family, Op, Store, StoreError, Visit},
+    watermark::Watermark,
+};
+use crate::event::{PartitionId, Seq};
+
+/// The version of the format that this program reads and writes.
+pub const FORMAT: u32 = 1;
+
+/// What a record costs in a batch beside its key and its value: kind, family and two lengths.
+const OP_BYTES: usize = 12;
+
+/// Why a store was not opened. Nothing was changed in it.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The folder cannot be made, read or written.
+    #[error("the data folder {} cannot be used; look at its owner, its rights and its disk: {source}", folder.display())]
+    Folder {
+        /// The data folder.
+        folder: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Another process has it.
+    #[error(
+        "the data folder {} is in use by process {process}; stop that one first, or choose another folder",
+        folder.display()
+    )]
+    InUse {
+        /// The data folder.
+        folder: PathBuf,
+        /// The number of the process that holds it.
+        process: String,
+    },
+    /// A later program wrote it.
+    #[error(
+        "the store has format {found} and this program knows formats up to {known}; run the newer program, or restore \
+         a backup of the older format"
+    )]
+    Newer {
+        /// The format of the store.
+        found: u32,
+        /// The latest format that this program knows.
+        known: u32,
+    },
+    /// Acknowledged changes are missing.
+    #[error(
+        "the store recovered up to change {recovered}, but changes up to {acknowledged} were acknowledged: {} are \
+         missing; bring the missing files back, or restore a backup", acknowledged - recovered
+    )]
+    Behind {
+        /// RocksDB's latest sequence number.
+        recovered: u64,
+        /// The latest that was acknowledged and noted.
+        acknowledged: u64,
+    },
+    /// Whether anything is missing cannot be told.
+    #[error(
+        "the watermark {} {problem}, so it cannot be told whether the store is whole; bring that file back, or restore \
+         a backup", file.display()
+    )]
+    NoWatermark {
+        /// Where it should be.
+        file: PathBuf,
+        /// What is the matter with it.
+        problem: &'static str,
+    },
+    /// The store is damaged.
+    #[error("the store is damaged and nothing of it was skipped; restore a backup: {0}")]
+    Damaged(String),
+    /// No byte can be written.
+    #[error("the disk of the data folder {} is full; free some space and start again", folder.display())]
+    Full {
+        /// The data folder.
+        folder: PathBuf,
+    },
+    /// RocksDB refused for another reason.
+    #[error("the store cannot be opened: {0}")]
+    Failed(String),
+}
+
+/// The store on disk.
+#[derive(Debug)]
+pub struct Rocks {
+    db: DB,
+    synced: Synced,
+    floors: Floors,
+    watermark: Mutex<Watermark>,
+    /// RocksDB's latest sequence number after the last acknowledged sync.
+    acknowledged: AtomicU64,
+    /// Whether the last write found no space.
+    full: AtomicBool,
+    /// Whether there is neither a ballast nor room for one.
+    short: AtomicBool,
+    /// What ended all writing.
+    failed: OnceLock<StoreError>,
+    // Last: the lock is let go when RocksDB is closed.
+    folder: Folder,
+}
+
+struct Synced(WriteOptions);
+
+impl std::fmt::Debug for Synced {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Synced")
+    }
+}
+
+impl Rocks {
+    /// Opens the store in the data folder `folder`, or makes one where there is none.
+    pub fn open(folder: &Path, options: &RocksOptions) -> Result<Self, OpenError> {
+        open::open(folder, options)
+    }
+
+    /// How many bytes may still be written to the disk of the data folder.
+    pub fn free_bytes(&self) -> Result<u64, StoreError> {
+        self.folder.free_bytes().map_err(|error| of_io(&error))
+    }
+
+    /// Gives back at once what [`Store::drop_log`] would give back in time. It may take long.
+    pub fn compact_log(&self) -> Result<(), StoreError> {
+        let log = self.family(Family::Log);
+        self.db.flush_cf(log).map_err(of_rocksdb)?;
+        self.db.compact_range_cf(log, None::<&[u8]>, None::<&[u8]>);
+        Ok(())
+    }
+
+    fn family(&self, family: Family) -> &ColumnFamily {
+        self.db.cf_handle(family.name()).expect("every family was opened with the store")
+    }
+
+    fn encode(&self, batch: &Batch) -> WriteBatch {
+        let bytes = batch.0.iter().map(|op| {
+            OP_BYTES
+                + match op {
+                    Op::Put(_, key, value) => key.len() + value.len(),
+                    Op::Delete(_, key) | Op::SingleDelete(_, key) => key.len(),
+                }
+        });
+        let mut writes = WriteBatch::with_capacity_bytes(OP_BYTES + bytes.sum::<usize>());
+        let families = Family::ALL.map(|family| self.family(family));
+        for op in &batch.0 {
+            match op {
+                Op::Put(family, key, value) => writes.put_cf(families[*family as usize], key, value),
+                Op::Delete(family, key) => writes.delete_cf(families[*family as usize], key),
+                Op::SingleDelete(family, key) => writes.single_delete_cf(families[*family as usize], key),
+            }
+        }
+        writes
+    }
+
+    /// Takes note of a write that failed, and makes room if that was the reason.
+    fn refuse(&self, error: StoreError) -> StoreError {
+        match error {
+            StoreError::Full => {
+                self.full.store(true, Ordering::Release);
+                self.short.store(true, Ordering::Release);
+                // Where it cannot be removed there is nothing better to do: space has to come from elsewhere.
+                if let Err(error) = self.folder.drop_ballast() {
+                    tracing::warn!(%error, "the ballast could not be removed");
+                }
+                StoreError::Full
+            }
+            StoreError::Damaged(_) | StoreError::Failed(_) => self.failed.get_or_init(|| error).clone(),
+        }
+    }
+}
+
+impl Store for Rocks {
+    fn write(&self, batch: &Batch) -> Result<(), StoreError> {
+        if let Some(failed) = self.failed.get() {
+            return Err(failed.clone());
+        }
+        if batch.0.is_empty() {
+            return Ok(());
+        }
+        let writes = self.encode(batch);
+        self.db.write_opt(writes, &self.synced.0).map_err(|error| self.refuse(of_rocksdb(error)))?;
+        self.full.store(false, Ordering::Release);
+        self.acknowledged.store(self.db.latest_sequence_number(), Ordering::Release);
+        Ok(())
+    }
+
+    fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        let found = self.db.get_pinned_cf(self.family(family), key).map_err(of_rocksdb)?;
+        Ok(found.map(|value| Bytes::copy_from_slice(&value)))
+    }
+
+    fn scan(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
+        let mut options = ReadOptions::default();
+        options.set_iterate_upper_bound(upper);
+        let mut records = self.db.raw_iterator_cf_opt(self.family(family), options);
+        records.seek(from);
+        while let Some((key, value)) = records.item() {
+            if visit(key, value) == ControlFlow::Break(()) {
+                return Ok(());
+            }
+            records.next();
+        }
+        records.status().map_err(of_rocksdb)
+    }
+
+    fn last(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
+        if lower >= upper {
+            return Ok(None);
+        }
+        let mut options = ReadOptions::default();
+        options.set_iterate_lower_bound(lower);
+        options.set_iterate_upper_bound(upper);
+        let mut records = self.db.raw_iterator_cf_opt(self.family(family), options);
+        records.seek_to_last();
+        if let Some((key, value)) = records.item() {
+            return Ok(Some((key.to_vec(), Bytes::copy_from_slice(value))));
+        }
+        records.status().map_err(of_rocksdb)?;
+        Ok(None)
+    }
+
+    fn drop_log(&self, partition: PartitionId, floor: Seq) -> Result<(), StoreError> {
+        self.floors.raise(partition, floor);
+        let below = keys::log_below(partition, floor);
+        let Some((key, chunk)) = self.last(Family::Log, &below.start, &below.end)? else { return Ok(()) };
+        let Some((_, first)) = keys::parse_log(&key) else {
+            return Err(StoreError::Damaged(format!("a key of the log is none: {key:?}")));
+        };
+        // The last chunk that begins below the floor may reach over it; it stays then.
+        let end = match chunk::end_of(first, &chunk) {
+            Some(end) if end <= floor => floor,
+            Some(_) | None => first,
+        };
+        // RocksDB's range takes its end in, so it must end one below.
+        let Some(last) = end.0.checked_sub(1) else { return Ok(()) };
+        let last = keys::log(partition, Seq(last));
+        self.db.delete_file_in_range_cf(self.family(Family::Log), below.start, last).map_err(of_rocksdb)
+    }
+
+    /// Looked at when the store is opened, when a write fails and with each [`Store::note_watermark`].
+    fn is_short_of_space(&self) -> bool {
+        self.short.load(Ordering::Acquire)
+    }
+
+    fn note_watermark(&self) -> Result<(), StoreError> {
+        let acknowledged = self.acknowledged.load(Ordering::Acquire);
+        // The file's state changes only after its write was synced: it is whole whoever panicked.
+        let mut watermark = self.watermark.lock().unwrap_or_else(PoisonError::into_inner);
+        watermark.note(acknowledged).map_err(|error| of_io(&error))?;
+        if !self.full.load(Ordering::Acquire) {
+            let room = self.folder.take_ballast().map_err(|error| of_io(&error))?;
+            self.short.store(!room, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// RocksDB's own threads outlive every handle that a reader may still have; at the end of the process they would find
+    /// what they work with gone.
+    fn close(&self) -> Result<(), StoreError> {
+        self.note_watermark()?;
+        self.db.cancel_all_background_work(true);
+        Ok(())
+    }
+}
+
+/// RocksDB keeps "no space" apart inside, and tells it only by its text.
+fn of_rocksdb(error: rocksdb::Error) -> StoreError {
+    let text = error.to_string();
+    if text.contains("No space left on device") {
+        return StoreError::Full;
+    }
+    match error.kind() {
+        ErrorKind::Corruption => StoreError::Damaged(text),
+        _ => StoreError::Failed(text),
+    }
+}
+
+fn of_io(error: &io::Error) -> StoreError {
+    match error.kind() {
+        io::ErrorKind::StorageFull => StoreError::Full,
+        _ => StoreError::Failed(error.to_string()),
+    }
+}

@@ -1,0 +1,77 @@
+//! The floors, as compactions see them: a chunk that lies wholly below its partition's floor is discarded in passing.
+//!
+//! Invariants: a floor only rises; what is discarded is below a floor that was durable before [`Floors::raise`] was
+//! called; a chunk that reaches over the floor, or that cannot be read, is kept. Each compaction works with the floors
+//! as they stood when it began: they can only have risen since.
+
+use std::{
+    collections::HashMap,
+    ffi::CStr,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use rocksdb::{
+    CompactionDecision,
+    compaction_filter::CompactionFilter,
+    compaction_filter_factory::{CompactionFilterContext, CompactionFilterFactory},
+};
+
+use crate::{
+    event::{PartitionId, Seq},
+    journal::{chunk, keys},
+};
+
+/// The floor of every partition that has one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Floors(Arc<RwLock<Arc<HashMap<PartitionId, Seq>>>>);
+
+impl Floors {
+    /// Moves a floor up. A lower one is ignored.
+    pub(super) fn raise(&self, partition: PartitionId, floor: Seq) {
+        // The map is whole whoever panicked beside it: every change is one insert.
+        let mut floors = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let known = Arc::make_mut(&mut *floors).entry(partition).or_default();
+        *known = floor.max(*known);
+    }
+
+    fn snapshot(&self) -> Arc<HashMap<PartitionId, Seq>> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl CompactionFilterFactory for Floors {
+    type Filter = BelowFloor;
+
+    fn create(&mut self, _: CompactionFilterContext) -> BelowFloor {
+        BelowFloor(self.snapshot())
+    }
+
+    fn name(&self) -> &CStr {
+        c"gridhook.floors"
+    }
+}
+
+/// The filter of one compaction.
+pub(super) struct BelowFloor(Arc<HashMap<PartitionId, Seq>>);
+
+impl BelowFloor {
+    fn discards(&self, key: &[u8], value: &[u8]) -> Option<bool> {
+        let (partition, first) = keys::parse_log(key)?;
+        let floor = *self.0.get(&partition)?;
+        // Most chunks that are kept are known by their key alone.
+        Some(first < floor && chunk::end_of(first, value)? <= floor)
+    }
+}
+
+impl CompactionFilter for BelowFloor {
+    fn filter(&mut self, _level: u32, key: &[u8], value: &[u8]) -> CompactionDecision {
+        match self.discards(key, value) {
+            Some(true) => CompactionDecision::Remove,
+            Some(false) | None => CompactionDecision::Keep,
+        }
+    }
+
+    fn name(&self) -> &CStr {
+        c"gridhook.below-floor"
+    }
+}

@@ -1,0 +1,117 @@
+//! The data folder: who holds it, how much room it has, and the ballast that is thrown out when it has none.
+//!
+//! RocksDB heals by itself after a full disk, but only if it finds at least one write buffer of free space, and it
+//! writes nothing (so nothing can be deleted either) until it does. The ballast is that space, kept for this moment.
+
+use std::{
+    fs::{File, OpenOptions, TryLockError},
+    io::{self, Read, Seek, Write},
+    path::{Path, PathBuf},
+    process,
+};
+
+use rustix::fs::{FallocateFlags, fallocate, statvfs};
+
+use super::{OpenError, options::BUFFER};
+
+/// Four write buffers: RocksDB wants one free to begin with, and the flush that heals it, a new log and a new manifest
+/// take their own.
+const BALLAST: u64 = 4 * BUFFER as u64;
+
+/// The ballast may take half of what is free: below that, the room is worth more to the store itself.
+const SHARE: u64 = 2;
+
+/// A data folder that this process holds.
+#[derive(Debug)]
+pub(super) struct Folder {
+    path: PathBuf,
+    // The lock is held as long as the file is open.
+    _lock: File,
+}
+
+impl Folder {
+    /// Makes the folder, if there is none, and takes its lock.
+    pub(super) fn hold(path: &Path) -> Result<Self, OpenError> {
+        let refuse = |source| OpenError::Folder { folder: path.to_owned(), source };
+        std::fs::create_dir_all(path).map_err(refuse)?;
+        let lock = path.join("lock");
+        let mut lock =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(lock).map_err(refuse)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut holder = String::new();
+                // Who holds it is told if it can be read; that somebody does is certain without it.
+                if lock.read_to_string(&mut holder).is_err() || holder.trim().is_empty() {
+                    "unknown".clone_into(&mut holder);
+                }
+                return Err(OpenError::InUse { folder: path.to_owned(), process: holder.trim().to_owned() });
+            }
+            Err(TryLockError::Error(source)) => return Err(refuse(source)),
+        }
+        match note_process(&mut lock) {
+            Ok(()) => {}
+            // The number is for people; the lock is held without it, and a full disk must not keep us from opening.
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => {}
+            Err(error) => return Err(refuse(error)),
+        }
+        Ok(Self { path: path.to_owned(), _lock: lock })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How many bytes may still be written.
+    pub(super) fn free_bytes(&self) -> io::Result<u64> {
+        let volume = statvfs(&self.path)?;
+        Ok(volume.f_bavail.saturating_mul(volume.f_frsize))
+    }
+
+    fn ballast(&self) -> PathBuf {
+        self.path.join("ballast")
+    }
+
+    fn has_ballast(&self) -> bool {
+        std::fs::metadata(self.ballast()).is_ok_and(|file| file.len() >= BALLAST)
+    }
+
+    /// Takes the ballast in, if there is room for it. Answers whether there is room, be it in the ballast. A file system
+    /// that cannot set space aside has no ballast: that is no reason not to run.
+    pub(super) fn take_ballast(&self) -> io::Result<bool> {
+        if self.has_ballast() {
+            return Ok(true);
+        }
+        if self.free_bytes()? < SHARE * BALLAST {
+            return Ok(false);
+        }
+        match self.make_ballast() {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn make_ballast(&self) -> io::Result<()> {
+        let file = OpenOptions::new().write(true).create(true).truncate(true).open(self.ballast())?;
+        if fallocate(&file, FallocateFlags::empty(), 0, BALLAST).is_err() {
+            return self.drop_ballast().map(drop);
+        }
+        file.sync_all()
+    }
+
+    /// Throws the ballast out. Answers whether there was any.
+    pub(super) fn drop_ballast(&self) -> io::Result<bool> {
+        match std::fs::remove_file(self.ballast()) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn note_process(lock: &mut File) -> io::Result<()> {
+    lock.set_len(0)?;
+    lock.rewind()?;
+    writeln!(lock, "{}", process::id())
+}

@@ -1,0 +1,212 @@
+//! Opening: what is checked, in which order, before anything of a store is believed.
+
+use std::{
+    fs::{self, File},
+    io,
+    ops::ControlFlow,
+    path::Path,
+    sync::{Mutex, OnceLock, atomic::AtomicBool},
+};
+
+use rocksdb::{Cache, ColumnFamilyDescriptor, DB, Options};
+
+use super::{
+    FORMAT, OpenError, Rocks, RocksOptions, Synced,
+    floors::Floors,
+    folder::Folder,
+    of_rocksdb,
+    options::{self, synced},
+};
+use crate::journal::{
+    keys::{self, MetaKind},
+    records::{Floor, Record},
+    store::{Family, Store, StoreError},
+    watermark::{Found, Watermark},
+};
+
+/// Where RocksDB is, below the data folder.
+const STORE: &str = "rocksdb";
+
+/// Where it is made. What is found there was never used: it is thrown away.
+const DRAFT: &str = "rocksdb.new";
+
+/// The family that RocksDB always has. It stays empty.
+const UNUSED: &str = rocksdb::DEFAULT_COLUMN_FAMILY_NAME;
+
+pub(super) fn open(path: &Path, wanted: &RocksOptions) -> Result<Rocks, OpenError> {
+    let folder = Folder::hold(path)?;
+    let watermark = find_watermark(&folder, wanted)?;
+    let floors = Floors::default();
+    let store = path.join(STORE);
+    sync_logs(&store).map_err(|source| of_io(&folder, source))?;
+    let open_store = || open_db(options::store(wanted), &store, wanted, &floors);
+    let db = match open_store() {
+        // A few kilobytes are needed for a new log and a new manifest: the ballast has them.
+        Err(StoreError::Full) if folder.drop_ballast().map_err(|source| of_io(&folder, source))? => open_store(),
+        opened => opened,
+    };
+    let db = db.map_err(|error| of_store(&folder, error))?;
+    let (recovered, acknowledged) = (db.latest_sequence_number(), watermark.sequence());
+    if recovered < acknowledged {
+        return Err(OpenError::Behind { recovered, acknowledged });
+    }
+    let rocks = Rocks {
+        db,
+        synced: Synced(synced()),
+        floors,
+        watermark: Mutex::new(watermark),
+        acknowledged: recovered.into(),
+        full: AtomicBool::new(false),
+        short: AtomicBool::new(false),
+        failed: OnceLock::new(),
+        folder,
+    };
+    check_format(&rocks)?;
+    check_families(&rocks, &store)?;
+    load_floors(&rocks)?;
+    let room = rocks.folder.take_ballast().map_err(|source| of_io(&rocks.folder, source))?;
+    Ok(Rocks { short: AtomicBool::new(!room), ..rocks })
+}
+
+/// The watermark of the store that is there, or of the one that is made where there is none. It is looked at first: a
+/// store without one is not even touched.
+fn find_watermark(folder: &Folder, wanted: &RocksOptions) -> Result<Watermark, OpenError> {
+    let file = folder.path().join("watermark");
+    let exists = folder.path().join(STORE).try_exists().map_err(|source| of_io(folder, source))?;
+    let found = Watermark::open(&file).map_err(|source| of_io(folder, source))?;
+    match (found, exists) {
+        (Found::Whole(watermark), true) => Ok(watermark),
+        (Found::Missing, true) => Err(OpenError::NoWatermark { file, problem: "is missing" }),
+        (Found::Damaged, _) => Err(OpenError::NoWatermark { file, problem: "is damaged" }),
+        (Found::Whole(watermark), false) if watermark.sequence() > 0 => {
+            Err(OpenError::Behind { recovered: 0, acknowledged: watermark.sequence() })
+        }
+        (Found::Missing | Found::Whole(_), false) => {
+            make_draft(folder, wanted)?;
+            let watermark = Watermark::create(&file, 0).map_err(|source| of_io(folder, source))?;
+            adopt_draft(folder.path()).map_err(|source| of_io(folder, source))?;
+            Ok(watermark)
+        }
+    }
+}
+
+/// Makes a store that has nothing in it but its format.
+fn make_draft(folder: &Folder, wanted: &RocksOptions) -> Result<(), OpenError> {
+    let draft = folder.path().join(DRAFT);
+    match fs::remove_dir_all(&draft) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(source) => return Err(of_io(folder, source)),
+    }
+    let refuse = |error| of_store(folder, error);
+    let db = open_db(options::new_store(wanted), &draft, wanted, &Floors::default()).map_err(refuse)?;
+    let meta = db.cf_handle(Family::Meta.name()).expect("every family was opened with the store");
+    let key = keys::meta(MetaKind::Format, b"");
+    db.put_cf_opt(meta, key, FORMAT.to_be_bytes(), &synced()).map_err(|error| refuse(of_rocksdb(error)))
+}
+
+/// The draft becomes the store.
+fn adopt_draft(folder: &Path) -> io::Result<()> {
+    File::open(folder.join(DRAFT))?.sync_all()?;
+    fs::rename(folder.join(DRAFT), folder.join(STORE))?;
+    File::open(folder)?.sync_all()
+}
+
+/// Syncs the logs that a killed process left. RocksDB reads them again without a sync, and begins a new log behind them:
+/// were a record that it recovered from the system's cache to be lost at a power cut later, the new log would follow a
+/// hole, and nothing would tell.
+fn sync_logs(store: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(store)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "log") {
+            File::open(path)?.sync_all()?;
+        }
+    }
+    File::open(store)?.sync_all()
+}
+
+/// Opens RocksDB with our families and with any that a later program may have made: what they are, the format tells.
+fn open_db(
+    options: Result<Options, rocksdb::Error>,
+    store: &Path,
+    wanted: &RocksOptions,
+    floors: &Floors,
+) -> Result<DB, StoreError> {
+    let options_of_all = options.map_err(of_rocksdb)?;
+    let cache = Cache::new_lru_cache(wanted.cache_bytes);
+    let mut families = vec![ColumnFamilyDescriptor::new(UNUSED, options::unused())];
+    for family in Family::ALL {
+        let options = options::family(family, wanted, &cache, floors).map_err(of_rocksdb)?;
+        families.push(ColumnFamilyDescriptor::new(family.name(), options));
+    }
+    if store.join("CURRENT").is_file() {
+        for name in unknown_families(store)? {
+            families.push(ColumnFamilyDescriptor::new(name, options::unused()));
+        }
+    }
+    DB::open_cf_descriptors(&options_of_all, store, families).map_err(of_rocksdb)
+}
+
+fn unknown_families(store: &Path) -> Result<Vec<String>, StoreError> {
+    let mut names = DB::list_cf(&Options::default(), store).map_err(of_rocksdb)?;
+    names.retain(|name| name != UNUSED && Family::ALL.iter().all(|family| family.name() != name));
+    Ok(names)
+}
+
+fn check_format(rocks: &Rocks) -> Result<(), OpenError> {
+    let found = rocks
+        .get(Family::Meta, &keys::meta(MetaKind::Format, b""))
+        .map_err(|error| of_store(&rocks.folder, error))?
+        .ok_or_else(|| OpenError::Damaged("its format is missing".to_owned()))?;
+    // These four bytes keep their form in every format: it is by them that one is told from another.
+    let found = <[u8; 4]>::try_from(&found[..]).map(u32::from_be_bytes);
+    match found {
+        Ok(FORMAT) => Ok(()),
+        Ok(found) if found > FORMAT => Err(OpenError::Newer { found, known: FORMAT }),
+        Ok(_) | Err(_) => Err(OpenError::Damaged("its format is none that ever was".to_owned())),
+    }
+}
+
+fn check_families(rocks: &Rocks, store: &Path) -> Result<(), OpenError> {
+    let unknown = unknown_families(store).map_err(|error| of_store(&rocks.folder, error))?;
+    match unknown.first() {
+        None => Ok(()),
+        Some(name) => Err(OpenError::Damaged(format!("it has a family {name:?} that is not of its format"))),
+    }
+}
+
+/// Until this is done the compaction filter knows no floor and keeps everything.
+fn load_floors(rocks: &Rocks) -> Result<(), OpenError> {
+    let range = keys::meta_of(MetaKind::Floor);
+    let mut damaged = None;
+    let scanned = rocks.scan(Family::Meta, &range.start, &range.end, &mut |key, value| match (
+        keys::parse_floor(key),
+        Floor::decode(value),
+    ) {
+        (Some(partition), Ok(record)) => {
+            rocks.floors.raise(partition, record.floor);
+            ControlFlow::Continue(())
+        }
+        (None, _) | (_, Err(_)) => {
+            damaged = Some(format!("the floor under the key {key:?} cannot be read"));
+            ControlFlow::Break(())
+        }
+    });
+    scanned.map_err(|error| of_store(&rocks.folder, error))?;
+    damaged.map_or(Ok(()), |damage| Err(OpenError::Damaged(damage)))
+}
+
+fn of_store(folder: &Folder, error: StoreError) -> OpenError {
+    match error {
+        StoreError::Full => OpenError::Full { folder: folder.path().to_owned() },
+        StoreError::Damaged(what) => OpenError::Damaged(what),
+        StoreError::Failed(what) => OpenError::Failed(what),
+    }
+}
+
+fn of_io(folder: &Folder, source: io::Error) -> OpenError {
+    match source.kind() {
+        io::ErrorKind::StorageFull => OpenError::Full { folder: folder.path().to_owned() },
+        _ => OpenError::Folder { folder: folder.path().to_owned(), source },
+    }
+}

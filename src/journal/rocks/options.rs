@@ -1,0 +1,160 @@
+//! How RocksDB is set up. Every line has a reason; a line that is missing has one too.
+//!
+//! Absent on purpose: `manual_wal_flush` (a full disk is then fatal), unordered and pipelined writes and
+//! `wal_bytes_per_sync` (holes in the log), recycling of logs (old records behind new ones), range deletes.
+//!
+//! What has no setter is set by an option string, first: the string makes new options out of old ones, and what setters
+//! attached to the old ones would not follow.
+
+use rocksdb::{
+    BlockBasedOptions, Cache, DBCompactionStyle, DBCompressionType, DBRecoveryMode, LogLevel, Options, WriteOptions,
+};
+
+use super::floors::Floors;
+use crate::journal::store::Family;
+
+/// 8 MiB for each family: RocksDB heals from a full disk when one buffer's worth is free.
+pub(super) const BUFFER: usize = 8 << 20;
+
+/// 256 KiB instead of 1 MiB: nine families that hold a few records each shall not take a third of all buffers.
+const ARENA: usize = 256 << 10;
+
+/// 32 MiB: the log's files are dropped whole, so small ones give space back sooner; and they are all open, so they must
+/// not be many.
+const LOG_FILE: u64 = 32 << 20;
+
+/// A day: a chunk below the floor goes then at the latest, wherever it is.
+const LOG_PERIOD_S: u64 = 24 * 60 * 60;
+
+/// No bound: a family that is compacted first in, first out wants all files open. The process's own limit must be above
+/// the store's size divided by 32 MiB.
+const FILES: i32 = -1;
+
+/// Of 1,000 records beside each other, 100 taken away: a queue that is drained from its head is compacted before
+/// seeking becomes slow.
+const DELETES: (usize, usize) = (1000, 100);
+
+/// What an operator may set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RocksOptions {
+    /// How large the ledger may grow before its oldest lines go.
+    pub ledger_bytes: u64,
+    /// How much memory blocks of the store may take for reading.
+    pub cache_bytes: usize,
+    /// How much memory all families together may take for what is not in a file yet.
+    pub buffers_bytes: usize,
+    /// How large the write-ahead log may grow: a family that is seldom written keeps it from being cut; at this size it
+    /// is flushed. It bounds what is read again at start.
+    pub wal_bytes: u64,
+}
+
+impl Default for RocksOptions {
+    fn default() -> Self {
+        Self { ledger_bytes: 1 << 30, cache_bytes: 64 << 20, buffers_bytes: 32 << 20, wal_bytes: 64 << 20 }
+    }
+}
+
+/// The one kind of write there is. Writes of different kinds would not share a sync.
+pub(super) fn synced() -> WriteOptions {
+    let mut options = WriteOptions::default();
+    options.set_sync(true);
+    options
+}
+
+/// What holds for a store that is yet to be made.
+pub(super) fn new_store(set: &RocksOptions) -> Result<Options, rocksdb::Error> {
+    let mut options = store(set)?;
+    options.create_if_missing(true);
+    Ok(options)
+}
+
+/// What holds for the whole store. A store that is gone is not made anew in its place.
+pub(super) fn store(set: &RocksOptions) -> Result<Options, rocksdb::Error> {
+    // The first lets a store open on a full disk; the second refuses one whose older logs are missing.
+    let mut options =
+        Options::default().get_options_from_string("avoid_flush_during_recovery=true;track_and_verify_wals=true")?;
+    options.create_missing_column_families(true);
+    // RocksDB's default would drop acknowledged records behind a flipped bit, in silence.
+    options.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
+    options.set_db_write_buffer_size(set.buffers_bytes);
+    options.set_max_total_wal_size(set.wal_bytes);
+    options.set_max_open_files(FILES);
+    options.set_max_background_jobs(4);
+    options.set_log_level(LogLevel::Warn);
+    options.set_max_log_file_size(4 << 20);
+    options.set_keep_log_file_num(4);
+    options.set_stats_dump_period_sec(0);
+    Ok(options)
+}
+
+/// What holds for a family that we do not use. Its buffer counts all the same: RocksDB does not heal from a full disk
+/// before as much is free as the largest buffer of any family has, and its default is 64 MiB.
+pub(super) fn unused() -> Options {
+    let mut options = Options::default();
+    options.set_write_buffer_size(BUFFER);
+    options
+}
+
+/// What holds for one family.
+pub(super) fn family(
+    family: Family,
+    wanted: &RocksOptions,
+    cache: &Cache,
+    floors: &Floors,
+) -> Result<Options, rocksdb::Error> {
+    let mut options = match family {
+        Family::Ledger => Options::default().get_options_from_string(format!(
+            "compaction_options_fifo={{max_table_files_size={};allow_compaction=true}}",
+            wanted.ledger_bytes
+        ))?,
+        Family::Meta
+        | Family::Log
+        | Family::Cursor
+        | Family::Owed
+        | Family::Due
+        | Family::Held
+        | Family::Pin
+        | Family::Dead => Options::default(),
+    };
+    options.set_write_buffer_size(BUFFER);
+    options.set_arena_block_size(ARENA);
+    let mut table = BlockBasedOptions::default();
+    table.set_block_cache(cache);
+    table.set_cache_index_and_filter_blocks(true);
+    table.set_pin_l0_filter_and_index_blocks_in_cache(true);
+    let (window, deletes) = DELETES;
+    match family {
+        Family::Log => {
+            table.set_block_size(16 << 10);
+            options.set_compression_type(DBCompressionType::Lz4);
+            options.set_target_file_size_base(LOG_FILE);
+            options.set_periodic_compaction_seconds(LOG_PERIOD_S);
+            options.set_compaction_filter_factory(floors.clone());
+            // A second buffer may fill while two are being flushed.
+            options.set_max_write_buffer_number(4);
+        }
+        Family::Ledger => {
+            table.set_block_size(16 << 10);
+            options.set_compression_type(DBCompressionType::Lz4);
+            options.set_compaction_style(DBCompactionStyle::Fifo);
+        }
+        Family::Held => {
+            table.set_block_size(16 << 10);
+            table.set_bloom_filter(10.0, false);
+            options.set_compression_type(DBCompressionType::Lz4);
+            options.add_compact_on_deletion_collector_factory(window, deletes, 0.0);
+        }
+        Family::Owed => {
+            table.set_bloom_filter(10.0, false);
+            options.set_compression_type(DBCompressionType::None);
+            options.add_compact_on_deletion_collector_factory(window, deletes, 0.0);
+        }
+        Family::Due | Family::Pin | Family::Dead => {
+            options.set_compression_type(DBCompressionType::None);
+            options.add_compact_on_deletion_collector_factory(window, deletes, 0.0);
+        }
+        Family::Meta | Family::Cursor => options.set_compression_type(DBCompressionType::None),
+    }
+    options.set_block_based_table_factory(&table);
+    Ok(options)
+}

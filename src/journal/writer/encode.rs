@@ -1,0 +1,221 @@
+//! What an entry of the queue is on disk: its puts and deletes, and its answer once they are written.
+
+use std::{collections::HashSet, ops::ControlFlow};
+
+use super::{Answer, Group, Writer};
+use crate::{
+    event::{Lane, Life, Obligor, PartitionId, Seq, Timestamp},
+    journal::{
+        Buried, DeadKey, Entry, Error, MetaChange, Owner, Published,
+        chunk::{Chunk, Sealed},
+        floor::{self, Partition},
+        keys::{self, MetaKind},
+        records::{Floor, Record, what_byte},
+        store::{Family, StoreError},
+    },
+    policy::record::{Change, Cursor, Entry as Note, LaneCursor},
+};
+
+impl Writer {
+    /// Puts an entry into the batch, and what it is answered behind it.
+    pub(super) fn encode(&mut self, group: &mut Group, entry: Entry, now: Timestamp) {
+        let answer = match entry {
+            Entry::Publish { partition, chunks, reply, _room } => {
+                match self.encode_publish(group, partition, chunks, now) {
+                    Ok(published) => {
+                        Answer::Published(Entry::Publish { partition, chunks: Vec::new(), reply, _room }, published)
+                    }
+                    Err(error) => {
+                        Answer::Refused(Entry::Publish { partition, chunks: Vec::new(), reply, _room }, error)
+                    }
+                }
+            }
+            Entry::Open { obligor, reply } => {
+                let owner = Owner { obligor, life: self.begin_life(group, obligor) };
+                Answer::Opened(Entry::Open { obligor, reply }, owner)
+            }
+            Entry::Append { owner, changes, urgent, done } => {
+                let fenced = self.lives.get(&owner.obligor) != Some(&owner.life);
+                if !fenced {
+                    encode_changes(group, owner.obligor, &changes);
+                }
+                let entry = Entry::Append { owner, changes, urgent, done };
+                if fenced { Answer::Refused(entry, Error::Fenced) } else { Answer::Done(entry) }
+            }
+            Entry::Meta { changes, reply } => {
+                for change in &changes {
+                    self.encode_meta(group, change, now);
+                }
+                Answer::Done(Entry::Meta { changes, reply })
+            }
+            Entry::Bury { obligor, buried, reply } => {
+                encode_buried(group, obligor, &buried);
+                Answer::Done(Entry::Bury { obligor, buried, reply })
+            }
+            Entry::Close => return,
+        };
+        group.answers.push(answer);
+    }
+
+    /// Fences every life there was.
+    fn begin_life(&mut self, group: &mut Group, obligor: Obligor) -> Life {
+        let before = self.lives.get(&obligor).copied();
+        group.lives.entry(obligor).or_insert(before);
+        let life = Life(before.map_or(1, |life| life.0 + 1));
+        self.lives.insert(obligor, life);
+        life
+    }
+
+    fn encode_publish(
+        &mut self,
+        group: &mut Group,
+        id: PartitionId,
+        chunks: Vec<Sealed>,
+        now: Timestamp,
+    ) -> Result<Published, Error> {
+        if self.store.is_short_of_space() {
+            return Err(Error::Full);
+        }
+        let partition = self.partitions.get_mut(&id).ok_or(Error::Unknown)?;
+        group.before.entry(id).or_insert(Some(*partition));
+        partition.appended = partition.appended.max(now);
+        let published = Published { first: partition.next, appended: partition.appended };
+        for chunk in chunks {
+            let first = partition.next;
+            let bytes = chunk.stamp(partition.appended, partition.running);
+            let chunk = Chunk::decode(first, bytes.clone()).map_err(|error| Error::Damaged(error.to_string()))?;
+            partition.next = chunk.end();
+            partition.running = chunk.after();
+            group.batch.put(Family::Log, keys::log(id, first), bytes);
+            group.appended.push((id, chunk));
+        }
+        Ok(published)
+    }
+
+    fn encode_meta(&mut self, group: &mut Group, change: &MetaChange, now: Timestamp) {
+        match change {
+            MetaChange::Put(kind, name, value) => {
+                group.batch.put(Family::Meta, keys::meta(*kind, name.as_bytes()), value.clone());
+            }
+            MetaChange::Delete(kind, name) => group.batch.delete(Family::Meta, keys::meta(*kind, name.as_bytes())),
+            MetaChange::Found(id) => {
+                group.before.entry(*id).or_insert_with(|| self.partitions.get(id).copied());
+                let partition = self.partitions.entry(*id).or_insert_with(Partition::found);
+                partition.appended = partition.appended.max(now);
+                group.batch.put(Family::Meta, keys::floor(*id), partition.record().encode());
+            }
+            MetaChange::Subscribe(obligor) => {
+                let read = self.partitions.get(&obligor.partition).map_or(Seq::FIRST, |partition| partition.next);
+                let lane = LaneCursor { lane: Lane::LIVE, read, end: None, open: Vec::new(), done: Vec::new() };
+                let cursor = Cursor { lanes: vec![lane], ..Cursor::default() };
+                group.batch.put(Family::Cursor, keys::cursor(*obligor), cursor.encode());
+                group.lows.push((*obligor, cursor.low()));
+            }
+            MetaChange::Unsubscribe(obligor) => {
+                // Nobody may write for it any more; what it owed is cleared away bit by bit.
+                self.begin_life(group, *obligor);
+                group.batch.delete(Family::Cursor, keys::cursor(*obligor));
+                group.batch.put(Family::Meta, keys::reap(*obligor), vec![1]);
+                group.lows.push((*obligor, None));
+            }
+            MetaChange::Abandon(id) => {
+                let before = self.partitions.remove(id);
+                let record = before.as_ref().map_or_else(|| Partition::found().record(), Partition::record);
+                group.before.entry(*id).or_insert(before);
+                let record = Floor { floor: floor::ABANDONED, ..record };
+                group.batch.put(Family::Meta, keys::floor(*id), record.encode());
+            }
+        }
+    }
+
+    /// Takes events out of `held` whose last obligation ends with this group.
+    pub(super) fn free_held(&self, group: &mut Group) -> Result<(), StoreError> {
+        let events = |asked| {
+            let last_words = group.asked.iter().filter(move |(_, last_word)| **last_word == asked);
+            last_words.map(|((id, seq, _, _), _)| (*id, *seq)).collect::<HashSet<_>>()
+        };
+        let mut freed = events(false);
+        for event in events(true) {
+            freed.remove(&event);
+        }
+        freed.retain(|(id, seq)| self.partitions.get(id).is_none_or(|partition| *seq < partition.floor));
+        for (id, seq) in freed {
+            let mut wanted = false;
+            for (family, range) in
+                [(Family::Owed, keys::owed_of_event(id, seq)), (Family::Pin, keys::pins_of_event(id, seq))]
+            {
+                self.store.scan(family, &range.start, &range.end, &mut |key, _| {
+                    let parsed = keys::parse_owed(key).or_else(|| keys::parse_pin(key));
+                    wanted |= parsed.is_none_or(|obligation| !group.asked.contains_key(&obligation));
+                    if wanted { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                })?;
+            }
+            if !wanted {
+                group.batch.delete(Family::Held, keys::held(id, seq));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Turns a subscription's changes into puts and deletes.
+fn encode_changes(group: &mut Group, obligor: Obligor, changes: &[Change]) {
+    let Obligor { partition, subscription } = obligor;
+    for change in changes {
+        match change {
+            Change::Cursor(cursor) => {
+                group.batch.put(Family::Cursor, keys::cursor(obligor), cursor.encode());
+                group.lows.push((obligor, cursor.low()));
+            }
+            Change::Owe { lane, seq, owed, was_due } => {
+                group.batch.put(Family::Owed, keys::owed(partition, *seq, subscription, *lane), owed.encode());
+                group.asked.insert((partition, *seq, subscription, *lane), true);
+                if *was_due != Some(owed.due) {
+                    if let Some(was_due) = was_due {
+                        group.batch.single_delete(Family::Due, keys::due(obligor, *was_due, *lane, *seq));
+                    }
+                    group.batch.put(Family::Due, keys::due(obligor, owed.due, *lane, *seq), Vec::new());
+                }
+            }
+            Change::Settle { lane, seq, was_due } => settle(group, obligor, *lane, *seq, *was_due),
+            Change::PutAside { lane, seq, due, dead } => {
+                group.batch.put(Family::Dead, keys::dead(obligor, *due, *seq, *lane), dead.encode());
+                group.batch.put(Family::Pin, keys::pin(partition, *seq, subscription, *lane), Vec::new());
+                group.asked.insert((partition, *seq, subscription, *lane), true);
+            }
+            Change::Note { lane, attempt, entry } => note(group, obligor, *lane, *attempt, entry),
+        }
+    }
+}
+
+/// An obligation ends.
+pub(super) fn settle(group: &mut Group, obligor: Obligor, lane: Lane, seq: Seq, was_due: Timestamp) {
+    let Obligor { partition, subscription } = obligor;
+    group.batch.delete(Family::Owed, keys::owed(partition, seq, subscription, lane));
+    group.batch.single_delete(Family::Due, keys::due(obligor, was_due, lane, seq));
+    group.asked.insert((partition, seq, subscription, lane), false);
+}
+
+/// A line of the ledger.
+pub(super) fn note(group: &mut Group, obligor: Obligor, lane: Lane, attempt: u32, entry: &Note) {
+    let Some((first, _)) = entry.covers.first() else { return };
+    let key = keys::ledger(obligor, lane, *first, attempt, what_byte(entry.what));
+    group.batch.put(Family::Ledger, key, entry.encode());
+}
+
+fn encode_buried(group: &mut Group, obligor: Obligor, buried: &Buried) {
+    if let Some((name, totals)) = &buried.totals {
+        group.batch.put(Family::Meta, keys::meta(MetaKind::DeadLetters, name.as_bytes()), totals.clone());
+    }
+    for dead in &buried.done {
+        bury(group, obligor, *dead);
+    }
+}
+
+/// A dead letter is dealt with: nothing asks for its event on its behalf any more.
+pub(super) fn bury(group: &mut Group, obligor: Obligor, DeadKey { due, seq, lane }: DeadKey) {
+    let Obligor { partition, subscription } = obligor;
+    group.batch.delete(Family::Dead, keys::dead(obligor, due, seq, lane));
+    group.batch.delete(Family::Pin, keys::pin(partition, seq, subscription, lane));
+    group.asked.insert((partition, seq, subscription, lane), false);
+}

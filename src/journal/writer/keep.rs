@@ -1,0 +1,106 @@
+//! What is done now and then: the watermark is noted, floors move, and what deleted subscriptions left is cleared away.
+//!
+//! None of it is urgent. Where the disk is full, it is tried again a second later.
+
+use std::ops::ControlFlow;
+
+use super::{
+    Group, HOUSEKEEPING, Writer,
+    encode::{bury, note, settle},
+};
+use crate::{
+    event::{Obligor, Timestamp},
+    journal::{
+        DeadKey, State, floor,
+        keys::{self, MetaKind},
+        store::{Batch, Family, StoreError},
+    },
+    policy::record::{Entry as Note, What},
+};
+
+/// So many records of deleted subscriptions are cleared away in one go.
+const REAP_MAX: usize = 1024;
+
+impl Writer {
+    pub(super) fn housekeep(&mut self) -> Result<(), StoreError> {
+        let now = self.clock.now();
+        if now < self.housekept.after(HOUSEKEEPING) || !self.parked.is_empty() {
+            return Ok(());
+        }
+        self.housekept = now;
+        match self.store.note_watermark().and_then(|()| self.move_floors(now)).and_then(|()| self.reap()) {
+            // There is time: it is tried again in a second.
+            Err(StoreError::Full) => {
+                self.status.set_state(State::Full);
+                Ok(())
+            }
+            Ok(()) => {
+                self.status.set_state(self.room());
+                Ok(())
+            }
+            Err(error @ (StoreError::Damaged(_) | StoreError::Failed(_))) => Err(error),
+        }
+    }
+
+    fn move_floors(&mut self, now: Timestamp) -> Result<(), StoreError> {
+        let mut batch = Batch::default();
+        let mut moved = Vec::new();
+        for (id, partition) in &self.partitions {
+            let (limits, lows) = (self.options.limits, self.lows.get(id));
+            if let Some(target) = floor::plan(&*self.store, *id, partition, lows, limits, now, &mut batch)? {
+                moved.push((*id, target));
+            }
+        }
+        if batch.0.is_empty() {
+            return Ok(());
+        }
+        self.store.write(&batch)?;
+        for (id, target) in moved {
+            if let Some(partition) = self.partitions.get_mut(&id) {
+                partition.floor = target;
+            }
+            self.store.drop_log(id, target)?;
+        }
+        Ok(())
+    }
+
+    /// Clears away a part of what deleted subscriptions left.
+    fn reap(&mut self) -> Result<(), StoreError> {
+        let mut obligors = Vec::new();
+        let range = keys::meta_of(MetaKind::Job);
+        self.store.scan(Family::Meta, &range.start, &range.end, &mut |key, _| {
+            obligors.extend(keys::parse_reap(key));
+            if obligors.len() < 16 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        for obligor in obligors {
+            self.reap_one(obligor)?;
+        }
+        Ok(())
+    }
+
+    fn reap_one(&self, obligor: Obligor) -> Result<(), StoreError> {
+        let mut group = Group::default();
+        let now = self.clock.now();
+        let range = keys::due_of(obligor);
+        self.store.scan(Family::Due, &range.start, &range.end, &mut |key, _| {
+            if let Some((_, due, lane, seq)) = keys::parse_due(key) {
+                settle(&mut group, obligor, lane, seq, due);
+                let entry = Note { at: now, covers: vec![(seq, 1)], what: What::Canceled };
+                note(&mut group, obligor, lane, 0, &entry);
+            }
+            if group.asked.len() < REAP_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        let range = keys::dead_of(obligor);
+        self.store.scan(Family::Dead, &range.start, &range.end, &mut |key, _| {
+            if let Some((_, due, seq, lane)) = keys::parse_dead(key) {
+                bury(&mut group, obligor, DeadKey { due, seq, lane });
+            }
+            if group.asked.len() < 2 * REAP_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        if group.asked.is_empty() {
+            group.batch.delete(Family::Meta, keys::reap(obligor));
+        }
+        self.free_held(&mut group)?;
+        self.store.write(&group.batch)
+    }
+}

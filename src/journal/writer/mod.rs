@@ -1,0 +1,320 @@
+//! The writer's thread: it makes groups of what has gathered, writes each with one sync, and answers everybody in order.
+//!
+//! A group with a publish, a lease, a give-up or a word of the control plane goes at once; a group of outcomes alone waits
+//! a moment for company. Where the disk is full, publishes are refused and everything else stays at the head of the queue
+//! until there is room. Where anything else fails, nothing may be written any more: the failed sync must not be tried again,
+//! because the kernel may have forgotten the pages that it could not write.
+
+mod encode;
+mod keep;
+
+use std::{
+    collections::HashMap,
+    hash::Hash,
+    sync::{Arc, mpsc},
+    time::Duration,
+};
+
+use crate::{
+    clock::Clock,
+    event::{Lane, Life, Obligor, PartitionId, Seq, SubscriptionId, Timestamp},
+    journal::{
+        Entry, Error, Fatal, Listener, Opened, Options, Owner, Published, State, Status,
+        chunk::{Chunk, Sealed},
+        floor::{self, Logs, Lows, Partition},
+        keys,
+        records::Record,
+        store::{Batch, Family, Store, StoreError},
+    },
+    policy::record::Cursor,
+};
+
+/// How often the watermark is noted, floors move and what was deleted is cleared away.
+const HOUSEKEEPING: Duration = Duration::from_secs(1);
+
+/// How often a full disk is tried again.
+const FULL_WAIT: Duration = Duration::from_millis(250);
+
+/// So many entries at most share one sync.
+const GROUP_MAX: usize = 4096;
+
+#[expect(clippy::too_many_arguments, reason = "called once, by the handle that owns all of them")]
+pub(super) fn spawn(
+    store: Arc<dyn Store>,
+    clock: Clock,
+    options: Options,
+    listener: Listener,
+    fatal: Fatal,
+    Logs { partitions, lows }: Logs,
+    entries: mpsc::Receiver<Entry>,
+    status: Arc<Status>,
+) -> std::thread::JoinHandle<()> {
+    let housekept = clock.now();
+    let writer = Writer {
+        store,
+        clock,
+        options,
+        listener,
+        partitions,
+        lows,
+        entries,
+        status,
+        lives: HashMap::new(),
+        parked: Vec::new(),
+        housekept,
+    };
+    let run = move || {
+        let status = Arc::clone(&writer.status);
+        let _closed = Closed(status);
+        if let Err(error) = writer.run() {
+            tracing::error!(%error, "the journal failed and must not be written any more");
+            fatal(&error);
+        }
+    };
+    std::thread::Builder::new()
+        .name("journal".to_owned())
+        .spawn(run)
+        .expect("a process that cannot start a thread cannot start")
+}
+
+/// Tells everybody when the thread has ended. A panic in it leaves memory and disk apart: the process must not go on.
+struct Closed(Arc<Status>);
+
+impl Drop for Closed {
+    fn drop(&mut self) {
+        self.0.set_state(State::Closed);
+        if std::thread::panicking() {
+            std::process::abort();
+        }
+    }
+}
+
+struct Writer {
+    store: Arc<dyn Store>,
+    clock: Clock,
+    options: Options,
+    listener: Listener,
+    partitions: HashMap<PartitionId, Partition>,
+    lows: HashMap<PartitionId, Lows>,
+    entries: mpsc::Receiver<Entry>,
+    status: Arc<Status>,
+    lives: HashMap<Obligor, Life>,
+    /// What waits for room on the disk, oldest first.
+    parked: Vec<Entry>,
+    housekept: Timestamp,
+}
+
+/// A group on its way: what is written, and what follows when it is.
+#[derive(Default)]
+struct Group {
+    batch: Batch,
+    answers: Vec<Answer>,
+    appended: Vec<(PartitionId, Chunk)>,
+    lows: Vec<(Obligor, Option<Seq>)>,
+    /// As they were before the group, to go back to if it is not written.
+    before: HashMap<PartitionId, Option<Partition>>,
+    /// Likewise.
+    lives: HashMap<Obligor, Option<Life>>,
+    /// Obligations and pins for events that may be held: whether the last word of this group is that they are there.
+    asked: HashMap<Obligation, bool>,
+}
+
+type Obligation = (PartitionId, Seq, SubscriptionId, Lane);
+
+/// An entry that is in the batch, and how it is answered.
+enum Answer {
+    Published(Entry, Published),
+    Done(Entry),
+    Refused(Entry, Error),
+    Opened(Entry, Owner),
+}
+
+impl Writer {
+    fn run(mut self) -> Result<(), StoreError> {
+        loop {
+            let (group, close) = self.gather();
+            if !group.is_empty() {
+                self.commit(group)?;
+            }
+            if close {
+                // What is parked still waits for room, and there is none: it will be repeated.
+                return self.store.close();
+            }
+            self.housekeep()?;
+        }
+    }
+
+    /// The next group, and whether it is the last.
+    fn gather(&mut self) -> (Vec<Entry>, bool) {
+        let wait = if self.parked.is_empty() { HOUSEKEEPING } else { FULL_WAIT };
+        let mut group = std::mem::take(&mut self.parked);
+        let parked = group.len();
+        let mut bytes = 0;
+        let mut urgent = false;
+        match self.entries.recv_timeout(wait) {
+            Ok(Entry::Close) | Err(mpsc::RecvTimeoutError::Disconnected) => return (group, true),
+            Ok(entry) => push(&mut group, entry, &mut bytes, &mut urgent),
+            Err(mpsc::RecvTimeoutError::Timeout) => return (group, false),
+        }
+        let deadline = self.clock.now().after(self.options.outcome_wait);
+        while group.len() < parked + GROUP_MAX && bytes < self.options.group_bytes {
+            let next = match self.entries.try_recv() {
+                Ok(entry) => Ok(entry),
+                Err(mpsc::TryRecvError::Disconnected) => return (group, true),
+                Err(mpsc::TryRecvError::Empty) if urgent => break,
+                Err(mpsc::TryRecvError::Empty) => self.entries.recv_timeout(deadline.since(self.clock.now())),
+            };
+            match next {
+                Ok(Entry::Close) | Err(mpsc::RecvTimeoutError::Disconnected) => return (group, true),
+                Ok(entry) => push(&mut group, entry, &mut bytes, &mut urgent),
+                Err(mpsc::RecvTimeoutError::Timeout) => break,
+            }
+        }
+        (group, false)
+    }
+
+    fn commit(&mut self, entries: Vec<Entry>) -> Result<(), StoreError> {
+        let now = self.clock.now();
+        let mut group = Group::default();
+        for entry in entries {
+            self.encode(&mut group, entry, now);
+        }
+        self.free_held(&mut group)?;
+        let written = if group.batch.0.is_empty() { Ok(()) } else { self.store.write(&group.batch) };
+        match written {
+            Ok(()) => {
+                self.status.set_state(self.room());
+                self.finish(group)
+            }
+            Err(StoreError::Full) => {
+                if self.status.set_state(State::Full) != State::Full as u8 {
+                    tracing::warn!("the disk is full: publishes are refused until there is room");
+                }
+                self.park(group);
+                Ok(())
+            }
+            Err(error @ (StoreError::Damaged(_) | StoreError::Failed(_))) => Err(error),
+        }
+    }
+
+    /// What is left is for those who free some: publishers are refused before the disk is quite full.
+    fn room(&self) -> State {
+        if self.store.is_short_of_space() { State::Full } else { State::Writable }
+    }
+
+    fn finish(&mut self, group: Group) -> Result<(), StoreError> {
+        for (Obligor { partition, subscription }, low) in group.lows {
+            let lows = self.lows.entry(partition).or_default();
+            match low {
+                Some(low) => lows.insert(subscription, low),
+                None => lows.remove(&subscription),
+            };
+        }
+        for id in group.before.keys() {
+            self.status.set_end(*id, self.partitions.get(id).map(Partition::end));
+            if !self.partitions.contains_key(id) {
+                self.lows.remove(id);
+            }
+        }
+        for answer in group.answers {
+            match answer {
+                Answer::Published(entry, published) => reply_published(entry, Ok(published)),
+                Answer::Done(entry) => reply(entry, Ok(())),
+                Answer::Refused(entry, error) => reply(entry, Err(error)),
+                Answer::Opened(entry, owner) => self.reply_opened(entry, owner),
+            }
+        }
+        let mut appended = group.appended.into_iter().peekable();
+        while let Some((id, chunk)) = appended.next() {
+            let mut chunks = vec![chunk];
+            while let Some((_, chunk)) = appended.next_if(|(next, _)| *next == id) {
+                chunks.push(chunk);
+            }
+            (self.listener)(id, chunks);
+        }
+        for id in group.before.keys().filter(|id| !self.partitions.contains_key(id)) {
+            match self.store.drop_log(*id, floor::ABANDONED) {
+                // The floor is written: the space comes back at the next start, if not before.
+                Ok(()) | Err(StoreError::Full) => {}
+                Err(error @ (StoreError::Damaged(_) | StoreError::Failed(_))) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn reply_opened(&self, entry: Entry, owner: Owner) {
+        let Entry::Open { obligor, reply } = entry else { return };
+        let cursor = self.store.get(Family::Cursor, &keys::cursor(obligor));
+        let opened = match (cursor, self.partitions.get(&obligor.partition)) {
+            (Ok(Some(value)), Some(partition)) => match Cursor::decode(&value) {
+                Ok(cursor) => Ok(Opened { owner, cursor, end: partition.next }),
+                Err(error) => Err(Error::Damaged(format!("the cursor of {obligor:?}: {error}"))),
+            },
+            (Ok(_), _) => Err(Error::Unknown),
+            (Err(error), _) => Err(error.into()),
+        };
+        // Whoever asked may have been killed meanwhile; the life it was given stays unused.
+        reply.send(opened).ok();
+    }
+
+    /// Nothing of the group was written: publishers are told, everybody else waits for room.
+    fn park(&mut self, group: Group) {
+        put_back(&mut self.partitions, group.before);
+        put_back(&mut self.lives, group.lives);
+        for answer in group.answers {
+            match answer {
+                Answer::Published(entry, _) => reply_published(entry, Err(Error::Full)),
+                Answer::Done(entry @ Entry::Meta { .. }) => reply(entry, Err(Error::Full)),
+                Answer::Done(entry) | Answer::Opened(entry, _) => self.parked.push(entry),
+                Answer::Refused(entry, error) => reply(entry, Err(error)),
+            }
+        }
+    }
+}
+
+/// Lets `now` be as it was before.
+fn put_back<K: Eq + Hash, V>(now: &mut HashMap<K, V>, before: HashMap<K, Option<V>>) {
+    for (key, before) in before {
+        match before {
+            Some(before) => now.insert(key, before),
+            None => now.remove(&key),
+        };
+    }
+}
+
+fn push(group: &mut Vec<Entry>, entry: Entry, bytes: &mut usize, urgent: &mut bool) {
+    match &entry {
+        Entry::Publish { chunks, .. } => {
+            *bytes += chunks.iter().map(Sealed::bytes_len).sum::<usize>();
+            *urgent = true;
+        }
+        Entry::Append { urgent: now, .. } => *urgent |= *now,
+        Entry::Open { .. } | Entry::Meta { .. } | Entry::Bury { .. } | Entry::Close => *urgent = true,
+    }
+    group.push(entry);
+}
+
+fn reply_published(entry: Entry, answer: Result<Published, Error>) {
+    let Entry::Publish { reply, .. } = entry else { return };
+    // A publisher that hung up has published all the same.
+    reply.send(answer).ok();
+}
+
+fn reply(entry: Entry, answer: Result<(), Error>) {
+    match entry {
+        Entry::Append { done, .. } => done.call(answer),
+        Entry::Meta { reply, .. } | Entry::Bury { reply, .. } => {
+            // Whoever asked may have gone; what was asked is done.
+            reply.send(answer).ok();
+        }
+        Entry::Publish { reply, .. } => {
+            let refused = answer.err().unwrap_or(Error::Unknown);
+            reply.send(Err(refused)).ok();
+        }
+        Entry::Open { reply, .. } => {
+            let refused = answer.err().unwrap_or(Error::Unknown);
+            reply.send(Err(refused)).ok();
+        }
+        Entry::Close => {}
+    }
+}
