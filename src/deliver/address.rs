@@ -1,0 +1,137 @@
+//! Which addresses may be called.
+//!
+//! Whoever may create a subscription may make this server call an address of their choice. So the addresses of the
+//! machine itself, of its network and of the cloud's metadata are refused, unless the operator lets a network through.
+//!
+//! Invariants:
+//! - What is checked is what is called: a name is looked up once for a connection, every address found is checked, and
+//!   the connection is made to one of these addresses. A name that changes its answer in between (rebinding) gains
+//!   nothing.
+//! - One forbidden address among several refuses the name: a mixed answer is a trick or a mistake.
+//! - An IPv6 address that carries an IPv4 address (`::ffff:127.0.0.1`) is judged by the latter.
+//! - Addresses are let through by network, never by name.
+//!
+//! Absent on purpose: lookups and sockets. This is a table and a rule.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use url::{Host, Url};
+
+/// Why an address is not called.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// Events would travel in the clear.
+    #[error("http is not allowed here, only https")]
+    Http,
+    /// The address is of the machine, of its network, or of no use.
+    #[error("the address {0} is private or reserved, and no allowed network contains it")]
+    Address(IpAddr),
+    /// A name led to a forbidden address, perhaps among others.
+    #[error("{name} leads to {address}, which is private or reserved, and no allowed network contains it")]
+    Name {
+        /// The name.
+        name: String,
+        /// The address it must not lead to.
+        address: IpAddr,
+    },
+}
+
+const fn v4(a: u8, b: u8, c: u8, d: u8, prefix: u8) -> IpNet {
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, d), prefix))
+}
+
+const fn v6(a: u16, b: u16, c: u16, prefix: u8) -> IpNet {
+    IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::new(a, b, c, 0, 0, 0, 0, 0), prefix))
+}
+
+/// Loopback: what a server that listens on loopback only lets through.
+const LOOPBACK: [IpNet; 2] = [v4(127, 0, 0, 0, 8), IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128))];
+
+/// What is never called unless an allowed network contains it.
+const FORBIDDEN: [IpNet; 29] = [
+    v4(0, 0, 0, 0, 8),          // this network
+    v4(10, 0, 0, 0, 8),         // private
+    v4(100, 64, 0, 0, 10),      // shared by a carrier's customers
+    v4(127, 0, 0, 0, 8),        // loopback
+    v4(169, 254, 0, 0, 16),     // link-local, with the metadata of clouds
+    v4(172, 16, 0, 0, 12),      // private
+    v4(192, 0, 0, 0, 24),       // protocol assignments
+    v4(192, 0, 2, 0, 24),       // documentation
+    v4(192, 88, 99, 0, 24),     // 6to4 relays
+    v4(192, 168, 0, 0, 16),     // private
+    v4(198, 18, 0, 0, 15),      // benchmarks
+    v4(198, 51, 100, 0, 24),    // documentation
+    v4(203, 0, 113, 0, 24),     // documentation
+    v4(224, 0, 0, 0, 4),        // multicast
+    v4(240, 0, 0, 0, 4),        // reserved, and broadcast
+    v6(0, 0, 0, 8),             // unspecified, loopback, IPv4-compatible
+    v6(0x64, 0xff9b, 0, 96),    // IPv4 behind a translator
+    v6(0x64, 0xff9b, 1, 48),    // the same, locally
+    v6(0x100, 0, 0, 64),        // discard
+    v6(0x2001, 0, 0, 23),       // protocol assignments, with Teredo
+    v6(0x2001, 0xdb8, 0, 32),   // documentation
+    v6(0x2002, 0, 0, 16),       // 6to4: IPv4 inside
+    v6(0x3fff, 0, 0, 20),       // documentation
+    v6(0x5f00, 0, 0, 16),       // segment routing
+    v6(0xfc00, 0, 0, 7),        // private
+    v6(0xfe80, 0, 0, 10),       // link-local
+    v6(0xfec0, 0, 0, 10),       // site-local, of old
+    v6(0xff00, 0, 0, 8),        // multicast
+    v4(255, 255, 255, 255, 32), // broadcast
+];
+
+/// Which endpoints a client may call: one client has one set of rules, because connections are kept by authority and
+/// not by who asked for them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AddressRules {
+    /// Whether events may travel in the clear.
+    pub allow_http: bool,
+    /// Networks that are let through though they are private or reserved.
+    pub allow_networks: Vec<IpNet>,
+}
+
+impl AddressRules {
+    /// The rules of a server that listens on loopback only: http and loopback addresses are allowed.
+    pub fn loopback() -> Self {
+        Self { allow_http: true, allow_networks: LOOPBACK.to_vec() }
+    }
+
+    /// Whether one address may be called.
+    ///
+    /// # Errors
+    /// Where it is private or reserved, and in no allowed network.
+    pub fn check_address(&self, address: IpAddr) -> Result<(), Refused> {
+        let address = address.to_canonical();
+        let within = |networks: &[IpNet]| networks.iter().any(|network| network.contains(&address));
+        if within(&FORBIDDEN) && !within(&self.allow_networks) { Err(Refused::Address(address)) } else { Ok(()) }
+    }
+
+    /// Whether what the URL itself says is allowed: its scheme, and its host where that is an address. A name is judged
+    /// by [`AddressRules::check_found`], when it was looked up.
+    ///
+    /// # Errors
+    /// Where it is not.
+    pub fn check_url(&self, url: &Url) -> Result<(), Refused> {
+        if url.scheme() != "https" && !self.allow_http {
+            return Err(Refused::Http);
+        }
+        match url.host() {
+            Some(Host::Ipv4(address)) => self.check_address(address.into()),
+            Some(Host::Ipv6(address)) => self.check_address(address.into()),
+            Some(Host::Domain(_)) | None => Ok(()),
+        }
+    }
+
+    /// Whether all the addresses that `name` led to may be called.
+    ///
+    /// # Errors
+    /// Where one of them may not.
+    pub fn check_found(&self, name: &str, found: &[SocketAddr]) -> Result<(), Refused> {
+        let refused = found.iter().find(|address| self.check_address(address.ip()).is_err());
+        match refused {
+            Some(address) => Err(Refused::Name { name: name.to_owned(), address: address.ip().to_canonical() }),
+            None => Ok(()),
+        }
+    }
+}

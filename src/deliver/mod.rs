@@ -1,0 +1,26 @@
+//! Goes out: one HTTP request for a batch of events, and what its answer means.
+//!
+//! | file | what is in it |
+//! | --- | --- |
+//! | [`request`] | the request's headers and body, from events; pure |
+//! | [`address`] | which addresses may be called; pure |
+//! | [`trust`] | whose certificates are believed |
+//! | [`socket`] | the connections below awc, opened and watched by us |
+//! | [`webhook`] | awc, and how an answer becomes an [`Answer`](crate::policy::outcome::Answer) |
+//! | `failure` | how the lack of one does |
+//!
+//! Invariants: a request ends with exactly one answer, within its wait; a failure is told apart (name, connection, TLS,
+//! silence, status) in words for people; nothing here knows a journal, a topic or a subscription, so nothing here retries
+//! but for the one case that is no attempt at all.
+
+pub mod address;
+mod failure;
+pub mod request;
+pub mod socket;
+pub mod trust;
+pub mod webhook;
+
+pub use address::AddressRules;
+pub use request::{Destination, Outgoing, build};
+pub use trust::Trust;
+pub use webhook::{Client, Options, Waits};

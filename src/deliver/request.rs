@@ -1,0 +1,288 @@
+//! The request that carries events: headers and body, as Event Grid makes them.
+//!
+//! Invariants:
+//! - An event's wire form is copied once, into the body, and never parsed where the delivery schema is its own.
+//! - What an event says can't break a header: a value that is not printable ASCII is percent-encoded, a very long one is
+//!   cut visibly. The body always has the whole.
+//! - A destination that can't be called is refused when it is made, with a message for whoever wrote it.
+//!
+//! Absent on purpose: sockets, clocks, and `Content-Length`, `Host` and `Date`, which belong to the connection.
+
+use std::{borrow::Cow, fmt::Write as _};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use url::{Host, Url};
+
+use crate::event::{Event, Schema, Seq};
+
+/// Why there is no such destination, or no such request.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The endpoint's address can't be read.
+    #[error("the endpoint's address is no URL: {0}")]
+    Url(String),
+    /// Only the web is called.
+    #[error("the endpoint's address begins with `{0}:`, but it must begin with `https:` or `http:`")]
+    Scheme(String),
+    /// There is nobody to call.
+    #[error("the endpoint's address names no host")]
+    Host,
+    /// A user name or password would be sent to nobody: webhooks know none.
+    #[error("the endpoint's address has a user name or password in it; put a secret into its query instead")]
+    Userinfo,
+    /// A fragment is never sent.
+    #[error("the endpoint's address has a fragment (`#...`), which is never sent")]
+    Fragment,
+    /// The HTTP client can't check a certificate for an IPv6 address.
+    #[error("https to a bare IPv6 address is not supported; use a name")]
+    SecureIpv6,
+    /// Longer than any server takes.
+    #[error("the endpoint's address has {0} bytes, more than {URL_BYTES_MAX}")]
+    Length(usize),
+    /// There is no way from one schema to the other.
+    #[error("events in schema {from:?} can't be delivered in schema {to:?}")]
+    Schema {
+        /// The topic's.
+        from: Schema,
+        /// The subscription's.
+        to: Schema,
+    },
+    /// The stored event is not what its schema says; nothing was sent.
+    #[error("the event at {seq:?} can't be read: {detail}")]
+    Unreadable {
+        /// Which event.
+        seq: Seq,
+        /// Why, for people.
+        detail: String,
+    },
+}
+
+/// 8 KiB: common servers refuse a longer request line.
+const URL_BYTES_MAX: usize = 8_192;
+
+/// 2 KiB of one header: common servers refuse heads of more than 8 KiB, and an id that long must not make an event
+/// undeliverable.
+const VALUE_BYTES_MAX: usize = 2_048;
+
+/// An endpoint, checked, with what each request to it needs to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Destination {
+    url: Url,
+    subscription_name: String,
+    schema: Schema,
+    batched: bool,
+}
+
+impl Destination {
+    /// Checks where and how events shall be sent: from a topic with schema `input`, in schema `delivery`. `batched` says
+    /// that the subscription asked for several events in a request.
+    ///
+    /// # Errors
+    /// Where no request could ever be made. Whether the address is *allowed* is asked by
+    /// [`AddressRules`](super::AddressRules).
+    pub fn new(
+        url: &str,
+        subscription_name: &str,
+        input: Schema,
+        delivery: Schema,
+        batched: bool,
+    ) -> Result<Self, Error> {
+        Form::of(input, delivery)?;
+        if url.len() > URL_BYTES_MAX {
+            return Err(Error::Length(url.len()));
+        }
+        let url = Url::parse(url).map_err(|error| Error::Url(error.to_string()))?;
+        if !matches!(url.scheme(), "https" | "http") {
+            return Err(Error::Scheme(url.scheme().to_owned()));
+        }
+        match url.host() {
+            None => return Err(Error::Host),
+            Some(Host::Ipv6(_)) if url.scheme() == "https" => return Err(Error::SecureIpv6),
+            Some(Host::Domain(_) | Host::Ipv4(_) | Host::Ipv6(_)) => {}
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(Error::Userinfo);
+        }
+        if url.fragment().is_some() {
+            return Err(Error::Fragment);
+        }
+        if let Err(error) = url.as_str().parse::<awc::http::Uri>() {
+            return Err(Error::Url(error.to_string()));
+        }
+        Ok(Self { url, subscription_name: subscription_name.to_uppercase(), schema: delivery, batched })
+    }
+
+    /// Where requests go.
+    pub fn url(&self) -> &Url {
+        &self.url
+    }
+
+    /// The schema that events are delivered in.
+    pub fn schema(&self) -> Schema {
+        self.schema
+    }
+}
+
+/// A request, all but the connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outgoing {
+    /// Its headers, names in lower case, values printable ASCII.
+    pub headers: Vec<(&'static str, String)>,
+    /// Its body.
+    pub body: Bytes,
+}
+
+/// The request that delivers `events` after `attempts_before` earlier attempts.
+///
+/// # Errors
+/// Where an event must be delivered in another schema and can't be read.
+///
+/// # Panics
+/// Without events.
+pub fn build(destination: &Destination, events: &[Event], attempts_before: u32) -> Result<Outgoing, Error> {
+    assert!(!events.is_empty(), "a request without events");
+    let schema = destination.schema;
+    let forms = events.iter().map(|event| delivered(event, schema)).collect::<Result<Vec<_>, _>>()?;
+    let lone_object = schema == Schema::CloudEvents && !destination.batched && events.len() == 1;
+    let content_type = match schema {
+        Schema::EventGrid | Schema::Custom => "application/json; charset=utf-8",
+        Schema::CloudEvents if lone_object => "application/cloudevents+json; charset=utf-8",
+        Schema::CloudEvents => "application/cloudevents-batch+json; charset=utf-8",
+    };
+    let mut headers = vec![
+        ("content-type", content_type.to_owned()),
+        ("aeg-event-type", "Notification".to_owned()),
+        ("aeg-subscription-name", header_value(&destination.subscription_name)),
+        ("aeg-delivery-count", attempts_before.to_string()),
+    ];
+    match schema {
+        Schema::EventGrid | Schema::Custom => headers.push(("aeg-metadata-version", "1".to_owned())),
+        Schema::CloudEvents => {
+            headers.push(("aeg-metadata-version", "1.0".to_owned()));
+            headers.push(("webhook-request-origin", "eventgrid.azure.net".to_owned()));
+        }
+    }
+    if let [event] = events {
+        headers.push(("aeg-output-event-id", header_value(&event.id())));
+        if schema == Schema::EventGrid {
+            headers.push(("aeg-data-version", header_value(&event.data_version())));
+        }
+    }
+    let body = if lone_object { forms[0].clone() } else { array(&forms) };
+    Ok(Outgoing { headers, body })
+}
+
+/// `[`, the forms with commas between them, `]`.
+fn array(forms: &[Bytes]) -> Bytes {
+    let mut body = BytesMut::with_capacity(forms.iter().map(|form| form.len() + 1).sum::<usize>() + 1);
+    for (place, form) in forms.iter().enumerate() {
+        body.put_u8(if place == 0 { b'[' } else { b',' });
+        body.put_slice(form);
+    }
+    body.put_u8(b']');
+    body.freeze()
+}
+
+/// How an event gets from the schema it is stored in to the one it is delivered in.
+enum Form {
+    /// As it is stored.
+    Wire,
+    /// From Event Grid's own to CloudEvents.
+    CloudEvents,
+}
+
+impl Form {
+    /// The door for further conversions.
+    fn of(from: Schema, to: Schema) -> Result<Self, Error> {
+        match (from, to) {
+            (Schema::EventGrid, Schema::EventGrid)
+            | (Schema::CloudEvents, Schema::CloudEvents)
+            | (Schema::Custom, Schema::Custom) => Ok(Self::Wire),
+            (Schema::EventGrid, Schema::CloudEvents) => Ok(Self::CloudEvents),
+            (Schema::EventGrid, Schema::Custom)
+            | (Schema::CloudEvents, Schema::EventGrid | Schema::Custom)
+            | (Schema::Custom, Schema::EventGrid | Schema::CloudEvents) => Err(Error::Schema { from, to }),
+        }
+    }
+}
+
+/// The bytes of `event` as a subscriber with `schema` receives them.
+///
+/// # Errors
+/// Where there is no way to that schema, or the event is not what its own schema says.
+pub fn delivered(event: &Event, schema: Schema) -> Result<Bytes, Error> {
+    match Form::of(event.schema, schema)? {
+        Form::Wire => Ok(event.wire()),
+        Form::CloudEvents => {
+            cloud_event(&event.wire()).map_err(|error| Error::Unreadable { seq: event.seq, detail: error.to_string() })
+        }
+    }
+}
+
+/// The members of an Event Grid event that a CloudEvent has too, as they stand.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Envelope<'a> {
+    #[serde(borrow)]
+    id: &'a RawValue,
+    #[serde(borrow)]
+    topic: &'a RawValue,
+    #[serde(borrow)]
+    event_type: &'a RawValue,
+    #[serde(borrow)]
+    event_time: &'a RawValue,
+    #[serde(borrow)]
+    subject: Option<&'a RawValue>,
+    #[serde(borrow)]
+    data: Option<&'a RawValue>,
+}
+
+/// An Event Grid event as a CloudEvent. Every value, `data` above all, is copied byte for byte and not serialised again.
+fn cloud_event(wire: &[u8]) -> Result<Bytes, serde_json::Error> {
+    let event: Envelope<'_> = serde_json::from_slice(wire)?;
+    let mut out = String::with_capacity(wire.len() + 32);
+    out.push_str(r#"{"id":"#);
+    out.push_str(event.id.get());
+    // CloudEvents wants a subject to be a string with something in it.
+    let subject = event.subject.filter(|subject| !matches!(subject.get(), r#""""#));
+    let members = [
+        (r#","source":"#, Some(event.topic)),
+        (r#","type":"#, Some(event.event_type)),
+        (r#","time":"#, Some(event.event_time)),
+        (r#","subject":"#, subject),
+        (r#","data":"#, event.data),
+    ];
+    for (name, value) in members {
+        if let Some(value) = value {
+            out.push_str(name);
+            out.push_str(value.get());
+        }
+    }
+    out.push_str(r#","specversion":"1.0"}"#);
+    Ok(Bytes::from(out))
+}
+
+/// `text` as a header's value: as it is where it is printable ASCII without spaces at its ends, else percent-encoded
+/// (`%` with it, so that it can be read back). More than 2 KiB are cut, and end in `...`.
+pub fn header_value(text: &str) -> String {
+    let plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~')) && text.trim() == text;
+    let mut value = if plain { Cow::Borrowed(text) } else { Cow::Owned(percent_encoded(text)) };
+    if value.len() > VALUE_BYTES_MAX {
+        value.to_mut().truncate(VALUE_BYTES_MAX - 3);
+        value.to_mut().push_str("...");
+    }
+    value.into_owned()
+}
+
+fn percent_encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len() + 16);
+    for byte in text.bytes() {
+        match byte {
+            b'%' | 0..=b' ' | 0x7f.. => write!(encoded, "%{byte:02X}").expect("a string takes everything"),
+            b'!'..=b'~' => encoded.push(char::from(byte)),
+        }
+    }
+    encoded
+}

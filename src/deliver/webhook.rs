@@ -1,0 +1,344 @@
+//! One request to a webhook, with awc.
+//!
+//! awc is made for clients that talk to servers they trust. Endpoints are not trusted, so, trap by trap (the source is
+//! that of awc 3.11):
+//! - *Redirects* are never followed: a login page's 200 is no delivery.
+//! - *Compression* is compiled out and no `Accept-Encoding` is sent; a body is kept as it comes.
+//! - *The limit of 100 connections* over all hosts is lifted (0 means 2³²−1): hung endpoints must not starve others. Bounds
+//!   are the caller's, per subscription.
+//! - *Timers*: awc's own cover parts of a request and are off or out of reach. One timer covers name, connection, TLS,
+//!   request, head and body.
+//! - *The body* is read to at most [`BODY_BYTES_MAX`]. If it ends within, the connection is used again; if not, it is
+//!   closed, because reading on would let an endpoint hold us for as long as it likes.
+//! - *Interim answers* (1xx) are taken by awc for the answer, and the connection goes back to the pool with the real answer
+//!   still to come, which the next request would take for its own: a loss. Such a connection is closed, and the request has
+//!   failed. An answer of HTTP/1.1 without any length is the same trap: awc takes it to have no body.
+//! - *204 and 304 with a length* make awc wait for a body that never comes: their body is not read.
+//! - *Reused connections*: awc does not tell; [`socket`](super::socket) does. One that breaks before the first byte of an
+//!   answer was closed by the endpoint while it was idle. The request is sent again at once on a new connection, within the
+//!   same wait, once. It may have been taken twice, which is allowed; it is never taken for delivered.
+//! - *Idle connections* stay open in awc's pool for ever, if nobody asks for that host again. A sweep closes them after
+//!   [`Options::keep_alive`]; the shells left in the pool go when there are many, with the pool. The default is shorter than
+//!   the 5 s after which common servers close, so that the race above is rare.
+//! - *A refusal while we still write* (413, 401) is not heard by awc, which writes first and reads then.
+//!   [`socket`](super::socket) hears it without TLS. What is left: with TLS it may be told as a reset or as silence.
+//!
+//! A delivery has succeeded when a head with 200 to 204 is in, and the body then ended, broke off or reached the bound: the
+//! endpoint took the events, whatever happened to its farewell. A body that neither ends nor grows to the bound within the
+//! wait is no answer: TimedOut.
+//!
+//! A later life for late answers: `Client::attempts` is the exchange without its timer; it can be kept running where it is
+//! dropped now.
+
+use std::{
+    cell::RefCell,
+    convert::Infallible,
+    rc::{Rc, Weak},
+    sync::Arc,
+    time::{Duration, UNIX_EPOCH},
+};
+
+use awc::{
+    ClientResponse,
+    body::SizedStream,
+    error::SendRequestError,
+    http::{
+        StatusCode, Version,
+        header::{self, HeaderName, HeaderValue},
+    },
+};
+use bytes::{Bytes, BytesMut};
+use futures_util::{StreamExt as _, stream};
+use tokio::time::{Instant, timeout_at};
+
+use super::{
+    address::AddressRules,
+    failure::{bounded, failed, failure, silence, unanswered},
+    request::{Destination, Outgoing, header_value},
+    socket::{Connections, Dialer, EXCHANGE, Exchange, Names, Phase, SystemNames},
+    trust::Trust,
+};
+use crate::{
+    event::Timestamp,
+    policy::outcome::{Answer, Outcome},
+};
+
+/// 4 KiB of an answer are kept for people (`spec`: decision 27).
+pub const BODY_BYTES_MAX: usize = 4_096;
+
+/// 16 KiB of a body are handed to awc at a time: it copies what it is handed, and a large body behind a slow endpoint
+/// should not be in memory twice.
+const CHUNK_BYTES: usize = 16_384;
+
+/// 256 shells in the pool: less than a megabyte, even with TLS buffers mostly freed.
+const SHELLS_MAX: usize = 256;
+
+/// No timer of awc's own may fire before ours.
+const LONGER_THAN_ANY_WAIT: Duration = Duration::from_secs(24 * 3_600);
+
+/// How a client calls.
+#[derive(Clone)]
+pub struct Options {
+    /// Whom it may call.
+    pub rules: AddressRules,
+    /// Whose certificates it believes.
+    pub trust: Trust,
+    /// Who looks up names.
+    pub names: Arc<dyn Names>,
+    /// How long a connection waits for its next request.
+    pub keep_alive: Duration,
+    /// How old a connection may become: a new one looks the name up again.
+    pub lifetime: Duration,
+    /// How long one of several addresses may take to be reached before the next is tried.
+    pub connect_wait: Duration,
+}
+
+impl Options {
+    /// The usual times.
+    pub fn new(rules: AddressRules, trust: Trust) -> Self {
+        Self {
+            rules,
+            trust,
+            names: Arc::new(SystemNames),
+            keep_alive: Duration::from_secs(4),
+            lifetime: Duration::from_secs(300),
+            connect_wait: Duration::from_secs(5),
+        }
+    }
+}
+
+/// How long a request may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waits {
+    /// From the first look-up to the end of the answer's body.
+    pub response: Duration,
+}
+
+impl Default for Waits {
+    fn default() -> Self {
+        Self { response: Duration::from_secs(30) }
+    }
+}
+
+/// Makes requests. One for each arbiter and set of rules; it stays where it was made.
+pub struct Client(Rc<Inner>);
+
+struct Inner {
+    awc: RefCell<awc::Client>,
+    dialer: Dialer,
+    options: Options,
+}
+
+impl Client {
+    /// A client whose idle connections are swept by a task on this arbiter, for as long as the client lives.
+    ///
+    /// # Panics
+    /// Outside of an arbiter.
+    pub fn new(options: Options) -> Self {
+        let dialer = Dialer::new(options.rules.clone(), options.names.clone(), options.connect_wait);
+        let awc = RefCell::new(awc_client(&dialer, &options));
+        let inner = Rc::new(Inner { awc, dialer, options });
+        actix_rt::spawn(keep_sweeping(Rc::downgrade(&inner)));
+        Self(inner)
+    }
+
+    /// Whom this client may call.
+    pub fn rules(&self) -> &AddressRules {
+        &self.0.options.rules
+    }
+
+    /// Closes what was idle for long enough, and counts connections. The client does this by itself too.
+    pub fn sweep(&self) -> Connections {
+        self.0.sweep()
+    }
+
+    /// Makes one request. It always ends within the wait, and always with an answer. `now` is what an HTTP date in
+    /// `Retry-After` is compared with.
+    pub async fn post(&self, destination: &Destination, outgoing: Outgoing, waits: &Waits, now: Timestamp) -> Answer {
+        let start = Instant::now();
+        if let Err(refused) = self.0.options.rules.check_url(destination.url()) {
+            return failure(Outcome::SocketError, refused.to_string());
+        }
+        let first = Exchange::new(false);
+        let second = Exchange::new(true);
+        let attempts = self.attempts(destination, outgoing, [&first, &second], now);
+        let mut answer = match timeout_at(start + waits.response, attempts).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                let current = if second.phase.get() == Phase::Beginning { &first } else { &second };
+                failure(Outcome::TimedOut, silence(current.phase.get(), destination, waits.response))
+            }
+        };
+        let began = second.began.get().or(first.began.get()).unwrap_or(start);
+        answer.latency = began.elapsed();
+        answer
+    }
+
+    /// The request, and once more on a new connection where the first one's was stale.
+    async fn attempts(
+        &self,
+        destination: &Destination,
+        outgoing: Outgoing,
+        exchanges: [&Rc<Exchange>; 2],
+        now: Timestamp,
+    ) -> Answer {
+        let [first, second] = exchanges;
+        let error = match self.attempt(destination, &outgoing, first, now).await {
+            Ok(answer) => return answer,
+            Err(error) if !(first.reused.get() && unanswered(&error, first)) => {
+                return failed(&error, first.phase.get(), destination);
+            }
+            Err(error) => error,
+        };
+        tracing::debug!(%error, host = destination.url().host_str(), "stale connection, sent again on a new one");
+        match self.attempt(destination, &outgoing, second, now).await {
+            Ok(answer) => answer,
+            Err(error) => failed(&error, second.phase.get(), destination),
+        }
+    }
+
+    async fn attempt(
+        &self,
+        destination: &Destination,
+        outgoing: &Outgoing,
+        exchange: &Rc<Exchange>,
+        now: Timestamp,
+    ) -> Result<Answer, SendRequestError> {
+        let awc = self.0.awc.borrow().clone();
+        EXCHANGE
+            .scope(exchange.clone(), async move {
+                let request = head(&awc, destination, outgoing);
+                let response = request.send_body(body(outgoing.body.clone(), exchange.clone())).await?;
+                exchange.phase.set(Phase::Reading(response.status().as_u16()));
+                Ok(read(response, exchange, now).await)
+            })
+            .await
+    }
+}
+
+impl Inner {
+    fn sweep(&self) -> Connections {
+        let found = self.dialer.sweep(self.options.keep_alive);
+        if found.shells > SHELLS_MAX {
+            // Requests in progress hold on to the old pool until they are done.
+            self.awc.replace(awc_client(&self.dialer, &self.options));
+        }
+        found
+    }
+}
+
+async fn keep_sweeping(client: Weak<Inner>) {
+    loop {
+        let Some(pause) = client.upgrade().map(|inner| inner.options.keep_alive / 2) else { return };
+        tokio::time::sleep(pause.max(Duration::from_millis(10))).await;
+        if let Some(inner) = client.upgrade() {
+            inner.sweep();
+        }
+    }
+}
+
+fn awc_client(dialer: &Dialer, options: &Options) -> awc::Client {
+    let connector = awc::Connector::new()
+        .connector(dialer.clone())
+        .rustls_0_23(options.trust.config())
+        .timeout(LONGER_THAN_ANY_WAIT)
+        .handshake_timeout(LONGER_THAN_ANY_WAIT)
+        .conn_keep_alive(options.keep_alive)
+        .conn_lifetime(options.lifetime)
+        .disconnect_timeout(Duration::from_secs(1))
+        .limit(0);
+    awc::Client::builder().connector(connector).disable_redirects().disable_timeout().finish()
+}
+
+fn head(awc: &awc::Client, destination: &Destination, outgoing: &Outgoing) -> awc::ClientRequest {
+    let url = destination.url();
+    // awc leaves out port 80 of https and 443 of http; a URL knows which port goes without saying.
+    let host = match url.port() {
+        Some(port) => format!("{}:{port}", url.host_str().unwrap_or_default()),
+        None => url.host_str().unwrap_or_default().to_owned(),
+    };
+    let mut request = awc
+        .post(url.as_str())
+        .no_decompress()
+        .insert_header((header::HOST, host))
+        .insert_header((header::USER_AGENT, concat!("gridhook/", env!("CARGO_PKG_VERSION"))));
+    for (name, value) in &outgoing.headers {
+        // What `build` makes is printable; whoever makes headers otherwise is held to the same.
+        let value = HeaderValue::from_str(value).unwrap_or_else(|_| {
+            HeaderValue::from_str(&header_value(value)).expect("printable ASCII is a header's value")
+        });
+        request = request.insert_header((HeaderName::from_static(name), value));
+    }
+    request
+}
+
+/// The body in slices, telling how far it is.
+fn body(body: Bytes, exchange: Rc<Exchange>) -> impl awc::body::MessageBody + 'static {
+    let len = body.len();
+    let starts = (0..len).step_by(CHUNK_BYTES);
+    let slices = starts.map(move |start| {
+        let end = (start + CHUNK_BYTES).min(len);
+        exchange.phase.set(if end == len { Phase::Waiting } else { Phase::Sending });
+        Ok::<_, Infallible>(body.slice(start..end))
+    });
+    SizedStream::new(len as u64, stream::iter(slices))
+}
+
+/// Reads what is kept of an answer, and decides whether its connection may be used again.
+async fn read(mut response: ClientResponse, exchange: &Exchange, now: Timestamp) -> Answer {
+    let status = response.status();
+    let mut answer = Answer::bare(Outcome::of_status(status.as_u16()));
+    answer.status = Some(status.as_u16());
+    answer.retry_after = retry_after(&response, now);
+    if status.is_informational() {
+        exchange.poison();
+        answer.detail = format!("{} is an interim answer, and none is understood", status.as_u16());
+        return answer;
+    }
+    let bodiless = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    if !bodiless {
+        (answer.body, answer.detail) = read_body(&mut response).await;
+    }
+    if response.version() == Version::HTTP_11 && (bodiless || has_length(&response)) {
+        // Where the body was not read to its end, dropping the response closes the connection.
+        drop(response);
+        exchange.finish();
+    } else {
+        exchange.poison();
+    }
+    answer
+}
+
+/// The first bytes of the body, and what to say of the rest.
+async fn read_body(response: &mut ClientResponse) -> (Bytes, String) {
+    let mut kept = BytesMut::new();
+    loop {
+        match response.next().await {
+            None => return (kept.freeze(), String::new()),
+            Some(Ok(chunk)) if kept.len() + chunk.len() > BODY_BYTES_MAX => {
+                kept.extend_from_slice(&chunk[..BODY_BYTES_MAX - kept.len()]);
+                let detail =
+                    format!("the answer's body is longer than {BODY_BYTES_MAX} bytes; the connection was closed");
+                return (kept.freeze(), detail);
+            }
+            Some(Ok(chunk)) => kept.extend_from_slice(&chunk),
+            Some(Err(error)) => return (kept.freeze(), bounded(format!("the answer's body broke off: {error}"))),
+        }
+    }
+}
+
+fn has_length(response: &ClientResponse) -> bool {
+    let headers = response.headers();
+    headers.contains_key(header::CONTENT_LENGTH) || headers.contains_key(header::TRANSFER_ENCODING)
+}
+
+/// `Retry-After`, in seconds or as a date. What can't be read is as good as not said.
+fn retry_after(response: &ClientResponse, now: Timestamp) -> Option<Duration> {
+    let value = response.headers().get(header::RETRY_AFTER)?.to_str().ok()?.trim();
+    if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
+        // More seconds than can be counted are as many as can be.
+        return Some(Duration::from_secs(value.parse::<u32>().unwrap_or(u32::MAX).into()));
+    }
+    let date = httpdate::parse_http_date(value).ok()?.duration_since(UNIX_EPOCH).ok()?;
+    Some(date.saturating_sub(now.since(Timestamp(0))))
+}
