@@ -43,3 +43,5 @@ pub mod deliver;
 pub mod event;
 pub mod journal;
 pub mod policy;
+pub mod subscription;
+pub mod topic;

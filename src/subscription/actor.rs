@@ -1,0 +1,338 @@
+//! One life of a subscription: the bridge between the core, which decides, and the world, which does.
+//!
+//! Invariants:
+//! - Every handler is the same three lines: take what arrived, absorb it, do what follows.
+//! - At most one append of a subscription is in the journal's queue; the core sees to it.
+//! - A request runs in a task of its own, which always reports: a panic in it, or its end by force, reports `Aborted`.
+//! - What may touch an event's content here (a filter, the making of a request) is done with the event in hand, so that
+//!   an event that kills is known.
+//! - One timer, re-armed from the core's `next_due`.
+
+use std::{cell::OnceCell, collections::VecDeque, rc::Rc, sync::Arc, time::Duration};
+
+use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, SpawnHandle};
+use tokio::sync::oneshot;
+
+use crate::{
+    clock::Clock,
+    deliver::{self, Client, Waits},
+    event::{Event, FlightId, Lane, Seq, Timestamp},
+    journal::{self, Journal, LogSlice, Opened, Owner},
+    policy::{
+        Effect, Flight, Input, Item, Step, Subscription, Write, due,
+        outcome::{Answer, Outcome},
+        record::Change,
+        retry::Chance,
+    },
+    subscription::{
+        plan::Plan,
+        slot::{Handed, Report, Slot, Taken},
+        tail::Tail,
+    },
+};
+
+/// Something lies in the slot. A hint: losing it costs latency, never an event.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Wake;
+
+/// Chaos: ends this life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Message)]
+#[rtype(result = "()")]
+pub enum Die {
+    /// By a panic in a handler.
+    Panicking,
+    /// By a stop.
+    Stopping,
+}
+
+/// A timer is never longer: a machine that slept, or a clock that was set, is noticed after so long.
+const TIMER_MAX: Duration = Duration::from_secs(60);
+
+/// A slice of the log is about so large: two make a batch of the largest preferred size.
+const SLICE_BYTES: usize = 512 * 1024;
+
+/// Owed events are fetched by about so many bytes.
+const FETCH_BYTES: usize = 1024 * 1024;
+
+/// From the tail so many events are taken, or a batch if that is more.
+const TAIL_EVENTS: usize = 256;
+
+/// What a subscription needs of the world.
+#[derive(Clone)]
+pub struct World {
+    /// Where everything is written.
+    pub journal: Journal,
+    /// What time it is.
+    pub clock: Clock,
+    /// How requests are made; each arbiter has a client of its own.
+    pub client: deliver::Options,
+    /// Told when a dead letter of this slot waits: its file is due then.
+    pub put_aside: PutAside,
+}
+
+/// Who hears that a dead letter of a slot waits, and when its file is due.
+pub type PutAside = Arc<dyn Fn(&Slot, Timestamp) + Send + Sync>;
+
+thread_local! {
+    /// The client of this arbiter: its connections are kept for all its subscriptions.
+    static CLIENT: OnceCell<Rc<Client>> = const { OnceCell::new() };
+}
+
+/// One life of a subscription.
+pub struct SubscriptionActor {
+    world: World,
+    tail: Arc<Tail>,
+    slot: Arc<Slot>,
+    plan: Arc<Plan>,
+    owner: Owner,
+    core: Subscription,
+    client: Rc<Client>,
+    inherited: Vec<Input>,
+    timer: Option<SpawnHandle>,
+    /// Commands whose write is on its way, and those whose write is yet to come.
+    written: Vec<oneshot::Sender<()>>,
+    unwritten: Vec<oneshot::Sender<()>>,
+}
+
+impl SubscriptionActor {
+    /// Opens the records for a new life. To be called on the arbiter that it will live on.
+    pub async fn build(world: World, tail: Arc<Tail>, slot: Arc<Slot>) -> Result<Self, journal::Error> {
+        let Opened { owner, cursor, end } = world.journal.open(slot.obligor).await?;
+        let Handed { plan, flights, next_flight, inputs } = slot.begin(owner.life, end);
+        let settings = plan.settings.clone();
+        let core = Subscription::recover(settings, &cursor, end, flights, next_flight, world.clock.now());
+        slot.set_state(core.cursor());
+        let client = CLIENT.with(|cell| Rc::clone(cell.get_or_init(|| Rc::new(Client::new(world.client.clone())))));
+        Ok(Self {
+            world,
+            tail,
+            slot,
+            plan,
+            owner,
+            core,
+            client,
+            inherited: inputs,
+            timer: None,
+            written: Vec::new(),
+            unwritten: Vec::new(),
+        })
+    }
+
+    fn absorb(&mut self, input: Input, ctx: &mut Context<Self>) {
+        let mut inputs = VecDeque::from([input]);
+        while let Some(input) = inputs.pop_front() {
+            let chance = Chance(fastrand::f64());
+            let Step { write, effects } = self.core.absorb(input, self.world.clock.now(), chance);
+            if let Some(write) = write {
+                self.write(write);
+            }
+            for effect in effects {
+                inputs.extend(self.perform(effect));
+            }
+        }
+        self.rearm(ctx);
+    }
+
+    /// Takes what arrived since the last time.
+    fn take(&mut self, ctx: &mut Context<Self>) {
+        let Taken { end, reports, commands } = self.slot.take();
+        if self.slot.is_closing() {
+            self.core.close();
+        }
+        for (command, reply) in commands {
+            self.unwritten.push(reply);
+            self.absorb(Input::Command(command), ctx);
+        }
+        for report in reports {
+            match report {
+                Report::Input(input) => self.absorb(input, ctx),
+                Report::Slice(lane, from, slice) => match self.sift(lane, from, slice) {
+                    Ok(input) => self.absorb(input, ctx),
+                    Err(error) => return self.fail(&error, ctx),
+                },
+                Report::Durable => {
+                    for reply in self.written.drain(..) {
+                        // Whoever asked may have gone; it is done all the same.
+                        reply.send(()).ok();
+                    }
+                    self.absorb(Input::Durable, ctx);
+                }
+                Report::Failed(error) => return self.fail(&error, ctx),
+            }
+        }
+        self.absorb(Input::Appended { end }, ctx);
+    }
+
+    fn fail(&self, error: &journal::Error, ctx: &mut Context<Self>) {
+        let subscription = &self.plan.record.name;
+        tracing::warn!(%subscription, life = self.owner.life.0, %error, "a life of a subscription ends");
+        ctx.stop();
+    }
+
+    fn write(&mut self, Write { changes, landed, urgent }: Write) {
+        let put_aside = changes.iter().filter_map(|change| match change {
+            Change::PutAside { due, .. } => Some(*due),
+            Change::Cursor(_) | Change::Owe { .. } | Change::Settle { .. } | Change::Note { .. } => None,
+        });
+        let first_file = put_aside.min();
+        self.slot.set_state(self.core.cursor());
+        self.written.append(&mut self.unwritten);
+        let (slot, life, tell) = (Arc::clone(&self.slot), self.owner.life, Arc::clone(&self.world.put_aside));
+        let done = move |result: Result<(), journal::Error>| match result {
+            Ok(()) => {
+                slot.landed(life, &landed);
+                if let Some(due) = first_file {
+                    tell(&slot, due);
+                }
+            }
+            Err(error) => slot.report(life, Report::Failed(error)),
+        };
+        self.world.journal.append(self.owner, changes, urgent, Box::new(done));
+    }
+
+    fn perform(&self, effect: Effect) -> Option<Input> {
+        match effect {
+            Effect::Send { flight, events } => {
+                self.send(flight, events);
+                None
+            }
+            Effect::ReadLog { lane, from } => self.read_log(lane, from),
+            Effect::ReadDue { from } => {
+                let answer = self.world.journal.reads().due(self.slot.obligor, from, due::WINDOW);
+                self.await_report(async {
+                    answer.await.map(|(keys, all)| Report::Input(Input::DueRead { keys, all }))
+                });
+                None
+            }
+            Effect::Fetch(wanted) => {
+                let answer = self.world.journal.reads().fetch(self.slot.obligor, wanted, FETCH_BYTES);
+                self.await_report(async { answer.await.map(|fetched| Report::Input(Input::Fetched(fetched))) });
+                None
+            }
+        }
+    }
+
+    /// From the tail at once, or else from the log, later.
+    fn read_log(&self, lane: Lane, from: Seq) -> Option<Input> {
+        let record = &self.plan.record;
+        let events_max = TAIL_EVENTS.max(self.plan.settings.batch.events_max as usize);
+        if let Some(found) = self.tail.read(record.number, record.version, from, events_max) {
+            let (upto, total, events) = (found.upto, found.total, found.events);
+            return Some(Input::Read { lane, from, upto, total, events });
+        }
+        let partition = self.slot.obligor.partition;
+        let end = self.world.journal.end(partition).map_or(from, |end| end.next);
+        let answer = self.world.journal.reads().log(partition, from, end, SLICE_BYTES);
+        self.await_report(async move { answer.await.map(|slice| Report::Slice(lane, from, slice)) });
+        None
+    }
+
+    /// Filters a slice of the log, event by event.
+    fn sift(&self, lane: Lane, from: Seq, slice: LogSlice) -> Result<Input, journal::Error> {
+        let mut total = 0;
+        let mut matching = Vec::new();
+        for chunk in slice.chunks {
+            let events = chunk.events().map_err(|error| journal::Error::Damaged(error.to_string()))?;
+            for event in events.into_iter().filter(|event| event.seq >= from) {
+                total += 1;
+                let item = Item { lane, seq: event.seq, appended: event.appended, attempts: 0, due: None };
+                self.slot.take_in_hand(item, &event.id());
+                if self.plan.filter().matches(&event) {
+                    matching.push(event);
+                }
+            }
+        }
+        self.slot.put_down();
+        Ok(Input::Read { lane, from, upto: slice.upto, total, events: matching })
+    }
+
+    /// Makes the request, in a task of its own.
+    fn send(&self, flight: Arc<Flight>, events: Vec<Event>) {
+        for (item, event) in flight.items.iter().zip(&events) {
+            self.slot.take_in_hand(*item, &event.id());
+        }
+        self.slot.put_down();
+        if !self.slot.depart(self.owner.life, Arc::clone(&flight)) {
+            return;
+        }
+        let report = Landing { slot: Arc::clone(&self.slot), id: flight.id };
+        let (plan, client, clock) = (Arc::clone(&self.plan), Rc::clone(&self.client), self.world.clock.clone());
+        let id = flight.id;
+        let task = actix_rt::spawn(async move {
+            assert!(!report.slot.is_doomed(), "a delivery task is killed by chaos");
+            let attempts = flight.items.first().map_or(0, |item| item.attempts);
+            let waits = Waits { response: plan.response_wait };
+            let answer = match deliver::build(&plan.destination, &events, attempts) {
+                Ok(outgoing) => client.post(&plan.destination, outgoing, &waits, clock.now()).await,
+                Err(error) => Answer { detail: error.to_string(), ..Answer::bare(Outcome::GenericError) },
+            };
+            report.slot.finished(report.id, answer);
+        });
+        self.slot.carries(id, task.abort_handle());
+    }
+
+    /// Lets an answer lie in the slot when it comes. What nobody waits for any more is dropped there.
+    fn await_report(&self, answer: impl Future<Output = Result<Report, journal::Error>> + 'static) {
+        let (slot, life) = (Arc::clone(&self.slot), self.owner.life);
+        actix_rt::spawn(async move {
+            let report = answer.await.unwrap_or_else(Report::Failed);
+            slot.report(life, report);
+        });
+    }
+
+    fn rearm(&mut self, ctx: &mut Context<Self>) {
+        if let Some(timer) = self.timer.take() {
+            ctx.cancel_future(timer);
+        }
+        let now = self.world.clock.now();
+        if let Some(due) = self.core.next_due(now) {
+            // A millisecond at least: a core that is due now and does nothing must not spin.
+            let wait = due.since(now).clamp(Duration::from_millis(1), TIMER_MAX);
+            self.timer = Some(ctx.run_later(wait, |actor, ctx| actor.absorb(Input::Tick, ctx)));
+        }
+    }
+}
+
+/// Reports a request whose task ends without an answer.
+struct Landing {
+    slot: Arc<Slot>,
+    id: FlightId,
+}
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        // Where there was an answer, this word is the second and does not count.
+        self.slot.finished(self.id, Answer::bare(Outcome::Aborted));
+    }
+}
+
+impl Actor for SubscriptionActor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        for input in std::mem::take(&mut self.inherited) {
+            self.absorb(input, ctx);
+        }
+        self.slot.live(ctx.address());
+    }
+}
+
+impl Handler<Wake> for SubscriptionActor {
+    type Result = ();
+
+    fn handle(&mut self, _: Wake, ctx: &mut Self::Context) {
+        self.take(ctx);
+    }
+}
+
+impl Handler<Die> for SubscriptionActor {
+    type Result = ();
+
+    fn handle(&mut self, how: Die, ctx: &mut Self::Context) {
+        match how {
+            Die::Panicking => panic!("killed by chaos"),
+            Die::Stopping => ctx.stop(),
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! Owed: an actor for each subscription, a thin shell around the pure core.
+//!
+//! [`SubscriptionActor`] is one life of a subscription. What must outlive it lies in its [`Slot`]: the requests that are on
+//! their way, the answers that came back for them, the event that was in hand. The actor reads the newest events from the
+//! topic's [`Tail`], older ones from the journal, and what it decides it has decided by `policy`.
+
+mod actor;
+mod plan;
+pub mod record;
+mod slot;
+mod tail;
+
+pub use self::{
+    actor::{Die, PutAside, SubscriptionActor, Wake, World},
+    plan::{Delivery, Plan},
+    slot::{Report, Slot, State},
+    tail::{Budget, Matched, Tail},
+};

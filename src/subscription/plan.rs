@@ -1,0 +1,88 @@
+//! What a subscription's record means for those who serve it: checked once, when it is set up or read back.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    deliver::{AddressRules, Destination, address::Refused, request},
+    event::Schema,
+    policy::{Settings, batch::Limits, edition::Edition, filter::Filter},
+    subscription::record::SubscriptionRecord,
+};
+
+/// Why a subscription cannot be served as it was set up.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Not there, or not in this schema.
+    #[error(transparent)]
+    Destination(#[from] request::Error),
+    /// Not at this address.
+    #[error(transparent)]
+    Address(#[from] Refused),
+}
+
+/// How requests are made, for every subscription of the server.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    /// Which addresses may be called.
+    pub addresses: AddressRules,
+    /// How long an endpoint may take for all of its answer.
+    pub response_wait: Duration,
+    /// Requests on their way at once, for each subscription.
+    pub concurrency_max: u32,
+}
+
+/// How a subscription is served.
+#[derive(Debug)]
+pub struct Plan {
+    /// As it was set up.
+    pub record: Arc<SubscriptionRecord>,
+    /// How it is delivered, for the core.
+    pub settings: Settings,
+    /// Where it is delivered to.
+    pub destination: Destination,
+    /// How long an answer is waited for.
+    pub response_wait: Duration,
+}
+
+/// A request that nobody heard of again is given up so long after the last moment at which it could have been answered.
+const FLIGHT_SLACK: Duration = Duration::from_secs(30);
+
+impl Plan {
+    /// The plan for `record`, in a topic with this input schema and edition.
+    pub fn new(
+        record: Arc<SubscriptionRecord>,
+        input: Schema,
+        edition: Arc<Edition>,
+        delivery: &Delivery,
+    ) -> Result<Self, Error> {
+        let webhook = &record.webhook;
+        let batched = webhook.max_events_per_batch > 1;
+        let destination =
+            Destination::new(&webhook.endpoint_url, record.name.as_str(), input, record.delivery_schema, batched)?;
+        let settings = Settings {
+            attempts_max: record.retry.max_delivery_attempts,
+            time_to_live: Duration::from_secs(60 * u64::from(record.retry.event_time_to_live_in_minutes)),
+            batch: Limits {
+                events_max: webhook.max_events_per_batch,
+                bytes_preferred: 1024 * u64::from(webhook.preferred_batch_size_in_kilobytes),
+            },
+            concurrency_max: delivery.concurrency_max,
+            suspend_after: edition.probation.after_failures,
+            flight_wait: delivery.response_wait + FLIGHT_SLACK,
+            dead_letter: record.dead_letter.is_some(),
+            edition,
+        };
+        Ok(Self { record, settings, destination, response_wait: delivery.response_wait })
+    }
+
+    /// Whether it may be set up like this: what an operator's rules refuse. A plan that was allowed under other rules is kept
+    /// all the same; its requests fail, and say why.
+    pub fn check(&self, addresses: &AddressRules) -> Result<(), Error> {
+        Ok(addresses.check_url(self.destination.url())?)
+    }
+
+    /// Which events are asked for.
+    pub fn filter(&self) -> &Filter {
+        &self.record.filter
+    }
+}

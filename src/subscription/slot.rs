@@ -1,0 +1,377 @@
+//! What outlives an actor: its subscription's plan, the requests on their way, and what arrives for it.
+//!
+//! **A result belongs to an attempt, not to a life.** A flight is noted here before its request leaves, and struck off,
+//! by the journal's thread, when its outcome is durable. A new life is handed the flights and absorbs what arrives for
+//! them: a killed actor repeats nothing.
+//!
+//! The mailbox of an actor carries nothing but [`Wake`]s; what they are about lies here. So a lost wake costs latency and
+//! never an event, and the mailbox never grows.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use actix::Addr;
+use tokio::{sync::oneshot, task::AbortHandle};
+
+use crate::{
+    event::{FlightId, Lane, Life, Obligor, Seq},
+    journal::{self, LogSlice},
+    policy::{
+        Flight, Input, Item,
+        outcome::Answer,
+        record::{Command, Cursor, LaneCursor},
+    },
+    subscription::{Plan, SubscriptionActor, Wake},
+};
+
+/// An event that was in hand at so many deaths is quarantined.
+const DEATHS_MAX: u32 = 3;
+
+/// What arrives for a subscription.
+#[derive(Debug)]
+pub enum Report {
+    /// For the core, as it is.
+    Input(Input),
+    /// A slice of the log, to be filtered.
+    Slice(Lane, Seq, LogSlice),
+    /// What was written is durable, this command among it.
+    Durable,
+    /// The journal did not do as it was asked: this life must end.
+    Failed(journal::Error),
+}
+
+/// How a subscription is, for people.
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    /// Its cursor, without the open events.
+    pub cursor: Cursor,
+    /// The first event that it may still ask for.
+    pub low: Seq,
+}
+
+/// The slot of one subscription in one partition.
+#[derive(Debug)]
+pub struct Slot {
+    /// Whose it is.
+    pub obligor: Obligor,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    plan: Arc<Plan>,
+    life: Life,
+    mailbox: Option<Addr<SubscriptionActor>>,
+    woken: bool,
+    end: Seq,
+    reports: Vec<Report>,
+    commands: Vec<(Command, oneshot::Sender<()>)>,
+    flights: BTreeMap<FlightId, Aloft>,
+    next_flight: FlightId,
+    in_hand: Option<Item>,
+    deaths: HashMap<(Lane, Seq), u32>,
+    state: State,
+    poison: Option<(String, u32)>,
+    doomed_deliveries: u32,
+    closing: bool,
+    achieved: bool,
+}
+
+#[derive(Debug)]
+struct Aloft {
+    flight: Arc<Flight>,
+    answer: Option<Answer>,
+    task: Option<AbortHandle>,
+}
+
+/// What a new life is handed.
+#[derive(Debug)]
+pub(super) struct Handed {
+    pub(super) plan: Arc<Plan>,
+    pub(super) flights: Vec<Arc<Flight>>,
+    pub(super) next_flight: FlightId,
+    pub(super) inputs: Vec<Input>,
+}
+
+/// What arrived since the last time.
+#[derive(Debug)]
+pub(super) struct Taken {
+    pub(super) end: Seq,
+    pub(super) reports: Vec<Report>,
+    pub(super) commands: Vec<(Command, oneshot::Sender<()>)>,
+}
+
+impl Slot {
+    /// The slot of a subscription whose cursor is known.
+    pub fn new(obligor: Obligor, plan: Arc<Plan>, cursor: Cursor, end: Seq) -> Self {
+        let inner = Inner {
+            plan,
+            life: Life(0),
+            mailbox: None,
+            woken: false,
+            end,
+            reports: Vec::new(),
+            commands: Vec::new(),
+            flights: BTreeMap::new(),
+            next_flight: FlightId(1),
+            in_hand: None,
+            deaths: HashMap::new(),
+            state: State { low: cursor.low().unwrap_or(end), cursor },
+            poison: None,
+            doomed_deliveries: 0,
+            closing: false,
+            achieved: false,
+        };
+        Self { obligor, inner: Mutex::new(inner) }
+    }
+
+    /// How it is served.
+    pub fn plan(&self) -> Arc<Plan> {
+        Arc::clone(&self.lock().plan)
+    }
+
+    /// Serves it otherwise from its next life on.
+    pub fn set_plan(&self, plan: Arc<Plan>) {
+        self.lock().plan = plan;
+    }
+
+    /// How it is.
+    pub fn state(&self) -> State {
+        self.lock().state.clone()
+    }
+
+    /// How many requests are on their way, or back and not durable.
+    pub fn in_flight(&self) -> usize {
+        self.lock().flights.len()
+    }
+
+    /// Whether it has nothing to do, with the log ending at `end`.
+    pub fn is_idle(&self, end: Seq) -> bool {
+        let inner = self.lock();
+        inner.flights.is_empty()
+            && inner.commands.is_empty()
+            && inner.state.low >= end
+            && inner.state.cursor.next_due.is_none()
+    }
+
+    /// The log ends at `end` by now. False where it was known.
+    pub fn appended(&self, end: Seq) -> bool {
+        let mut inner = self.lock();
+        if end <= inner.end {
+            return false;
+        }
+        inner.end = end;
+        inner.wake();
+        true
+    }
+
+    /// Something arrives that was asked for by the life `life`; later ones have no use for it.
+    pub fn report(&self, life: Life, report: Report) {
+        let mut inner = self.lock();
+        if inner.life == life {
+            inner.reports.push(report);
+            inner.wake();
+        }
+    }
+
+    /// An operator asks for something; the answer comes when it is durable.
+    pub fn command(&self, command: Command) -> oneshot::Receiver<()> {
+        let (reply, answer) = oneshot::channel();
+        let mut inner = self.lock();
+        inner.commands.push((command, reply));
+        inner.wake();
+        answer
+    }
+
+    /// Nothing new shall leave: the server stops.
+    pub fn close(&self) {
+        let mut inner = self.lock();
+        inner.closing = true;
+        inner.wake();
+    }
+
+    /// Whether nothing new shall leave.
+    pub(super) fn is_closing(&self) -> bool {
+        self.lock().closing
+    }
+
+    // --- flights ---
+
+    /// A request is about to leave. False where a later life has begun: then it must not.
+    pub(super) fn depart(&self, life: Life, flight: Arc<Flight>) -> bool {
+        let mut inner = self.lock();
+        if inner.life != life {
+            return false;
+        }
+        inner.next_flight = inner.next_flight.max(FlightId(flight.id.0 + 1));
+        inner.flights.insert(flight.id, Aloft { flight, answer: None, task: None });
+        true
+    }
+
+    /// The task that makes the request.
+    pub(super) fn carries(&self, id: FlightId, task: AbortHandle) {
+        if let Some(aloft) = self.lock().flights.get_mut(&id) {
+            aloft.task = Some(task);
+        }
+    }
+
+    /// A request came back, or is lost. The first word counts.
+    pub(super) fn finished(&self, id: FlightId, answer: Answer) {
+        let mut inner = self.lock();
+        let Some(aloft) = inner.flights.get_mut(&id).filter(|aloft| aloft.answer.is_none()) else { return };
+        aloft.answer = Some(answer.clone());
+        inner.reports.push(Report::Input(Input::Finished { flight: id, answer }));
+        inner.wake();
+    }
+
+    /// The outcomes of these flights are durable, written by the life `life`.
+    pub(super) fn landed(&self, life: Life, flights: &[FlightId]) {
+        let mut inner = self.lock();
+        for id in flights {
+            inner.flights.remove(id);
+        }
+        inner.achieved |= !flights.is_empty();
+        if inner.life == life {
+            inner.reports.push(Report::Durable);
+            inner.wake();
+        }
+    }
+
+    // --- lives ---
+
+    /// A new life begins, with the right to write.
+    pub(super) fn begin(&self, life: Life, end: Seq) -> Handed {
+        let mut inner = self.lock();
+        inner.life = life;
+        inner.mailbox = None;
+        inner.woken = false;
+        inner.end = inner.end.max(end);
+        inner.reports.clear();
+        let killer = inner.in_hand.take();
+        let answered = inner.flights.values().filter_map(|aloft| {
+            let answer = aloft.answer.clone()?;
+            Some(Input::Finished { flight: aloft.flight.id, answer })
+        });
+        // First of all, before any other input makes the new life take the killer in hand.
+        let quarantined = killer.filter(|item| inner.deaths.get(&(item.lane, item.seq)) >= Some(&DEATHS_MAX));
+        let inputs = quarantined.map(Input::Quarantine).into_iter().chain(answered).collect();
+        Handed {
+            plan: Arc::clone(&inner.plan),
+            flights: inner.flights.values().map(|aloft| Arc::clone(&aloft.flight)).collect(),
+            next_flight: inner.next_flight,
+            inputs,
+        }
+    }
+
+    /// The new life can be woken from now on.
+    pub(super) fn live(&self, mailbox: Addr<SubscriptionActor>) {
+        let mut inner = self.lock();
+        inner.mailbox = Some(mailbox);
+        inner.wake();
+    }
+
+    /// The last life ended by a panic. What it had in hand is under suspicion, unless somebody killed it on purpose.
+    pub fn died(&self, on_purpose: bool) {
+        let mut inner = self.lock();
+        inner.mailbox = None;
+        match inner.in_hand {
+            Some(item) if !on_purpose => *inner.deaths.entry((item.lane, item.seq)).or_default() += 1,
+            Some(_) | None => inner.in_hand = None,
+        }
+    }
+
+    /// Whether an outcome became durable since this was asked last.
+    pub fn take_achieved(&self) -> bool {
+        std::mem::take(&mut self.lock().achieved)
+    }
+
+    /// Notes the event in hand: if the actor dies now, that is the suspect.
+    pub(super) fn take_in_hand(&self, item: Item, event_id: &str) {
+        let mut inner = self.lock();
+        inner.in_hand = Some(item);
+        if let Some((poisoned, times)) = &mut inner.poison
+            && *poisoned == event_id
+            && *times > 0
+        {
+            *times -= 1;
+            drop(inner);
+            panic!("poisoned by chaos: event {event_id}");
+        }
+    }
+
+    /// No event is in hand.
+    pub(super) fn put_down(&self) {
+        self.lock().in_hand = None;
+    }
+
+    /// What arrived since the last time.
+    pub(super) fn take(&self) -> Taken {
+        let mut inner = self.lock();
+        inner.woken = false;
+        Taken {
+            end: inner.end,
+            reports: std::mem::take(&mut inner.reports),
+            commands: std::mem::take(&mut inner.commands),
+        }
+    }
+
+    /// How it is by now.
+    pub(super) fn set_state(&self, cursor: Cursor) {
+        let mut inner = self.lock();
+        let end = inner.end;
+        let low = cursor.low().unwrap_or(end);
+        let lanes =
+            cursor.lanes.into_iter().map(|lane| LaneCursor { open: Vec::new(), done: Vec::new(), ..lane }).collect();
+        inner.state = State { low, cursor: Cursor { lanes, ..cursor } };
+    }
+
+    // --- chaos ---
+
+    /// The actor of the life that runs.
+    pub fn mailbox(&self) -> Option<Addr<SubscriptionActor>> {
+        self.lock().mailbox.clone()
+    }
+
+    /// The actor panics the next `times` times that it takes this event in hand.
+    pub fn poison(&self, event_id: &str, times: u32) {
+        self.lock().poison = Some((event_id.to_owned(), times));
+    }
+
+    /// Kills the task of a request that is on its way. False where there is none.
+    pub fn kill_delivery(&self) -> bool {
+        let inner = self.lock();
+        let task = inner.flights.values().filter(|aloft| aloft.answer.is_none()).find_map(|aloft| aloft.task.as_ref());
+        task.inspect(|task| task.abort()).is_some()
+    }
+
+    /// The task of the next request panics.
+    pub fn doom_delivery(&self) {
+        self.lock().doomed_deliveries += 1;
+    }
+
+    /// Whether this task is to panic.
+    pub(super) fn is_doomed(&self) -> bool {
+        let mut inner = self.lock();
+        let doomed = inner.doomed_deliveries > 0;
+        inner.doomed_deliveries = inner.doomed_deliveries.saturating_sub(1);
+        doomed
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    #[expect(clippy::disallowed_methods, reason = "at most one wake is in the mailbox: `woken` says so")]
+    fn wake(&mut self) {
+        if let Some(mailbox) = &self.mailbox
+            && !self.woken
+        {
+            self.woken = true;
+            mailbox.do_send(Wake);
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Fanned out: a topic, its actor, and the subscriptions that the actor keeps alive.
+//!
+//! [`registry::Registry`] is what the control plane changes and what everybody looks topics up in; a [`registry::Topic`]
+//! outlives the lives of its actor. The actor hears of appends from the journal, matches each event once ([`index`]) and
+//! wakes the subscriptions that it is for; the [`keeper`] builds it, and them, again where they died. Publishing does not
+//! need it: killing it delays deliveries and fails no publish.
+
+mod actor;
+pub mod index;
+pub mod keeper;
+pub mod record;
+pub mod registry;
+pub mod supervise;
+
+pub use actor::TopicActor;

@@ -1,0 +1,176 @@
+//! The control plane's changes: topics and subscriptions come, change and go.
+//!
+//! A change is durable before it is in force. Only one is made at a time: the numbers that it gives out are part of it. It
+//! runs to its end, also where whoever asked for it hangs up: what is durable must be in force too.
+
+use std::sync::{Arc, PoisonError};
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::{Child, Error, Registry, Topic};
+use crate::{
+    event::{Obligor, PartitionId, SubscriptionId},
+    journal::{self, MetaChange, keys::MetaKind},
+    subscription::record::SubscriptionRecord,
+    topic::record::TopicRecord,
+};
+
+/// The name of the record of the numbers given out.
+const NUMBERS: &str = "numbers";
+
+/// The numbers given out so far.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Numbers {
+    partitions: u32,
+    subscriptions: u32,
+}
+
+impl Numbers {
+    fn put(self) -> MetaChange {
+        MetaChange::Put(MetaKind::Numbers, NUMBERS.to_owned(), json(&self))
+    }
+}
+
+impl Registry {
+    /// Creates a topic, or puts `record` in place of it. The partitions are given here.
+    pub async fn put_topic(self: &Arc<Self>, record: TopicRecord) -> Result<Arc<Topic>, Error> {
+        let registry = Arc::clone(self);
+        to_its_end(async move { registry.make_topic(record).await }).await
+    }
+
+    /// Deletes a topic and its subscriptions. False where there was none.
+    pub async fn delete_topic(self: &Arc<Self>, name: &str) -> Result<bool, Error> {
+        let (registry, name) = (Arc::clone(self), name.to_owned());
+        to_its_end(async move { registry.remove_topic(&name).await }).await
+    }
+
+    /// Creates a subscription, which starts behind the newest event, or puts `record` in place of it. Its number and its
+    /// version are given here.
+    pub async fn put_subscription(
+        self: &Arc<Self>,
+        topic: &str,
+        record: SubscriptionRecord,
+    ) -> Result<Arc<SubscriptionRecord>, Error> {
+        let (registry, topic) = (Arc::clone(self), topic.to_owned());
+        to_its_end(async move { registry.make_subscription(&topic, record).await }).await
+    }
+
+    /// Deletes a subscription: what it owes is canceled. False where there was none.
+    pub async fn delete_subscription(self: &Arc<Self>, topic: &str, name: &str) -> Result<bool, Error> {
+        let (registry, topic, name) = (Arc::clone(self), topic.to_owned(), name.to_owned());
+        to_its_end(async move { registry.remove_subscription(&topic, &name).await }).await
+    }
+
+    async fn make_topic(&self, mut record: TopicRecord) -> Result<Arc<Topic>, Error> {
+        let mut numbers = self.numbers.lock().await;
+        // Also where no subscription is to be planned yet.
+        self.edition(&record)?;
+        let key = record.name.key();
+        let Some(topic) = self.topic(&key) else {
+            let partition = PartitionId(numbers.partitions + 1);
+            let next = Numbers { partitions: partition.0, ..*numbers };
+            record.partitions = vec![partition];
+            let put = MetaChange::Put(MetaKind::Topic, key, json(&record));
+            self.journal.change(vec![MetaChange::Found(partition), put, next.put()]).await?;
+            *numbers = next;
+            let topic = self.new_topic(record)?;
+            self.insert(Arc::clone(&topic));
+            return Ok(topic);
+        };
+        record.partitions = vec![topic.partition()];
+        let record = Arc::new(record);
+        let mut plans = Vec::new();
+        for child in topic.children() {
+            plans.push((Arc::clone(&child), self.plan(&record, Arc::clone(&child.slot.plan().record))?));
+        }
+        self.journal.change(vec![MetaChange::Put(MetaKind::Topic, key, json(&*record))]).await?;
+        topic.set_record(record);
+        for (child, plan) in plans {
+            child.slot.set_plan(plan);
+        }
+        topic.changed();
+        Ok(topic)
+    }
+
+    async fn remove_topic(&self, name: &str) -> Result<bool, Error> {
+        let _turn = self.numbers.lock().await;
+        let Some(topic) = self.topic(name) else { return Ok(false) };
+        let key = topic.record().name.key();
+        let mut changes =
+            vec![MetaChange::Delete(MetaKind::Topic, key.clone()), MetaChange::Abandon(topic.partition())];
+        for child in topic.children() {
+            changes.extend(unsubscribe(&key, &child));
+        }
+        self.journal.change(changes).await?;
+        self.topics.write().unwrap_or_else(PoisonError::into_inner).remove(&key);
+        self.partitions.write().unwrap_or_else(PoisonError::into_inner).remove(&topic.partition());
+        topic.end();
+        Ok(true)
+    }
+
+    async fn make_subscription(
+        &self,
+        topic: &str,
+        mut record: SubscriptionRecord,
+    ) -> Result<Arc<SubscriptionRecord>, Error> {
+        let mut numbers = self.numbers.lock().await;
+        let topic = self.known(topic)?;
+        let name = format!("{}/{}", topic.record().name.key(), record.name.key());
+        let before = topic.child_named(record.name.as_str());
+        let mut changes = Vec::new();
+        let mut next = *numbers;
+        match &before {
+            Some(child) => {
+                record.number = child.number();
+                record.version = child.slot.plan().record.version + 1;
+            }
+            None => {
+                next.subscriptions += 1;
+                record.number = SubscriptionId(next.subscriptions);
+                record.version = 1;
+                changes
+                    .push(MetaChange::Subscribe(Obligor { partition: topic.partition(), subscription: record.number }));
+                changes.push(next.put());
+            }
+        }
+        let record = Arc::new(record);
+        let plan = self.plan(&topic.record(), Arc::clone(&record))?;
+        plan.check(&self.rules.delivery.addresses).map_err(|error| Error::Refused(error.to_string()))?;
+        changes.push(MetaChange::Put(MetaKind::Subscription, name, json(&*record)));
+        self.journal.change(changes).await?;
+        *numbers = next;
+        match before {
+            Some(child) => child.slot.set_plan(plan),
+            None => topic.add_child(plan, None),
+        }
+        topic.changed();
+        Ok(record)
+    }
+
+    async fn remove_subscription(&self, topic: &str, name: &str) -> Result<bool, Error> {
+        let _turn = self.numbers.lock().await;
+        let topic = self.known(topic)?;
+        let Some(child) = topic.child_named(name) else { return Ok(false) };
+        self.journal.change(unsubscribe(&topic.record().name.key(), &child)).await?;
+        topic.remove_child(name);
+        topic.changed();
+        Ok(true)
+    }
+}
+
+/// Runs a change in a task of its own: a handler is dropped with its connection, and would leave the change half done.
+async fn to_its_end<T: 'static>(change: impl Future<Output = Result<T, Error>> + 'static) -> Result<T, Error> {
+    // A change that panics may have been made; the journal knows.
+    actix_rt::spawn(change).await.unwrap_or(Err(Error::Journal(journal::Error::Closed)))
+}
+
+fn unsubscribe(topic_key: &str, child: &Child) -> Vec<MetaChange> {
+    let name = format!("{topic_key}/{}", child.slot.plan().record.name.key());
+    vec![MetaChange::Delete(MetaKind::Subscription, name), MetaChange::Unsubscribe(child.slot.obligor)]
+}
+
+fn json(record: &impl Serialize) -> Bytes {
+    Bytes::from(serde_json::to_vec(record).expect("a record of strings and numbers is JSON"))
+}

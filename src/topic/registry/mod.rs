@@ -1,0 +1,209 @@
+//! What topics and subscriptions there are: changed by the control plane ([`Registry::put_topic`] and its like), looked up
+//! by everybody.
+//!
+//! The records are JSON, so that a later field is a default and not a new format.
+
+mod change;
+mod chaos;
+mod topic;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use serde::Deserialize;
+use tokio::sync::mpsc;
+
+use self::change::Numbers;
+pub use self::{
+    chaos::{By, Kill, Victim},
+    topic::{Arrived, Child, Status, Topic},
+};
+use crate::{
+    event::{Obligor, PartitionId, Seq},
+    journal::{self, Journal, chunk::Chunk, keys::MetaKind},
+    policy::{
+        edition::Edition,
+        record::{Command, Cursor},
+    },
+    subscription::{Budget, Delivery, Plan, Slot, record::SubscriptionRecord},
+    topic::record::TopicRecord,
+};
+
+/// Why a change was not made.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is nothing of that name.
+    #[error("{0}")]
+    Unknown(String),
+    /// It cannot be served as it is asked for.
+    #[error("{0}")]
+    Refused(String),
+    /// It could not be made durable.
+    #[error(transparent)]
+    Journal(#[from] journal::Error),
+    /// A record of the store cannot be read.
+    #[error("the record {name} of the store cannot be read: {why}")]
+    Unreadable {
+        /// Which.
+        name: String,
+        /// Why not.
+        why: String,
+    },
+}
+
+/// The rules that every topic follows.
+#[derive(Clone)]
+pub struct Rules {
+    /// The editions of the delivery policy, by name.
+    pub editions: BTreeMap<String, Arc<Edition>>,
+    /// How requests are made.
+    pub delivery: Delivery,
+}
+
+/// All topics.
+pub struct Registry {
+    journal: Journal,
+    rules: Rules,
+    budget: Arc<Budget>,
+    topics: RwLock<HashMap<String, Arc<Topic>>>,
+    partitions: RwLock<HashMap<PartitionId, Arc<Topic>>>,
+    numbers: tokio::sync::Mutex<Numbers>,
+    starts: mpsc::UnboundedSender<Arc<Topic>>,
+}
+
+/// Topics whose actor is to be started: to be given to [`keeper::run`](super::keeper::run).
+pub type Starts = mpsc::UnboundedReceiver<Arc<Topic>>;
+
+impl Registry {
+    /// The topics as the store has them. Blocks: for the start.
+    pub fn recover(journal: Journal, rules: Rules, tail_bytes: usize) -> Result<(Self, Starts), Error> {
+        let (starts, started) = mpsc::unbounded_channel();
+        let reads = journal.reads();
+        let numbers = match reads.all_meta(MetaKind::Numbers)?.into_iter().next() {
+            Some((name, value)) => parse(&name, &value)?,
+            None => Numbers::default(),
+        };
+        let registry = Self {
+            journal: journal.clone(),
+            rules,
+            budget: Arc::new(Budget::new(tail_bytes)),
+            topics: RwLock::default(),
+            partitions: RwLock::default(),
+            numbers: tokio::sync::Mutex::new(numbers),
+            starts,
+        };
+        for (name, value) in reads.all_meta(MetaKind::Topic)? {
+            let record: TopicRecord = parse(&name, &value)?;
+            registry.insert(registry.new_topic(record)?);
+        }
+        let mut cursors: HashMap<Obligor, Cursor> = reads.all_cursors()?.into_iter().collect();
+        for (name, value) in reads.all_meta(MetaKind::Subscription)? {
+            let record: SubscriptionRecord = parse(&name, &value)?;
+            let unreadable = |why: &str| Error::Unreadable { name: name.clone(), why: why.to_owned() };
+            let topic = name.split_once('/').and_then(|(topic, _)| registry.topic(topic));
+            let topic = topic.ok_or_else(|| unreadable("its topic is missing"))?;
+            let obligor = Obligor { partition: topic.partition(), subscription: record.number };
+            let cursor = cursors.remove(&obligor).ok_or_else(|| unreadable("its cursor is missing"))?;
+            topic.add_child(registry.plan(&topic.record(), Arc::new(record))?, Some(cursor));
+        }
+        for topic in registry.topics() {
+            let end = topic.log_end().unwrap_or(Seq::FIRST);
+            if topic.children().iter().any(|child| !child.slot.is_idle(end)) {
+                topic.ensure_running();
+            }
+        }
+        Ok((registry, started))
+    }
+
+    /// A topic, by its name in any case.
+    pub fn topic(&self, name: &str) -> Option<Arc<Topic>> {
+        self.topics.read().unwrap_or_else(PoisonError::into_inner).get(&name.to_ascii_lowercase()).cloned()
+    }
+
+    /// All topics, by name.
+    pub fn topics(&self) -> Vec<Arc<Topic>> {
+        let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
+        let mut topics: Vec<(&String, &Arc<Topic>)> = topics.iter().collect();
+        topics.sort_unstable_by_key(|(name, _)| *name);
+        topics.into_iter().map(|(_, topic)| Arc::clone(topic)).collect()
+    }
+
+    /// The topic that a partition belongs to.
+    pub fn owner(&self, partition: PartitionId) -> Option<Arc<Topic>> {
+        self.partitions.read().unwrap_or_else(PoisonError::into_inner).get(&partition).cloned()
+    }
+
+    /// Hears of what became durable.
+    pub fn appended(&self, partition: PartitionId, chunks: Vec<Chunk>) {
+        // A topic that was deleted meanwhile needs it no more.
+        if let Some(topic) = self.owner(partition) {
+            topic.appended(chunks);
+        }
+    }
+
+    /// The slot of a subscription, by number.
+    pub fn slot(&self, Obligor { partition, subscription }: Obligor) -> Option<Arc<Slot>> {
+        Some(Arc::clone(&self.owner(partition)?.child(subscription)?.slot))
+    }
+
+    /// Gives a command to a subscription; it is durable when this returns.
+    pub async fn command(&self, topic: &str, subscription: &str, command: Command) -> Result<(), Error> {
+        let topic = self.known(topic)?;
+        let child = known_child(&topic, subscription)?;
+        let done = child.slot.command(command);
+        topic.changed();
+        done.await.map_err(|_| journal::Error::Closed)?;
+        Ok(())
+    }
+
+    /// Nothing new leaves any more: the server stops.
+    pub fn close(&self) {
+        for child in self.topics().iter().flat_map(|topic| topic.children()) {
+            child.slot.close();
+        }
+    }
+
+    /// How many requests are on their way, or back and not durable.
+    pub fn in_flight(&self) -> usize {
+        self.topics().iter().flat_map(|topic| topic.children()).map(|child| child.slot.in_flight()).sum()
+    }
+
+    fn known(&self, name: &str) -> Result<Arc<Topic>, Error> {
+        self.topic(name).ok_or_else(|| Error::Unknown(format!("there is no topic '{name}'")))
+    }
+
+    fn edition(&self, record: &TopicRecord) -> Result<Arc<Edition>, Error> {
+        self.rules.editions.get(&record.edition).cloned().ok_or_else(|| {
+            let known = self.rules.editions.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+            Error::Refused(format!("there is no edition '{}'; there are {known}", record.edition))
+        })
+    }
+
+    /// How a subscription of a topic is served.
+    fn plan(&self, topic: &TopicRecord, record: Arc<SubscriptionRecord>) -> Result<Arc<Plan>, Error> {
+        let plan = Plan::new(record, topic.input_schema, self.edition(topic)?, &self.rules.delivery)
+            .map_err(|error| Error::Refused(error.to_string()))?;
+        Ok(Arc::new(plan))
+    }
+
+    fn new_topic(&self, record: TopicRecord) -> Result<Arc<Topic>, Error> {
+        let (budget, journal) = (Arc::clone(&self.budget), self.journal.clone());
+        Ok(Arc::new(Topic::new(Arc::new(record), budget, journal, self.starts.clone())?))
+    }
+
+    fn insert(&self, topic: Arc<Topic>) {
+        let key = topic.record().name.key();
+        self.partitions.write().unwrap_or_else(PoisonError::into_inner).insert(topic.partition(), Arc::clone(&topic));
+        self.topics.write().unwrap_or_else(PoisonError::into_inner).insert(key, topic);
+    }
+}
+
+fn known_child(topic: &Topic, name: &str) -> Result<Arc<Child>, Error> {
+    topic.child_named(name).ok_or_else(|| Error::Unknown(format!("there is no event subscription '{name}'")))
+}
+
+fn parse<T: for<'de> Deserialize<'de>>(name: &str, value: &[u8]) -> Result<T, Error> {
+    serde_json::from_slice(value).map_err(|error| Error::Unreadable { name: name.to_owned(), why: error.to_string() })
+}

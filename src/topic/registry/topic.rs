@@ -1,0 +1,303 @@
+//! What outlives a topic's actor: its record, its subscriptions, its inbox.
+//!
+//! Whoever has something for the actor puts it here, whether the actor runs or not, and wakes it; the first word asks for
+//! it to be started.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use actix::Addr;
+use tokio::sync::mpsc;
+
+use super::Error;
+use crate::{
+    event::{Obligor, PartitionId, Seq, SubscriptionId},
+    journal::{Journal, chunk::Chunk},
+    policy::record::Cursor,
+    subscription::{Budget, Plan, Slot, Tail, record::SubscriptionRecord},
+    topic::{
+        actor::{TopicActor, Wake},
+        record::TopicRecord,
+        supervise::{Chart, Held, Lifeline},
+    },
+};
+
+/// So many bytes of chunks wait for a topic's actor at the most: what exceeds it is read from the log instead.
+const INBOX_BYTES: usize = 8 * 1024 * 1024;
+
+/// How a subscription is, for people.
+#[derive(Clone, Debug)]
+pub struct Status {
+    /// Its cursor, without the open events.
+    pub cursor: Cursor,
+    /// Events of the log that it has not passed, before its filter.
+    pub backlog: u64,
+    /// Requests on their way, or back and not durable.
+    pub in_flight: usize,
+    /// Which life of its actor runs.
+    pub life: u64,
+    /// How many times the actor was built again.
+    pub restarts: u64,
+    /// Why the last life ended.
+    pub last_cause: Option<String>,
+}
+
+/// A subscription, for as long as it is there.
+#[derive(Debug)]
+pub struct Child {
+    /// What outlives its actor.
+    pub slot: Arc<Slot>,
+    /// The lives of its actor.
+    pub chart: Chart,
+    served: Mutex<Option<Arc<Plan>>>,
+}
+
+impl Child {
+    fn new(slot: Slot) -> Self {
+        Self { slot: Arc::new(slot), chart: Chart::default(), served: Mutex::new(None) }
+    }
+
+    /// Its number.
+    pub fn number(&self) -> SubscriptionId {
+        self.slot.obligor.subscription
+    }
+
+    /// The actor that runs now was built for another plan: the subscription was changed, or its topic.
+    pub fn is_outdated(&self) -> bool {
+        let served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+        !served.as_ref().is_some_and(|served| Arc::ptr_eq(served, &self.slot.plan()))
+    }
+
+    /// An actor is built for the plan that it has now.
+    pub fn serve_anew(&self) {
+        *self.served.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.slot.plan());
+    }
+}
+
+/// A topic, for as long as it is there.
+pub struct Topic {
+    partition: PartitionId,
+    record: RwLock<Arc<TopicRecord>>,
+    /// By the key of their names.
+    children: RwLock<BTreeMap<String, Arc<Child>>>,
+    tail: Arc<Tail>,
+    journal: Journal,
+    inbox: Mutex<Inbox>,
+    chart: Chart,
+    running: AtomicBool,
+    starts: mpsc::UnboundedSender<Arc<Topic>>,
+    lifeline: Lifeline,
+}
+
+#[derive(Default)]
+struct Inbox {
+    chunks: VecDeque<Chunk>,
+    bytes: usize,
+    changed: bool,
+    woken: bool,
+    mailbox: Option<Addr<TopicActor>>,
+}
+
+/// What arrived for a topic's actor.
+pub struct Arrived {
+    /// Chunks of its log, in order; some may be missing.
+    pub chunks: VecDeque<Chunk>,
+    /// Whether its subscriptions were changed.
+    pub changed: bool,
+}
+
+impl Topic {
+    /// As the record has it, without subscriptions. It asks `starts` for its actor when there is something to do.
+    pub(super) fn new(
+        record: Arc<TopicRecord>,
+        budget: Arc<Budget>,
+        journal: Journal,
+        starts: mpsc::UnboundedSender<Arc<Self>>,
+    ) -> Result<Self, Error> {
+        let unreadable = || Error::Unreadable { name: record.name.to_string(), why: "it has no partition".to_owned() };
+        let partition = *record.partitions.first().ok_or_else(unreadable)?;
+        Ok(Self {
+            partition,
+            record: RwLock::new(record),
+            children: RwLock::default(),
+            tail: Arc::new(Tail::new(budget)),
+            journal,
+            inbox: Mutex::default(),
+            chart: Chart::default(),
+            running: AtomicBool::new(false),
+            starts,
+            lifeline: Lifeline::new(),
+        })
+    }
+
+    /// As it was set up.
+    pub fn record(&self) -> Arc<TopicRecord> {
+        Arc::clone(&self.record.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn set_record(&self, record: Arc<TopicRecord>) {
+        *self.record.write().unwrap_or_else(PoisonError::into_inner) = record;
+    }
+
+    /// The partition of its log.
+    pub fn partition(&self) -> PartitionId {
+        self.partition
+    }
+
+    /// The place of the next event in its log.
+    pub(super) fn log_end(&self) -> Option<Seq> {
+        Some(self.journal.end(self.partition)?.next)
+    }
+
+    /// Its subscriptions, by name.
+    pub fn subscriptions(&self) -> Vec<Arc<SubscriptionRecord>> {
+        self.children().iter().map(|child| Arc::clone(&child.slot.plan().record)).collect()
+    }
+
+    /// One of its subscriptions.
+    pub fn subscription(&self, name: &str) -> Option<Arc<SubscriptionRecord>> {
+        Some(Arc::clone(&self.child_named(name)?.slot.plan().record))
+    }
+
+    /// How one of its subscriptions is.
+    pub fn status(&self, name: &str) -> Option<Status> {
+        let child = self.child_named(name)?;
+        let state = child.slot.state();
+        let end = self.log_end().unwrap_or(state.low);
+        Some(Status {
+            // Sequences are dense within what was written; a gap would make this an upper bound.
+            backlog: state.cursor.lanes.iter().map(|lane| end.0.saturating_sub(lane.read.0)).sum(),
+            cursor: state.cursor,
+            in_flight: child.slot.in_flight(),
+            life: child.chart.life(),
+            restarts: child.chart.restarts(),
+            last_cause: child.chart.last_cause(),
+        })
+    }
+
+    /// The lives of its actor.
+    pub fn chart(&self) -> &Chart {
+        &self.chart
+    }
+
+    /// An end of the line that its actor hangs on.
+    pub(in crate::topic) fn held(&self) -> Held {
+        self.lifeline.held()
+    }
+
+    pub(in crate::topic) fn tail(&self) -> &Arc<Tail> {
+        &self.tail
+    }
+
+    pub(in crate::topic) fn children(&self) -> Vec<Arc<Child>> {
+        self.children.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    pub(in crate::topic) fn child(&self, number: SubscriptionId) -> Option<Arc<Child>> {
+        let children = self.children.read().unwrap_or_else(PoisonError::into_inner);
+        children.values().find(|child| child.number() == number).cloned()
+    }
+
+    pub(super) fn child_named(&self, name: &str) -> Option<Arc<Child>> {
+        let children = self.children.read().unwrap_or_else(PoisonError::into_inner);
+        children.get(&name.to_ascii_lowercase()).cloned()
+    }
+
+    /// Takes a subscription in.
+    pub(super) fn add_child(&self, plan: Arc<Plan>, cursor: Option<Cursor>) {
+        let key = plan.record.name.key();
+        let obligor = Obligor { partition: self.partition, subscription: plan.record.number };
+        let end = match &cursor {
+            Some(_) => self.log_end().unwrap_or(Seq::FIRST),
+            // The writer has put a new one behind the newest event of that moment, and more may have come since: until its
+            // actor knows better it counts as behind with everything, so that the actor is built.
+            None => Seq::FIRST,
+        };
+        let child = Arc::new(Child::new(Slot::new(obligor, plan, cursor.unwrap_or_default(), end)));
+        self.children.write().unwrap_or_else(PoisonError::into_inner).insert(key, child);
+    }
+
+    pub(super) fn remove_child(&self, name: &str) {
+        self.children.write().unwrap_or_else(PoisonError::into_inner).remove(&name.to_ascii_lowercase());
+    }
+
+    /// It was deleted: nothing of it runs any more.
+    pub(super) fn end(self: &Arc<Self>) {
+        self.children.write().unwrap_or_else(PoisonError::into_inner).clear();
+        self.changed();
+        self.lifeline.cut();
+    }
+
+    /// Its actor can be woken from now on.
+    pub(in crate::topic) fn live(&self, mailbox: Addr<TopicActor>) {
+        let mut inbox = self.inbox();
+        inbox.mailbox = Some(mailbox);
+        inbox.woken = false;
+        inbox.wake();
+    }
+
+    pub(in crate::topic) fn take(&self) -> Arrived {
+        let mut inbox = self.inbox();
+        inbox.woken = false;
+        inbox.bytes = 0;
+        Arrived { chunks: std::mem::take(&mut inbox.chunks), changed: std::mem::take(&mut inbox.changed) }
+    }
+
+    /// Where its actor hears, once it has lived.
+    pub(super) fn mailbox(&self) -> Option<Addr<TopicActor>> {
+        self.inbox().mailbox.clone()
+    }
+
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Chunks became durable.
+    pub(super) fn appended(self: &Arc<Self>, chunks: Vec<Chunk>) {
+        let mut inbox = self.inbox();
+        for chunk in chunks {
+            inbox.bytes += chunk.bytes_len();
+            inbox.chunks.push_back(chunk);
+        }
+        while inbox.bytes > INBOX_BYTES {
+            let Some(oldest) = inbox.chunks.pop_front() else { break };
+            inbox.bytes -= oldest.bytes_len();
+        }
+        inbox.wake();
+        drop(inbox);
+        self.ensure_running();
+    }
+
+    /// Its subscriptions were changed.
+    pub(super) fn changed(self: &Arc<Self>) {
+        let mut inbox = self.inbox();
+        inbox.changed = true;
+        inbox.wake();
+        drop(inbox);
+        self.ensure_running();
+    }
+
+    pub(super) fn ensure_running(self: &Arc<Self>) {
+        if !self.running.swap(true, Ordering::AcqRel) {
+            // Nobody starts anything any more where the server ends.
+            self.starts.send(Arc::clone(self)).ok();
+        }
+    }
+}
+
+impl Inbox {
+    #[expect(clippy::disallowed_methods, reason = "at most one wake is in the mailbox: `woken` says so")]
+    fn wake(&mut self) {
+        if let Some(mailbox) = &self.mailbox
+            && !self.woken
+        {
+            self.woken = true;
+            mailbox.do_send(Wake);
+        }
+    }
+}
