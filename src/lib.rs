@@ -39,6 +39,7 @@
 //! writes the policy's words, only `journal` knows RocksDB, only `deliver` and `cli` call anybody.
 
 pub mod clock;
+pub mod dead_letter;
 pub mod deliver;
 pub mod event;
 pub mod journal;

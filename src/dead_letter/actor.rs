@@ -1,0 +1,73 @@
+//! The actor: it asks whose turn it is, at every hint and when its one timer says so, and lets each turn run by itself.
+//!
+//! It knows nothing that is not in its handle: a new life looks once, and has all that the one before had.
+
+use std::{
+    sync::{PoisonError, atomic::Ordering},
+    time::Duration,
+};
+
+use actix::{Actor, AsyncContext, Context, Handler, Message, SpawnHandle};
+
+use crate::dead_letter::{DeadLetters, work};
+
+/// Hint: something was told, or a turn has ended.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct Look;
+
+/// No timer is longer: a machine that slept, or a clock that was set, is noticed within it.
+const TIMER_MAX: Duration = Duration::from_secs(60);
+
+/// No timer is shorter, so that a clock behind it is not asked in a circle.
+const TIMER_MIN: Duration = Duration::from_millis(1);
+
+/// A life of the actor that writes a destination's dead letters.
+pub struct DeadLetterActor {
+    letters: DeadLetters,
+    timer: Option<SpawnHandle>,
+}
+
+impl DeadLetterActor {
+    pub(super) fn new(letters: DeadLetters) -> Self {
+        Self { letters, timer: None }
+    }
+
+    fn look(&mut self, ctx: &mut Context<Self>) {
+        // Before the look: what is told during it may need another.
+        self.letters.0.told.store(false, Ordering::Release);
+        for job in self.letters.take() {
+            actix_rt::spawn(work::run(self.letters.clone(), job));
+        }
+        self.rearm(ctx);
+    }
+
+    fn rearm(&mut self, ctx: &mut Context<Self>) {
+        if let Some(timer) = self.timer.take() {
+            ctx.cancel_future(timer);
+        }
+        let due = self.letters.staging().next_due();
+        self.timer = due.map(|due| {
+            let wait = due.since(self.letters.0.clock.now()).clamp(TIMER_MIN, TIMER_MAX);
+            ctx.run_later(wait, |actor, ctx| actor.look(ctx))
+        });
+    }
+}
+
+impl Actor for DeadLetterActor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        let me = ctx.address().downgrade();
+        *self.letters.0.actor.lock().unwrap_or_else(PoisonError::into_inner) = Some(me);
+        self.look(ctx);
+    }
+}
+
+impl Handler<Look> for DeadLetterActor {
+    type Result = ();
+
+    fn handle(&mut self, _: Look, ctx: &mut Self::Context) {
+        self.look(ctx);
+    }
+}

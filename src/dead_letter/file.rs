@@ -1,0 +1,271 @@
+//! A dead-letter file of the basic tier: a JSON array, an event to a line, each with why and when it was given up.
+//!
+//! An event stands in the schema that it is delivered in, in the order of the specification's samples (seed 000): what
+//! the event has, then what became of it. An event of a custom schema stands in an Event Grid envelope, its own object
+//! whole as `data` in the last place. Every value, `data` above all, is copied byte for byte as it was published; names
+//! and values of this file's own are the only ones that are made here.
+//!
+//! A dead letter that was published again as a CloudEvent has our attributes already: ours of today take their place, so
+//! that no name comes twice.
+
+use std::borrow::Cow;
+
+use serde::{
+    Deserializer,
+    de::{MapAccess, Visitor},
+};
+use serde_json::value::RawValue;
+
+use crate::{
+    event::{Event, Schema, Seq, Timestamp},
+    policy::record::Dead,
+};
+
+/// The order of an Event Grid event in the samples.
+const EVENT_GRID: [&str; 8] =
+    ["id", "eventTime", "eventType", "dataVersion", "metadataVersion", "topic", "subject", "data"];
+
+/// What a CloudEvent is given; its own attributes of these names, if it has any, are of an earlier death.
+const CLOUD_EVENT_ADDED: [&str; 4] = ["deadletterreason", "deliveryattempts", "lastdeliveryoutcome", "publishtime"];
+
+/// The stored event is not what its schema says.
+#[derive(Debug, thiserror::Error)]
+#[error("the event at {seq:?} can't be read")]
+pub struct Unreadable {
+    /// Which event.
+    pub seq: Seq,
+    #[source]
+    source: serde_json::Error,
+}
+
+/// What is the same for all events of a file.
+#[derive(Clone, Copy, Debug)]
+pub struct Form<'a> {
+    /// The schema that events are delivered in.
+    pub delivery: Schema,
+    /// The topic's resource id.
+    pub topic: &'a str,
+}
+
+/// A file in the making.
+#[derive(Debug)]
+pub struct Draft {
+    text: String,
+    bytes_max: usize,
+    count: usize,
+}
+
+impl Draft {
+    /// An empty file of at most `bytes_max` bytes; one event fits in any case.
+    pub fn new(bytes_max: usize) -> Self {
+        Self { text: "[".to_owned(), bytes_max, count: 0 }
+    }
+
+    /// Adds an event. False where there is no room for it: the file is as it was.
+    ///
+    /// # Errors
+    /// Where the event is no object with the members that its schema asks for; the file is as it was.
+    pub fn add(&mut self, form: Form<'_>, event: &Event, dead: &Dead) -> Result<bool, Unreadable> {
+        let before = self.text.len();
+        if self.count > 0 {
+            self.text.push_str(",\n");
+        }
+        let wire = event.wire();
+        let written = match (event.schema, form.delivery) {
+            (Schema::EventGrid, Schema::EventGrid | Schema::Custom) => event_grid(&mut self.text, &wire, dead),
+            (Schema::EventGrid, Schema::CloudEvents) => as_cloud_event(&mut self.text, &wire, dead),
+            (Schema::CloudEvents, Schema::EventGrid | Schema::CloudEvents | Schema::Custom) => {
+                cloud_event(&mut self.text, &wire, dead)
+            }
+            (Schema::Custom, Schema::EventGrid | Schema::CloudEvents | Schema::Custom) => {
+                custom(&mut self.text, &wire, form, event, dead)
+            }
+        };
+        if let Err(source) = written {
+            self.text.truncate(before);
+            return Err(Unreadable { seq: event.seq, source });
+        }
+        // One byte more for the bracket.
+        if self.count > 0 && self.text.len() + 1 > self.bytes_max {
+            self.text.truncate(before);
+            return Ok(false);
+        }
+        self.count += 1;
+        Ok(true)
+    }
+
+    /// How many events it has.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The file.
+    pub fn finish(mut self) -> String {
+        self.text.push(']');
+        self.text
+    }
+}
+
+fn event_grid(out: &mut String, wire: &[u8], dead: &Dead) -> Result<(), serde_json::Error> {
+    let members = members(wire)?;
+    let mut object = Object::begin(out);
+    for name in EVENT_GRID {
+        if let Some((_, value)) = members.iter().find(|(member, _)| member == name) {
+            object.put(name, value.get());
+        }
+    }
+    fate(&mut object, dead);
+    object.end();
+    Ok(())
+}
+
+/// As delivery makes a CloudEvent of an Event Grid event.
+fn as_cloud_event(out: &mut String, wire: &[u8], dead: &Dead) -> Result<(), serde_json::Error> {
+    let members = members(wire)?;
+    let mut object = Object::begin(out);
+    for (name, from) in [
+        ("id", "id"),
+        ("source", "topic"),
+        ("type", "eventType"),
+        ("time", "eventTime"),
+        ("subject", "subject"),
+        ("data", "data"),
+    ] {
+        let value = members.iter().find(|(member, _)| member == from).map(|(_, value)| value.get());
+        // CloudEvents wants a subject to be a string with something in it.
+        if let Some(value) = value.filter(|value| name != "subject" || *value != r#""""#) {
+            object.put(name, value);
+        }
+    }
+    object.put("specversion", r#""1.0""#);
+    cloud_event_fate(&mut object, dead);
+    object.end();
+    Ok(())
+}
+
+fn cloud_event(out: &mut String, wire: &[u8], dead: &Dead) -> Result<(), serde_json::Error> {
+    let members = members(wire)?;
+    let mut object = Object::begin(out);
+    for (name, value) in members {
+        if !CLOUD_EVENT_ADDED.contains(&name.as_ref()) {
+            object.put(&name, value.get());
+        }
+    }
+    cloud_event_fate(&mut object, dead);
+    object.end();
+    Ok(())
+}
+
+fn custom(out: &mut String, wire: &[u8], form: Form<'_>, event: &Event, dead: &Dead) -> Result<(), serde_json::Error> {
+    let own: &RawValue = serde_json::from_slice(wire)?;
+    let mut object = Object::begin(out);
+    object.text("id", &event.id());
+    object.text("eventTime", &event.appended.to_event_grid());
+    object.text("eventType", &event.event_type());
+    let version = event.data_version();
+    object.text("dataVersion", if version.is_empty() { "1.0" } else { &version });
+    object.text("metadataVersion", "1");
+    object.text("topic", form.topic);
+    object.text("subject", &event.subject());
+    fate(&mut object, dead);
+    object.put("data", own.get());
+    object.end();
+    Ok(())
+}
+
+fn fate(object: &mut Object<'_>, dead: &Dead) {
+    object.text("deadLetterReason", &dead.reason.to_string());
+    object.put("deliveryAttempts", &dead.attempts.to_string());
+    object.text("lastDeliveryOutcome", &dead.outcome.to_string());
+    object.text("publishTime", &dead.published.to_event_grid());
+    if let Some(tried) = dead.tried {
+        object.text("lastDeliveryAttemptTime", &tried.to_event_grid());
+    }
+    if let Some(status) = dead.status {
+        object.put("lastHttpStatusCode", &status.to_string());
+    }
+}
+
+/// The four attributes of the sample, and no others: it has neither a time nor a status of the last attempt.
+fn cloud_event_fate(object: &mut Object<'_>, dead: &Dead) {
+    let [reason, attempts, outcome, published] = CLOUD_EVENT_ADDED;
+    object.text(reason, &dead.reason.to_string());
+    object.put(attempts, &dead.attempts.to_string());
+    object.text(outcome, &dead.outcome.to_string());
+    object.text(published, &dead.published.to_event_grid());
+}
+
+/// Where a file stands below the root of its destination: container, name of the subscription in upper case, and the
+/// hour of its making, in UTC and without zeros in front.
+pub fn path(container: &str, subscription_name: &str, made: Timestamp, id: uuid::Uuid) -> String {
+    let (year, month, day, hour) = made.hour();
+    format!("{container}/{}/{year}/{month}/{day}/{hour}/{id}.json", subscription_name.to_uppercase())
+}
+
+/// An object in the making.
+struct Object<'a> {
+    out: &'a mut String,
+    empty: bool,
+}
+
+impl<'a> Object<'a> {
+    fn begin(out: &'a mut String) -> Self {
+        out.push('{');
+        Self { out, empty: true }
+    }
+
+    /// Adds a member whose value is JSON already.
+    fn put(&mut self, name: &str, json: &str) {
+        if !self.empty {
+            self.out.push(',');
+        }
+        self.empty = false;
+        self.out.push_str(&quoted(name));
+        self.out.push(':');
+        self.out.push_str(json);
+    }
+
+    fn text(&mut self, name: &str, text: &str) {
+        self.put(name, &quoted(text));
+    }
+
+    fn end(self) {
+        self.out.push('}');
+    }
+}
+
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+type Members<'a> = Vec<(Cow<'a, str>, &'a RawValue)>;
+
+/// The members of an object, in their order, values as they stand.
+fn members(wire: &[u8]) -> Result<Members<'_>, serde_json::Error> {
+    let mut reader = serde_json::Deserializer::from_slice(wire);
+    let members = reader.deserialize_map(MembersOf)?;
+    reader.end()?;
+    Ok(members)
+}
+
+struct MembersOf;
+
+impl<'a> Visitor<'a> for MembersOf {
+    type Value = Members<'a>;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an event")
+    }
+
+    fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut members = Vec::with_capacity(12);
+        while let Some((Name(name), value)) = map.next_entry()? {
+            members.push((name, value));
+        }
+        Ok(members)
+    }
+}
+
+/// A member's name, borrowed where it has no escapes.
+#[derive(serde::Deserialize)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);

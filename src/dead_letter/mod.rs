@@ -1,0 +1,198 @@
+//! Put aside: what was given up is written to files at its destination, and only then forgotten.
+//!
+//! The core puts a dead letter into the journal, due after a delay, so that many share a file. From there it is this
+//! module's: [`staging`] says whose turn it is, [`work`](self) makes one file of what is due for one subscription,
+//! [`sink`] puts the file where it belongs, and [`totals`] is the account of all that.
+//!
+//! Invariants:
+//! - A dead letter leaves the journal in the write that follows a file with it, and which counts it: written, or lost.
+//!   So `dead_lettered = waiting + written + lost` holds at every instant.
+//! - A file's name is in the journal before the file is at the destination. The write that takes the dead letters away
+//!   takes the name away too: a name in the journal stands for a file of which nothing was taken away yet, so it may
+//!   be written again, over whatever there is, with the same dead letters, with more of them or with fewer. A name that
+//!   is gone is never written to again. So a repeat loses nothing and counts nothing twice.
+//! - One piece of work at a time for each subscription, and it holds its place until its put has ended: two lives of
+//!   the actor cannot write the same file. What an earlier life asked of the journal and was not answered is waited for
+//!   first, with an empty write behind it in the same queue.
+//! - Nothing here is needed by anybody to go on: a destination out of reach costs its own subscriptions latency, and
+//!   after the outage window their dead letters, which are counted as lost.
+//!
+//! Absent on purpose: the delay and the give-up (the core's), and any limit to how many wait (the journal's).
+
+mod actor;
+pub mod file;
+pub mod sink;
+pub mod staging;
+pub mod totals;
+mod work;
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use actix::WeakAddr;
+use tokio::sync::{Semaphore, watch};
+
+pub use self::{actor::DeadLetterActor, sink::Sink, totals::Totals};
+use crate::{
+    clock::Clock,
+    dead_letter::{
+        actor::Look,
+        staging::{Job, Report, Rules, Staging},
+    },
+    event::{Obligor, Schema, Timestamp},
+    journal::{self, Journal, keys::MetaKind},
+};
+
+/// Where a subscription's dead letters go, and in which form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The container: a folder below the sink's root. See [`sink::check_segment`].
+    pub container: String,
+    /// The subscription's name, as it was given.
+    pub subscription_name: String,
+    /// The schema that the subscription's events are delivered in.
+    pub delivery_schema: Schema,
+    /// The topic's resource id, for events whose wire form does not have it.
+    pub topic: String,
+    /// How long the destination may be out of reach before dead letters are lost.
+    pub outage_window: Duration,
+}
+
+/// Something waits, or will. A hint: losing it costs latency, unless it is the only one that ever names the target.
+#[derive(Clone, Debug)]
+pub struct Notice {
+    /// Whose dead letters.
+    pub obligor: Obligor,
+    /// Where they go.
+    pub target: Target,
+    /// When the first of them is due.
+    pub due: Timestamp,
+}
+
+/// How much and how often.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// How many files are made at once, and how soon failures are tried again.
+    pub rules: Rules,
+    /// The most events in a file.
+    pub events_max: usize,
+    /// The most bytes in a file, unless one event alone has more.
+    pub bytes_max: usize,
+}
+
+impl Default for Options {
+    /// 5,000 events or 16 MiB: what a reader holds in memory without a thought.
+    fn default() -> Self {
+        Self { rules: Rules::default(), events_max: 5_000, bytes_max: 16 << 20 }
+    }
+}
+
+/// A handle of the dead letters of one destination: cheap to clone, never blocks. It outlives the actor's lives, and
+/// holds all that they know beside the journal.
+#[derive(Clone)]
+pub struct DeadLetters(Arc<Shared>);
+
+struct Shared {
+    journal: Journal,
+    clock: Clock,
+    sink: Sink,
+    options: Options,
+    staging: Mutex<Staging>,
+    /// One slice is read at a time: the journal's other reader stays free for those who deliver.
+    reading: Semaphore,
+    /// How many pieces of work are in hand.
+    in_hand: watch::Sender<usize>,
+    /// The actor that lives now.
+    actor: Mutex<Option<WeakAddr<DeadLetterActor>>>,
+    /// Whether it was told to look, and has not yet: no more than one hint is in its mailbox.
+    told: AtomicBool,
+}
+
+impl DeadLetters {
+    /// The dead letters that go to `sink`. Nothing is written until an actor from [`DeadLetters::build`] is started.
+    pub fn new(journal: Journal, clock: Clock, sink: Sink, options: Options) -> Self {
+        Self(Arc::new(Shared {
+            journal,
+            clock,
+            sink,
+            options,
+            staging: Mutex::new(Staging::new(options.rules)),
+            reading: Semaphore::new(1),
+            in_hand: watch::Sender::new(0),
+            actor: Mutex::new(None),
+            told: AtomicBool::new(false),
+        }))
+    }
+
+    /// A new life of the actor. The one before must have ended, or be about to: the later one is told what happens.
+    pub fn build(&self) -> DeadLetterActor {
+        DeadLetterActor::new(self.clone())
+    }
+
+    /// Tells that something waits. At the start every subscription with waiting dead letters must be told
+    /// ([`Reads::all_dead`](crate::journal::Reads::all_dead) says which), because its target is in no record.
+    pub fn waiting(&self, notice: Notice) {
+        self.staging().notice(notice);
+        self.wake();
+    }
+
+    /// Forgets a subscription that was deleted. A file of its in hand is finished; the journal clears away the rest.
+    pub fn forget(&self, obligor: Obligor) {
+        self.staging().forget(obligor);
+    }
+
+    /// Begins no more files, and waits until those in hand are finished, at most for `wait`. True where they are.
+    pub async fn settle(&self, wait: Duration) -> bool {
+        self.staging().close();
+        let mut in_hand = self.0.in_hand.subscribe();
+        // The sender lives as long as this handle, so the wait can't fail for its absence.
+        let idle = in_hand.wait_for(|count| *count == 0);
+        tokio::time::timeout(wait, idle).await.is_ok()
+    }
+
+    /// The account of a subscription's dead letters.
+    pub async fn totals(&self, obligor: Obligor) -> Result<Totals, journal::Error> {
+        let record = self.0.journal.reads().meta(MetaKind::DeadLetters, Totals::name(obligor)).await?;
+        match record {
+            Some(record) => Totals::decode(&record).map_err(|damaged| journal::Error::Damaged(damaged.to_string())),
+            None => Ok(Totals::default()),
+        }
+    }
+
+    fn staging(&self) -> MutexGuard<'_, Staging> {
+        // Its methods leave it whole wherever they could panic.
+        self.0.staging.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> Vec<Job> {
+        let now = self.0.clock.now();
+        let mut staging = self.staging();
+        let jobs = staging.take(now);
+        // Under the lock, so that whoever closes the staging reads it as it is.
+        self.0.in_hand.send_replace(staging.in_hand());
+        jobs
+    }
+
+    fn finished(&self, obligor: Obligor, report: Report) {
+        let now = self.0.clock.now();
+        {
+            let mut staging = self.staging();
+            staging.finished(obligor, report, now);
+            self.0.in_hand.send_replace(staging.in_hand());
+        }
+        self.wake();
+    }
+
+    fn wake(&self) {
+        let actor = self.0.actor.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(actor) = actor.and_then(|actor| actor.upgrade()) else { return };
+        if !self.0.told.swap(true, Ordering::AcqRel) && actor.try_send(Look).is_err() {
+            self.0.told.store(false, Ordering::Release);
+        }
+    }
+}

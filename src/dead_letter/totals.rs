@@ -1,0 +1,98 @@
+//! The account of a subscription's dead letters: one small record, which only this module writes.
+//!
+//! ```text
+//! version 1 | written | lost | files | bytes | in progress 1 [ length | name | due 8 | sequence 8 | lane 2 ]
+//! ```
+//!
+//! Counts and the length are varints. Decoding is total: damage is told, and never taken for a record.
+
+use crate::{
+    event::{Lane, Obligor, Seq, Timestamp},
+    journal::{
+        DeadKey,
+        codec::{Reader, put_varint},
+    },
+};
+
+/// The first format of this record.
+const VERSION: u8 = 1;
+
+/// The record cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the totals of dead letters are damaged")]
+pub struct Damaged;
+
+/// What became of a subscription's dead letters. With those that wait these are all that were ever put aside:
+/// `dead_lettered = waiting + written + lost`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Dead letters that are in files.
+    pub written: u64,
+    /// Dead letters that could not be written: the destination was out of reach for too long, or the event is damaged.
+    pub lost: u64,
+    /// Files.
+    pub files: u64,
+    /// Bytes of all files.
+    pub bytes: u64,
+    /// The file that is being written.
+    pub in_progress: Option<InProgress>,
+}
+
+/// A file that may be at its destination, whole or not at all, and of which nothing was taken away yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InProgress {
+    /// Its path.
+    pub name: String,
+    /// The last dead letter in it: it begins with the first that waits.
+    pub last: DeadKey,
+}
+
+impl Totals {
+    /// The name that a subscription's record has.
+    pub fn name(obligor: Obligor) -> String {
+        format!("{}/{}", obligor.partition.0, obligor.subscription.0)
+    }
+
+    /// The record as it is stored.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(192);
+        out.push(VERSION);
+        for count in [self.written, self.lost, self.files, self.bytes] {
+            put_varint(&mut out, count);
+        }
+        out.push(self.in_progress.is_some().into());
+        if let Some(InProgress { name, last }) = &self.in_progress {
+            put_varint(&mut out, name.len() as u64);
+            out.extend_from_slice(name.as_bytes());
+            out.extend_from_slice(&last.due.0.to_be_bytes());
+            out.extend_from_slice(&last.seq.0.to_be_bytes());
+            out.extend_from_slice(&last.lane.0.to_be_bytes());
+        }
+        out
+    }
+
+    /// The record that `bytes` are.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Damaged> {
+        let mut reader = Reader::new(bytes);
+        if reader.u8() != Some(VERSION) {
+            return Err(Damaged);
+        }
+        Self::take(&mut reader).filter(|_| reader.is_empty()).ok_or(Damaged)
+    }
+
+    fn take(reader: &mut Reader<'_>) -> Option<Self> {
+        let mut count = || reader.varint();
+        let (written, lost, files, bytes) = (count()?, count()?, count()?, count()?);
+        let in_progress = match reader.u8()? {
+            0 => None,
+            1 => {
+                let len = usize::try_from(reader.varint()?).ok()?;
+                let name = std::str::from_utf8(reader.take(len)?).ok()?.to_owned();
+                let (due, seq, lane) = (Timestamp(reader.u64()?), Seq(reader.u64()?), Lane(reader.u16()?));
+                Some(InProgress { name, last: DeadKey { due, seq, lane } })
+            }
+            _ => return None,
+        };
+        Some(Self { written, lost, files, bytes, in_progress })
+    }
+}

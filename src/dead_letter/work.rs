@@ -1,0 +1,196 @@
+//! One turn: a file of what is due for one subscription, put where it belongs, and then its dead letters taken away.
+//!
+//! A task of its own, outside of the actor: a turn survives the actor that began it, and whatever ends it, a panic too,
+//! it reports.
+
+use bytes::Bytes;
+
+use crate::{
+    dead_letter::{
+        DeadLetters, Options, Shared, Target,
+        file::{self, Draft, Form},
+        sink::{self, check_segment},
+        staging::{Job, Report},
+        totals::{InProgress, Totals},
+    },
+    event::{Obligor, Timestamp},
+    journal::{self, Buried, DeadKey, Waiting},
+};
+
+/// What keeps a turn from its end.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error(transparent)]
+    Journal(#[from] journal::Error),
+    #[error("making a file failed: {0}")]
+    Making(#[from] tokio::task::JoinError),
+}
+
+/// Does `job`, and reports how it ended.
+pub(super) async fn run(letters: DeadLetters, job: Job) {
+    let mut guard = Guard { letters, obligor: job.obligor, report: Report::Broken };
+    match turn(&guard.letters, &job).await {
+        Ok(report) => guard.report = report,
+        Err(error) => tracing::error!(subscription = ?job.obligor, %error, "dead letters could not be worked on"),
+    }
+}
+
+/// Reports when it is dropped, so that a turn that panics has ended like any other.
+struct Guard {
+    letters: DeadLetters,
+    obligor: Obligor,
+    report: Report,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.letters.finished(self.obligor, self.report);
+    }
+}
+
+async fn turn(letters: &DeadLetters, job: &Job) -> Result<Report, Error> {
+    let Shared { journal, .. } = &*letters.0;
+    let Job { obligor, target, lost_by: _ } = job;
+    // Behind whatever an earlier turn asked for and did not hear of: what is read now does not change by itself.
+    journal.bury(*obligor, Buried::default()).await?;
+    let mut totals = letters.totals(*obligor).await?;
+    if totals.in_progress.as_ref().is_some_and(|file| !file.name.starts_with(&folder(target))) {
+        // The destination was changed meanwhile. What may be at the old one stays there, uncounted.
+        totals.in_progress = None;
+    }
+    let slice = read(&letters.0, *obligor, totals.in_progress.as_ref()).await?;
+    if slice.is_empty() && totals.in_progress.is_none() {
+        return done(&letters.0, *obligor).await;
+    }
+    let (form, options) = (target.clone(), letters.0.options);
+    let page = tokio::task::spawn_blocking(move || Page::of(slice, &form, options)).await?;
+    if page.count > 0
+        && let Err(error) = put(&letters.0, job, &mut totals, &page).await?
+    {
+        tracing::warn!(subscription = ?obligor, container = target.container, %error, "a dead-letter file is not written");
+        return lose(&letters.0, job, totals, &page.keys).await;
+    }
+    totals.written += page.count;
+    totals.lost += page.damaged;
+    totals.files += u64::from(page.count > 0);
+    totals.bytes += page.text.len() as u64;
+    let name = totals.in_progress.take().map(|file| file.name);
+    bury(&letters.0, *obligor, &totals, page.keys).await?;
+    if page.damaged > 0 {
+        tracing::error!(subscription = ?obligor, events = page.damaged, "dead letters are lost: their events are damaged");
+    }
+    if page.count > 0 {
+        tracing::info!(subscription = ?obligor, events = page.count, file = name.as_deref(), "dead letters are written");
+    }
+    done(&letters.0, *obligor).await
+}
+
+/// What belongs into the file: all that is due, or what was in the file that was begun.
+async fn read(shared: &Shared, obligor: Obligor, begun: Option<&InProgress>) -> Result<Vec<Waiting>, Error> {
+    let Shared { journal, clock, options, reading, .. } = shared;
+    // The semaphore is never closed.
+    let _permit = reading.acquire().await;
+    let by = begun.map_or(clock.now(), |file| file.last.due);
+    let mut slice = journal.reads().dead(obligor, by, options.events_max, options.bytes_max).await?;
+    if let Some(file) = begun {
+        slice.retain(|waiting| waiting.key <= file.last);
+    }
+    Ok(slice)
+}
+
+/// Gives the file its name, in the journal, and then puts it there.
+async fn put(
+    shared: &Shared,
+    job: &Job,
+    totals: &mut Totals,
+    page: &Page,
+) -> Result<Result<(), sink::Error>, journal::Error> {
+    let Target { container, subscription_name, .. } = &*job.target;
+    for segment in [container, subscription_name] {
+        if let Err(refused) = check_segment(segment) {
+            return Ok(Err(sink::Error::Name(refused)));
+        }
+    }
+    let name = match (&totals.in_progress, page.keys.last()) {
+        (None, Some(last)) => {
+            let name = file::path(container, subscription_name, shared.clock.now(), uuid::Uuid::new_v4());
+            totals.in_progress = Some(InProgress { name: name.clone(), last: *last });
+            bury(shared, job.obligor, totals, Vec::new()).await?;
+            name
+        }
+        (Some(file), _) => file.name.clone(),
+        (None, None) => return Ok(Ok(())),
+    };
+    Ok(shared.sink.put(&name, page.text.clone()).await)
+}
+
+/// The destination is out of reach: what has waited for the whole of its window is lost, the rest waits on.
+async fn lose(shared: &Shared, job: &Job, mut totals: Totals, keys: &[DeadKey]) -> Result<Report, Error> {
+    let Some(by) = job.lost_by else { return Ok(Report::Unreachable) };
+    let lost: Vec<DeadKey> = keys.iter().copied().filter(|key| key.due <= by).collect();
+    if lost.is_empty() {
+        return Ok(Report::Unreachable);
+    }
+    let events = lost.len();
+    totals.lost += events as u64;
+    if events == keys.len() {
+        totals.in_progress = None;
+    }
+    bury(shared, job.obligor, &totals, lost).await?;
+    tracing::error!(subscription = ?job.obligor, events, "dead letters are lost: their destination is out of reach");
+    Ok(Report::Lost)
+}
+
+async fn bury(shared: &Shared, obligor: Obligor, totals: &Totals, done: Vec<DeadKey>) -> Result<(), journal::Error> {
+    let totals = Some((Totals::name(obligor), totals.encode().into()));
+    shared.journal.bury(obligor, Buried { totals, done }).await
+}
+
+async fn done(shared: &Shared, obligor: Obligor) -> Result<Report, Error> {
+    let next = shared.journal.reads().dead(obligor, Timestamp::NEVER, 1, 1).await?;
+    Ok(Report::Done { next: next.first().map(|waiting| waiting.key.due) })
+}
+
+/// The beginning of the path of every file for `target`.
+fn folder(target: &Target) -> String {
+    format!("{}/{}/", target.container, target.subscription_name.to_uppercase())
+}
+
+/// A file, made.
+struct Page {
+    text: Bytes,
+    /// Events in it.
+    count: u64,
+    /// Events that could not be put in.
+    damaged: u64,
+    /// The dead letters that are dealt with, once the file is written.
+    keys: Vec<DeadKey>,
+}
+
+impl Page {
+    /// Blocks: it reads and writes megabytes of JSON.
+    fn of(slice: Vec<Waiting>, target: &Target, options: Options) -> Self {
+        let form = Form { delivery: target.delivery_schema, topic: &target.topic };
+        let mut draft = Draft::new(options.bytes_max);
+        let (mut keys, mut damaged) = (Vec::with_capacity(slice.len()), 0);
+        for Waiting { key, dead, event } in slice {
+            match event.map(|event| draft.add(form, &event, &dead)) {
+                Some(Ok(true)) => {}
+                // The rest makes the next file.
+                Some(Ok(false)) => break,
+                Some(Err(error)) => {
+                    tracing::error!(seq = key.seq.0, %error, "a dead letter can't be read");
+                    damaged += 1;
+                }
+                None => {
+                    tracing::error!(seq = key.seq.0, "the event of a dead letter is not in the store");
+                    damaged += 1;
+                }
+            }
+            keys.push(key);
+        }
+        let count = draft.count() as u64;
+        let text = if count > 0 { draft.finish().into() } else { Bytes::new() };
+        Self { text, count, damaged, keys }
+    }
+}
