@@ -38,11 +38,13 @@
 //! Who may import whom is a table, and a test checks it. The short of it: `policy` knows nothing but events, `journal`
 //! writes the policy's words, only `journal` knows RocksDB, only `deliver` and `cli` call anybody.
 
+pub mod admin;
 pub mod clock;
 pub mod dead_letter;
 pub mod deliver;
 pub mod event;
 pub mod journal;
 pub mod policy;
+pub mod publish;
 pub mod subscription;
 pub mod topic;

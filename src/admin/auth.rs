@@ -1,0 +1,179 @@
+//! Who may operate the server: whoever has the admin token.
+//!
+//! One token, given by the operator or made at the first start. It is compared in constant time, never logged, and the
+//! file that it is kept in is nobody else's business:
+//! - a file that others may *read* is narrowed to mode 0600 with a warning: the token may be known, but nobody forged it;
+//! - a file that others may *write* is refused, because the token in it may be somebody else's.
+//!
+//! Absent on purpose: users, roles, expiry. Who needs them puts a proxy in front.
+
+use std::{
+    fmt,
+    fs::{self, File, OpenOptions, Permissions},
+    io::{self, Read, Write},
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+use actix_web::{
+    body::MessageBody,
+    dev::{ServiceRequest, ServiceResponse},
+    http::header::AUTHORIZATION,
+    middleware::Next,
+    web,
+};
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+use tracing::warn;
+
+use super::error::Error;
+
+/// 256 bits: nobody guesses it, so that no attempt need be counted.
+const TOKEN_BYTES: usize = 32;
+
+/// No token is longer. A file that is, is not a token.
+const TOKEN_LEN_MAX: u64 = 4096;
+
+/// Nobody but the server's own user.
+const PRIVATE: u32 = 0o600;
+
+/// Where a token came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The operator gave it.
+    Configured,
+    /// It stood in the data folder.
+    Kept,
+    /// It was made just now, and is in the data folder.
+    Made,
+}
+
+/// The admin token.
+#[derive(Clone)]
+pub struct Token {
+    text: String,
+    origin: Origin,
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Token").field("text", &"[hidden]").field("origin", &self.origin).finish()
+    }
+}
+
+impl Token {
+    fn new(text: &str, origin: Origin) -> io::Result<Self> {
+        if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "the admin token is empty or has a character that no header can carry; allowed are visible ASCII \
+                 characters without spaces",
+            ));
+        }
+        Ok(Self { text: text.to_owned(), origin })
+    }
+
+    /// Where it came from.
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// Whether `given` is this token. How long it takes tells nothing of where they differ, nor of the length.
+    pub fn is(&self, given: &str) -> bool {
+        Sha256::digest(given).ct_eq(&Sha256::digest(&self.text)).into()
+    }
+}
+
+/// Where the token is kept that was made at the first start.
+pub fn token_path(data_dir: &Path) -> PathBuf {
+    data_dir.join("admin-token")
+}
+
+/// The admin token: `configured`, or what is kept in `data_dir`, or a new one that is kept there from now on. The data
+/// folder is there and is ours alone.
+pub fn admin_token(configured: Option<&str>, data_dir: &Path) -> io::Result<Token> {
+    if let Some(given) = configured.filter(|given| !given.is_empty()) {
+        return Token::new(given, Origin::Configured);
+    }
+    let path = token_path(data_dir);
+    match File::open(&path) {
+        Ok(file) => kept(file, &path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => make(data_dir, &path),
+        Err(error) => Err(told(&path, &error)),
+    }
+}
+
+fn kept(file: File, path: &Path) -> io::Result<Token> {
+    let about = |error: io::Error| told(path, &error);
+    let meta = file.metadata().map_err(about)?;
+    let mode = meta.permissions().mode() & 0o777;
+    if !meta.is_file() {
+        return Err(told(path, &io::Error::new(io::ErrorKind::InvalidData, "it is not a file")));
+    }
+    if mode & 0o022 != 0 {
+        let text = format!(
+            "others may write it (mode {mode:04o}), so that the token in it may be theirs; allowed is 0600. Remove the \
+             file to have a new one made, or narrow its mode if you know what is in it"
+        );
+        return Err(told(path, &io::Error::new(io::ErrorKind::PermissionDenied, text)));
+    }
+    if mode & 0o077 != 0 {
+        file.set_permissions(Permissions::from_mode(PRIVATE)).map_err(about)?;
+        warn!(path = %path.display(), mode = format!("{mode:04o}"), "others could read the admin token; its file is private now");
+    }
+    let mut text = String::new();
+    file.take(TOKEN_LEN_MAX).read_to_string(&mut text).map_err(about)?;
+    Token::new(text.trim(), Origin::Kept).map_err(about)
+}
+
+/// Written beside and then renamed: a crash leaves a whole token or none.
+fn make(data_dir: &Path, path: &Path) -> io::Result<Token> {
+    let token = Token::new(&secret(TOKEN_BYTES, &URL_SAFE_NO_PAD)?, Origin::Made)?;
+    let draft = path.with_extension("new");
+    let written = (|| {
+        match fs::remove_file(&draft) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(PRIVATE).open(&draft)?;
+        file.write_all(token.text.as_bytes())?;
+        file.write_all(b"\n")?;
+        file.sync_all()?;
+        fs::rename(&draft, path)?;
+        File::open(data_dir)?.sync_all()
+    })();
+    written.map_err(|error| told(path, &error))?;
+    Ok(token)
+}
+
+/// So many random bytes, as text.
+pub(crate) fn secret(bytes: usize, form: &impl Engine) -> io::Result<String> {
+    let mut random = vec![0; bytes];
+    getrandom::fill(&mut random).map_err(|error| io::Error::other(error.to_string()))?;
+    Ok(form.encode(random))
+}
+
+fn told(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("the admin token in {}: {error}", path.display()))
+}
+
+/// Lets a request through that has the admin token; asked before a byte of the body is read.
+pub(crate) async fn require<B: MessageBody + 'static>(
+    request: ServiceRequest,
+    next: Next<B>,
+) -> actix_web::Result<ServiceResponse<B>> {
+    let token = request.app_data::<web::Data<Token>>().ok_or(Error::Broken("no admin token is set up"))?;
+    let header = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+    match header.and_then(bearer) {
+        Some(given) if token.is(given) => next.call(request).await,
+        Some(_) => Err(Error::WrongToken.into()),
+        None => Err(Error::NoToken.into()),
+    }
+}
+
+/// The token of a header of the form `Bearer {token}`.
+fn bearer(header: &str) -> Option<&str> {
+    let (scheme, token) = header.trim().split_once(' ')?;
+    scheme.eq_ignore_ascii_case("Bearer").then(|| token.trim())
+}

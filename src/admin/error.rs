@@ -1,0 +1,143 @@
+//! What a client of the control plane is told when it does not get what it asked for: ARM's statuses and error body.
+
+use actix_web::{
+    HttpResponse, ResponseError,
+    http::{
+        StatusCode,
+        header::{ALLOW, RETRY_AFTER, WWW_AUTHENTICATE},
+    },
+};
+use serde::Serialize;
+
+use super::model::Invalid;
+
+/// Room on a full disk is made by people: asking more often than this tells them nothing new.
+const RETRY_AFTER_SECONDS: u32 = 10;
+
+/// Why a request of the control plane was not done. Nothing was changed by it, except where it says otherwise.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The body, or a name, is not what is allowed.
+    #[error("{0}.")]
+    Invalid(#[from] Invalid),
+    /// The body is well formed, and what it asks for is refused.
+    #[error("{0}")]
+    Refused(String),
+    /// There is no token.
+    #[error(
+        "Authentication failed: the 'Authorization' header is missing or is not of the form 'Bearer <admin token>'."
+    )]
+    NoToken,
+    /// There is a token and it is another.
+    #[error("The access token is invalid.")]
+    WrongToken,
+    /// Nothing answers at this path.
+    #[error("No HTTP resource was found that matches the request URI '{0}'.")]
+    NoSuchPath(String),
+    /// The path is one of ours and the resource is not there.
+    #[error("{0}")]
+    NotFound(String),
+    /// The path is one of ours and is asked in another way.
+    #[error("The method {method} is not allowed here; allowed: {allowed}.")]
+    Method {
+        /// How it was asked.
+        method: String,
+        /// How it can be.
+        allowed: &'static str,
+    },
+    /// The name is taken by a resource somewhere else.
+    #[error("{0}")]
+    Conflict(String),
+    /// The body is larger than this.
+    #[error("The maximum size ({0}) has been exceeded.")]
+    TooLarge(usize),
+    /// The body broke off.
+    #[error("The body could not be read: {0}.")]
+    Body(String),
+    /// The store takes no changes now, and will again.
+    #[error("{0}")]
+    Unavailable(String),
+    /// The store did not do it; whether it was done is not known.
+    #[error("The change may or may not have been made: {0}.")]
+    Journal(String),
+    /// A mistake of ours.
+    #[error("The server is not set up: {0}.")]
+    Broken(&'static str),
+    /// The system has no random bytes for us.
+    #[error("No access key could be made: {0}.")]
+    NoRandomness(#[from] std::io::Error),
+}
+
+#[derive(Serialize)]
+struct Envelope<'a> {
+    error: Body<'a>,
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    code: &'static str,
+    message: &'a str,
+    target: Option<&'a str>,
+    details: Vec<Detail<'a>>,
+}
+
+#[derive(Serialize)]
+struct Detail<'a> {
+    code: &'static str,
+    message: &'a str,
+}
+
+impl Error {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::Invalid(_) | Self::Refused(_) | Self::Body(_) => "InvalidRequest",
+            Self::NoToken => "AuthenticationFailed",
+            Self::WrongToken => "InvalidAuthenticationToken",
+            Self::NoSuchPath(_) => "NotFound",
+            Self::NotFound(_) => "ResourceNotFound",
+            Self::Method { .. } => "MethodNotAllowed",
+            Self::Conflict(_) => "Conflict",
+            Self::TooLarge(_) => "RequestEntityTooLarge",
+            Self::Unavailable(_) => "ServiceUnavailable",
+            Self::Journal(_) | Self::Broken(_) | Self::NoRandomness(_) => "InternalServerError",
+        }
+    }
+
+    fn target(&self) -> Option<&str> {
+        if let Self::Invalid(invalid) = self { Some(&invalid.target) } else { None }
+    }
+}
+
+impl ResponseError for Error {
+    fn status_code(&self) -> StatusCode {
+        match self {
+            Self::Invalid(_) | Self::Refused(_) | Self::Body(_) => StatusCode::BAD_REQUEST,
+            Self::NoToken | Self::WrongToken => StatusCode::UNAUTHORIZED,
+            Self::NoSuchPath(_) | Self::NotFound(_) => StatusCode::NOT_FOUND,
+            Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Conflict(_) => StatusCode::CONFLICT,
+            Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Journal(_) | Self::Broken(_) | Self::NoRandomness(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    fn error_response(&self) -> HttpResponse {
+        let message = self.to_string();
+        let mut details = Vec::new();
+        let mut response = HttpResponse::build(self.status_code());
+        if let Self::NoSuchPath(_) = self {
+            details.push(Detail { code: "ResourceNotFound", message: &message });
+        }
+        if let Self::NoToken | Self::WrongToken = self {
+            response.insert_header((WWW_AUTHENTICATE, "Bearer"));
+        }
+        if let Self::Method { allowed, .. } = self {
+            response.insert_header((ALLOW, *allowed));
+        }
+        if let Self::Unavailable(_) = self {
+            response.insert_header((RETRY_AFTER, RETRY_AFTER_SECONDS.to_string()));
+        }
+        response.json(Envelope { error: Body { code: self.code(), message: &message, target: self.target(), details } })
+    }
+}

@@ -1,0 +1,214 @@
+//! The control plane's JSON: what a client writes, checked, and what it is told.
+//!
+//! Invariants:
+//! - nothing is ignored in silence: a key that nobody knows is refused with the keys that are allowed, and a key that
+//!   Azure knows and this server does not yet act on is refused with the reason. Only a value that says what is so anyway
+//!   passes;
+//! - what is only ever told (`id`, `provisioningState`, …) may be sent back and is not looked at, so that a client can
+//!   put what it got;
+//! - PATCH is a JSON merge patch (ARM's own rule) of the settable part of the resource, read by the same code as PUT.
+//!
+//! Pure on purpose: no HTTP, no registry, no clock, no randomness. The numbers of the policy come as [`Editions`].
+
+pub mod subscription;
+pub mod topic;
+
+use std::collections::BTreeMap;
+
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+/// What a client asked for and does not get.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{target} {problem}")]
+pub struct Invalid {
+    /// The key, with all keys above it, as `properties.filter.subjectBeginsWith`; or the part of the request.
+    pub target: String,
+    /// What is wrong with it, and what is allowed.
+    pub problem: String,
+}
+
+impl Invalid {
+    pub(crate) fn new(target: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self { target: target.into(), problem: problem.into() }
+    }
+
+    /// The same, where what was read stands below `key`.
+    fn under(self, key: &str) -> Self {
+        let target = if self.target == BODY { key.to_owned() } else { format!("{key}.{}", self.target) };
+        Self { target, ..self }
+    }
+}
+
+/// What [`Invalid`] calls the whole of what was read.
+const BODY: &str = "the body";
+
+/// What a subscription may ask for, and what it gets where it asks for nothing: `min <= default <= max`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// The least.
+    pub min: u32,
+    /// The most.
+    pub max: u32,
+    /// Where nothing is asked for.
+    pub default: u32,
+}
+
+impl Range {
+    fn check(self, target: &str, asked: Option<i64>) -> Result<u32, Invalid> {
+        let Some(asked) = asked else { return Ok(self.default) };
+        u32::try_from(asked)
+            .ok()
+            .filter(|asked| (self.min..=self.max).contains(asked))
+            .ok_or_else(|| Invalid::new(target, format!("is {asked}; allowed is {} to {}", self.min, self.max)))
+    }
+}
+
+/// The numbers of an edition that the control plane checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ranges {
+    /// `maxDeliveryAttempts`.
+    pub attempts: Range,
+    /// `eventTimeToLiveInMinutes`.
+    pub time_to_live_minutes: Range,
+    /// `maxEventsPerBatch`.
+    pub events_per_batch: Range,
+    /// `preferredBatchSizeInKilobytes`.
+    pub kilobytes_per_batch: Range,
+    /// Characters in one string of a filter: 512 in Azure.
+    pub filter_text_max: usize,
+    /// Entries of `includedEventTypes`.
+    pub event_types_max: usize,
+}
+
+/// The editions of the delivery policy that a topic may name.
+#[derive(Clone, Debug)]
+pub struct Editions {
+    /// The one of a new topic that names none.
+    pub default: String,
+    /// All of them, by name.
+    pub known: BTreeMap<String, Ranges>,
+}
+
+impl Editions {
+    /// The numbers of the edition `name`.
+    pub fn ranges(&self, name: &str) -> Result<&Ranges, Invalid> {
+        self.known.get(name).ok_or_else(|| {
+            let known: Vec<_> = self.known.keys().map(String::as_str).collect();
+            Invalid::new("properties.edition", format!("is \"{name}\"; allowed are {}", known.join(", ")))
+        })
+    }
+}
+
+/// A key that Azure knows and this server does not act on.
+struct Unsupported {
+    /// Where: keys joined by dots.
+    at: &'static str,
+    /// Values, as JSON, that say what is so anyway. `null` is always one.
+    harmless: &'static [&'static str],
+    /// Why, or what there is instead.
+    because: &'static str,
+}
+
+/// Takes the keys of `table` out of `value`, where they are harmless, and refuses the others.
+fn refuse_unsupported(value: &mut Value, table: &[Unsupported]) -> Result<(), Invalid> {
+    for Unsupported { at, harmless, because } in table {
+        let Some(given) = take(value, at) else { continue };
+        if given.is_null() || harmless.contains(&given.to_string().as_str()) {
+            continue;
+        }
+        let allowed = match harmless {
+            [] => "leave it out".to_owned(),
+            _ => format!("allowed is {}", harmless.join(" or ")),
+        };
+        return Err(Invalid::new(*at, format!("is not supported yet ({because}): {allowed}")));
+    }
+    Ok(())
+}
+
+/// Takes out what is only ever told.
+fn drop_read_only(value: &mut Value, keys: &[&str]) {
+    for at in keys {
+        drop(take(value, at));
+    }
+}
+
+/// Takes the value at `at` (keys joined by dots) out of `value`.
+fn take(value: &mut Value, at: &str) -> Option<Value> {
+    let (above, key) = at.rsplit_once('.').map_or((None, at), |(above, key)| (Some(above), key));
+    let parent = match above {
+        None => value,
+        Some(above) => above.split('.').try_fold(value, |value, key| value.get_mut(key))?,
+    };
+    parent.as_object_mut()?.remove(key)
+}
+
+/// The value of the string at `at`, if there is one.
+fn text_at<'a>(value: &'a Value, at: &str) -> Option<&'a str> {
+    at.split('.').try_fold(value, |value, key| value.get(key))?.as_str()
+}
+
+/// Reads a body; an empty one is an object without keys.
+pub(crate) fn parse(body: &[u8]) -> Result<Value, Invalid> {
+    if body.trim_ascii().is_empty() {
+        return Ok(Value::Object(serde_json::Map::new()));
+    }
+    let value: Value =
+        serde_json::from_slice(body).map_err(|error| Invalid::new(BODY, format!("is not JSON: {error}")))?;
+    if !value.is_object() {
+        return Err(Invalid::new(BODY, "is not a JSON object; allowed is one"));
+    }
+    Ok(value)
+}
+
+/// Reads `value` into a struct; what does not fit is told with its key.
+pub(crate) fn read<T: DeserializeOwned>(value: Value) -> Result<T, Invalid> {
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let at = error.path().to_string();
+        let target = if at == "." { BODY.to_owned() } else { at };
+        Invalid::new(target, format!("cannot be read: {}", error.inner()))
+    })
+}
+
+/// A JSON merge patch (RFC 7396): objects are merged, `null` takes away, everything else takes the place of what was.
+fn merge(target: &mut Value, patch: Value) {
+    let Value::Object(patch) = patch else {
+        *target = patch;
+        return;
+    };
+    if !target.is_object() {
+        *target = Value::Object(serde_json::Map::new());
+    }
+    let Some(target) = target.as_object_mut() else { return };
+    for (key, value) in patch {
+        if value.is_null() {
+            drop(target.remove(&key));
+        } else {
+            merge(target.entry(key).or_insert(Value::Null), value);
+        }
+    }
+}
+
+/// A struct of this module as a JSON value.
+fn value_of(body: &impl Serialize) -> Value {
+    serde_json::to_value(body).expect("structs of strings and numbers with string keys are JSON")
+}
+
+/// Refuses a name in the body that is not the name in the path.
+fn check_same_name(given: Option<&str>, name: &str) -> Result<(), Invalid> {
+    match given {
+        Some(given) if !given.eq_ignore_ascii_case(name) => {
+            Err(Invalid::new("name", format!("is \"{given}\"; the path says \"{name}\"")))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn check_name(what: &str, name: &str, max: usize) -> Result<(), Invalid> {
+    let legal =
+        (3..=max).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    if legal {
+        return Ok(());
+    }
+    Err(Invalid::new(what, format!("is \"{name}\"; allowed are 3 to {max} letters (a to z), digits and hyphens")))
+}

@@ -1,0 +1,142 @@
+//! What must be true of the parts of an event subscription beyond their form.
+
+use url::Url;
+
+use super::{Blob, DeadLetter, FilterBody};
+use crate::{
+    admin::model::{Invalid, Ranges, topic::schema_name as input_schema_name},
+    event::Schema,
+    policy::filter::Filter,
+    subscription::record::{DeadLetterDestination, RetryPolicy, SubscriptionRecord},
+};
+
+/// Checks that a request can be made of it. What it says is never repeated: a secret may be in it.
+pub(super) fn endpoint_url(given: Option<String>) -> Result<String, Invalid> {
+    let invalid = |problem: &str| Invalid::new("destination.properties.endpointUrl", problem);
+    let Some(given) = given else {
+        return Err(invalid("is missing; GET does not tell it, POST getFullUrl does"));
+    };
+    if given.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        return Err(invalid("has a space or a control character in it; allowed is an absolute http or https URL"));
+    }
+    let url = Url::parse(&given)
+        .map_err(|error| invalid(&format!("is no URL ({error}); allowed is an absolute http or https URL")))?;
+    if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+        return Err(invalid("is not http or https; allowed is an absolute http or https URL"));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(invalid("has a user name or a password in it; put a secret into the query"));
+    }
+    if url.fragment().is_some() {
+        return Err(invalid("has a fragment (#), which is never sent; leave it out"));
+    }
+    Ok(given)
+}
+
+pub(super) fn filter(given: FilterBody, ranges: &Ranges) -> Result<Filter, Invalid> {
+    let max = ranges.filter_text_max;
+    let check = |at: &str, text: &str| match text.chars().count() {
+        length if length > max => Err(Invalid::new(at, format!("has {length} characters; allowed are at most {max}"))),
+        _ => Ok(()),
+    };
+    if let Some(types) = &given.included_event_types {
+        let at = "filter.includedEventTypes";
+        if types.len() > ranges.event_types_max {
+            let (count, most) = (types.len(), ranges.event_types_max);
+            return Err(Invalid::new(at, format!("has {count} entries; allowed are at most {most}")));
+        }
+        for (index, name) in types.iter().enumerate() {
+            let at = format!("{at}[{index}]");
+            if name.is_empty() {
+                return Err(Invalid::new(at, "is empty; allowed is the name of an event type, or All"));
+            }
+            check(&at, name)?;
+        }
+    }
+    let filter = Filter {
+        included_event_types: given.included_event_types,
+        subject_begins_with: given.subject_begins_with.unwrap_or_default(),
+        subject_ends_with: given.subject_ends_with.unwrap_or_default(),
+        is_subject_case_sensitive: given.is_subject_case_sensitive.unwrap_or_default(),
+    };
+    check("filter.subjectBeginsWith", &filter.subject_begins_with)?;
+    check("filter.subjectEndsWith", &filter.subject_ends_with)?;
+    Ok(filter)
+}
+
+pub(super) fn delivery_schema(given: Option<&str>, input: Schema) -> Result<Schema, Invalid> {
+    let wished = match given {
+        None => input,
+        Some("EventGridSchema") => Schema::EventGrid,
+        Some("CloudEventSchemaV1_0") => Schema::CloudEvents,
+        Some("CustomInputSchema") => Schema::Custom,
+        Some(other) => {
+            return Err(Invalid::new(
+                "eventDeliverySchema",
+                format!("is \"{other}\"; allowed are EventGridSchema and CloudEventSchemaV1_0"),
+            ));
+        }
+    };
+    if wished == input || (input, wished) == (Schema::EventGrid, Schema::CloudEvents) {
+        return Ok(wished);
+    }
+    let allowed = match input {
+        Schema::EventGrid => "EventGridSchema and CloudEventSchemaV1_0",
+        Schema::CloudEvents => "CloudEventSchemaV1_0",
+        Schema::Custom => "CustomInputSchema",
+    };
+    let (wished, input) = (schema_name(wished), input_schema_name(input));
+    Err(Invalid::new(
+        "eventDeliverySchema",
+        format!("is {wished}; allowed for a topic whose inputSchema is {input}: {allowed}"),
+    ))
+}
+
+/// The container is a folder of ours, so that its name is checked as Azure does: no path can be made of it.
+pub(super) fn dead_letter(given: DeadLetter) -> Result<DeadLetterDestination, Invalid> {
+    let Blob { resource_id, blob_container_name: container } = given.properties;
+    if resource_id.is_empty() {
+        return Err(Invalid::new(
+            "deadLetterDestination.properties.resourceId",
+            "is empty; allowed is any other text, it is kept and given back",
+        ));
+    }
+    let legal = (3..=63).contains(&container.len())
+        && container.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+        && !container.starts_with('-')
+        && !container.ends_with('-')
+        && !container.contains("--");
+    if legal {
+        return Ok(DeadLetterDestination { resource_id, container });
+    }
+    Err(Invalid::new(
+        "deadLetterDestination.properties.blobContainerName",
+        format!(
+            "is \"{}\"; allowed are 3 to 63 small letters, digits and single hyphens between them",
+            container.escape_debug()
+        ),
+    ))
+}
+
+/// Whether what `record` asks for is within `ranges`: asked before its topic changes to the edition that they are of.
+pub fn fits(record: &SubscriptionRecord, ranges: &Ranges) -> Result<(), Invalid> {
+    let RetryPolicy { max_delivery_attempts: attempts, event_time_to_live_in_minutes: minutes } = record.retry;
+    ranges
+        .attempts
+        .check("maxDeliveryAttempts", Some(attempts.into()))
+        .and_then(|_| ranges.time_to_live_minutes.check("eventTimeToLiveInMinutes", Some(minutes.into())))
+        .map(|_| ())
+        .map_err(|invalid| {
+            let name = &record.name;
+            Invalid::new("properties.edition", format!("does not suit the event subscription {name}, whose {invalid}"))
+        })
+}
+
+/// The word for a delivery schema.
+pub(super) fn schema_name(schema: Schema) -> &'static str {
+    match schema {
+        Schema::EventGrid => "EventGridSchema",
+        Schema::CloudEvents => "CloudEventSchemaV1_0",
+        Schema::Custom => "CustomInputSchema",
+    }
+}

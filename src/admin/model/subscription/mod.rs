@@ -1,0 +1,264 @@
+//! Event subscriptions, as the control plane speaks of them.
+
+mod check;
+mod view;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+pub use self::{
+    check::fits,
+    view::{Form, View},
+};
+use super::{
+    Invalid, Ranges, Unsupported, check_name, check_same_name, drop_read_only, merge, parse, read, refuse_unsupported,
+    take, text_at, value_of,
+};
+use crate::{
+    event::{Name, SubscriptionId},
+    policy::filter::Filter,
+    subscription::record::{RetryPolicy, SubscriptionRecord, Webhook},
+    topic::record::TopicRecord,
+};
+
+const READ_ONLY: [&str; 3] = ["topic", "provisioningState", "destination.properties.endpointBaseUrl"];
+
+const UNSUPPORTED: [Unsupported; 9] = [
+    Unsupported {
+        at: "deliveryWithResourceIdentity",
+        harmless: &[],
+        because: "there are no managed identities, use destination",
+    },
+    Unsupported {
+        at: "deadLetterWithResourceIdentity",
+        harmless: &[],
+        because: "there are no managed identities, use deadLetterDestination",
+    },
+    Unsupported { at: "expirationTimeUtc", harmless: &[], because: "a subscription stays until it is deleted" },
+    Unsupported {
+        at: "destination.properties.deliveryAttributeMappings",
+        harmless: &["[]"],
+        because: "requests have Event Grid's own headers only",
+    },
+    Unsupported {
+        at: "destination.properties.azureActiveDirectoryTenantId",
+        harmless: &[r#""""#],
+        because: "there are no Entra tokens, put a secret into the query of endpointUrl",
+    },
+    Unsupported {
+        at: "destination.properties.azureActiveDirectoryApplicationIdOrUri",
+        harmless: &[r#""""#],
+        because: "there are no Entra tokens, put a secret into the query of endpointUrl",
+    },
+    Unsupported {
+        at: "destination.properties.minimumTlsVersionAllowed",
+        harmless: &[r#""1.2""#],
+        because: "TLS 1.2 and 1.3 are spoken with every endpoint",
+    },
+    Unsupported {
+        at: "filter.advancedFilters",
+        harmless: &["[]"],
+        because: "filter by includedEventTypes, subjectBeginsWith and subjectEndsWith",
+    },
+    Unsupported {
+        at: "filter.enableAdvancedFilteringOnArrays",
+        harmless: &["false"],
+        because: "there are no advanced filters",
+    },
+];
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Body {
+    name: Option<String>,
+    properties: Properties,
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Properties {
+    destination: Destination,
+    filter: Option<FilterBody>,
+    labels: Option<Vec<String>>,
+    event_delivery_schema: Option<String>,
+    retry_policy: Option<RetryBody>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dead_letter_destination: Option<DeadLetter>,
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Destination {
+    endpoint_type: String,
+    properties: WebhookBody,
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct WebhookBody {
+    endpoint_url: Option<String>,
+    max_events_per_batch: Option<i64>,
+    preferred_batch_size_in_kilobytes: Option<i64>,
+}
+
+#[derive(Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct FilterBody {
+    subject_begins_with: Option<String>,
+    subject_ends_with: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    included_event_types: Option<Vec<String>>,
+    is_subject_case_sensitive: Option<bool>,
+}
+
+#[derive(Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RetryBody {
+    max_delivery_attempts: Option<i64>,
+    event_time_to_live_in_minutes: Option<i64>,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct DeadLetter {
+    endpoint_type: String,
+    properties: Blob,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Blob {
+    resource_id: String,
+    blob_container_name: String,
+}
+
+/// Reads the body of a PUT: the subscription `name` of `topic`, with neither number nor version yet.
+pub fn put(name: &Name, topic: &TopicRecord, ranges: &Ranges, body: &[u8]) -> Result<SubscriptionRecord, Invalid> {
+    check_name("the subscription's name", name.as_str(), 64)?;
+    let mut value = parse(body)?;
+    drop_read_only(&mut value, &["id", "type", "systemData"]);
+    if let Some(mut properties) = take(&mut value, "properties") {
+        refuse_unsupported_properties(&mut properties).map_err(|invalid| invalid.under("properties"))?;
+        value["properties"] = properties;
+    }
+    let Body { name: given, properties } = read(value)?;
+    check_same_name(given.as_deref(), name.as_str())?;
+    record(name, topic, ranges, properties).map_err(|invalid| invalid.under("properties"))
+}
+
+/// Reads the body of a PATCH of `existing`, which has no `properties` around it: Azure's clients send it flat.
+pub fn patch(
+    existing: &SubscriptionRecord,
+    topic: &TopicRecord,
+    ranges: &Ranges,
+    body: &[u8],
+) -> Result<SubscriptionRecord, Invalid> {
+    let patch = parse(body)?;
+    if patch.get("properties").is_some() {
+        return Err(Invalid::new(
+            "properties",
+            "is not allowed in a PATCH of an event subscription: destination, filter, labels and the others stand at \
+             the top",
+        ));
+    }
+    let mut value = value_of(&settable(existing));
+    merge(&mut value, patch);
+    refuse_unsupported_properties(&mut value)?;
+    record(&existing.name, topic, ranges, read(value)?)
+}
+
+fn refuse_unsupported_properties(properties: &mut Value) -> Result<(), Invalid> {
+    drop_read_only(properties, &READ_ONLY);
+    refuse_unsupported(properties, &UNSUPPORTED)?;
+    for (at, only) in [("destination.endpointType", "WebHook"), ("deadLetterDestination.endpointType", "StorageBlob")] {
+        if let Some(given) = text_at(properties, at).filter(|given| *given != only) {
+            return Err(Invalid::new(at, format!("is \"{given}\"; allowed is {only}, others are not supported yet")));
+        }
+    }
+    Ok(())
+}
+
+fn record(
+    name: &Name,
+    topic: &TopicRecord,
+    ranges: &Ranges,
+    properties: Properties,
+) -> Result<SubscriptionRecord, Invalid> {
+    let webhook = properties.destination.properties;
+    let retry = properties.retry_policy.unwrap_or_default();
+    Ok(SubscriptionRecord {
+        number: SubscriptionId(0),
+        version: 0,
+        name: name.clone(),
+        webhook: Webhook {
+            endpoint_url: check::endpoint_url(webhook.endpoint_url)?,
+            max_events_per_batch: ranges
+                .events_per_batch
+                .check("destination.properties.maxEventsPerBatch", webhook.max_events_per_batch)?,
+            preferred_batch_size_in_kilobytes: ranges.kilobytes_per_batch.check(
+                "destination.properties.preferredBatchSizeInKilobytes",
+                webhook.preferred_batch_size_in_kilobytes,
+            )?,
+        },
+        filter: check::filter(properties.filter.unwrap_or_default(), ranges)?,
+        delivery_schema: check::delivery_schema(properties.event_delivery_schema.as_deref(), topic.input_schema)?,
+        retry: RetryPolicy {
+            max_delivery_attempts: ranges
+                .attempts
+                .check("retryPolicy.maxDeliveryAttempts", retry.max_delivery_attempts)?,
+            event_time_to_live_in_minutes: ranges
+                .time_to_live_minutes
+                .check("retryPolicy.eventTimeToLiveInMinutes", retry.event_time_to_live_in_minutes)?,
+        },
+        dead_letter: properties.dead_letter_destination.map(check::dead_letter).transpose()?,
+        labels: properties.labels.unwrap_or_default(),
+    })
+}
+
+/// What a client can set, as it is set: with the whole address.
+fn settable(record: &SubscriptionRecord) -> Properties {
+    let SubscriptionRecord {
+        number: _,
+        version: _,
+        name: _,
+        webhook,
+        filter,
+        delivery_schema,
+        retry,
+        dead_letter,
+        labels,
+    } = record;
+    Properties {
+        destination: Destination {
+            endpoint_type: "WebHook".to_owned(),
+            properties: WebhookBody {
+                endpoint_url: Some(webhook.endpoint_url.clone()),
+                max_events_per_batch: Some(webhook.max_events_per_batch.into()),
+                preferred_batch_size_in_kilobytes: Some(webhook.preferred_batch_size_in_kilobytes.into()),
+            },
+        },
+        filter: Some(filter_body(filter)),
+        labels: Some(labels.clone()),
+        event_delivery_schema: Some(check::schema_name(*delivery_schema).to_owned()),
+        retry_policy: Some(RetryBody {
+            max_delivery_attempts: Some(retry.max_delivery_attempts.into()),
+            event_time_to_live_in_minutes: Some(retry.event_time_to_live_in_minutes.into()),
+        }),
+        dead_letter_destination: dead_letter.as_ref().map(|dead_letter| DeadLetter {
+            endpoint_type: "StorageBlob".to_owned(),
+            properties: Blob {
+                resource_id: dead_letter.resource_id.clone(),
+                blob_container_name: dead_letter.container.clone(),
+            },
+        }),
+    }
+}
+
+fn filter_body(filter: &Filter) -> FilterBody {
+    FilterBody {
+        subject_begins_with: Some(filter.subject_begins_with.clone()),
+        subject_ends_with: Some(filter.subject_ends_with.clone()),
+        included_event_types: filter.included_event_types.clone(),
+        is_subject_case_sensitive: Some(filter.is_subject_case_sensitive),
+    }
+}

@@ -1,0 +1,168 @@
+//! An event of CloudEvents 1.0, in its JSON form.
+//!
+//! Nothing is stamped, so its wire form is the object as it was sent, unknown extensions included. It is checked by the
+//! specification and its JSON format: context attributes have names of lower-case letters and digits, and strings,
+//! booleans and integers as values; `null` stands for an attribute that is not there.
+//!
+//! Lenient on purpose: an empty `subject` and any `datacontenttype` are let through; clients send both.
+
+use std::{borrow::Cow, collections::HashSet};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use bytes::BufMut;
+use serde_json::value::RawValue;
+
+use super::{Refusal, json, refusal::Token, schema::span};
+use crate::{
+    event::{Schema, Span, Spans},
+    journal::chunk::{Draft, Written},
+};
+
+const SCHEMA: Schema = Schema::CloudEvents;
+
+/// The members that the specification names, as they were sent.
+#[derive(Default)]
+struct Members<'a> {
+    id: Option<&'a RawValue>,
+    source: Option<&'a RawValue>,
+    kind: Option<&'a RawValue>,
+    specversion: Option<&'a RawValue>,
+    subject: Option<&'a RawValue>,
+    time: Option<&'a RawValue>,
+    datacontenttype: Option<&'a RawValue>,
+    dataschema: Option<&'a RawValue>,
+    data: Option<&'a RawValue>,
+    data_base64: Option<&'a RawValue>,
+    /// Names only, to find one that comes twice. A set, because an event has room for a hundred thousand.
+    extensions: HashSet<Cow<'a, str>>,
+}
+
+/// Checks the event `object` and adds it to the draft.
+pub(super) fn read(object: &RawValue, draft: &mut Draft) -> Result<(), Refusal> {
+    let mut members = Members::default();
+    json::members(object, |name, value| members.put(name, value))
+        .map_err(|error| Refusal::not_json(SCHEMA, error.to_string()))??;
+    members.check()?;
+    draft.push(|out| {
+        let start = out.len();
+        out.put_slice(object.get().as_bytes());
+        let place = |value: Option<&RawValue>| match value.filter(|value| !json::is_null(value)) {
+            Some(value) => span(start + offset(object, value), value.get().len()),
+            None => Span::default(),
+        };
+        let spans = Spans {
+            id: place(members.id),
+            event_type: place(members.kind),
+            subject: place(members.subject),
+            data_version: Span::default(),
+        };
+        Written { wire_end: out.len(), spans }
+    });
+    Ok(())
+}
+
+/// How far into `object` its member `value` begins: both are borrowed from the same body.
+fn offset(object: &RawValue, value: &RawValue) -> usize {
+    value.get().as_ptr().addr() - object.get().as_ptr().addr()
+}
+
+impl<'a> Members<'a> {
+    fn put(&mut self, name: Cow<'a, str>, value: &'a RawValue) -> Result<(), Refusal> {
+        let place = match name.as_ref() {
+            "id" => &mut self.id,
+            "source" => &mut self.source,
+            "type" => &mut self.kind,
+            "specversion" => &mut self.specversion,
+            "subject" => &mut self.subject,
+            "time" => &mut self.time,
+            "datacontenttype" => &mut self.datacontenttype,
+            "dataschema" => &mut self.dataschema,
+            "data" => &mut self.data,
+            "data_base64" => &mut self.data_base64,
+            _ => return self.put_extension(name, value),
+        };
+        match place.replace(value) {
+            None => Ok(()),
+            Some(_) => Err(twice(&name)),
+        }
+    }
+
+    fn put_extension(&mut self, name: Cow<'a, str>, value: &'a RawValue) -> Result<(), Refusal> {
+        let is_name = |name: &str| name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+        if name.is_empty() || !is_name(&name) {
+            return Err(Refusal::unexpected(SCHEMA, &name));
+        }
+        let is_value = match json::token(value.get()) {
+            Some(Token::String) => json::text(value).is_some(),
+            Some(Token::Integer) => value.get().parse::<i32>().is_ok(),
+            Some(Token::Boolean | Token::Null) => true,
+            Some(Token::Float | Token::StartObject | Token::StartArray | Token::Undefined) | None => false,
+        };
+        if !is_value {
+            let name = Refusal::shortened(&name);
+            return Err(wrong(format!("Extension '{name}' is not a string, a boolean or an integer of 32 bits")));
+        }
+        if self.extensions.contains(&name) {
+            return Err(twice(&name));
+        }
+        self.extensions.insert(name);
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), Refusal> {
+        required("id", "id", self.id)?;
+        required("source", "source", self.source)?;
+        // Event Grid calls it by its own name.
+        required("type", "eventType", self.kind)?;
+        if required("specversion", "specversion", self.specversion)? != "1.0" {
+            return Err(wrong("Property 'specversion' can only be \"1.0\"".to_owned()));
+        }
+        optional("subject", self.subject)?;
+        optional("datacontenttype", self.datacontenttype)?;
+        optional("dataschema", self.dataschema)?;
+        if optional("time", self.time)?.is_some_and(|time| !is_rfc3339(&time)) {
+            return Err(wrong("Property 'time' is not a date and time in the form of RFC 3339".to_owned()));
+        }
+        let Some(encoded) = optional("data_base64", self.data_base64)? else { return Ok(()) };
+        if self.data.is_some_and(|data| !json::is_null(data)) {
+            return Err(wrong("Properties 'data' and 'data_base64' are both given".to_owned()));
+        }
+        match STANDARD.decode(encoded.as_bytes()) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(wrong("Property 'data_base64' is not in base64".to_owned())),
+        }
+    }
+}
+
+fn required<'a>(
+    name: &'static str,
+    property: &'static str,
+    value: Option<&'a RawValue>,
+) -> Result<Cow<'a, str>, Refusal> {
+    optional(name, value)?.filter(|text| !text.is_empty()).ok_or(Refusal::Missing { schema: SCHEMA, property })
+}
+
+fn optional<'a>(name: &'static str, value: Option<&'a RawValue>) -> Result<Option<Cow<'a, str>>, Refusal> {
+    let Some(value) = value.filter(|value| !json::is_null(value)) else { return Ok(None) };
+    match json::text(value) {
+        Some(text) => Ok(Some(text)),
+        None => Err(wrong(format!("Property '{name}' is not a string"))),
+    }
+}
+
+/// jiff reads more than RFC 3339 allows: dates without seconds, offsets without a colon, names of time zones.
+fn is_rfc3339(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let shape = |at: usize, allowed: &[u8]| bytes.get(at).is_some_and(|byte| allowed.contains(byte));
+    let clock = shape(4, b"-") && shape(7, b"-") && shape(10, b"Tt ") && shape(13, b":") && shape(16, b":");
+    let zone = matches!(bytes, [.., b'Z' | b'z'] | [.., b'+' | b'-', _, _, b':', _, _]);
+    clock && zone && text.parse::<jiff::Timestamp>().is_ok()
+}
+
+fn twice(name: &str) -> Refusal {
+    wrong(format!("Property '{}' is given more than once", Refusal::shortened(name)))
+}
+
+fn wrong(why: String) -> Refusal {
+    Refusal::Nonconforming { schema: SCHEMA, why }
+}

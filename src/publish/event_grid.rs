@@ -1,0 +1,177 @@
+//! An event in Event Grid's own schema.
+//!
+//! Its wire form has one fixed order, whichever its publisher used: `id, topic, subject, data, eventType, eventTime,
+//! metadataVersion, dataVersion`. `data` that was not given is not written.
+
+use std::borrow::Cow;
+
+use bytes::{BufMut, BytesMut};
+use serde_json::value::RawValue;
+
+use super::{
+    Refusal, json,
+    schema::{Target, span},
+};
+use crate::{
+    event::{Schema, Span, Spans},
+    journal::chunk::{Draft, Written},
+};
+
+const SCHEMA: Schema = Schema::EventGrid;
+
+/// The properties an event may have, as they were sent. There are no others.
+#[derive(Default)]
+struct Properties<'a> {
+    id: Option<&'a RawValue>,
+    topic: Option<&'a RawValue>,
+    subject: Option<&'a RawValue>,
+    data: Option<&'a RawValue>,
+    event_type: Option<&'a RawValue>,
+    event_time: Option<&'a RawValue>,
+    metadata_version: Option<&'a RawValue>,
+    data_version: Option<&'a RawValue>,
+}
+
+/// An event whose required properties are there and whose values are what they should be.
+struct Checked<'a> {
+    id: &'a RawValue,
+    subject: &'a RawValue,
+    event_type: &'a RawValue,
+    event_time: &'a RawValue,
+    data: Option<&'a RawValue>,
+    data_version: Option<&'a RawValue>,
+}
+
+/// A string: as it was sent, and what it says.
+struct Text<'a> {
+    sent: &'a RawValue,
+    text: Cow<'a, str>,
+}
+
+/// Checks the event `object` and adds its wire form to the draft.
+pub(super) fn read(target: &Target, object: &RawValue, draft: &mut Draft) -> Result<(), Refusal> {
+    let mut properties = Properties::default();
+    json::members(object, |name, value| properties.put(&name, value))
+        .map_err(|error| Refusal::not_json(SCHEMA, error.to_string()))??;
+    let event = properties.check(target)?;
+    draft.push(|out| event.write(target, object.get().len(), out));
+    Ok(())
+}
+
+impl<'a> Properties<'a> {
+    fn put(&mut self, name: &str, value: &'a RawValue) -> Result<(), Refusal> {
+        let place = match name {
+            "id" => &mut self.id,
+            "topic" => &mut self.topic,
+            "subject" => &mut self.subject,
+            "data" => &mut self.data,
+            "eventType" => &mut self.event_type,
+            "eventTime" => &mut self.event_time,
+            "metadataVersion" => &mut self.metadata_version,
+            "dataVersion" => &mut self.data_version,
+            _ => return Err(Refusal::unexpected(SCHEMA, name)),
+        };
+        match place.replace(value) {
+            None => Ok(()),
+            Some(_) => Err(wrong(format!("Property '{name}' is given more than once"))),
+        }
+    }
+
+    /// The order is Event Grid's: of several things that are missing, the first one is named.
+    fn check(self, target: &Target) -> Result<Checked<'a>, Refusal> {
+        let subject = required("subject", self.subject)?;
+        let id = required("id", self.id)?;
+        let event_type = required("eventType", self.event_type)?;
+        let event_time = required("eventTime", self.event_time)?;
+        // An empty subject is one that no filter asks for; without an id or a type an event is nothing.
+        for (property, given) in [("id", &id), ("eventType", &event_type), ("eventTime", &event_time)] {
+            if given.text.is_empty() {
+                return Err(Refusal::Missing { schema: SCHEMA, property });
+            }
+        }
+        if !is_date_time(&event_time.text) {
+            return Err(wrong("Property 'eventTime' is not a date and time in the form of ISO 8601".to_owned()));
+        }
+        if optional("metadataVersion", self.metadata_version)?.is_some_and(|version| version.text != "1") {
+            return Err(wrong("Property 'metadataVersion' can only be \"1\"".to_owned()));
+        }
+        // An empty topic is what clients write that never set it.
+        let topic = optional("topic", self.topic)?.filter(|topic| !topic.text.is_empty());
+        if topic.is_some_and(|topic| topic.text != target.resource_id) {
+            return Err(Refusal::OtherTopic { topic: target.resource_id.clone() });
+        }
+        let data_version = optional("dataVersion", self.data_version)?.map(|version| version.sent);
+        let (id, subject) = (id.sent, subject.sent);
+        Ok(Checked {
+            id,
+            subject,
+            event_type: event_type.sent,
+            event_time: event_time.sent,
+            data: self.data,
+            data_version,
+        })
+    }
+}
+
+impl Checked<'_> {
+    fn write(&self, target: &Target, len: usize, out: &mut BytesMut) -> Written {
+        // What is stamped beside what was sent: three names, the topic, punctuation.
+        out.reserve(len + target.stamp.len() + 64);
+        out.put_slice(b"{\"id\":");
+        let id = put_string(out, self.id);
+        out.put_slice(b",\"topic\":");
+        out.put_slice(target.stamp.as_bytes());
+        out.put_slice(b",\"subject\":");
+        let subject = put_string(out, self.subject);
+        if let Some(data) = self.data {
+            out.put_slice(b",\"data\":");
+            out.put_slice(data.get().as_bytes());
+        }
+        out.put_slice(b",\"eventType\":");
+        let event_type = put_string(out, self.event_type);
+        out.put_slice(b",\"eventTime\":");
+        put_string(out, self.event_time);
+        out.put_slice(b",\"metadataVersion\":\"1\",\"dataVersion\":");
+        let data_version = match self.data_version {
+            Some(version) => put_string(out, version),
+            None => {
+                out.put_slice(b"\"\"");
+                Span::default()
+            }
+        };
+        out.put_slice(b"}");
+        Written { wire_end: out.len(), spans: Spans { id, event_type, subject, data_version } }
+    }
+}
+
+fn put_string(out: &mut BytesMut, value: &RawValue) -> Span {
+    let start = out.len();
+    out.put_slice(value.get().as_bytes());
+    span(start, value.get().len())
+}
+
+fn required<'a>(name: &'static str, value: Option<&'a RawValue>) -> Result<Text<'a>, Refusal> {
+    optional(name, value)?.ok_or(Refusal::Missing { schema: SCHEMA, property: name })
+}
+
+/// `null` is what some clients write for what they leave out.
+fn optional<'a>(name: &'static str, value: Option<&'a RawValue>) -> Result<Option<Text<'a>>, Refusal> {
+    let Some(sent) = value.filter(|value| !json::is_null(value)) else { return Ok(None) };
+    match json::text(sent) {
+        Some(text) => Ok(Some(Text { sent, text })),
+        None => Err(wrong(format!("Property '{name}' is not a string"))),
+    }
+}
+
+/// With an offset (`Z`, `+01:00`, and `+0000` as `date +%z` writes it) or without one, which is UTC. jiff also reads
+/// names of time zones in brackets; ISO 8601 has none.
+fn is_date_time(text: &str) -> bool {
+    let has_time = text.contains(['T', 't', ' ']);
+    has_time
+        && !text.contains('[')
+        && (text.parse::<jiff::Timestamp>().is_ok() || text.parse::<jiff::civil::DateTime>().is_ok())
+}
+
+fn wrong(why: String) -> Refusal {
+    Refusal::Nonconforming { schema: SCHEMA, why }
+}

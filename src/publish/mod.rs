@@ -1,0 +1,58 @@
+//! Comes in: a publisher's request becomes events in a topic's log, or is refused as a whole.
+//!
+//! - [`http`] finds the topic, asks [`auth`] whether the publisher may, takes a permit for the bytes *before* it reads
+//!   them, hands the body to [`schema`] and what comes back to the journal. 200 is answered when the journal says that
+//!   the events are durable, and never before.
+//! - [`schema`] is pure: bytes in, a draft of log records or a [`Refusal`] out.
+//! - A [`Refusal`] is everything a publisher can be told, in Event Grid's own words where these are known.
+//!
+//! A request is taken or refused as a whole: the draft is handed on only when its last event was read.
+//!
+//! Absent on purpose: actors. The journal assigns the places in the log, so a topic whose actor is down still takes
+//! events. Absent for now: the binary mode of CloudEvents, custom input schemas, SAS tokens, throttling; each is refused by
+//! name.
+
+use std::time::Duration;
+
+pub mod auth;
+mod cloud_events;
+mod event_grid;
+pub mod http;
+mod json;
+pub mod refusal;
+pub mod schema;
+
+pub use refusal::Refusal;
+
+/// What one request may cost. The defaults are Azure's where Azure has a figure.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes of a request's body.
+    pub request_bytes_max: usize,
+    /// Bytes of one event, as it was sent.
+    pub event_bytes_max: usize,
+    /// Events of one request.
+    pub events_max: usize,
+    /// Levels of objects and arrays in one event, its own braces counted.
+    pub depth_max: usize,
+    /// Bytes of all requests that are read or wait for the journal at the same time.
+    pub admitted_bytes_max: usize,
+    /// How long a publisher may take to send its body.
+    pub body_wait: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            request_bytes_max: 1_536_000,
+            event_bytes_max: 1_049_600,
+            events_max: 5_000,
+            // serde_json, which every later reader uses, stops at 127. An event is delivered in an array, and a dead
+            // letter may have one more object around it.
+            depth_max: 125,
+            // Forty requests of the largest size, or a hundred thousand of half a kilobyte.
+            admitted_bytes_max: 64 * 1024 * 1024,
+            body_wait: Duration::from_secs(30),
+        }
+    }
+}
