@@ -39,12 +39,16 @@
 //! writes the policy's words, only `journal` knows RocksDB, only `deliver` and `cli` call anybody.
 
 pub mod admin;
+pub mod cli;
 pub mod clock;
+pub mod config;
 pub mod dead_letter;
 pub mod deliver;
 pub mod event;
 pub mod journal;
 pub mod policy;
 pub mod publish;
+pub mod server;
 pub mod subscription;
+pub mod telemetry;
 pub mod topic;

@@ -1,0 +1,286 @@
+//! `gridhook listen`: a webhook on this machine that answers both handshakes and prints each event, and that can play a
+//! bad endpoint.
+//!
+//! Handshakes are answered well whatever the flags say: a subscription has to exist before its endpoint can fail.
+//! Absent on purpose: keeping what arrived. Who wants that redirects the output.
+
+use std::{
+    io::{self, Write},
+    net::{Ipv4Addr, SocketAddr},
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use actix_web::{
+    App, HttpRequest, HttpResponse, HttpServer,
+    dev::Server,
+    http::{Method, StatusCode, header},
+    web,
+};
+use clap::ValueEnum;
+use humantime_serde::re::humantime::parse_duration;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::sync::Notify;
+
+use crate::clock::Clock;
+
+/// The flags of `listen`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Listen {
+    /// Where to listen
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9090")]
+    listen: SocketAddr,
+    /// Listen on this port of 127.0.0.1; 0 takes a free one
+    #[arg(long, conflicts_with = "listen")]
+    port: Option<u16>,
+    /// Answer events with this status [default: 200, or 503 with --fail-first]
+    #[arg(long, value_name = "CODE", value_parser = status)]
+    status: Option<StatusCode>,
+    /// Wait so long before each answer
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]
+    delay: Duration,
+    /// Fail the first N requests only, and answer 200 from then on
+    #[arg(long, value_name = "N")]
+    fail_first: Option<u64>,
+    /// Add Retry-After to every failure
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    retry_after: Option<Duration>,
+    /// How events are printed
+    #[arg(long, value_enum, default_value = "text")]
+    output: Output,
+    /// Print a count once a second instead of each event
+    #[arg(long)]
+    quiet: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// One line for each event
+    Text,
+    /// One JSON object for each event
+    Json,
+}
+
+/// 64 MiB: more than any sender of Event Grid puts into one request.
+const BODY_BYTES_MAX: usize = 64 << 20;
+
+struct Endpoint {
+    flags: Listen,
+    clock: Clock,
+    requests: AtomicU64,
+    events: AtomicU64,
+    /// How many events the last count spoke of.
+    told: AtomicU64,
+    /// Nobody reads what is printed any more.
+    closed: Notify,
+}
+
+impl Listen {
+    /// Listens until a signal comes, or until nobody reads what is printed, as behind `| head`.
+    pub async fn run(self, clock: Clock) -> io::Result<()> {
+        let endpoint = web::Data::new(Endpoint {
+            flags: self,
+            clock,
+            requests: 0.into(),
+            events: 0.into(),
+            told: 0.into(),
+            closed: Notify::new(),
+        });
+        let server = Endpoint::bind(endpoint.clone())?;
+        if endpoint.flags.quiet {
+            actix_rt::spawn(count(endpoint.clone()));
+        }
+        tokio::select! {
+            ended = server => ended?,
+            () = endpoint.closed.notified() => return Ok(()),
+        }
+        if endpoint.flags.quiet {
+            endpoint.tell();
+        }
+        Ok(())
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.port.map_or(self.listen, |port| (Ipv4Addr::LOCALHOST, port).into())
+    }
+
+    /// What the request of that number, counted from 0, is answered.
+    fn answer(&self, number: u64) -> StatusCode {
+        match self.fail_first {
+            Some(first) if number < first => self.status.unwrap_or(StatusCode::SERVICE_UNAVAILABLE),
+            Some(_) => StatusCode::OK,
+            None => self.status.unwrap_or(StatusCode::OK),
+        }
+    }
+}
+
+impl Endpoint {
+    fn bind(this: web::Data<Self>) -> io::Result<Server> {
+        let address = this.flags.address();
+        let server = HttpServer::new(move || {
+            App::new()
+                .app_data(this.clone())
+                .app_data(web::PayloadConfig::new(BODY_BYTES_MAX))
+                .default_service(web::to(receive))
+        });
+        // One worker: what is printed keeps the order in which it came.
+        let server = server.workers(1).shutdown_timeout(1).bind(address)?;
+        for address in server.addrs() {
+            eprintln!("listening on http://{address}/");
+        }
+        Ok(server.run())
+    }
+
+    /// Says how much came in since the last time, if anything did.
+    fn tell(&self) {
+        let [events, requests] = [&self.events, &self.requests].map(|counter| counter.load(Ordering::Relaxed));
+        let fresh = events - self.told.swap(events, Ordering::Relaxed);
+        if fresh == 0 {
+            return;
+        }
+        let time = self.clock.now();
+        if writeln!(io::stdout(), "{time} {fresh} events (in all {events}, in {requests} requests)").is_err() {
+            self.closed.notify_one();
+        }
+    }
+
+    /// Prints the events of a request.
+    fn print(&self, request: &HttpRequest, status: StatusCode, events: &[&RawValue]) -> io::Result<()> {
+        let time = self.clock.now();
+        let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or("-");
+        let (count, subscription) = (header("aeg-delivery-count"), header("aeg-subscription-name"));
+        let status = status.as_u16();
+        let mut out = io::stdout().lock();
+        for event in events {
+            match self.flags.output {
+                Output::Text => {
+                    let Seen { id, event_type, subject } = serde_json::from_str(event.get()).unwrap_or_default();
+                    let [event_type, subject, id] = [event_type, subject, id].map(|text| visible(&text));
+                    writeln!(out, "{time} {status} {event_type} subject={subject} id={id} delivery-count={count}")?;
+                }
+                Output::Json => {
+                    let line = serde_json::json!({
+                        "time": time.to_event_grid(),
+                        "status": status,
+                        "subscription": subscription,
+                        "deliveryCount": count.parse::<u32>().ok(),
+                        "event": event,
+                    });
+                    writeln!(out, "{line}")?;
+                }
+            }
+        }
+        out.flush()
+    }
+}
+
+/// What is printed of an event, in either schema.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Seen {
+    id: String,
+    #[serde(rename = "eventType", alias = "type")]
+    event_type: String,
+    subject: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Validation {
+    data: ValidationData,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ValidationData {
+    validation_code: String,
+}
+
+async fn receive(request: HttpRequest, body: web::Bytes, endpoint: web::Data<Endpoint>) -> HttpResponse {
+    if request.method() == Method::OPTIONS {
+        return greet(&request);
+    }
+    if request.method() != Method::POST {
+        return HttpResponse::MethodNotAllowed().insert_header((header::ALLOW, "OPTIONS, POST")).finish();
+    }
+    if request.headers().get("aeg-event-type").is_some_and(|kind| kind == "SubscriptionValidation") {
+        return validate(&body);
+    }
+    let Ok(events) = events_of(&body) else { return HttpResponse::BadRequest().body("not JSON") };
+
+    let Endpoint { flags, requests, events: counted, closed, .. } = &**endpoint;
+    let status = flags.answer(requests.fetch_add(1, Ordering::Relaxed));
+    counted.fetch_add(events.len() as u64, Ordering::Relaxed);
+    if !flags.delay.is_zero() {
+        actix_rt::time::sleep(flags.delay).await;
+    }
+    if !flags.quiet && endpoint.print(&request, status, &events).is_err() {
+        closed.notify_one();
+    }
+    let mut response = HttpResponse::build(status);
+    if let Some(wait) = flags.retry_after.filter(|_| !status.is_success()) {
+        response.insert_header((header::RETRY_AFTER, wait.as_secs()));
+    }
+    response.finish()
+}
+
+/// The handshake of CloudEvents: whoever asks is welcome.
+fn greet(request: &HttpRequest) -> HttpResponse {
+    let origin = request.headers().get("WebHook-Request-Origin");
+    eprintln!("handshake: {} asks whether it may send", origin.map_or("somebody".into(), shown));
+    let mut response = HttpResponse::Ok();
+    if let Some(origin) = origin {
+        response.insert_header(("WebHook-Allowed-Origin", origin.clone()));
+    }
+    response.insert_header(("WebHook-Allowed-Rate", "*")).insert_header((header::ALLOW, "OPTIONS, POST")).finish()
+}
+
+fn shown(value: &header::HeaderValue) -> String {
+    String::from_utf8_lossy(value.as_bytes()).into_owned()
+}
+
+/// The handshake of Event Grid's own schema: the code is given back.
+fn validate(body: &[u8]) -> HttpResponse {
+    let read: Result<[Validation; 1], _> = serde_json::from_slice(body);
+    match read {
+        Ok([Validation { data: ValidationData { validation_code } }]) => {
+            eprintln!("handshake: validation code {} given back", visible(&validation_code));
+            HttpResponse::Ok().json(serde_json::json!({ "validationResponse": validation_code }))
+        }
+        Err(error) => HttpResponse::BadRequest().body(format!("no validation event: {error}")),
+    }
+}
+
+/// The events of a body: those of an array, or the one that it is.
+fn events_of(body: &[u8]) -> serde_json::Result<Vec<&RawValue>> {
+    match body.trim_ascii_start().first() {
+        Some(b'[') => serde_json::from_slice(body),
+        Some(_) | None => Ok(vec![serde_json::from_slice(body)?]),
+    }
+}
+
+/// Says once a second how much came in.
+async fn count(endpoint: web::Data<Endpoint>) {
+    let mut ticks = actix_rt::time::interval(Duration::from_secs(1));
+    loop {
+        ticks.tick().await;
+        endpoint.tell();
+    }
+}
+
+/// Control characters are escaped, so that an event cannot write to the terminal; what is empty is a dash.
+fn visible(text: &str) -> String {
+    match text {
+        "" => "-".to_owned(),
+        text => {
+            text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
+        }
+    }
+}
+
+fn status(text: &str) -> Result<StatusCode, String> {
+    let read = text.parse().ok().filter(|code| (200..=599).contains(code));
+    let code = read.and_then(|code| StatusCode::from_u16(code).ok());
+    code.ok_or_else(|| "allowed is a status from 200 to 599".to_owned())
+}

@@ -1,0 +1,73 @@
+//! The commands of the binary: what may be typed, and the tools for a first hour.
+//!
+//! `serve` is only read here; `main` runs it, because a command knows nothing of the server's parts. A flag of `serve`
+//! is a layer of the settings and is checked with them, so that a wrong flag and a wrong key are told in the same words.
+
+pub mod batches;
+pub mod fsck;
+pub mod listen;
+pub mod publish;
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+use crate::config::{Flag, Sources};
+
+/// A self-hosted Azure Event Grid.
+#[derive(Debug, Parser)]
+#[command(name = "gridhook", version, disable_help_subcommand = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the server
+    Serve(Serve),
+    /// Play a webhook: answer the handshakes, print each event
+    Listen(listen::Listen),
+    /// Publish events from a file or from standard input
+    Publish(publish::Publish),
+    /// Look whether a store is sound, while no server runs on it
+    Fsck(fsck::Fsck),
+}
+
+/// The flags of `serve`.
+#[derive(Debug, clap::Args)]
+pub struct Serve {
+    /// The settings; without it the defaults hold
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where everything is kept (server.data_dir)
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<String>,
+    /// Where to listen (server.listen)
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<String>,
+    /// The form of the log: text or json (log.format)
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<String>,
+}
+
+impl Serve {
+    /// The flags that a command on a server's store shares with the server.
+    fn of(config: Option<PathBuf>, data_dir: Option<String>) -> Self {
+        Self { config, data_dir, listen: None, log_format: None }
+    }
+
+    /// Where the settings come from.
+    pub fn sources(self) -> Sources {
+        let Self { config, data_dir, listen, log_format } = self;
+        let flags = [
+            ("--data-dir", "server.data_dir", data_dir),
+            ("--listen", "server.listen", listen),
+            ("--log-format", "log.format", log_format),
+        ];
+        let given = flags.into_iter().filter_map(|(name, key, value)| Some(Flag { name, key, value: value? }));
+        Sources { file: config, environment: std::env::vars_os().collect(), flags: given.collect() }
+    }
+}

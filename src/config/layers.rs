@@ -1,0 +1,186 @@
+//! Flags over environment over file over defaults, each value with the place it came from.
+//!
+//! A layer is a flat list of keys (`server.listen`) with what was read; the keys that exist are those of the embedded
+//! defaults. So that every complaint can name its source, values are merged one by one and read by their types only
+//! afterwards. That is why this is not one of the layering libraries: they know the file of a value, but not its
+//! variable or flag, or not what is allowed.
+
+use std::{collections::BTreeMap, ffi::OsString, fmt, path::PathBuf};
+
+use toml::{Table, Value};
+
+use crate::config::{DEFAULTS, Error, RawConfig};
+
+/// Where settings come from, besides the defaults.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// The operator's file.
+    pub file: Option<PathBuf>,
+    /// The environment; what does not begin with `GRIDHOOK_` is passed over.
+    pub environment: Vec<(OsString, OsString)>,
+    /// The flags that were given.
+    pub flags: Vec<Flag>,
+}
+
+/// A flag that stands for a setting.
+#[derive(Clone, Debug)]
+pub struct Flag {
+    /// Its name, as `--listen`.
+    pub name: &'static str,
+    /// The setting's key, as `server.listen`.
+    pub key: &'static str,
+    /// What was given.
+    pub value: String,
+}
+
+/// Where a value came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The embedded file.
+    Default,
+    /// The operator's file.
+    File(PathBuf),
+    /// An environment variable.
+    Variable(String),
+    /// A flag.
+    Flag(&'static str),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File(path) => path.display().fmt(f),
+            Self::Variable(name) => write!(f, "environment variable {name}"),
+            Self::Flag(name) => write!(f, "flag {name}"),
+        }
+    }
+}
+
+/// All layers, merged.
+pub(super) struct Layers(BTreeMap<String, (Value, Origin)>);
+
+impl Layers {
+    pub(super) fn merge(sources: &Sources) -> Result<Self, Error> {
+        let mut layers = Self(BTreeMap::new());
+        let defaults = DEFAULTS.parse::<Table>().expect("a test reads the embedded defaults");
+        flatten("", defaults, &mut |key, value| {
+            layers.0.insert(key, (value, Origin::Default));
+        });
+        layers.add_file(sources)?;
+        layers.add_environment(sources)?;
+        for Flag { name, key, value } in &sources.flags {
+            layers.put((*key).to_owned(), Value::String(value.clone()), Origin::Flag(name))?;
+        }
+        Ok(layers)
+    }
+
+    fn add_file(&mut self, sources: &Sources) -> Result<(), Error> {
+        let Some(path) = &sources.file else { return Ok(()) };
+        let text = std::fs::read_to_string(path).map_err(|error| Error::Unreadable { path: path.clone(), error })?;
+        let table: Table = text.parse().map_err(|error| Error::Syntax { path: path.clone(), error })?;
+        let mut values = Vec::new();
+        flatten("", table, &mut |key, value| values.push((key, value)));
+        values.into_iter().try_for_each(|(key, value)| self.put(key, value, Origin::File(path.clone())))
+    }
+
+    fn add_environment(&mut self, sources: &Sources) -> Result<(), Error> {
+        for (name, value) in &sources.environment {
+            let name = name.to_string_lossy();
+            let Some(rest) = name.strip_prefix("GRIDHOOK_") else { continue };
+            let key = match rest {
+                "ADMIN_TOKEN" => "server.admin_token".to_owned(),
+                _ => rest.to_ascii_lowercase().replace("__", "."),
+            };
+            let origin = Origin::Variable(name.clone().into_owned());
+            let Some(text) = value.to_str() else {
+                let (read, allowed) = ("(not UTF-8)".to_owned(), "UTF-8".to_owned());
+                return Err(Error::Value { origin, key, read, allowed });
+            };
+            let value = self.guess(&key, text);
+            self.put(key, value, origin)?;
+        }
+        Ok(())
+    }
+
+    /// A variable is text; it is read as the kind of value that the default is, where it can be.
+    fn guess(&self, key: &str, text: &str) -> Value {
+        let value = match self.0.get(key) {
+            Some((Value::Integer(_), _)) => text.parse().map(Value::Integer).ok(),
+            Some((Value::Boolean(_), _)) => text.parse().map(Value::Boolean).ok(),
+            Some(_) | None => None,
+        };
+        value.unwrap_or_else(|| Value::String(text.to_owned()))
+    }
+
+    fn put(&mut self, key: String, value: Value, origin: Origin) -> Result<(), Error> {
+        if !self.0.contains_key(&key) {
+            return Err(Error::UnknownKey { allowed: self.neighbours(&key), key, origin });
+        }
+        self.0.insert(key, (value, origin));
+        Ok(())
+    }
+
+    /// The keys of the same section, or the sections where there is no such section.
+    fn neighbours(&self, key: &str) -> String {
+        let section = key.split('.').next().unwrap_or_default();
+        let inside = self.0.keys().filter(|known| known.split('.').next() == Some(section)).cloned();
+        let mut found: Vec<String> = inside.collect();
+        if found.is_empty() {
+            let sections = self.0.keys().filter_map(|known| known.split('.').next());
+            found = sections.map(|section| format!("{section}.*")).collect();
+            found.dedup();
+        }
+        found.join(", ")
+    }
+
+    /// Reads the values by their types.
+    pub(super) fn read(&self) -> Result<RawConfig, Error> {
+        let mut table = Table::new();
+        for (key, (value, _)) in &self.0 {
+            let (section, name) = key.split_once('.').expect("a test finds every default in a section");
+            let section = table.entry(section).or_insert_with(|| Value::Table(Table::new()));
+            section.as_table_mut().expect("only tables were put there").insert(name.to_owned(), value.clone());
+        }
+        serde_path_to_error::deserialize(Value::Table(table))
+            .map_err(|error| self.complain(&error.path().to_string(), error.inner().message().to_owned()))
+    }
+
+    /// The error for a value that is not allowed.
+    pub(super) fn complain(&self, key: &str, allowed: String) -> Error {
+        Error::Value { origin: self.origin(key), key: key.to_owned(), read: self.show(key), allowed }
+    }
+
+    /// The error for a value that is larger than another may be. The one that somebody chose is complained of.
+    pub(super) fn too_large(&self, small: &str, large: &str) -> Error {
+        let other = |key: &str| format!("{key}, which is {} ({})", self.show(key), self.origin(key));
+        match self.origin(small) {
+            Origin::Default => self.complain(large, format!("at least {}", other(small))),
+            Origin::File(_) | Origin::Variable(_) | Origin::Flag(_) => {
+                self.complain(small, format!("at most {}", other(large)))
+            }
+        }
+    }
+
+    fn origin(&self, key: &str) -> Origin {
+        self.0.get(key).map_or(Origin::Default, |(_, origin)| origin.clone())
+    }
+
+    fn show(&self, key: &str) -> String {
+        match self.0.get(key) {
+            Some(_) if key.ends_with("token") => "(not shown)".to_owned(),
+            Some((value, _)) => value.to_string(),
+            None => "missing".to_owned(),
+        }
+    }
+}
+
+fn flatten(prefix: &str, table: Table, put: &mut impl FnMut(String, Value)) {
+    for (name, value) in table {
+        let key = if prefix.is_empty() { name } else { format!("{prefix}.{name}") };
+        match value {
+            Value::Table(table) => flatten(&key, table, put),
+            value => put(key, value),
+        }
+    }
+}

@@ -1,0 +1,385 @@
+//! What the operator wrote, and what we run.
+//!
+//! [`Config::load`] merges flags, environment, file and defaults ([`Sources`]), reads every value by its type
+//! (`RawConfig`), and checks what must hold between values. Whoever holds a [`Config`] may rely on all of it; nobody
+//! else reads the environment or a settings file. The defaults stand in `config/gridhook.toml` and nowhere else.
+//!
+//! A value that cannot be used stops the start with where it came from, the key, what was read and what is allowed. A
+//! secret is never shown.
+//!
+//! Absent on purpose: settings that change while the server runs. An operator restarts; a restart takes seconds.
+
+mod editions;
+mod layers;
+mod read;
+
+use std::{fmt, io, net::SocketAddr, path::PathBuf, time::Duration};
+
+use ipnet::IpNet;
+use read::{DAY, GIB, HOUR, KIB, MIB, SECOND, TIB};
+use serde::Deserialize;
+
+use self::layers::Layers;
+pub use self::{
+    editions::Editions,
+    layers::{Flag, Origin, Sources},
+};
+
+/// The defaults: every key there is, each with a sentence on why.
+pub const DEFAULTS: &str = include_str!("../../config/gridhook.toml");
+
+/// What we run.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where it listens and keeps its data.
+    pub server: Server,
+    /// What is logged, and how.
+    pub log: Log,
+    /// What publishers may send.
+    pub publish: Publish,
+    /// How endpoints are called, and which.
+    pub delivery: Delivery,
+    /// How the store is kept.
+    pub journal: Journal,
+    /// What topics keep in memory.
+    pub topic: Topic,
+    /// Where dead letters go.
+    pub dead_letter: DeadLetter,
+    /// Which editions there are.
+    pub policy: Policy,
+    /// Whether parts may be broken on purpose.
+    pub chaos: Chaos,
+}
+
+/// What the operator wrote, every value by itself.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawConfig {
+    server: Server,
+    log: Log,
+    publish: Publish,
+    delivery: RawDelivery,
+    journal: Journal,
+    topic: Topic,
+    dead_letter: DeadLetter,
+    policy: RawPolicy,
+    chaos: Chaos,
+}
+
+/// `[server]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Server {
+    /// Where it listens.
+    #[serde(deserialize_with = "read::address")]
+    pub listen: SocketAddr,
+    /// Where everything is kept.
+    #[serde(deserialize_with = "read::filled")]
+    pub data_dir: PathBuf,
+    /// Threads that serve HTTP, and as many that deliver; 0 for one a core.
+    #[serde(deserialize_with = "read::count::<_, _, 0, 1024>")]
+    pub workers: usize,
+    /// How long a shutdown waits for what is in flight.
+    #[serde(deserialize_with = "read::wait::<_, 0, HOUR>")]
+    pub shutdown_wait: Duration,
+    /// Guards the control plane; [`None`] where the server shall make one.
+    #[serde(deserialize_with = "read::token")]
+    pub admin_token: Option<Secret>,
+    /// The server's own address, as others see it.
+    #[serde(deserialize_with = "read::web")]
+    pub public_url: Option<url::Url>,
+}
+
+/// `[log]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Log {
+    /// Its form.
+    #[serde(deserialize_with = "read::format")]
+    pub format: Format,
+    /// What is logged, as `tracing` writes it.
+    #[serde(deserialize_with = "read::filter")]
+    pub filter: String,
+}
+
+/// The form of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// For people.
+    Text,
+    /// For machines: one object in a line.
+    Json,
+}
+
+/// `[publish]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Publish {
+    /// The most that one request may have.
+    #[serde(deserialize_with = "read::size::<_, _, KIB, { 64 * MIB }>")]
+    pub request_bytes: usize,
+    /// The most that one event may have.
+    #[serde(deserialize_with = "read::size::<_, _, KIB, { 64 * MIB }>")]
+    pub event_bytes: usize,
+    /// The most events that one request may have.
+    #[serde(deserialize_with = "read::count::<_, _, 1, 100_000>")]
+    pub events_per_request: usize,
+    /// The bodies of all requests in progress together.
+    #[serde(deserialize_with = "read::size::<_, _, KIB, { 64 * GIB }>")]
+    pub bytes_in_flight: usize,
+    /// How long a publisher may take to send its body.
+    #[serde(deserialize_with = "read::wait::<_, 1, HOUR>")]
+    pub body_wait: Duration,
+}
+
+/// `[delivery]`
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    /// How long an endpoint may take to answer.
+    pub response_wait: Duration,
+    /// Requests in flight for one subscription at the same time.
+    pub concurrency: usize,
+    /// How long a connection that nobody uses is kept.
+    pub idle_connection_wait: Duration,
+    /// Whether endpoints may be http.
+    pub allow_http: bool,
+    /// Networks that endpoints may live in though they are not public.
+    pub allow_networks: Vec<IpNet>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawDelivery {
+    #[serde(deserialize_with = "read::wait::<_, 1, HOUR>")]
+    response_wait: Duration,
+    #[serde(deserialize_with = "read::count::<_, _, 1, 10_000>")]
+    concurrency: usize,
+    #[serde(deserialize_with = "read::wait::<_, 0, HOUR>")]
+    idle_connection_wait: Duration,
+    #[serde(deserialize_with = "read::switch")]
+    allow_http: Switch<bool>,
+    #[serde(deserialize_with = "read::networks")]
+    allow_networks: Switch<Vec<IpNet>>,
+    #[serde(deserialize_with = "read::failures")]
+    suspend_after_failures: Option<u32>,
+}
+
+/// A setting that may be left to the address that the server listens on.
+enum Switch<T> {
+    Auto,
+    Set(T),
+}
+
+/// `[journal]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Journal {
+    /// How long a group of outcomes alone waits for company.
+    #[serde(deserialize_with = "read::wait::<_, 0, SECOND>")]
+    pub outcome_wait: Duration,
+    /// A group is closed at this size.
+    #[serde(deserialize_with = "read::size::<_, _, { 64 * KIB }, { 256 * MIB }>")]
+    pub group_bytes: usize,
+    /// The write buffers of all column families together.
+    #[serde(deserialize_with = "read::size::<_, _, MIB, { 16 * GIB }>")]
+    pub write_buffer_bytes: usize,
+    /// The write-ahead log.
+    #[serde(deserialize_with = "read::size::<_, _, MIB, { 64 * GIB }>")]
+    pub max_total_wal_bytes: u64,
+    /// Blocks kept in memory.
+    #[serde(deserialize_with = "read::size::<_, _, MIB, { 64 * GIB }>")]
+    pub block_cache_bytes: usize,
+    /// The ledger.
+    #[serde(deserialize_with = "read::size::<_, _, MIB, { 64 * TIB }>")]
+    pub ledger_bytes: u64,
+    /// How long the log is kept after delivery.
+    #[serde(deserialize_with = "read::wait::<_, 0, { 365 * DAY }>")]
+    pub retention: Duration,
+}
+
+/// `[topic]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Topic {
+    /// The newest events of all topics together that are kept in memory.
+    #[serde(deserialize_with = "read::size::<_, _, 0, { 64 * GIB }>")]
+    pub tail_bytes: usize,
+}
+
+/// `[dead_letter]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeadLetter {
+    /// The folder of the containers; [`Config::load`] has put the data folder before it.
+    #[serde(deserialize_with = "read::filled")]
+    pub folder: PathBuf,
+}
+
+/// `[policy]`
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// The edition of a topic that names none: one of `editions`.
+    pub edition: String,
+    /// All there are.
+    pub editions: Editions,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawPolicy {
+    #[serde(deserialize_with = "read::filled")]
+    edition: String,
+    #[serde(deserialize_with = "read::optional")]
+    editions_dir: Option<PathBuf>,
+}
+
+/// `[chaos]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Chaos {
+    /// Whether operators may break parts on purpose.
+    #[serde(deserialize_with = "read::flag")]
+    pub enabled: bool,
+}
+
+/// A text that no log and no message shows.
+#[derive(Clone)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Takes a secret.
+    pub fn new(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
+    /// The text itself.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(hidden)")
+    }
+}
+
+/// The settings cannot be used; nothing was started.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file that was named cannot be read.
+    #[error("{} cannot be read: {error}", path.display())]
+    Unreadable {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// A file is not TOML.
+    #[error("{}: {}", path.display(), error.to_string().trim_end())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// Where in it, and why.
+        error: toml::de::Error,
+    },
+    /// There is no such key.
+    #[error("{origin}: there is no key {key}; allowed are {allowed}")]
+    UnknownKey {
+        /// Where it stands.
+        origin: Origin,
+        /// The key.
+        key: String,
+        /// The keys there are nearby.
+        allowed: String,
+    },
+    /// A key's value cannot be used, by itself or with another.
+    #[error("{origin}: {key} is {read}; allowed is {allowed}")]
+    Value {
+        /// Where it stands.
+        origin: Origin,
+        /// The key.
+        key: String,
+        /// What was read.
+        read: String,
+        /// What is allowed.
+        allowed: String,
+    },
+    /// An edition cannot be followed.
+    #[error("{origin}: {what}")]
+    Edition {
+        /// The edition's file.
+        origin: String,
+        /// What is wrong, and what is allowed.
+        what: String,
+    },
+}
+
+impl Config {
+    /// What the operator wrote, checked.
+    pub fn load(sources: &Sources) -> Result<Self, Error> {
+        let layers = Layers::merge(sources)?;
+        let RawConfig { server, log, publish, delivery, journal, topic, mut dead_letter, policy, chaos } =
+            layers.read()?;
+
+        if publish.event_bytes > publish.request_bytes {
+            return Err(layers.too_large("publish.event_bytes", "publish.request_bytes"));
+        }
+        if publish.request_bytes > publish.bytes_in_flight {
+            return Err(layers.too_large("publish.request_bytes", "publish.bytes_in_flight"));
+        }
+        if journal.write_buffer_bytes as u64 > journal.max_total_wal_bytes {
+            return Err(layers.too_large("journal.write_buffer_bytes", "journal.max_total_wal_bytes"));
+        }
+
+        let editions = Editions::load(policy.editions_dir.as_deref(), delivery.suspend_after_failures)?;
+        if editions.get(&policy.edition).is_none() {
+            let names: Vec<_> = editions.names().collect();
+            return Err(layers.complain("policy.edition", format!("one of {}", names.join(", "))));
+        }
+        dead_letter.folder = server.data_dir.join(dead_letter.folder);
+        let delivery = delivery.resolve(&server);
+        let policy = Policy { edition: policy.edition, editions };
+        Ok(Self { server, log, publish, delivery, journal, topic, dead_letter, policy, chaos })
+    }
+}
+
+impl Server {
+    /// Whether nobody but this machine can connect.
+    pub fn is_loopback_only(&self) -> bool {
+        self.listen.ip().is_loopback()
+    }
+}
+
+impl RawDelivery {
+    /// Decision 29: a server that listens on loopback only may deliver to loopback and by http; every other needs the
+    /// operator's word for both.
+    fn resolve(self, server: &Server) -> Delivery {
+        let loopback = server.is_loopback_only();
+        Delivery {
+            response_wait: self.response_wait,
+            concurrency: self.concurrency,
+            idle_connection_wait: self.idle_connection_wait,
+            allow_http: match self.allow_http {
+                Switch::Auto => loopback,
+                Switch::Set(allowed) => allowed,
+            },
+            allow_networks: match self.allow_networks {
+                Switch::Auto if loopback => {
+                    ["127.0.0.0/8", "::1/128"].map(|net| net.parse().expect("a network")).to_vec()
+                }
+                Switch::Auto => Vec::new(),
+                Switch::Set(networks) => networks,
+            },
+        }
+    }
+}
+
+impl fmt::Display for Delivery {
+    /// Which endpoints are allowed, for the log of the start.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.allow_http { "http and https endpoints" } else { "https endpoints only" })?;
+        f.write_str(", at public addresses")?;
+        self.allow_networks.iter().try_for_each(|network| write!(f, " and in {network}"))
+    }
+}

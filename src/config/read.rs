@@ -1,0 +1,203 @@
+//! How a setting is read: each function takes one kind of value, and its error is nothing but the sentence on what is
+//! allowed. Where the value came from and what it was is added by the one that knows, `layers`.
+
+use std::{fmt::Display, net::SocketAddr, str::FromStr, time::Duration};
+
+use bytesize::ByteSize;
+use humantime_serde::re::humantime;
+use ipnet::IpNet;
+use serde::{Deserialize, Deserializer, de::Error};
+
+use crate::config::{Format, Secret, Switch};
+
+pub(super) const SECOND: u64 = 1_000;
+pub(super) const HOUR: u64 = 3_600 * SECOND;
+pub(super) const DAY: u64 = 24 * HOUR;
+pub(super) const KIB: u64 = 1 << 10;
+pub(super) const MIB: u64 = 1 << 20;
+pub(super) const GIB: u64 = 1 << 30;
+pub(super) const TIB: u64 = 1 << 40;
+
+/// What a TOML file may hold where one of the readers looks.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Raw {
+    Flag(bool),
+    Number(i64),
+    Text(String),
+    List(Vec<String>),
+}
+
+fn raw<'de, D: Deserializer<'de>>(from: D, allowed: impl Display) -> Result<Raw, D::Error> {
+    Raw::deserialize(from).map_err(|_| D::Error::custom(allowed))
+}
+
+/// A duration; the bounds are milliseconds.
+pub(super) fn wait<'de, D, const MIN: u64, const MAX: u64>(from: D) -> Result<Duration, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    let [min, max] = [MIN, MAX].map(Duration::from_millis);
+    let allowed = || {
+        let [min, max] = [min, max].map(humantime::format_duration);
+        format!("a duration from {min} to {max} with its unit, such as \"10s\" or \"5m\"")
+    };
+    let Raw::Text(text) = raw(from, allowed())? else { return Err(D::Error::custom(allowed())) };
+    let read = humantime::parse_duration(&text).ok().filter(|read| (min..=max).contains(read));
+    read.ok_or_else(|| D::Error::custom(allowed()))
+}
+
+/// A size in bytes.
+pub(super) fn size<'de, D, T, const MIN: u64, const MAX: u64>(from: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: TryFrom<u64>,
+{
+    let allowed = || {
+        let [min, max] = [MIN, MAX].map(|bytes| ByteSize(bytes).to_string());
+        format!("a size from {min} to {max}: a number of bytes, or one with its unit, such as \"64 KiB\"")
+    };
+    let read = match raw(from, allowed())? {
+        Raw::Number(bytes) => u64::try_from(bytes).ok(),
+        Raw::Text(text) => ByteSize::from_str(&text).ok().map(|size| size.as_u64()),
+        Raw::Flag(_) | Raw::List(_) => None,
+    };
+    let read = read.filter(|bytes| (MIN..=MAX).contains(bytes));
+    read.and_then(|bytes| T::try_from(bytes).ok()).ok_or_else(|| D::Error::custom(allowed()))
+}
+
+/// A whole number.
+pub(super) fn count<'de, D, T, const MIN: u64, const MAX: u64>(from: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: TryFrom<u64>,
+{
+    let allowed = || format!("a whole number from {MIN} to {MAX}");
+    let Raw::Number(number) = raw(from, allowed())? else { return Err(D::Error::custom(allowed())) };
+    let read = u64::try_from(number).ok().filter(|number| (MIN..=MAX).contains(number));
+    read.and_then(|number| T::try_from(number).ok()).ok_or_else(|| D::Error::custom(allowed()))
+}
+
+/// A number of failures, or none for the edition's own.
+pub(super) fn failures<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+    let allowed = "a whole number of 1 or more, or \"edition\"";
+    let read = match raw(from, allowed)? {
+        Raw::Number(number) => Some(u32::try_from(number).ok().filter(|number| *number > 0)),
+        Raw::Text(text) if text == "edition" => return Ok(None),
+        // From the environment, where everything is text.
+        Raw::Text(text) => Some(text.parse().ok().filter(|number| *number > 0)),
+        Raw::Flag(_) | Raw::List(_) => None,
+    };
+    read.flatten().map(Some).ok_or_else(|| D::Error::custom(allowed))
+}
+
+/// Yes or no.
+pub(super) fn flag<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
+    let allowed = "true or false";
+    match raw(from, allowed)? {
+        Raw::Flag(flag) => Ok(flag),
+        Raw::Number(_) | Raw::Text(_) | Raw::List(_) => Err(D::Error::custom(allowed)),
+    }
+}
+
+/// Yes, no, or as the address says that the server listens on.
+pub(super) fn switch<'de, D: Deserializer<'de>>(from: D) -> Result<Switch<bool>, D::Error> {
+    let allowed = "true, false or \"auto\"";
+    match raw(from, allowed)? {
+        Raw::Flag(flag) => Ok(Switch::Set(flag)),
+        Raw::Text(text) => match text.as_str() {
+            "auto" => Ok(Switch::Auto),
+            "true" => Ok(Switch::Set(true)),
+            "false" => Ok(Switch::Set(false)),
+            _ => Err(D::Error::custom(allowed)),
+        },
+        Raw::Number(_) | Raw::List(_) => Err(D::Error::custom(allowed)),
+    }
+}
+
+/// Networks: a list, or (from the environment) their text with commas between.
+pub(super) fn networks<'de, D: Deserializer<'de>>(from: D) -> Result<Switch<Vec<IpNet>>, D::Error> {
+    let allowed = "\"auto\" or a list of networks such as [\"10.0.0.0/8\", \"fd00::/8\"]";
+    let list = match raw(from, allowed)? {
+        Raw::Text(text) if text == "auto" => return Ok(Switch::Auto),
+        Raw::Text(text) => text.split(',').map(|part| part.trim().to_owned()).collect(),
+        Raw::List(list) => list,
+        Raw::Flag(_) | Raw::Number(_) => return Err(D::Error::custom(allowed)),
+    };
+    let read: Result<_, _> = list.iter().map(|network| network.parse()).collect();
+    read.map(Switch::Set).map_err(|_| D::Error::custom(allowed))
+}
+
+/// A text that is read by its own type.
+fn text<'de, D, T>(from: D, allowed: &str, read: impl FnOnce(&str) -> Option<T>) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    match raw(from, allowed)? {
+        Raw::Text(text) => read(&text).ok_or_else(|| D::Error::custom(allowed)),
+        Raw::Flag(_) | Raw::Number(_) | Raw::List(_) => Err(D::Error::custom(allowed)),
+    }
+}
+
+/// An address to listen on.
+pub(super) fn address<'de, D: Deserializer<'de>>(from: D) -> Result<SocketAddr, D::Error> {
+    text(from, "an IP address and a port, such as \"127.0.0.1:8080\" or \"[::]:8080\"", |text| text.parse().ok())
+}
+
+/// A path or a name that must not be empty.
+pub(super) fn filled<'de, D: Deserializer<'de>, T: From<String>>(from: D) -> Result<T, D::Error> {
+    text(from, "a text that is not empty", |text| (!text.is_empty()).then(|| T::from(text.to_owned())))
+}
+
+/// A path or a name; none where it is empty.
+pub(super) fn optional<'de, D: Deserializer<'de>, T: From<String>>(from: D) -> Result<Option<T>, D::Error> {
+    text(from, "a text", |text| Some((!text.is_empty()).then(|| T::from(text.to_owned()))))
+}
+
+/// A log's form.
+pub(super) fn format<'de, D: Deserializer<'de>>(from: D) -> Result<Format, D::Error> {
+    text(from, "\"text\" or \"json\"", |text| match text {
+        "text" => Some(Format::Text),
+        "json" => Some(Format::Json),
+        _ => None,
+    })
+}
+
+/// A token; none where it is empty.
+pub(super) fn token<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Secret>, D::Error> {
+    text(from, "16 to 256 visible ASCII characters", |text| match text.len() {
+        0 => Some(None),
+        16..=256 if text.bytes().all(|byte| byte.is_ascii_graphic()) => Some(Some(Secret::new(text))),
+        _ => None,
+    })
+}
+
+/// An address of the web, without anything behind its path; none where it is empty.
+pub(super) fn web<'de, D: Deserializer<'de>>(from: D) -> Result<Option<url::Url>, D::Error> {
+    text(from, "an address such as \"https://events.example.com\", without query and fragment", |text| {
+        if text.is_empty() {
+            return Some(None);
+        }
+        let plain = |url: &url::Url| {
+            matches!(url.scheme(), "http" | "https")
+                && url.has_host()
+                && url.query().is_none()
+                && url.fragment().is_none()
+                && url.username().is_empty()
+                && url.password().is_none()
+        };
+        url::Url::parse(text).ok().filter(plain).map(Some)
+    })
+}
+
+/// A filter of the log, as `tracing` reads it.
+pub(super) fn filter<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    text(from, "a level (error, warn, info, debug, trace), or levels by module with commas between", |text| {
+        let read = tracing_subscriber::EnvFilter::try_new(text);
+        // A word that is no level would be taken for a module's name, and silence everything else.
+        let known = text
+            .split(',')
+            .all(|part| part.contains('=') || part.parse::<tracing::level_filters::LevelFilter>().is_ok());
+        (known && read.is_ok()).then(|| text.to_owned())
+    })
+}

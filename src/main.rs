@@ -1,0 +1,51 @@
+//! Arguments, telemetry, run, exit code.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Parser;
+use gridhook::{
+    cli::{Cli, Command},
+    clock::Clock,
+    config::Config,
+    server, telemetry,
+};
+
+/// The server lives for months and every event allocates: an allocator that does not fragment.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("gridhook: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Serve(serve) => {
+            let config = Config::load(&serve.sources())?;
+            telemetry::init(&config.log)?;
+            server::run(config)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Listen(listen) => {
+            actix_rt::System::new().block_on(listen.run(Clock::system())).context("cannot listen")?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Publish(publish) => {
+            let done = actix_rt::System::new().block_on(publish.run(Clock::system()))?;
+            println!("{done}");
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Fsck(fsck) => {
+            let report = fsck.run()?;
+            println!("{report}");
+            Ok(if report.complaints.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+    }
+}

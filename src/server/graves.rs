@@ -1,0 +1,61 @@
+//! The way of a dead letter from a subscription to the dead-letter actor, and who keeps that actor alive.
+
+use std::sync::Arc;
+
+use crate::{
+    dead_letter::{DeadLetterActor, DeadLetters, Notice, Target},
+    event::Timestamp,
+    subscription::Slot,
+    topic::{
+        registry::Registry,
+        supervise::{Chart, Held, Supervised, supervise},
+    },
+};
+
+/// Tells the dead-letter actor which letters wait, and where they are to go.
+pub(super) struct Graves {
+    pub(super) registry: Arc<Registry>,
+    pub(super) letters: DeadLetters,
+}
+
+impl Graves {
+    pub(super) fn tell(&self, slot: &Slot, due: Timestamp) {
+        let (plan, topic) = (slot.plan(), self.registry.owner(slot.obligor.partition));
+        let (Some(topic), Some(destination)) = (topic, &plan.record.dead_letter) else { return };
+        let target = Target {
+            container: destination.container.clone(),
+            subscription_name: plan.record.name.to_string(),
+            delivery_schema: plan.record.delivery_schema,
+            topic: topic.record().resource_id(),
+            outage_window: plan.settings.edition.dead_letter.outage_window,
+        };
+        self.letters.waiting(Notice { obligor: slot.obligor, target, due });
+    }
+}
+
+/// Keeps the dead-letter actor alive until the line is cut.
+pub(super) async fn keep(letters: DeadLetters, held: Held) {
+    supervise(Sexton { letters, chart: Chart::default() }, held).await;
+}
+
+/// Builds the lives of the dead-letter actor.
+struct Sexton {
+    letters: DeadLetters,
+    chart: Chart,
+}
+
+impl Supervised for Sexton {
+    type Actor = DeadLetterActor;
+
+    fn name(&self) -> String {
+        "dead letters".to_owned()
+    }
+
+    fn chart(&self) -> &Chart {
+        &self.chart
+    }
+
+    async fn build(&self) -> Option<DeadLetterActor> {
+        Some(self.letters.build())
+    }
+}

@@ -1,0 +1,290 @@
+//! Wiring, and the order of starting and stopping.
+//!
+//! Start: the store is opened and recovered before anything listens; the actors of what is owed run before `/readyz` says
+//! so. Stop: publishes are refused, what is in flight is finished (bounded), what was answered is flushed, and only then
+//! does the process end. A second signal ends it at once.
+
+mod graves;
+mod settings;
+
+use std::{
+    io,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use actix::Arbiter;
+use actix_web::{App, HttpServer, dev::ServerHandle, web};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use self::graves::Graves;
+use crate::{
+    admin::{self, Chaos, Control, auth, health},
+    cli::fsck::store_options,
+    clock::Clock,
+    config::Config,
+    dead_letter::{self, DeadLetters, Sink},
+    deliver::{Options, trust::Trust},
+    event::PartitionId,
+    journal::{self, Journal, chunk::Chunk, rocks::Rocks, store::StoreError},
+    publish::{self, http::Publisher},
+    subscription::{Slot, World},
+    topic::{
+        keeper::{self, Hosts},
+        registry::{self, Registry},
+        supervise::Lifeline,
+    },
+};
+
+/// The exit status of a process whose store failed: what sysexits calls an I/O error.
+const EX_IOERR: i32 = 74;
+
+/// The exit status of a process that was told twice to stop.
+const EX_AT_ONCE: i32 = 130;
+
+/// How often it is asked whether everything in flight has landed.
+const DRAIN_POLL: Duration = Duration::from_millis(10);
+
+/// How often it is asked whether anybody has the store, at the end, when all threads are ending …
+const CLOSE_POLL: Duration = Duration::from_millis(1);
+
+/// … and how many times at the most.
+const CLOSE_POLLS: u32 = 5000;
+
+/// Why the server did not start, or did not end well.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The data folder or a socket.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] journal::rocks::OpenError),
+    /// What the store has.
+    #[error(transparent)]
+    Journal(#[from] journal::Error),
+    /// The control plane's records.
+    #[error(transparent)]
+    Registry(#[from] registry::Error),
+    /// The folder of dead letters.
+    #[error(transparent)]
+    Sink(#[from] dead_letter::sink::Error),
+    /// Certificates.
+    #[error(transparent)]
+    Trust(#[from] crate::deliver::trust::Error),
+}
+
+fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
+    let what = what.into();
+    |source| Error::Io { what, source }
+}
+
+/// Serves until a signal comes, and ends well.
+pub fn run(config: Config) -> Result<(), Error> {
+    raise_file_limit();
+    let store = Arc::new(Rocks::open(&config.server.data_dir, &store_options(&config.journal))?);
+    let served = actix_rt::System::new().block_on(serve(config, Arc::clone(&store)));
+    close(store);
+    served
+}
+
+/// Closes the store on this thread, when nobody else has it any more: RocksDB must not be in use on another thread, nor
+/// be closed there, while the process ends and takes its globals down.
+fn close(store: Arc<Rocks>) {
+    for _ in 0..CLOSE_POLLS {
+        if Arc::strong_count(&store) == 1 {
+            return;
+        }
+        std::thread::sleep(CLOSE_POLL);
+    }
+    tracing::warn!("the store is still in use at the end");
+    // Then nobody closes it: the writer has ended what it does by itself, and its memory goes with the process.
+    std::mem::forget(store);
+}
+
+async fn serve(config: Config, store: Arc<Rocks>) -> Result<(), Error> {
+    let clock = Clock::system();
+    let data_dir = &config.server.data_dir;
+    let configured = config.server.admin_token.as_ref().map(crate::config::Secret::expose);
+    let token = auth::admin_token(configured, data_dir).map_err(io_error("the admin token"))?;
+    if let auth::Origin::Made = token.origin() {
+        println!("the admin token is in {}", auth::token_path(data_dir).display());
+    }
+
+    let registry: Arc<OnceLock<Arc<Registry>>> = Arc::default();
+    let hears = Arc::clone(&registry);
+    let listener = move |partition: PartitionId, chunks: Vec<Chunk>| {
+        if let Some(registry) = hears.get() {
+            registry.appended(partition, chunks);
+        }
+    };
+    let (journal, writer) =
+        Journal::start(store, clock.clone(), settings::journal_options(&config), Box::new(listener), Box::new(fatal))?;
+    let rules = settings::rules(&config);
+    let (recovered, starts) = Registry::recover(journal.clone(), rules.clone(), config.topic.tail_bytes)?;
+    let recovered = Arc::clone(registry.get_or_init(|| Arc::new(recovered)));
+
+    let sink = Sink::local(&config.dead_letter.folder)?;
+    let letters = DeadLetters::new(journal.clone(), clock.clone(), sink, dead_letter::Options::default());
+    let (graves, lifeline) = (Graves { registry: Arc::clone(&recovered), letters: letters.clone() }, Lifeline::new());
+    for (obligor, due) in journal.reads().all_dead()? {
+        if let Some(slot) = recovered.slot(obligor) {
+            graves.tell(&slot, due);
+        }
+    }
+    actix_rt::spawn(graves::keep(letters.clone(), lifeline.held()));
+
+    let client = Options::new(rules.delivery.addresses.clone(), Trust::load(None)?);
+    let client = Options { keep_alive: config.delivery.idle_connection_wait, ..client };
+    let put_aside = Arc::new(move |slot: &Slot, due| graves.tell(slot, due));
+    let world = World { journal: journal.clone(), clock: clock.clone(), client, put_aside };
+    let arbiters = Arbiters::start(cores());
+    let hosts = Hosts { arbiters: Arc::new(arbiters.0.iter().map(Arbiter::handle).collect()), world };
+    actix_rt::spawn(keeper::run(starts, hosts));
+
+    let publisher = web::Data::new(Publisher::new(
+        Arc::clone(&recovered),
+        journal.clone(),
+        clock.clone(),
+        settings::publish_limits(&config),
+    ));
+    let vitals = {
+        let journal = journal.clone();
+        web::Data::new(health::Vitals::new(move || journal.state()))
+    };
+    let http = listen(&config, Arc::clone(&recovered), publisher.clone(), vitals.clone(), token)?;
+    let handle = http.handle();
+    vitals.enter(health::Phase::Serving);
+    let serving = actix_rt::spawn(http);
+    wait_for_a_signal().await?;
+
+    vitals.enter(health::Phase::Stopping);
+    publisher.close();
+    recovered.close();
+    drain(&recovered, config.server.shutdown_wait, handle).await;
+    if !letters.settle(config.server.shutdown_wait).await {
+        tracing::warn!("stopping with a dead-letter file in hand: it will be written again");
+    }
+    serving.await.map_err(|error| io_error("serving")(io::Error::other(error)))?.map_err(io_error("serving"))?;
+    journal.close();
+    writer.join();
+    drop(arbiters);
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Threads with actors. They end, and all actors on them, when this is dropped.
+struct Arbiters(Vec<Arbiter>);
+
+impl Arbiters {
+    fn start(count: usize) -> Self {
+        Self((0..count).map(|_| Arbiter::new()).collect())
+    }
+}
+
+impl Drop for Arbiters {
+    fn drop(&mut self) {
+        for arbiter in &self.0 {
+            arbiter.stop();
+        }
+        for arbiter in self.0.drain(..) {
+            if arbiter.join().is_err() {
+                tracing::error!("an arbiter panicked");
+            }
+        }
+    }
+}
+
+fn listen(
+    config: &Config,
+    registry: Arc<Registry>,
+    publisher: web::Data<Publisher>,
+    vitals: web::Data<health::Vitals>,
+    token: auth::Token,
+) -> Result<actix_web::dev::Server, Error> {
+    let address = config.server.listen;
+    let workers = if config.server.workers == 0 { cores() } else { config.server.workers };
+    let chaos = if config.chaos.enabled { Chaos::Enabled } else { Chaos::Disabled };
+    let listener = std::net::TcpListener::bind(address).map_err(io_error(format!("cannot listen on {address}")))?;
+    let bound = listener.local_addr().map_err(io_error("the address listened on"))?;
+    let public_url = match &config.server.public_url {
+        Some(url) => url.as_str().trim_end_matches('/').to_owned(),
+        None => format!("http://{bound}"),
+    };
+    let control = web::Data::new(Control::new(registry, settings::editions(config), public_url));
+    let token = web::Data::new(token);
+    let server = HttpServer::new(move || {
+        let (control, token, vitals) = (control.clone(), token.clone(), vitals.clone());
+        App::new()
+            .app_data(publisher.clone())
+            .configure(publish::http::configure)
+            .configure(move |cfg| admin::configure(cfg, control, token, vitals, chaos))
+    })
+    .workers(workers)
+    .disable_signals()
+    .shutdown_timeout(config.server.shutdown_wait.as_secs())
+    .listen(listener)
+    .map_err(io_error(format!("cannot listen on {address}")))?
+    .run();
+    tracing::info!(address = %bound, workers, endpoints = %config.delivery, "listening");
+    println!("gridhook listens on http://{bound}");
+    Ok(server)
+}
+
+/// Waits until what is in flight has landed, but no longer than `most`; the HTTP server answers meanwhile.
+async fn drain(registry: &Registry, most: Duration, http: ServerHandle) {
+    let landed = async {
+        while registry.in_flight() > 0 {
+            tokio::time::sleep(DRAIN_POLL).await;
+        }
+    };
+    if tokio::time::timeout(most, landed).await.is_err() {
+        tracing::warn!(in_flight = registry.in_flight(), "stopping with requests in flight: they will be repeated");
+    }
+    http.stop(true).await;
+}
+
+async fn wait_for_a_signal() -> Result<(), Error> {
+    let hear = |kind| signal(kind).map_err(io_error("cannot hear signals"));
+    let (mut terminate, mut interrupt) = (hear(SignalKind::terminate())?, hear(SignalKind::interrupt())?);
+    next_signal(&mut terminate, &mut interrupt).await;
+    tracing::info!("stopping: publishes are refused, what is in flight is finished");
+    actix_rt::spawn(async move {
+        next_signal(&mut terminate, &mut interrupt).await;
+        tracing::warn!("stopping at once");
+        std::process::exit(EX_AT_ONCE);
+    });
+    Ok(())
+}
+
+async fn next_signal(terminate: &mut Signal, interrupt: &mut Signal) {
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}
+
+/// A failed sync must not be tried again: the kernel may have forgotten what it could not write.
+fn fatal(error: &StoreError) {
+    eprintln!("gridhook: the store failed, and nothing more may be written: {error}");
+    std::process::exit(EX_IOERR);
+}
+
+/// RocksDB keeps its files open, and every endpoint and publisher is one more: as many as the system allows.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = Rlimit { current: limit.maximum, ..limit };
+    if let Err(error) = setrlimit(Resource::Nofile, wanted) {
+        tracing::warn!(%error, allowed = limit.current, "the limit of open files stays as it is");
+    }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
