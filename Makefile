@@ -1,0 +1,23 @@
+# gridhook: `make run` starts a server, `make test` tests it. Both make sure of the tools they need.
+
+# Build results live outside of the working copy, so that copies share them and nothing in here grows.
+export CARGO_TARGET_DIR ?= $(HOME)/.cache/gridhook/target
+
+CARGO := .ci/with-tools cargo
+
+.PHONY: help run test soak build
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: ## Build and start the server with config/gridhook.toml, its data in ./data; ARGS are added, as ARGS="--listen 127.0.0.1:9000"
+	$(CARGO) run --release --locked -- serve --config config/gridhook.toml $(ARGS)
+
+test: ## Run every test; ARGS are added, as ARGS="config::"
+	$(CARGO) test --release --locked $(ARGS)
+
+soak: ## Run the tests of the whole server in their long form, one after another, with what they measure
+	GRIDHOOK_SOAK=1 $(CARGO) test --release --locked -- server:: --test-threads 1 --nocapture $(ARGS)
+
+build: ## Build the binary
+	$(CARGO) build --release --locked

@@ -1,0 +1,401 @@
+//! The control plane over HTTP, against a registry in memory.
+
+use std::sync::{Arc, Mutex};
+
+use actix_web::{
+    App,
+    body::MessageBody,
+    dev::{Service, ServiceResponse},
+    http::{Method, header::HeaderMap},
+    test, web,
+};
+use expect_test::expect;
+use gridhook::{
+    admin::{
+        Chaos, Control, auth,
+        health::{Phase, Vitals},
+    },
+    clock::Hand,
+    journal::{
+        self,
+        memory::{Fault, Memory},
+    },
+};
+use serde_json::{Value, json};
+
+use super::editions;
+use crate::support::publisher::running_registry;
+
+const TOKEN: &str = "swordfish";
+const RG: &str = "/subscriptions/S-1/resourceGroups/rg/providers/Microsoft.EventGrid";
+
+struct Plane {
+    store: Memory,
+    _hand: Hand,
+    vitals: web::Data<Vitals>,
+    state: Arc<Mutex<journal::State>>,
+    control: web::Data<Control>,
+    token: web::Data<auth::Token>,
+    chaos: Chaos,
+}
+
+struct Answer {
+    status: u16,
+    headers: HeaderMap,
+    text: String,
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.text).expect("it is JSON")
+    }
+
+    fn brief(&self) -> String {
+        format!("{} {}", self.status, self.text)
+    }
+}
+
+impl Plane {
+    fn new(chaos: Chaos) -> Self {
+        let store = Memory::new();
+        let (registry, hand) = running_registry(&store);
+        let state = Arc::new(Mutex::new(journal::State::Writable));
+        let told = Arc::clone(&state);
+        let token = auth::admin_token(Some(TOKEN), std::path::Path::new("/nowhere")).expect("it is taken");
+        Self {
+            control: web::Data::new(Control::new(registry, editions(), "http://here".to_owned())),
+            vitals: web::Data::new(Vitals::new(move || *told.lock().expect("nobody panics with it"))),
+            token: web::Data::new(token),
+            store,
+            _hand: hand,
+            state,
+            chaos,
+        }
+    }
+
+    async fn send(&self, request: test::TestRequest) -> Answer {
+        let app = test::init_service(App::new().configure(|cfg| {
+            gridhook::admin::configure(cfg, self.control.clone(), self.token.clone(), self.vitals.clone(), self.chaos);
+        }))
+        .await;
+        finish(app.call(request.to_request()).await).await
+    }
+
+    async fn call(&self, method: &str, path: &str, body: Value) -> Answer {
+        let method = Method::from_bytes(method.as_bytes()).expect("a method");
+        let mut request = test::TestRequest::with_uri(path)
+            .method(method)
+            .insert_header(("Authorization", format!("Bearer {TOKEN}")));
+        if !body.is_null() {
+            request = request.set_payload(body.to_string());
+        }
+        self.send(request).await
+    }
+
+    async fn with_topic(self) -> Self {
+        assert_eq!(self.call("PUT", &format!("{RG}/topics/orders"), json!({})).await.status, 201);
+        self
+    }
+
+    async fn with_subscription(self) -> Self {
+        let plane = self.with_topic().await;
+        let answer = plane.call("PUT", &format!("{RG}/topics/orders/eventSubscriptions/to-shop"), hook()).await;
+        assert_eq!(answer.status, 201, "{}", answer.text);
+        plane
+    }
+}
+
+async fn finish<B: MessageBody + 'static>(response: Result<ServiceResponse<B>, actix_web::Error>) -> Answer {
+    let response = match response {
+        Ok(response) => response.map_into_boxed_body().into_parts().1,
+        Err(error) => error.error_response(),
+    };
+    let (status, headers) = (response.status().as_u16(), response.headers().clone());
+    let body = actix_web::body::to_bytes(response.into_body()).await.expect("a body");
+    Answer { status, headers, text: String::from_utf8(body.to_vec()).expect("it is text") }
+}
+
+fn hook() -> Value {
+    json!({"properties": {"destination": {"endpointType": "WebHook",
+        "properties": {"endpointUrl": "http://127.0.0.1:9000/hook?code=secret"}}}})
+}
+
+#[actix_web::test]
+async fn statuses_are_those_that_every_client_accepts() {
+    let plane = Plane::new(Chaos::Disabled);
+    let topic = format!("{RG}/topics/orders");
+    let nested = format!("{topic}/eventSubscriptions/to-shop");
+    let scoped = format!("/{topic}/providers/Microsoft.EventGrid/eventSubscriptions/to-shop?api-version=2025-02-15");
+    let calls = [
+        ("PUT", topic.as_str(), json!({"location": "local"})),
+        ("PUT", &topic, json!({"location": "local"})),
+        ("PATCH", &topic, json!({"tags": {"a": "b"}})),
+        ("GET", &topic, Value::Null),
+        ("POST", &format!("{topic}/listKeys"), Value::Null),
+        ("POST", &format!("{topic}/regenerateKey"), json!({"keyName": "key1"})),
+        ("PUT", &nested, hook()),
+        ("PUT", &scoped, hook()),
+        ("PATCH", &nested, json!({"labels": ["x"]})),
+        ("PATCH", &scoped, json!({"labels": ["y"]})),
+        ("GET", &nested, Value::Null),
+        ("GET", &scoped, Value::Null),
+        ("POST", &format!("{nested}/getFullUrl"), Value::Null),
+        ("POST", &format!("{nested}/getDeliveryAttributes"), Value::Null),
+        ("GET", &format!("{nested}/status"), Value::Null),
+        ("POST", &format!("{nested}/hold"), Value::Null),
+        ("POST", &format!("{nested}/resume"), Value::Null),
+        ("DELETE", &nested, Value::Null),
+        ("DELETE", &scoped, Value::Null),
+        ("DELETE", &topic, Value::Null),
+        ("DELETE", &topic, Value::Null),
+        ("GET", &topic, Value::Null),
+        ("GET", &nested, Value::Null),
+        ("DELETE", &nested, Value::Null),
+    ];
+    let mut lines = Vec::new();
+    for (method, path, body) in calls {
+        let short = path.replace(RG, "RG:");
+        lines.push(format!("{method} {short} {}", plane.call(method, path, body).await.status));
+    }
+    expect![[r#"
+        PUT RG:/topics/orders 201
+        PUT RG:/topics/orders 201
+        PATCH RG:/topics/orders 201
+        GET RG:/topics/orders 200
+        POST RG:/topics/orders/listKeys 200
+        POST RG:/topics/orders/regenerateKey 200
+        PUT RG:/topics/orders/eventSubscriptions/to-shop 201
+        PUT /RG:/topics/orders/providers/Microsoft.EventGrid/eventSubscriptions/to-shop?api-version=2025-02-15 201
+        PATCH RG:/topics/orders/eventSubscriptions/to-shop 201
+        PATCH /RG:/topics/orders/providers/Microsoft.EventGrid/eventSubscriptions/to-shop?api-version=2025-02-15 201
+        GET RG:/topics/orders/eventSubscriptions/to-shop 200
+        GET /RG:/topics/orders/providers/Microsoft.EventGrid/eventSubscriptions/to-shop?api-version=2025-02-15 200
+        POST RG:/topics/orders/eventSubscriptions/to-shop/getFullUrl 200
+        POST RG:/topics/orders/eventSubscriptions/to-shop/getDeliveryAttributes 200
+        GET RG:/topics/orders/eventSubscriptions/to-shop/status 200
+        POST RG:/topics/orders/eventSubscriptions/to-shop/hold 200
+        POST RG:/topics/orders/eventSubscriptions/to-shop/resume 200
+        DELETE RG:/topics/orders/eventSubscriptions/to-shop 204
+        DELETE /RG:/topics/orders/providers/Microsoft.EventGrid/eventSubscriptions/to-shop?api-version=2025-02-15 204
+        DELETE RG:/topics/orders 204
+        DELETE RG:/topics/orders 204
+        GET RG:/topics/orders 404
+        GET RG:/topics/orders/eventSubscriptions/to-shop 404
+        DELETE RG:/topics/orders/eventSubscriptions/to-shop 404"#]]
+    .assert_eq(&lines.join("\n"));
+}
+
+#[actix_web::test]
+async fn without_the_token_nothing_is_told() {
+    let plane = Plane::new(Chaos::Enabled).with_topic().await;
+    let mut lines = Vec::new();
+    for header in [None, Some("Bearer wrong"), Some("Basic swordfish"), Some("swordfish"), Some("Bearer ")] {
+        for path in [format!("{RG}/topics/orders"), "/subscriptions/x/none".to_owned(), "/chaos/kill".to_owned()] {
+            let mut request = test::TestRequest::with_uri(&path);
+            if let Some(header) = header {
+                request = request.insert_header(("Authorization", header));
+            }
+            let answer = plane.send(request).await;
+            assert_eq!(answer.status, 401);
+            assert_eq!(answer.headers.get("WWW-Authenticate").expect("it is there"), "Bearer");
+            lines.push(format!("{header:?} {}", answer.text));
+        }
+    }
+    lines.dedup();
+    expect![[r#"
+        None {"error":{"code":"AuthenticationFailed","message":"Authentication failed: the 'Authorization' header is missing or is not of the form 'Bearer <admin token>'.","target":null,"details":[]}}
+        Some("Bearer wrong") {"error":{"code":"InvalidAuthenticationToken","message":"The access token is invalid.","target":null,"details":[]}}
+        Some("Basic swordfish") {"error":{"code":"AuthenticationFailed","message":"Authentication failed: the 'Authorization' header is missing or is not of the form 'Bearer <admin token>'.","target":null,"details":[]}}
+        Some("swordfish") {"error":{"code":"AuthenticationFailed","message":"Authentication failed: the 'Authorization' header is missing or is not of the form 'Bearer <admin token>'.","target":null,"details":[]}}
+        Some("Bearer ") {"error":{"code":"AuthenticationFailed","message":"Authentication failed: the 'Authorization' header is missing or is not of the form 'Bearer <admin token>'.","target":null,"details":[]}}"#]].assert_eq(&lines.join("\n"));
+    let lower = test::TestRequest::with_uri(&format!("{RG}/topics/orders"))
+        .insert_header(("Authorization", format!("bearer {TOKEN}")));
+    assert_eq!(plane.send(lower).await.status, 200);
+}
+
+#[actix_web::test]
+async fn errors_have_arms_form() {
+    let plane = Plane::new(Chaos::Disabled).with_topic().await;
+    let topic = format!("{RG}/topics/orders");
+    let elsewhere = topic.replace("/rg/", "/elsewhere/");
+    let answers = [
+        plane.call("PUT", &topic, json!({"colour": 1})).await,
+        plane.call("PUT", &elsewhere, json!({})).await,
+        plane.call("GET", &elsewhere, Value::Null).await,
+        plane.call("GET", &format!("{topic}/eventSubscriptions/none"), Value::Null).await,
+        plane.call("PATCH", &format!("{topic}/eventSubscriptions/none"), json!({})).await,
+        plane.call("POST", &topic, Value::Null).await,
+        plane.call("GET", &format!("{topic}/listKeys"), Value::Null).await,
+        plane.call("GET", &format!("{RG}/domains/x?secret=1"), Value::Null).await,
+        plane.call("GET", "/elsewhere?secret=1", Value::Null).await,
+        plane.call("GET", &format!("{RG}/topics?$filter=name"), Value::Null).await,
+        plane.call("PUT", &topic, json!({"location": "x".repeat(300_000)})).await,
+        plane.call("POST", "/healthz", Value::Null).await,
+        plane.call("POST", "/chaos/kill", json!({"actor": "topic", "topic": "orders", "by": "stop"})).await,
+    ];
+    let lines: Vec<_> = answers.iter().map(Answer::brief).collect();
+    expect![[r#"
+        400 {"error":{"code":"InvalidRequest","message":"colour cannot be read: unknown field `colour`, expected one of `name`, `location`, `tags`, `properties`.","target":"colour","details":[]}}
+        409 {"error":{"code":"Conflict","message":"The name 'orders' is taken: names of topics are unique in the server, and /subscriptions/S-1/resourceGroups/rg/providers/Microsoft.EventGrid/topics/orders exists.","target":null,"details":[]}}
+        404 {"error":{"code":"ResourceNotFound","message":"The Resource 'Microsoft.EventGrid/topics/orders' under resource group 'elsewhere' was not found.","target":null,"details":[]}}
+        404 {"error":{"code":"ResourceNotFound","message":"The Resource 'Microsoft.EventGrid/topics/orders/eventSubscriptions/none' under resource group 'rg' was not found.","target":null,"details":[]}}
+        404 {"error":{"code":"ResourceNotFound","message":"The Resource 'Microsoft.EventGrid/topics/orders/eventSubscriptions/none' under resource group 'rg' was not found.","target":null,"details":[]}}
+        405 {"error":{"code":"MethodNotAllowed","message":"The method POST is not allowed here; allowed: GET, PUT, PATCH, DELETE.","target":null,"details":[]}}
+        405 {"error":{"code":"MethodNotAllowed","message":"The method GET is not allowed here; allowed: POST.","target":null,"details":[]}}
+        404 {"error":{"code":"NotFound","message":"No HTTP resource was found that matches the request URI '/subscriptions/S-1/resourceGroups/rg/providers/Microsoft.EventGrid/domains/x'.","target":null,"details":[{"code":"ResourceNotFound","message":"No HTTP resource was found that matches the request URI '/subscriptions/S-1/resourceGroups/rg/providers/Microsoft.EventGrid/domains/x'."}]}}
+        404 {"error":{"code":"NotFound","message":"No HTTP resource was found that matches the request URI '/elsewhere'.","target":null,"details":[{"code":"ResourceNotFound","message":"No HTTP resource was found that matches the request URI '/elsewhere'."}]}}
+        400 {"error":{"code":"InvalidRequest","message":"$filter is not supported yet; leave it out.","target":"$filter","details":[]}}
+        413 {"error":{"code":"RequestEntityTooLarge","message":"The maximum size (262144) has been exceeded.","target":null,"details":[]}}
+        405 {"error":{"code":"MethodNotAllowed","message":"The method POST is not allowed here; allowed: GET, HEAD.","target":null,"details":[]}}
+        404 {"error":{"code":"NotFound","message":"No HTTP resource was found that matches the request URI '/chaos/kill'.","target":null,"details":[{"code":"ResourceNotFound","message":"No HTTP resource was found that matches the request URI '/chaos/kill'."}]}}"#]].assert_eq(&lines.join("\n"));
+    assert_eq!(answers[5].headers.get("Allow").expect("it is there"), "GET, PUT, PATCH, DELETE");
+}
+
+#[actix_web::test]
+async fn errors_of_the_registry_have_their_statuses() {
+    let plane = Plane::new(Chaos::Disabled).with_topic().await;
+    let mut lines = Vec::new();
+    let mut put = async |url: &str| {
+        let body =
+            json!({"properties": {"destination": {"endpointType": "WebHook", "properties": {"endpointUrl": url}}}});
+        let answer = plane.call("PUT", &format!("{RG}/topics/orders/eventSubscriptions/to-shop"), body).await;
+        let after = answer.headers.get("Retry-After").map(|value| value.to_str().expect("it is text").to_owned());
+        lines.push(format!("{after:?} {}", answer.brief()));
+    };
+    put("http://10.0.0.1/hook").await;
+    plane.store.fail(plane.store.writes()..u64::MAX, Fault::Full);
+    put("http://127.0.0.1:9000/hook").await;
+    plane.store.fail(plane.store.writes()..u64::MAX, Fault::Failed);
+    put("http://127.0.0.1:9000/hook").await;
+    expect![[r#"
+        None 400 {"error":{"code":"InvalidRequest","message":"the address 10.0.0.1 is private or reserved, and no allowed network contains it","target":null,"details":[]}}
+        Some("10") 503 {"error":{"code":"ServiceUnavailable","message":"The disk of the data folder is full; nothing was changed. Try again when there is room.","target":null,"details":[]}}
+        Some("10") 503 {"error":{"code":"ServiceUnavailable","message":"The journal is closed; nothing was changed. Try again later.","target":null,"details":[]}}"#]].assert_eq(&lines.join("\n"));
+}
+
+#[actix_web::test]
+async fn keys_are_told_by_their_own_calls_only_and_survive_an_update() {
+    let plane = Plane::new(Chaos::Disabled).with_topic().await;
+    let topic = format!("{RG}/topics/orders");
+    let keys = plane.call("POST", &format!("{topic}/listKeys"), Value::Null).await.json();
+    let (key1, key2) = (keys["key1"].as_str().expect("text"), keys["key2"].as_str().expect("text"));
+    assert_eq!((key1.len(), key2.len()), (44, 44), "32 bytes in base64");
+    assert_ne!(key1, key2);
+    for (method, body) in [("PUT", json!({})), ("PATCH", json!({})), ("GET", Value::Null)] {
+        let told = plane.call(method, &topic, body).await.text;
+        assert!(!told.contains(key1) && !told.contains(key2), "{told}");
+    }
+    assert_eq!(plane.call("POST", &format!("{topic}/listKeys"), Value::Null).await.json(), keys);
+    let changed = plane.call("POST", &format!("{topic}/regenerateKey"), json!({"keyName": "key2"})).await.json();
+    assert_eq!(changed["key1"], keys["key1"]);
+    assert_ne!(changed["key2"], keys["key2"]);
+}
+
+#[actix_web::test]
+async fn only_get_full_url_tells_the_query() {
+    let plane = Plane::new(Chaos::Disabled).with_subscription().await;
+    let nested = format!("{RG}/topics/orders/eventSubscriptions");
+    for (method, path, body) in [
+        ("GET", format!("{nested}/to-shop"), Value::Null),
+        ("GET", nested.clone(), Value::Null),
+        ("PATCH", format!("{nested}/TO-SHOP"), json!({"labels": ["x"]})),
+        ("GET", format!("{nested}/to-shop/status"), Value::Null),
+    ] {
+        let told = plane.call(method, &path, body).await.text;
+        assert!(told.contains("to-shop") && !told.contains("secret"), "{told}");
+    }
+    let full = plane.call("POST", &format!("{nested}/to-shop/getFullUrl"), Value::Null).await;
+    assert_eq!(full.text, r#"{"endpointUrl":"http://127.0.0.1:9000/hook?code=secret"}"#);
+}
+
+#[actix_web::test]
+async fn lists_keep_to_their_scope() {
+    let plane = Plane::new(Chaos::Disabled).with_topic().await;
+    let other = "/subscriptions/s-1/resourceGroups/other/providers/Microsoft.EventGrid/topics";
+    assert_eq!(plane.call("PUT", &format!("{other}/bills"), json!({})).await.status, 201);
+    for (path, names) in [
+        (format!("{RG}/topics?$top=1"), vec!["orders"]),
+        (other.to_owned(), vec!["bills"]),
+        ("/subscriptions/S-1/providers/microsoft.eventgrid/topics".to_owned(), vec!["bills", "orders"]),
+        ("/subscriptions/none/providers/Microsoft.EventGrid/topics".to_owned(), vec![]),
+    ] {
+        let list = plane.call("GET", &path, Value::Null).await.json();
+        let got: Vec<_> = list["value"].as_array().expect("a list").iter().map(|topic| topic["name"].clone()).collect();
+        assert_eq!(json!(got), json!(names), "{path}");
+    }
+}
+
+#[actix_web::test]
+async fn an_edition_with_smaller_ranges_is_refused_while_a_subscription_asks_for_more() {
+    let plane = Plane::new(Chaos::Disabled).with_subscription().await;
+    let patch = json!({"properties": {"edition": "short"}});
+    let refused = plane.call("PATCH", &format!("{RG}/topics/orders"), patch.clone()).await;
+    expect![[r#"400 {"error":{"code":"InvalidRequest","message":"properties.edition does not suit the event subscription to-shop, whose maxDeliveryAttempts is 30; allowed is 1 to 5.","target":"properties.edition","details":[]}}"#]].assert_eq(&refused.brief());
+    let fewer = json!({"retryPolicy": {"maxDeliveryAttempts": 5}});
+    let subscription = format!("{RG}/topics/orders/eventSubscriptions/to-shop");
+    assert_eq!(plane.call("PATCH", &subscription, fewer).await.status, 201);
+    assert_eq!(plane.call("PATCH", &format!("{RG}/topics/orders"), patch).await.status, 201);
+}
+
+#[actix_web::test]
+async fn hold_and_resume_are_told_by_status() {
+    let plane = Plane::new(Chaos::Disabled).with_subscription().await;
+    let subscription = format!("{RG}/topics/orders/eventSubscriptions/to-shop");
+    let held = plane.call("POST", &format!("{subscription}/hold"), Value::Null).await;
+    expect![[r#"200 {"topic":"orders","subscription":"to-shop","held":true,"health":{"state":"healthy","failures":0},"counters":{"passed":0,"filtered":0,"matched":0,"delivered":0,"pending":0,"deadLettered":0,"dropped":0,"canceled":0,"requests":0,"requestsFailed":0},"backlog":0,"nextDue":null,"inFlight":0,"actor":{"life":1,"restarts":0,"lastCause":null}}"#]].assert_eq(&held.brief());
+    let resumed = plane.call("POST", &format!("{subscription}/resume"), Value::Null).await;
+    assert_eq!(resumed.json()["held"], false);
+    assert_eq!(
+        plane.call("POST", &format!("{RG}/topics/orders/eventSubscriptions/none/hold"), Value::Null).await.status,
+        404
+    );
+}
+
+#[actix_web::test]
+async fn health_asks_for_no_token() {
+    let plane = Plane::new(Chaos::Disabled);
+    let ask = async |path: &str| plane.send(test::TestRequest::with_uri(path)).await.brief();
+    let mut lines = vec![ask("/healthz").await, ask("/readyz").await];
+    plane.vitals.enter(Phase::Serving);
+    lines.push(ask("/readyz").await);
+    *plane.state.lock().expect("nobody panics with it") = journal::State::Full;
+    lines.push(ask("/readyz").await);
+    lines.push(ask("/healthz").await);
+    let head = plane.send(test::TestRequest::with_uri("/readyz").method(Method::HEAD)).await;
+    assert_eq!(head.status, 503);
+    expect![[r#"
+        200 {"status":"ok"}
+        503 {"ready":false,"phase":"recovering","journal":"writable","problems":["the store is being read after the start"]}
+        200 {"ready":true,"phase":"serving","journal":"writable","problems":[]}
+        503 {"ready":false,"phase":"serving","journal":"full","problems":["the disk of the data folder is full: publishers are refused until there is room"]}
+        200 {"status":"ok"}"#]].assert_eq(&lines.join("\n"));
+}
+
+#[actix_web::test]
+async fn chaos_is_passed_on_where_it_is_enabled() {
+    let plane = Plane::new(Chaos::Enabled).with_subscription().await;
+    let mut lines = Vec::new();
+    for (path, body) in [
+        ("kill", json!({"actor": "delivery", "topic": "orders", "subscription": "to-shop", "by": "panic"})),
+        ("kill", json!({"actor": "delivery", "topic": "orders", "by": "panic"})),
+        ("kill", json!({"actor": "topic", "topic": "orders", "subscription": "to-shop", "by": "panic"})),
+        ("kill", json!({"actor": "server", "topic": "orders", "by": "panic"})),
+        ("poison", json!({"topic": "orders", "subscription": "to-shop", "eventId": "e-1", "times": 3})),
+        ("poison", json!({"topic": "orders", "subscription": "to-shop", "eventId": "e-1", "times": 0})),
+        ("poison", json!({"topic": "none", "subscription": "to-shop", "eventId": "e-1", "times": 1})),
+        ("other", json!({})),
+    ] {
+        lines.push(plane.call("POST", &format!("/chaos/{path}"), body).await.brief());
+    }
+    lines.push(plane.call("GET", "/chaos/kill", Value::Null).await.brief());
+    expect![[r#"
+        200 {"actor":"delivery","topic":"orders","subscription":"to-shop","by":"panic"}
+        400 {"error":{"code":"InvalidRequest","message":"subscription is missing; the actor is one subscription's.","target":"subscription","details":[]}}
+        400 {"error":{"code":"InvalidRequest","message":"subscription is given and the actor is a topic's; leave it out.","target":"subscription","details":[]}}
+        400 {"error":{"code":"InvalidRequest","message":"actor cannot be read: unknown variant `server`, expected one of `topic`, `subscription`, `delivery`.","target":"actor","details":[]}}
+        200 {"topic":"orders","subscription":"to-shop","eventId":"e-1","times":3}
+        400 {"error":{"code":"InvalidRequest","message":"times is 0; allowed is 1 or more.","target":"times","details":[]}}
+        404 {"error":{"code":"ResourceNotFound","message":"there is no topic 'none'","target":null,"details":[]}}
+        404 {"error":{"code":"NotFound","message":"No HTTP resource was found that matches the request URI '/chaos/other'.","target":null,"details":[{"code":"ResourceNotFound","message":"No HTTP resource was found that matches the request URI '/chaos/other'."}]}}
+        405 {"error":{"code":"MethodNotAllowed","message":"The method GET is not allowed here; allowed: POST.","target":null,"details":[]}}"#]].assert_eq(&lines.join("\n"));
+}

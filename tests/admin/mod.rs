@@ -1,0 +1,57 @@
+//! The control plane.
+
+mod auth;
+mod health;
+mod http;
+mod path;
+mod subscription;
+mod topic;
+
+use std::collections::BTreeMap;
+
+use gridhook::{
+    admin::model::{Editions, Range, Ranges},
+    event::{Name, Schema},
+    topic::record::{Keys, Scope, TopicRecord},
+};
+
+/// The numbers of the current edition.
+fn ranges() -> Ranges {
+    Ranges {
+        attempts: Range { min: 1, max: 30, default: 30 },
+        time_to_live_minutes: Range { min: 1, max: 1440, default: 1440 },
+        events_per_batch: Range { min: 1, max: 5000, default: 1 },
+        kilobytes_per_batch: Range { min: 1, max: 1024, default: 64 },
+        filter_text_max: 512,
+        event_types_max: 25,
+    }
+}
+
+fn editions() -> Editions {
+    let short = Ranges { attempts: Range { min: 1, max: 5, default: 5 }, ..ranges() };
+    Editions {
+        default: "current".to_owned(),
+        known: BTreeMap::from([("current".to_owned(), ranges()), ("short".to_owned(), short)]),
+    }
+}
+
+fn scope() -> Scope {
+    Scope { subscription: "S-1".to_owned(), resource_group: "rg".to_owned() }
+}
+
+fn topic_record(input_schema: Schema) -> TopicRecord {
+    TopicRecord {
+        name: Name::new("orders"),
+        scope: scope(),
+        partitions: Vec::new(),
+        input_schema,
+        keys: Keys { key1: "first secret".to_owned(), key2: "second secret".to_owned() },
+        edition: "current".to_owned(),
+        location: "local".to_owned(),
+        tags: BTreeMap::new(),
+    }
+}
+
+fn pretty(value: &impl serde::Serialize) -> String {
+    serde_json::to_string_pretty(value).expect("it is JSON")
+}

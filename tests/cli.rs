@@ -1,0 +1,329 @@
+//! The tools for a first hour, as real processes: a webhook that prints, a publisher that sends, and a server that
+//! refuses.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    process::{Child, ChildStdout, Command, Output, Stdio},
+    sync::mpsc,
+    time::Duration,
+};
+
+use expect_test::{Expect, expect};
+use gridhook::cli::batches::{self, Limits};
+use serde_json::{Value, json};
+
+fn gridhook(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gridhook"));
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// A running `gridhook listen`. It ends with the test.
+struct Listening {
+    child: Child,
+    at: SocketAddr,
+    /// Its standard output; [`None`] once nobody reads it.
+    out: Option<BufReader<ChildStdout>>,
+}
+
+impl Listening {
+    fn start(more: &[&str]) -> Self {
+        let mut child = gridhook(&[&["listen", "--port", "0"], more].concat()).spawn().expect("a process");
+        let mut told = BufReader::new(child.stderr.take().expect("its standard error"));
+        let mut line = String::new();
+        told.read_line(&mut line).expect("a first line");
+        let at = line.trim().trim_start_matches("listening on http://").trim_end_matches('/');
+        let at = at.parse().unwrap_or_else(|_| panic!("no address: {line}"));
+        // The rest is read so that the process never waits for us.
+        std::thread::spawn(move || std::io::copy(&mut told, &mut std::io::sink()));
+        let out = child.stdout.take().map(BufReader::new);
+        Self { child, at, out }
+    }
+
+    /// The next line that it prints.
+    fn whole_line(&mut self) -> String {
+        let mut line = String::new();
+        self.out.as_mut().expect("somebody who reads").read_line(&mut line).expect("a line");
+        line
+    }
+
+    /// The next line that it prints, the time cut off.
+    fn line(&mut self) -> String {
+        let line = self.whole_line();
+        line.trim_end().split_once(' ').map(|(_, rest)| rest.to_owned()).unwrap_or(line)
+    }
+
+    /// What it answers to a request with these headers and this body.
+    fn ask(&self, method: &str, headers: &[(&str, &str)], body: &str) -> String {
+        let mut answer = String::new();
+        self.send(method, headers, body).read_to_string(&mut answer).expect("an answer");
+        answer
+    }
+
+    fn send(&self, method: &str, headers: &[(&str, &str)], body: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(self.at).expect("a connection");
+        let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let length = body.len();
+        write!(stream, "{method} /hook?code=1 HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n{body}")
+            .expect("a request that is sent");
+        stream
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        self.child.kill().ok();
+        self.child.wait().expect("a process that ends");
+    }
+}
+
+/// A server that answers the requests it gets with these answers, one after another, and hands the requests on.
+fn scripted(answers: &'static [&'static str]) -> (SocketAddr, mpsc::Receiver<(String, String)>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let at = listener.local_addr().expect("its address");
+    let (send, requests) = mpsc::channel();
+    std::thread::spawn(move || {
+        for answer in answers {
+            let (mut stream, _) = listener.accept().expect("a connection");
+            let mut reader = BufReader::new(stream.try_clone().expect("a second handle"));
+            let (mut head, mut length) = (String::new(), 0);
+            loop {
+                let start = head.len();
+                reader.read_line(&mut head).expect("a line of the head");
+                let line = head[start..].to_ascii_lowercase();
+                if let Some(value) = line.strip_prefix("content-length:") {
+                    length = value.trim().parse().expect("a length");
+                }
+                if line.trim().is_empty() {
+                    break;
+                }
+            }
+            let mut body = vec![0; length];
+            reader.read_exact(&mut body).expect("a body");
+            stream.write_all(answer.as_bytes()).expect("an answer that is sent");
+            send.send((head, String::from_utf8(body).expect("UTF-8"))).ok();
+        }
+    });
+    (at, requests)
+}
+
+/// Runs `gridhook publish` with `input` as its standard input.
+fn publish(at: SocketAddr, more: &[&str], input: &str) -> Output {
+    let url = format!("http://{at}/topics/orders/api/events");
+    let arguments = [&["publish", "--url", &url, "--key", "secret"], more].concat();
+    let mut child = gridhook(&arguments).stdin(Stdio::piped()).spawn().expect("a process");
+    // It may end before it has read everything.
+    child.stdin.take().expect("its standard input").write_all(input.as_bytes()).ok();
+    child.wait_with_output().expect("an end")
+}
+
+fn told(output: &Output, at: SocketAddr) -> String {
+    let [out, error] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    format!("{}: {out}{error}", output.status.code().unwrap_or(-1))
+        .replace(&at.to_string(), "SERVER")
+        .trim_end()
+        .to_owned()
+}
+
+fn event(id: usize) -> Value {
+    json!({"id": id.to_string(), "eventType": "Orders.Placed", "subject": format!("/orders/{id}"), "data": {"n": id}})
+}
+
+fn lines(count: usize) -> String {
+    (0..count).map(|id| format!("{}\n", event(id))).collect()
+}
+
+const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+
+#[test]
+fn what_is_published_is_printed_by_the_listener() {
+    let mut listening = Listening::start(&[]);
+    let output = publish(listening.at, &["--batch-events", "2"], &lines(3));
+    expect!["0: published 3 events in 2 requests"].assert_eq(&told(&output, listening.at));
+    let printed: Vec<_> = (0..3).map(|_| listening.line()).collect();
+    expect![[r#"
+        200 Orders.Placed subject=/orders/0 id=0 delivery-count=-
+        200 Orders.Placed subject=/orders/1 id=1 delivery-count=-
+        200 Orders.Placed subject=/orders/2 id=2 delivery-count=-"#]]
+    .assert_eq(&printed.join("\n"));
+}
+
+#[test]
+fn the_listener_prints_json_for_machines() {
+    let mut listening = Listening::start(&["--output", "json"]);
+    let headers = [("aeg-delivery-count", "2"), ("aeg-subscription-name", "ALL")];
+    let answer = listening.ask("POST", &headers, &format!("[{}]", event(7)));
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let mut printed: Value = serde_json::from_str(&listening.whole_line()).expect("JSON");
+    printed["time"] = json!("now");
+    let expected = json!({"time": "now", "status": 200, "subscription": "ALL", "deliveryCount": 2, "event": event(7)});
+    assert_eq!(printed, expected);
+}
+
+#[test]
+fn the_listener_answers_both_handshakes_even_where_it_plays_a_bad_endpoint() {
+    let listening = Listening::start(&["--status", "503"]);
+    let validation = json!([{"id": "1", "eventType": "Microsoft.EventGrid.SubscriptionValidationEvent",
+        "data": {"validationCode": "512D38B6", "validationUrl": "http://x/"}}]);
+    let answer = listening.ask("POST", &[("aeg-event-type", "SubscriptionValidation")], &validation.to_string());
+    assert!(
+        answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("{\"validationResponse\":\"512D38B6\"}"),
+        "{answer}"
+    );
+
+    let asking = [("WebHook-Request-Origin", "eventgrid.azure.net"), ("WebHook-Request-Rate", "120")];
+    let answer = listening.ask("OPTIONS", &asking, "").to_ascii_lowercase();
+    assert!(answer.starts_with("http/1.1 200 "), "{answer}");
+    assert!(answer.contains("webhook-allowed-origin: eventgrid.azure.net\r\n"), "{answer}");
+    assert!(answer.contains("webhook-allowed-rate: *\r\n"), "{answer}");
+    assert!(listening.ask("GET", &[], "").starts_with("HTTP/1.1 405 "));
+}
+
+#[test]
+fn the_listener_plays_an_endpoint_that_recovers() {
+    let listening = Listening::start(&["--fail-first", "2", "--retry-after", "7s", "--quiet"]);
+    let answers: Vec<_> = (0..3).map(|id| listening.ask("POST", &[], &event(id).to_string())).collect();
+    for failure in &answers[..2] {
+        assert!(failure.starts_with("HTTP/1.1 503 ") && failure.contains("retry-after: 7\r\n"), "{failure}");
+    }
+    assert!(answers[2].starts_with("HTTP/1.1 200 ") && !answers[2].contains("retry-after"), "{}", answers[2]);
+}
+
+#[test]
+fn what_an_event_says_cannot_write_to_the_terminal() {
+    let mut listening = Listening::start(&["--status", "404"]);
+    listening.ask("POST", &[("aeg-delivery-count", "1")], &json!({"type": "a\u{1b}[2J", "source": "s"}).to_string());
+    expect![[r#"404 a\u{1b}[2J subject=- id=- delivery-count=1"#]].assert_eq(&listening.line());
+}
+
+#[test]
+fn the_listener_ends_when_nobody_reads_what_it_prints() {
+    let mut listening = Listening::start(&[]);
+    drop(listening.out.take());
+    // The first event finds the pipe closed. Whether it is answered is nobody's business any more.
+    let _stream = listening.send("POST", &[], &event(1).to_string());
+    assert_eq!(listening.child.wait().expect("an end").code(), Some(0));
+}
+
+#[test]
+fn a_busy_server_is_asked_again_with_the_same_events() {
+    const BUSY: &str = "HTTP/1.1 503 Busy\r\nretry-after: 0\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+    let (at, requests) = scripted(&[BUSY, OK]);
+    let output = publish(at, &[], &event(1).to_string());
+    expect!["0: published 1 event in 1 request"].assert_eq(&told(&output, at));
+    let [(head, first), (_, second)] =
+        [(); 2].map(|()| requests.recv_timeout(Duration::from_secs(10)).expect("a request"));
+    assert_eq!((&first, &first), (&second, &format!("[{}]", event(1))));
+    let head = head.to_ascii_lowercase();
+    assert!(head.starts_with("post /topics/orders/api/events http/1.1\r\n"), "{head}");
+    assert!(head.contains("\r\naeg-sas-key: secret\r\n"), "{head}");
+    assert!(head.contains("\r\ncontent-type: application/json; charset=utf-8\r\n"), "{head}");
+}
+
+#[test]
+fn cloud_events_go_as_a_batch() {
+    let (at, requests) = scripted(&[OK]);
+    let output = publish(at, &["--cloud-events"], &event(1).to_string());
+    assert!(output.status.success());
+    let (head, _) = requests.recv_timeout(Duration::from_secs(10)).expect("a request");
+    let content_type = "content-type: application/cloudevents-batch+json; charset=utf-8\r\n";
+    assert!(head.to_ascii_lowercase().contains(content_type), "{head}");
+}
+
+#[test]
+fn a_refusal_is_told_with_its_code_and_what_was_published_before() {
+    const REFUSED: &str = "HTTP/1.1 401 Unauthorized\r\ncontent-length: 112\r\nconnection: close\r\n\r\n{\"error\":{\"code\":\"Unauthorized\",\"message\":\"The key is wrong.\",\"details\":[{\"code\":\"InvalidSas\",\"message\":\"x\"}]}}\n";
+    let (at, _requests) = scripted(&[OK, REFUSED]);
+    let output = publish(at, &["--batch-events", "2"], &lines(5));
+    expect!["1: gridhook: refused with 401 Unauthorized: InvalidSas: The key is wrong. (2 events published before)"]
+        .assert_eq(&told(&output, at));
+}
+
+#[test]
+fn input_that_is_no_json_is_told_with_its_place() {
+    let (at, _requests) = scripted(&[OK]);
+    let output = publish(at, &["--batch-events", "1"], &format!("{}\n{{\"id\": \n", event(0)));
+    expect!["1: gridhook: standard input: event 2: EOF while parsing a value at line 3 column 0; allowed is a JSON array, a JSON object, or one object after another (1 event published before)"].assert_eq(&told(&output, at));
+}
+
+#[test]
+fn a_server_that_is_not_there_and_a_file_that_is_not_there_are_told() {
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port");
+    expect!["1: gridhook: http://SERVER/topics/orders/api/events: Failed to connect to host: Connection refused (os error 111) (0 events published before)"].assert_eq(&told(&publish(free, &[], &lines(1)), free));
+    expect![
+        "1: gridhook: nowhere.json: cannot be read: No such file or directory (os error 2) (0 events published before)"
+    ]
+    .assert_eq(&told(&publish(free, &["nowhere.json"], ""), free));
+}
+
+#[test]
+fn serve_refuses_settings_that_cannot_be_used() {
+    let check = |arguments: &[&str], expected: Expect| {
+        let output = gridhook(arguments).env_remove("GRIDHOOK_ADMIN_TOKEN").output().expect("an end");
+        assert_eq!(output.status.code(), Some(1));
+        expected.assert_eq(String::from_utf8_lossy(&output.stderr).trim_end());
+    };
+    check(
+        &["serve", "--listen", "here"],
+        expect![[
+            r#"gridhook: flag --listen: server.listen is "here"; allowed is an IP address and a port, such as "127.0.0.1:8080" or "[::]:8080""#
+        ]],
+    );
+    check(
+        &["serve", "--config", "nowhere.toml"],
+        expect!["gridhook: nowhere.toml cannot be read: No such file or directory (os error 2)"],
+    );
+    check(
+        &["serve", "--log-format", "xml"],
+        expect![[r#"gridhook: flag --log-format: log.format is "xml"; allowed is "text" or "json""#]],
+    );
+}
+
+fn cut(input: &str, events: usize, bytes: usize) -> String {
+    let mut out = Vec::new();
+    let read = batches::read(input.as_bytes(), Limits { events, bytes }, |batch| {
+        out.push(format!("{}×{}", batch.events, String::from_utf8_lossy(&batch.body)));
+        true
+    });
+    out.extend(read.err().map(|error| error.to_string()));
+    out.join("\n")
+}
+
+#[test]
+fn input_is_cut_into_batches_byte_for_byte() {
+    expect![[r#"
+        2×[{"a": 1.0},{"b":2}]
+        1×[{"c":3}]"#]]
+    .assert_eq(&cut("{\"a\": 1.0}\n{\"b\":2}\n\n{\"c\":3}", 2, 100));
+    expect![[r#"2×[{"a": 1.0},{"b":2}]"#]].assert_eq(&cut(" [ {\"a\": 1.0} , {\"b\":2} ] ", 100, 100));
+    expect![[r#"
+        1×[{"a":1}]
+        1×[{"b":"longer than the others"}]
+        2×[{"c":3},{"d":4}]"#]]
+    .assert_eq(&cut("{\"a\":1}{\"b\":\"longer than the others\"}{\"c\":3}{\"d\":4}", 100, 17));
+    expect![""].assert_eq(&cut("", 1, 1));
+    expect![""].assert_eq(&cut("[]", 1, 1));
+    expect![[r#"
+        1×[{"a":1}]
+        event 2: this is not an object at line 1 column 12; allowed is a JSON array, a JSON object, or one object after another"#]].assert_eq(&cut("[{\"a\":1}, 5]", 9, 99));
+    expect![[r#"
+        1×[{"a":1}]
+        event 2: trailing characters at line 1 column 11; allowed is a JSON array, a JSON object, or one object after another"#]].assert_eq(&cut("[{\"a\":1}] {\"b\":2}", 9, 99));
+    expect![[r#"
+        1×[{"a":1}]
+        event 2: expected ident at line 2 column 2; allowed is a JSON array, a JSON object, or one object after another"#]].assert_eq(&cut("{\"a\":1}\nnonsense", 9, 99));
+}
+
+#[test]
+fn reading_stops_where_nobody_wants_more() {
+    let mut seen = 0;
+    let endless = std::iter::repeat_n("{\"a\":1}", 1_000).collect::<String>();
+    let read = batches::read(endless.as_bytes(), Limits { events: 1, bytes: 100 }, |_| {
+        seen += 1;
+        seen < 3
+    });
+    assert!(read.is_ok());
+    assert_eq!(seen, 3);
+}

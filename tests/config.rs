@@ -1,0 +1,314 @@
+//! Settings: every key is explained, every layer goes over the one below, and what cannot be used is told with its
+//! source, its key, what was read and what is allowed.
+
+use std::{ffi::OsString, fs, net::SocketAddr, path::PathBuf, time::Duration};
+
+use expect_test::{Expect, expect};
+use gridhook::{
+    config::{Config, DEFAULTS, Flag, Format, Sources},
+    policy::edition::Steps,
+};
+
+/// The settings that are in force with this file, these variables and these flags.
+fn load(
+    file: &str,
+    environment: &[(&str, &str)],
+    flags: &[(&'static str, &'static str, &str)],
+) -> Result<Config, String> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("gridhook.toml");
+    fs::write(&path, file).expect("a file that can be written");
+    let environment = environment.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
+    let flags = flags.iter().map(|(name, key, value)| Flag { name, key, value: (*value).to_owned() });
+    let sources = Sources { file: Some(path), environment: environment.collect(), flags: flags.collect() };
+    let folder = format!("{}/", folder.path().display());
+    Config::load(&sources).map_err(|error| error.to_string().replace(&folder, ""))
+}
+
+fn refuses(file: &str, environment: &[(&str, &str)], expected: Expect) {
+    expected.assert_eq(&load(file, environment, &[]).expect_err("settings that cannot be used"));
+}
+
+fn defaults() -> Config {
+    Config::load(&Sources::default()).expect("the defaults can be used")
+}
+
+#[test]
+fn every_key_stands_below_a_comment() {
+    let mut before = "";
+    let mut keys = 0;
+    for line in DEFAULTS.lines() {
+        let is_key = !line.starts_with('#') && line.contains(" = ");
+        assert!(!is_key || before.starts_with("# "), "no comment says why: {line}");
+        keys += usize::from(is_key);
+        before = line;
+    }
+    assert!(keys > 30, "{keys} keys were found");
+}
+
+#[test]
+fn every_default_stands_in_a_section_and_is_read_as_it_is() {
+    let table: toml::Table = DEFAULTS.parse().expect("the defaults are TOML");
+    for (section, keys) in &table {
+        let keys = keys.as_table().expect("a section");
+        assert!(keys.values().all(|value| !value.is_table()), "[{section}] has a section inside");
+    }
+    let again = load(DEFAULTS, &[], &[]).expect("the file can be given as it is");
+    assert_eq!(format!("{again:?}"), format!("{:?}", defaults()));
+}
+
+#[test]
+fn the_defaults_are_those_of_the_design() {
+    let Config { server, log, publish, delivery, journal, topic, dead_letter, policy, chaos } = defaults();
+    assert_eq!(server.listen, SocketAddr::from(([127, 0, 0, 1], 8080)));
+    assert!(server.admin_token.is_none() && server.public_url.is_none());
+    assert_eq!((log.format, log.filter.as_str()), (Format::Text, "info,actix_server=warn"));
+    assert_eq!((publish.request_bytes, publish.event_bytes, publish.events_per_request), (1_536_000, 1_049_600, 5_000));
+    assert_eq!(publish.bytes_in_flight, 64 << 20);
+    assert_eq!((delivery.response_wait, delivery.concurrency), (Duration::from_secs(30), 16));
+    assert_eq!((journal.outcome_wait, journal.retention), (Duration::from_millis(10), Duration::ZERO));
+    assert_eq!((journal.write_buffer_bytes, journal.max_total_wal_bytes), (32 << 20, 64 << 20));
+    assert_eq!(topic.tail_bytes, 64 << 20);
+    assert_eq!(dead_letter.folder, PathBuf::from("data/dead-letters"));
+    assert_eq!(
+        (policy.edition.as_str(), policy.editions.names().collect::<Vec<_>>()),
+        ("current", vec!["2020", "2021", "2023", "current", "namespace"])
+    );
+    assert!(!chaos.enabled);
+}
+
+#[test]
+fn a_flag_goes_over_a_variable_and_that_over_the_file() {
+    let file = "[server]\nlisten = \"127.0.0.1:1\"\ndata_dir = \"of-file\"\n[delivery]\nconcurrency = 3\n";
+    let variables = [
+        ("GRIDHOOK_SERVER__LISTEN", "127.0.0.1:2"),
+        ("GRIDHOOK_SERVER__DATA_DIR", "of-variable"),
+        ("GRIDHOOK_CHAOS__ENABLED", "true"),
+        ("GRIDHOOK_DELIVERY__SUSPEND_AFTER_FAILURES", "4"),
+        ("HOME", "/nowhere"),
+    ];
+    let config = load(file, &variables, &[("--listen", "server.listen", "127.0.0.1:3")]).expect("good settings");
+    assert_eq!(config.server.listen.port(), 3);
+    assert_eq!(config.server.data_dir, PathBuf::from("of-variable"));
+    assert_eq!(config.delivery.concurrency, 3);
+    assert!(config.chaos.enabled);
+    let edition = config.policy.editions.get("current").expect("the edition");
+    assert_eq!(edition.probation.after_failures, 4);
+}
+
+#[test]
+fn the_admin_token_has_a_short_variable_and_is_never_shown() {
+    let config = load("", &[("GRIDHOOK_ADMIN_TOKEN", "a-token-of-some-length")], &[]).expect("good settings");
+    let token = config.server.admin_token.as_ref().map(|token| token.expose().to_owned());
+    assert_eq!(token.as_deref(), Some("a-token-of-some-length"));
+    assert!(!format!("{config:?}").contains("a-token"));
+    refuses(
+        "",
+        &[("GRIDHOOK_ADMIN_TOKEN", "short")],
+        expect![
+            "environment variable GRIDHOOK_ADMIN_TOKEN: server.admin_token is (not shown); allowed is 16 to 256 visible ASCII characters"
+        ],
+    );
+}
+
+#[test]
+fn an_unknown_key_is_told_with_its_neighbours() {
+    refuses(
+        "[chaos]\nenable = true\n",
+        &[],
+        expect!["gridhook.toml: there is no key chaos.enable; allowed are chaos.enabled"],
+    );
+    refuses(
+        "",
+        &[("GRIDHOOK_LISTEN", "127.0.0.1:1")],
+        expect![
+            "environment variable GRIDHOOK_LISTEN: there is no key listen; allowed are chaos.*, dead_letter.*, delivery.*, journal.*, log.*, policy.*, publish.*, server.*, topic.*"
+        ],
+    );
+    refuses(
+        "server = 5\n",
+        &[],
+        expect![
+            "gridhook.toml: there is no key server; allowed are server.admin_token, server.data_dir, server.listen, server.public_url, server.shutdown_wait, server.workers"
+        ],
+    );
+}
+
+#[test]
+fn a_wrong_unit_or_kind_is_told_with_what_is_allowed() {
+    refuses(
+        "[delivery]\nresponse_wait = \"10 parsecs\"\n",
+        &[],
+        expect![[
+            r#"gridhook.toml: delivery.response_wait is "10 parsecs"; allowed is a duration from 1ms to 1h with its unit, such as "10s" or "5m""#
+        ]],
+    );
+    refuses(
+        "[delivery]\nresponse_wait = 30\n",
+        &[],
+        expect![[
+            r#"gridhook.toml: delivery.response_wait is 30; allowed is a duration from 1ms to 1h with its unit, such as "10s" or "5m""#
+        ]],
+    );
+    refuses(
+        "[publish]\nbytes_in_flight = \"64 mib per day\"\n",
+        &[],
+        expect![[
+            r#"gridhook.toml: publish.bytes_in_flight is "64 mib per day"; allowed is a size from 1.0 KiB to 64.0 GiB: a number of bytes, or one with its unit, such as "64 KiB""#
+        ]],
+    );
+    refuses(
+        "[delivery]\nallow_networks = [\"10.0.0.0/40\"]\n",
+        &[],
+        expect![[
+            r#"gridhook.toml: delivery.allow_networks is ["10.0.0.0/40"]; allowed is "auto" or a list of networks such as ["10.0.0.0/8", "fd00::/8"]"#
+        ]],
+    );
+    refuses(
+        "[delivery]\nallow_http = 1\n",
+        &[],
+        expect![[r#"gridhook.toml: delivery.allow_http is 1; allowed is true, false or "auto""#]],
+    );
+    refuses(
+        "[log]\nformat = \"xml\"\n",
+        &[],
+        expect![[r#"gridhook.toml: log.format is "xml"; allowed is "text" or "json""#]],
+    );
+    refuses(
+        "[log]\nfilter = \"verbose\"\n",
+        &[],
+        expect![[
+            r#"gridhook.toml: log.filter is "verbose"; allowed is a level (error, warn, info, debug, trace), or levels by module with commas between"#
+        ]],
+    );
+    refuses(
+        "[server]\npublic_url = \"events.example.com\"\n",
+        &[],
+        expect![[
+            r#"gridhook.toml: server.public_url is "events.example.com"; allowed is an address such as "https://events.example.com", without query and fragment"#
+        ]],
+    );
+    refuses(
+        "",
+        &[("GRIDHOOK_DELIVERY__CONCURRENCY", "many")],
+        expect![[
+            r#"environment variable GRIDHOOK_DELIVERY__CONCURRENCY: delivery.concurrency is "many"; allowed is a whole number from 1 to 10000"#
+        ]],
+    );
+    refuses(
+        "",
+        &[("GRIDHOOK_DELIVERY__CONCURRENCY", "0")],
+        expect![
+            "environment variable GRIDHOOK_DELIVERY__CONCURRENCY: delivery.concurrency is 0; allowed is a whole number from 1 to 10000"
+        ],
+    );
+    let flag = load("", &[], &[("--listen", "server.listen", "8080")]).expect_err("a port alone");
+    expect![[r#"flag --listen: server.listen is "8080"; allowed is an IP address and a port, such as "127.0.0.1:8080" or "[::]:8080""#]].assert_eq(&flag);
+}
+
+#[test]
+fn what_is_no_toml_is_told_with_its_place() {
+    refuses(
+        "[server]\nlisten = 127.0.0.1:8080\n",
+        &[],
+        expect![[r#"
+        gridhook.toml: TOML parse error at line 2, column 15
+          |
+        2 | listen = 127.0.0.1:8080
+          |               ^^^^^^^^^
+        invalid float, expected nothing"#]],
+    );
+}
+
+#[test]
+fn settings_that_contradict_each_other_are_told_with_both_sources() {
+    refuses(
+        "[publish]\nevent_bytes = \"2 MiB\"\n",
+        &[],
+        expect![[
+            r#"gridhook.toml: publish.event_bytes is "2 MiB"; allowed is at most publish.request_bytes, which is 1536000 (default)"#
+        ]],
+    );
+    refuses(
+        "[publish]\nbytes_in_flight = \"1 MiB\"\nevent_bytes = \"64 KiB\"\n",
+        &[],
+        expect![[
+            r#"gridhook.toml: publish.bytes_in_flight is "1 MiB"; allowed is at least publish.request_bytes, which is 1536000 (default)"#
+        ]],
+    );
+    refuses(
+        "[journal]\nwrite_buffer_bytes = \"128 MiB\"\n",
+        &[("GRIDHOOK_JOURNAL__MAX_TOTAL_WAL_BYTES", "100 MiB")],
+        expect![[
+            r#"gridhook.toml: journal.write_buffer_bytes is "128 MiB"; allowed is at most journal.max_total_wal_bytes, which is "100 MiB" (environment variable GRIDHOOK_JOURNAL__MAX_TOTAL_WAL_BYTES)"#
+        ]],
+    );
+    refuses(
+        "[policy]\nedition = \"2019\"\n",
+        &[],
+        expect![[r#"gridhook.toml: policy.edition is "2019"; allowed is one of 2020, 2021, 2023, current, namespace"#]],
+    );
+}
+
+#[test]
+fn a_file_that_is_not_there_is_told() {
+    let sources = Sources { file: Some("nowhere/gridhook.toml".into()), ..Sources::default() };
+    let error = Config::load(&sources).expect_err("no file").to_string();
+    expect!["nowhere/gridhook.toml cannot be read: No such file or directory (os error 2)"].assert_eq(&error);
+}
+
+#[test]
+fn only_a_server_on_loopback_delivers_to_loopback_and_by_http() {
+    let listening = |at: &str, more: &str| {
+        let file = format!("[server]\nlisten = \"{at}\"\n[delivery]\n{more}");
+        load(&file, &[], &[]).expect("good settings").delivery.to_string()
+    };
+    expect!["http and https endpoints, at public addresses and in 127.0.0.0/8 and in ::1/128"]
+        .assert_eq(&listening("127.0.0.1:8080", ""));
+    expect!["https endpoints only, at public addresses and in 127.0.0.0/8 and in ::1/128"]
+        .assert_eq(&listening("[::1]:8080", "allow_http = false"));
+    expect!["https endpoints only, at public addresses"].assert_eq(&listening("0.0.0.0:8080", ""));
+    expect!["http and https endpoints, at public addresses and in 10.0.0.0/8 and in fd00::/8"]
+        .assert_eq(&listening("0.0.0.0:8080", "allow_http = true\nallow_networks = [\"10.0.0.0/8\", \"fd00::/8\"]"));
+    let variables =
+        [("GRIDHOOK_DELIVERY__ALLOW_HTTP", "true"), ("GRIDHOOK_DELIVERY__ALLOW_NETWORKS", "10.0.0.0/8, 127.0.0.0/8")];
+    let config = load("", &variables, &[]).expect("good settings");
+    assert_eq!((config.delivery.allow_http, config.delivery.allow_networks.len()), (true, 2));
+}
+
+#[test]
+fn editions_of_ones_own_are_read_from_a_folder_and_checked() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let current = include_str!("../config/editions/current.toml");
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("a file that can be written");
+    write("quick.toml", &current.replace("schedule = [\"10s\"", "schedule = [\"20ms\""));
+    write("notes.txt", "not an edition");
+    let file = format!("[policy]\nedition = \"quick\"\neditions_dir = {:?}\n", folder.path());
+    let config = load(&file, &[], &[]).expect("good settings");
+    let quick = config.policy.editions.get(&config.policy.edition).expect("the edition");
+    assert_eq!((quick.retry.schedule[0], quick.retry.steps), (Duration::from_millis(20), Steps::Delays));
+    assert_eq!(
+        config.policy.editions.names().collect::<Vec<_>>(),
+        ["2020", "2021", "2023", "current", "namespace", "quick"]
+    );
+
+    let told = |text: &str| {
+        write("quick.toml", text);
+        load(&file, &[], &[]).expect_err("a bad edition").replace(&format!("{}/", folder.path().display()), "")
+    };
+    expect![[r#"
+        quick.toml: TOML parse error at line 18, column 10
+           |
+        18 | repeat = "12 moons"
+           |          ^^^^^^^^^^
+        invalid value: string "12 moons", expected a duration"#]]
+    .assert_eq(&told(&current.replace("repeat = \"12h\"", "repeat = \"12 moons\"")));
+    expect!["quick.toml: retry.jitter_share is 10; allowed is a number from 0 to 1"]
+        .assert_eq(&told(&current.replace("jitter_share = 0.1", "jitter_share = 10")));
+    expect![[r#"
+        quick.toml: TOML parse error at line 101, column 1
+            |
+        101 | Sleepy = "10s"
+            | ^^^^^^
+        unknown variant `Sleepy`, expected one of `Delivered`, `NotFound`, `Disabled`, `Full`, `Unauthorized`, `BadRequest`, `TimedOut`, `Busy`, `PayloadTooLarge`, `Probation`, `Canceled`, `Aborted`, `SocketError`, `ResolutionError`, `SessionQueueNotSupported`, `Forbidden`, `InvalidAzureFunctionDestination`, `GenericError`"#]].assert_eq(&told(&current.replace("Busy = ", "Sleepy = ")));
+}

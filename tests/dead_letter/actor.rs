@@ -1,0 +1,262 @@
+use std::{fs, time::Duration};
+
+use gridhook::{
+    dead_letter::{Totals, totals::InProgress},
+    event::{Lane, Seq},
+    journal::{
+        Buried, DeadKey,
+        keys::MetaKind,
+        memory::{Fault, Memory},
+    },
+    policy::record::Change,
+};
+
+use super::{
+    dead, obligor, target,
+    world::{START, World, files, ids, put_aside, run},
+};
+
+const DELAY: Duration = Duration::from_millis(100);
+
+fn written(count: u64) -> impl Fn(&Totals) -> bool {
+    move |totals| totals.written == count && totals.in_progress.is_none()
+}
+
+#[test]
+fn files_appear_after_the_delay_several_events_in_one() {
+    let folder = tempfile::tempdir().expect("a folder");
+    run(async {
+        let world = World::start(&Memory::new(), folder.path(), START);
+        let _actor = world.actor();
+        let due = START.after(DELAY);
+        world.put_aside(obligor(1), 5, due).await;
+        world.notice(obligor(1), target("letters"), due);
+        actix_rt::time::sleep(Duration::from_millis(30)).await;
+        assert!(files(folder.path()).is_empty(), "nothing is due yet");
+
+        let totals = world.until(obligor(1), written(5)).await;
+        let found = files(folder.path());
+        let counts: Vec<usize> = found.values().map(Vec::len).collect();
+        assert_eq!((counts.iter().sum::<usize>(), counts.len(), totals.files), (5, 2, 2), "3 events a file");
+        assert!(found.keys().all(|path| path.starts_with("letters/MY-SUBSCRIPTION/2020/8/13/18")), "{found:?}");
+        let bytes: u64 = found.keys().map(|path| fs::metadata(folder.path().join(path)).expect("a file").len()).sum();
+        assert_eq!((totals.bytes, totals.lost, world.waiting(obligor(1)).await), (bytes, 0, 0));
+        world.stop().await;
+    });
+}
+
+#[test]
+fn many_subscriptions_are_worked_on_and_each_has_its_own_account() {
+    let folder = tempfile::tempdir().expect("a folder");
+    run(async {
+        let world = World::start(&Memory::new(), folder.path(), START);
+        let _actor = world.actor();
+        for subscription in 1..=9 {
+            world.put_aside(obligor(subscription), subscription, START).await;
+            world.notice(obligor(subscription), target(&format!("letters-{subscription}")), START);
+        }
+        for subscription in 1..=9 {
+            world.until(obligor(subscription), written(subscription.into())).await;
+            assert_eq!(ids(&folder.path().join(format!("letters-{subscription}"))).len(), subscription as usize);
+        }
+        world.stop().await;
+    });
+}
+
+#[test]
+fn what_is_put_aside_later_has_its_own_time() {
+    let folder = tempfile::tempdir().expect("a folder");
+    run(async {
+        let world = World::start(&Memory::new(), folder.path(), START);
+        let _actor = world.actor();
+        world.put_aside(obligor(1), 1, START).await;
+        world.put_aside(obligor(2), 0, START).await;
+        let later = START.after(Duration::from_secs(3));
+        world.put_aside(obligor(1), 1, later).await;
+        // One hint for all: the rest is found in the journal.
+        world.notice(obligor(1), target("letters"), START);
+        world.until(obligor(1), written(1)).await;
+        assert_eq!(world.waiting(obligor(1)).await, 1);
+        world.until(obligor(1), written(2)).await;
+        world.stop().await;
+    });
+}
+
+#[test]
+fn who_waits_is_known_at_the_start() {
+    let (memory, folder) = (Memory::new(), tempfile::tempdir().expect("a folder"));
+    run(async {
+        let world = World::start(&memory, folder.path(), START);
+        assert_eq!(world.journal.reads().all_dead().expect("read"), []);
+        let due = START.after(DELAY);
+        world.put_aside(obligor(1), 5, due).await;
+        world.put_aside(obligor(2), 0, due).await;
+        world.put_aside(obligor(u32::MAX), 1, START).await;
+        let all = world.journal.reads().all_dead().expect("read");
+        assert_eq!(all, [(obligor(1), due), (obligor(u32::MAX), START)]);
+        world.stop().await;
+    });
+}
+
+#[test]
+fn a_new_life_does_what_was_told_while_nobody_lived() {
+    let folder = tempfile::tempdir().expect("a folder");
+    run(async {
+        let world = World::start(&Memory::new(), folder.path(), START);
+        drop(world.actor());
+        world.put_aside(obligor(1), 2, START).await;
+        world.notice(obligor(1), target("letters"), START);
+        let _second = world.actor();
+        world.until(obligor(1), written(2)).await;
+        world.stop().await;
+    });
+}
+
+#[test]
+fn a_new_life_waits_for_the_turn_of_the_earlier_one() {
+    let (memory, folder) = (Memory::new(), tempfile::tempdir().expect("a folder"));
+    run(async {
+        let world = World::start(&memory, folder.path(), START);
+        world.put_aside(obligor(1), 3, START).await;
+        // There is no room for the removal of the dead letters: it waits in the journal, and comes late.
+        memory.fail(memory.writes() + 1..memory.writes() + 2, Fault::Full);
+        let first = world.actor();
+        world.notice(obligor(1), target("letters"), START);
+        while files(folder.path()).is_empty() {
+            actix_rt::time::sleep(Duration::from_millis(5)).await;
+        }
+        drop(first);
+        let _second = world.actor();
+        world.notice(obligor(1), target("letters"), START);
+        world.until(obligor(1), written(3)).await;
+        assert_eq!(ids(folder.path()), ["1-0", "1-1", "1-2"]);
+        world.stop().await;
+    });
+}
+
+#[test]
+fn a_folder_out_of_reach_is_tried_again_until_it_heals_and_others_do_not_wait() {
+    let folder = tempfile::tempdir().expect("a folder");
+    run(async {
+        let world = World::start(&Memory::new(), folder.path(), START);
+        let _actor = world.actor();
+        fs::write(folder.path().join("broken"), b"a file where a folder should be").expect("written");
+        world.put_aside(obligor(1), 4, START).await;
+        world.put_aside(obligor(2), 4, START).await;
+        world.notice(obligor(1), target("broken"), START);
+        let begun = world.until(obligor(1), |totals| totals.in_progress.is_some()).await;
+        world.notice(obligor(2), target("whole"), START);
+        world.until(obligor(2), written(4)).await;
+        let still = world.letters.totals(obligor(1)).await.expect("read");
+        assert_eq!((&still, world.waiting(obligor(1)).await), (&begun, 4), "the same name, and nothing is lost");
+
+        fs::remove_file(folder.path().join("broken")).expect("removed");
+        world.until(obligor(1), written(4)).await;
+        let name = begun.in_progress.expect("it is begun").name;
+        assert!(folder.path().join(name).is_file(), "the name that was in the journal is the file's");
+        world.stop().await;
+    });
+}
+
+#[test]
+fn after_the_outage_window_dead_letters_are_lost_and_counted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    run(async {
+        let world = World::start(&Memory::new(), folder.path(), START);
+        let _actor = world.actor();
+        fs::write(folder.path().join("broken"), b"").expect("written");
+        world.put_aside(obligor(1), 7, START).await;
+        world.notice(obligor(1), target("broken"), START);
+        world.until(obligor(1), |totals| totals.in_progress.is_some()).await;
+        world.hand.advance(Duration::from_secs(3 * 3600));
+        actix_rt::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(world.waiting(obligor(1)).await, 7, "the window is 4 hours");
+        // One that is put aside late has its own window.
+        let late = START.after(Duration::from_secs(3 * 3600));
+        world.put_aside(obligor(1), 1, late).await;
+        world.hand.advance(Duration::from_secs(3600));
+
+        let totals = world.until(obligor(1), |totals| totals.lost == 7).await;
+        assert_eq!((totals.written, totals.files, world.waiting(obligor(1)).await), (0, 0, 1));
+        fs::remove_file(folder.path().join("broken")).expect("removed");
+        let totals = world.until(obligor(1), written(1)).await;
+        assert_eq!((totals.lost, totals.in_progress, world.waiting(obligor(1)).await), (7, None, 0));
+        world.stop().await;
+    });
+}
+
+#[test]
+fn a_container_that_leads_elsewhere_is_never_written_and_heals_with_its_target() {
+    let folder = tempfile::tempdir().expect("a folder");
+    run(async {
+        let root = folder.path().join("root");
+        let world = World::start(&Memory::new(), &root, START);
+        let _actor = world.actor();
+        for (subscription, container) in [(1, ".."), (2, "a/b"), (3, "")] {
+            world.put_aside(obligor(subscription), 1, START).await;
+            world.notice(obligor(subscription), target(container), START);
+        }
+        actix_rt::time::sleep(Duration::from_millis(50)).await;
+        assert!(files(folder.path()).is_empty(), "{:?}", files(folder.path()));
+        world.notice(obligor(1), target("letters"), START);
+        world.until(obligor(1), written(1)).await;
+        assert_eq!(ids(&root), ["1-0"]);
+        world.stop().await;
+    });
+}
+
+#[test]
+fn a_file_that_was_begun_elsewhere_is_begun_anew_at_the_new_target() {
+    let folder = tempfile::tempdir().expect("a folder");
+    run(async {
+        let world = World::start(&Memory::new(), folder.path(), START);
+        world.put_aside(obligor(1), 2, START).await;
+        let last = DeadKey { due: START, seq: Seq(2), lane: Lane::LIVE };
+        let begun = InProgress { name: "old/MY-SUBSCRIPTION/2020/8/13/17/a.json".to_owned(), last };
+        let totals = Totals { written: 40, in_progress: Some(begun), ..Totals::default() };
+        let record = Some((Totals::name(obligor(1)), totals.encode().into()));
+        world.journal.bury(obligor(1), Buried { totals: record, done: Vec::new() }).await.expect("written");
+        let _actor = world.actor();
+        world.notice(obligor(1), target("new"), START);
+        world.until(obligor(1), written(42)).await;
+        assert!(files(folder.path()).keys().all(|path| path.starts_with("new/MY-SUBSCRIPTION/2020/8/13/18")));
+        world.stop().await;
+    });
+}
+
+#[test]
+fn an_event_that_is_gone_from_the_store_is_lost_and_the_others_are_written() {
+    let folder = tempfile::tempdir().expect("a folder");
+    run(async {
+        let world = World::start(&Memory::new(), folder.path(), START);
+        world.put_aside(obligor(1), 2, START).await;
+        let owner = world.journal.open(obligor(1)).await.expect("opened").owner;
+        let gone: Change = put_aside(Seq(1_000), START, dead());
+        world.journal.append(owner, vec![gone], true, Box::new(|answer| answer.expect("written")));
+        let _actor = world.actor();
+        world.notice(obligor(1), target("letters"), START);
+        let totals = world.until(obligor(1), written(2)).await;
+        assert_eq!((totals.lost, world.waiting(obligor(1)).await), (1, 0));
+        world.stop().await;
+    });
+}
+
+#[test]
+fn a_damaged_account_stops_its_subscription_only_and_loses_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    run(async {
+        let world = World::start(&Memory::new(), folder.path(), START);
+        world.put_aside(obligor(1), 1, START).await;
+        world.put_aside(obligor(2), 1, START).await;
+        let garbage = Some((Totals::name(obligor(1)), "garbage".into()));
+        world.journal.bury(obligor(1), Buried { totals: garbage, done: Vec::new() }).await.expect("written");
+        let _actor = world.actor();
+        world.notice(obligor(1), target("letters"), START);
+        world.notice(obligor(2), target("letters"), START);
+        world.until(obligor(2), written(1)).await;
+        assert_eq!((world.waiting(obligor(1)).await, ids(folder.path())), (1, vec!["2-0".to_owned()]));
+        let kept = world.journal.reads().meta(MetaKind::DeadLetters, Totals::name(obligor(1))).await.expect("read");
+        assert_eq!(kept.as_deref(), Some(&b"garbage"[..]));
+        world.stop().await;
+    });
+}

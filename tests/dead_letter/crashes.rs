@@ -1,0 +1,92 @@
+//! The process is killed at every write of the journal, with the write kept and with it lost.
+
+use std::time::Duration;
+
+use gridhook::{
+    dead_letter::Totals,
+    journal::{
+        State,
+        memory::{Fault, Memory},
+    },
+};
+
+use super::{
+    obligor, target,
+    world::{START, World, files, ids, run},
+};
+
+/// 7 dead letters make 3 files, and each file two writes: its name, and the removal of its dead letters.
+const LETTERS: u32 = 7;
+const WRITES: u64 = 6;
+
+fn expected() -> Vec<String> {
+    (0..LETTERS).map(|index| format!("1-{index}")).collect()
+}
+
+async fn finish(world: &World) -> Totals {
+    let _actor = world.actor();
+    for (obligor, due) in world.journal.reads().all_dead().expect("read") {
+        world.notice(obligor, target("letters"), due);
+    }
+    world.until(obligor(1), |totals| totals.written == u64::from(LETTERS)).await
+}
+
+/// Runs until write `killed` (from 0) fails, then a new process on what is left.
+async fn killed_at(killed: u64, kept: usize, more_meanwhile: u32) {
+    let (memory, folder) = (Memory::new(), tempfile::tempdir().expect("a folder"));
+    let world = World::start(&memory, folder.path(), START);
+    world.put_aside(obligor(1), LETTERS - more_meanwhile, START.after(Duration::from_secs(1))).await;
+    world.hand.advance(Duration::from_millis(1_000));
+    let at = memory.writes() + killed;
+    memory.fail(at..at + 1, Fault::Failed);
+    let _actor = world.actor();
+    world.notice(obligor(1), target("letters"), START);
+    for _ in 0..1_000 {
+        if world.journal.state() == State::Closed {
+            break;
+        }
+        actix_rt::time::sleep(Duration::from_millis(2)).await;
+    }
+    assert_eq!(world.journal.state(), State::Closed, "write {killed} never came");
+    let before = files(folder.path());
+    world.stop().await;
+
+    let memory = memory.crash(kept);
+    // A clock that was set back: what is put aside now is due before what was in the file.
+    let world = World::start(&memory, folder.path(), START);
+    if more_meanwhile > 0 {
+        world.put_aside(obligor(1), more_meanwhile, START).await;
+    }
+    world.hand.advance(Duration::from_secs(2));
+    let totals = finish(&world).await;
+    let case = format!("killed at write {killed}, {kept} kept, {more_meanwhile} more");
+    let after = files(folder.path());
+    assert!(before.keys().all(|name| after.contains_key(name)), "{case}: {before:?} {after:?}");
+    assert_eq!((totals.lost, totals.in_progress, world.waiting(obligor(1)).await), (0, None, 0), "{case}");
+    assert_eq!(totals.files as usize, after.len(), "{case}");
+    if more_meanwhile == 0 {
+        assert_eq!(ids(folder.path()), expected(), "{case}: each is in one file, once");
+    } else {
+        assert_eq!(ids(folder.path()).len(), LETTERS as usize, "{case}: {after:?}");
+    }
+    world.stop().await;
+}
+
+#[test]
+fn no_kill_at_any_write_loses_or_repeats_a_dead_letter() {
+    for kept in [0, 1] {
+        for killed in 0..WRITES {
+            run(killed_at(killed, kept, 0));
+        }
+    }
+}
+
+#[test]
+fn no_kill_at_any_write_is_confused_by_what_is_put_aside_before_the_repeat() {
+    for kept in [0, 1] {
+        // 5 dead letters make 2 files.
+        for killed in 0..4 {
+            run(killed_at(killed, kept, 2));
+        }
+    }
+}

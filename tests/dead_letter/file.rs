@@ -1,0 +1,192 @@
+use std::collections::BTreeMap;
+
+use expect_test::{Expect, expect};
+use gridhook::{
+    dead_letter::file::{Draft, Form, path},
+    event::{Event, Schema, Timestamp},
+    policy::{
+        outcome::{Outcome, Reason},
+        record::Dead,
+    },
+};
+use serde_json::value::RawValue;
+
+use super::{FORM, dead, event};
+use crate::support::events::events;
+
+fn file(form: Form<'_>, events: &[(Event, Dead)]) -> String {
+    let mut draft = Draft::new(usize::MAX);
+    for (event, dead) in events {
+        assert!(draft.add(form, event, dead).expect("an event"), "there is room");
+    }
+    draft.finish()
+}
+
+fn check(form: Form<'_>, event: &Event, dead: &Dead, expected: Expect) {
+    expected.assert_eq(&file(form, &[(event.clone(), dead.clone())]));
+}
+
+fn blob_created() -> Event {
+    let wire = r#"{"id":"93902694-901e-008f-6f95-7153a806873c","topic":"/subscriptions/0/myegteststgfoo","subject":"/blobs/myBlobFile.txt","data":{
+        "api": "PutBlob",
+        "contentLength": 0,
+        "storageDiagnostics": { "batchId": "cfb32f79-3006-0010-0095-711faa000000" }
+    },"eventType":"Microsoft.Storage.BlobCreated","eventTime":"2020-08-13T17:18:13.1647262Z","metadataVersion":"1","dataVersion":""}"#;
+    event(Schema::EventGrid, wire, ["93902694", "Microsoft.Storage.BlobCreated", "/blobs/myBlobFile.txt"])
+}
+
+#[test]
+fn an_event_grid_event_stands_as_in_the_sample() {
+    check(
+        FORM,
+        &blob_created(),
+        &dead(),
+        expect![[r#"
+            [{"id":"93902694-901e-008f-6f95-7153a806873c","eventTime":"2020-08-13T17:18:13.1647262Z","eventType":"Microsoft.Storage.BlobCreated","dataVersion":"","metadataVersion":"1","topic":"/subscriptions/0/myegteststgfoo","subject":"/blobs/myBlobFile.txt","data":{
+                    "api": "PutBlob",
+                    "contentLength": 0,
+                    "storageDiagnostics": { "batchId": "cfb32f79-3006-0010-0095-711faa000000" }
+                },"deadLetterReason":"MaxDeliveryAttemptsExceeded","deliveryAttempts":1,"lastDeliveryOutcome":"NotFound","publishTime":"2020-08-13T17:18:14.0265750Z","lastDeliveryAttemptTime":"2020-08-13T17:18:14.0465750Z"}]"#]],
+    );
+}
+
+#[test]
+fn a_status_is_told_and_an_attempt_that_was_not_made_is_not() {
+    let refused = Dead {
+        reason: Reason::Undeliverable(Outcome::BadRequest),
+        outcome: Outcome::BadRequest,
+        status: Some(400),
+        ..dead()
+    };
+    let untried = Dead {
+        reason: Reason::ProbationCausedByClientError,
+        attempts: 0,
+        outcome: Outcome::Probation,
+        tried: None,
+        ..dead()
+    };
+    let small = event(Schema::EventGrid, r#"{"id":"a"}"#, ["a", "t", "s"]);
+    let text = file(FORM, &[(small.clone(), refused), (small, untried)]);
+    expect![[r#"
+        [{"id":"a","deadLetterReason":"UndeliverableDueToHttpBadRequest","deliveryAttempts":1,"lastDeliveryOutcome":"BadRequest","publishTime":"2020-08-13T17:18:14.0265750Z","lastDeliveryAttemptTime":"2020-08-13T17:18:14.0465750Z","lastHttpStatusCode":400},
+        {"id":"a","deadLetterReason":"UndeliverableDueToProbationCausedByClientError","deliveryAttempts":0,"lastDeliveryOutcome":"Probation","publishTime":"2020-08-13T17:18:14.0265750Z"}]"#]]
+    .assert_eq(&text);
+}
+
+#[test]
+fn a_cloud_event_stands_as_in_the_sample_with_names_in_lower_case() {
+    let wire = r#"{
+    "id": "caee971c-3ca0-4254-8f99-1395b394588e",
+    "source": "mysource",
+    "dataversion": "1.0",
+    "type": "fooEventType",
+    "data": {
+        "prop1": "value1",
+        "prop2": 5
+    }
+}"#;
+    check(
+        Form { delivery: Schema::CloudEvents, ..FORM },
+        &event(Schema::CloudEvents, wire, ["caee971c", "fooEventType", ""]),
+        &dead(),
+        expect![[r#"
+            [{"id":"caee971c-3ca0-4254-8f99-1395b394588e","source":"mysource","dataversion":"1.0","type":"fooEventType","data":{
+                    "prop1": "value1",
+                    "prop2": 5
+                },"deadletterreason":"MaxDeliveryAttemptsExceeded","deliveryattempts":1,"lastdeliveryoutcome":"NotFound","publishtime":"2020-08-13T17:18:14.0265750Z"}]"#]],
+    );
+}
+
+#[test]
+fn a_cloud_event_that_died_before_has_no_name_twice() {
+    let wire = r#"{"id":"a","deadletterreason":"Quarantined","deliveryattempts":9,"data":1}"#;
+    check(
+        FORM,
+        &event(Schema::CloudEvents, wire, ["a", "t", ""]),
+        &dead(),
+        expect![
+            r#"[{"id":"a","data":1,"deadletterreason":"MaxDeliveryAttemptsExceeded","deliveryattempts":1,"lastdeliveryoutcome":"NotFound","publishtime":"2020-08-13T17:18:14.0265750Z"}]"#
+        ],
+    );
+}
+
+#[test]
+fn an_event_grid_event_that_is_delivered_as_a_cloud_event_stands_as_one() {
+    check(
+        Form { delivery: Schema::CloudEvents, ..FORM },
+        &event(
+            Schema::EventGrid,
+            r#"{"id":"a","topic":"/t","subject":"","data":1.0,"eventType":"T","eventTime":"2020-08-13T17:18:13Z","metadataVersion":"1","dataVersion":""}"#,
+            ["a", "T", ""],
+        ),
+        &dead(),
+        expect![
+            r#"[{"id":"a","source":"/t","type":"T","time":"2020-08-13T17:18:13Z","data":1.0,"specversion":"1.0","deadletterreason":"MaxDeliveryAttemptsExceeded","deliveryattempts":1,"lastdeliveryoutcome":"NotFound","publishtime":"2020-08-13T17:18:14.0265750Z"}]"#
+        ],
+    );
+}
+
+#[test]
+fn an_event_of_a_custom_schema_stands_in_an_envelope_with_its_object_last() {
+    let wire = r#"{ "prop1": "my property", "prop2": 5, "myEventType": "fooEventType" }"#;
+    check(
+        Form { delivery: Schema::Custom, ..FORM },
+        &event(Schema::Custom, wire, ["8bc07e6f", "my\\\"EventType", "subjectDefault"]),
+        &dead(),
+        expect![[
+            r#"[{"id":"8bc07e6f","eventTime":"2020-08-13T17:18:14.0265750Z","eventType":"my\"EventType","dataVersion":"1.0","metadataVersion":"1","topic":"/subscriptions/s/resourceGroups/g/providers/Microsoft.EventGrid/topics/myCustomSchemaTopic","subject":"subjectDefault","deadLetterReason":"MaxDeliveryAttemptsExceeded","deliveryAttempts":1,"lastDeliveryOutcome":"NotFound","publishTime":"2020-08-13T17:18:14.0265750Z","lastDeliveryAttemptTime":"2020-08-13T17:18:14.0465750Z","data":{ "prop1": "my property", "prop2": 5, "myEventType": "fooEventType" }}]"#
+        ]],
+    );
+}
+
+#[test]
+fn data_is_byte_for_byte_what_was_published() {
+    for schema in [Schema::EventGrid, Schema::CloudEvents] {
+        let generated: Vec<_> = events(schema, 11).take(1_000).collect();
+        let put: Vec<_> = generated
+            .iter()
+            .map(|one| (event(schema, &one.json, [&one.id, &one.event_type, &one.subject]), dead()))
+            .collect();
+        let text = file(Form { delivery: schema, ..FORM }, &put);
+        let read: Vec<BTreeMap<String, &RawValue>> = serde_json::from_str(&text).expect("a JSON array of objects");
+        assert_eq!(read.len(), generated.len());
+        for (read, generated) in read.iter().zip(&generated) {
+            assert_eq!(read["data"].get(), generated.data);
+        }
+    }
+}
+
+#[test]
+fn a_file_has_a_bound_and_takes_one_event_in_any_case() {
+    let event = event(Schema::EventGrid, r#"{"id":"a"}"#, ["a", "t", "s"]);
+    for bytes_max in [0, 500] {
+        let mut draft = Draft::new(bytes_max);
+        let added = (0..).take_while(|_| draft.add(FORM, &event, &dead()).expect("an event")).count();
+        assert_eq!(draft.count(), added);
+        let text = draft.finish();
+        assert!(added == 1 && bytes_max == 0 || added == 2 && text.len() <= bytes_max, "{added} in {}", text.len());
+        serde_json::from_str::<Vec<BTreeMap<String, &RawValue>>>(&text).expect("whole");
+    }
+}
+
+#[test]
+fn an_event_that_is_none_is_refused_and_leaves_no_trace() {
+    let mut draft = Draft::new(1 << 20);
+    let whole = event(Schema::EventGrid, r#"{"id":"a"}"#, ["a", "t", "s"]);
+    draft.add(FORM, &whole, &dead()).expect("an event");
+    for (schema, wire) in
+        [(Schema::EventGrid, "[1]"), (Schema::CloudEvents, r#"{"id":"a"}x"#), (Schema::Custom, r#"{"id":"#)]
+    {
+        draft.add(FORM, &event(schema, wire, ["a", "t", "s"]), &dead()).expect_err("it is no object");
+    }
+    assert_eq!((draft.count(), draft.finish()), (1, file(FORM, &[(whole, dead())])));
+}
+
+#[test]
+fn a_path_has_the_name_in_upper_case_and_no_zeros_in_front() {
+    let id = uuid::Uuid::from_u128(0x1111_1111_1111_1111_1111_1111_1111_1111);
+    // 2019-08-08T05:06:07Z
+    let path = path("myblobcontainer", "my-blob-subscription", Timestamp(1_565_240_767_000_000), id);
+    expect!["myblobcontainer/MY-BLOB-SUBSCRIPTION/2019/8/8/5/11111111-1111-1111-1111-111111111111.json"]
+        .assert_eq(&path);
+}

@@ -1,0 +1,73 @@
+//! Dead letters: the file, the folder, whose turn it is, and all of it with a journal that fails.
+
+mod actor;
+mod crashes;
+mod file;
+mod sink;
+mod staging;
+mod totals;
+mod world;
+
+use bytes::BufMut;
+use gridhook::{
+    dead_letter::{Target, file::Form},
+    event::{Event, Obligor, PartitionId, Schema, Seq, Span, Spans, SubscriptionId, Timestamp},
+    journal::chunk::{Chunk, Draft, Running, Written},
+    policy::{
+        outcome::{Outcome, Reason},
+        record::Dead,
+    },
+};
+
+/// 2020-08-13T17:18:14.026575Z
+const PUBLISHED: Timestamp = Timestamp(1_597_339_094_026_575);
+
+const TOPIC: &str = "/subscriptions/s/resourceGroups/g/providers/Microsoft.EventGrid/topics/myCustomSchemaTopic";
+
+const FORM: Form<'static> = Form { delivery: Schema::EventGrid, topic: TOPIC };
+
+fn obligor(subscription: u32) -> Obligor {
+    Obligor { partition: PartitionId(1), subscription: SubscriptionId(subscription) }
+}
+
+fn target(container: &str) -> Target {
+    Target {
+        container: container.to_owned(),
+        subscription_name: "my-subscription".to_owned(),
+        delivery_schema: Schema::EventGrid,
+        topic: TOPIC.to_owned(),
+        outage_window: std::time::Duration::from_secs(4 * 3600),
+    }
+}
+
+/// An event with the wire form `wire`; the strings stand behind it, as those of a custom schema do.
+fn event(schema: Schema, wire: &str, [id, event_type, subject]: [&str; 3]) -> Event {
+    let mut draft = Draft::new(schema);
+    draft.push(|out| {
+        out.put_slice(wire.as_bytes());
+        let wire_end = out.len();
+        let mut put = |text: &str| {
+            let start = out.len() as u32;
+            out.put_slice(text.as_bytes());
+            Span { start, len: text.len() as u32 }
+        };
+        let spans = Spans { id: put(id), event_type: put(event_type), subject: put(subject), ..Spans::default() };
+        Written { wire_end, spans }
+    });
+    let sealed = draft.into_chunks().pop().expect("one event is one chunk");
+    let chunk = Chunk::decode(Seq(7), sealed.stamp(PUBLISHED, Running::default())).expect("whole");
+    chunk.events().expect("whole").remove(0)
+}
+
+/// The fate of the samples.
+fn dead() -> Dead {
+    Dead {
+        reason: Reason::MaxDeliveryAttemptsExceeded,
+        attempts: 1,
+        outcome: Outcome::NotFound,
+        status: None,
+        published: PUBLISHED,
+        tried: Some(Timestamp(PUBLISHED.0 + 20_000)),
+        given_up: Timestamp(PUBLISHED.0 + 30_000),
+    }
+}

@@ -1,0 +1,163 @@
+use std::time::Duration;
+
+use gridhook::{
+    dead_letter::{
+        Notice,
+        staging::{Report, Rules, Staging},
+    },
+    event::Timestamp,
+};
+
+use super::{obligor, target};
+
+/// 2 at once; 1 s after a failure, then 2 s, and no more than 3 s. The window is 4 hours.
+const RULES: Rules = Rules { at_once: 2, retry_first: Duration::from_secs(1), retry_max: Duration::from_secs(3) };
+
+/// Long before every window.
+fn at(seconds: u64) -> Timestamp {
+    Timestamp(1_000_000_000_000).after(Duration::from_secs(seconds))
+}
+
+fn notice(subscription: u32, due: u64) -> Notice {
+    Notice { obligor: obligor(subscription), target: target("letters"), due: at(due) }
+}
+
+fn staging(notices: &[(u32, u64)]) -> Staging {
+    let mut staging = Staging::new(RULES);
+    for (subscription, due) in notices {
+        staging.notice(notice(*subscription, *due));
+    }
+    staging
+}
+
+/// Who has a turn.
+fn take(staging: &mut Staging, now: u64) -> Vec<u32> {
+    staging.take(at(now)).iter().map(|job| job.obligor.subscription.0).collect()
+}
+
+fn done(staging: &mut Staging, subscription: u32, next: Option<u64>, now: u64) {
+    staging.finished(obligor(subscription), Report::Done { next: next.map(at) }, at(now));
+}
+
+#[test]
+fn nobody_has_a_turn_before_it_is_due() {
+    let mut staging = staging(&[(1, 300), (2, 200)]);
+    assert_eq!((take(&mut staging, 199), staging.next_due()), (vec![], Some(at(200))));
+    assert_eq!((take(&mut staging, 200), staging.next_due()), (vec![2], Some(at(300))));
+}
+
+#[test]
+fn the_earliest_of_several_hints_counts() {
+    let mut staging = staging(&[(1, 300), (1, 200), (1, 400)]);
+    assert_eq!(staging.next_due(), Some(at(200)));
+    assert_eq!(take(&mut staging, 500), [1]);
+    done(&mut staging, 1, None, 500);
+    assert_eq!(staging.next_due(), None);
+}
+
+#[test]
+fn a_hint_during_a_turn_brings_another() {
+    let mut staging = staging(&[(1, 0)]);
+    assert_eq!(take(&mut staging, 0), [1]);
+    staging.notice(notice(1, 250));
+    staging.notice(notice(1, 300));
+    assert_eq!(take(&mut staging, 300), [] as [u32; 0], "one turn at a time");
+    done(&mut staging, 1, Some(280), 1);
+    assert_eq!(staging.next_due(), Some(at(250)));
+}
+
+#[test]
+fn only_so_many_have_a_turn_at_once() {
+    let mut staging = staging(&[(1, 1), (2, 2), (3, 3)]);
+    assert_eq!((take(&mut staging, 5), staging.next_due()), (vec![1, 2], None));
+    done(&mut staging, 2, None, 6);
+    assert_eq!((take(&mut staging, 6), staging.in_hand()), (vec![3], 2));
+}
+
+#[test]
+fn who_has_more_queues_up_behind_those_that_are_due() {
+    let mut staging = staging(&[(1, 1), (2, 2), (3, 4)]);
+    assert_eq!(take(&mut staging, 5), [1, 2]);
+    done(&mut staging, 1, Some(1), 5);
+    assert_eq!(take(&mut staging, 5), [3], "its own next was due at 1");
+    done(&mut staging, 2, None, 5);
+    assert_eq!(take(&mut staging, 5), [1]);
+}
+
+#[test]
+fn failures_wait_longer_and_longer_and_no_hint_shortens_it() {
+    for report in [Report::Unreachable, Report::Broken] {
+        let mut staging = staging(&[(1, 0)]);
+        let mut now = 0;
+        for wait in [1, 2, 3, 3] {
+            assert_eq!(take(&mut staging, now), [1]);
+            staging.finished(obligor(1), report, at(now));
+            staging.notice(notice(1, 0));
+            assert_eq!(staging.next_due(), Some(at(now + wait)));
+            now += wait;
+        }
+        assert_eq!(take(&mut staging, now), [1]);
+        done(&mut staging, 1, Some(now), now);
+        assert_eq!(take(&mut staging, now), [1]);
+        staging.finished(obligor(1), report, at(now));
+        assert_eq!(staging.next_due(), Some(at(now + 1)), "a success begins the count again");
+    }
+}
+
+#[test]
+fn after_its_window_an_outage_costs_what_was_due_before_it() {
+    const WINDOW: u64 = 4 * 3600;
+    let mut staging = staging(&[(1, 0)]);
+    let lost_by = |staging: &mut Staging, now| staging.take(at(now)).pop().expect("a turn").lost_by;
+    assert_eq!(lost_by(&mut staging, 10), None);
+    staging.finished(obligor(1), Report::Unreachable, at(10));
+    assert_eq!(lost_by(&mut staging, WINDOW + 9), None);
+    staging.finished(obligor(1), Report::Unreachable, at(WINDOW + 9));
+    assert_eq!(lost_by(&mut staging, WINDOW + 20), Some(at(20)), "what is due at 20 has waited for a whole window");
+    staging.finished(obligor(1), Report::Lost, at(WINDOW + 20));
+    assert_eq!(lost_by(&mut staging, WINDOW + 20), Some(at(20)), "at once, and the outage goes on");
+    done(&mut staging, 1, Some(WINDOW + 30), WINDOW + 20);
+    assert_eq!(lost_by(&mut staging, WINDOW + 30), None, "it is over");
+}
+
+#[test]
+fn work_that_breaks_says_nothing_of_the_destination() {
+    let mut staging = staging(&[(1, 0)]);
+    for now in [0, 100_000, 200_000] {
+        assert_eq!(staging.take(at(now)).pop().expect("a turn").lost_by, None);
+        staging.finished(obligor(1), Report::Broken, at(now));
+    }
+}
+
+#[test]
+fn who_is_forgotten_has_no_turn_and_one_in_hand_ends_quietly() {
+    let mut staging = staging(&[(1, 0), (2, 0)]);
+    staging.forget(obligor(2));
+    staging.forget(obligor(9));
+    assert_eq!(take(&mut staging, 0), [1]);
+    staging.forget(obligor(1));
+    staging.finished(obligor(1), Report::Unreachable, at(0));
+    assert_eq!((staging.next_due(), staging.in_hand()), (None, 0));
+}
+
+#[test]
+fn a_report_of_nobody_in_hand_changes_nothing() {
+    let mut staging = staging(&[(1, 5)]);
+    staging.finished(obligor(1), Report::Unreachable, at(0));
+    staging.finished(obligor(2), Report::Unreachable, at(0));
+    assert_eq!((staging.next_due(), staging.in_hand()), (Some(at(5)), 0));
+}
+
+#[test]
+fn nobody_has_a_turn_once_it_is_closed() {
+    let mut staging = staging(&[(1, 0)]);
+    staging.close();
+    assert_eq!((take(&mut staging, 9), staging.next_due()), (vec![], None));
+}
+
+#[test]
+fn a_changed_target_is_taken_over() {
+    let mut staging = staging(&[(1, 0)]);
+    staging.notice(Notice { target: target("elsewhere"), ..notice(1, 50) });
+    assert_eq!(staging.take(at(0)).pop().expect("a turn").target.container, "elsewhere");
+}

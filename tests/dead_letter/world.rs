@@ -1,0 +1,155 @@
+//! A journal in memory with dead letters in it, a folder, and the actor between them.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use actix::{Actor, Addr};
+use bytes::BufMut;
+use gridhook::{
+    clock::{Clock, Hand},
+    dead_letter::{DeadLetterActor, DeadLetters, Notice, Options, Sink, Target, Totals, staging::Rules},
+    event::{Lane, Obligor, PartitionId, Schema, Seq, Span, Spans, Timestamp},
+    journal::{
+        self, Journal, Limits, MetaChange, Writer,
+        chunk::{Draft, Written},
+        memory::Memory,
+    },
+    policy::record::{Change, Dead},
+};
+
+use super::dead;
+
+/// 2020-08-13T18:00:00Z
+pub(super) const START: Timestamp = Timestamp(1_597_341_600_000_000);
+
+/// A quick server: 3 events a file, and failures are tried again after 20 ms.
+pub(super) const OPTIONS: Options = Options {
+    rules: Rules { at_once: 4, retry_first: Duration::from_millis(20), retry_max: Duration::from_millis(40) },
+    events_max: 3,
+    bytes_max: 1 << 20,
+};
+
+pub(super) struct World {
+    pub(super) journal: Journal,
+    pub(super) letters: DeadLetters,
+    pub(super) hand: Hand,
+    writer: Writer,
+}
+
+impl World {
+    /// A server on what `memory` has, its clock at `now`, writing to `folder`.
+    pub(super) fn start(memory: &Memory, folder: &Path, now: Timestamp) -> Self {
+        let (clock, hand) = Clock::manual(now);
+        let limits = Limits { retention: Duration::from_secs(3600) };
+        let options = journal::Options { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits };
+        let (journal, writer) =
+            Journal::start(Arc::new(memory.clone()), clock.clone(), options, Box::new(|_, _| {}), Box::new(|_| {}))
+                .expect("a store that is whole");
+        let sink = Sink::local(folder).expect("a folder");
+        let letters = DeadLetters::new(journal.clone(), clock, sink, OPTIONS);
+        Self { journal, letters, hand, writer }
+    }
+
+    /// Publishes `count` events for `obligor` and puts them all aside, due at `due`.
+    pub(super) async fn put_aside(&self, obligor: Obligor, count: u32, due: Timestamp) {
+        let found = self.journal.end(PartitionId(1)).is_some();
+        let mut changes = vec![MetaChange::Subscribe(obligor)];
+        if !found {
+            changes.insert(0, MetaChange::Found(PartitionId(1)));
+        }
+        self.journal.change(changes).await.expect("written");
+        let mut draft = Draft::new(Schema::EventGrid);
+        for index in 0..count {
+            draft.push(|out| {
+                let id = format!("{}-{index}", obligor.subscription.0);
+                let start = out.len() as u32;
+                let before = br#"{"id":""#;
+                out.put_slice(before);
+                out.put_slice(id.as_bytes());
+                out.put_slice(br#"","data":1.0}"#);
+                let id = Span { start: start + before.len() as u32, len: id.len() as u32 };
+                Written { wire_end: out.len(), spans: Spans { id, ..Spans::default() } }
+            });
+        }
+        let first = self.journal.publish(PartitionId(1), draft.into_chunks(), None).await.expect("published").first;
+        let owner = self.journal.open(obligor).await.expect("opened").owner;
+        let aside = |index| put_aside(first.plus(u64::from(index)), due, dead());
+        let (told, heard) = tokio::sync::oneshot::channel();
+        let done = Box::new(move |answer| told.send(answer).expect("somebody waits"));
+        self.journal.append(owner, (0..count).map(aside).collect(), true, done);
+        heard.await.expect("an answer").expect("written");
+    }
+
+    pub(super) fn notice(&self, obligor: Obligor, target: Target, due: Timestamp) {
+        self.letters.waiting(Notice { obligor, target, due });
+    }
+
+    pub(super) fn actor(&self) -> Addr<DeadLetterActor> {
+        self.letters.build().start()
+    }
+
+    /// Lets the clock run, until `obligor`'s account is as `enough` says.
+    pub(super) async fn until(&self, obligor: Obligor, enough: impl Fn(&Totals) -> bool) -> Totals {
+        for _ in 0..500 {
+            let totals = self.letters.totals(obligor).await.expect("a journal that works");
+            if enough(&totals) {
+                return totals;
+            }
+            self.hand.advance(Duration::from_millis(20));
+            actix_rt::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("it never came to that: {:?}", self.letters.totals(obligor).await);
+    }
+
+    pub(super) async fn waiting(&self, obligor: Obligor) -> usize {
+        self.journal.reads().dead(obligor, Timestamp::NEVER, 1_000, 1 << 20).await.expect("read").len()
+    }
+
+    /// Ends it as a server ends.
+    pub(super) async fn stop(self) {
+        assert!(self.letters.settle(Duration::from_secs(5)).await, "files end");
+        self.journal.close();
+        self.writer.join();
+    }
+}
+
+pub(super) fn put_aside(seq: Seq, due: Timestamp, dead: Dead) -> Change {
+    Change::PutAside { lane: Lane::LIVE, seq, due, dead }
+}
+
+pub(super) fn run<T>(work: impl Future<Output = T>) -> T {
+    actix_rt::System::new().block_on(work)
+}
+
+/// The files below `root`, and the ids of the events in each.
+pub(super) fn files(root: &Path) -> BTreeMap<PathBuf, Vec<String>> {
+    let mut found = BTreeMap::new();
+    collect(root, root, &mut found);
+    found
+}
+
+fn collect(root: &Path, folder: &Path, found: &mut BTreeMap<PathBuf, Vec<String>>) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            collect(root, &path, found);
+        } else {
+            let text = fs::read_to_string(&path).expect("a file");
+            let events: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap_or_default();
+            let ids = events.iter().map(|event| event["id"].as_str().expect("an id").to_owned()).collect();
+            found.insert(path.strip_prefix(root).expect("below").to_owned(), ids);
+        }
+    }
+}
+
+/// All ids in all files, sorted: one that is written twice is there twice.
+pub(super) fn ids(root: &Path) -> Vec<String> {
+    let mut ids: Vec<_> = files(root).into_values().flatten().collect();
+    ids.sort();
+    ids
+}

@@ -1,0 +1,161 @@
+//! Connections: used again, not used again, found stale, closed.
+
+use std::time::Duration;
+
+use gridhook::{
+    deliver::{Client, Options},
+    policy::outcome::Outcome,
+};
+
+use super::{AMPLE, BRIEF, eventually, options, post_to, with_names};
+use crate::support::endpoint::{Endpoint, Script, Step, answer};
+
+fn say(text: &str) -> Step {
+    Step::Say(text.as_bytes().to_vec())
+}
+
+/// The statuses that as many requests bring, one after the other, and how many connections were made for them.
+async fn check(scripts: Vec<Script>, statuses: &[u16], connections: usize) {
+    let endpoint = Endpoint::start(scripts);
+    let client = Client::new(options());
+    for (number, status) in statuses.iter().enumerate() {
+        let answer = post_to(&client, &endpoint.url(), AMPLE).await;
+        assert_eq!(answer.status, Some(*status), "request {number}: {} {}", answer.outcome, answer.detail);
+    }
+    assert_eq!(endpoint.connections(), connections);
+}
+
+#[actix_rt::test]
+async fn a_connection_is_used_again_after_an_answer_that_ended() {
+    let chunked = vec![say("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n")];
+    check(
+        vec![answer(200, "", "body"), chunked, answer(204, "", ""), answer(500, "", "no")],
+        &[200, 200, 204, 500, 500],
+        1,
+    )
+    .await;
+}
+
+#[actix_rt::test]
+async fn a_connection_is_not_used_again_where_the_endpoint_says_so() {
+    check(vec![answer(200, "connection: close\r\n", "body")], &[200, 200], 2).await;
+    check(vec![vec![say("HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\nhi")]], &[200, 200], 2).await;
+}
+
+#[actix_rt::test]
+async fn an_answer_without_a_length_is_not_followed_by_another_on_its_connection() {
+    let late = Step::Pause(Duration::from_millis(30));
+    let first = vec![say("HTTP/1.1 200 OK\r\n\r\n"), late, say("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")];
+    check(vec![first, answer(500, "", "")], &[200, 500], 2).await;
+}
+
+#[actix_rt::test]
+async fn the_answer_after_an_interim_one_is_not_taken_for_the_next_requests() {
+    for interim in ["100 Continue", "103 Early Hints"] {
+        let late = Step::Pause(Duration::from_millis(30));
+        let interim_first = vec![
+            say(&format!("HTTP/1.1 {interim}\r\n\r\n")),
+            late,
+            say("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"),
+        ];
+        let status = interim[..3].parse().expect("a status");
+        check(vec![interim_first, answer(503, "", "")], &[status, 503], 2).await;
+    }
+}
+
+#[actix_rt::test]
+async fn a_stale_connection_costs_no_attempt() {
+    for end in [Step::Reset, Step::Close] {
+        let endpoint = Endpoint::start(vec![answer(200, "", ""), vec![end], answer(202, "", "")]);
+        let client = Client::new(options());
+        assert_eq!(post_to(&client, &endpoint.url(), AMPLE).await.status, Some(200));
+        let second = post_to(&client, &endpoint.url(), AMPLE).await;
+        assert_eq!((second.outcome, second.status), (Outcome::Delivered, Some(202)), "{}", second.detail);
+        assert_eq!((endpoint.requests().len(), endpoint.connections()), (3, 2));
+    }
+}
+
+#[actix_rt::test]
+async fn a_request_is_sent_again_once_and_on_a_new_connection_only() {
+    let endpoint = Endpoint::start(vec![
+        vec![Step::Pause(Duration::from_millis(30)), say("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")],
+        vec![Step::Pause(Duration::from_millis(30)), say("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")],
+        vec![Step::Reset],
+    ]);
+    let client = Client::new(options());
+    // Two at once, so that two idle connections wait for the third request.
+    futures_util::future::join(post_to(&client, &endpoint.url(), AMPLE), post_to(&client, &endpoint.url(), AMPLE))
+        .await;
+    assert_eq!(endpoint.connections(), 2);
+    let third = post_to(&client, &endpoint.url(), AMPLE).await;
+    assert_eq!(third.outcome, Outcome::SocketError);
+    assert_eq!((endpoint.requests().len(), endpoint.connections()), (4, 3));
+}
+
+#[actix_rt::test]
+async fn a_request_is_not_sent_again_once_an_answer_had_begun() {
+    let begun = vec![say("HTTP/1.1 20"), Step::Pause(Duration::from_millis(30)), Step::Reset];
+    let endpoint = Endpoint::start(vec![answer(200, "", ""), begun]);
+    let client = Client::new(options());
+    post_to(&client, &endpoint.url(), AMPLE).await;
+    let second = post_to(&client, &endpoint.url(), AMPLE).await;
+    assert_eq!(second.outcome, Outcome::SocketError, "{}", second.detail);
+    assert_eq!(endpoint.requests().len(), 2);
+}
+
+#[actix_rt::test]
+async fn silence_on_a_reused_connection_is_a_timeout_and_not_sent_again() {
+    let endpoint = Endpoint::start(vec![answer(200, "", ""), vec![Step::Hang]]);
+    let client = Client::new(options());
+    post_to(&client, &endpoint.url(), AMPLE).await;
+    assert_eq!(post_to(&client, &endpoint.url(), BRIEF).await.outcome, Outcome::TimedOut);
+    assert_eq!(endpoint.requests().len(), 2);
+    assert!(eventually(|| endpoint.closed() == 1).await, "the connection is closed with the request");
+}
+
+#[actix_rt::test]
+async fn idle_connections_are_closed_though_nobody_calls_again() {
+    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let client = Client::new(Options { keep_alive: Duration::from_millis(20), ..options() });
+    post_to(&client, &endpoint.url(), AMPLE).await;
+    assert!(eventually(|| endpoint.closed() == 1).await, "the endpoint sees the end");
+    assert_eq!(post_to(&client, &endpoint.url(), AMPLE).await.status, Some(200));
+    assert_eq!(endpoint.connections(), 2);
+}
+
+#[actix_rt::test]
+async fn what_awc_keeps_of_closed_connections_does_not_pile_up() {
+    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let address = endpoint.address();
+    let keep_alive = Duration::from_secs(3_600);
+    let client = Client::new(Options { keep_alive, ..with_names(move |_, _| Some(Ok(vec![address]))) });
+    for number in 0..40 {
+        post_to(&client, &format!("http://h{number}.test/"), AMPLE).await;
+    }
+    let now = client.sweep();
+    assert_eq!((now.busy, now.idle, now.shells), (0, 40, 0));
+    drop(client);
+    assert!(eventually(|| endpoint.closed() == 40).await, "a client takes its connections with it");
+
+    let client = Client::new(Options { keep_alive: Duration::ZERO, ..with_names(move |_, _| Some(Ok(vec![address]))) });
+    let mut most = 0;
+    for number in 0..300 {
+        post_to(&client, &format!("http://h{number}.test/"), AMPLE).await;
+        most = most.max(client.sweep().shells);
+    }
+    assert!(most <= 257, "{most} shells");
+    assert!(client.sweep().shells < 100);
+    assert!(eventually(|| endpoint.closed() == 340).await);
+}
+
+#[actix_rt::test]
+async fn a_request_that_is_given_up_closes_its_connection() {
+    let endpoint = Endpoint::start(vec![vec![Step::Hang]]);
+    let client = Client::new(options());
+    let url = endpoint.url();
+    let mut post = Box::pin(post_to(&client, &url, AMPLE));
+    let hangs = Box::pin(eventually(|| endpoint.requests().len() == 1));
+    futures_util::future::select(&mut post, hangs).await;
+    drop(post);
+    assert!(eventually(|| endpoint.closed() == 1).await);
+}

@@ -1,0 +1,150 @@
+//! Requests that are not answered, or not by anything that is HTTP.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use gridhook::{
+    deliver::{Client, Destination, Outgoing, Waits},
+    event::{Schema, Timestamp},
+    policy::outcome::{Answer, Outcome},
+};
+
+use super::{AMPLE, BRIEF, options, post_to, with_names};
+use crate::support::endpoint::{Endpoint, Script, Step, answer};
+
+fn say(text: &str) -> Step {
+    Step::Say(text.as_bytes().to_vec())
+}
+
+/// What one request to an endpoint with this script ends with.
+async fn check(script: Script, outcome: Outcome, status: Option<u16>, detail: &str) {
+    let endpoint = Endpoint::start(vec![script]);
+    let client = Client::new(options());
+    // Only what must run into the wait is given a short one.
+    let waits = if outcome == Outcome::TimedOut { BRIEF } else { AMPLE };
+    let start = Instant::now();
+    let answer = post_to(&client, &endpoint.url(), waits).await;
+    assert_eq!((answer.outcome, answer.status), (outcome, status), "{}", answer.detail);
+    assert!(answer.detail.contains(detail), "{}", answer.detail);
+    assert!(start.elapsed() < AMPLE.response, "it took {:?}", start.elapsed());
+    assert_eq!(endpoint.requests().len(), 1, "a first request on a connection is never repeated");
+}
+
+#[actix_rt::test]
+async fn silence_in_any_place_is_a_timeout_within_the_wait() {
+    let pause = Duration::from_millis(20);
+    let slow_head = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_vec();
+    check(vec![Step::Hang], Outcome::TimedOut, None, "no answer within 200ms").await;
+    check(vec![Step::Trickle(slow_head, pause)], Outcome::TimedOut, None, "no answer within").await;
+    let head = say("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nabc");
+    check(vec![head.clone(), Step::Hang], Outcome::TimedOut, None, "200, but no end of its body").await;
+    check(vec![head, Step::Trickle(vec![b'x'; 90], pause)], Outcome::TimedOut, None, "200, but no end").await;
+    let chunked = say("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n");
+    check(vec![chunked, Step::Hang], Outcome::TimedOut, None, "200, but no end of its body").await;
+}
+
+/// More than the buffers of a connection hold.
+async fn post_large(url: &str, waits: Waits) -> Answer {
+    let client = Client::new(options());
+    let destination = Destination::new(url, "s", Schema::EventGrid, Schema::EventGrid, true).expect("a good URL");
+    let outgoing = Outgoing { headers: Vec::new(), body: Bytes::from(vec![b' '; 16 << 20]) };
+    client.post(&destination, outgoing, &waits, Timestamp(0)).await
+}
+
+#[actix_rt::test]
+async fn a_large_request_that_nobody_reads_is_a_timeout() {
+    let endpoint = Endpoint::start_impatient(vec![vec![Step::Pause(Duration::from_millis(500))]]);
+    let answer = post_large(&endpoint.url(), BRIEF).await;
+    assert_eq!(answer.outcome, Outcome::TimedOut);
+    assert!(answer.detail.contains("not taken whole"), "{}", answer.detail);
+}
+
+#[actix_rt::test]
+async fn a_refusal_is_heard_while_the_request_is_still_being_written() {
+    let patient = Step::Pause(Duration::from_millis(300));
+    for end in [patient, Step::Close, Step::Reset] {
+        let refusal = [answer(413, "", "too much"), vec![Step::Pause(Duration::from_millis(200)), end]].concat();
+        let endpoint = Endpoint::start_impatient(vec![refusal]);
+        let answer = post_large(&endpoint.url(), AMPLE).await;
+        assert_eq!((answer.outcome, answer.status), (Outcome::PayloadTooLarge, Some(413)), "{}", answer.detail);
+        assert_eq!(answer.body, "too much");
+    }
+}
+
+#[actix_rt::test]
+async fn a_success_before_the_request_is_whole_is_not_taken_for_one() {
+    let early = [answer(200, "", ""), vec![Step::Pause(Duration::from_millis(200)), Step::Close]].concat();
+    let endpoint = Endpoint::start_impatient(vec![early]);
+    let answer = post_large(&endpoint.url(), AMPLE).await;
+    assert_eq!(answer.outcome, Outcome::SocketError, "{:?} {}", answer.status, answer.detail);
+}
+
+#[actix_rt::test]
+async fn a_name_service_that_hangs_is_a_timeout_that_says_so() {
+    let client = Client::new(with_names(|_, _| None));
+    let answer = post_to(&client, "http://slow.test/", BRIEF).await;
+    assert_eq!(answer.outcome, Outcome::TimedOut);
+    assert!(answer.detail.contains("no address for slow.test within"), "{}", answer.detail);
+}
+
+#[actix_rt::test]
+async fn a_connection_that_ends_before_an_answer_is_a_socket_error() {
+    check(vec![Step::Close], Outcome::SocketError, None, "closed without an answer").await;
+    check(vec![Step::Reset], Outcome::SocketError, None, "broke before the answer").await;
+    check(vec![say("HTTP/1.1 20"), Step::Close], Outcome::SocketError, None, "broke before the answer").await;
+}
+
+#[actix_rt::test]
+async fn a_refused_connection_is_a_socket_error_with_its_address() {
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").and_then(|gone| gone.local_addr()).expect("a free port");
+    let client = Client::new(options());
+    let answer = post_to(&client, &format!("http://{gone}/"), AMPLE).await;
+    assert_eq!(answer.outcome, Outcome::SocketError);
+    assert!(answer.detail.contains(&format!("no connection to {gone}: Connection refused")), "{}", answer.detail);
+}
+
+#[actix_rt::test]
+async fn a_body_that_breaks_off_after_a_success_is_a_success() {
+    let head = say("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nabc");
+    check(vec![head.clone(), Step::Close], Outcome::Delivered, Some(200), "").await;
+    let pause = Step::Pause(Duration::from_millis(20));
+    check(vec![head, pause, Step::Reset], Outcome::Delivered, Some(200), "broke off").await;
+}
+
+#[actix_rt::test]
+async fn an_answer_that_is_no_http_is_told_as_such() {
+    check(vec![say("SSH-2.0-OpenSSH_9.6\r\n\r\n"), Step::Hang], Outcome::GenericError, None, "not understood").await;
+    check(vec![say("HTTP/1.1 9999 X\r\n\r\n"), Step::Hang], Outcome::GenericError, None, "not understood").await;
+    let endless = vec![say("HTTP/1.1 200 OK\r\nx: "), Step::Forever(vec![b'x'; 4_096])];
+    check(endless, Outcome::GenericError, None, "not understood").await;
+    let many: String = (0..200).map(|number| format!("x-{number}: y\r\n")).collect();
+    let many = say(&format!("HTTP/1.1 200 OK\r\n{many}content-length: 0\r\n\r\n"));
+    check(vec![many, Step::Hang], Outcome::GenericError, None, "not understood").await;
+}
+
+#[actix_rt::test]
+async fn a_status_without_a_body_does_not_wait_for_one() {
+    for (status, outcome) in [(204, Outcome::Delivered), (304, Outcome::GenericError)] {
+        let head = format!("HTTP/1.1 {status} X\r\ncontent-length: 5\r\n\r\n");
+        check(vec![say(&head), Step::Hang], outcome, Some(status), "").await;
+    }
+}
+
+#[actix_rt::test]
+async fn hundreds_of_hanging_requests_do_not_delay_another_endpoint() {
+    let dead = Endpoint::start(vec![vec![Step::Hang]]);
+    let alive = Endpoint::start(vec![answer(200, "", "")]);
+    let client = Client::new(options());
+    let url = dead.url();
+    let hanging = futures_util::future::join_all((0..150).map(|_| post_to(&client, &url, AMPLE)));
+    let others = async {
+        assert!(super::eventually(|| dead.requests().len() == 150).await, "all hang at once");
+        for _ in 0..10 {
+            let answer = post_to(&client, &alive.url(), AMPLE).await;
+            assert_eq!(answer.outcome, Outcome::Delivered);
+            assert!(answer.latency < Duration::from_secs(1), "{:?}", answer.latency);
+        }
+    };
+    futures_util::future::select(Box::pin(hanging), Box::pin(others)).await;
+    assert_eq!(alive.requests().len(), 10);
+}

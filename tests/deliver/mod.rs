@@ -1,0 +1,96 @@
+//! What goes out: requests, addresses, and what becomes of a request at endpoints of every kind.
+
+mod address;
+mod connections;
+mod failures;
+mod request;
+mod tls;
+mod webhook;
+
+use std::{
+    io,
+    net::SocketAddr,
+    path::Path,
+    sync::{Arc, Mutex, OnceLock},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::future::LocalBoxFuture;
+use gridhook::{
+    deliver::{AddressRules, Client, Destination, Options, Outgoing, Trust, Waits, socket::Names},
+    event::{Event, Schema, Seq, Span, Spans, Timestamp},
+    policy::outcome::Answer,
+};
+
+/// An event as the journal would give it. Strings are given as they stand in JSON.
+fn event(schema: Schema, wire: &str, id: &str, data_version: &str) -> Event {
+    let span = |text: &str| match wire.find(&format!("\"{text}\"")) {
+        Some(place) if !text.is_empty() => Span { start: place as u32 + 1, len: text.len() as u32 },
+        Some(_) | None => Span::default(),
+    };
+    let spans = Spans { id: span(id), data_version: span(data_version), ..Spans::default() };
+    let whole = Span { start: 0, len: wire.len() as u32 };
+    Event::new(Seq(7), Timestamp(0), schema, Bytes::copy_from_slice(wire.as_bytes()), whole, spans)
+}
+
+/// Long enough for what shall be answered, on a busy machine too.
+const AMPLE: Waits = Waits { response: Duration::from_secs(10) };
+
+/// For what shall not be answered: long enough to get as far as the test means, on a busy machine too.
+const BRIEF: Waits = Waits { response: Duration::from_millis(200) };
+
+fn options() -> Options {
+    static TRUST: OnceLock<Trust> = OnceLock::new();
+    let trust = TRUST.get_or_init(|| Trust::load(None).expect("without a file nothing can fail"));
+    Options::new(AddressRules::loopback(), trust.clone())
+}
+
+fn trusting(file: &Path) -> Options {
+    Options { trust: Trust::load(Some(file)).expect("the file is a certificate"), ..options() }
+}
+
+fn outgoing(body: &'static str) -> Outgoing {
+    Outgoing {
+        headers: vec![("content-type", "application/json".to_owned())],
+        body: Bytes::from_static(body.as_bytes()),
+    }
+}
+
+async fn post_to(client: &Client, url: &str, waits: Waits) -> Answer {
+    let destination = Destination::new(url, "sub", Schema::EventGrid, Schema::EventGrid, false).expect("a good URL");
+    client.post(&destination, outgoing("[{}]"), &waits, Timestamp(0)).await
+}
+
+/// A name service that answers what the test says, by name and number of the question.
+struct Scripted<F>(F, Mutex<usize>);
+
+impl<F> Names for Scripted<F>
+where
+    F: Fn(&str, usize) -> Option<io::Result<Vec<SocketAddr>>> + Send + Sync,
+{
+    fn lookup(&self, host: &str, _port: u16) -> LocalBoxFuture<'static, io::Result<Vec<SocketAddr>>> {
+        let mut asked = self.1.lock().expect("no other test holds it");
+        *asked += 1;
+        match (self.0)(host, *asked) {
+            Some(found) => Box::pin(std::future::ready(found)),
+            None => Box::pin(std::future::pending()),
+        }
+    }
+}
+
+/// The usual client, with names that are answered by `lookup`; `None` is silence.
+fn with_names(lookup: impl Fn(&str, usize) -> Option<io::Result<Vec<SocketAddr>>> + Send + Sync + 'static) -> Options {
+    Options { names: Arc::new(Scripted(lookup, Mutex::new(0))), ..options() }
+}
+
+/// Waits until `done`, in small steps; `false` where it never is.
+async fn eventually(done: impl Fn() -> bool) -> bool {
+    for _ in 0..400 {
+        if done() {
+            return true;
+        }
+        actix_rt::time::sleep(Duration::from_millis(5)).await;
+    }
+    false
+}

@@ -1,0 +1,121 @@
+//! Headers and bodies.
+
+use gridhook::{
+    deliver::{
+        Destination, Outgoing, build,
+        request::{Error, header_value},
+    },
+    event::Schema::{self, CloudEvents, Custom, EventGrid},
+};
+
+use super::event;
+
+const WIRE: &str = concat!(
+    r#"{"id":"a-1","topic":"/t","subject":"s/1","eventType":"Made","eventTime":"2026-01-01T00:00:00Z","#,
+    r#""data":{ "n": 1.50, "u":"\u00e9" },"dataVersion":"2.0","metadataVersion":"1"}"#
+);
+const CLOUD: &str = r#"{"specversion":"1.0","id":"c-1","source":"/s","type":"Made","data":[1]}"#;
+
+fn destination(input: Schema, delivery: Schema, batched: bool) -> Destination {
+    Destination::new("https://example.com/hook", "my-Sub", input, delivery, batched).expect("a good destination")
+}
+
+fn header<'a>(outgoing: &'a Outgoing, name: &str) -> Option<&'a str> {
+    outgoing.headers.iter().find(|(key, _)| *key == name).map(|(_, value)| value.as_str())
+}
+
+#[test]
+fn a_single_event_is_an_array_with_its_headers() {
+    let event = event(EventGrid, WIRE, "a-1", "2.0");
+    let made = build(&destination(EventGrid, EventGrid, false), &[event], 3).expect("readable");
+    assert_eq!(made.body, format!("[{WIRE}]"));
+    assert_eq!(header(&made, "content-type"), Some("application/json; charset=utf-8"));
+    assert_eq!(header(&made, "aeg-event-type"), Some("Notification"));
+    assert_eq!(header(&made, "aeg-subscription-name"), Some("MY-SUB"));
+    assert_eq!(header(&made, "aeg-delivery-count"), Some("3"));
+    assert_eq!(header(&made, "aeg-metadata-version"), Some("1"));
+    assert_eq!(header(&made, "aeg-data-version"), Some("2.0"));
+    assert_eq!(header(&made, "aeg-output-event-id"), Some("a-1"));
+    assert_eq!(header(&made, "webhook-request-origin"), None);
+}
+
+#[test]
+fn a_batch_has_no_headers_of_one_event() {
+    let events = [event(EventGrid, WIRE, "a-1", "2.0"), event(EventGrid, WIRE, "a-1", "2.0")];
+    let made = build(&destination(EventGrid, EventGrid, true), &events, 0).expect("readable");
+    assert_eq!(made.body, format!("[{WIRE},{WIRE}]"));
+    assert_eq!(header(&made, "aeg-delivery-count"), Some("0"));
+    assert_eq!(header(&made, "aeg-data-version"), None);
+    assert_eq!(header(&made, "aeg-output-event-id"), None);
+}
+
+#[test]
+fn a_custom_event_is_an_array_too() {
+    let made = build(&destination(Custom, Custom, false), &[event(Custom, r#"{"x":1}"#, "", "")], 0).expect("readable");
+    assert_eq!(made.body, r#"[{"x":1}]"#);
+    assert_eq!(header(&made, "content-type"), Some("application/json; charset=utf-8"));
+    assert_eq!(header(&made, "aeg-data-version"), None);
+}
+
+#[test]
+fn a_cloud_event_is_an_object_unless_the_subscription_is_batched() {
+    let one = [event(CloudEvents, CLOUD, "c-1", "")];
+    let alone = build(&destination(CloudEvents, CloudEvents, false), &one, 0).expect("readable");
+    assert_eq!(alone.body, CLOUD);
+    assert_eq!(header(&alone, "content-type"), Some("application/cloudevents+json; charset=utf-8"));
+    assert_eq!(header(&alone, "aeg-metadata-version"), Some("1.0"));
+    assert_eq!(header(&alone, "webhook-request-origin"), Some("eventgrid.azure.net"));
+    assert_eq!(header(&alone, "aeg-data-version"), None);
+    assert_eq!(header(&alone, "aeg-output-event-id"), Some("c-1"));
+    let batched = build(&destination(CloudEvents, CloudEvents, true), &one, 0).expect("readable");
+    assert_eq!(batched.body, format!("[{CLOUD}]"));
+    assert_eq!(header(&batched, "content-type"), Some("application/cloudevents-batch+json; charset=utf-8"));
+}
+
+#[test]
+fn an_event_grid_event_becomes_a_cloud_event_with_its_data_untouched() {
+    let made = build(&destination(EventGrid, CloudEvents, false), &[event(EventGrid, WIRE, "a-1", "2.0")], 0);
+    let expected = concat!(
+        r#"{"id":"a-1","source":"/t","type":"Made","time":"2026-01-01T00:00:00Z","subject":"s/1","#,
+        r#""data":{ "n": 1.50, "u":"\u00e9" },"specversion":"1.0"}"#
+    );
+    assert_eq!(made.expect("readable").body, expected);
+}
+
+#[test]
+fn an_event_that_is_not_what_its_schema_says_is_told_and_not_sent() {
+    let broken = event(EventGrid, r#"{"id":"#, "", "");
+    let made = build(&destination(EventGrid, CloudEvents, false), &[broken], 0);
+    assert!(matches!(made, Err(Error::Unreadable { .. })), "{made:?}");
+}
+
+#[test]
+fn what_an_event_says_cant_break_a_header() {
+    let check = |text: &str, expected: &str| assert_eq!(header_value(text), expected, "{text:?}");
+    check("plain id/1%", "plain id/1%");
+    check("", "");
+    check("a\r\nx: y", "a%0D%0Ax:%20y");
+    check("zero\0", "zero%00");
+    check("ünï 100%", "%C3%BCn%C3%AF%20100%25");
+    check(" edge", "%20edge");
+    let long = header_value(&"é".repeat(100_000));
+    assert!(long.len() == 2_048 && long.ends_with("..."));
+}
+
+#[test]
+fn an_endpoint_that_cant_be_called_is_refused_with_a_reason() {
+    let check = |url: &str, expected: &str| {
+        let error = Destination::new(url, "s", EventGrid, EventGrid, false).expect_err(url).to_string();
+        assert!(error.contains(expected), "{url}: {error}");
+    };
+    check("nonsense", "is no URL");
+    check("ftp://example.com/", "begins with `ftp:`");
+    check("https:///", "is no URL");
+    check("https://good@example.com/", "user name or password");
+    check("https://:pw@example.com/", "user name or password");
+    check("http://127.0.0.1#@good", "fragment");
+    check("https://[::1]/", "IPv6");
+    check(&format!("https://example.com/{}", "x".repeat(9_000)), "more than 8192");
+    let pair = Destination::new("https://example.com/", "s", CloudEvents, EventGrid, false);
+    assert_eq!(pair, Err(Error::Schema { from: CloudEvents, to: EventGrid }));
+}

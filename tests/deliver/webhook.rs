@@ -1,0 +1,156 @@
+//! Requests that are answered.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use gridhook::{
+    deliver::{Client, Destination, Outgoing, webhook::BODY_BYTES_MAX},
+    event::{Schema, Timestamp},
+    policy::outcome::Outcome,
+};
+
+use super::{AMPLE, options, post_to, with_names};
+use crate::support::endpoint::{Endpoint, Step, answer};
+
+#[actix_rt::test]
+async fn a_request_carries_what_event_grid_sends_and_no_more() {
+    let endpoint = Endpoint::start(vec![answer(200, "", "thanks")]);
+    let client = Client::new(options());
+    let answer = post_to(&client, &endpoint.url(), AMPLE).await;
+    assert_eq!((answer.outcome, answer.status), (Outcome::Delivered, Some(200)));
+    assert_eq!(answer.body, "thanks");
+    assert_eq!(answer.detail, "");
+    let requests = endpoint.requests();
+    let [request] = requests.as_slice() else { panic!("one request, not {requests:?}") };
+    assert!(request.head.starts_with("POST /hook?code=1 HTTP/1.1\r\n"), "{}", request.head);
+    assert_eq!(request.header("host"), Some(endpoint.address().to_string().as_str()));
+    assert_eq!(request.header("content-type"), Some("application/json"));
+    assert_eq!(request.header("content-length"), Some("4"));
+    for absent in ["accept", "accept-encoding", "transfer-encoding", "connection", "expect"] {
+        assert_eq!(request.header(absent), None, "{absent}");
+    }
+    assert_eq!(request.body, b"[{}]");
+}
+
+#[actix_rt::test]
+async fn a_port_is_left_out_of_the_host_only_where_it_goes_without_saying() {
+    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let address = endpoint.address();
+    let client = Client::new(with_names(move |_, _| Some(Ok(vec![address]))));
+    for (url, host) in
+        [("http://h.test/", "h.test"), ("http://h.test:80/", "h.test"), ("http://h.test:443/", "h.test:443")]
+    {
+        post_to(&client, url, AMPLE).await;
+        assert_eq!(endpoint.requests().last().and_then(|request| request.header("host")), Some(host), "{url}");
+    }
+}
+
+#[actix_rt::test]
+async fn a_large_body_arrives_whole() {
+    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let client = Client::new(options());
+    let destination = Destination::new(&endpoint.url(), "s", Schema::EventGrid, Schema::EventGrid, true).expect("good");
+    let body: Bytes = (0..1_500_001_u32).map(|place| place.to_le_bytes()[0]).collect();
+    let outgoing = Outgoing { headers: Vec::new(), body: body.clone() };
+    let answer = client.post(&destination, outgoing, &AMPLE, Timestamp(0)).await;
+    assert_eq!(answer.outcome, Outcome::Delivered, "{}", answer.detail);
+    assert!(endpoint.requests()[0].body == body);
+}
+
+#[actix_rt::test]
+async fn a_status_is_told_as_its_outcome() {
+    let table = [
+        (200, Outcome::Delivered),
+        (204, Outcome::Delivered),
+        (205, Outcome::GenericError),
+        (400, Outcome::BadRequest),
+        (401, Outcome::Unauthorized),
+        (410, Outcome::NotFound),
+        (413, Outcome::PayloadTooLarge),
+        (429, Outcome::Busy),
+        (500, Outcome::GenericError),
+        (503, Outcome::Busy),
+    ];
+    let endpoint = Endpoint::start(table.iter().map(|(status, _)| answer(*status, "", "")).collect());
+    let client = Client::new(options());
+    for (status, outcome) in table {
+        let answer = post_to(&client, &endpoint.url(), AMPLE).await;
+        assert_eq!((answer.status, answer.outcome), (Some(status), outcome));
+    }
+    assert_eq!(endpoint.connections(), 1);
+}
+
+#[actix_rt::test]
+async fn redirects_are_failures_and_nobody_follows_them() {
+    let elsewhere = Endpoint::start(vec![answer(200, "", "welcome, please log in")]);
+    let location = format!("location: {}\r\n", elsewhere.url());
+    let statuses = [301, 302, 303, 307, 308];
+    let endpoint = Endpoint::start(statuses.map(|status| answer(status, &location, "")).to_vec());
+    let client = Client::new(options());
+    for status in statuses {
+        let answer = post_to(&client, &endpoint.url(), AMPLE).await;
+        assert_eq!((answer.status, answer.outcome), (Some(status), Outcome::GenericError));
+    }
+    assert_eq!(elsewhere.connections(), 0);
+}
+
+#[actix_rt::test]
+async fn a_compressed_body_is_kept_as_it_came() {
+    let endpoint = Endpoint::start(vec![answer(200, "content-encoding: gzip\r\n", "not really gzip")]);
+    let client = Client::new(options());
+    let answer = post_to(&client, &endpoint.url(), AMPLE).await;
+    assert_eq!((answer.outcome, answer.body), (Outcome::Delivered, Bytes::from_static(b"not really gzip")));
+}
+
+#[actix_rt::test]
+async fn a_body_is_kept_up_to_its_bound() {
+    let long = "x".repeat(BODY_BYTES_MAX + 1);
+    let endless = b"HTTP/1.1 500 No\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
+    let endpoint = Endpoint::start(vec![
+        answer(200, "", &long[1..]),
+        answer(200, "", &long),
+        vec![Step::Say(endless), Step::Forever(format!("400\r\n{}\r\n", "y".repeat(0x400)).into_bytes())],
+        vec![
+            Step::Say(b"HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n".to_vec()),
+            Step::Forever(vec![b'z'; 999]),
+        ],
+    ]);
+    let client = Client::new(options());
+    let fits = post_to(&client, &endpoint.url(), AMPLE).await;
+    assert_eq!((fits.body.len(), fits.detail.as_str()), (BODY_BYTES_MAX, ""));
+    for (status, outcome) in [(200, Outcome::Delivered), (500, Outcome::GenericError), (200, Outcome::Delivered)] {
+        let answer = post_to(&client, &endpoint.url(), AMPLE).await;
+        assert_eq!((answer.status, answer.outcome), (Some(status), outcome));
+        assert_eq!(answer.body.len(), BODY_BYTES_MAX);
+        assert!(answer.detail.contains("longer than 4096 bytes"), "{}", answer.detail);
+    }
+    // The first connection carried two requests; each overlong body closed its own.
+    assert_eq!(endpoint.connections(), 3);
+}
+
+#[actix_rt::test]
+async fn retry_after_is_read_in_seconds_and_as_a_date() {
+    // 784,111,777 s after the epoch is the date in the HTTP specification.
+    let now = Timestamp(784_111_777_000_000).before(Duration::from_secs(90));
+    let table = [
+        ("120", Some(Duration::from_secs(120))),
+        ("0", Some(Duration::ZERO)),
+        ("Sun, 06 Nov 1994 08:49:37 GMT", Some(Duration::from_secs(90))),
+        ("Sunday, 06-Nov-94 08:49:37 GMT", Some(Duration::from_secs(90))),
+        ("Sun, 06 Nov 1983 08:49:37 GMT", Some(Duration::ZERO)),
+        ("99999999999999999999999", Some(Duration::from_secs(u32::MAX.into()))),
+        ("soon", None),
+        ("-1", None),
+        ("", None),
+    ];
+    let scripts = table.iter().map(|(value, _)| answer(503, &format!("retry-after: {value}\r\n"), "")).collect();
+    let endpoint = Endpoint::start(scripts);
+    let client = Client::new(options());
+    let destination =
+        Destination::new(&endpoint.url(), "s", Schema::EventGrid, Schema::EventGrid, false).expect("good");
+    for (value, expected) in table {
+        let outgoing = Outgoing { headers: Vec::new(), body: Bytes::from_static(b"[]") };
+        let answer = client.post(&destination, outgoing, &AMPLE, now).await;
+        assert_eq!(answer.retry_after, expected, "{value:?}");
+    }
+}

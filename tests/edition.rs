@@ -1,0 +1,92 @@
+//! The editions of the delivery policy: the files say what the specification says, and what cannot be followed is
+//! refused.
+
+use std::time::Duration;
+
+use expect_test::{Expect, expect};
+use gridhook::policy::{
+    edition::{Edition, Range, Steps},
+    outcome::Outcome,
+};
+
+const CURRENT: &str = include_str!("../config/editions/current.toml");
+
+fn current() -> Edition {
+    toml::from_str(CURRENT).expect("the edition file can be read")
+}
+
+fn seconds(of: impl IntoIterator<Item = Duration>) -> Vec<u64> {
+    of.into_iter().map(|duration| duration.as_secs()).collect()
+}
+
+#[test]
+fn current_says_what_the_specification_says() {
+    let edition = current();
+    assert_eq!(edition.check(), Ok(()));
+    assert_eq!(edition.retry.steps, Steps::Delays);
+    let schedule = [10, 30, 60, 300, 600, 1_800, 3_600, 10_800, 21_600, 43_200];
+    assert_eq!(seconds(edition.retry.schedule), schedule);
+    assert_eq!(edition.retry.repeat, Duration::from_secs(43_200));
+    assert_eq!(edition.attempts, Range { min: 1, max: 30, default: 30 });
+    assert_eq!(edition.time_to_live_minutes, Range { min: 1, max: 1_440, default: 1_440 });
+    assert_eq!(edition.webhook.never_retried, [400, 401, 403, 413]);
+    assert_eq!(seconds(edition.webhook.waits.into_values()), [300, 120, 300, 30]);
+    assert_eq!(edition.resource.never_retried, [400, 403, 413]);
+    assert_eq!(edition.probation.after_failures, 10);
+    assert_eq!(edition.probation.durations[&Outcome::InvalidAzureFunctionDestination], Duration::from_secs(600));
+    assert_eq!(edition.probation.durations.len(), 10);
+}
+
+fn refuses(change: impl FnOnce(&mut Edition), expected: Expect) {
+    let mut edition = current();
+    change(&mut edition);
+    expected.assert_eq(&edition.check().expect_err("an edition that cannot be followed"));
+}
+
+#[test]
+fn an_edition_that_cannot_be_followed_is_refused() {
+    refuses(|edition| edition.retry.schedule.clear(), expect!["retry.schedule is empty; allowed are one step or more"]);
+    refuses(
+        |edition| edition.retry.schedule[3] = Duration::ZERO,
+        expect!["retry.schedule is 0; allowed is a duration longer than nothing"],
+    );
+    refuses(
+        |edition| {
+            edition.retry.steps = Steps::Offsets;
+            edition.retry.schedule.reverse();
+        },
+        expect!["retry.schedule does not ascend; allowed are ascending offsets from the first attempt"],
+    );
+    refuses(
+        |edition| edition.retry.jitter_share = f64::NAN,
+        expect!["retry.jitter_share is NaN; allowed is a number from 0 to 1"],
+    );
+    refuses(
+        |edition| edition.attempts.default = 31,
+        expect!["attempts has min 1, default 31, max 30; allowed is 1 <= min <= default <= max"],
+    );
+    refuses(
+        |edition| edition.webhook.never_retried.push(204),
+        expect!["webhook speaks of status 204; allowed are 100 to 599 without 200 to 204"],
+    );
+    refuses(
+        |edition| edition.resource.never_retried.push(503),
+        expect!["resource has a wait for status 503 and never retries it; allowed is one of the two"],
+    );
+    refuses(
+        |edition| edition.probation.longest = Duration::from_secs(60),
+        expect!["probation.longest is 1m; allowed is 10m, the longest duration, or more"],
+    );
+    refuses(
+        |edition| edition.probation.after_failures = 0,
+        expect!["probation.after_failures is 0; allowed is 1 or more"],
+    );
+}
+
+#[test]
+fn an_edition_may_have_milliseconds() {
+    let quick = CURRENT.replace("[\"10s\", \"30s\"", "[\"20ms\", \"40ms\"");
+    let edition: Edition = toml::from_str(&quick).expect("milliseconds can be read");
+    assert_eq!(edition.retry.schedule[..2], [20, 40].map(Duration::from_millis));
+    assert_eq!(edition.check(), Ok(()));
+}

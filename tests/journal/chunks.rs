@@ -1,0 +1,68 @@
+use gridhook::{
+    event::Seq,
+    journal::chunk::{Chunk, end_of},
+};
+use proptest::prelude::*;
+
+use super::chunk;
+
+/// Where the count of events stands in a chunk.
+const COUNT: usize = 26;
+
+#[test]
+fn a_chunk_is_read_back_as_it_was_written() {
+    let bytes = chunk(3, 100);
+    let read = Chunk::decode(Seq(5), bytes.clone()).expect("a whole chunk");
+    assert_eq!((read.count, read.end(), read.bytes_len()), (3, Seq(8), bytes.len()));
+    assert_eq!(end_of(Seq(5), &bytes), Some(Seq(8)));
+    let events = read.events().expect("whole events");
+    assert_eq!(
+        events.iter().map(|event| (event.seq, event.wire_len())).collect::<Vec<_>>(),
+        [(Seq(5), 100), (Seq(6), 100), (Seq(7), 100)]
+    );
+}
+
+#[test]
+fn a_chunk_that_is_cut_anywhere_is_damaged() {
+    let bytes = chunk(3, 20);
+    for cut in 0..bytes.len() {
+        let events = Chunk::decode(Seq(1), bytes.slice(..cut)).and_then(|chunk| chunk.events());
+        assert!(events.is_err(), "cut at {cut}");
+    }
+}
+
+#[test]
+fn a_chunk_that_claims_four_thousand_million_events_is_damaged_before_room_is_made_for_them() {
+    let mut bytes = chunk(3, 20).to_vec();
+    bytes[COUNT..COUNT + 4].fill(0xff);
+    assert!(Chunk::decode(Seq(1), bytes.into()).is_err());
+}
+
+#[test]
+fn a_chunk_that_ends_past_all_counting_is_damaged() {
+    assert!(Chunk::decode(Seq(u64::MAX - 1), chunk(3, 20)).is_err());
+    assert_eq!(end_of(Seq(u64::MAX - 1), &chunk(3, 20)), None);
+}
+
+proptest! {
+    #[test]
+    fn a_chunk_with_one_byte_changed_is_read_or_refused_without_a_panic(at in 0usize..200, byte: u8) {
+        let mut bytes = chunk(3, 20).to_vec();
+        let at = at % bytes.len();
+        bytes[at] = byte;
+        if let Ok(chunk) = Chunk::decode(Seq(1), bytes.into())
+            && let Ok(events) = chunk.events()
+        {
+            for event in events {
+                prop_assert!(event.wire_len() <= chunk.bytes_len());
+                prop_assert!(event.id().len() <= 3 * chunk.bytes_len());
+            }
+        }
+    }
+
+    #[test]
+    fn random_bytes_are_no_chunk_and_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), first: u64) {
+        let refused = Chunk::decode(Seq(first), bytes.into()).and_then(|chunk| chunk.events()).is_err();
+        prop_assert!(refused);
+    }
+}

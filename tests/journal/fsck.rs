@@ -1,0 +1,446 @@
+//! A store that was really used is sound, and every damage is told.
+
+use std::{sync::Arc, time::Duration};
+
+use expect_test::expect;
+use gridhook::{
+    cli::fsck::accounts,
+    clock::{Clock, Hand},
+    dead_letter::Totals,
+    event::{Lane, Obligor, PartitionId, Seq, SubscriptionId, Timestamp},
+    journal::{
+        Buried, DeadKey, Journal, Limits, MetaChange, Options, Promise, Writer,
+        fsck::{self, Report},
+        keys::{self, Kind, MetaKind},
+        memory::Memory,
+        records::{Floor, Record},
+        store::{Batch, Family, Store},
+    },
+    policy::{
+        outcome::{Outcome, Reason},
+        record::{Change, Counters, Cursor, Dead, Entry, LaneCursor, Owed, What},
+    },
+};
+
+use super::put;
+use crate::policy::sealed;
+
+const PARTITION: PartitionId = PartitionId(1);
+const ONE: Obligor = Obligor { partition: PARTITION, subscription: SubscriptionId(1) };
+const TWO: Obligor = Obligor { partition: PARTITION, subscription: SubscriptionId(2) };
+const START: Timestamp = Timestamp(1_000_000_000);
+const DUE: Timestamp = Timestamp(2_000_000_000);
+const FILE_DUE: Timestamp = Timestamp(3_000_000_000);
+
+/// A journal on memory, and a clock that a test moves.
+struct Desk {
+    journal: Journal,
+    writer: Writer,
+    hand: Hand,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Desk {
+    fn at(store: &Memory) -> Self {
+        let (clock, hand) = Clock::manual(START);
+        let options = Options { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits: Limits::default() };
+        let started = Journal::start(Arc::new(store.clone()), clock, options, Box::new(|_, _| {}), Box::new(|_| {}));
+        let (journal, writer) = started.expect("sound");
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        Self { journal, writer, hand, runtime }
+    }
+
+    fn wait<T>(&self, promise: Promise<T>) -> T {
+        self.runtime.block_on(promise).expect("there is room")
+    }
+
+    fn publish(&self, events: usize) {
+        self.wait(self.journal.publish(PARTITION, sealed(&vec![("yes", 10); events]), None));
+    }
+
+    fn write(&self, obligor: Obligor, changes: Vec<Change>) {
+        let owner = self.wait(self.journal.open(obligor)).owner;
+        let (done, answer) = std::sync::mpsc::channel();
+        let done = Box::new(move |result| done.send(result).expect("the test listens"));
+        self.journal.append(owner, changes, true, done);
+        answer.recv().expect("an answer").expect("written");
+    }
+
+    /// A second passes, and the writer uses it.
+    fn housekeep(&self) {
+        self.hand.advance(Duration::from_secs(2));
+        for _ in 0..2 {
+            self.wait(self.journal.change(Vec::new()));
+        }
+    }
+
+    fn stop(self) {
+        self.journal.close();
+        self.writer.join();
+    }
+}
+
+fn cursor(read: u64, counters: Counters) -> Change {
+    let lane = LaneCursor { lane: Lane::LIVE, read: Seq(read), end: None, open: Vec::new(), done: Vec::new() };
+    Change::Cursor(Box::new(Cursor { lanes: vec![lane], counters, ..Cursor::default() }))
+}
+
+fn owe(seq: u64) -> Change {
+    let owed = Owed { attempts: 1, due: DUE, last: Outcome::Busy, status: None, tried: START, received: None };
+    Change::Owe { lane: Lane::LIVE, seq: Seq(seq), owed, was_due: None }
+}
+
+fn put_aside(seq: u64) -> Change {
+    let dead = Dead {
+        reason: Reason::TimeToLiveExceeded,
+        attempts: 1,
+        outcome: Outcome::Busy,
+        status: None,
+        published: START,
+        tried: None,
+        given_up: START,
+    };
+    Change::PutAside { lane: Lane::LIVE, seq: Seq(seq), due: FILE_DUE, dead }
+}
+
+fn note(seq: u64) -> Change {
+    let entry = Entry { at: START, covers: vec![(Seq(seq), 1)], what: What::GivenUp(Reason::TimeToLiveExceeded) };
+    Change::Note { lane: Lane::LIVE, attempt: 1, entry }
+}
+
+/// Of events 1 to 8 the first subscription owes 3 and 5, put 4 and 6 aside, of which 6 is written, and took 1 and 2; the
+/// second took all. The floor has passed them: what is asked for is held. Events 9 to 16 lie in three chunks.
+fn used() -> (Memory, Desk) {
+    let store = Memory::new();
+    let desk = Desk::at(&store);
+    desk.wait(desk.journal.change(vec![
+        MetaChange::Found(PARTITION),
+        MetaChange::Subscribe(ONE),
+        MetaChange::Subscribe(TWO),
+    ]));
+    desk.publish(6);
+    desk.publish(6);
+    let counters = Counters {
+        passed: 8,
+        filtered: 2,
+        matched: 6,
+        delivered: 2,
+        pending: 2,
+        dead_lettered: 2,
+        ..Counters::default()
+    };
+    let done = vec![owe(3), owe(5), put_aside(4), put_aside(6), note(4), note(6), cursor(9, counters)];
+    desk.write(ONE, done);
+    let counters = Counters { passed: 8, matched: 8, delivered: 8, ..Counters::default() };
+    desk.write(TWO, vec![cursor(9, counters)]);
+    desk.housekeep();
+    desk.publish(2);
+    desk.publish(2);
+    let totals = Totals { written: 1, files: 1, bytes: 100, ..Totals::default() };
+    let totals = Some((Totals::name(ONE), totals.encode().into()));
+    let written = DeadKey { due: FILE_DUE, seq: Seq(6), lane: Lane::LIVE };
+    desk.wait(desk.journal.bury(ONE, Buried { totals, done: vec![written] }));
+    (store, desk)
+}
+
+fn look(store: &Memory) -> Report {
+    fsck::check(store, accounts()).expect("memory can be read")
+}
+
+fn assert_sound(store: &Memory, when: &str) {
+    let report = look(store);
+    assert!(report.complaints.is_empty(), "{when}: {report}");
+}
+
+#[test]
+fn a_store_is_sound_at_every_step_of_its_use() {
+    assert_sound(&Memory::new(), "empty");
+    let (store, desk) = used();
+    expect![[r#"
+        3 chunks, 2 cursors, 1 dead letters, 10 events, 3 held, 2 ledger lines, 2 owed, 1 partitions
+        the store is sound"#]]
+    .assert_eq(&look(&store).to_string());
+    desk.wait(desk.journal.change(vec![MetaChange::Unsubscribe(ONE)]));
+    assert_sound(&store, "a subscription is deleted and what it left is still there");
+    assert_eq!(look(&store).counts["owed"], 2);
+    desk.housekeep();
+    desk.housekeep();
+    assert_sound(&store, "it is cleared away");
+    assert!(!look(&store).counts.contains_key("held"));
+    desk.stop();
+
+    let (store, desk) = used();
+    let gone = vec![MetaChange::Abandon(PARTITION), MetaChange::Unsubscribe(ONE), MetaChange::Unsubscribe(TWO)];
+    desk.wait(desk.journal.change(gone));
+    assert_sound(&store, "the topic is deleted");
+    desk.housekeep();
+    desk.housekeep();
+    assert_sound(&store, "and cleared away");
+    desk.stop();
+}
+
+// --- damages ---
+
+fn delete(store: &Memory, family: Family, key: Vec<u8>) {
+    let mut batch = Batch::default();
+    match family {
+        Family::Due => batch.single_delete(family, key),
+        Family::Meta
+        | Family::Log
+        | Family::Cursor
+        | Family::Owed
+        | Family::Held
+        | Family::Pin
+        | Family::Dead
+        | Family::Ledger => batch.delete(family, key),
+    }
+    store.write(&batch).expect("memory takes it");
+}
+
+fn value(store: &Memory, family: Family, key: &[u8]) -> Vec<u8> {
+    store.get(family, key).expect("readable").expect("it is there").to_vec()
+}
+
+fn edit<R: Record>(store: &Memory, family: Family, key: Vec<u8>, edit: impl FnOnce(&mut R)) {
+    let mut record = R::decode(&value(store, family, &key)).expect("whole");
+    edit(&mut record);
+    put(store, family, key, record.encode());
+}
+
+fn count(store: &Memory, wrong: impl FnOnce(&mut Counters)) {
+    edit(store, Family::Cursor, keys::cursor(ONE), |cursor: &mut Cursor| wrong(&mut cursor.counters));
+}
+
+fn read(store: &Memory, read: u64) {
+    edit(store, Family::Cursor, keys::cursor(TWO), |cursor: &mut Cursor| cursor.lanes[0].read = Seq(read));
+}
+
+fn log(first: u64) -> Vec<u8> {
+    keys::log(PARTITION, Seq(first))
+}
+
+fn owed(seq: u64) -> Vec<u8> {
+    keys::owed(PARTITION, Seq(seq), ONE.subscription, Lane::LIVE)
+}
+
+fn due(at: Timestamp, seq: u64) -> Vec<u8> {
+    keys::due(ONE, at, Lane::LIVE, Seq(seq))
+}
+
+fn held(seq: u64) -> Vec<u8> {
+    keys::held(PARTITION, Seq(seq))
+}
+
+fn pin(seq: u64) -> Vec<u8> {
+    keys::pin(PARTITION, Seq(seq), ONE.subscription, Lane::LIVE)
+}
+
+fn dead(seq: u64) -> Vec<u8> {
+    keys::dead(ONE, FILE_DUE, Seq(seq), Lane::LIVE)
+}
+
+fn account() -> Vec<u8> {
+    keys::meta(MetaKind::DeadLetters, Totals::name(ONE).as_bytes())
+}
+
+fn ledger_line(store: &Memory) -> Vec<u8> {
+    let range = keys::ledger_of(ONE);
+    super::keys_in(store, Family::Ledger, &range.start, &range.end).remove(0)
+}
+
+type Damage = (&'static str, fn(&Memory), &'static str);
+
+/// What is done to the store, and what is told of it.
+const COUNTS: &[Damage] = &[
+    ("passed, by one", |store| count(store, |c| c.passed += 1), "9 passed, 2 filtered and 6 matched"),
+    ("delivered, by one", |store| count(store, |c| c.delivered += 1), "6 matched and not as many accounted for"),
+    ("a count past all counting", |store| count(store, |c| c.filtered = u64::MAX), "8 passed"),
+    (
+        "pending",
+        |store| {
+            count(store, |c| {
+                c.delivered -= 1;
+                c.pending += 1;
+            });
+        },
+        "3 pending and 2 owed records",
+    ),
+    (
+        "dead-lettered",
+        |store| {
+            count(store, |c| {
+                c.delivered -= 1;
+                c.dead_lettered += 1;
+            });
+        },
+        "3 dead-lettered, 1 waiting and 1 written or lost",
+    ),
+    ("no account", |store| delete(store, Family::Meta, account()), "2 dead-lettered, 1 waiting and 0 written or lost"),
+    ("no cursor", |store| delete(store, Family::Cursor, keys::cursor(ONE)), "2 owed, 1 dead letters and no cursor"),
+    (
+        "deleted, with a cursor",
+        |store| put(store, Family::Meta, keys::meta(MetaKind::Job, b"reap/1/1"), vec![1]),
+        "was deleted and has a cursor",
+    ),
+    ("a cursor below the floor", |store| read(store, 8), "still reads event 8, and the log begins at 9"),
+    ("a cursor behind the log", |store| read(store, 18), "has read up to 18, and the log ends at 17"),
+    ("no partition", |store| delete(store, Family::Meta, keys::floor(PARTITION)), "has a cursor in no log"),
+];
+
+const OBLIGATIONS: &[Damage] = &[
+    ("owed, not due", |store| delete(store, Family::Due, due(DUE, 3)), "and does not fall due then"),
+    ("due, not owed", |store| put(store, Family::Due, due(DUE, 4), Vec::new()), "and is not owed"),
+    (
+        "due twice",
+        |store| put(store, Family::Due, due(START, 3), Vec::new()),
+        "event 3 in lane 0 falls due at 1970-01-01T00:16:40.0000000Z and is owed for 1970-01-01T00:33:20.0000000Z",
+    ),
+    ("no owed record", |store| delete(store, Family::Owed, owed(3)), "2 pending and 1 owed records"),
+    ("owed, event gone", |store| delete(store, Family::Held, held(3)), "event 3 in lane 0 is owed and cannot be read"),
+    ("dead, event gone", |store| delete(store, Family::Held, held(4)), "is a dead letter and cannot be read"),
+    (
+        "held for nobody",
+        |store| put(store, Family::Held, held(1), value(store, Family::Held, &held(3))),
+        "the event 1 is held and nobody asks for it",
+    ),
+    ("no dead letter", |store| delete(store, Family::Dead, dead(4)), "0 dead letters wait and 1 events are pinned"),
+    ("no pin", |store| delete(store, Family::Pin, pin(4)), "event 4 in lane 0 is a dead letter and not pinned"),
+    ("a pin for nothing", |store| put(store, Family::Pin, pin(5), Vec::new()), "1 dead letters wait and 2 events"),
+];
+
+const LOGS: &[Damage] = &[
+    ("no first chunk", |store| delete(store, Family::Log, log(7)), "the chunk at 13 comes behind a gap: 9 is next"),
+    ("a gap", |store| delete(store, Family::Log, log(13)), "the chunk at 15 comes behind a gap: 13 is next"),
+    (
+        "no last chunks",
+        |store| {
+            delete(store, Family::Log, log(13));
+            delete(store, Family::Log, log(15));
+            edit(store, Family::Meta, keys::floor(PARTITION), |floor: &mut Floor| floor.next = Seq(15));
+        },
+        "its log ends at 13 and was at 15 before",
+    ),
+    (
+        "no log at all",
+        |store| [7, 13, 15].iter().for_each(|first| delete(store, Family::Log, log(*first))),
+        "its log ends at 9 and was at 13 before",
+    ),
+    (
+        "a chunk within a chunk",
+        |store| put(store, Family::Log, log(14), value(store, Family::Log, &log(13))),
+        "the chunk at 14 begins in the one before, which ends at 15",
+    ),
+    (
+        "a running count",
+        |store| {
+            let mut chunk = value(store, Family::Log, &log(13));
+            // Behind the version, the schema and the time.
+            chunk[2 + 8 + 7] += 1;
+            put(store, Family::Log, log(13), chunk);
+        },
+        "the chunk at 13 has Running { count: 12",
+    ),
+    (
+        "the running count of the floor",
+        |store| {
+            edit(store, Family::Meta, keys::floor(PARTITION), |floor: &mut Floor| {
+                floor.next = Seq(17);
+                floor.running.count += 1;
+            });
+        },
+        "its log ends with Running { count: 16",
+    ),
+    (
+        "a log without a partition",
+        |store| put(store, Family::Log, keys::log(PartitionId(9), Seq(1)), value(store, Family::Log, &log(13))),
+        "partition 9: the chunk at 1 is of no partition",
+    ),
+];
+
+fn cut(store: &Memory, family: Family, key: Vec<u8>) {
+    let mut bytes = value(store, family, &key);
+    bytes.pop();
+    put(store, family, key, bytes);
+}
+
+const RECORDS: &[Damage] = &[
+    ("a floor", |store| cut(store, Family::Meta, keys::floor(PARTITION)), "the floor of Some(PartitionId(1))"),
+    ("a chunk", |store| cut(store, Family::Log, log(13)), "the chunk at 13: "),
+    ("a chunk's head", |store| put(store, Family::Log, log(13), vec![1, 1]), "the chunk at 13: "),
+    ("the last chunk", |store| put(store, Family::Log, log(15), vec![1, 1]), "the chunk at 15: "),
+    ("a cursor", |store| cut(store, Family::Cursor, keys::cursor(ONE)), "a record of the kind cursor is damaged"),
+    ("an owed record", |store| cut(store, Family::Owed, owed(3)), "a record of the kind owed is damaged"),
+    ("a held event", |store| cut(store, Family::Held, held(3)), "the event 3 is held: "),
+    ("a dead letter", |store| cut(store, Family::Dead, dead(4)), "a record of the kind dead is damaged"),
+    ("an account", |store| cut(store, Family::Meta, account()), "an account of dead letters is damaged"),
+    ("a line of the ledger", |store| cut(store, Family::Ledger, ledger_line(store)), "a line of the ledger: "),
+    (
+        "a line of the ledger in another's place",
+        |store| {
+            let line = value(store, Family::Ledger, &ledger_line(store));
+            put(store, Family::Ledger, keys::ledger(ONE, Lane::LIVE, Seq(7), 1, 0), line);
+        },
+        "a line of the ledger: ",
+    ),
+];
+
+/// Runs a table: how many were told, of how many.
+fn caught(table: &[Damage], missed: &mut Vec<String>) -> usize {
+    let before = missed.len();
+    for (name, damage, told) in table {
+        let (store, desk) = used();
+        desk.stop();
+        damage(&store);
+        let report = look(&store);
+        if !report.complaints.iter().any(|complaint| complaint.contains(told)) {
+            missed.push(format!("{name}: {told:?} is not in: {report}"));
+        }
+    }
+    table.len() - (missed.len() - before)
+}
+
+#[test]
+fn every_damage_is_told() {
+    let mut missed = Vec::new();
+    let tables = [("counts", COUNTS), ("obligations", OBLIGATIONS), ("logs", LOGS), ("records", RECORDS)];
+    for (name, table) in tables {
+        println!("{name}: caught {} of {}", caught(table, &mut missed), table.len());
+    }
+    let of_keys = [
+        (Family::Log, Kind::Log, "a key of the log"),
+        (Family::Cursor, Kind::Cursor, "a key of a cursor"),
+        (Family::Owed, Kind::Owed, "a key of an owed record"),
+        (Family::Due, Kind::Due, "a key of the order of falling due"),
+        (Family::Held, Kind::Held, "a key of a held event"),
+        (Family::Pin, Kind::Pin, "a key of a pin"),
+        (Family::Dead, Kind::Dead, "a key of a dead letter"),
+        (Family::Ledger, Kind::Ledger, "a line of the ledger"),
+        (Family::Meta, Kind::Meta, "the floor of None"),
+    ];
+    let mut keys_caught = 0;
+    for (family, kind, told) in of_keys {
+        let (store, desk) = used();
+        desk.stop();
+        put(&store, family, vec![kind as u8, MetaKind::Floor as u8, 7], vec![1]);
+        let report = look(&store);
+        match report.complaints.iter().any(|complaint| complaint.contains(told)) {
+            true => keys_caught += 1,
+            false => missed.push(format!("{told:?} is not in: {report}")),
+        }
+    }
+    println!("keys: caught {keys_caught} of {}", of_keys.len());
+    assert!(missed.is_empty(), "{}", missed.join("\n"));
+}
+
+#[test]
+fn a_store_with_a_thousand_damages_is_told_in_a_hundred_lines() {
+    let (store, desk) = used();
+    desk.stop();
+    for seq in 0..1_000 {
+        put(&store, Family::Due, due(DUE, 100 + seq), Vec::new());
+    }
+    let report = look(&store);
+    assert_eq!((report.complaints.len(), report.untold), (100, 900));
+    let told = report.to_string();
+    assert!(told.ends_with("the store is not sound: 100 complaints, and 900 more"), "{told}");
+}

@@ -1,0 +1,165 @@
+//! A disk that is really full: a small one, where the machine lets us make one.
+
+use std::{
+    fs::{self, File},
+    io::Write,
+    path::{Path, PathBuf},
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+use gridhook::journal::{
+    keys::{self, MetaKind},
+    rocks::{OpenError, Rocks, RocksOptions},
+    store::{Batch, Family, Store, StoreError},
+};
+use tempfile::TempDir;
+
+use super::keys_in;
+
+/// A disk of 128 MiB in memory.
+struct SmallDisk(TempDir);
+
+impl SmallDisk {
+    fn mount() -> Option<Self> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", "size=128m", "tmpfs"]).arg(folder.path()).output();
+        match mounted {
+            Ok(output) if output.status.success() => Some(Self(folder)),
+            Ok(output) => {
+                println!("skipped, no small disk: {}", String::from_utf8_lossy(&output.stderr));
+                None
+            }
+            Err(error) => {
+                println!("skipped, no small disk: {error}");
+                None
+            }
+        }
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Takes all the space but `left` bytes.
+    fn fill(&self, left: u64) -> PathBuf {
+        let path = self.path().join("filler");
+        let mut file = File::create(&path).expect("a file");
+        while file.write_all(&[0; 1 << 16]).is_ok() {}
+        let length = file.metadata().expect("a length").len();
+        file.set_len(length.saturating_sub(left)).expect("cut");
+        path
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let done = Command::new("umount").arg(self.0.path()).status();
+        if !done.is_ok_and(|status| status.success()) {
+            println!("{} is still mounted", self.0.path().display());
+        }
+    }
+}
+
+fn try_open(disk: &SmallDisk) -> Result<Rocks, OpenError> {
+    Rocks::open(&disk.path().join("data"), &RocksOptions::default())
+}
+
+fn open(disk: &SmallDisk) -> Rocks {
+    try_open(disk).expect("a store that is whole")
+}
+
+fn write(store: &Rocks, job: u32) -> Result<(), StoreError> {
+    let mut batch = Batch::default();
+    batch.put(Family::Log, keys::meta(MetaKind::Job, &job.to_be_bytes()), vec![job as u8; 50_000]);
+    store.write(&batch)
+}
+
+/// Writes until the disk is full. Answers how many jobs were acknowledged, from `first`.
+fn write_until_full(store: &Rocks, first: u32) -> u32 {
+    for job in first..first + 10_000 {
+        match write(store, job) {
+            Ok(()) => {}
+            Err(StoreError::Full) => return job,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    panic!("the disk never filled")
+}
+
+/// Tries until it works, for as long as RocksDB may take to notice (it looks every five seconds).
+fn write_until_healed(store: &Rocks, job: u32) {
+    let began = Instant::now();
+    loop {
+        match write(store, job) {
+            Ok(()) => return,
+            Err(StoreError::Full) => {}
+            Err(other) => panic!("{other}"),
+        }
+        assert!(began.elapsed() < Duration::from_secs(30), "the store did not heal");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn jobs(store: &Rocks) -> u32 {
+    keys_in(store, Family::Log, &[0], &[0xff]).len() as u32
+}
+
+#[test]
+fn a_full_disk_loses_nothing_and_heals_by_its_ballast_alone() {
+    let Some(disk) = SmallDisk::mount() else { return };
+    let store = open(&disk);
+    let ballast = disk.path().join("data/ballast");
+    assert!(ballast.exists() && !store.is_short_of_space());
+    let filler = disk.fill(3 << 20);
+    let written = write_until_full(&store, 0);
+    assert!(!ballast.exists() && store.is_short_of_space());
+    assert_eq!(jobs(&store), written, "what was acknowledged is read on a full disk");
+    write_until_healed(&store, written);
+    assert_eq!(jobs(&store), written + 1);
+    store.note_watermark().expect("noted");
+    assert!(store.is_short_of_space(), "there is no room for the ballast yet");
+    fs::remove_file(filler).expect("removed");
+    write(&store, written + 1).expect("there is room");
+    store.note_watermark().expect("noted");
+    assert!(ballast.exists() && !store.is_short_of_space());
+    drop(store);
+    assert_eq!(jobs(&open(&disk)), written + 2);
+}
+
+#[test]
+fn a_store_on_a_full_disk_is_opened_and_heals() {
+    let Some(disk) = SmallDisk::mount() else { return };
+    let store = open(&disk);
+    let filler = disk.fill(3 << 20);
+    let written = write_until_full(&store, 0);
+    store.note_watermark().expect("noted");
+    drop(store);
+    fs::remove_file(filler).expect("removed");
+    let filler = disk.fill(0);
+    assert!(matches!(try_open(&disk), Err(OpenError::Full { .. })), "not a byte is left, and no ballast");
+    fs::remove_file(filler).expect("removed");
+    let filler = disk.fill(1 << 20);
+    assert_eq!(jobs(&open(&disk)), written, "a megabyte is enough to open");
+    fs::remove_file(filler).expect("removed");
+    let store = open(&disk);
+    write_until_healed(&store, written);
+    assert_eq!(jobs(&store), written + 1);
+}
+
+#[test]
+fn a_store_on_a_full_disk_is_opened_by_its_ballast() {
+    let Some(disk) = SmallDisk::mount() else { return };
+    let store = open(&disk);
+    for job in 0..100 {
+        write(&store, job).expect("there is room");
+    }
+    store.note_watermark().expect("noted");
+    drop(store);
+    disk.fill(0);
+    let store = open(&disk);
+    assert_eq!(jobs(&store), 100);
+    assert!(store.is_short_of_space());
+}

@@ -1,0 +1,195 @@
+use std::ops::Range;
+
+use gridhook::{
+    event::{Lane, Obligor, PartitionId, Seq, SubscriptionId, Timestamp},
+    journal::{
+        keys::{self, Kind, MetaKind},
+        store::Family,
+    },
+};
+use proptest::prelude::*;
+
+/// Mostly close together, so that fields are equal and neighbours often enough; and the ends.
+fn number() -> impl Strategy<Value = u64> {
+    prop_oneof![4 => 0u64..4, 1 => 254u64..258, 1 => any::<u64>(), 1 => Just(u64::MAX)]
+}
+
+fn partition() -> impl Strategy<Value = PartitionId> {
+    number().prop_map(|number| PartitionId(number as u32))
+}
+
+fn subscription() -> impl Strategy<Value = SubscriptionId> {
+    number().prop_map(|number| SubscriptionId(number as u32))
+}
+
+fn obligor() -> impl Strategy<Value = Obligor> {
+    (partition(), subscription()).prop_map(|(partition, subscription)| Obligor { partition, subscription })
+}
+
+fn lane() -> impl Strategy<Value = Lane> {
+    number().prop_map(|number| Lane(number as u16))
+}
+
+fn seq() -> impl Strategy<Value = Seq> {
+    number().prop_map(Seq)
+}
+
+fn at() -> impl Strategy<Value = Timestamp> {
+    number().prop_map(Timestamp)
+}
+
+fn within(range: &Range<Vec<u8>>, key: &[u8]) -> bool {
+    (&range.start[..]..&range.end[..]).contains(&key)
+}
+
+proptest! {
+    #[test]
+    fn keys_of_the_log_are_read_back_and_sort_as_their_fields(a in (partition(), seq()), b in (partition(), seq())) {
+        let (x, y) = (keys::log(a.0, a.1), keys::log(b.0, b.1));
+        prop_assert_eq!(keys::parse_log(&x), Some(a));
+        prop_assert_eq!(x.cmp(&y), a.cmp(&b));
+        prop_assert_eq!(within(&keys::log_of(b.0), &x), a.0 == b.0);
+        prop_assert_eq!(within(&keys::log_from(b.0, b.1), &x), a.0 == b.0 && a.1 >= b.1);
+        prop_assert_eq!(within(&keys::log_below(b.0, b.1), &x), a.0 == b.0 && a.1 < b.1);
+    }
+
+    #[test]
+    fn keys_of_cursors_are_read_back_and_sort_as_their_fields(a in obligor(), b in obligor()) {
+        let (x, y) = (keys::cursor(a), keys::cursor(b));
+        prop_assert_eq!(keys::parse_cursor(&x), Some(a));
+        prop_assert_eq!(x.cmp(&y), a.cmp(&b));
+        prop_assert!(within(&keys::cursors(), &x));
+        prop_assert_eq!(within(&keys::cursors_of(b.partition), &x), a.partition == b.partition);
+    }
+
+    #[test]
+    fn keys_of_owed_and_pinned_events_are_read_back_and_sort_as_their_fields(
+        a in (partition(), seq(), subscription(), lane()),
+        b in (partition(), seq(), subscription(), lane()),
+    ) {
+        let (x, y) = (keys::owed(a.0, a.1, a.2, a.3), keys::owed(b.0, b.1, b.2, b.3));
+        prop_assert_eq!(keys::parse_owed(&x), Some(a));
+        prop_assert_eq!(x.cmp(&y), a.cmp(&b));
+        prop_assert_eq!(within(&keys::owed_of_event(b.0, b.1), &x), (a.0, a.1) == (b.0, b.1));
+        prop_assert_eq!(within(&keys::owed_below(b.0, b.1), &x), a.0 == b.0 && a.1 < b.1);
+        let (x, y) = (keys::pin(a.0, a.1, a.2, a.3), keys::pin(b.0, b.1, b.2, b.3));
+        prop_assert_eq!(keys::parse_pin(&x), Some(a));
+        prop_assert_eq!(x.cmp(&y), a.cmp(&b));
+        prop_assert_eq!(within(&keys::pins_of_event(b.0, b.1), &x), (a.0, a.1) == (b.0, b.1));
+        prop_assert_eq!(within(&keys::pins_below(b.0, b.1), &x), a.0 == b.0 && a.1 < b.1);
+    }
+
+    #[test]
+    fn keys_of_due_events_are_read_back_and_sort_as_their_fields(
+        a in (obligor(), at(), lane(), seq()),
+        b in (obligor(), at(), lane(), seq()),
+    ) {
+        let (x, y) = (keys::due(a.0, a.1, a.2, a.3), keys::due(b.0, b.1, b.2, b.3));
+        prop_assert_eq!(keys::parse_due(&x), Some(a));
+        prop_assert_eq!(x.cmp(&y), a.cmp(&b));
+        prop_assert_eq!(within(&keys::due_of(b.0), &x), a.0 == b.0);
+    }
+
+    #[test]
+    fn keys_of_held_events_are_read_back_and_sort_as_their_fields(a in (partition(), seq()), b in (partition(), seq())) {
+        let (x, y) = (keys::held(a.0, a.1), keys::held(b.0, b.1));
+        prop_assert_eq!(keys::parse_held(&x), Some(a));
+        prop_assert_eq!(x.cmp(&y), a.cmp(&b));
+        prop_assert_eq!(within(&keys::held_of(b.0), &x), a.0 == b.0);
+        prop_assert_eq!(within(&keys::held_below(b.0, b.1), &x), a.0 == b.0 && a.1 < b.1);
+    }
+
+    #[test]
+    fn keys_of_dead_events_are_read_back_and_sort_as_their_fields(
+        a in (obligor(), at(), seq(), lane()),
+        b in (obligor(), at(), seq(), lane()),
+    ) {
+        let (x, y) = (keys::dead(a.0, a.1, a.2, a.3), keys::dead(b.0, b.1, b.2, b.3));
+        prop_assert_eq!(keys::parse_dead(&x), Some(a));
+        prop_assert_eq!(x.cmp(&y), a.cmp(&b));
+        prop_assert_eq!(within(&keys::dead_of(b.0), &x), a.0 == b.0);
+    }
+
+    #[test]
+    fn keys_of_the_ledger_are_read_back_and_sort_as_their_fields(
+        a in (obligor(), lane(), seq(), any::<u32>(), any::<u8>()),
+        b in (obligor(), lane(), seq(), any::<u32>(), any::<u8>()),
+    ) {
+        let (x, y) = (keys::ledger(a.0, a.1, a.2, a.3, a.4), keys::ledger(b.0, b.1, b.2, b.3, b.4));
+        prop_assert_eq!(keys::parse_ledger(&x), Some(a));
+        prop_assert_eq!(x.cmp(&y), a.cmp(&b));
+        prop_assert_eq!(within(&keys::ledger_of(b.0), &x), a.0 == b.0);
+    }
+
+    #[test]
+    fn keys_of_meta_are_read_back_and_sort_as_their_fields(
+        a in (prop::sample::select(&MetaKind::ALL[..]), prop::collection::vec(any::<u8>(), 0..9)),
+        b in (prop::sample::select(&MetaKind::ALL[..]), prop::collection::vec(any::<u8>(), 0..9)),
+    ) {
+        let (x, y) = (keys::meta(a.0, &a.1), keys::meta(b.0, &b.1));
+        prop_assert_eq!(keys::parse_meta(&x), Some((a.0, &a.1[..])));
+        prop_assert_eq!(x.cmp(&y), a.cmp(&b));
+        prop_assert_eq!(within(&keys::meta_of(b.0), &x), a.0 == b.0);
+    }
+
+    #[test]
+    fn keys_of_floors_are_read_back(partition in partition()) {
+        let key = keys::floor(partition);
+        prop_assert_eq!(keys::parse_floor(&key), Some(partition));
+        prop_assert!(within(&keys::meta_of(MetaKind::Floor), &key));
+    }
+
+    #[test]
+    fn bytes_that_are_no_key_are_refused_without_a_panic(key in prop::collection::vec(any::<u8>(), 0..40)) {
+        let first = key.first().copied();
+        let parsed: [(Family, bool); 9] = [
+            (Family::Meta, keys::parse_meta(&key).is_some()),
+            (Family::Log, keys::parse_log(&key).is_some()),
+            (Family::Cursor, keys::parse_cursor(&key).is_some()),
+            (Family::Owed, keys::parse_owed(&key).is_some()),
+            (Family::Due, keys::parse_due(&key).is_some()),
+            (Family::Held, keys::parse_held(&key).is_some()),
+            (Family::Pin, keys::parse_pin(&key).is_some()),
+            (Family::Dead, keys::parse_dead(&key).is_some()),
+            (Family::Ledger, keys::parse_ledger(&key).is_some()),
+        ];
+        for (family, parsed) in parsed {
+            prop_assert!(!parsed || first == Some(Kind::of(family) as u8));
+        }
+    }
+}
+
+type Parses = fn(&[u8]) -> bool;
+
+#[test]
+fn a_key_that_is_cut_or_followed_by_a_byte_is_none() {
+    let obligor = Obligor { partition: PartitionId(1), subscription: SubscriptionId(2) };
+    let (seq, lane, at) = (Seq(3), Lane(4), Timestamp(5));
+    let sound: [(Vec<u8>, Parses); 8] = [
+        (keys::log(obligor.partition, seq), |key| keys::parse_log(key).is_some()),
+        (keys::cursor(obligor), |key| keys::parse_cursor(key).is_some()),
+        (keys::owed(obligor.partition, seq, obligor.subscription, lane), |key| keys::parse_owed(key).is_some()),
+        (keys::due(obligor, at, lane, seq), |key| keys::parse_due(key).is_some()),
+        (keys::held(obligor.partition, seq), |key| keys::parse_held(key).is_some()),
+        (keys::pin(obligor.partition, seq, obligor.subscription, lane), |key| keys::parse_pin(key).is_some()),
+        (keys::dead(obligor, at, seq, lane), |key| keys::parse_dead(key).is_some()),
+        (keys::ledger(obligor, lane, seq, 6, 7), |key| keys::parse_ledger(key).is_some()),
+    ];
+    for (mut key, parses) in sound {
+        assert!(parses(&key));
+        assert!((0..key.len()).all(|cut| !parses(&key[..cut])));
+        key.push(0);
+        assert!(!parses(&key));
+    }
+}
+
+#[test]
+fn every_kind_has_the_byte_that_it_was_given() {
+    let bytes = Family::ALL.map(|family| Kind::of(family) as u8);
+    assert_eq!(bytes, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    assert_eq!(MetaKind::ALL.map(|kind| kind as u8), [1, 2, 3, 4, 5, 6, 7]);
+    for family in Family::ALL {
+        let byte = Kind::of(family) as u8;
+        assert_eq!(keys::all(family), vec![byte]..vec![byte + 1]);
+    }
+}

@@ -1,0 +1,85 @@
+//! How records look on disk, and the two stores.
+
+mod behaviour;
+mod chunks;
+mod fsck;
+mod full_disk;
+mod keys;
+mod memory;
+mod records;
+mod rocks;
+mod watermark;
+mod writer;
+
+use std::{fs, io, ops::ControlFlow, path::Path};
+
+use bytes::{BufMut, Bytes};
+use gridhook::{
+    event::{Schema, Seq, Span, Spans, Timestamp},
+    journal::{
+        chunk::{Draft, Running, Written},
+        store::{Batch, Family, Store},
+    },
+};
+
+/// A chunk of `count` events with `bytes` bytes each, as it is stored.
+fn chunk(count: u32, bytes: usize) -> Bytes {
+    let mut draft = Draft::new(Schema::EventGrid);
+    for index in 0..count {
+        draft.push(|out| {
+            let start = out.len() as u32;
+            let mut noise = u64::from(index) + 1;
+            out.extend((0..bytes).map(|_| {
+                // Bytes that do not compress, without a generator's help.
+                noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (noise >> 56) as u8
+            }));
+            let wire_end = out.len();
+            out.put_slice(b"tail");
+            Written { wire_end, spans: Spans { id: Span { start, len: bytes.min(9) as u32 }, ..Spans::default() } }
+        });
+    }
+    let sealed = draft.into_chunks();
+    assert!(sealed.len() <= 1, "too much for one chunk");
+    let sealed = sealed.into_iter().next().expect("a chunk has events");
+    sealed.stamp(Timestamp(1_000), Running { count: 7, bytes: 70 })
+}
+
+fn put(store: &impl Store, family: Family, key: Vec<u8>, value: impl Into<Bytes>) {
+    let mut batch = Batch::default();
+    batch.put(family, key, value);
+    store.write(&batch).expect("an honest store writes");
+}
+
+fn keys_in(store: &impl Store, family: Family, from: &[u8], upper: &[u8]) -> Vec<Vec<u8>> {
+    let mut keys = Vec::new();
+    let visit = &mut |key: &[u8], _: &[u8]| {
+        keys.push(key.to_vec());
+        ControlFlow::Continue(())
+    };
+    store.scan(family, from, upper, visit).expect("a store that is whole can be read");
+    keys
+}
+
+/// The log's chunks of a partition, by their places.
+fn log_in(store: &impl Store, partition: u32) -> Vec<u64> {
+    use gridhook::{event::PartitionId, journal::keys};
+    let range = keys::log_of(PartitionId(partition));
+    let keys = keys_in(store, Family::Log, &range.start, &range.end);
+    keys.iter().map(|key| keys::parse_log(key).map(|(_, Seq(first))| first).expect("a key of the log")).collect()
+}
+
+/// What a disk would show if the process were killed now.
+fn copy_folder(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_folder(&entry.path(), &target)?;
+        } else if entry.file_name() != "ballast" {
+            fs::copy(entry.path(), target)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,239 @@
+use std::{fmt::Debug, time::Duration};
+
+use gridhook::{
+    event::{Lane, Seq, Timestamp},
+    journal::{
+        chunk::Running,
+        records::{Floor, Record, what_byte},
+    },
+    policy::{
+        outcome::{Outcome, Reason},
+        record::{Counters, Cursor, Dead, Entry, Health, LaneCursor, Owed, What},
+    },
+};
+use proptest::{collection::vec, option, prelude::*};
+
+fn at() -> impl Strategy<Value = Timestamp> {
+    any::<u64>().prop_map(Timestamp)
+}
+
+fn outcome() -> impl Strategy<Value = Outcome> {
+    any::<u8>().prop_filter_map("a byte of an outcome", Outcome::of_byte)
+}
+
+fn reason() -> impl Strategy<Value = Reason> {
+    prop_oneof![
+        Just(Reason::MaxDeliveryAttemptsExceeded),
+        Just(Reason::TimeToLiveExceeded),
+        outcome().prop_map(Reason::Undeliverable),
+        Just(Reason::ProbationCausedByClientError),
+        Just(Reason::Quarantined),
+        Just(Reason::Missing),
+    ]
+}
+
+fn health() -> impl Strategy<Value = Health> {
+    prop_oneof![
+        any::<u32>().prop_map(|failures| Health::Healthy { failures }),
+        (outcome(), at(), at(), any::<u32>()).prop_map(|(cause, since, until, strikes)| Health::Suspended {
+            cause,
+            since,
+            until,
+            strikes
+        }),
+        (outcome(), at(), any::<u32>()).prop_map(|(cause, since, strikes)| Health::Probing { cause, since, strikes }),
+    ]
+}
+
+/// Mostly runs, and gaps between them.
+fn places() -> impl Strategy<Value = Vec<Seq>> {
+    let steps = vec(prop_oneof![4 => Just(1u64), 1 => 1u64..10_000], 0..60);
+    (0u64..1 << 60, steps).prop_map(|(first, steps)| {
+        let place = |seq: &mut u64, step| {
+            *seq += step;
+            Some(Seq(*seq))
+        };
+        steps.into_iter().scan(first, place).collect()
+    })
+}
+
+fn lane() -> impl Strategy<Value = LaneCursor> {
+    (any::<u16>(), any::<u64>(), option::of(any::<u64>()), places(), places()).prop_map(
+        |(lane, read, end, open, done)| LaneCursor { lane: Lane(lane), read: Seq(read), end: end.map(Seq), open, done },
+    )
+}
+
+fn counters() -> impl Strategy<Value = Counters> {
+    any::<[u64; 10]>().prop_map(|count| Counters {
+        passed: count[0],
+        filtered: count[1],
+        matched: count[2],
+        delivered: count[3],
+        pending: count[4],
+        dead_lettered: count[5],
+        dropped: count[6],
+        canceled: count[7],
+        requests: count[8],
+        requests_failed: count[9],
+    })
+}
+
+fn cursor() -> impl Strategy<Value = Cursor> {
+    (vec(lane(), 0..5), health(), any::<bool>(), counters(), option::of(at()))
+        .prop_map(|(lanes, health, held, counters, next_due)| Cursor { lanes, health, held, counters, next_due })
+}
+
+fn owed() -> impl Strategy<Value = Owed> {
+    (any::<u32>(), at(), outcome(), option::of(any::<u16>()), at(), option::of(at())).prop_map(
+        |(attempts, due, last, status, tried, received)| Owed { attempts, due, last, status, tried, received },
+    )
+}
+
+fn dead() -> impl Strategy<Value = Dead> {
+    (reason(), any::<u32>(), outcome(), option::of(any::<u16>()), at(), option::of(at()), at()).prop_map(
+        |(reason, attempts, outcome, status, published, tried, given_up)| Dead {
+            reason,
+            attempts,
+            outcome,
+            status,
+            published,
+            tried,
+            given_up,
+        },
+    )
+}
+
+fn what() -> impl Strategy<Value = What> {
+    prop_oneof![
+        Just(What::Filtered),
+        (outcome(), option::of(any::<u16>()), any::<u64>()).prop_map(|(outcome, status, micros)| What::Attempted {
+            outcome,
+            status,
+            latency: Duration::from_micros(micros)
+        }),
+        reason().prop_map(What::GivenUp),
+        Just(What::Late),
+        Just(What::Canceled),
+    ]
+}
+
+fn entry() -> impl Strategy<Value = Entry> {
+    (at(), vec((0u64..1 << 40, 1u32..), 1..20), what()).prop_map(|(at, runs, what)| {
+        let covers = runs
+            .into_iter()
+            .scan(0, |end, (gap, count)| {
+                let first = *end + gap;
+                *end = first + u64::from(count);
+                Some((Seq(first), count))
+            })
+            .collect();
+        Entry { at, covers, what }
+    })
+}
+
+fn floor() -> impl Strategy<Value = Floor> {
+    any::<[u64; 5]>().prop_map(|[floor, next, count, bytes, appended]| Floor {
+        floor: Seq(floor),
+        next: Seq(next),
+        running: Running { count, bytes },
+        appended: Timestamp(appended),
+    })
+}
+
+/// Read back as it was; refused where it is cut or followed by a byte; no panic where a byte is changed.
+fn check<R: Record + PartialEq + Debug>(record: &R, at: usize, byte: u8) -> Result<(), TestCaseError> {
+    let bytes = record.encode();
+    let read = R::decode(&bytes);
+    prop_assert_eq!(read.as_ref(), Ok(record));
+    for cut in 0..bytes.len() {
+        prop_assert!(R::decode(&bytes[..cut]).is_err(), "cut at {}", cut);
+    }
+    prop_assert!(R::decode(&[&bytes[..], &[byte]].concat()).is_err());
+    let mut changed = bytes;
+    let at = at % changed.len();
+    changed[at] = byte;
+    if let Ok(other) = R::decode(&changed) {
+        prop_assert_eq!(R::decode(&other.encode()), Ok(other));
+    }
+    changed[0] = 2;
+    prop_assert!(R::decode(&changed).is_err(), "a version that is unknown");
+    Ok(())
+}
+
+/// What random bytes decode to can be encoded again.
+fn check_random<R: Record + PartialEq + Debug>(bytes: &[u8]) -> Result<(), TestCaseError> {
+    if let Ok(record) = R::decode(bytes) {
+        prop_assert_eq!(R::decode(&record.encode()), Ok(record));
+    }
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn a_cursor_is_read_back_as_it_was_and_damage_is_refused(record in cursor(), at: usize, byte: u8) {
+        check(&record, at, byte)?;
+    }
+
+    #[test]
+    fn an_owed_record_is_read_back_as_it_was_and_damage_is_refused(record in owed(), at: usize, byte: u8) {
+        check(&record, at, byte)?;
+    }
+
+    #[test]
+    fn a_dead_record_is_read_back_as_it_was_and_damage_is_refused(record in dead(), at: usize, byte: u8) {
+        check(&record, at, byte)?;
+    }
+
+    #[test]
+    fn a_line_of_the_ledger_is_read_back_as_it_was_and_damage_is_refused(record in entry(), at: usize, byte: u8) {
+        check(&record, at, byte)?;
+    }
+
+    #[test]
+    fn a_floor_is_read_back_as_it_was_and_damage_is_refused(record in floor(), at: usize, byte: u8) {
+        check(&record, at, byte)?;
+    }
+
+    #[test]
+    fn random_bytes_are_a_record_or_refused(mut bytes in vec(prop_oneof![0u8..4, any::<u8>()], 1..80)) {
+        bytes[0] = 1;
+        check_random::<Cursor>(&bytes)?;
+        check_random::<Owed>(&bytes)?;
+        check_random::<Dead>(&bytes)?;
+        check_random::<Entry>(&bytes)?;
+        check_random::<Floor>(&bytes)?;
+    }
+}
+
+#[test]
+fn a_thousand_open_events_in_a_row_cost_a_byte_more_than_one() {
+    let lane = |open| LaneCursor { lane: Lane::LIVE, read: Seq(1_001_000), end: None, open, done: Vec::new() };
+    let size = |open| Cursor { lanes: vec![lane(open)], ..Cursor::default() }.encode().len();
+    let one = size(vec![Seq(1_000_000)]);
+    let thousand = size((1_000_000..1_001_000).map(Seq).collect());
+    assert!(thousand <= one + 1, "{one} bytes for one, {thousand} for a thousand");
+}
+
+#[test]
+fn open_events_that_are_too_many_to_be_true_are_damage() {
+    let lane = LaneCursor { lane: Lane::LIVE, read: Seq(10), end: None, open: Vec::new(), done: vec![Seq(12)] };
+    let sound = Cursor { lanes: vec![lane], ..Cursor::default() }.encode();
+    let (count, rest) = sound.split_last().expect("a record has bytes");
+    assert_eq!(*count, 1, "the last byte is the run's count");
+    let endless = [rest, &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]].concat();
+    assert!(Cursor::decode(&endless).is_err());
+}
+
+#[test]
+#[should_panic(expected = "ascend")]
+fn a_cursor_whose_open_events_do_not_ascend_is_not_written() {
+    let lane = LaneCursor { lane: Lane::LIVE, read: Seq(10), end: None, open: vec![Seq(5), Seq(5)], done: Vec::new() };
+    Cursor { lanes: vec![lane], ..Cursor::default() }.encode();
+}
+
+#[test]
+fn the_bytes_of_the_ledger_are_those_that_were_given() {
+    let attempted = What::Attempted { outcome: Outcome::Busy, status: None, latency: Duration::ZERO };
+    let all = [What::Filtered, attempted, What::GivenUp(Reason::Missing), What::Late, What::Canceled];
+    assert_eq!(all.map(what_byte), [1, 2, 3, 4, 5]);
+}

@@ -1,0 +1,360 @@
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process,
+};
+
+use gridhook::{
+    event::{PartitionId, Seq},
+    journal::{
+        keys::{self, MetaKind},
+        records::{Floor, Record},
+        rocks::{FORMAT, OpenError, Rocks, RocksOptions},
+        store::{Batch, Family, Store},
+    },
+};
+use tempfile::TempDir;
+
+use super::{chunk, copy_folder, keys_in, log_in, put};
+
+fn folder() -> TempDir {
+    tempfile::tempdir().expect("a folder")
+}
+
+fn open(folder: &Path) -> Rocks {
+    Rocks::open(folder, &RocksOptions::default()).expect("a store that is whole")
+}
+
+fn refused(folder: &Path) -> OpenError {
+    Rocks::open(folder, &RocksOptions::default()).expect_err("a store that must not be opened")
+}
+
+/// Writes the jobs `from..to`, one batch each.
+fn fill(store: &Rocks, from: u32, to: u32) {
+    for job in from..to {
+        put(store, Family::Meta, keys::meta(MetaKind::Job, &job.to_be_bytes()), vec![job as u8; 100]);
+    }
+}
+
+fn jobs(store: &Rocks) -> usize {
+    let range = keys::meta_of(MetaKind::Job);
+    keys_in(store, Family::Meta, &range.start, &range.end).len()
+}
+
+/// The log files of RocksDB, the newest last.
+fn wals(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder.join("rocksdb")).expect("a store");
+    let mut wals: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    wals.retain(|path| path.extension().is_some_and(|extension| extension == "log"));
+    wals.sort();
+    wals
+}
+
+/// The log file with what was written since the store was opened.
+fn fullest_wal(folder: &Path) -> PathBuf {
+    let size = |path: &PathBuf| fs::metadata(path).expect("a file").len();
+    wals(folder).into_iter().max_by_key(size).expect("a store has a log")
+}
+
+#[test]
+fn a_store_that_is_closed_and_opened_again_has_everything() {
+    let folder = folder();
+    for round in 0..4 {
+        let store = open(folder.path());
+        assert_eq!(jobs(&store), round * 50);
+        fill(&store, round as u32 * 50, (round as u32 + 1) * 50);
+        store.note_watermark().expect("noted");
+    }
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_a_kill_at_any_moment() {
+    let (folder, store_before) = (folder(), 40);
+    let store = open(folder.path());
+    fill(&store, 0, store_before);
+    for killed in 0..5 {
+        let at = folder_after_kill(&folder);
+        let survivor = open(at.path());
+        assert_eq!(jobs(&survivor), (store_before + killed * 10) as usize);
+        fill(&store, store_before + killed * 10, store_before + (killed + 1) * 10);
+        store.note_watermark().expect("noted");
+    }
+}
+
+fn folder_after_kill(running: &TempDir) -> TempDir {
+    let killed = folder();
+    copy_folder(running.path(), killed.path()).expect("copied");
+    killed
+}
+
+#[test]
+fn a_second_process_is_refused_with_the_number_of_the_first() {
+    let folder = folder();
+    let store = open(folder.path());
+    match refused(folder.path()) {
+        OpenError::InUse { process, .. } => assert_eq!(process, process::id().to_string()),
+        other => panic!("{other}"),
+    }
+    drop(store);
+    open(folder.path());
+}
+
+#[test]
+fn a_newer_store_is_refused_with_both_versions() {
+    let folder = folder();
+    put(&open(folder.path()), Family::Meta, keys::meta(MetaKind::Format, b""), (FORMAT + 1).to_be_bytes().to_vec());
+    let error = refused(folder.path());
+    assert!(matches!(error, OpenError::Newer { found, known } if (found, known) == (FORMAT + 1, FORMAT)));
+    let text = error.to_string();
+    assert!(text.contains(&format!("format {}", FORMAT + 1)) && text.contains(&format!("up to {FORMAT}")), "{text}");
+}
+
+#[test]
+fn a_newer_store_with_a_family_of_its_own_is_refused_for_its_format() {
+    let folder = folder();
+    put(&open(folder.path()), Family::Meta, keys::meta(MetaKind::Format, b""), (FORMAT + 1).to_be_bytes().to_vec());
+    let inner = folder.path().join("rocksdb");
+    let options = rocksdb::Options::default();
+    let names = rocksdb::DB::list_cf(&options, &inner).expect("families");
+    let mut db = rocksdb::DB::open_cf(&options, &inner, names).expect("a store");
+    db.create_cf("future", &options).expect("one more");
+    drop(db);
+    assert!(matches!(refused(folder.path()), OpenError::Newer { .. }));
+}
+
+#[test]
+fn a_store_without_its_format_is_damaged() {
+    let folder = folder();
+    let mut batch = Batch::default();
+    batch.delete(Family::Meta, keys::meta(MetaKind::Format, b""));
+    open(folder.path()).write(&batch).expect("written");
+    assert!(matches!(refused(folder.path()), OpenError::Damaged(_)));
+}
+
+#[test]
+fn a_bit_flipped_in_the_middle_of_the_log_is_refused() {
+    let folder = folder();
+    let store = open(folder.path());
+    fill(&store, 0, 200);
+    let length = fs::metadata(fullest_wal(folder.path())).expect("a file").len() as usize;
+    for part in [3, 5, 8] {
+        let killed = folder_after_kill(&folder);
+        let wal = fullest_wal(killed.path());
+        let mut bytes = fs::read(&wal).expect("bytes");
+        bytes[length * part / 10] ^= 4;
+        fs::write(&wal, bytes).expect("written");
+        assert!(matches!(refused(killed.path()), OpenError::Damaged(_)));
+    }
+}
+
+#[test]
+fn a_torn_last_record_that_was_not_acknowledged_is_tolerated() {
+    let folder = folder();
+    let store = open(folder.path());
+    fill(&store, 0, 100);
+    store.note_watermark().expect("noted");
+    fill(&store, 100, 101);
+    let killed = folder_after_kill(&folder);
+    cut(&fullest_wal(killed.path()), 7);
+    assert_eq!(jobs(&open(killed.path())), 100);
+}
+
+#[test]
+fn a_log_that_was_cut_below_the_watermark_is_refused_with_the_gap() {
+    let folder = folder();
+    let store = open(folder.path());
+    fill(&store, 0, 100);
+    store.note_watermark().expect("noted");
+    let killed = folder_after_kill(&folder);
+    cut(&fullest_wal(killed.path()), 7);
+    let error = refused(killed.path());
+    assert!(matches!(error, OpenError::Behind { recovered, acknowledged } if recovered + 1 == acknowledged));
+    assert!(error.to_string().contains("1 are missing"), "{error}");
+    assert!(matches!(refused(killed.path()), OpenError::Behind { .. }), "and again, as nothing was changed");
+}
+
+#[test]
+fn a_store_that_was_refused_opens_when_the_missing_file_is_back() {
+    let folder = folder();
+    let store = open(folder.path());
+    fill(&store, 0, 100);
+    store.note_watermark().expect("noted");
+    let killed = folder_after_kill(&folder);
+    let wal = fullest_wal(killed.path());
+    let whole = fs::read(&wal).expect("bytes");
+    cut(&wal, 7);
+    assert!(matches!(refused(killed.path()), OpenError::Behind { .. }));
+    fs::write(&wal, whole).expect("written");
+    assert_eq!(jobs(&open(killed.path())), 100);
+}
+
+#[test]
+fn a_torn_record_is_tolerated_again_when_newer_logs_follow_it() {
+    let folder = folder();
+    let store = open(folder.path());
+    fill(&store, 0, 100);
+    let mut killed = folder_after_kill(&folder);
+    for round in 0..3 {
+        cut(wals(killed.path()).last().expect("a store has a log"), 7);
+        let survivor = open(killed.path());
+        assert_eq!(jobs(&survivor), 99 + round * 200);
+        fill(&survivor, 1000 * (round as u32 + 1), 1000 * (round as u32 + 1) + 200);
+        survivor.note_watermark().expect("noted");
+        let next = folder_after_kill(&killed);
+        assert_eq!(jobs(&open(next.path())), 99 + round * 200 + 200);
+        fill(&survivor, 5000, 5001);
+        killed = folder_after_kill(&killed);
+    }
+}
+
+fn cut(file: &Path, bytes: u64) {
+    let file = fs::OpenOptions::new().write(true).open(file).expect("a file");
+    let length = file.metadata().expect("a length").len();
+    file.set_len(length - bytes).expect("cut");
+}
+
+#[test]
+fn an_older_store_brought_back_under_a_newer_watermark_is_refused() {
+    let folder = folder();
+    let store = open(folder.path());
+    fill(&store, 0, 10);
+    let old = folder_after_kill(&folder);
+    fill(&store, 10, 30);
+    store.note_watermark().expect("noted");
+    fs::copy(folder.path().join("watermark"), old.path().join("watermark")).expect("copied");
+    let error = refused(old.path());
+    assert!(matches!(error, OpenError::Behind { recovered, acknowledged } if recovered + 20 == acknowledged));
+}
+
+#[test]
+fn a_store_that_is_gone_is_not_made_anew_under_its_watermark() {
+    let folder = folder();
+    let store = open(folder.path());
+    fill(&store, 0, 10);
+    store.note_watermark().expect("noted");
+    drop(store);
+    fs::remove_dir_all(folder.path().join("rocksdb")).expect("removed");
+    assert!(matches!(refused(folder.path()), OpenError::Behind { recovered: 0, .. }));
+}
+
+#[test]
+fn a_store_whose_watermark_is_missing_or_damaged_is_refused() {
+    let folder = folder();
+    fill(&open(folder.path()), 0, 10);
+    let mark = folder.path().join("watermark");
+    let whole = fs::read(&mark).expect("bytes");
+    fs::write(&mark, vec![0; whole.len()]).expect("written");
+    assert!(matches!(refused(folder.path()), OpenError::NoWatermark { problem: "is damaged", .. }));
+    fs::remove_file(&mark).expect("removed");
+    assert!(matches!(refused(folder.path()), OpenError::NoWatermark { problem: "is missing", .. }));
+    fs::write(&mark, whole).expect("written");
+    assert_eq!(jobs(&open(folder.path())), 10);
+}
+
+#[test]
+fn a_store_whose_making_was_interrupted_is_made_again() {
+    let folder = folder();
+    fs::create_dir(folder.path().join("rocksdb.new")).expect("made");
+    fs::write(folder.path().join("rocksdb.new/CURRENT"), b"half").expect("written");
+    drop(open(folder.path()));
+    assert!(!folder.path().join("rocksdb.new").exists());
+    let interrupted = self::folder();
+    fs::copy(folder.path().join("watermark"), interrupted.path().join("watermark")).expect("copied");
+    open(interrupted.path());
+}
+
+/// Four partitions, each with chunks of ten events of 4 KiB.
+fn fill_log(store: &Rocks) {
+    for first in (0..600).step_by(10) {
+        let mut batch = Batch::default();
+        for partition in 1..5 {
+            batch.put(Family::Log, keys::log(PartitionId(partition), Seq(first + 1)), chunk(10, 4096));
+        }
+        store.write(&batch).expect("written");
+    }
+}
+
+fn log_bytes(folder: &Path) -> u64 {
+    let entries = fs::read_dir(folder.join("rocksdb")).expect("a store");
+    let files = entries.map(|entry| entry.expect("an entry"));
+    let tables = files.filter(|file| file.path().extension().is_some_and(|extension| extension == "sst"));
+    tables.map(|file| file.metadata().expect("a length").len()).sum()
+}
+
+#[test]
+fn a_floor_frees_the_log_below_it_and_touches_nothing_else() {
+    let folder = folder();
+    let store = open(folder.path());
+    fill_log(&store);
+    store.compact_log().expect("compacted");
+    let before = log_bytes(folder.path());
+    // The chunk of 501 reaches over this floor.
+    store.drop_log(PartitionId(2), Seq(505)).expect("dropped");
+    assert!(log_in(&store, 2).ends_with(&(501..600).step_by(10).collect::<Vec<_>>()));
+    store.compact_log().expect("compacted");
+    assert_eq!(log_in(&store, 2), (501..600).step_by(10).collect::<Vec<_>>());
+    for partition in [1, 3, 4] {
+        assert_eq!(log_in(&store, partition), (1..600).step_by(10).collect::<Vec<_>>(), "partition {partition}");
+    }
+    let after = log_bytes(folder.path());
+    assert!(after < before * 85 / 100, "{before} bytes before, {after} after");
+}
+
+#[test]
+fn a_floor_on_the_edge_of_a_chunk_frees_that_chunk_and_keeps_the_next() {
+    let folder = folder();
+    let store = open(folder.path());
+    fill_log(&store);
+    store.drop_log(PartitionId(1), Seq(501)).expect("dropped");
+    store.compact_log().expect("compacted");
+    assert_eq!(log_in(&store, 1)[0], 501);
+}
+
+#[test]
+fn a_floor_drops_whole_files_at_once() {
+    let folder = folder();
+    let store = open(folder.path());
+    for first in (0..6000).step_by(10) {
+        put(&store, Family::Log, keys::log(PartitionId(1), Seq(first + 1)), chunk(10, 6000));
+    }
+    store.compact_log().expect("compacted");
+    store.drop_log(PartitionId(1), Seq(5995)).expect("dropped");
+    let left = log_in(&store, 1);
+    assert!(left.len() < 500 && left.last() == Some(&5991), "{} chunks are left", left.len());
+}
+
+#[test]
+fn floors_are_known_again_after_a_restart() {
+    let folder = folder();
+    let store = open(folder.path());
+    fill_log(&store);
+    let floor = Floor { floor: Seq(301), next: Seq(601), ..Floor::default() };
+    put(&store, Family::Meta, keys::floor(PartitionId(3)), floor.encode());
+    drop(store);
+    let store = open(folder.path());
+    store.compact_log().expect("compacted");
+    assert_eq!(log_in(&store, 3), (301..600).step_by(10).collect::<Vec<_>>());
+    assert_eq!(log_in(&store, 4).len(), 60);
+}
+
+#[test]
+fn a_floor_that_cannot_be_read_is_damage() {
+    let folder = folder();
+    put(&open(folder.path()), Family::Meta, keys::floor(PartitionId(3)), &b"\x01"[..]);
+    assert!(matches!(refused(folder.path()), OpenError::Damaged(_)));
+}
+
+#[test]
+fn a_drained_queue_leaves_nothing_to_step_over() {
+    let folder = folder();
+    let store = open(folder.path());
+    for round in 0..20u64 {
+        let mut batch = Batch::default();
+        (0..500).for_each(|key| batch.put(Family::Due, (round * 500 + key).to_be_bytes().to_vec(), &b""[..]));
+        store.write(&batch).expect("written");
+        let mut batch = Batch::default();
+        (0..500).for_each(|key| batch.single_delete(Family::Due, (round * 500 + key).to_be_bytes().to_vec()));
+        store.write(&batch).expect("written");
+    }
+    assert!(keys_in(&store, Family::Due, &[0], &[0xff]).is_empty());
+}

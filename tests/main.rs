@@ -1,0 +1,17 @@
+//! All tests, in one binary, so that RocksDB is linked once.
+#![expect(clippy::disallowed_methods, reason = "a test measures real processes and sockets by the real clock")]
+
+mod admin;
+mod architecture;
+mod cli;
+mod clock;
+mod config;
+mod dead_letter;
+mod deliver;
+mod edition;
+mod journal;
+mod policy;
+mod publish;
+mod server;
+mod spec;
+mod support;

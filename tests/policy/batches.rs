@@ -1,0 +1,107 @@
+//! What goes into one request.
+
+use expect_test::expect;
+use gridhook::policy::{Settings, batch::Limits, outcome::Outcome, record::Health};
+
+use super::{
+    driver::{Driver, answers, status},
+    plain,
+};
+
+fn in_batches(events_max: u32, bytes_preferred: u64) -> Settings {
+    Settings { batch: Limits { events_max, bytes_preferred }, ..plain() }
+}
+
+#[test]
+fn a_batch_has_at_most_so_many_events_and_does_not_wait_for_more() {
+    let mut driver = Driver::new(in_batches(4, 64 * 1024), answers(vec![status(200)]));
+    driver.publish(&[("yes", 10); 10]);
+    expect!["0s ok×4 · 0s ok×4 · 0s ok×2"].assert_eq(&driver.run());
+}
+
+#[test]
+fn a_batch_has_the_preferred_bytes_and_an_event_larger_than_that_goes_alone() {
+    let mut driver = Driver::new(in_batches(100, 1000), answers(vec![status(200)]));
+    driver.publish(&[("yes", 397), ("yes", 397), ("yes", 397), ("yes", 2000), ("yes", 10), ("yes", 10)]);
+    expect!["0s ok×2 · 0s ok · 0s ok · 0s ok×2"].assert_eq(&driver.run());
+}
+
+#[test]
+fn events_that_were_tried_differently_often_do_not_share_a_request() {
+    let mut driver = Driver::new(in_batches(10, 64 * 1024), answers(vec![status(500), status(500), status(200)]));
+    driver.publish(&[("yes", 10); 3]);
+    driver.run_for(std::time::Duration::from_secs(10));
+    driver.publish(&[("yes", 10); 2]);
+    expect!["0s x×3 · 10s x×3 · 10s ok×2 · 40s ok×3"].assert_eq(&driver.run());
+}
+
+#[test]
+fn a_batch_that_is_too_large_is_halved_and_that_is_no_attempt() {
+    let endpoint = Box::new(|flight: &gridhook::policy::Flight| {
+        let answer = if flight.items.len() > 3 { status(413) } else { status(200) };
+        assert!(flight.items.iter().all(|item| item.attempts == 0));
+        Some((std::time::Duration::ZERO, answer))
+    });
+    let mut driver = Driver::new(in_batches(16, 64 * 1024), endpoint);
+    driver.publish(&[("yes", 10); 16]);
+    expect![
+        "0s x×16 · 0s x×8 · 0s x×4 · 0s ok×2 · 0s ok×2 · 0s ok×2 · 0s ok×2 · 0s ok×2 · 0s ok×2 · 0s ok×2 · 0s ok×2"
+    ]
+    .assert_eq(&driver.run());
+}
+
+#[test]
+fn an_event_that_is_too_large_alone_is_given_up_and_the_others_are_not() {
+    let endpoint = Box::new(|flight: &gridhook::policy::Flight| {
+        let bad = flight.items.iter().any(|item| item.seq.0 == 2);
+        Some((std::time::Duration::ZERO, status(if bad { 413 } else { 200 })))
+    });
+    let mut driver = Driver::new(in_batches(4, 64 * 1024), endpoint);
+    driver.publish(&[("yes", 10); 4]);
+    expect!["0s x×4 · 0s x×2 · 0s ok · 0s ok · 0s ok · 0s x · 0s UndeliverableDueToHttpPayloadTooLarge"]
+        .assert_eq(&driver.run());
+}
+
+#[test]
+fn a_batch_that_is_too_large_is_no_step_to_suspension_and_a_single_event_that_is_too_large_is_one() {
+    let settings = Settings { suspend_after: 1, ..in_batches(4, 64 * 1024) };
+    let endpoint = Box::new(|flight: &gridhook::policy::Flight| {
+        let bad = flight.items.len() > 1 || flight.items[0].seq.0 == 2;
+        Some((std::time::Duration::ZERO, status(if bad { 413 } else { 200 })))
+    });
+    let mut driver = Driver::new(settings, endpoint);
+    driver.publish(&[("yes", 10); 4]);
+    expect!["0s x×4 · 0s x×2 · 0s ok · 0s ok · 0s ok · 0s x · 0s UndeliverableDueToHttpPayloadTooLarge"]
+        .assert_eq(&driver.run_for(std::time::Duration::from_secs(1)));
+    let cursor = &driver.disk.cursor;
+    assert!(matches!(cursor.health, Health::Suspended { cause: Outcome::PayloadTooLarge, strikes: 1, .. }));
+    let counters = cursor.counters;
+    assert_eq!((counters.delivered, counters.dead_lettered, counters.pending), (3, 1, 0));
+}
+
+#[test]
+fn retries_get_one_turn_in_five_while_first_attempts_wait() {
+    let mut turn = 0;
+    let endpoint = Box::new(move |flight: &gridhook::policy::Flight| {
+        turn += 1;
+        // The first ten fail; all that follows takes a second each, so that retries and first attempts both wait.
+        let retry = flight.items.iter().any(|item| item.attempts > 0);
+        let answer = if turn <= 10 || retry { status(500) } else { status(200) };
+        Some((std::time::Duration::from_secs(if turn <= 10 { 0 } else { 20 }), answer))
+    });
+    let mut driver = Driver::new(plain(), endpoint);
+    driver.publish(&[("yes", 10); 40]);
+    expect!["0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s ok · 20s ok · 40s ok · 1m x · 1m 20s ok · 1m 40s ok · 2m ok · 2m 20s ok · 2m 40s x · 3m ok · 3m 20s ok · 3m 40s ok · 4m ok · 4m 20s x · 4m 40s ok · 5m ok · 5m 20s ok · 5m 40s ok · 6m x · 6m 20s ok · 6m 40s ok"].assert_eq(&driver.run_for(std::time::Duration::from_secs(20 * 20)));
+}
+
+#[test]
+fn what_the_filter_does_not_let_through_is_counted_once() {
+    let mut driver = Driver::new(in_batches(2, 64 * 1024), answers(vec![status(500), status(200)]));
+    driver.publish(&[("no", 1), ("yes", 1), ("no", 1), ("no", 1), ("yes", 1), ("yes", 1), ("no", 1)]);
+    driver.run();
+    driver.publish(&[("no", 1); 5]);
+    driver.run();
+    let counters = driver.disk.cursor.counters;
+    assert_eq!((counters.passed, counters.filtered, counters.matched, counters.delivered), (12, 9, 3, 3));
+    assert_eq!((counters.requests, counters.requests_failed), (3, 1));
+}

@@ -1,0 +1,185 @@
+//! A machine with a disk, a clock and an endpoint that does as it is told: what it does is written down as a line.
+
+use std::{collections::VecDeque, time::Duration};
+
+use gridhook::{
+    event::{Event, FlightId, Lane, Seq, Timestamp},
+    journal::chunk::{Chunk, Running},
+    policy::{
+        Effect, Flight, Input, Settings, Subscription,
+        filter::Filter,
+        outcome::{Answer, Outcome},
+        record::{Change, Command, Cursor, Fetched, LaneCursor, What},
+        retry::Chance,
+    },
+};
+
+use super::{disk::Disk, sealed};
+
+/// Far from the epoch.
+pub(super) const START: Timestamp = Timestamp(1_000_000_000_000);
+
+/// What the endpoint does with a request: answers after so long, or never.
+pub(super) type Endpoint = Box<dyn FnMut(&Flight) -> Option<(Duration, Answer)>>;
+
+pub(super) struct Driver {
+    pub(super) core: Subscription,
+    pub(super) now: Timestamp,
+    pub(super) disk: Disk,
+    /// What happened, each with its time.
+    pub(super) lines: Vec<String>,
+    /// How often the log, the due keys or events were asked for.
+    pub(super) reads: u32,
+    pub(super) chance: f64,
+    log: Vec<Event>,
+    filter: Filter,
+    endpoint: Endpoint,
+    aloft: VecDeque<(Timestamp, FlightId, Answer)>,
+    inputs: VecDeque<Input>,
+}
+
+/// An answer at once.
+pub(super) fn status(status: u16) -> Answer {
+    Answer { status: Some(status), ..Answer::bare(Outcome::of_status(status)) }
+}
+
+/// An endpoint that gives these answers at once, and then the last one for ever.
+pub(super) fn answers(script: Vec<Answer>) -> Endpoint {
+    let mut turn = 0;
+    Box::new(move |_| {
+        turn += 1;
+        Some((Duration::ZERO, script[turn.min(script.len()) - 1].clone()))
+    })
+}
+
+impl Driver {
+    pub(super) fn new(settings: Settings, endpoint: Endpoint) -> Self {
+        let lane = LaneCursor { lane: Lane::LIVE, read: Seq::FIRST, end: None, open: Vec::new(), done: Vec::new() };
+        let cursor = Cursor { lanes: vec![lane], ..Cursor::default() };
+        let core = Subscription::recover(settings, &cursor, Seq::FIRST, Vec::new(), FlightId(1), START);
+        Self {
+            core,
+            now: START,
+            disk: Disk { cursor, ..Disk::default() },
+            lines: Vec::new(),
+            reads: 0,
+            chance: 0.0,
+            log: Vec::new(),
+            filter: Filter { subject_begins_with: "yes".to_owned(), ..Filter::default() },
+            endpoint,
+            aloft: VecDeque::new(),
+            inputs: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn publish(&mut self, events: &[(&str, usize)]) {
+        for chunk in sealed(events) {
+            let first = Seq(self.log.len() as u64 + 1);
+            let chunk = Chunk::decode(first, chunk.stamp(self.now, Running::default())).expect("a sound chunk");
+            self.log.extend(chunk.events().expect("sound events"));
+        }
+        self.absorb(Input::Appended { end: Seq(self.log.len() as u64 + 1) });
+    }
+
+    pub(super) fn command(&mut self, command: Command) {
+        self.absorb(Input::Command(command));
+    }
+
+    /// Absorbs, and does at once all that follows.
+    pub(super) fn absorb(&mut self, input: Input) {
+        self.inputs.push_back(input);
+        while let Some(input) = self.inputs.pop_front() {
+            let step = self.core.absorb(input, self.now, Chance(self.chance));
+            if let Some(write) = step.write {
+                for change in &write.changes {
+                    self.disk.apply(change);
+                    self.tell(change);
+                }
+                self.disk.check();
+                self.inputs.push_back(Input::Durable);
+            }
+            for effect in step.effects {
+                self.perform(effect);
+            }
+        }
+    }
+
+    /// Goes on until nothing is to be done before `until`.
+    pub(super) fn run_until(&mut self, until: Timestamp) {
+        let mut idle = 0;
+        loop {
+            let answer = self.aloft.iter().map(|(at, _, _)| *at).min();
+            let next = [answer, self.core.next_due(self.now)].into_iter().flatten().min();
+            let Some(next) = next.filter(|next| *next <= until) else { break };
+            idle = if next <= self.now { idle + 1 } else { 0 };
+            assert!(idle < 10_000, "it spins at {}: {:?}", self.since_start(), self.core);
+            self.now = self.now.max(next);
+            match self.aloft.iter().position(|(at, _, _)| *at <= self.now).and_then(|place| self.aloft.remove(place)) {
+                Some((_, flight, answer)) => self.absorb(Input::Finished { flight, answer }),
+                None => self.absorb(Input::Tick),
+            }
+        }
+        if until != Timestamp::NEVER {
+            self.now = self.now.max(until);
+        }
+    }
+
+    /// Goes on until nothing is to be done at all.
+    pub(super) fn run(&mut self) -> String {
+        self.run_until(Timestamp::NEVER);
+        self.lines.join(" · ")
+    }
+
+    pub(super) fn run_for(&mut self, wait: Duration) -> String {
+        self.run_until(self.now.after(wait));
+        self.lines.join(" · ")
+    }
+
+    fn since_start(&self) -> String {
+        humantime::format_duration(self.now.since(START)).to_string()
+    }
+
+    fn tell(&mut self, change: &Change) {
+        if let Change::Note { entry, .. } = change
+            && let What::GivenUp(reason) = entry.what
+        {
+            self.lines.push(format!("{} {reason}", self.since_start()));
+        }
+    }
+
+    fn perform(&mut self, effect: Effect) {
+        let input = match effect {
+            Effect::Send { flight, events } => {
+                assert!(flight.items.iter().all(|item| item.due.is_none_or(|due| due <= self.now)), "early");
+                assert_eq!(flight.items.len(), events.len());
+                let answer = (self.endpoint)(&flight);
+                let mark = match &answer {
+                    Some((_, answer)) if answer.outcome == Outcome::Delivered => "ok",
+                    Some(_) => "x",
+                    None => "?",
+                };
+                let batch = if flight.items.len() > 1 { format!("×{}", flight.items.len()) } else { String::new() };
+                self.lines.push(format!("{} {mark}{batch}", self.since_start()));
+                self.aloft.extend(answer.map(|(after, answer)| (self.now.after(after), flight.id, answer)));
+                return;
+            }
+            Effect::ReadLog { lane, from } => {
+                let slice = &self.log[from.0 as usize - 1..];
+                let events = slice.iter().filter(|event| self.filter.matches(event)).cloned().collect();
+                let upto = Seq(self.log.len() as u64 + 1);
+                Input::Read { lane, from, upto, total: slice.len() as u64, events }
+            }
+            Effect::ReadDue { from } => {
+                Input::DueRead { keys: self.disk.due.range(from..).copied().collect(), all: true }
+            }
+            Effect::Fetch(keys) => Input::Fetched(keys.into_iter().map(|key| self.fetch(key)).collect()),
+        };
+        self.reads += 1;
+        self.inputs.push_back(input);
+    }
+
+    fn fetch(&self, (lane, seq): (Lane, Seq)) -> Fetched {
+        let event = self.log.get(seq.0 as usize - 1).cloned();
+        Fetched { lane, seq, owed: self.disk.owed.get(&(lane, seq)).cloned(), event }
+    }
+}

@@ -1,0 +1,319 @@
+//! What each edition of the program does: attempts over time, and what every status means, as tables.
+
+use std::{fmt::Write, sync::Arc, time::Duration};
+
+use expect_test::{Expect, expect};
+use gridhook::{
+    config::Editions,
+    event::Timestamp,
+    policy::{
+        Settings,
+        edition::{Edition, Terms},
+        outcome::{Answer, Outcome},
+        retry::{Chance, Verdict, judge},
+    },
+};
+
+use super::{
+    driver::{Driver, answers, status},
+    plain,
+};
+
+fn edition(name: &str) -> Arc<Edition> {
+    Editions::load(None, None).expect("the program's own editions are sound").get(name).expect("it has this one")
+}
+
+/// All attempts at an event whose endpoint always answers 500, with the edition's own limits.
+fn attempts(name: &str, expected: Expect) {
+    let edition = edition(name);
+    let minutes = u64::from(edition.time_to_live_minutes.default);
+    let settings = Settings {
+        attempts_max: edition.attempts.default,
+        time_to_live: Duration::from_secs(60 * minutes),
+        edition,
+        ..plain()
+    };
+    let mut driver = Driver::new(settings, answers(vec![status(500)]));
+    driver.publish(&[("yes", 10)]);
+    expected.assert_eq(&driver.run());
+}
+
+/// What follows the first failure.
+fn verdict(edition: &Edition, terms: Terms<'_>, answer: &Answer) -> String {
+    match judge(edition, terms, 1, 30, answer, Timestamp(0), Chance(0.0)) {
+        Verdict::Again(at) => humantime::format_duration(at.since(Timestamp(0))).to_string(),
+        Verdict::Never(_) => "never".to_owned(),
+    }
+}
+
+/// What follows the first failure with each status: in the columns, without and with a place for dead letters.
+fn statuses(name: &str, expected: Expect) {
+    let edition = edition(name);
+    let [timeout, reset] = [Outcome::TimedOut, Outcome::SocketError].map(Answer::bare);
+    let listed = [205, 301, 400, 401, 403, 404, 408, 410, 413, 414, 429, 500, 503];
+    let mut rows: Vec<(String, Answer)> = listed.map(|code| (code.to_string(), status(code))).into();
+    rows.extend([("timeout".to_owned(), timeout), ("reset".to_owned(), reset)]);
+    let mut table = String::from("         webhook        resource\n");
+    for (told, answer) in rows {
+        let columns = [&edition.webhook, &edition.resource].map(|rules| {
+            let [without, with] = [false, true].map(|dead| verdict(&edition, rules.terms(dead), &answer));
+            if with == without { with } else { format!("{without} / {with}") }
+        });
+        writeln!(table, "{told:<8} {:<14} {}", columns[0], columns[1]).expect("a string takes all");
+    }
+    expected.assert_eq(&table);
+}
+
+#[test]
+fn edition_2020_tries_every_hour_at_the_end() {
+    attempts(
+        "2020",
+        expect![
+            "0s x · 10s x · 40s x · 1m 40s x · 6m 40s x · 16m 40s x · 46m 40s x · 1h 46m 40s x · 2h 46m 40s x · 3h 46m 40s x · 4h 46m 40s x · 5h 46m 40s x · 6h 46m 40s x · 7h 46m 40s x · 8h 46m 40s x · 9h 46m 40s x · 10h 46m 40s x · 11h 46m 40s x · 12h 46m 40s x · 13h 46m 40s x · 14h 46m 40s x · 15h 46m 40s x · 16h 46m 40s x · 17h 46m 40s x · 18h 46m 40s x · 19h 46m 40s x · 20h 46m 40s x · 21h 46m 40s x · 22h 46m 40s x · 23h 46m 40s x · 23h 46m 40s MaxDeliveryAttemptsExceeded"
+        ],
+    );
+}
+
+#[test]
+fn edition_2021_tries_after_three_six_and_twelve_hours_at_the_end() {
+    attempts(
+        "2021",
+        expect![
+            "0s x · 10s x · 40s x · 1m 40s x · 6m 40s x · 16m 40s x · 46m 40s x · 1h 46m 40s x · 4h 46m 40s x · 10h 46m 40s x · 22h 46m 40s x · 1day 10h 46m 40s TimeToLiveExceeded"
+        ],
+    );
+}
+
+#[test]
+fn edition_2023_tries_after_three_six_and_twelve_hours_at_the_end() {
+    attempts(
+        "2023",
+        expect![
+            "0s x · 10s x · 40s x · 1m 40s x · 6m 40s x · 16m 40s x · 46m 40s x · 1h 46m 40s x · 4h 46m 40s x · 10h 46m 40s x · 22h 46m 40s x · 1day 10h 46m 40s TimeToLiveExceeded"
+        ],
+    );
+}
+
+#[test]
+fn edition_namespace_counts_its_schedule_from_the_first_attempt() {
+    attempts(
+        "namespace",
+        expect![
+            "0s x · 10s x · 30s x · 1m x · 5m x · 10m x · 15m x · 20m x · 25m x · 30m x · 30m MaxDeliveryAttemptsExceeded"
+        ],
+    );
+}
+
+#[test]
+fn edition_2020_means_this_by_each_status() {
+    statuses(
+        "2020",
+        expect![[r#"
+                     webhook        resource
+            205      10s            10s
+            301      10s            10s
+            400      5m / never     5m / never
+            401      5m             5m
+            403      5m             5m
+            404      5m             5m
+            408      2m             2m
+            410      5m             5m
+            413      10s / never    10s / never
+            414      10s            10s
+            429      10s            10s
+            500      10s            10s
+            503      30s            30s
+            timeout  10s            10s
+            reset    10s            10s
+        "#]],
+    );
+}
+
+#[test]
+fn edition_2021_means_this_by_each_status() {
+    statuses(
+        "2021",
+        expect![[r#"
+                     webhook        resource
+            205      10s            10s
+            301      10s            10s
+            400      never          never
+            401      never          5m
+            403      never          never
+            404      never          5m
+            408      2m             2m
+            410      5m             5m
+            413      never          never
+            414      10s            10s
+            429      10s            10s
+            500      10s            10s
+            503      30s            30s
+            timeout  10s            10s
+            reset    10s            10s
+        "#]],
+    );
+}
+
+#[test]
+fn edition_2023_means_this_by_each_status() {
+    statuses(
+        "2023",
+        expect![[r#"
+                     webhook        resource
+            205      10s            10s
+            301      10s            10s
+            400      never          never
+            401      never          5m
+            403      never          never
+            404      10s            5m
+            408      2m             2m
+            410      10s            5m
+            413      never          never
+            414      10s            10s
+            429      10s            10s
+            500      10s            10s
+            503      30s            30s
+            timeout  10s            10s
+            reset    10s            10s
+        "#]],
+    );
+}
+
+#[test]
+fn edition_current_means_this_by_each_status() {
+    statuses(
+        "current",
+        expect![[r#"
+                     webhook        resource
+            205      10s            10s
+            301      10s            10s
+            400      never          never
+            401      never          5m
+            403      never          never
+            404      5m             5m
+            408      2m             2m
+            410      5m             5m
+            413      never          never
+            414      10s            10s
+            429      10s            10s
+            500      10s            10s
+            503      30s            30s
+            timeout  10s            10s
+            reset    10s            10s
+        "#]],
+    );
+}
+
+#[test]
+fn edition_namespace_means_this_by_each_status() {
+    statuses(
+        "namespace",
+        expect![[r#"
+                     webhook        resource
+            205      10s            10s
+            301      10s            10s
+            400      never          never
+            401      never          never
+            403      never          never
+            404      never          never
+            408      2m             2m
+            410      5m             5m
+            413      never          never
+            414      never          never
+            429      10s            10s
+            500      10s            10s
+            503      30s            30s
+            timeout  10s            10s
+            reset    10s            10s
+        "#]],
+    );
+}
+
+#[test]
+fn every_edition_of_the_program_can_be_followed() {
+    let editions = Editions::load(None, None).expect("the program's own editions are sound");
+    let names: Vec<&str> = editions.names().collect();
+    assert_eq!(names, ["2020", "2021", "2023", "current", "namespace"]);
+    for name in names {
+        let edition = edition(name);
+        assert_eq!(edition.check(), Ok(()));
+        assert_eq!(edition.probation.after_failures, 10, "{name}");
+        assert_eq!(edition.dead_letter.delay, Duration::from_secs(5 * 60), "{name}");
+        let window = if name == "namespace" { 48 } else { 4 };
+        assert_eq!(edition.dead_letter.outage_window, Duration::from_secs(window * 60 * 60), "{name}");
+        let most = if name == "namespace" { 10 } else { 30 };
+        assert_eq!((edition.attempts.min, edition.attempts.default, edition.attempts.max), (1, most, most), "{name}");
+        assert_eq!(edition.time_to_live_minutes.default, 1_440, "{name}");
+    }
+}
+
+#[test]
+fn a_switch_makes_timeouts_final() {
+    let mut edition = (*edition("namespace")).clone();
+    edition.webhook.never_retried_without_status = vec![Outcome::TimedOut];
+    assert_eq!(edition.check(), Ok(()));
+    let answer = |outcome| verdict(&edition, edition.webhook.terms(false), &Answer::bare(outcome));
+    assert_eq!([Outcome::TimedOut, Outcome::SocketError].map(answer), ["never", "10s"]);
+    edition.webhook.never_retried_without_status = vec![Outcome::Aborted];
+    expect!["webhook.never_retried_without_status names Aborted; allowed are TimedOut, SocketError, ResolutionError, GenericError"]
+        .assert_eq(&edition.check().expect_err("what we ended ourselves is not final"));
+    edition.webhook.never_retried_without_status.clear();
+    edition.webhook.never_retried_with_dead_letter = vec![414];
+    expect!["webhook has status 414 in both lists of what is never retried; allowed is one of them"]
+        .assert_eq(&edition.check().expect_err("a status has one meaning"));
+}
+
+/// The core follows edition 2020: with a place for dead letters 400 and 413 end an event at once, without one they do not.
+#[test]
+fn in_edition_2020_only_a_place_for_dead_letters_makes_400_and_413_final() {
+    let run = |code, dead_letter| {
+        let settings = Settings { edition: edition("2020"), dead_letter, ..plain() };
+        let mut driver = Driver::new(settings, answers(vec![status(code), status(200)]));
+        driver.publish(&[("yes", 10)]);
+        driver.run()
+    };
+    expect!["0s x · 0s UndeliverableDueToHttpBadRequest"].assert_eq(&run(400, true));
+    expect!["0s x · 5m ok"].assert_eq(&run(400, false));
+    expect!["0s x · 0s UndeliverableDueToHttpPayloadTooLarge"].assert_eq(&run(413, true));
+    expect!["0s x · 10s ok"].assert_eq(&run(413, false));
+}
+
+#[test]
+fn exactly_200_to_204_are_successes_in_every_edition() {
+    for name in ["2020", "2021", "2023", "current", "namespace"] {
+        let succeeds = |code: &u16| {
+            let settings = Settings { edition: edition(name), attempts_max: 1, ..plain() };
+            let mut driver = Driver::new(settings, answers(vec![status(*code)]));
+            driver.publish(&[("yes", 10)]);
+            driver.run() == "0s ok"
+        };
+        let successes: Vec<u16> = (200..=599).filter(succeeds).collect();
+        assert_eq!(successes, [200, 201, 202, 203, 204], "{name}");
+    }
+}
+
+#[test]
+fn ten_failures_delay_retries_and_new_deliveries_in_every_edition() {
+    for name in ["2020", "2021", "2023", "current", "namespace"] {
+        let edition = edition(name);
+        let suspend_after = edition.probation.after_failures;
+        let settings = Settings { edition, suspend_after, concurrency_max: 10, ..plain() };
+        let mut driver = Driver::new(settings, answers(vec![status(503)]));
+        driver.publish(&[("yes", 10); 10]);
+        driver.run_for(Duration::from_secs(1));
+        driver.publish(&[("yes", 10); 10]);
+        driver.run_for(Duration::from_secs(8));
+        assert_eq!(driver.lines, vec!["0s x"; 10], "{name}");
+    }
+}
+
+#[test]
+fn time_to_live_is_checked_when_an_attempt_is_due_in_every_edition() {
+    for name in ["2020", "2021", "2023", "current", "namespace"] {
+        let settings = Settings { edition: edition(name), time_to_live: Duration::from_secs(15), ..plain() };
+        let mut driver = Driver::new(settings, answers(vec![status(500)]));
+        driver.publish(&[("yes", 10)]);
+        let third = if name == "namespace" { "30s" } else { "40s" };
+        assert_eq!(driver.run(), format!("0s x · 10s x · {third} TimeToLiveExceeded"), "{name}");
+    }
+}

@@ -1,0 +1,54 @@
+//! The core of a subscription: its tables by scripts, its promises by a model.
+
+mod batches;
+mod disk;
+mod driver;
+mod editions;
+mod model;
+mod probation;
+mod schedule;
+mod window;
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::BufMut;
+use gridhook::{
+    config::Editions,
+    event::{Schema, Span, Spans},
+    journal::chunk::{Draft, Sealed, Written},
+    policy::{Settings, batch::Limits, edition::Edition},
+};
+
+/// The edition that the program has.
+fn current() -> Arc<Edition> {
+    Editions::load(None, None).expect("the program's own editions are sound").get("current").expect("it has this one")
+}
+
+/// One event after another, attempts as many as one likes, no probation: a test says what it is about.
+fn plain() -> Settings {
+    Settings {
+        edition: current(),
+        attempts_max: 1000,
+        time_to_live: Duration::from_secs(24 * 60 * 60),
+        batch: Limits { events_max: 1, bytes_preferred: 64 * 1024 },
+        concurrency_max: 1,
+        suspend_after: u32::MAX,
+        flight_wait: Duration::from_secs(200),
+        dead_letter: true,
+    }
+}
+
+/// Events with these subjects and so many more bytes.
+pub(crate) fn sealed(events: &[(&str, usize)]) -> Vec<Sealed> {
+    let mut draft = Draft::new(Schema::EventGrid);
+    for (subject, bytes) in events {
+        draft.push(|out| {
+            let start = out.len() as u32;
+            out.put_slice(subject.as_bytes());
+            out.put_bytes(b'.', *bytes);
+            let spans = Spans { subject: Span { start, len: subject.len() as u32 }, ..Spans::default() };
+            Written { wire_end: out.len(), spans }
+        });
+    }
+    draft.into_chunks()
+}

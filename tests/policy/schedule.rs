@@ -1,0 +1,129 @@
+//! When an event that failed is tried again, and when no more.
+
+use std::time::Duration;
+
+use expect_test::{Expect, expect};
+use gridhook::policy::{
+    Settings,
+    outcome::{Answer, Outcome, Reason},
+};
+
+use super::{
+    driver::{Driver, START, answers, status},
+    plain,
+};
+
+fn check(settings: Settings, script: Vec<Answer>, expected: Expect) {
+    let mut driver = Driver::new(settings, answers(script));
+    driver.publish(&[("yes", 10)]);
+    expected.assert_eq(&driver.run());
+}
+
+fn first_lines(script: Vec<Answer>, chance: f64, expected: Expect) {
+    let mut driver = Driver::new(plain(), answers(script));
+    driver.chance = chance;
+    driver.publish(&[("yes", 10)]);
+    expected.assert_eq(&driver.run_for(Duration::from_secs(2 * 60 * 60)));
+}
+
+#[test]
+fn an_event_is_tried_on_the_schedule_until_a_scheduled_attempt_is_past_its_time_to_live() {
+    check(
+        plain(),
+        vec![status(500)],
+        expect![
+            "0s x · 10s x · 40s x · 1m 40s x · 6m 40s x · 16m 40s x · 46m 40s x · 1h 46m 40s x · 4h 46m 40s x · 10h 46m 40s x · 22h 46m 40s x · 1day 10h 46m 40s TimeToLiveExceeded"
+        ],
+    );
+}
+
+#[test]
+fn a_success_ends_the_schedule() {
+    check(
+        plain(),
+        vec![status(500), Answer::bare(Outcome::SocketError), status(204)],
+        expect!["0s x · 10s x · 40s ok"],
+    );
+}
+
+#[test]
+fn time_to_live_is_checked_at_a_scheduled_attempt_and_not_before() {
+    let settings = Settings { time_to_live: Duration::from_secs(60), ..plain() };
+    check(settings, vec![status(500)], expect!["0s x · 10s x · 40s x · 1m 40s TimeToLiveExceeded"]);
+}
+
+#[test]
+fn as_many_attempts_are_made_as_are_allowed_and_the_last_may_succeed() {
+    let settings = Settings { attempts_max: 3, ..plain() };
+    check(settings.clone(), vec![status(500)], expect!["0s x · 10s x · 40s x · 40s MaxDeliveryAttemptsExceeded"]);
+    check(settings, vec![status(500), status(500), status(200)], expect!["0s x · 10s x · 40s ok"]);
+    check(Settings { attempts_max: 1, ..plain() }, vec![status(500)], expect!["0s x · 0s MaxDeliveryAttemptsExceeded"]);
+}
+
+#[test]
+fn a_status_has_a_least_wait_and_the_schedule_a_longer_one_later() {
+    first_lines(vec![status(404)], 0.0, expect!["0s x · 5m x · 10m x · 15m x · 20m x · 30m x · 1h x · 2h x"]);
+    first_lines(vec![status(410)], 0.0, expect!["0s x · 5m x · 10m x · 15m x · 20m x · 30m x · 1h x · 2h x"]);
+    first_lines(vec![status(408)], 0.0, expect!["0s x · 2m x · 4m x · 6m x · 11m x · 21m x · 51m x · 1h 51m x"]);
+    first_lines(vec![status(503)], 0.0, expect!["0s x · 30s x · 1m x · 2m x · 7m x · 17m x · 47m x · 1h 47m x"]);
+}
+
+#[test]
+fn some_statuses_are_never_tried_again() {
+    check(plain(), vec![status(400)], expect!["0s x · 0s UndeliverableDueToHttpBadRequest"]);
+    check(plain(), vec![status(401)], expect!["0s x · 0s UndeliverableDueToHttpUnauthorized"]);
+    check(plain(), vec![status(403)], expect!["0s x · 0s UndeliverableDueToHttpForbidden"]);
+    check(plain(), vec![status(413)], expect!["0s x · 0s UndeliverableDueToHttpPayloadTooLarge"]);
+}
+
+#[test]
+fn an_endpoint_may_ask_for_a_longer_wait_up_to_a_bound_and_for_no_shorter_one() {
+    let asks = |seconds| Answer { retry_after: Some(Duration::from_secs(seconds)), ..status(503) };
+    check(plain(), vec![asks(1), status(200)], expect!["0s x · 30s ok"]);
+    check(plain(), vec![asks(90), status(200)], expect!["0s x · 1m 30s ok"]);
+    check(plain(), vec![asks(1_000_000), status(200)], expect!["0s x · 1h ok"]);
+}
+
+#[test]
+fn chance_adds_a_tenth_at_most_and_never_more_than_half_a_minute() {
+    first_lines(
+        vec![status(500)],
+        0.999_999,
+        expect![
+            "0s x · 10s 999ms 999us x · 43s 999ms 996us x · 1m 49s 999ms 990us x · 7m 19s 999ms 960us x · 17m 49s 999ms 960us x · 48m 19s 999ms 960us x · 1h 48m 49s 999ms 960us x"
+        ],
+    );
+}
+
+#[test]
+fn a_request_that_nobody_heard_of_again_is_lost_and_tried_again() {
+    let mut turn = 0;
+    let endpoint = Box::new(move |_: &_| {
+        turn += 1;
+        (turn > 1).then(|| (Duration::ZERO, status(200)))
+    });
+    let mut driver = Driver::new(plain(), endpoint);
+    driver.publish(&[("yes", 10)]);
+    expect!["0s ? · 3m 30s ok"].assert_eq(&driver.run());
+}
+
+#[test]
+fn an_answer_after_the_deadline_changes_nothing() {
+    let endpoint = Box::new(|_: &_| Some((Duration::from_secs(300), status(200))));
+    let settings = Settings { time_to_live: Duration::from_secs(600), ..plain() };
+    let mut driver = Driver::new(settings, endpoint);
+    driver.publish(&[("yes", 10)]);
+    expect!["0s ok · 3m 30s ok · 7m 20s ok · 11m 40s TimeToLiveExceeded"].assert_eq(&driver.run());
+}
+
+#[test]
+fn a_dead_letter_says_how_the_last_attempt_ended_however_the_event_ended() {
+    let settings = Settings { time_to_live: Duration::from_secs(60), ..plain() };
+    let mut driver = Driver::new(settings, answers(vec![status(503)]));
+    driver.publish(&[("yes", 10)]);
+    driver.run();
+    let dead = driver.disk.dead.values().next().expect("it was put aside");
+    assert_eq!((dead.reason, dead.attempts), (Reason::TimeToLiveExceeded, 2));
+    assert_eq!((dead.outcome, dead.status), (Outcome::Busy, Some(503)));
+    assert_eq!(dead.tried, Some(START.after(Duration::from_secs(30))));
+}

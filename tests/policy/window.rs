@@ -1,0 +1,75 @@
+//! A million owed events, a window of some thousand keys.
+
+use std::collections::BTreeSet;
+
+use gridhook::{
+    event::{Lane, Seq, Timestamp},
+    policy::{
+        due::{WINDOW, Window},
+        record::DueKey,
+    },
+};
+
+fn key(due: u64, seq: u64) -> DueKey {
+    DueKey { due: Timestamp(due), lane: Lane::LIVE, seq: Seq(seq) }
+}
+
+#[test]
+fn more_keys_than_the_window_holds_come_back_from_the_disk_in_order() {
+    let total = 3 * WINDOW as u64;
+    let mut window = Window::recover(None);
+    let mut disk = BTreeSet::new();
+    // Every second one first, so that what runs over lies before and behind the horizon.
+    for seq in (1..total).step_by(2).chain((0..total).step_by(2)) {
+        window.owe(key(seq, seq));
+        disk.insert(key(seq, seq));
+    }
+    window.written();
+    assert!(window.take(Timestamp::NEVER, 10).is_empty(), "nothing is durable yet");
+    assert_eq!(window.wakes(), None, "the word that it is durable will come");
+    window.durable();
+    let mut taken = Vec::new();
+    for _ in 0..1000 {
+        for key in window.take(Timestamp::NEVER, 100) {
+            window.leave(key);
+            disk.remove(&key);
+            taken.push(key.seq.0);
+        }
+        window.written();
+        window.durable();
+        if let Some(from) = window.ask(Timestamp::NEVER) {
+            assert_eq!(window.ask(Timestamp::NEVER), None, "one question at a time");
+            let keys: Vec<DueKey> = disk.range(from..).take(1000).copied().collect();
+            window.answer(&keys, keys.len() < 1000, |_| false);
+        }
+    }
+    assert_eq!(taken, (0..total).collect::<Vec<_>>());
+    assert_eq!((window.first(), window.wakes()), (None, None));
+}
+
+#[test]
+fn an_answer_that_is_older_than_what_was_decided_brings_nothing_back_and_leaves_nothing_out() {
+    let mut window = Window::recover(Some(Timestamp(5)));
+    assert_eq!(window.ask(Timestamp(9)), Some(DueKey::at(Timestamp(5))));
+    let seen = [key(5, 1), key(6, 2)];
+    // Meanwhile one is settled and another is owed; both are durable before the answer comes.
+    window.leave(key(5, 1));
+    window.owe(key(7, 3));
+    window.written();
+    window.durable();
+    window.answer(&seen, true, |_| false);
+    assert_eq!(window.take(Timestamp(9), 9), [key(6, 2), key(7, 3)]);
+}
+
+#[test]
+fn a_key_that_is_in_the_answer_before_the_word_that_it_is_durable_comes_once() {
+    let mut window = Window::recover(Some(Timestamp(5)));
+    window.owe(key(7, 3));
+    window.written();
+    assert_eq!(window.ask(Timestamp(9)), Some(DueKey::at(Timestamp(5))));
+    window.answer(&[key(7, 3)], true, |_| false);
+    assert!(window.take(Timestamp(9), 9).is_empty());
+    window.durable();
+    assert_eq!(window.take(Timestamp(9), 9), [key(7, 3)]);
+    assert!(window.take(Timestamp(9), 9).is_empty());
+}

@@ -1,0 +1,96 @@
+//! What is published is what arrives: `data` byte for byte, through the log and out again.
+
+use std::collections::HashMap;
+
+use gridhook::{
+    event::{Event, Schema},
+    publish::Limits,
+};
+use serde_json::value::RawValue;
+
+use super::{cloud_event, event_grid, read};
+use crate::support::events::{Generated, SUBJECTS, TYPES, events};
+
+/// The value of `name`, exactly as it stands in the event's wire form.
+fn member(event: &Event, name: &str) -> String {
+    let wire = event.wire();
+    let members: HashMap<String, &RawValue> = serde_json::from_slice(&wire).expect("a wire form is a JSON object");
+    members[name].get().to_owned()
+}
+
+#[test]
+fn the_specification_s_blob_event_keeps_its_data() {
+    let sent = include_str!("../data/blob-created.event-grid.json");
+    let given: Vec<HashMap<String, &RawValue>> = serde_json::from_str(sent).expect("it is JSON");
+    let events = event_grid(sent.as_bytes()).expect("it is an event");
+    assert_eq!(member(&events[0], "data"), given[0]["data"].get());
+    assert_eq!(events[0].id(), "93902694-901e-008f-6f95-7153a806873c");
+    assert_eq!(events[0].event_type(), "Microsoft.Storage.BlobCreated");
+    assert_eq!(events[0].subject(), "/blobServices/default/containers/deadletter/blobs/myBlobFile.txt");
+}
+
+#[test]
+fn the_specification_s_cloud_events_are_kept_whole() {
+    for sent in [include_str!("../data/foo.cloud-event.json"), include_str!("../data/someevent.cloud-event.json")] {
+        let events = cloud_event(sent.as_bytes()).expect("it is an event");
+        assert_eq!(events[0].wire(), sent.trim());
+    }
+}
+
+/// As a publisher sends them: so many at once that a request stays below its limit.
+fn requests(all: impl Iterator<Item = Generated>) -> impl Iterator<Item = Vec<Generated>> {
+    let mut all = all.peekable();
+    std::iter::from_fn(move || {
+        let mut request = Vec::new();
+        let mut len = 0;
+        while let Some(next) = all.next_if(|next| len + next.json.len() < 1_000_000) {
+            len += next.json.len() + 2;
+            request.push(next);
+        }
+        (!request.is_empty()).then_some(request)
+    })
+}
+
+fn assert_kept(schema: Schema, content_type: &str) {
+    for request in requests(events(schema, 7).take(5_000)) {
+        let sent: Vec<&str> = request.iter().map(|event| event.json.as_str()).collect();
+        let body = format!("[{}]", sent.join(",\n"));
+        let events = read(schema, content_type, body.as_bytes(), &Limits::default()).expect("they are events");
+        assert_eq!(events.len(), request.len());
+        for (sent, event) in request.iter().zip(&events) {
+            assert_eq!(member(event, "data"), sent.data, "{}", sent.id);
+            assert_eq!(event.id(), sent.id);
+            assert_eq!(event.event_type(), sent.event_type);
+            assert_eq!(event.subject(), sent.subject);
+            assert_eq!(event.schema, sent.schema);
+            if schema == Schema::CloudEvents {
+                assert_eq!(event.wire(), sent.json);
+            }
+        }
+    }
+}
+
+#[test]
+fn five_thousand_generated_events_keep_their_data() {
+    assert_kept(Schema::EventGrid, "application/json");
+    assert_kept(Schema::CloudEvents, "application/cloudevents-batch+json");
+}
+
+#[test]
+fn the_generated_set_has_what_it_promises() {
+    let all: Vec<Generated> = events(Schema::EventGrid, 1).take(20_000).collect();
+    let bytes: usize = all.iter().map(|event| event.json.len()).sum();
+    assert!(bytes < 30_000_000, "a hundred thousand would have {} MB", bytes / 200_000);
+    let sizes = all.iter().map(|event| event.json.len());
+    assert!(sizes.clone().all(|len| len < 66_000) && sizes.clone().any(|len| len > 48_000));
+    assert!(sizes.filter(|len| *len < 400).count() > 1_000);
+    for wanted in
+        ["1e308", "5e-324", "-0.0", "1E+2", "123456789012345678901234567890", r"\u0000", r"\ud83d\ude00", r"\/"]
+    {
+        assert!(all.iter().any(|event| event.data.contains(wanted)), "{wanted}");
+    }
+    assert!(TYPES.iter().all(|name| all.iter().any(|event| event.event_type == *name)));
+    assert!(SUBJECTS.iter().all(|(_, text)| all.iter().any(|event| event.subject == *text)));
+    let again: Vec<Generated> = events(Schema::EventGrid, 1).take(100).collect();
+    assert!(again.iter().zip(&all).all(|(a, b)| a.json == b.json));
+}

@@ -1,0 +1,418 @@
+//! The endpoint: who is let in, in which order things are looked at, and what the answers look like.
+
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    time::Duration,
+};
+
+use actix_web::{
+    App, HttpServer,
+    dev::ServerHandle,
+    http::{Method, StatusCode, header::HeaderMap},
+    test::{TestRequest, call_service, init_service, read_body},
+    web,
+};
+use expect_test::{Expect, expect};
+use gridhook::{
+    journal,
+    publish::{Limits, Refusal, http},
+};
+use serde_json::Value;
+
+use crate::support::publisher::{Endpoint, KEY, KEY2};
+
+const EVENT: &str = r#"[{"id":"1","subject":"/s","eventType":"T","eventTime":"2026-11-20T10:00:00Z"}]"#;
+
+const REPORT: &str =
+    " Report '<guid>:0:3/10/2021 9:02:56 PM (UTC)' to our forums for assistance or raise a support ticket.";
+
+fn post(path: &str) -> TestRequest {
+    TestRequest::post().uri(path).set_payload(EVENT)
+}
+
+fn good() -> TestRequest {
+    post("/topics/orders/api/events?api-version=2018-01-01").insert_header(("aeg-sas-key", KEY))
+}
+
+/// Status, id and body as they are sent.
+async fn whole_answer(endpoint: &Endpoint, request: TestRequest) -> (StatusCode, HeaderMap, String) {
+    let app = App::new()
+        .app_data(endpoint.publisher.clone())
+        .configure(http::configure)
+        .default_service(web::to(http::not_found));
+    let response = call_service(&init_service(app).await, request.to_request()).await;
+    let (status, headers) = (response.status(), response.headers().clone());
+    let id = headers.get("x-ms-request-id").expect("every answer has an id").to_str().expect("it is text");
+    assert_eq!(id.len(), 36);
+    let body = read_body(response).await;
+    (status, headers.clone(), String::from_utf8_lossy(&body).replace(id, "<guid>"))
+}
+
+/// What matters in an answer, on a line each: status, headers, codes with the message. `…` is the invitation to report.
+async fn answer(endpoint: &Endpoint, request: TestRequest) -> String {
+    let (status, headers, body) = whole_answer(endpoint, request).await;
+    let mut shown = status.as_u16().to_string();
+    for name in ["allow", "retry-after", "aeg-input-event-schema"] {
+        if let Some(value) = headers.get(name) {
+            shown += &format!("\n{name}: {}", value.to_str().expect("it is text"));
+        }
+    }
+    if body.is_empty() {
+        return shown;
+    }
+    let body: Value = serde_json::from_str(&body).expect("an error is JSON");
+    let (error, detail) = (&body["error"], &body["error"]["details"][0]);
+    assert_eq!(error["message"], detail["message"]);
+    let text = |value: &Value| value.as_str().expect("it is a string").to_owned();
+    shown += &format!("\n{} / {}: {}", text(&error["code"]), text(&detail["code"]), text(&error["message"]));
+    shown.replace(REPORT, " …")
+}
+
+async fn check(request: TestRequest, expected: Expect) {
+    let endpoint = Endpoint::new(Limits::default());
+    expected.assert_eq(&answer(&endpoint, request).await);
+    let expected_events = u64::from(expected.data() == "200");
+    assert_eq!(endpoint.stored(), expected_events, "what is refused leaves nothing behind");
+}
+
+#[actix_web::test]
+async fn an_error_has_azure_s_shape() {
+    let endpoint = Endpoint::new(Limits::default());
+    let (status, headers, body) = whole_answer(&endpoint, post("/topics/orders/api/events")).await;
+    assert_eq!(status, StatusCode::UNAUTHORIZED);
+    assert_eq!(headers.get("content-type").expect("it has one"), "application/json; charset=utf-8");
+    assert_eq!(headers.get("api-supported-versions").expect("it has one"), "2018-01-01");
+    expect![[r#"{"error":{"code":"Unauthorized","message":"Request must contain one of the following authorization signature: aeg-sas-token, aeg-sas-key. Report '<guid>:0:3/10/2021 9:02:56 PM (UTC)' to our forums for assistance or raise a support ticket.","details":[{"code":"Unauthorized","message":"Request must contain one of the following authorization signature: aeg-sas-token, aeg-sas-key. Report '<guid>:0:3/10/2021 9:02:56 PM (UTC)' to our forums for assistance or raise a support ticket."}]}}"#]].assert_eq(&body);
+}
+
+#[actix_web::test]
+async fn an_event_is_taken_with_either_key() {
+    check(good(), expect!["200"]).await;
+    check(post("/topics/orders/api/events").insert_header(("AEG-SAS-KEY", KEY2)), expect!["200"]).await;
+    let encoded = KEY.replace('=', "%3D");
+    check(post(&format!("/topics/orders/api/events?api-version=2018-01-01&aeg-sas-key={encoded}")), expect!["200"])
+        .await;
+    check(post(&format!("/topics/orders/api/events?aeg-sas-key={KEY2}")), expect!["200"]).await;
+}
+
+#[actix_web::test]
+async fn a_path_has_no_case_and_may_end_with_a_slash() {
+    let with = |path: &str| post(path).insert_header(("aeg-sas-key", KEY));
+    check(with("/TOPICS/Orders/API/Events/"), expect!["200"]).await;
+    check(with("/topics/orders/api/events?"), expect!["200"]).await;
+    check(with("/topics/nobody/api/events?aeg-sas-key=secret"), expect![[r#"
+        404
+        NotFound / ResourceNotFound: No HTTP resource was found that matches the request URI 'http%3A%2F%2Flocalhost%3A8080%2Ftopics%2Fnobody%2Fapi%2Fevents'. …"#]]).await;
+    check(with("/topics/orders/api/event"), expect![[r#"
+        404
+        NotFound / ResourceNotFound: No HTTP resource was found that matches the request URI 'http%3A%2F%2Flocalhost%3A8080%2Ftopics%2Forders%2Fapi%2Fevent'. …"#]]).await;
+}
+
+#[actix_web::test]
+async fn without_the_right_key_nothing_is_taken() {
+    let bare = || post("/topics/orders/api/events");
+    check(bare(), expect![[r#"
+        401
+        Unauthorized / Unauthorized: Request must contain one of the following authorization signature: aeg-sas-token, aeg-sas-key. …"#]]).await;
+    check(
+        bare().insert_header(("aeg-sas-key", "")),
+        expect![[r#"
+            400
+            BadRequest / InvalidSas: Request must have a value for aeg-sas-key. …"#]],
+    )
+    .await;
+    check(bare().insert_header(("aeg-sas-key", "wrong!")), expect![[r#"
+        401
+        Unauthorized / Unauthorized: The request authorization key is not authorized for LOCALHOST:8080. This is due to the reason: The input is not a valid Base-64 string as it contains a non-base 64 character, more than two padding characters, or an illegal character among the padding characters. …"#]]).await;
+    check(bare().insert_header(("aeg-sas-key", "d3Jvbmc=")), expect![[r#"
+        401
+        Unauthorized / Unauthorized: The request authorization key is not authorized for LOCALHOST:8080. This is due to the reason: The key is not one of the topic's keys. …"#]]).await;
+    check(
+        bare().insert_header(("aeg-sas-token", "r=1&e=2&s=3")),
+        expect![[r#"
+            401
+            Unauthorized / Unauthorized: This server does not read 'aeg-sas-token' yet. Use aeg-sas-key. …"#]],
+    )
+    .await;
+    check(
+        bare().insert_header(("authorization", "Bearer x")),
+        expect![[r#"
+            401
+            Unauthorized / Unauthorized: This server does not read 'Authorization' yet. Use aeg-sas-key. …"#]],
+    )
+    .await;
+    check(bare().insert_header(("authorization", "Basic x")), expect![[r#"
+        401
+        Unauthorized / Unauthorized: Request has an unsupported Authorization scheme (must be SharedAccessSignature or Bearer). …"#]]).await;
+}
+
+#[actix_web::test]
+async fn other_methods_are_answered() {
+    let of = |method: Method| TestRequest::with_uri("/topics/clouds/api/events").method(method);
+    check(
+        of(Method::OPTIONS),
+        expect![[r#"
+            200
+            allow: POST, OPTIONS
+            aeg-input-event-schema: CloudEventV10"#]],
+    )
+    .await;
+    check(of(Method::HEAD), expect![[r#"
+        404
+        NotFound / ResourceNotFound: No HTTP resource was found that matches the request URI 'http%3A%2F%2Flocalhost%3A8080%2Ftopics%2Fclouds%2Fapi%2Fevents'. …"#]]).await;
+    check(
+        of(Method::GET),
+        expect![[r#"
+            405
+            allow: OPTIONS, POST
+            MethodNotAllowed / MethodNotAllowed: . …"#]],
+    )
+    .await;
+    check(
+        of(Method::DELETE),
+        expect![[r#"
+            405
+            allow: OPTIONS, POST
+            MethodNotAllowed / MethodNotAllowed: . …"#]],
+    )
+    .await;
+}
+
+#[actix_web::test]
+async fn a_body_is_read_as_it_says_or_refused() {
+    check(good().insert_header(("content-encoding", "gzip")), expect![[r#"
+        415
+        UnsupportedMediaType / InvalidContentEncoding: The Content-Encoding header must be absent or 'identity'. Compressed bodies are not supported. …"#]]).await;
+    check(good().insert_header(("content-encoding", "identity")), expect!["200"]).await;
+    check(
+        good().set_payload(""),
+        expect![[r#"
+            400
+            BadRequest / InputJsonInvalid: Unexpected end when reading JSON. …"#]],
+    )
+    .await;
+    check(good().set_payload(r#"[{"id":"1"}]"#), expect![[r#"
+        400
+        BadRequest / InputJsonInvalid: This resource is configured for 'EventGridEvent' schema and requires 'subject' property to be set. …"#]]).await;
+    check(
+        good().set_payload(vec![b' '; 1_536_001]),
+        expect![[r#"
+            413
+            RequestEntityTooLarge / PayloadTooLarge: The maximum size (1536000) has been exceeded."#]],
+    )
+    .await;
+    check(
+        good().insert_header(("content-length", "1536001")),
+        expect![[r#"
+            413
+            RequestEntityTooLarge / PayloadTooLarge: The maximum size (1536000) has been exceeded."#]],
+    )
+    .await;
+    check(
+        good().insert_header(("content-length", "10")),
+        expect![[r#"
+        400
+        BadRequest / InputJsonInvalid: The request's body could not be read to its end. …"#]],
+    )
+    .await;
+    check(
+        good().insert_header(("content-length", "many")),
+        expect![[r#"
+            400
+            BadRequest / InputJsonInvalid: The request's body could not be read to its end. …"#]],
+    )
+    .await;
+}
+
+#[actix_web::test]
+async fn a_full_disk_and_a_journal_that_ended_are_answers() {
+    let full = Endpoint::new(Limits::default());
+    full.fill();
+    expect![[r#"
+        503
+        retry-after: 10
+        ServiceUnavailable / ServiceUnavailable: The server cannot store events: its storage is full. Try again later. …"#]]
+    .assert_eq(&answer(&full, good()).await);
+    let closed = Endpoint::new(Limits::default());
+    closed.break_down();
+    expect![[r#"
+        503
+        retry-after: 10
+        ServiceUnavailable / ServiceUnavailable: The server is shutting down. Try again. …"#]]
+    .assert_eq(&answer(&closed, good()).await);
+}
+
+#[test]
+fn every_error_of_the_journal_has_its_answer() {
+    let check = |error: journal::Error, expected: &str| {
+        let refusal = Refusal::from(error);
+        let (status, code) = refusal.status();
+        assert_eq!(format!("{} {code}: {refusal}", status.as_u16()), expected);
+    };
+    let unsure = "503 ServiceUnavailable: The server could not confirm that the events are stored. Try again.";
+    check(journal::Error::Fenced, unsure);
+    check(journal::Error::Unknown, unsure);
+    check(
+        journal::Error::Damaged("a checksum of a file".to_owned()),
+        "500 InternalServerError: The server encountered an internal error.",
+    );
+}
+
+#[actix_web::test]
+async fn a_closed_server_sends_publishers_away() {
+    let endpoint = Endpoint::new(Limits::default());
+    endpoint.publisher.close();
+    expect![[r#"
+        503
+        retry-after: 10
+        ServiceUnavailable / ServiceUnavailable: The server is shutting down. Try again. …"#]]
+    .assert_eq(&answer(&endpoint, good()).await);
+}
+
+#[actix_web::test]
+async fn without_room_for_bytes_a_publisher_is_told_to_come_back() {
+    let endpoint = Endpoint::new(Limits { admitted_bytes_max: 4 * 1024, ..Limits::default() });
+    assert_eq!(answer(&endpoint, good()).await, "200");
+    let announced = good().insert_header(("content-length", "5000"));
+    expect![[r#"
+        503
+        retry-after: 1
+        ServiceUnavailable / ServiceUnavailable: The server is busy: too many bytes are being published. Try again. …"#]].assert_eq(&answer(&endpoint, announced).await);
+}
+
+/// The endpoint on a socket, for what only a socket can do.
+fn serve(limits: Limits) -> (Endpoint, SocketAddr, ServerHandle) {
+    let endpoint = Endpoint::new(limits);
+    let publisher = endpoint.publisher.clone();
+    let server = HttpServer::new(move || App::new().app_data(publisher.clone()).configure(http::configure))
+        .workers(1)
+        .client_disconnect_timeout(Duration::from_millis(50))
+        .bind(("127.0.0.1", 0))
+        .expect("loopback has a free port");
+    let address = server.addrs()[0];
+    let server = server.shutdown_timeout(0).disable_signals().run();
+    let handle = server.handle();
+    actix_web::rt::spawn(server);
+    (endpoint, address, handle)
+}
+
+/// Sends `parts`, one after the other, and reads the answer, or what there is of it after five seconds.
+async fn talk(address: SocketAddr, parts: Vec<String>) -> String {
+    let talking = move || {
+        let mut socket = TcpStream::connect(address).expect("the server listens");
+        socket.set_read_timeout(Some(Duration::from_secs(5))).expect("a timeout can be set");
+        for part in parts {
+            // The server may have answered and closed before it read all.
+            if socket.write_all(part.as_bytes()).is_err() {
+                break;
+            }
+        }
+        let mut answer = Vec::new();
+        let mut buffer = [0; 4096];
+        while !is_whole(&answer)
+            && let Ok(read @ 1..) = socket.read(&mut buffer)
+        {
+            answer.extend_from_slice(&buffer[..read]);
+        }
+        String::from_utf8_lossy(&answer).into_owned()
+    };
+    web::block(talking).await.expect("the client does not panic")
+}
+
+/// Whether an answer has its head and as much of a body as that says.
+fn is_whole(answer: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(answer);
+    let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+    length.is_some_and(|length| length.parse() == Ok(body.len()))
+}
+
+fn head(more: &str) -> String {
+    format!(
+        "POST /topics/orders/api/events HTTP/1.1\r\nHost: h\r\nConnection: close\r\naeg-sas-key: {KEY}\r\n{more}\r\n\r\n"
+    )
+}
+
+#[actix_web::test]
+async fn a_chunked_body_is_read() {
+    let (endpoint, address, server) = serve(Limits::default());
+    let chunk = |text: &str| format!("{:x}\r\n{text}\r\n", text.len());
+    let (one, two) = EVENT.split_at(20);
+    let parts = vec![head("Transfer-Encoding: chunked"), chunk(one), chunk(two), "0\r\n\r\n".to_owned()];
+    let answer = talk(address, parts).await;
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("content-length: 0\r\n"), "{answer}");
+    assert_eq!(endpoint.stored(), 1);
+    server.stop(false).await;
+}
+
+#[actix_web::test]
+async fn a_body_that_never_ends_is_cut_off_at_the_limit() {
+    let (endpoint, address, server) = serve(Limits { request_bytes_max: 100_000, ..Limits::default() });
+    let mut parts = vec![head("Transfer-Encoding: chunked")];
+    parts.extend(std::iter::repeat_n(format!("{:x}\r\n{}\r\n", 8_000, " ".repeat(8_000)), 200));
+    let answer = talk(address, parts).await;
+    assert!(answer.starts_with("HTTP/1.1 413") && answer.contains("The maximum size (100000)"), "{answer}");
+    assert_eq!(endpoint.stored(), 0);
+    server.stop(false).await;
+}
+
+#[actix_web::test]
+async fn a_body_that_does_not_come_is_not_waited_for() {
+    let (endpoint, address, server) = serve(Limits { body_wait: Duration::from_millis(50), ..Limits::default() });
+    let answer = talk(address, vec![head("Content-Length: 500"), "[".to_owned()]).await;
+    assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+    assert_eq!(endpoint.stored(), 0);
+    server.stop(false).await;
+}
+
+#[actix_web::test]
+async fn a_stranger_s_body_is_not_waited_for() {
+    let (_endpoint, address, server) = serve(Limits::default());
+    let head = "POST /topics/orders/api/events HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n".to_owned();
+    for body in ["".to_owned(), " ".repeat(1_000_000)] {
+        let answer = talk(address, vec![head.clone(), body]).await;
+        assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
+    }
+    server.stop(false).await;
+}
+
+#[actix_web::test]
+async fn a_stranger_s_endless_body_ends_with_the_connection() {
+    let (_endpoint, address, server) = serve(Limits::default());
+    let talking = move || {
+        let mut socket = TcpStream::connect(address).expect("the server listens");
+        socket.set_read_timeout(Some(Duration::from_secs(5))).expect("a timeout can be set");
+        let head = "POST /topics/orders/api/events HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n[\r\n";
+        socket.write_all(head.as_bytes()).expect("the server reads");
+        let mut answer = String::new();
+        let end = socket.read_to_string(&mut answer);
+        assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
+        assert!(end.is_ok(), "the server closed the connection: {end:?}");
+    };
+    web::block(talking).await.expect("the client is content");
+    server.stop(false).await;
+}
+
+#[actix_web::test]
+async fn a_body_without_a_length_is_taken_for_the_largest() {
+    let (_endpoint, address, server) = serve(Limits { admitted_bytes_max: 1_000_000, ..Limits::default() });
+    let answer = talk(address, vec![head("Transfer-Encoding: chunked")]).await;
+    assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("retry-after: 1\r\n"), "{answer}");
+    server.stop(false).await;
+}
+
+#[actix_web::test]
+async fn permits_come_back() {
+    let (endpoint, address, server) = serve(Limits { admitted_bytes_max: 2_000_000, ..Limits::default() });
+    for _ in 0..3 {
+        // Each of them takes more than half of the room while it is read.
+        let refused = talk(address, vec![head("Transfer-Encoding: chunked"), "2\r\n[]\r\n0\r\n\r\n".to_owned()]).await;
+        assert!(refused.starts_with("HTTP/1.1 400"), "{refused}");
+        let length = format!("Content-Length: {}", EVENT.len());
+        let taken = talk(address, vec![head(&length), EVENT.to_owned()]).await;
+        assert!(taken.starts_with("HTTP/1.1 200"), "{taken}");
+    }
+    assert_eq!(endpoint.stored(), 3);
+    server.stop(false).await;
+}

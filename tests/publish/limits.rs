@@ -1,0 +1,48 @@
+//! Sizes and counts: at the limit, and one beyond.
+
+use expect_test::expect;
+use gridhook::{event::Schema, publish::Limits};
+
+use super::{event_grid, read, shown};
+
+fn event(padding: usize) -> String {
+    let padding = "x".repeat(padding);
+    format!(r#"{{"id":"1","subject":"","eventType":"T","eventTime":"2026-11-20T10:00:00Z","data":"{padding}"}}"#)
+}
+
+#[test]
+fn an_event_has_as_many_bytes_as_azure_allows() {
+    let overhead = event(0).len();
+    let of = |len: usize| format!("[{}]", event(len - overhead));
+    assert!(event_grid(of(1_049_600).as_bytes()).is_ok());
+    expect!["413 PayloadTooLarge: The maximum size (1049600) has been exceeded."]
+        .assert_eq(&shown(event_grid(of(1_049_601).as_bytes())));
+}
+
+#[test]
+fn a_request_has_as_many_bytes_as_azure_allows() {
+    let at_most = format!("[{}]{}", event(0), " ".repeat(1_536_000 - event(0).len() - 2));
+    assert!(event_grid(at_most.as_bytes()).is_ok());
+    expect!["413 PayloadTooLarge: The maximum size (1536000) has been exceeded."]
+        .assert_eq(&shown(event_grid(format!("{at_most} ").as_bytes())));
+}
+
+#[test]
+fn a_request_has_five_thousand_events() {
+    let of = |count: usize| format!("[{}]", vec![event(0); count].join(","));
+    assert_eq!(event_grid(of(5_000).as_bytes()).map(|events| events.len()).ok(), Some(5_000));
+    expect!["413 PayloadTooLarge: The maximum number of events in a request (5000) has been exceeded."]
+        .assert_eq(&shown(event_grid(of(5_001).as_bytes())));
+    // The count is known before any event is looked at, and only so many are kept in memory.
+    let zeros = format!("[{}0]", "0,".repeat(700_000));
+    expect!["413 PayloadTooLarge: The maximum number of events in a request (5000) has been exceeded."]
+        .assert_eq(&shown(event_grid(zeros.as_bytes())));
+}
+
+#[test]
+fn limits_are_settings() {
+    let limits = Limits { events_max: 1, ..Limits::default() };
+    let body = format!("[{},{}]", event(0), event(0));
+    expect!["413 PayloadTooLarge: The maximum number of events in a request (1) has been exceeded."]
+        .assert_eq(&shown(read(Schema::EventGrid, "", body.as_bytes(), &limits)));
+}

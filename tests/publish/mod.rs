@@ -1,0 +1,90 @@
+//! What comes in: every rule of the two schemas, what is copied, what is refused and in which words.
+
+mod bytes;
+mod cloud_events;
+mod event_grid;
+mod garbage;
+mod http;
+mod limits;
+
+use ::bytes::Bytes;
+use gridhook::{
+    event::{Event, Schema, Seq, Timestamp},
+    journal::chunk::{Chunk, Draft, Running},
+    publish::{
+        Limits, Refusal,
+        schema::{self, Content, Target},
+    },
+};
+
+use crate::support::publisher::topic;
+
+/// Reads `body` as a topic of `schema` does.
+fn read(schema: Schema, content_type: &str, body: &[u8], limits: &Limits) -> Result<Vec<Event>, Refusal> {
+    let content = Content { content_type: Some(content_type), has_attributes: false };
+    let body = Bytes::copy_from_slice(body);
+    schema::read(&Target::of(&topic("orders", schema)), content, &body, limits).map(decode)
+}
+
+/// The way through the log: sealed, stamped, read again.
+fn decode(draft: Draft) -> Vec<Event> {
+    let mut first = Seq::FIRST;
+    let mut events = Vec::new();
+    for sealed in draft.into_chunks() {
+        let bytes = sealed.stamp(Timestamp(1), Running::default());
+        let chunk = Chunk::decode(first, bytes).expect("what was written is read");
+        first = chunk.end();
+        events.extend(chunk.events().expect("what was written is read"));
+    }
+    events
+}
+
+fn event_grid(body: &[u8]) -> Result<Vec<Event>, Refusal> {
+    read(Schema::EventGrid, "application/json", body, &Limits::default())
+}
+
+fn cloud_event(body: &[u8]) -> Result<Vec<Event>, Refusal> {
+    read(Schema::CloudEvents, "application/cloudevents+json; charset=utf-8", body, &Limits::default())
+}
+
+fn cloud_events(body: &[u8]) -> Result<Vec<Event>, Refusal> {
+    read(Schema::CloudEvents, "application/cloudevents-batch+json; charset=UTF-8", body, &Limits::default())
+}
+
+/// The wire forms, or what the publisher is told. What every line would have is shortened: the topic's resource id, and
+/// the sentences that most complaints begin with (`a_complaint_begins_with_the_schema` has them in full).
+fn shown(result: Result<Vec<Event>, Refusal>) -> String {
+    let all = match result {
+        Ok(events) => {
+            let wires = events.iter().map(|event| String::from_utf8_lossy(&event.wire()).into_owned());
+            wires.collect::<Vec<_>>().join("\n")
+        }
+        Err(refusal) => {
+            let (status, detail) = refusal.status();
+            format!("{} {detail}: {refusal}", status.as_u16())
+        }
+    };
+    let mut short =
+        all.replace("/subscriptions/s/resourceGroups/g/providers/Microsoft.EventGrid/topics/orders", "<id>");
+    for name in ["EventGridEvent", "CloudEventV10"] {
+        let configured = format!("This resource is configured to receive event in '{name}' schema. ");
+        let conform = format!("{configured}The JSON received does not conform to the expected schema.");
+        short = short.replace(&format!("400 InputJsonInvalid: {conform}"), "nonconforming.");
+        short = short.replace(&format!("400 InputJsonInvalid: {configured}"), "nonconforming. ");
+        let requires = format!("400 InputJsonInvalid: This resource is configured for '{name}' schema and requires");
+        short = short.replace(&requires, "requires");
+    }
+    short
+}
+
+#[test]
+fn a_complaint_begins_with_the_schema() {
+    let grid = event_grid(b"[]").map(|_| ()).expect_err("it is empty").to_string();
+    assert_eq!(
+        grid,
+        "This resource is configured to receive event in 'EventGridEvent' schema. \
+         The JSON received does not conform to the expected schema."
+    );
+    let cloud = cloud_event(b"{}").map(|_| ()).expect_err("it has no id").to_string();
+    assert_eq!(cloud, "This resource is configured for 'CloudEventV10' schema and requires 'id' property to be set.");
+}

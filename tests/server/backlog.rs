@@ -1,0 +1,101 @@
+//! What nobody takes waits on the disk, not in memory.
+
+use std::{thread, time::Duration};
+
+use super::{LONG, assert_arrived, many, wait_until_settled};
+use crate::support::{
+    http::Client,
+    load,
+    server::{Server, Wish, events_path, wait_for},
+    sink::{Manner, Sink},
+};
+
+/// Publishes events with these numbers, in requests of 1,000.
+fn publish(server: &Server, key: &str, numbers: std::ops::Range<usize>) -> Vec<String> {
+    let mut client = Client::new(server.at());
+    let ids: Vec<String> = numbers.map(|number| number.to_string()).collect();
+    for ids in ids.chunks(1000) {
+        let answer = client.ask("POST", &events_path("orders"), &[("aeg-sas-key", key)], &load::body(ids, "/a"));
+        let answer = answer.expect("a publisher is answered");
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    ids
+}
+
+#[test]
+fn a_backlog_needs_little_memory_and_no_time_at_a_restart() {
+    // A tail of 8 MiB: what is measured is the rest.
+    let (mut server, sink) = (Server::start(&[("TOPIC__TAIL_BYTES", "8 MiB")]), Sink::start());
+    let key = server.topic("orders", "EventGridSchema");
+    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")).batch(100));
+    sink.set("/hook", Manner::Dead);
+    let count = many(200_000, 2_000_000);
+    let mut ids = publish(&server, &key, 0..10_000);
+    wait_for("the suspension", LONG, || server.status("orders", "hook")["health"]["state"] == "suspended");
+    let before = server.resident();
+    ids.extend(publish(&server, &key, 10_000..count));
+    let grown = server.resident().saturating_sub(before);
+    let backlog = server.status("orders", "hook")["backlog"].as_u64().expect("a number");
+    println!("{count} events: backlog {backlog}, memory grew by {} MiB from {} MiB", grown >> 20, before >> 20);
+    assert!(backlog > count as u64 * 9 / 10, "hardly an event was tried: backlog {backlog}");
+    assert!(grown < 100 << 20, "memory grew by {grown} bytes");
+
+    server.kill_9();
+    let ready = server.restart();
+    println!("ready after {ready:?}");
+    assert!(ready < Duration::from_secs(2), "ready after {ready:?}");
+    sink.set("/hook", Manner::Answer(200));
+    let from = sink.now();
+    wait_for("all events", LONG, || sink.taken("/hook") == count);
+    println!("arrived after {:?}, memory {} MiB", sink.now().since(from), server.resident() >> 20);
+    wait_until_settled(&server, "orders", "hook");
+    assert!(assert_arrived(&sink, "/hook", &ids).is_empty(), "nothing arrived twice");
+    assert_eq!(server.counter("orders", "hook", "delivered"), count as u64);
+}
+
+#[test]
+fn a_server_whose_endpoint_hangs_waits_without_spinning() {
+    for batch in [1, 7] {
+        let (server, sink) = (Server::start(&[("DELIVERY__CONCURRENCY", "4")]), Sink::start());
+        let key = server.topic("orders", "EventGridSchema");
+        server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")).batch(batch));
+        // Never ten failures in a row.
+        sink.set("/hook", Manner::Script([503, 200].repeat(100).into()));
+        publish(&server, &key, 0..500);
+        wait_for("failures", LONG, || sink.taken("/hook") > 50);
+        sink.set("/hook", Manner::Hang);
+        publish(&server, &key, 500..2000);
+        // Longer than the waits: everything that failed is due, and there is no place for it.
+        thread::sleep(Duration::from_millis(500));
+        let before = server.processor();
+        thread::sleep(Duration::from_secs(1));
+        let spent = server.processor() - before;
+        println!("{spent:?} of processor time in a second, batches of {batch}");
+        let status = server.status("orders", "hook");
+        assert_eq!(status["inFlight"], 4, "{status}");
+        assert!(spent < Duration::from_millis(100), "{spent:?} of processor time in a second: {status}");
+    }
+}
+
+#[test]
+fn what_is_held_waits_for_its_operator_through_a_restart() {
+    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    let key = server.topic("orders", "EventGridSchema");
+    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")).batch(10));
+    publish(&server, &key, 0..10);
+    wait_for("the first events", LONG, || sink.taken("/hook") == 10);
+    server.operate("orders", "hook", "hold");
+    assert_eq!(server.status("orders", "hook")["held"], true);
+    publish(&server, &key, 10..500);
+    server.kill_9();
+    server.restart();
+    publish(&server, &key, 500..1000);
+    thread::sleep(Duration::from_millis(300));
+    let status = server.status("orders", "hook");
+    assert_eq!((&status["held"], &status["backlog"]), (&true.into(), &990.into()), "{status}");
+    assert_eq!(sink.taken("/hook"), 10, "nothing is sent while it is held");
+    server.operate("orders", "hook", "resume");
+    wait_for("the rest", LONG, || sink.taken("/hook") == 1000);
+    wait_until_settled(&server, "orders", "hook");
+    assert_eq!(server.counter("orders", "hook", "delivered"), 1000);
+}

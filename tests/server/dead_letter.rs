@@ -1,0 +1,193 @@
+//! What is given up is put aside in files, once and whole, whenever the server is killed.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    thread,
+};
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{LONG, wait_until_settled};
+use crate::support::{
+    edition::FILE_DELAY,
+    load,
+    server::{Server, Wish, wait_for},
+    sink::{Manner, Sink},
+};
+
+const CONTAINER: &str = "letters";
+
+/// A dead letter in its file.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Letter {
+    id: String,
+    dead_letter_reason: String,
+    delivery_attempts: u32,
+    last_delivery_outcome: String,
+    last_http_status_code: Option<u16>,
+    data: Box<RawValue>,
+}
+
+/// All files below a folder, but for one that is just being written.
+fn files_in(folder: &Path, found: &mut Vec<PathBuf>) {
+    // It is made with the first file.
+    for entry in fs::read_dir(folder).into_iter().flatten() {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            files_in(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "json") {
+            found.push(path);
+        }
+    }
+}
+
+/// The files of dead letters.
+fn files(server: &Server) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    files_in(&server.data_dir().join("dead-letters"), &mut found);
+    found.sort();
+    found
+}
+
+fn letters(file: &Path) -> Vec<Letter> {
+    let text = fs::read_to_string(file).expect("a file of text");
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// The ids in all files, sorted.
+fn ids_in_files(server: &Server) -> Vec<String> {
+    let mut ids: Vec<String> = files(server).iter().flat_map(|file| letters(file)).map(|letter| letter.id).collect();
+    ids.sort();
+    ids
+}
+
+fn ids(count: usize) -> Vec<String> {
+    (0..count).map(|number| number.to_string()).collect()
+}
+
+/// A server with one subscription, `Hook`, whose endpoint answers so.
+fn start(status: u16, wish: impl FnOnce(Wish) -> Wish) -> (Server, Sink, String) {
+    let (server, sink) = (Server::start(&[]), Sink::start());
+    let key = server.topic("orders", "EventGridSchema");
+    server.subscribe("orders", "Hook", &wish(Wish::of(&sink.url("/hook")).batch(10)));
+    sink.set("/hook", Manner::Answer(status));
+    (server, sink, key)
+}
+
+#[test]
+fn events_that_an_endpoint_refuses_are_in_one_file_byte_for_byte() {
+    let (mut server, sink, key) = start(400, |wish| wish.dead_letters(CONTAINER));
+    let data = [r#"{ "a" : 1.0,  "big":12345678901234567890.10 }"#, r#""\u00fc\/ü""#, "[1e3, null]"];
+    let events = data.iter().enumerate().map(|(id, data)| {
+        format!(r#"{{"id":"{id}","subject":"/a","eventType":"T","eventTime":"2026-11-20T17:18:13Z","dataVersion":"1","data":{data}}}"#)
+    });
+    let body = format!("[{}]", events.collect::<Vec<_>>().join(","));
+    server.publish("orders", &key, body.as_bytes());
+    wait_for("the events to be given up", LONG, || server.counter("orders", "Hook", "deadLettered") == 3);
+    wait_for("their file", LONG, || !files(&server).is_empty());
+    wait_until_settled(&server, "orders", "Hook");
+
+    let files = files(&server);
+    assert_eq!(files.len(), 1, "{files:?}");
+    let path = files[0].strip_prefix(server.data_dir()).expect("a file of the folder");
+    let parts: Vec<&str> = path.iter().map(|part| part.to_str().expect("text")).collect();
+    let ["dead-letters", CONTAINER, "HOOK", year, month, day, hour, name] = parts[..] else { panic!("{parts:?}") };
+    for number in [year, month, day, hour] {
+        assert!(number.parse::<u16>().is_ok_and(|parsed| parsed.to_string() == number), "{parts:?}");
+    }
+    assert!(name.strip_suffix(".json").is_some_and(|id| id.parse::<uuid::Uuid>().is_ok()), "{name}");
+    let letters = letters(&files[0]);
+    for (index, (letter, data)) in letters.iter().zip(data).enumerate() {
+        assert_eq!((letter.id.as_str(), letter.data.get()), (index.to_string().as_str(), data), "byte for byte");
+        assert_eq!(letter.dead_letter_reason, "UndeliverableDueToHttpBadRequest");
+        assert_eq!((letter.delivery_attempts, letter.last_http_status_code), (1, Some(400)));
+        assert_eq!(letter.last_delivery_outcome, "BadRequest");
+    }
+    assert_eq!(letters.len(), 3);
+    for (counter, expected) in [("matched", 3), ("pending", 0), ("delivered", 0), ("dropped", 0), ("requests", 1)] {
+        assert_eq!(server.counter("orders", "Hook", counter), expected, "{counter}");
+    }
+    assert_eq!(sink.taken("/hook"), 0);
+    server.terminate();
+    server.assert_sound();
+}
+
+#[test]
+fn events_whose_attempts_are_exhausted_are_put_aside() {
+    let (mut server, sink, key) = start(503, |wish| wish.attempts(3).dead_letters(CONTAINER));
+    server.publish("orders", &key, &load::body(&ids(5), "/a"));
+    wait_for("their files", LONG, || ids_in_files(&server) == ids(5));
+    for letter in files(&server).iter().flat_map(|file| letters(file)) {
+        assert_eq!(letter.dead_letter_reason, "MaxDeliveryAttemptsExceeded");
+        assert_eq!((letter.delivery_attempts, letter.last_http_status_code), (3, Some(503)));
+        assert_eq!(letter.data.get(), load::data(&letter.id));
+    }
+    for arrivals in sink.ledger("/hook").values() {
+        assert_eq!(arrivals.len(), 3);
+    }
+    assert_eq!(server.counter("orders", "Hook", "deadLettered"), 5);
+    server.terminate();
+    server.assert_sound();
+}
+
+#[test]
+fn a_kill_between_the_giving_up_and_the_file_loses_and_repeats_no_dead_letter() {
+    let (mut server, _sink, key) = start(400, |wish| wish.dead_letters(CONTAINER));
+    let mut expected = Vec::new();
+    for round in 0..3 {
+        let more: Vec<String> = (0..4).map(|number| format!("{round}-{number}")).collect();
+        server.publish("orders", &key, &load::body(&more, "/a"));
+        expected.extend(more);
+        let before = ids_in_files(&server);
+        wait_for("the events to be given up", LONG, || {
+            server.counter("orders", "Hook", "deadLettered") == expected.len() as u64
+        });
+        server.kill_9();
+        assert_eq!(ids_in_files(&server), before, "the kill came before the file");
+        server.assert_sound();
+        server.restart();
+        wait_for("the file", LONG, || ids_in_files(&server) == expected);
+        assert_eq!(server.counter("orders", "Hook", "deadLettered"), expected.len() as u64);
+    }
+    assert_eq!(files(&server).len(), 3);
+    server.kill_9();
+    server.assert_sound();
+    assert_eq!(ids_in_files(&server), expected, "each once");
+}
+
+#[test]
+fn without_a_destination_events_are_dropped_and_counted_and_no_file_is_written() {
+    let (mut server, _sink, key) = start(400, |wish| wish);
+    server.publish("orders", &key, &load::body(&ids(5), "/a"));
+    wait_for("the events to be dropped", LONG, || server.counter("orders", "Hook", "dropped") == 5);
+    wait_until_settled(&server, "orders", "Hook");
+    assert_eq!(server.counter("orders", "Hook", "deadLettered"), 0);
+    server.terminate();
+    server.assert_sound();
+    let (_, said) = server.fsck();
+    assert!(!said.contains("dead letters"), "nothing waits for a file: {said}");
+    assert_eq!(files(&server), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn a_subscription_that_is_deleted_while_dead_letters_wait_leaves_a_sound_store_and_no_file() {
+    let (mut server, _sink, key) = start(400, |wish| wish.dead_letters(CONTAINER));
+    server.publish("orders", &key, &load::body(&ids(5), "/a"));
+    wait_for("the events to be given up", LONG, || server.counter("orders", "Hook", "deadLettered") == 5);
+    server.unsubscribe("orders", "Hook");
+    server.kill_9();
+    server.assert_sound();
+    let (_, said) = server.fsck();
+    assert!(said.contains("5 dead letters"), "they wait to be cleared away: {said}");
+    server.restart();
+    // No word comes when it is done: it is done once a second.
+    thread::sleep(2 * FILE_DELAY);
+    server.terminate();
+    server.assert_sound();
+    let (_, said) = server.fsck();
+    assert!(!said.contains("dead letters") && !said.contains("cursors,"), "all is cleared away: {said}");
+    assert_eq!(files(&server), Vec::<PathBuf>::new());
+}

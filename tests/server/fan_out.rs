@@ -1,0 +1,104 @@
+//! A hundred thousand mixed events, two subscriptions with different filters in front of each schema.
+
+use std::collections::HashMap;
+
+use gridhook::event::Schema;
+
+use super::{LONG, many, wait_until_settled};
+use crate::support::{
+    events::{Generated, events},
+    http::Client,
+    server::{Server, Wish, events_path, wait_for},
+    sink::{Sink, hash},
+};
+
+const TYPES: [&str; 3] = ["Orders.Order.Placed", "Microsoft.Storage.BlobCreated", "Sensors.Alarm.Raised"];
+
+const PREFIX: &str = "/blobs/";
+
+/// A request has about so many bytes.
+const REQUEST_BYTES: usize = 700_000;
+
+/// What each path is to receive: the id of an event, and the hash of its `data`.
+type Expected = HashMap<String, HashMap<String, u64>>;
+
+#[test]
+fn a_hundred_thousand_events_arrive_exactly_where_they_match() {
+    let (server, sink) = (Server::start(&[]), Sink::start());
+    let mut expected = Expected::new();
+    let count = many(100_000, 1_000_000) / 2;
+    for (topic, name, schema) in
+        [("grid", "EventGridSchema", Schema::EventGrid), ("cloud", "CloudEventSchemaV1_0", Schema::CloudEvents)]
+    {
+        let key = server.topic(topic, name);
+        let url = |subscription| sink.url(&path(topic, subscription));
+        server.subscribe(topic, "by-type", &Wish::of(&url("by-type")).types(&TYPES));
+        server.subscribe(topic, "by-subject", &Wish::of(&url("by-subject")).prefix(PREFIX).batch(100));
+        publish_all(&server, topic, &key, events(schema, 7).take(count), &mut expected);
+    }
+    for topic in ["grid", "cloud"] {
+        for subscription in ["by-type", "by-subject"] {
+            let path = path(topic, subscription);
+            let expected = &expected[&path];
+            wait_for(&path, LONG, || sink.taken(&path) >= expected.len());
+            wait_until_settled(&server, topic, subscription);
+            assert_exact(&sink, &path, expected);
+            let counter = |name| server.counter(topic, subscription, name);
+            assert_eq!(counter("delivered"), expected.len() as u64, "{path}");
+            assert_eq!(counter("filtered"), (count - expected.len()) as u64, "{path}");
+            assert_eq!(counter("requestsFailed"), 0, "{path}");
+        }
+        let path = path(topic, "by-subject");
+        let largest = sink.look(&path, |ledger| ledger.values().flatten().map(|arrival| arrival.batch).max());
+        assert!((2..=100).contains(&largest.unwrap_or_default()), "{path}: batches of up to {largest:?}");
+    }
+}
+
+fn path(topic: &str, subscription: &str) -> String {
+    format!("/{topic}/{subscription}")
+}
+
+fn publish_all(
+    server: &Server,
+    topic: &str,
+    key: &str,
+    events: impl Iterator<Item = Generated>,
+    expected: &mut Expected,
+) {
+    let mut client = Client::new(server.at());
+    let headers = [("aeg-sas-key", key), ("content-type", "application/cloudevents-batch+json")];
+    let mut post = |body: String| {
+        let answer = client.ask("POST", &events_path(topic), &headers, format!("[{body}]").as_bytes());
+        let answer = answer.expect("a publisher is answered");
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    };
+    let mut body = String::new();
+    for event in events {
+        for (subscription, matches) in
+            [("by-type", TYPES.contains(&event.event_type.as_str())), ("by-subject", event.subject.starts_with(PREFIX))]
+        {
+            let expected = expected.entry(path(topic, subscription)).or_default();
+            if matches {
+                expected.insert(event.id.clone(), hash(&event.data));
+            }
+        }
+        if !body.is_empty() {
+            body.push(',');
+        }
+        body += &event.json;
+        if body.len() > REQUEST_BYTES {
+            post(std::mem::take(&mut body));
+        }
+    }
+    post(body);
+}
+
+fn assert_exact(sink: &Sink, path: &str, expected: &HashMap<String, u64>) {
+    sink.look(path, |ledger| {
+        for (id, arrivals) in ledger {
+            let data: Vec<u64> = arrivals.iter().map(|arrival| arrival.data).collect();
+            assert_eq!(Some(data.as_slice()), expected.get(id).map(std::slice::from_ref), "{path}: event {id}");
+        }
+        assert_eq!(ledger.len(), expected.len(), "{path}");
+    });
+}

@@ -1,0 +1,64 @@
+//! `gridhook fsck` on real folders.
+
+use gridhook::{
+    event::{Lane, Obligor, PartitionId, Seq, SubscriptionId, Timestamp},
+    journal::{
+        keys,
+        rocks::{Rocks, RocksOptions},
+        store::{Batch, Family, Store},
+    },
+};
+
+use super::{LONG, wait_until_settled};
+use crate::support::{
+    load,
+    server::{self, Server, Wish, wait_for},
+    sink::Sink,
+};
+
+#[test]
+fn a_folder_that_a_server_has_used_is_sound_and_one_that_it_uses_is_not_looked_at() {
+    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    let key = server.topic("orders", "EventGridSchema");
+    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")));
+    let ids: Vec<String> = (0..10).map(|number| number.to_string()).collect();
+    server.publish("orders", &key, &load::body(&ids, "/a"));
+    wait_for("all events", LONG, || sink.taken("/hook") == ids.len());
+    wait_until_settled(&server, "orders", "hook");
+
+    let (status, said) = server.fsck();
+    let (folder, id) = (server.data_dir().display().to_string(), server.id());
+    let refusal = format!("gridhook: the data folder {folder} is in use by process {id}; stop that one first");
+    assert!(status.code() == Some(1) && said.starts_with(&refusal), "{status}: {said}");
+    assert_eq!(server.counter("orders", "hook", "delivered"), 10, "it runs on");
+
+    server.terminate();
+    let (status, said) = server.fsck();
+    assert_eq!(status.code(), Some(0), "{said}");
+    assert!(said.contains(" 1 cursors, ") && said.contains(" 1 partitions\n"), "{said}");
+    assert!(said.ends_with("\nthe store is sound\n"), "{said}");
+
+    let store = Rocks::open(&server.data_dir(), &RocksOptions::default()).expect("a sound store");
+    let obligor = Obligor { partition: PartitionId(1), subscription: SubscriptionId(1) };
+    let mut batch = Batch::default();
+    batch.put(Family::Due, keys::due(obligor, Timestamp(0), Lane::LIVE, Seq(3)), Vec::new());
+    store.write(&batch).expect("written");
+    store.close().expect("closed");
+    drop(store);
+    let (status, said) = server.fsck();
+    assert_eq!(status.code(), Some(1), "{said}");
+    let wrong = "wrong: subscription 1 of partition 1: event 3 in lane 0 falls due at 1970-01-01T00:00:00.0000000Z and is \
+                 not owed\nthe store is not sound: 1 complaint\n";
+    assert!(said.ends_with(wrong), "{said}");
+}
+
+#[test]
+fn a_folder_without_a_store_is_told_and_not_made_one() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for data_dir in [folder.path().to_owned(), folder.path().join("mistyped")] {
+        let (status, said) = server::fsck(&data_dir);
+        let told = format!("gridhook: there is no store in {}; name the data folder of a server\n", data_dir.display());
+        assert_eq!((status.code(), said), (Some(1), told));
+    }
+    assert_eq!(folder.path().read_dir().expect("a folder").count(), 0, "nothing was made");
+}

@@ -1,0 +1,135 @@
+//! `kill -9` at any moment: what was acknowledged arrives, and only what was in flight arrives twice.
+
+use std::{thread, time::Duration};
+
+use gridhook::event::Timestamp;
+
+use super::{LONG, assert_arrived, many, wait_until_settled};
+use crate::support::{
+    load::{Load, Rate},
+    server::{Server, Wish, wait_for},
+    sink::{Manner, Sink},
+};
+
+/// In one request.
+const BATCH: u32 = 10;
+
+/// An answer this long before a kill must be durable: a group waits 10 ms for company, and one or two syncs come behind,
+/// on a machine that does other things too.
+const DURABLE: Duration = Duration::from_millis(300);
+
+/// What a slow endpoint had in hand at a kill it answers within this time.
+const IN_HAND: Duration = Duration::from_millis(90);
+
+/// Requests at once, by default.
+const CONCURRENCY: usize = 16;
+
+#[test]
+fn every_acknowledged_event_survives_twenty_kills_under_load() {
+    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    let key = server.topic("orders", "EventGridSchema");
+    server.subscribe("orders", "alone", &Wish::of(&sink.url("/alone")));
+    server.subscribe("orders", "batched", &Wish::of(&sink.url("/batched")).batch(BATCH));
+    let pause = Duration::from_millis(15);
+    let rate = Rate { topic: "orders".to_owned(), key, publishers: 3, events_per_request: 10, pause };
+    let load = Load::start(server.at(), &rate);
+    let mut chance = fastrand::Rng::with_seed(20);
+    let mut kills = Vec::new();
+    for kill in 0..many(20, 200) {
+        for path in ["/alone", "/batched"] {
+            sink.set(
+                path,
+                match (kill + usize::from(path == "/alone")) % 3 {
+                    0 => Manner::Answer(200),
+                    1 => Manner::Answer(503),
+                    _ => Manner::Slow(Duration::from_millis(30), 200),
+                },
+            );
+        }
+        thread::sleep(Duration::from_millis(chance.u64(100..900)));
+        let from = sink.now();
+        server.kill_9();
+        kills.push((from, sink.now()));
+        if kill % 5 == 0 {
+            server.assert_sound();
+        }
+        let ready = server.restart();
+        assert!(ready < Duration::from_secs(10), "ready after {ready:?}");
+        load.turn_to(server.at());
+    }
+    for path in ["/alone", "/batched"] {
+        sink.set(path, Manner::Answer(200));
+    }
+    let acknowledged = load.stop();
+    for (subscription, path, batch) in [("alone", "/alone", 1), ("batched", "/batched", BATCH)] {
+        wait_until_settled(&server, "orders", subscription);
+        let repeated = assert_arrived(&sink, path, &acknowledged);
+        let bound = in_flight(&sink, path, &kills);
+        println!(
+            "{path}: {} acknowledged, {} kills, {} repeated, of {bound} out or just back, in batches of {batch}; the oldest \
+             of them was back {:?} before the kill",
+            acknowledged.len(),
+            kills.len(),
+            repeated.len(),
+            repeated.iter().map(|at| age(*at, &kills)).max().unwrap_or_default()
+        );
+        for at in &repeated {
+            assert!(is_in_flight(*at, &kills), "an event was repeated though its answer was durable: {at} {kills:?}");
+        }
+        assert!(repeated.len() <= bound, "{} repeated, {bound} in flight", repeated.len());
+        // What is out, and as much again that is back and on its way to the disk.
+        let places = kills.len() * CONCURRENCY * batch as usize;
+        assert!(repeated.len() <= 2 * places, "{} repeated, {places} places", repeated.len());
+        let pending = server.counter("orders", subscription, "pending");
+        let matched = server.counter("orders", subscription, "matched");
+        assert_eq!((pending, server.counter("orders", subscription, "delivered")), (0, matched), "{path}");
+    }
+    assert!(acknowledged.len() > 20 * 50, "there was a load: {}", acknowledged.len());
+    server.kill_9();
+    server.assert_sound();
+}
+
+/// Whether an answer at that time may not have been durable at one of the kills.
+fn is_in_flight(answered: Timestamp, kills: &[(Timestamp, Timestamp)]) -> bool {
+    age(answered, kills) <= DURABLE
+}
+
+/// How long before the next kill an answer came; nothing where it came when who had asked was dead.
+fn age(answered: Timestamp, kills: &[(Timestamp, Timestamp)]) -> Duration {
+    let next = kills.iter().find(|(_, to)| to.after(IN_HAND) >= answered);
+    next.map_or(Duration::MAX, |(from, _)| from.since(answered))
+}
+
+/// How many events the endpoint had taken, or had in hand, for which that may be so.
+fn in_flight(sink: &Sink, path: &str, kills: &[(Timestamp, Timestamp)]) -> usize {
+    sink.look(path, |ledger| {
+        ledger.values().flatten().filter(|arrival| arrival.is_taken() && is_in_flight(arrival.answered, kills)).count()
+    })
+}
+
+#[test]
+fn what_was_published_while_the_endpoint_was_dead_survives_kills_and_arrives_once() {
+    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    let key = server.topic("orders", "EventGridSchema");
+    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")).batch(BATCH));
+    sink.set("/hook", Manner::Dead);
+    let pause = Duration::from_millis(10);
+    let rate = Rate { topic: "orders".to_owned(), key, publishers: 2, events_per_request: 20, pause };
+    let load = Load::start(server.at(), &rate);
+    for _ in 0..5 {
+        let before = load.acknowledged();
+        wait_for("publishers to be served", LONG, || load.acknowledged() > before + 200);
+        server.kill_9();
+        server.assert_sound();
+        server.restart();
+        load.turn_to(server.at());
+    }
+    let acknowledged = load.stop();
+    assert_eq!(sink.taken("/hook"), 0);
+    sink.set("/hook", Manner::Answer(200));
+    wait_until_settled(&server, "orders", "hook");
+    let repeated = assert_arrived(&sink, "/hook", &acknowledged);
+    assert!(repeated.is_empty(), "{} events were repeated though nothing was in flight", repeated.len());
+    server.terminate();
+    server.assert_sound();
+}

@@ -1,0 +1,59 @@
+//! A failing endpoint is asked again at the edition's times.
+
+use std::{collections::VecDeque, time::Duration};
+
+use super::{LONG, wait_until_settled};
+use crate::support::{
+    edition::{JITTER, STEPS},
+    load,
+    server::{Server, Wish, wait_for},
+    sink::{Manner, Sink},
+};
+
+/// How late an attempt may be on a machine that does other things too.
+const LATE: Duration = Duration::from_millis(500);
+
+#[test]
+fn an_endpoint_that_answers_503_three_times_is_asked_again_at_the_times_of_the_edition() {
+    let (server, sink) = (Server::start(&[]), Sink::start());
+    let key = server.topic("orders", "EventGridSchema");
+    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")));
+    sink.set("/hook", Manner::Script(VecDeque::from([503, 503, 503])));
+    server.publish("orders", &key, &load::body(&["one".to_owned()], "/a"));
+    wait_for("the event", LONG, || sink.taken("/hook") == 1);
+    wait_until_settled(&server, "orders", "hook");
+
+    let arrivals = sink.ledger("/hook").remove("one").expect("it arrived");
+    let statuses: Vec<Option<u16>> = arrivals.iter().map(|arrival| arrival.status).collect();
+    assert_eq!(statuses, [Some(503), Some(503), Some(503), Some(200)]);
+    let attempts: Vec<u32> = arrivals.iter().map(|arrival| arrival.attempts).collect();
+    assert_eq!(attempts, [0, 1, 2, 3], "aeg-delivery-count");
+    for (pair, step) in arrivals.windows(2).zip(STEPS) {
+        let waited = pair[1].at.since(pair[0].answered);
+        assert!(waited >= step, "after {waited:?} instead of {step:?}: early");
+        assert!(waited <= step.mul_f64(1.0 + JITTER) + LATE, "after {waited:?} instead of {step:?}: late");
+    }
+    for (counter, expected) in
+        [("delivered", 1), ("pending", 0), ("matched", 1), ("requests", 4), ("requestsFailed", 3), ("dropped", 0)]
+    {
+        assert_eq!(server.counter("orders", "hook", counter), expected, "{counter}");
+    }
+    assert_eq!(server.status("orders", "hook")["health"]["state"], "healthy");
+}
+
+#[test]
+fn ten_failures_in_a_row_suspend_the_endpoint_and_a_probe_brings_it_back() {
+    let (server, sink) = (Server::start(&[("DELIVERY__CONCURRENCY", "1")]), Sink::start());
+    let key = server.topic("orders", "EventGridSchema");
+    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")));
+    sink.set("/hook", Manner::Answer(503));
+    let ids: Vec<String> = (0..50).map(|number| number.to_string()).collect();
+    server.publish("orders", &key, &load::body(&ids, "/a"));
+    wait_for("the suspension", LONG, || server.status("orders", "hook")["health"]["state"] == "suspended");
+    wait_for("a second strike", LONG, || server.status("orders", "hook")["health"]["strikes"].as_u64() >= Some(2));
+    sink.set("/hook", Manner::Answer(200));
+    wait_for("all events", LONG, || sink.taken("/hook") == ids.len());
+    wait_until_settled(&server, "orders", "hook");
+    assert_eq!(server.status("orders", "hook")["health"]["state"], "healthy");
+    assert_eq!(server.counter("orders", "hook", "delivered"), 50);
+}

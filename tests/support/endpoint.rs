@@ -1,0 +1,267 @@
+//! A scripted endpoint: a raw TCP listener on loopback that does to each request what the test says, well-formed or not.
+//!
+//! It runs on threads of its own, so that nothing it does can hold up the arbiter under test. A thread ends when its
+//! client goes away or the endpoint is dropped.
+
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+/// One thing to do on a connection once a request was read.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    /// Write these bytes.
+    Say(Vec<u8>),
+    /// Write these bytes one by one, with a pause after each.
+    Trickle(Vec<u8>, Duration),
+    /// Write these bytes again and again until the client goes away.
+    Forever(Vec<u8>),
+    /// Wait.
+    Pause(Duration),
+    /// Say nothing until the client goes away.
+    Hang,
+    /// Close the connection.
+    Close,
+    /// Close the connection so that the client sees a reset.
+    Reset,
+}
+
+/// What is done to one request.
+pub(crate) type Script = Vec<Step>;
+
+/// An answer with a status and a body of that length.
+pub(crate) fn answer(status: u16, headers: &str, body: &str) -> Script {
+    vec![Step::Say(
+        format!("HTTP/1.1 {status} Whatever\r\n{headers}content-length: {}\r\n\r\n{body}", body.len()).into_bytes(),
+    )]
+}
+
+/// A request as it came.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Received {
+    /// Request line and headers.
+    pub(crate) head: String,
+    /// The body.
+    pub(crate) body: Vec<u8>,
+}
+
+impl Received {
+    /// The value of a header.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().skip(1).find_map(|line| {
+            let (key, value) = line.split_once(": ")?;
+            key.eq_ignore_ascii_case(name).then_some(value)
+        })
+    }
+}
+
+struct Shared {
+    scripts: Vec<Script>,
+    connections: AtomicUsize,
+    requests: Mutex<Vec<Received>>,
+    closed: AtomicUsize,
+    stop: AtomicBool,
+    tls: Option<Arc<rustls::ServerConfig>>,
+    heads_only: bool,
+}
+
+/// A scripted endpoint.
+pub(crate) struct Endpoint {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+impl Endpoint {
+    /// Does `scripts[n]` to the n-th request it gets, the last one to all further ones.
+    pub(crate) fn start(scripts: Vec<Script>) -> Self {
+        Self::listen(scripts, None, false)
+    }
+
+    /// The same, but it does not read bodies.
+    pub(crate) fn start_impatient(scripts: Vec<Script>) -> Self {
+        Self::listen(scripts, None, true)
+    }
+
+    /// The same with TLS.
+    pub(crate) fn start_tls(scripts: Vec<Script>, tls: Arc<rustls::ServerConfig>) -> Self {
+        Self::listen(scripts, Some(tls), false)
+    }
+
+    fn listen(scripts: Vec<Script>, tls: Option<Arc<rustls::ServerConfig>>, heads_only: bool) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+        let address = listener.local_addr().expect("a listener has an address");
+        let shared = Arc::new(Shared {
+            scripts,
+            connections: AtomicUsize::new(0),
+            requests: Mutex::default(),
+            closed: AtomicUsize::new(0),
+            stop: AtomicBool::new(false),
+            tls,
+            heads_only,
+        });
+        let accepting = shared.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let Ok(stream) = stream else { return };
+                if accepting.stop.load(Ordering::SeqCst) {
+                    return;
+                }
+                accepting.connections.fetch_add(1, Ordering::SeqCst);
+                let shared = accepting.clone();
+                thread::spawn(move || {
+                    shared.welcome(stream);
+                    shared.closed.fetch_add(1, Ordering::SeqCst);
+                });
+            }
+        });
+        Self { address, shared }
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its http address.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}/hook?code=1", self.address)
+    }
+
+    /// How many connections were accepted.
+    pub(crate) fn connections(&self) -> usize {
+        self.shared.connections.load(Ordering::SeqCst)
+    }
+
+    /// How many connections are over.
+    pub(crate) fn closed(&self) -> usize {
+        self.shared.closed.load(Ordering::SeqCst)
+    }
+
+    /// All requests so far.
+    pub(crate) fn requests(&self) -> Vec<Received> {
+        self.shared.requests.lock().expect("no thread of the endpoint panics").clone()
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        // Wakes the accepting thread, so that it sees the flag.
+        drop(TcpStream::connect(self.address));
+    }
+}
+
+impl Shared {
+    fn welcome(&self, mut stream: TcpStream) {
+        stream.set_nodelay(true).expect("a stream takes its option");
+        let Some(tls) = self.tls.clone() else {
+            self.serve(&mut stream);
+            return;
+        };
+        let session = rustls::ServerConnection::new(tls).expect("the server's configuration is whole");
+        self.serve(&mut rustls::StreamOwned::new(session, stream));
+    }
+
+    fn serve<S: Read + Write + Raw>(&self, stream: &mut S) {
+        while let Some(received) = read_request(stream, self.heads_only) {
+            let number = {
+                let mut requests = self.requests.lock().expect("no thread of the endpoint panics");
+                requests.push(received);
+                requests.len() - 1
+            };
+            for step in &self.scripts[number.min(self.scripts.len() - 1)] {
+                if play(step, stream).is_none() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// The socket below.
+trait Raw {
+    fn raw(&self) -> &TcpStream;
+}
+
+impl Raw for TcpStream {
+    fn raw(&self) -> &TcpStream {
+        self
+    }
+}
+
+impl Raw for rustls::StreamOwned<rustls::ServerConnection, TcpStream> {
+    fn raw(&self) -> &TcpStream {
+        &self.sock
+    }
+}
+
+/// `None` when the connection is over.
+fn play<S: Read + Write + Raw>(step: &Step, stream: &mut S) -> Option<()> {
+    match step {
+        Step::Say(bytes) => stream.write_all(bytes).and_then(|()| stream.flush()).ok(),
+        Step::Trickle(bytes, pause) => bytes.iter().try_for_each(|byte| {
+            thread::sleep(*pause);
+            stream.write_all(&[*byte]).and_then(|()| stream.flush()).ok()
+        }),
+        Step::Forever(bytes) => loop {
+            stream.write_all(bytes).ok()?;
+        },
+        Step::Pause(pause) => {
+            thread::sleep(*pause);
+            Some(())
+        }
+        Step::Hang => {
+            let mut rest = [0; 512];
+            while !matches!(stream.read(&mut rest), Ok(0) | Err(_)) {}
+            None
+        }
+        Step::Close => None,
+        Step::Reset => {
+            reset(stream.raw());
+            None
+        }
+    }
+}
+
+/// Closes with a reset: a socket that does not linger throws away what it has.
+fn reset(stream: &TcpStream) {
+    let socket = socket2::SockRef::from(stream);
+    socket.set_linger(Some(Duration::ZERO)).expect("a stream takes its option");
+}
+
+fn read_request(stream: &mut impl Read, head_only: bool) -> Option<Received> {
+    let mut bytes = Vec::new();
+    let mut chunk = [0; 16_384];
+    let head_len = loop {
+        if let Some(place) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
+            break place + 4;
+        }
+        let count = some(stream.read(&mut chunk))?;
+        bytes.extend_from_slice(&chunk[..count]);
+    };
+    let head = String::from_utf8_lossy(&bytes[..head_len]).into_owned();
+    let mut received = Received { head, body: bytes.split_off(head_len) };
+    let len: usize = received.header("content-length").map_or(0, |value| value.parse().expect("a length is a number"));
+    while !head_only && received.body.len() < len {
+        let count = some(stream.read(&mut chunk))?;
+        received.body.extend_from_slice(&chunk[..count]);
+    }
+    Some(received)
+}
+
+/// How many bytes were read, or none where the connection is over.
+fn some(read: std::io::Result<usize>) -> Option<usize> {
+    match read {
+        Ok(0) => None,
+        Ok(count) => Some(count),
+        Err(error) if error.kind() == ErrorKind::Interrupted => Some(0),
+        Err(_) => None,
+    }
+}

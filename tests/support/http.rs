@@ -1,0 +1,125 @@
+//! A blocking HTTP client over one connection, as small as the tests need it: it sends what it is told, well-formed or not.
+
+use std::{
+    io::{self, BufRead, BufReader, ErrorKind, Read, Write},
+    net::{SocketAddr, TcpStream},
+    time::Duration,
+};
+
+use serde_json::Value;
+
+/// No answer of a server under test takes longer.
+const WAIT: Duration = Duration::from_secs(60);
+
+/// An answer.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    /// The body, which is JSON.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
+    }
+
+    /// The body as text.
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// The code of an error, and the code of its first detail.
+    pub(crate) fn codes(&self) -> (u16, String, String) {
+        let error = &self.json()["error"];
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        (self.status, text(&error["code"]), text(&error["details"][0]["code"]))
+    }
+}
+
+/// A client of one address. Its connection is kept, and made anew where it was closed.
+#[derive(Debug)]
+pub(crate) struct Client {
+    at: SocketAddr,
+    stream: Option<BufReader<TcpStream>>,
+}
+
+impl Client {
+    pub(crate) fn new(at: SocketAddr) -> Self {
+        Self { at, stream: None }
+    }
+
+    /// Whom it calls.
+    pub(crate) fn at(&self) -> SocketAddr {
+        self.at
+    }
+
+    /// Makes a request. It is never made twice: an error says that nobody knows what became of it.
+    pub(crate) fn ask(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> io::Result<Answer> {
+        let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let head =
+            format!("{method} {path} HTTP/1.1\r\nhost: {}\r\ncontent-length: {}\r\n{headers}\r\n", self.at, body.len());
+        self.exchange(&[head.as_bytes(), body].concat())
+    }
+
+    /// Sends these bytes and reads an answer.
+    pub(crate) fn exchange(&mut self, request: &[u8]) -> io::Result<Answer> {
+        let mut stream = match self.stream.take() {
+            Some(stream) => stream,
+            None => connect(self.at)?,
+        };
+        // A server may refuse before it has read everything: what it said counts.
+        let sent = stream.get_mut().write_all(request);
+        let (answer, keep) = read_answer(&mut stream).map_err(|error| sent.err().unwrap_or(error))?;
+        self.stream = keep.then_some(stream);
+        Ok(answer)
+    }
+}
+
+fn connect(at: SocketAddr) -> io::Result<BufReader<TcpStream>> {
+    let stream = TcpStream::connect(at)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(WAIT))?;
+    stream.set_write_timeout(Some(WAIT))?;
+    Ok(BufReader::new(stream))
+}
+
+/// The next answer, and whether the connection can be used again.
+fn read_answer(stream: &mut BufReader<TcpStream>) -> io::Result<(Answer, bool)> {
+    let head = read_head(stream)?;
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    let status = status.ok_or_else(|| io::Error::other(format!("no answer: {head}")))?;
+    let length = header(&head, "content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body)?;
+    let keep = header(&head, "connection").is_none_or(|value| !value.eq_ignore_ascii_case("close"));
+    Ok((Answer { status, body }, keep))
+}
+
+/// First line and headers of a request or an answer.
+pub(crate) fn read_head(stream: &mut impl BufRead) -> io::Result<String> {
+    let mut head = String::new();
+    loop {
+        let start = head.len();
+        if stream.read_line(&mut head)? == 0 {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        if head[start..].trim().is_empty() {
+            return Ok(head);
+        }
+    }
+}
+
+/// The value of a header.
+pub(crate) fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+    head.lines().skip(1).find_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        key.eq_ignore_ascii_case(name).then_some(value.trim())
+    })
+}

@@ -1,0 +1,117 @@
+//! Publishers who never stop, and remember what they were promised.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use super::{http::Client, server::events_path};
+
+/// The type of all events of a load.
+pub(crate) const TYPE: &str = "Load.Event";
+
+/// Where to publish to, with which key, and at what rate.
+#[derive(Clone, Debug)]
+pub(crate) struct Rate {
+    pub(crate) topic: String,
+    pub(crate) key: String,
+    pub(crate) publishers: usize,
+    pub(crate) events_per_request: usize,
+    pub(crate) pause: Duration,
+}
+
+struct Shared {
+    at: Mutex<SocketAddr>,
+    acknowledged: Mutex<Vec<String>>,
+    stop: AtomicBool,
+}
+
+/// Publishers at work.
+pub(crate) struct Load {
+    shared: Arc<Shared>,
+    publishers: Vec<JoinHandle<()>>,
+}
+
+impl Load {
+    /// Sets publishers to work on the server at `at`. A request that was not answered well is never repeated: its events
+    /// may arrive or not, and nothing is asked of them.
+    pub(crate) fn start(at: SocketAddr, rate: &Rate) -> Self {
+        let shared =
+            Arc::new(Shared { at: Mutex::new(at), acknowledged: Mutex::default(), stop: AtomicBool::new(false) });
+        let publishers = (0..rate.publishers).map(|number| {
+            let (shared, rate) = (Arc::clone(&shared), rate.clone());
+            thread::spawn(move || shared.publish(number, &rate))
+        });
+        Self { publishers: publishers.collect(), shared }
+    }
+
+    /// The server listens elsewhere now.
+    pub(crate) fn turn_to(&self, at: SocketAddr) {
+        *lock(&self.shared.at) = at;
+    }
+
+    /// How many events were acknowledged by now.
+    pub(crate) fn acknowledged(&self) -> usize {
+        lock(&self.shared.acknowledged).len()
+    }
+
+    /// Lets everybody finish, and returns the ids of all events that were acknowledged.
+    pub(crate) fn stop(self) -> Vec<String> {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        for publisher in self.publishers {
+            publisher.join().expect("a publisher does not panic");
+        }
+        std::mem::take(&mut lock(&self.shared.acknowledged))
+    }
+}
+
+impl Shared {
+    fn publish(&self, publisher: usize, rate: &Rate) {
+        let path = events_path(&rate.topic);
+        let mut client = Client::new(*lock(&self.at));
+        for request in 0.. {
+            if self.stop.load(Ordering::SeqCst) {
+                return;
+            }
+            let at = *lock(&self.at);
+            if client.at() != at {
+                client = Client::new(at);
+            }
+            let ids: Vec<String> =
+                (0..rate.events_per_request).map(|event| format!("{publisher}-{request}-{event}")).collect();
+            let body = body(&ids, "/load");
+            match client.ask("POST", &path, &[("aeg-sas-key", &rate.key)], &body) {
+                Ok(answer) if answer.status == 200 => {
+                    lock(&self.acknowledged).extend(ids);
+                }
+                // The server is going down, or is down.
+                Ok(_) | Err(_) => thread::sleep(Duration::from_millis(20)),
+            }
+            thread::sleep(rate.pause);
+        }
+    }
+}
+
+/// A body of small events with these ids.
+pub(crate) fn body(ids: &[String], subject: &str) -> Vec<u8> {
+    let events = ids.iter().map(|id| {
+        format!(
+            r#"{{"id":"{id}","subject":"{subject}","eventType":"{TYPE}","eventTime":"2026-11-20T17:18:13Z","dataVersion":"1","data":{{"id":"{id}"}}}}"#
+        )
+    });
+    format!("[{}]", events.collect::<Vec<_>>().join(",")).into_bytes()
+}
+
+/// The `data` of an event of [`body`].
+pub(crate) fn data(id: &str) -> String {
+    format!(r#"{{"id":"{id}"}}"#)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,10 @@
+//! What several tests use.
+
+pub(crate) mod edition;
+pub(crate) mod endpoint;
+pub(crate) mod events;
+pub(crate) mod http;
+pub(crate) mod load;
+pub(crate) mod publisher;
+pub(crate) mod server;
+pub(crate) mod sink;

@@ -1,0 +1,139 @@
+//! A publisher's endpoint in front of topics and a journal in memory: the one place that knows how they are put together.
+
+use std::{
+    collections::BTreeMap,
+    ops::ControlFlow,
+    sync::{Arc, mpsc},
+    time::Duration,
+};
+
+use actix_web::web;
+use gridhook::{
+    clock::{Clock, Hand},
+    config::Config,
+    deliver::{AddressRules, Options, trust::Trust},
+    event::{Name, PartitionId, Schema, Seq, Timestamp},
+    journal::{
+        self, Journal,
+        chunk::end_of,
+        keys,
+        memory::{Fault, Memory},
+        store::{Family, Store},
+    },
+    publish::{Limits, http::Publisher},
+    subscription::{Delivery, World},
+    topic::{
+        keeper::{self, Hosts},
+        record::{Keys, Scope, TopicRecord},
+        registry::{Registry, Rules, Starts},
+    },
+};
+
+pub(crate) const KEY: &str = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
+pub(crate) const KEY2: &str = "++++++++++++++++++++++++++++++++++++++++++8=";
+
+/// A topic as the control plane would make it.
+pub(crate) fn topic(name: &str, input_schema: Schema) -> TopicRecord {
+    TopicRecord {
+        name: Name::new(name),
+        scope: Scope { subscription: "s".to_owned(), resource_group: "g".to_owned() },
+        partitions: vec![PartitionId(1)],
+        input_schema,
+        keys: Keys { key1: KEY.to_owned(), key2: KEY2.to_owned() },
+        edition: "current".to_owned(),
+        location: String::new(),
+        tags: BTreeMap::new(),
+    }
+}
+
+/// The rules of a server with the defaults.
+pub(crate) fn rules() -> Rules {
+    let config = Config::load(&gridhook::config::Sources::default()).expect("the defaults are a configuration");
+    let current = config.policy.editions.get("current").expect("the current edition is built in");
+    Rules {
+        editions: BTreeMap::from([("current".to_owned(), Arc::clone(&current)), ("short".to_owned(), current)]),
+        delivery: Delivery {
+            addresses: AddressRules::loopback(),
+            response_wait: Duration::from_secs(30),
+            concurrency_max: 16,
+        },
+    }
+}
+
+/// A journal in memory whose time stands still.
+pub(crate) fn journal(store: &Memory) -> (Journal, Clock, Hand) {
+    // 2021-03-10T21:02:56Z
+    let (clock, hand) = Clock::manual(Timestamp(1_615_410_176_000_000));
+    let options =
+        journal::Options { outcome_wait: Duration::ZERO, group_bytes: 1024 * 1024, limits: journal::Limits::default() };
+    let store: Arc<dyn Store> = Arc::new(store.clone());
+    let (journal, _writer) =
+        Journal::start(store, clock.clone(), options, Box::new(|_, _| {}), Box::new(|_| {})).expect("an empty store");
+    (journal, clock, hand)
+}
+
+/// A registry on `store` whose actors run on the arbiter of the test.
+pub(crate) fn running_registry(store: &Memory) -> (Arc<Registry>, Hand) {
+    let (journal, clock, hand) = journal(store);
+    let (registry, starts) = Registry::recover(journal.clone(), rules(), 1024 * 1024).expect("an empty store");
+    let client = Options::new(AddressRules::loopback(), Trust::load(None).expect("certificates"));
+    let world = World { journal, clock, client, put_aside: Arc::new(|_, _| {}) };
+    let hosts = Hosts { arbiters: Arc::new(vec![actix::Arbiter::current()]), world };
+    actix_rt::spawn(keeper::run(starts, hosts));
+    (Arc::new(registry), hand)
+}
+
+/// An endpoint with the topics `orders` (Event Grid schema) and `clouds` (CloudEvents).
+pub(crate) struct Endpoint {
+    pub(crate) publisher: web::Data<Publisher>,
+    store: Memory,
+    _hand: Hand,
+    _starts: Starts,
+}
+
+impl Endpoint {
+    pub(crate) fn new(limits: Limits) -> Self {
+        let store = Memory::new();
+        let (journal, clock, hand) = journal(&store);
+        let (registry, starts) = Registry::recover(journal.clone(), rules(), 1024 * 1024).expect("an empty store");
+        let registry = Arc::new(registry);
+        let (done, finished) = mpsc::channel();
+        let making = Arc::clone(&registry);
+        // A runtime of its own: the test's is busy waiting for this.
+        std::thread::spawn(move || {
+            actix_rt::System::new().block_on(async {
+                for (name, schema) in [("orders", Schema::EventGrid), ("clouds", Schema::CloudEvents)] {
+                    making.put_topic(topic(name, schema)).await.expect("a topic");
+                }
+            });
+            done.send(()).expect("the test waits");
+        });
+        finished.recv().expect("the topics are made");
+        let publisher = Publisher::new(registry, journal, clock, limits);
+        Self { publisher: web::Data::new(publisher), store, _hand: hand, _starts: starts }
+    }
+
+    /// The disk is full from now on.
+    pub(crate) fn fill(&self) {
+        self.store.fail(self.store.writes()..u64::MAX, Fault::Full);
+    }
+
+    /// The store fails from now on, and the journal ends.
+    pub(crate) fn break_down(&self) {
+        self.store.fail(self.store.writes()..u64::MAX, Fault::Failed);
+    }
+
+    /// How many events the journal has.
+    pub(crate) fn stored(&self) -> u64 {
+        let range = keys::all(Family::Log);
+        let mut events = 0;
+        let mut count = |key: &[u8], value: &[u8]| {
+            let (_, first) = keys::parse_log(key).expect("a key of the log");
+            let end: Seq = end_of(first, value).expect("a chunk");
+            events += end.0 - first.0;
+            ControlFlow::Continue(())
+        };
+        self.store.scan(Family::Log, &range.start, &range.end, &mut count).expect("memory can be read");
+        events
+    }
+}

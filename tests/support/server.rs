@@ -1,0 +1,345 @@
+//! The real binary on a folder of its own. Whoever holds one is alone: servers under load are tested one after another.
+
+use std::{
+    fs::{self, File},
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use gridhook::clock::Clock;
+use serde_json::{Value, json};
+
+use super::http::{Answer, Client};
+
+/// The scope that all topics of the tests are in.
+const SCOPE: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics";
+
+/// How often something is asked again.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// So much of a log is shown when a test fails.
+const SHOWN_BYTES: usize = 8 * 1024;
+
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Waits until it is so.
+pub(crate) fn wait_for(what: &str, most: Duration, mut so: impl FnMut() -> bool) {
+    let clock = Clock::system();
+    let end = clock.now().after(most);
+    while !so() {
+        assert!(clock.now() < end, "waited {most:?} for {what}");
+        thread::sleep(PAUSE);
+    }
+}
+
+/// How an event subscription is to be made.
+#[derive(Clone, Debug)]
+pub(crate) struct Wish {
+    properties: Value,
+}
+
+impl Wish {
+    /// Everything, to this address, each event alone.
+    pub(crate) fn of(url: &str) -> Self {
+        let webhook = json!({"endpointType": "WebHook", "properties": {"endpointUrl": url}});
+        Self { properties: json!({"destination": webhook}) }
+    }
+
+    /// Events in one request.
+    pub(crate) fn batch(mut self, events: u32) -> Self {
+        let webhook = &mut self.properties["destination"]["properties"];
+        webhook["maxEventsPerBatch"] = events.into();
+        webhook["preferredBatchSizeInKilobytes"] = 1024.into();
+        self
+    }
+
+    /// With so many attempts for each event.
+    pub(crate) fn attempts(mut self, attempts: u32) -> Self {
+        self.properties["retryPolicy"] = json!({"maxDeliveryAttempts": attempts});
+        self
+    }
+
+    /// What is given up goes to this container.
+    pub(crate) fn dead_letters(mut self, container: &str) -> Self {
+        let properties = json!({"resourceId": "/r", "blobContainerName": container});
+        self.properties["deadLetterDestination"] = json!({"endpointType": "StorageBlob", "properties": properties});
+        self
+    }
+
+    /// Only these types.
+    pub(crate) fn types(mut self, types: &[&str]) -> Self {
+        self.properties["filter"]["includedEventTypes"] = json!(types);
+        self
+    }
+
+    /// Only subjects that begin so.
+    pub(crate) fn prefix(mut self, prefix: &str) -> Self {
+        self.properties["filter"]["subjectBeginsWith"] = prefix.into();
+        self
+    }
+}
+
+/// A running server.
+pub(crate) struct Server {
+    child: Option<Child>,
+    folder: tempfile::TempDir,
+    settings: Vec<(String, String)>,
+    at: SocketAddr,
+    runs: usize,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Server {
+    /// A server with these settings over the defaults: names of environment variables without `GRIDHOOK_`.
+    pub(crate) fn start(settings: &[(&str, &str)]) -> Self {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let editions = folder.path().join("editions");
+        fs::create_dir(&editions).expect("a folder of editions");
+        fs::write(editions.join("test.toml"), super::edition::milliseconds()).expect("an edition");
+        let mut settings: Vec<(String, String)> =
+            settings.iter().map(|(key, value)| (format!("GRIDHOOK_{key}"), (*value).to_owned())).collect();
+        settings.push(("GRIDHOOK_POLICY__EDITIONS_DIR".to_owned(), editions.display().to_string()));
+        settings.push(("GRIDHOOK_POLICY__EDITION".to_owned(), "test".to_owned()));
+        let at = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut server = Self { child: None, folder, settings, at, runs: 0, _alone: alone };
+        server.restart();
+        server
+    }
+
+    /// Where its data is.
+    pub(crate) fn data_dir(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    /// Where it listens at present.
+    pub(crate) fn at(&self) -> SocketAddr {
+        self.at
+    }
+
+    /// Its process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.as_ref().expect("a server that runs").id()
+    }
+
+    /// Starts it on its folder, on another port. Returns when it is ready, and how long that took.
+    pub(crate) fn restart(&mut self) -> Duration {
+        assert!(self.child.is_none(), "the server runs already");
+        let clock = Clock::system();
+        let started = clock.now();
+        self.runs += 1;
+        let log = |stream| File::create(self.log(stream)).expect("a log");
+        let child = command(&self.data_dir(), &self.settings).stdout(log("out")).stderr(log("err")).spawn();
+        self.child = Some(child.expect("the binary starts"));
+        let mut address = None;
+        wait_for("the server to listen", Duration::from_secs(30), || {
+            let ended = self.child.as_mut().and_then(|child| child.try_wait().expect("a child is waited for"));
+            assert!(ended.is_none(), "the server ended at its start: {ended:?}");
+            let out = fs::read_to_string(self.log("out")).unwrap_or_default();
+            // The line may be there in part.
+            let line =
+                out.split_inclusive('\n').find_map(|line| line.split_once("listens on http://")?.1.strip_suffix('\n'));
+            address = line.and_then(|line| line.trim().parse().ok());
+            address.is_some()
+        });
+        self.at = address.expect("it was waited for");
+        wait_for("the server to be ready", Duration::from_secs(30), || {
+            Client::new(self.at).ask("GET", "/readyz", &[], b"").is_ok_and(|answer| answer.status == 200)
+        });
+        clock.now().since(started)
+    }
+
+    /// Ends it as a power cut ends a process.
+    pub(crate) fn kill_9(&mut self) {
+        let mut child = self.child.take().expect("a server that runs");
+        child.kill().expect("a process that can be killed");
+        child.wait().expect("a child is waited for");
+    }
+
+    /// Asks it to end, and waits until it has, well. Returns how long that took.
+    pub(crate) fn terminate(&mut self) -> Duration {
+        let clock = Clock::system();
+        let asked = clock.now();
+        self.signal_term();
+        let code = self.wait(Duration::from_secs(90));
+        assert_eq!(code, Some(0), "it ends well");
+        clock.now().since(asked)
+    }
+
+    /// Waits until it has ended: with which status.
+    pub(crate) fn wait(&mut self, most: Duration) -> Option<i32> {
+        let child = self.child.as_mut().expect("a server that runs");
+        let mut ended: Option<ExitStatus> = None;
+        wait_for("the server to end", most, || {
+            ended = child.try_wait().expect("a child is waited for");
+            ended.is_some()
+        });
+        self.child = None;
+        ended.and_then(|status| status.code())
+    }
+
+    /// Asks it to end.
+    pub(crate) fn signal_term(&self) {
+        let id = self.id().to_string();
+        let sent = Command::new("sh").args(["-c", "kill -TERM \"$0\"", &id]).status().expect("a shell");
+        assert!(sent.success(), "a signal is sent");
+    }
+
+    /// What `fsck` says of its folder.
+    pub(crate) fn fsck(&self) -> (ExitStatus, String) {
+        fsck(&self.data_dir())
+    }
+
+    /// What it has on disk is what its rules say. It must have ended.
+    pub(crate) fn assert_sound(&self) {
+        assert!(self.child.is_none(), "the server has ended");
+        let (status, said) = self.fsck();
+        assert!(status.success() && said.contains("the store is sound"), "fsck ended with {status}:\n{said}");
+    }
+
+    /// Resident memory, in bytes.
+    pub(crate) fn resident(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.id())).expect("a process that runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
+        1024 * line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number of kilobytes")
+    }
+
+    /// Processor time since its start.
+    pub(crate) fn processor(&self) -> Duration {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.id())).expect("a process that runs");
+        // Behind the name, which may have spaces: user and system time are the 12th and the 13th, in hundredths.
+        let (_, fields) = stat.rsplit_once(')').expect("a name");
+        let ticks = fields.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("a number"));
+        Duration::from_millis(10 * ticks.sum::<u64>())
+    }
+
+    // --- control plane ---
+
+    /// Asks the control plane.
+    pub(crate) fn admin(&self, method: &str, path: &str, body: &Value) -> Answer {
+        let token = fs::read_to_string(self.data_dir().join("admin-token")).expect("an admin token");
+        let authorization = format!("Bearer {}", token.trim());
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        Client::new(self.at)
+            .ask(method, path, &[("authorization", &authorization)], body.as_bytes())
+            .unwrap_or_else(|error| panic!("{method} {path}: {error}"))
+    }
+
+    /// Asks it, and it does what it is asked.
+    pub(crate) fn command(&self, method: &str, path: &str, body: &Value) -> Answer {
+        let answer = self.admin(method, path, body);
+        assert!((200..300).contains(&answer.status), "{method} {path}: {} {}", answer.status, answer.text());
+        answer
+    }
+
+    /// Makes a topic, and returns a key of it.
+    pub(crate) fn topic(&self, name: &str, schema: &str) -> String {
+        self.command("PUT", &format!("{SCOPE}/{name}"), &json!({"properties": {"inputSchema": schema}}));
+        let keys = self.command("POST", &format!("{SCOPE}/{name}/listKeys"), &Value::Null).json();
+        keys["key1"].as_str().expect("a key").to_owned()
+    }
+
+    /// Makes an event subscription, or changes it.
+    pub(crate) fn subscribe(&self, topic: &str, name: &str, wish: &Wish) {
+        self.command("PUT", &subscription(topic, name), &json!({"properties": wish.properties}));
+    }
+
+    /// Deletes an event subscription.
+    pub(crate) fn unsubscribe(&self, topic: &str, name: &str) {
+        self.command("DELETE", &subscription(topic, name), &Value::Null);
+    }
+
+    /// Gives an operator's command to an event subscription.
+    pub(crate) fn operate(&self, topic: &str, name: &str, verb: &str) {
+        self.command("POST", &format!("{}/{verb}", subscription(topic, name)), &Value::Null);
+    }
+
+    /// How an event subscription is.
+    pub(crate) fn status(&self, topic: &str, name: &str) -> Value {
+        self.command("GET", &format!("{}/status", subscription(topic, name)), &Value::Null).json()
+    }
+
+    /// One of an event subscription's counters.
+    pub(crate) fn counter(&self, topic: &str, name: &str, counter: &str) -> u64 {
+        let status = self.status(topic, name);
+        status["counters"][counter].as_u64().unwrap_or_else(|| panic!("{counter}: {status}"))
+    }
+
+    /// Publishes a body of the Event Grid schema.
+    pub(crate) fn publish(&self, topic: &str, key: &str, body: &[u8]) {
+        let answer = Client::new(self.at).ask("POST", &events_path(topic), &[("aeg-sas-key", key)], body);
+        let answer = answer.expect("a publisher is answered");
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+
+    // --- logs ---
+
+    fn log(&self, stream: &str) -> PathBuf {
+        self.folder.path().join(format!("{}.{stream}", self.runs))
+    }
+
+    /// What it said since it was started last, or the end of that.
+    fn shown(&self) -> String {
+        let read = |stream| fs::read_to_string(self.log(stream)).unwrap_or_default();
+        let all = read("out") + &read("err");
+        let from = all.len().saturating_sub(SHOWN_BYTES);
+        let from = (from..=all.len()).find(|at| all.is_char_boundary(*at)).unwrap_or(0);
+        all[from..].to_owned()
+    }
+
+    /// Starts a second server on the same folder, which must end by itself: what it said.
+    pub(crate) fn second(&self) -> (ExitStatus, String) {
+        let output = command(&self.data_dir(), &self.settings).output().expect("the binary starts");
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        (output.status, said)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("--- what server {} said last\n{}", self.runs, self.shown());
+        }
+        if let Some(mut child) = self.child.take() {
+            // It may have ended by itself.
+            child.kill().ok();
+            child.wait().ok();
+        }
+    }
+}
+
+/// The path that events are published to.
+pub(crate) fn events_path(topic: &str) -> String {
+    format!("/topics/{topic}/api/events")
+}
+
+fn subscription(topic: &str, name: &str) -> String {
+    format!("{SCOPE}/{topic}/eventSubscriptions/{name}")
+}
+
+/// What `fsck` says of a folder.
+pub(crate) fn fsck(data_dir: &Path) -> (ExitStatus, String) {
+    let output = gridhook(&["fsck", "--data-dir"], data_dir).output().expect("the binary starts");
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    (output.status, said)
+}
+
+fn command(data_dir: &Path, settings: &[(String, String)]) -> Command {
+    let mut command = gridhook(&["serve", "--listen", "127.0.0.1:0", "--data-dir"], data_dir);
+    command.envs(settings.iter().cloned());
+    command
+}
+
+fn gridhook(arguments: &[&str], data_dir: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gridhook"));
+    command.args(arguments).arg(data_dir);
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("GRIDHOOK_")) {
+        command.env_remove(name);
+    }
+    command.stdin(Stdio::null());
+    command
+}

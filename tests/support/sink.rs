@@ -1,0 +1,226 @@
+//! A webhook that keeps a ledger: what arrived, how often, when, with which bytes. Each path can be told how to answer.
+//!
+//! It runs on a thread for each connection, because a server under test opens few of them and holds on to them.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    hash::{DefaultHasher, Hash, Hasher},
+    io::{BufReader, Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use gridhook::{clock::Clock, event::Timestamp};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::http::{header, read_head};
+
+/// How a path answers.
+#[derive(Clone, Debug)]
+pub(crate) enum Manner {
+    /// With this status.
+    Answer(u16),
+    /// With this status, after a while.
+    Slow(Duration, u16),
+    /// With these statuses, one request after another, and then with 200.
+    Script(VecDeque<u16>),
+    /// The connection is closed without an answer.
+    Dead,
+    /// Never, until the client goes away.
+    Hang,
+}
+
+/// One arrival of an event.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival {
+    /// When its request was read.
+    pub(crate) at: Timestamp,
+    /// When it was about to be answered.
+    pub(crate) answered: Timestamp,
+    /// With which status; none where it was not.
+    pub(crate) status: Option<u16>,
+    /// `aeg-delivery-count`.
+    pub(crate) attempts: u32,
+    /// A hash of the bytes of its `data`.
+    pub(crate) data: u64,
+    /// How many events the request had.
+    pub(crate) batch: u32,
+}
+
+impl Arrival {
+    /// Whether the endpoint took it.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.status == Some(200)
+    }
+}
+
+/// A hash of the bytes of a `data`.
+pub(crate) fn hash(data: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    data.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// What arrived on a path, by the id of the event.
+pub(crate) type Ledger = HashMap<String, Vec<Arrival>>;
+
+#[derive(Default)]
+struct Shared {
+    manners: Mutex<HashMap<String, Manner>>,
+    ledgers: Mutex<HashMap<String, Ledger>>,
+    stop: AtomicBool,
+}
+
+/// A webhook on loopback.
+pub(crate) struct Sink {
+    at: SocketAddr,
+    clock: Clock,
+    shared: Arc<Shared>,
+}
+
+impl Sink {
+    /// It answers 200 on every path until it is told otherwise.
+    pub(crate) fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+        let at = listener.local_addr().expect("a listener has an address");
+        let sink = Self { at, clock: Clock::system(), shared: Arc::default() };
+        let (shared, clock) = (Arc::clone(&sink.shared), sink.clock.clone());
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                if shared.stop.load(Ordering::SeqCst) {
+                    return;
+                }
+                let Ok(stream) = stream else { continue };
+                let (shared, clock) = (Arc::clone(&shared), clock.clone());
+                // An error says that the client went away.
+                thread::spawn(move || shared.serve(stream, &clock).ok());
+            }
+        });
+        sink
+    }
+
+    /// The address of a path.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.at)
+    }
+
+    /// Lets a path answer so from the next request on.
+    pub(crate) fn set(&self, path: &str, manner: Manner) {
+        lock(&self.shared.manners).insert(path.to_owned(), manner);
+    }
+
+    /// Everything that arrived on a path so far.
+    pub(crate) fn ledger(&self, path: &str) -> Ledger {
+        self.look(path, Clone::clone)
+    }
+
+    /// How many events the endpoint took on a path, each counted once.
+    pub(crate) fn taken(&self, path: &str) -> usize {
+        self.look(path, |ledger| ledger.values().filter(|arrivals| arrivals.iter().any(Arrival::is_taken)).count())
+    }
+
+    /// Something of what arrived on a path so far.
+    pub(crate) fn look<T>(&self, path: &str, look: impl FnOnce(&Ledger) -> T) -> T {
+        look(lock(&self.shared.ledgers).entry(path.to_owned()).or_default())
+    }
+
+    /// What time it is for the arrivals.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+}
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        // Wakes the accepting thread, so that it sees the flag.
+        drop(TcpStream::connect(self.at));
+    }
+}
+
+#[derive(Deserialize)]
+struct Body<'a> {
+    id: String,
+    #[serde(borrow)]
+    data: &'a RawValue,
+}
+
+impl Shared {
+    fn serve(&self, stream: TcpStream, clock: &Clock) -> std::io::Result<()> {
+        stream.set_nodelay(true)?;
+        let mut stream = BufReader::new(stream);
+        loop {
+            let head = read_head(&mut stream)?;
+            let number = |name| header(&head, name).and_then(|value| value.parse::<usize>().ok());
+            let mut body = vec![0; number("content-length").unwrap_or(0)];
+            stream.read_exact(&mut body)?;
+            let at = clock.now();
+            let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
+            let status = match self.manner(&path) {
+                Manner::Answer(status) => Some(status),
+                Manner::Script(_) => Some(200),
+                Manner::Slow(wait, status) => {
+                    thread::sleep(wait);
+                    Some(status)
+                }
+                Manner::Dead | Manner::Hang => None,
+            };
+            let attempts = number("aeg-delivery-count").unwrap_or(usize::MAX);
+            let arrival = Arrival {
+                at,
+                answered: clock.now(),
+                status,
+                attempts: u32::try_from(attempts).unwrap_or(u32::MAX),
+                data: 0,
+                batch: 0,
+            };
+            self.note(&path, &body, arrival);
+            match status {
+                Some(status) => {
+                    let answer = format!("HTTP/1.1 {status} Whatever\r\ncontent-length: 0\r\n\r\n");
+                    stream.get_mut().write_all(answer.as_bytes())?;
+                }
+                None if matches!(self.manner(&path), Manner::Hang) => {
+                    stream.read_to_end(&mut Vec::new())?;
+                    return Ok(());
+                }
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// How this request is to be answered.
+    fn manner(&self, path: &str) -> Manner {
+        let mut manners = lock(&self.manners);
+        match manners.get_mut(path) {
+            Some(Manner::Script(statuses)) => Manner::Answer(statuses.pop_front().unwrap_or(200)),
+            Some(manner) => manner.clone(),
+            None => Manner::Answer(200),
+        }
+    }
+
+    fn note(&self, path: &str, body: &[u8], arrival: Arrival) {
+        let events: Vec<Body<'_>> = if body.trim_ascii_start().starts_with(b"[") {
+            serde_json::from_slice(body).expect("what arrives is a batch")
+        } else {
+            vec![serde_json::from_slice(body).expect("what arrives is an event")]
+        };
+        let batch = u32::try_from(events.len()).expect("a batch is counted");
+        let mut ledgers = lock(&self.ledgers);
+        let ledger = ledgers.entry(path.to_owned()).or_default();
+        for Body { id, data } in events {
+            let data = hash(data.get());
+            ledger.entry(id).or_default().push(Arrival { data, batch, ..arrival });
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
