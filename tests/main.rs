@@ -12,6 +12,7 @@ mod edition;
 mod journal;
 mod policy;
 mod publish;
+mod readme;
 mod server;
 mod spec;
 mod support;

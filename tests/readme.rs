@@ -1,0 +1,323 @@
+//! The README does not lie: its quick start is executed as it stands, and what it names is there.
+//!
+//! Each block of shell in the section is typed into one of two terminals, and what the terminal prints must be the
+//! block of text that follows. Three things differ from what a reader does:
+//! - `make run` is replaced by the binary of this build with the arguments of the Makefile's own `run`;
+//! - `127.0.0.1` is replaced by a loopback address that belongs to this process, so that its ports are free, and
+//!   `gridhook listen` is told of it;
+//! - a retry after ten seconds comes after three: an edition of our own is in the place of `current`.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, Command, Stdio},
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use gridhook::clock::Clock;
+use tempfile::TempDir;
+
+const README: &str = include_str!("../README.md");
+
+/// How long a block may take to print what it prints: a busy machine, and a retry.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Typed behind a block in the terminal whose commands end, so that the next is not typed ahead.
+const DONE: &str = "(the block is done)";
+
+/// A block of shell, and what its terminal prints.
+struct Step {
+    /// The line of the README that the block begins in.
+    line: usize,
+    terminal: Screen,
+    commands: String,
+    printed: Vec<String>,
+}
+
+/// The reader's two terminals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Screen {
+    /// The server runs in the foreground.
+    Server,
+    /// Everything else.
+    Other,
+}
+
+/// The blocks of the section `## {title}` in order.
+fn steps(title: &str) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    let mut lines = README.lines().enumerate().skip_while(|(_, line)| *line != format!("## {title}")).skip(1);
+    while let Some((number, line)) = lines.next() {
+        if line.starts_with("## ") {
+            break;
+        }
+        let Some(kind) = line.strip_prefix("```") else { continue };
+        let block: Vec<String> =
+            lines.by_ref().map(|(_, line)| line.to_owned()).take_while(|line| line != "```").collect();
+        let terminal = if kind.ends_with(" server") { Screen::Server } else { Screen::Other };
+        match kind {
+            "sh" | "sh server" => {
+                let commands = block.join("\n");
+                steps.push(Step { line: number + 1, terminal, commands, printed: Vec::new() });
+            }
+            "text" | "text server" => {
+                let step = steps.last_mut().expect("output follows commands");
+                assert_eq!(step.terminal, terminal, "README.md:{}: output of the other terminal", number + 1);
+                step.printed = block;
+            }
+            other => panic!("README.md:{}: a block of {other:?} in what is executed", number + 1),
+        }
+    }
+    steps
+}
+
+/// A shell that is typed into, and what it has printed.
+struct Terminal {
+    shell: Child,
+    keyboard: ChildStdin,
+    printed: Arc<Mutex<String>>,
+    /// How much of it was compared already.
+    seen: usize,
+}
+
+impl Terminal {
+    fn open(folder: &Path) -> Self {
+        let mut command = Command::new("bash");
+        command.args(["--noprofile", "--norc"]).current_dir(folder).process_group(0);
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("GRIDHOOK_")) {
+            command.env_remove(name);
+        }
+        command.env("HOME", folder).env("GRIDHOOK_POLICY__EDITIONS_DIR", folder.join("editions"));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut shell = command.spawn().expect("bash is there");
+        let keyboard = shell.stdin.take().expect("a pipe");
+        let printed = Arc::<Mutex<String>>::default();
+        copy(shell.stdout.take().expect("a pipe"), &printed);
+        copy(shell.stderr.take().expect("a pipe"), &printed);
+        Self { shell, keyboard, printed, seen: 0 }
+    }
+
+    fn type_in(&mut self, text: &str) {
+        writeln!(self.keyboard, "{text}").expect("the shell reads");
+    }
+
+    /// What was printed since the last comparison.
+    fn fresh(&self) -> String {
+        self.printed.lock().unwrap_or_else(PoisonError::into_inner)[self.seen..].to_owned()
+    }
+}
+
+/// The shell and whatever it started, the server above all.
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let group = format!("-{}", self.shell.id());
+        let killed = Command::new("kill").args(["-9", "--", &group]).status();
+        assert!(killed.is_ok_and(|status| status.success()) || thread::panicking(), "the terminal is closed");
+        // It ends by the signal; how it does says nothing.
+        self.shell.wait().ok();
+    }
+}
+
+fn copy(mut from: impl Read + Send + 'static, to: &Arc<Mutex<String>>) {
+    let to = Arc::clone(to);
+    thread::spawn(move || {
+        let (mut buffer, mut pending) = ([0; 4096], Vec::new());
+        while let Ok(read @ 1..) = from.read(&mut buffer) {
+            pending.extend_from_slice(&buffer[..read]);
+            // Whole lines, so that those of two writers do not mix.
+            if let Some(end) = pending.iter().rposition(|byte| *byte == b'\n') {
+                let lines: Vec<u8> = pending.drain(..=end).collect();
+                to.lock().unwrap_or_else(PoisonError::into_inner).push_str(&String::from_utf8_lossy(&lines));
+            }
+        }
+    });
+}
+
+/// What differs from one run to the next is given a name: points in time, and how often a late event was tried.
+fn masked(line: &str) -> String {
+    let stop = |c: char| c.is_whitespace() || c == '"' || c == ',';
+    let words = line.split_inclusive(stop).map(|word| {
+        let (word, end) = word.split_at(word.trim_end_matches(stop).len());
+        let word = match word.strip_prefix("delivery-count=") {
+            Some(count) if count != "0" => "delivery-count=(again)",
+            Some(_) | None if word.parse::<jiff::Timestamp>().is_ok() => "(time)",
+            Some(_) | None => word,
+        };
+        format!("{word}{end}")
+    });
+    words.collect()
+}
+
+/// Whether the lines are the expected ones, where a line `…` stands for any number of lines.
+fn fits(expected: &[String], lines: &[String]) -> bool {
+    match expected.split_first() {
+        None => lines.is_empty(),
+        Some((first, rest)) if first == "…" => (0..=lines.len()).any(|skip| fits(rest, &lines[skip..])),
+        Some((first, rest)) => lines.split_first().is_some_and(|(line, lines)| line == first && fits(rest, lines)),
+    }
+}
+
+/// Waits until the terminal has printed what the README says, and gives it back.
+fn compare(step: &Step, terminal: &mut Terminal, expected: &[String]) -> String {
+    let clock = Clock::system();
+    let from = clock.now();
+    loop {
+        let fresh = terminal.fresh();
+        let lines: Vec<String> = fresh.lines().filter(|line| *line != DONE).map(masked).collect();
+        let done = step.terminal == Screen::Server || fresh.lines().any(|line| line == DONE);
+        if done && fits(expected, &lines) {
+            terminal.seen += fresh.len();
+            return lines.join("\n");
+        }
+        assert!(
+            clock.now().since(from) < PATIENCE,
+            "README.md:{}: the block\n{}\nprinted\n{}\nbut the README says\n{}",
+            step.line,
+            step.commands,
+            lines.join("\n"),
+            expected.join("\n"),
+        );
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// What `make run` executes, with the binary of this build and the address of this test.
+fn make_run(root: &Path, address: &str) -> String {
+    let mut make = Command::new("make");
+    make.args(["--no-print-directory", "-n", "run"]).current_dir(root);
+    make.env_remove("ARGS").env_remove("MAKEFLAGS").env_remove("MAKELEVEL");
+    let said = String::from_utf8(make.output().expect("make is there").stdout).expect("text");
+    let (_, arguments) = said.trim().split_once(" -- ").expect("`make run` runs `cargo run … -- arguments`");
+    format!("{} {arguments} --listen {address}:8080", env!("CARGO_BIN_EXE_gridhook"))
+}
+
+/// The reader's folder and home: the settings, the binary where `make run` puts it, an edition that waits less.
+fn folder(root: &Path) -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    let inside = |path: &str| -> PathBuf { folder.path().join(path) };
+    std::os::unix::fs::symlink(root.join("config"), inside("config")).expect("a link");
+    let makefile = fs::read_to_string(root.join("Makefile")).expect("a Makefile");
+    assert!(makefile.contains("CARGO_TARGET_DIR ?= $(HOME)/.cache/gridhook/target\n"), "where `make run` builds");
+    fs::create_dir_all(inside(".cache/gridhook/target/release")).expect("a folder");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_gridhook"), inside(".cache/gridhook/target/release/gridhook"))
+        .expect("a link");
+    let edition = fs::read_to_string(root.join("config/editions/current.toml")).expect("an edition");
+    fs::create_dir(inside("editions")).expect("a folder");
+    fs::write(inside("editions/current.toml"), edition.replace("\"10s\"", "\"3s\"")).expect("an edition");
+    folder
+}
+
+#[test]
+fn the_quick_start_prints_what_it_says() {
+    let curl = Command::new("curl").arg("--version").output();
+    assert!(curl.is_ok(), "curl is missing: the quick start uses it. `make test` installs it on Debian");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = folder(root);
+    let process = std::process::id();
+    let address = format!("127.{}.{}.1", 1 + process % 250, process / 250 % 250);
+    let run = make_run(root, &address);
+    let (mut server, mut other) = (Terminal::open(folder.path()), Terminal::open(folder.path()));
+
+    let steps = steps("Quick start");
+    assert!(steps.len() >= 8, "{} blocks were found", steps.len());
+    for step in &steps {
+        let here = |text: &str| text.replace("127.0.0.1", &address);
+        let expected: Vec<String> = step.printed.iter().map(|line| masked(&here(line))).collect();
+        let commands = here(&step.commands)
+            .replace("make run", &run)
+            .replace("gridhook listen", &format!("gridhook listen --listen {address}:9090"));
+        let terminal = match step.terminal {
+            Screen::Server => &mut server,
+            Screen::Other => &mut other,
+        };
+        terminal.type_in(&commands);
+        match step.terminal {
+            // Its command does not end.
+            Screen::Server => {}
+            Screen::Other => terminal.type_in(&format!("echo '{DONE}'")),
+        }
+        compare(step, terminal, &expected);
+    }
+
+    let (_, block) = README.split_once("```sh control-plane\n").expect("the control plane's calls");
+    let (calls, _) = block.split_once("```").expect("the end of a block");
+    other.type_in(&format!("{calls}echo; echo '{DONE}'"));
+    let step = Step { line: 0, terminal: Screen::Other, commands: calls.to_owned(), printed: Vec::new() };
+    let printed = compare(&step, &mut other, &["…".to_owned()]);
+    let answers = serde_json::Deserializer::from_str(&printed).into_iter::<serde_json::Value>();
+    let answers: Vec<_> = answers.collect::<Result<_, _>>().expect("each call is answered with JSON");
+    assert_eq!(answers.len(), 8, "{answers:?}");
+    assert!(answers.iter().all(|answer| answer.get("error").is_none()), "{answers:?}");
+}
+
+/// Every test's path, as `make test ARGS=…` filters it.
+fn tests() -> String {
+    fn collect(folder: &Path, module: &str, found: &mut String) {
+        for entry in fs::read_dir(folder).expect("a folder of tests") {
+            let path = entry.expect("an entry").path();
+            let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
+            if path.is_dir() {
+                collect(&path, &format!("{module}{name}::"), found);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let module = if name == "mod" { module.to_owned() } else { format!("{module}{name}::") };
+                let text = fs::read_to_string(&path).expect("a test's source");
+                for function in text.split("fn ").skip(1) {
+                    let name = function.split('(').next().unwrap_or_default();
+                    found.push_str(&format!("{module}{name}\n"));
+                }
+            }
+        }
+    }
+    let mut found = String::new();
+    collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests"), "", &mut found);
+    found
+}
+
+#[test]
+fn every_test_that_the_readme_names_is_there() {
+    let tests = tests();
+    let named: Vec<&str> =
+        README.split("make test ARGS=").skip(1).map(|rest| rest.split(['`', ' ', '\n']).next().unwrap_or("")).collect();
+    assert!(named.len() > 5, "the README names {} tests", named.len());
+    let missing: Vec<&&str> = named.iter().filter(|name| !tests.contains(**name)).collect();
+    assert!(missing.is_empty(), "the README names tests that are not there: {missing:?}");
+}
+
+#[test]
+fn every_file_that_the_readme_links_is_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let linked: Vec<&str> = README.split("](").skip(1).map(|rest| rest.split(')').next().unwrap_or("")).collect();
+    let missing: Vec<&&str> = linked.iter().filter(|path| !root.join(path).exists()).collect();
+    assert!(!linked.is_empty() && missing.is_empty(), "the README links what is not there: {missing:?}");
+}
+
+/// The words in backticks.
+fn quoted(text: &str) -> Vec<&str> {
+    text.split('`').skip(1).step_by(2).collect()
+}
+
+#[test]
+fn the_table_of_who_may_know_whom_is_the_one_that_is_checked() {
+    let checked = include_str!("architecture.rs");
+    let mut wrong = Vec::new();
+    for rule in checked.split("Rule { module: \"").skip(1) {
+        let (module, rest) = rule.split_once('"').expect("a name");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(module);
+        let exists = source.is_dir() || source.with_extension("rs").is_file();
+        let Some(ours) = rest.strip_prefix(", ours: &[").and_then(|rest| rest.split(']').next()) else { continue };
+        let mut ours: Vec<&str> = ours.split('"').skip(1).step_by(2).collect();
+        ours.sort_unstable();
+        let row = README.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(" | "));
+        let row = row.map(|(modules, rest)| (quoted(modules), rest)).find(|(modules, _)| modules.contains(&module));
+        let mut said = row.map(|(_, rest)| quoted(rest.split(" | ").next().unwrap_or_default())).unwrap_or_default();
+        said.sort_unstable();
+        if exists && said != ours {
+            wrong.push(format!("{module} may import {ours:?}, but the README says {said:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
