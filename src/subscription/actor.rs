@@ -102,7 +102,7 @@ impl SubscriptionActor {
         let Handed { plan, flights, next_flight, inputs } = slot.begin(owner.life, end);
         let settings = plan.settings.clone();
         let core = Subscription::recover(settings, &cursor, end, flights, next_flight, world.clock.now());
-        slot.set_state(core.cursor());
+        slot.set_state(&core.cursor());
         let client = CLIENT.with(|cell| Rc::clone(cell.get_or_init(|| Rc::new(Client::new(world.client.clone())))));
         Ok(Self {
             world,
@@ -171,12 +171,14 @@ impl SubscriptionActor {
     }
 
     fn write(&mut self, Write { changes, landed, urgent }: Write) {
-        let put_aside = changes.iter().filter_map(|change| match change {
-            Change::PutAside { due, .. } => Some(*due),
-            Change::Cursor(_) | Change::Owe { .. } | Change::Settle { .. } | Change::Note { .. } => None,
-        });
-        let first_file = put_aside.min();
-        self.slot.set_state(self.core.cursor());
+        let mut first_file: Option<Timestamp> = None;
+        for change in &changes {
+            match change {
+                Change::Cursor(cursor) => self.slot.set_state(cursor),
+                Change::PutAside { due, .. } => first_file = Some(first_file.map_or(*due, |first| first.min(*due))),
+                Change::Owe { .. } | Change::Settle { .. } | Change::Note { .. } => {}
+            }
+        }
         self.written.append(&mut self.unwritten);
         let (slot, life, tell) = (Arc::clone(&self.slot), self.owner.life, Arc::clone(&self.world.put_aside));
         let done = move |result: Result<(), journal::Error>| match result {

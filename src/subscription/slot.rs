@@ -318,13 +318,20 @@ impl Slot {
     }
 
     /// How it is by now.
-    pub(super) fn set_state(&self, cursor: Cursor) {
+    pub(super) fn set_state(&self, cursor: &Cursor) {
+        let bare = |lane: &LaneCursor| LaneCursor {
+            lane: lane.lane,
+            read: lane.read,
+            end: lane.end,
+            open: Vec::new(),
+            done: Vec::new(),
+        };
+        let Cursor { lanes, health, held, counters, next_due } = cursor;
+        let lanes = lanes.iter().map(bare).collect();
         let mut inner = self.lock();
-        let end = inner.end;
-        let low = cursor.low().unwrap_or(end);
-        let lanes =
-            cursor.lanes.into_iter().map(|lane| LaneCursor { open: Vec::new(), done: Vec::new(), ..lane }).collect();
-        inner.state = State { low, cursor: Cursor { lanes, ..cursor } };
+        let low = cursor.low().unwrap_or(inner.end);
+        let (health, held, counters, next_due) = (*health, *held, *counters, *next_due);
+        inner.state = State { low, cursor: Cursor { lanes, health, held, counters, next_due } };
     }
 
     // --- chaos ---

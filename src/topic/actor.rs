@@ -36,6 +36,8 @@ pub struct TopicActor {
     topic: Arc<Topic>,
     hosts: Hosts,
     index: Index,
+    /// The topic's subscriptions as they were last read: an append looks each matching one up.
+    known: HashMap<SubscriptionId, Arc<Child>>,
     children: HashMap<SubscriptionId, Lifeline>,
     /// Those that had nothing to do when they were looked at last.
     idle: HashSet<SubscriptionId>,
@@ -44,7 +46,14 @@ pub struct TopicActor {
 impl TopicActor {
     /// A fresh life.
     pub fn new(topic: Arc<Topic>, hosts: Hosts) -> Self {
-        Self { topic, hosts, index: Index::default(), children: HashMap::new(), idle: HashSet::new() }
+        Self {
+            topic,
+            hosts,
+            index: Index::default(),
+            known: HashMap::new(),
+            children: HashMap::new(),
+            idle: HashSet::new(),
+        }
     }
 
     /// Takes what arrived since the last time.
@@ -67,7 +76,8 @@ impl TopicActor {
         let woken: Vec<SubscriptionId> = matched.matches.keys().copied().collect();
         self.topic.tail().push(matched);
         for subscription in woken {
-            if let Some(child) = self.topic.child(subscription) {
+            // The index and this were made of the same subscriptions.
+            if let Some(child) = self.known.get(&subscription).cloned() {
                 child.slot.appended(chunk.end());
                 self.start(&child);
             }
@@ -80,8 +90,8 @@ impl TopicActor {
         self.topic.tail().clear();
         let children = self.topic.children();
         self.index = Index::new(children.iter().map(|child| child.slot.plan()).collect());
-        self.children
-            .retain(|number, _| children.iter().any(|child| child.number() == *number && !child.is_outdated()));
+        self.known = children.iter().map(|child| (child.number(), Arc::clone(child))).collect();
+        self.children.retain(|number, _| self.known.get(number).is_some_and(|child| !child.is_outdated()));
         self.nudge_all(&children);
     }
 
