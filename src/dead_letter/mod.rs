@@ -15,7 +15,8 @@
 //!   the actor cannot write the same file. What an earlier life asked of the journal and was not answered is waited for
 //!   first, with an empty write behind it in the same queue.
 //! - Nothing here is needed by anybody to go on: a destination out of reach costs its own subscriptions latency, and
-//!   after the outage window their dead letters, which are counted as lost.
+//!   after the outage window their dead letters, which are counted as lost. One that is not found at all loses them at
+//!   once, where the edition says so.
 //!
 //! Absent on purpose: the delay and the give-up (the core's), and any limit to how many wait (the journal's).
 
@@ -61,6 +62,8 @@ pub struct Target {
     pub topic: String,
     /// How long the destination may be out of reach before dead letters are lost.
     pub outage_window: Duration,
+    /// Whether they are lost at once where the destination is not found.
+    pub drop_where_not_found: bool,
 }
 
 /// Something waits, or will. A hint: losing it costs latency, unless it is the only one that ever names the target.

@@ -45,6 +45,13 @@ pub enum Error {
     Sync(#[source] io::Error),
 }
 
+impl Error {
+    /// Whether there is no such destination: no bucket, no container.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Store(object_store::Error::NotFound { .. }))
+    }
+}
+
 /// A place for files. Clones are the same place.
 #[derive(Clone, Debug)]
 pub struct Sink {

@@ -50,7 +50,7 @@ impl Drop for Guard {
 
 async fn turn(letters: &DeadLetters, job: &Job) -> Result<Report, Error> {
     let Shared { journal, .. } = &*letters.0;
-    let Job { obligor, target, lost_by: _ } = job;
+    let Job { obligor, target, .. } = job;
     // Behind whatever an earlier turn asked for and did not hear of: what is read now does not change by itself.
     journal.bury(*obligor, Buried::default()).await?;
     let mut totals = letters.totals(*obligor).await?;
@@ -68,7 +68,9 @@ async fn turn(letters: &DeadLetters, job: &Job) -> Result<Report, Error> {
         && let Err(error) = put(&letters.0, job, &mut totals, &page).await?
     {
         tracing::warn!(subscription = ?obligor, container = target.container, %error, "a dead-letter file is not written");
-        return lose(&letters.0, job, totals, &page.keys).await;
+        let gone = error.is_not_found() && target.drop_where_not_found;
+        let lost_by = if gone { Some(Timestamp::NEVER) } else { job.lost_by };
+        return lose(&letters.0, job.obligor, lost_by, totals, &page.keys).await;
     }
     totals.written += page.count;
     totals.lost += page.damaged;
@@ -124,9 +126,15 @@ async fn put(
     Ok(shared.sink.put(&name, page.text.clone()).await)
 }
 
-/// The destination is out of reach: what has waited for the whole of its window is lost, the rest waits on.
-async fn lose(shared: &Shared, job: &Job, mut totals: Totals, keys: &[DeadKey]) -> Result<Report, Error> {
-    let Some(by) = job.lost_by else { return Ok(Report::Unreachable) };
+/// The destination does not take the file: what was due by `lost_by` is lost, the rest waits on.
+async fn lose(
+    shared: &Shared,
+    obligor: Obligor,
+    lost_by: Option<Timestamp>,
+    mut totals: Totals,
+    keys: &[DeadKey],
+) -> Result<Report, Error> {
+    let Some(by) = lost_by else { return Ok(Report::Unreachable) };
     let lost: Vec<DeadKey> = keys.iter().copied().filter(|key| key.due <= by).collect();
     if lost.is_empty() {
         return Ok(Report::Unreachable);
@@ -136,8 +144,8 @@ async fn lose(shared: &Shared, job: &Job, mut totals: Totals, keys: &[DeadKey]) 
     if events == keys.len() {
         totals.in_progress = None;
     }
-    bury(shared, job.obligor, &totals, lost).await?;
-    tracing::error!(subscription = ?job.obligor, events, "dead letters are lost: their destination is out of reach");
+    bury(shared, obligor, &totals, lost).await?;
+    tracing::error!(subscription = ?obligor, events, "dead letters are lost: their destination does not take them");
     Ok(Report::Lost)
 }
 

@@ -76,6 +76,15 @@ pub struct Range {
     pub default: u32,
 }
 
+/// The kinds of destination that an edition tells apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// An HTTP endpoint of whoever subscribed.
+    Webhook,
+    /// Every other one: queues, hubs, functions.
+    Resource,
+}
+
 /// What a failure means for the wait, for one kind of destination. No status is in two of the three lists that would
 /// contradict each other, none is a success, and no outcome is one of our own making.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -123,9 +132,19 @@ pub struct DeadLetter {
     /// How long a store may be out of reach before an event is dropped.
     #[serde(with = "humantime_serde")]
     pub outage_window: Duration,
+    /// Whether an event is dropped at once where the store says that it has no such place.
+    pub drop_where_not_found: bool,
 }
 
 impl Edition {
+    /// The rules for this kind of destination.
+    pub fn rules(&self, kind: Kind) -> &Rules {
+        match kind {
+            Kind::Webhook => &self.webhook,
+            Kind::Resource => &self.resource,
+        }
+    }
+
     /// Whether the edition can be followed; if not, the key, what it says and what is allowed.
     pub fn check(&self) -> Result<(), String> {
         self.retry.check()?;
@@ -183,9 +202,19 @@ pub struct Terms<'a> {
 }
 
 impl Rules {
-    /// How the outcomes of a request without a status can be told apart: what else there is, is our own doing.
-    const WITHOUT_STATUS: [Outcome; 4] =
-        [Outcome::TimedOut, Outcome::SocketError, Outcome::ResolutionError, Outcome::GenericError];
+    /// How a request ends without a status: no answer, or a destination without HTTP that says so. What else there is,
+    /// is our own doing.
+    const WITHOUT_STATUS: [Outcome; 9] = [
+        Outcome::TimedOut,
+        Outcome::SocketError,
+        Outcome::ResolutionError,
+        Outcome::GenericError,
+        Outcome::NotFound,
+        Outcome::Disabled,
+        Outcome::Full,
+        Outcome::SessionQueueNotSupported,
+        Outcome::InvalidAzureFunctionDestination,
+    ];
 
     /// As they hold for a subscription that has a place for dead letters, or none.
     pub fn terms(&self, dead_letter: bool) -> Terms<'_> {

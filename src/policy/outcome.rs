@@ -85,6 +85,30 @@ impl Outcome {
         }
     }
 
+    /// Whether it is what a status means that is never tried again.
+    fn is_http(self) -> bool {
+        match self {
+            Self::BadRequest
+            | Self::Unauthorized
+            | Self::Forbidden
+            | Self::NotFound
+            | Self::PayloadTooLarge
+            | Self::Busy
+            | Self::Delivered => true,
+            Self::TimedOut
+            | Self::SocketError
+            | Self::ResolutionError
+            | Self::GenericError
+            | Self::Disabled
+            | Self::Full
+            | Self::Probation
+            | Self::Canceled
+            | Self::Aborted
+            | Self::SessionQueueNotSupported
+            | Self::InvalidAzureFunctionDestination => false,
+        }
+    }
+
     /// The byte that stands for it on disk.
     pub fn byte(self) -> u8 {
         Self::BYTES[Self::BYTES.iter().position(|(outcome, _)| *outcome == self).unwrap_or_default()].1
@@ -151,7 +175,8 @@ impl fmt::Display for Reason {
         match self {
             Self::MaxDeliveryAttemptsExceeded => f.write_str("MaxDeliveryAttemptsExceeded"),
             Self::TimeToLiveExceeded => f.write_str("TimeToLiveExceeded"),
-            Self::Undeliverable(outcome) => write!(f, "UndeliverableDueToHttp{outcome}"),
+            Self::Undeliverable(outcome) if outcome.is_http() => write!(f, "UndeliverableDueToHttp{outcome}"),
+            Self::Undeliverable(outcome) => write!(f, "UndeliverableDueTo{outcome}"),
             Self::ProbationCausedByClientError => f.write_str("UndeliverableDueToProbationCausedByClientError"),
             Self::Quarantined => f.write_str("Quarantined"),
             Self::Missing => f.write_str("Missing"),

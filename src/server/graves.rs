@@ -22,12 +22,14 @@ impl Graves {
     pub(super) fn tell(&self, slot: &Slot, due: Timestamp) {
         let (plan, topic) = (slot.plan(), self.registry.owner(slot.obligor.partition));
         let (Some(topic), Some(destination)) = (topic, &plan.record.dead_letter) else { return };
+        let edition = &plan.settings.edition.dead_letter;
         let target = Target {
             container: destination.container.clone(),
             subscription_name: plan.record.name.to_string(),
             delivery_schema: plan.record.delivery_schema,
             topic: topic.record().resource_id(),
-            outage_window: plan.settings.edition.dead_letter.outage_window,
+            outage_window: edition.outage_window,
+            drop_where_not_found: edition.drop_where_not_found,
         };
         self.letters.waiting(Notice { obligor: slot.obligor, target, due });
     }

@@ -5,7 +5,12 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     deliver::{AddressRules, Destination, address::Refused, request},
     event::Schema,
-    policy::{Settings, batch::Limits, edition::Edition, filter::Filter},
+    policy::{
+        Settings,
+        batch::Limits,
+        edition::{Edition, Kind},
+        filter::Filter,
+    },
     subscription::record::SubscriptionRecord,
 };
 
@@ -70,6 +75,7 @@ impl Plan {
             suspend_after: edition.probation.after_failures,
             flight_wait: delivery.response_wait + FLIGHT_SLACK,
             dead_letter: record.dead_letter.is_some(),
+            destination: Kind::Webhook,
             edition,
         };
         Ok(Self { record, settings, destination, response_wait: delivery.response_wait })

@@ -3,6 +3,7 @@
 mod actor;
 mod crashes;
 mod file;
+mod gone;
 mod sink;
 mod staging;
 mod totals;
@@ -37,6 +38,7 @@ fn target(container: &str) -> Target {
         delivery_schema: Schema::EventGrid,
         topic: TOPIC.to_owned(),
         outage_window: std::time::Duration::from_secs(4 * 3600),
+        drop_where_not_found: true,
     }
 }
 

@@ -44,13 +44,17 @@ pub(super) struct World {
 impl World {
     /// A server on what `memory` has, its clock at `now`, writing to `folder`.
     pub(super) fn start(memory: &Memory, folder: &Path, now: Timestamp) -> Self {
+        Self::over(memory, Sink::local(folder).expect("a folder"), now)
+    }
+
+    /// A server on what `memory` has, its clock at `now`, writing to `sink`.
+    pub(super) fn over(memory: &Memory, sink: Sink, now: Timestamp) -> Self {
         let (clock, hand) = Clock::manual(now);
         let limits = Limits { retention: Duration::from_secs(3600) };
         let options = journal::Options { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits };
         let (journal, writer) =
             Journal::start(Arc::new(memory.clone()), clock.clone(), options, Box::new(|_, _| {}), Box::new(|_| {}))
                 .expect("a store that is whole");
-        let sink = Sink::local(folder).expect("a folder");
         let letters = DeadLetters::new(journal.clone(), clock, sink, OPTIONS);
         Self { journal, letters, hand, writer }
     }

@@ -19,7 +19,7 @@ use super::{
     plain,
 };
 
-fn edition(name: &str) -> Arc<Edition> {
+pub(super) fn edition(name: &str) -> Arc<Edition> {
     Editions::load(None, None).expect("the program's own editions are sound").get(name).expect("it has this one")
 }
 
@@ -255,7 +255,7 @@ fn a_switch_makes_timeouts_final() {
     let answer = |outcome| verdict(&edition, edition.webhook.terms(false), &Answer::bare(outcome));
     assert_eq!([Outcome::TimedOut, Outcome::SocketError].map(answer), ["never", "10s"]);
     edition.webhook.never_retried_without_status = vec![Outcome::Aborted];
-    expect!["webhook.never_retried_without_status names Aborted; allowed are TimedOut, SocketError, ResolutionError, GenericError"]
+    expect!["webhook.never_retried_without_status names Aborted; allowed are TimedOut, SocketError, ResolutionError, GenericError, NotFound, Disabled, Full, SessionQueueNotSupported, InvalidAzureFunctionDestination"]
         .assert_eq(&edition.check().expect_err("what we ended ourselves is not final"));
     edition.webhook.never_retried_without_status.clear();
     edition.webhook.never_retried_with_dead_letter = vec![414];

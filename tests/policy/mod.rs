@@ -4,6 +4,7 @@ mod batches;
 mod disk;
 mod driver;
 mod editions;
+mod endings;
 mod model;
 mod probation;
 mod schedule;
@@ -16,7 +17,11 @@ use gridhook::{
     config::Editions,
     event::{Schema, Span, Spans},
     journal::chunk::{Draft, Sealed, Written},
-    policy::{Settings, batch::Limits, edition::Edition},
+    policy::{
+        Settings,
+        batch::Limits,
+        edition::{Edition, Kind},
+    },
 };
 
 /// The edition that the program has.
@@ -28,6 +33,7 @@ fn current() -> Arc<Edition> {
 fn plain() -> Settings {
     Settings {
         edition: current(),
+        destination: Kind::Webhook,
         attempts_max: 1000,
         time_to_live: Duration::from_secs(24 * 60 * 60),
         batch: Limits { events_max: 1, bytes_preferred: 64 * 1024 },

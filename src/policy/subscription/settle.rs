@@ -51,7 +51,7 @@ impl Subscription {
                 (item.attempts, Verdict::Again(now))
             } else {
                 let most = self.settings.attempts_max;
-                let terms = edition.webhook.terms(self.settings.dead_letter);
+                let terms = edition.rules(self.settings.destination).terms(self.settings.dead_letter);
                 (attempts, retry::judge(&edition, terms, attempts, most, answer, now, chance))
             };
             let tried = Item { attempts, ..*item };

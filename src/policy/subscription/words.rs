@@ -11,7 +11,7 @@ use crate::{
     event::{Event, FlightId, Lane, Seq, Timestamp},
     policy::{
         batch::Limits,
-        edition::Edition,
+        edition::{Edition, Kind},
         outcome::Answer,
         record::{Change, Command, DueKey, Fetched},
     },
@@ -22,6 +22,8 @@ use crate::{
 pub struct Settings {
     /// The tables that it follows.
     pub edition: Arc<Edition>,
+    /// Which of them: by the kind of its destination.
+    pub destination: Kind,
     /// Attempts, the first one counted.
     pub attempts_max: u32,
     /// How long after its append an event is still tried.

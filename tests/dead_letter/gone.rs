@@ -1,0 +1,81 @@
+//! A destination that is not found: a bucket or a container that was deleted.
+
+use std::{fmt, sync::Arc};
+
+use futures_util::stream::{self, BoxStream, StreamExt};
+use gridhook::{
+    dead_letter::{Sink, Target},
+    journal::memory::Memory,
+};
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, path::Path,
+};
+
+use super::{
+    obligor, target,
+    world::{START, World, run},
+};
+
+/// A store whose container is gone.
+#[derive(Debug)]
+struct Gone;
+
+fn gone(path: &Path) -> Error {
+    Error::NotFound { path: path.to_string(), source: "the container is gone".into() }
+}
+
+impl fmt::Display for Gone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a store whose container is gone")
+    }
+}
+
+#[async_trait::async_trait]
+impl ObjectStore for Gone {
+    async fn put_opts(&self, path: &Path, _: PutPayload, _: PutOptions) -> Result<PutResult> {
+        Err(gone(path))
+    }
+
+    async fn put_multipart_opts(&self, path: &Path, _: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+        Err(gone(path))
+    }
+
+    async fn get_opts(&self, path: &Path, _: GetOptions) -> Result<GetResult> {
+        Err(gone(path))
+    }
+
+    fn delete_stream(&self, paths: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        paths.map(|path| Err(gone(&path?))).boxed()
+    }
+
+    fn list(&self, _: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        stream::empty().boxed()
+    }
+
+    async fn list_with_delimiter(&self, _: Option<&Path>) -> Result<ListResult> {
+        Err(gone(&Path::default()))
+    }
+
+    async fn copy_opts(&self, path: &Path, _: &Path, _: CopyOptions) -> Result<()> {
+        Err(gone(path))
+    }
+}
+
+#[test]
+fn where_the_destination_is_not_found_dead_letters_are_dropped_at_once_if_the_edition_says_so() {
+    run(async {
+        let world = World::over(&Memory::new(), Sink::over(Arc::new(Gone)), START);
+        let _actor = world.actor();
+        for subscription in [1, 2] {
+            world.put_aside(obligor(subscription), 5, START).await;
+        }
+        world.notice(obligor(1), Target { drop_where_not_found: true, ..target("gone") }, START);
+        world.notice(obligor(2), Target { drop_where_not_found: false, ..target("gone") }, START);
+        let totals = world.until(obligor(1), |totals| totals.lost == 5).await;
+        assert_eq!((totals.written, totals.in_progress, world.waiting(obligor(1)).await), (0, None, 0));
+        let waits = world.until(obligor(2), |totals| totals.in_progress.is_some()).await;
+        assert_eq!((waits.lost, world.waiting(obligor(2)).await), (0, 5));
+        world.stop().await;
+    });
+}

@@ -1,0 +1,169 @@
+//! How an event ends, in each edition whose document says so: by which limit, by which answer, with or without a place
+//! for dead letters, alone or with the batch it was in.
+
+use std::{sync::Arc, time::Duration};
+
+use expect_test::{Expect, expect};
+use gridhook::policy::{
+    Settings,
+    batch::Limits,
+    edition::{Edition, Kind},
+    outcome::{Answer, Outcome, Reason},
+};
+
+use super::{
+    driver::{Driver, START, answers, status},
+    editions::edition,
+    plain,
+};
+
+/// The editions whose documents have output batching and the list of what is never tried again.
+const WITH_A_LIST: [&str; 3] = ["2021", "2023", "current"];
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn following(edition: Arc<Edition>) -> Settings {
+    Settings { edition, ..plain() }
+}
+
+/// What becomes of an event whose endpoint always answers so.
+fn told(settings: Settings, answer: Answer) -> String {
+    let mut driver = Driver::new(settings, answers(vec![answer]));
+    driver.publish(&[("yes", 10)]);
+    driver.run()
+}
+
+fn in_each_edition(names: &[&str], minutes: u64, attempts_max: u32, expected: &Expect) {
+    for name in names {
+        let settings = Settings { time_to_live: minutes as u32 * MINUTE, attempts_max, ..following(edition(name)) };
+        expected.assert_eq(&told(settings, status(500)));
+    }
+}
+
+#[test]
+fn with_thirty_minutes_and_five_attempts_the_attempts_decide() {
+    in_each_edition(
+        &["2020", "2021", "2023", "current"],
+        30,
+        5,
+        &expect!["0s x · 10s x · 40s x · 1m 40s x · 6m 40s x · 6m 40s MaxDeliveryAttemptsExceeded"],
+    );
+}
+
+#[test]
+fn with_thirty_minutes_ten_attempts_have_no_effect_and_the_time_to_live_decides() {
+    let expected = expect!["0s x · 10s x · 40s x · 1m 40s x · 6m 40s x · 16m 40s x · 46m 40s TimeToLiveExceeded"];
+    in_each_edition(&["2020", "2021", "2023", "current"], 30, 10, &expected);
+    in_each_edition(&["2020", "2021", "2023", "current"], 30, 30, &expected);
+}
+
+#[test]
+fn an_event_past_either_limit_is_a_dead_letter_where_there_is_a_place_and_dropped_where_there_is_none() {
+    for name in ["2020", "2021", "2023", "current"] {
+        for (minutes, attempts_max, reason) in
+            [(30, 5, Reason::MaxDeliveryAttemptsExceeded), (30, 10, Reason::TimeToLiveExceeded)]
+        {
+            for dead_letter in [true, false] {
+                let limits = Settings { time_to_live: minutes * MINUTE, attempts_max, ..following(edition(name)) };
+                let mut driver = Driver::new(Settings { dead_letter, ..limits }, answers(vec![status(500)]));
+                driver.publish(&[("yes", 10)]);
+                driver.run();
+                let reasons: Vec<Reason> = driver.disk.dead.values().map(|dead| dead.reason).collect();
+                assert_eq!(reasons, if dead_letter { vec![reason] } else { Vec::new() }, "{name}");
+                let counters = driver.disk.cursor.counters;
+                let (dead, dropped) = (u64::from(dead_letter), u64::from(!dead_letter));
+                assert_eq!((counters.dead_lettered, counters.dropped, counters.pending), (dead, dropped, 0), "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_never_tried_again_is_dropped_or_a_dead_letter_after_one_attempt() {
+    for name in WITH_A_LIST {
+        let edition = edition(name);
+        for (destination, rules) in [(Kind::Webhook, &edition.webhook), (Kind::Resource, &edition.resource)] {
+            assert!(!rules.never_retried.is_empty(), "{name}");
+            for code in &rules.never_retried {
+                for dead_letter in [true, false] {
+                    let settings = Settings { destination, dead_letter, ..following(Arc::clone(&edition)) };
+                    let mut driver = Driver::new(settings, answers(vec![status(*code)]));
+                    driver.publish(&[("yes", 10)]);
+                    let lines = driver.run();
+                    let outcome = Outcome::of_status(*code);
+                    assert_eq!(lines, format!("0s x · 0s UndeliverableDueToHttp{outcome}"), "{name}: {code}");
+                    let counters = driver.disk.cursor.counters;
+                    let (dead, dropped) = (u64::from(dead_letter), u64::from(!dead_letter));
+                    assert_eq!((counters.dead_lettered, counters.dropped), (dead, dropped), "{name}: {code}");
+                    let dead = driver.disk.dead.values().next().map(|dead| (dead.reason, dead.outcome, dead.attempts));
+                    assert_eq!(dead, dead_letter.then_some((Reason::Undeliverable(outcome), outcome, 1)), "{name}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_destination_that_was_deleted_is_not_tried_again() {
+    for name in WITH_A_LIST {
+        for dead_letter in [true, false] {
+            let settings = Settings { destination: Kind::Resource, dead_letter, ..following(edition(name)) };
+            let mut driver = Driver::new(settings, answers(vec![Answer::bare(Outcome::NotFound)]));
+            driver.publish(&[("yes", 10)]);
+            assert_eq!(driver.run(), "0s x · 0s UndeliverableDueToHttpNotFound", "{name}");
+            let counters = driver.disk.cursor.counters;
+            let (dead, dropped) = (u64::from(dead_letter), u64::from(!dead_letter));
+            assert_eq!((counters.dead_lettered, counters.dropped), (dead, dropped), "{name}");
+        }
+    }
+}
+
+#[test]
+fn whatever_a_destination_that_is_no_webhook_says_is_the_last_outcome_of_the_dead_letter() {
+    let said = [
+        Outcome::Disabled,
+        Outcome::Full,
+        Outcome::TimedOut,
+        Outcome::SocketError,
+        Outcome::ResolutionError,
+        Outcome::SessionQueueNotSupported,
+        Outcome::InvalidAzureFunctionDestination,
+        Outcome::GenericError,
+    ];
+    for outcome in said {
+        let settings = Settings { destination: Kind::Resource, attempts_max: 2, ..following(edition("2023")) };
+        let mut driver = Driver::new(settings, answers(vec![Answer::bare(outcome)]));
+        driver.publish(&[("yes", 10)]);
+        assert_eq!(driver.run(), "0s x · 10s x · 10s MaxDeliveryAttemptsExceeded", "{outcome}");
+        let dead = driver.disk.dead.values().next().expect("it was put aside");
+        assert_eq!((dead.outcome, dead.status, dead.attempts), (outcome, None, 2));
+        assert_eq!(dead.outcome.to_string(), format!("{outcome:?}"));
+    }
+}
+
+#[test]
+fn a_request_that_we_ended_ourselves_is_an_attempt_that_was_aborted() {
+    for name in ["2023", "current"] {
+        let settings = Settings { attempts_max: 1, ..following(edition(name)) };
+        let mut driver = Driver::new(settings, Box::new(|_| None));
+        driver.publish(&[("yes", 10)]);
+        assert_eq!(driver.run(), "0s ? · 3m 20s MaxDeliveryAttemptsExceeded", "{name}");
+        let dead = driver.disk.dead.values().next().expect("it was put aside");
+        assert_eq!((dead.outcome, dead.tried), (Outcome::Aborted, Some(START)));
+    }
+}
+
+#[test]
+fn a_batch_succeeds_or_fails_as_one_and_is_tried_again_as_one() {
+    for name in WITH_A_LIST {
+        let batch = Limits { events_max: 3, bytes_preferred: 64 * 1024 };
+        let settings = Settings { batch, ..following(edition(name)) };
+        let mut driver = Driver::new(settings, answers(vec![status(500), status(206), status(200)]));
+        driver.publish(&[("yes", 10); 3]);
+        driver.run_for(Duration::from_secs(39));
+        assert_eq!(driver.disk.owed.len(), 3, "{name}: nothing of it is delivered");
+        assert!(driver.disk.owed.values().all(|owed| owed.attempts == 2), "{name}: each has both attempts");
+        expect!["0s x×3 · 10s x×3 · 40s ok×3"].assert_eq(&driver.run());
+        assert_eq!(driver.disk.cursor.counters.delivered, 3, "{name}");
+    }
+}
