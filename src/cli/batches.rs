@@ -1,9 +1,11 @@
 //! Events from a file or a pipe, cut into request bodies.
 //!
 //! The input is read as it comes, so it may be longer than memory: a JSON array, one JSON object, or objects one after
-//! another (JSON lines). An event's own bytes are passed on as they stand; nothing of it is read but where it ends.
+//! another (JSON lines). An event's own bytes are passed on as they stand; nothing of it is read but where it ends. Of a
+//! dead letter everything is passed on but what it was given when it was put aside.
 
 use std::{
+    borrow::Cow,
     fmt,
     io::{self, BufRead, BufReader, Read},
 };
@@ -12,6 +14,8 @@ use bytes::Bytes;
 use serde::de::{DeserializeSeed, Deserializer as _, SeqAccess, Visitor};
 use serde_json::{Deserializer, value::RawValue};
 
+use crate::dead_letter::file;
+
 /// What one request may have.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -19,6 +23,17 @@ pub struct Limits {
     pub events: usize,
     /// The most bytes; an event that has more goes alone.
     pub bytes: usize,
+}
+
+/// What stands in the input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Events.
+    Events,
+    /// Dead letters: events with what became of them.
+    DeadLetters,
+    /// Dead letters of a topic with a custom schema: envelopes with events in them.
+    CustomDeadLetters,
 }
 
 /// The body of one request: an array of events.
@@ -47,7 +62,7 @@ pub enum Error {
 }
 
 /// Reads `input` to its end and gives each batch to `send`, until that returns false.
-pub fn read(input: impl Read, limits: Limits, send: impl FnMut(Batch) -> bool) -> Result<(), Error> {
+pub fn read(input: impl Read, form: Form, limits: Limits, send: impl FnMut(Batch) -> bool) -> Result<(), Error> {
     let mut input = BufReader::new(input);
     let array = loop {
         match input.fill_buf()?.first() {
@@ -55,7 +70,7 @@ pub fn read(input: impl Read, limits: Limits, send: impl FnMut(Batch) -> bool) -
             first => break first == Some(&b'['),
         }
     };
-    let mut cutter = Cutter { limits, send, body: Vec::new(), events: 0, seen: 0, open: true };
+    let mut cutter = Cutter { form, limits, send, body: Vec::new(), events: 0, seen: 0, open: true };
     let read = if array {
         let mut input = Deserializer::from_reader(input);
         input.deserialize_seq(&mut cutter).and_then(|()| input.end())
@@ -74,6 +89,7 @@ pub fn read(input: impl Read, limits: Limits, send: impl FnMut(Batch) -> bool) -
 }
 
 struct Cutter<S> {
+    form: Form,
     limits: Limits,
     send: S,
     body: Vec<u8>,
@@ -92,10 +108,14 @@ impl<S: FnMut(Batch) -> bool> Cutter<S> {
 
     /// Takes one event; an error where it is none, or nobody wants more.
     fn take(&mut self, event: &RawValue) -> serde_json::Result<()> {
-        let text = event.get();
-        if !text.starts_with('{') {
+        if !event.get().starts_with('{') {
             return Err(serde::de::Error::custom("this is not an object"));
         }
+        let text = match self.form {
+            Form::Events => Cow::Borrowed(event.get()),
+            Form::DeadLetters => Cow::Owned(file::event_of(event.get(), false)?),
+            Form::CustomDeadLetters => Cow::Owned(file::event_of(event.get(), true)?),
+        };
         self.seen += 1;
         // Two brackets, and a comma before all but the first.
         if self.events == self.limits.events || self.body.len() + text.len() + 2 > self.limits.bytes {

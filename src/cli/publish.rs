@@ -26,7 +26,7 @@ use serde::Deserialize;
 use tokio::sync::mpsc;
 
 use crate::{
-    cli::batches::{self, Batch, Limits},
+    cli::batches::{self, Batch, Form, Limits},
     clock::Clock,
     event::Timestamp,
 };
@@ -43,6 +43,12 @@ pub struct Publish {
     /// The events are CloudEvents 1.0
     #[arg(long)]
     cloud_events: bool,
+    /// The input has dead letters: their events are published again, to every subscription of the topic
+    #[arg(long)]
+    dead_letters: bool,
+    /// The topic has a custom schema: of a dead letter its data is the event
+    #[arg(long, requires = "dead_letters", conflicts_with = "cloud_events")]
+    custom: bool,
     /// The most events in one request
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     batch_events: u32,
@@ -117,10 +123,15 @@ impl Publish {
         let read = Arc::new(AtomicU64::new(0));
         let reader = Counted { reader, read: read.clone() };
         let limits = Limits { events: self.batch_events as usize, bytes: self.batch_bytes.as_u64() as usize };
+        let form = match (self.dead_letters, self.custom) {
+            (false, _) => Form::Events,
+            (true, false) => Form::DeadLetters,
+            (true, true) => Form::CustomDeadLetters,
+        };
         let (send, mut batches) = mpsc::channel(2);
         // A thread of its own, which nobody waits for: a read of a terminal may last for ever.
         std::thread::spawn(move || {
-            let read = batches::read(reader, limits, |batch| send.blocking_send(Ok(batch)).is_ok());
+            let read = batches::read(reader, form, limits, |batch| send.blocking_send(Ok(batch)).is_ok());
             // An error that nobody asks for any more is none.
             read.or_else(|error| send.blocking_send(Err(error))).ok();
         });

@@ -28,6 +28,16 @@ const EVENT_GRID: [&str; 8] =
 /// What a CloudEvent is given; its own attributes of these names, if it has any, are of an earlier death.
 const CLOUD_EVENT_ADDED: [&str; 4] = ["deadletterreason", "deliveryattempts", "lastdeliveryoutcome", "publishtime"];
 
+/// What an Event Grid event is given, and a custom one's envelope.
+const EVENT_GRID_ADDED: [&str; 6] = [
+    "deadLetterReason",
+    "deliveryAttempts",
+    "lastDeliveryOutcome",
+    "publishTime",
+    "lastDeliveryAttemptTime",
+    "lastHttpStatusCode",
+];
+
 /// The stored event is not what its schema says.
 #[derive(Debug, thiserror::Error)]
 #[error("the event at {seq:?} can't be read")]
@@ -193,6 +203,28 @@ fn cloud_event_fate(object: &mut Object<'_>, dead: &Dead) {
     object.put(attempts, &dead.attempts.to_string());
     object.text(outcome, &dead.outcome.to_string());
     object.text(published, &dead.published.to_event_grid());
+}
+
+/// The event of a dead letter, as it was before it was given up: it can be published again. `custom`: its topic has a
+/// custom schema, so that the event is what stands in the envelope.
+///
+/// # Errors
+/// Where it is no object, or a custom one without `data`.
+pub fn event_of(letter: &str, custom: bool) -> Result<String, serde_json::Error> {
+    let members = members(letter.as_bytes())?;
+    if custom {
+        let data = members.iter().find(|(name, _)| name == "data").map(|(_, data)| data.get().to_owned());
+        return data.ok_or_else(|| serde::de::Error::missing_field("data"));
+    }
+    let is_cloud_event = members.iter().any(|(name, _)| name == "specversion");
+    let added: &[&str] = if is_cloud_event { &CLOUD_EVENT_ADDED } else { &EVENT_GRID_ADDED };
+    let mut event = String::with_capacity(letter.len());
+    let mut object = Object::begin(&mut event);
+    for (name, value) in members.iter().filter(|(name, _)| !added.contains(&name.as_ref())) {
+        object.put(name, value.get());
+    }
+    object.end();
+    Ok(event)
 }
 
 /// Where a file stands below the root of its destination: container, name of the subscription in upper case, and the

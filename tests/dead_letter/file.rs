@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use expect_test::{Expect, expect};
 use gridhook::{
-    dead_letter::file::{Draft, Form, path},
+    dead_letter::file::{Draft, Form, event_of, path},
     event::{Event, Schema, Timestamp},
     policy::{
         outcome::{Outcome, Reason},
@@ -154,6 +154,20 @@ fn data_is_byte_for_byte_what_was_published() {
             assert_eq!(read["data"].get(), generated.data);
         }
     }
+}
+
+#[test]
+fn the_event_of_a_dead_letter_is_what_it_was_before() {
+    let wire = r#"{"id":"a","eventTime":"2020-08-13T17:18:13Z","eventType":"T","dataVersion":"1","metadataVersion":"1","topic":"/t","subject":"s","data":{ "a" : 1.0 }}"#;
+    let cloud = r#"{"specversion":"1.0","id":"a","source":"/s","type":"T","tenant":"x","data":{ "a" : 1.0 }}"#;
+    let own = r#"{ "deadLetterReason": "mine", "data": 5 }"#;
+    for (schema, wire) in [(Schema::EventGrid, wire), (Schema::CloudEvents, cloud), (Schema::Custom, own)] {
+        let text = file(Form { delivery: schema, ..FORM }, &[(event(schema, wire, ["a", "T", "s"]), dead())]);
+        let [letter]: [&RawValue; 1] = serde_json::from_str(&text).expect("an array of one");
+        assert_eq!(event_of(letter.get(), schema == Schema::Custom).expect("a dead letter"), wire);
+    }
+    assert!(event_of(r#"{"id":"no envelope"}"#, true).is_err());
+    assert!(event_of("[1]", false).is_err());
 }
 
 #[test]

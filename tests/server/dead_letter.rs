@@ -3,6 +3,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    process::Command,
     thread,
 };
 
@@ -13,7 +14,7 @@ use super::{LONG, wait_until_settled};
 use crate::support::{
     edition::FILE_DELAY,
     load,
-    server::{Server, Wish, wait_for},
+    server::{Server, Wish, events_path, wait_for},
     sink::{Manner, Sink},
 };
 
@@ -129,6 +130,27 @@ fn events_whose_attempts_are_exhausted_are_put_aside() {
         assert_eq!(arrivals.len(), 3);
     }
     assert_eq!(server.counter("orders", "Hook", "deadLettered"), 5);
+    server.terminate();
+    server.assert_sound();
+}
+
+#[test]
+fn dead_letters_are_published_again_from_their_files_and_delivered() {
+    let (mut server, sink, key) = start(400, |wish| wish.dead_letters(CONTAINER));
+    server.publish("orders", &key, &load::body(&ids(5), "/a"));
+    wait_for("their files", LONG, || ids_in_files(&server) == ids(5));
+    sink.set("/hook", Manner::Answer(200));
+    let url = format!("http://{}{}", server.at(), events_path("orders"));
+    for file in files(&server) {
+        let mut publish = Command::new(env!("CARGO_BIN_EXE_gridhook"));
+        publish.args(["publish", "--dead-letters", "--key", &key, "--url", &url]).arg(file);
+        let output = publish.output().expect("the binary starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    wait_for("the events", LONG, || server.counter("orders", "Hook", "delivered") == 5);
+    let mut arrived: Vec<String> = sink.ledger("/hook").into_keys().collect();
+    arrived.sort();
+    assert_eq!(arrived, ids(5));
     server.terminate();
     server.assert_sound();
 }
