@@ -144,11 +144,6 @@ impl DeadLetters {
         self.wake();
     }
 
-    /// Forgets a subscription that was deleted. A file of its in hand is finished; the journal clears away the rest.
-    pub fn forget(&self, obligor: Obligor) {
-        self.staging().forget(obligor);
-    }
-
     /// Begins no more files, and waits until those in hand are finished, at most for `wait`. True where they are.
     pub async fn settle(&self, wait: Duration) -> bool {
         self.staging().close();

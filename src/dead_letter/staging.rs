@@ -6,7 +6,7 @@
 //! Invariants: a subscription is in one piece of work at a time, and no more than [`Rules::at_once`] are; whoever had a
 //! turn queues up behind those that are due already, so that one with a million dead letters keeps nobody waiting; after
 //! a failure nothing but time brings the next turn, whatever is told meanwhile; no report leads to an immediate turn
-//! unless dead letters were dealt with.
+//! unless dead letters were dealt with. A subscription that was deleted finds nothing at its turn, and is forgotten.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -92,8 +92,6 @@ enum Place {
     Queued(Timestamp),
     /// In work; what was told meanwhile.
     InHand { told: Option<Timestamp> },
-    /// In work, and to be forgotten after it.
-    Leaving,
 }
 
 impl Staging {
@@ -122,19 +120,6 @@ impl Staging {
             }
             Place::Queued(_) => {}
             Place::InHand { told } => desk.place = Place::InHand { told: earliest(told, Some(due)) },
-            Place::Leaving => desk.place = Place::InHand { told: Some(due) },
-        }
-    }
-
-    /// A subscription is no more.
-    pub fn forget(&mut self, obligor: Obligor) {
-        let Some(desk) = self.desks.get_mut(&obligor) else { return };
-        match desk.place {
-            Place::Queued(at) => {
-                self.queue.remove(&(at, obligor));
-                self.desks.remove(&obligor);
-            }
-            Place::InHand { .. } | Place::Leaving => desk.place = Place::Leaving,
         }
     }
 
@@ -161,11 +146,6 @@ impl Staging {
         let told = match desk.place {
             Place::Queued(_) => return,
             Place::InHand { told } => told,
-            Place::Leaving => {
-                self.in_hand -= 1;
-                self.desks.remove(&obligor);
-                return;
-            }
         };
         self.in_hand -= 1;
         let look = match report {

@@ -130,17 +130,6 @@ fn work_that_breaks_says_nothing_of_the_destination() {
 }
 
 #[test]
-fn who_is_forgotten_has_no_turn_and_one_in_hand_ends_quietly() {
-    let mut staging = staging(&[(1, 0), (2, 0)]);
-    staging.forget(obligor(2));
-    staging.forget(obligor(9));
-    assert_eq!(take(&mut staging, 0), [1]);
-    staging.forget(obligor(1));
-    staging.finished(obligor(1), Report::Unreachable, at(0));
-    assert_eq!((staging.next_due(), staging.in_hand()), (None, 0));
-}
-
-#[test]
 fn a_report_of_nobody_in_hand_changes_nothing() {
     let mut staging = staging(&[(1, 5)]);
     staging.finished(obligor(1), Report::Unreachable, at(0));
