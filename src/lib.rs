@@ -33,6 +33,7 @@
 //! - [`topic::registry`] is what there is; [`admin`] changes it and tells of it.
 //! - [`topic::supervise`] builds a fresh actor where one died.
 //! - [`config`] is what the operator wrote, checked; [`policy::edition`] has the tables of the policy, which are data.
+//! - [`simulate`] drives the policy with thousands of endpoints in virtual time, for whoever tunes an edition.
 //! - [`clock`] is the only reader of time; [`telemetry`] sets the log up; [`cli`] has the commands.
 //!
 //! Who may import whom is a table, and a test checks it. The short of it: `policy` knows nothing but events, `journal`
@@ -49,6 +50,7 @@ pub mod journal;
 pub mod policy;
 pub mod publish;
 pub mod server;
+pub mod simulate;
 pub mod subscription;
 pub mod telemetry;
 pub mod topic;

@@ -47,5 +47,9 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             println!("{report}");
             Ok(if report.complaints.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
+        Command::Simulate(simulate) => {
+            println!("{}", simulate.run(&Clock::system())?);
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }

@@ -41,6 +41,7 @@ const ALL: &[&str] = &[
     "publish",
     "pull",
     "server",
+    "simulate",
     "subscription",
     "telemetry",
     "topic",
@@ -66,7 +67,8 @@ const TABLE: &[Rule] = &[
     Rule { module: "clock", ours: &["event"], crates: NO_ACTORS_NO_STORE },
     Rule { module: "config", ours: &["event", "policy"], crates: NO_ACTORS_NO_STORE },
     Rule { module: "telemetry", ours: &["event", "policy", "config"], crates: NO_ACTORS_NO_STORE },
-    Rule { module: "cli", ours: &["config", "event", "clock", "journal", "dead_letter"], crates: Not(&["actix", "rocksdb"]) },
+    Rule { module: "simulate", ours: &["event", "policy"], crates: Only(&["bytes", "fastrand", "humantime_serde", "plotters", "serde", "thiserror"]) },
+    Rule { module: "cli", ours: &["config", "event", "clock", "journal", "dead_letter", "simulate"], crates: Not(&["actix", "rocksdb"]) },
     Rule { module: "server", ours: ALL, crates: Not(&[]) },
     Rule { module: "main", ours: ALL, crates: Not(&[]) },
 ];

@@ -14,5 +14,6 @@ mod policy;
 mod publish;
 mod readme;
 mod server;
+mod simulate;
 mod spec;
 mod support;

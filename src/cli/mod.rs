@@ -7,6 +7,7 @@ pub mod batches;
 pub mod fsck;
 pub mod listen;
 pub mod publish;
+pub mod simulate;
 
 use std::path::PathBuf;
 
@@ -34,6 +35,8 @@ pub enum Command {
     Publish(publish::Publish),
     /// Look whether a store is sound, while no server runs on it
     Fsck(fsck::Fsck),
+    /// Try an edition of the delivery policy on thousands of endpoints, in virtual time
+    Simulate(simulate::Simulate),
 }
 
 /// The flags of `serve`.

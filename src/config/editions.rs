@@ -1,6 +1,6 @@
 //! The editions that topics may name: those of the program, and those of the operator's folder.
 
-use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
+use std::{collections::BTreeMap, fs, io, path::Path, sync::Arc};
 
 use crate::{config::Error, policy::edition::Edition};
 
@@ -15,47 +15,58 @@ const BUILT_IN: [(&str, &str); 5] = [
 
 /// All editions, by name. Every one of them is checked.
 #[derive(Clone, Debug)]
-pub struct Editions(BTreeMap<String, Arc<Edition>>);
+pub struct Editions {
+    all: BTreeMap<String, Arc<Edition>>,
+    after_failures: Option<u32>,
+}
 
 impl Editions {
     /// Reads the editions of the program, and those of `folder` over them. `after_failures` goes over what they say.
     pub fn load(folder: Option<&Path>, after_failures: Option<u32>) -> Result<Self, Error> {
-        let mut editions = BTreeMap::new();
-        let mut take = |name: &str, origin: &str, text: &str| -> Result<(), Error> {
-            let mut edition = read(text).map_err(|what| Error::Edition { origin: origin.to_owned(), what })?;
-            edition.probation.after_failures = after_failures.unwrap_or(edition.probation.after_failures);
-            editions.insert(name.to_owned(), Arc::new(edition));
-            Ok(())
-        };
+        let mut editions = Self { all: BTreeMap::new(), after_failures };
         for (name, text) in BUILT_IN {
-            take(name, &format!("edition {name}"), text)?;
+            let edition = editions.take(&format!("edition {name}"), text)?;
+            editions.all.insert(name.to_owned(), edition);
         }
-        let Some(folder) = folder else { return Ok(Self(editions)) };
-        let unreadable = |path: &Path| {
-            let path = path.to_owned();
-            move |error| Error::Unreadable { path, error }
-        };
+        let Some(folder) = folder else { return Ok(editions) };
         for entry in fs::read_dir(folder).map_err(unreadable(folder))? {
             let path = entry.map_err(unreadable(folder))?.path();
             if path.extension().is_none_or(|extension| extension != "toml") {
                 continue;
             }
             let name = path.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-            let text = fs::read_to_string(&path).map_err(unreadable(&path))?;
-            take(&name, &path.display().to_string(), &text)?;
+            let edition = editions.read(&path)?;
+            editions.all.insert(name, edition);
         }
-        Ok(Self(editions))
+        Ok(editions)
+    }
+
+    /// The edition of that file, which has no name: somebody wants to know what it would do.
+    pub fn read(&self, path: &Path) -> Result<Arc<Edition>, Error> {
+        let text = fs::read_to_string(path).map_err(unreadable(path))?;
+        self.take(&path.display().to_string(), &text)
+    }
+
+    fn take(&self, origin: &str, text: &str) -> Result<Arc<Edition>, Error> {
+        let mut edition = read(text).map_err(|what| Error::Edition { origin: origin.to_owned(), what })?;
+        edition.probation.after_failures = self.after_failures.unwrap_or(edition.probation.after_failures);
+        Ok(Arc::new(edition))
     }
 
     /// The edition of that name.
     pub fn get(&self, name: &str) -> Option<Arc<Edition>> {
-        self.0.get(name).cloned()
+        self.all.get(name).cloned()
     }
 
     /// All names, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str)
+        self.all.keys().map(String::as_str)
     }
+}
+
+fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_owned();
+    move |error| Error::Unreadable { path, error }
 }
 
 fn read(text: &str) -> Result<Edition, String> {

@@ -12,9 +12,10 @@ use gridhook::{
         record::{Change, Command, Cursor, Fetched, LaneCursor, What},
         retry::Chance,
     },
+    simulate::Disk,
 };
 
-use super::{disk::Disk, sealed};
+use super::sealed;
 
 /// Far from the epoch.
 pub(super) const START: Timestamp = Timestamp(1_000_000_000_000);

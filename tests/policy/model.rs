@@ -34,7 +34,7 @@ use gridhook::{
 };
 
 use super::{
-    disk::{Disk, count},
+    disk::{count, load},
     driver::{START, status},
     plain, sealed,
 };
@@ -425,7 +425,7 @@ impl Story {
     }
 
     fn check_disk(&self) {
-        let disk = Disk::load(&self.shelf.memory, OBLIGOR);
+        let disk = load(&self.shelf.memory, OBLIGOR);
         disk.check();
         let read = disk.cursor.lanes[0].read;
         for (seq, truth) in &self.truth {
@@ -482,7 +482,7 @@ impl Story {
         self.writer = writer;
         self.slots.clear();
         self.write = None;
-        let disk = Disk::load(&self.shelf.memory, OBLIGOR);
+        let disk = load(&self.shelf.memory, OBLIGOR);
         for (seq, truth) in &mut self.truth {
             truth.attempts = disk.owed.get(&(Lane::LIVE, *seq)).map_or(0, |owed| owed.attempts);
         }
@@ -528,7 +528,7 @@ impl Story {
     }
 
     fn check_end(&mut self) {
-        let disk = Disk::load(&self.shelf.memory, OBLIGOR);
+        let disk = load(&self.shelf.memory, OBLIGOR);
         for (seq, truth) in &self.truth {
             assert_eq!(truth.end.is_some(), truth.matches, "{seq:?} is lost: {truth:?} {:?}", self.core);
         }

@@ -1,0 +1,93 @@
+//! What stands on disk for a subscription, without a disk: the journal's effect on the records of one subscription, and
+//! what must hold there at every instant.
+//!
+//! The tests of the core use it as well, so that what a simulation stands on is what the core is tested against.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    event::{Lane, Seq},
+    policy::record::{Change, Counters, Cursor, Dead, DueKey, Owed},
+};
+
+/// A subscription's records.
+#[derive(Clone, Debug, Default)]
+pub struct Disk {
+    /// How far it has come.
+    pub cursor: Cursor,
+    /// What it owes.
+    pub owed: BTreeMap<(Lane, Seq), Owed>,
+    /// The order of falling due.
+    pub due: BTreeSet<DueKey>,
+    /// What was put aside and nobody has taken away.
+    pub dead: BTreeMap<(Lane, Seq), Dead>,
+}
+
+impl Disk {
+    /// Everything below is finished: passed, and owed no more. [`None`] where no lane is open and nothing is owed.
+    pub fn low(&self) -> Option<Seq> {
+        let mut low = self.cursor.low();
+        let mut first = self.owed.keys().next();
+        while let Some((lane, seq)) = first {
+            low = Some(low.map_or(*seq, |low| low.min(*seq)));
+            first = self.owed.range((Lane(lane.0.saturating_add(1)), Seq(0))..).next().map(|(key, _)| key);
+        }
+        low
+    }
+
+    /// What the journal would do.
+    ///
+    /// # Panics
+    /// Where a change contradicts the records: the core is wrong.
+    pub fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Cursor(cursor) => self.cursor = (**cursor).clone(),
+            Change::Owe { lane, seq, owed, was_due } => {
+                if let Some(due) = *was_due {
+                    assert!(
+                        self.due.remove(&DueKey { due, lane: *lane, seq: *seq }),
+                        "no key to take away: {change:?}"
+                    );
+                }
+                assert!(self.due.insert(DueKey { due: owed.due, lane: *lane, seq: *seq }), "put twice: {change:?}");
+                self.owed.insert((*lane, *seq), owed.clone());
+            }
+            Change::Settle { lane, seq, was_due } => {
+                let key = DueKey { due: *was_due, lane: *lane, seq: *seq };
+                assert!(self.due.remove(&key), "no key to take away: {change:?}");
+                assert!(self.owed.remove(&(*lane, *seq)).is_some(), "was not owed: {change:?}");
+            }
+            Change::PutAside { lane, seq, dead, .. } => {
+                assert!(self.dead.insert((*lane, *seq), dead.clone()).is_none(), "put aside twice: {change:?}");
+            }
+            Change::Note { .. } => {}
+        }
+    }
+
+    /// Both equations, one key for each record, no event in two states, no due time before the cursor's.
+    ///
+    /// # Panics
+    /// Where one of them does not hold: the core is wrong.
+    pub fn check(&self) {
+        let Counters { passed, filtered, matched, delivered, pending, dead_lettered, dropped, canceled, .. } =
+            self.cursor.counters;
+        assert_eq!(passed, filtered + matched, "{:?}", self.cursor);
+        assert_eq!(matched, delivered + pending + dead_lettered + dropped + canceled, "{:?}", self.cursor);
+        assert_eq!(pending, self.owed.len() as u64, "{:?}", self.cursor);
+        let keys: BTreeSet<DueKey> =
+            self.owed.iter().map(|((lane, seq), owed)| DueKey { due: owed.due, lane: *lane, seq: *seq }).collect();
+        assert_eq!(keys, self.due, "a key for each record");
+        assert!(self.owed.keys().all(|key| !self.dead.contains_key(key)), "owed and dead");
+        for lane in &self.cursor.lanes {
+            for seq in &lane.open {
+                let key = (lane.lane, *seq);
+                assert!(!self.owed.contains_key(&key) && !self.dead.contains_key(&key), "open and passed: {key:?}");
+                assert!(!lane.done.contains(seq), "open and done: {key:?}");
+            }
+            assert!(lane.done.iter().all(|seq| *seq >= lane.read), "done and passed: {lane:?}");
+        }
+        if let Some(first) = self.due.first() {
+            assert!(self.cursor.next_due.is_some_and(|next| next <= first.due), "{:?} is later", self.cursor);
+        }
+    }
+}

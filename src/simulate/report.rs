@@ -1,0 +1,170 @@
+//! What came of a simulation: a row for each temper.
+//!
+//! Everything is counted as it stands on the disk at the end, so that a row adds up: `events = delivered + pending +
+//! dead-lettered + dropped + backlog`.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde::Serialize;
+
+use crate::{
+    policy::record::Counters,
+    simulate::{Plan, START, log::Log, recovery::Return, series::Series, subscriber::Subscriber, temper::Spell},
+};
+
+/// What came of a simulation.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// Subscriptions.
+    pub subscriptions: u32,
+    /// Events published; each subscription asks for all of them.
+    pub events: u64,
+    /// How long it lasted.
+    pub simulated_seconds: f64,
+    /// Where chance began.
+    pub seed: u64,
+    /// A row for each temper, in the order of the plan.
+    pub tempers: Vec<Row>,
+}
+
+/// What became of the subscriptions of one temper, all together.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Row {
+    /// The temper.
+    pub temper: String,
+    /// How many subscriptions have it.
+    pub subscriptions: u64,
+    /// Events for them: an event for two subscriptions counts twice.
+    pub events: u64,
+    /// Of these, events that the endpoint took.
+    pub delivered: u64,
+    /// Of these, events that were tried and failed, and will be tried again.
+    pub pending: u64,
+    /// Of these, events that were given up and put aside.
+    pub dead_lettered: u64,
+    /// Of these, events that were given up and are gone.
+    pub dropped: u64,
+    /// Of these, events without an outcome: not read yet, or on their way for the first time.
+    pub backlog: u64,
+    /// Why events were given up.
+    pub given_up: BTreeMap<String, u64>,
+    /// Requests made.
+    pub requests: u64,
+    /// Attempts made: one for each event of a request.
+    pub attempts: u64,
+    /// Attempts without an outcome at the end.
+    pub attempts_open: u64,
+    /// Attempts that failed.
+    pub attempts_failed: u64,
+    /// Attempts made while the endpoint was down.
+    pub attempts_while_down: u64,
+    /// Attempts for each event that was delivered.
+    pub attempts_per_delivered: Option<f64>,
+    /// The longest time from publication to delivery.
+    pub longest_wait_seconds: f64,
+    /// How often an endpoint came back.
+    pub returns: u64,
+    /// From the return until everything published before it was delivered or given up, in seconds.
+    pub backlog_gone_seconds: Spread,
+    /// From the return until a minute delivered as much as a healthy one, in seconds.
+    pub rate_back_seconds: Spread,
+    /// The most that a minute offered until the backlog was gone, in healthy minutes' worth.
+    pub peak: Spread,
+    #[serde(skip)]
+    pub(super) series: Series,
+    /// When all of its endpoints are down.
+    #[serde(skip)]
+    pub(super) downs: Vec<Spell>,
+}
+
+/// How values are spread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Spread {
+    /// How many there are. Where it is fewer than the returns, the others were cut short by the next spell or the end.
+    pub count: u64,
+    /// The median.
+    pub p50: Option<f64>,
+    /// As many as 99 in a hundred are no larger.
+    pub p99: Option<f64>,
+    /// The largest.
+    pub max: Option<f64>,
+}
+
+impl Spread {
+    /// Of these values.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
+        let mut values: Vec<f64> = values.into_iter().collect();
+        values.sort_by(f64::total_cmp);
+        let rank = |share: f64| {
+            let rank = (share * values.len() as f64).ceil() as usize;
+            values.get(rank.saturating_sub(1)).copied()
+        };
+        Self { count: values.len() as u64, p50: rank(0.5), p99: rank(0.99), max: values.last().copied() }
+    }
+}
+
+impl Report {
+    pub(super) fn new(
+        plan: &Plan,
+        log: &Log,
+        subscribers: &[Subscriber],
+        tempers: &[usize],
+        series: Vec<Series>,
+    ) -> Self {
+        let row = |(place, series): (usize, Series)| {
+            let those = subscribers.iter().zip(tempers).filter(|(_, temper)| **temper == place);
+            let those: Vec<&Subscriber> = those.map(|(subscriber, _)| subscriber).collect();
+            Row::new(plan, place, &those, log, series)
+        };
+        Self {
+            subscriptions: plan.subscriptions,
+            events: log.events(),
+            simulated_seconds: plan.span.as_secs_f64(),
+            seed: plan.seed,
+            tempers: series.into_iter().enumerate().map(row).collect(),
+        }
+    }
+}
+
+impl Row {
+    fn new(plan: &Plan, place: usize, those: &[&Subscriber], log: &Log, series: Series) -> Self {
+        let (temper, _) = plan.shares[place];
+        let sum = |of: &dyn Fn(&Subscriber) -> u64| those.iter().map(|subscriber| of(subscriber)).sum::<u64>();
+        let count = |of: fn(&Counters) -> u64| sum(&|subscriber| of(&subscriber.disk.cursor.counters));
+        let mut given_up = BTreeMap::new();
+        for (reason, events) in those.iter().flat_map(|subscriber| &subscriber.tally.given_up) {
+            *given_up.entry(reason.to_string()).or_default() += events;
+        }
+        let returns: Vec<&Return> = those.iter().flat_map(|subscriber| subscriber.watch.returns()).collect();
+        let after = |of: fn(&Return) -> Option<Duration>| {
+            Spread::of(returns.iter().filter_map(|back| of(back)).map(|after| after.as_secs_f64()))
+        };
+        let (delivered, attempts) = (count(|counters| counters.delivered), sum(&|those| those.tally.attempts));
+        Self {
+            temper: temper.to_string(),
+            subscriptions: those.len() as u64,
+            events: log.events() * those.len() as u64,
+            delivered,
+            pending: count(|counters| counters.pending),
+            dead_lettered: count(|counters| counters.dead_lettered),
+            dropped: count(|counters| counters.dropped),
+            backlog: sum(&|those| those.backlog(log.end())),
+            given_up,
+            requests: sum(&|those| those.tally.requests),
+            attempts,
+            attempts_open: attempts - sum(&|those| those.tally.answered),
+            attempts_failed: sum(&|those| those.tally.failed),
+            attempts_while_down: sum(&|those| those.tally.while_down),
+            attempts_per_delivered: (delivered > 0).then(|| attempts as f64 / delivered as f64),
+            longest_wait_seconds: those.iter().map(|those| those.tally.longest_wait.as_secs_f64()).fold(0.0, f64::max),
+            returns: returns.len() as u64,
+            backlog_gone_seconds: after(|back| back.backlog_gone),
+            rate_back_seconds: after(|back| back.rate_back),
+            peak: Spread::of(returns.iter().filter_map(|back| back.peak())),
+            series,
+            downs: temper.downs(START, plan.span),
+        }
+    }
+}

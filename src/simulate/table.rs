@@ -1,0 +1,122 @@
+//! A report for people: three tables, one below the other, so that they fit on a screen.
+
+use std::fmt::{self, Display};
+
+use crate::simulate::{Report, Row};
+
+type Columns<'a> = &'a [(&'a str, fn(&Row) -> String)];
+
+const EVENTS: Columns<'_> = &[
+    ("subscriptions", |row| number(row.subscriptions)),
+    ("events", |row| number(row.events)),
+    ("delivered", |row| number(row.delivered)),
+    ("pending", |row| number(row.pending)),
+    ("backlog", |row| number(row.backlog)),
+    ("dead-lettered", |row| number(row.dead_lettered)),
+    ("dropped", |row| number(row.dropped)),
+];
+
+const ATTEMPTS: Columns<'_> = &[
+    ("requests", |row| number(row.requests)),
+    ("attempts", |row| number(row.attempts)),
+    ("failed", |row| number(row.attempts_failed)),
+    ("while down", |row| number(row.attempts_while_down)),
+    ("per delivered", |row| row.attempts_per_delivered.map_or_else(none, |share| format!("{share:.2}"))),
+    ("longest wait", |row| brief(row.longest_wait_seconds)),
+];
+
+const RETURNS: Columns<'_> = &[
+    ("returns", |row| number(row.returns)),
+    ("backlog gone", |row| number(row.backlog_gone_seconds.count)),
+    ("p50", |row| row.backlog_gone_seconds.p50.map_or_else(none, brief)),
+    ("p99", |row| row.backlog_gone_seconds.p99.map_or_else(none, brief)),
+    ("rate back", |row| number(row.rate_back_seconds.count)),
+    ("p50", |row| row.rate_back_seconds.p50.map_or_else(none, brief)),
+    ("p99", |row| row.rate_back_seconds.p99.map_or_else(none, brief)),
+    ("peak p50", |row| times(row.peak.p50)),
+    ("max", |row| times(row.peak.max)),
+];
+
+impl Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { subscriptions, events, simulated_seconds, seed, tempers } = self;
+        let [subscriptions, events] = [number(u64::from(*subscriptions)), number(*events)];
+        let span = brief(*simulated_seconds);
+        writeln!(f, "{span}, {events} events for each of {subscriptions} subscriptions, seed {seed}\n")?;
+        table(f, "events", EVENTS, tempers)?;
+        let given_up = tempers.iter().flat_map(|row| row.given_up.iter().map(move |reason| (&row.temper, reason)));
+        for (temper, (reason, events)) in given_up {
+            writeln!(f, "{temper} gave up {}: {reason}", number(*events))?;
+        }
+        writeln!(f)?;
+        table(f, "attempts", ATTEMPTS, tempers)?;
+        let back: Vec<&Row> = tempers.iter().filter(|row| row.returns > 0).collect();
+        if !back.is_empty() {
+            writeln!(f)?;
+            table(f, "after a return", RETURNS, back)?;
+        }
+        Ok(())
+    }
+}
+
+/// Words to the left, numbers to the right, two spaces between.
+fn table<'a>(
+    f: &mut fmt::Formatter<'_>,
+    title: &str,
+    columns: Columns<'_>,
+    rows: impl IntoIterator<Item = &'a Row>,
+) -> fmt::Result {
+    let head: Vec<String> =
+        [title].into_iter().chain(columns.iter().map(|(name, _)| *name)).map(str::to_owned).collect();
+    let cells = |row: &Row| [row.temper.clone()].into_iter().chain(columns.iter().map(|(_, cell)| cell(row))).collect();
+    let lines: Vec<Vec<String>> = [head].into_iter().chain(rows.into_iter().map(cells)).collect();
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or_default();
+    let widths: Vec<usize> = (0..=columns.len()).map(width).collect();
+    for line in &lines {
+        write!(f, "{:<1$}", line[0], widths[0])?;
+        for (cell, width) in line.iter().zip(&widths).skip(1) {
+            write!(f, "  {cell:>width$}")?;
+        }
+        writeln!(f)?;
+    }
+    Ok(())
+}
+
+fn none() -> String {
+    "-".to_owned()
+}
+
+/// With commas between the thousands.
+pub(super) fn number(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+fn times(ratio: Option<f64>) -> String {
+    ratio.map_or_else(none, |ratio| format!("{ratio:.1}x"))
+}
+
+/// Two units at most.
+pub(super) fn brief(seconds: f64) -> String {
+    let pair = |large: f64, unit: &str, small: f64, rest: &str| {
+        let small_units = (seconds / small).round();
+        let whole = (small_units * small / large).floor();
+        let rest_units = small_units - whole * large / small;
+        if rest_units > 0.0 { format!("{whole}{unit} {rest_units}{rest}") } else { format!("{whole}{unit}") }
+    };
+    match seconds {
+        0.0 => "0s".to_owned(),
+        ..0.9995 => format!("{:.0}ms", seconds * 1000.0),
+        ..59.5 => format!("{seconds:.0}s"),
+        ..3_599.5 => pair(60.0, "m", 1.0, "s"),
+        ..86_370.0 => pair(3600.0, "h", 60.0, "m"),
+        _ => pair(86_400.0, "d", 3600.0, "h"),
+    }
+}

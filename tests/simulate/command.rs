@@ -1,0 +1,130 @@
+//! `gridhook simulate` as an operator types it.
+
+use std::{
+    fs,
+    process::{Command, Output},
+};
+
+use expect_test::{Expect, expect};
+use serde_json::Value;
+
+fn simulate(more: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gridhook"));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("GRIDHOOK_")) {
+        command.env_remove(name);
+    }
+    command.arg("simulate").args(more).output().expect("an end")
+}
+
+fn json(more: &[&str]) -> Value {
+    let output = simulate(&[more, &["--output", "json"]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+#[test]
+fn what_is_wrong_is_answered_with_what_is_allowed() {
+    let check = |more: &[&str], expected: Expect| {
+        let output = simulate(more);
+        assert_eq!(output.status.code(), Some(1), "{more:?}");
+        assert!(output.stdout.is_empty(), "{more:?}");
+        expected.assert_eq(String::from_utf8_lossy(&output.stderr).trim_end());
+    };
+    check(
+        &["--temper", "angry"],
+        expect![[
+            r#"gridhook: flag --temper: there is no temper "angry"; allowed are healthy, slow, black-hole, flapping, outage, overloaded, small-batches, wrong-address, faulty"#
+        ]],
+    );
+    check(
+        &["--temper", "healthy:3"],
+        expect![[r#"gridhook: flag --temper: healthy has "3" behind it; allowed is the word alone"#]],
+    );
+    check(
+        &["--temper", "outage:5"],
+        expect![[r#"gridhook: flag --temper: outage has "5" behind it; allowed is how long it is down, as outage:5h"#]],
+    );
+    check(
+        &["--temper", "faulty:1.5=2"],
+        expect![[
+            r#"gridhook: flag --temper: faulty has "1.5" behind it; allowed is the share of requests that fail, from 0 to 1, as faulty:0.1"#
+        ]],
+    );
+    check(
+        &["--temper", "faulty=none"],
+        expect![[r#"gridhook: flag --temper: "faulty=none" has no share; allowed is a number from 1 to 10000"#]],
+    );
+    check(
+        &["--subscriptions", "3"],
+        expect!["gridhook: flag --subscriptions: it is 3; allowed is a number from 20 to 100000"],
+    );
+    check(&["--days", "0"], expect!["gridhook: flag --days: it is 0; allowed is a number from 0.001 to 100"]);
+    check(
+        &["--rate", "100000"],
+        expect!["gridhook: flag --rate: it is 100000; allowed is a number from 0.000001 to 57"],
+    );
+    check(&["--rate", "NaN"], expect!["gridhook: flag --rate: it is NaN; allowed is a number from 0.000001 to 57"]);
+    check(&["--batch", "0"], expect!["gridhook: flag --batch: it is 0; allowed is a number from 1 to 5000"]);
+    check(
+        &["--concurrency", "0"],
+        expect!["gridhook: flag --concurrency: it is 0; allowed is a number from 1 to 10000"],
+    );
+    check(
+        &["--edition", "1999"],
+        expect![[
+            r#"gridhook: flag --edition: there is no edition "1999"; allowed are 2020, 2021, 2023, current, namespace, or a file"#
+        ]],
+    );
+    check(
+        &["--edition", "nowhere.toml"],
+        expect!["gridhook: nowhere.toml cannot be read: No such file or directory (os error 2)"],
+    );
+    check(
+        &["--plot", "nowhere/at/all.svg"],
+        expect!["gridhook: nowhere/at/all.svg cannot be written: No such file or directory (os error 2)"],
+    );
+}
+
+#[test]
+fn an_edition_of_ones_own_is_tried_against_the_one_that_there_is() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("patient.toml");
+    let current = include_str!("../../config/editions/current.toml");
+    let impatient = current.replace("longest = \"3h\"", "longest = \"10m\"");
+    assert_ne!(current, impatient);
+    fs::write(&file, &impatient).expect("a file");
+    let flags = ["--temper", "outage:5h", "--temper", "healthy", "--subscriptions", "20"];
+    let recovery = |edition: &str| {
+        let report = json(&[&flags[..], &["--edition", edition]].concat());
+        let row = &report["tempers"][0];
+        assert_eq!((&row["temper"], &row["returns"], &row["pending"]), (&"outage:5h".into(), &10.into(), &0.into()));
+        row["backlogGoneSeconds"]["p99"].as_f64().expect("a recovery")
+    };
+    let (theirs, ours) = (recovery("current"), recovery(file.to_str().expect("UTF-8")));
+    assert!(ours < 1200.0 && ours < theirs / 2.0, "{ours} s with an edition of our own, {theirs} s with theirs");
+
+    fs::write(&file, impatient.replace("after_failures = 10", "after_failures = 0")).expect("a file");
+    let output = simulate(&["--edition", file.to_str().expect("UTF-8")]);
+    let told = String::from_utf8_lossy(&output.stderr).replace(&*folder.path().to_string_lossy(), "FOLDER");
+    expect!["gridhook: FOLDER/patient.toml: probation.after_failures is 0; allowed is 1 or more"]
+        .assert_eq(told.trim_end());
+}
+
+#[test]
+fn people_get_tables_and_a_picture() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let plot = folder.path().join("plot.svg");
+    let more = ["--temper", "healthy=3", "--temper", "outage:1h", "--subscriptions", "40", "--days", "0.5", "--plot"];
+    let output = simulate(&[&more[..], &[plot.to_str().expect("UTF-8")]].concat());
+    let printed = String::from_utf8(output.stdout).expect("UTF-8");
+    // The numbers are the policy's: what is looked at here is where they stand.
+    let blocks: Vec<Vec<&str>> = printed.split("\n\n").map(|block| block.lines().collect()).collect();
+    assert_eq!(blocks.len(), 4, "{printed}");
+    for (block, (title, rows)) in blocks[1..].iter().zip([("events", 2), ("attempts", 2), ("after a return", 1)]) {
+        assert!(block[0].starts_with(title) && block.len() == rows + 1, "{printed}");
+        assert!(block.iter().all(|line| line.chars().count() == block[0].chars().count()), "{printed}");
+    }
+    assert!(blocks[1][1].starts_with("healthy") && blocks[1][1].split_whitespace().nth(1) == Some("30"), "{printed}");
+    let svg = fs::read_to_string(plot).expect("a picture");
+    assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"), "{}", &svg[..200]);
+}

@@ -1,0 +1,231 @@
+//! The simulation: what it counts adds up, what it says of tempers is what these are, and a seed tells a story once and
+//! for all.
+
+mod command;
+
+use std::{sync::Arc, time::Duration};
+
+use gridhook::{
+    config::Editions,
+    event::Timestamp,
+    policy::{edition::Edition, endpoint::duration, outcome::Outcome},
+    simulate::{Plan, Report, Row, Spread, Temper, draw, run},
+};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn edition(name: &str) -> Arc<Edition> {
+    Editions::load(None, None).expect("the program's own editions are sound").get(name).expect("it has this one")
+}
+
+/// Two days of 20 subscriptions for each temper.
+fn plan(tempers: &[Temper]) -> Plan {
+    Plan {
+        edition: edition("current"),
+        shares: tempers.iter().map(|temper| (*temper, 1)).collect(),
+        subscriptions: 20 * tempers.len() as u32,
+        span: 48 * HOUR,
+        rate: 0.01,
+        seed: 7,
+        batch: 1,
+        concurrency: 16,
+        response_wait: Duration::from_secs(30),
+        outcome_wait: Duration::from_millis(10),
+        dead_letter: true,
+    }
+}
+
+fn all() -> Vec<Temper> {
+    Temper::mix(0.01).map(|(temper, _)| temper).to_vec()
+}
+
+fn tell(plan: &Plan) -> Report {
+    run(plan, |_| {})
+}
+
+/// The only row.
+fn row(plan: &Plan) -> Row {
+    let mut rows = tell(plan).tempers;
+    assert_eq!(rows.len(), 1);
+    rows.remove(0)
+}
+
+fn bytes(plan: &Plan) -> (String, String) {
+    let report = tell(plan);
+    (serde_json::to_string(&report).expect("JSON"), draw(&report).expect("a picture"))
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes_and_another_gives_others() {
+    let plan = Plan { span: 6 * HOUR, ..plan(&all()) };
+    let told = bytes(&plan);
+    assert_eq!(told, bytes(&plan));
+    assert_ne!(told, bytes(&Plan { seed: 8, ..plan }));
+}
+
+/// That each subscription's own books balance is asserted at the end of each run.
+#[test]
+fn what_was_published_is_delivered_owed_given_up_or_not_read_yet() {
+    for name in ["2020", "2021", "2023", "current", "namespace"] {
+        for (batch, dead_letter) in [(1, true), (50, false)] {
+            let plan = Plan { edition: edition(name), batch, dead_letter, rate: 0.02, ..plan(&all()) };
+            let report = tell(&plan);
+            assert!(report.events > 3000, "{report:?}");
+            for row in report.tempers {
+                let Row { events, delivered, pending, dead_lettered, dropped, backlog, .. } = row;
+                assert_eq!(events, report.events * 20, "{name}: {row:?}");
+                assert_eq!(events, delivered + pending + dead_lettered + dropped + backlog, "{name}: {row:?}");
+                assert_eq!(row.given_up.values().sum::<u64>(), dead_lettered + dropped, "{name}: {row:?}");
+                assert_eq!(if dead_letter { dropped } else { dead_lettered }, 0, "{name}: {row:?}");
+                assert_eq!(row.attempts - row.attempts_open - row.attempts_failed, delivered, "{name}: {row:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_healthy_endpoint_gets_every_event_once() {
+    let row = row(&plan(&[Temper::Healthy]));
+    assert!(row.delivered > 30_000, "{row:?}");
+    assert_eq!((row.attempts_failed, row.attempts_while_down, row.returns), (0, 0, 0), "{row:?}");
+    assert_eq!(row.attempts, row.delivered + row.attempts_open, "{row:?}");
+    assert!(row.longest_wait_seconds < 1.0, "{row:?}");
+}
+
+/// The most requests that one endpoint which never answers may get within `span`: what is in flight when it is
+/// suspended, and then the probes.
+fn most_attempts(plan: &Plan, span: Duration) -> u64 {
+    let probation = &plan.edition.probation;
+    let first = u64::from(probation.after_failures + plan.concurrency - 1);
+    let mut passed = plan.response_wait;
+    for strikes in 1.. {
+        passed += duration(probation, Outcome::TimedOut, strikes);
+        if passed >= span {
+            return first + u64::from(strikes) - 1;
+        }
+        passed += plan.response_wait;
+    }
+    first
+}
+
+#[test]
+fn a_black_hole_gets_no_more_than_probation_allows() {
+    let plan = Plan { span: 24 * HOUR, ..plan(&[Temper::BlackHole]) };
+    let row = row(&plan);
+    let most = most_attempts(&plan, plan.span);
+    assert!((20..60).contains(&most), "{most}");
+    assert!(row.attempts <= row.subscriptions * most, "{most}: {row:?}");
+    assert!(row.attempts >= row.subscriptions * u64::from(plan.edition.probation.after_failures), "{row:?}");
+    assert_eq!((row.delivered, row.attempts_while_down), (0, row.attempts), "{row:?}");
+}
+
+#[test]
+fn an_endpoint_that_was_away_for_five_hours_gets_everything_when_it_is_back() {
+    let plan = plan(&[Temper::Outage(5 * HOUR)]);
+    let row = row(&plan);
+    assert_eq!((row.pending, row.dead_lettered), (0, 0), "{row:?}");
+    assert_eq!(
+        (row.delivered, row.backlog),
+        (row.attempts - row.attempts_failed - row.attempts_open, row.attempts_open)
+    );
+    // Whoever was asked while it was away failed, and nobody else.
+    assert_eq!(row.attempts_failed, row.attempts_while_down, "{row:?}");
+    assert!(row.attempts_failed <= row.subscriptions * most_attempts(&plan, 5 * HOUR), "{row:?}");
+    // It is probed after the longest suspension at the latest, and then worked off within minutes.
+    assert_eq!((row.returns, row.backlog_gone_seconds.count), (20, 20), "{row:?}");
+    let latest = (plan.edition.probation.longest + HOUR / 6).as_secs_f64();
+    let gone = row.backlog_gone_seconds.max.expect("values");
+    assert!((1.0..latest).contains(&gone), "{row:?}");
+    assert!((5.0 * 3600.0..5.0 * 3600.0 + latest).contains(&row.longest_wait_seconds), "{row:?}");
+    assert_eq!(row.rate_back_seconds.count, 20, "{row:?}");
+    assert!(row.rate_back_seconds.max.expect("values") <= gone, "{row:?}");
+    assert!(row.peak.p50.is_some_and(|peak| peak > 1.0), "{row:?}");
+}
+
+#[test]
+fn a_return_that_the_end_cuts_short_is_a_return_without_a_recovery() {
+    // It is back for the last minute, and nobody has found out.
+    let lasts = 4 * HOUR / 4 * 3 - Duration::from_secs(60);
+    let row = row(&Plan { span: 4 * HOUR, ..plan(&[Temper::Outage(lasts)]) });
+    assert_eq!((row.returns, row.backlog_gone_seconds.count), (20, 0), "{row:?}");
+    assert!(row.backlog > 0, "{row:?}");
+}
+
+#[test]
+fn tempers_fail_as_often_as_they_say() {
+    let check = |temper, least: f64, most: f64| {
+        let row = row(&plan(&[temper]));
+        let share = row.attempts_failed as f64 / row.attempts as f64;
+        assert!((least..=most).contains(&share), "{share}: {row:?}");
+    };
+    check(Temper::Faulty(0.0), 0.0, 0.0);
+    check(Temper::Faulty(0.3), 0.28, 0.32);
+    check(Temper::Faulty(1.0), 1.0, 1.0);
+    check(Temper::Slow(0.8), 0.0, 0.0);
+    // The spread reaches from 0.85 to 1.15 of the wait.
+    check(Temper::Slow(1.0), 0.45, 0.55);
+    check(Temper::Overloaded(100.0), 0.0, 0.0);
+    check(Temper::Overloaded(0.001), 0.5, 1.0);
+}
+
+#[test]
+fn an_endpoint_takes_no_more_requests_than_it_has_room_for() {
+    let plan = plan(&[Temper::Overloaded(0.002)]);
+    let row = row(&plan);
+    let room = 1.0 + 0.002 * plan.span.as_secs_f64();
+    assert!(row.delivered as f64 <= row.subscriptions as f64 * room, "{row:?}");
+    assert!(row.delivered as f64 >= row.subscriptions as f64 * room / 2.0, "{row:?}");
+}
+
+#[test]
+fn batches_become_as_small_as_the_endpoint_wants_them() {
+    let plan = Plan { batch: 100, span: HOUR / 6, rate: 200.0, concurrency: 1, subscriptions: 2, ..plan(&[]) };
+    let row = row(&Plan { shares: vec![(Temper::SmallBatches(3), 1)], ..plan });
+    assert!(row.attempts_failed > 0, "it was offered larger ones: {row:?}");
+    let taken = row.delivered as f64 / (row.requests as f64);
+    assert!((1.5..=3.0).contains(&taken), "{taken}: {row:?}");
+    assert_eq!(row.dead_lettered, 0, "{row:?}");
+}
+
+#[test]
+fn spells_alternate_without_a_gap() {
+    let (start, span) = (Timestamp(1_000_000_000_000), 48 * HOUR);
+    for temper in all() {
+        for phase in [Duration::ZERO, HOUR / 5, HOUR / 3] {
+            let mut spell = temper.spell(start, start, span, phase);
+            assert_eq!(spell.from, start, "{temper}");
+            while spell.until < start.after(span) {
+                let last = Timestamp(spell.until.0 - 1);
+                assert_eq!(temper.spell(last, start, span, phase), spell, "{temper}");
+                let next = temper.spell(spell.until, start, span, phase);
+                assert_eq!((next.from, next.up), (spell.until, !spell.up), "{temper}");
+                spell = next;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_temper_is_read_as_it_is_written() {
+    for temper in all().into_iter().chain([Temper::Slow(0.25), Temper::Overloaded(2.5), Temper::Outage(30 * HOUR)]) {
+        assert_eq!(Temper::parse(&temper.to_string(), 0.01), Ok(temper));
+    }
+    assert_eq!(Temper::parse("overloaded", 10.0), Ok(Temper::Overloaded(8.0)));
+}
+
+#[test]
+fn a_spread_is_of_values_that_were_there() {
+    let spread = Spread::of((1..=200).rev().map(f64::from));
+    assert_eq!(spread, Spread { count: 200, p50: Some(100.0), p99: Some(198.0), max: Some(200.0) });
+    assert_eq!(Spread::of([3.0]), Spread { count: 1, p50: Some(3.0), p99: Some(3.0), max: Some(3.0) });
+    assert_eq!(Spread::of([]), Spread::default());
+}
+
+#[test]
+fn the_picture_has_a_panel_for_each_temper() {
+    let svg = draw(&tell(&Plan { span: 6 * HOUR, ..plan(&all()) })).expect("a picture");
+    for temper in all() {
+        assert!(svg.contains(&format!("\n{temper}\n")), "{temper}");
+    }
+    assert_eq!(svg.matches("20 subscriptions").count(), all().len());
+}
