@@ -25,6 +25,7 @@ pub struct View {
     backlog: u64,
     next_due: Option<String>,
     in_flight: usize,
+    lingering: usize,
     actor: ActorView,
 }
 
@@ -49,6 +50,7 @@ struct CountersView {
     canceled: u64,
     requests: u64,
     requests_failed: u64,
+    late: u64,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -62,7 +64,7 @@ struct ActorView {
 impl View {
     /// What is told of `status`.
     pub fn new(topic: &str, subscription: &str, status: &Status) -> Self {
-        let Status { cursor, backlog, in_flight, life, restarts, last_cause } = status;
+        let Status { cursor, backlog, in_flight, lingering, life, restarts, last_cause } = status;
         Self {
             topic: topic.to_owned(),
             subscription: subscription.to_owned(),
@@ -72,6 +74,7 @@ impl View {
             backlog: *backlog,
             next_due: cursor.next_due.map(|due| due.to_string()),
             in_flight: *in_flight,
+            lingering: *lingering,
             actor: ActorView { life: *life, restarts: *restarts, last_cause: last_cause.clone() },
         }
     }
@@ -107,6 +110,7 @@ impl CountersView {
             canceled,
             requests,
             requests_failed,
+            late,
         } = counters;
         Self {
             passed,
@@ -119,6 +123,7 @@ impl CountersView {
             canceled,
             requests,
             requests_failed,
+            late,
         }
     }
 }

@@ -137,6 +137,8 @@ pub struct Publish {
 pub struct Delivery {
     /// How long an endpoint may take to answer.
     pub response_wait: Duration,
+    /// How long after it left a request may still be answered with success.
+    pub late_wait: Duration,
     /// Requests in flight for one subscription at the same time.
     pub concurrency: usize,
     /// How long a connection that nobody uses is kept.
@@ -152,6 +154,8 @@ pub struct Delivery {
 struct RawDelivery {
     #[serde(deserialize_with = "read::wait::<_, 1, HOUR>")]
     response_wait: Duration,
+    #[serde(deserialize_with = "read::wait::<_, 0, HOUR>")]
+    late_wait: Duration,
     #[serde(deserialize_with = "read::count::<_, _, 1, 10_000>")]
     concurrency: usize,
     #[serde(deserialize_with = "read::wait::<_, 0, HOUR>")]
@@ -358,6 +362,7 @@ impl RawDelivery {
         let loopback = server.is_loopback_only();
         Delivery {
             response_wait: self.response_wait,
+            late_wait: self.late_wait,
             concurrency: self.concurrency,
             idle_connection_wait: self.idle_connection_wait,
             allow_http: match self.allow_http {

@@ -6,6 +6,7 @@
 //! | [`address`] | which addresses may be called; pure |
 //! | [`trust`] | whose certificates are believed |
 //! | [`socket`] | the connections below awc, opened and watched by us |
+//! | [`call`] | how long a request may take, and what is heard of it after that |
 //! | [`webhook`] | awc, and how an answer becomes an [`Answer`](crate::policy::outcome::Answer) |
 //! | `failure` | how the lack of one does |
 //!
@@ -14,6 +15,7 @@
 //! but for the one case that is no attempt at all.
 
 pub mod address;
+pub mod call;
 mod failure;
 pub mod request;
 pub mod socket;
@@ -21,6 +23,7 @@ pub mod trust;
 pub mod webhook;
 
 pub use address::AddressRules;
+pub use call::{Call, Lingering};
 pub use request::{Destination, Outgoing, build};
 pub use trust::Trust;
 pub use webhook::{Client, Options, Waits};

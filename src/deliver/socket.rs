@@ -72,6 +72,8 @@ pub(super) struct Exchange {
     pub(super) reused: Cell<bool>,
     /// The bytes that came back, below TLS.
     pub(super) received: Cell<usize>,
+    /// Whether the wait is over, and only the answer's head is still of use.
+    pub(super) late: Cell<bool>,
     line: RefCell<Option<Rc<Line>>>,
 }
 
@@ -83,6 +85,7 @@ impl Exchange {
             began: Cell::new(None),
             reused: Cell::new(false),
             received: Cell::new(0),
+            late: Cell::new(false),
             line: RefCell::new(None),
         })
     }

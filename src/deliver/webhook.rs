@@ -27,17 +27,28 @@
 //! endpoint took the events, whatever happened to its farewell. A body that neither ends nor grows to the bound within the
 //! wait is no answer: TimedOut.
 //!
-//! A later life for late answers: `Client::attempts` is the exchange without its timer; it can be kept running where it is
-//! dropped now.
+//! How long all of it may take is the business of [`Call`]; here is no timer.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     convert::Infallible,
     rc::{Rc, Weak},
     sync::Arc,
     time::{Duration, UNIX_EPOCH},
 };
 
+use super::{
+    address::AddressRules,
+    call::Call,
+    failure::{bounded, failed, unanswered},
+    request::{Destination, Outgoing, header_value},
+    socket::{Connections, Dialer, EXCHANGE, Exchange, Names, Phase, SystemNames},
+    trust::Trust,
+};
+use crate::{
+    event::Timestamp,
+    policy::outcome::{Answer, Outcome},
+};
 use awc::{
     ClientResponse,
     body::SizedStream,
@@ -49,19 +60,6 @@ use awc::{
 };
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt as _, stream};
-use tokio::time::{Instant, timeout_at};
-
-use super::{
-    address::AddressRules,
-    failure::{bounded, failed, failure, silence, unanswered},
-    request::{Destination, Outgoing, header_value},
-    socket::{Connections, Dialer, EXCHANGE, Exchange, Names, Phase, SystemNames},
-    trust::Trust,
-};
-use crate::{
-    event::Timestamp,
-    policy::outcome::{Answer, Outcome},
-};
 
 /// 4 KiB of an answer are kept for people (`spec`: decision 27).
 pub const BODY_BYTES_MAX: usize = 4_096;
@@ -72,6 +70,10 @@ const CHUNK_BYTES: usize = 16_384;
 
 /// 256 shells in the pool: less than a megabyte, even with TLS buffers mostly freed.
 const SHELLS_MAX: usize = 256;
+
+/// 1,024 connections of an arbiter that wait for a late answer: a descriptor and some kilobytes each, where every system
+/// allows thousands.
+pub const LINGERING_MAX: usize = 1_024;
 
 /// No timer of awc's own may fire before ours.
 const LONGER_THAN_ANY_WAIT: Duration = Duration::from_secs(24 * 3_600);
@@ -91,6 +93,8 @@ pub struct Options {
     pub lifetime: Duration,
     /// How long one of several addresses may take to be reached before the next is tried.
     pub connect_wait: Duration,
+    /// Requests that wait for a late answer at once.
+    pub lingering_max: usize,
 }
 
 impl Options {
@@ -103,6 +107,7 @@ impl Options {
             keep_alive: Duration::from_secs(4),
             lifetime: Duration::from_secs(300),
             connect_wait: Duration::from_secs(5),
+            lingering_max: LINGERING_MAX,
         }
     }
 }
@@ -127,6 +132,16 @@ struct Inner {
     awc: RefCell<awc::Client>,
     dialer: Dialer,
     options: Options,
+    lingering: Cell<usize>,
+}
+
+/// The place of a request that waits for a late answer.
+pub(super) struct Place(Rc<Inner>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.lingering.set(self.0.lingering.get() - 1);
+    }
 }
 
 impl Client {
@@ -137,7 +152,7 @@ impl Client {
     pub fn new(options: Options) -> Self {
         let dialer = Dialer::new(options.rules.clone(), options.names.clone(), options.connect_wait);
         let awc = RefCell::new(awc_client(&dialer, &options));
-        let inner = Rc::new(Inner { awc, dialer, options });
+        let inner = Rc::new(Inner { awc, dialer, options, lingering: Cell::new(0) });
         actix_rt::spawn(keep_sweeping(Rc::downgrade(&inner)));
         Self(inner)
     }
@@ -152,46 +167,53 @@ impl Client {
         self.0.sweep()
     }
 
+    /// Requests that wait for a late answer.
+    pub fn lingering(&self) -> usize {
+        self.0.lingering.get()
+    }
+
     /// Makes one request. It always ends within the wait, and always with an answer. `now` is what an HTTP date in
     /// `Retry-After` is compared with.
     pub async fn post(&self, destination: &Destination, outgoing: Outgoing, waits: &Waits, now: Timestamp) -> Answer {
-        let start = Instant::now();
-        if let Err(refused) = self.0.options.rules.check_url(destination.url()) {
-            return failure(Outcome::SocketError, refused.to_string());
-        }
-        let first = Exchange::new(false);
-        let second = Exchange::new(true);
-        let attempts = self.attempts(destination, outgoing, [&first, &second], now);
-        let mut answer = match timeout_at(start + waits.response, attempts).await {
-            Ok(answer) => answer,
-            Err(_) => {
-                let current = if second.phase.get() == Phase::Beginning { &first } else { &second };
-                failure(Outcome::TimedOut, silence(current.phase.get(), destination, waits.response))
-            }
-        };
-        let began = second.began.get().or(first.began.get()).unwrap_or(start);
-        answer.latency = began.elapsed();
+        let (answer, _lingering) = self.call(destination, outgoing, now).answer(waits.response).await;
         answer
     }
 
-    /// The request, and once more on a new connection where the first one's was stale.
-    async fn attempts(
+    /// A request that may be answered late: nothing leaves before its answer is asked for.
+    pub fn call<'a>(&'a self, destination: &'a Destination, outgoing: Outgoing, now: Timestamp) -> Call<'a> {
+        Call::new(self, destination, outgoing, now)
+    }
+
+    /// A place for a request that waits for a late answer. [`None`] where all are taken: the newcomer is cut, because an
+    /// older one may be somebody else's.
+    pub(super) fn linger(&self) -> Option<Place> {
+        let taken = self.0.lingering.get();
+        (taken < self.0.options.lingering_max).then(|| {
+            self.0.lingering.set(taken + 1);
+            Place(Rc::clone(&self.0))
+        })
+    }
+
+    /// The request, and once more on a new connection where the first one's was stale and `again` has it still.
+    pub(super) async fn attempts(
         &self,
         destination: &Destination,
         outgoing: Outgoing,
-        exchanges: [&Rc<Exchange>; 2],
+        again: Rc<Cell<Option<Outgoing>>>,
+        exchanges: [Rc<Exchange>; 2],
         now: Timestamp,
     ) -> Answer {
         let [first, second] = exchanges;
-        let error = match self.attempt(destination, &outgoing, first, now).await {
+        let error = match self.attempt(destination, outgoing, &first, now).await {
             Ok(answer) => return answer,
-            Err(error) if !(first.reused.get() && unanswered(&error, first)) => {
-                return failed(&error, first.phase.get(), destination);
-            }
             Err(error) => error,
         };
+        let stale = first.reused.get() && unanswered(&error, &first);
+        let Some(outgoing) = again.take().filter(|_| stale) else {
+            return failed(&error, first.phase.get(), destination);
+        };
         tracing::debug!(%error, host = destination.url().host_str(), "stale connection, sent again on a new one");
-        match self.attempt(destination, &outgoing, second, now).await {
+        match self.attempt(destination, outgoing, &second, now).await {
             Ok(answer) => answer,
             Err(error) => failed(&error, second.phase.get(), destination),
         }
@@ -200,15 +222,15 @@ impl Client {
     async fn attempt(
         &self,
         destination: &Destination,
-        outgoing: &Outgoing,
+        outgoing: Outgoing,
         exchange: &Rc<Exchange>,
         now: Timestamp,
     ) -> Result<Answer, SendRequestError> {
         let awc = self.0.awc.borrow().clone();
         EXCHANGE
             .scope(exchange.clone(), async move {
-                let request = head(&awc, destination, outgoing);
-                let response = request.send_body(body(outgoing.body.clone(), exchange.clone())).await?;
+                let request = head(&awc, destination, &outgoing.headers);
+                let response = request.send_body(body(outgoing.body, exchange.clone())).await?;
                 exchange.phase.set(Phase::Reading(response.status().as_u16()));
                 Ok(read(response, exchange, now).await)
             })
@@ -250,7 +272,7 @@ fn awc_client(dialer: &Dialer, options: &Options) -> awc::Client {
     awc::Client::builder().connector(connector).disable_redirects().disable_timeout().finish()
 }
 
-fn head(awc: &awc::Client, destination: &Destination, outgoing: &Outgoing) -> awc::ClientRequest {
+fn head(awc: &awc::Client, destination: &Destination, headers: &[(&'static str, String)]) -> awc::ClientRequest {
     let url = destination.url();
     // awc leaves out port 80 of https and 443 of http; a URL knows which port goes without saying.
     let host = match url.port() {
@@ -262,7 +284,7 @@ fn head(awc: &awc::Client, destination: &Destination, outgoing: &Outgoing) -> aw
         .no_decompress()
         .insert_header((header::HOST, host))
         .insert_header((header::USER_AGENT, concat!("gridhook/", env!("CARGO_PKG_VERSION"))));
-    for (name, value) in &outgoing.headers {
+    for (name, value) in headers {
         // What `build` makes is printable; whoever makes headers otherwise is held to the same.
         let value = HeaderValue::from_str(value).unwrap_or_else(|_| {
             HeaderValue::from_str(&header_value(value)).expect("printable ASCII is a header's value")
@@ -293,6 +315,11 @@ async fn read(mut response: ClientResponse, exchange: &Exchange, now: Timestamp)
     if status.is_informational() {
         exchange.poison();
         answer.detail = format!("{} is an interim answer, and none is understood", status.as_u16());
+        return answer;
+    }
+    if exchange.late.get() {
+        // Nobody keeps its body, and whoever took so long to begin may take as long to end.
+        exchange.poison();
         return answer;
     }
     let bodiless = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);

@@ -92,6 +92,14 @@ impl Reads {
         self.ask(move |store| fetch(store, obligor, &wanted, bytes_max))
     }
 
+    /// When events fall due that a subscription may owe, in the order asked for; [`None`] for what it does not owe.
+    pub fn dues(&self, obligor: Obligor, wanted: Vec<(Lane, Seq)>) -> Promise<Vec<(Lane, Seq, Option<Timestamp>)>> {
+        self.ask(move |store| {
+            let due = |(lane, seq)| Ok((lane, seq, read_owed(store, obligor, lane, seq)?.map(|owed| owed.due)));
+            wanted.into_iter().map(due).collect()
+        })
+    }
+
     /// A subscription's dead letters whose file is due by `by`, in order, or the first part of them.
     pub fn dead(&self, obligor: Obligor, by: Timestamp, max: usize, bytes_max: usize) -> Promise<Vec<Waiting>> {
         self.ask(move |store| read_dead(store, obligor, by, max, bytes_max))
@@ -265,17 +273,21 @@ impl<'a> Finder<'a> {
     }
 }
 
-fn fetch(store: &dyn Store, obligor: Obligor, wanted: &[(Lane, Seq)], bytes_max: usize) -> Result<Vec<Fetched>, Error> {
+fn read_owed(store: &dyn Store, obligor: Obligor, lane: Lane, seq: Seq) -> Result<Option<Owed>, StoreError> {
     let Obligor { partition, subscription } = obligor;
+    let owed = store.get(Family::Owed, &keys::owed(partition, seq, subscription, lane))?;
+    owed.map(|value| Owed::decode(&value)).transpose().map_err(damaged)
+}
+
+fn fetch(store: &dyn Store, obligor: Obligor, wanted: &[(Lane, Seq)], bytes_max: usize) -> Result<Vec<Fetched>, Error> {
     let mut bytes = 0;
-    let mut events = Finder::new(store, partition);
+    let mut events = Finder::new(store, obligor.partition);
     let mut found = Vec::with_capacity(wanted.len());
     for (lane, seq) in wanted.iter().copied() {
         if bytes >= bytes_max && !found.is_empty() {
             break;
         }
-        let owed = store.get(Family::Owed, &keys::owed(partition, seq, subscription, lane))?;
-        let owed = owed.map(|value| Owed::decode(&value)).transpose().map_err(damaged)?;
+        let owed = read_owed(store, obligor, lane, seq)?;
         let event = events.find(seq)?;
         bytes += event.as_ref().map_or(0, Event::wire_len);
         found.push(Fetched { lane, seq, owed, event });

@@ -24,9 +24,6 @@ use crate::{
     },
 };
 
-/// The first format of all these records.
-const VERSION: u8 = 1;
-
 /// A record cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a record of the kind {0} is damaged")]
@@ -49,6 +46,9 @@ trait Layout: Sized {
     /// What the record is called where it is damaged.
     const NAME: &'static str;
 
+    /// The version of its format: the first one, where it says nothing else.
+    const VERSION: u8 = 1;
+
     fn put(&self, out: &mut Vec<u8>);
 
     fn take(reader: &mut Reader<'_>) -> Option<Self>;
@@ -57,14 +57,14 @@ trait Layout: Sized {
 impl<T: Layout> Record for T {
     fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64);
-        out.push(VERSION);
+        out.push(Self::VERSION);
         self.put(&mut out);
         out
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, Damaged> {
         let mut reader = Reader::new(bytes);
-        if reader.u8() != Some(VERSION) {
+        if reader.u8() != Some(Self::VERSION) {
             return Err(Damaged(Self::NAME));
         }
         Self::take(&mut reader).filter(|_| reader.is_empty()).ok_or(Damaged(Self::NAME))
@@ -161,13 +161,16 @@ pub fn what_byte(what: What) -> u8 {
         What::Filtered => 1,
         What::Attempted { .. } => 2,
         What::GivenUp(_) => 3,
-        What::Late => 4,
+        What::Late { .. } => 4,
         What::Canceled => 5,
     }
 }
 
 impl Layout for Entry {
     const NAME: &'static str = "ledger";
+
+    /// A late answer says since the second whether it ended the events.
+    const VERSION: u8 = 2;
 
     fn put(&self, out: &mut Vec<u8>) {
         put_time(out, self.at);
@@ -179,7 +182,8 @@ impl Layout for Entry {
                 put_varint(out, u64::try_from(latency.as_micros()).unwrap_or(u64::MAX));
             }
             What::GivenUp(reason) => out.extend(reason.bytes()),
-            What::Filtered | What::Late | What::Canceled => {}
+            What::Late { settled } => out.push(settled.into()),
+            What::Filtered | What::Canceled => {}
         }
         assert!(!self.covers.is_empty(), "a line of the ledger that covers no event");
         put_varint(out, self.covers.len() as u64);
@@ -202,7 +206,13 @@ impl Layout for Entry {
                 latency: Duration::from_micros(reader.varint()?),
             },
             3 => What::GivenUp(take_reason(reader)?),
-            4 => What::Late,
+            4 => What::Late {
+                settled: match reader.u8()? {
+                    0 => false,
+                    1 => true,
+                    _ => return None,
+                },
+            },
             5 => What::Canceled,
             _ => return None,
         };

@@ -10,7 +10,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::{event::Timestamp, policy::record::DueKey};
+use crate::{
+    event::{Lane, Seq, Timestamp},
+    policy::record::DueKey,
+};
 
 /// 4,096 keys of 24 bytes: more would only be read again before their time.
 pub const WINDOW: usize = 4096;
@@ -39,6 +42,17 @@ struct Ahead {
     left: BTreeSet<DueKey>,
 }
 
+/// What the window knows of an obligation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// It falls due then.
+    Owed(Timestamp),
+    /// It is owed no more, and that is not durable yet.
+    Left,
+    /// Nothing: the disk may.
+    Nothing,
+}
+
 impl Ahead {
     fn append(&mut self, mut later: Self) {
         self.owed.append(&mut later.owed);
@@ -65,10 +79,25 @@ impl Window {
         self.gathered.owed.insert(key);
     }
 
-    /// A key is owed no more.
+    /// A key is owed no more, wherever it is.
     pub fn leave(&mut self, key: DueKey) {
         self.keys.remove(&key);
+        for ahead in [&mut self.gathered, &mut self.written, &mut self.late] {
+            ahead.owed.remove(&key);
+        }
         self.gathered.left.insert(key);
+    }
+
+    /// What is known of an obligation here. Looks at every key: for what is rare.
+    pub fn find(&self, (lane, seq): (Lane, Seq)) -> Known {
+        let is_it = |key: &&DueKey| (key.lane, key.seq) == (lane, seq);
+        let owed = [&self.gathered.owed, &self.written.owed, &self.keys, &self.late.owed];
+        if let Some(key) = owed.into_iter().flatten().find(is_it) {
+            return Known::Owed(key.due);
+        }
+        // What is left and durable, the disk does not have any more.
+        let left = [&self.gathered.left, &self.written.left];
+        if left.into_iter().flatten().any(|key| is_it(&key)) { Known::Left } else { Known::Nothing }
     }
 
     /// A key that was taken is given back: nothing was done about it.

@@ -125,6 +125,8 @@ pub struct Counters {
     pub requests: u64,
     /// Of these, requests that failed.
     pub requests_failed: u64,
+    /// Of the failed ones, requests that were answered with success after all, too late to count as one.
+    pub late: u64,
 }
 
 /// An event that was tried and failed, and will be tried again.
@@ -226,8 +228,12 @@ pub enum What {
     },
     /// They were given up.
     GivenUp(Reason),
-    /// A success that came after the event was given up, or sent again.
-    Late,
+    /// A request with them was answered with success, after it had been given up as timed out.
+    Late {
+        /// Whether that ended them as delivered. If not, they had ended before: they were given up, or a later request
+        /// with them was faster.
+        settled: bool,
+    },
     /// They were owed when the subscription was deleted.
     Canceled,
 }

@@ -34,6 +34,7 @@ pub(super) fn rules(config: &Config) -> Rules {
     let delivery = Delivery {
         addresses,
         response_wait: config.delivery.response_wait,
+        late_wait: config.delivery.late_wait,
         concurrency_max: u32::try_from(config.delivery.concurrency).unwrap_or(u32::MAX),
     };
     Rules { editions, delivery }

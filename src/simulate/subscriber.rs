@@ -209,6 +209,10 @@ impl Subscriber {
                 let all = keys.len() < WINDOW;
                 Some(Input::DueRead { keys, all })
             }
+            Effect::ReadOwed(keys) => {
+                let due = |(lane, seq)| (lane, seq, self.disk.owed.get(&(lane, seq)).map(|owed| owed.due));
+                Some(Input::OwedRead(keys.into_iter().map(due).collect()))
+            }
             Effect::Fetch(keys) => {
                 let fetch = |(lane, seq)| Fetched {
                     lane,
@@ -253,7 +257,7 @@ impl Tally {
                 self.failed += if outcome == Outcome::Delivered { 0 } else { events };
             }
             Said::GivenUp(reason) => *self.given_up.entry(reason).or_default() += events,
-            Said::Filtered | Said::Late | Said::Canceled => {}
+            Said::Filtered | Said::Late { .. } | Said::Canceled => {}
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Invariants:
 //! - Every handler is the same three lines: take what arrived, absorb it, do what follows.
 //! - At most one append of a subscription is in the journal's queue; the core sees to it.
-//! - A request runs in a task of its own, which always reports: a panic in it, or its end by force, reports `Aborted`.
+//! - A request runs in a task of its own, which always reports ([`delivery`]).
 //! - What may touch an event's content here (a filter, the making of a request) is done with the event in hand, so that
 //!   an event that kills is known.
 //! - One timer, re-armed from the core's `next_due`.
@@ -15,16 +15,12 @@ use tokio::sync::oneshot;
 
 use crate::{
     clock::Clock,
-    deliver::{self, Client, Waits},
-    event::{Event, FlightId, Lane, Seq, Timestamp},
+    deliver::{self, Client},
+    event::{Event, Lane, Seq, Timestamp},
     journal::{self, Journal, LogSlice, Opened, Owner},
-    policy::{
-        Effect, Flight, Input, Item, Step, Subscription, Write, due,
-        outcome::{Answer, Outcome},
-        record::Change,
-        retry::Chance,
-    },
+    policy::{Effect, Flight, Input, Item, Step, Subscription, Write, due, record::Change, retry::Chance},
     subscription::{
+        delivery,
         plan::Plan,
         slot::{Handed, Report, Slot, Taken},
         tail::Tail,
@@ -170,7 +166,7 @@ impl SubscriptionActor {
         ctx.stop();
     }
 
-    fn write(&mut self, Write { changes, landed, urgent }: Write) {
+    fn write(&mut self, Write { changes, landed, late, struck, urgent }: Write) {
         let mut first_file: Option<Timestamp> = None;
         for change in &changes {
             match change {
@@ -183,7 +179,7 @@ impl SubscriptionActor {
         let (slot, life, tell) = (Arc::clone(&self.slot), self.owner.life, Arc::clone(&self.world.put_aside));
         let done = move |result: Result<(), journal::Error>| match result {
             Ok(()) => {
-                slot.landed(life, &landed);
+                slot.landed(life, &landed, &late, &struck);
                 if let Some(due) = first_file {
                     tell(&slot, due);
                 }
@@ -205,6 +201,11 @@ impl SubscriptionActor {
                 self.await_report(async {
                     answer.await.map(|(keys, all)| Report::Input(Input::DueRead { keys, all }))
                 });
+                None
+            }
+            Effect::ReadOwed(wanted) => {
+                let answer = self.world.journal.reads().dues(self.slot.obligor, wanted);
+                self.await_report(async { answer.await.map(|found| Report::Input(Input::OwedRead(found))) });
                 None
             }
             Effect::Fetch(wanted) => {
@@ -258,20 +259,8 @@ impl SubscriptionActor {
         if !self.slot.depart(self.owner.life, Arc::clone(&flight)) {
             return;
         }
-        let report = Landing { slot: Arc::clone(&self.slot), id: flight.id };
-        let (plan, client, clock) = (Arc::clone(&self.plan), Rc::clone(&self.client), self.world.clock.clone());
-        let id = flight.id;
-        let task = actix_rt::spawn(async move {
-            assert!(!report.slot.is_doomed(), "a delivery task is killed by chaos");
-            let attempts = flight.items.first().map_or(0, |item| item.attempts);
-            let waits = Waits { response: plan.response_wait };
-            let answer = match deliver::build(&plan.destination, &events, attempts) {
-                Ok(outgoing) => client.post(&plan.destination, outgoing, &waits, clock.now()).await,
-                Err(error) => Answer { detail: error.to_string(), ..Answer::bare(Outcome::GenericError) },
-            };
-            report.slot.finished(report.id, answer);
-        });
-        self.slot.carries(id, task.abort_handle());
+        let (plan, client) = (Arc::clone(&self.plan), Rc::clone(&self.client));
+        delivery::start(&self.slot, plan, client, &flight, events, self.world.clock.now());
     }
 
     /// Lets an answer lie in the slot when it comes. What nobody waits for any more is dropped there.
@@ -293,19 +282,6 @@ impl SubscriptionActor {
             let wait = due.since(now).clamp(Duration::from_millis(1), TIMER_MAX);
             self.timer = Some(ctx.run_later(wait, |actor, ctx| actor.absorb(Input::Tick, ctx)));
         }
-    }
-}
-
-/// Reports a request whose task ends without an answer.
-struct Landing {
-    slot: Arc<Slot>,
-    id: FlightId,
-}
-
-impl Drop for Landing {
-    fn drop(&mut self) {
-        // Where there was an answer, this word is the second and does not count.
-        self.slot.finished(self.id, Answer::bare(Outcome::Aborted));
     }
 }
 

@@ -5,6 +5,7 @@
 //! topic's [`Tail`], older ones from the journal, and what it decides it has decided by `policy`.
 
 mod actor;
+mod delivery;
 mod plan;
 pub mod record;
 mod slot;

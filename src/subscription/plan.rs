@@ -32,6 +32,8 @@ pub struct Delivery {
     pub addresses: AddressRules,
     /// How long an endpoint may take for all of its answer.
     pub response_wait: Duration,
+    /// How long after it left a success is still heard, where that is longer.
+    pub late_wait: Duration,
     /// Requests on their way at once, for each subscription.
     pub concurrency_max: u32,
 }
@@ -47,6 +49,8 @@ pub struct Plan {
     pub destination: Destination,
     /// How long an answer is waited for.
     pub response_wait: Duration,
+    /// How long after the request left a success is still heard.
+    pub late_wait: Duration,
 }
 
 /// A request that nobody heard of again is given up so long after the last moment at which it could have been answered.
@@ -78,7 +82,8 @@ impl Plan {
             destination: Kind::Webhook,
             edition,
         };
-        Ok(Self { record, settings, destination, response_wait: delivery.response_wait })
+        let Delivery { response_wait, late_wait, .. } = *delivery;
+        Ok(Self { record, settings, destination, response_wait, late_wait })
     }
 
     /// Whether it may be set up like this: what an operator's rules refuse. A plan that was allowed under other rules is kept

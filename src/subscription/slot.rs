@@ -7,6 +7,10 @@
 //! The mailbox of an actor carries nothing but [`Wake`]s; what they are about lies here. So a lost wake costs latency and
 //! never an event, and the mailbox never grows.
 
+mod chaos;
+mod flights;
+mod linger;
+
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -25,6 +29,8 @@ use crate::{
     },
     subscription::{Plan, SubscriptionActor, Wake},
 };
+
+use self::linger::Linger;
 
 /// An event that was in hand at so many deaths is quarantined.
 const DEATHS_MAX: u32 = 3;
@@ -70,6 +76,7 @@ struct Inner {
     commands: Vec<(Command, oneshot::Sender<()>)>,
     flights: BTreeMap<FlightId, Aloft>,
     next_flight: FlightId,
+    linger: Linger,
     in_hand: Option<Item>,
     deaths: HashMap<(Lane, Seq), u32>,
     state: State,
@@ -116,6 +123,7 @@ impl Slot {
             commands: Vec::new(),
             flights: BTreeMap::new(),
             next_flight: FlightId(1),
+            linger: Linger::default(),
             in_hand: None,
             deaths: HashMap::new(),
             state: State { low: cursor.low().unwrap_or(end), cursor },
@@ -147,10 +155,16 @@ impl Slot {
         self.lock().flights.len()
     }
 
+    /// How many requests may be answered yet though their wait is over.
+    pub fn lingering(&self) -> usize {
+        self.lock().linger.len()
+    }
+
     /// Whether it has nothing to do, with the log ending at `end`.
     pub fn is_idle(&self, end: Seq) -> bool {
         let inner = self.lock();
         inner.flights.is_empty()
+            && inner.linger.heard().next().is_none()
             && inner.commands.is_empty()
             && inner.state.low >= end
             && inner.state.cursor.next_due.is_none()
@@ -197,48 +211,6 @@ impl Slot {
         self.lock().closing
     }
 
-    // --- flights ---
-
-    /// A request is about to leave. False where a later life has begun: then it must not.
-    pub(super) fn depart(&self, life: Life, flight: Arc<Flight>) -> bool {
-        let mut inner = self.lock();
-        if inner.life != life {
-            return false;
-        }
-        inner.next_flight = inner.next_flight.max(FlightId(flight.id.0 + 1));
-        inner.flights.insert(flight.id, Aloft { flight, answer: None, task: None });
-        true
-    }
-
-    /// The task that makes the request.
-    pub(super) fn carries(&self, id: FlightId, task: AbortHandle) {
-        if let Some(aloft) = self.lock().flights.get_mut(&id) {
-            aloft.task = Some(task);
-        }
-    }
-
-    /// A request came back, or is lost. The first word counts.
-    pub(super) fn finished(&self, id: FlightId, answer: Answer) {
-        let mut inner = self.lock();
-        let Some(aloft) = inner.flights.get_mut(&id).filter(|aloft| aloft.answer.is_none()) else { return };
-        aloft.answer = Some(answer.clone());
-        inner.reports.push(Report::Input(Input::Finished { flight: id, answer }));
-        inner.wake();
-    }
-
-    /// The outcomes of these flights are durable, written by the life `life`.
-    pub(super) fn landed(&self, life: Life, flights: &[FlightId]) {
-        let mut inner = self.lock();
-        for id in flights {
-            inner.flights.remove(id);
-        }
-        inner.achieved |= !flights.is_empty();
-        if inner.life == life {
-            inner.reports.push(Report::Durable);
-            inner.wake();
-        }
-    }
-
     // --- lives ---
 
     /// A new life begins, with the right to write.
@@ -254,9 +226,10 @@ impl Slot {
             let answer = aloft.answer.clone()?;
             Some(Input::Finished { flight: aloft.flight.id, answer })
         });
+        let late = inner.linger.heard().map(|flight| Input::Late { flight: Arc::clone(flight) });
         // First of all, before any other input makes the new life take the killer in hand.
         let quarantined = killer.filter(|item| inner.deaths.get(&(item.lane, item.seq)) >= Some(&DEATHS_MAX));
-        let inputs = quarantined.map(Input::Quarantine).into_iter().chain(answered).collect();
+        let inputs = quarantined.map(Input::Quarantine).into_iter().chain(answered).chain(late).collect();
         Handed {
             plan: Arc::clone(&inner.plan),
             flights: inner.flights.values().map(|aloft| Arc::clone(&aloft.flight)).collect(),
@@ -332,38 +305,6 @@ impl Slot {
         let low = cursor.low().unwrap_or(inner.end);
         let (health, held, counters, next_due) = (*health, *held, *counters, *next_due);
         inner.state = State { low, cursor: Cursor { lanes, health, held, counters, next_due } };
-    }
-
-    // --- chaos ---
-
-    /// The actor of the life that runs.
-    pub fn mailbox(&self) -> Option<Addr<SubscriptionActor>> {
-        self.lock().mailbox.clone()
-    }
-
-    /// The actor panics the next `times` times that it takes this event in hand.
-    pub fn poison(&self, event_id: &str, times: u32) {
-        self.lock().poison = Some((event_id.to_owned(), times));
-    }
-
-    /// Kills the task of a request that is on its way. False where there is none.
-    pub fn kill_delivery(&self) -> bool {
-        let inner = self.lock();
-        let task = inner.flights.values().filter(|aloft| aloft.answer.is_none()).find_map(|aloft| aloft.task.as_ref());
-        task.inspect(|task| task.abort()).is_some()
-    }
-
-    /// The task of the next request panics.
-    pub fn doom_delivery(&self) {
-        self.lock().doomed_deliveries += 1;
-    }
-
-    /// Whether this task is to panic.
-    pub(super) fn is_doomed(&self) -> bool {
-        let mut inner = self.lock();
-        let doomed = inner.doomed_deliveries > 0;
-        inner.doomed_deliveries = inner.doomed_deliveries.saturating_sub(1);
-        doomed
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

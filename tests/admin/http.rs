@@ -342,7 +342,7 @@ async fn hold_and_resume_are_told_by_status() {
     let plane = Plane::new(Chaos::Disabled).with_subscription().await;
     let subscription = format!("{RG}/topics/orders/eventSubscriptions/to-shop");
     let held = plane.call("POST", &format!("{subscription}/hold"), Value::Null).await;
-    expect![[r#"200 {"topic":"orders","subscription":"to-shop","held":true,"health":{"state":"healthy","failures":0},"counters":{"passed":0,"filtered":0,"matched":0,"delivered":0,"pending":0,"deadLettered":0,"dropped":0,"canceled":0,"requests":0,"requestsFailed":0},"backlog":0,"nextDue":null,"inFlight":0,"actor":{"life":1,"restarts":0,"lastCause":null}}"#]].assert_eq(&held.brief());
+    expect![[r#"200 {"topic":"orders","subscription":"to-shop","held":true,"health":{"state":"healthy","failures":0},"counters":{"passed":0,"filtered":0,"matched":0,"delivered":0,"pending":0,"deadLettered":0,"dropped":0,"canceled":0,"requests":0,"requestsFailed":0,"late":0},"backlog":0,"nextDue":null,"inFlight":0,"lingering":0,"actor":{"life":1,"restarts":0,"lastCause":null}}"#]].assert_eq(&held.brief());
     let resumed = plane.call("POST", &format!("{subscription}/resume"), Value::Null).await;
     assert_eq!(resumed.json()["held"], false);
     assert_eq!(

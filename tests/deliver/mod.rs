@@ -3,6 +3,7 @@
 mod address;
 mod connections;
 mod failures;
+mod late;
 mod request;
 mod tls;
 mod webhook;

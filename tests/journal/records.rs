@@ -64,7 +64,7 @@ fn lane() -> impl Strategy<Value = LaneCursor> {
 }
 
 fn counters() -> impl Strategy<Value = Counters> {
-    any::<[u64; 10]>().prop_map(|count| Counters {
+    any::<[u64; 11]>().prop_map(|count| Counters {
         passed: count[0],
         filtered: count[1],
         matched: count[2],
@@ -75,6 +75,7 @@ fn counters() -> impl Strategy<Value = Counters> {
         canceled: count[7],
         requests: count[8],
         requests_failed: count[9],
+        late: count[10],
     })
 }
 
@@ -112,7 +113,7 @@ fn what() -> impl Strategy<Value = What> {
             latency: Duration::from_micros(micros)
         }),
         reason().prop_map(What::GivenUp),
-        Just(What::Late),
+        any::<bool>().prop_map(|settled| What::Late { settled }),
         Just(What::Canceled),
     ]
 }
@@ -155,7 +156,7 @@ fn check<R: Record + PartialEq + Debug>(record: &R, at: usize, byte: u8) -> Resu
     if let Ok(other) = R::decode(&changed) {
         prop_assert_eq!(R::decode(&other.encode()), Ok(other));
     }
-    changed[0] = 2;
+    changed[0] = record.encode()[0] + 1;
     prop_assert!(R::decode(&changed).is_err(), "a version that is unknown");
     Ok(())
 }
@@ -234,6 +235,6 @@ fn a_cursor_whose_open_events_do_not_ascend_is_not_written() {
 #[test]
 fn the_bytes_of_the_ledger_are_those_that_were_given() {
     let attempted = What::Attempted { outcome: Outcome::Busy, status: None, latency: Duration::ZERO };
-    let all = [What::Filtered, attempted, What::GivenUp(Reason::Missing), What::Late, What::Canceled];
+    let all = [What::Filtered, attempted, What::GivenUp(Reason::Missing), What::Late { settled: true }, What::Canceled];
     assert_eq!(all.map(what_byte), [1, 2, 3, 4, 5]);
 }

@@ -1,6 +1,10 @@
 //! A machine with a disk, a clock and an endpoint that does as it is told: what it does is written down as a line.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 
 use gridhook::{
     event::{Event, FlightId, Lane, Seq, Timestamp},
@@ -9,7 +13,7 @@ use gridhook::{
         Effect, Flight, Input, Settings, Subscription,
         filter::Filter,
         outcome::{Answer, Outcome},
-        record::{Change, Command, Cursor, Fetched, LaneCursor, What},
+        record::{Change, Command, Cursor, Entry, Fetched, LaneCursor, What},
         retry::Chance,
     },
     simulate::Disk,
@@ -25,6 +29,7 @@ pub(super) type Endpoint = Box<dyn FnMut(&Flight) -> Option<(Duration, Answer)>>
 
 pub(super) struct Driver {
     pub(super) core: Subscription,
+    settings: Settings,
     pub(super) now: Timestamp,
     pub(super) disk: Disk,
     /// What happened, each with its time.
@@ -36,6 +41,12 @@ pub(super) struct Driver {
     filter: Filter,
     endpoint: Endpoint,
     aloft: VecDeque<(Timestamp, FlightId, Answer)>,
+    /// Every line of the ledger.
+    pub(super) notes: Vec<Entry>,
+    /// Answers about what is owed, where they are to come later.
+    pub(super) held_back: Option<VecDeque<Input>>,
+    /// Every request that left, as the slot has it.
+    pub(super) sent: BTreeMap<FlightId, Arc<Flight>>,
     inputs: VecDeque<Input>,
 }
 
@@ -57,9 +68,10 @@ impl Driver {
     pub(super) fn new(settings: Settings, endpoint: Endpoint) -> Self {
         let lane = LaneCursor { lane: Lane::LIVE, read: Seq::FIRST, end: None, open: Vec::new(), done: Vec::new() };
         let cursor = Cursor { lanes: vec![lane], ..Cursor::default() };
-        let core = Subscription::recover(settings, &cursor, Seq::FIRST, Vec::new(), FlightId(1), START);
+        let core = Subscription::recover(settings.clone(), &cursor, Seq::FIRST, Vec::new(), FlightId(1), START);
         Self {
             core,
+            settings,
             now: START,
             disk: Disk { cursor, ..Disk::default() },
             lines: Vec::new(),
@@ -69,6 +81,9 @@ impl Driver {
             filter: Filter { subject_begins_with: "yes".to_owned(), ..Filter::default() },
             endpoint,
             aloft: VecDeque::new(),
+            notes: Vec::new(),
+            held_back: None,
+            sent: BTreeMap::new(),
             inputs: VecDeque::new(),
         }
     }
@@ -97,6 +112,10 @@ impl Driver {
                     self.tell(change);
                 }
                 self.disk.check();
+                for (id, key) in &write.struck {
+                    let flight = self.sent.get_mut(id).expect("it was sent");
+                    Arc::make_mut(flight).items.retain(|item| item.key() != *key);
+                }
                 self.inputs.push_back(Input::Durable);
             }
             for effect in step.effects {
@@ -136,16 +155,40 @@ impl Driver {
         self.lines.join(" · ")
     }
 
+    /// Where the log ends.
+    pub(super) fn end(&self) -> Seq {
+        Seq(self.log.len() as u64 + 1)
+    }
+
     fn since_start(&self) -> String {
         humantime::format_duration(self.now.since(START)).to_string()
     }
 
     fn tell(&mut self, change: &Change) {
-        if let Change::Note { entry, .. } = change
-            && let What::GivenUp(reason) = entry.what
-        {
-            self.lines.push(format!("{} {reason}", self.since_start()));
-        }
+        let Change::Note { entry, .. } = change else { return };
+        self.notes.push(entry.clone());
+        let line = match entry.what {
+            What::GivenUp(reason) => reason.to_string(),
+            What::Late { settled: true } => "late".to_owned(),
+            What::Late { settled: false } => "late for nothing".to_owned(),
+            What::Filtered | What::Attempted { .. } | What::Canceled => return,
+        };
+        self.lines.push(format!("{} {line}", self.since_start()));
+    }
+
+    /// A new life begins, and is handed what the slot has.
+    pub(super) fn revive(&mut self) {
+        let settings = self.settings.clone();
+        let end = self.end();
+        let next = FlightId(self.sent.len() as u64 + 1);
+        let flights = self.aloft.iter().map(|(_, id, _)| Arc::clone(&self.sent[id])).collect();
+        self.core = Subscription::recover(settings, &self.disk.cursor, end, flights, next, self.now);
+    }
+
+    /// A request that timed out is answered with success after all.
+    pub(super) fn late(&mut self, flight: u64) {
+        let flight = Arc::clone(&self.sent[&FlightId(flight)]);
+        self.absorb(Input::Late { flight });
     }
 
     fn perform(&mut self, effect: Effect) {
@@ -154,6 +197,7 @@ impl Driver {
                 assert!(flight.items.iter().all(|item| item.due.is_none_or(|due| due <= self.now)), "early");
                 assert_eq!(flight.items.len(), events.len());
                 let answer = (self.endpoint)(&flight);
+                self.sent.insert(flight.id, Arc::clone(&flight));
                 let mark = match &answer {
                     Some((_, answer)) if answer.outcome == Outcome::Delivered => "ok",
                     Some(_) => "x",
@@ -174,6 +218,14 @@ impl Driver {
                 Input::DueRead { keys: self.disk.due.range(from..).copied().collect(), all: true }
             }
             Effect::Fetch(keys) => Input::Fetched(keys.into_iter().map(|key| self.fetch(key)).collect()),
+            Effect::ReadOwed(keys) => {
+                let due = |(lane, seq)| (lane, seq, self.disk.owed.get(&(lane, seq)).map(|owed| owed.due));
+                let answer = Input::OwedRead(keys.into_iter().map(due).collect());
+                match &mut self.held_back {
+                    Some(held_back) => return held_back.push_back(answer),
+                    None => answer,
+                }
+            }
         };
         self.reads += 1;
         self.inputs.push_back(input);

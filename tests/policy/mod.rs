@@ -5,6 +5,7 @@ mod disk;
 mod driver;
 mod editions;
 mod endings;
+mod late;
 mod model;
 mod probation;
 mod schedule;

@@ -1,8 +1,8 @@
 //! The core and the journal together, against a list of events: whatever happens, and in whatever order, every event that
 //! matches ends exactly once.
 //!
-//! Each seed is a story of random steps: publishes, answers out of order and late, clock jumps, commands, kills of the
-//! actor, crashes of the process, full disks. After it everything heals, and the machine must end by its own wake-ups
+//! Each seed is a story of random steps: publishes, answers out of order, successes after a timeout, clock jumps, commands,
+//! kills of the actor, crashes of the process, full disks. After it everything heals, and the machine must end by its own wake-ups
 //! alone. A seed that fails is printed; `STORY=<seed>` tells that one only.
 
 use std::{
@@ -138,6 +138,12 @@ struct Story {
     core: Subscription,
     owner: Owner,
     slots: BTreeMap<FlightId, Slot>,
+    /// Requests that timed out and may be answered with success yet.
+    lingering: Vec<Arc<Flight>>,
+    /// Successes that came for such ones, until that is durable.
+    heard: BTreeMap<FlightId, Arc<Flight>>,
+    /// How many of them are durable, and were when the process last began.
+    late: u64,
     next_flight: FlightId,
     coming: Vec<Coming>,
     /// The write that is on its way, and where its answer comes.
@@ -193,6 +199,9 @@ impl Story {
             core,
             owner: opened.owner,
             slots: BTreeMap::new(),
+            lingering: Vec::new(),
+            heard: BTreeMap::new(),
+            late: 0,
             next_flight,
             coming: Vec::new(),
             write: None,
@@ -209,7 +218,8 @@ impl Story {
         match self.dice.below(100) {
             0..12 => self.publish(),
             12..45 => self.deliver(),
-            45..65 => self.answer(),
+            45..59 => self.answer(),
+            59..65 => self.answer_late(),
             65..78 => self.wake(),
             78..86 => {
                 let micros = [1, 999_999, 10_000_000, 600_000_000, 4_000_000_000][self.dice.below(5)];
@@ -266,18 +276,33 @@ impl Story {
         let answer = if self.healed {
             status(200)
         } else {
-            match self.dice.below(12) {
+            match self.dice.below(14) {
                 0..5 => status(200),
                 5 => status(404),
                 6 => status(400),
                 7 => status(413),
-                8 => Answer::bare(Outcome::TimedOut),
-                9 => Answer::bare(Outcome::Aborted),
+                8..11 => Answer::bare(Outcome::TimedOut),
+                11 => Answer::bare(Outcome::Aborted),
                 _ => status(503),
             }
         };
-        self.slots.get_mut(&id).expect("it waits").answer = Some(answer.clone());
+        let slot = self.slots.get_mut(&id).expect("it waits");
+        slot.answer = Some(answer.clone());
+        if answer.outcome == Outcome::TimedOut {
+            self.lingering.push(Arc::clone(&slot.flight));
+        }
         self.coming.push(Coming::Input(Input::Finished { flight: id, answer }));
+    }
+
+    /// It answers one that it was given up for.
+    fn answer_late(&mut self) {
+        if self.lingering.is_empty() {
+            return;
+        }
+        let place = self.dice.below(self.lingering.len());
+        let flight = self.lingering.swap_remove(place);
+        self.heard.insert(flight.id, Arc::clone(&flight));
+        self.coming.push(Coming::Input(Input::Late { flight }));
     }
 
     /// Something that is on its way to the actor goes a step further.
@@ -315,6 +340,7 @@ impl Story {
                 Input::DueRead { keys, all }
             }
             Effect::Fetch(keys) => Input::Fetched(self.wait(reads.fetch(OBLIGOR, keys, few)).expect("readable")),
+            Effect::ReadOwed(keys) => Input::OwedRead(self.wait(reads.dues(OBLIGOR, keys)).expect("readable")),
             Effect::Send { .. } => unreachable!("is no read"),
         }
     }
@@ -361,7 +387,7 @@ impl Story {
         for effect in step.effects {
             match effect {
                 Effect::Send { flight, .. } => self.send(flight, now),
-                Effect::ReadLog { .. } | Effect::ReadDue { .. } | Effect::Fetch(_) => {
+                Effect::ReadLog { .. } | Effect::ReadDue { .. } | Effect::Fetch(_) | Effect::ReadOwed(_) => {
                     self.coming.push(Coming::Read(effect));
                 }
             }
@@ -405,20 +431,33 @@ impl Story {
     }
 
     fn durable(&mut self, write: &Write) {
+        for (id, key) in &write.struck {
+            let slot = self.slots.get_mut(id).expect("it is aloft");
+            Arc::make_mut(&mut slot.flight).items.retain(|item| item.key() != *key);
+        }
+        for id in &write.late {
+            assert!(self.heard.remove(id).is_some(), "settled twice");
+            self.late += 1;
+        }
         for id in &write.landed {
             assert!(self.slots.remove(id).is_some(), "landed twice");
         }
         for change in &write.changes {
             let Change::Note { entry, .. } = change else { continue };
             let end = match entry.what {
-                What::Filtered | What::Late | What::Canceled => continue,
-                What::Attempted { outcome: Outcome::Delivered, .. } => "delivered",
+                What::Filtered | What::Canceled => continue,
+                What::Late { settled: false } => None,
+                What::Late { settled: true } => Some("delivered late"),
+                What::Attempted { outcome: Outcome::Delivered, .. } => Some("delivered"),
                 What::Attempted { .. } => continue,
-                What::GivenUp(_) => "given up",
+                What::GivenUp(_) => Some("given up"),
             };
             for seq in entry.covers.iter().flat_map(|(first, count)| (0..u64::from(*count)).map(|by| first.plus(by))) {
                 let truth = self.truth.get_mut(&seq).expect("published");
-                assert_eq!(truth.end.replace(end), None, "{seq:?} ends twice");
+                match end {
+                    Some(end) => assert_eq!(truth.end.replace(end), None, "{seq:?} ends twice"),
+                    None => assert!(truth.end.is_some(), "{seq:?} is owed, and a late success does not settle it"),
+                }
             }
         }
         self.check_disk();
@@ -456,6 +495,8 @@ impl Story {
                 self.coming.push(Coming::Input(Input::Finished { flight: *flight, answer }));
             }
         }
+        let heard = self.heard.values().map(|flight| Coming::Input(Input::Late { flight: Arc::clone(flight) }));
+        self.coming.extend(heard);
     }
 
     /// The actor dies; the slot with its flights does not.
@@ -481,8 +522,11 @@ impl Story {
         // It ends when it finds that nobody has its handle, or that its machine is gone.
         self.writer = writer;
         self.slots.clear();
+        self.lingering.clear();
+        self.heard.clear();
         self.write = None;
         let disk = load(&self.shelf.memory, OBLIGOR);
+        self.late = disk.cursor.counters.late;
         for (seq, truth) in &mut self.truth {
             truth.attempts = disk.owed.get(&(Lane::LIVE, *seq)).map_or(0, |owed| owed.attempts);
         }
@@ -533,6 +577,8 @@ impl Story {
             assert_eq!(truth.end.is_some(), truth.matches, "{seq:?} is lost: {truth:?} {:?}", self.core);
         }
         assert!(self.slots.is_empty(), "{} slots are left", self.slots.len());
+        assert!(self.heard.is_empty(), "{} late answers are not settled", self.heard.len());
+        assert_eq!(disk.cursor.counters.late, self.late);
         let counters = disk.cursor.counters;
         let matching = self.truth.values().filter(|truth| truth.matches).count();
         assert_eq!((counters.matched, counters.pending), (matching as u64, 0));

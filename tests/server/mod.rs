@@ -10,6 +10,7 @@ mod fan_out;
 mod fsck;
 mod garbage;
 mod kill;
+mod late;
 mod retry;
 mod stop;
 

@@ -55,6 +55,7 @@ pub(crate) fn rules() -> Rules {
         delivery: Delivery {
             addresses: AddressRules::loopback(),
             response_wait: Duration::from_secs(30),
+            late_wait: Duration::from_secs(180),
             concurrency_max: 16,
         },
     }

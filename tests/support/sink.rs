@@ -9,7 +9,7 @@ use std::{
     net::{SocketAddr, TcpListener, TcpStream},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
     time::Duration,
@@ -74,6 +74,7 @@ pub(crate) type Ledger = HashMap<String, Vec<Arrival>>;
 struct Shared {
     manners: Mutex<HashMap<String, Manner>>,
     ledgers: Mutex<HashMap<String, Ledger>>,
+    connections: AtomicUsize,
     stop: AtomicBool,
 }
 
@@ -98,8 +99,12 @@ impl Sink {
                 }
                 let Ok(stream) = stream else { continue };
                 let (shared, clock) = (Arc::clone(&shared), clock.clone());
-                // An error says that the client went away.
-                thread::spawn(move || shared.serve(stream, &clock).ok());
+                shared.connections.fetch_add(1, Ordering::SeqCst);
+                thread::spawn(move || {
+                    // An error says that the client went away.
+                    shared.serve(stream, &clock).ok();
+                    shared.connections.fetch_sub(1, Ordering::SeqCst);
+                });
             }
         });
         sink
@@ -128,6 +133,11 @@ impl Sink {
     /// Something of what arrived on a path so far.
     pub(crate) fn look<T>(&self, path: &str, look: impl FnOnce(&Ledger) -> T) -> T {
         look(lock(&self.shared.ledgers).entry(path.to_owned()).or_default())
+    }
+
+    /// How many connections are open.
+    pub(crate) fn connections(&self) -> usize {
+        self.shared.connections.load(Ordering::SeqCst)
     }
 
     /// What time it is for the arrivals.

@@ -1,7 +1,7 @@
 //! A cursor on disk: one small record, written once for every group of outcomes.
 //!
 //! ```text
-//! version 1 | flags 1 | next due 8, if flagged | health | ten counters | lanes | each lane
+//! version 2 | flags 1 | next due 8, if flagged | health | eleven counters | lanes | each lane
 //! lane: number | read | 0, or 1 and end | open | done
 //! open, done: runs | (gap count)*
 //! ```
@@ -26,6 +26,9 @@ const HAS_NEXT_DUE: u8 = 2;
 
 impl Layout for Cursor {
     const NAME: &'static str = "cursor";
+
+    /// Late answers are counted since the second.
+    const VERSION: u8 = 2;
 
     fn put(&self, out: &mut Vec<u8>) {
         let due = if self.next_due.is_some() { HAS_NEXT_DUE } else { 0 };
@@ -95,7 +98,7 @@ fn take_health(reader: &mut Reader<'_>) -> Option<Health> {
 }
 
 /// The counters in the order that they have on disk.
-fn counters(counters: &Counters) -> [u64; 10] {
+fn counters(counters: &Counters) -> [u64; 11] {
     let Counters {
         passed,
         filtered,
@@ -107,8 +110,9 @@ fn counters(counters: &Counters) -> [u64; 10] {
         canceled,
         requests,
         requests_failed,
+        late,
     } = *counters;
-    [passed, filtered, matched, delivered, pending, dead_lettered, dropped, canceled, requests, requests_failed]
+    [passed, filtered, matched, delivered, pending, dead_lettered, dropped, canceled, requests, requests_failed, late]
 }
 
 fn take_counters(reader: &mut Reader<'_>) -> Option<Counters> {
@@ -123,6 +127,7 @@ fn take_counters(reader: &mut Reader<'_>) -> Option<Counters> {
         canceled: reader.varint()?,
         requests: reader.varint()?,
         requests_failed: reader.varint()?,
+        late: reader.varint()?,
     })
 }
 

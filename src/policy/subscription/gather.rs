@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use crate::{
-    event::{FlightId, Lane, Timestamp},
+    event::{FlightId, Lane, Seq, Timestamp},
     policy::{
         Write,
         lane::Skipped,
@@ -32,6 +32,8 @@ const FILTERED_WAIT: Duration = Duration::from_secs(5);
 pub(super) struct Gathered {
     changes: Vec<Change>,
     landed: Vec<FlightId>,
+    late: Vec<FlightId>,
+    struck: Vec<(FlightId, (Lane, Seq))>,
     urgent: bool,
     /// Whether the cursor says something that should not wait for the filtered ones' time.
     cursor: bool,
@@ -70,6 +72,17 @@ impl Gathered {
         self.cursor();
     }
 
+    /// A late answer is settled.
+    pub(super) fn late(&mut self, flight: FlightId) {
+        self.late.push(flight);
+        self.cursor();
+    }
+
+    /// A flight carries this no longer.
+    pub(super) fn strike(&mut self, flight: FlightId, key: (Lane, Seq)) {
+        self.struck.push((flight, key));
+    }
+
     /// The lane passed events that the filter did not let through.
     pub(super) fn skip(&mut self, lane: Lane, skipped: Skipped, now: Timestamp) {
         self.filtered_count += skipped.count;
@@ -100,14 +113,14 @@ impl Gathered {
 
     /// Takes all of it; it is on its way from now on.
     pub(super) fn take(&mut self, cursor: Cursor, now: Timestamp) -> Write {
-        let Self { mut changes, landed, urgent, filtered, .. } =
+        let Self { mut changes, landed, late, struck, urgent, filtered, .. } =
             std::mem::replace(self, Self { writing: true, ..Self::default() });
         for (lane, Skipped { first, count }) in filtered {
             let covers = vec![(first, u32::try_from(count).unwrap_or(u32::MAX))];
             changes.push(Change::Note { lane, attempt: 0, entry: Entry { at: now, covers, what: What::Filtered } });
         }
         changes.push(Change::Cursor(Box::new(cursor)));
-        Write { changes, landed, urgent }
+        Write { changes, landed, late, struck, urgent }
     }
 
     /// What was on its way is on the disk.

@@ -3,8 +3,8 @@
 //! [`Subscription::absorb`] takes what has happened and says what follows: changes for the journal, and effects for the
 //! world. [`Subscription::next_due`] says when to ask again if nothing happens. Nothing else has an opinion.
 //!
-//! Its rooms: `words` (what it hears and says), `send` (what is there to send?), `settle` (what came of it?), `gather`
-//! (what is to be written?).
+//! Its rooms: `words` (what it hears and says), `send` (what is there to send?), `settle` (what came of it?), `late` (what
+//! came of it after all?), `gather` (what is to be written?).
 //!
 //! Invariants:
 //! - Memory is a view of the records: a machine recovered from what was written, with the flights that have no durable
@@ -16,6 +16,7 @@
 //! repeated.
 
 mod gather;
+mod late;
 mod send;
 mod settle;
 mod words;
@@ -38,6 +39,7 @@ use crate::{
 };
 
 use gather::Gathered;
+use late::Late;
 use send::Wanted;
 pub use words::{Effect, Flight, Input, Item, Settings, Step, Write};
 
@@ -57,6 +59,7 @@ pub struct Subscription {
     turn: u32,
     end: Seq,
     counters: Counters,
+    late: Late,
     gathered: Gathered,
 }
 
@@ -94,6 +97,7 @@ impl Subscription {
             turn: 0,
             end,
             counters: cursor.counters,
+            late: Late::default(),
             gathered: Gathered::default(),
         }
     }
@@ -110,6 +114,8 @@ impl Subscription {
             Input::DueRead { keys, all } => self.on_due_read(&keys, all),
             Input::Fetched(fetched) => self.on_fetched(fetched, now),
             Input::Finished { flight, answer } => self.on_finished(flight, &answer, now, chance),
+            Input::Late { flight } => self.on_late(flight, now),
+            Input::OwedRead(found) => self.on_owed_read(&found, now),
             Input::Tick => {}
             Input::Durable => {
                 self.gathered.durable();
@@ -119,7 +125,8 @@ impl Subscription {
             Input::Quarantine(item) => self.on_quarantine(item, now, chance),
         }
         self.lose_overdue_flights(now, chance);
-        let effects = self.pump(now);
+        let mut effects = self.pump(now);
+        effects.extend(self.late.ask());
         Step { write: self.write(now), effects }
     }
 

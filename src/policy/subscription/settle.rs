@@ -113,7 +113,7 @@ impl Subscription {
         self.gathered.change(Change::PutAside { lane, seq, due, dead });
     }
 
-    fn deliver(&mut self, item: Item) {
+    pub(super) fn deliver(&mut self, item: Item) {
         if self.leave(item) {
             self.counters.delivered += 1;
         }
@@ -130,6 +130,7 @@ impl Subscription {
         }
         let owed = Owed { attempts, due, last: answer.outcome, status: answer.status, tried, received: None };
         self.gathered.change(Change::Owe { lane, seq, owed, was_due });
+        self.late.overtake((lane, seq));
         if let Some(was_due) = was_due.filter(|was_due| *was_due != due) {
             self.due.leave(DueKey { due: was_due, lane, seq });
         }
@@ -140,6 +141,7 @@ impl Subscription {
     fn leave(&mut self, item: Item) -> bool {
         let Some(was_due) = item.due else { return self.first_outcome(item) };
         let Item { lane, seq, .. } = item;
+        self.late.overtake((lane, seq));
         self.counters.pending = self.counters.pending.saturating_sub(1);
         self.gathered.change(Change::Settle { lane, seq, was_due });
         self.due.leave(DueKey { due: was_due, lane, seq });
@@ -159,16 +161,21 @@ impl Subscription {
 
     fn note_attempt(&mut self, flight: &Flight, answer: &Answer, now: Timestamp) {
         let Some(first) = flight.items.first() else { return };
-        let mut seqs: Vec<Seq> = flight.items.iter().map(|item| item.seq).collect();
-        seqs.sort_unstable();
-        let mut covers: Vec<(Seq, u32)> = Vec::new();
-        for seq in seqs {
-            match covers.last_mut() {
-                Some((start, count)) if start.plus(u64::from(*count)) == seq => *count += 1,
-                Some(_) | None => covers.push((seq, 1)),
-            }
-        }
+        let covers = covers(flight.items.iter().map(|item| item.seq).collect());
         let what = What::Attempted { outcome: answer.outcome, status: answer.status, latency: answer.latency };
         self.gathered.note(first.lane, first.attempts + 1, Entry { at: now, covers, what });
     }
+}
+
+/// First and count of each run of these events.
+pub(super) fn covers(mut seqs: Vec<Seq>) -> Vec<(Seq, u32)> {
+    seqs.sort_unstable();
+    let mut covers: Vec<(Seq, u32)> = Vec::new();
+    for seq in seqs {
+        match covers.last_mut() {
+            Some((start, count)) if start.plus(u64::from(*count)) == seq => *count += 1,
+            Some(_) | None => covers.push((seq, 1)),
+        }
+    }
+    covers
 }

@@ -112,6 +112,14 @@ pub enum Input {
         /// With what.
         answer: Answer,
     },
+    /// A request that was given up as timed out was answered with success after all. Comes after its
+    /// [`Input::Finished`]; that it came is told until it is durable ([`Write::late`]).
+    Late {
+        /// The request, as it left.
+        flight: Arc<Flight>,
+    },
+    /// When events fall due that were asked for, in the same order; [`None`] for what is not owed.
+    OwedRead(Vec<(Lane, Seq, Option<Timestamp>)>),
     /// Time has passed.
     Tick,
     /// What was being written is durable.
@@ -146,6 +154,8 @@ pub enum Effect {
     },
     /// Fetch events and what is owed of them; answered by [`Input::Fetched`].
     Fetch(Vec<(Lane, Seq)>),
+    /// Look up what is owed of these, without their events; answered by [`Input::OwedRead`].
+    ReadOwed(Vec<(Lane, Seq)>),
 }
 
 /// What is to be written, all or nothing.
@@ -155,6 +165,10 @@ pub struct Write {
     pub changes: Vec<Change>,
     /// The flights whose outcome is durable with them.
     pub landed: Vec<FlightId>,
+    /// The flights whose late answer is settled with them.
+    pub late: Vec<FlightId>,
+    /// What flights carry no longer, because a late answer has settled it.
+    pub struck: Vec<(FlightId, (Lane, Seq))>,
     /// Whether it should not wait for company.
     pub urgent: bool,
 }

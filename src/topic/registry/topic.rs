@@ -39,6 +39,8 @@ pub struct Status {
     pub backlog: u64,
     /// Requests on their way, or back and not durable.
     pub in_flight: usize,
+    /// Requests that may be answered yet though their wait is over.
+    pub lingering: usize,
     /// Which life of its actor runs.
     pub life: u64,
     /// How many times the actor was built again.
@@ -174,6 +176,7 @@ impl Topic {
             backlog: state.cursor.lanes.iter().map(|lane| end.0.saturating_sub(lane.read.0)).sum(),
             cursor: state.cursor,
             in_flight: child.slot.in_flight(),
+            lingering: child.slot.lingering(),
             life: child.chart.life(),
             restarts: child.chart.restarts(),
             last_cause: child.chart.last_cause(),

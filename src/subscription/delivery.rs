@@ -1,0 +1,100 @@
+//! The task that makes one request: it always reports, once, and may linger after that.
+//!
+//! A panic in it, or its end by force, reports `Aborted`. While it lingers it holds its slot weakly, and no event: what it
+//! has to say then is one word, and nobody waits for it.
+
+use std::{
+    rc::Rc,
+    sync::{Arc, Weak},
+};
+
+use crate::{
+    deliver::{self, Client},
+    event::{Event, FlightId, Timestamp},
+    policy::{
+        Flight,
+        outcome::{Answer, Outcome},
+    },
+    subscription::{plan::Plan, slot::Slot},
+};
+
+/// Lets a request leave that the slot knows of.
+pub(super) fn start(
+    slot: &Arc<Slot>,
+    plan: Arc<Plan>,
+    client: Rc<Client>,
+    flight: &Flight,
+    events: Vec<Event>,
+    now: Timestamp,
+) {
+    let landing = Landing { slot: Arc::clone(slot), id: flight.id };
+    let attempts = flight.items.first().map_or(0, |item| item.attempts);
+    let task = actix_rt::spawn(async move {
+        assert!(!landing.slot.is_doomed(), "a delivery task is killed by chaos");
+        let outgoing = deliver::build(&plan.destination, &events, attempts);
+        drop(events);
+        let outgoing = match outgoing {
+            Ok(outgoing) => outgoing,
+            Err(error) => {
+                return landing.report(Answer { detail: error.to_string(), ..Answer::bare(Outcome::GenericError) });
+            }
+        };
+        let (answer, lingering) = client.call(&plan.destination, outgoing, now).answer(plan.response_wait).await;
+        match lingering.filter(|_| plan.late_wait > plan.response_wait) {
+            None => landing.report(answer),
+            Some(lingering) => {
+                let word = landing.linger(answer);
+                word.say(lingering.is_taken(plan.late_wait).await);
+            }
+        }
+    });
+    slot.carries(flight.id, task.abort_handle());
+}
+
+/// Reports a request whose task ends without an answer.
+struct Landing {
+    slot: Arc<Slot>,
+    id: FlightId,
+}
+
+impl Landing {
+    fn report(self, answer: Answer) {
+        self.slot.finished(self.id, answer);
+    }
+
+    /// Reports, and stays for a late word.
+    fn linger(self, answer: Answer) -> LateWord {
+        self.slot.lingers(self.id);
+        self.slot.finished(self.id, answer);
+        LateWord { slot: Arc::downgrade(&self.slot), id: self.id, taken: false }
+    }
+}
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        // Where there was an answer, this word is the second and does not count.
+        self.slot.finished(self.id, Answer::bare(Outcome::Aborted));
+    }
+}
+
+/// Tells how a request ended that lingered, however it did.
+struct LateWord {
+    slot: Weak<Slot>,
+    id: FlightId,
+    taken: bool,
+}
+
+impl LateWord {
+    fn say(mut self, taken: bool) {
+        self.taken = taken;
+    }
+}
+
+impl Drop for LateWord {
+    fn drop(&mut self) {
+        // A subscription that is gone is told nothing.
+        if let Some(slot) = self.slot.upgrade() {
+            slot.lingered(self.id, self.taken);
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Requests whose wait is over, and what is heard of them after that.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use gridhook::{
+    deliver::{Client, Destination, Lingering, Options, Outgoing},
+    event::{Schema, Timestamp},
+    policy::outcome::{Answer, Outcome},
+};
+
+use super::{AMPLE, eventually, options, outgoing, post_to, with_names};
+use crate::support::endpoint::{Endpoint, Script, Step, answer};
+
+/// Over before the endpoint answers …
+const WAIT: Duration = Duration::from_millis(100);
+
+/// … which it does now.
+const LATE: Step = Step::Pause(Duration::from_millis(200));
+
+fn say(text: &str) -> Step {
+    Step::Say(text.as_bytes().to_vec())
+}
+
+fn late(script: Script) -> Script {
+    [vec![LATE], script].concat()
+}
+
+fn destination(url: &str) -> Destination {
+    Destination::new(url, "sub", Schema::EventGrid, Schema::EventGrid, false).expect("a good URL")
+}
+
+async fn call<'a>(client: &'a Client, destination: &'a Destination) -> (Answer, Option<Lingering<'a>>) {
+    client.call(destination, outgoing("[{}]"), Timestamp(0)).answer(WAIT).await
+}
+
+/// What is heard of a request to an endpoint with this script after the wait; none where nothing could be.
+async fn check(script: Script, expected: Option<bool>) {
+    let endpoint = Endpoint::start(vec![script]);
+    let client = Client::new(options());
+    let destination = destination(&endpoint.url());
+    let (answer, lingering) = call(&client, &destination).await;
+    assert_eq!((answer.outcome, answer.status), (Outcome::TimedOut, None), "{}", answer.detail);
+    let taken = match lingering {
+        Some(lingering) => Some(lingering.is_taken(AMPLE.response).await),
+        None => None,
+    };
+    assert_eq!(taken, expected);
+    assert_eq!(client.lingering(), 0, "its place is free again");
+    assert!(eventually(|| endpoint.closed() == 1).await, "its connection is closed");
+    assert_eq!(endpoint.requests().len(), 1, "it is not sent again");
+}
+
+#[actix_rt::test]
+async fn a_success_that_comes_late_is_heard_and_a_failure_is_not() {
+    for (status, taken) in [(200, true), (204, true), (205, false), (302, false), (404, false), (503, false)] {
+        check(late(answer(status, "", "")), Some(taken)).await;
+    }
+    check(late(vec![say("HTTP/1.1 100 Continue\r\n\r\n"), LATE]), Some(false)).await;
+    check(late(vec![say("what?\r\n\r\n")]), Some(false)).await;
+    for end in [Step::Close, Step::Reset] {
+        check(late(vec![end]), Some(false)).await;
+    }
+}
+
+#[actix_rt::test]
+async fn the_body_of_a_late_answer_is_not_read() {
+    let endless = say("HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n");
+    check(late(vec![endless, Step::Forever(vec![b'x'; 999])]), Some(true)).await;
+    check(late(vec![say("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n"), Step::Hang]), Some(true)).await;
+}
+
+#[actix_rt::test]
+async fn a_success_whose_body_did_not_end_in_time_is_known_at_once_and_a_failure_is_one() {
+    check(vec![say("HTTP/1.1 202 OK\r\ncontent-length: 10\r\n\r\n"), Step::Hang], Some(true)).await;
+    check(vec![say("HTTP/1.1 503 No\r\ncontent-length: 10\r\n\r\n"), Step::Hang], None).await;
+}
+
+#[actix_rt::test]
+async fn silence_ends_with_the_wait_for_late_answers() {
+    let endpoint = Endpoint::start(vec![vec![Step::Hang]]);
+    let client = Client::new(options());
+    let destination = destination(&endpoint.url());
+    let start = Instant::now();
+    let (_, lingering) = call(&client, &destination).await;
+    let lingering = lingering.expect("it was sent whole");
+    assert_eq!(client.lingering(), 1);
+    assert!(!lingering.is_taken(2 * WAIT).await);
+    assert!((2 * WAIT..AMPLE.response).contains(&start.elapsed()), "counted from when it left");
+    assert!(eventually(|| endpoint.closed() == 1).await);
+}
+
+#[actix_rt::test]
+async fn what_was_not_sent_whole_when_the_wait_is_over_is_cut() {
+    let endpoint = Endpoint::start_impatient(vec![vec![Step::Pause(Duration::from_millis(500))]]);
+    let client = Client::new(options());
+    let to = destination(&endpoint.url());
+    let large = Outgoing { headers: Vec::new(), body: Bytes::from(vec![b' '; 16 << 20]) };
+    let (answer, lingering) = client.call(&to, large, Timestamp(0)).answer(WAIT).await;
+    assert!(answer.detail.contains("not taken whole"), "{}", answer.detail);
+    assert!(lingering.is_none());
+
+    let client = Client::new(with_names(|_, _| None));
+    let to = destination("http://nobody.knows.test/");
+    let (answer, lingering) = call(&client, &to).await;
+    assert_eq!(answer.outcome, Outcome::TimedOut);
+    assert!(lingering.is_none());
+}
+
+#[actix_rt::test]
+async fn a_reused_connection_that_breaks_after_the_wait_is_not_replaced() {
+    for end in [Step::Close, Step::Reset] {
+        let endpoint = Endpoint::start(vec![answer(200, "", ""), late(vec![end]), answer(200, "", "")]);
+        let client = Client::new(options());
+        post_to(&client, &endpoint.url(), AMPLE).await;
+        let destination = destination(&endpoint.url());
+        let (_, lingering) = call(&client, &destination).await;
+        assert!(!lingering.expect("it was sent whole").is_taken(AMPLE.response).await);
+        assert_eq!((endpoint.requests().len(), endpoint.connections()), (2, 1));
+    }
+}
+
+#[actix_rt::test]
+async fn so_many_linger_and_the_newcomer_is_cut() {
+    let endpoint = Endpoint::start(vec![vec![Step::Hang]]);
+    let client = Client::new(Options { lingering_max: 2, ..options() });
+    let destination = destination(&endpoint.url());
+    let mut lingering = Vec::new();
+    for _ in 0..3 {
+        lingering.push(call(&client, &destination).await.1);
+    }
+    assert_eq!(lingering.iter().map(Option::is_some).collect::<Vec<_>>(), [true, true, false]);
+    assert!(eventually(|| endpoint.closed() == 1).await, "the third");
+    lingering.clear();
+    assert_eq!(client.lingering(), 0);
+    assert!(eventually(|| endpoint.closed() == 3).await, "who is forgotten is closed");
+}

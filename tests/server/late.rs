@@ -1,0 +1,108 @@
+//! An endpoint that answers after the response wait: what it took is not sent again.
+
+use std::{thread, time::Duration};
+
+use serde_json::json;
+
+use super::{LONG, wait_until_settled};
+use crate::support::{
+    load,
+    server::{Server, Wish, wait_for},
+    sink::{Manner, Sink},
+};
+
+/// The response wait of these servers …
+const WAIT: (&str, &str) = ("DELIVERY__RESPONSE_WAIT", "150ms");
+
+/// … and how long after it a success is heard.
+const LATE: (&str, &str) = ("DELIVERY__LATE_WAIT", "20s");
+
+/// The topic of these tests.
+const TOPIC: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/orders";
+
+/// Far from being suspended.
+const PATIENT: (&str, &str) = ("DELIVERY__SUSPEND_AFTER_FAILURES", "1000");
+
+/// A topic whose events are not tried again before ten seconds have passed.
+fn patient_topic(server: &Server) -> String {
+    let key = server.topic("orders", "EventGridSchema");
+    let edition = json!({"properties": {"inputSchema": "EventGridSchema", "edition": "current"}});
+    server.command("PUT", TOPIC, &edition);
+    key
+}
+
+fn ids(count: usize) -> Vec<String> {
+    (0..count).map(|number| number.to_string()).collect()
+}
+
+#[test]
+fn a_success_after_the_response_wait_takes_the_events_out_of_the_retry_queue() {
+    let (mut server, sink) = (Server::start(&[WAIT, LATE, PATIENT]), Sink::start());
+    let key = patient_topic(&server);
+    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")).batch(5));
+    sink.set("/hook", Manner::Slow(Duration::from_millis(800), 200));
+    server.publish("orders", &key, &load::body(&ids(20), "/a"));
+    wait_for("a timeout", LONG, || server.status("orders", "hook")["lingering"].as_u64() >= Some(1));
+    wait_until_settled(&server, "orders", "hook");
+    let status = server.status("orders", "hook");
+    let counters = &status["counters"];
+    assert_eq!(counters["delivered"], 20, "{status}");
+    assert_eq!(counters["late"], counters["requestsFailed"], "{status}");
+    assert_eq!((&counters["requests"], &status["lingering"]), (&counters["requestsFailed"], &json!(0)));
+    assert_eq!(status["health"]["failures"], counters["requests"], "a late success does not heal");
+    sink.look("/hook", |ledger| assert!(ledger.values().all(|arrivals| arrivals.len() == 1), "nothing is repeated"));
+    server.terminate();
+    server.assert_sound();
+}
+
+#[test]
+fn a_killed_actor_leaves_its_lingering_requests_to_the_next_life() {
+    let (mut server, sink) = (Server::start(&[WAIT, LATE, PATIENT, ("CHAOS__ENABLED", "true")]), Sink::start());
+    let key = patient_topic(&server);
+    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")));
+    sink.set("/hook", Manner::Slow(Duration::from_millis(1500), 200));
+    server.publish("orders", &key, &load::body(&ids(10), "/a"));
+    wait_for("timeouts", LONG, || server.status("orders", "hook")["lingering"] == 10);
+    for actor in ["subscription", "topic"] {
+        let mut body = json!({"actor": actor, "topic": "orders", "by": "panic"});
+        if actor == "subscription" {
+            body["subscription"] = "hook".into();
+        }
+        wait_for("somebody to kill", LONG, || server.admin("POST", "/chaos/kill", &body).status == 200);
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(server.status("orders", "hook")["lingering"], 10, "they live on");
+    wait_until_settled(&server, "orders", "hook");
+    assert_eq!(server.counter("orders", "hook", "delivered"), 10);
+    assert_eq!(server.counter("orders", "hook", "late"), 10);
+    sink.look("/hook", |ledger| assert!(ledger.values().all(|arrivals| arrivals.len() == 1), "nothing is repeated"));
+    server.terminate();
+    server.assert_sound();
+}
+
+#[test]
+fn what_lingers_is_bounded_takes_no_place_and_delays_no_stop() {
+    let (mut server, sink) = (Server::start(&[WAIT, LATE, PATIENT]), Sink::start());
+    let key = patient_topic(&server);
+    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")));
+    sink.set("/hook", Manner::Hang);
+    server.publish("orders", &key, &load::body(&ids(100), "/a"));
+    wait_for("all to be tried", LONG, || server.counter("orders", "hook", "pending") == 100);
+    wait_for("no place to be taken", LONG, || server.status("orders", "hook")["inFlight"] == 0);
+    assert_eq!(server.status("orders", "hook")["lingering"], 64);
+    assert!(server.terminate() < Duration::from_secs(5), "nobody waits for them");
+    server.assert_sound();
+}
+
+#[test]
+fn a_deleted_subscription_takes_its_lingering_requests_along() {
+    let (server, sink) = (Server::start(&[WAIT, LATE, PATIENT]), Sink::start());
+    let key = patient_topic(&server);
+    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")));
+    sink.set("/hook", Manner::Hang);
+    server.publish("orders", &key, &load::body(&ids(1), "/a"));
+    wait_for("a timeout", LONG, || server.status("orders", "hook")["lingering"].as_u64() >= Some(1));
+    assert!(sink.connections() >= 1);
+    server.unsubscribe("orders", "hook");
+    wait_for("its connections to be closed", Duration::from_secs(10), || sink.connections() == 0);
+}
