@@ -12,6 +12,7 @@ pub mod arm;
 pub mod auth;
 pub mod chaos;
 mod error;
+mod explain;
 pub mod health;
 pub mod model;
 pub mod operate;
@@ -27,7 +28,7 @@ use tokio::sync::{Mutex, MutexGuard};
 pub use error::Error;
 
 use self::{auth::Token, health::Vitals, model::Editions};
-use crate::topic::registry::Registry;
+use crate::{clock::Clock, topic::registry::Registry};
 
 /// More changes than this at the same time are not asked for by people, nor by their scripts.
 const TURNS: usize = 64;
@@ -35,6 +36,7 @@ const TURNS: usize = 64;
 /// What the control plane works with.
 pub struct Control {
     registry: Arc<Registry>,
+    clock: Clock,
     editions: Editions,
     public_url: String,
     turns: [Mutex<()>; TURNS],
@@ -42,8 +44,8 @@ pub struct Control {
 
 impl Control {
     /// A control plane of `registry`, for topics that follow one of `editions` and are reached at `public_url`.
-    pub fn new(registry: Arc<Registry>, editions: Editions, public_url: String) -> Self {
-        Self { registry, editions, public_url, turns: std::array::from_fn(|_| Mutex::new(())) }
+    pub fn new(registry: Arc<Registry>, clock: Clock, editions: Editions, public_url: String) -> Self {
+        Self { registry, clock, editions, public_url, turns: std::array::from_fn(|_| Mutex::new(())) }
     }
 
     /// A change reads what is there and writes the whole: one at a time for each topic. A turn is shared by topics at

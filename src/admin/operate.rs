@@ -9,8 +9,9 @@ use super::{
     arm::{no_subscription, path::TopicPath, topic},
 };
 use crate::{
+    event::Timestamp,
     policy::record::{Command, Counters, Health},
-    topic::registry::Status,
+    topic::registry::{self, Status},
 };
 
 /// How a subscription is, as it is told.
@@ -23,9 +24,13 @@ pub struct View {
     health: HealthView,
     counters: CountersView,
     backlog: u64,
+    oldest_unread: Option<String>,
+    oldest_unread_age_seconds: Option<u64>,
     next_due: Option<String>,
+    next_probe: Option<String>,
     in_flight: usize,
     lingering: usize,
+    limits: LimitsView,
     actor: ActorView,
 }
 
@@ -53,6 +58,14 @@ struct CountersView {
     late: u64,
 }
 
+/// Within which limits it sends at present.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct LimitsView {
+    concurrency: u32,
+    events_per_batch: u32,
+}
+
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ActorView {
@@ -63,8 +76,13 @@ struct ActorView {
 
 impl View {
     /// What is told of `status`.
-    pub fn new(topic: &str, subscription: &str, status: &Status) -> Self {
-        let Status { cursor, backlog, in_flight, lingering, life, restarts, last_cause } = status;
+    pub fn new(topic: &str, subscription: &str, status: &Status, now: Timestamp) -> Self {
+        let Status { cursor, backlog, in_flight, lingering, oldest_unread, limits, life, restarts, last_cause } =
+            status;
+        let next_probe = match cursor.health {
+            Health::Suspended { until, .. } => Some(until),
+            Health::Healthy { .. } | Health::Probing { .. } => None,
+        };
         Self {
             topic: topic.to_owned(),
             subscription: subscription.to_owned(),
@@ -72,9 +90,13 @@ impl View {
             health: HealthView::new(cursor.health),
             counters: CountersView::new(cursor.counters),
             backlog: *backlog,
+            oldest_unread: oldest_unread.map(|appended| appended.to_string()),
+            oldest_unread_age_seconds: oldest_unread.map(|appended| now.since(appended).as_secs()),
             next_due: cursor.next_due.map(|due| due.to_string()),
+            next_probe: next_probe.map(|until| until.to_string()),
             in_flight: *in_flight,
             lingering: *lingering,
+            limits: LimitsView { concurrency: limits.concurrency_max, events_per_batch: limits.batch_max },
             actor: ActorView { life: *life, restarts: *restarts, last_cause: last_cause.clone() },
         }
     }
@@ -129,11 +151,11 @@ impl CountersView {
 }
 
 /// `GET …/status`.
-pub(super) fn status(control: &Control, path: &TopicPath, name: &str) -> Result<HttpResponse, Error> {
+pub(super) async fn status(control: &Control, path: &TopicPath, name: &str) -> Result<HttpResponse, Error> {
     let topic = topic(control, path)?;
     let subscription = topic.subscription(name).ok_or_else(|| no_subscription(path, name))?;
-    let status = topic.status(name).ok_or_else(|| no_subscription(path, name))?;
-    let view = View::new(topic.record().name.as_str(), subscription.name.as_str(), &status);
+    let status = topic.status(name).await.map_err(registry::Error::from)?.ok_or_else(|| no_subscription(path, name))?;
+    let view = View::new(topic.record().name.as_str(), subscription.name.as_str(), &status, control.clock.now());
     Ok(HttpResponse::Ok().json(view))
 }
 
@@ -151,5 +173,5 @@ async fn command(control: &Control, path: &TopicPath, name: &str, command: Comma
     topic(control, path)?.subscription(name).ok_or_else(|| no_subscription(path, name))?;
     control.registry.command(&path.name, name, command).await?;
     info!(topic = path.name, subscription = name, ?command, "operator's command done");
-    status(control, path, name)
+    status(control, path, name).await
 }

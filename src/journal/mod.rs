@@ -45,7 +45,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 pub use self::{
     floor::Limits,
-    reader::{LogSlice, Reads, Waiting},
+    reader::{Dossier, LogSlice, Reads, Waiting},
 };
 use crate::{
     clock::Clock,

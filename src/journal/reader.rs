@@ -1,5 +1,7 @@
 //! Reading, on two threads of its own, in bounded slices: what may touch the disk never runs on an arbiter.
 
+mod dossier;
+
 use std::{
     ops::ControlFlow,
     sync::{Arc, Mutex, PoisonError, mpsc},
@@ -7,6 +9,7 @@ use std::{
 
 use bytes::Bytes;
 
+pub use self::dossier::Dossier;
 use crate::{
     event::{Event, Lane, Obligor, PartitionId, Seq, Timestamp},
     journal::{

@@ -9,6 +9,7 @@ pub mod batch;
 pub mod due;
 pub mod edition;
 pub mod endpoint;
+pub mod explain;
 pub mod filter;
 pub mod lane;
 pub mod outcome;
@@ -16,4 +17,4 @@ pub mod record;
 pub mod retry;
 mod subscription;
 
-pub use subscription::{Effect, Flight, Input, Item, Settings, Step, Subscription, Write};
+pub use subscription::{Effect, Flight, Input, Item, Limits, Settings, Step, Subscription, Write};

@@ -158,7 +158,7 @@ async fn serve(config: Config, store: Arc<Rocks>) -> Result<(), Error> {
         let journal = journal.clone();
         web::Data::new(health::Vitals::new(move || journal.state()))
     };
-    let http = listen(&config, Arc::clone(&recovered), publisher.clone(), vitals.clone(), token)?;
+    let http = listen(&config, Arc::clone(&recovered), clock.clone(), publisher.clone(), vitals.clone(), token)?;
     let handle = http.handle();
     vitals.enter(health::Phase::Serving);
     let serving = actix_rt::spawn(http);
@@ -204,6 +204,7 @@ impl Drop for Arbiters {
 fn listen(
     config: &Config,
     registry: Arc<Registry>,
+    clock: Clock,
     publisher: web::Data<Publisher>,
     vitals: web::Data<health::Vitals>,
     token: auth::Token,
@@ -217,7 +218,7 @@ fn listen(
         Some(url) => url.as_str().trim_end_matches('/').to_owned(),
         None => format!("http://{bound}"),
     };
-    let control = web::Data::new(Control::new(registry, settings::editions(config), public_url));
+    let control = web::Data::new(Control::new(registry, clock, settings::editions(config), public_url));
     let token = web::Data::new(token);
     let server = HttpServer::new(move || {
         let (control, token, vitals) = (control.clone(), token.clone(), vitals.clone());

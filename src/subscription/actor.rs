@@ -98,7 +98,7 @@ impl SubscriptionActor {
         let Handed { plan, flights, next_flight, inputs } = slot.begin(owner.life, end);
         let settings = plan.settings.clone();
         let core = Subscription::recover(settings, &cursor, end, flights, next_flight, world.clock.now());
-        slot.set_state(&core.cursor());
+        slot.set_state(&core.cursor(), core.limits());
         let client = CLIENT.with(|cell| Rc::clone(cell.get_or_init(|| Rc::new(Client::new(world.client.clone())))));
         Ok(Self {
             world,
@@ -170,7 +170,7 @@ impl SubscriptionActor {
         let mut first_file: Option<Timestamp> = None;
         for change in &changes {
             match change {
-                Change::Cursor(cursor) => self.slot.set_state(cursor),
+                Change::Cursor(cursor) => self.slot.set_state(cursor, self.core.limits()),
                 Change::PutAside { due, .. } => first_file = Some(first_file.map_or(*due, |first| first.min(*due))),
                 Change::Owe { .. } | Change::Settle { .. } | Change::Note { .. } => {}
             }

@@ -6,6 +6,7 @@
 
 mod actor;
 mod delivery;
+pub mod explain;
 mod plan;
 pub mod record;
 mod slot;
@@ -17,3 +18,5 @@ pub use self::{
     slot::{Report, Slot, State},
     tail::{Budget, Matched, Tail},
 };
+
+pub use crate::policy::Limits;

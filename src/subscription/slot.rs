@@ -23,7 +23,7 @@ use crate::{
     event::{FlightId, Lane, Life, Obligor, Seq},
     journal::{self, LogSlice},
     policy::{
-        Flight, Input, Item,
+        Flight, Input, Item, Limits,
         outcome::Answer,
         record::{Command, Cursor, LaneCursor},
     },
@@ -55,6 +55,8 @@ pub struct State {
     pub cursor: Cursor,
     /// The first event that it may still ask for.
     pub low: Seq,
+    /// Within which limits it sends.
+    pub limits: Limits,
 }
 
 /// The slot of one subscription in one partition.
@@ -113,6 +115,8 @@ pub(super) struct Taken {
 impl Slot {
     /// The slot of a subscription whose cursor is known.
     pub fn new(obligor: Obligor, plan: Arc<Plan>, cursor: Cursor, end: Seq) -> Self {
+        let limits =
+            Limits { concurrency_max: plan.settings.concurrency_max, batch_max: plan.settings.batch.events_max };
         let inner = Inner {
             plan,
             life: Life(0),
@@ -126,7 +130,7 @@ impl Slot {
             linger: Linger::default(),
             in_hand: None,
             deaths: HashMap::new(),
-            state: State { low: cursor.low().unwrap_or(end), cursor },
+            state: State { low: cursor.low().unwrap_or(end), cursor, limits },
             poison: None,
             doomed_deliveries: 0,
             closing: false,
@@ -153,6 +157,11 @@ impl Slot {
     /// How many requests are on their way, or back and not durable.
     pub fn in_flight(&self) -> usize {
         self.lock().flights.len()
+    }
+
+    /// The requests on their way, or back and not durable.
+    pub fn flights(&self) -> Vec<Arc<Flight>> {
+        self.lock().flights.values().map(|aloft| Arc::clone(&aloft.flight)).collect()
     }
 
     /// How many requests may be answered yet though their wait is over.
@@ -291,7 +300,7 @@ impl Slot {
     }
 
     /// How it is by now.
-    pub(super) fn set_state(&self, cursor: &Cursor) {
+    pub(super) fn set_state(&self, cursor: &Cursor, limits: Limits) {
         let bare = |lane: &LaneCursor| LaneCursor {
             lane: lane.lane,
             read: lane.read,
@@ -304,7 +313,7 @@ impl Slot {
         let mut inner = self.lock();
         let low = cursor.low().unwrap_or(inner.end);
         let (health, held, counters, next_due) = (*health, *held, *counters, *next_due);
-        inner.state = State { low, cursor: Cursor { lanes, health, held, counters, next_due } };
+        inner.state = State { low, cursor: Cursor { lanes, health, held, counters, next_due }, limits };
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

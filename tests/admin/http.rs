@@ -15,7 +15,7 @@ use gridhook::{
         Chaos, Control, auth,
         health::{Phase, Vitals},
     },
-    clock::Hand,
+    clock::{Clock, Hand},
     journal::{
         self,
         memory::{Fault, Memory},
@@ -63,7 +63,7 @@ impl Plane {
         let told = Arc::clone(&state);
         let token = auth::admin_token(Some(TOKEN), std::path::Path::new("/nowhere")).expect("it is taken");
         Self {
-            control: web::Data::new(Control::new(registry, editions(), "http://here".to_owned())),
+            control: web::Data::new(Control::new(registry, Clock::system(), editions(), "http://here".to_owned())),
             vitals: web::Data::new(Vitals::new(move || *told.lock().expect("nobody panics with it"))),
             token: web::Data::new(token),
             store,
@@ -342,7 +342,7 @@ async fn hold_and_resume_are_told_by_status() {
     let plane = Plane::new(Chaos::Disabled).with_subscription().await;
     let subscription = format!("{RG}/topics/orders/eventSubscriptions/to-shop");
     let held = plane.call("POST", &format!("{subscription}/hold"), Value::Null).await;
-    expect![[r#"200 {"topic":"orders","subscription":"to-shop","held":true,"health":{"state":"healthy","failures":0},"counters":{"passed":0,"filtered":0,"matched":0,"delivered":0,"pending":0,"deadLettered":0,"dropped":0,"canceled":0,"requests":0,"requestsFailed":0,"late":0},"backlog":0,"nextDue":null,"inFlight":0,"lingering":0,"actor":{"life":1,"restarts":0,"lastCause":null}}"#]].assert_eq(&held.brief());
+    expect![[r#"200 {"topic":"orders","subscription":"to-shop","held":true,"health":{"state":"healthy","failures":0},"counters":{"passed":0,"filtered":0,"matched":0,"delivered":0,"pending":0,"deadLettered":0,"dropped":0,"canceled":0,"requests":0,"requestsFailed":0,"late":0},"backlog":0,"oldestUnread":null,"oldestUnreadAgeSeconds":null,"nextDue":null,"nextProbe":null,"inFlight":0,"lingering":0,"limits":{"concurrency":16,"eventsPerBatch":1},"actor":{"life":1,"restarts":0,"lastCause":null}}"#]].assert_eq(&held.brief());
     let resumed = plane.call("POST", &format!("{subscription}/resume"), Value::Null).await;
     assert_eq!(resumed.json()["held"], false);
     assert_eq!(
@@ -398,4 +398,27 @@ async fn chaos_is_passed_on_where_it_is_enabled() {
         404 {"error":{"code":"ResourceNotFound","message":"there is no topic 'none'","target":null,"details":[]}}
         404 {"error":{"code":"NotFound","message":"No HTTP resource was found that matches the request URI '/chaos/other'.","target":null,"details":[{"code":"ResourceNotFound","message":"No HTTP resource was found that matches the request URI '/chaos/other'."}]}}
         405 {"error":{"code":"MethodNotAllowed","message":"The method GET is not allowed here; allowed: POST.","target":null,"details":[]}}"#]].assert_eq(&lines.join("\n"));
+}
+
+#[actix_web::test]
+async fn a_question_about_an_event_says_once_which_one() {
+    let plane = Plane::new(Chaos::Disabled).with_subscription().await;
+    let ask = async |query: &str| {
+        let path = format!("{RG}/topics/orders/eventSubscriptions/to-shop/explain{query}");
+        plane.call("GET", &path, Value::Null).await
+    };
+    for query in ["", "?id=", "?id=a&sequence=1", "?id=a&id=b", "?sequence=0", "?sequence=x", "?sequence=-1", "?at=1"] {
+        let answer = ask(query).await;
+        assert_eq!(answer.status, 400, "{query}: {}", answer.text);
+        assert!(answer.text.contains("allowed") || answer.text.contains("which event"), "{query}: {}", answer.text);
+    }
+    let unpublished = ask("?sequence=1&api-version=2025-02-15").await;
+    assert_eq!((unpublished.status, &unpublished.json()["state"]), (200, &json!("notPublished")));
+    let unknown = ask("?id=nobody").await;
+    expect![[r#"404 {"state":"notFound","lookedAt":{"eventsInFlight":0,"eventsOwed":0,"logFromSequence":1,"logBeforeSequence":1}}"#]].assert_eq(&unknown.brief());
+    let path = format!("{RG}/topics/orders/eventSubscriptions/none/explain?sequence=1");
+    assert_eq!(plane.call("GET", &path, Value::Null).await.status, 404);
+    let path = format!("{RG}/topics/orders/eventSubscriptions/to-shop/explain?sequence=1");
+    assert_eq!(plane.call("POST", &path, Value::Null).await.status, 405);
+    assert_eq!(plane.send(test::TestRequest::with_uri(&path)).await.status, 401, "a token is asked for");
 }

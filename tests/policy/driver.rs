@@ -160,6 +160,12 @@ impl Driver {
         Seq(self.log.len() as u64 + 1)
     }
 
+    /// When an event was appended, and whether the filter lets it through.
+    pub(super) fn matches(&self, seq: Seq) -> Option<(Timestamp, bool)> {
+        let event = self.log.get(seq.0 as usize - 1)?;
+        Some((event.appended, self.filter.matches(event)))
+    }
+
     fn since_start(&self) -> String {
         humantime::format_duration(self.now.since(START)).to_string()
     }

@@ -5,6 +5,7 @@ mod disk;
 mod driver;
 mod editions;
 mod endings;
+mod explain;
 mod late;
 mod model;
 mod probation;

@@ -20,7 +20,7 @@ use actix_web::{
 use serde::Serialize;
 
 use self::path::{SubscriptionVerb, Target, TopicPath, TopicVerb};
-use super::{Control, Error, model::Invalid, operate};
+use super::{Control, Error, explain, model::Invalid, operate};
 use crate::{
     journal,
     topic::registry::{self, Topic},
@@ -89,7 +89,11 @@ pub(super) async fn answer(
         }
         Target::Subscription(topic, _, name, SubscriptionVerb::Status) => {
             only(method, &Method::GET, "GET")?;
-            operate::status(&control, &topic, &name)
+            operate::status(&control, &topic, &name).await
+        }
+        Target::Subscription(topic, _, name, SubscriptionVerb::Explain) => {
+            only(method, &Method::GET, "GET")?;
+            explain::explain(&control, &topic, &name, request.query_string()).await
         }
         Target::Subscription(topic, _, name, SubscriptionVerb::Hold) => {
             only(method, &Method::POST, "POST")?;

@@ -38,6 +38,8 @@ pub enum SubscriptionVerb {
     GetDeliveryAttributes,
     /// `status`, a word of ours.
     Status,
+    /// `explain`, a word of ours.
+    Explain,
     /// `hold`, a word of ours.
     Hold,
     /// `resume`, a word of ours.
@@ -107,6 +109,7 @@ fn below_subscriptions(topic: TopicPath, form: Form, words: &[&str], names: &[St
         ["getfullurl"] => SubscriptionVerb::GetFullUrl,
         ["getdeliveryattributes"] => SubscriptionVerb::GetDeliveryAttributes,
         ["status"] => SubscriptionVerb::Status,
+        ["explain"] => SubscriptionVerb::Explain,
         ["hold"] => SubscriptionVerb::Hold,
         ["resume"] => SubscriptionVerb::Resume,
         _ => return None,

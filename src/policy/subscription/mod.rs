@@ -41,7 +41,7 @@ use crate::{
 use gather::Gathered;
 use late::Late;
 use send::Wanted;
-pub use words::{Effect, Flight, Input, Item, Settings, Step, Write};
+pub use words::{Effect, Flight, Input, Item, Limits, Settings, Step, Write};
 
 /// The machine.
 #[derive(Debug)]
@@ -155,6 +155,14 @@ impl Subscription {
     /// How many requests are on their way.
     pub fn in_flight(&self) -> usize {
         self.flights.len()
+    }
+
+    /// Within which limits it sends now.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            concurrency_max: self.settings.concurrency_max,
+            batch_max: self.endpoint.batch_max(self.settings.batch.events_max),
+        }
     }
 
     /// When something may be sent that cannot be sent now. Where only a free place is wanting, an answer will bring it.

@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     event::{Event, FlightId, Lane, Seq, Timestamp},
     policy::{
-        batch::Limits,
+        batch,
         edition::{Edition, Kind},
         outcome::Answer,
         record::{Change, Command, DueKey, Fetched},
@@ -29,7 +29,7 @@ pub struct Settings {
     /// How long after its append an event is still tried.
     pub time_to_live: Duration,
     /// What goes into one request.
-    pub batch: Limits,
+    pub batch: batch::Limits,
     /// Requests on their way at once.
     pub concurrency_max: u32,
     /// So many failed requests in a row suspend the endpoint.
@@ -38,6 +38,15 @@ pub struct Settings {
     pub flight_wait: Duration,
     /// Whether there is a place for dead letters.
     pub dead_letter: bool,
+}
+
+/// Within which limits a machine sends at present: what it has learned of the endpoint may be less than what is allowed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Requests on their way at once.
+    pub concurrency_max: u32,
+    /// Events in one request.
+    pub batch_max: u32,
 }
 
 /// One obligation, on its way.

@@ -20,6 +20,7 @@ pub use self::{
     chaos::{By, Kill, Victim},
     topic::{Arrived, Child, Status, Topic},
 };
+pub use crate::subscription::explain::{Account, Answer, Looked, Wanted};
 use crate::{
     event::{Obligor, PartitionId, Seq},
     journal::{self, Journal, chunk::Chunk, keys::MetaKind},

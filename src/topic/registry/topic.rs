@@ -16,10 +16,14 @@ use tokio::sync::mpsc;
 
 use super::Error;
 use crate::{
-    event::{Obligor, PartitionId, Seq, SubscriptionId},
-    journal::{Journal, chunk::Chunk},
+    event::{Obligor, PartitionId, Seq, SubscriptionId, Timestamp},
+    journal::{self, Journal, chunk::Chunk},
     policy::record::Cursor,
-    subscription::{Budget, Plan, Slot, Tail, record::SubscriptionRecord},
+    subscription::{
+        Budget, Limits, Plan, Slot, Tail,
+        explain::{Answer, Wanted, explain},
+        record::SubscriptionRecord,
+    },
     topic::{
         actor::{TopicActor, Wake},
         record::TopicRecord,
@@ -41,6 +45,10 @@ pub struct Status {
     pub in_flight: usize,
     /// Requests that may be answered yet though their wait is over.
     pub lingering: usize,
+    /// When the journal took the oldest event of the backlog; [`None`] where there is none.
+    pub oldest_unread: Option<Timestamp>,
+    /// Within which limits it sends at present.
+    pub limits: Limits,
     /// Which life of its actor runs.
     pub life: u64,
     /// How many times the actor was built again.
@@ -167,20 +175,48 @@ impl Topic {
     }
 
     /// How one of its subscriptions is.
-    pub fn status(&self, name: &str) -> Option<Status> {
-        let child = self.child_named(name)?;
+    ///
+    /// # Errors
+    /// Where the log cannot be read.
+    pub async fn status(&self, name: &str) -> Result<Option<Status>, journal::Error> {
+        let Some(child) = self.child_named(name) else { return Ok(None) };
         let state = child.slot.state();
         let end = self.log_end().unwrap_or(state.low);
-        Some(Status {
+        let unread = state.cursor.lanes.iter().map(|lane| lane.read).filter(|read| *read < end).min();
+        let oldest_unread = match unread {
+            // One chunk, found by a seek.
+            Some(read) => self
+                .journal
+                .reads()
+                .log(self.partition, read, read.plus(1), 1)
+                .await?
+                .chunks
+                .first()
+                .map(|chunk| chunk.appended),
+            None => None,
+        };
+        Ok(Some(Status {
             // Sequences are dense within what was written; a gap would make this an upper bound.
             backlog: state.cursor.lanes.iter().map(|lane| end.0.saturating_sub(lane.read.0)).sum(),
             cursor: state.cursor,
             in_flight: child.slot.in_flight(),
             lingering: child.slot.lingering(),
+            oldest_unread,
+            limits: state.limits,
             life: child.chart.life(),
             restarts: child.chart.restarts(),
             last_cause: child.chart.last_cause(),
-        })
+        }))
+    }
+
+    /// Why an event waits for one of its subscriptions. [`None`] where there is no such subscription.
+    ///
+    /// # Errors
+    /// Where the store cannot be read.
+    pub async fn explain(&self, name: &str, wanted: Wanted, now: Timestamp) -> Result<Option<Answer>, journal::Error> {
+        let Some(child) = self.child_named(name) else { return Ok(None) };
+        let end = self.log_end().ok_or(journal::Error::Unknown)?;
+        explain(&child.slot, self.journal.reads(), wanted, end, now).await.map(Some)
     }
 
     /// The lives of its actor.

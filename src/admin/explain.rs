@@ -1,0 +1,237 @@
+//! `GET …/explain`: why an event waits, and when its next attempts are. By `sequence` it is found exactly; by `id` it is
+//! searched for, and an answer that finds nothing says where it has looked.
+
+use actix_web::HttpResponse;
+use serde::Serialize;
+
+use super::{
+    Control, Error,
+    arm::{no_subscription, path::TopicPath, topic},
+    model::Invalid,
+};
+use crate::{
+    event::Seq,
+    policy::explain::{Attempt, End, Explanation, Forecast, Obstacle, State},
+    topic::registry::{self, Account, Answer, Looked, Wanted},
+};
+
+/// What is told of an event.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct View {
+    topic: String,
+    subscription: String,
+    now: String,
+    sequence: u64,
+    id: Option<String>,
+    published: Option<String>,
+    #[serde(flatten)]
+    state: StateView,
+    obstacles: Vec<ObstacleView>,
+    forecast: Option<ForecastView>,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "state", rename_all = "camelCase", rename_all_fields = "camelCase")]
+enum StateView {
+    InFlight {
+        attempt: u32,
+        since: String,
+        deadline: String,
+    },
+    Owed {
+        next_due: String,
+        attempts: u32,
+        last_outcome: String,
+        last_status: Option<u16>,
+        last_attempt: String,
+    },
+    SentByAnEarlierProcess,
+    Backlog {
+        behind: u64,
+    },
+    Filtered,
+    DeadLetterWaiting {
+        reason: Option<String>,
+        file_due: Option<String>,
+    },
+    /// Delivered or given up: the ledger knows.
+    Passed,
+    NotPublished,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "kind", rename_all = "camelCase")]
+enum ObstacleView {
+    Held,
+    Suspended { cause: String, since: String, until: String, strikes: u32 },
+    Probing { cause: String, since: String, strikes: u32 },
+}
+
+/// What would happen if every attempt failed.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ForecastView {
+    if_each_fails_with: String,
+    status: Option<u16>,
+    attempts: Vec<AttemptView>,
+    end: Option<EndView>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AttemptView {
+    number: u32,
+    not_before: String,
+    up_to_seconds_later: f64,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct EndView {
+    reason: String,
+    at: String,
+}
+
+/// An event that was not found.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct NotFoundView {
+    state: &'static str,
+    looked_at: LookedView,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct LookedView {
+    events_in_flight: usize,
+    events_owed: usize,
+    log_from_sequence: u64,
+    log_before_sequence: u64,
+}
+
+impl StateView {
+    fn new(state: &State) -> Self {
+        match state {
+            State::InFlight { attempt, since, deadline } => {
+                Self::InFlight { attempt: *attempt, since: since.to_string(), deadline: deadline.to_string() }
+            }
+            State::Owed { due, attempts, last } => Self::Owed {
+                next_due: due.to_string(),
+                attempts: *attempts,
+                last_outcome: last.outcome.to_string(),
+                last_status: last.status,
+                last_attempt: last.tried.to_string(),
+            },
+            State::Open => Self::SentByAnEarlierProcess,
+            State::Unread { behind } => Self::Backlog { behind: *behind },
+            State::Filtered => Self::Filtered,
+            State::DeadLetter { given_up } => Self::DeadLetterWaiting {
+                reason: given_up.map(|(reason, _)| reason.to_string()),
+                file_due: given_up.map(|(_, due)| due.to_string()),
+            },
+            State::Passed => Self::Passed,
+            State::Unpublished => Self::NotPublished,
+        }
+    }
+}
+
+impl ObstacleView {
+    fn new(obstacle: &Obstacle) -> Self {
+        match *obstacle {
+            Obstacle::Held => Self::Held,
+            Obstacle::Suspended { cause, since, until, strikes } => Self::Suspended {
+                cause: cause.to_string(),
+                since: since.to_string(),
+                until: until.to_string(),
+                strikes,
+            },
+            Obstacle::Probing { cause, since, strikes } => {
+                Self::Probing { cause: cause.to_string(), since: since.to_string(), strikes }
+            }
+        }
+    }
+}
+
+impl ForecastView {
+    fn new(forecast: &Forecast) -> Self {
+        let Forecast { failure, status, attempts, end } = forecast;
+        let attempt = |Attempt { number, at, later_max }: &Attempt| AttemptView {
+            number: *number,
+            not_before: at.to_string(),
+            up_to_seconds_later: later_max.as_secs_f64(),
+        };
+        Self {
+            if_each_fails_with: failure.to_string(),
+            status: *status,
+            attempts: attempts.iter().map(attempt).collect(),
+            end: end.map(|End { reason, at }| EndView { reason: reason.to_string(), at: at.to_string() }),
+        }
+    }
+}
+
+/// `GET …/explain?id=…` or `?sequence=…`.
+pub(super) async fn explain(
+    control: &Control,
+    path: &TopicPath,
+    name: &str,
+    query: &str,
+) -> Result<HttpResponse, Error> {
+    let wanted = wanted(query)?;
+    let topic = topic(control, path)?;
+    let subscription = topic.subscription(name).ok_or_else(|| no_subscription(path, name))?;
+    let now = control.clock.now();
+    let answer = topic.explain(name, wanted, now).await.map_err(registry::Error::from)?;
+    match answer.ok_or_else(|| no_subscription(path, name))? {
+        Answer::Found(account) => {
+            let Account { seq, id, appended, explanation } = *account;
+            let Explanation { state, obstacles, forecast } = explanation;
+            Ok(HttpResponse::Ok().json(View {
+                topic: topic.record().name.to_string(),
+                subscription: subscription.name.to_string(),
+                now: now.to_string(),
+                sequence: seq.0,
+                id,
+                published: appended.map(|appended| appended.to_string()),
+                state: StateView::new(&state),
+                obstacles: obstacles.iter().map(ObstacleView::new).collect(),
+                forecast: forecast.as_ref().map(ForecastView::new),
+            }))
+        }
+        Answer::NotFound(Looked { in_flight, owed, from, upto }) => {
+            let looked_at = LookedView {
+                events_in_flight: in_flight,
+                events_owed: owed,
+                log_from_sequence: from.0,
+                log_before_sequence: upto.0,
+            };
+            Ok(HttpResponse::NotFound().json(NotFoundView { state: "notFound", looked_at }))
+        }
+    }
+}
+
+/// Which event is asked about: one of the two, and once.
+fn wanted(query: &str) -> Result<Wanted, Error> {
+    let mut asked = Vec::new();
+    for (key, value) in url::form_urlencoded::parse(query.as_bytes()) {
+        match key.as_ref() {
+            "id" if value.is_empty() => return Err(Invalid::new("id", "is empty; allowed is an event's id").into()),
+            "id" => asked.push(Wanted::Id(value.into_owned())),
+            "sequence" => {
+                let allowed = || Invalid::new("sequence", format!("is '{value}'; allowed is a number from 1 on"));
+                let seq = value.parse().ok().filter(|seq| *seq >= Seq::FIRST.0).ok_or_else(allowed)?;
+                asked.push(Wanted::Seq(Seq(seq)));
+            }
+            // Azure's clients put it everywhere.
+            "api-version" => {}
+            other => {
+                let problem = format!("has '{other}'; allowed are id and sequence");
+                return Err(Invalid::new("the query", problem).into());
+            }
+        }
+    }
+    match <[Wanted; 1]>::try_from(asked) {
+        Ok([wanted]) => Ok(wanted),
+        Err(_) => Err(Invalid::new("the query", "must say once which event: id=EVENT_ID or sequence=N").into()),
+    }
+}

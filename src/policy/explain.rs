@@ -1,0 +1,289 @@
+//! Why an event waits, and when each of its next attempts would be.
+//!
+//! The same functions are asked that will decide ([`retry::judge`] above all), so that the answer is what would happen. It is
+//! a forecast all the same: it takes every further attempt to fail like the last one, and the endpoint not to be suspended
+//! meanwhile nor to ask for a longer wait.
+//!
+//! Invariants: chance is named, never drawn: each attempt has the time before which it will not be, and how much later it
+//! may be by chance. The schedule ends as the event would, by attempts or by time to live, and says by which.
+//!
+//! Absent on purpose: how what is known was found. Whoever asks gathers the [`Facts`], from the disk and from memory; where
+//! the two were read at different moments, the later word is the flights'.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    event::{Lane, Seq, Timestamp},
+    policy::{
+        Flight, Settings,
+        batch::Last,
+        outcome::{Answer, Outcome, Reason},
+        record::{Cursor, Dead, Health, LaneCursor, Owed},
+        retry::{self, Chance, Verdict},
+    },
+};
+
+/// So many attempts are foretold at the most: more than any edition of Azure's allows.
+const FORETOLD_MAX: usize = 100;
+
+/// What is known of an event and of a subscription that it may be for.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// How the subscription wants to be served.
+    pub settings: &'a Settings,
+    /// How far it has come, with its health.
+    pub cursor: &'a Cursor,
+    /// Its requests on their way.
+    pub flights: &'a [Arc<Flight>],
+    /// Where its log ends.
+    pub end: Seq,
+    /// Which event.
+    pub seq: Seq,
+    /// The event, where the store has it.
+    pub event: Option<Stored>,
+    /// What is owed of it, for which lane.
+    pub owed: Option<(Lane, &'a Owed)>,
+    /// Whether it waits for the dead-letter destination.
+    pub dead: Option<Waiting<'a>>,
+    /// What time it is.
+    pub now: Timestamp,
+}
+
+/// What an explanation needs of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// When the journal took it.
+    pub appended: Timestamp,
+    /// Whether the filter, as it is now, lets it through.
+    pub matches: bool,
+}
+
+/// A dead letter that is not written yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Waiting<'a> {
+    /// Its record and when its file is due, where they were found.
+    pub record: Option<(&'a Dead, Timestamp)>,
+}
+
+/// Where an event is, what holds it up, and what would become of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    /// Where it is.
+    pub state: State,
+    /// What else stands before its next attempt; nothing where none is to come.
+    pub obstacles: Vec<Obstacle>,
+    /// Its next attempts; none where none is to come.
+    pub forecast: Option<Forecast>,
+}
+
+/// Where an event is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// A request with it is on its way.
+    InFlight {
+        /// Which attempt it is, counted from 1.
+        attempt: u32,
+        /// When it left.
+        since: Timestamp,
+        /// When it counts as lost.
+        deadline: Timestamp,
+    },
+    /// It was tried and will be tried again.
+    Owed {
+        /// When.
+        due: Timestamp,
+        /// Attempts made.
+        attempts: u32,
+        /// How the last one ended.
+        last: Last,
+    },
+    /// It was sent for the first time, by a process that ended before it knew the outcome; it is sent again.
+    Open,
+    /// It is in the log and not read yet, behind so many others, before the filter.
+    Unread {
+        /// How many.
+        behind: u64,
+    },
+    /// The filter does not let it through.
+    Filtered,
+    /// It was given up and waits to be written to the dead-letter destination.
+    DeadLetter {
+        /// Why, and when its file is due, where the record was found.
+        given_up: Option<(Reason, Timestamp)>,
+    },
+    /// It was delivered or given up: the ledger knows.
+    Passed,
+    /// It was not published yet.
+    Unpublished,
+}
+
+/// What stands before every attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// An operator holds the subscription. The forecast is what it would be if he let it go now.
+    Held,
+    /// The endpoint is left alone.
+    Suspended {
+        /// The outcome that decided for how long.
+        cause: Outcome,
+        /// When it began.
+        since: Timestamp,
+        /// When a probe may go out.
+        until: Timestamp,
+        /// How many times in a row.
+        strikes: u32,
+    },
+    /// A probe is on its way: everything else waits for its answer.
+    Probing {
+        /// The outcome that began it.
+        cause: Outcome,
+        /// When the suspension began.
+        since: Timestamp,
+        /// How many times in a row it was suspended.
+        strikes: u32,
+    },
+}
+
+/// What would happen if every attempt failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forecast {
+    /// How each is taken to fail: like the last one, or else as the endpoint was suspended for, or else by silence.
+    pub failure: Outcome,
+    /// With which status, if with any.
+    pub status: Option<u16>,
+    /// The attempts, in order. Where one is in flight, they are counted as if it failed now.
+    pub attempts: Vec<Attempt>,
+    /// How it ends; [`None`] where more attempts follow than are foretold.
+    pub end: Option<End>,
+}
+
+/// An attempt to come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// Which, counted from 1.
+    pub number: u32,
+    /// Not before.
+    pub at: Timestamp,
+    /// By chance so much later at the most.
+    pub later_max: Duration,
+}
+
+/// The end of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// Which limit ends it.
+    pub reason: Reason,
+    /// When, but for chance.
+    pub at: Timestamp,
+}
+
+/// Explains an event.
+pub fn explain(facts: Facts<'_>) -> Explanation {
+    let state = state(&facts);
+    let next = match &state {
+        State::InFlight { attempt, .. } => Some(Next::AfterFailure { attempts: *attempt }),
+        State::Owed { due, attempts, .. } => Some(Next::At { due: *due, attempts: *attempts }),
+        State::Open | State::Unread { .. } => Some(Next::At { due: facts.now, attempts: 0 }),
+        State::Filtered | State::DeadLetter { .. } | State::Passed | State::Unpublished => None,
+    };
+    let obstacles = if next.is_some() { obstacles(facts.cursor) } else { Vec::new() };
+    Explanation { state, obstacles, forecast: next.map(|next| forecast(&facts, next)) }
+}
+
+fn state(facts: &Facts<'_>) -> State {
+    let Facts { cursor, flights, seq, event, owed, dead, .. } = *facts;
+    let aloft = flights.iter().find_map(|flight| Some((flight, flight.items.iter().find(|item| item.seq == seq)?)));
+    if let Some((flight, item)) = aloft {
+        return State::InFlight { attempt: item.attempts + 1, since: flight.sent, deadline: flight.deadline };
+    }
+    if let Some((_, Owed { attempts, due, last, status, tried, received: _ })) = owed {
+        let last = Last { outcome: *last, status: *status, tried: *tried };
+        return State::Owed { due: *due, attempts: *attempts, last };
+    }
+    if let Some(Waiting { record }) = dead {
+        return State::DeadLetter { given_up: record.map(|(dead, due)| (dead.reason, due)) };
+    }
+    if seq >= facts.end {
+        return State::Unpublished;
+    }
+    if cursor.lanes.iter().any(|lane| lane.open.binary_search(&seq).is_ok()) {
+        return State::Open;
+    }
+    if event.is_some_and(|event| !event.matches) {
+        return State::Filtered;
+    }
+    let is_unread = |lane: &&LaneCursor| {
+        lane.read <= seq && lane.end.is_none_or(|end| seq < end) && lane.done.binary_search(&seq).is_err()
+    };
+    // The lane that comes to it first.
+    match cursor.lanes.iter().filter(is_unread).map(|lane| seq.0 - lane.read.0).min() {
+        // Sequences may have gaps: at most so many.
+        Some(behind) => State::Unread { behind },
+        None => State::Passed,
+    }
+}
+
+fn obstacles(cursor: &Cursor) -> Vec<Obstacle> {
+    let health = match cursor.health {
+        Health::Healthy { .. } => None,
+        Health::Suspended { cause, since, until, strikes } => {
+            Some(Obstacle::Suspended { cause, since, until, strikes })
+        }
+        Health::Probing { cause, since, strikes } => Some(Obstacle::Probing { cause, since, strikes }),
+    };
+    cursor.held.then_some(Obstacle::Held).into_iter().chain(health).collect()
+}
+
+/// What the forecast begins with.
+enum Next {
+    /// The failure of the attempt in flight.
+    AfterFailure { attempts: u32 },
+    /// An attempt, after so many.
+    At { due: Timestamp, attempts: u32 },
+}
+
+fn forecast(facts: &Facts<'_>, next: Next) -> Forecast {
+    let Facts { settings, cursor, now, .. } = *facts;
+    let (opens, cause) = match cursor.health {
+        Health::Healthy { .. } => (now, None),
+        Health::Suspended { cause, until, .. } => (now.max(until), Some(cause)),
+        Health::Probing { cause, .. } => (now, Some(cause)),
+    };
+    let failure = match facts.owed {
+        Some((_, owed)) if owed.attempts > 0 => Answer { status: owed.status, ..Answer::bare(owed.last) },
+        Some(_) | None => Answer::bare(cause.unwrap_or(Outcome::TimedOut)),
+    };
+    let terms = settings.edition.rules(settings.destination).terms(settings.dead_letter);
+    let fails = |attempts, at, chance| {
+        retry::judge(&settings.edition, terms, attempts, settings.attempts_max, &failure, at, chance)
+    };
+    let told = |attempts, end| Forecast { failure: failure.outcome, status: failure.status, attempts, end };
+    let mut attempts = Vec::new();
+    let (mut made, mut at, mut latest) = match next {
+        Next::At { due, attempts } => (attempts, due, due),
+        Next::AfterFailure { attempts: made } => match (fails(made, now, Chance(0.0)), fails(made, now, Chance(1.0))) {
+            (Verdict::Again(at), Verdict::Again(latest)) => (made, at, latest),
+            (Verdict::Never(reason), _) | (_, Verdict::Never(reason)) => {
+                return told(attempts, Some(End { reason, at: now }));
+            }
+        },
+    };
+    let Some(stored) = facts.event else {
+        return told(attempts, Some(End { reason: Reason::Missing, at: at.max(opens) }));
+    };
+    while attempts.len() < FORETOLD_MAX {
+        (at, latest) = (at.max(opens), latest.max(opens));
+        if at >= stored.appended.after(settings.time_to_live) {
+            return told(attempts, Some(End { reason: Reason::TimeToLiveExceeded, at }));
+        }
+        made += 1;
+        attempts.push(Attempt { number: made, at, later_max: latest.since(at) });
+        match (fails(made, at, Chance(0.0)), fails(made, latest, Chance(1.0))) {
+            (Verdict::Again(next), Verdict::Again(next_latest)) => (at, latest) = (next, next_latest),
+            (Verdict::Never(reason), _) | (_, Verdict::Never(reason)) => {
+                return told(attempts, Some(End { reason, at }));
+            }
+        }
+    }
+    told(attempts, None)
+}

@@ -1,0 +1,258 @@
+//! Why an event waits, and that what is foretold is what happens.
+
+use std::{sync::Arc, time::Duration};
+
+use expect_test::{Expect, expect};
+use gridhook::{
+    event::{FlightId, Lane, Seq, Timestamp},
+    policy::{
+        Flight, Item, Settings,
+        batch::{Last, Limits},
+        explain::{Attempt, End, Explanation, Facts, Forecast, Obstacle, State, Stored, Waiting, explain},
+        outcome::{Answer, Outcome},
+        record::{Command, Cursor, DueKey, Health, LaneCursor},
+    },
+};
+
+use super::{
+    driver::{Driver, START, answers, status},
+    plain,
+};
+
+fn at(at: Timestamp) -> String {
+    humantime::format_duration(at.since(START)).to_string()
+}
+
+fn seconds(seconds: u64) -> Timestamp {
+    START.after(Duration::from_secs(seconds))
+}
+
+/// In a line: where it is, what stands before it, its next attempts, its end.
+fn line(Explanation { state, obstacles, forecast }: &Explanation) -> String {
+    let state = match state {
+        State::InFlight { attempt, since, deadline } => {
+            format!("attempt {attempt} in flight since {} until {} at most", at(*since), at(*deadline))
+        }
+        State::Owed { due, attempts, last: Last { outcome, status, tried } } => {
+            let status = status.map_or(String::new(), |status| format!(" {status}"));
+            format!("owed at {} after {attempts}, {outcome}{status} at {}", at(*due), at(*tried))
+        }
+        State::Open => "open".to_owned(),
+        State::Unread { behind } => format!("behind {behind}"),
+        State::Filtered => "filtered".to_owned(),
+        State::DeadLetter { given_up: Some((reason, due)) } => format!("dead letter, {reason}, file at {}", at(*due)),
+        State::DeadLetter { given_up: None } => "dead letter".to_owned(),
+        State::Passed => "passed".to_owned(),
+        State::Unpublished => "unpublished".to_owned(),
+    };
+    let obstacles = obstacles.iter().map(|obstacle| match obstacle {
+        Obstacle::Held => "held".to_owned(),
+        Obstacle::Suspended { cause, since, until, strikes } => {
+            format!("suspended for {cause} from {} to {}, strike {strikes}", at(*since), at(*until))
+        }
+        Obstacle::Probing { cause, since, strikes } => {
+            format!("probing, suspended for {cause} at {}, strike {strikes}", at(*since))
+        }
+    });
+    let mut parts: Vec<String> = [state].into_iter().chain(obstacles).collect();
+    if let Some(Forecast { failure, status, attempts, end }) = forecast {
+        parts.push(format!("{failure}{}", status.map_or(String::new(), |status| format!(" {status}"))));
+        parts.extend(attempts.iter().map(|Attempt { number, at: when, later_max }| {
+            let later = if later_max.is_zero() {
+                String::new()
+            } else {
+                format!("+{}", humantime::format_duration(*later_max))
+            };
+            format!("#{number} {}{later}", at(*when))
+        }));
+        parts.push(end.map_or("and so on".to_owned(), |End { reason, at: when }| format!("{} {reason}", at(when))));
+    }
+    parts.join(" · ")
+}
+
+/// What the driver's disk says of an event, with these flights.
+fn ask(driver: &Driver, settings: &Settings, flights: &[Arc<Flight>], seq: u64) -> Explanation {
+    let key = (Lane::LIVE, Seq(seq));
+    let dead = driver
+        .disk
+        .dead
+        .get(&key)
+        .map(|dead| Waiting { record: Some((dead, dead.given_up.after(Duration::from_secs(300)))) });
+    explain(Facts {
+        settings,
+        cursor: &driver.disk.cursor,
+        flights,
+        end: driver.end(),
+        seq: Seq(seq),
+        event: driver.matches(Seq(seq)).map(|(appended, matches)| Stored { appended, matches }),
+        owed: driver.disk.owed.get(&key).map(|owed| (Lane::LIVE, owed)),
+        dead,
+        now: driver.now,
+    })
+}
+
+/// One event, published at the beginning and answered so: what is told of it at second `when`.
+fn check(settings: &Settings, script: Vec<Answer>, when: u64, expected: Expect) {
+    let mut driver = Driver::new(settings.clone(), answers(script));
+    driver.publish(&[("yes", 10)]);
+    driver.run_until(seconds(when));
+    expected.assert_eq(&line(&ask(&driver, settings, &[], 1)));
+}
+
+/// No chance is named where there is none.
+fn certain(settings: Settings) -> Settings {
+    let mut edition = (*settings.edition).clone();
+    edition.retry.jitter_share = 0.0;
+    Settings { edition: Arc::new(edition), ..settings }
+}
+
+#[test]
+fn an_owed_event_is_told_with_its_schedule_and_the_limit_that_ends_it() {
+    let few = Settings { attempts_max: 4, ..plain() };
+    check(
+        &few,
+        vec![status(500)],
+        1,
+        expect![
+            "owed at 10s after 1, GenericError 500 at 0s · GenericError 500 · #2 10s · #3 40s+3s · #4 1m 40s+9s · 1m 40s MaxDeliveryAttemptsExceeded"
+        ],
+    );
+    check(
+        &few,
+        vec![status(503)],
+        1,
+        expect![
+            "owed at 30s after 1, Busy 503 at 0s · Busy 503 · #2 30s · #3 1m+3s · #4 2m+9s · 2m MaxDeliveryAttemptsExceeded"
+        ],
+    );
+    let short = Settings { time_to_live: Duration::from_secs(90), ..plain() };
+    check(
+        &short,
+        vec![status(404)],
+        1,
+        expect!["owed at 5m after 1, NotFound 404 at 0s · NotFound 404 · 5m TimeToLiveExceeded"],
+    );
+}
+
+#[test]
+fn what_is_foretold_is_what_happens() {
+    for (code, attempts_max) in [(500, 5), (503, 7), (404, 1000), (500, 1000)] {
+        let settings = certain(Settings { attempts_max, ..plain() });
+        let mut driver = Driver::new(settings.clone(), answers(vec![status(code)]));
+        driver.publish(&[("yes", 10)]);
+        driver.run_until(seconds(1));
+        let foretold = ask(&driver, &settings, &[], 1).forecast.expect("it is owed");
+        let mut lines: Vec<String> = foretold.attempts.iter().map(|attempt| format!("{} x", at(attempt.at))).collect();
+        assert!(foretold.attempts.iter().all(|attempt| attempt.later_max.is_zero()), "there is no chance in it");
+        lines.extend(foretold.end.map(|end| format!("{} {}", at(end.at), end.reason)));
+        driver.run();
+        assert_eq!(driver.lines[1..], lines, "{code}");
+    }
+}
+
+#[test]
+fn an_event_of_a_suspended_endpoint_waits_for_the_probe() {
+    let settings = Settings { suspend_after: 1, attempts_max: 3, ..plain() };
+    check(
+        &settings,
+        vec![status(404)],
+        1,
+        expect![
+            "owed at 5m after 1, NotFound 404 at 0s · suspended for NotFound from 0s to 5m, strike 1 · NotFound 404 · #2 5m · #3 10m+30s · 10m MaxDeliveryAttemptsExceeded"
+        ],
+    );
+    let mut driver = Driver::new(settings.clone(), answers(vec![status(503)]));
+    driver.publish(&[("yes", 10), ("no", 10), ("yes", 10)]);
+    driver.run_until(seconds(1));
+    expect!["behind 0 · suspended for Busy from 0s to 10s, strike 1 · Busy · #1 10s · #2 20s+1s · #3 50s+4s · 50s MaxDeliveryAttemptsExceeded"].assert_eq(&line(&ask(&driver, &settings, &[], 3)));
+    expect!["filtered"].assert_eq(&line(&ask(&driver, &settings, &[], 2)));
+    expect!["unpublished"].assert_eq(&line(&ask(&driver, &settings, &[], 4)));
+}
+
+#[test]
+fn a_held_subscription_is_told_as_if_it_were_let_go_now() {
+    let settings = Settings { attempts_max: 2, ..plain() };
+    let mut driver = Driver::new(settings.clone(), answers(vec![status(500)]));
+    driver.command(Command::Hold);
+    driver.publish(&[("yes", 10), ("yes", 10)]);
+    driver.run_until(seconds(7));
+    expect!["behind 1 · held · TimedOut · #1 7s · #2 17s+1s · 17s MaxDeliveryAttemptsExceeded"].assert_eq(&line(&ask(
+        &driver,
+        &settings,
+        &[],
+        2,
+    )));
+}
+
+#[test]
+fn a_request_on_its_way_is_told_before_anything_that_the_disk_says() {
+    let settings = Settings { attempts_max: 3, ..plain() };
+    let mut driver = Driver::new(settings.clone(), answers(vec![status(500)]));
+    driver.publish(&[("yes", 10)]);
+    driver.run_until(seconds(12));
+    let due = driver.disk.due.first().map(|DueKey { due, .. }| *due);
+    let item = Item { lane: Lane::LIVE, seq: Seq(1), appended: START, attempts: 1, due };
+    let flight = Flight { id: FlightId(9), items: vec![item], sent: seconds(11), deadline: seconds(71) };
+    let flights = [Arc::new(flight)];
+    expect!["attempt 2 in flight since 11s until 1m 11s at most · GenericError 500 · #3 42s+3s · 42s MaxDeliveryAttemptsExceeded"].assert_eq(&line(&ask(&driver, &settings, &flights, 1)));
+    let last = Settings { attempts_max: 2, ..settings };
+    expect!["attempt 2 in flight since 11s until 1m 11s at most · GenericError 500 · 12s MaxDeliveryAttemptsExceeded"]
+        .assert_eq(&line(&ask(&driver, &last, &flights, 1)));
+}
+
+#[test]
+fn what_has_ended_has_no_next_attempt() {
+    check(&plain(), vec![status(200)], 1, expect!["passed"]);
+    check(&plain(), vec![status(400)], 1, expect!["dead letter, UndeliverableDueToHttpBadRequest, file at 5m"]);
+    check(&Settings { dead_letter: false, ..plain() }, vec![status(400)], 1, expect!["passed"]);
+}
+
+#[test]
+fn an_event_that_an_earlier_process_sent_is_sent_again() {
+    let settings = Settings { attempts_max: 1, ..plain() };
+    let lane = |open: &[u64], done: &[u64]| {
+        let seqs = |places: &[u64]| places.iter().map(|place| Seq(*place)).collect();
+        LaneCursor { lane: Lane::LIVE, read: Seq(5), end: None, open: seqs(open), done: seqs(done) }
+    };
+    let cursor = Cursor {
+        lanes: vec![lane(&[3], &[6])],
+        health: Health::Probing { cause: Outcome::Busy, since: START, strikes: 2 },
+        ..Cursor::default()
+    };
+    let told = |seq| {
+        let event = Some(Stored { appended: START, matches: true });
+        let explanation = explain(Facts {
+            settings: &settings,
+            cursor: &cursor,
+            flights: &[],
+            end: Seq(9),
+            seq: Seq(seq),
+            event,
+            owed: None,
+            dead: None,
+            now: START,
+        });
+        line(&explanation)
+    };
+    expect!["open · probing, suspended for Busy at 0s, strike 2 · Busy · #1 0s · 0s MaxDeliveryAttemptsExceeded"]
+        .assert_eq(&told(3));
+    expect!["passed"].assert_eq(&told(4));
+    expect!["behind 0 · probing, suspended for Busy at 0s, strike 2 · Busy · #1 0s · 0s MaxDeliveryAttemptsExceeded"]
+        .assert_eq(&told(5));
+    expect!["passed"].assert_eq(&told(6));
+}
+
+#[test]
+fn a_schedule_without_an_end_in_sight_is_cut() {
+    let settings = Settings {
+        time_to_live: Duration::MAX,
+        attempts_max: u32::MAX,
+        batch: Limits { events_max: 1, bytes_preferred: 1 },
+        ..plain()
+    };
+    let mut driver = Driver::new(settings.clone(), answers(vec![status(500)]));
+    driver.publish(&[("yes", 10)]);
+    driver.run_until(seconds(1));
+    let forecast = ask(&driver, &settings, &[], 1).forecast.expect("it is owed");
+    assert_eq!((forecast.attempts.len(), forecast.end), (100, None));
+}

@@ -1,0 +1,80 @@
+//! An operator asks where an event is, and why.
+
+use std::{collections::VecDeque, time::Duration};
+
+use serde_json::{Value, json};
+
+use super::{LONG, wait_until_settled};
+use crate::support::{
+    load,
+    server::{Server, Wish, wait_for},
+    sink::{Manner, Sink},
+};
+
+fn explain(server: &Server, query: &str) -> Value {
+    let subscription =
+        "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/orders/eventSubscriptions";
+    server.admin("GET", &format!("{subscription}/hook/explain?{query}"), &Value::Null).json()
+}
+
+fn publish(server: &Server, key: &str, ids: &[&str], subject: &str) {
+    let ids: Vec<String> = ids.iter().map(|id| (*id).to_owned()).collect();
+    server.publish("orders", key, &load::body(&ids, subject));
+}
+
+#[test]
+fn an_event_is_found_by_its_id_and_by_its_sequence_wherever_it_is() {
+    let server = Server::start(&[("DELIVERY__CONCURRENCY", "1"), ("DELIVERY__SUSPEND_AFTER_FAILURES", "1")]);
+    let sink = Sink::start();
+    let key = server.topic("orders", "EventGridSchema");
+    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")).prefix("/a").attempts(20).dead_letters("dead"));
+
+    sink.set("/hook", Manner::Slow(Duration::from_millis(500), 503));
+    publish(&server, &key, &["first"], "/a");
+    wait_for("a request", LONG, || explain(&server, "id=first")["state"] == "inFlight");
+    publish(&server, &key, &["other"], "/b");
+    publish(&server, &key, &["second"], "/a");
+    let flying = explain(&server, "sequence=1");
+    assert_eq!((&flying["id"], &flying["attempt"], &flying["state"]), (&json!("first"), &json!(1), &json!("inFlight")));
+
+    wait_for("a failure", LONG, || explain(&server, "id=first")["state"] == "owed");
+    server.operate("orders", "hook", "hold");
+    wait_for("all to have landed", LONG, || server.status("orders", "hook")["inFlight"] == 0);
+    let owed = explain(&server, "id=first");
+    assert_eq!((&owed["state"], &owed["lastStatus"]), (&json!("owed"), &json!(503)), "{owed}");
+    let kinds: Vec<&Value> = owed["obstacles"].as_array().expect("a list").iter().map(|it| &it["kind"]).collect();
+    assert!(kinds.contains(&&json!("held")), "{owed}");
+    let (made, foretold) = (owed["attempts"].as_u64().expect("a count"), &owed["forecast"]["attempts"]);
+    assert_eq!(foretold[0]["number"], made + 1);
+    assert_eq!(foretold.as_array().expect("a list").len() as u64, 20 - made);
+    assert_eq!(owed["forecast"]["end"]["reason"], "MaxDeliveryAttemptsExceeded");
+    assert_eq!(explain(&server, "id=other")["state"], "filtered");
+
+    let status = server.status("orders", "hook");
+    assert_eq!(status["counters"]["pending"], status["counters"]["matched"]);
+    publish(&server, &key, &["third"], "/a");
+    let waiting = explain(&server, "id=third");
+    assert_eq!((&waiting["state"], &waiting["sequence"]), (&json!("backlog"), &json!(4)), "{waiting}");
+    wait_for("a second to pass", LONG, || {
+        server.status("orders", "hook")["oldestUnreadAgeSeconds"].as_u64() >= Some(1)
+    });
+    let published: Vec<Value> =
+        (2..=4).map(|seq| explain(&server, &format!("sequence={seq}"))["published"].clone()).collect();
+    assert!(published.contains(&server.status("orders", "hook")["oldestUnread"]), "{published:?}");
+
+    sink.set("/hook", Manner::Script(VecDeque::from([400])));
+    server.operate("orders", "hook", "resume");
+    let count =
+        |wanted: &str| (1..=5).filter(|seq| explain(&server, &format!("sequence={seq}"))["state"] == wanted).count();
+    wait_for("the dead letter", LONG, || count("deadLetterWaiting") == 1);
+    wait_until_settled(&server, "orders", "hook");
+    wait_for("its file", LONG, || count("passed") == 3);
+    assert_eq!((count("filtered"), count("notPublished")), (1, 1));
+    assert_eq!(server.status("orders", "hook")["oldestUnread"], Value::Null);
+    let nobody = explain(&server, "id=nobody");
+    assert_eq!(
+        (&nobody["state"], &nobody["lookedAt"]["logBeforeSequence"]),
+        (&json!("notFound"), &json!(5)),
+        "{nobody}"
+    );
+}
