@@ -4,10 +4,14 @@
 //! receives) with the places of the few strings that routing asks for. Nothing here parses JSON documents, reads a
 //! clock or knows a store: every other module may import this one, and this one imports none of them.
 
+mod forms;
+
 use std::{borrow::Cow, fmt, ops::Range, sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
+
+pub use forms::Forms;
 
 /// A partition of a topic: the unit of ownership. Numbers are never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -131,6 +135,17 @@ pub enum Schema {
     Custom,
 }
 
+impl Schema {
+    /// The schemas that events published in this one can be delivered in; the first where a subscription names none.
+    pub fn deliveries(self) -> &'static [Self] {
+        match self {
+            Self::EventGrid => &[Self::EventGrid, Self::CloudEvents],
+            Self::CloudEvents => &[Self::CloudEvents],
+            Self::Custom => &[Self::Custom, Self::EventGrid, Self::CloudEvents],
+        }
+    }
+}
+
 /// The name of a topic: as it was given, compared without case.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -193,6 +208,43 @@ pub struct Spans {
     pub subject: Span,
     /// `dataVersion`; none in CloudEvents.
     pub data_version: Span,
+    /// The topic's resource id, of a custom event only: the other wire forms say it themselves.
+    pub topic: Span,
+    /// `eventTime`, of a custom event that says it.
+    pub event_time: Span,
+}
+
+impl Spans {
+    /// How many there are.
+    pub const COUNT: usize = 6;
+
+    /// All of them, in the order of a chunk's table.
+    pub fn all(&self) -> [Span; Self::COUNT] {
+        [self.id, self.event_type, self.subject, self.data_version, self.topic, self.event_time]
+    }
+
+    /// The same again, from that order.
+    pub fn of(all: [Span; Self::COUNT]) -> Self {
+        let [id, event_type, subject, data_version, topic, event_time] = all;
+        Self { id, event_type, subject, data_version, topic, event_time }
+    }
+}
+
+/// The strings of an event as they stand: the insides of JSON string literals, empty where there is none.
+#[derive(Clone, Copy, Debug)]
+pub struct Literals<'a> {
+    /// The event's own id.
+    pub id: &'a [u8],
+    /// `eventType`.
+    pub event_type: &'a [u8],
+    /// `subject`.
+    pub subject: &'a [u8],
+    /// `dataVersion`.
+    pub data_version: &'a [u8],
+    /// The topic's resource id, of a custom event only.
+    pub topic: &'a [u8],
+    /// `eventTime`, of a custom event that says it.
+    pub event_time: &'a [u8],
 }
 
 /// One event of a topic's log.
@@ -207,6 +259,8 @@ pub struct Event {
     chunk: Bytes,
     wire: Span,
     spans: Spans,
+    /// Shared with the events beside it in its chunk, and its place among these.
+    forms: Option<(Arc<Forms>, u32)>,
 }
 
 impl Event {
@@ -215,10 +269,24 @@ impl Event {
     /// # Panics
     /// Where a span lies outside of the chunk: whoever decodes a chunk checks first.
     pub fn new(seq: Seq, appended: Timestamp, schema: Schema, chunk: Bytes, wire: Span, spans: Spans) -> Self {
-        for span in [wire, spans.id, spans.event_type, spans.subject, spans.data_version] {
+        for span in spans.all().into_iter().chain([wire]) {
             assert!(span.range().end <= chunk.len(), "{span:?} lies outside of a chunk of {} bytes", chunk.len());
         }
-        Self { seq, appended, schema, chunk, wire, spans }
+        Self { seq, appended, schema, chunk, wire, spans, forms: None }
+    }
+
+    /// The event at `index` of the chunk whose forms these are.
+    #[must_use]
+    pub fn sharing(self, forms: Arc<Forms>, index: u32) -> Self {
+        Self { forms: Some((forms, index)), ..self }
+    }
+
+    /// The event in another schema, as `make` makes it where nobody has asked before.
+    pub fn form<E>(&self, schema: Schema, make: impl FnOnce() -> Result<Bytes, E>) -> Result<Bytes, E> {
+        match &self.forms {
+            Some((forms, index)) => forms.get(*index as usize, schema, make),
+            None => make(),
+        }
     }
 
     /// The bytes that a subscriber of the topic's own schema receives.
@@ -251,6 +319,18 @@ impl Event {
         self.text(self.spans.data_version)
     }
 
+    /// When it happened, as a custom event says; [`None`] where it says nothing, and of events of other schemas.
+    pub fn event_time(&self) -> Option<Cow<'_, str>> {
+        (self.spans.event_time.len > 0).then(|| self.text(self.spans.event_time))
+    }
+
+    /// Its strings as they stand, to be copied into another schema's form.
+    pub fn literals(&self) -> Literals<'_> {
+        let [id, event_type, subject, data_version, topic, event_time] =
+            self.spans.all().map(|span| &self.chunk[span.range()]);
+        Literals { id, event_type, subject, data_version, topic, event_time }
+    }
+
     /// Appends the event to `out`: its wire form, and then the strings that do not stand in it. Returns where the wire
     /// form ends and where in `out` the strings stand.
     pub fn copy_to(&self, out: &mut BytesMut) -> (usize, Spans) {
@@ -265,9 +345,8 @@ impl Event {
             }
             Span { start: at as u32, len: span.len }
         };
-        let Spans { id, event_type, subject, data_version } = self.spans;
-        let [id, event_type, subject, data_version] = [id, event_type, subject, data_version].map(&mut moved);
-        (wire_end, Spans { id, event_type, subject, data_version })
+        let spans = Spans::of(self.spans.all().map(&mut moved));
+        (wire_end, spans)
     }
 
     /// The same event in bytes of its own, without the rest of its chunk.

@@ -170,7 +170,10 @@ fn custom(out: &mut String, wire: &[u8], form: Form<'_>, event: &Event, dead: &D
     let own: &RawValue = serde_json::from_slice(wire)?;
     let mut object = Object::begin(out);
     object.text("id", &event.id());
-    object.text("eventTime", &event.appended.to_event_grid());
+    match event.event_time() {
+        Some(time) => object.text("eventTime", &time),
+        None => object.text("eventTime", &event.appended.to_event_grid()),
+    }
     object.text("eventType", &event.event_type());
     let version = event.data_version();
     object.text("dataVersion", if version.is_empty() { "1.0" } else { &version });

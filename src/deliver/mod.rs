@@ -3,6 +3,7 @@
 //! | file | what is in it |
 //! | --- | --- |
 //! | [`request`] | the request's headers and body, from events; pure |
+//! | [`convert`] | an event in another schema than it was published in; pure |
 //! | [`address`] | which addresses may be called; pure |
 //! | [`trust`] | whose certificates are believed |
 //! | [`socket`] | the connections below awc, opened and watched by us |
@@ -16,6 +17,7 @@
 
 pub mod address;
 pub mod call;
+pub mod convert;
 mod failure;
 pub mod request;
 pub mod socket;

@@ -11,10 +11,9 @@
 use std::{borrow::Cow, fmt::Write as _};
 
 use bytes::{BufMut, Bytes, BytesMut};
-use serde::Deserialize;
-use serde_json::value::RawValue;
 use url::{Host, Url};
 
+use super::convert::{Form, delivered};
 use crate::event::{Event, Schema, Seq};
 
 /// Why there is no such destination, or no such request.
@@ -183,85 +182,6 @@ fn array(forms: &[Bytes]) -> Bytes {
     }
     body.put_u8(b']');
     body.freeze()
-}
-
-/// How an event gets from the schema it is stored in to the one it is delivered in.
-enum Form {
-    /// As it is stored.
-    Wire,
-    /// From Event Grid's own to CloudEvents.
-    CloudEvents,
-}
-
-impl Form {
-    /// The door for further conversions.
-    fn of(from: Schema, to: Schema) -> Result<Self, Error> {
-        match (from, to) {
-            (Schema::EventGrid, Schema::EventGrid)
-            | (Schema::CloudEvents, Schema::CloudEvents)
-            | (Schema::Custom, Schema::Custom) => Ok(Self::Wire),
-            (Schema::EventGrid, Schema::CloudEvents) => Ok(Self::CloudEvents),
-            (Schema::EventGrid, Schema::Custom)
-            | (Schema::CloudEvents, Schema::EventGrid | Schema::Custom)
-            | (Schema::Custom, Schema::EventGrid | Schema::CloudEvents) => Err(Error::Schema { from, to }),
-        }
-    }
-}
-
-/// The bytes of `event` as a subscriber with `schema` receives them.
-///
-/// # Errors
-/// Where there is no way to that schema, or the event is not what its own schema says.
-pub fn delivered(event: &Event, schema: Schema) -> Result<Bytes, Error> {
-    match Form::of(event.schema, schema)? {
-        Form::Wire => Ok(event.wire()),
-        Form::CloudEvents => {
-            cloud_event(&event.wire()).map_err(|error| Error::Unreadable { seq: event.seq, detail: error.to_string() })
-        }
-    }
-}
-
-/// The members of an Event Grid event that a CloudEvent has too, as they stand.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Envelope<'a> {
-    #[serde(borrow)]
-    id: &'a RawValue,
-    #[serde(borrow)]
-    topic: &'a RawValue,
-    #[serde(borrow)]
-    event_type: &'a RawValue,
-    #[serde(borrow)]
-    event_time: &'a RawValue,
-    #[serde(borrow)]
-    subject: Option<&'a RawValue>,
-    #[serde(borrow)]
-    data: Option<&'a RawValue>,
-}
-
-/// An Event Grid event as a CloudEvent. Every value, `data` above all, is copied byte for byte and not serialised again.
-fn cloud_event(wire: &[u8]) -> Result<Bytes, serde_json::Error> {
-    let event: Envelope<'_> = serde_json::from_slice(wire)?;
-    let mut out = String::with_capacity(wire.len() + 32);
-    out.push_str(r#"{"id":"#);
-    out.push_str(event.id.get());
-    // CloudEvents wants a subject to be a string with something in it.
-    let subject = event.subject.filter(|subject| !matches!(subject.get(), r#""""#));
-    let members = [
-        (r#","source":"#, Some(event.topic)),
-        (r#","type":"#, Some(event.event_type)),
-        (r#","time":"#, Some(event.event_time)),
-        (r#","subject":"#, subject),
-        (r#","data":"#, event.data),
-    ];
-    for (name, value) in members {
-        if let Some(value) = value {
-            out.push_str(name);
-            out.push_str(value.get());
-        }
-    }
-    out.push_str(r#","specversion":"1.0"}"#);
-    Ok(Bytes::from(out))
 }
 
 /// `text` as a header's value: as it is where it is printable ASCII without spaces at its ends, else percent-encoded

@@ -72,7 +72,8 @@ impl Trust {
         self.roots
     }
 
-    pub(super) fn config(&self) -> Arc<ClientConfig> {
+    /// The TLS of a client.
+    pub(crate) fn config(&self) -> Arc<ClientConfig> {
         self.config.clone()
     }
 }

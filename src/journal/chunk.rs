@@ -11,13 +11,15 @@
 //! copy of the events. The running count and bytes are those of the partition *before* this chunk: a backlog is a
 //! difference of two.
 
+use std::sync::Arc;
+
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::codec::{Reader, put_varint};
-use crate::event::{Event, Schema, Seq, Span, Spans, Timestamp};
+use crate::event::{Event, Forms, Schema, Seq, Span, Spans, Timestamp};
 
-/// The first format of this record.
-const VERSION: u8 = 1;
+/// The format of this record; 1 had no places for a custom event's topic and time.
+const VERSION: u8 = 2;
 
 /// Version, schema, three stamps, count and length of the table.
 const HEAD: usize = 1 + 1 + 8 + 8 + 8 + 4 + 4;
@@ -25,8 +27,8 @@ const HEAD: usize = 1 + 1 + 8 + 8 + 8 + 4 + 4;
 /// Where the stamps begin.
 const STAMPS: usize = 2;
 
-/// An event's line in the table has at least six varints: two lengths and the lengths of four strings.
-const LINE_MIN: usize = 6;
+/// An event's line in the table has at least these varints: two lengths and the lengths of its strings.
+const LINE_MIN: usize = 2 + Spans::COUNT;
 
 /// 64 KiB: a reader that wants one event reads no more than this beside it.
 const FULL: usize = 64 * 1024;
@@ -82,7 +84,7 @@ impl Draft {
         let Written { wire_end, spans } = write(&mut open.wires);
         put_varint(&mut open.table, (wire_end - before) as u64);
         put_varint(&mut open.table, (open.wires.len() - wire_end) as u64);
-        for span in [spans.id, spans.event_type, spans.subject, spans.data_version] {
+        for span in spans.all() {
             // A string that is absent stands at 0; one that is there is counted from its event's first byte.
             put_varint(&mut open.table, u64::from(span.len));
             if span.len > 0 {
@@ -225,6 +227,7 @@ impl Chunk {
         let mut table = Reader::new(&self.bytes[HEAD..HEAD + self.table_len]);
         let mut at = HEAD + self.table_len;
         let mut events = Vec::with_capacity(self.count as usize);
+        let forms = Forms::new(self.count as usize);
         for index in 0..self.count {
             let (Some(wire_len), Some(rest_len)) = (table.varint(), table.varint()) else {
                 return Err(Damaged("its table is cut off"));
@@ -242,14 +245,15 @@ impl Chunk {
                 let start = at as u64 + table.varint().filter(|start| *start <= self.bytes.len() as u64)?;
                 (start + len <= end as u64).then_some(Span { start: start as u32, len: len as u32 })
             };
-            let (Some(id), Some(event_type), Some(subject), Some(data_version)) = (span(), span(), span(), span())
-            else {
-                return Err(Damaged("a string lies outside of its event"));
-            };
-            let spans = Spans { id, event_type, subject, data_version };
+            let mut spans = [Span::default(); Spans::COUNT];
+            for place in &mut spans {
+                *place = span().ok_or(Damaged("a string lies outside of its event"))?;
+            }
+            let spans = Spans::of(spans);
             let wire = Span { start: at as u32, len: wire_len as u32 };
             let seq = self.first.plus(u64::from(index));
-            events.push(Event::new(seq, self.appended, self.schema, self.bytes.clone(), wire, spans));
+            let event = Event::new(seq, self.appended, self.schema, self.bytes.clone(), wire, spans);
+            events.push(event.sharing(Arc::clone(&forms), index));
             at = end;
         }
         if !table.is_empty() {

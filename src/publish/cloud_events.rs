@@ -54,7 +54,7 @@ pub(super) fn read(object: &RawValue, draft: &mut Draft) -> Result<(), Refusal> 
             id: place(members.id),
             event_type: place(members.kind),
             subject: place(members.subject),
-            data_version: Span::default(),
+            ..Spans::default()
         };
         Written { wire_end: out.len(), spans }
     });

@@ -140,7 +140,7 @@ impl Checked<'_> {
             }
         };
         out.put_slice(b"}");
-        Written { wire_end: out.len(), spans: Spans { id, event_type, subject, data_version } }
+        Written { wire_end: out.len(), spans: Spans { id, event_type, subject, data_version, ..Spans::default() } }
     }
 }
 

@@ -345,10 +345,10 @@ fn everything_else_that_is_wrong_is_refused_with_what_is_allowed() {
         properties.retryPolicy.eventTimeToLiveInMinutes is 4294967296; allowed is 1 to 1440
         properties.retryPolicy.eventTimeToLiveInMinutes cannot be read: invalid type: floating point `1.5`, expected i64
         properties.labels cannot be read: invalid type: string "l", expected a sequence
-        properties.eventDeliverySchema is CustomInputSchema; allowed for a topic whose inputSchema is EventGridSchema: EventGridSchema and CloudEventSchemaV1_0
-        properties.eventDeliverySchema is "CloudEvents"; allowed are EventGridSchema and CloudEventSchemaV1_0
-        properties.eventDeliverySchema is EventGridSchema; allowed for a topic whose inputSchema is CloudEventSchemaV1_0: CloudEventSchemaV1_0
-        properties.eventDeliverySchema is CustomInputSchema; allowed for a topic whose inputSchema is CloudEventSchemaV1_0: CloudEventSchemaV1_0
+        properties.eventDeliverySchema is "CustomInputSchema"; allowed for a topic whose inputSchema is EventGridSchema: EventGridSchema, CloudEventSchemaV1_0
+        properties.eventDeliverySchema is "CloudEvents"; allowed for a topic whose inputSchema is EventGridSchema: EventGridSchema, CloudEventSchemaV1_0
+        properties.eventDeliverySchema is "EventGridSchema"; allowed for a topic whose inputSchema is CloudEventSchemaV1_0: CloudEventSchemaV1_0
+        properties.eventDeliverySchema is "CustomInputSchema"; allowed for a topic whose inputSchema is CloudEventSchemaV1_0: CloudEventSchemaV1_0
         properties.deadLetterDestination.endpointType is "Folder"; allowed is StorageBlob, others are not supported yet
         properties.deadLetterDestination.properties.resourceId is empty; allowed is any other text, it is kept and given back
         properties.deadLetterDestination.properties.blobContainerName is "../../etc"; allowed are 3 to 63 small letters, digits and single hyphens between them

@@ -3,9 +3,14 @@
 use gridhook::{
     deliver::{
         Destination, Outgoing, build,
+        convert::delivered,
         request::{Error, header_value},
     },
-    event::Schema::{self, CloudEvents, Custom, EventGrid},
+    event::{
+        Schema::{self, CloudEvents, Custom, EventGrid},
+        Seq, Spans, Timestamp,
+    },
+    journal::chunk::{Chunk, Draft, Running, Written},
 };
 
 use super::event;
@@ -80,6 +85,30 @@ fn an_event_grid_event_becomes_a_cloud_event_with_its_data_untouched() {
         r#""data":{ "n": 1.50, "u":"\u00e9" },"specversion":"1.0"}"#
     );
     assert_eq!(made.expect("readable").body, expected);
+}
+
+#[test]
+fn there_is_a_way_between_schemas_or_there_is_none() {
+    let ways = [EventGrid, CloudEvents, Custom].map(|from| {
+        [EventGrid, CloudEvents, Custom]
+            .map(|to| Destination::new("https://example.com/hook", "s", from, to, false).is_ok())
+    });
+    assert_eq!(ways, [[true, true, false], [false, true, false], [true, true, true]]);
+}
+
+#[test]
+fn another_schema_is_made_once_for_all_who_ask() {
+    let mut draft = Draft::new(EventGrid);
+    draft.push(|out| {
+        out.extend_from_slice(WIRE.as_bytes());
+        Written { wire_end: out.len(), spans: Spans::default() }
+    });
+    let sealed = draft.into_chunks().remove(0).stamp(Timestamp(1), Running::default());
+    let chunk = Chunk::decode(Seq::FIRST, sealed).expect("what was written is read");
+    let event = chunk.events().expect("what was written is read").remove(0);
+    let forms = [&event, &event.clone()].map(|event| delivered(event, CloudEvents).expect("readable"));
+    assert_eq!(forms[0].as_ptr(), forms[1].as_ptr());
+    assert_eq!(delivered(&event.detached(), CloudEvents).expect("readable"), forms[0]);
 }
 
 #[test]

@@ -65,30 +65,16 @@ pub(super) fn filter(given: FilterBody, ranges: &Ranges) -> Result<Filter, Inval
 }
 
 pub(super) fn delivery_schema(given: Option<&str>, input: Schema) -> Result<Schema, Invalid> {
-    let wished = match given {
-        None => input,
-        Some("EventGridSchema") => Schema::EventGrid,
-        Some("CloudEventSchemaV1_0") => Schema::CloudEvents,
-        Some("CustomInputSchema") => Schema::Custom,
-        Some(other) => {
-            return Err(Invalid::new(
-                "eventDeliverySchema",
-                format!("is \"{other}\"; allowed are EventGridSchema and CloudEventSchemaV1_0"),
-            ));
-        }
-    };
-    if wished == input || (input, wished) == (Schema::EventGrid, Schema::CloudEvents) {
-        return Ok(wished);
+    let possible = input.deliveries();
+    let Some(given) = given else { return Ok(possible[0]) };
+    if let Some(wished) = possible.iter().find(|schema| schema_name(**schema) == given) {
+        return Ok(*wished);
     }
-    let allowed = match input {
-        Schema::EventGrid => "EventGridSchema and CloudEventSchemaV1_0",
-        Schema::CloudEvents => "CloudEventSchemaV1_0",
-        Schema::Custom => "CustomInputSchema",
-    };
-    let (wished, input) = (schema_name(wished), input_schema_name(input));
+    let allowed: Vec<_> = possible.iter().map(|schema| schema_name(*schema)).collect();
+    let (input, allowed) = (input_schema_name(input), allowed.join(", "));
     Err(Invalid::new(
         "eventDeliverySchema",
-        format!("is {wished}; allowed for a topic whose inputSchema is {input}: {allowed}"),
+        format!("is \"{}\"; allowed for a topic whose inputSchema is {input}: {allowed}", given.escape_debug()),
     ))
 }
 
