@@ -5,7 +5,7 @@ use std::{ffi::OsString, fs, net::SocketAddr, path::PathBuf, time::Duration};
 
 use expect_test::{Expect, expect};
 use gridhook::{
-    config::{Config, DEFAULTS, Flag, Format, Sources},
+    config::{Config, DEFAULTS, Flag, Format, KeySource, Sources},
     policy::edition::Steps,
 };
 
@@ -59,12 +59,14 @@ fn every_default_stands_in_a_section_and_is_read_as_it_is() {
 
 #[test]
 fn the_defaults_are_those_of_the_design() {
-    let Config { server, log, publish, delivery, journal, topic, dead_letter, policy, chaos } = defaults();
+    let Config { server, log, publish, auth, delivery, journal, topic, dead_letter, policy, chaos } = defaults();
     assert_eq!(server.listen, SocketAddr::from(([127, 0, 0, 1], 8080)));
     assert!(server.admin_token.is_none() && server.public_url.is_none());
     assert_eq!((log.format, log.filter.as_str()), (Format::Text, "info,actix_server=warn"));
     assert_eq!((publish.request_bytes, publish.event_bytes, publish.events_per_request), (1_536_000, 1_049_600, 5_000));
     assert_eq!(publish.bytes_in_flight, 64 << 20);
+    assert_eq!((publish.events_per_second, publish.bytes_per_second), (5_000, 5_000_000));
+    assert!(auth.issuer.is_none() && auth.trusted_proxies.is_empty());
     assert_eq!((delivery.response_wait, delivery.concurrency), (Duration::from_secs(30), 16));
     assert_eq!((journal.outcome_wait, journal.retention), (Duration::from_millis(10), Duration::ZERO));
     assert_eq!((journal.write_buffer_bytes, journal.max_total_wal_bytes), (32 << 20, 64 << 20));
@@ -97,6 +99,37 @@ fn a_flag_goes_over_a_variable_and_that_over_the_file() {
 }
 
 #[test]
+fn an_issuer_has_keys_that_nobody_else_can_give() {
+    let with = |issuer: &str, jwks: &str| {
+        load(
+            &format!("[auth]\nissuer = \"{issuer}\"\njwks = \"{jwks}\"\ntrusted_proxies = [\"10.0.0.0/8\"]\n"),
+            &[],
+            &[],
+        )
+    };
+    let keys = |jwks: &str| with("https://issuer/", jwks).expect("good settings").auth.issuer.expect("an issuer").keys;
+    assert_eq!(keys("keys.json"), KeySource::File(PathBuf::from("keys.json")));
+    for url in ["https://issuer/keys", "http://127.0.0.1:9/keys", "http://[::1]/keys", "http://localhost/keys"] {
+        assert_eq!(keys(url), KeySource::Web(url.parse().expect("a URL")));
+    }
+    let refused = [("https://issuer/", "http://issuer/keys"), ("https://issuer/", ""), ("", "keys.json")];
+    let lines: Vec<_> = refused.iter().map(|(issuer, jwks)| with(issuer, jwks).expect_err("it is refused")).collect();
+    expect![[r#"
+        gridhook.toml: auth.jwks is "http://issuer/keys"; allowed is a file, an https address, or an http address of loopback
+        gridhook.toml: auth.jwks is ""; allowed is where the keys of auth.issuer are
+        gridhook.toml: auth.issuer is ""; allowed is whose keys are in auth.jwks"#]].assert_eq(&lines.join("\n"));
+    let proxies = load("", &[("GRIDHOOK_AUTH__TRUSTED_PROXIES", "10.0.0.0/8, ::1/128")], &[]).expect("good settings");
+    assert_eq!(proxies.auth.trusted_proxies.len(), 2);
+    refuses(
+        "[auth]\ntrusted_proxies = [\"10.0.0.1\"]\n",
+        &[],
+        expect![[
+            r#"gridhook.toml: auth.trusted_proxies is ["10.0.0.1"]; allowed is a list of networks such as ["10.0.0.0/8", "fd00::/8"]"#
+        ]],
+    );
+}
+
+#[test]
 fn the_admin_token_has_a_short_variable_and_is_never_shown() {
     let config = load("", &[("GRIDHOOK_ADMIN_TOKEN", "a-token-of-some-length")], &[]).expect("good settings");
     let token = config.server.admin_token.as_ref().map(|token| token.expose().to_owned());
@@ -122,7 +155,7 @@ fn an_unknown_key_is_told_with_its_neighbours() {
         "",
         &[("GRIDHOOK_LISTEN", "127.0.0.1:1")],
         expect![
-            "environment variable GRIDHOOK_LISTEN: there is no key listen; allowed are chaos.*, dead_letter.*, delivery.*, journal.*, log.*, policy.*, publish.*, server.*, topic.*"
+            "environment variable GRIDHOOK_LISTEN: there is no key listen; allowed are auth.*, chaos.*, dead_letter.*, delivery.*, journal.*, log.*, policy.*, publish.*, server.*, topic.*"
         ],
     );
     refuses(

@@ -67,7 +67,7 @@ pub enum Chaos {
     Disabled,
 }
 
-/// Adds the control plane and the answer for unknown paths to an application. The three are shared by all workers.
+/// Adds the control plane to an application. The three are shared by all workers.
 pub fn configure(
     cfg: &mut web::ServiceConfig,
     control: web::Data<Control>,
@@ -87,7 +87,6 @@ pub fn configure(
     cfg.service(
         web::resource("/{slashes:/*(?i:subscriptions)}/{rest:.*}").wrap(from_fn(auth::require)).to(arm::answer),
     );
-    cfg.default_service(web::to(no_such_path));
 }
 
 /// Whoever spreads load asks with either.
@@ -99,9 +98,4 @@ fn read_only(path: &str) -> Resource {
     web::resource(path).default_service(web::to(|request: HttpRequest| async move {
         Err::<&'static str, _>(Error::Method { method: request.method().to_string(), allowed: "GET, HEAD" })
     }))
-}
-
-/// Azure's answer where nothing answers. The query is not repeated: a secret may be in it.
-async fn no_such_path(request: HttpRequest) -> Result<&'static str, Error> {
-    Err(Error::NoSuchPath(request.path().to_owned()))
 }

@@ -9,6 +9,7 @@
 //!
 //! Absent on purpose: settings that change while the server runs. An operator restarts; a restart takes seconds.
 
+mod auth;
 mod editions;
 mod layers;
 mod read;
@@ -19,8 +20,9 @@ use ipnet::IpNet;
 use read::{DAY, GIB, HOUR, KIB, MIB, SECOND, TIB};
 use serde::Deserialize;
 
-use self::layers::Layers;
+use self::{auth::RawAuth, layers::Layers};
 pub use self::{
+    auth::{Auth, Issuer, KeySource},
     editions::Editions,
     layers::{Flag, Origin, Sources},
 };
@@ -37,6 +39,8 @@ pub struct Config {
     pub log: Log,
     /// What publishers may send.
     pub publish: Publish,
+    /// Who may publish beside the holders of keys.
+    pub auth: Auth,
     /// How endpoints are called, and which.
     pub delivery: Delivery,
     /// How the store is kept.
@@ -58,6 +62,7 @@ struct RawConfig {
     server: Server,
     log: Log,
     publish: Publish,
+    auth: RawAuth,
     delivery: RawDelivery,
     journal: Journal,
     topic: Topic,
@@ -130,6 +135,12 @@ pub struct Publish {
     /// How long a publisher may take to send its body.
     #[serde(deserialize_with = "read::wait::<_, 1, HOUR>")]
     pub body_wait: Duration,
+    /// The most events that one topic takes in a second; 0 for no bound.
+    #[serde(deserialize_with = "read::count::<_, _, 0, 1_000_000_000>")]
+    pub events_per_second: u64,
+    /// The most bytes that one topic takes in a second; 0 for no bound.
+    #[serde(deserialize_with = "read::size::<_, _, 0, TIB>")]
+    pub bytes_per_second: u64,
 }
 
 /// `[delivery]`
@@ -323,7 +334,7 @@ impl Config {
     /// What the operator wrote, checked.
     pub fn load(sources: &Sources) -> Result<Self, Error> {
         let layers = Layers::merge(sources)?;
-        let RawConfig { server, log, publish, delivery, journal, topic, mut dead_letter, policy, chaos } =
+        let RawConfig { server, log, publish, auth, delivery, journal, topic, mut dead_letter, policy, chaos } =
             layers.read()?;
 
         if publish.event_bytes > publish.request_bytes {
@@ -336,6 +347,7 @@ impl Config {
             return Err(layers.too_large("journal.write_buffer_bytes", "journal.max_total_wal_bytes"));
         }
 
+        let auth = auth.resolve(&layers)?;
         let editions = Editions::load(policy.editions_dir.as_deref(), delivery.suspend_after_failures)?;
         if editions.get(&policy.edition).is_none() {
             let names: Vec<_> = editions.names().collect();
@@ -344,7 +356,7 @@ impl Config {
         dead_letter.folder = server.data_dir.join(dead_letter.folder);
         let delivery = delivery.resolve(&server);
         let policy = Policy { edition: policy.edition, editions };
-        Ok(Self { server, log, publish, delivery, journal, topic, dead_letter, policy, chaos })
+        Ok(Self { server, log, publish, auth, delivery, journal, topic, dead_letter, policy, chaos })
     }
 }
 

@@ -128,6 +128,18 @@ pub(super) fn networks<'de, D: Deserializer<'de>>(from: D) -> Result<Switch<Vec<
     read.map(Switch::Set).map_err(|_| D::Error::custom(allowed))
 }
 
+/// Networks, maybe none: a list, or (from the environment) their text with commas between.
+pub(super) fn network_list<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<IpNet>, D::Error> {
+    let allowed = "a list of networks such as [\"10.0.0.0/8\", \"fd00::/8\"]";
+    let list = match raw(from, allowed)? {
+        Raw::Text(text) => text.split(',').map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect(),
+        Raw::List(list) => list,
+        Raw::Flag(_) | Raw::Number(_) => return Err(D::Error::custom(allowed)),
+    };
+    let read: Result<_, _> = list.iter().map(|network| network.parse()).collect();
+    read.map_err(|_| D::Error::custom(allowed))
+}
+
 /// A text that is read by its own type.
 fn text<'de, D, T>(from: D, allowed: &str, read: impl FnOnce(&str) -> Option<T>) -> Result<T, D::Error>
 where

@@ -1,24 +1,23 @@
 //! Comes in: a publisher's request becomes events in a topic's log, or is refused as a whole.
 //!
-//! - [`http`] finds the topic, asks [`auth`] whether the publisher may, takes a permit for the bytes *before* it reads
-//!   them, hands the body to [`schema`] and what comes back to the journal. 200 is answered when the journal says that
-//!   the events are durable, and never before.
-//! - [`schema`] is pure: bytes in, a draft of log records or a [`Refusal`] out.
+//! - [`http`] has the paths and the answers.
+//! - [`publisher`] finds the topic, asks [`auth`] whether the publisher may and [`rate`] whether the topic takes more, takes
+//!   a permit for the bytes *before* it reads them, hands the body to [`schema`] and what comes back to the journal. 200 is
+//!   answered when the journal says that the events are durable, and never before.
+//! - [`schema`] turns bytes into a draft of log records, or into a [`Refusal`]; it reads no clock and calls nobody.
 //! - A [`Refusal`] is everything a publisher can be told, in Event Grid's own words where these are known.
 //!
 //! A request is taken or refused as a whole: the draft is handed on only when its last event was read.
 //!
 //! Absent on purpose: actors. The journal assigns the places in the log, so a topic whose actor is down still takes
-//! events. Absent for now: the binary mode of CloudEvents, custom input schemas, SAS tokens, throttling; each is refused by
-//! name.
+//! events.
 
 use std::time::Duration;
 
 pub mod auth;
-mod cloud_events;
-mod event_grid;
 pub mod http;
-mod json;
+pub mod publisher;
+pub mod rate;
 pub mod refusal;
 pub mod schema;
 
@@ -39,6 +38,8 @@ pub struct Limits {
     pub admitted_bytes_max: usize,
     /// How long a publisher may take to send its body.
     pub body_wait: Duration,
+    /// What a topic takes in a second.
+    pub rates: rate::Rates,
 }
 
 impl Default for Limits {
@@ -53,6 +54,7 @@ impl Default for Limits {
             // Forty requests of the largest size, or a hundred thousand of half a kilobyte.
             admitted_bytes_max: 64 * 1024 * 1024,
             body_wait: Duration::from_secs(30),
+            rates: rate::Rates::default(),
         }
     }
 }

@@ -5,6 +5,7 @@
 //! does the process end. A second signal ends it at once.
 
 mod graves;
+mod issuer;
 mod settings;
 
 use std::{
@@ -75,6 +76,9 @@ pub enum Error {
     /// The folder of dead letters.
     #[error(transparent)]
     Sink(#[from] dead_letter::sink::Error),
+    /// The keys of the issuer of access tokens.
+    #[error("auth.jwks: {0}")]
+    Issuer(String),
     /// Certificates.
     #[error(transparent)]
     Trust(#[from] crate::deliver::trust::Error),
@@ -140,7 +144,9 @@ async fn serve(config: Config, store: Arc<Rocks>) -> Result<(), Error> {
     }
     actix_rt::spawn(graves::keep(letters.clone(), lifeline.held()));
 
-    let client = Options::new(rules.delivery.addresses.clone(), Trust::load(None)?);
+    let trust = Trust::load(None)?;
+    let gate = issuer::gate(&config, &token, &trust).map_err(|error| Error::Issuer(error.to_string()))?;
+    let client = Options::new(rules.delivery.addresses.clone(), trust);
     let client = Options { keep_alive: config.delivery.idle_connection_wait, ..client };
     let put_aside = Arc::new(move |slot: &Slot, due| graves.tell(slot, due));
     let world = World { journal: journal.clone(), clock: clock.clone(), client, put_aside };
@@ -153,6 +159,7 @@ async fn serve(config: Config, store: Arc<Rocks>) -> Result<(), Error> {
         journal.clone(),
         clock.clone(),
         settings::publish_limits(&config),
+        gate,
     ));
     let vitals = {
         let journal = journal.clone();
@@ -226,6 +233,7 @@ fn listen(
             .app_data(publisher.clone())
             .configure(publish::http::configure)
             .configure(move |cfg| admin::configure(cfg, control, token, vitals, chaos))
+            .default_service(web::to(publish::http::not_found))
     })
     .workers(workers)
     .disable_signals()

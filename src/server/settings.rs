@@ -68,6 +68,10 @@ pub(super) fn publish_limits(config: &Config) -> publish::Limits {
         events_max: config.publish.events_per_request,
         admitted_bytes_max: config.publish.bytes_in_flight,
         body_wait: config.publish.body_wait,
+        rates: publish::rate::Rates {
+            events_per_second: config.publish.events_per_second,
+            bytes_per_second: config.publish.bytes_per_second,
+        },
         ..publish::Limits::default()
     }
 }

@@ -7,6 +7,7 @@
 
 mod actor;
 pub mod index;
+pub mod ingress;
 pub mod keeper;
 pub mod record;
 pub mod registry;

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::event::{Name, PartitionId, Schema};
+use crate::{
+    event::{Name, PartitionId, Schema},
+    topic::ingress::Ingress,
+};
 
 /// Where in an Azure subscription a topic is said to live. Any is accepted; it is kept and given back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +47,8 @@ pub struct TopicRecord {
     pub input_schema: Schema,
     /// Its access keys.
     pub keys: Keys,
+    /// Who may publish, from where, and how a custom event is read.
+    pub ingress: Ingress,
     /// Which edition of the delivery policy it follows.
     pub edition: String,
     /// `location`, kept and given back.

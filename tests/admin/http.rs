@@ -227,11 +227,9 @@ async fn errors_have_arms_form() {
         plane.call("POST", &topic, Value::Null).await,
         plane.call("GET", &format!("{topic}/listKeys"), Value::Null).await,
         plane.call("GET", &format!("{RG}/domains/x?secret=1"), Value::Null).await,
-        plane.call("GET", "/elsewhere?secret=1", Value::Null).await,
         plane.call("GET", &format!("{RG}/topics?$filter=name"), Value::Null).await,
         plane.call("PUT", &topic, json!({"location": "x".repeat(300_000)})).await,
         plane.call("POST", "/healthz", Value::Null).await,
-        plane.call("POST", "/chaos/kill", json!({"actor": "topic", "topic": "orders", "by": "stop"})).await,
     ];
     let lines: Vec<_> = answers.iter().map(Answer::brief).collect();
     expect![[r#"
@@ -243,12 +241,12 @@ async fn errors_have_arms_form() {
         405 {"error":{"code":"MethodNotAllowed","message":"The method POST is not allowed here; allowed: GET, PUT, PATCH, DELETE.","target":null,"details":[]}}
         405 {"error":{"code":"MethodNotAllowed","message":"The method GET is not allowed here; allowed: POST.","target":null,"details":[]}}
         404 {"error":{"code":"NotFound","message":"No HTTP resource was found that matches the request URI '/subscriptions/S-1/resourceGroups/rg/providers/Microsoft.EventGrid/domains/x'.","target":null,"details":[{"code":"ResourceNotFound","message":"No HTTP resource was found that matches the request URI '/subscriptions/S-1/resourceGroups/rg/providers/Microsoft.EventGrid/domains/x'."}]}}
-        404 {"error":{"code":"NotFound","message":"No HTTP resource was found that matches the request URI '/elsewhere'.","target":null,"details":[{"code":"ResourceNotFound","message":"No HTTP resource was found that matches the request URI '/elsewhere'."}]}}
         400 {"error":{"code":"InvalidRequest","message":"$filter is not supported yet; leave it out.","target":"$filter","details":[]}}
         413 {"error":{"code":"RequestEntityTooLarge","message":"The maximum size (262144) has been exceeded.","target":null,"details":[]}}
-        405 {"error":{"code":"MethodNotAllowed","message":"The method POST is not allowed here; allowed: GET, HEAD.","target":null,"details":[]}}
-        404 {"error":{"code":"NotFound","message":"No HTTP resource was found that matches the request URI '/chaos/kill'.","target":null,"details":[{"code":"ResourceNotFound","message":"No HTTP resource was found that matches the request URI '/chaos/kill'."}]}}"#]].assert_eq(&lines.join("\n"));
+        405 {"error":{"code":"MethodNotAllowed","message":"The method POST is not allowed here; allowed: GET, HEAD.","target":null,"details":[]}}"#]].assert_eq(&lines.join("\n"));
     assert_eq!(answers[5].headers.get("Allow").expect("it is there"), "GET, PUT, PATCH, DELETE");
+    let kill = json!({"actor": "topic", "topic": "orders", "by": "stop"});
+    assert_eq!(plane.call("POST", "/chaos/kill", kill).await.status, 404, "nothing is broken on purpose");
 }
 
 #[actix_web::test]

@@ -12,7 +12,10 @@ use std::collections::BTreeMap;
 use gridhook::{
     admin::model::{Editions, Range, Ranges},
     event::{Name, Schema},
-    topic::record::{Keys, Scope, TopicRecord},
+    topic::{
+        ingress::Ingress,
+        record::{Keys, Scope, TopicRecord},
+    },
 };
 
 /// The numbers of the current edition.
@@ -46,6 +49,7 @@ fn topic_record(input_schema: Schema) -> TopicRecord {
         partitions: Vec::new(),
         input_schema,
         keys: Keys { key1: "first secret".to_owned(), key2: "second secret".to_owned() },
+        ingress: Ingress::default(),
         edition: "current".to_owned(),
         location: "local".to_owned(),
         tags: BTreeMap::new(),

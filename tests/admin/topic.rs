@@ -4,7 +4,10 @@ use expect_test::expect;
 use gridhook::{
     admin::model::topic::{Key, View, Wish},
     event::Schema,
-    topic::record::{Keys, TopicRecord},
+    topic::{
+        ingress::Ingress,
+        record::{Keys, TopicRecord},
+    },
 };
 use serde_json::json;
 
@@ -38,9 +41,9 @@ fn an_empty_body_makes_a_topic_with_every_default() {
             "provisioningState": "Succeeded",
             "endpoint": "http://127.0.0.1:8080/topics/orders/api/events",
             "inputSchema": "EventGridSchema",
+            "disableLocalAuth": false,
             "publicNetworkAccess": "Enabled",
             "inboundIpRules": [],
-            "disableLocalAuth": false,
             "dataResidencyBoundary": "WithinGeopair",
             "edition": "current"
           }
@@ -73,9 +76,9 @@ fn what_is_put_is_told_and_what_is_told_can_be_put() {
             "provisioningState": "Succeeded",
             "endpoint": "http://x/topics/Orders-2/api/events",
             "inputSchema": "CloudEventSchemaV1_0",
+            "disableLocalAuth": false,
             "publicNetworkAccess": "Enabled",
             "inboundIpRules": [],
-            "disableLocalAuth": false,
             "dataResidencyBoundary": "WithinGeopair",
             "edition": "short"
           }
@@ -114,8 +117,74 @@ fn a_patch_merges() {
 }
 
 #[test]
+fn what_is_asked_of_publishers_is_told_again_and_can_be_put() {
+    let body = json!({"properties": {
+        "inputSchema": "CustomEventSchema",
+        "inputSchemaMapping": {"inputSchemaMappingType": "Json", "properties": {
+            "id": {"sourceField": "eventId"}, "topic": {"sourceField": null}, "eventTime": null,
+            "eventType": {"sourceField": "kind", "defaultValue": "T"}, "subject": {"defaultValue": "S"}}},
+        "disableLocalAuth": true, "publicNetworkAccess": "Disabled",
+        "inboundIpRules": [{"ipMask": "10.1.2.3", "action": "Allow"}, {"ipMask": "2001:db8::/32"}]}});
+    let record = create("orders", &body.to_string()).expect("it is taken");
+    let stored = serde_json::to_string(&record).expect("a record is written");
+    let record: TopicRecord = serde_json::from_str(&stored).expect("a record is read");
+    let told = pretty(&View::new(&record, "http://x"));
+    let properties: serde_json::Value = serde_json::from_str(&told).expect("it is JSON");
+    expect![[r#"
+        {
+          "dataResidencyBoundary": "WithinGeopair",
+          "disableLocalAuth": true,
+          "edition": "current",
+          "endpoint": "http://x/topics/orders/api/events",
+          "inboundIpRules": [
+            {
+              "action": "Allow",
+              "ipMask": "10.1.2.3"
+            },
+            {
+              "action": "Allow",
+              "ipMask": "2001:db8::/32"
+            }
+          ],
+          "inputSchema": "CustomEventSchema",
+          "inputSchemaMapping": {
+            "inputSchemaMappingType": "Json",
+            "properties": {
+              "eventType": {
+                "defaultValue": "T",
+                "sourceField": "kind"
+              },
+              "id": {
+                "sourceField": "eventId"
+              },
+              "subject": {
+                "defaultValue": "S"
+              },
+              "topic": {}
+            }
+          },
+          "provisioningState": "Succeeded",
+          "publicNetworkAccess": "Disabled"
+        }"#]]
+    .assert_eq(&pretty(&properties["properties"]));
+    let again = Wish::put("orders", told.as_bytes()).expect("it is taken back");
+    assert_eq!(again.update(&record, &editions()).expect("nothing is changed").ingress, record.ingress);
+    // A patch of one thing leaves the others, …
+    let patch = Wish::patch(&record, br#"{"properties":{"inboundIpRules":null}}"#).expect("it is read");
+    let patched = patch.update(&record, &editions()).expect("it is taken").ingress;
+    assert_eq!(patched, Ingress { inbound_ip_rules: Vec::new(), ..record.ingress.clone() });
+    // … and a PUT that names nothing leaves the mapping, which belongs to the schema.
+    let put = Wish::put("orders", b"{}").expect("it is read").update(&record, &editions()).expect("it is taken");
+    assert_eq!(put.ingress, Ingress { mapping: record.ingress.mapping, ..Ingress::default() });
+}
+
+#[test]
 fn every_refusal_says_what_is_allowed() {
     let properties = |body: &str| format!(r#"{{"properties":{body}}}"#);
+    let mapping = |properties: &str| {
+        let mapping = format!(r#"{{"inputSchemaMappingType":"Json","properties":{properties}}}"#);
+        format!(r#"{{"properties":{{"inputSchema":"CustomEventSchema","inputSchemaMapping":{mapping}}}}}"#)
+    };
     let bodies = [
         "[".to_owned(),
         "[]".to_owned(),
@@ -129,13 +198,23 @@ fn every_refusal_says_what_is_allowed() {
         r#"{"extendedLocation":{"name":"x"}}"#.to_owned(),
         r#"{"properties":3}"#.to_owned(),
         properties(r#"{"colour":"red"}"#),
-        properties(r#"{"inputSchema":"CustomEventSchema"}"#),
         properties(r#"{"inputSchema":"eventgrid"}"#),
         properties(r#"{"inputSchema":7}"#),
         properties(r#"{"inputSchemaMapping":{"inputSchemaMappingType":"Json"}}"#),
-        properties(r#"{"publicNetworkAccess":"Disabled"}"#),
-        properties(r#"{"inboundIpRules":[{"ipMask":"10.0.0.0/8","action":"Allow"}]}"#),
-        properties(r#"{"disableLocalAuth":true}"#),
+        properties(r#"{"inputSchema":"CustomEventSchema"}"#),
+        properties(r#"{"inputSchema":"CustomEventSchema","inputSchemaMapping":{"inputSchemaMappingType":"Json"}}"#),
+        mapping(r#"{"eventType":{}}"#),
+        mapping(r#"{"eventType":{"sourceField":""}}"#),
+        mapping(r#"{"eventType":{"defaultValue":"T"},"id":{"defaultValue":"1"}}"#),
+        mapping(r#"{"eventType":{"defaultValue":"T"},"colour":{"sourceField":"c"}}"#),
+        mapping(r#"{"eventType":"T"}"#),
+        mapping(&format!(r#"{{"eventType":{{"sourceField":"{}"}}}}"#, "x".repeat(513))),
+        properties(r#"{"inputSchema":"CustomEventSchema","inputSchemaMapping":{"inputSchemaMappingType":"Xml"}}"#),
+        properties(r#"{"publicNetworkAccess":"SecuredByPerimeter"}"#),
+        properties(r#"{"inboundIpRules":[{"ipMask":"10.0.0.0/33"}]}"#),
+        properties(r#"{"inboundIpRules":[{"ipMask":"10.0.0.1","action":"Deny"}]}"#),
+        properties(&format!(r#"{{"inboundIpRules":[{}]}}"#, vec![r#"{"ipMask":"10.0.0.1"}"#; 129].join(","))),
+        properties(r#"{"disableLocalAuth":"yes"}"#),
         properties(r#"{"dataResidencyBoundary":"WithinRegion"}"#),
         properties(r#"{"minimumTlsVersionAllowed":"1.2"}"#),
         properties(r#"{"eventTypeInfo":{"kind":"Inline"}}"#),
@@ -161,14 +240,24 @@ fn every_refusal_says_what_is_allowed() {
         kind is not supported yet (there is one kind of topics): allowed is "Azure"
         extendedLocation is not supported yet (a topic lives in this server): leave it out
         properties cannot be read: invalid type: integer `3`, expected struct Properties
-        properties.colour cannot be read: unknown field `colour`, expected `inputSchema` or `edition`
-        properties.inputSchema is "CustomEventSchema" (not supported yet); allowed are EventGridSchema and CloudEventSchemaV1_0
-        properties.inputSchema is "eventgrid"; allowed are EventGridSchema and CloudEventSchemaV1_0
+        properties.colour cannot be read: unknown field `colour`, expected one of `inputSchema`, `edition`, `disableLocalAuth`, `publicNetworkAccess`, `inboundIpRules`, `inputSchemaMapping`
+        properties.inputSchema is "eventgrid"; allowed are EventGridSchema, CloudEventSchemaV1_0, CustomEventSchema
         properties.inputSchema cannot be read: invalid type: integer `7`, expected a string
-        properties.inputSchemaMapping is not supported yet (only the CustomEventSchema has a mapping): leave it out
-        properties.publicNetworkAccess is not supported yet (the address that the server listens on decides who reaches it): allowed is "Enabled"
-        properties.inboundIpRules is not supported yet (the address that the server listens on decides who reaches it): allowed is []
-        properties.disableLocalAuth is not supported yet (publishers have access keys and nothing else): allowed is false
+        properties.inputSchemaMapping is for topics whose inputSchema is CustomEventSchema; leave it out
+        properties.inputSchemaMapping.properties.eventType is missing; a topic with CustomEventSchema needs its sourceField, its defaultValue or both
+        properties.inputSchemaMapping.properties.eventType is missing; a topic with CustomEventSchema needs its sourceField, its defaultValue or both
+        properties.inputSchemaMapping.properties.eventType is missing; a topic with CustomEventSchema needs its sourceField, its defaultValue or both
+        properties.inputSchemaMapping.properties.eventType.sourceField is empty; leave it out or say which
+        properties.inputSchemaMapping.properties.id.defaultValue cannot be read: unknown field `defaultValue`, expected `sourceField`
+        properties.inputSchemaMapping.properties.colour cannot be read: unknown field `colour`, expected one of `id`, `topic`, `eventTime`, `eventType`, `subject`, `dataVersion`
+        properties.inputSchemaMapping.properties.eventType cannot be read: invalid type: string "T", expected struct SourceOrDefault
+        properties.inputSchemaMapping.properties.eventType.sourceField has 513 characters; allowed are at most 512
+        properties.inputSchemaMapping.inputSchemaMappingType cannot be read: unknown variant `Xml`, expected `Json`
+        properties.publicNetworkAccess cannot be read: unknown variant `SecuredByPerimeter`, expected `Enabled` or `Disabled`
+        properties.inboundIpRules[0].ipMask cannot be read: "10.0.0.0/33" is no address and no network; allowed is such as 10.1.2.3 or 10.1.0.0/16
+        properties.inboundIpRules[0].action cannot be read: unknown variant `Deny`, expected `Allow`
+        properties.inboundIpRules has 129 entries; allowed are at most 128
+        properties.disableLocalAuth cannot be read: invalid type: string "yes", expected a boolean
         properties.dataResidencyBoundary is not supported yet (events stay in the data folder): allowed is "WithinGeopair"
         properties.minimumTlsVersionAllowed is not supported yet (TLS towards publishers is the affair of the proxy in front): leave it out
         properties.eventTypeInfo is not supported yet (event types are not declared): leave it out

@@ -1,17 +1,9 @@
 //! CloudEvents 1.0, rule by rule.
 
-use ::bytes::Bytes;
 use expect_test::{Expect, expect};
-use gridhook::{
-    event::Schema,
-    publish::{
-        Limits,
-        schema::{self, Content, Target},
-    },
-};
+use gridhook::{event::Schema, publish::Limits};
 
-use super::{cloud_event, cloud_events, decode, read, shown};
-use crate::support::publisher::topic;
+use super::{cloud_event, cloud_events, read, shown};
 
 /// An event with everything that is required, `rest` put behind it.
 fn event(rest: &str) -> String {
@@ -97,39 +89,6 @@ fn the_content_type_says_how_many() {
             "415 InvalidContentType: The Content-Type header is either missing or it doesn't have a valid value. The content type header must either be application/cloudevents+json; charset=utf-8 or application/cloudevents-batch+json; charset=UTF-8."
         ],
     );
-}
-
-#[test]
-fn attributes_in_headers_are_not_read_yet() {
-    let check = |content_type: Option<&str>, expected: Expect| {
-        let content = Content { content_type, has_attributes: true };
-        let target = Target::of(&topic("orders", Schema::CloudEvents));
-        let result = schema::read(&target, content, &Bytes::from_static(b"{}"), &Limits::default());
-        expected.assert_eq(&shown(result.map(decode)));
-    };
-    check(
-        Some("application/json"),
-        expect![
-            "415 InvalidContentType: The binary content mode of CloudEvents is not supported yet. Send application/cloudevents+json; charset=utf-8 or application/cloudevents-batch+json; charset=UTF-8."
-        ],
-    );
-    check(
-        None,
-        expect![
-            "415 InvalidContentType: The binary content mode of CloudEvents is not supported yet. Send application/cloudevents+json; charset=utf-8 or application/cloudevents-batch+json; charset=UTF-8."
-        ],
-    );
-    check(
-        Some("application/cloudevents+json"),
-        expect![
-            "400 InputJsonInvalid: Conflicting content mode: binary mode headers with structured mode content type."
-        ],
-    );
-}
-
-#[test]
-fn a_custom_schema_is_not_read_yet() {
-    expect!["400 InputJsonInvalid: This resource is configured for 'CustomInputEvent' schema, which this server does not read yet."].assert_eq(&shown(read(Schema::Custom, "application/json", b"[{}]", &Limits::default())));
 }
 
 #[test]

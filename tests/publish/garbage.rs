@@ -1,10 +1,14 @@
 //! What no publisher should send: an answer each, never a panic, never a stack that runs out.
 
 use expect_test::{Expect, expect};
-use gridhook::{event::Schema, publish::Limits};
+use gridhook::{
+    deliver::convert::delivered,
+    event::{Event, Schema},
+    publish::Limits,
+};
 use proptest::prelude::*;
 
-use super::{cloud_event, cloud_events, event_grid, read, shown};
+use super::{cloud_event, cloud_events, custom, event_grid, read, shown};
 use crate::support::events::events;
 
 #[track_caller]
@@ -95,7 +99,7 @@ fn a_hundred_thousand_extensions_take_no_time() {
 
 /// Whatever comes, an answer; and where it is taken, what comes out is JSON that holds the strings it should.
 fn assert_answered(body: &[u8]) {
-    for result in [event_grid(body), cloud_event(body), cloud_events(body)] {
+    for result in [event_grid(body), cloud_event(body), cloud_events(body), custom(body)] {
         let Ok(events) = result else { continue };
         for event in events {
             let wire: serde_json::Value = match serde_json::from_slice(&event.wire()) {
@@ -106,10 +110,27 @@ fn assert_answered(body: &[u8]) {
                     continue;
                 }
             };
-            assert_eq!(wire["id"], *event.id());
-            let type_name = if event.schema == Schema::EventGrid { "eventType" } else { "type" };
+            let (id, type_name) = match event.schema {
+                Schema::EventGrid => ("id", "eventType"),
+                Schema::CloudEvents => ("id", "type"),
+                Schema::Custom => {
+                    assert_enveloped(&event);
+                    continue;
+                }
+            };
+            assert_eq!(wire[id], *event.id());
             assert_eq!(wire[type_name], *event.event_type());
         }
+    }
+}
+
+/// Whatever a custom event is, it can be delivered in the other schemas.
+fn assert_enveloped(event: &Event) {
+    for schema in [Schema::EventGrid, Schema::CloudEvents] {
+        let form = delivered(event, schema).expect("a custom event has an envelope");
+        let form: serde_json::Value = serde_json::from_slice(&form).expect("an envelope is JSON");
+        let type_name = if schema == Schema::EventGrid { "eventType" } else { "type" };
+        assert_eq!((&form["id"], &form[type_name]), (&(*event.id()).into(), &(*event.event_type()).into()));
     }
 }
 
@@ -117,7 +138,12 @@ fn valid_bodies() -> Vec<Vec<u8>> {
     let small = |schema| events(schema, 3).filter(|event| event.json.len() < 600).take(40);
     let grid = small(Schema::EventGrid).map(|event| format!("[{}]", event.json).into_bytes());
     let cloud = small(Schema::CloudEvents).map(|event| event.json.into_bytes());
-    grid.chain(cloud).collect()
+    let names = [("id", "eventId"), ("eventType", "myEventTypeField"), ("eventTime", "when"), ("dataVersion", "ver")];
+    let renamed = |json: String| {
+        names.iter().fold(json, |json, (name, member)| json.replace(&format!("\"{name}\""), &format!("\"{member}\"")))
+    };
+    let custom = small(Schema::EventGrid).map(|event| format!("[{}]", renamed(event.json)).into_bytes());
+    grid.chain(cloud).chain(custom).collect()
 }
 
 proptest! {
@@ -125,7 +151,7 @@ proptest! {
 
     #[test]
     fn a_valid_body_with_bytes_changed_is_answered(
-        which in 0usize..80,
+        which in 0usize..120,
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0u8..4), 1..6),
     ) {
         thread_local!(static BODIES: Vec<Vec<u8>> = valid_bodies());

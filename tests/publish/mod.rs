@@ -1,11 +1,18 @@
 //! What comes in: every rule of the two schemas, what is copied, what is refused and in which words.
 
+pub(crate) mod bearer;
+mod binary;
 mod bytes;
 mod cloud_events;
+mod custom;
 mod event_grid;
 mod garbage;
 mod http;
 mod limits;
+mod network;
+mod rate;
+mod refusals;
+mod sas;
 
 use ::bytes::Bytes;
 use gridhook::{
@@ -17,13 +24,20 @@ use gridhook::{
     },
 };
 
-use crate::support::publisher::topic;
+use crate::support::publisher::{mapping, topic};
 
 /// Reads `body` as a topic of `schema` does.
 fn read(schema: Schema, content_type: &str, body: &[u8], limits: &Limits) -> Result<Vec<Event>, Refusal> {
-    let content = Content { content_type: Some(content_type), has_attributes: false };
+    let content = Content { content_type: Some(content_type), attributes: Vec::new() };
     let body = Bytes::copy_from_slice(body);
-    schema::read(&Target::of(&topic("orders", schema)), content, &body, limits).map(decode)
+    schema::read(&target(schema), &content, &body, limits).map(decode)
+}
+
+/// A topic of `schema`; a custom one has the mapping of the specification.
+fn target(schema: Schema) -> Target {
+    let mut record = topic("orders", schema);
+    record.ingress.mapping = (schema == Schema::Custom).then(mapping);
+    Target::of(&record)
 }
 
 /// The way through the log: sealed, stamped, read again.
@@ -51,6 +65,10 @@ fn cloud_events(body: &[u8]) -> Result<Vec<Event>, Refusal> {
     read(Schema::CloudEvents, "application/cloudevents-batch+json; charset=UTF-8", body, &Limits::default())
 }
 
+fn custom(body: &[u8]) -> Result<Vec<Event>, Refusal> {
+    read(Schema::Custom, "application/json", body, &Limits::default())
+}
+
 /// The wire forms, or what the publisher is told. What every line would have is shortened: the topic's resource id, and
 /// the sentences that most complaints begin with (`a_complaint_begins_with_the_schema` has them in full).
 fn shown(result: Result<Vec<Event>, Refusal>) -> String {
@@ -66,7 +84,7 @@ fn shown(result: Result<Vec<Event>, Refusal>) -> String {
     };
     let mut short =
         all.replace("/subscriptions/s/resourceGroups/g/providers/Microsoft.EventGrid/topics/orders", "<id>");
-    for name in ["EventGridEvent", "CloudEventV10"] {
+    for name in ["EventGridEvent", "CloudEventV10", "CustomInputEvent"] {
         let configured = format!("This resource is configured to receive event in '{name}' schema. ");
         let conform = format!("{configured}The JSON received does not conform to the expected schema.");
         short = short.replace(&format!("400 InputJsonInvalid: {conform}"), "nonconforming.");

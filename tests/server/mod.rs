@@ -12,6 +12,7 @@ mod fsck;
 mod garbage;
 mod kill;
 mod late;
+mod publish;
 mod retry;
 mod stop;
 

@@ -8,21 +8,27 @@ use std::{
 };
 
 use actix_web::web;
+use bytes::Bytes;
 use gridhook::{
     clock::{Clock, Hand},
     config::Config,
     deliver::{AddressRules, Options, trust::Trust},
-    event::{Name, PartitionId, Schema, Seq, Timestamp},
+    event::{Event, Name, PartitionId, Schema, Seq, Timestamp},
     journal::{
         self, Journal,
-        chunk::end_of,
+        chunk::{Chunk, end_of},
         keys,
         memory::{Fault, Memory},
         store::{Family, Store},
     },
-    publish::{Limits, http::Publisher},
+    publish::{
+        Limits,
+        auth::{Gate, Rules as Door},
+        http::Publisher,
+    },
     subscription::{Delivery, World},
     topic::{
+        ingress::{Ingress, Mapping, Source, SourceOrDefault},
         keeper::{self, Hosts},
         record::{Keys, Scope, TopicRecord},
         registry::{Registry, Rules, Starts},
@@ -40,6 +46,7 @@ pub(crate) fn topic(name: &str, input_schema: Schema) -> TopicRecord {
         partitions: vec![PartitionId(1)],
         input_schema,
         keys: Keys { key1: KEY.to_owned(), key2: KEY2.to_owned() },
+        ingress: Ingress::default(),
         edition: "current".to_owned(),
         location: String::new(),
         tags: BTreeMap::new(),
@@ -84,34 +91,60 @@ pub(crate) fn running_registry(store: &Memory) -> (Arc<Registry>, Hand) {
     (Arc::new(registry), hand)
 }
 
-/// An endpoint with the topics `orders` (Event Grid schema) and `clouds` (CloudEvents).
+/// The mapping of the topic `custom`.
+pub(crate) fn mapping() -> Mapping {
+    let source = |name: &str| Some(Source { source_field: Some(name.to_owned()) });
+    let or = |name: &str, default: &str| {
+        Some(SourceOrDefault { source_field: Some(name.to_owned()), default_value: Some(default.to_owned()) })
+    };
+    Mapping {
+        id: source("eventId"),
+        topic: source("t"),
+        event_time: source("when"),
+        event_type: or("myEventTypeField", "CustomType"),
+        subject: or("path", "Default\"Subject"),
+        data_version: Some(SourceOrDefault { source_field: Some("ver".to_owned()), default_value: None }),
+    }
+}
+
+/// An endpoint with the topics `orders` (Event Grid schema), `clouds` (CloudEvents) and `custom` ([`mapping`]).
 pub(crate) struct Endpoint {
     pub(crate) publisher: web::Data<Publisher>,
+    pub(crate) hand: Hand,
     store: Memory,
-    _hand: Hand,
     _starts: Starts,
 }
 
 impl Endpoint {
     pub(crate) fn new(limits: Limits) -> Self {
+        Self::with(limits, Door::default(), &Ingress::default())
+    }
+
+    /// An endpoint behind this door, whose topics all ask this of their publishers.
+    pub(crate) fn with(limits: Limits, door: Door, ingress: &Ingress) -> Self {
         let store = Memory::new();
         let (journal, clock, hand) = journal(&store);
         let (registry, starts) = Registry::recover(journal.clone(), rules(), 1024 * 1024).expect("an empty store");
         let registry = Arc::new(registry);
         let (done, finished) = mpsc::channel();
         let making = Arc::clone(&registry);
+        let ingress = ingress.clone();
         // A runtime of its own: the test's is busy waiting for this.
         std::thread::spawn(move || {
             actix_rt::System::new().block_on(async {
-                for (name, schema) in [("orders", Schema::EventGrid), ("clouds", Schema::CloudEvents)] {
-                    making.put_topic(topic(name, schema)).await.expect("a topic");
+                let topics =
+                    [("orders", Schema::EventGrid), ("clouds", Schema::CloudEvents), ("custom", Schema::Custom)];
+                for (name, schema) in topics {
+                    let mapping = (schema == Schema::Custom).then(mapping);
+                    let ingress = Ingress { mapping, ..ingress.clone() };
+                    making.put_topic(TopicRecord { ingress, ..topic(name, schema) }).await.expect("a topic");
                 }
             });
             done.send(()).expect("the test waits");
         });
         finished.recv().expect("the topics are made");
-        let publisher = Publisher::new(registry, journal, clock, limits);
-        Self { publisher: web::Data::new(publisher), store, _hand: hand, _starts: starts }
+        let publisher = Publisher::new(registry, journal, clock, limits, Gate::new(door));
+        Self { publisher: web::Data::new(publisher), hand, store, _starts: starts }
     }
 
     /// The disk is full from now on.
@@ -122,6 +155,20 @@ impl Endpoint {
     /// The store fails from now on, and the journal ends.
     pub(crate) fn break_down(&self) {
         self.store.fail(self.store.writes()..u64::MAX, Fault::Failed);
+    }
+
+    /// The events that the journal has.
+    pub(crate) fn events(&self) -> Vec<Event> {
+        let range = keys::all(Family::Log);
+        let mut events = Vec::new();
+        let mut read = |key: &[u8], value: &[u8]| {
+            let (_, first) = keys::parse_log(key).expect("a key of the log");
+            let chunk = Chunk::decode(first, Bytes::copy_from_slice(value)).expect("a chunk");
+            events.extend(chunk.events().expect("a chunk's events"));
+            ControlFlow::Continue(())
+        };
+        self.store.scan(Family::Log, &range.start, &range.end, &mut read).expect("memory can be read");
+        events
     }
 
     /// How many events the journal has.

@@ -1,5 +1,7 @@
 //! Topics, as the control plane speaks of them.
 
+mod ingress;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -11,7 +13,10 @@ use super::{
 };
 use crate::{
     event::{Name, Schema},
-    topic::record::{Keys, Scope, TopicRecord},
+    topic::{
+        ingress::{IpRule, PublicNetworkAccess},
+        record::{Keys, Scope, TopicRecord},
+    },
 };
 
 /// `type` of a topic.
@@ -20,38 +25,17 @@ const TYPE: &str = "Microsoft.EventGrid/topics";
 /// The location of a topic whose client names none.
 const LOCATION: &str = "local";
 
-/// The only `inputSchema`s yet.
-const SCHEMAS: [(&str, Schema); 2] =
-    [("EventGridSchema", Schema::EventGrid), ("CloudEventSchemaV1_0", Schema::CloudEvents)];
+/// All `inputSchema`s.
+const SCHEMAS: [Schema; 3] = [Schema::EventGrid, Schema::CloudEvents, Schema::Custom];
 
 const READ_ONLY: [&str; 6] =
     ["id", "type", "systemData", "properties.provisioningState", "properties.endpoint", "properties.metricResourceId"];
 
-const UNSUPPORTED: [Unsupported; 12] = [
+const UNSUPPORTED: [Unsupported; 8] = [
     Unsupported { at: "sku", harmless: &[r#"{"name":"Basic"}"#], because: "there is one tier of topics" },
     Unsupported { at: "kind", harmless: &[r#""Azure""#], because: "there is one kind of topics" },
     Unsupported { at: "extendedLocation", harmless: &[], because: "a topic lives in this server" },
     Unsupported { at: "identity", harmless: &[r#"{"type":"None"}"#], because: "there are no managed identities" },
-    Unsupported {
-        at: "properties.inputSchemaMapping",
-        harmless: &[],
-        because: "only the CustomEventSchema has a mapping",
-    },
-    Unsupported {
-        at: "properties.publicNetworkAccess",
-        harmless: &[r#""Enabled""#],
-        because: "the address that the server listens on decides who reaches it",
-    },
-    Unsupported {
-        at: "properties.inboundIpRules",
-        harmless: &["[]"],
-        because: "the address that the server listens on decides who reaches it",
-    },
-    Unsupported {
-        at: "properties.disableLocalAuth",
-        harmless: &["false"],
-        because: "publishers have access keys and nothing else",
-    },
     Unsupported {
         at: "properties.dataResidencyBoundary",
         harmless: &[r#""WithinGeopair""#],
@@ -84,6 +68,10 @@ struct Body {
 struct Properties {
     input_schema: Option<String>,
     edition: Option<String>,
+    disable_local_auth: Option<bool>,
+    public_network_access: Option<PublicNetworkAccess>,
+    inbound_ip_rules: Option<Vec<IpRule>>,
+    input_schema_mapping: Option<ingress::MappingBody>,
 }
 
 /// What a client asks of a topic, checked by itself; what it leaves open depends on whether the topic exists.
@@ -93,6 +81,7 @@ pub struct Wish {
     tags: BTreeMap<String, String>,
     input_schema: Option<Schema>,
     edition: Option<String>,
+    ingress: ingress::Body,
 }
 
 impl Wish {
@@ -106,7 +95,11 @@ impl Wish {
         let mut whole = value_of(&Settable {
             location: &record.location,
             tags: &record.tags,
-            properties: SettableProperties { input_schema: schema_name(record.input_schema), edition: &record.edition },
+            properties: SettableProperties {
+                input_schema: schema_name(record.input_schema),
+                edition: &record.edition,
+                ingress: ingress::Body::of(&record.ingress),
+            },
         });
         merge(&mut whole, parse(body)?);
         Self::of(record.name.as_str(), whole)
@@ -117,9 +110,16 @@ impl Wish {
         refuse_unsupported(&mut value, &UNSUPPORTED)?;
         let body: Body = read(value)?;
         check_same_name(body.name.as_deref(), name)?;
-        let Properties { input_schema, edition } = body.properties.unwrap_or_default();
-        let input_schema = input_schema.map(|given| schema_of(&given)).transpose()?;
-        Ok(Self { location: body.location, tags: body.tags.unwrap_or_default(), input_schema, edition })
+        let properties = body.properties.unwrap_or_default();
+        let input_schema = properties.input_schema.map(|given| schema_of(&given)).transpose()?;
+        let ingress = ingress::Body {
+            disable_local_auth: properties.disable_local_auth,
+            public_network_access: properties.public_network_access,
+            inbound_ip_rules: properties.inbound_ip_rules,
+            input_schema_mapping: properties.input_schema_mapping,
+        };
+        let (location, tags) = (body.location, body.tags.unwrap_or_default());
+        Ok(Self { location, tags, input_schema, edition: properties.edition, ingress })
     }
 
     /// A new topic.
@@ -136,20 +136,22 @@ impl Wish {
         check_place("the resource group in the path", &scope.resource_group)?;
         let edition = self.edition.unwrap_or_else(|| editions.default.clone());
         editions.ranges(&edition)?;
+        let input_schema = self.input_schema.unwrap_or_default();
         Ok(TopicRecord {
             name: Name::new(name),
             scope,
             partitions: Vec::new(),
-            input_schema: self.input_schema.unwrap_or_default(),
+            input_schema,
             keys,
+            ingress: self.ingress.settle(input_schema, None)?,
             edition,
             location: self.location.unwrap_or_else(|| LOCATION.to_owned()),
             tags: self.tags,
         })
     }
 
-    /// `existing`, changed. Keys, name and scope stay; so do schema, edition and location where none is named: a client
-    /// of Azure's own knows no edition and must not undo an operator's choice.
+    /// `existing`, changed. Keys, name and scope stay; so do schema, mapping, edition and location where none is named: a
+    /// client of Azure's own knows no edition and must not undo an operator's choice.
     pub fn update(self, existing: &TopicRecord, editions: &Editions) -> Result<TopicRecord, Invalid> {
         if let Some(wished) = self.input_schema.filter(|wished| *wished != existing.input_schema) {
             let (wished, is) = (schema_name(wished), schema_name(existing.input_schema));
@@ -162,6 +164,7 @@ impl Wish {
         editions.ranges(&edition)?;
         Ok(TopicRecord {
             edition,
+            ingress: self.ingress.settle(existing.input_schema, existing.ingress.mapping.as_ref())?,
             location: self.location.unwrap_or_else(|| existing.location.clone()),
             tags: self.tags,
             ..existing.clone()
@@ -180,12 +183,9 @@ fn check_place(what: &str, given: &str) -> Result<(), Invalid> {
 }
 
 fn schema_of(given: &str) -> Result<Schema, Invalid> {
-    SCHEMAS.iter().find(|(name, _)| *name == given).map(|(_, schema)| *schema).ok_or_else(|| {
-        let why = if given == "CustomEventSchema" { " (not supported yet)" } else { "" };
-        Invalid::new(
-            "properties.inputSchema",
-            format!("is \"{given}\"{why}; allowed are EventGridSchema and CloudEventSchemaV1_0"),
-        )
+    SCHEMAS.into_iter().find(|schema| schema_name(*schema) == given).ok_or_else(|| {
+        let allowed = SCHEMAS.map(schema_name).join(", ");
+        Invalid::new("properties.inputSchema", format!("is \"{given}\"; allowed are {allowed}"))
     })
 }
 
@@ -211,6 +211,8 @@ struct Settable<'a> {
 struct SettableProperties<'a> {
     input_schema: &'static str,
     edition: &'a str,
+    #[serde(flatten)]
+    ingress: ingress::Body,
 }
 
 /// A topic as it is told: without its keys.
@@ -239,9 +241,8 @@ struct ViewProperties {
     provisioning_state: &'static str,
     endpoint: String,
     input_schema: &'static str,
-    public_network_access: &'static str,
-    inbound_ip_rules: [(); 0],
-    disable_local_auth: bool,
+    #[serde(flatten)]
+    ingress: ingress::Body,
     data_residency_boundary: &'static str,
     edition: String,
 }
@@ -261,9 +262,7 @@ impl View {
                 provisioning_state: "Succeeded",
                 endpoint: format!("{}/topics/{}/api/events", public_url.trim_end_matches('/'), record.name),
                 input_schema: schema_name(record.input_schema),
-                public_network_access: "Enabled",
-                inbound_ip_rules: [],
-                disable_local_auth: false,
+                ingress: ingress::Body::of(&record.ingress),
                 data_residency_boundary: "WithinGeopair",
                 edition: record.edition.clone(),
             },

@@ -1,18 +1,15 @@
 //! Everything a publisher can be told instead of 200: Azure's error JSON with Azure's codes and words, as far as these
 //! are known. Where they are not, a sentence of ours says what is wrong.
 //!
-//! `Retry-After` goes with 503 and with nothing else: some clients repeat *any* answer that has it, ten times.
+//! `Retry-After` goes with 429 and 503 and with nothing else: some clients repeat *any* answer that has it, ten times.
 
-use std::fmt;
+mod answer;
 
-use actix_web::{HttpResponse, http::StatusCode, http::header};
-use serde::Serialize;
-use uuid::Uuid;
+use std::{fmt, net::IpAddr};
 
-use crate::{
-    event::{Schema, Timestamp},
-    journal,
-};
+use actix_web::http::StatusCode;
+
+use crate::{event::Schema, journal};
 
 /// A request was not taken. Nothing of it is stored, but after [`Refusal::Unknown`], where that is open.
 ///
@@ -59,8 +56,8 @@ pub enum Refusal {
     Missing {
         /// What the topic takes.
         schema: Schema,
-        /// Its name, as Event Grid calls it.
-        property: &'static str,
+        /// Its name, as Event Grid or the topic's mapping calls it.
+        property: String,
     },
     /// A property that the schema does not have.
     #[error(
@@ -73,17 +70,17 @@ pub enum Refusal {
         /// Its name, not too long.
         property: String,
     },
-    /// The topic takes a custom schema, and this server does not read these yet.
-    #[error("This resource is configured for 'CustomInputEvent' schema, which this server does not read yet.")]
-    CustomSchema,
+    /// A CloudEvent in binary mode lacks an attribute.
+    #[error(
+        "ce-{name} header is missing for the cloud event. Please check required attributes at https://github.com/cloudevents/spec/blob/v1.0/spec.md#required-attributes"
+    )]
+    MissingHeader {
+        /// The attribute.
+        name: &'static str,
+    },
     /// `ce-…` headers beside a body that has the attributes itself.
     #[error("Conflicting content mode: binary mode headers with structured mode content type.")]
     ConflictingModes,
-    /// A CloudEvent in binary mode, which this server does not read yet.
-    #[error(
-        "The binary content mode of CloudEvents is not supported yet. Send application/cloudevents+json; charset=utf-8 or application/cloudevents-batch+json; charset=UTF-8."
-    )]
-    BinaryMode,
     /// A content type that CloudEvents do not come in.
     #[error(
         "The Content-Type header is either missing or it doesn't have a valid value. The content type header must either be application/cloudevents+json; charset=utf-8 or application/cloudevents-batch+json; charset=UTF-8."
@@ -116,23 +113,67 @@ pub enum Refusal {
     /// A key that is empty.
     #[error("Request must have a value for aeg-sas-key.")]
     EmptyKey,
-    /// A key that is not the topic's.
+    /// A key or a token that is not good for the topic.
     #[error("The request authorization key is not authorized for {}. This is due to the reason: {why}.", .host.to_uppercase())]
-    WrongKey {
+    NotAuthorized {
         /// Whom the publisher called.
         host: String,
-        /// What is wrong with the key.
+        /// What is wrong with the key or the token.
         why: &'static str,
     },
-    /// A SAS token or a token of Entra, which this server does not read yet.
-    #[error("This server does not read '{header}' yet. Use aeg-sas-key.")]
-    Unread {
-        /// The header that has it.
-        header: &'static str,
+    /// A SAS token that is no good.
+    #[error("The specified SAS token {problem} for topic '{}'.", .host.to_uppercase())]
+    Sas {
+        /// Whom the publisher called.
+        host: String,
+        /// What is wrong with it.
+        problem: SasProblem,
     },
+    /// What should be a JWT is none.
+    #[error("Unable to read access token.")]
+    UnreadableToken,
     /// `Authorization` with a scheme that Event Grid does not have.
     #[error("Request has an unsupported Authorization scheme (must be SharedAccessSignature or Bearer).")]
     Scheme,
+    /// The topic's rules do not let this address in.
+    #[error("Publishing to {topic} by client {} is rejected due to IpAddress filtering rules.", Client(.client))]
+    AddressRules {
+        /// The topic.
+        topic: String,
+        /// Where the request came from.
+        client: Option<IpAddr>,
+    },
+    /// The topic takes nothing from the public network.
+    #[error(
+        "Publishing to {topic} by client {} is rejected as public network access is disabled for the resource.",
+        Client(.client)
+    )]
+    PublicNetwork {
+        /// The topic.
+        topic: String,
+        /// Where the request came from.
+        client: Option<IpAddr>,
+    },
+    /// An `api-version` that there never was.
+    #[error(
+        "The HTTP resource that matches the request URI '{uri}' does not support the API version '{version}'. Supported are {supported}; it may be left out."
+    )]
+    ApiVersion {
+        /// The address, percent-encoded as a whole, without its query.
+        uri: String,
+        /// The version that was asked for, not too long.
+        version: String,
+        /// The versions there are.
+        supported: String,
+    },
+    /// The topic's rate is used up.
+    #[error("Too Many Events. This topic takes {rates}; try again in {seconds} s.")]
+    Throttled {
+        /// What it takes.
+        rates: String,
+        /// When it takes more.
+        seconds: u32,
+    },
     /// No such topic, or no such path.
     #[error("No HTTP resource was found that matches the request URI '{uri}'.")]
     NotFound {
@@ -189,57 +230,43 @@ pub enum Token {
     Undefined,
 }
 
-/// A second or so: what fills the permits is read or written within milliseconds, unless the disk is slow.
-const SOON_SECONDS: u32 = 1;
+/// What is wrong with a SAS token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SasProblem {
+    /// It is not `r=…&e=…&s=…`.
+    Format,
+    /// Neither key made its signature.
+    Signature,
+    /// It was good once.
+    Expired,
+}
 
-/// Ten seconds: a full disk wants a hand, a restart wants a moment.
-const LATER_SECONDS: u32 = 10;
+impl fmt::Display for SasProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Format => "format is invalid",
+            Self::Signature => "signature is invalid",
+            Self::Expired => "has expired",
+        })
+    }
+}
+
+/// An address, or what is said where a connection has none.
+struct Client<'a>(&'a Option<IpAddr>);
+
+impl fmt::Display for Client<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(address) => address.fmt(f),
+            None => f.write_str("(unknown)"),
+        }
+    }
+}
 
 /// As many bytes of a name, or a character more, say which it is; it could have a million.
 const NAME_BYTES_MAX: usize = 128;
 
-#[derive(Serialize)]
-struct Body<'a> {
-    error: Error<'a>,
-}
-
-#[derive(Serialize)]
-struct Error<'a> {
-    code: &'a str,
-    message: &'a str,
-    details: [Detail<'a>; 1],
-}
-
-#[derive(Serialize)]
-struct Detail<'a> {
-    code: &'a str,
-    message: &'a str,
-}
-
 impl Refusal {
-    /// The answer to the request `id`, at `now`.
-    pub fn respond(&self, id: Uuid, now: Timestamp) -> HttpResponse {
-        let (status, detail) = self.status();
-        let mut message = self.to_string();
-        if self.is_reported() {
-            message.push_str(&report(id, now));
-        }
-        let code = code(status);
-        let details = [Detail { code: detail, message: &message }];
-        let body = Body { error: Error { code, message: &message, details } };
-        let mut response = HttpResponse::build(status);
-        response.insert_header(("x-ms-request-id", id.to_string()));
-        response.insert_header(("api-supported-versions", "2018-01-01"));
-        response.insert_header((header::CONTENT_TYPE, "application/json; charset=utf-8"));
-        if let Some(seconds) = self.retry_after_seconds() {
-            response.insert_header((header::RETRY_AFTER, seconds));
-        }
-        if matches!(self, Self::Method) {
-            response.insert_header((header::ALLOW, "OPTIONS, POST"));
-        }
-        response.body(serde_json::to_string(&body).expect("strings are always written"))
-    }
-
     /// The status and the specific code.
     pub fn status(&self) -> (StatusCode, &'static str) {
         match self {
@@ -250,19 +277,25 @@ impl Refusal {
             | Self::Nonconforming { .. }
             | Self::Missing { .. }
             | Self::Unexpected { .. }
-            | Self::CustomSchema
             | Self::ConflictingModes
             | Self::Broken => (StatusCode::BAD_REQUEST, "InputJsonInvalid"),
             Self::EmptyKey => (StatusCode::BAD_REQUEST, "InvalidSas"),
-            Self::OtherTopic { .. } | Self::NoKey | Self::WrongKey { .. } | Self::Unread { .. } | Self::Scheme => {
-                (StatusCode::UNAUTHORIZED, "Unauthorized")
-            }
+            Self::MissingHeader { .. } => (StatusCode::BAD_REQUEST, "InvalidCloudEventHeader"),
+            Self::ApiVersion { .. } => (StatusCode::BAD_REQUEST, "UnsupportedApiVersion"),
+            Self::OtherTopic { .. }
+            | Self::NoKey
+            | Self::NotAuthorized { .. }
+            | Self::Sas { .. }
+            | Self::UnreadableToken
+            | Self::Scheme => (StatusCode::UNAUTHORIZED, "Unauthorized"),
+            Self::AddressRules { .. } | Self::PublicNetwork { .. } => (StatusCode::FORBIDDEN, "Forbidden"),
             Self::NotFound { .. } => (StatusCode::NOT_FOUND, "ResourceNotFound"),
             Self::Method => (StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed"),
             Self::Slow { .. } => (StatusCode::REQUEST_TIMEOUT, "RequestTimeout"),
             Self::TooLarge { .. } | Self::TooMany { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "PayloadTooLarge"),
-            Self::ContentType | Self::BinaryMode => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "InvalidContentType"),
+            Self::ContentType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "InvalidContentType"),
             Self::ContentEncoding => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "InvalidContentEncoding"),
+            Self::Throttled { .. } => (StatusCode::TOO_MANY_REQUESTS, "TooManyRequests"),
             Self::NoRoom | Self::Full | Self::Closing | Self::Unknown => {
                 (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable")
             }
@@ -270,22 +303,14 @@ impl Refusal {
         }
     }
 
-    fn retry_after_seconds(&self) -> Option<u32> {
-        match self.status().0 {
-            StatusCode::SERVICE_UNAVAILABLE if matches!(self, Self::NoRoom) => Some(SOON_SECONDS),
-            StatusCode::SERVICE_UNAVAILABLE => Some(LATER_SECONDS),
-            _ => None,
-        }
-    }
-
-    /// Whether the message ends with an invitation to report it. What is too large has none in Azure.
-    fn is_reported(&self) -> bool {
-        self.status().0 != StatusCode::PAYLOAD_TOO_LARGE
-    }
-
     /// A body that is not JSON.
     pub(super) fn not_json(schema: Schema, why: String) -> Self {
         Self::NotJson { schema, why }
+    }
+
+    /// An event that later readers could not read.
+    pub(super) fn too_deep(schema: Schema, depth_max: usize) -> Self {
+        Self::Nonconforming { schema, why: format!("An event is nested more than {depth_max} levels deep") }
     }
 
     /// A property that the schema does not have.
@@ -320,28 +345,6 @@ impl fmt::Display for Conform<'_> {
         write!(f, "This resource is configured to receive event in '{name}' schema. ")?;
         f.write_str("The JSON received does not conform to the expected schema.")
     }
-}
-
-/// The names that .NET has for these, which are not always HTTP's.
-fn code(status: StatusCode) -> &'static str {
-    match status {
-        StatusCode::BAD_REQUEST => "BadRequest",
-        StatusCode::UNAUTHORIZED => "Unauthorized",
-        StatusCode::NOT_FOUND => "NotFound",
-        StatusCode::METHOD_NOT_ALLOWED => "MethodNotAllowed",
-        StatusCode::REQUEST_TIMEOUT => "RequestTimeout",
-        StatusCode::PAYLOAD_TOO_LARGE => "RequestEntityTooLarge",
-        StatusCode::UNSUPPORTED_MEDIA_TYPE => "UnsupportedMediaType",
-        StatusCode::SERVICE_UNAVAILABLE => "ServiceUnavailable",
-        _ => "InternalServerError",
-    }
-}
-
-/// Azure's invitation, with the id by which this server's log knows the request.
-fn report(id: Uuid, now: Timestamp) -> String {
-    let at = i64::try_from(now.0).ok().and_then(|micros| jiff::Timestamp::from_microsecond(micros).ok());
-    let at = at.unwrap_or(jiff::Timestamp::MAX).strftime("%-m/%-d/%Y %-I:%M:%S %p");
-    format!(" Report '{id}:0:{at} (UTC)' to our forums for assistance or raise a support ticket.")
 }
 
 impl From<journal::Error> for Refusal {

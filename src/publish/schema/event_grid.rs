@@ -8,13 +8,11 @@ use std::borrow::Cow;
 use bytes::{BufMut, BytesMut};
 use serde_json::value::RawValue;
 
-use super::{
-    Refusal, json,
-    schema::{Target, span},
-};
+use super::{Target, json, span};
 use crate::{
     event::{Schema, Span, Spans},
     journal::chunk::{Draft, Written},
+    publish::Refusal,
 };
 
 const SCHEMA: Schema = Schema::EventGrid;
@@ -86,7 +84,7 @@ impl<'a> Properties<'a> {
         // An empty subject is one that no filter asks for; without an id or a type an event is nothing.
         for (property, given) in [("id", &id), ("eventType", &event_type), ("eventTime", &event_time)] {
             if given.text.is_empty() {
-                return Err(Refusal::Missing { schema: SCHEMA, property });
+                return Err(Refusal::Missing { schema: SCHEMA, property: property.to_owned() });
             }
         }
         if !is_date_time(&event_time.text) {
@@ -151,7 +149,7 @@ fn put_string(out: &mut BytesMut, value: &RawValue) -> Span {
 }
 
 fn required<'a>(name: &'static str, value: Option<&'a RawValue>) -> Result<Text<'a>, Refusal> {
-    optional(name, value)?.ok_or(Refusal::Missing { schema: SCHEMA, property: name })
+    optional(name, value)?.ok_or_else(|| Refusal::Missing { schema: SCHEMA, property: name.to_owned() })
 }
 
 /// `null` is what some clients write for what they leave out.
@@ -165,7 +163,7 @@ fn optional<'a>(name: &'static str, value: Option<&'a RawValue>) -> Result<Optio
 
 /// With an offset (`Z`, `+01:00`, and `+0000` as `date +%z` writes it) or without one, which is UTC. jiff also reads
 /// names of time zones in brackets; ISO 8601 has none.
-fn is_date_time(text: &str) -> bool {
+pub(super) fn is_date_time(text: &str) -> bool {
     let has_time = text.contains(['T', 't', ' ']);
     has_time
         && !text.contains('[')

@@ -12,10 +12,11 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::BufMut;
 use serde_json::value::RawValue;
 
-use super::{Refusal, json, refusal::Token, schema::span};
+use super::{json, offset, span};
 use crate::{
     event::{Schema, Span, Spans},
     journal::chunk::{Draft, Written},
+    publish::{Refusal, refusal::Token},
 };
 
 const SCHEMA: Schema = Schema::CloudEvents;
@@ -59,11 +60,6 @@ pub(super) fn read(object: &RawValue, draft: &mut Draft) -> Result<(), Refusal> 
         Written { wire_end: out.len(), spans }
     });
     Ok(())
-}
-
-/// How far into `object` its member `value` begins: both are borrowed from the same body.
-fn offset(object: &RawValue, value: &RawValue) -> usize {
-    value.get().as_ptr().addr() - object.get().as_ptr().addr()
 }
 
 impl<'a> Members<'a> {
@@ -139,7 +135,9 @@ fn required<'a>(
     property: &'static str,
     value: Option<&'a RawValue>,
 ) -> Result<Cow<'a, str>, Refusal> {
-    optional(name, value)?.filter(|text| !text.is_empty()).ok_or(Refusal::Missing { schema: SCHEMA, property })
+    optional(name, value)?
+        .filter(|text| !text.is_empty())
+        .ok_or_else(|| Refusal::Missing { schema: SCHEMA, property: property.to_owned() })
 }
 
 fn optional<'a>(name: &'static str, value: Option<&'a RawValue>) -> Result<Option<Cow<'a, str>>, Refusal> {

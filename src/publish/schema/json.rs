@@ -12,7 +12,7 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use super::refusal::{Refusal, Token};
+use crate::publish::refusal::{Refusal, Token};
 
 /// The elements of an array: the first `kept_max`, and how many there are.
 pub(super) struct Elements<'a> {

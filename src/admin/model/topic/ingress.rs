@@ -1,0 +1,121 @@
+//! What a topic asks of its publishers, as the control plane speaks of it: `disableLocalAuth`, `publicNetworkAccess`,
+//! `inboundIpRules` and `inputSchemaMapping`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    admin::model::Invalid,
+    event::Schema,
+    topic::ingress::{Ingress, IpRule, Mapping, PublicNetworkAccess, Source, SourceOrDefault},
+};
+
+/// As many as Azure takes.
+const RULES_MAX: usize = 128;
+
+/// Azure does not say; a longer name of a member, or a longer default, is a mistake.
+const TEXT_MAX: usize = 512;
+
+/// The part of a topic's properties that is about publishing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Body {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) disable_local_auth: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) public_network_access: Option<PublicNetworkAccess>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) inbound_ip_rules: Option<Vec<IpRule>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) input_schema_mapping: Option<MappingBody>,
+}
+
+/// `inputSchemaMapping`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct MappingBody {
+    input_schema_mapping_type: MappingType,
+    #[serde(default)]
+    properties: Mapping,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum MappingType {
+    Json,
+}
+
+impl Body {
+    /// What a client is told, or may patch, of `ingress`.
+    pub(super) fn of(ingress: &Ingress) -> Self {
+        let mapping = ingress.mapping.clone();
+        Self {
+            disable_local_auth: Some(ingress.disable_local_auth),
+            public_network_access: Some(ingress.public_network_access),
+            inbound_ip_rules: Some(ingress.inbound_ip_rules.clone()),
+            input_schema_mapping: mapping
+                .map(|properties| MappingBody { input_schema_mapping_type: MappingType::Json, properties }),
+        }
+    }
+
+    /// The settings of a topic with this schema; `existing` is the mapping that it has. As everywhere in ARM, what is left
+    /// out is as in a new topic, but for the mapping, which belongs to the schema and stays with it.
+    pub(super) fn settle(self, schema: Schema, existing: Option<&Mapping>) -> Result<Ingress, Invalid> {
+        let rules = self.inbound_ip_rules.unwrap_or_default();
+        if rules.len() > RULES_MAX {
+            let count = rules.len();
+            let problem = format!("has {count} entries; allowed are at most {RULES_MAX}");
+            return Err(Invalid::new("properties.inboundIpRules", problem));
+        }
+        let wished = self.input_schema_mapping.map(|body| body.properties);
+        let mapping = match (schema, wished) {
+            (Schema::Custom, wished) => Some(checked(wished.or_else(|| existing.cloned()).unwrap_or_default())?),
+            (Schema::EventGrid | Schema::CloudEvents, None) => None,
+            (Schema::EventGrid | Schema::CloudEvents, Some(_)) => {
+                let problem = "is for topics whose inputSchema is CustomEventSchema; leave it out";
+                return Err(Invalid::new("properties.inputSchemaMapping", problem));
+            }
+        };
+        Ok(Ingress {
+            disable_local_auth: self.disable_local_auth.unwrap_or_default(),
+            public_network_access: self.public_network_access.unwrap_or_default(),
+            inbound_ip_rules: rules,
+            mapping,
+        })
+    }
+}
+
+fn checked(mapping: Mapping) -> Result<Mapping, Invalid> {
+    let Mapping { id, topic, event_time, event_type, subject, data_version } = &mapping;
+    for (name, source) in [("id", id), ("topic", topic), ("eventTime", event_time)] {
+        if let Some(Source { source_field: Some(field) }) = source {
+            text(name, "sourceField", field)?;
+        }
+    }
+    for (name, source) in [("eventType", event_type), ("subject", subject), ("dataVersion", data_version)] {
+        let Some(SourceOrDefault { source_field, default_value }) = source else { continue };
+        if let Some(field) = source_field {
+            text(name, "sourceField", field)?;
+        }
+        if let Some(value) = default_value {
+            text(name, "defaultValue", value)?;
+        }
+    }
+    let says_a_type = |source: &SourceOrDefault| source.source_field.is_some() || source.default_value.is_some();
+    if event_type.as_ref().is_some_and(says_a_type) {
+        return Ok(mapping);
+    }
+    Err(Invalid::new(
+        "properties.inputSchemaMapping.properties.eventType",
+        "is missing; a topic with CustomEventSchema needs its sourceField, its defaultValue or both",
+    ))
+}
+
+fn text(property: &str, part: &str, given: &str) -> Result<(), Invalid> {
+    let at = format!("properties.inputSchemaMapping.properties.{property}.{part}");
+    match given.chars().count() {
+        0 => Err(Invalid::new(at, "is empty; leave it out or say which")),
+        length if length > TEXT_MAX => {
+            Err(Invalid::new(at, format!("has {length} characters; allowed are at most {TEXT_MAX}")))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,97 @@
+//! `[auth]`: who may publish beside the holders of keys.
+
+use std::{path::PathBuf, time::Duration};
+
+use ipnet::IpNet;
+use serde::Deserialize;
+use url::{Host, Url};
+
+use super::{
+    Error,
+    layers::Layers,
+    read::{self, DAY, SECOND},
+};
+
+/// `[auth]`
+#[derive(Clone, Debug)]
+pub struct Auth {
+    /// Whose access tokens may publish.
+    pub issuer: Option<Issuer>,
+    /// Whose `X-Forwarded-For` is believed.
+    pub trusted_proxies: Vec<IpNet>,
+}
+
+/// An issuer of access tokens.
+#[derive(Clone, Debug)]
+pub struct Issuer {
+    /// `iss` of its tokens.
+    pub name: String,
+    /// `aud` of the tokens that are for this server.
+    pub audience: String,
+    /// Where its public keys are.
+    pub keys: KeySource,
+    /// How often they are read again.
+    pub refresh: Duration,
+}
+
+/// Where public keys are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeySource {
+    /// In a file.
+    File(PathBuf),
+    /// At an address.
+    Web(Url),
+}
+
+/// What the operator wrote, every value by itself.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawAuth {
+    #[serde(deserialize_with = "read::optional")]
+    issuer: Option<String>,
+    #[serde(deserialize_with = "read::filled")]
+    audience: String,
+    #[serde(deserialize_with = "read::optional")]
+    jwks: Option<String>,
+    #[serde(deserialize_with = "read::wait::<_, { 60 * SECOND }, { 30 * DAY }>")]
+    jwks_refresh: Duration,
+    #[serde(deserialize_with = "read::network_list")]
+    trusted_proxies: Vec<IpNet>,
+}
+
+impl RawAuth {
+    /// An issuer needs keys, and keys an issuer.
+    pub(super) fn resolve(self, layers: &Layers) -> Result<Auth, Error> {
+        let issuer = match (self.issuer, self.jwks) {
+            (None, None) => None,
+            (Some(name), Some(jwks)) => {
+                let keys = source(&jwks).map_err(|allowed| layers.complain("auth.jwks", allowed.to_owned()))?;
+                Some(Issuer { name, audience: self.audience, keys, refresh: self.jwks_refresh })
+            }
+            (Some(_), None) => {
+                return Err(layers.complain("auth.jwks", "where the keys of auth.issuer are".to_owned()));
+            }
+            (None, Some(_)) => {
+                return Err(layers.complain("auth.issuer", "whose keys are in auth.jwks".to_owned()));
+            }
+        };
+        Ok(Auth { issuer, trusted_proxies: self.trusted_proxies })
+    }
+}
+
+/// Whoever can answer in place of the issuer can sign in its place, so that keys come over TLS, or from this machine.
+fn source(text: &str) -> Result<KeySource, &'static str> {
+    let scheme = |scheme: &str| text.get(..scheme.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(scheme));
+    if !scheme("http://") && !scheme("https://") {
+        return Ok(KeySource::File(PathBuf::from(text)));
+    }
+    let allowed = "a file, an https address, or an http address of loopback";
+    let url = Url::parse(text).map_err(|_| allowed)?;
+    let loopback = match url.host() {
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        Some(Host::Domain(name)) => name.eq_ignore_ascii_case("localhost"),
+        None => return Err(allowed),
+    };
+    if url.scheme() == "https" || loopback { Ok(KeySource::Web(url)) } else { Err(allowed) }
+}

@@ -1,0 +1,252 @@
+//! Access tokens: a JWT that the configured issuer has signed for this server, or the admin token.
+//!
+//! `jsonwebtoken` checks the signature and nothing else. Time is an argument here, and its own look at `exp` and `nbf`
+//! passes over a claim of the wrong type; so the claims are read strictly and compared here.
+//!
+//! Invariants: only signatures that need a private key are taken (an `alg` of `none` or `HS256` never), and only with a key
+//! of the issuer that is of that kind; `exp`, `iss` and `aud` must be there.
+//!
+//! Absent on purpose: roles. Whom the issuer gives a token for this audience may publish.
+
+use std::{
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use jsonwebtoken::{
+    Algorithm, DecodingKey, Validation, decode, decode_header,
+    jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, PublicKeyUse},
+};
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::sync::Notify;
+
+use crate::{event::Timestamp, publish::Refusal};
+
+/// Clocks of two machines may be so far apart, and a token must not fail for it.
+const LEEWAY: Duration = Duration::from_secs(60);
+
+/// Issuers have two or three keys, large ones a dozen.
+const KEYS_MAX: usize = 100;
+
+/// Tokens have a kilobyte or two; more is none.
+const TOKEN_BYTES_MAX: usize = 16 * 1024;
+
+/// Whether a text is the admin token; in constant time.
+pub type Operator = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+
+/// Who may publish beside the holders of keys.
+#[derive(Clone, Default)]
+pub struct Bearer {
+    /// The operator, where there is one.
+    pub operator: Option<Operator>,
+    /// Whose tokens are taken.
+    pub issuer: Option<Issuer>,
+}
+
+/// An issuer of access tokens.
+#[derive(Clone)]
+pub struct Issuer {
+    /// `iss` of its tokens.
+    pub name: String,
+    /// `aud` of the tokens that are for this server.
+    pub audience: String,
+    /// Its public keys.
+    pub keys: Arc<Keyring>,
+}
+
+/// Why a token is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Problem {
+    /// It is no JWT.
+    Unreadable,
+    /// It is one, and no good.
+    Refused(&'static str),
+}
+
+impl Problem {
+    /// What the publisher is told.
+    pub(super) fn refusal(self, host: String) -> Refusal {
+        match self {
+            Self::Unreadable => Refusal::UnreadableToken,
+            Self::Refused(why) => Refusal::NotAuthorized { host, why },
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Claims {
+    iss: String,
+    aud: Audience,
+    exp: f64,
+    nbf: Option<f64>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Audience {
+    One(String),
+    Several(Vec<String>),
+}
+
+impl Bearer {
+    /// Whether the holder of `token` may publish.
+    pub fn check(&self, token: &[u8], now: Timestamp) -> Result<(), Problem> {
+        let token = std::str::from_utf8(token).ok().filter(|token| token.len() <= TOKEN_BYTES_MAX);
+        let token = token.ok_or(Problem::Unreadable)?;
+        if self.operator.as_ref().is_some_and(|is_operator| is_operator(token)) {
+            return Ok(());
+        }
+        let Some(issuer) = &self.issuer else {
+            let readable = decode_header(token).is_ok();
+            let why = "This server takes no access tokens; its operator has set no issuer up";
+            return Err(if readable { Problem::Refused(why) } else { Problem::Unreadable });
+        };
+        issuer.check(token, now)
+    }
+}
+
+impl Issuer {
+    fn check(&self, token: &str, now: Timestamp) -> Result<(), Problem> {
+        let header = decode_header(token).map_err(|_| Problem::Unreadable)?;
+        let key = self.keys.find(header.kid.as_deref(), header.alg)?;
+        let mut validation = Validation::new(header.alg);
+        validation.required_spec_claims.clear();
+        (validation.validate_exp, validation.validate_aud) = (false, false);
+        let claims = decode::<Claims>(token, &key.key, &validation)
+            .map_err(|error| match error.kind() {
+                jsonwebtoken::errors::ErrorKind::InvalidSignature => {
+                    Problem::Refused("The access token's signature is invalid")
+                }
+                _ => Problem::Refused("The access token lacks one of the claims exp, iss and aud, or cannot be read"),
+            })?
+            .claims;
+        self.check_claims(&claims, now)
+    }
+
+    fn check_claims(&self, claims: &Claims, now: Timestamp) -> Result<(), Problem> {
+        let (now, leeway) = (now.since(Timestamp(0)).as_secs_f64(), LEEWAY.as_secs_f64());
+        if now >= claims.exp + leeway {
+            return Err(Problem::Refused("The access token has expired"));
+        }
+        if claims.nbf.is_some_and(|begin| begin > now + leeway) {
+            return Err(Problem::Refused("The access token is not valid yet"));
+        }
+        if claims.iss != self.name {
+            return Err(Problem::Refused("The access token is of another issuer"));
+        }
+        let is_ours = |audience: &str| audience.trim_end_matches('/') == self.audience.trim_end_matches('/');
+        let ours = match &claims.aud {
+            Audience::One(audience) => is_ours(audience),
+            Audience::Several(audiences) => audiences.iter().any(|audience| is_ours(audience)),
+        };
+        if ours { Ok(()) } else { Err(Problem::Refused("The access token is for another audience")) }
+    }
+}
+
+/// A public key, and what it may have signed.
+struct Key {
+    id: Option<String>,
+    algorithms: Vec<Algorithm>,
+    key: DecodingKey,
+}
+
+/// The public keys of an issuer. They come from elsewhere, and may be replaced at any time.
+#[derive(Default)]
+pub struct Keyring {
+    keys: RwLock<Vec<Arc<Key>>>,
+    missing: Notify,
+}
+
+/// A text is no set of keys. The keys that were there are kept.
+#[derive(Debug, thiserror::Error)]
+pub enum Unusable {
+    /// It is not JSON, or another one.
+    #[error("it is no JSON Web Key Set: {0}")]
+    NotKeys(#[from] serde_json::Error),
+    /// There is nothing in it that a signature could be checked with.
+    #[error("it has no key that signs: RSA, P-256, P-384 or Ed25519")]
+    Empty,
+    /// There is too much in it.
+    #[error("it has {0} keys, more than {KEYS_MAX}")]
+    TooMany(usize),
+}
+
+#[derive(Deserialize)]
+struct KeySet {
+    keys: Vec<Value>,
+}
+
+impl Keyring {
+    /// Takes the keys of a JSON Web Key Set in place of those before, and says how many there are. Keys of kinds that are
+    /// not known are passed over, as the standard asks.
+    pub fn replace(&self, set: &[u8]) -> Result<usize, Unusable> {
+        let KeySet { keys } = serde_json::from_slice(set)?;
+        if keys.len() > KEYS_MAX {
+            return Err(Unusable::TooMany(keys.len()));
+        }
+        let keys: Vec<_> = keys.into_iter().filter_map(Key::read).map(Arc::new).collect();
+        if keys.is_empty() {
+            return Err(Unusable::Empty);
+        }
+        let count = keys.len();
+        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys;
+        Ok(count)
+    }
+
+    /// Waits until a token came whose key is not here: there may be new ones.
+    pub async fn missing(&self) {
+        self.missing.notified().await;
+    }
+
+    fn find(&self, id: Option<&str>, algorithm: Algorithm) -> Result<Arc<Key>, Problem> {
+        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        let mut fitting = keys.iter().filter(|key| key.algorithms.contains(&algorithm));
+        let found = match id {
+            Some(id) => fitting.find(|key| key.id.as_deref() == Some(id)),
+            // Without a name it must be clear which one is meant.
+            None => fitting.next().filter(|_| fitting.next().is_none()),
+        };
+        found.cloned().ok_or_else(|| {
+            self.missing.notify_one();
+            Problem::Refused("The access token is signed with a key that the issuer does not have")
+        })
+    }
+}
+
+impl Key {
+    fn read(value: Value) -> Option<Self> {
+        let jwk: Jwk = serde_json::from_value(value).ok()?;
+        if jwk.common.public_key_use.as_ref().is_some_and(|purpose| *purpose != PublicKeyUse::Signature) {
+            return None;
+        }
+        let mut algorithms = match &jwk.algorithm {
+            AlgorithmParameters::RSA(_) => vec![
+                Algorithm::RS256,
+                Algorithm::RS384,
+                Algorithm::RS512,
+                Algorithm::PS256,
+                Algorithm::PS384,
+                Algorithm::PS512,
+            ],
+            AlgorithmParameters::EllipticCurve(key) => match key.curve {
+                EllipticCurve::P256 => vec![Algorithm::ES256],
+                EllipticCurve::P384 => vec![Algorithm::ES384],
+                EllipticCurve::P521 | EllipticCurve::Ed25519 => return None,
+            },
+            AlgorithmParameters::OctetKeyPair(key) if key.curve == EllipticCurve::Ed25519 => vec![Algorithm::EdDSA],
+            // A key that whoever checks could also sign with is no key of an issuer.
+            AlgorithmParameters::OctetKeyPair(_) | AlgorithmParameters::OctetKey(_) => return None,
+        };
+        if let Some(only) = jwk.common.key_algorithm {
+            algorithms.retain(|algorithm| same(only, *algorithm));
+        }
+        let key = DecodingKey::from_jwk(&jwk).ok()?;
+        Some(Self { id: jwk.common.key_id, algorithms, key })
+    }
+}
+
+/// The two enumerations say the same in the same words.
+fn same(only: KeyAlgorithm, algorithm: Algorithm) -> bool {
+    format!("{only:?}") == format!("{algorithm:?}")
+}

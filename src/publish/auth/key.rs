@@ -1,0 +1,43 @@
+//! An access key: opaque, and compared in constant time with both keys of the topic, whichever fits.
+
+use actix_web::HttpRequest;
+use base64::{Engine, engine::general_purpose::STANDARD};
+use subtle::{Choice, ConstantTimeEq};
+use url::form_urlencoded;
+
+use super::host;
+use crate::{publish::Refusal, topic::record::Keys};
+
+const KEY: &str = "aeg-sas-key";
+
+/// What .NET says of a key that is no key; some clients look for it.
+const NOT_BASE64: &str = "The input is not a valid Base-64 string as it contains a non-base 64 character, more than two \
+                          padding characters, or an illegal character among the padding characters";
+
+/// The key that the request shows, in the header or in the query.
+pub(super) fn shown(request: &HttpRequest) -> Option<Vec<u8>> {
+    let in_header = request.headers().get(KEY).map(|key| key.as_bytes().to_vec());
+    in_header.or_else(|| in_query(request.query_string()))
+}
+
+pub(super) fn check(given: &[u8], keys: &Keys, request: &HttpRequest) -> Result<(), Refusal> {
+    let given = given.trim_ascii();
+    if given.is_empty() {
+        return Err(Refusal::EmptyKey);
+    }
+    let is = |key: &str| -> Choice { given.ct_eq(key.as_bytes()) & Choice::from(u8::from(!key.is_empty())) };
+    if bool::from(is(&keys.key1) | is(&keys.key2)) {
+        return Ok(());
+    }
+    let why = match STANDARD.decode(given) {
+        Ok(_) => "The key is not one of the topic's keys",
+        Err(_) => NOT_BASE64,
+    };
+    Err(Refusal::NotAuthorized { host: host(request), why })
+}
+
+/// A key is base64, and its `+` is often not escaped. Decoding makes a space of that, which base64 does not have.
+fn in_query(query: &str) -> Option<Vec<u8>> {
+    let (_, key) = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name.eq_ignore_ascii_case(KEY))?;
+    Some(key.replace(' ', "+").into_bytes())
+}

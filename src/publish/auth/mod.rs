@@ -1,0 +1,127 @@
+//! Who may publish, and from where.
+//!
+//! | file | who comes in |
+//! | --- | --- |
+//! | `network` | whose address the topic's rules let in; asked first |
+//! | `key` | who shows one of the topic's two keys |
+//! | [`sas`] | who shows a token that one of the keys has signed, before it expires |
+//! | [`bearer`] | who shows a JWT of the configured issuer, or the operator with the admin token |
+//!
+//! Invariants: a secret is compared in constant time and never logged; of several things that are shown the first counts,
+//! in the order key, SAS token, `Authorization`, and nothing is tried after it; time is an argument.
+//!
+//! Absent on purpose: users and roles. A key, or an access token for this server, publishes to the topic.
+
+pub mod bearer;
+mod key;
+mod network;
+pub mod sas;
+mod tally;
+
+use actix_web::{HttpRequest, http::header::AUTHORIZATION};
+use ipnet::IpNet;
+use url::Url;
+
+pub use self::tally::{Refusals, Tally};
+use self::{bearer::Bearer, sas::Resource};
+use super::Refusal;
+use crate::{event::Timestamp, topic::record::TopicRecord};
+
+/// The header that has a SAS token, and nothing else.
+const SAS: &str = "aeg-sas-token";
+
+/// What the operator has set up.
+#[derive(Default)]
+pub struct Rules {
+    /// Whose `X-Forwarded-For` is believed.
+    pub trusted_proxies: Vec<IpNet>,
+    /// The server's own address, as publishers see it: a SAS token may name it.
+    pub public_url: Option<Url>,
+    /// Who else may publish than the topic's keys.
+    pub bearer: Bearer,
+}
+
+/// The door.
+pub struct Gate {
+    rules: Rules,
+    tally: Tally,
+}
+
+impl Gate {
+    /// A door with these rules.
+    pub fn new(rules: Rules) -> Self {
+        Self { rules, tally: Tally::default() }
+    }
+
+    /// How many were sent away.
+    pub fn refusals(&self) -> Refusals {
+        self.tally.read()
+    }
+
+    /// Lets the request through, or says why not. What is refused is counted, and logged without what was shown.
+    pub(super) fn check(&self, request: &HttpRequest, topic: &TopicRecord, now: Timestamp) -> Result<(), Refusal> {
+        let client = network::client(request, &self.rules.trusted_proxies);
+        let checked = network::check(topic, client).and_then(|()| self.check_shown(request, topic, now));
+        if let Err(refusal) = &checked {
+            self.tally.count(refusal, topic, client, now);
+        }
+        checked
+    }
+
+    fn check_shown(&self, request: &HttpRequest, topic: &TopicRecord, now: Timestamp) -> Result<(), Refusal> {
+        let headers = request.headers();
+        let local = || if topic.ingress.disable_local_auth { Err(no_local_auth(request)) } else { Ok(()) };
+        if let Some(given) = key::shown(request) {
+            return local().and_then(|()| key::check(&given, &topic.keys, request));
+        }
+        if let Some(token) = headers.get(SAS) {
+            return local().and_then(|()| self.check_sas(token.as_bytes(), request, topic, now));
+        }
+        let Some(authorization) = headers.get(AUTHORIZATION) else { return Err(Refusal::NoKey) };
+        let (scheme, token) = split(authorization.as_bytes());
+        if scheme.eq_ignore_ascii_case(b"SharedAccessSignature") {
+            return local().and_then(|()| self.check_sas(token, request, topic, now));
+        }
+        if scheme.eq_ignore_ascii_case(b"Bearer") {
+            return self.rules.bearer.check(token, now).map_err(|problem| problem.refusal(host(request)));
+        }
+        Err(Refusal::Scheme)
+    }
+
+    fn check_sas(
+        &self,
+        token: &[u8],
+        request: &HttpRequest,
+        topic: &TopicRecord,
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
+        let called = {
+            let connection = request.connection_info();
+            Resource::parse(&format!("{}://{}{}", connection.scheme(), connection.host(), request.path()))
+        };
+        let public = self.rules.public_url.as_ref().and_then(|url| {
+            Resource::parse(&format!("{}/topics/{}/api/events", url.as_str().trim_end_matches('/'), topic.name))
+        });
+        let resources: Vec<_> = called.into_iter().chain(public).collect();
+        sas::check(token, &topic.keys, &resources, now).map_err(|problem| problem.refusal(host(request)))
+    }
+}
+
+/// Whom the publisher called.
+fn host(request: &HttpRequest) -> String {
+    request.connection_info().host().to_owned()
+}
+
+fn no_local_auth(request: &HttpRequest) -> Refusal {
+    let why = "Access keys and SAS tokens are disabled for the resource (disableLocalAuth). Use an access token";
+    Refusal::NotAuthorized { host: host(request), why }
+}
+
+/// The scheme of an `Authorization`, and what is behind it.
+fn split(authorization: &[u8]) -> (&[u8], &[u8]) {
+    let authorization = authorization.trim_ascii();
+    match authorization.iter().position(|byte| *byte == b' ') {
+        Some(at) => (&authorization[..at], authorization[at..].trim_ascii()),
+        None => (authorization, b""),
+    }
+}

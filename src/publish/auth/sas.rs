@@ -1,0 +1,149 @@
+//! A SAS token: `r={resource}&e={expiry}&s={signature}`, each percent-encoded, signed with HMAC-SHA256 by one of the
+//! topic's keys.
+//!
+//! What is signed are the bytes before `&s=` **as they came**: every client library encodes them in its own way (upper or
+//! lower case, `+` or `%20`), so that nothing may be decoded and encoded again. The same goes for the expiry, which .NET,
+//! Python and JavaScript write in ways of their own; each is read.
+//!
+//! The resource is a scope: a token for an address is good for what lies below it. Scheme, host and path are compared
+//! without case; the query is not part of a resource.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use jiff::{civil::DateTime, fmt::strtime, tz::TimeZone};
+use percent_encoding::percent_decode_str;
+use ring::hmac;
+use url::Url;
+
+use crate::{
+    event::Timestamp,
+    publish::{Refusal, refusal::SasProblem},
+    topic::record::Keys,
+};
+
+/// A token has a resource, a date and 44 characters; what is ten times that is none.
+const TOKEN_BYTES_MAX: usize = 8 * 1024;
+
+/// What is wrong with a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Problem {
+    /// With the token itself.
+    Token(SasProblem),
+    /// It is for something else.
+    Resource,
+}
+
+impl Problem {
+    /// What the publisher is told.
+    pub(super) fn refusal(self, host: String) -> Refusal {
+        match self {
+            Self::Token(problem) => Refusal::Sas { host, problem },
+            Self::Resource => Refusal::NotAuthorized { host, why: "The SAS token is for another resource" },
+        }
+    }
+}
+
+/// Whether `token` is signed by one of `keys`, for one of `resources` or for what is above it, and has not expired.
+pub fn check(token: &[u8], keys: &Keys, resources: &[Resource], now: Timestamp) -> Result<(), Problem> {
+    let token = Token::parse(token).ok_or(Problem::Token(SasProblem::Format))?;
+    // Both keys are tried, whichever fits.
+    if !(token.is_signed_by(&keys.key1) | token.is_signed_by(&keys.key2)) {
+        return Err(Problem::Token(SasProblem::Signature));
+    }
+    let expiry = expiry(token.expiry).ok_or(Problem::Token(SasProblem::Format))?;
+    if expiry <= now {
+        return Err(Problem::Token(SasProblem::Expired));
+    }
+    let scope = percent_decode_str(token.resource).decode_utf8().ok().and_then(|text| Resource::parse(&text));
+    match scope {
+        Some(scope) if resources.iter().any(|resource| scope.covers(resource)) => Ok(()),
+        Some(_) => Err(Problem::Resource),
+        None => Err(Problem::Token(SasProblem::Format)),
+    }
+}
+
+/// A token, taken apart; nothing in it is decoded but the signature.
+struct Token<'a> {
+    signed: &'a str,
+    resource: &'a str,
+    expiry: &'a str,
+    signature: Vec<u8>,
+}
+
+impl<'a> Token<'a> {
+    fn parse(token: &'a [u8]) -> Option<Self> {
+        let token = std::str::from_utf8(token).ok().filter(|token| token.len() <= TOKEN_BYTES_MAX)?.trim();
+        let (signed, signature) = token.split_once("&s=")?;
+        let (resource, expiry) = signed.strip_prefix("r=")?.split_once("&e=")?;
+        if resource.contains('&') || expiry.contains('&') {
+            return None;
+        }
+        // A `+` of base64 that was not escaped is one, and so is the space that somebody made of it.
+        let signature = percent_decode_str(signature).decode_utf8().ok()?.replace(' ', "+");
+        let signature = STANDARD.decode(signature).ok()?;
+        Some(Self { signed, resource, expiry, signature })
+    }
+
+    /// In constant time.
+    fn is_signed_by(&self, key: &str) -> bool {
+        let Some(key) = STANDARD.decode(key).ok().filter(|key| !key.is_empty()) else { return false };
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &key);
+        hmac::verify(&key, self.signed.as_bytes(), &self.signature).is_ok()
+    }
+}
+
+/// When a token expires, as any of the client libraries writes it. Without a time zone it is UTC.
+fn expiry(encoded: &str) -> Option<Timestamp> {
+    // In .NET's encoding a `+` is a space, in the others it is itself: of an offset.
+    let spaces = encoded.replace('+', " ");
+    [spaces.as_str(), encoded].into_iter().find_map(|encoded| {
+        let text = percent_decode_str(encoded).decode_utf8().ok()?;
+        // Newer versions of ICU put a narrow no-break space before AM and PM.
+        let text = text.replace(['\u{202f}', '\u{a0}'], " ");
+        at(text.trim())
+    })
+}
+
+fn at(text: &str) -> Option<Timestamp> {
+    // jiff also reads names of time zones in brackets, which nobody writes here.
+    let instant = match text.contains('[') {
+        true => None,
+        false => text.parse::<jiff::Timestamp>().ok(),
+    };
+    let utc = |civil: DateTime| civil.to_zoned(TimeZone::UTC).ok().map(|zoned| zoned.timestamp());
+    let instant = instant
+        .or_else(|| american(text))
+        .or_else(|| text.parse::<DateTime>().ok().filter(|_| !text.contains('[')).and_then(utc))?;
+    u64::try_from(instant.as_microsecond()).ok().map(Timestamp)
+}
+
+/// `6/15/2017 6:20:15 PM`, and the same with an offset (`+00:00`) behind it.
+fn american(text: &str) -> Option<jiff::Timestamp> {
+    let upper = text.to_ascii_uppercase().replace(',', "");
+    if let Ok(read) = strtime::parse("%m/%d/%Y %I:%M:%S %p %:z", &upper) {
+        return read.to_timestamp().ok();
+    }
+    let civil = strtime::parse("%m/%d/%Y %I:%M:%S %p", &upper).ok()?.to_datetime().ok()?;
+    civil.to_zoned(TimeZone::UTC).ok().map(|zoned| zoned.timestamp())
+}
+
+/// What a token may be for: a scheme, a host with its port, and a path; without case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resource {
+    origin: String,
+    path: Vec<String>,
+}
+
+impl Resource {
+    /// Reads an address.
+    pub fn parse(address: &str) -> Option<Self> {
+        let url = Url::parse(address).ok().filter(|url| url.has_host() && matches!(url.scheme(), "http" | "https"))?;
+        let origin = url.origin().ascii_serialization().to_ascii_lowercase();
+        let path = url.path_segments()?.filter(|segment| !segment.is_empty()).map(str::to_ascii_lowercase).collect();
+        Some(Self { origin, path })
+    }
+
+    /// Whether `other` is this or below it.
+    fn covers(&self, other: &Self) -> bool {
+        self.origin == other.origin && other.path.starts_with(&self.path)
+    }
+}

@@ -1,0 +1,182 @@
+//! What becomes of a request: the order in which it is looked at, and what it costs meanwhile.
+//!
+//! The order is the point. Topic, publisher and the sizes that the head announces are looked at first, at no cost. Then a
+//! permit for the body's bytes is taken, before the first of them is read, and it travels with the events into the journal:
+//! what publishers can make the server hold is bounded, and where it runs out they are told to come back. A body has a
+//! limit and a deadline of its own, because actix-web has neither for a body that trickles in.
+//!
+//! A publisher that goes away while the journal works has published: it was not told, and sends again. That is what "at
+//! least once" means.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use actix_web::{
+    HttpRequest, HttpResponse,
+    http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap},
+    web,
+};
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use uuid::Uuid;
+
+use super::{
+    Limits, Refusal,
+    auth::{Gate, Refusals},
+    http::find_topic,
+    rate::Throttle,
+    schema::{self, Content, Target},
+};
+use crate::{
+    clock::Clock,
+    event::Schema,
+    journal::{self, Journal},
+    topic::registry::{Registry, Topic},
+};
+
+/// One permit is a kibibyte: fine enough for small requests, and a semaphore of them counts to terabytes.
+const PERMIT_BYTES: usize = 1024;
+
+/// What the names of attributes begin with, in the binary mode of CloudEvents.
+const ATTRIBUTE: &str = "ce-";
+
+/// Takes what publishers send. One for the whole server, in the `app_data` of every worker.
+pub struct Publisher {
+    pub(super) registry: Arc<Registry>,
+    journal: Journal,
+    clock: Clock,
+    limits: Limits,
+    gate: Gate,
+    throttle: Throttle,
+    room: Arc<Semaphore>,
+    closed: AtomicBool,
+}
+
+impl Publisher {
+    /// Publishes to the topics of `registry` through `journal`, for whom `gate` lets in.
+    pub fn new(registry: Arc<Registry>, journal: Journal, clock: Clock, limits: Limits, gate: Gate) -> Self {
+        let room = Arc::new(Semaphore::new(permits(limits.admitted_bytes_max) as usize));
+        let throttle = Throttle::new(limits.rates);
+        Self { registry, journal, clock, limits, gate, throttle, room, closed: AtomicBool::new(false) }
+    }
+
+    /// Refuses every request from now on. What is with the journal already is still answered.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
+    /// How many publishers were sent away at the door.
+    pub fn refusals(&self) -> Refusals {
+        self.gate.refusals()
+    }
+
+    pub(super) async fn publish(&self, request: &HttpRequest, body: &mut web::Payload) -> Result<(), Refusal> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Refusal::Closing);
+        }
+        let topic = find_topic(&self.registry, request)?;
+        let record = topic.record();
+        self.gate.check(request, &record, self.clock.now())?;
+        let headers = request.headers();
+        refuse_encoded(headers)?;
+        let announced = self.announced(headers)?;
+        self.throttle.ask(topic.partition(), self.clock.now())?;
+        let mut permit = self.admit(announced)?;
+        let body = self.receive(body, announced).await?;
+        // What was announced is not always what came; a body without a length announced the most there can be.
+        let spare = permit.num_permits().saturating_sub(permits(body.len()) as usize);
+        drop(permit.split(spare));
+        let target = Target::of(&record);
+        let draft = schema::read(&target, &content(headers, target.schema), &body, &self.limits)?;
+        self.throttle.take(topic.partition(), draft.count(), body.len(), self.clock.now());
+        drop(body);
+        self.append(&topic, draft, permit).await
+    }
+
+    async fn append(
+        &self,
+        topic: &Topic,
+        draft: journal::chunk::Draft,
+        permit: OwnedSemaphorePermit,
+    ) -> Result<(), Refusal> {
+        match self.journal.publish(topic.partition(), draft.into_chunks(), Some(permit)).await {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                if let journal::Error::Damaged(what) = &error {
+                    tracing::error!(topic = %topic.record().name, what, "publish failed: the journal is damaged");
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    /// How many bytes the head says will come; the limit where it does not say. A lie is found out while reading.
+    fn announced(&self, headers: &HeaderMap) -> Result<usize, Refusal> {
+        let bytes_max = self.limits.request_bytes_max;
+        let Some(length) = headers.get(CONTENT_LENGTH) else { return Ok(bytes_max) };
+        match length.to_str().ok().and_then(|length| length.parse::<usize>().ok()) {
+            Some(length) if length <= bytes_max => Ok(length),
+            Some(_) => Err(Refusal::TooLarge { bytes_max }),
+            None => Err(Refusal::Broken),
+        }
+    }
+
+    fn admit(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Refusal> {
+        self.room.clone().try_acquire_many_owned(permits(bytes)).map_err(|_| Refusal::NoRoom)
+    }
+
+    async fn receive(&self, body: &mut web::Payload, announced: usize) -> Result<Bytes, Refusal> {
+        let bytes_max = self.limits.request_bytes_max;
+        // The permit is for what was announced, so no more than that is read.
+        let too_much = || if announced < bytes_max { Refusal::Broken } else { Refusal::TooLarge { bytes_max } };
+        // To announce a length costs nothing: beyond 64 KiB memory is taken as the bytes come.
+        let mut received = BytesMut::with_capacity(announced.min(64 * 1024));
+        let reading = async {
+            while let Some(part) = body.next().await {
+                let part = part.map_err(|_| Refusal::Broken)?;
+                if received.len() + part.len() > announced {
+                    return Err(too_much());
+                }
+                received.extend_from_slice(&part);
+            }
+            Ok(received.freeze())
+        };
+        match tokio::time::timeout(self.limits.body_wait, reading).await {
+            Ok(read) => read,
+            Err(_) => Err(Refusal::Slow { seconds: self.limits.body_wait.as_secs() }),
+        }
+    }
+
+    pub(super) fn refuse(&self, refusal: &Refusal) -> HttpResponse {
+        refusal.respond(Uuid::new_v4(), self.clock.now())
+    }
+}
+
+/// Compressed bodies are not taken: how large they are is known only when they are unpacked.
+fn refuse_encoded(headers: &HeaderMap) -> Result<(), Refusal> {
+    let plain = |encoding: &[u8]| encoding.trim_ascii().is_empty() || encoding.eq_ignore_ascii_case(b"identity");
+    if headers.get_all(CONTENT_ENCODING).all(|encoding| plain(encoding.as_bytes())) {
+        return Ok(());
+    }
+    Err(Refusal::ContentEncoding)
+}
+
+fn content(headers: &HeaderMap, schema: Schema) -> Content<'_> {
+    let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let attributes = match schema {
+        Schema::EventGrid | Schema::Custom => Vec::new(),
+        Schema::CloudEvents => headers
+            .iter()
+            .filter_map(|(name, value)| Some((name.as_str().strip_prefix(ATTRIBUTE)?, value.as_bytes())))
+            .collect(),
+    };
+    Content { content_type, attributes }
+}
+
+/// How many permits so many bytes take; an empty body has one, too.
+fn permits(bytes: usize) -> u32 {
+    u32::try_from(bytes.div_ceil(PERMIT_BYTES).max(1)).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,123 @@
+//! How much a topic takes in a second: so many events and so many bytes, Azure's own figures unless the operator says
+//! otherwise.
+//!
+//! A token bucket each, with room for one second. A request is let in while there is something in both, and then takes
+//! what it has, if need be on credit: so how many events it has need not be known before its body is read, and the largest
+//! request fits however small the rate is. Whoever is sent away learns when the credit is paid back.
+//!
+//! A bucket that is full is as good as none, so idle topics have none.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use super::Refusal;
+use crate::event::{PartitionId, Timestamp};
+
+/// As many buckets are kept before it is asked which are full; a bucket has 40 bytes.
+const BUCKETS_KEPT: usize = 1024;
+
+/// What a topic takes in a second; zero is no bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rates {
+    /// Events.
+    pub events_per_second: u64,
+    /// Bytes of requests' bodies.
+    pub bytes_per_second: u64,
+}
+
+impl Default for Rates {
+    fn default() -> Self {
+        Self { events_per_second: 5_000, bytes_per_second: 5_000_000 }
+    }
+}
+
+/// The buckets of all topics.
+#[derive(Debug)]
+pub(super) struct Throttle {
+    rates: Rates,
+    buckets: Mutex<Buckets>,
+}
+
+#[derive(Debug, Default)]
+struct Buckets {
+    used: HashMap<PartitionId, Used>,
+    /// How many there may be before the full ones are forgotten.
+    most: usize,
+}
+
+/// What was taken from a bucket and has not come back.
+#[derive(Clone, Copy, Debug)]
+struct Used {
+    events: f64,
+    bytes: f64,
+    at: Timestamp,
+}
+
+impl Throttle {
+    pub(super) fn new(rates: Rates) -> Self {
+        Self { rates, buckets: Mutex::new(Buckets { used: HashMap::new(), most: BUCKETS_KEPT }) }
+    }
+
+    /// Whether the topic takes anything at present.
+    pub(super) fn ask(&self, topic: PartitionId, now: Timestamp) -> Result<(), Refusal> {
+        let Some(used) = self.lock().used.get(&topic).map(|used| used.at(now, self.rates)) else { return Ok(()) };
+        // The bucket has one second: what was used beyond that must come back first.
+        let over = |used: f64, rate: u64| (rate > 0 && used >= rate as f64).then(|| used / rate as f64 - 1.0);
+        let events = over(used.events, self.rates.events_per_second);
+        let bytes = over(used.bytes, self.rates.bytes_per_second);
+        match events.into_iter().chain(bytes).reduce(f64::max) {
+            None => Ok(()),
+            // At the very moment there is nothing in it yet: the next whole second.
+            Some(wait) => Err(Refusal::Throttled { rates: self.rates.to_string(), seconds: wait as u32 + 1 }),
+        }
+    }
+
+    /// Takes what a request has.
+    pub(super) fn take(&self, topic: PartitionId, events: u32, bytes: usize, now: Timestamp) {
+        if self.rates == (Rates { events_per_second: 0, bytes_per_second: 0 }) {
+            return;
+        }
+        let mut buckets = self.lock();
+        if buckets.used.len() >= buckets.most {
+            let rates = self.rates;
+            buckets.used.retain(|_, used| !used.at(now, rates).is_nothing());
+            buckets.most = BUCKETS_KEPT.max(2 * buckets.used.len());
+        }
+        let used = buckets.used.entry(topic).or_insert(Used { events: 0.0, bytes: 0.0, at: now });
+        *used = used.at(now, self.rates);
+        used.events += f64::from(events);
+        used.bytes += bytes as f64;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Buckets> {
+        self.buckets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Used {
+    fn at(self, now: Timestamp, rates: Rates) -> Self {
+        let seconds = now.since(self.at).as_secs_f64();
+        let left = |used: f64, rate: u64| if rate == 0 { 0.0 } else { (used - seconds * rate as f64).max(0.0) };
+        Self {
+            events: left(self.events, rates.events_per_second),
+            bytes: left(self.bytes, rates.bytes_per_second),
+            at: now.max(self.at),
+        }
+    }
+
+    fn is_nothing(self) -> bool {
+        self.events <= 0.0 && self.bytes <= 0.0
+    }
+}
+
+impl std::fmt::Display for Rates {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.events_per_second, self.bytes_per_second) {
+            (0, bytes) => write!(f, "{bytes} bytes a second"),
+            (events, 0) => write!(f, "{events} events a second"),
+            (events, bytes) => write!(f, "{events} events and {bytes} bytes a second"),
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! A refusal as HTTP: Azure's error JSON, its headers, and the invitation at the end of a message.
+
+use actix_web::{
+    HttpResponse,
+    http::{StatusCode, header},
+};
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::Refusal;
+use crate::event::Timestamp;
+
+/// A second or so: what fills the permits is read or written within milliseconds, unless the disk is slow.
+const SOON_SECONDS: u32 = 1;
+
+/// Ten seconds: a full disk wants a hand, a restart wants a moment.
+const LATER_SECONDS: u32 = 10;
+
+#[derive(Serialize)]
+struct Body<'a> {
+    error: Error<'a>,
+}
+
+#[derive(Serialize)]
+struct Error<'a> {
+    code: &'a str,
+    message: &'a str,
+    details: [Detail<'a>; 1],
+}
+
+#[derive(Serialize)]
+struct Detail<'a> {
+    code: &'a str,
+    message: &'a str,
+}
+
+impl Refusal {
+    /// The answer to the request `id`, at `now`.
+    pub fn respond(&self, id: Uuid, now: Timestamp) -> HttpResponse {
+        let (status, detail) = self.status();
+        let mut message = self.to_string();
+        if self.is_reported() {
+            message.push_str(&report(id, now));
+        }
+        let code = code(status);
+        let details = [Detail { code: detail, message: &message }];
+        let body = Body { error: Error { code, message: &message, details } };
+        let mut response = HttpResponse::build(status);
+        response.insert_header(("x-ms-request-id", id.to_string()));
+        response.insert_header(("api-supported-versions", "2018-01-01"));
+        response.insert_header((header::CONTENT_TYPE, "application/json; charset=utf-8"));
+        if let Some(seconds) = self.retry_after_seconds() {
+            response.insert_header((header::RETRY_AFTER, seconds));
+        }
+        if matches!(self, Self::Method) {
+            response.insert_header((header::ALLOW, "OPTIONS, POST"));
+        }
+        response.body(serde_json::to_string(&body).expect("strings are always written"))
+    }
+
+    fn retry_after_seconds(&self) -> Option<u32> {
+        if let Self::Throttled { seconds, .. } = self {
+            return Some(*seconds);
+        }
+        match self.status().0 {
+            StatusCode::SERVICE_UNAVAILABLE if matches!(self, Self::NoRoom) => Some(SOON_SECONDS),
+            StatusCode::SERVICE_UNAVAILABLE => Some(LATER_SECONDS),
+            _ => None,
+        }
+    }
+
+    /// Whether the message ends with an invitation to report it. What is too large has none in Azure.
+    fn is_reported(&self) -> bool {
+        self.status().0 != StatusCode::PAYLOAD_TOO_LARGE
+    }
+}
+
+/// The names that .NET has for these, which are not always HTTP's.
+fn code(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::BAD_REQUEST => "BadRequest",
+        StatusCode::UNAUTHORIZED => "Unauthorized",
+        StatusCode::FORBIDDEN => "Forbidden",
+        StatusCode::NOT_FOUND => "NotFound",
+        StatusCode::METHOD_NOT_ALLOWED => "MethodNotAllowed",
+        StatusCode::REQUEST_TIMEOUT => "RequestTimeout",
+        StatusCode::PAYLOAD_TOO_LARGE => "RequestEntityTooLarge",
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => "UnsupportedMediaType",
+        StatusCode::TOO_MANY_REQUESTS => "TooManyRequests",
+        StatusCode::SERVICE_UNAVAILABLE => "ServiceUnavailable",
+        _ => "InternalServerError",
+    }
+}
+
+/// Azure's invitation, with the id by which this server's log knows the request.
+fn report(id: Uuid, now: Timestamp) -> String {
+    let at = i64::try_from(now.0).ok().and_then(|micros| jiff::Timestamp::from_microsecond(micros).ok());
+    let at = at.unwrap_or(jiff::Timestamp::MAX).strftime("%-m/%-d/%Y %-I:%M:%S %p");
+    format!(" Report '{id}:0:{at} (UTC)' to our forums for assistance or raise a support ticket.")
+}

@@ -1,0 +1,166 @@
+//! An event in a schema of the publisher's own: any JSON object. Its topic's mapping says where the few properties are
+//! that Event Grid routes by.
+//!
+//! The wire form is the object as it was sent. What the object does not say (defaults, a made id, the topic) stands behind
+//! it in the log, and is looked at only where the event is delivered in another schema.
+//!
+//! A property's value may be a string, a number or a boolean; the latter two are taken as they were written. `null` and
+//! the empty string stand for a member that is not there, but for the subject and the data version, which may be empty.
+
+use bytes::{BufMut, BytesMut};
+use serde_json::value::RawValue;
+use uuid::Uuid;
+
+use super::{Target, bare, event_grid::is_date_time, json, offset, span};
+use crate::{
+    event::{Schema, Span, Spans},
+    journal::chunk::{Draft, Written},
+    publish::{Refusal, refusal::Token},
+    topic::ingress::{Mapping, Source, SourceOrDefault},
+};
+
+const SCHEMA: Schema = Schema::Custom;
+
+/// Where a property is found, and what holds without it.
+#[derive(Clone, Debug)]
+struct Place {
+    property: &'static str,
+    member: Option<String>,
+    /// The inside of a JSON string literal.
+    default: Option<String>,
+    may_be_empty: bool,
+}
+
+/// A topic's mapping, made ready for events.
+#[derive(Clone, Debug)]
+pub(super) struct Places([Place; 6]);
+
+impl Places {
+    pub(super) fn of(mapping: &Mapping) -> Self {
+        let only = |property, source: &Option<Source>| {
+            let member = source.as_ref().and_then(|source| source.source_field.clone());
+            Place { property, member, default: None, may_be_empty: false }
+        };
+        let or_default = |property, source: &Option<SourceOrDefault>, may_be_empty| {
+            let SourceOrDefault { source_field: member, default_value } = source.clone().unwrap_or_default();
+            let default = default_value.map(|value| inside(&value));
+            Place { property, member, default, may_be_empty }
+        };
+        // In the order of `Spans::all`.
+        Self([
+            only("id", &mapping.id),
+            or_default("eventType", &mapping.event_type, false),
+            or_default("subject", &mapping.subject, true),
+            or_default("dataVersion", &mapping.data_version, true),
+            only("topic", &mapping.topic),
+            only("eventTime", &mapping.event_time),
+        ])
+    }
+}
+
+/// What there is of a property.
+enum Value<'a> {
+    /// It stands in the object.
+    Sent(&'a RawValue),
+    /// It is made here: the inside of a JSON string literal.
+    Made(String),
+}
+
+/// Checks the event `object` and adds it to the draft.
+pub(super) fn read(target: &Target, object: &RawValue, draft: &mut Draft) -> Result<(), Refusal> {
+    let Places(places) = &target.places;
+    let mut found = [None; Spans::COUNT];
+    json::members(object, |name, value| {
+        for (place, found) in places.iter().zip(&mut found) {
+            if place.member.as_deref() == Some(&*name) && found.replace(value).is_some() {
+                return Err(wrong(format!("Property '{}' is given more than once", Refusal::shortened(&name))));
+            }
+        }
+        Ok(())
+    })
+    .map_err(|error| Refusal::not_json(SCHEMA, error.to_string()))??;
+    let mut values = Vec::with_capacity(places.len());
+    for (place, found) in places.iter().zip(found) {
+        values.push(place.value(found, target)?);
+    }
+    draft.push(|out| write(object, &values, out));
+    Ok(())
+}
+
+impl Place {
+    fn value<'a>(&self, found: Option<&'a RawValue>, target: &Target) -> Result<Option<Value<'a>>, Refusal> {
+        let found = match found.filter(|value| !json::is_null(value)) {
+            Some(value) if value.get() == r#""""# && !self.may_be_empty => None,
+            found => found,
+        };
+        let Some(value) = found else { return self.absent(target) };
+        match json::token(value.get()) {
+            Some(Token::String) if json::text(value).is_some() => {}
+            Some(Token::Integer | Token::Float | Token::Boolean) => {}
+            Some(Token::String | Token::StartObject | Token::StartArray | Token::Null | Token::Undefined) | None => {
+                return Err(self.complaint("is not a string, a number or a boolean"));
+            }
+        }
+        match self.property {
+            "eventTime" if !json::text(value).is_some_and(|time| is_date_time(&time)) => {
+                Err(self.complaint("is not a date and time in the form of ISO 8601"))
+            }
+            "topic" if json::text(value).is_none_or(|topic| topic != target.resource_id) => {
+                Err(Refusal::OtherTopic { topic: target.resource_id.clone() })
+            }
+            // It is the topic's own id; that is written once, in the form that the server has for it.
+            "topic" => self.absent(target),
+            _ => Ok(Some(Value::Sent(value))),
+        }
+    }
+
+    fn absent<'a>(&self, target: &Target) -> Result<Option<Value<'a>>, Refusal> {
+        if let Some(default) = &self.default {
+            return Ok(Some(Value::Made(default.clone())));
+        }
+        match (self.property, &self.member) {
+            ("id", _) => Ok(Some(Value::Made(Uuid::new_v4().to_string()))),
+            ("topic", _) => Ok(Some(Value::Made(inside(&target.resource_id)))),
+            // The time of arrival is the log's own.
+            ("eventTime", _) => Ok(None),
+            (_, None) => Ok(None),
+            (_, Some(member)) => Err(Refusal::Missing { schema: SCHEMA, property: member.clone() }),
+        }
+    }
+
+    fn complaint(&self, what: &str) -> Refusal {
+        let member = Refusal::shortened(self.member.as_deref().unwrap_or_default());
+        wrong(format!("Property '{member}', which is the event's '{}', {what}", self.property))
+    }
+}
+
+fn write(object: &RawValue, values: &[Option<Value<'_>>], out: &mut BytesMut) -> Written {
+    let start = out.len();
+    out.put_slice(object.get().as_bytes());
+    let wire_end = out.len();
+    let mut spans = [Span::default(); Spans::COUNT];
+    for (place, value) in spans.iter_mut().zip(values) {
+        *place = match value {
+            None => Span::default(),
+            Some(Value::Made(text)) => {
+                out.put_slice(text.as_bytes());
+                bare(out.len() - text.len(), text.len())
+            }
+            Some(Value::Sent(value)) => {
+                let (at, len) = (start + offset(object, value), value.get().len());
+                if value.get().starts_with('"') { span(at, len) } else { bare(at, len) }
+            }
+        };
+    }
+    Written { wire_end, spans: Spans::of(spans) }
+}
+
+/// The inside of the JSON string literal that says `text`.
+fn inside(text: &str) -> String {
+    let literal = serde_json::Value::from(text).to_string();
+    literal[1..literal.len() - 1].to_owned()
+}
+
+fn wrong(why: String) -> Refusal {
+    Refusal::Nonconforming { schema: SCHEMA, why }
+}

@@ -1,0 +1,191 @@
+//! Reads a request's body: which schema, how many events, none too large and none too deep, every one as its schema
+//! asks. What comes out is whole: a draft with all events, or the first thing that was wrong.
+//!
+//! Publishing adds what it stamps and drops the white space between an event's properties (Event Grid schema) or around it
+//! (the others). Every value is copied as it was sent: no number is rounded, no string escaped in another way, no `data`
+//! written again.
+//!
+//! The order of the looks is Azure's: is there a body, is it too large, is its content type known, is it JSON, is an event
+//! too large, is an event right.
+
+mod binary;
+mod cloud_events;
+mod custom;
+mod event_grid;
+mod json;
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+
+use self::{custom::Places, json::Elements};
+use super::{Limits, Refusal, refusal::Token};
+use crate::{
+    event::{Schema, Span},
+    journal::chunk::Draft,
+    topic::record::TopicRecord,
+};
+
+/// What must be known of a topic to read events for it.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// The schema its publishers use.
+    pub schema: Schema,
+    /// Its resource id: what an event's `topic` must be, if it is given.
+    resource_id: String,
+    /// The same as a JSON string, to be stamped.
+    stamp: String,
+    /// Where a custom event has its properties.
+    places: Places,
+}
+
+impl Target {
+    /// Of a topic.
+    pub fn of(topic: &TopicRecord) -> Self {
+        let resource_id = topic.resource_id();
+        let stamp = serde_json::Value::from(resource_id.as_str()).to_string();
+        let places = Places::of(&topic.ingress.mapping.clone().unwrap_or_default());
+        Self { schema: topic.input_schema, resource_id, stamp, places }
+    }
+}
+
+/// What a request's headers say of its body.
+#[derive(Clone, Debug, Default)]
+pub struct Content<'a> {
+    /// `Content-Type`.
+    pub content_type: Option<&'a str>,
+    /// Attributes of a CloudEvent among the headers (`ce-…`), their names without `ce-`, as they were sent.
+    pub attributes: Vec<(&'a str, &'a [u8])>,
+}
+
+impl Content<'_> {
+    /// The content type without its parameters.
+    fn media_type(&self) -> String {
+        let content_type = self.content_type.unwrap_or_default();
+        content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+    }
+
+    fn is_binary(&self) -> bool {
+        self.attributes.iter().any(|(name, _)| binary::REQUIRED.contains(name))
+    }
+}
+
+/// How a body has its events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// It is one, an object.
+    Structured,
+    /// An array.
+    Batch,
+    /// It is the data of one.
+    Binary,
+}
+
+/// Reads all events of a body.
+pub fn read(target: &Target, content: &Content<'_>, body: &Bytes, limits: &Limits) -> Result<Draft, Refusal> {
+    let schema = target.schema;
+    if body.is_empty() {
+        return Err(Refusal::CutOff);
+    }
+    if body.len() > limits.request_bytes_max {
+        return Err(Refusal::TooLarge { bytes_max: limits.request_bytes_max });
+    }
+    let mode = match schema {
+        Schema::EventGrid | Schema::Custom => Mode::Batch,
+        Schema::CloudEvents => mode(content)?,
+    };
+    let text = std::str::from_utf8(body)
+        .map_err(|error| Refusal::not_json(schema, format!("byte {} is not UTF-8", error.valid_up_to())))?;
+    let mut draft = Draft::new(schema);
+    let events = match mode {
+        Mode::Binary => {
+            binary::read(content, text, limits, &mut draft)?;
+            return Ok(draft);
+        }
+        Mode::Structured => lone(schema, text)?,
+        Mode::Batch => several(schema, text, limits)?,
+    };
+    for event in &events {
+        if event.get().len() > limits.event_bytes_max {
+            return Err(Refusal::TooLarge { bytes_max: limits.event_bytes_max });
+        }
+    }
+    for event in events {
+        expect(schema, Token::StartObject, event.get())?;
+        if json::is_deeper(event.get(), limits.depth_max) {
+            return Err(Refusal::too_deep(schema, limits.depth_max));
+        }
+        match schema {
+            Schema::EventGrid => event_grid::read(target, event, &mut draft)?,
+            Schema::CloudEvents => cloud_events::read(event, &mut draft)?,
+            Schema::Custom => custom::read(target, event, &mut draft)?,
+        }
+    }
+    Ok(draft)
+}
+
+/// The event that a body is, without a look into it.
+fn lone(schema: Schema, text: &str) -> Result<Vec<&RawValue>, Refusal> {
+    expect(schema, Token::StartObject, text)?;
+    Ok(vec![serde_json::from_str(text).map_err(|error| not_json(schema, &error))?])
+}
+
+/// The events of an array, without a look into them.
+fn several<'a>(schema: Schema, text: &'a str, limits: &Limits) -> Result<Vec<&'a RawValue>, Refusal> {
+    expect(schema, Token::StartArray, text)?;
+    let Elements { kept, count } = json::elements(text, limits.events_max).map_err(|error| not_json(schema, &error))?;
+    match count {
+        0 => Err(Refusal::Empty { schema }),
+        count if count > limits.events_max => Err(Refusal::TooMany { events_max: limits.events_max }),
+        _ => Ok(kept),
+    }
+}
+
+fn not_json(schema: Schema, error: &serde_json::Error) -> Refusal {
+    match error.classify() {
+        serde_json::error::Category::Eof => Refusal::CutOff,
+        serde_json::error::Category::Syntax | serde_json::error::Category::Data | serde_json::error::Category::Io => {
+            Refusal::not_json(schema, error.to_string())
+        }
+    }
+}
+
+fn expect(schema: Schema, expected: Token, text: &str) -> Result<(), Refusal> {
+    match json::token(text) {
+        Some(actual) if actual == expected => Ok(()),
+        Some(Token::Undefined) => Err(Refusal::not_json(schema, "it begins with no JSON value".to_owned())),
+        Some(actual) => Err(Refusal::Token { schema, expected, actual }),
+        None => Err(Refusal::CutOff),
+    }
+}
+
+fn mode(content: &Content<'_>) -> Result<Mode, Refusal> {
+    let media_type = content.media_type();
+    if content.is_binary() {
+        let structured = media_type.starts_with("application/cloudevents");
+        return if structured { Err(Refusal::ConflictingModes) } else { Ok(Mode::Binary) };
+    }
+    match media_type.as_str() {
+        "application/cloudevents+json" | "application/json" => Ok(Mode::Structured),
+        "application/cloudevents-batch+json" => Ok(Mode::Batch),
+        _ => Err(Refusal::ContentType),
+    }
+}
+
+/// How far into `object` its member `value` begins: both are borrowed from the same body.
+fn offset(object: &RawValue, value: &RawValue) -> usize {
+    value.get().as_ptr().addr() - object.get().as_ptr().addr()
+}
+
+/// The place of a string's inside, where its literal, quotes and all, has `len` bytes and begins at `start`.
+fn span(start: usize, len: usize) -> Span {
+    bare(start + 1, len.saturating_sub(2))
+}
+
+/// The place of what has no quotes around it. What is empty has none: [`Span`] says absent and empty alike.
+fn bare(start: usize, len: usize) -> Span {
+    if len == 0 {
+        return Span::default();
+    }
+    let number = |value: usize| u32::try_from(value).expect("a request is far smaller than 4 GiB");
+    Span { start: number(start), len: number(len) }
+}

@@ -1,0 +1,120 @@
+//! The door for publishers, and the public keys of the issuer of access tokens: read from a file or fetched, and again
+//! now and then.
+//!
+//! A file that cannot be read stops the start, because only the operator can mend it. An address that does not answer does
+//! not: the issuer may be down for a moment, and access keys work all the same. The keys that were there are kept until new
+//! ones have come.
+
+use std::{fs, sync::Arc, time::Duration};
+
+use awc::{Client, Connector};
+use tracing::{info, warn};
+use url::Url;
+
+use crate::{
+    admin::auth::Token,
+    config::{Config, Issuer, KeySource},
+    deliver::Trust,
+    publish::auth::{
+        Gate, Rules,
+        bearer::{self, Bearer, Keyring, Operator, Unusable},
+    },
+};
+
+/// Issuers have a few kilobytes of keys; more is something else.
+const KEYS_BYTES_MAX: usize = 256 * 1024;
+
+/// Names, connection, TLS and answer together.
+const FETCH_WAIT: Duration = Duration::from_secs(10);
+
+/// After a failure, and between two readings because of a key that is not known: whoever makes tokens up must not make the
+/// server call somebody else all the time.
+const PAUSE: Duration = Duration::from_secs(30);
+
+/// Why there are no keys, or no new ones.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    /// The file.
+    #[error("{0} cannot be read: {1}")]
+    File(String, std::io::Error),
+    /// The address.
+    #[error("{0} gave no keys: {1}")]
+    Web(Url, String),
+    /// What there is.
+    #[error("what {0} has cannot be used: {1}")]
+    Keys(String, Unusable),
+}
+
+/// The door for publishers: with the admin token, and with what the issuer signs, if there is one.
+pub(super) fn gate(config: &Config, token: &Token, trust: &Trust) -> Result<Gate, Error> {
+    let issuer = match &config.auth.issuer {
+        Some(issuer) => {
+            let keys = keep(issuer, trust)?;
+            Some(bearer::Issuer { name: issuer.name.clone(), audience: issuer.audience.clone(), keys })
+        }
+        None => None,
+    };
+    let token = token.clone();
+    let operator: Operator = Arc::new(move |given| token.is(given));
+    Ok(Gate::new(Rules {
+        trusted_proxies: config.auth.trusted_proxies.clone(),
+        public_url: config.server.public_url.clone(),
+        bearer: Bearer { operator: Some(operator), issuer },
+    }))
+}
+
+/// The keys of `issuer`, kept up to date by a task on this arbiter.
+fn keep(issuer: &Issuer, trust: &Trust) -> Result<Arc<Keyring>, Error> {
+    let keys = Arc::new(Keyring::default());
+    if let KeySource::File(_) = issuer.keys {
+        read_file(issuer, &keys)?;
+    }
+    actix_rt::spawn(refresh(issuer.clone(), Arc::clone(&keys), client(trust)));
+    Ok(keys)
+}
+
+async fn refresh(issuer: Issuer, keys: Arc<Keyring>, client: Client) {
+    loop {
+        let read = match &issuer.keys {
+            KeySource::File(_) => read_file(&issuer, &keys),
+            KeySource::Web(url) => fetch(&client, url, &keys).await,
+        };
+        match read {
+            Ok(count) => {
+                info!(issuer = issuer.name, count, "keys of the issuer read");
+                tokio::time::sleep(PAUSE).await;
+                tokio::select! {
+                    () = tokio::time::sleep(issuer.refresh.saturating_sub(PAUSE)) => {}
+                    () = keys.missing() => {}
+                }
+            }
+            Err(error) => {
+                warn!(issuer = issuer.name, %error, "keys of the issuer not read; those from before are kept");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+fn read_file(issuer: &Issuer, keys: &Keyring) -> Result<usize, Error> {
+    let KeySource::File(path) = &issuer.keys else { return Ok(0) };
+    let name = path.display().to_string();
+    let set = fs::read(path).map_err(|error| Error::File(name.clone(), error))?;
+    keys.replace(&set).map_err(|error| Error::Keys(name, error))
+}
+
+async fn fetch(client: &Client, url: &Url, keys: &Keyring) -> Result<usize, Error> {
+    let failed = |what: String| Error::Web(url.clone(), what);
+    let mut response = client.get(url.as_str()).send().await.map_err(|error| failed(error.to_string()))?;
+    if !response.status().is_success() {
+        return Err(failed(format!("the answer is {}", response.status())));
+    }
+    let set = response.body().limit(KEYS_BYTES_MAX).await.map_err(|error| failed(error.to_string()))?;
+    keys.replace(&set).map_err(|error| Error::Keys(url.to_string(), error))
+}
+
+/// Redirects are not followed: the operator names the address, and nobody else does.
+fn client(trust: &Trust) -> Client {
+    let connector = Connector::new().rustls_0_23(trust.config()).timeout(FETCH_WAIT);
+    Client::builder().connector(connector).disable_redirects().timeout(FETCH_WAIT).finish()
+}

@@ -1,0 +1,195 @@
+//! Access tokens: signed by the issuer, for this server, in time; and nothing else.
+
+use std::sync::Arc;
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use expect_test::expect;
+use gridhook::{
+    event::Timestamp,
+    publish::auth::bearer::{Bearer, Issuer, Keyring, Operator, Problem},
+};
+use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
+use ring::{rsa::PublicKeyComponents, signature::RsaKeyPair};
+use serde_json::{Value, json};
+
+const NOW: u64 = 1_615_410_176;
+
+/// A private key of the tests, and of nobody else.
+const RSA: &[u8] = include_bytes!("../data/issuer.rsa.der");
+
+/// Whoever can sign, and what the world is told of the keys.
+pub(crate) struct Signer {
+    ec: rcgen::KeyPair,
+}
+
+impl Signer {
+    pub(crate) fn new() -> Self {
+        Self { ec: rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).expect("a key") }
+    }
+
+    /// The set of public keys, with some that nobody can use.
+    pub(crate) fn set(&self) -> Value {
+        let point = self.ec.public_key_raw();
+        let (x, y) = point[1..].split_at(32);
+        let rsa = RsaKeyPair::from_der(RSA).expect("a key");
+        let rsa: PublicKeyComponents<Vec<u8>> = rsa.public().into();
+        let text = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
+        json!({"keys": [
+            {"kty": "oct", "kid": "shared", "k": text(b"a secret that everybody has"), "alg": "HS256"},
+            {"kty": "EC", "kid": "ec", "use": "sig", "crv": "P-256", "x": text(x), "y": text(y)},
+            {"kty": "RSA", "kid": "rsa", "alg": "RS256", "n": text(&rsa.n), "e": text(&rsa.e)},
+            {"kty": "RSA", "kid": "secrets", "use": "enc", "n": text(&rsa.n), "e": text(&rsa.e)},
+            {"kty": "of the future", "kid": "x"},
+        ]})
+    }
+
+    pub(crate) fn sign(&self, kid: Option<&str>, algorithm: Algorithm, claims: &Value) -> String {
+        let header = Header { kid: kid.map(str::to_owned), ..Header::new(algorithm) };
+        let key = match algorithm {
+            Algorithm::ES256 => EncodingKey::from_ec_der(&self.ec.serialize_der()),
+            Algorithm::HS256 => EncodingKey::from_secret(b"a secret that everybody has"),
+            _ => EncodingKey::from_rsa_der(RSA),
+        };
+        encode(&header, claims, &key).expect("a token")
+    }
+}
+
+fn claims() -> Value {
+    json!({"iss": "https://issuer/", "aud": "https://eventgrid.azure.net", "exp": NOW + 300, "nbf": NOW - 300, "sub": "x"})
+}
+
+fn with(name: &str, value: Value) -> Value {
+    let mut claims = claims();
+    claims[name] = value;
+    claims
+}
+
+fn without(name: &str) -> Value {
+    let mut claims = claims();
+    claims.as_object_mut().expect("an object").remove(name);
+    claims
+}
+
+pub(crate) fn bearer(signer: &Signer) -> Bearer {
+    let keys = Arc::new(Keyring::default());
+    assert_eq!(keys.replace(signer.set().to_string().as_bytes()).expect("keys"), 2);
+    let operator: Operator = Arc::new(|token| token == "swordfish");
+    let (name, audience) = ("https://issuer/".to_owned(), "https://eventgrid.azure.net/".to_owned());
+    Bearer { operator: Some(operator), issuer: Some(Issuer { name, audience, keys }) }
+}
+
+fn verdict(bearer: &Bearer, token: &str) -> &'static str {
+    match bearer.check(token.as_bytes(), Timestamp(NOW * 1_000_000)) {
+        Ok(()) => "good",
+        Err(Problem::Unreadable) => "unreadable",
+        Err(Problem::Refused(why)) => why,
+    }
+}
+
+#[test]
+fn a_token_of_the_issuer_is_good() {
+    let signer = Signer::new();
+    let bearer = bearer(&signer);
+    let good = |kid, algorithm, claims: &Value| {
+        assert_eq!(verdict(&bearer, &signer.sign(kid, algorithm, claims)), "good", "{claims}");
+    };
+    good(Some("ec"), Algorithm::ES256, &claims());
+    good(Some("rsa"), Algorithm::RS256, &claims());
+    // Without a name there is one key of that kind.
+    good(None, Algorithm::ES256, &claims());
+    good(Some("ec"), Algorithm::ES256, &without("nbf"));
+    good(Some("ec"), Algorithm::ES256, &with("aud", json!(["a", "https://eventgrid.azure.net/"])));
+    // Clocks differ a little.
+    good(Some("ec"), Algorithm::ES256, &with("exp", json!(NOW - 59)));
+    good(Some("ec"), Algorithm::ES256, &with("nbf", json!(NOW as f64 + 59.5)));
+    assert_eq!(verdict(&bearer, "swordfish"), "good");
+}
+
+#[test]
+fn every_other_token_is_refused() {
+    let signer = Signer::new();
+    let bearer = bearer(&signer);
+    let es = |claims: &Value| signer.sign(Some("ec"), Algorithm::ES256, claims);
+    let stranger = Signer::new().sign(Some("ec"), Algorithm::ES256, &claims());
+    let unsigned =
+        format!("{}.{}.", URL_SAFE_NO_PAD.encode(br#"{"alg":"none"}"#), URL_SAFE_NO_PAD.encode(claims().to_string()));
+    let tokens = [
+        ("expired", es(&with("exp", json!(NOW - 61)))),
+        ("not yet", es(&with("nbf", json!(NOW + 61)))),
+        ("without exp", es(&without("exp"))),
+        ("exp is text", es(&with("exp", json!("4000000000")))),
+        ("nbf is text", es(&with("nbf", json!("4000000000")))),
+        ("exp is null", es(&with("exp", Value::Null))),
+        ("without iss", es(&without("iss"))),
+        ("other iss", es(&with("iss", json!("https://issuer")))),
+        ("without aud", es(&without("aud"))),
+        ("other aud", es(&with("aud", json!("https://storage.azure.com")))),
+        ("no aud at all", es(&with("aud", json!([])))),
+        ("of a stranger", stranger),
+        ("unknown key", signer.sign(Some("new"), Algorithm::ES256, &claims())),
+        ("key of another kind", signer.sign(Some("ec"), Algorithm::RS256, &claims())),
+        ("another algorithm than the key's", signer.sign(Some("rsa"), Algorithm::RS512, &claims())),
+        ("a key that is not for signing", signer.sign(Some("secrets"), Algorithm::RS256, &claims())),
+        ("a shared secret", signer.sign(Some("shared"), Algorithm::HS256, &claims())),
+        ("unsigned", unsigned),
+        ("no token", "swordfishes".to_owned()),
+        ("nothing", String::new()),
+        ("too long", "a".repeat(20_000)),
+    ];
+    let lines: Vec<_> = tokens.iter().map(|(what, token)| format!("{what}: {}", verdict(&bearer, token))).collect();
+    expect![[r#"
+        expired: The access token has expired
+        not yet: The access token is not valid yet
+        without exp: The access token lacks one of the claims exp, iss and aud, or cannot be read
+        exp is text: The access token lacks one of the claims exp, iss and aud, or cannot be read
+        nbf is text: The access token lacks one of the claims exp, iss and aud, or cannot be read
+        exp is null: The access token lacks one of the claims exp, iss and aud, or cannot be read
+        without iss: The access token lacks one of the claims exp, iss and aud, or cannot be read
+        other iss: The access token is of another issuer
+        without aud: The access token lacks one of the claims exp, iss and aud, or cannot be read
+        other aud: The access token is for another audience
+        no aud at all: The access token is for another audience
+        of a stranger: The access token's signature is invalid
+        unknown key: The access token is signed with a key that the issuer does not have
+        key of another kind: The access token is signed with a key that the issuer does not have
+        another algorithm than the key's: The access token is signed with a key that the issuer does not have
+        a key that is not for signing: The access token is signed with a key that the issuer does not have
+        a shared secret: The access token is signed with a key that the issuer does not have
+        unsigned: unreadable
+        no token: unreadable
+        nothing: unreadable
+        too long: unreadable"#]]
+    .assert_eq(&lines.join("\n"));
+}
+
+#[test]
+fn without_an_issuer_the_operator_alone_comes_in() {
+    let signer = Signer::new();
+    let bearer = Bearer { issuer: None, ..bearer(&signer) };
+    assert_eq!(verdict(&bearer, "swordfish"), "good");
+    assert_eq!(verdict(&bearer, "sword.fish.es"), "unreadable");
+    let token = signer.sign(Some("ec"), Algorithm::ES256, &claims());
+    assert_eq!(verdict(&bearer, &token), "This server takes no access tokens; its operator has set no issuer up");
+    assert_eq!(verdict(&Bearer::default(), "swordfish"), "unreadable");
+}
+
+#[test]
+fn new_keys_take_the_place_of_the_old_and_nonsense_does_not() {
+    let (old, new) = (Signer::new(), Signer::new());
+    let bearer = bearer(&old);
+    let keys = &bearer.issuer.as_ref().expect("an issuer").keys;
+    let many = json!({"keys": vec![json!({"kty": "x"}); 101]}).to_string();
+    for nonsense in ["", "{}", r#"{"keys":[]}"#, r#"{"keys":[{"kty":"oct","k":"AAAA"}]}"#, &many] {
+        assert!(keys.replace(nonsense.as_bytes()).is_err(), "{nonsense}");
+    }
+    let token = |signer: &Signer| signer.sign(Some("ec"), Algorithm::ES256, &claims());
+    assert_eq!(
+        [verdict(&bearer, &token(&old)), verdict(&bearer, &token(&new))],
+        ["good", "The access token's signature is invalid"]
+    );
+    keys.replace(new.set().to_string().as_bytes()).expect("keys");
+    assert_eq!(
+        [verdict(&bearer, &token(&old)), verdict(&bearer, &token(&new))],
+        ["The access token's signature is invalid", "good"]
+    );
+}

@@ -1,0 +1,87 @@
+//! Where publishers may come from.
+
+use std::net::SocketAddr;
+
+use actix_web::test::TestRequest;
+use expect_test::{Expect, expect};
+use gridhook::{
+    publish::{
+        Limits,
+        auth::{Refusals, Rules},
+    },
+    topic::ingress::{Ingress, IpRule, PublicNetworkAccess},
+};
+use serde_json::json;
+
+use super::http::{answer, good};
+use crate::support::publisher::Endpoint;
+
+fn rules(masks: &[&str]) -> Ingress {
+    let rule = |mask: &&str| serde_json::from_value::<IpRule>(json!({"ipMask": mask})).expect("a rule");
+    Ingress { inbound_ip_rules: masks.iter().map(rule).collect(), ..Ingress::default() }
+}
+
+fn from(address: &str) -> TestRequest {
+    let address = SocketAddr::new(address.parse().expect("an address"), 40_000);
+    good().peer_addr(address)
+}
+
+async fn check(endpoint: &Endpoint, request: TestRequest, expected: Expect) {
+    expected.assert_eq(&answer(endpoint, request).await);
+}
+
+const TAKEN: &str = "200";
+
+#[actix_web::test]
+async fn a_rule_lets_its_addresses_in_and_no_others() {
+    let ingress = rules(&["10.1.0.0/16", "203.0.113.7", "2001:db8::/32"]);
+    let endpoint = Endpoint::with(Limits::default(), Rules::default(), &ingress);
+    for address in ["10.1.2.3", "203.0.113.7", "::ffff:10.1.2.3", "2001:db8::1"] {
+        assert_eq!(answer(&endpoint, from(address)).await, TAKEN, "{address}");
+    }
+    check(&endpoint, from("10.2.0.1"), expect![[r#"
+        403
+        Forbidden / Forbidden: Publishing to orders by client 10.2.0.1 is rejected due to IpAddress filtering rules. …"#]]).await;
+    check(&endpoint, from("203.0.113.8"), expect![[r#"
+        403
+        Forbidden / Forbidden: Publishing to orders by client 203.0.113.8 is rejected due to IpAddress filtering rules. …"#]]).await;
+    // Nobody's word is taken for where it comes from, …
+    check(&endpoint, from("10.2.0.1").insert_header(("x-forwarded-for", "10.1.2.3")), expect![[r#"
+        403
+        Forbidden / Forbidden: Publishing to orders by client 10.2.0.1 is rejected due to IpAddress filtering rules. …"#]]).await;
+    // … and whoever may not come in is not asked for a key.
+    let bare = TestRequest::post().uri("/topics/orders/api/events");
+    check(&endpoint, bare, expect![[r#"
+        403
+        Forbidden / Forbidden: Publishing to orders by client (unknown) is rejected due to IpAddress filtering rules. …"#]]).await;
+    assert_eq!(endpoint.publisher.refusals(), Refusals { address: 4, ..Refusals::default() });
+    assert_eq!(endpoint.stored(), 4);
+}
+
+#[actix_web::test]
+async fn a_trusted_proxy_says_whom_it_speaks_for() {
+    let door = Rules { trusted_proxies: vec!["192.168.0.0/24".parse().expect("a network")], ..Rules::default() };
+    let endpoint = Endpoint::with(Limits::default(), door, &rules(&["10.1.0.0/16"]));
+    let through = |forwarded: &str| from("192.168.0.1").insert_header(("x-forwarded-for", forwarded));
+    for forwarded in ["10.1.2.3", "10.2.0.1, 10.1.2.3", "nonsense, 10.1.2.3 , 192.168.0.2"] {
+        assert_eq!(answer(&endpoint, through(forwarded)).await, TAKEN, "{forwarded}");
+    }
+    for forwarded in ["10.2.0.1", "10.1.2.3, 10.2.0.1", "10.1.2.3, nonsense", ""] {
+        assert!(answer(&endpoint, through(forwarded)).await.starts_with("403"), "{forwarded}");
+    }
+    check(&endpoint, from("192.168.0.1"), expect![[r#"
+        403
+        Forbidden / Forbidden: Publishing to orders by client 192.168.0.1 is rejected due to IpAddress filtering rules. …"#]]).await;
+}
+
+#[actix_web::test]
+async fn without_the_public_network_private_addresses_come_in() {
+    let ingress = Ingress { public_network_access: PublicNetworkAccess::Disabled, ..rules(&["203.0.113.7"]) };
+    let endpoint = Endpoint::with(Limits::default(), Rules::default(), &ingress);
+    for address in ["127.0.0.1", "10.0.0.1", "172.16.3.4", "192.168.1.1", "::1", "fd00::1", "fe80::1"] {
+        assert_eq!(answer(&endpoint, from(address)).await, TAKEN, "{address}");
+    }
+    check(&endpoint, from("203.0.113.7"), expect![[r#"
+        403
+        Forbidden / Forbidden: Publishing to orders by client 203.0.113.7 is rejected as public network access is disabled for the resource. …"#]]).await;
+}

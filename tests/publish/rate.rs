@@ -1,0 +1,85 @@
+//! What a topic takes in a second.
+
+use std::time::Duration;
+
+use actix_web::test::TestRequest;
+use expect_test::expect;
+use gridhook::publish::{Limits, rate::Rates};
+
+use super::http::{answer, good};
+use crate::support::publisher::{Endpoint, KEY};
+
+fn limits(events_per_second: u64, bytes_per_second: u64) -> Limits {
+    Limits { rates: Rates { events_per_second, bytes_per_second }, ..Limits::default() }
+}
+
+fn events(count: usize) -> TestRequest {
+    let event = r#"{"id":"1","subject":"/s","eventType":"T","eventTime":"2026-11-20T10:00:00Z"}"#;
+    good().set_payload(format!("[{}]", vec![event; count].join(",")))
+}
+
+#[actix_web::test]
+async fn a_topic_takes_so_many_events_a_second_and_says_when_it_takes_more() {
+    let endpoint = Endpoint::new(limits(10, 0));
+    assert_eq!(answer(&endpoint, events(6)).await, "200");
+    // There are four left; what is more is on credit.
+    assert_eq!(answer(&endpoint, events(30)).await, "200");
+    expect![[r#"
+        429
+        retry-after: 3
+        TooManyRequests / TooManyRequests: Too Many Events. This topic takes 10 events a second; try again in 3 s. …"#]]
+    .assert_eq(&answer(&endpoint, events(1)).await);
+    endpoint.hand.advance(Duration::from_millis(2_600));
+    expect![[r#"
+        429
+        retry-after: 1
+        TooManyRequests / TooManyRequests: Too Many Events. This topic takes 10 events a second; try again in 1 s. Report '<guid>:0:3/10/2021 9:02:58 PM (UTC)' to our forums for assistance or raise a support ticket."#]].assert_eq(&answer(&endpoint, events(1)).await);
+    endpoint.hand.advance(Duration::from_millis(1));
+    assert_eq!(answer(&endpoint, events(1)).await, "200");
+    // Another topic has a bucket of its own.
+    let other = TestRequest::post()
+        .uri("/topics/custom/api/events")
+        .insert_header(("aeg-sas-key", KEY))
+        .set_payload(r#"[{"ver":"1"}]"#);
+    assert_eq!(answer(&endpoint, other).await, "200");
+}
+
+#[actix_web::test]
+async fn a_topic_takes_so_many_bytes_a_second() {
+    let endpoint = Endpoint::new(limits(0, 100));
+    assert_eq!(answer(&endpoint, events(3)).await, "200");
+    expect![[r#"
+        429
+        retry-after: 2
+        TooManyRequests / TooManyRequests: Too Many Events. This topic takes 100 bytes a second; try again in 2 s. …"#]]
+    .assert_eq(&answer(&endpoint, events(1)).await);
+    endpoint.hand.advance(Duration::from_secs(2));
+    assert_eq!(answer(&endpoint, events(1)).await, "200");
+}
+
+#[actix_web::test]
+async fn what_is_refused_costs_nothing() {
+    let endpoint = Endpoint::new(limits(1, 0));
+    for _ in 0..3 {
+        assert!(answer(&endpoint, good().set_payload("[{}]")).await.starts_with("400"));
+    }
+    assert_eq!(answer(&endpoint, events(1)).await, "200");
+    // A permanent error is told first: to come back would change nothing.
+    let large = good().insert_header(("content-length", "1536001"));
+    assert!(answer(&endpoint, large).await.starts_with("413"));
+    assert!(answer(&endpoint, events(1)).await.starts_with("429"));
+}
+
+#[actix_web::test]
+async fn rates_can_be_switched_off() {
+    let endpoint = Endpoint::new(limits(0, 0));
+    for _ in 0..5 {
+        assert_eq!(answer(&endpoint, events(4_000)).await, "200");
+    }
+    let endpoint = Endpoint::new(Limits::default());
+    assert_eq!(answer(&endpoint, events(5_000)).await, "200");
+    expect![[r#"
+        429
+        retry-after: 1
+        TooManyRequests / TooManyRequests: Too Many Events. This topic takes 5000 events and 5000000 bytes a second; try again in 1 s. …"#]].assert_eq(&answer(&endpoint, events(1)).await);
+}

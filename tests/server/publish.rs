@@ -1,0 +1,99 @@
+//! Publishers who come with an access token, and events that are delivered in another schema.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use gridhook::clock::Clock;
+use jsonwebtoken::Algorithm;
+use serde_json::{Value, json};
+
+use super::LONG;
+use crate::{
+    publish::bearer::Signer,
+    support::{
+        endpoint::{Endpoint, Received, answer},
+        http::Client,
+        server::{Server, Wish, events_path, wait_for},
+    },
+};
+
+const TOPIC: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/custom";
+
+const OBJECT: &str = r#"{"key": 17, "kind": "Order.Placed", "at": "2026-11-20T12:00:00Z", "total": 12.50}"#;
+
+/// A topic with a schema of its own, closed to access keys.
+fn make_topic(server: &Server) {
+    let mapping = json!({"inputSchemaMappingType": "Json", "properties": {
+        "id": {"sourceField": "key"}, "eventTime": {"sourceField": "at"}, "eventType": {"sourceField": "kind"},
+        "subject": {"defaultValue": "orders"}, "dataVersion": {"sourceField": "ver", "defaultValue": "2"}}});
+    let properties =
+        json!({"inputSchema": "CustomEventSchema", "inputSchemaMapping": mapping, "disableLocalAuth": true});
+    server.command("PUT", TOPIC, &json!({"properties": properties}));
+}
+
+fn the_one(endpoint: &Endpoint) -> Received {
+    wait_for("the event", LONG, || !endpoint.requests().is_empty());
+    endpoint.requests().remove(0)
+}
+
+fn body(received: &Received) -> String {
+    String::from_utf8_lossy(&received.body).replace(OBJECT, "<object>").replace(TOPIC, "<topic>")
+}
+
+#[test]
+fn a_custom_event_of_a_token_s_holder_arrives_in_every_schema() {
+    let signer = Signer::new();
+    let issuer = Endpoint::start(vec![answer(200, "", &signer.set().to_string())]);
+    let jwks = format!("{}keys", issuer.url());
+    let server = Server::start(&[("AUTH__ISSUER", "https://issuer/"), ("AUTH__JWKS", &jwks)]);
+    make_topic(&server);
+    let schemas = ["CustomInputSchema", "EventGridSchema", "CloudEventSchemaV1_0"];
+    let endpoints = schemas.map(|schema| {
+        let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+        server.subscribe("custom", schema.trim_end_matches("V1_0"), &Wish::of(&endpoint.url()).delivered_in(schema));
+        endpoint
+    });
+
+    let seconds = Clock::system().now().0 / 1_000_000;
+    let claims = json!({"iss": "https://issuer/", "aud": "https://eventgrid.azure.net", "exp": seconds + 600});
+    let token = format!("Bearer {}", signer.sign(Some("ec"), Algorithm::ES256, &claims));
+    let mut client = Client::new(server.at());
+    let mut publish = |name: &str, value: &str| {
+        let body = format!("[{OBJECT}]");
+        client.ask("POST", &events_path("custom"), &[(name, value)], body.as_bytes()).expect("an answer").status
+    };
+    let keys = server.command("POST", &format!("{TOPIC}/listKeys"), &Value::Null).json();
+    assert_eq!(publish("aeg-sas-key", keys["key1"].as_str().expect("a key")), 401);
+    assert_eq!(publish("aeg-sas-key", &STANDARD.encode([7; 32])), 401);
+    wait_for("the issuer's keys", LONG, || publish("authorization", &token) == 200);
+    assert_eq!(issuer.requests().len(), 1, "the keys are kept");
+
+    let [custom, event_grid, cloud] = endpoints.each_ref().map(the_one);
+    assert_eq!(body(&custom), "[<object>]");
+    assert_eq!(
+        body(&event_grid),
+        r#"[{"id":"17","topic":"<topic>","subject":"orders","data":<object>,"eventType":"Order.Placed","eventTime":"2026-11-20T12:00:00Z","metadataVersion":"1","dataVersion":"2"}]"#
+    );
+    assert_eq!(
+        body(&cloud),
+        r#"{"id":"17","source":"<topic>","type":"Order.Placed","time":"2026-11-20T12:00:00Z","subject":"orders","data":<object>,"specversion":"1.0"}"#
+    );
+    let headers = |received: &Received| {
+        ["aeg-output-event-id", "aeg-data-version", "aeg-metadata-version"]
+            .map(|name| received.header(name).map(str::to_owned).unwrap_or_default())
+    };
+    assert_eq!(headers(&custom), ["17", "", "1"]);
+    assert_eq!(headers(&event_grid), ["17", "2", "1"]);
+    assert_eq!(headers(&cloud), ["17", "", "1.0"]);
+}
+
+#[test]
+fn a_path_that_nobody_serves_is_answered_in_azure_s_words() {
+    let server = Server::start(&[]);
+    let answer = Client::new(server.at()).ask("GET", "/nowhere/At/all?key=secret", &[], b"").expect("an answer");
+    assert_eq!(answer.codes(), (404, "NotFound".to_owned(), "ResourceNotFound".to_owned()));
+    let text = answer.text();
+    assert!(
+        text.contains("request URI 'http%3A%2F%2F127.0.0.1%3A") && text.contains("%2Fnowhere%2FAt%2Fall'."),
+        "{text}"
+    );
+    assert!(text.contains(" Report '") && !text.contains("secret"), "{text}");
+}
