@@ -31,6 +31,7 @@
 //!
 //! - [`server`] wires all of it, and knows the order of starting and stopping.
 //! - [`topic::registry`] is what there is; [`admin`] changes it and tells of it.
+//! - [`subscription::greeter`] asks an endpoint before it is called; what waits for its word is a [`topic::proposal`].
 //! - [`topic::supervise`] builds a fresh actor where one died.
 //! - [`config`] is what the operator wrote, checked; [`policy::edition`] has the tables of the policy, which are data.
 //! - [`simulate`] drives the policy with thousands of endpoints in virtual time, for whoever tunes an edition.

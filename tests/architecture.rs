@@ -57,10 +57,10 @@ const TABLE: &[Rule] = &[
     Rule { module: "event", ours: &[], crates: Only(&["bytes", "serde", "serde_json", "jiff"]) },
     Rule { module: "policy", ours: &["event"], crates: Only(&["bytes", "serde", "serde_json", "humantime_serde", "thiserror"]) },
     Rule { module: "journal", ours: &["event", "policy::record", "policy::outcome", "clock"], crates: Not(&["actix", "actix_rt", "actix_web", "awc"]) },
-    Rule { module: "deliver", ours: &["event", "policy::outcome"], crates: Not(&["rocksdb", "actix_web"]) },
+    Rule { module: "deliver", ours: &["event", "policy::outcome", "policy::validation"], crates: Not(&["rocksdb", "actix_web"]) },
     Rule { module: "subscription", ours: &["event", "policy", "journal", "deliver", "clock"], crates: NEITHER_STORE_NOR_WIRE },
     Rule { module: "dead_letter", ours: &["event", "policy", "journal", "clock"], crates: NEITHER_STORE_NOR_WIRE },
-    Rule { module: "topic", ours: &["event", "subscription", "policy::filter", "policy::edition", "policy::record", "journal", "clock"], crates: NEITHER_STORE_NOR_WIRE },
+    Rule { module: "topic", ours: &["event", "subscription", "policy::filter", "policy::edition", "policy::record", "policy::validation", "journal", "clock"], crates: NEITHER_STORE_NOR_WIRE },
     Rule { module: "publish", ours: &["event", "topic", "journal", "config", "clock"], crates: NEITHER_STORE_NOR_CLIENT },
     Rule { module: "pull", ours: &["event", "topic", "journal", "config", "clock"], crates: NEITHER_STORE_NOR_CLIENT },
     Rule { module: "admin", ours: &["event", "topic", "subscription::record", "policy::explain", "policy::filter", "policy::record", "journal", "config", "clock"], crates: NEITHER_STORE_NOR_CLIENT },
@@ -306,7 +306,7 @@ fn every_way_of_naming_a_module_is_seen() {
         "topic/tail.rs",
         "use crate::policy::{filter::Filter, retry};\n// crate::server\nlet s = \"awc::Client\";",
         expect_test::expect![
-            "src/topic/tail.rs:1: topic imports crate::policy::retry; it may import event, subscription, policy::filter, policy::edition, policy::record, journal, clock"
+            "src/topic/tail.rs:1: topic imports crate::policy::retry; it may import event, subscription, policy::filter, policy::edition, policy::record, policy::validation, journal, clock"
         ],
     );
     check(

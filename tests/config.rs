@@ -5,7 +5,7 @@ use std::{ffi::OsString, fs, net::SocketAddr, path::PathBuf, time::Duration};
 
 use expect_test::{Expect, expect};
 use gridhook::{
-    config::{Config, DEFAULTS, Flag, Format, KeySource, Sources},
+    config::{Config, DEFAULTS, Flag, Format, KeySource, Roots, Sources},
     policy::edition::Steps,
 };
 
@@ -162,7 +162,7 @@ fn an_unknown_key_is_told_with_its_neighbours() {
         "server = 5\n",
         &[],
         expect![
-            "gridhook.toml: there is no key server; allowed are server.admin_token, server.data_dir, server.listen, server.public_url, server.shutdown_wait, server.workers"
+            "gridhook.toml: there is no key server; allowed are server.admin_token, server.data_dir, server.listen, server.public_url, server.shutdown_wait, server.tls_certificate, server.tls_key, server.tls_minimum_version, server.tls_reload, server.workers"
         ],
     );
 }
@@ -281,6 +281,33 @@ fn settings_that_contradict_each_other_are_told_with_both_sources() {
         &[],
         expect![[r#"gridhook.toml: policy.edition is "2019"; allowed is one of 2020, 2021, 2023, current, namespace"#]],
     );
+}
+
+#[test]
+fn a_certificate_and_its_key_are_given_together() {
+    refuses(
+        "[server]\ntls_certificate = \"server.crt\"\n",
+        &[],
+        expect![[
+            r#"default: server.tls_key is ""; allowed is a file where server.tls_certificate or server.tls_key is one, or neither"#
+        ]],
+    );
+    refuses(
+        "",
+        &[("GRIDHOOK_SERVER__TLS_MINIMUM_VERSION", "1.1")],
+        expect![[
+            r#"environment variable GRIDHOOK_SERVER__TLS_MINIMUM_VERSION: server.tls_minimum_version is "1.1"; allowed is "1.2" or "1.3""#
+        ]],
+    );
+    refuses(
+        "[delivery]\ntls_roots = []\n",
+        &[],
+        expect![[
+            r#"gridhook.toml: delivery.tls_roots is []; allowed is a list of "system" and paths of PEM files, not empty"#
+        ]],
+    );
+    let config = load("", &[("GRIDHOOK_DELIVERY__TLS_ROOTS", "system, ca.pem")], &[]).expect("good settings");
+    assert_eq!(config.delivery.tls_roots, [Roots::System, Roots::File("ca.pem".into())]);
 }
 
 #[test]

@@ -137,7 +137,7 @@ fn copy(mut from: impl Read + Send + 'static, to: &Arc<Mutex<String>>) {
     });
 }
 
-/// What differs from one run to the next is given a name: points in time, and how often a late event was tried.
+/// What differs from one run to the next is given a name: points in time, codes, and how often a late event was tried.
 fn masked(line: &str) -> String {
     let stop = |c: char| c.is_whitespace() || c == '"' || c == ',';
     let words = line.split_inclusive(stop).map(|word| {
@@ -145,6 +145,7 @@ fn masked(line: &str) -> String {
         let word = match word.strip_prefix("delivery-count=") {
             Some(count) if count != "0" => "delivery-count=(again)",
             Some(_) | None if word.parse::<jiff::Timestamp>().is_ok() => "(time)",
+            Some(_) | None if uuid::Uuid::parse_str(word).is_ok() => "(code)",
             Some(_) | None => word,
         };
         format!("{word}{end}")

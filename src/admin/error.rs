@@ -10,6 +10,7 @@ use actix_web::{
 use serde::Serialize;
 
 use super::model::Invalid;
+use crate::topic::registry::Refusal;
 
 /// Room on a full disk is made by people: asking more often than this tells them nothing new.
 const RETRY_AFTER_SECONDS: u32 = 10;
@@ -48,6 +49,12 @@ pub enum Error {
     /// The name is taken by a resource somewhere else.
     #[error("{0}")]
     Conflict(String),
+    /// An endpoint did not agree to be called.
+    #[error("{}", refused(.0))]
+    Validation(Box<Refusal>),
+    /// It was there, and its time has passed.
+    #[error("{0}")]
+    Gone(String),
     /// The body is larger than this.
     #[error("The maximum size ({0}) has been exceeded.")]
     TooLarge(usize),
@@ -83,7 +90,7 @@ struct Body<'a> {
 
 #[derive(Serialize)]
 struct Detail<'a> {
-    code: &'static str,
+    code: &'a str,
     message: &'a str,
 }
 
@@ -97,6 +104,8 @@ impl Error {
             Self::NotFound(_) => "ResourceNotFound",
             Self::Method { .. } => "MethodNotAllowed",
             Self::Conflict(_) => "Conflict",
+            Self::Validation(_) => "Url validation",
+            Self::Gone(_) => "Gone",
             Self::TooLarge(_) => "RequestEntityTooLarge",
             Self::Unavailable(_) => "ServiceUnavailable",
             Self::Journal(_) | Self::Broken(_) | Self::NoRandomness(_) => "InternalServerError",
@@ -111,11 +120,12 @@ impl Error {
 impl ResponseError for Error {
     fn status_code(&self) -> StatusCode {
         match self {
-            Self::Invalid(_) | Self::Refused(_) | Self::Body(_) => StatusCode::BAD_REQUEST,
+            Self::Invalid(_) | Self::Refused(_) | Self::Body(_) | Self::Validation(_) => StatusCode::BAD_REQUEST,
             Self::NoToken | Self::WrongToken => StatusCode::UNAUTHORIZED,
             Self::NoSuchPath(_) | Self::NotFound(_) => StatusCode::NOT_FOUND,
             Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Self::Conflict(_) => StatusCode::CONFLICT,
+            Self::Gone(_) => StatusCode::GONE,
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Journal(_) | Self::Broken(_) | Self::NoRandomness(_) => StatusCode::INTERNAL_SERVER_ERROR,
@@ -125,6 +135,12 @@ impl ResponseError for Error {
     fn error_response(&self) -> HttpResponse {
         let message = self.to_string();
         let mut details = Vec::new();
+        let cause = if let Self::Validation(refusal) = self {
+            Some((refusal.cause.code(), refusal.cause.to_string()))
+        } else {
+            None
+        };
+        details.extend(cause.as_ref().map(|(code, message)| Detail { code, message }));
         let mut response = HttpResponse::build(self.status_code());
         if let Self::NoSuchPath(_) = self {
             details.push(Detail { code: "ResourceNotFound", message: &message });
@@ -140,4 +156,16 @@ impl ResponseError for Error {
         }
         response.json(Envelope { error: Body { code: self.code(), message: &message, target: self.target(), details } })
     }
+}
+
+/// Azure's own words, misprint included, so that what looks for them finds them; and then what really happened.
+fn refused(refusal: &Refusal) -> String {
+    let Refusal { endpoint, handshake, status, cause, at, activity } = refusal;
+    let method = handshake.method();
+    let status = status.map_or("Unknown".to_owned(), |status| status.to_string());
+    format!(
+        "Webhook validation handshake failed for {endpoint}. Http {method} request failed with response code {status}. For \
+         troublehooting, visit https://aka.ms/esvalidation. Activity id:{activity}, timestamp: {at} (UTC). What happened: \
+         {cause}."
+    )
 }

@@ -3,7 +3,8 @@
 //! - [`arm`]: topics and event subscriptions under ARM's paths, with the operators' verbs ([`operate`]) below them;
 //! - [`chaos`]: parts broken on purpose, only where it is switched on;
 //! - [`health`]: alive? ready?
-//! - [`auth`]: everything but health wants the admin token.
+//! - `validate`: the manual way of the handshake, for endpoints;
+//! - [`auth`]: everything but the last two wants the admin token.
 //!
 //! Invariants: an answer that says that something was changed is given after the change is durable; a key, a token or
 //! the query of an endpoint is told only by the call that is there for it, and is never logged.
@@ -16,6 +17,7 @@ mod explain;
 pub mod health;
 pub mod model;
 pub mod operate;
+mod validate;
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -84,6 +86,7 @@ pub fn configure(
         }
         Chaos::Disabled => {}
     }
+    cfg.service(web::resource("/eventsubscriptions/{name}/validate").to(validate::answer));
     cfg.service(
         web::resource("/{slashes:/*(?i:subscriptions)}/{rest:.*}").wrap(from_fn(auth::require)).to(arm::answer),
     );

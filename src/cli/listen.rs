@@ -1,5 +1,5 @@
-//! `gridhook listen`: a webhook on this machine that answers both handshakes and prints each event, and that can play a
-//! bad endpoint.
+//! `gridhook listen`: a webhook on this machine that answers handshakes and farewells and prints each event, and that can
+//! play a bad endpoint.
 //!
 //! Handshakes are answered well whatever the flags say: a subscription has to exist before its endpoint can fail.
 //! Absent on purpose: keeping what arrived. Who wants that redirects the output.
@@ -204,8 +204,14 @@ async fn receive(request: HttpRequest, body: web::Bytes, endpoint: web::Data<End
     if request.method() != Method::POST {
         return HttpResponse::MethodNotAllowed().insert_header((header::ALLOW, "OPTIONS, POST")).finish();
     }
-    if request.headers().get("aeg-event-type").is_some_and(|kind| kind == "SubscriptionValidation") {
-        return validate(&body);
+    match request.headers().get("aeg-event-type").map(header::HeaderValue::as_bytes) {
+        Some(b"SubscriptionValidation") => return validate(&body),
+        Some(b"SubscriptionDeletion") => {
+            let name = request.headers().get("aeg-subscription-name").map_or("-".to_owned(), shown);
+            eprintln!("farewell: the subscription {} is deleted", visible(&name));
+            return HttpResponse::Ok().finish();
+        }
+        Some(_) | None => {}
     }
     let Ok(events) = events_of(&body) else { return HttpResponse::BadRequest().body("not JSON") };
 

@@ -11,10 +11,12 @@
 
 mod auth;
 mod editions;
+mod error;
 mod layers;
 mod read;
+mod words;
 
-use std::{fmt, io, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
 
 use ipnet::IpNet;
 use read::{DAY, GIB, HOUR, KIB, MIB, SECOND, TIB};
@@ -24,7 +26,9 @@ use self::{auth::RawAuth, layers::Layers};
 pub use self::{
     auth::{Auth, Issuer, KeySource},
     editions::Editions,
+    error::Error,
     layers::{Flag, Origin, Sources},
+    words::{Roots, TlsVersion, Validate},
 };
 
 /// The defaults: every key there is, each with a sentence on why.
@@ -93,6 +97,18 @@ pub struct Server {
     /// The server's own address, as others see it.
     #[serde(deserialize_with = "read::web")]
     pub public_url: Option<url::Url>,
+    /// The file of its certificate; [`None`] where it speaks http.
+    #[serde(deserialize_with = "read::optional")]
+    pub tls_certificate: Option<PathBuf>,
+    /// The file of its private key; there where a certificate is.
+    #[serde(deserialize_with = "read::optional")]
+    pub tls_key: Option<PathBuf>,
+    /// The oldest version of TLS that it speaks.
+    #[serde(deserialize_with = "read::tls_version")]
+    pub tls_minimum_version: TlsVersion,
+    /// How often its certificate is looked at.
+    #[serde(deserialize_with = "read::wait::<_, 100, DAY>")]
+    pub tls_reload: Duration,
 }
 
 /// `[log]`
@@ -158,6 +174,14 @@ pub struct Delivery {
     pub allow_http: bool,
     /// Networks that endpoints may live in though they are not public.
     pub allow_networks: Vec<IpNet>,
+    /// How endpoints are asked whether they may be called.
+    pub validate: Validate,
+    /// Whose certificates are believed.
+    pub tls_roots: Vec<Roots>,
+    /// The oldest version of TLS that endpoints are spoken to in.
+    pub tls_minimum_version: TlsVersion,
+    /// Where the certificates lie that endpoints may be shown.
+    pub client_certificates_dir: Option<PathBuf>,
 }
 
 #[derive(Deserialize)]
@@ -177,6 +201,22 @@ struct RawDelivery {
     allow_networks: Switch<Vec<IpNet>>,
     #[serde(deserialize_with = "read::failures")]
     suspend_after_failures: Option<u32>,
+    #[serde(deserialize_with = "read::flag")]
+    validate: bool,
+    #[serde(deserialize_with = "read::wait::<_, 1, HOUR>")]
+    validate_wait: Duration,
+    #[serde(deserialize_with = "read::wait::<_, 1, HOUR>")]
+    validate_pause: Duration,
+    #[serde(deserialize_with = "read::wait::<_, 1, DAY>")]
+    validate_window: Duration,
+    #[serde(deserialize_with = "read::count::<_, _, 1, 1_000_000>")]
+    request_rate: u32,
+    #[serde(deserialize_with = "read::roots")]
+    tls_roots: Vec<Roots>,
+    #[serde(deserialize_with = "read::tls_version")]
+    tls_minimum_version: TlsVersion,
+    #[serde(deserialize_with = "read::optional")]
+    client_certificates_dir: Option<PathBuf>,
 }
 
 /// A setting that may be left to the address that the server listens on.
@@ -257,6 +297,9 @@ pub struct Chaos {
     pub enabled: bool,
 }
 
+/// Half of a pair is a mistake, and plain http the worst way to find it out.
+const TLS_PAIR: &str = "a file where server.tls_certificate or server.tls_key is one, or neither";
+
 /// A text that no log and no message shows.
 #[derive(Clone)]
 pub struct Secret(String);
@@ -279,57 +322,6 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The settings cannot be used; nothing was started.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// A file that was named cannot be read.
-    #[error("{} cannot be read: {error}", path.display())]
-    Unreadable {
-        /// The file or folder.
-        path: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
-    /// A file is not TOML.
-    #[error("{}: {}", path.display(), error.to_string().trim_end())]
-    Syntax {
-        /// The file.
-        path: PathBuf,
-        /// Where in it, and why.
-        error: toml::de::Error,
-    },
-    /// There is no such key.
-    #[error("{origin}: there is no key {key}; allowed are {allowed}")]
-    UnknownKey {
-        /// Where it stands.
-        origin: Origin,
-        /// The key.
-        key: String,
-        /// The keys there are nearby.
-        allowed: String,
-    },
-    /// A key's value cannot be used, by itself or with another.
-    #[error("{origin}: {key} is {read}; allowed is {allowed}")]
-    Value {
-        /// Where it stands.
-        origin: Origin,
-        /// The key.
-        key: String,
-        /// What was read.
-        read: String,
-        /// What is allowed.
-        allowed: String,
-    },
-    /// An edition cannot be followed.
-    #[error("{origin}: {what}")]
-    Edition {
-        /// The edition's file.
-        origin: String,
-        /// What is wrong, and what is allowed.
-        what: String,
-    },
-}
-
 impl Config {
     /// What the operator wrote, checked.
     pub fn load(sources: &Sources) -> Result<Self, Error> {
@@ -348,6 +340,12 @@ impl Config {
         }
 
         let auth = auth.resolve(&layers)?;
+        match (&server.tls_certificate, &server.tls_key) {
+            (Some(_), None) => return Err(layers.complain("server.tls_key", TLS_PAIR.to_owned())),
+            (None, Some(_)) => return Err(layers.complain("server.tls_certificate", TLS_PAIR.to_owned())),
+            (Some(_), Some(_)) | (None, None) => {}
+        }
+
         let editions = Editions::load(policy.editions_dir.as_deref(), delivery.suspend_after_failures)?;
         if editions.get(&policy.edition).is_none() {
             let names: Vec<_> = editions.names().collect();
@@ -388,6 +386,16 @@ impl RawDelivery {
                 Switch::Auto => Vec::new(),
                 Switch::Set(networks) => networks,
             },
+            validate: Validate {
+                enabled: self.validate,
+                wait: self.validate_wait,
+                pause: self.validate_pause,
+                window: self.validate_window,
+                request_rate: self.request_rate,
+            },
+            tls_roots: self.tls_roots,
+            tls_minimum_version: self.tls_minimum_version,
+            client_certificates_dir: self.client_certificates_dir,
         }
     }
 }

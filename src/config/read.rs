@@ -8,7 +8,7 @@ use humantime_serde::re::humantime;
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, de::Error};
 
-use crate::config::{Format, Secret, Switch};
+use crate::config::{Format, Roots, Secret, Switch, TlsVersion};
 
 pub(super) const SECOND: u64 = 1_000;
 pub(super) const HOUR: u64 = 3_600 * SECOND;
@@ -212,4 +212,28 @@ pub(super) fn filter<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Er
             .all(|part| part.contains('=') || part.parse::<tracing::level_filters::LevelFilter>().is_ok());
         (known && read.is_ok()).then(|| text.to_owned())
     })
+}
+
+/// A version of TLS.
+pub(super) fn tls_version<'de, D: Deserializer<'de>>(from: D) -> Result<TlsVersion, D::Error> {
+    text(from, "\"1.2\" or \"1.3\"", |text| match text {
+        "1.2" => Some(TlsVersion::Tls12),
+        "1.3" => Some(TlsVersion::Tls13),
+        _ => None,
+    })
+}
+
+/// Authorities: a list, or (from the environment) its text with commas between.
+pub(super) fn roots<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Roots>, D::Error> {
+    let allowed = "a list of \"system\" and paths of PEM files, not empty";
+    let list = match raw(from, allowed)? {
+        Raw::Text(text) => text.split(',').map(|part| part.trim().to_owned()).collect(),
+        Raw::List(list) => list,
+        Raw::Flag(_) | Raw::Number(_) => return Err(D::Error::custom(allowed)),
+    };
+    if list.is_empty() || list.iter().any(String::is_empty) {
+        return Err(D::Error::custom(allowed));
+    }
+    let read = |text: String| if text == "system" { Roots::System } else { Roots::File(text.into()) };
+    Ok(list.into_iter().map(read).collect())
 }

@@ -5,7 +5,9 @@
 //! | [`request`] | the request's headers and body, from events; pure |
 //! | [`convert`] | an event in another schema than it was published in; pure |
 //! | [`address`] | which addresses may be called; pure |
-//! | [`trust`] | whose certificates are believed |
+//! | [`handshake`] | whether an endpoint may be called, and that a subscription is gone |
+//! | [`signature`] | by which a receiver knows who sent |
+//! | [`trust`] | whose certificates are believed, and which are shown |
 //! | [`socket`] | the connections below awc, opened and watched by us |
 //! | [`call`] | how long a request may take, and what is heard of it after that |
 //! | [`webhook`] | awc, and how an answer becomes an [`Answer`](crate::policy::outcome::Answer) |
@@ -19,7 +21,9 @@ pub mod address;
 pub mod call;
 pub mod convert;
 mod failure;
+pub mod handshake;
 pub mod request;
+pub mod signature;
 pub mod socket;
 pub mod trust;
 pub mod webhook;
@@ -27,5 +31,5 @@ pub mod webhook;
 pub use address::AddressRules;
 pub use call::{Call, Lingering};
 pub use request::{Destination, Outgoing, build};
-pub use trust::Trust;
+pub use trust::{Identities, Trust};
 pub use webhook::{Client, Options, Waits};

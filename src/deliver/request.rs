@@ -65,6 +65,9 @@ const URL_BYTES_MAX: usize = 8_192;
 /// undeliverable.
 const VALUE_BYTES_MAX: usize = 2_048;
 
+/// Who sends, as CloudEvents asks it: Azure's own name, so that an endpoint that allows Event Grid allows this.
+pub const ORIGIN: &str = "eventgrid.azure.net";
+
 /// An endpoint, checked, with what each request to it needs to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Destination {
@@ -118,6 +121,11 @@ impl Destination {
         &self.url
     }
 
+    /// The subscription's name, as the endpoint is told it.
+    pub fn subscription_name(&self) -> &str {
+        &self.subscription_name
+    }
+
     /// The schema that events are delivered in.
     pub fn schema(&self) -> Schema {
         self.schema
@@ -160,7 +168,7 @@ pub fn build(destination: &Destination, events: &[Event], attempts_before: u32) 
         Schema::EventGrid | Schema::Custom => headers.push(("aeg-metadata-version", "1".to_owned())),
         Schema::CloudEvents => {
             headers.push(("aeg-metadata-version", "1.0".to_owned()));
-            headers.push(("webhook-request-origin", "eventgrid.azure.net".to_owned()));
+            headers.push(("webhook-request-origin", ORIGIN.to_owned()));
         }
     }
     if let [event] = events {

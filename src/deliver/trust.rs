@@ -1,16 +1,23 @@
-//! Whose certificates are believed.
+//! Whose certificates are believed, and which are shown.
 //!
-//! Certificates are always checked; there is no switch. An operator with an authority of their own names its file.
+//! Certificates are always checked; there is no switch. An operator with an authority of their own names its file, beside
+//! the machine's own authorities or in place of them.
+//!
+//! An endpoint may ask who calls it. The certificates for that lie in a folder of the operator's, in pairs with their
+//! keys, and a subscription names one: no private key ever passes through the control plane. Each is a policy class of its
+//! own, with a client of its own, because connections are kept by authority and not by who made them.
 
 use std::{
+    collections::BTreeMap,
+    fs,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use rustls::{
-    ClientConfig, RootCertStore,
+    ClientConfig, RootCertStore, SupportedProtocolVersion,
     crypto::ring,
-    pki_types::{CertificateDer, pem::PemObject as _},
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
 };
 
 /// Why certificates could not be loaded.
@@ -29,7 +36,38 @@ pub enum Error {
     Tls(#[from] rustls::Error),
 }
 
-/// The authorities that endpoints are checked against. Loaded once, shared by all clients.
+/// Which authorities are believed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Roots {
+    /// The machine's.
+    System,
+    /// Those in this file.
+    File(PathBuf),
+}
+
+static TLS13: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
+
+/// The oldest version of TLS that is spoken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Version {
+    /// 1.2 and 1.3.
+    #[default]
+    Tls12,
+    /// 1.3 alone.
+    Tls13,
+}
+
+impl Version {
+    /// This one and all later ones.
+    pub fn and_later(self) -> &'static [&'static SupportedProtocolVersion] {
+        match self {
+            Self::Tls12 => rustls::ALL_VERSIONS,
+            Self::Tls13 => &TLS13,
+        }
+    }
+}
+
+/// The authorities that endpoints are checked against, and what is shown to them. Loaded once, shared by all clients.
 #[derive(Clone, Debug)]
 pub struct Trust {
     config: Arc<ClientConfig>,
@@ -42,25 +80,21 @@ impl Trust {
     /// # Errors
     /// Where `extra` has no usable certificate.
     pub fn load(extra: Option<&Path>) -> Result<Self, Error> {
-        let mut roots = RootCertStore::empty();
-        // A machine's store often has a file or two that can't be read: what can be is used.
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        if let Some(path) = extra {
-            let wrong = |detail: String| Error::File { path: path.to_owned(), detail };
-            let mut added = 0;
-            for certificate in CertificateDer::pem_file_iter(path).map_err(|error| wrong(error.to_string()))? {
-                let certificate = certificate.map_err(|error| wrong(error.to_string()))?;
-                roots.add(certificate).map_err(|error| wrong(error.to_string()))?;
-                added += 1;
-            }
-            if added == 0 {
-                return Err(wrong("there is none in it".to_owned()));
-            }
-        }
-        let count = roots.len();
+        let extra = extra.map(|path| Roots::File(path.to_owned()));
+        let roots: Vec<Roots> = [Roots::System].into_iter().chain(extra).collect();
+        Self::of(&roots, Version::default())
+    }
+
+    /// Loads these authorities, to speak `version` or a later one.
+    ///
+    /// # Errors
+    /// Where a file has no usable certificate.
+    pub fn of(roots: &[Roots], version: Version) -> Result<Self, Error> {
+        let store = store(roots)?;
+        let count = store.len();
         let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots)
+            .with_protocol_versions(version.and_later())?
+            .with_root_certificates(store)
             .with_no_client_auth();
         // Not h2: awc would use a connection of it for one request at a time, and has no way to be watched there.
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -72,8 +106,97 @@ impl Trust {
         self.roots
     }
 
+    /// The same authorities, and this certificate for whoever asks for one.
+    ///
+    /// # Errors
+    /// Where a file cannot be read, or the key is not the certificate's.
+    pub fn showing(&self, certificate: &Path, key: &Path) -> Result<Self, Error> {
+        let (chain, key) = identity(certificate, key)?;
+        let provider = Arc::clone(self.config.crypto_provider());
+        let shown = rustls::sign::CertifiedKey::from_der(chain, key, &provider);
+        let wrong = |error: rustls::Error| Error::File { path: certificate.to_owned(), detail: error.to_string() };
+        let mut config = ClientConfig::clone(&self.config);
+        config.client_auth_cert_resolver = Arc::new(rustls::sign::SingleCertAndKey::from(shown.map_err(wrong)?));
+        // A session that was begun under another identity must not be taken up again.
+        config.resumption = rustls::client::Resumption::default();
+        Ok(Self { config: Arc::new(config), roots: self.roots })
+    }
+
     /// The TLS of a client.
     pub(crate) fn config(&self) -> Arc<ClientConfig> {
         self.config.clone()
+    }
+}
+
+fn store(roots: &[Roots]) -> Result<RootCertStore, Error> {
+    let mut store = RootCertStore::empty();
+    for root in roots {
+        match root {
+            // A machine's store often has a file or two that can't be read: what can be is used.
+            Roots::System => {
+                store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            }
+            Roots::File(path) => {
+                for certificate in certificates(path)? {
+                    store.add(certificate).map_err(|error| wrong(path, error))?;
+                }
+            }
+        }
+    }
+    Ok(store)
+}
+
+fn wrong(path: &Path, detail: impl ToString) -> Error {
+    Error::File { path: path.to_owned(), detail: detail.to_string() }
+}
+
+/// The certificates in a file: at least one.
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let found = CertificateDer::pem_file_iter(path).map_err(|error| wrong(path, error))?;
+    let found: Vec<_> = found.collect::<Result<_, _>>().map_err(|error| wrong(path, error))?;
+    if found.is_empty() { Err(wrong(path, "there is none in it")) } else { Ok(found) }
+}
+
+/// A certificate with those that vouch for it, and its private key.
+///
+/// # Errors
+/// Where a file has none.
+pub fn identity(
+    certificate: &Path,
+    key: &Path,
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), Error> {
+    Ok((certificates(certificate)?, PrivateKeyDer::from_pem_file(key).map_err(|error| wrong(key, error))?))
+}
+
+/// The certificates that may be shown, by name.
+#[derive(Clone, Debug, Default)]
+pub struct Identities(BTreeMap<String, Trust>);
+
+impl Identities {
+    /// Every `NAME.crt` in `folder`, with `NAME.key` beside it.
+    ///
+    /// # Errors
+    /// Where one of them cannot be used, or its key is missing.
+    pub fn load(folder: &Path, trust: &Trust) -> Result<Self, Error> {
+        let mut found = BTreeMap::new();
+        for entry in fs::read_dir(folder).map_err(|error| wrong(folder, error))? {
+            let path = entry.map_err(|error| wrong(folder, error))?.path();
+            if path.extension().is_none_or(|extension| extension != "crt") {
+                continue;
+            }
+            let name = path.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+            found.insert(name, trust.showing(&path, &path.with_extension("key"))?);
+        }
+        Ok(Self(found))
+    }
+
+    /// The one of that name.
+    pub fn get(&self, name: &str) -> Option<&Trust> {
+        self.0.get(name)
+    }
+
+    /// All names, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
     }
 }

@@ -43,7 +43,7 @@ use super::{
     failure::{bounded, failed, unanswered},
     request::{Destination, Outgoing, header_value},
     socket::{Connections, Dialer, EXCHANGE, Exchange, Names, Phase, SystemNames},
-    trust::Trust,
+    trust::{Identities, Trust},
 };
 use crate::{
     event::Timestamp,
@@ -54,7 +54,7 @@ use awc::{
     body::SizedStream,
     error::SendRequestError,
     http::{
-        StatusCode, Version,
+        Method, StatusCode, Version,
         header::{self, HeaderName, HeaderValue},
     },
 };
@@ -85,6 +85,8 @@ pub struct Options {
     pub rules: AddressRules,
     /// Whose certificates it believes.
     pub trust: Trust,
+    /// What it may show of itself: one of them, where a subscription names it.
+    pub identities: Identities,
     /// Who looks up names.
     pub names: Arc<dyn Names>,
     /// How long a connection waits for its next request.
@@ -103,6 +105,7 @@ impl Options {
         Self {
             rules,
             trust,
+            identities: Identities::default(),
             names: Arc::new(SystemNames),
             keep_alive: Duration::from_secs(4),
             lifetime: Duration::from_secs(300),
@@ -126,12 +129,12 @@ impl Default for Waits {
 }
 
 /// Makes requests. One for each arbiter and set of rules; it stays where it was made.
-pub struct Client(Rc<Inner>);
+pub struct Client(pub(super) Rc<Inner>);
 
-struct Inner {
-    awc: RefCell<awc::Client>,
+pub(super) struct Inner {
+    pub(super) awc: RefCell<awc::Client>,
     dialer: Dialer,
-    options: Options,
+    pub(super) options: Options,
     lingering: Cell<usize>,
 }
 
@@ -229,7 +232,7 @@ impl Client {
         let awc = self.0.awc.borrow().clone();
         EXCHANGE
             .scope(exchange.clone(), async move {
-                let request = head(&awc, destination, &outgoing.headers);
+                let request = head(&awc, Method::POST, destination, &outgoing);
                 let response = request.send_body(body(outgoing.body, exchange.clone())).await?;
                 exchange.phase.set(Phase::Reading(response.status().as_u16()));
                 Ok(read(response, exchange, now).await)
@@ -272,7 +275,12 @@ fn awc_client(dialer: &Dialer, options: &Options) -> awc::Client {
     awc::Client::builder().connector(connector).disable_redirects().disable_timeout().finish()
 }
 
-fn head(awc: &awc::Client, destination: &Destination, headers: &[(&'static str, String)]) -> awc::ClientRequest {
+pub(super) fn head(
+    awc: &awc::Client,
+    method: Method,
+    destination: &Destination,
+    outgoing: &Outgoing,
+) -> awc::ClientRequest {
     let url = destination.url();
     // awc leaves out port 80 of https and 443 of http; a URL knows which port goes without saying.
     let host = match url.port() {
@@ -280,11 +288,11 @@ fn head(awc: &awc::Client, destination: &Destination, headers: &[(&'static str, 
         None => url.host_str().unwrap_or_default().to_owned(),
     };
     let mut request = awc
-        .post(url.as_str())
+        .request(method, url.as_str())
         .no_decompress()
         .insert_header((header::HOST, host))
         .insert_header((header::USER_AGENT, concat!("gridhook/", env!("CARGO_PKG_VERSION"))));
-    for (name, value) in headers {
+    for (name, value) in &outgoing.headers {
         // What `build` makes is printable; whoever makes headers otherwise is held to the same.
         let value = HeaderValue::from_str(value).unwrap_or_else(|_| {
             HeaderValue::from_str(&header_value(value)).expect("printable ASCII is a header's value")
@@ -295,7 +303,7 @@ fn head(awc: &awc::Client, destination: &Destination, headers: &[(&'static str, 
 }
 
 /// The body in slices, telling how far it is.
-fn body(body: Bytes, exchange: Rc<Exchange>) -> impl awc::body::MessageBody + 'static {
+pub(super) fn body(body: Bytes, exchange: Rc<Exchange>) -> impl awc::body::MessageBody + 'static {
     let len = body.len();
     let starts = (0..len).step_by(CHUNK_BYTES);
     let slices = starts.map(move |start| {
@@ -337,7 +345,7 @@ async fn read(mut response: ClientResponse, exchange: &Exchange, now: Timestamp)
 }
 
 /// The first bytes of the body, and what to say of the rest.
-async fn read_body(response: &mut ClientResponse) -> (Bytes, String) {
+pub(super) async fn read_body(response: &mut ClientResponse) -> (Bytes, String) {
     let mut kept = BytesMut::new();
     loop {
         match response.next().await {

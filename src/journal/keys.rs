@@ -87,12 +87,22 @@ pub enum MetaKind {
     DeadLetters = 6,
     /// A replay, a redrive or another job.
     Job = 7,
+    /// A subscription whose endpoint has yet to agree, by the names of its topic and its own.
+    Proposal = 8,
 }
 
 impl MetaKind {
     /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::Format, Self::Topic, Self::Subscription, Self::Numbers, Self::Floor, Self::DeadLetters, Self::Job];
+    pub const ALL: [Self; 8] = [
+        Self::Format,
+        Self::Topic,
+        Self::Subscription,
+        Self::Numbers,
+        Self::Floor,
+        Self::DeadLetters,
+        Self::Job,
+        Self::Proposal,
+    ];
 }
 
 /// A key in the making. Each method appends one field.

@@ -16,5 +16,6 @@ pub mod outcome;
 pub mod record;
 pub mod retry;
 mod subscription;
+pub mod validation;
 
 pub use subscription::{Effect, Flight, Input, Item, Limits, Settings, Step, Subscription, Write};

@@ -7,9 +7,11 @@
 mod graves;
 mod issuer;
 mod settings;
+mod tls;
 
 use std::{
     io,
+    net::TcpListener,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -17,6 +19,7 @@ use std::{
 use actix::Arbiter;
 use actix_web::{App, HttpServer, dev::ServerHandle, web};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustls::ServerConfig;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use self::graves::Graves;
@@ -26,11 +29,10 @@ use crate::{
     clock::Clock,
     config::Config,
     dead_letter::{self, DeadLetters, Sink},
-    deliver::{Options, trust::Trust},
     event::PartitionId,
     journal::{self, Journal, chunk::Chunk, rocks::Rocks, store::StoreError},
     publish::{self, http::Publisher},
-    subscription::{Slot, World},
+    subscription::{Greeter, Slot, World},
     topic::{
         keeper::{self, Hosts},
         registry::{self, Registry},
@@ -130,8 +132,9 @@ async fn serve(config: Config, store: Arc<Rocks>) -> Result<(), Error> {
     };
     let (journal, writer) =
         Journal::start(store, clock.clone(), settings::journal_options(&config), Box::new(listener), Box::new(fatal))?;
-    let rules = settings::rules(&config);
-    let (recovered, starts) = Registry::recover(journal.clone(), rules.clone(), config.topic.tail_bytes)?;
+    let client = settings::client(&config)?;
+    let rules = settings::rules(&config, &client.identities);
+    let (recovered, starts) = Registry::recover(journal.clone(), rules, config.topic.tail_bytes)?;
     let recovered = Arc::clone(registry.get_or_init(|| Arc::new(recovered)));
 
     let sink = Sink::local(&config.dead_letter.folder)?;
@@ -144,12 +147,9 @@ async fn serve(config: Config, store: Arc<Rocks>) -> Result<(), Error> {
     }
     actix_rt::spawn(graves::keep(letters.clone(), lifeline.held()));
 
-    let trust = Trust::load(None)?;
-    let gate = issuer::gate(&config, &token, &trust).map_err(|error| Error::Issuer(error.to_string()))?;
-    let client = Options::new(rules.delivery.addresses.clone(), trust);
-    let client = Options { keep_alive: config.delivery.idle_connection_wait, ..client };
+    let gate = issuer::gate(&config, &token, &client.trust).map_err(|error| Error::Issuer(error.to_string()))?;
     let put_aside = Arc::new(move |slot: &Slot, due| graves.tell(slot, due));
-    let world = World { journal: journal.clone(), clock: clock.clone(), client, put_aside };
+    let world = World { journal: journal.clone(), clock: clock.clone(), client: client.clone(), put_aside };
     let arbiters = Arbiters::start(cores());
     let hosts = Hosts { arbiters: Arc::new(arbiters.0.iter().map(Arbiter::handle).collect()), world };
     actix_rt::spawn(keeper::run(starts, hosts));
@@ -165,7 +165,10 @@ async fn serve(config: Config, store: Arc<Rocks>) -> Result<(), Error> {
         let journal = journal.clone();
         web::Data::new(health::Vitals::new(move || journal.state()))
     };
-    let http = listen(&config, Arc::clone(&recovered), clock.clone(), publisher.clone(), vitals.clone(), token)?;
+    let door = Door::open(&config)?;
+    let manners = settings::manners(&config, door.public_url.clone());
+    recovered.greet_with(Greeter::new(client, clock.clone(), manners));
+    let http = listen(&config, door, Arc::clone(&recovered), clock, publisher.clone(), vitals.clone(), token)?;
     let handle = http.handle();
     vitals.enter(health::Phase::Serving);
     let serving = actix_rt::spawn(http);
@@ -208,23 +211,47 @@ impl Drop for Arbiters {
     }
 }
 
+/// Where publishers and operators come in.
+struct Door {
+    listener: TcpListener,
+    tls: Option<ServerConfig>,
+    /// The address that it really has.
+    own_url: String,
+    /// The address that it gives.
+    public_url: String,
+}
+
+impl Door {
+    /// Whoever connects from now on waits until somebody is there.
+    fn open(config: &Config) -> Result<Self, Error> {
+        let address = config.server.listen;
+        let listener = TcpListener::bind(address).map_err(io_error(format!("cannot listen on {address}")))?;
+        let bound = listener.local_addr().map_err(io_error("the address listened on"))?;
+        let tls = tls::listening(&config.server)?.map(|(tls, shown)| {
+            actix_rt::spawn(tls::keep_fresh(Arc::downgrade(&shown), config.server.tls_reload));
+            tls
+        });
+        let own_url = format!("{}://{bound}", if tls.is_some() { "https" } else { "http" });
+        let public_url = match &config.server.public_url {
+            Some(url) => url.as_str().trim_end_matches('/').to_owned(),
+            None => own_url.clone(),
+        };
+        Ok(Self { listener, tls, own_url, public_url })
+    }
+}
+
 fn listen(
     config: &Config,
+    door: Door,
     registry: Arc<Registry>,
     clock: Clock,
     publisher: web::Data<Publisher>,
     vitals: web::Data<health::Vitals>,
     token: auth::Token,
 ) -> Result<actix_web::dev::Server, Error> {
-    let address = config.server.listen;
+    let Door { listener, tls, own_url, public_url } = door;
     let workers = if config.server.workers == 0 { cores() } else { config.server.workers };
     let chaos = if config.chaos.enabled { Chaos::Enabled } else { Chaos::Disabled };
-    let listener = std::net::TcpListener::bind(address).map_err(io_error(format!("cannot listen on {address}")))?;
-    let bound = listener.local_addr().map_err(io_error("the address listened on"))?;
-    let public_url = match &config.server.public_url {
-        Some(url) => url.as_str().trim_end_matches('/').to_owned(),
-        None => format!("http://{bound}"),
-    };
     let control = web::Data::new(Control::new(registry, clock, settings::editions(config), public_url));
     let token = web::Data::new(token);
     let server = HttpServer::new(move || {
@@ -237,12 +264,15 @@ fn listen(
     })
     .workers(workers)
     .disable_signals()
-    .shutdown_timeout(config.server.shutdown_wait.as_secs())
-    .listen(listener)
-    .map_err(io_error(format!("cannot listen on {address}")))?
-    .run();
-    tracing::info!(address = %bound, workers, endpoints = %config.delivery, "listening");
-    println!("gridhook listens on http://{bound}");
+    .shutdown_timeout(config.server.shutdown_wait.as_secs());
+    let server = match tls {
+        Some(tls) => server.listen_rustls_0_23(listener, tls),
+        None => server.listen(listener),
+    };
+    let server = server.map_err(io_error(format!("cannot listen on {}", config.server.listen)))?.run();
+    let validation = if config.delivery.validate.enabled { "asked first" } else { "called without being asked" };
+    tracing::info!(url = own_url, workers, endpoints = %config.delivery, validation, "listening");
+    println!("gridhook listens on {own_url}");
     Ok(server)
 }
 

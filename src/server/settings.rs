@@ -4,12 +4,18 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
     admin::model,
-    config::Config,
-    deliver::AddressRules,
+    config::{self, Config},
+    deliver::{
+        self, AddressRules, Identities, Trust,
+        trust::{self, Roots, Version},
+    },
     journal,
-    policy::edition::{self, Edition},
+    policy::{
+        edition::{self, Edition},
+        validation::Times,
+    },
     publish,
-    subscription::Delivery,
+    subscription::{Delivery, greeter::Manners},
     topic::registry::Rules,
 };
 
@@ -27,17 +33,20 @@ pub(super) fn journal_options(config: &Config) -> journal::Options {
     }
 }
 
-pub(super) fn rules(config: &Config) -> Rules {
+pub(super) fn rules(config: &Config, identities: &Identities) -> Rules {
     let editions: BTreeMap<String, Arc<Edition>> = known_editions(config);
-    let addresses =
-        AddressRules { allow_http: config.delivery.allow_http, allow_networks: config.delivery.allow_networks.clone() };
     let delivery = Delivery {
-        addresses,
+        addresses: addresses(config),
         response_wait: config.delivery.response_wait,
         late_wait: config.delivery.late_wait,
         concurrency_max: u32::try_from(config.delivery.concurrency).unwrap_or(u32::MAX),
+        client_certificates: identities.names().map(str::to_owned).collect(),
     };
     Rules { editions, delivery }
+}
+
+fn addresses(config: &Config) -> AddressRules {
+    AddressRules { allow_http: config.delivery.allow_http, allow_networks: config.delivery.allow_networks.clone() }
 }
 
 fn known_editions(config: &Config) -> BTreeMap<String, Arc<Edition>> {
@@ -74,4 +83,33 @@ pub(super) fn publish_limits(config: &Config) -> publish::Limits {
         },
         ..publish::Limits::default()
     }
+}
+
+pub(super) fn version(version: config::TlsVersion) -> Version {
+    match version {
+        config::TlsVersion::Tls12 => Version::Tls12,
+        config::TlsVersion::Tls13 => Version::Tls13,
+    }
+}
+
+/// How endpoints are called.
+pub(super) fn client(config: &Config) -> Result<deliver::Options, trust::Error> {
+    let config::Delivery { tls_roots, tls_minimum_version, client_certificates_dir, .. } = &config.delivery;
+    let roots = tls_roots.iter().map(|roots| match roots {
+        config::Roots::System => Roots::System,
+        config::Roots::File(path) => Roots::File(path.clone()),
+    });
+    let trust = Trust::of(&roots.collect::<Vec<_>>(), version(*tls_minimum_version))?;
+    let identities = match client_certificates_dir {
+        Some(folder) => Identities::load(folder, &trust)?,
+        None => Identities::default(),
+    };
+    let options = deliver::Options::new(addresses(config), trust);
+    Ok(deliver::Options { identities, keep_alive: config.delivery.idle_connection_wait, ..options })
+}
+
+/// How endpoints are asked whether they may be.
+pub(super) fn manners(config: &Config, public_url: String) -> Manners {
+    let config::Validate { enabled, wait, pause, window, request_rate } = config.delivery.validate;
+    Manners { validate: enabled, times: Times { answer: wait, pause, window }, rate: request_rate, public_url }
 }

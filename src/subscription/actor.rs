@@ -8,7 +8,7 @@
 //!   an event that kills is known.
 //! - One timer, re-armed from the core's `next_due`.
 
-use std::{cell::OnceCell, collections::VecDeque, rc::Rc, sync::Arc, time::Duration};
+use std::{collections::VecDeque, rc::Rc, sync::Arc, time::Duration};
 
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, SpawnHandle};
 use tokio::sync::oneshot;
@@ -20,7 +20,7 @@ use crate::{
     journal::{self, Journal, LogSlice, Opened, Owner},
     policy::{Effect, Flight, Input, Item, Step, Subscription, Write, due, record::Change, retry::Chance},
     subscription::{
-        delivery,
+        clients, delivery,
         plan::Plan,
         slot::{Handed, Report, Slot, Taken},
         tail::Tail,
@@ -70,11 +70,6 @@ pub struct World {
 /// Who hears that a dead letter of a slot waits, and when its file is due.
 pub type PutAside = Arc<dyn Fn(&Slot, Timestamp) + Send + Sync>;
 
-thread_local! {
-    /// The client of this arbiter: its connections are kept for all its subscriptions.
-    static CLIENT: OnceCell<Rc<Client>> = const { OnceCell::new() };
-}
-
 /// One life of a subscription.
 pub struct SubscriptionActor {
     world: World,
@@ -83,7 +78,7 @@ pub struct SubscriptionActor {
     plan: Arc<Plan>,
     owner: Owner,
     core: Subscription,
-    client: Rc<Client>,
+    client: Result<Rc<Client>, clients::Missing>,
     inherited: Vec<Input>,
     timer: Option<SpawnHandle>,
     /// Commands whose write is on its way, and those whose write is yet to come.
@@ -99,7 +94,7 @@ impl SubscriptionActor {
         let settings = plan.settings.clone();
         let core = Subscription::recover(settings, &cursor, end, flights, next_flight, world.clock.now());
         slot.set_state(&core.cursor(), core.limits());
-        let client = CLIENT.with(|cell| Rc::clone(cell.get_or_init(|| Rc::new(Client::new(world.client.clone())))));
+        let client = clients::client(&world.client, plan.record.webhook.client_certificate.as_deref());
         Ok(Self {
             world,
             tail,
@@ -259,7 +254,7 @@ impl SubscriptionActor {
         if !self.slot.depart(self.owner.life, Arc::clone(&flight)) {
             return;
         }
-        let (plan, client) = (Arc::clone(&self.plan), Rc::clone(&self.client));
+        let (plan, client) = (Arc::clone(&self.plan), self.client.clone());
         delivery::start(&self.slot, plan, client, &flight, events, self.world.clock.now());
     }
 

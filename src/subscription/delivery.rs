@@ -9,20 +9,20 @@ use std::{
 };
 
 use crate::{
-    deliver::{self, Client},
+    deliver::{Client, Outgoing},
     event::{Event, FlightId, Timestamp},
     policy::{
         Flight,
         outcome::{Answer, Outcome},
     },
-    subscription::{plan::Plan, slot::Slot},
+    subscription::{clients::Missing, plan::Plan, slot::Slot},
 };
 
 /// Lets a request leave that the slot knows of.
 pub(super) fn start(
     slot: &Arc<Slot>,
     plan: Arc<Plan>,
-    client: Rc<Client>,
+    client: Result<Rc<Client>, Missing>,
     flight: &Flight,
     events: Vec<Event>,
     now: Timestamp,
@@ -31,13 +31,11 @@ pub(super) fn start(
     let attempts = flight.items.first().map_or(0, |item| item.attempts);
     let task = actix_rt::spawn(async move {
         assert!(!landing.slot.is_doomed(), "a delivery task is killed by chaos");
-        let outgoing = deliver::build(&plan.destination, &events, attempts);
+        let ready = ready(&plan, client, &events, attempts, now);
         drop(events);
-        let outgoing = match outgoing {
-            Ok(outgoing) => outgoing,
-            Err(error) => {
-                return landing.report(Answer { detail: error.to_string(), ..Answer::bare(Outcome::GenericError) });
-            }
+        let (client, outgoing) = match ready {
+            Ok(ready) => ready,
+            Err(answer) => return landing.report(answer),
         };
         let (answer, lingering) = client.call(&plan.destination, outgoing, now).answer(plan.response_wait).await;
         match lingering.filter(|_| plan.late_wait > plan.response_wait) {
@@ -49,6 +47,21 @@ pub(super) fn start(
         }
     });
     slot.carries(flight.id, task.abort_handle());
+}
+
+/// The request and who makes it, or how it ends without having left.
+fn ready(
+    plan: &Plan,
+    client: Result<Rc<Client>, Missing>,
+    events: &[Event],
+    attempts: u32,
+    now: Timestamp,
+) -> Result<(Rc<Client>, Outgoing), Answer> {
+    let refused = |outcome, why: String| Answer { detail: why, ..Answer::bare(outcome) };
+    let outgoing = plan.request(events, attempts, now);
+    let outgoing = outgoing.map_err(|error| refused(Outcome::GenericError, error.to_string()))?;
+    let client = client.map_err(|missing| refused(Outcome::SocketError, missing.to_string()))?;
+    Ok((client, outgoing))
 }
 
 /// Reports a request whose task ends without an answer.

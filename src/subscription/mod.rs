@@ -5,8 +5,10 @@
 //! topic's [`Tail`], older ones from the journal, and what it decides it has decided by `policy`.
 
 mod actor;
+mod clients;
 mod delivery;
 pub mod explain;
+pub mod greeter;
 mod plan;
 pub mod record;
 mod slot;
@@ -14,6 +16,7 @@ mod tail;
 
 pub use self::{
     actor::{Die, PutAside, SubscriptionActor, Wake, World},
+    greeter::{Greeter, Ticket},
     plan::{Delivery, Plan},
     slot::{Report, Slot, State},
     tail::{Budget, Matched, Tail},

@@ -1,10 +1,15 @@
 //! What a subscription's record means for those who serve it: checked once, when it is set up or read back.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use crate::{
-    deliver::{AddressRules, Destination, address::Refused, request},
-    event::Schema,
+    deliver::{
+        self, AddressRules, Destination, Outgoing,
+        address::Refused,
+        request,
+        signature::{self, Signer},
+    },
+    event::{Event, Schema, Timestamp},
     policy::{
         Settings,
         batch::Limits,
@@ -23,6 +28,17 @@ pub enum Error {
     /// Not at this address.
     #[error(transparent)]
     Address(#[from] Refused),
+    /// Not under this certificate.
+    #[error("destination.properties.clientCertificate is \"{given}\"; {allowed}")]
+    Certificate {
+        /// The name that was given.
+        given: String,
+        /// The names that there are.
+        allowed: String,
+    },
+    /// Not with these signatures.
+    #[error("destination.properties.{0}")]
+    Signing(#[from] signature::Error),
 }
 
 /// How requests are made, for every subscription of the server.
@@ -36,6 +52,8 @@ pub struct Delivery {
     pub late_wait: Duration,
     /// Requests on their way at once, for each subscription.
     pub concurrency_max: u32,
+    /// The names of the certificates that a subscription may let endpoints see.
+    pub client_certificates: BTreeSet<String>,
 }
 
 /// How a subscription is served.
@@ -51,6 +69,7 @@ pub struct Plan {
     pub response_wait: Duration,
     /// How long after the request left a success is still heard.
     pub late_wait: Duration,
+    signer: Option<Signer>,
 }
 
 /// A request that nobody heard of again is given up so long after the last moment at which it could have been answered.
@@ -82,14 +101,42 @@ impl Plan {
             destination: Kind::Webhook,
             edition,
         };
+        let secrets = webhook.signing.as_ref().map(|signing| signing.secrets.iter().map(String::as_str));
+        let signer = secrets.map(Signer::new).transpose()?;
         let Delivery { response_wait, late_wait, .. } = *delivery;
-        Ok(Self { record, settings, destination, response_wait, late_wait })
+        Ok(Self { record, settings, destination, response_wait, late_wait, signer })
+    }
+
+    /// The request that delivers `events` after `attempts_before` earlier attempts, at `now`.
+    pub fn request(&self, events: &[Event], attempts_before: u32, now: Timestamp) -> Result<Outgoing, request::Error> {
+        let mut outgoing = deliver::build(&self.destination, events, attempts_before)?;
+        if let Some(signer) = &self.signer {
+            signer.sign(&mut outgoing, events, now);
+        }
+        Ok(outgoing)
     }
 
     /// Whether it may be set up like this: what an operator's rules refuse. A plan that was allowed under other rules is kept
     /// all the same; its requests fail, and say why.
-    pub fn check(&self, addresses: &AddressRules) -> Result<(), Error> {
-        Ok(addresses.check_url(self.destination.url())?)
+    pub fn check(&self, delivery: &Delivery) -> Result<(), Error> {
+        self.check_certificate(delivery)?;
+        Ok(delivery.addresses.check_url(self.destination.url())?)
+    }
+
+    /// Whether the certificate that it names is there.
+    pub fn check_certificate(&self, delivery: &Delivery) -> Result<(), Error> {
+        let names = &delivery.client_certificates;
+        match &self.record.webhook.client_certificate {
+            Some(given) if !names.contains(given) => {
+                let known = names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+                let allowed = match known.as_str() {
+                    "" => "there is none in the folder delivery.client_certificates_dir".to_owned(),
+                    known => format!("allowed is one of {known}"),
+                };
+                Err(Error::Certificate { given: given.clone(), allowed })
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Which events are asked for.

@@ -1,6 +1,9 @@
 //! An event subscription as an operator set it up: what the control plane writes and the store keeps.
 
+use std::{fmt, num::NonZeroU32};
+
 use serde::{Deserialize, Serialize};
+use url::Url;
 
 use crate::{
     event::{Name, Schema, SubscriptionId},
@@ -41,6 +44,40 @@ pub struct Webhook {
     pub max_events_per_batch: u32,
     /// How many kilobytes one request should have: 1 to 1,024.
     pub preferred_batch_size_in_kilobytes: u32,
+    /// How many requests a minute the endpoint allowed in the handshake, if it gave a number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowed_rate: Option<NonZeroU32>,
+    /// The name of the certificate that an endpoint is shown that asks for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_certificate: Option<String>,
+    /// How requests are signed. [`None`]: not at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signing: Option<Signing>,
+}
+
+impl Webhook {
+    /// Its address without what may be secret in it: query, fragment, user and password.
+    pub fn base_url(&self) -> String {
+        let Ok(url) = Url::parse(&self.endpoint_url) else { return String::new() };
+        match url.port() {
+            Some(port) => format!("{}://{}:{port}{}", url.scheme(), url.host_str().unwrap_or_default(), url.path()),
+            None => format!("{}://{}{}", url.scheme(), url.host_str().unwrap_or_default(), url.path()),
+        }
+    }
+}
+
+/// The secrets that requests are signed with, all of them at once: `whsec_…` or `whsk_…`.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Signing {
+    /// The newest first, by custom.
+    pub secrets: Vec<String>,
+}
+
+impl fmt::Debug for Signing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Signing({} hidden)", self.secrets.len())
+    }
 }
 
 /// `retryPolicy`.

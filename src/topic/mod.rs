@@ -9,6 +9,7 @@ mod actor;
 pub mod index;
 pub mod ingress;
 pub mod keeper;
+pub mod proposal;
 pub mod record;
 pub mod registry;
 pub mod supervise;

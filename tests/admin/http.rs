@@ -20,6 +20,7 @@ use gridhook::{
         self,
         memory::{Fault, Memory},
     },
+    topic::registry::Registry,
 };
 use serde_json::{Value, json};
 
@@ -27,10 +28,10 @@ use super::editions;
 use crate::support::publisher::running_registry;
 
 const TOKEN: &str = "swordfish";
-const RG: &str = "/subscriptions/S-1/resourceGroups/rg/providers/Microsoft.EventGrid";
+pub(super) const RG: &str = "/subscriptions/S-1/resourceGroups/rg/providers/Microsoft.EventGrid";
 
-struct Plane {
-    store: Memory,
+pub(super) struct Plane {
+    pub(super) store: Memory,
     _hand: Hand,
     vitals: web::Data<Vitals>,
     state: Arc<Mutex<journal::State>>,
@@ -39,18 +40,18 @@ struct Plane {
     chaos: Chaos,
 }
 
-struct Answer {
-    status: u16,
+pub(super) struct Answer {
+    pub(super) status: u16,
     headers: HeaderMap,
-    text: String,
+    pub(super) text: String,
 }
 
 impl Answer {
-    fn json(&self) -> Value {
+    pub(super) fn json(&self) -> Value {
         serde_json::from_str(&self.text).expect("it is JSON")
     }
 
-    fn brief(&self) -> String {
+    pub(super) fn brief(&self) -> String {
         format!("{} {}", self.status, self.text)
     }
 }
@@ -59,6 +60,10 @@ impl Plane {
     fn new(chaos: Chaos) -> Self {
         let store = Memory::new();
         let (registry, hand) = running_registry(&store);
+        Self::over(store, registry, hand, chaos)
+    }
+
+    pub(super) fn over(store: Memory, registry: Arc<Registry>, hand: Hand, chaos: Chaos) -> Self {
         let state = Arc::new(Mutex::new(journal::State::Writable));
         let told = Arc::clone(&state);
         let token = auth::admin_token(Some(TOKEN), std::path::Path::new("/nowhere")).expect("it is taken");
@@ -73,7 +78,7 @@ impl Plane {
         }
     }
 
-    async fn send(&self, request: test::TestRequest) -> Answer {
+    pub(super) async fn send(&self, request: test::TestRequest) -> Answer {
         let app = test::init_service(App::new().configure(|cfg| {
             gridhook::admin::configure(cfg, self.control.clone(), self.token.clone(), self.vitals.clone(), self.chaos);
         }))
@@ -81,7 +86,7 @@ impl Plane {
         finish(app.call(request.to_request()).await).await
     }
 
-    async fn call(&self, method: &str, path: &str, body: Value) -> Answer {
+    pub(super) async fn call(&self, method: &str, path: &str, body: Value) -> Answer {
         let method = Method::from_bytes(method.as_bytes()).expect("a method");
         let mut request = test::TestRequest::with_uri(path)
             .method(method)
@@ -92,7 +97,7 @@ impl Plane {
         self.send(request).await
     }
 
-    async fn with_topic(self) -> Self {
+    pub(super) async fn with_topic(self) -> Self {
         assert_eq!(self.call("PUT", &format!("{RG}/topics/orders"), json!({})).await.status, 201);
         self
     }

@@ -6,6 +6,7 @@ mod http;
 mod path;
 mod subscription;
 mod topic;
+mod validate;
 
 use std::collections::BTreeMap;
 

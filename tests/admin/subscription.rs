@@ -278,7 +278,7 @@ fn a_wrong_destination_is_refused_and_its_address_not_repeated() {
         properties.destination.properties.azureActiveDirectoryTenantId is not supported yet (there are no Entra tokens, put a secret into the query of endpointUrl): allowed is ""
         properties.destination.properties.azureActiveDirectoryApplicationIdOrUri is not supported yet (there are no Entra tokens, put a secret into the query of endpointUrl): allowed is ""
         properties.destination.properties.minimumTlsVersionAllowed is not supported yet (TLS 1.2 and 1.3 are spoken with every endpoint): allowed is "1.2"
-        properties.destination.properties.colour cannot be read: unknown field `colour`, expected one of `endpointUrl`, `maxEventsPerBatch`, `preferredBatchSizeInKilobytes`"#]].assert_eq(&text);
+        properties.destination.properties.colour cannot be read: unknown field `colour`, expected one of `endpointUrl`, `maxEventsPerBatch`, `preferredBatchSizeInKilobytes`, `clientCertificate`, `signing`"#]].assert_eq(&text);
 }
 
 #[test]

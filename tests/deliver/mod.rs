@@ -3,8 +3,10 @@
 mod address;
 mod connections;
 mod failures;
+mod handshake;
 mod late;
 mod request;
+mod signature;
 mod tls;
 mod webhook;
 

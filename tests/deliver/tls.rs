@@ -3,34 +3,31 @@
 use std::sync::Arc;
 
 use gridhook::{
-    deliver::{Client, Trust},
+    deliver::{
+        Client, Identities, Options, Trust,
+        trust::{Roots, Version},
+    },
     policy::outcome::Outcome,
 };
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use rustls::{ServerConfig, pki_types::PrivateKeyDer};
+use rustls::ServerConfig;
 use tempfile::TempDir;
 
 use super::{AMPLE, BRIEF, eventually, options, post_to, trusting};
-use crate::support::endpoint::{Endpoint, Step, answer};
+use crate::support::{
+    certificates::Authority,
+    endpoint::{Endpoint, Step, answer},
+};
 
 /// An authority of the test's own, in a file, and a server's identity from it for `name`.
 fn authority(name: &str) -> (TempDir, Arc<ServerConfig>) {
-    let mut params = CertificateParams::default();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("an authority");
-    let key = KeyPair::generate().expect("a key");
-    let server =
-        CertificateParams::new(vec![name.to_owned()]).expect("a name").signed_by(&key, &issuer).expect("signed");
-    let folder = TempDir::new().expect("a folder");
-    std::fs::write(folder.path().join("ca.pem"), issuer.pem()).expect("written");
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("versions")
-        .with_no_client_auth()
-        .with_single_cert(vec![server.der().clone()], PrivateKeyDer::Pkcs8(key.serialize_der().into()))
-        .expect("an identity");
-    (folder, Arc::new(config))
+    let (folder, authority) = known();
+    (folder, authority.endpoint(name, rustls::ALL_VERSIONS))
+}
+
+fn known() -> (TempDir, Authority) {
+    let (folder, authority) = (TempDir::new().expect("a folder"), Authority::new());
+    std::fs::write(folder.path().join("ca.pem"), authority.pem()).expect("written");
+    (folder, authority)
 }
 
 fn url(endpoint: &Endpoint, host: &str) -> String {
@@ -107,4 +104,57 @@ fn a_file_without_certificates_is_refused_at_start() {
     assert!(Trust::load(Some(&path)).is_err(), "no file");
     std::fs::write(&path, "nothing").expect("written");
     assert!(Trust::load(Some(&path)).is_err(), "no certificate");
+}
+
+#[actix_rt::test]
+async fn a_version_of_tls_that_is_too_old_is_not_spoken() {
+    let (folder, authority) = known();
+    let old = authority.endpoint("localhost", &[&rustls::version::TLS12]);
+    let endpoint = Endpoint::start_tls(vec![answer(200, "", "")], old);
+    let roots = [Roots::File(folder.path().join("ca.pem"))];
+    let post = async |version| {
+        let trust = Trust::of(&roots, version).expect("an authority");
+        post_to(&Client::new(Options { trust, ..options() }), &url(&endpoint, "localhost"), AMPLE).await
+    };
+    assert_eq!(post(Version::Tls12).await.outcome, Outcome::Delivered);
+    let refused = post(Version::Tls13).await;
+    assert_eq!(refused.outcome, Outcome::SocketError);
+    assert!(refused.detail.contains("no TLS with"), "{}", refused.detail);
+}
+
+#[actix_rt::test]
+async fn an_endpoint_that_asks_who_calls_is_shown_the_certificate_that_was_named() {
+    let (folder, authority) = known();
+    let shown = TempDir::new().expect("a folder");
+    authority.issue("shop").write(shown.path(), "shop");
+    Authority::new().issue("shop").write(shown.path(), "stranger");
+    let endpoint = Endpoint::start_tls(vec![answer(200, "", "")], authority.demanding("localhost"));
+    let trust = Trust::of(&[Roots::File(folder.path().join("ca.pem"))], Version::Tls12).expect("an authority");
+    let identities = Identities::load(shown.path(), &trust).expect("certificates");
+    assert_eq!(identities.names().collect::<Vec<_>>(), ["shop", "stranger"]);
+    let post = async |trust: &Trust| {
+        let client = Client::new(Options { trust: trust.clone(), ..options() });
+        post_to(&client, &url(&endpoint, "localhost"), AMPLE).await
+    };
+    assert_eq!(post(identities.get("shop").expect("it is there")).await.outcome, Outcome::Delivered);
+    for refused in [&trust, identities.get("stranger").expect("it is there")] {
+        let answer = post(refused).await;
+        assert_eq!(answer.outcome, Outcome::SocketError, "{}", answer.detail);
+        assert!(answer.detail.contains("alert"), "{}", answer.detail);
+    }
+    assert_eq!(endpoint.requests().len(), 1);
+}
+
+#[test]
+fn a_certificate_without_its_own_key_is_refused_at_start() {
+    let (authority, folder) = (Authority::new(), TempDir::new().expect("a folder"));
+    let trust = Trust::load(None).expect("without a file nothing can fail");
+    authority.issue("shop").write(folder.path(), "shop");
+    Identities::load(folder.path(), &trust).expect("a pair");
+    std::fs::write(folder.path().join("shop.key"), authority.issue("shop").key.serialize_pem()).expect("written");
+    let error = Identities::load(folder.path(), &trust).expect_err("another key").to_string();
+    assert!(error.contains("shop.crt") && error.contains("KeyMismatch"), "{error}");
+    std::fs::remove_file(folder.path().join("shop.key")).expect("it was there");
+    let error = Identities::load(folder.path(), &trust).expect_err("no key").to_string();
+    assert!(error.contains("shop.key"), "{error}");
 }

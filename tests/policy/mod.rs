@@ -10,6 +10,7 @@ mod late;
 mod model;
 mod probation;
 mod schedule;
+mod validation;
 mod window;
 
 use std::{sync::Arc, time::Duration};

@@ -10,11 +10,14 @@ mod explain;
 mod fan_out;
 mod fsck;
 mod garbage;
+mod handshake;
 mod kill;
 mod late;
 mod publish;
 mod retry;
+mod signing;
 mod stop;
+mod tls;
 
 use std::time::Duration;
 

@@ -3,6 +3,7 @@
 use std::{
     io::{self, BufRead, BufReader, ErrorKind, Read, Write},
     net::{SocketAddr, TcpStream},
+    sync::Arc,
     time::Duration,
 };
 
@@ -41,12 +42,57 @@ impl Answer {
 #[derive(Debug)]
 pub(crate) struct Client {
     at: SocketAddr,
-    stream: Option<BufReader<TcpStream>>,
+    tls: Option<Arc<rustls::ClientConfig>>,
+    stream: Option<BufReader<Stream>>,
+}
+
+#[derive(Debug)]
+enum Stream {
+    Plain(TcpStream),
+    Tls(Box<rustls::StreamOwned<rustls::ClientConnection, TcpStream>>),
+}
+
+impl Read for Stream {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.read(buf),
+            Self::Tls(stream) => stream.read(buf),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.write(buf),
+            Self::Tls(stream) => stream.write(buf),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(stream) => stream.flush(),
+            Self::Tls(stream) => stream.flush(),
+        }
+    }
 }
 
 impl Client {
     pub(crate) fn new(at: SocketAddr) -> Self {
-        Self { at, stream: None }
+        Self::of(at, None)
+    }
+
+    /// The same, with TLS where there is a way of it.
+    pub(crate) fn of(at: SocketAddr, tls: Option<Arc<rustls::ClientConfig>>) -> Self {
+        Self { at, tls, stream: None }
+    }
+
+    /// The certificate that was shown on the connection that is kept.
+    pub(crate) fn certificate(&self) -> Option<Vec<u8>> {
+        match self.stream.as_ref()?.get_ref() {
+            Stream::Plain(_) => None,
+            Stream::Tls(stream) => Some(stream.conn.peer_certificates()?.first()?.to_vec()),
+        }
     }
 
     /// Whom it calls.
@@ -72,26 +118,28 @@ impl Client {
     pub(crate) fn exchange(&mut self, request: &[u8]) -> io::Result<Answer> {
         let mut stream = match self.stream.take() {
             Some(stream) => stream,
-            None => connect(self.at)?,
+            None => connect(self.at, self.tls.as_ref())?,
         };
         // A server may refuse before it has read everything: what it said counts.
-        let sent = stream.get_mut().write_all(request);
+        let sent = stream.get_mut().write_all(request).and_then(|()| stream.get_mut().flush());
         let (answer, keep) = read_answer(&mut stream).map_err(|error| sent.err().unwrap_or(error))?;
         self.stream = keep.then_some(stream);
         Ok(answer)
     }
 }
 
-fn connect(at: SocketAddr) -> io::Result<BufReader<TcpStream>> {
+fn connect(at: SocketAddr, tls: Option<&Arc<rustls::ClientConfig>>) -> io::Result<BufReader<Stream>> {
     let stream = TcpStream::connect(at)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(WAIT))?;
     stream.set_write_timeout(Some(WAIT))?;
-    Ok(BufReader::new(stream))
+    let Some(tls) = tls else { return Ok(BufReader::new(Stream::Plain(stream))) };
+    let session = rustls::ClientConnection::new(Arc::clone(tls), at.ip().into()).map_err(io::Error::other)?;
+    Ok(BufReader::new(Stream::Tls(Box::new(rustls::StreamOwned::new(session, stream)))))
 }
 
 /// The next answer, and whether the connection can be used again.
-fn read_answer(stream: &mut BufReader<TcpStream>) -> io::Result<(Answer, bool)> {
+fn read_answer(stream: &mut BufReader<Stream>) -> io::Result<(Answer, bool)> {
     let head = read_head(stream)?;
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
     let status = status.ok_or_else(|| io::Error::other(format!("no answer: {head}")))?;

@@ -1,5 +1,6 @@
 //! What several tests use.
 
+pub(crate) mod certificates;
 pub(crate) mod edition;
 pub(crate) mod endpoint;
 pub(crate) mod events;

@@ -64,6 +64,7 @@ pub(crate) fn rules() -> Rules {
             response_wait: Duration::from_secs(30),
             late_wait: Duration::from_secs(180),
             concurrency_max: 16,
+            client_certificates: std::collections::BTreeSet::new(),
         },
     }
 }

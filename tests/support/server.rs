@@ -5,7 +5,7 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
     time::Duration,
 };
@@ -47,6 +47,18 @@ impl Wish {
     pub(crate) fn of(url: &str) -> Self {
         let webhook = json!({"endpointType": "WebHook", "properties": {"endpointUrl": url}});
         Self { properties: json!({"destination": webhook}) }
+    }
+
+    /// Delivered in this schema.
+    pub(crate) fn schema(mut self, schema: &str) -> Self {
+        self.properties["eventDeliverySchema"] = schema.into();
+        self
+    }
+
+    /// With this property of the webhook.
+    pub(crate) fn webhook(mut self, name: &str, value: Value) -> Self {
+        self.properties["destination"]["properties"][name] = value;
+        self
     }
 
     /// Events in one request.
@@ -95,6 +107,7 @@ pub(crate) struct Server {
     folder: tempfile::TempDir,
     settings: Vec<(String, String)>,
     at: SocketAddr,
+    tls: Option<Arc<rustls::ClientConfig>>,
     runs: usize,
     _alone: MutexGuard<'static, ()>,
 }
@@ -102,6 +115,10 @@ pub(crate) struct Server {
 impl Server {
     /// A server with these settings over the defaults: names of environment variables without `GRIDHOOK_`.
     pub(crate) fn start(settings: &[(&str, &str)]) -> Self {
+        Self::begin(settings, None)
+    }
+
+    fn begin(settings: &[(&str, &str)], tls: Option<Arc<rustls::ClientConfig>>) -> Self {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = tempfile::tempdir().expect("a temporary folder");
         let editions = folder.path().join("editions");
@@ -115,9 +132,19 @@ impl Server {
         settings.push(("GRIDHOOK_POLICY__EDITIONS_DIR".to_owned(), editions.display().to_string()));
         settings.push(("GRIDHOOK_POLICY__EDITION".to_owned(), "test".to_owned()));
         let at = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut server = Self { child: None, folder, settings, at, runs: 0, _alone: alone };
+        let mut server = Self { child: None, folder, settings, at, tls, runs: 0, _alone: alone };
         server.restart();
         server
+    }
+
+    /// A server that speaks https, with a certificate that `tls` believes for 127.0.0.1.
+    pub(crate) fn start_tls(settings: &[(&str, &str)], tls: Arc<rustls::ClientConfig>) -> Self {
+        Self::begin(settings, Some(tls))
+    }
+
+    /// A client of its own for each question.
+    pub(crate) fn client(&self) -> Client {
+        Client::of(self.at, self.tls.clone())
     }
 
     /// Where its data is.
@@ -150,14 +177,14 @@ impl Server {
             assert!(ended.is_none(), "the server ended at its start: {ended:?}");
             let out = fs::read_to_string(self.log("out")).unwrap_or_default();
             // The line may be there in part.
-            let line =
-                out.split_inclusive('\n').find_map(|line| line.split_once("listens on http://")?.1.strip_suffix('\n'));
+            let listening = |line: &'_ str| line.contains("listens on http") && line.ends_with('\n');
+            let line = out.split_inclusive('\n').find(|line| listening(line)).and_then(|line| line.split("://").nth(1));
             address = line.and_then(|line| line.trim().parse().ok());
             address.is_some()
         });
         self.at = address.expect("it was waited for");
         wait_for("the server to be ready", Duration::from_secs(30), || {
-            Client::new(self.at).ask("GET", "/readyz", &[], b"").is_ok_and(|answer| answer.status == 200)
+            self.client().ask("GET", "/readyz", &[], b"").is_ok_and(|answer| answer.status == 200)
         });
         clock.now().since(started)
     }
@@ -233,7 +260,7 @@ impl Server {
         let token = fs::read_to_string(self.data_dir().join("admin-token")).expect("an admin token");
         let authorization = format!("Bearer {}", token.trim());
         let body = if body.is_null() { String::new() } else { body.to_string() };
-        Client::new(self.at)
+        self.client()
             .ask(method, path, &[("authorization", &authorization)], body.as_bytes())
             .unwrap_or_else(|error| panic!("{method} {path}: {error}"))
     }
@@ -255,6 +282,26 @@ impl Server {
     /// Makes an event subscription, or changes it.
     pub(crate) fn subscribe(&self, topic: &str, name: &str, wish: &Wish) {
         self.command("PUT", &subscription(topic, name), &json!({"properties": wish.properties}));
+    }
+
+    /// Asks for an event subscription, which may be refused.
+    pub(crate) fn ask_for(&self, topic: &str, name: &str, wish: &Wish) -> Answer {
+        self.admin("PUT", &subscription(topic, name), &json!({"properties": wish.properties}))
+    }
+
+    /// Changes an event subscription, which may be refused.
+    pub(crate) fn patch(&self, topic: &str, name: &str, change: &Value) -> Answer {
+        self.admin("PATCH", &subscription(topic, name), change)
+    }
+
+    /// An event subscription as it is told.
+    pub(crate) fn told(&self, topic: &str, name: &str) -> Answer {
+        self.admin("GET", &subscription(topic, name), &Value::Null)
+    }
+
+    /// Opens an address of the server as somebody without a token.
+    pub(crate) fn open(&self, method: &str, way: &str, headers: &[(&str, &str)]) -> Answer {
+        self.client().ask(method, way, headers, b"").unwrap_or_else(|error| panic!("{method} {way}: {error}"))
     }
 
     /// Deletes an event subscription.
@@ -280,12 +327,18 @@ impl Server {
 
     /// Publishes a body of the Event Grid schema.
     pub(crate) fn publish(&self, topic: &str, key: &str, body: &[u8]) {
-        let answer = Client::new(self.at).ask("POST", &events_path(topic), &[("aeg-sas-key", key)], body);
+        let answer = self.client().ask("POST", &events_path(topic), &[("aeg-sas-key", key)], body);
         let answer = answer.expect("a publisher is answered");
         assert_eq!(answer.status, 200, "{}", answer.text());
     }
 
     // --- logs ---
+
+    /// What it has said, in all its runs.
+    pub(crate) fn said(&self) -> String {
+        let read = |name: String| fs::read_to_string(self.folder.path().join(name)).unwrap_or_default();
+        (1..=self.runs).map(|run| read(format!("{run}.out")) + &read(format!("{run}.err"))).collect()
+    }
 
     fn log(&self, stream: &str) -> PathBuf {
         self.folder.path().join(format!("{}.{stream}", self.runs))

@@ -1,5 +1,8 @@
 //! A webhook that keeps a ledger: what arrived, how often, when, with which bytes. Each path can be told how to answer.
 //!
+//! Handshakes are answered well whatever a path's manner is, because a subscription has to exist before its endpoint can
+//! fail; how a path greets is told apart.
+//!
 //! It runs on a thread for each connection, because a server under test opens few of them and holds on to them.
 
 use std::{
@@ -17,7 +20,7 @@ use std::{
 
 use gridhook::{clock::Clock, event::Timestamp};
 use serde::Deserialize;
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
 
 use super::http::{header, read_head};
 
@@ -34,6 +37,40 @@ pub(crate) enum Manner {
     Dead,
     /// Never, until the client goes away.
     Hang,
+}
+
+/// How a path answers a handshake.
+#[derive(Clone, Debug)]
+pub(crate) enum Greeting {
+    /// With a yes.
+    Agree,
+    /// With a yes, for so many requests a minute.
+    AgreeTo(&'static str),
+    /// It takes the question and keeps its word for later.
+    Withhold,
+    /// With this status.
+    Refuse(u16),
+}
+
+/// What was said on a path beside events.
+#[derive(Clone, Debug)]
+pub(crate) struct Said {
+    /// The request's head.
+    pub(crate) head: String,
+    /// Its body.
+    pub(crate) body: Value,
+}
+
+impl Said {
+    /// The address of the manual way, below the server's own.
+    pub(crate) fn way(&self) -> String {
+        let url = match header(&self.head, "webhook-request-callback") {
+            Some(url) => url,
+            None => self.body[0]["data"]["validationUrl"].as_str().expect("an address"),
+        };
+        let (_, way) = url.split_once("://").expect("a scheme");
+        way[way.find('/').expect("a path")..].to_owned()
+    }
 }
 
 /// One arrival of an event.
@@ -75,6 +112,9 @@ struct Shared {
     manners: Mutex<HashMap<String, Manner>>,
     ledgers: Mutex<HashMap<String, Ledger>>,
     connections: AtomicUsize,
+    greetings: Mutex<HashMap<String, Greeting>>,
+    handshakes: Mutex<HashMap<String, Vec<Said>>>,
+    farewells: Mutex<HashMap<String, Vec<Said>>>,
     stop: AtomicBool,
 }
 
@@ -118,6 +158,21 @@ impl Sink {
     /// Lets a path answer so from the next request on.
     pub(crate) fn set(&self, path: &str, manner: Manner) {
         lock(&self.shared.manners).insert(path.to_owned(), manner);
+    }
+
+    /// Lets a path answer handshakes so.
+    pub(crate) fn greet(&self, path: &str, greeting: Greeting) {
+        lock(&self.shared.greetings).insert(path.to_owned(), greeting);
+    }
+
+    /// The handshakes on a path so far.
+    pub(crate) fn handshakes(&self, path: &str) -> Vec<Said> {
+        lock(&self.shared.handshakes).get(path).cloned().unwrap_or_default()
+    }
+
+    /// The farewells on a path so far.
+    pub(crate) fn farewells(&self, path: &str) -> Vec<Said> {
+        lock(&self.shared.farewells).get(path).cloned().unwrap_or_default()
     }
 
     /// Everything that arrived on a path so far.
@@ -172,6 +227,10 @@ impl Shared {
             stream.read_exact(&mut body)?;
             let at = clock.now();
             let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
+            if let Some(answer) = self.beside_events(&path, &head, &body) {
+                stream.get_mut().write_all(answer.as_bytes())?;
+                continue;
+            }
             let status = match self.manner(&path) {
                 Manner::Answer(status) => Some(status),
                 Manner::Script(_) => Some(200),
@@ -203,6 +262,32 @@ impl Shared {
                 None => return Ok(()),
             }
         }
+    }
+
+    /// The answer to a request that carries no events.
+    fn beside_events(&self, path: &str, head: &str, body: &[u8]) -> Option<String> {
+        let options = head.starts_with("OPTIONS ");
+        let kind = header(head, "aeg-event-type").unwrap_or_default();
+        if !options && !matches!(kind, "SubscriptionValidation" | "SubscriptionDeletion") {
+            return None;
+        }
+        let said = Said { head: head.to_owned(), body: serde_json::from_slice(body).unwrap_or_default() };
+        let heard = if kind == "SubscriptionDeletion" { &self.farewells } else { &self.handshakes };
+        lock(heard).entry(path.to_owned()).or_default().push(said.clone());
+        let greeting = lock(&self.greetings).get(path).cloned().unwrap_or(Greeting::Agree);
+        let agree = |rate: &str| {
+            let code = said.body[0]["data"]["validationCode"].as_str().unwrap_or_default();
+            let body = format!("{{\"validationResponse\":\"{code}\"}}");
+            let permission =
+                if options { "webhook-allowed-origin: eventgrid.azure.net\r\nwebhook-allowed-rate: " } else { "x: " };
+            format!("HTTP/1.1 200 OK\r\n{permission}{rate}\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+        };
+        Some(match greeting {
+            Greeting::Agree => agree("*"),
+            Greeting::AgreeTo(rate) => agree(rate),
+            Greeting::Withhold => "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_owned(),
+            Greeting::Refuse(status) => format!("HTTP/1.1 {status} No\r\ncontent-length: 0\r\n\r\n"),
+        })
     }
 
     /// How this request is to be answered.

@@ -157,6 +157,8 @@ impl From<registry::Error> for Error {
         match error {
             registry::Error::Unknown(what) => Self::NotFound(what),
             registry::Error::Refused(why) => Self::Refused(why),
+            registry::Error::Validation(refusal) => Self::Validation(refusal),
+            registry::Error::Stale(why) => Self::Conflict(why),
             registry::Error::Journal(error) => match error {
                 journal::Error::Full => Self::Unavailable(
                     "The disk of the data folder is full; nothing was changed. Try again when there is room."

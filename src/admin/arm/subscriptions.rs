@@ -1,7 +1,10 @@
 //! Event subscriptions: made, read, changed, deleted.
 
+use std::sync::Arc;
+
 use actix_web::HttpResponse;
 use serde::Serialize;
+use tokio::sync::MutexGuard;
 use tracing::info;
 
 use super::{List, TopicPath, no_subscription, topic};
@@ -18,14 +21,15 @@ use crate::{
 pub(super) fn list(control: &Control, path: &TopicPath, form: Form) -> Result<HttpResponse, Error> {
     let topic = topic(control, path)?;
     let record = topic.record();
-    let value = topic.subscriptions().iter().map(|subscription| View::new(subscription, &record, form)).collect();
+    let all = control.registry.all_provisioned(&topic);
+    let value = all.iter().map(|subscription| View::provisioned(subscription, &record, form)).collect();
     Ok(HttpResponse::Ok().json(List { value }))
 }
 
 pub(super) fn get(control: &Control, path: &TopicPath, form: Form, name: &str) -> Result<HttpResponse, Error> {
     let topic = topic(control, path)?;
-    let subscription = topic.subscription(name).ok_or_else(|| no_subscription(path, name))?;
-    Ok(HttpResponse::Ok().json(View::new(&subscription, &topic.record(), form)))
+    let subscription = control.registry.provisioned(&topic, name).ok_or_else(|| no_subscription(path, name))?;
+    Ok(HttpResponse::Ok().json(View::provisioned(&subscription, &topic.record(), form)))
 }
 
 pub(super) async fn put(
@@ -35,14 +39,15 @@ pub(super) async fn put(
     name: &str,
     body: &[u8],
 ) -> Result<HttpResponse, Error> {
-    let _turn = control.turn(&path.name).await;
+    let turn = control.turn(&path.name).await;
     let topic = topic(control, path)?;
     let record = topic.record();
     // What exists keeps the name that it was made with.
-    let name = topic.subscription(name).map_or_else(|| Name::new(name), |existing| existing.name.clone());
+    let existing = control.registry.provisioned(&topic, name);
+    let name = existing.map_or_else(|| Name::new(name), |existing| existing.record.name.clone());
     let ranges = control.editions.ranges(&record.edition)?;
     let wished = subscription::put(&name, &record, ranges, body)?;
-    save(control, &record, form, wished).await
+    save(control, turn, &record, form, wished, None).await
 }
 
 pub(super) async fn patch(
@@ -52,22 +57,32 @@ pub(super) async fn patch(
     name: &str,
     body: &[u8],
 ) -> Result<HttpResponse, Error> {
-    let _turn = control.turn(&path.name).await;
+    let turn = control.turn(&path.name).await;
     let topic = topic(control, path)?;
     let record = topic.record();
-    let existing = topic.subscription(name).ok_or_else(|| no_subscription(path, name))?;
+    let existing = control.registry.provisioned(&topic, name).ok_or_else(|| no_subscription(path, name))?.record;
     let ranges = control.editions.ranges(&record.edition)?;
     let wished = subscription::patch(&existing, &record, ranges, body)?;
-    save(control, &record, form, wished).await
+    save(control, turn, &record, form, wished, Some(existing)).await
 }
 
+/// An endpoint takes as long as it likes to answer its handshake: others have their turn meanwhile, and a change that was
+/// made from `basis` must find it as it was.
 async fn save(
     control: &Control,
+    turn: MutexGuard<'_, ()>,
     topic: &TopicRecord,
     form: Form,
     wished: SubscriptionRecord,
+    basis: Option<Arc<SubscriptionRecord>>,
 ) -> Result<HttpResponse, Error> {
-    let saved = control.registry.put_subscription(topic.name.as_str(), wished).await?;
+    let name = topic.name.as_str();
+    if control.registry.must_ask(name, &wished) {
+        drop(turn);
+        let saved = control.registry.validate(name, wished, basis).await?;
+        return Ok(HttpResponse::Created().json(View::provisioned(&saved, topic, form)));
+    }
+    let saved = control.registry.put_subscription(name, wished).await?;
     info!(topic = %topic.name, subscription = %saved.name, version = saved.version, "event subscription saved");
     Ok(HttpResponse::Created().json(View::new(&saved, topic, form)))
 }
@@ -88,12 +103,14 @@ struct FullUrl<'a> {
 }
 
 pub(super) fn full_url(control: &Control, path: &TopicPath, name: &str) -> Result<HttpResponse, Error> {
-    let subscription = topic(control, path)?.subscription(name).ok_or_else(|| no_subscription(path, name))?;
-    Ok(HttpResponse::Ok().json(FullUrl { endpoint_url: &subscription.webhook.endpoint_url }))
+    let topic = topic(control, path)?;
+    let subscription = control.registry.provisioned(&topic, name).ok_or_else(|| no_subscription(path, name))?;
+    Ok(HttpResponse::Ok().json(FullUrl { endpoint_url: &subscription.record.webhook.endpoint_url }))
 }
 
 /// None yet, as for every subscription: the mappings are refused when it is put.
 pub(super) fn delivery_attributes(control: &Control, path: &TopicPath, name: &str) -> Result<HttpResponse, Error> {
-    topic(control, path)?.subscription(name).ok_or_else(|| no_subscription(path, name))?;
+    let topic = topic(control, path)?;
+    control.registry.provisioned(&topic, name).ok_or_else(|| no_subscription(path, name))?;
     Ok(HttpResponse::Ok().json(List::<()> { value: Vec::new() }))
 }

@@ -85,7 +85,8 @@ fn update(control: &Control, topic: &Topic, wish: Wish) -> Result<TopicRecord, E
     let record = wish.update(&existing, &control.editions)?;
     if record.edition != existing.edition {
         let ranges = control.editions.ranges(&record.edition)?;
-        for subscription in topic.subscriptions() {
+        let wished = control.registry.all_provisioned(topic).into_iter().map(|wished| wished.record);
+        for subscription in topic.subscriptions().into_iter().chain(wished) {
             subscription::fits(&subscription, ranges)?;
         }
     }

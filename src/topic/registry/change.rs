@@ -3,12 +3,15 @@
 //! A change is durable before it is in force. Only one is made at a time: the numbers that it gives out are part of it. It
 //! runs to its end, also where whoever asked for it hangs up: what is durable must be in force too.
 
-use std::sync::{Arc, PoisonError};
+use std::{
+    num::NonZeroU32,
+    sync::{Arc, PoisonError},
+};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{Child, Error, Registry, Topic};
+use super::{Child, Error, Registry, Topic, validate::kept_rate};
 use crate::{
     event::{Obligor, PartitionId, SubscriptionId},
     journal::{self, MetaChange, keys::MetaKind},
@@ -33,6 +36,15 @@ impl Numbers {
     }
 }
 
+/// By what right an endpoint is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Permission {
+    /// By what it agreed to before, or because nobody asks.
+    Kept,
+    /// It agreed now, to so many requests a minute.
+    Granted(Option<NonZeroU32>),
+}
+
 impl Registry {
     /// Creates a topic, or puts `record` in place of it. The partitions are given here.
     pub async fn put_topic(self: &Arc<Self>, record: TopicRecord) -> Result<Arc<Topic>, Error> {
@@ -47,14 +59,15 @@ impl Registry {
     }
 
     /// Creates a subscription, which starts behind the newest event, or puts `record` in place of it. Its number and its
-    /// version are given here.
+    /// version are given here. Its endpoint is not asked: [`Registry::validate`] does that, where
+    /// [`Registry::must_ask`] says so.
     pub async fn put_subscription(
         self: &Arc<Self>,
         topic: &str,
         record: SubscriptionRecord,
     ) -> Result<Arc<SubscriptionRecord>, Error> {
         let (registry, topic) = (Arc::clone(self), topic.to_owned());
-        to_its_end(async move { registry.make_subscription(&topic, record).await }).await
+        to_its_end(async move { registry.make_subscription(&topic, record, Permission::Kept, None).await }).await
     }
 
     /// Deletes a subscription: what it owes is canceled. False where there was none.
@@ -100,25 +113,40 @@ impl Registry {
         let key = topic.record().name.key();
         let mut changes =
             vec![MetaChange::Delete(MetaKind::Topic, key.clone()), MetaChange::Abandon(topic.partition())];
-        for child in topic.children() {
-            changes.extend(unsubscribe(&key, &child));
+        let children = topic.children();
+        for child in &children {
+            changes.extend(unsubscribe(&key, child));
         }
+        changes.extend(topic.proposals().iter().filter_map(|proposal| topic.withdraw(proposal.record.name.as_str())));
         self.journal.change(changes).await?;
         self.topics.write().unwrap_or_else(PoisonError::into_inner).remove(&key);
         self.partitions.write().unwrap_or_else(PoisonError::into_inner).remove(&topic.partition());
         topic.end();
+        for child in children {
+            self.bid_farewell(&topic, &child.slot.plan());
+        }
         Ok(true)
     }
 
-    async fn make_subscription(
+    /// A change that was made from `basis` is refused where the subscription is another by now.
+    pub(super) async fn make_subscription(
         &self,
         topic: &str,
         mut record: SubscriptionRecord,
+        permission: Permission,
+        basis: Option<Arc<SubscriptionRecord>>,
     ) -> Result<Arc<SubscriptionRecord>, Error> {
         let mut numbers = self.numbers.lock().await;
         let topic = self.known(topic)?;
+        self.check_basis(&topic, record.name.as_str(), basis.as_ref())?;
         let name = format!("{}/{}", topic.record().name.key(), record.name.key());
         let before = topic.child_named(record.name.as_str());
+        record.webhook.allowed_rate = match permission {
+            Permission::Granted(rate) => rate,
+            Permission::Kept => {
+                kept_rate(before.as_ref().map(|child| child.slot.plan().record.clone()).as_deref(), &record)
+            }
+        };
         let mut changes = Vec::new();
         let mut next = *numbers;
         match &before {
@@ -137,10 +165,12 @@ impl Registry {
         }
         let record = Arc::new(record);
         let plan = self.plan(&topic.record(), Arc::clone(&record))?;
-        plan.check(&self.rules.delivery.addresses).map_err(|error| Error::Refused(error.to_string()))?;
+        plan.check(&self.rules.delivery).map_err(|error| Error::Refused(error.to_string()))?;
         changes.push(MetaChange::Put(MetaKind::Subscription, name, json(&*record)));
+        changes.extend(topic.withdraw(record.name.as_str()));
         self.journal.change(changes).await?;
         *numbers = next;
+        topic.set_proposal(None, record.name.as_str());
         match before {
             Some(child) => child.slot.set_plan(plan),
             None => topic.add_child(plan, None),
@@ -152,16 +182,29 @@ impl Registry {
     async fn remove_subscription(&self, topic: &str, name: &str) -> Result<bool, Error> {
         let _turn = self.numbers.lock().await;
         let topic = self.known(topic)?;
-        let Some(child) = topic.child_named(name) else { return Ok(false) };
-        self.journal.change(unsubscribe(&topic.record().name.key(), &child)).await?;
-        topic.remove_child(name);
-        topic.changed();
+        let child = topic.child_named(name);
+        let mut changes: Vec<MetaChange> = topic.withdraw(name).into_iter().collect();
+        if let Some(child) = &child {
+            changes.extend(unsubscribe(&topic.record().name.key(), child));
+        }
+        if changes.is_empty() {
+            return Ok(false);
+        }
+        self.journal.change(changes).await?;
+        topic.set_proposal(None, name);
+        if let Some(child) = child {
+            topic.remove_child(name);
+            topic.changed();
+            self.bid_farewell(&topic, &child.slot.plan());
+        }
         Ok(true)
     }
 }
 
 /// Runs a change in a task of its own: a handler is dropped with its connection, and would leave the change half done.
-async fn to_its_end<T: 'static>(change: impl Future<Output = Result<T, Error>> + 'static) -> Result<T, Error> {
+pub(super) async fn to_its_end<T: 'static>(
+    change: impl Future<Output = Result<T, Error>> + 'static,
+) -> Result<T, Error> {
     // A change that panics may have been made; the journal knows.
     actix_rt::spawn(change).await.unwrap_or(Err(Error::Journal(journal::Error::Closed)))
 }
@@ -171,6 +214,6 @@ fn unsubscribe(topic_key: &str, child: &Child) -> Vec<MetaChange> {
     vec![MetaChange::Delete(MetaKind::Subscription, name), MetaChange::Unsubscribe(child.slot.obligor)]
 }
 
-fn json(record: &impl Serialize) -> Bytes {
+pub(super) fn json(record: &impl Serialize) -> Bytes {
     Bytes::from(serde_json::to_vec(record).expect("a record of strings and numbers is JSON"))
 }

@@ -6,10 +6,11 @@
 mod change;
 mod chaos;
 mod topic;
+mod validate;
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, OnceLock, PoisonError, RwLock},
 };
 
 use serde::Deserialize;
@@ -19,6 +20,7 @@ use self::change::Numbers;
 pub use self::{
     chaos::{By, Kill, Victim},
     topic::{Arrived, Child, Status, Topic},
+    validate::{Refusal, Word},
 };
 pub use crate::subscription::explain::{Account, Answer, Looked, Wanted};
 use crate::{
@@ -28,7 +30,7 @@ use crate::{
         edition::Edition,
         record::{Command, Cursor},
     },
-    subscription::{Budget, Delivery, Plan, Slot, record::SubscriptionRecord},
+    subscription::{Budget, Delivery, Greeter, Plan, Slot, record::SubscriptionRecord},
     topic::record::TopicRecord,
 };
 
@@ -41,6 +43,12 @@ pub enum Error {
     /// It cannot be served as it is asked for.
     #[error("{0}")]
     Refused(String),
+    /// Its endpoint did not agree to be called.
+    #[error("{}", .0.cause)]
+    Validation(Box<Refusal>),
+    /// It was made from what is no longer so.
+    #[error("{0}")]
+    Stale(String),
     /// It could not be made durable.
     #[error(transparent)]
     Journal(#[from] journal::Error),
@@ -71,6 +79,8 @@ pub struct Registry {
     topics: RwLock<HashMap<String, Arc<Topic>>>,
     partitions: RwLock<HashMap<PartitionId, Arc<Topic>>>,
     numbers: tokio::sync::Mutex<Numbers>,
+    /// Who asks endpoints, from the moment on that the server's own address is known.
+    greeter: OnceLock<Arc<Greeter>>,
     starts: mpsc::UnboundedSender<Arc<Topic>>,
 }
 
@@ -93,6 +103,7 @@ impl Registry {
             topics: RwLock::default(),
             partitions: RwLock::default(),
             numbers: tokio::sync::Mutex::new(numbers),
+            greeter: OnceLock::new(),
             starts,
         };
         for (name, value) in reads.all_meta(MetaKind::Topic)? {
@@ -109,6 +120,7 @@ impl Registry {
             let cursor = cursors.remove(&obligor).ok_or_else(|| unreadable("its cursor is missing"))?;
             topic.add_child(registry.plan(&topic.record(), Arc::new(record))?, Some(cursor));
         }
+        registry.recover_proposals()?;
         for topic in registry.topics() {
             let end = topic.log_end().unwrap_or(Seq::FIRST);
             if topic.children().iter().any(|child| !child.slot.is_idle(end)) {

@@ -26,6 +26,7 @@ use crate::{
     },
     topic::{
         actor::{TopicActor, Wake},
+        proposal::Proposal,
         record::TopicRecord,
         supervise::{Chart, Held, Lifeline},
     },
@@ -95,6 +96,8 @@ pub struct Topic {
     record: RwLock<Arc<TopicRecord>>,
     /// By the key of their names.
     children: RwLock<BTreeMap<String, Arc<Child>>>,
+    /// By the same keys: what is wished of subscriptions whose endpoints have yet to agree.
+    pub(super) proposals: RwLock<BTreeMap<String, Arc<Proposal>>>,
     tail: Arc<Tail>,
     journal: Journal,
     inbox: Mutex<Inbox>,
@@ -135,6 +138,7 @@ impl Topic {
             partition,
             record: RwLock::new(record),
             children: RwLock::default(),
+            proposals: RwLock::default(),
             tail: Arc::new(Tail::new(budget)),
             journal,
             inbox: Mutex::default(),
@@ -268,6 +272,7 @@ impl Topic {
     /// It was deleted: nothing of it runs any more.
     pub(super) fn end(self: &Arc<Self>) {
         self.children.write().unwrap_or_else(PoisonError::into_inner).clear();
+        self.proposals.write().unwrap_or_else(PoisonError::into_inner).clear();
         self.changed();
         self.lifeline.cut();
     }

@@ -17,11 +17,17 @@ use super::{
 use crate::{
     event::{Name, SubscriptionId},
     policy::filter::Filter,
-    subscription::record::{RetryPolicy, SubscriptionRecord, Webhook},
+    subscription::record::{RetryPolicy, Signing, SubscriptionRecord, Webhook},
     topic::record::TopicRecord,
 };
 
-const READ_ONLY: [&str; 3] = ["topic", "provisioningState", "destination.properties.endpointBaseUrl"];
+const READ_ONLY: [&str; 5] = [
+    "topic",
+    "provisioningState",
+    "endpointInService",
+    "destination.properties.endpointBaseUrl",
+    "destination.properties.allowedRate",
+];
 
 const UNSUPPORTED: [Unsupported; 9] = [
     Unsupported {
@@ -99,6 +105,10 @@ struct WebhookBody {
     endpoint_url: Option<String>,
     max_events_per_batch: Option<i64>,
     preferred_batch_size_in_kilobytes: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client_certificate: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    signing: Option<Signing>,
 }
 
 #[derive(Default, Deserialize, Serialize)]
@@ -199,6 +209,9 @@ fn record(
                 "destination.properties.preferredBatchSizeInKilobytes",
                 webhook.preferred_batch_size_in_kilobytes,
             )?,
+            allowed_rate: None,
+            client_certificate: webhook.client_certificate,
+            signing: webhook.signing,
         },
         filter: check::filter(properties.filter.unwrap_or_default(), ranges)?,
         delivery_schema: check::delivery_schema(properties.event_delivery_schema.as_deref(), topic.input_schema)?,
@@ -235,6 +248,8 @@ fn settable(record: &SubscriptionRecord) -> Properties {
                 endpoint_url: Some(webhook.endpoint_url.clone()),
                 max_events_per_batch: Some(webhook.max_events_per_batch.into()),
                 preferred_batch_size_in_kilobytes: Some(webhook.preferred_batch_size_in_kilobytes.into()),
+                client_certificate: webhook.client_certificate.clone(),
+                signing: webhook.signing.clone(),
             },
         },
         filter: Some(filter_body(filter)),

@@ -1,14 +1,18 @@
 //! An event subscription as it is told.
 
+use std::num::NonZeroU32;
+
 use serde::Serialize;
 use serde_json::Value;
-use url::Url;
 
 use super::settable;
 use crate::{
     admin::model::{drop_read_only, merge, value_of},
     subscription::record::SubscriptionRecord,
-    topic::record::TopicRecord,
+    topic::{
+        proposal::{Provisioned, Provisioning},
+        record::TopicRecord,
+    },
 };
 
 /// Which of the two paths a subscription is spoken of by: its id and its type are told accordingly.
@@ -41,6 +45,7 @@ impl View {
         };
         let topic_id = topic.resource_id();
         let mut properties = value_of(&settable(record));
+        hide_secrets(&mut properties);
         drop_read_only(&mut properties, &["destination.properties.endpointUrl"]);
         merge(
             &mut properties,
@@ -49,13 +54,37 @@ impl View {
                 provisioning_state: "Succeeded",
                 destination: ToldDestination {
                     properties: ToldWebhook {
-                        endpoint_base_url: base_url(&record.webhook.endpoint_url),
+                        endpoint_base_url: record.webhook.base_url(),
                         minimum_tls_version_allowed: "1.2",
+                        allowed_rate: record.webhook.allowed_rate,
                     },
                 },
             }),
         );
         Self { id: format!("{topic_id}/{between}/{}", record.name), name: record.name.to_string(), kind, properties }
+    }
+
+    /// The same for a subscription that may not be in force: then `endpointInService` says where events go meanwhile.
+    pub fn provisioned(subscription: &Provisioned, topic: &TopicRecord, form: Form) -> Self {
+        let Provisioned { record, state, in_force } = subscription;
+        let mut view = Self::new(record, topic, form);
+        let state = match state {
+            Provisioning::Succeeded => return view,
+            Provisioning::AwaitingManualAction => "AwaitingManualAction",
+            Provisioning::Failed => "Failed",
+        };
+        view.properties["provisioningState"] = state.into();
+        view.properties["endpointInService"] = in_force.as_ref().map(|record| record.webhook.base_url()).into();
+        view
+    }
+}
+
+/// A secret is told by what it is for, not what it is.
+fn hide_secrets(properties: &mut Value) {
+    let Some(Value::Array(secrets)) = properties.pointer_mut("/destination/properties/signing/secrets") else { return };
+    for secret in secrets {
+        let kind = secret.as_str().and_then(|secret| secret.split('_').next()).unwrap_or_default();
+        *secret = format!("{kind}_[hidden]").into();
     }
 }
 
@@ -77,13 +106,6 @@ struct ToldDestination {
 struct ToldWebhook {
     endpoint_base_url: String,
     minimum_tls_version_allowed: &'static str,
-}
-
-/// An address without what may be secret in it: query, fragment, user and password.
-fn base_url(endpoint_url: &str) -> String {
-    let Ok(url) = Url::parse(endpoint_url) else { return String::new() };
-    match url.port() {
-        Some(port) => format!("{}://{}:{port}{}", url.scheme(), url.host_str().unwrap_or_default(), url.path()),
-        None => format!("{}://{}{}", url.scheme(), url.host_str().unwrap_or_default(), url.path()),
-    }
+    #[serde(skip_serializing_if = "Option::is_none")]
+    allowed_rate: Option<NonZeroU32>,
 }

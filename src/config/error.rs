@@ -1,0 +1,56 @@
+//! Why settings cannot be used: where the value stands, what was read, what is allowed.
+
+use std::{io, path::PathBuf};
+
+use super::Origin;
+
+/// The settings cannot be used; nothing was started.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file that was named cannot be read.
+    #[error("{} cannot be read: {error}", path.display())]
+    Unreadable {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// A file is not TOML.
+    #[error("{}: {}", path.display(), error.to_string().trim_end())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// Where in it, and why.
+        error: toml::de::Error,
+    },
+    /// There is no such key.
+    #[error("{origin}: there is no key {key}; allowed are {allowed}")]
+    UnknownKey {
+        /// Where it stands.
+        origin: Origin,
+        /// The key.
+        key: String,
+        /// The keys there are nearby.
+        allowed: String,
+    },
+    /// A key's value cannot be used, by itself or with another.
+    #[error("{origin}: {key} is {read}; allowed is {allowed}")]
+    Value {
+        /// Where it stands.
+        origin: Origin,
+        /// The key.
+        key: String,
+        /// What was read.
+        read: String,
+        /// What is allowed.
+        allowed: String,
+    },
+    /// An edition cannot be followed.
+    #[error("{origin}: {what}")]
+    Edition {
+        /// The edition's file.
+        origin: String,
+        /// What is wrong, and what is allowed.
+        what: String,
+    },
+}

@@ -1,0 +1,197 @@
+//! What an endpoint is told and asked beside events: whether it may be called, and that a subscription is gone.
+//!
+//! Invariants:
+//! - The endpoint is asked as it will be called: through the same client, at its exact address, by the same rules on
+//!   addresses and certificates. What would fail later fails now.
+//! - A connection is made for each question, so that the answer is of the endpoint as it is today.
+//!
+//! Absent on purpose: what an answer means ([`policy::validation`](crate::policy::validation)), and asking again.
+
+use std::{cell::Cell, rc::Rc, time::Duration};
+
+use awc::{
+    ClientResponse,
+    error::SendRequestError,
+    http::{Method, StatusCode},
+};
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::{
+    failure::{failed, failure, silence},
+    request::{Destination, ORIGIN, Outgoing, header_value},
+    socket::{EXCHANGE, Exchange, Phase},
+    webhook::{Client, body, head, read_body},
+};
+use crate::{
+    event::{Schema, Timestamp},
+    policy::{
+        outcome::{Answer, Outcome},
+        validation::{Cause, Handshake, Heard},
+    },
+};
+
+/// What the event of the handshake, or of a farewell, says.
+#[derive(Clone, Debug)]
+pub struct Occasion<'a> {
+    /// The event's id.
+    pub id: &'a str,
+    /// The topic's resource id.
+    pub topic: &'a str,
+    /// When it is.
+    pub now: Timestamp,
+}
+
+/// The request that asks an endpoint with Event Grid's schema for `code`; `url` is the manual way.
+pub fn ask_for_code(destination: &Destination, occasion: &Occasion<'_>, code: &str, url: &str) -> Outgoing {
+    let data = json!({ "validationCode": code, "validationUrl": url });
+    let event = event_grid(occasion, "Microsoft.EventGrid.SubscriptionValidationEvent", data);
+    outgoing(destination, "SubscriptionValidation", "application/json; charset=utf-8", &json!([event]))
+}
+
+/// The request that asks a CloudEvents endpoint for its permission; `url` is where it may give it later, and `rate` how
+/// many requests a minute it is asked for.
+pub fn ask_for_permission(url: &str, rate: u32) -> Outgoing {
+    let headers = vec![
+        ("webhook-request-origin", ORIGIN.to_owned()),
+        ("webhook-request-callback", header_value(url)),
+        ("webhook-request-rate", rate.to_string()),
+    ];
+    Outgoing { headers, body: Bytes::new() }
+}
+
+/// The request that tells an endpoint that a subscription is gone, in the schema that it knows.
+pub fn farewell(destination: &Destination, occasion: &Occasion<'_>, subscription_id: &str) -> Outgoing {
+    let (kind, data) =
+        ("Microsoft.EventGrid.SubscriptionDeletedEvent", json!({ "eventSubscriptionId": subscription_id }));
+    let (content_type, body) = match destination.schema() {
+        Schema::EventGrid | Schema::Custom => {
+            ("application/json; charset=utf-8", json!([event_grid(occasion, kind, data)]))
+        }
+        Schema::CloudEvents => {
+            let Occasion { id, topic, now } = occasion;
+            let event = json!({
+                "id": id, "source": topic, "type": kind, "time": now.to_event_grid(), "data": data, "specversion": "1.0",
+            });
+            ("application/cloudevents+json; charset=utf-8", event)
+        }
+    };
+    outgoing(destination, "SubscriptionDeletion", content_type, &body)
+}
+
+fn event_grid(occasion: &Occasion<'_>, event_type: &str, data: Value) -> Value {
+    let Occasion { id, topic, now } = occasion;
+    json!({
+        "id": id,
+        "topic": topic,
+        "subject": "",
+        "data": data,
+        "eventType": event_type,
+        "eventTime": now.to_event_grid(),
+        "metadataVersion": "1",
+        "dataVersion": "1",
+    })
+}
+
+fn outgoing(destination: &Destination, event_type: &str, content_type: &str, body: &Value) -> Outgoing {
+    let headers = vec![
+        ("content-type", content_type.to_owned()),
+        ("aeg-event-type", event_type.to_owned()),
+        ("aeg-subscription-name", header_value(destination.subscription_name())),
+    ];
+    Outgoing { headers, body: Bytes::from(body.to_string()) }
+}
+
+impl Client {
+    /// Asks an endpoint, once, and hears its answer within the wait.
+    ///
+    /// # Errors
+    /// Where there was no answer: what happened instead.
+    pub async fn ask(
+        &self,
+        handshake: Handshake,
+        destination: &Destination,
+        outgoing: &Outgoing,
+        wait: Duration,
+    ) -> Result<Heard, Cause> {
+        if let Err(refused) = self.rules().check_url(destination.url()) {
+            return Err(unanswered(failure(Outcome::SocketError, refused.to_string())));
+        }
+        let exchange = Exchange::new(true);
+        match timeout(wait, self.question(handshake, destination, outgoing, &exchange)).await {
+            Ok(Ok(heard)) => Ok(heard),
+            Ok(Err(error)) => Err(unanswered(failed(&error, exchange.phase.get(), destination))),
+            Err(_) => {
+                let detail = silence(reached(&exchange, outgoing, destination), destination, wait);
+                Err(unanswered(failure(Outcome::TimedOut, detail)))
+            }
+        }
+    }
+
+    async fn question(
+        &self,
+        handshake: Handshake,
+        destination: &Destination,
+        outgoing: &Outgoing,
+        exchange: &Rc<Exchange>,
+    ) -> Result<Heard, SendRequestError> {
+        let method = match handshake {
+            Handshake::EventGrid => Method::POST,
+            Handshake::CloudEvents => Method::OPTIONS,
+        };
+        let awc = self.0.awc.borrow().clone();
+        EXCHANGE
+            .scope(exchange.clone(), async move {
+                let request = head(&awc, method, destination, outgoing);
+                let mut response = request.send_body(body(outgoing.body.clone(), exchange.clone())).await?;
+                exchange.phase.set(Phase::Reading(response.status().as_u16()));
+                let heard = hear(handshake, &mut response).await;
+                // The next question shall find the endpoint as it is then.
+                exchange.poison();
+                Ok(heard)
+            })
+            .await
+    }
+}
+
+async fn hear(handshake: Handshake, response: &mut ClientResponse) -> Heard {
+    let header =
+        |name| response.headers().get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    let mut heard = Heard {
+        status: response.status().as_u16(),
+        allowed_origin: header("webhook-allowed-origin"),
+        allowed_rate: header("webhook-allowed-rate"),
+        body: Bytes::new(),
+    };
+    // Only this body is a word; every other might never end.
+    if handshake == Handshake::EventGrid && response.status() == StatusCode::OK {
+        (heard.body, _) = read_body(response).await;
+    }
+    heard
+}
+
+fn unanswered(Answer { outcome, detail, .. }: Answer) -> Cause {
+    Cause::Unanswered { outcome, detail }
+}
+
+/// How far a question has come. One without a body is written at once with its head, which nobody tells.
+fn reached(exchange: &Exchange, outgoing: &Outgoing, destination: &Destination) -> Phase {
+    let phase = exchange.phase.get();
+    let written = if destination.url().scheme() == "https" {
+        // At least the endpoint speaks TLS.
+        Cell::get(&exchange.received) > 0
+    } else {
+        exchange.began.get().is_some()
+    };
+    match phase {
+        Phase::Connected(_) if written && outgoing.body.is_empty() => Phase::Waiting,
+        Phase::Beginning
+        | Phase::Resolving
+        | Phase::Connecting(_)
+        | Phase::Connected(_)
+        | Phase::Sending
+        | Phase::Waiting
+        | Phase::Reading(_) => phase,
+    }
+}

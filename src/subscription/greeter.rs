@@ -1,0 +1,221 @@
+//! Asks endpoints whether they may be called, and tells them that a subscription is gone.
+//!
+//! Invariants:
+//! - A question always ends: an endpoint is asked [`TRIES`] times, each time within its wait.
+//! - A [`Ticket`] keeps a hash of its token. The token itself is only in the address that the endpoint was told.
+//! - A farewell is best effort: it holds up nobody, its answer means nothing, and there are never more than
+//!   [`FAREWELLS_MAX`] on their way.
+//!
+//! Absent on purpose: what a yes or a no does to a subscription. That is the registry's.
+
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+use tokio::sync::Semaphore;
+use uuid::Uuid;
+
+use super::{clients, plan::Plan};
+use crate::{
+    clock::Clock,
+    deliver::{
+        self, Waits,
+        handshake::{Occasion, ask_for_code, ask_for_permission, farewell},
+        request::ORIGIN,
+    },
+    event::Timestamp,
+    policy::{
+        outcome::Outcome,
+        validation::{self, Cause, Handshake, Heard, TRIES, Times, Verdict},
+    },
+};
+
+/// Farewells on their way at the same time. A topic with more subscriptions is deleted seldom, and the rest of them hear
+/// nothing.
+const FAREWELLS_MAX: usize = 64;
+
+/// So long a farewell may take: nobody waits for it.
+const FAREWELL_WAIT: Duration = Duration::from_secs(10);
+
+/// How the manual way is addressed: the version of Azure's interface that it looks like.
+const API_VERSION: &str = "2025-02-15";
+
+/// How endpoints are asked.
+#[derive(Clone, Debug)]
+pub struct Manners {
+    /// Whether they are asked at all.
+    pub validate: bool,
+    /// How that is timed.
+    pub times: Times,
+    /// How many requests a minute a CloudEvents endpoint is asked for.
+    pub rate: u32,
+    /// The address that the server is reached at, for the manual way.
+    pub public_url: String,
+}
+
+/// Asks, and takes leave.
+pub struct Greeter {
+    client: deliver::Options,
+    clock: Clock,
+    manners: Manners,
+    farewells: Arc<Semaphore>,
+    /// The tickets of questions that have no answer yet.
+    asking: Mutex<HashSet<String>>,
+}
+
+/// By which an endpoint may give its word later.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ticket {
+    /// Which one it is.
+    pub id: String,
+    /// The hash of its token.
+    token: [u8; 32],
+    /// Until when it is good, in microseconds.
+    until: u64,
+}
+
+impl Ticket {
+    /// Whether `token` is its token. How long it takes tells nothing of where they differ.
+    pub fn is(&self, token: &str) -> bool {
+        let given: [u8; 32] = Sha256::digest(token).into();
+        given.ct_eq(&self.token).into()
+    }
+
+    /// Until when it is good.
+    pub fn until(&self) -> Timestamp {
+        Timestamp(self.until)
+    }
+}
+
+/// What an endpoint said.
+#[derive(Clone, Debug)]
+pub struct Greeted {
+    /// What follows from it.
+    pub verdict: Verdict,
+    /// The status, if there was an answer.
+    pub status: Option<u16>,
+    /// By which it may say more.
+    pub ticket: Ticket,
+}
+
+/// A question under way. It ends with this, whatever becomes of whoever asked.
+pub struct Asking<'a> {
+    greeter: &'a Greeter,
+    id: String,
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.greeter.asking().remove(&self.id);
+    }
+}
+
+impl Greeter {
+    /// A greeter that calls like a delivery does.
+    pub fn new(client: deliver::Options, clock: Clock, manners: Manners) -> Self {
+        let farewells = Arc::new(Semaphore::new(FAREWELLS_MAX));
+        Self { client, clock, manners, farewells, asking: Mutex::default() }
+    }
+
+    /// Whether endpoints are asked at all.
+    pub fn validates(&self) -> bool {
+        self.manners.validate
+    }
+
+    /// What time it is.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Whether the question of this ticket is still under way.
+    pub fn is_asking(&self, ticket: &str) -> bool {
+        self.asking().contains(ticket)
+    }
+
+    /// Asks the endpoint of `plan`, a subscription of the topic with the resource id `topic`. What is returned beside the
+    /// answer is to be held until the answer is in force: meanwhile the ticket is known to be early, not wrong.
+    pub async fn greet(&self, plan: &Plan, topic: &str) -> (Greeted, Asking<'_>) {
+        let (id, token) = (Uuid::new_v4(), format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple()));
+        let (now, code) = (self.clock.now(), id.to_string().to_uppercase());
+        let url = self.validation_url(plan, &id, now, &token);
+        let asking = Asking { greeter: self, id: id.to_string() };
+        self.asking().insert(asking.id.clone());
+        let event_id = Uuid::new_v4().to_string();
+        let occasion = Occasion { id: &event_id, topic, now };
+        let handshake = Handshake::of(plan.destination.schema());
+        let outgoing = match handshake {
+            Handshake::EventGrid => ask_for_code(&plan.destination, &occasion, &code, &url),
+            Handshake::CloudEvents => ask_for_permission(&url, self.manners.rate),
+        };
+        let heard = self.ask(handshake, plan, &outgoing).await;
+        let (verdict, status) = match heard {
+            Err(cause) => (Verdict::Refused(cause), None),
+            Ok(heard) => {
+                let verdict = match handshake {
+                    Handshake::EventGrid => validation::judge_code(&code, &heard),
+                    Handshake::CloudEvents => validation::judge_permission(ORIGIN, &heard),
+                };
+                (verdict, Some(heard.status))
+            }
+        };
+        let until = self.clock.now().after(self.manners.times.window).0;
+        let ticket = Ticket { id: asking.id.clone(), token: Sha256::digest(token).into(), until };
+        (Greeted { verdict, status, ticket }, asking)
+    }
+
+    /// Asks; an endpoint that is silent is asked again after a pause.
+    async fn ask(&self, handshake: Handshake, plan: &Plan, outgoing: &deliver::Outgoing) -> Result<Heard, Cause> {
+        let Times { answer, pause, window: _ } = self.manners.times;
+        let client = clients::client(&self.client, plan.record.webhook.client_certificate.as_deref())
+            .map_err(|missing| Cause::Unanswered { outcome: Outcome::SocketError, detail: missing.to_string() })?;
+        let mut said = client.ask(handshake, &plan.destination, outgoing, answer).await;
+        for _ in 1..TRIES {
+            if !matches!(&said, Err(Cause::Unanswered { outcome: Outcome::TimedOut, .. })) {
+                break;
+            }
+            tokio::time::sleep(pause).await;
+            said = client.ask(handshake, &plan.destination, outgoing, answer).await;
+        }
+        said
+    }
+
+    fn validation_url(&self, plan: &Plan, id: &Uuid, now: Timestamp, token: &str) -> String {
+        let Manners { public_url, .. } = &self.manners;
+        let name = plan.record.name.as_str();
+        format!(
+            "{public_url}/eventsubscriptions/{name}/validate?id={id}&t={now}&apiVersion={API_VERSION}&token={token}"
+        )
+    }
+
+    /// Tells the endpoint of `plan` that the subscription is gone, in a task of its own.
+    pub fn bid_farewell(&self, plan: &Arc<Plan>, topic: &str, subscription_id: String) {
+        let name = plan.record.name.clone();
+        let Ok(place) = Arc::clone(&self.farewells).try_acquire_owned() else {
+            tracing::debug!(topic, subscription = %name, "too many farewells at once: this endpoint is not told");
+            return;
+        };
+        let Ok(client) = clients::client(&self.client, plan.record.webhook.client_certificate.as_deref()) else {
+            return;
+        };
+        let (plan, topic, now) = (Arc::clone(plan), topic.to_owned(), self.clock.now());
+        actix_rt::spawn(async move {
+            let id = Uuid::new_v4().to_string();
+            let occasion = Occasion { id: &id, topic: &topic, now };
+            let outgoing = farewell(&plan.destination, &occasion, &subscription_id);
+            let waits = Waits { response: FAREWELL_WAIT };
+            let answer = client.post(&plan.destination, outgoing, &waits, now).await;
+            tracing::debug!(topic, subscription = %name, outcome = %answer.outcome, "the endpoint was told of the deletion");
+            drop(place);
+        });
+    }
+
+    fn asking(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.asking.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

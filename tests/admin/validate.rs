@@ -1,0 +1,128 @@
+//! The manual way of the handshake, against a registry in memory and on a clock of its own.
+
+use std::{sync::Arc, time::Duration};
+
+use actix_web::test;
+use expect_test::expect;
+use gridhook::{
+    admin::Chaos,
+    clock::{Clock, Hand},
+    deliver::{AddressRules, Options, Trust},
+    event::Timestamp,
+    journal::memory::{Fault, Memory},
+    policy::validation::Times,
+    subscription::{Greeter, greeter::Manners},
+};
+use serde_json::{Value, json};
+
+use super::http::{Answer, Plane, RG};
+use crate::support::{
+    endpoint::{Endpoint, answer},
+    publisher::running_registry,
+};
+
+/// A control plane that asks endpoints, and the clock that it asks by.
+async fn plane() -> (Plane, Hand) {
+    let store = Memory::new();
+    let (registry, hand) = running_registry(&store);
+    let (clock, greeters) = Clock::manual(Timestamp(1_615_410_176_000_000));
+    let client = Options::new(AddressRules::loopback(), Trust::load(None).expect("certificates"));
+    let times =
+        Times { answer: Duration::from_secs(10), pause: Duration::from_millis(1), window: Duration::from_secs(600) };
+    let manners = Manners { validate: true, times, rate: 120, public_url: "http://here".to_owned() };
+    registry.greet_with(Greeter::new(client, clock, manners));
+    (Plane::over(store, Arc::clone(&registry), hand, Chaos::Disabled).with_topic().await, greeters)
+}
+
+fn path() -> String {
+    format!("{RG}/topics/orders/eventSubscriptions/to-shop")
+}
+
+async fn put(plane: &Plane, url: &str) -> Answer {
+    let webhook = json!({"endpointType": "WebHook", "properties": {"endpointUrl": url}});
+    plane.call("PUT", &path(), json!({"properties": {"destination": webhook}})).await
+}
+
+async fn state(plane: &Plane) -> Value {
+    plane.call("GET", &path(), Value::Null).await.json()["properties"]["provisioningState"].clone()
+}
+
+/// The manual way that the endpoint was told last.
+fn way(endpoint: &Endpoint) -> String {
+    let requests = endpoint.requests();
+    let body: Value = serde_json::from_slice(&requests.last().expect("it was asked").body).expect("an event");
+    let url = body[0]["data"]["validationUrl"].as_str().expect("an address").to_owned();
+    let code = body[0]["data"]["validationCode"].as_str().expect("a code").to_owned();
+    assert_eq!(code, code.to_uppercase());
+    assert!(url.contains(&format!("?id={}&", code.to_lowercase())), "{url}");
+    url.strip_prefix("http://here").expect("the server's own address").to_owned()
+}
+
+async fn open(plane: &Plane, way: &str) -> Answer {
+    plane.send(test::TestRequest::with_uri(way)).await
+}
+
+#[actix_web::test]
+async fn a_word_counts_once_and_only_with_its_token_and_in_its_time() {
+    let (plane, hand) = plane().await;
+    let endpoint = Endpoint::start(vec![answer(200, "", "thank you")]);
+    assert_eq!(put(&plane, &endpoint.url()).await.status, 201);
+    let first = way(&endpoint);
+    let mut lines = vec![
+        open(&plane, "/eventsubscriptions/to-shop/validate").await.brief(),
+        open(&plane, &first.replace("token=", "token=f")).await.brief(),
+        open(&plane, &first[..first.len() - 1]).await.brief(),
+    ];
+    // A second wish for the same subscription is another question.
+    assert_eq!(put(&plane, &endpoint.url()).await.status, 201);
+    let second = way(&endpoint);
+    lines.push(open(&plane, &first).await.brief());
+    hand.advance(Duration::from_millis(599_999));
+    assert_eq!(state(&plane).await, "AwaitingManualAction");
+    lines.push(open(&plane, &second).await.brief());
+    lines.push(open(&plane, &second).await.brief());
+    assert_eq!(state(&plane).await, "Succeeded");
+
+    assert_eq!(put(&plane, &format!("{}&x=2", endpoint.url())).await.status, 201);
+    hand.advance(Duration::from_secs(600));
+    assert_eq!(state(&plane).await, "Failed");
+    lines.push(open(&plane, &way(&endpoint)).await.brief());
+    expect![[r#"
+        404 {"error":{"code":"ResourceNotFound","message":"No event subscription waits for this validation: it is done, was replaced by a later change, or the address is not complete.","target":null,"details":[]}}
+        404 {"error":{"code":"ResourceNotFound","message":"No event subscription waits for this validation: it is done, was replaced by a later change, or the address is not complete.","target":null,"details":[]}}
+        404 {"error":{"code":"ResourceNotFound","message":"No event subscription waits for this validation: it is done, was replaced by a later change, or the address is not complete.","target":null,"details":[]}}
+        404 {"error":{"code":"ResourceNotFound","message":"No event subscription waits for this validation: it is done, was replaced by a later change, or the address is not complete.","target":null,"details":[]}}
+        200 Webhook successfully validated as a subscription endpoint.
+        404 {"error":{"code":"ResourceNotFound","message":"No event subscription waits for this validation: it is done, was replaced by a later change, or the address is not complete.","target":null,"details":[]}}
+        410 {"error":{"code":"Gone","message":"This validation was open until 2021-03-10T21:22:55.9990000Z. Put the event subscription again to have its endpoint asked again.","target":null,"details":[]}}"#]]
+    .assert_eq(&lines.join("\n"));
+}
+
+#[actix_web::test]
+async fn a_full_disk_neither_makes_nor_forgets_a_word() {
+    let (plane, _hand) = plane().await;
+    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    // For one write there is no room.
+    let fill = |plane: &Plane| plane.store.fail(plane.store.writes()..plane.store.writes() + 1, Fault::Full);
+    fill(&plane);
+    assert_eq!(put(&plane, &endpoint.url()).await.status, 503);
+    assert_eq!(plane.call("GET", &path(), Value::Null).await.status, 404);
+    assert_eq!(put(&plane, &endpoint.url()).await.status, 201);
+    fill(&plane);
+    assert_eq!(open(&plane, &way(&endpoint)).await.status, 503);
+    assert_eq!(state(&plane).await, "AwaitingManualAction");
+    assert_eq!(open(&plane, &way(&endpoint)).await.status, 200);
+    assert_eq!(state(&plane).await, "Succeeded");
+}
+
+#[actix_web::test]
+async fn what_awaits_goes_with_its_deletion_and_with_its_topic() {
+    let (plane, _hand) = plane().await;
+    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    for deleted in [path(), format!("{RG}/topics/orders")] {
+        assert_eq!(put(&plane, &endpoint.url()).await.status, 201);
+        assert_eq!(plane.call("DELETE", &deleted, Value::Null).await.status, 204);
+        assert_eq!(open(&plane, &way(&endpoint)).await.status, 404);
+        assert_eq!(plane.call("GET", &path(), Value::Null).await.status, 404);
+    }
+}

@@ -1,0 +1,181 @@
+//! An endpoint is asked whether it may be called, on real sockets, and whatever happens there has a name.
+
+use std::{io, net::SocketAddr, time::Duration};
+
+use expect_test::expect;
+use gridhook::{
+    deliver::{
+        AddressRules, Client, Destination, Options, Outgoing,
+        handshake::{Occasion, ask_for_code, ask_for_permission, farewell},
+    },
+    event::{Schema, Timestamp},
+    policy::{
+        outcome::Outcome,
+        validation::{Cause, Handshake, Heard},
+    },
+};
+
+use super::{options, with_names};
+use crate::support::endpoint::{Endpoint, Received, Script, Step, answer};
+
+const AMPLE: Duration = Duration::from_secs(10);
+const BRIEF: Duration = Duration::from_millis(200);
+
+fn destination(url: &str, schema: Schema) -> Destination {
+    Destination::new(url, "to-shop", schema, schema, false).expect("a good URL")
+}
+
+fn occasion() -> Occasion<'static> {
+    // 2021-03-10T21:02:56Z
+    Occasion { id: "e-1", topic: "/subscriptions/s/topics/t", now: Timestamp(1_615_410_176_000_000) }
+}
+
+fn outgoing(handshake: Handshake, destination: &Destination) -> Outgoing {
+    match handshake {
+        Handshake::EventGrid => ask_for_code(destination, &occasion(), "CODE", "http://here/validate?token=1"),
+        Handshake::CloudEvents => ask_for_permission("http://here/validate?token=1", 120),
+    }
+}
+
+async fn ask_with(options: Options, url: &str, handshake: Handshake, wait: Duration) -> Result<Heard, Cause> {
+    let schema = match handshake {
+        Handshake::EventGrid => Schema::EventGrid,
+        Handshake::CloudEvents => Schema::CloudEvents,
+    };
+    let destination = destination(url, schema);
+    Client::new(options).ask(handshake, &destination, &outgoing(handshake, &destination), wait).await
+}
+
+/// Without what differs from run to run.
+fn shown(received: &Received) -> String {
+    let mut lines: Vec<&str> = received.head.trim_end().lines().collect();
+    lines.retain(|line| !["host:", "date:", "user-agent:"].iter().any(|name| line.to_lowercase().starts_with(name)));
+    lines[1..].sort_unstable();
+    format!("{}\n\n{}", lines.join("\n"), String::from_utf8_lossy(&received.body))
+}
+
+#[actix_rt::test]
+async fn the_code_is_posted_to_the_exact_address_in_event_grids_own_form() {
+    let endpoint = Endpoint::start(vec![answer(200, "", r#"{"validationResponse":"CODE"}"#)]);
+    let heard = ask_with(options(), &endpoint.url(), Handshake::EventGrid, AMPLE).await.expect("an answer");
+    assert_eq!((heard.status, &heard.body[..]), (200, &br#"{"validationResponse":"CODE"}"#[..]));
+    expect![[r#"
+        POST /hook?code=1 HTTP/1.1
+        aeg-event-type: SubscriptionValidation
+        aeg-subscription-name: TO-SHOP
+        content-length: 288
+        content-type: application/json; charset=utf-8
+
+        [{"data":{"validationCode":"CODE","validationUrl":"http://here/validate?token=1"},"dataVersion":"1","eventTime":"2021-03-10T21:02:56.0000000Z","eventType":"Microsoft.EventGrid.SubscriptionValidationEvent","id":"e-1","metadataVersion":"1","subject":"","topic":"/subscriptions/s/topics/t"}]"#]]
+    .assert_eq(&shown(&endpoint.requests()[0]));
+}
+
+#[actix_rt::test]
+async fn a_permission_is_asked_for_with_options_and_read_from_the_headers() {
+    let headers = "WebHook-Allowed-Origin: eventgrid.azure.net\r\nWebHook-Allowed-Rate: 100\r\n";
+    for script in [
+        answer(200, headers, "a page"),
+        // A body that never ends holds nobody up: it is not a word.
+        vec![Step::Say(format!("HTTP/1.1 200 OK\r\n{headers}content-length: 9\r\n\r\n").into_bytes()), Step::Hang],
+    ] {
+        let endpoint = Endpoint::start(vec![script]);
+        let heard = ask_with(options(), &endpoint.url(), Handshake::CloudEvents, AMPLE).await.expect("an answer");
+        assert_eq!(heard.allowed_origin.as_deref(), Some("eventgrid.azure.net"));
+        assert_eq!((heard.status, heard.allowed_rate.as_deref()), (200, Some("100")));
+        expect![[r#"
+            OPTIONS /hook?code=1 HTTP/1.1
+            content-length: 0
+            webhook-request-callback: http://here/validate?token=1
+            webhook-request-origin: eventgrid.azure.net
+            webhook-request-rate: 120
+
+        "#]]
+        .assert_eq(&shown(&endpoint.requests()[0]));
+    }
+}
+
+#[actix_rt::test]
+async fn a_redirect_is_told_and_not_followed() {
+    let elsewhere = Endpoint::start(vec![answer(200, "", r#"{"validationResponse":"CODE"}"#)]);
+    let headers = format!("location: {}\r\n", elsewhere.url());
+    let endpoint = Endpoint::start(vec![answer(307, &headers, "")]);
+    let heard = ask_with(options(), &endpoint.url(), Handshake::EventGrid, AMPLE).await.expect("an answer");
+    assert_eq!((heard.status, elsewhere.requests().len()), (307, 0));
+}
+
+async fn check(options: Options, url: &str, wait: Duration, outcome: Outcome, said: &str) {
+    for handshake in [Handshake::EventGrid, Handshake::CloudEvents] {
+        match ask_with(options.clone(), url, handshake, wait).await {
+            Err(Cause::Unanswered { outcome: found, detail }) => {
+                assert_eq!(found, outcome, "{detail}");
+                assert!(detail.contains(said), "{handshake:?}: {detail}");
+            }
+            other => panic!("{handshake:?} of {url}: {other:?}"),
+        }
+    }
+}
+
+#[actix_rt::test]
+async fn every_way_of_not_answering_has_its_name() {
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").and_then(|gone| gone.local_addr()).expect("a free port");
+    let refused = format!("no connection to {gone}: Connection refused");
+    check(options(), &format!("http://{gone}/"), AMPLE, Outcome::SocketError, &refused).await;
+
+    let unknown = with_names(|_, _| Some(Err(io::Error::other("no such name"))));
+    let said = "the name nowhere.test could not be looked up: no such name";
+    check(unknown, "http://nowhere.test/", AMPLE, Outcome::ResolutionError, said).await;
+    let empty = with_names(|_, _| Some(Ok(Vec::new())));
+    check(empty, "http://empty.test/", AMPLE, Outcome::ResolutionError, "the name empty.test has no address").await;
+
+    let inner: SocketAddr = "10.1.2.3:80".parse().expect("an address");
+    let trick = with_names(move |_, _| Some(Ok(vec![inner])));
+    check(trick, "http://trick.test/", AMPLE, Outcome::SocketError, "trick.test leads to 10.1.2.3, which is private")
+        .await;
+    check(options(), "http://10.1.2.3/", AMPLE, Outcome::SocketError, "the address 10.1.2.3 is private").await;
+    let strict = Options { rules: AddressRules { allow_http: false, ..AddressRules::loopback() }, ..options() };
+    check(strict, "http://127.0.0.1/", AMPLE, Outcome::SocketError, "http is not allowed here").await;
+
+    let start = |step: Step| Endpoint::start(vec![vec![step]] as Vec<Script>);
+    let plain = start(Step::Say(b"HTTP/1.1 400 No\r\n\r\n".to_vec()));
+    let tls = format!("https://127.0.0.1:{}/", plain.address().port());
+    check(options(), &tls, BRIEF, Outcome::TimedOut, "no TLS with 127.0.0.1").await;
+    let silent = start(Step::Hang);
+    check(options(), &silent.url(), BRIEF, Outcome::TimedOut, "no answer within 200ms").await;
+    let rude = start(Step::Close);
+    check(options(), &rude.url(), AMPLE, Outcome::SocketError, "closed without an answer").await;
+    let reset = start(Step::Reset);
+    check(options(), &reset.url(), AMPLE, Outcome::SocketError, "broke before the answer").await;
+    let other = Endpoint::start(vec![vec![Step::Say(b"SSH-2.0-OpenSSH_9.6\r\n\r\n".to_vec()), Step::Hang]]);
+    check(options(), &other.url(), AMPLE, Outcome::GenericError, "not understood").await;
+}
+
+#[actix_rt::test]
+async fn each_question_has_a_connection_of_its_own() {
+    let endpoint = Endpoint::start(vec![answer(200, "", "{}")]);
+    let client = Client::new(options());
+    let destination = destination(&endpoint.url(), Schema::EventGrid);
+    let outgoing = outgoing(Handshake::EventGrid, &destination);
+    for _ in 0..3 {
+        client.ask(Handshake::EventGrid, &destination, &outgoing, AMPLE).await.expect("an answer");
+    }
+    assert_eq!((endpoint.requests().len(), endpoint.connections()), (3, 3));
+}
+
+#[test]
+fn a_farewell_is_said_in_the_schema_that_the_endpoint_knows() {
+    let said = |schema| {
+        let outgoing = farewell(&destination("https://x.test/", schema), &occasion(), "/subscriptions/s/es");
+        let headers: Vec<_> = outgoing.headers.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+        format!("{}\n{}", headers.join("\n"), String::from_utf8_lossy(&outgoing.body))
+    };
+    expect![[r#"
+        content-type: application/json; charset=utf-8
+        aeg-event-type: SubscriptionDeletion
+        aeg-subscription-name: TO-SHOP
+        [{"data":{"eventSubscriptionId":"/subscriptions/s/es"},"dataVersion":"1","eventTime":"2021-03-10T21:02:56.0000000Z","eventType":"Microsoft.EventGrid.SubscriptionDeletedEvent","id":"e-1","metadataVersion":"1","subject":"","topic":"/subscriptions/s/topics/t"}]
+        content-type: application/cloudevents+json; charset=utf-8
+        aeg-event-type: SubscriptionDeletion
+        aeg-subscription-name: TO-SHOP
+        {"data":{"eventSubscriptionId":"/subscriptions/s/es"},"id":"e-1","source":"/subscriptions/s/topics/t","specversion":"1.0","time":"2021-03-10T21:02:56.0000000Z","type":"Microsoft.EventGrid.SubscriptionDeletedEvent"}"#]]
+    .assert_eq(&[said(Schema::EventGrid), said(Schema::CloudEvents)].join("\n"));
+}

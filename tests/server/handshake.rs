@@ -1,0 +1,272 @@
+//! An endpoint agrees before it is called, at the whole server: at once, by hand, not at all, and across a kill.
+
+use std::{thread, time::Duration};
+
+use expect_test::expect;
+use serde_json::{Value, json};
+
+use super::{LONG, wait_until_settled};
+use crate::support::{
+    endpoint::{Endpoint, Step},
+    load,
+    server::{Server, Wish, wait_for},
+    sink::{Greeting, Sink},
+};
+
+const CLOUD_EVENTS: &str = "CloudEventSchemaV1_0";
+const TOPIC: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/orders";
+
+fn publish(server: &Server, key: &str, id: &str) {
+    server.publish("orders", key, &load::body(&[id.to_owned()], "/a"));
+}
+
+fn wait_until_taken(server: &Server, sink: &Sink, path: &str, ids: &[&str]) {
+    wait_for("the events", LONG, || sink.taken(path) == ids.len());
+    wait_until_settled(server, "orders", "hook");
+    let mut taken: Vec<String> = sink.ledger(path).into_keys().collect();
+    taken.sort_unstable();
+    assert_eq!(taken, ids, "on {path}");
+}
+
+/// State, endpoint in service and endpoint as they are told.
+fn state(told: &Value) -> String {
+    let properties = &told["properties"];
+    let [state, in_service] = ["provisioningState", "endpointInService"].map(|name| &properties[name]);
+    let endpoint = &properties["destination"]["properties"]["endpointBaseUrl"];
+    let path = |url: &Value| url.as_str().and_then(|url| url.rsplit('/').next()).unwrap_or("none").to_owned();
+    format!("{}, {} in service, told {}", state.as_str().unwrap_or("none"), path(in_service), path(endpoint))
+}
+
+/// What differs from run to run is taken out of an error's message.
+fn message(answer: &Value) -> String {
+    let message = answer["error"]["message"].as_str().expect("a message");
+    let words = message.split(' ').map(|word| {
+        let id = word.starts_with("id:");
+        let time = word.starts_with("20") && word.ends_with('Z');
+        let url = word.starts_with("http://127.0.0.1:");
+        if id {
+            "id:…,"
+        } else if time {
+            "…"
+        } else if url {
+            "http://…"
+        } else {
+            word
+        }
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn an_endpoint_that_answers_the_handshake_is_called_from_then_on() {
+    let (server, sink) = (Server::start(&[]), Sink::start());
+    let key = server.topic("orders", "EventGridSchema");
+    publish(&server, &key, "before");
+    let wish = Wish::of(&sink.url("/hook"));
+    let saved = server.ask_for("orders", "hook", &wish);
+    assert_eq!((saved.status, state(&saved.json()).as_str()), (201, "Succeeded, none in service, told hook"));
+    publish(&server, &key, "after");
+    wait_until_taken(&server, &sink, "/hook", &["after"]);
+
+    // Only another address or another schema is asked for again.
+    let patched = server.patch("orders", "hook", &json!({"labels": ["x"]}));
+    assert_eq!((patched.status, sink.handshakes("/hook").len()), (201, 1));
+    server.subscribe("orders", "hook", &wish.clone().batch(3));
+    assert_eq!(sink.handshakes("/hook").len(), 1);
+    sink.greet("/hook", Greeting::AgreeTo("90"));
+    let saved = server.ask_for("orders", "hook", &wish.schema(CLOUD_EVENTS));
+    assert_eq!((saved.status, sink.handshakes("/hook").len()), (201, 2));
+    assert_eq!(saved.json()["properties"]["destination"]["properties"]["allowedRate"], 90);
+    let heads = sink.handshakes("/hook").into_iter().map(|said| said.head.split(' ').next().map(str::to_owned));
+    assert_eq!(heads.flatten().collect::<Vec<_>>(), ["POST", "OPTIONS"]);
+    // What was allowed stays allowed as long as the endpoint is the same.
+    let patched = server.patch("orders", "hook", &json!({"labels": ["y"]})).json();
+    assert_eq!(patched["properties"]["destination"]["properties"]["allowedRate"], 90);
+}
+
+#[test]
+fn an_endpoint_that_says_no_is_told_with_what_happened_and_nothing_is_made() {
+    let (server, sink) =
+        (Server::start(&[("DELIVERY__VALIDATE_WAIT", "300ms"), ("DELIVERY__VALIDATE_PAUSE", "50ms")]), Sink::start());
+    server.topic("orders", "EventGridSchema");
+    sink.greet("/no", Greeting::Refuse(404));
+    let silent = Endpoint::start(vec![vec![Step::Hang]]);
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").and_then(|gone| gone.local_addr()).expect("a free port");
+    let mut lines = Vec::new();
+    for wish in [
+        Wish::of(&sink.url("/no")),
+        Wish::of(&sink.url("/no")).schema(CLOUD_EVENTS),
+        Wish::of(&silent.url()),
+        Wish::of(&format!("http://{gone}/?code=secret")),
+        Wish::of("http://10.0.0.1/"),
+    ] {
+        let answer = server.ask_for("orders", "hook", &wish);
+        let (status, code, detail) = answer.codes();
+        lines.push(format!("{status} {code}, {detail}: {}", message(&answer.json())));
+    }
+    let text = lines.join("\n").replace(&gone.to_string(), "GONE");
+    expect![[r#"
+        400 Url validation, UnexpectedStatus: Webhook validation handshake failed for http://… Http POST request failed with response code 404. For troublehooting, visit https://aka.ms/esvalidation. Activity id:…, timestamp: … (UTC). What happened: the endpoint answered 404; allowed is 200, with {"validationResponse": the validationCode} as its body.
+        400 Url validation, UnexpectedStatus: Webhook validation handshake failed for http://… Http OPTIONS request failed with response code 404. For troublehooting, visit https://aka.ms/esvalidation. Activity id:…, timestamp: … (UTC). What happened: the endpoint answered 404; allowed is an answer to OPTIONS with WebHook-Allowed-Origin, or without it and 2xx to be asked by callback.
+        400 Url validation, TimedOut: Webhook validation handshake failed for http://… Http POST request failed with response code Unknown. For troublehooting, visit https://aka.ms/esvalidation. Activity id:…, timestamp: … (UTC). What happened: no answer within 300ms.
+        400 Url validation, SocketError: Webhook validation handshake failed for http://… Http POST request failed with response code Unknown. For troublehooting, visit https://aka.ms/esvalidation. Activity id:…, timestamp: … (UTC). What happened: no connection to GONE: Connection refused (os error 111).
+        400 Url validation, SocketError: Webhook validation handshake failed for http://10.0.0.1/. Http POST request failed with response code Unknown. For troublehooting, visit https://aka.ms/esvalidation. Activity id:…, timestamp: … (UTC). What happened: the address 10.0.0.1 is private or reserved, and no allowed network contains it."#]]
+    .assert_eq(&text);
+    assert_eq!(silent.requests().len(), 2, "who is silent is asked once more");
+    assert_eq!(sink.handshakes("/no").len(), 2, "who answers is not");
+    assert_eq!(server.told("orders", "hook").status, 404);
+    assert!(!server.said().contains("secret"));
+}
+
+#[test]
+fn an_endpoint_that_is_validated_by_hand_gets_what_is_published_after_that() {
+    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    let key = server.topic("orders", "EventGridSchema");
+    for (path, schema, method) in [("/grid", "EventGridSchema", "GET"), ("/cloud", CLOUD_EVENTS, "POST")] {
+        sink.greet(path, Greeting::Withhold);
+        let saved = server.ask_for("orders", "hook", &Wish::of(&sink.url(path)).schema(schema));
+        assert_eq!(saved.status, 201);
+        assert!(state(&saved.json()).starts_with("AwaitingManualAction, none in service"), "{}", saved.text());
+        let way = sink.handshakes(path)[0].way();
+        assert!(way.starts_with("/eventsubscriptions/hook/validate?id="), "{way}");
+        publish(&server, &key, "before");
+
+        server.kill_9();
+        server.restart();
+        let told = server.told("orders", "hook").json();
+        assert!(state(&told).starts_with("AwaitingManualAction"), "{told}");
+        let list = server.command("GET", &format!("{TOPIC}/eventSubscriptions"), &Value::Null);
+        assert_eq!(list.json()["value"][0], told);
+        assert_eq!(server.open("GET", &way.replace("token=", "token=0"), &[]).status, 404);
+        assert_eq!(server.open("OPTIONS", &way, &[]).status, 405);
+
+        let opened = server.open(method, &way, &[("webhook-allowed-rate", "600")]);
+        assert_eq!(opened.status, 200, "{}", opened.text());
+        assert_eq!(server.open(method, &way, &[]).status, 404, "it is good once");
+        let told = server.told("orders", "hook").json();
+        assert!(state(&told).starts_with("Succeeded"), "{told}");
+        assert_eq!(told["properties"]["destination"]["properties"]["allowedRate"], 600);
+        publish(&server, &key, "after");
+        wait_until_taken(&server, &sink, path, &["after"]);
+        assert_eq!(server.counter("orders", "hook", "matched"), 1, "what was published before is not its own");
+        server.unsubscribe("orders", "hook");
+    }
+    server.kill_9();
+    server.assert_sound();
+}
+
+#[test]
+fn a_validation_that_nobody_gives_in_time_has_failed_and_what_is_in_force_goes_on() {
+    let (server, sink) = (Server::start(&[("DELIVERY__VALIDATE_WINDOW", "400ms")]), Sink::start());
+    let key = server.topic("orders", "EventGridSchema");
+    sink.greet("/new", Greeting::Withhold);
+    let told = |expected: &str| {
+        let told = server.told("orders", "hook").json();
+        assert_eq!(state(&told), expected);
+    };
+    let failed = || wait_for("the end of the wait", LONG, || server.told("orders", "hook").text().contains("Failed"));
+
+    server.ask_for("orders", "hook", &Wish::of(&sink.url("/new")));
+    failed();
+    told("Failed, none in service, told new");
+    let late = server.open("GET", &sink.handshakes("/new")[0].way(), &[]);
+    assert_eq!(late.codes().0, 410, "{}", late.text());
+
+    server.subscribe("orders", "hook", &Wish::of(&sink.url("/old")));
+    told("Succeeded, none in service, told old");
+    assert_eq!(server.ask_for("orders", "hook", &Wish::of(&sink.url("/new"))).status, 201);
+    told("AwaitingManualAction, old in service, told new");
+    publish(&server, &key, "one");
+    failed();
+    told("Failed, old in service, told old");
+    publish(&server, &key, "two");
+    wait_until_taken(&server, &sink, "/old", &["one", "two"]);
+    assert!(sink.ledger("/new").is_empty());
+    server.subscribe("orders", "hook", &Wish::of(&sink.url("/old")));
+    told("Succeeded, none in service, told old");
+}
+
+#[test]
+fn a_change_of_endpoint_is_in_force_when_the_new_one_agrees_and_not_before() {
+    let (server, sink) = (Server::start(&[]), Sink::start());
+    let key = server.topic("orders", "EventGridSchema");
+    server.subscribe("orders", "hook", &Wish::of(&sink.url("/old")));
+    sink.greet("/new", Greeting::Refuse(500));
+    let change = json!({"destination": {"properties": {"endpointUrl": sink.url("/new")}}});
+    let refused = server.patch("orders", "hook", &change);
+    assert_eq!(refused.codes(), (400, "Url validation".to_owned(), "UnexpectedStatus".to_owned()));
+    publish(&server, &key, "one");
+    wait_until_taken(&server, &sink, "/old", &["one"]);
+
+    sink.greet("/new", Greeting::Withhold);
+    assert_eq!(server.patch("orders", "hook", &change).status, 201);
+    publish(&server, &key, "two");
+    wait_until_taken(&server, &sink, "/old", &["one", "two"]);
+    let handshakes = sink.handshakes("/new");
+    let way = handshakes.last().expect("it was asked").way();
+    assert_eq!(server.open("GET", &way, &[]).status, 200);
+    publish(&server, &key, "three");
+    wait_until_taken(&server, &sink, "/new", &["three"]);
+    assert_eq!(sink.taken("/old"), 2);
+    assert_eq!(state(&server.told("orders", "hook").json()), "Succeeded, none in service, told new");
+}
+
+#[test]
+fn a_deletion_is_told_to_the_endpoint_and_waits_for_nobody() {
+    let (server, sink) = (Server::start(&[]), Sink::start());
+    for (path, schema) in [("/grid", "EventGridSchema"), ("/cloud", CLOUD_EVENTS)] {
+        server.topic("orders", "EventGridSchema");
+        server.subscribe("orders", "hook", &Wish::of(&sink.url(path)).schema(schema));
+        server.unsubscribe("orders", "hook");
+        wait_for("a farewell", LONG, || !sink.farewells(path).is_empty());
+        server.subscribe("orders", "other", &Wish::of(&sink.url(path)).schema(schema));
+        server.command("DELETE", TOPIC, &Value::Null);
+        wait_for("another farewell", LONG, || sink.farewells(path).len() == 2);
+        let said = sink.farewells(path);
+        let ids: Vec<&Value> = said
+            .iter()
+            .map(|said| said.body.get(0).unwrap_or(&said.body))
+            .map(|event| &event["data"]["eventSubscriptionId"])
+            .collect();
+        let ours = ["hook", "other"].map(|name| format!("{TOPIC}/eventSubscriptions/{name}"));
+        assert_eq!(json!(ids), json!(ours));
+    }
+}
+
+#[test]
+fn where_nobody_is_asked_an_endpoint_that_hangs_delays_neither_its_making_nor_its_end() {
+    let server = Server::start(&[("DELIVERY__VALIDATE", "false")]);
+    server.topic("orders", "EventGridSchema");
+    let endpoint = Endpoint::start(vec![vec![Step::Hang]]);
+    let clock = gridhook::clock::Clock::system();
+    let start = clock.now();
+    server.subscribe("orders", "hook", &Wish::of(&endpoint.url()));
+    server.unsubscribe("orders", "hook");
+    let took = clock.now().since(start);
+    assert!(took < Duration::from_secs(5), "it took {took:?}");
+    wait_for("the farewell", LONG, || endpoint.requests().len() == 1);
+    assert_eq!(endpoint.requests()[0].header("aeg-event-type"), Some("SubscriptionDeletion"));
+}
+
+#[test]
+fn while_an_endpoint_is_asked_others_are_served_and_an_outdated_change_is_refused() {
+    let (server, sink) = (Server::start(&[("DELIVERY__VALIDATE_WAIT", "20s")]), Sink::start());
+    server.topic("orders", "EventGridSchema");
+    server.subscribe("orders", "hook", &Wish::of(&sink.url("/old")));
+    let permission = "HTTP/1.1 200 OK\r\nwebhook-allowed-origin: *\r\ncontent-length: 0\r\n\r\n";
+    let slow = vec![Step::Pause(Duration::from_millis(1500)), Step::Say(permission.as_bytes().to_vec())];
+    let slow = Endpoint::start(vec![slow]);
+    let change =
+        json!({"destination": {"properties": {"endpointUrl": slow.url()}}, "eventDeliverySchema": CLOUD_EVENTS});
+    thread::scope(|scope| {
+        let changing = scope.spawn(|| server.patch("orders", "hook", &change));
+        wait_for("the question", LONG, || slow.requests().len() == 1);
+        assert_eq!(server.patch("orders", "hook", &json!({"labels": ["x"]})).status, 201);
+        assert!(!changing.is_finished(), "nobody waited for the endpoint");
+        let outdated = changing.join().expect("it is answered");
+        assert_eq!(outdated.codes().0, 409, "{}", outdated.text());
+    });
+    let told = server.told("orders", "hook").json();
+    assert_eq!(told["properties"]["labels"], json!(["x"]));
+    assert_eq!(state(&told), "Succeeded, none in service, told old");
+}

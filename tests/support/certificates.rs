@@ -1,0 +1,95 @@
+//! Certificates of the tests' own: an authority, and what it vouches for.
+
+use std::{path::Path, sync::Arc};
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::{
+    ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion,
+    client::Resumption,
+    crypto::ring::default_provider,
+    pki_types::{CertificateDer, PrivateKeyDer},
+    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
+};
+
+/// An authority that nobody knows but those who are told.
+pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+/// A certificate and its key.
+pub(crate) struct Issued {
+    pub(crate) certificate: CertificateDer<'static>,
+    pub(crate) pem: String,
+    pub(crate) key: KeyPair,
+}
+
+impl Authority {
+    pub(crate) fn new() -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("an authority"))
+    }
+
+    /// Its own certificate, for who shall believe it.
+    pub(crate) fn pem(&self) -> String {
+        self.0.pem()
+    }
+
+    /// A certificate for a name or an address.
+    pub(crate) fn issue(&self, name: &str) -> Issued {
+        let key = KeyPair::generate().expect("a key");
+        let params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
+        let certificate = params.signed_by(&key, &self.0).expect("signed");
+        Issued { certificate: certificate.der().clone(), pem: certificate.pem(), key }
+    }
+
+    /// An endpoint with a certificate for `name` that speaks `versions`.
+    pub(crate) fn endpoint(&self, name: &str, versions: &[&'static SupportedProtocolVersion]) -> Arc<ServerConfig> {
+        self.server(name, versions, WebPkiClientVerifier::no_client_auth())
+    }
+
+    /// An endpoint that lets nobody in without a certificate of this authority.
+    pub(crate) fn demanding(&self, name: &str) -> Arc<ServerConfig> {
+        let builder = WebPkiClientVerifier::builder_with_provider(self.roots(), Arc::new(default_provider()));
+        self.server(name, rustls::ALL_VERSIONS, builder.build().expect("an authority"))
+    }
+
+    fn server(
+        &self,
+        name: &str,
+        versions: &[&'static SupportedProtocolVersion],
+        callers: Arc<dyn ClientCertVerifier>,
+    ) -> Arc<ServerConfig> {
+        let Issued { certificate, key, .. } = self.issue(name);
+        let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_protocol_versions(versions)
+            .expect("versions")
+            .with_client_cert_verifier(callers)
+            .with_single_cert(vec![certificate], PrivateKeyDer::Pkcs8(key.serialize_der().into()))
+            .expect("an identity");
+        Arc::new(config)
+    }
+
+    /// A client that believes it, and wants to see a certificate on each connection.
+    pub(crate) fn client(&self) -> Arc<ClientConfig> {
+        let mut config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_root_certificates(self.roots())
+            .with_no_client_auth();
+        config.resumption = Resumption::disabled();
+        Arc::new(config)
+    }
+
+    fn roots(&self) -> Arc<RootCertStore> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.0.der().clone()).expect("a certificate");
+        Arc::new(roots)
+    }
+}
+
+impl Issued {
+    /// Writes both as `NAME.crt` and `NAME.key`.
+    pub(crate) fn write(&self, folder: &Path, name: &str) {
+        std::fs::write(folder.join(format!("{name}.crt")), &self.pem).expect("written");
+        std::fs::write(folder.join(format!("{name}.key")), self.key.serialize_pem()).expect("written");
+    }
+}
