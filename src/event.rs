@@ -294,6 +294,11 @@ impl Event {
         self.chunk.slice(self.wire.range())
     }
 
+    /// The same, where they are only looked at.
+    pub fn wire_bytes(&self) -> &[u8] {
+        &self.chunk[self.wire.range()]
+    }
+
     /// How many bytes the wire form has.
     pub fn wire_len(&self) -> usize {
         self.wire.len as usize

@@ -57,13 +57,13 @@ const TABLE: &[Rule] = &[
     Rule { module: "event", ours: &[], crates: Only(&["bytes", "serde", "serde_json", "jiff"]) },
     Rule { module: "policy", ours: &["event"], crates: Only(&["bytes", "serde", "serde_json", "humantime_serde", "thiserror"]) },
     Rule { module: "journal", ours: &["event", "policy::record", "policy::outcome", "clock"], crates: Not(&["actix", "actix_rt", "actix_web", "awc"]) },
-    Rule { module: "deliver", ours: &["event", "policy::outcome", "policy::validation"], crates: Not(&["rocksdb", "actix_web"]) },
+    Rule { module: "deliver", ours: &["event", "policy::outcome", "policy::property", "policy::validation"], crates: Not(&["rocksdb", "actix_web"]) },
     Rule { module: "subscription", ours: &["event", "policy", "journal", "deliver", "clock"], crates: NEITHER_STORE_NOR_WIRE },
     Rule { module: "dead_letter", ours: &["event", "policy", "journal", "clock"], crates: NEITHER_STORE_NOR_WIRE },
     Rule { module: "topic", ours: &["event", "subscription", "policy::filter", "policy::edition", "policy::record", "policy::validation", "journal", "clock"], crates: NEITHER_STORE_NOR_WIRE },
     Rule { module: "publish", ours: &["event", "topic", "journal", "config", "clock"], crates: NEITHER_STORE_NOR_CLIENT },
     Rule { module: "pull", ours: &["event", "topic", "journal", "config", "clock"], crates: NEITHER_STORE_NOR_CLIENT },
-    Rule { module: "admin", ours: &["event", "topic", "subscription::record", "policy::explain", "policy::filter", "policy::record", "journal", "config", "clock"], crates: NEITHER_STORE_NOR_CLIENT },
+    Rule { module: "admin", ours: &["event", "topic", "subscription::record", "policy::explain", "policy::filter", "policy::property", "policy::record", "journal", "publish", "config", "clock"], crates: NEITHER_STORE_NOR_CLIENT },
     Rule { module: "clock", ours: &["event"], crates: NO_ACTORS_NO_STORE },
     Rule { module: "config", ours: &["event", "policy"], crates: NO_ACTORS_NO_STORE },
     Rule { module: "telemetry", ours: &["event", "policy", "config"], crates: NO_ACTORS_NO_STORE },
@@ -314,7 +314,7 @@ fn every_way_of_naming_a_module_is_seen() {
         "use rocksdb as store;\npub use crate::policy::edition::Edition;",
         expect_test::expect![[r#"
         src/admin/mod.rs:1: admin imports rocksdb; it may import every crate but rocksdb, awc
-        src/admin/mod.rs:2: admin imports crate::policy::edition::Edition; it may import event, topic, subscription::record, policy::explain, policy::filter, policy::record, journal, config, clock"#]],
+        src/admin/mod.rs:2: admin imports crate::policy::edition::Edition; it may import event, topic, subscription::record, policy::explain, policy::filter, policy::property, policy::record, journal, publish, config, clock"#]],
     );
     check(
         "event.rs",

@@ -1,6 +1,6 @@
 //! The control plane: what operators and Azure's own management clients say to the server.
 //!
-//! - [`arm`]: topics and event subscriptions under ARM's paths, with the operators' verbs ([`operate`]) below them;
+//! - [`arm`]: topics and event subscriptions under ARM's paths, with the operators' verbs ([`operate`], `test_filter`) below them;
 //! - [`chaos`]: parts broken on purpose, only where it is switched on;
 //! - [`health`]: alive? ready?
 //! - `validate`: the manual way of the handshake, for endpoints;
@@ -17,6 +17,7 @@ mod explain;
 pub mod health;
 pub mod model;
 pub mod operate;
+mod test_filter;
 mod validate;
 
 use std::{

@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - The endpoint is asked as it will be called: through the same client, at its exact address, by the same rules on
-//!   addresses and certificates. What would fail later fails now.
+//!   addresses and certificates, with the same headers of the subscription's own as far as they are known without an
+//!   event. What would fail later fails now.
 //! - A connection is made for each question, so that the answer is of the endpoint as it is today.
 //!
 //! Absent on purpose: what an answer means ([`policy::validation`](crate::policy::validation)), and asking again.
@@ -20,7 +21,7 @@ use tokio::time::timeout;
 
 use super::{
     failure::{failed, failure, silence},
-    request::{Destination, ORIGIN, Outgoing, header_value},
+    request::{Destination, ORIGIN, Outgoing, header_value, properties},
     socket::{EXCHANGE, Exchange, Phase},
     webhook::{Client, body, head, read_body},
 };
@@ -50,15 +51,15 @@ pub fn ask_for_code(destination: &Destination, occasion: &Occasion<'_>, code: &s
     outgoing(destination, "SubscriptionValidation", "application/json; charset=utf-8", &json!([event]))
 }
 
-/// The request that asks a CloudEvents endpoint for its permission; `url` is where it may give it later, and `rate` how
+/// The request that asks a CloudEvents endpoint, `destination`, for its permission; `url` is where it may give it later, and `rate` how
 /// many requests a minute it is asked for.
-pub fn ask_for_permission(url: &str, rate: u32) -> Outgoing {
+pub fn ask_for_permission(destination: &Destination, url: &str, rate: u32) -> Outgoing {
     let headers = vec![
         ("webhook-request-origin", ORIGIN.to_owned()),
         ("webhook-request-callback", header_value(url)),
         ("webhook-request-rate", rate.to_string()),
     ];
-    Outgoing { headers, body: Bytes::new() }
+    Outgoing { headers, properties: properties(destination, None), body: Bytes::new() }
 }
 
 /// The request that tells an endpoint that a subscription is gone, in the schema that it knows.
@@ -100,7 +101,7 @@ fn outgoing(destination: &Destination, event_type: &str, content_type: &str, bod
         ("aeg-event-type", event_type.to_owned()),
         ("aeg-subscription-name", header_value(destination.subscription_name())),
     ];
-    Outgoing { headers, body: Bytes::from(body.to_string()) }
+    Outgoing { headers, properties: properties(destination, None), body: Bytes::from(body.to_string()) }
 }
 
 impl Client {

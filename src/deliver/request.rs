@@ -8,13 +8,19 @@
 //!
 //! Absent on purpose: sockets, clocks, and `Content-Length`, `Host` and `Date`, which belong to the connection.
 
-use std::{borrow::Cow, fmt::Write as _};
+use std::{
+    borrow::Cow,
+    fmt::{self, Write as _},
+};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use url::{Host, Url};
 
 use super::convert::{Form, delivered};
-use crate::event::{Event, Schema, Seq};
+use crate::{
+    event::{Event, Schema, Seq},
+    policy::property::{self, Property},
+};
 
 /// Why there is no such destination, or no such request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -75,6 +81,7 @@ pub struct Destination {
     subscription_name: String,
     schema: Schema,
     batched: bool,
+    properties: Vec<Property>,
 }
 
 impl Destination {
@@ -113,7 +120,19 @@ impl Destination {
         if let Err(error) = url.as_str().parse::<awc::http::Uri>() {
             return Err(Error::Url(error.to_string()));
         }
-        Ok(Self { url, subscription_name: subscription_name.to_uppercase(), schema: delivery, batched })
+        Ok(Self {
+            url,
+            subscription_name: subscription_name.to_uppercase(),
+            schema: delivery,
+            batched,
+            properties: Vec::new(),
+        })
+    }
+
+    /// The same, with these headers of the subscription's own on each request.
+    #[must_use]
+    pub fn with_properties(self, properties: &[Property]) -> Self {
+        Self { properties: properties.to_vec(), ..self }
     }
 
     /// Where requests go.
@@ -133,15 +152,30 @@ impl Destination {
 }
 
 /// A request, all but the connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Outgoing {
     /// Its headers, names in lower case, values printable ASCII.
     pub headers: Vec<(&'static str, String)>,
+    /// The subscription's own headers, values printable ASCII: secrets may be among them.
+    pub properties: Vec<(String, String)>,
     /// Its body.
     pub body: Bytes,
 }
 
-/// The request that delivers `events` after `attempts_before` earlier attempts.
+impl fmt::Debug for Outgoing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { headers, properties, body } = self;
+        let properties: Vec<&String> = properties.iter().map(|(name, _)| name).collect();
+        f.debug_struct("Outgoing")
+            .field("headers", headers)
+            .field("properties", &properties)
+            .field("body", body)
+            .finish()
+    }
+}
+
+/// The request that delivers `events` after `attempts_before` earlier attempts. They are of one group: the properties of
+/// the first are those of all.
 ///
 /// # Errors
 /// Where an event must be delivered in another schema and can't be read.
@@ -178,7 +212,17 @@ pub fn build(destination: &Destination, events: &[Event], attempts_before: u32) 
         }
     }
     let body = if lone_object { forms[0].clone() } else { array(&forms) };
-    Ok(Outgoing { headers, body })
+    let properties = properties(destination, Some(&events[0]));
+    Ok(Outgoing { headers, properties, body })
+}
+
+/// The subscription's own headers. A value that is too long once it is encoded is left out like one that was before.
+pub(super) fn properties(destination: &Destination, event: Option<&Event>) -> Vec<(String, String)> {
+    let headers = property::headers(&destination.properties, event).into_iter();
+    headers
+        .map(|(name, value)| (name, printable(&value).into_owned()))
+        .filter(|(_, value)| value.len() <= property::VALUE_BYTES_MAX)
+        .collect()
 }
 
 /// `[`, the forms with commas between them, `]`.
@@ -195,13 +239,17 @@ fn array(forms: &[Bytes]) -> Bytes {
 /// `text` as a header's value: as it is where it is printable ASCII without spaces at its ends, else percent-encoded
 /// (`%` with it, so that it can be read back). More than 2 KiB are cut, and end in `...`.
 pub fn header_value(text: &str) -> String {
-    let plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~')) && text.trim() == text;
-    let mut value = if plain { Cow::Borrowed(text) } else { Cow::Owned(percent_encoded(text)) };
+    let mut value = printable(text);
     if value.len() > VALUE_BYTES_MAX {
         value.to_mut().truncate(VALUE_BYTES_MAX - 3);
         value.to_mut().push_str("...");
     }
     value.into_owned()
+}
+
+fn printable(text: &str) -> Cow<'_, str> {
+    let plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~')) && text.trim() == text;
+    if plain { Cow::Borrowed(text) } else { Cow::Owned(percent_encoded(text)) }
 }
 
 fn percent_encoded(text: &str) -> String {

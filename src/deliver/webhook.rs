@@ -299,6 +299,14 @@ pub(super) fn head(
         });
         request = request.insert_header((HeaderName::from_static(name), value));
     }
+    for (name, value) in &outgoing.properties {
+        // Both were checked when they were set up, or made; one that is none after all is left out.
+        let pair = HeaderName::from_bytes(name.as_bytes()).ok().zip(HeaderValue::from_str(value).ok());
+        if let Some((name, mut value)) = pair {
+            value.set_sensitive(true);
+            request = request.insert_header((name, value));
+        }
+    }
     request
 }
 

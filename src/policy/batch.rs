@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::{
     event::{Event, Timestamp},
-    policy::{Item, outcome::Outcome},
+    policy::{Item, outcome::Outcome, property::Group},
 };
 
 /// What a subscription wants in one request.
@@ -25,6 +25,8 @@ pub struct Ready {
     pub event: Event,
     /// How its last attempt ended; [`None`] where there was none.
     pub last: Option<Last>,
+    /// Whom it shares a request with.
+    pub group: Group,
 }
 
 /// How an attempt ended.
@@ -38,19 +40,52 @@ pub struct Last {
     pub tried: Timestamp,
 }
 
-/// Takes a batch from the front of `queue`. Its events have been tried equally often, because a request carries one
-/// `aeg-delivery-count`, and are of one lane, because a line of the ledger is. Empty only where the queue is.
-pub fn take(queue: &mut VecDeque<Ready>, limits: Limits) -> Vec<Ready> {
+/// So far a batch is looked for: events of another group in between wait for their own.
+const LOOK_AHEAD: usize = 1024;
+
+/// The places in `queue` of the events of the next batch, ascending. They have been tried equally often, because a request
+/// carries one `aeg-delivery-count`; are of one lane, because a line of the ledger is; and of one group, because a request
+/// has one set of headers. The first is at the front, so that nobody waits for ever. Empty only where the queue is.
+pub fn pick(queue: &VecDeque<Ready>, limits: Limits) -> Vec<usize> {
     let Some(first) = queue.front() else { return Vec::new() };
     let (lane, attempts) = (first.item.lane, first.item.attempts);
+    let events_max = limits.events_max.max(1) as usize;
     let mut bytes = 0;
-    let fit = queue
+    let mut places: Vec<usize> = queue
         .iter()
-        .take(limits.events_max.max(1) as usize)
-        .take_while(|ready| {
+        .enumerate()
+        .take(LOOK_AHEAD.max(events_max))
+        .take_while(|(_, ready)| (ready.item.lane, ready.item.attempts) == (lane, attempts))
+        .filter(|(_, ready)| ready.group == first.group)
+        .take(events_max)
+        .take_while(|(_, ready)| {
             bytes += ready.event.wire_len() as u64;
-            (ready.item.lane, ready.item.attempts) == (lane, attempts) && bytes <= limits.bytes_preferred
+            bytes <= limits.bytes_preferred
         })
-        .count();
-    queue.drain(..fit.max(1)).collect()
+        .map(|(place, _)| place)
+        .collect();
+    if places.is_empty() {
+        places.push(0);
+    }
+    places
+}
+
+/// Takes the events at these places, which are ascending.
+pub fn remove(queue: &mut VecDeque<Ready>, places: &[usize]) -> Vec<Ready> {
+    let Some(last) = places.last() else { return Vec::new() };
+    let (mut taken, mut left) = (Vec::with_capacity(places.len()), Vec::new());
+    for (place, ready) in queue.drain(..=*last).enumerate() {
+        let list = if places.get(taken.len()) == Some(&place) { &mut taken } else { &mut left };
+        list.push(ready);
+    }
+    for ready in left.into_iter().rev() {
+        queue.push_front(ready);
+    }
+    taken
+}
+
+/// Takes the next batch.
+pub fn take(queue: &mut VecDeque<Ready>, limits: Limits) -> Vec<Ready> {
+    let places = pick(queue, limits);
+    remove(queue, &places)
 }

@@ -11,6 +11,8 @@ use crate::{
     policy::{
         Item,
         batch::{self, Limits, Ready},
+        filter::key::Key,
+        property::Group,
         record::LaneCursor,
     },
 };
@@ -103,8 +105,8 @@ impl Reading {
     }
 
     /// The log's answer to a question from `from`: everything up to `upto`, of which `events` match. `total` counts all.
-    /// An answer to a question that was withdrawn meanwhile is ignored.
-    pub fn answer(&mut self, from: Seq, upto: Seq, total: u64, events: Vec<Event>) {
+    /// An answer to a question that was withdrawn meanwhile is ignored. `grouping` says what divides batches.
+    pub fn answer(&mut self, from: Seq, upto: Seq, total: u64, events: Vec<Event>, grouping: &[Key]) {
         if !self.asked || from != self.head {
             return;
         }
@@ -127,7 +129,8 @@ impl Reading {
             }
             let item = Item { lane: self.lane, seq: event.seq, appended: event.appended, attempts: 0, due: None };
             self.skipped.push_back(skipped);
-            self.ready.push_back(Ready { item, event, last: None });
+            let group = Group::of(grouping, &event);
+            self.ready.push_back(Ready { item, event, last: None, group });
         }
         if self.tail.count == 0 {
             self.tail.first = next;
@@ -150,11 +153,27 @@ impl Reading {
 
     /// Takes the next batch to send; its events are open from now on.
     pub fn take(&mut self, limits: Limits) -> Vec<Ready> {
-        let batch = batch::take(&mut self.ready, limits);
+        let places = batch::pick(&self.ready, limits);
+        self.leave_skipped(&places);
+        let batch = batch::remove(&mut self.ready, &places);
         for ready in &batch {
             self.open.insert(ready.item.seq);
         }
         batch
+    }
+
+    /// An event that is taken from behind others leaves the filtered ones before it to those behind it: what is passed is
+    /// passed in order.
+    fn leave_skipped(&mut self, places: &[usize]) {
+        let in_order = places.iter().zip(0..).take_while(|(place, index)| **place == *index).count();
+        for place in places[in_order..].iter().rev() {
+            let Some(left) = self.skipped.remove(*place).filter(|left| left.count > 0) else { continue };
+            let next = self.skipped.get_mut(*place).unwrap_or(&mut self.tail);
+            *next = Skipped { first: left.first, count: left.count + next.count };
+        }
+        for _ in in_order..places.len() {
+            self.skipped.push_front(Skipped::default());
+        }
     }
 
     /// The filtered events before each event of the batch just taken.

@@ -64,6 +64,8 @@ pub(super) fn editions(config: &Config) -> model::Editions {
             kilobytes_per_batch: KILOBYTES_PER_BATCH,
             filter_text_max: 512,
             event_types_max: 25,
+            advanced_filters_max: 25,
+            advanced_values_max: 25,
         };
         (name, ranges)
     });

@@ -112,6 +112,7 @@ impl Plan {
             time_to_live: Duration::from_secs(60 * u64::from(self.edition.time_to_live_minutes.default)),
             // Events are alike: their number says it all.
             batch: Limits { events_max: self.batch, bytes_preferred: u64::MAX },
+            grouping: Arc::new([]),
             concurrency_max: self.concurrency,
             suspend_after: self.edition.probation.after_failures,
             // Every request is answered here.

@@ -4,7 +4,7 @@
 //! - A question always ends: an endpoint is asked [`TRIES`] times, each time within its wait.
 //! - A [`Ticket`] keeps a hash of its token. The token itself is only in the address that the endpoint was told.
 //! - A farewell is best effort: it holds up nobody, its answer means nothing, and there are never more than
-//!   [`FAREWELLS_MAX`] on their way.
+//!   `FAREWELLS_MAX` on their way.
 //!
 //! Absent on purpose: what a yes or a no does to a subscription. That is the registry's.
 
@@ -151,7 +151,7 @@ impl Greeter {
         let handshake = Handshake::of(plan.destination.schema());
         let outgoing = match handshake {
             Handshake::EventGrid => ask_for_code(&plan.destination, &occasion, &code, &url),
-            Handshake::CloudEvents => ask_for_permission(&url, self.manners.rate),
+            Handshake::CloudEvents => ask_for_permission(&plan.destination, &url, self.manners.rate),
         };
         let heard = self.ask(handshake, plan, &outgoing).await;
         let (verdict, status) = match heard {

@@ -15,6 +15,7 @@ use crate::{
         batch::Limits,
         edition::{Edition, Kind},
         filter::Filter,
+        property,
     },
     subscription::record::SubscriptionRecord,
 };
@@ -86,7 +87,10 @@ impl Plan {
         let webhook = &record.webhook;
         let batched = webhook.max_events_per_batch > 1;
         let destination =
-            Destination::new(&webhook.endpoint_url, record.name.as_str(), input, record.delivery_schema, batched)?;
+            Destination::new(&webhook.endpoint_url, record.name.as_str(), input, record.delivery_schema, batched)?
+                .with_properties(&webhook.delivery_properties);
+        // Who sends events one by one need not compare them.
+        let grouping = property::keys(&webhook.delivery_properties).filter(|_| batched).cloned().collect();
         let settings = Settings {
             attempts_max: record.retry.max_delivery_attempts,
             time_to_live: Duration::from_secs(60 * u64::from(record.retry.event_time_to_live_in_minutes)),
@@ -94,6 +98,7 @@ impl Plan {
                 events_max: webhook.max_events_per_batch,
                 bytes_preferred: 1024 * u64::from(webhook.preferred_batch_size_in_kilobytes),
             },
+            grouping,
             concurrency_max: delivery.concurrency_max,
             suspend_after: edition.probation.after_failures,
             flight_wait: delivery.response_wait + FLIGHT_SLACK,

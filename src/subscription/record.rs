@@ -7,7 +7,7 @@ use url::Url;
 
 use crate::{
     event::{Name, Schema, SubscriptionId},
-    policy::filter::Filter,
+    policy::{filter::Filter, property::Property},
 };
 
 /// An event subscription of a topic.
@@ -53,6 +53,9 @@ pub struct Webhook {
     /// How requests are signed. [`None`]: not at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signing: Option<Signing>,
+    /// `deliveryAttributeMappings`: secrets may be in them, so only `getDeliveryAttributes` gives these back.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub delivery_properties: Vec<Property>,
 }
 
 impl Webhook {

@@ -57,7 +57,7 @@ impl Answer {
 }
 
 impl Plane {
-    fn new(chaos: Chaos) -> Self {
+    pub(super) fn new(chaos: Chaos) -> Self {
         let store = Memory::new();
         let (registry, hand) = running_registry(&store);
         Self::over(store, registry, hand, chaos)

@@ -1,10 +1,13 @@
 //! The control plane.
 
+mod advanced;
+mod attributes;
 mod auth;
 mod health;
 mod http;
 mod path;
 mod subscription;
+mod test_filter;
 mod topic;
 mod validate;
 
@@ -28,6 +31,8 @@ fn ranges() -> Ranges {
         kilobytes_per_batch: Range { min: 1, max: 1024, default: 64 },
         filter_text_max: 512,
         event_types_max: 25,
+        advanced_filters_max: 25,
+        advanced_values_max: 25,
     }
 }
 

@@ -47,7 +47,7 @@ async fn silence_in_any_place_is_a_timeout_within_the_wait() {
 async fn post_large(url: &str, waits: Waits) -> Answer {
     let client = Client::new(options());
     let destination = Destination::new(url, "s", Schema::EventGrid, Schema::EventGrid, true).expect("a good URL");
-    let outgoing = Outgoing { headers: Vec::new(), body: Bytes::from(vec![b' '; 16 << 20]) };
+    let outgoing = Outgoing { headers: Vec::new(), properties: Vec::new(), body: Bytes::from(vec![b' '; 16 << 20]) };
     client.post(&destination, outgoing, &waits, Timestamp(0)).await
 }
 

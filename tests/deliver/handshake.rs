@@ -33,7 +33,7 @@ fn occasion() -> Occasion<'static> {
 fn outgoing(handshake: Handshake, destination: &Destination) -> Outgoing {
     match handshake {
         Handshake::EventGrid => ask_for_code(destination, &occasion(), "CODE", "http://here/validate?token=1"),
-        Handshake::CloudEvents => ask_for_permission("http://here/validate?token=1", 120),
+        Handshake::CloudEvents => ask_for_permission(destination, "http://here/validate?token=1", 120),
     }
 }
 
@@ -52,6 +52,21 @@ fn shown(received: &Received) -> String {
     lines.retain(|line| !["host:", "date:", "user-agent:"].iter().any(|name| line.to_lowercase().starts_with(name)));
     lines[1..].sort_unstable();
     format!("{}\n\n{}", lines.join("\n"), String::from_utf8_lossy(&received.body))
+}
+
+#[test]
+fn the_headers_that_every_delivery_has_are_in_the_question_too() {
+    let fixed =
+        r#"{"name":"Authorization","type":"Static","properties":{"value":"Bearer of the hook","isSecret":true}}"#;
+    let other = r#"{"name":"total","type":"Dynamic","properties":{"sourceField":"data.total"}}"#;
+    let properties = [fixed, other].map(|text| serde_json::from_str(text).expect("a property"));
+    for (handshake, schema) in
+        [(Handshake::EventGrid, Schema::EventGrid), (Handshake::CloudEvents, Schema::CloudEvents)]
+    {
+        let destination = destination("http://127.0.0.1:1/", schema).with_properties(&properties);
+        let asked = outgoing(handshake, &destination);
+        assert_eq!(asked.properties, [("Authorization".to_owned(), "Bearer of the hook".to_owned())]);
+    }
 }
 
 #[actix_rt::test]

@@ -95,7 +95,7 @@ async fn what_was_not_sent_whole_when_the_wait_is_over_is_cut() {
     let endpoint = Endpoint::start_impatient(vec![vec![Step::Pause(Duration::from_millis(500))]]);
     let client = Client::new(options());
     let to = destination(&endpoint.url());
-    let large = Outgoing { headers: Vec::new(), body: Bytes::from(vec![b' '; 16 << 20]) };
+    let large = Outgoing { headers: Vec::new(), properties: Vec::new(), body: Bytes::from(vec![b' '; 16 << 20]) };
     let (answer, lingering) = client.call(&to, large, Timestamp(0)).answer(WAIT).await;
     assert!(answer.detail.contains("not taken whole"), "{}", answer.detail);
     assert!(lingering.is_none());

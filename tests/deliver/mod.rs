@@ -56,6 +56,7 @@ fn trusting(file: &Path) -> Options {
 fn outgoing(body: &'static str) -> Outgoing {
     Outgoing {
         headers: vec![("content-type", "application/json".to_owned())],
+        properties: Vec::new(),
         body: Bytes::from_static(body.as_bytes()),
     }
 }

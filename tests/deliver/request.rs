@@ -11,7 +11,9 @@ use gridhook::{
         Seq, Spans, Timestamp,
     },
     journal::chunk::{Chunk, Draft, Running, Written},
+    policy::property::Property,
 };
+use serde_json::json;
 
 use super::event;
 
@@ -116,6 +118,51 @@ fn an_event_that_is_not_what_its_schema_says_is_told_and_not_sent() {
     let broken = event(EventGrid, r#"{"id":"#, "", "");
     let made = build(&destination(EventGrid, CloudEvents, false), &[broken], 0);
     assert!(matches!(made, Err(Error::Unreadable { .. })), "{made:?}");
+}
+
+fn property(name: &str, kind: &str, properties: serde_json::Value) -> Property {
+    serde_json::from_value(json!({"name": name, "type": kind, "properties": properties})).expect("a property")
+}
+
+#[test]
+fn a_request_has_the_properties_of_its_subscription_and_of_its_event() {
+    let destination = destination(EventGrid, EventGrid, true).with_properties(&[
+        property("Authorization", "Static", json!({"value": "Bearer swordfish", "isSecret": true})),
+        property("X-Count", "Dynamic", json!({"sourceField": "data.n"})),
+        property("X-Word", "Dynamic", json!({"sourceField": "data.U"})),
+        property("X-None", "Dynamic", json!({"sourceField": "data.none"})),
+        property("X-Kind", "Dynamic", json!({"sourceField": "eventType"})),
+    ]);
+    let event = event(EventGrid, WIRE, "a-1", "2.0");
+    let made = build(&destination, &[event.clone(), event], 0).expect("readable");
+    let told: Vec<String> = made.properties.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+    // As the number is written, and in characters that a header can carry.
+    assert_eq!(told, ["Authorization: Bearer swordfish", "X-Count: 1.50", "X-Word: %C3%A9", "X-Kind: Made"]);
+    assert!(!format!("{made:?} {destination:?}").contains("swordfish"), "{made:?} {destination:?}");
+}
+
+#[test]
+fn a_value_that_no_header_can_carry_leaves_its_header_out() {
+    let destination = destination(CloudEvents, CloudEvents, false).with_properties(&[property(
+        "X",
+        "Dynamic",
+        json!({"sourceField": "data.x"}),
+    )]);
+    let value = |json: &str| {
+        let wire = format!(r#"{{"specversion":"1.0","id":"c-1","source":"/s","type":"Made","data":{{"x":{json}}}}}"#);
+        let made = build(&destination, &[event(CloudEvents, &wire, "c-1", "")], 0).expect("readable");
+        made.properties.into_iter().next().map(|(_, value)| value)
+    };
+    let long = |count| format!("\"{}\"", "x".repeat(count));
+    let controls = [r#""a\r\nb: c""#, r#""\u0000""#, r#""\u0085""#, r#""\ud800""#];
+    for gone in controls.into_iter().chain(["\"\"", "null", "[1]", "{}", &long(4097)]) {
+        assert_eq!(value(gone), None, "{gone}");
+    }
+    assert_eq!(value(&format!("\"{}\"", "é".repeat(1000))), None, "encoded it has 6,000 bytes");
+    assert_eq!(value(&long(4096)).map(|value| value.len()), Some(4096));
+    assert_eq!(value("true").as_deref(), Some("true"));
+    assert_eq!(value("-1e400").as_deref(), Some("-1e400"));
+    assert_eq!(value(r#"" a%b ""#).as_deref(), Some("%20a%25b%20"));
 }
 
 #[test]

@@ -51,7 +51,7 @@ async fn a_large_body_arrives_whole() {
     let client = Client::new(options());
     let destination = Destination::new(&endpoint.url(), "s", Schema::EventGrid, Schema::EventGrid, true).expect("good");
     let body: Bytes = (0..1_500_001_u32).map(|place| place.to_le_bytes()[0]).collect();
-    let outgoing = Outgoing { headers: Vec::new(), body: body.clone() };
+    let outgoing = Outgoing { headers: Vec::new(), properties: Vec::new(), body: body.clone() };
     let answer = client.post(&destination, outgoing, &AMPLE, Timestamp(0)).await;
     assert_eq!(answer.outcome, Outcome::Delivered, "{}", answer.detail);
     assert!(endpoint.requests()[0].body == body);
@@ -149,7 +149,7 @@ async fn retry_after_is_read_in_seconds_and_as_a_date() {
     let destination =
         Destination::new(&endpoint.url(), "s", Schema::EventGrid, Schema::EventGrid, false).expect("good");
     for (value, expected) in table {
-        let outgoing = Outgoing { headers: Vec::new(), body: Bytes::from_static(b"[]") };
+        let outgoing = Outgoing { headers: Vec::new(), properties: Vec::new(), body: Bytes::from_static(b"[]") };
         let answer = client.post(&destination, outgoing, &AMPLE, now).await;
         assert_eq!(answer.retry_after, expected, "{value:?}");
     }

@@ -1,7 +1,12 @@
 //! What goes into one request.
 
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
 use expect_test::expect;
-use gridhook::policy::{Settings, batch::Limits, outcome::Outcome, record::Health};
+use gridhook::policy::{Flight, Settings, batch::Limits, filter::key::Key, outcome::Outcome, record::Health};
 
 use super::{
     driver::{Driver, answers, status},
@@ -104,4 +109,42 @@ fn what_the_filter_does_not_let_through_is_counted_once() {
     let counters = driver.disk.cursor.counters;
     assert_eq!((counters.passed, counters.filtered, counters.matched, counters.delivered), (12, 9, 3, 3));
     assert_eq!((counters.requests, counters.requests_failed), (3, 1));
+}
+
+/// A machine whose batches are divided by the subject, and the sequences of each request that its endpoint got. Requests
+/// whose number is in `refused` fail.
+fn grouped(refused: std::ops::Range<usize>) -> (Driver, Arc<Mutex<Vec<String>>>) {
+    let requests = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&requests);
+    let endpoint = Box::new(move |flight: &Flight| {
+        let mut seen = seen.lock().expect("no other test holds it");
+        let seqs: Vec<String> = flight.items.iter().map(|item| item.seq.0.to_string()).collect();
+        seen.push(seqs.join("+"));
+        Some((Duration::ZERO, status(if refused.contains(&(seen.len() - 1)) { 500 } else { 200 })))
+    });
+    let grouping: Arc<[Key]> = Arc::new([Key::from("subject".to_owned())]);
+    (Driver::new(Settings { grouping, ..in_batches(3, 64 * 1024) }, endpoint), requests)
+}
+
+#[test]
+fn a_batch_is_of_one_group_and_those_in_between_wait_for_theirs() {
+    let (mut driver, requests) = grouped(0..0);
+    let subjects = ["yes-a", "no", "yes-b", "yes-a", "no", "no", "yes-c", "yes-a", "yes-a", "yes-b", "no"];
+    driver.publish(&subjects.map(|subject| (subject, 1)));
+    driver.run();
+    expect!["1+4+8 3+10 7 9"].assert_eq(&requests.lock().expect("nobody holds it").join(" "));
+    let counters = driver.disk.cursor.counters;
+    assert_eq!((counters.passed, counters.filtered, counters.matched, counters.delivered), (11, 4, 7, 7));
+    assert_eq!(driver.disk.cursor.lanes[0].read.0, 12);
+    assert!(driver.disk.cursor.lanes[0].open.is_empty() && driver.disk.cursor.lanes[0].done.is_empty());
+}
+
+#[test]
+fn a_group_stays_together_when_it_is_tried_again() {
+    let (mut driver, requests) = grouped(0..3);
+    driver.publish(&["yes-a", "yes-b", "yes-a", "yes-c", "yes-b", "yes-a"].map(|subject| (subject, 1)));
+    driver.run();
+    expect!["1+3+6 2+5 4 1+3+6 2+5 4"].assert_eq(&requests.lock().expect("nobody holds it").join(" "));
+    let counters = driver.disk.cursor.counters;
+    assert_eq!((counters.delivered, counters.pending, counters.requests, counters.requests_failed), (6, 0, 6, 3));
 }

@@ -6,9 +6,11 @@ mod driver;
 mod editions;
 mod endings;
 mod explain;
+mod filter;
 mod late;
 mod model;
 mod probation;
+mod properties;
 mod schedule;
 mod validation;
 mod window;
@@ -40,6 +42,7 @@ fn plain() -> Settings {
         attempts_max: 1000,
         time_to_live: Duration::from_secs(24 * 60 * 60),
         batch: Limits { events_max: 1, bytes_preferred: 64 * 1024 },
+        grouping: Arc::new([]),
         concurrency_max: 1,
         suspend_after: u32::MAX,
         flight_wait: Duration::from_secs(200),

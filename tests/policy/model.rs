@@ -26,7 +26,7 @@ use gridhook::{
     },
     policy::{
         Effect, Flight, Input, Settings, Subscription, Write, batch,
-        filter::Filter,
+        filter::{Filter, key::Key},
         outcome::{Answer, Outcome},
         record::{Change, Command, What},
         retry::Chance,
@@ -170,6 +170,7 @@ impl Story {
                 events_max: [1, 3, 8][dice.below(3)],
                 bytes_preferred: [100, 1 << 16][dice.below(2)],
             },
+            grouping: [Vec::new(), vec![Key::from("subject".to_owned())]][dice.below(2)].clone().into(),
             concurrency_max: [1, 2, 5][dice.below(3)],
             suspend_after: [3, 10][dice.below(2)],
             dead_letter: dice.below(2) == 0,
@@ -242,8 +243,10 @@ impl Story {
 
     fn publish(&mut self) {
         let matching: Vec<bool> = (0..=self.dice.below(8)).map(|_| self.dice.below(3) > 0).collect();
-        let events: Vec<(&str, usize)> =
-            matching.iter().map(|yes| (if *yes { "yes" } else { "no" }, self.dice.below(80))).collect();
+        let events: Vec<(&str, usize)> = matching
+            .iter()
+            .map(|yes| (if *yes { ["yes", "yes-2", "yes-3"][self.dice.below(3)] } else { "no" }, self.dice.below(80)))
+            .collect();
         match self.wait(self.journal.publish(PARTITION, sealed(&events), None)) {
             Ok(published) => {
                 for (index, matches) in matching.into_iter().enumerate() {

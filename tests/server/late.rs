@@ -96,7 +96,9 @@ fn what_lingers_is_bounded_takes_no_place_and_delays_no_stop() {
 
 #[test]
 fn a_deleted_subscription_takes_its_lingering_requests_along() {
-    let (server, sink) = (Server::start(&[WAIT, LATE, PATIENT]), Sink::start());
+    // The connection of the farewell is idle, and shall not be taken for a lingering one.
+    let brief = ("DELIVERY__IDLE_CONNECTION_WAIT", "1s");
+    let (server, sink) = (Server::start(&[WAIT, LATE, PATIENT, brief]), Sink::start());
     let key = patient_topic(&server);
     server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")));
     sink.set("/hook", Manner::Hang);

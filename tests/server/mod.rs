@@ -13,6 +13,7 @@ mod garbage;
 mod handshake;
 mod kill;
 mod late;
+mod properties;
 mod publish;
 mod retry;
 mod signing;

@@ -88,6 +88,18 @@ impl Wish {
         self
     }
 
+    /// With these properties of the webhook, and these of the subscription, besides.
+    pub(crate) fn also(mut self, webhook: &Value, subscription: &Value) -> Self {
+        let merge = |into: &mut Value, what: &Value| {
+            for (key, value) in what.as_object().expect("an object") {
+                into[key] = value.clone();
+            }
+        };
+        merge(&mut self.properties["destination"]["properties"], webhook);
+        merge(&mut self.properties, subscription);
+        self
+    }
+
     /// Only these types.
     pub(crate) fn types(mut self, types: &[&str]) -> Self {
         self.properties["filter"]["includedEventTypes"] = json!(types);
@@ -379,7 +391,8 @@ pub(crate) fn events_path(topic: &str) -> String {
     format!("/topics/{topic}/api/events")
 }
 
-fn subscription(topic: &str, name: &str) -> String {
+/// The path of an event subscription.
+pub(crate) fn subscription(topic: &str, name: &str) -> String {
     format!("{SCOPE}/{topic}/eventSubscriptions/{name}")
 }
 

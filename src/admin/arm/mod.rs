@@ -20,7 +20,7 @@ use actix_web::{
 use serde::Serialize;
 
 use self::path::{SubscriptionVerb, Target, TopicPath, TopicVerb};
-use super::{Control, Error, explain, model::Invalid, operate};
+use super::{Control, Error, explain, model::Invalid, operate, test_filter};
 use crate::{
     journal,
     topic::registry::{self, Topic},
@@ -86,6 +86,10 @@ pub(super) async fn answer(
         Target::Subscription(topic, _, name, SubscriptionVerb::GetDeliveryAttributes) => {
             only(method, &Method::POST, "POST")?;
             subscriptions::delivery_attributes(&control, &topic, &name)
+        }
+        Target::Subscription(topic, _, name, SubscriptionVerb::TestFilter) => {
+            only(method, &Method::POST, "POST")?;
+            test_filter::test_filter(&control, &topic, &name, &body).await
         }
         Target::Subscription(topic, _, name, SubscriptionVerb::Status) => {
             only(method, &Method::GET, "GET")?;

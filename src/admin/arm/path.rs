@@ -36,6 +36,8 @@ pub enum SubscriptionVerb {
     GetFullUrl,
     /// `getDeliveryAttributes`.
     GetDeliveryAttributes,
+    /// `testFilter`, a word of ours.
+    TestFilter,
     /// `status`, a word of ours.
     Status,
     /// `explain`, a word of ours.
@@ -108,6 +110,7 @@ fn below_subscriptions(topic: TopicPath, form: Form, words: &[&str], names: &[St
         [] => SubscriptionVerb::Itself,
         ["getfullurl"] => SubscriptionVerb::GetFullUrl,
         ["getdeliveryattributes"] => SubscriptionVerb::GetDeliveryAttributes,
+        ["testfilter"] => SubscriptionVerb::TestFilter,
         ["status"] => SubscriptionVerb::Status,
         ["explain"] => SubscriptionVerb::Explain,
         ["hold"] => SubscriptionVerb::Hold,

@@ -108,9 +108,9 @@ pub(super) fn full_url(control: &Control, path: &TopicPath, name: &str) -> Resul
     Ok(HttpResponse::Ok().json(FullUrl { endpoint_url: &subscription.record.webhook.endpoint_url }))
 }
 
-/// None yet, as for every subscription: the mappings are refused when it is put.
+/// The only call that tells the secrets among them.
 pub(super) fn delivery_attributes(control: &Control, path: &TopicPath, name: &str) -> Result<HttpResponse, Error> {
     let topic = topic(control, path)?;
-    control.registry.provisioned(&topic, name).ok_or_else(|| no_subscription(path, name))?;
-    Ok(HttpResponse::Ok().json(List::<()> { value: Vec::new() }))
+    let subscription = control.registry.provisioned(&topic, name).ok_or_else(|| no_subscription(path, name))?;
+    Ok(HttpResponse::Ok().json(List { value: subscription.record.webhook.delivery_properties.iter().collect() }))
 }

@@ -79,6 +79,10 @@ pub struct Ranges {
     pub filter_text_max: usize,
     /// Entries of `includedEventTypes`.
     pub event_types_max: usize,
+    /// Entries of `advancedFilters`.
+    pub advanced_filters_max: usize,
+    /// Values of all advanced filters of a subscription together.
+    pub advanced_values_max: usize,
 }
 
 /// The editions of the delivery policy that a topic may name.

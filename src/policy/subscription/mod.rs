@@ -108,7 +108,7 @@ impl Subscription {
             Input::Appended { end } => self.end = self.end.max(end),
             Input::Read { lane, from, upto, total, events } => {
                 if let Some(lane) = lane_mut(&mut self.lanes, lane) {
-                    lane.answer(from, upto, total, events);
+                    lane.answer(from, upto, total, events, &self.settings.grouping);
                 }
             }
             Input::DueRead { keys, all } => self.on_due_read(&keys, all),

@@ -18,6 +18,7 @@ use crate::{
         batch::{self, Last, Limits, Ready},
         lane::Skipped,
         outcome::Reason,
+        property::Group,
         record::{DueKey, Fetched},
     },
 };
@@ -98,7 +99,10 @@ impl Subscription {
             let appended = event.as_ref().map_or(now, |event| event.appended);
             let item = Item { lane, seq, appended, attempts, due };
             match event {
-                Some(event) => self.retries.push_back(Ready { item, event, last }),
+                Some(event) => {
+                    let group = Group::of(&self.settings.grouping, &event);
+                    self.retries.push_back(Ready { item, event, last, group });
+                }
                 None => self.give_up(item, Reason::Missing, last, now),
             }
         }

@@ -12,6 +12,7 @@ use crate::{
     policy::{
         batch,
         edition::{Edition, Kind},
+        filter::key::Key,
         outcome::Answer,
         record::{Change, Command, DueKey, Fetched},
     },
@@ -30,6 +31,8 @@ pub struct Settings {
     pub time_to_live: Duration,
     /// What goes into one request.
     pub batch: batch::Limits,
+    /// What the events of one request must have in common, besides.
+    pub grouping: Arc<[Key]>,
     /// Requests on their way at once.
     pub concurrency_max: u32,
     /// So many failed requests in a row suspend the endpoint.

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 
 use super::Error;
 use crate::{
-    event::{Obligor, PartitionId, Seq, SubscriptionId, Timestamp},
+    event::{Event, Obligor, PartitionId, Seq, SubscriptionId, Timestamp},
     journal::{self, Journal, chunk::Chunk},
     policy::record::Cursor,
     subscription::{
@@ -34,6 +34,9 @@ use crate::{
 
 /// So many bytes of chunks wait for a topic's actor at the most: what exceeds it is read from the log instead.
 const INBOX_BYTES: usize = 8 * 1024 * 1024;
+
+/// The log is read for people in slices of about so many bytes.
+const SLICE_BYTES: usize = 512 * 1024;
 
 /// How a subscription is, for people.
 #[derive(Clone, Debug)]
@@ -221,6 +224,22 @@ impl Topic {
         let Some(child) = self.child_named(name) else { return Ok(None) };
         let end = self.log_end().ok_or(journal::Error::Unknown)?;
         explain(&child.slot, self.journal.reads(), wanted, end, now).await.map(Some)
+    }
+
+    /// Hands the newest events of its log to `each`, oldest first: up to `count`, and none below the log's beginning.
+    pub async fn each_newest(&self, count: u64, each: &mut dyn FnMut(Event)) -> Result<(), journal::Error> {
+        let Some(end) = self.log_end() else { return Ok(()) };
+        let mut from = Seq(end.0.saturating_sub(count).max(Seq::FIRST.0));
+        while from < end {
+            let slice = self.journal.reads().log(self.partition, from, end, SLICE_BYTES).await?;
+            for chunk in slice.chunks {
+                let events = chunk.events().map_err(|error| journal::Error::Damaged(error.to_string()))?;
+                events.into_iter().filter(|event| (from..end).contains(&event.seq)).for_each(&mut *each);
+            }
+            // A log that has nothing more says so by its end; one that says nothing is not asked again.
+            from = slice.upto.max(from.plus(1));
+        }
+        Ok(())
     }
 
     /// The lives of its actor.

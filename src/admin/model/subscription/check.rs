@@ -2,7 +2,7 @@
 
 use url::Url;
 
-use super::{Blob, DeadLetter, FilterBody};
+use super::{Blob, DeadLetter, FilterBody, advanced};
 use crate::{
     admin::model::{Invalid, Ranges, topic::schema_name as input_schema_name},
     event::Schema,
@@ -33,12 +33,9 @@ pub(super) fn endpoint_url(given: Option<String>) -> Result<String, Invalid> {
     Ok(given)
 }
 
-pub(super) fn filter(given: FilterBody, ranges: &Ranges) -> Result<Filter, Invalid> {
-    let max = ranges.filter_text_max;
-    let check = |at: &str, text: &str| match text.chars().count() {
-        length if length > max => Err(Invalid::new(at, format!("has {length} characters; allowed are at most {max}"))),
-        _ => Ok(()),
-    };
+/// `schema` is that of the events: it says which keys there are.
+pub(super) fn filter(given: FilterBody, schema: Schema, ranges: &Ranges) -> Result<Filter, Invalid> {
+    let check = |at: &str, text: &str| length(at, text, ranges.filter_text_max);
     if let Some(types) = &given.included_event_types {
         let at = "filter.includedEventTypes";
         if types.len() > ranges.event_types_max {
@@ -58,10 +55,25 @@ pub(super) fn filter(given: FilterBody, ranges: &Ranges) -> Result<Filter, Inval
         subject_begins_with: given.subject_begins_with.unwrap_or_default(),
         subject_ends_with: given.subject_ends_with.unwrap_or_default(),
         is_subject_case_sensitive: given.is_subject_case_sensitive.unwrap_or_default(),
+        advanced_filters: advanced::read(
+            "filter.advancedFilters",
+            given.advanced_filters.unwrap_or_default(),
+            schema,
+            ranges,
+        )?,
+        enable_advanced_filtering_on_arrays: given.enable_advanced_filtering_on_arrays.unwrap_or_default(),
     };
     check("filter.subjectBeginsWith", &filter.subject_begins_with)?;
     check("filter.subjectEndsWith", &filter.subject_ends_with)?;
     Ok(filter)
+}
+
+/// A string of a filter may have so many characters.
+pub(super) fn length(at: &str, text: &str, max: usize) -> Result<(), Invalid> {
+    match text.chars().count() {
+        length if length > max => Err(Invalid::new(at, format!("has {length} characters; allowed are at most {max}"))),
+        _ => Ok(()),
+    }
 }
 
 pub(super) fn delivery_schema(given: Option<&str>, input: Schema) -> Result<Schema, Invalid> {

@@ -1,6 +1,9 @@
 //! Event subscriptions, as the control plane speaks of them.
 
+mod advanced;
+mod attribute;
 mod check;
+pub mod test;
 mod view;
 
 use serde::{Deserialize, Serialize};
@@ -29,7 +32,7 @@ const READ_ONLY: [&str; 5] = [
     "destination.properties.allowedRate",
 ];
 
-const UNSUPPORTED: [Unsupported; 9] = [
+const UNSUPPORTED: [Unsupported; 6] = [
     Unsupported {
         at: "deliveryWithResourceIdentity",
         harmless: &[],
@@ -41,11 +44,6 @@ const UNSUPPORTED: [Unsupported; 9] = [
         because: "there are no managed identities, use deadLetterDestination",
     },
     Unsupported { at: "expirationTimeUtc", harmless: &[], because: "a subscription stays until it is deleted" },
-    Unsupported {
-        at: "destination.properties.deliveryAttributeMappings",
-        harmless: &["[]"],
-        because: "requests have Event Grid's own headers only",
-    },
     Unsupported {
         at: "destination.properties.azureActiveDirectoryTenantId",
         harmless: &[r#""""#],
@@ -60,16 +58,6 @@ const UNSUPPORTED: [Unsupported; 9] = [
         at: "destination.properties.minimumTlsVersionAllowed",
         harmless: &[r#""1.2""#],
         because: "TLS 1.2 and 1.3 are spoken with every endpoint",
-    },
-    Unsupported {
-        at: "filter.advancedFilters",
-        harmless: &["[]"],
-        because: "filter by includedEventTypes, subjectBeginsWith and subjectEndsWith",
-    },
-    Unsupported {
-        at: "filter.enableAdvancedFilteringOnArrays",
-        harmless: &["false"],
-        because: "there are no advanced filters",
     },
 ];
 
@@ -109,6 +97,8 @@ struct WebhookBody {
     client_certificate: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     signing: Option<Signing>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delivery_attribute_mappings: Option<Vec<Value>>,
 }
 
 #[derive(Default, Deserialize, Serialize)]
@@ -119,6 +109,10 @@ struct FilterBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     included_event_types: Option<Vec<String>>,
     is_subject_case_sensitive: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advanced_filters: Option<Vec<Value>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    enable_advanced_filtering_on_arrays: Option<bool>,
 }
 
 #[derive(Default, Deserialize, Serialize)]
@@ -196,6 +190,7 @@ fn record(
 ) -> Result<SubscriptionRecord, Invalid> {
     let webhook = properties.destination.properties;
     let retry = properties.retry_policy.unwrap_or_default();
+    let delivery_schema = check::delivery_schema(properties.event_delivery_schema.as_deref(), topic.input_schema)?;
     Ok(SubscriptionRecord {
         number: SubscriptionId(0),
         version: 0,
@@ -212,9 +207,15 @@ fn record(
             allowed_rate: None,
             client_certificate: webhook.client_certificate,
             signing: webhook.signing,
+            delivery_properties: attribute::read(
+                "destination.properties.deliveryAttributeMappings",
+                webhook.delivery_attribute_mappings.unwrap_or_default(),
+                topic.input_schema,
+                delivery_schema,
+            )?,
         },
-        filter: check::filter(properties.filter.unwrap_or_default(), ranges)?,
-        delivery_schema: check::delivery_schema(properties.event_delivery_schema.as_deref(), topic.input_schema)?,
+        filter: check::filter(properties.filter.unwrap_or_default(), topic.input_schema, ranges)?,
+        delivery_schema,
         retry: RetryPolicy {
             max_delivery_attempts: ranges
                 .attempts
@@ -250,6 +251,8 @@ fn settable(record: &SubscriptionRecord) -> Properties {
                 preferred_batch_size_in_kilobytes: Some(webhook.preferred_batch_size_in_kilobytes.into()),
                 client_certificate: webhook.client_certificate.clone(),
                 signing: webhook.signing.clone(),
+                delivery_attribute_mappings: (!webhook.delivery_properties.is_empty())
+                    .then(|| attribute::told(&webhook.delivery_properties)),
             },
         },
         filter: Some(filter_body(filter)),
@@ -275,5 +278,8 @@ fn filter_body(filter: &Filter) -> FilterBody {
         subject_ends_with: Some(filter.subject_ends_with.clone()),
         included_event_types: filter.included_event_types.clone(),
         is_subject_case_sensitive: Some(filter.is_subject_case_sensitive),
+        advanced_filters: (!filter.advanced_filters.is_empty())
+            .then(|| filter.advanced_filters.iter().map(value_of).collect()),
+        enable_advanced_filtering_on_arrays: filter.enable_advanced_filtering_on_arrays.then_some(true),
     }
 }

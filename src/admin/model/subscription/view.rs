@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::settable;
+use super::{attribute, settable};
 use crate::{
     admin::model::{drop_read_only, merge, value_of},
     subscription::record::SubscriptionRecord,
@@ -47,6 +47,9 @@ impl View {
         let mut properties = value_of(&settable(record));
         hide_secrets(&mut properties);
         drop_read_only(&mut properties, &["destination.properties.endpointUrl"]);
+        if let Some(mappings) = properties.pointer_mut("/destination/properties/deliveryAttributeMappings") {
+            attribute::hide_secrets(mappings);
+        }
         merge(
             &mut properties,
             value_of(&Told {

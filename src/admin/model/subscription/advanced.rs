@@ -1,0 +1,187 @@
+//! `advancedFilters`, read: nineteen operators, their members, and how many of them there may be.
+//!
+//! A member that is missing or of another type is told with what the operator takes, because that is what people mix up:
+//! operators with one `value`, and those with `values`.
+
+use serde_json::{Map, Value};
+
+use super::check::length;
+use crate::{
+    admin::model::{Invalid, Ranges},
+    event::Schema,
+    policy::filter::{
+        advanced::{Advanced, Operator},
+        key::Key,
+        number::Number,
+        text::Text,
+    },
+};
+
+/// The names of all operators.
+const OPERATORS: &str = "one of BoolEquals, IsNotNull, IsNullOrUndefined, NumberGreaterThan, NumberGreaterThanOrEquals, \
+    NumberIn, NumberInRange, NumberLessThan, NumberLessThanOrEquals, NumberNotIn, NumberNotInRange, StringBeginsWith, \
+    StringContains, StringEndsWith, StringIn, StringNotBeginsWith, StringNotContains, StringNotEndsWith, StringNotIn";
+
+/// Reads the filters that stand at `at`, for events in `schema`.
+pub(super) fn read(at: &str, given: Vec<Value>, schema: Schema, ranges: &Ranges) -> Result<Vec<Advanced>, Invalid> {
+    let most = ranges.advanced_filters_max;
+    if given.len() > most {
+        return Err(Invalid::new(at, format!("has {} filters; allowed are at most {most}", given.len())));
+    }
+    let read = given.into_iter().enumerate().map(|(place, filter)| {
+        let Value::Object(members) = filter else {
+            return Err(Invalid::new(format!("{at}[{place}]"), "is not an object with operatorType and key"));
+        };
+        Reader { at: format!("{at}[{place}]"), text_max: ranges.filter_text_max, members }.filter(schema)
+    });
+    let filters = read.collect::<Result<Vec<_>, _>>()?;
+    let values: usize = filters.iter().map(|filter| filter.operator.values_len()).sum();
+    let most = ranges.advanced_values_max;
+    if values > most {
+        return Err(Invalid::new(
+            at,
+            format!("has {values} values in all its filters together; allowed are at most {most}"),
+        ));
+    }
+    Ok(filters)
+}
+
+/// Reads one filter, member by member.
+struct Reader {
+    at: String,
+    text_max: usize,
+    members: Map<String, Value>,
+}
+
+impl Reader {
+    fn filter(mut self, schema: Schema) -> Result<Advanced, Invalid> {
+        let name = self.word("operatorType", OPERATORS)?;
+        let key = Key::from(self.word("key", "the name of a property, such as data.total")?);
+        key.check(schema).map_err(|error| Invalid::new(self.under("key"), error.to_string()))?;
+        let operator = self.operator(&name)?;
+        // Clients that leave a member out may write it as null.
+        match self.members.iter().find(|(_, value)| !value.is_null()) {
+            Some((member, _)) => Err(Invalid::new(self.under(member), format!("is no member of {name}; leave it out"))),
+            None => Ok(Advanced { key, operator }),
+        }
+    }
+
+    fn operator(&mut self, name: &str) -> Result<Operator, Invalid> {
+        Ok(match name {
+            "NumberIn" => Operator::NumberIn { values: self.numbers(name)? },
+            "NumberNotIn" => Operator::NumberNotIn { values: self.numbers(name)? },
+            "NumberLessThan" => Operator::NumberLessThan { value: self.number(name)? },
+            "NumberGreaterThan" => Operator::NumberGreaterThan { value: self.number(name)? },
+            "NumberLessThanOrEquals" => Operator::NumberLessThanOrEquals { value: self.number(name)? },
+            "NumberGreaterThanOrEquals" => Operator::NumberGreaterThanOrEquals { value: self.number(name)? },
+            "NumberInRange" => Operator::NumberInRange { values: self.ranges(name)? },
+            "NumberNotInRange" => Operator::NumberNotInRange { values: self.ranges(name)? },
+            "BoolEquals" => Operator::BoolEquals { value: self.boolean(name)? },
+            "StringContains" => Operator::StringContains { values: self.texts(name)? },
+            "StringBeginsWith" => Operator::StringBeginsWith { values: self.texts(name)? },
+            "StringEndsWith" => Operator::StringEndsWith { values: self.texts(name)? },
+            "StringIn" => Operator::StringIn { values: self.texts(name)? },
+            "StringNotContains" => Operator::StringNotContains { values: self.texts(name)? },
+            "StringNotBeginsWith" => Operator::StringNotBeginsWith { values: self.texts(name)? },
+            "StringNotEndsWith" => Operator::StringNotEndsWith { values: self.texts(name)? },
+            "StringNotIn" => Operator::StringNotIn { values: self.texts(name)? },
+            "IsNullOrUndefined" => Operator::IsNullOrUndefined,
+            "IsNotNull" => Operator::IsNotNull,
+            _ => {
+                let at = self.under("operatorType");
+                return Err(Invalid::new(at, format!("is \"{}\"; allowed is {OPERATORS}", name.escape_debug())));
+            }
+        })
+    }
+
+    fn under(&self, member: &str) -> String {
+        format!("{}.{member}", self.at)
+    }
+
+    /// A string that every filter has.
+    fn word(&mut self, member: &str, allowed: &str) -> Result<String, Invalid> {
+        let text = match self.members.remove(member) {
+            Some(Value::String(text)) => text,
+            Some(Value::Null) | None => {
+                return Err(Invalid::new(self.under(member), format!("is missing; allowed is {allowed}")));
+            }
+            Some(other) => {
+                return Err(Invalid::new(self.under(member), format!("is {other}; allowed is {allowed}")));
+            }
+        };
+        length(&self.under(member), &text, self.text_max)?;
+        Ok(text)
+    }
+
+    fn number(&mut self, name: &str) -> Result<Number, Invalid> {
+        match self.value(name, "a number")? {
+            Value::Number(number) => Ok(Number::from(&number)),
+            other => Err(wrong(self.under("value"), &other, name, "a number")),
+        }
+    }
+
+    fn boolean(&mut self, name: &str) -> Result<bool, Invalid> {
+        match self.value(name, "true or false")? {
+            Value::Bool(value) => Ok(value),
+            other => Err(wrong(self.under("value"), &other, name, "true or false")),
+        }
+    }
+
+    fn numbers(&mut self, name: &str) -> Result<Vec<Number>, Invalid> {
+        let number = |at: String, value: Value| match value {
+            Value::Number(number) => Ok(Number::from(&number)),
+            other => Err(wrong(at, &other, name, "numbers")),
+        };
+        self.values(name, "numbers")?.map(|(at, value)| number(at, value)).collect()
+    }
+
+    fn texts(&mut self, name: &str) -> Result<Vec<Text>, Invalid> {
+        let max = self.text_max;
+        let text = |at: String, value: Value| match value {
+            Value::String(text) => length(&at, &text, max).map(|()| Text::from(text)),
+            other => Err(wrong(at, &other, name, "strings")),
+        };
+        self.values(name, "strings")?.map(|(at, value)| text(at, value)).collect()
+    }
+
+    fn ranges(&mut self, name: &str) -> Result<Vec<(Number, Number)>, Invalid> {
+        const PAIRS: &str = "pairs of numbers, such as [[1, 5], [10, 20]]";
+        let range = |at: String, value: Value| {
+            let ends = value.as_array().map(Vec::as_slice).unwrap_or_default();
+            let [Value::Number(least), Value::Number(most)] = ends else { return Err(wrong(at, &value, name, PAIRS)) };
+            let (least, most) = (Number::from(least), Number::from(most));
+            if least > most {
+                return Err(Invalid::new(
+                    at,
+                    format!("is {value}, which holds no number; the smaller end comes first"),
+                ));
+            }
+            Ok((least, most))
+        };
+        self.values(name, PAIRS)?.map(|(at, value)| range(at, value)).collect()
+    }
+
+    /// The only value of an operator that has one.
+    fn value(&mut self, name: &str, takes: &str) -> Result<Value, Invalid> {
+        let value = self.members.remove("value").filter(|value| !value.is_null());
+        value.ok_or_else(|| Invalid::new(self.under("value"), format!("is missing; {name} takes {takes}")))
+    }
+
+    /// The values of an operator that has several, each with its place.
+    fn values(&mut self, name: &str, takes: &str) -> Result<impl Iterator<Item = (String, Value)> + use<>, Invalid> {
+        let at = self.under("values");
+        let values = match self.members.remove("values") {
+            Some(Value::Array(values)) => values,
+            Some(Value::Null) | None => Vec::new(),
+            Some(other) => return Err(wrong(at, &other, name, &format!("a list of {takes}"))),
+        };
+        if values.is_empty() {
+            return Err(Invalid::new(at, format!("is missing or empty; {name} takes {takes}, at least one")));
+        }
+        Ok(values.into_iter().enumerate().map(move |(place, value)| (format!("{at}[{place}]"), value)))
+    }
+}
+
+fn wrong(at: String, given: &Value, name: &str, takes: &str) -> Invalid {
+    Invalid::new(at, format!("is {given}; {name} takes {takes}"))
+}

@@ -1,0 +1,111 @@
+//! `deliveryAttributeMappings`, read and told.
+//!
+//! The value of a static one is read by hand and never repeated in a refusal: it may be a secret that was put in the wrong
+//! place. It is told again only where it is none.
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::{
+    admin::model::{BODY, Invalid, read as read_value, value_of},
+    event::Schema,
+    policy::{
+        filter::key::Key,
+        property::{self, PROPERTIES_MAX, Property, Source},
+    },
+};
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Body {
+    name: String,
+    #[serde(rename = "type")]
+    kind: String,
+    properties: Value,
+}
+
+/// Reads the mappings that stand at `at`, of events in schema `input` that are delivered in schema `delivery`.
+pub(super) fn read(at: &str, given: Vec<Value>, input: Schema, delivery: Schema) -> Result<Vec<Property>, Invalid> {
+    if given.len() > PROPERTIES_MAX {
+        let count = given.len();
+        return Err(Invalid::new(at, format!("has {count} entries; allowed are at most {PROPERTIES_MAX}")));
+    }
+    let mut read: Vec<Property> = Vec::new();
+    for (place, mapping) in given.into_iter().enumerate() {
+        let at = format!("{at}[{place}]");
+        let property = property(mapping, input, delivery).map_err(|invalid| invalid.under(&at))?;
+        if read.iter().any(|other| other.name.eq_ignore_ascii_case(&property.name)) {
+            let problem = format!("is \"{}\" for a second time; a header has one value", property.name);
+            return Err(Invalid::new(format!("{at}.name"), problem));
+        }
+        read.push(property);
+    }
+    Ok(read)
+}
+
+fn property(mapping: Value, input: Schema, delivery: Schema) -> Result<Property, Invalid> {
+    let not_an_object = |at: &str| Invalid::new(at, "is not an object; allowed is one");
+    if !mapping.is_object() {
+        return Err(not_an_object(BODY));
+    }
+    let Body { name, kind, properties } = read_value(mapping)?;
+    let Value::Object(mut properties) = properties else { return Err(not_an_object("properties")) };
+    property::check_name(&name, delivery).map_err(|error| Invalid::new("name", error.to_string()))?;
+    let source = match kind.as_str() {
+        "Static" => source_static(&mut properties)?,
+        "Dynamic" => source_dynamic(&mut properties, input)?,
+        _ => return Err(Invalid::new("type", "is neither of Static and Dynamic, which are allowed")),
+    };
+    match properties.into_iter().find(|(_, value)| !value.is_null()) {
+        Some((member, _)) => {
+            Err(Invalid::new(format!("properties.{member}"), format!("is no member of {kind}; leave it out")))
+        }
+        None => Ok(Property { name, source }),
+    }
+}
+
+fn source_static(properties: &mut Map<String, Value>) -> Result<Source, Invalid> {
+    let at = "properties.value";
+    let value = match properties.remove("value") {
+        Some(Value::String(value)) => value,
+        Some(Value::Null) | None => {
+            let problem = "is missing; GET does not tell a secret, POST getDeliveryAttributes does";
+            return Err(Invalid::new(at, problem));
+        }
+        Some(_) => return Err(Invalid::new(at, "is not a string; allowed is one")),
+    };
+    property::check_value(&value).map_err(|error| Invalid::new(at, error.to_string()))?;
+    let is_secret = match properties.remove("isSecret") {
+        Some(Value::Bool(is_secret)) => is_secret,
+        Some(Value::Null) | None => false,
+        Some(_) => return Err(Invalid::new("properties.isSecret", "is neither true nor false, which are allowed")),
+    };
+    Ok(Source::Static { value, is_secret })
+}
+
+fn source_dynamic(properties: &mut Map<String, Value>, input: Schema) -> Result<Source, Invalid> {
+    let invalid = |problem: String| Invalid::new("properties.sourceField", problem);
+    let Some(Value::String(field)) = properties.remove("sourceField") else {
+        return Err(invalid(
+            "is missing, or not a string; allowed is the name of a property, such as data.total".to_owned(),
+        ));
+    };
+    let source_field = Key::from(field);
+    source_field.check(input).map_err(|error| invalid(error.to_string()))?;
+    Ok(Source::Dynamic { source_field })
+}
+
+/// The mappings as they were set up, with their secrets.
+pub(super) fn told(properties: &[Property]) -> Vec<Value> {
+    properties.iter().map(value_of).collect()
+}
+
+/// Takes the secrets out of a list of mappings.
+pub(super) fn hide_secrets(mappings: &mut Value) {
+    for mapping in mappings.as_array_mut().into_iter().flatten() {
+        let properties = &mut mapping["properties"];
+        if properties["isSecret"] == true {
+            properties["value"] = Value::Null;
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! What a filter is to be tried on.
+//!
+//! The body is one event, a list of events, or an object that says more: `{"last": 100}`, `{"events": [...]}`, each with or
+//! without a `"filter"`. An object with no other keys than these three is never an event: no schema is satisfied by them.
+
+use std::collections::BTreeMap;
+
+use serde_json::value::RawValue;
+
+use super::{FilterBody, check};
+use crate::{
+    admin::model::{Invalid, Ranges, read as read_value},
+    policy::filter::Filter,
+    topic::record::TopicRecord,
+};
+
+/// A page of results that somebody still looks through.
+const LAST_MAX: u64 = 1000;
+
+/// What is asked.
+#[derive(Debug)]
+pub struct Asked {
+    /// The filter to be tried; [`None`] for the subscription's own.
+    pub filter: Option<Filter>,
+    /// On which events.
+    pub sample: Sample,
+}
+
+/// Some events.
+#[derive(Debug)]
+pub enum Sample {
+    /// These, in the topic's input schema: one, or a list.
+    Given(Box<RawValue>),
+    /// As many of the newest ones of the topic's log.
+    Newest(u64),
+}
+
+/// Reads the body of a `testFilter` for a subscription of `topic`.
+pub fn read(topic: &TopicRecord, ranges: &Ranges, body: &[u8]) -> Result<Asked, Invalid> {
+    let not_json = |error: serde_json::Error| Invalid::new("the body", format!("is not JSON: {error}"));
+    let whole: Box<RawValue> = serde_json::from_slice(body).map_err(not_json)?;
+    if !whole.get().trim_start().starts_with('{') {
+        return Ok(Asked { filter: None, sample: Sample::Given(whole) });
+    }
+    let mut members: BTreeMap<String, Box<RawValue>> = serde_json::from_str(whole.get()).map_err(not_json)?;
+    if members.is_empty() || members.keys().any(|key| !["events", "filter", "last"].contains(&key.as_str())) {
+        return Ok(Asked { filter: None, sample: Sample::Given(whole) });
+    }
+    let filter = members.remove("filter").map(|filter| read_filter(topic, ranges, &filter)).transpose()?;
+    let sample = match (members.remove("events"), members.remove("last")) {
+        (Some(events), None) => Sample::Given(events),
+        (None, Some(last)) => Sample::Newest(read_last(&last)?),
+        (None, None) => {
+            let problem = format!("says on nothing to try it; add events, or last: 1 to {LAST_MAX} newest events");
+            return Err(Invalid::new("the body", problem));
+        }
+        (Some(_), Some(_)) => return Err(Invalid::new("last", "is given beside events; leave one of them out")),
+    };
+    Ok(Asked { filter, sample })
+}
+
+fn read_filter(topic: &TopicRecord, ranges: &Ranges, filter: &RawValue) -> Result<Filter, Invalid> {
+    let value = serde_json::from_str(filter.get())
+        .map_err(|error| Invalid::new("filter", format!("cannot be read: {error}")))?;
+    let body: FilterBody = read_value(value).map_err(|invalid| invalid.under("filter"))?;
+    check::filter(body, topic.input_schema, ranges)
+}
+
+fn read_last(last: &RawValue) -> Result<u64, Invalid> {
+    let count = last.get().parse().ok().filter(|count| (1..=LAST_MAX).contains(count));
+    count.ok_or_else(|| Invalid::new("last", format!("is {}; allowed is 1 to {LAST_MAX}", last.get())))
+}

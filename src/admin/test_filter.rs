@@ -1,0 +1,119 @@
+//! Would it match? A filter is tried on events, and says for each one which part of it stops it: nothing is published,
+//! delivered or changed.
+//!
+//! The filter is the subscription's own, or one that is only thought of; the events are given in the topic's input schema,
+//! or are the newest of its log.
+
+use actix_web::HttpResponse;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::{
+    Control, Error,
+    arm::{no_subscription, path::TopicPath, topic},
+    model::{
+        Invalid,
+        subscription::{self, test::Sample},
+    },
+};
+use crate::{
+    event::{Event, Schema, Seq, Timestamp},
+    journal::{
+        self,
+        chunk::{Chunk, Running},
+    },
+    policy::filter::{Filter, Verdict},
+    publish::{Limits, schema},
+    topic::record::TopicRecord,
+};
+
+/// What a filter said of some events.
+#[derive(Debug, Default, Serialize)]
+struct Report {
+    tested: usize,
+    matched: usize,
+    results: Vec<Line>,
+}
+
+/// What it said of one.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Line {
+    id: String,
+    matches: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stopped_by: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<&'static str>,
+    /// What that part looked at, as JSON.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seen: Option<String>,
+}
+
+impl Report {
+    fn add(&mut self, filter: &Filter, event: &Event) {
+        let id = event.id().into_owned();
+        let line = match filter.explain(event) {
+            Verdict::Match => Line { id, matches: true, stopped_by: None, why: None, seen: None },
+            Verdict::Stopped { clause, why, seen } => {
+                Line { id, matches: false, stopped_by: Some(clause), why: Some(why), seen }
+            }
+        };
+        self.tested += 1;
+        self.matched += usize::from(line.matches);
+        self.results.push(line);
+    }
+}
+
+/// `POST …/testFilter`.
+pub(super) async fn test_filter(
+    control: &Control,
+    path: &TopicPath,
+    name: &str,
+    body: &[u8],
+) -> Result<HttpResponse, Error> {
+    let topic = topic(control, path)?;
+    let record = topic.record();
+    let subscription = topic.subscription(name).ok_or_else(|| no_subscription(path, name))?;
+    let ranges = control.editions.ranges(&record.edition)?;
+    let asked = subscription::test::read(&record, ranges, body)?;
+    let filter = asked.filter.as_ref().unwrap_or(&subscription.filter);
+    let mut report = Report::default();
+    match asked.sample {
+        Sample::Given(events) => {
+            for event in given(&record, &events)? {
+                report.add(filter, &event);
+            }
+        }
+        Sample::Newest(count) => {
+            topic.each_newest(count, &mut |event| report.add(filter, &event)).await.map_err(unreadable)?;
+        }
+    }
+    Ok(HttpResponse::Ok().json(report))
+}
+
+/// The events as they would be stored: read by the rules of publishing.
+fn given(topic: &TopicRecord, events: &RawValue) -> Result<Vec<Event>, Error> {
+    let content_type = match topic.input_schema {
+        Schema::CloudEvents => "application/cloudevents-batch+json",
+        Schema::EventGrid | Schema::Custom => "application/json",
+    };
+    let content = schema::Content { content_type: Some(content_type), ..schema::Content::default() };
+    let body = events.get().trim().to_owned();
+    let body = if body.starts_with('[') { body } else { format!("[{body}]") };
+    let draft =
+        schema::read(&schema::Target::of(topic), &content, &body.into(), &Limits::default()).map_err(|refusal| {
+            Invalid::new("events", format!("would not be taken: {}", refusal.to_string().trim_end_matches('.')))
+        })?;
+    let mut read = Vec::new();
+    for chunk in draft.into_chunks() {
+        let chunk = Chunk::decode(Seq::FIRST, chunk.stamp(Timestamp::default(), Running::default()));
+        let events = chunk.and_then(|chunk| chunk.events());
+        read.extend(events.map_err(|damaged| unreadable(journal::Error::Damaged(damaged.to_string())))?);
+    }
+    Ok(read)
+}
+
+fn unreadable(error: journal::Error) -> Error {
+    Error::Unavailable(format!("The topic's log could not be read: {error}."))
+}

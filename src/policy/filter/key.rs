@@ -1,0 +1,98 @@
+//! Where in an event a filter looks: names joined by dots, compared without case.
+//!
+//! | schema | keys |
+//! | --- | --- |
+//! | Event Grid | `id`, `topic`, `subject`, `eventType`, `dataVersion`, `data` and what is in it |
+//! | CloudEvents | every attribute and extension, `data` and what is in it |
+//! | custom | a mapped name (`id`, `subject`, `eventType`, `dataVersion`), or any path in the object |
+//!
+//! A name with a dot in it cannot be written, and an array is not counted into: Event Grid has no words for these.
+
+use serde::{Deserialize, Serialize};
+
+use super::text::folded;
+use crate::event::Schema;
+
+/// Why there is nothing to be found at a key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// A name between two dots, or all of it, is empty.
+    #[error("is \"{0}\", in which a name is empty; allowed are names joined by single dots, such as data.order.total")]
+    Empty(String),
+    /// Events in this schema have no such property.
+    #[error("is \"{key}\"; allowed for events in {schema} are {allowed}")]
+    Unknown {
+        /// What was asked for.
+        key: String,
+        /// The word for the schema.
+        schema: &'static str,
+        /// What there is.
+        allowed: &'static str,
+    },
+}
+
+/// The top of an Event Grid event, as far as filters see it.
+const EVENT_GRID: [&str; 5] = ["id", "topic", "subject", "eventtype", "dataversion"];
+
+/// A key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub struct Key {
+    given: String,
+    path: Vec<String>,
+}
+
+impl Key {
+    /// As it was given.
+    pub fn as_str(&self) -> &str {
+        &self.given
+    }
+
+    /// The names, without their case; never empty.
+    pub(super) fn path(&self) -> &[String] {
+        &self.path
+    }
+
+    /// The only name, where there is one only.
+    pub(super) fn name(&self) -> Option<&str> {
+        match self.path.as_slice() {
+            [name] => Some(name),
+            _ => None,
+        }
+    }
+
+    /// Whether events in `schema` can have something there.
+    pub fn check(&self, schema: Schema) -> Result<(), Error> {
+        if self.path.iter().any(String::is_empty) {
+            return Err(Error::Empty(self.given.clone()));
+        }
+        let is_attribute = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        let in_data = self.path[0] == "data";
+        let (known, schema, allowed) = match schema {
+            Schema::EventGrid => (
+                self.name().is_some_and(|name| EVENT_GRID.contains(&name)),
+                "EventGridSchema",
+                "id, topic, subject, eventType, dataVersion, data and data.<path>",
+            ),
+            Schema::CloudEvents => (
+                self.name().is_some_and(is_attribute),
+                "CloudEventSchemaV1_0",
+                "an attribute (id, source, type, subject, ...), an extension, data and data.<path>",
+            ),
+            Schema::Custom => return Ok(()),
+        };
+        if known || in_data { Ok(()) } else { Err(Error::Unknown { key: self.given.clone(), schema, allowed }) }
+    }
+}
+
+impl From<String> for Key {
+    fn from(given: String) -> Self {
+        Self { path: given.split('.').map(folded).collect(), given }
+    }
+}
+
+impl From<Key> for String {
+    fn from(key: Key) -> Self {
+        key.given
+    }
+}

@@ -1,0 +1,149 @@
+//! Which events a subscription asks for: by event type, by subject, and by what stands at keys of the event.
+//!
+//! The parts of a filter are joined by *and*, the values within a part by *or*. A filter never fails: what an event lacks
+//! does not match, but for the operators that ask for nothing.
+//!
+//! Its rooms: [`advanced`] (the operators), [`key`] (where they look), [`view`] (the event they look at, read no further
+//! than they look), [`number`] and [`text`] (how values compare), [`index`] (many filters at once).
+
+pub mod advanced;
+pub mod index;
+pub mod key;
+pub mod number;
+pub mod text;
+pub mod view;
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use self::{
+    advanced::Advanced,
+    text::{begins_with, ends_with, same},
+    view::{Node, View},
+};
+use crate::event::Event;
+
+/// A subscription's filter, in Event Grid's own words.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct Filter {
+    /// The event types let through, compared without case. [`None`], an empty list or `All` let every type through.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub included_event_types: Option<Vec<String>>,
+    /// What the subject must begin with; nothing special in it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub subject_begins_with: String,
+    /// What the subject must end with; nothing special in it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub subject_ends_with: String,
+    /// Whether the subject is compared with its case.
+    pub is_subject_case_sensitive: bool,
+    /// What must hold besides, all of it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub advanced_filters: Vec<Advanced>,
+    /// Whether advanced filters look into arrays.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub enable_advanced_filtering_on_arrays: bool,
+}
+
+/// What a filter says of an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It lets it pass.
+    Match,
+    /// It stops it.
+    Stopped {
+        /// The first part that does, by the name it has in ARM.
+        clause: String,
+        /// Why, for people.
+        why: &'static str,
+        /// What the part looked at, as JSON, if there was anything.
+        seen: Option<String>,
+    },
+}
+
+/// A part of a filter.
+#[derive(Clone, Copy, Debug)]
+enum Clause<'f> {
+    EventTypes,
+    SubjectBeginsWith,
+    SubjectEndsWith,
+    Advanced(usize, &'f Advanced),
+}
+
+impl fmt::Display for Clause<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::EventTypes => f.write_str("includedEventTypes"),
+            Self::SubjectBeginsWith => f.write_str("subjectBeginsWith"),
+            Self::SubjectEndsWith => f.write_str("subjectEndsWith"),
+            Self::Advanced(place, Advanced { key, operator }) => {
+                write!(f, "advancedFilters[{place}] ({} {})", operator.name(), key.as_str())
+            }
+        }
+    }
+}
+
+impl Filter {
+    /// Whether `event` passes.
+    pub fn matches(&self, event: &Event) -> bool {
+        self.passes(&View::new(event))
+    }
+
+    /// The same, where several filters look at one event.
+    pub fn passes(&self, view: &View<'_>) -> bool {
+        self.stop(view).is_none()
+    }
+
+    /// Whether `event` passes, and if not, what stops it.
+    pub fn explain(&self, event: &Event) -> Verdict {
+        let view = View::new(event);
+        let Some((clause, why)) = self.stop(&view) else { return Verdict::Match };
+        let seen = match clause {
+            Clause::EventTypes => Some(view.event_type_node().seen()),
+            Clause::SubjectBeginsWith | Clause::SubjectEndsWith => Some(view.subject_node().seen()),
+            Clause::Advanced(_, advanced) => view.find(&advanced.key).map(Node::seen),
+        };
+        Verdict::Stopped { clause: clause.to_string(), why, seen }
+    }
+
+    /// The event types that can pass; [`None`] where every type can.
+    pub fn event_types(&self) -> Option<&[String]> {
+        let types = self.included_event_types.as_deref()?;
+        let all = types.is_empty() || types.iter().any(|name| name.eq_ignore_ascii_case("All"));
+        (!all).then_some(types)
+    }
+
+    /// The first part that stops the event, cheap ones first, and why.
+    fn stop(&self, view: &View<'_>) -> Option<(Clause<'_>, &'static str)> {
+        if !self.event_types().is_none_or(|types| types.iter().any(|name| same(name, view.event_type().as_str()))) {
+            return Some((Clause::EventTypes, "the event type is not among them"));
+        }
+        if !self.subject_fits(view, &self.subject_begins_with, |subject, part| subject.starts_with(part), begins_with) {
+            return Some((Clause::SubjectBeginsWith, "the subject begins otherwise"));
+        }
+        if !self.subject_fits(view, &self.subject_ends_with, |subject, part| subject.ends_with(part), ends_with) {
+            return Some((Clause::SubjectEndsWith, "the subject ends otherwise"));
+        }
+        self.advanced_filters.iter().enumerate().find_map(|(place, advanced)| {
+            let why = advanced.stop(view.find(&advanced.key), self.enable_advanced_filtering_on_arrays)?;
+            Some((Clause::Advanced(place, advanced), why.text()))
+        })
+    }
+
+    /// Most filters ask nothing of the subject: it is not looked at for them.
+    fn subject_fits(
+        &self,
+        view: &View<'_>,
+        part: &str,
+        with_case: fn(&str, &str) -> bool,
+        without_case: fn(&str, &str) -> bool,
+    ) -> bool {
+        match (part.is_empty(), self.is_subject_case_sensitive) {
+            (true, _) => true,
+            (false, true) => with_case(view.subject().as_str(), part),
+            (false, false) => without_case(view.subject().folded(), part),
+        }
+    }
+}

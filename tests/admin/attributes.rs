@@ -1,0 +1,149 @@
+//! `deliveryAttributeMappings`, as the control plane reads and tells them.
+
+use expect_test::expect;
+use gridhook::{
+    admin::{
+        Chaos,
+        model::subscription::{Form, View, patch, put},
+    },
+    event::{Name, Schema},
+    subscription::record::SubscriptionRecord,
+};
+use serde_json::{Value, json};
+
+use super::{
+    http::{Plane, RG},
+    ranges, topic_record,
+};
+
+fn body(schema: &str, mappings: &Value) -> Value {
+    let webhook = json!({"endpointUrl": "http://127.0.0.1:9000/", "deliveryAttributeMappings": mappings});
+    json!({"properties": {"destination": {"endpointType": "WebHook", "properties": webhook},
+        "eventDeliverySchema": schema}})
+}
+
+fn take(schema: &str, mappings: &Value) -> Result<SubscriptionRecord, String> {
+    let body = body(schema, mappings).to_string();
+    put(&Name::new("to-shop"), &topic_record(Schema::EventGrid), &ranges(), body.as_bytes())
+        .map_err(|error| error.to_string())
+}
+
+fn fixed(name: &str, value: &str, is_secret: bool) -> Value {
+    json!({"name": name, "type": "Static", "properties": {"value": value, "isSecret": is_secret}})
+}
+
+fn dynamic(name: &str, field: &str) -> Value {
+    json!({"name": name, "type": "Dynamic", "properties": {"sourceField": field}})
+}
+
+fn three() -> Value {
+    json!([
+        fixed("Authorization", "Bearer swordfish", true),
+        fixed("X-Plain", "seen", false),
+        dynamic("Channel", "data.system")
+    ])
+}
+
+#[test]
+fn secrets_are_kept_and_not_told() {
+    let record = take("EventGridSchema", &three()).expect("it is taken");
+    let kept = serde_json::to_vec(&record).expect("it is JSON");
+    let again: SubscriptionRecord = serde_json::from_slice(&kept).expect("the store reads what it wrote");
+    assert_eq!(again.webhook, record.webhook);
+    assert_eq!(serde_json::to_value(&record.webhook.delivery_properties).expect("it is JSON"), three());
+    assert!(!format!("{record:?}").contains("swordfish"), "{record:?}");
+    let topic = topic_record(Schema::EventGrid);
+    let told = serde_json::to_value(View::new(&record, &topic, Form::Nested)).expect("it is JSON");
+    let mut masked = three();
+    masked[0]["properties"]["value"] = Value::Null;
+    assert_eq!(told["properties"]["destination"]["properties"]["deliveryAttributeMappings"], masked);
+    // What is told cannot be put without the secret, and a patch of something else keeps it.
+    let refused = take("EventGridSchema", &masked).expect_err("the secret is not in it");
+    expect!["properties.destination.properties.deliveryAttributeMappings[0].properties.value is missing; GET does not tell a secret, POST getDeliveryAttributes does"].assert_eq(&refused);
+    let patched = patch(&record, &topic, &ranges(), br#"{"labels": ["x"]}"#).expect("it is taken");
+    assert_eq!(patched.webhook, record.webhook);
+    let none = br#"{"destination": {"properties": {"deliveryAttributeMappings": []}}}"#;
+    let patched = patch(&record, &topic, &ranges(), none).expect("it is taken");
+    assert!(patched.webhook.delivery_properties.is_empty());
+    let bare = serde_json::to_string(&View::new(&patched, &topic, Form::Nested)).expect("it is JSON");
+    assert!(!bare.contains("deliveryAttributeMappings"), "{bare}");
+}
+
+#[test]
+fn ten_properties_are_taken_and_no_more() {
+    let many = |count: usize| -> Value { (0..count).map(|number| fixed(&format!("X-{number}"), "v", false)).collect() };
+    take("EventGridSchema", &many(10)).expect("it is taken");
+    expect!["properties.destination.properties.deliveryAttributeMappings has 11 entries; allowed are at most 10"]
+        .assert_eq(&take("EventGridSchema", &many(11)).expect_err("one too many"));
+}
+
+#[test]
+fn a_property_that_cannot_be_is_refused_and_its_value_not_repeated() {
+    let grid = "EventGridSchema";
+    let bad = [
+        (grid, json!(["swordfish"])),
+        (grid, json!([{"name": "X", "type": "Static", "properties": "swordfish"}])),
+        (grid, json!([{"name": "X", "type": "Static", "value": "swordfish"}])),
+        (grid, json!([{"name": "X", "type": "swordfish", "properties": {}}])),
+        (grid, json!([{"name": "X", "type": "Static", "properties": {"isSecret": true}}])),
+        (grid, json!([{"name": "X", "type": "Static", "properties": {"value": ["swordfish"]}}])),
+        (grid, json!([{"name": "X", "type": "Static", "properties": {"value": "v", "isSecret": "swordfish"}}])),
+        (grid, json!([{"name": "X", "type": "Static", "properties": {"value": "v", "secret": "swordfish"}}])),
+        (grid, json!([fixed("X", "swordfish\r\nHost: y", true)])),
+        (grid, json!([fixed("X", "", true)])),
+        (grid, json!([fixed("X", &"swordfish".repeat(500), true)])),
+        (grid, json!([fixed("X", "a", true), dynamic("x", "data.a")])),
+        (grid, json!([fixed("aeg-event-type", "swordfish", true)])),
+        (grid, json!([fixed("a b", "swordfish", true)])),
+        ("CloudEventSchemaV1_0", json!([fixed("ce-id", "swordfish", true)])),
+        (grid, json!([{"name": "X", "type": "Dynamic", "properties": {}}])),
+        (grid, json!([dynamic("X", "source")])),
+        (
+            grid,
+            json!([{"name": "X", "type": "Dynamic", "properties": {"sourceField": "data.x", "value": "swordfish"}}]),
+        ),
+    ];
+    let lines: Vec<String> =
+        bad.iter().map(|(schema, mappings)| take(schema, mappings).expect_err(&mappings.to_string())).collect();
+    let text = lines.join("\n").replace("properties.destination.properties.deliveryAttributeMappings", "…");
+    assert!(!text.contains("swordfish"), "{text}");
+    expect![[r#"
+        …[0] is not an object; allowed is one
+        …[0].properties is not an object; allowed is one
+        …[0].value cannot be read: unknown field `value`, expected one of `name`, `type`, `properties`
+        …[0].type is neither of Static and Dynamic, which are allowed
+        …[0].properties.value is missing; GET does not tell a secret, POST getDeliveryAttributes does
+        …[0].properties.value is not a string; allowed is one
+        …[0].properties.isSecret is neither true nor false, which are allowed
+        …[0].properties.secret is no member of Static; leave it out
+        …[0].properties.value has a character in it that a header cannot carry; allowed are printable ASCII characters, without a space at either end
+        …[0].properties.value has 0 bytes; allowed are 1 to 4096
+        …[0].properties.value has 4500 bytes; allowed are 1 to 4096
+        …[1].name is "x" for a second time; a header has one value
+        …[0].name is "aeg-event-type", which is not allowed: names that begin with aeg- are Event Grid's own
+        …[0].name is "a b"; allowed are 1 to 128 letters, digits and any of !#$%&'*+-.^_`|~
+        …[0].name is "ce-id", which is not allowed: names that begin with ce- are attributes of a CloudEvent
+        …[0].properties.sourceField is missing, or not a string; allowed is the name of a property, such as data.total
+        …[0].properties.sourceField is "source"; allowed for events in EventGridSchema are id, topic, subject, eventType, dataVersion, data and data.<path>
+        …[0].properties.value is no member of Dynamic; leave it out"#]].assert_eq(&text);
+    take(grid, &json!([fixed("ce-id", "v", false)])).expect("only CloudEvents have headers of that name");
+}
+
+#[actix_web::test]
+async fn only_who_asks_for_them_is_told_the_secrets() {
+    let plane = Plane::new(Chaos::Disabled);
+    let topic = format!("{RG}/topics/orders");
+    let hook = format!("{topic}/eventSubscriptions/to-shop");
+    let mut told = vec![plane.call("PUT", &topic, json!({})).await];
+    told.push(plane.call("PUT", &hook, body("EventGridSchema", &three())).await);
+    told.push(plane.call("GET", &hook, Value::Null).await);
+    told.push(plane.call("PATCH", &hook, json!({"labels": ["x"]})).await);
+    told.push(plane.call("GET", &format!("{topic}/eventSubscriptions"), Value::Null).await);
+    told.push(plane.call("GET", &format!("{hook}/status"), Value::Null).await);
+    told.push(plane.call("POST", &format!("{hook}/getFullUrl"), Value::Null).await);
+    for answer in told {
+        assert!(answer.status < 300 && !answer.text.contains("swordfish"), "{}", answer.brief());
+    }
+    let attributes = plane.call("POST", &format!("{hook}/getDeliveryAttributes"), Value::Null).await;
+    assert_eq!(attributes.json(), json!({"value": three()}));
+}

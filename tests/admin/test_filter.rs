@@ -1,0 +1,113 @@
+//! A filter that is tried before it is put.
+
+use expect_test::expect;
+use gridhook::admin::Chaos;
+use serde_json::{Value, json};
+
+use super::http::{Answer, Plane, RG};
+
+const VERB: &str = "/topics/orders/eventSubscriptions/to-shop/testFilter";
+
+async fn plane(schema: &str) -> Plane {
+    let plane = Plane::new(Chaos::Disabled);
+    let topic = json!({"properties": {"inputSchema": schema}});
+    assert_eq!(plane.call("PUT", &format!("{RG}/topics/orders"), topic).await.status, 201);
+    let body = json!({"properties": {
+        "destination": {"endpointType": "WebHook", "properties": {"endpointUrl": "http://127.0.0.1:9000/"}},
+        "filter": {"includedEventTypes": ["Made"], "subjectBeginsWith": "/a", "advancedFilters": [
+            {"operatorType": "IsNotNull", "key": "data.total"},
+            {"operatorType": "NumberGreaterThan", "key": "data.total", "value": 100}]}}});
+    let hook = format!("{RG}/topics/orders/eventSubscriptions/to-shop");
+    assert_eq!(plane.call("PUT", &hook, body).await.status, 201);
+    plane
+}
+
+async fn ask(plane: &Plane, body: Value) -> Answer {
+    plane.call("POST", &format!("{RG}{VERB}"), body).await
+}
+
+fn event(id: &str, kind: &str, subject: &str, data: Value) -> Value {
+    json!({"id": id, "eventType": kind, "subject": subject, "data": data, "eventTime": "2026-11-20T12:00:00Z", "dataVersion": "1"})
+}
+
+#[actix_web::test]
+async fn each_event_is_told_which_part_stops_it() {
+    let plane = plane("EventGridSchema").await;
+    let events = json!([
+        event("1", "made", "/A/1", json!({"total": 100.01})),
+        event("2", "Lost", "/a/1", json!({"total": 101})),
+        event("3", "Made", "/b/1", json!({"total": 101})),
+        event("4", "Made", "/a/1", json!({"total": 100})),
+        event("5", "Made", "/a/1", json!({})),
+        event("6", "Made", "/a/1", json!({"total": [1, 2]})),
+    ]);
+    let answer = ask(&plane, events.clone()).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    let pretty = |answer: &Answer| {
+        let lines: Vec<String> =
+            answer.json()["results"].as_array().expect("results").iter().map(Value::to_string).collect();
+        lines.join("\n")
+    };
+    expect![[r#"
+        {"id":"1","matches":true}
+        {"id":"2","matches":false,"seen":"\"Lost\"","stoppedBy":"includedEventTypes","why":"the event type is not among them"}
+        {"id":"3","matches":false,"seen":"\"/b/1\"","stoppedBy":"subjectBeginsWith","why":"the subject begins otherwise"}
+        {"id":"4","matches":false,"seen":"100","stoppedBy":"advancedFilters[1] (NumberGreaterThan data.total)","why":"the value is not what the operator asks for"}
+        {"id":"5","matches":false,"stoppedBy":"advancedFilters[0] (IsNotNull data.total)","why":"the event has nothing at this key"}
+        {"id":"6","matches":false,"seen":"[1,2]","stoppedBy":"advancedFilters[1] (NumberGreaterThan data.total)","why":"the value is an array, and enableAdvancedFilteringOnArrays is not true"}"#]].assert_eq(&pretty(&answer));
+    assert_eq!((&answer.json()["tested"], &answer.json()["matched"]), (&json!(6), &json!(1)));
+    let thought = ask(&plane, json!({"filter": {"subjectEndsWith": "/1"}, "events": events})).await;
+    assert_eq!(thought.json()["matched"], 6);
+    let single = ask(&plane, event("7", "Made", "/a/", json!({"total": 1e3}))).await;
+    assert_eq!(single.json(), json!({"tested": 1, "matched": 1, "results": [{"id": "7", "matches": true}]}));
+}
+
+#[actix_web::test]
+async fn cloud_events_are_tried_as_well() {
+    let plane = plane("CloudEventSchemaV1_0").await;
+    let event = json!({"specversion": "1.0", "id": "c", "source": "/s", "type": "MADE", "subject": "/a", "ext": "x", "data": {"total": 5}});
+    let filter = json!({"advancedFilters": [{"operatorType": "StringIn", "key": "ext", "values": ["X"]}]});
+    let answer = ask(&plane, json!({"filter": filter, "events": event})).await;
+    assert_eq!(answer.json()["matched"], 1, "{}", answer.text);
+    let answer = ask(&plane, json!([event])).await;
+    assert_eq!(answer.json()["results"][0]["stoppedBy"], "advancedFilters[1] (NumberGreaterThan data.total)");
+}
+
+#[actix_web::test]
+async fn what_cannot_be_tried_is_refused() {
+    let plane = plane("EventGridSchema").await;
+    let bodies = [
+        json!("x"),
+        json!({}),
+        json!([{"id": "1"}]),
+        json!({"filter": {}}),
+        json!({"last": 0}),
+        json!({"last": 1001}),
+        json!({"last": "all"}),
+        json!({"last": 1, "events": []}),
+        json!({"last": 1, "filter": {"advancedFilters": [{"operatorType": "IsNotNull", "key": "nowhere"}]}}),
+        json!({"last": 1, "filter": {"subjectContains": "x"}}),
+    ];
+    let mut lines = Vec::new();
+    for body in bodies {
+        let answer = ask(&plane, body).await;
+        lines.push(format!("{} {}", answer.status, answer.json()["error"]["message"]));
+    }
+    expect![[r#"
+        400 "events would not be taken: This resource is configured to receive event in 'EventGridEvent' schema. The JSON received does not conform to the expected schema. Token Expected: StartObject, Actual Token Received: String."
+        400 "events would not be taken: This resource is configured for 'EventGridEvent' schema and requires 'subject' property to be set."
+        400 "events would not be taken: This resource is configured for 'EventGridEvent' schema and requires 'subject' property to be set."
+        400 "the body says on nothing to try it; add events, or last: 1 to 1000 newest events."
+        400 "last is 0; allowed is 1 to 1000."
+        400 "last is 1001; allowed is 1 to 1000."
+        400 "last is \"all\"; allowed is 1 to 1000."
+        400 "last is given beside events; leave one of them out."
+        400 "filter.advancedFilters[0].key is \"nowhere\"; allowed for events in EventGridSchema are id, topic, subject, eventType, dataVersion, data and data.<path>."
+        400 "filter.subjectContains cannot be read: unknown field `subjectContains`, expected one of `subjectBeginsWith`, `subjectEndsWith`, `includedEventTypes`, `isSubjectCaseSensitive`, `advancedFilters`, `enableAdvancedFilteringOnArrays`.""#]].assert_eq(&lines.join("\n"));
+    let empty = ask(&plane, json!({"last": 10})).await;
+    assert_eq!(empty.json(), json!({"tested": 0, "matched": 0, "results": []}));
+    let nobody = format!("{RG}/topics/orders/eventSubscriptions/none/testFilter");
+    assert_eq!(plane.call("POST", &nobody, json!({"last": 1})).await.status, 404);
+    let read = plane.call("GET", &format!("{RG}{VERB}"), Value::Null).await;
+    assert_eq!(read.status, 405, "{}", read.text);
+}
