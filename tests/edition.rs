@@ -33,6 +33,8 @@ fn current_says_what_the_specification_says() {
     assert_eq!(seconds(edition.webhook.waits.into_values()), [300, 120, 300, 30]);
     assert_eq!(edition.resource.never_retried, [400, 403, 413]);
     assert_eq!(edition.probation.after_failures, 10);
+    assert_eq!((edition.probation.failure_share, edition.probation.requests_min), (0.5, 20));
+    assert_eq!(edition.probation.window, Duration::from_secs(60));
     assert_eq!(edition.probation.durations[&Outcome::InvalidAzureFunctionDestination], Duration::from_secs(600));
     assert_eq!(edition.probation.durations.len(), 10);
 }
@@ -76,6 +78,43 @@ fn an_edition_that_cannot_be_followed_is_refused() {
     refuses(
         |edition| edition.probation.longest = Duration::from_secs(60),
         expect!["probation.longest is 1m; allowed is 10m, the longest duration, or more"],
+    );
+    refuses(|edition| edition.probation.requests_min = 0, expect!["probation.requests_min is 0; allowed is 1 or more"]);
+    refuses(
+        |edition| edition.probation.failure_share = 0.0,
+        expect!["probation.failure_share is 0; allowed is a number above 0, 1 at most"],
+    );
+    refuses(
+        |edition| edition.probation.window = Duration::from_millis(999),
+        expect!["probation.window is 999ms; allowed is 1s or more"],
+    );
+    refuses(
+        |edition| edition.pace.start_share = 1.5,
+        expect!["pace.start_share is 1.5; allowed is a number above 0, 1 at most"],
+    );
+    refuses(
+        |edition| edition.pace.climb = Duration::ZERO,
+        expect!["pace.climb is 0; allowed is a duration longer than nothing"],
+    );
+    refuses(
+        |edition| edition.pace.over_share = 0.9,
+        expect!["pace.over_share is 0.9; allowed is a number from 1 to 10"],
+    );
+    refuses(
+        |edition| edition.pace.after_failure_share = f64::NAN,
+        expect!["pace.after_failure_share is NaN; allowed is a number above 0, 1 at most"],
+    );
+    refuses(
+        |edition| edition.pace.tolerated_share = -0.1,
+        expect!["pace.tolerated_share is -0.1; allowed is a number from 0 to 1"],
+    );
+    refuses(
+        |edition| edition.pace.least = 0.0,
+        expect!["pace.least is 0; allowed is a number from 0.001 to 1000, requests in a second"],
+    );
+    refuses(
+        |edition| edition.pace.forgotten_after = Duration::ZERO,
+        expect!["pace.forgotten_after is 0; allowed is a duration longer than nothing"],
     );
     refuses(
         |edition| edition.probation.after_failures = 0,

@@ -61,11 +61,26 @@ enum StateView {
 }
 
 #[derive(Serialize)]
-#[serde(tag = "kind", rename_all = "camelCase")]
+#[serde(tag = "kind", rename_all = "camelCase", rename_all_fields = "camelCase")]
 enum ObstacleView {
-    Held,
-    Suspended { cause: String, since: String, until: String, strikes: u32 },
-    Probing { cause: String, since: String, strikes: u32 },
+    Held {
+        by: String,
+    },
+    Suspended {
+        cause: String,
+        since: String,
+        next_probe: String,
+        strikes: u32,
+    },
+    Probing {
+        cause: String,
+        since: String,
+        strikes: u32,
+    },
+    /// Requests in a second, at most.
+    Paced {
+        rate: f64,
+    },
 }
 
 /// What would happen if every attempt failed.
@@ -139,16 +154,17 @@ impl StateView {
 impl ObstacleView {
     fn new(obstacle: &Obstacle) -> Self {
         match *obstacle {
-            Obstacle::Held => Self::Held,
+            Obstacle::Held { by } => Self::Held { by: by.to_string() },
             Obstacle::Suspended { cause, since, until, strikes } => Self::Suspended {
                 cause: cause.to_string(),
                 since: since.to_string(),
-                until: until.to_string(),
+                next_probe: until.to_string(),
                 strikes,
             },
             Obstacle::Probing { cause, since, strikes } => {
                 Self::Probing { cause: cause.to_string(), since: since.to_string(), strikes }
             }
+            Obstacle::Paced { rate } => Self::Paced { rate: rate.per_second() },
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What operators ask of a subscription that Azure has no word for: how it is, and whether it sends.
+//! What operators ask of a subscription that Azure has no word for: how it is, and whether its endpoint is called.
 
 use actix_web::HttpResponse;
 use serde::Serialize;
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     event::Timestamp,
-    policy::record::{Command, Counters, Health},
+    policy::record::{Command, Counters, EndpointView, Health, Rate},
     topic::registry::{self, Status},
 };
 
@@ -20,26 +20,35 @@ use crate::{
 pub struct View {
     topic: String,
     subscription: String,
-    held: bool,
+    held_by: Option<String>,
     health: HealthView,
+    endpoint: PaceView,
     counters: CountersView,
     backlog: u64,
     oldest_unread: Option<String>,
     oldest_unread_age_seconds: Option<u64>,
     next_due: Option<String>,
-    next_probe: Option<String>,
     in_flight: usize,
     lingering: usize,
-    limits: LimitsView,
     actor: ActorView,
 }
 
 #[derive(Clone, Debug, Serialize)]
-#[serde(tag = "state", rename_all = "lowercase")]
+#[serde(tag = "state", rename_all = "lowercase", rename_all_fields = "camelCase")]
 enum HealthView {
     Healthy { failures: u32 },
-    Suspended { cause: String, since: String, until: String, strikes: u32 },
+    Suspended { cause: String, since: String, next_probe: String, strikes: u32 },
     Probing { cause: String, since: String, strikes: u32 },
+}
+
+/// Within which limits it is called at present. Rates are requests in a second.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PaceView {
+    rate: Option<f64>,
+    healthy_rate: Option<f64>,
+    concurrency: u32,
+    events_per_request: u32,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -58,14 +67,6 @@ struct CountersView {
     late: u64,
 }
 
-/// Within which limits it sends at present.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct LimitsView {
-    concurrency: u32,
-    events_per_batch: u32,
-}
-
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ActorView {
@@ -77,26 +78,21 @@ struct ActorView {
 impl View {
     /// What is told of `status`.
     pub fn new(topic: &str, subscription: &str, status: &Status, now: Timestamp) -> Self {
-        let Status { cursor, backlog, in_flight, lingering, oldest_unread, limits, life, restarts, last_cause } =
+        let Status { cursor, endpoint, backlog, in_flight, lingering, oldest_unread, life, restarts, last_cause } =
             status;
-        let next_probe = match cursor.health {
-            Health::Suspended { until, .. } => Some(until),
-            Health::Healthy { .. } | Health::Probing { .. } => None,
-        };
         Self {
             topic: topic.to_owned(),
             subscription: subscription.to_owned(),
-            held: cursor.held,
+            held_by: cursor.held.map(|held| held.to_string()),
             health: HealthView::new(cursor.health),
+            endpoint: PaceView::new(*endpoint),
             counters: CountersView::new(cursor.counters),
             backlog: *backlog,
             oldest_unread: oldest_unread.map(|appended| appended.to_string()),
             oldest_unread_age_seconds: oldest_unread.map(|appended| now.since(appended).as_secs()),
             next_due: cursor.next_due.map(|due| due.to_string()),
-            next_probe: next_probe.map(|until| until.to_string()),
             in_flight: *in_flight,
             lingering: *lingering,
-            limits: LimitsView { concurrency: limits.concurrency_max, events_per_batch: limits.batch_max },
             actor: ActorView { life: *life, restarts: *restarts, last_cause: last_cause.clone() },
         }
     }
@@ -109,12 +105,24 @@ impl HealthView {
             Health::Suspended { cause, since, until, strikes } => Self::Suspended {
                 cause: cause.to_string(),
                 since: since.to_string(),
-                until: until.to_string(),
+                next_probe: until.to_string(),
                 strikes,
             },
             Health::Probing { cause, since, strikes } => {
                 Self::Probing { cause: cause.to_string(), since: since.to_string(), strikes }
             }
+        }
+    }
+}
+
+impl PaceView {
+    fn new(endpoint: EndpointView) -> Self {
+        let EndpointView { rate, healthy_rate, concurrency, events_max } = endpoint;
+        Self {
+            rate: rate.map(Rate::per_second),
+            healthy_rate: healthy_rate.map(Rate::per_second),
+            concurrency,
+            events_per_request: events_max,
         }
     }
 }
@@ -159,17 +167,14 @@ pub(super) async fn status(control: &Control, path: &TopicPath, name: &str) -> R
     Ok(HttpResponse::Ok().json(view))
 }
 
-/// `POST …/hold`: nothing is sent until `resume`. What is in flight is finished; durable when answered.
-pub(super) async fn hold(control: &Control, path: &TopicPath, name: &str) -> Result<HttpResponse, Error> {
-    command(control, path, name, Command::Hold).await
-}
-
-/// `POST …/resume`.
-pub(super) async fn resume(control: &Control, path: &TopicPath, name: &str) -> Result<HttpResponse, Error> {
-    command(control, path, name, Command::Resume).await
-}
-
-async fn command(control: &Control, path: &TopicPath, name: &str, command: Command) -> Result<HttpResponse, Error> {
+/// `POST …/hold`, `…/resume`, `…/probe` and `…/release`; durable when answered, with how the subscription is then. What is in
+/// flight is finished.
+pub(super) async fn command(
+    control: &Control,
+    path: &TopicPath,
+    name: &str,
+    command: Command,
+) -> Result<HttpResponse, Error> {
     topic(control, path)?.subscription(name).ok_or_else(|| no_subscription(path, name))?;
     control.registry.command(&path.name, name, command).await?;
     info!(topic = path.name, subscription = name, ?command, "operator's command done");

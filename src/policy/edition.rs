@@ -28,6 +28,8 @@ pub struct Edition {
     pub resource: Rules,
     /// When an endpoint is left alone, and for how long.
     pub probation: Probation,
+    /// How fast an endpoint is called that has failed before.
+    pub pace: Pace,
     /// How what was given up is put aside.
     pub dead_letter: DeadLetter,
 }
@@ -106,11 +108,18 @@ pub struct Rules {
 }
 
 /// When an endpoint is left alone, and for how long.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Probation {
     /// As many failed requests in a row suspend it: at least one.
     pub after_failures: u32,
+    /// So large a share of the requests suspends it too: above 0, 1 at most …
+    pub failure_share: f64,
+    /// … of those that came back within so long, over which the rate of successes is measured too: a second or more …
+    #[serde(with = "humantime_serde")]
+    pub window: Duration,
+    /// … if they are as many: at least one.
+    pub requests_min: u32,
     /// How long, by the outcome that caused it; never zero, never for a success.
     #[serde(deserialize_with = "durations_by")]
     pub durations: BTreeMap<Outcome, Duration>,
@@ -120,6 +129,31 @@ pub struct Probation {
     /// The most that failed probes double it to: no less than any duration above.
     #[serde(with = "humantime_serde")]
     pub longest: Duration,
+}
+
+/// How fast an endpoint is called that has failed before. The rate is that of requests; its last healthy one is the mean
+/// of the successes of the last window without probation.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pace {
+    /// After probation it begins with this share of the last healthy rate: above 0, 1 at most …
+    pub start_share: f64,
+    /// … reaches that rate after so long, while all goes well …
+    #[serde(with = "humantime_serde")]
+    pub climb: Duration,
+    /// … and grows by this share in each clean second then …
+    pub growth_share: f64,
+    /// … but never to more than so many times what was healthy before or is taken now: at least 1.
+    pub over_share: f64,
+    /// A failure takes it to this share of what was accepted: above 0, 1 at most.
+    pub after_failure_share: f64,
+    /// Failures that are so small a share of the requests are none of the endpoint's strength. Busy always is.
+    pub tolerated_share: f64,
+    /// Requests in a second, of which it never has fewer: above 0.
+    pub least: f64,
+    /// Without a failure it is forgotten after so long; never zero.
+    #[serde(with = "humantime_serde")]
+    pub forgotten_after: Duration,
 }
 
 /// How what was given up is put aside.
@@ -152,7 +186,8 @@ impl Edition {
         self.time_to_live_minutes.check("time_to_live_minutes")?;
         self.webhook.check("webhook")?;
         self.resource.check("resource")?;
-        self.probation.check()
+        self.probation.check()?;
+        self.pace.check()
     }
 }
 
@@ -254,9 +289,16 @@ impl Rules {
 
 impl Probation {
     fn check(&self) -> Result<(), String> {
-        let Self { after_failures, durations, otherwise, longest } = self;
-        if *after_failures == 0 {
-            return Err("probation.after_failures is 0; allowed is 1 or more".to_owned());
+        let Self { after_failures, failure_share, window, requests_min, durations, otherwise, longest } = self;
+        for (key, count) in [("after_failures", after_failures), ("requests_min", requests_min)] {
+            if *count == 0 {
+                return Err(format!("probation.{key} is 0; allowed is 1 or more"));
+            }
+        }
+        share("probation.failure_share", *failure_share)?;
+        if *window < Duration::from_secs(1) {
+            let window = humantime_serde::re::humantime::format_duration(*window);
+            return Err(format!("probation.window is {window}; allowed is 1s or more"));
         }
         if durations.contains_key(&Outcome::Delivered) {
             return Err("probation.durations names Delivered; allowed are outcomes of a failure".to_owned());
@@ -272,6 +314,34 @@ impl Probation {
         }
         Ok(())
     }
+}
+
+impl Pace {
+    fn check(&self) -> Result<(), String> {
+        let Self { start_share, climb, growth_share, over_share, .. } = self;
+        let Self { after_failure_share, tolerated_share, least, forgotten_after, .. } = self;
+        share("pace.start_share", *start_share)?;
+        positive("pace.climb", *climb)?;
+        share("pace.growth_share", *growth_share)?;
+        if !(1.0..=10.0).contains(over_share) {
+            return Err(format!("pace.over_share is {over_share}; allowed is a number from 1 to 10"));
+        }
+        share("pace.after_failure_share", *after_failure_share)?;
+        if !(0.0..=1.0).contains(tolerated_share) {
+            return Err(format!("pace.tolerated_share is {tolerated_share}; allowed is a number from 0 to 1"));
+        }
+        if !(0.001..=1000.0).contains(least) {
+            return Err(format!("pace.least is {least}; allowed is a number from 0.001 to 1000, requests in a second"));
+        }
+        positive("pace.forgotten_after", *forgotten_after)
+    }
+}
+
+fn share(key: &str, share: f64) -> Result<(), String> {
+    if share > 0.0 && share <= 1.0 {
+        return Ok(());
+    }
+    Err(format!("{key} is {share}; allowed is a number above 0, 1 at most"))
 }
 
 fn positive(key: &str, duration: Duration) -> Result<(), String> {

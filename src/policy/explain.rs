@@ -2,10 +2,11 @@
 //!
 //! The same functions are asked that will decide ([`retry::judge`] above all), so that the answer is what would happen. It is
 //! a forecast all the same: it takes every further attempt to fail like the last one, and the endpoint not to be suspended
-//! meanwhile nor to ask for a longer wait.
+//! meanwhile nor to ask for a longer wait. A pace is named, not reckoned with: it depends on all the others who wait.
 //!
 //! Invariants: chance is named, never drawn: each attempt has the time before which it will not be, and how much later it
-//! may be by chance. The schedule ends as the event would, by attempts or by time to live, and says by which.
+//! may be by chance. The schedule ends as the event would, by attempts, by time to live or with the probation that it falls
+//! due in, and says by which.
 //!
 //! Absent on purpose: how what is known was found. Whoever asks gathers the [`Facts`], from the disk and from memory; where
 //! the two were read at different moments, the later word is the flights'.
@@ -17,8 +18,9 @@ use crate::{
     policy::{
         Flight, Settings,
         batch::Last,
+        endpoint,
         outcome::{Answer, Outcome, Reason},
-        record::{Cursor, Dead, Health, LaneCursor, Owed},
+        record::{Cursor, Dead, EndpointView, Health, Held, LaneCursor, Owed, Rate},
         retry::{self, Chance, Verdict},
     },
 };
@@ -33,6 +35,8 @@ pub struct Facts<'a> {
     pub settings: &'a Settings,
     /// How far it has come, with its health.
     pub cursor: &'a Cursor,
+    /// Its endpoint, beside what the cursor says of it.
+    pub endpoint: EndpointView,
     /// Its requests on their way.
     pub flights: &'a [Arc<Flight>],
     /// Where its log ends.
@@ -120,8 +124,11 @@ pub enum State {
 /// What stands before every attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
-    /// An operator holds the subscription. The forecast is what it would be if he let it go now.
-    Held,
+    /// The subscription is held. The forecast is what it would be if it were let go now.
+    Held {
+        /// Who said so.
+        by: Held,
+    },
     /// The endpoint is left alone.
     Suspended {
         /// The outcome that decided for how long.
@@ -141,6 +148,11 @@ pub enum Obstacle {
         since: Timestamp,
         /// How many times in a row it was suspended.
         strikes: u32,
+    },
+    /// The endpoint is called at a pace: who is due waits for his turn, and the forecast does not know how long.
+    Paced {
+        /// Requests at most.
+        rate: Rate,
     },
 }
 
@@ -186,7 +198,7 @@ pub fn explain(facts: Facts<'_>) -> Explanation {
         State::Open | State::Unread { .. } => Some(Next::At { due: facts.now, attempts: 0 }),
         State::Filtered | State::DeadLetter { .. } | State::Passed | State::Unpublished => None,
     };
-    let obstacles = if next.is_some() { obstacles(facts.cursor) } else { Vec::new() };
+    let obstacles = if next.is_some() { obstacles(&facts) } else { Vec::new() };
     Explanation { state, obstacles, forecast: next.map(|next| forecast(&facts, next)) }
 }
 
@@ -223,15 +235,20 @@ fn state(facts: &Facts<'_>) -> State {
     }
 }
 
-fn obstacles(cursor: &Cursor) -> Vec<Obstacle> {
+fn obstacles(facts: &Facts<'_>) -> Vec<Obstacle> {
+    let Facts { cursor, endpoint, flights, .. } = *facts;
     let health = match cursor.health {
-        Health::Healthy { .. } => None,
+        Health::Healthy { .. } => endpoint.rate.map(|rate| Obstacle::Paced { rate }),
+        // A probe leaves before that is written.
+        Health::Suspended { cause, since, until, strikes } if flights.iter().any(|flight| flight.sent >= until) => {
+            Some(Obstacle::Probing { cause, since, strikes })
+        }
         Health::Suspended { cause, since, until, strikes } => {
             Some(Obstacle::Suspended { cause, since, until, strikes })
         }
         Health::Probing { cause, since, strikes } => Some(Obstacle::Probing { cause, since, strikes }),
     };
-    cursor.held.then_some(Obstacle::Held).into_iter().chain(health).collect()
+    cursor.held.map(|by| Obstacle::Held { by }).into_iter().chain(health).collect()
 }
 
 /// What the forecast begins with.
@@ -240,6 +257,11 @@ enum Next {
     AfterFailure { attempts: u32 },
     /// An attempt, after so many.
     At { due: Timestamp, attempts: u32 },
+}
+
+/// Until when whatever falls due becomes a dead letter at once.
+fn condemned_until(facts: &Facts<'_>) -> Option<Timestamp> {
+    endpoint::misused_until(facts.cursor.health).filter(|_| facts.settings.dead_letter_in_probation)
 }
 
 fn forecast(facts: &Facts<'_>, next: Next) -> Forecast {
@@ -268,12 +290,20 @@ fn forecast(facts: &Facts<'_>, next: Next) -> Forecast {
             }
         },
     };
+    let taken = at.max(now);
+    let condemned = condemned_until(facts).is_some_and(|until| taken < until);
     let Some(stored) = facts.event else {
-        return told(attempts, Some(End { reason: Reason::Missing, at: at.max(opens) }));
+        let at = if condemned { taken } else { at.max(opens) };
+        return told(attempts, Some(End { reason: Reason::Missing, at }));
     };
+    let expires = stored.appended.after(settings.time_to_live);
+    if condemned {
+        let reason = if taken < expires { Reason::ProbationCausedByClientError } else { Reason::TimeToLiveExceeded };
+        return told(attempts, Some(End { reason, at: taken }));
+    }
     while attempts.len() < FORETOLD_MAX {
         (at, latest) = (at.max(opens), latest.max(opens));
-        if at >= stored.appended.after(settings.time_to_live) {
+        if at >= expires {
             return told(attempts, Some(End { reason: Reason::TimeToLiveExceeded, at }));
         }
         made += 1;

@@ -19,4 +19,4 @@ pub mod retry;
 mod subscription;
 pub mod validation;
 
-pub use subscription::{Effect, Flight, Input, Item, Limits, Settings, Step, Subscription, Write};
+pub use subscription::{Effect, Flight, Input, Item, Settings, Step, Subscription, Write};

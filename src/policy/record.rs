@@ -5,7 +5,7 @@
 //! a put or a delete and gives the records back at recovery; the core's memory is a view of them. How they look on disk
 //! is the journal's business.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use crate::{
     event::{Event, Lane, Seq, Timestamp},
@@ -19,8 +19,10 @@ pub struct Cursor {
     pub lanes: Vec<LaneCursor>,
     /// Whether the endpoint is called at all.
     pub health: Health,
-    /// An operator's word that nothing shall be sent.
-    pub held: bool,
+    /// What is remembered of the endpoint's pace.
+    pub pace: Pace,
+    /// Whether nothing shall be sent, and who said so.
+    pub held: Option<Held>,
     /// What became of the events passed so far.
     pub counters: Counters,
     /// When the first owed event falls due; [`None`] where nothing is owed.
@@ -92,6 +94,65 @@ impl Default for Health {
     }
 }
 
+/// Who said that nothing shall be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// An operator.
+    ByOperator,
+    /// The endpoint, by 410, of a subscription that takes this word for the last.
+    Gone,
+}
+
+impl fmt::Display for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ByOperator => "operator",
+            Self::Gone => "410",
+        })
+    }
+}
+
+/// A rate of requests: so many in a million seconds, so that it is compared and written exactly.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rate(pub u64);
+
+impl Rate {
+    /// So many in a second.
+    pub fn of(per_second: f64) -> Self {
+        // What is negative or no number is 0, what is too large is the largest.
+        Self((per_second * 1e6).round() as u64)
+    }
+
+    /// Requests in a second.
+    pub fn per_second(self) -> f64 {
+        self.0 as f64 / 1e6
+    }
+}
+
+/// What is remembered of an endpoint's pace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pace {
+    /// The rate of successes of the last healthy window; [`None`] where nothing ever succeeded.
+    pub healthy: Option<Rate>,
+    /// When a request failed last.
+    pub failed: Option<Timestamp>,
+    /// Whether it is called at a pace since its last probation.
+    pub paced: bool,
+}
+
+/// How an endpoint is, for people, beside its health: what is not written down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EndpointView {
+    /// The rate that it is called with at most; [`None`] where it has no pace, or is left alone.
+    pub rate: Option<Rate>,
+    /// The rate of successes of its last healthy window.
+    pub healthy_rate: Option<Rate>,
+    /// Requests on their way at once, at most.
+    pub concurrency: u32,
+    /// Events in a request, at most.
+    pub events_max: u32,
+}
+
 /// What an operator asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
@@ -99,6 +160,31 @@ pub enum Command {
     Hold,
     /// Send again.
     Resume,
+    /// Probe a suspended endpoint now, without waiting for its time.
+    Probe,
+    /// A suspended endpoint is healthy from now on.
+    Release,
+}
+
+/// Why a command has no sense as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Senseless {
+    /// The endpoint is not on probation.
+    Healthy,
+    /// The probe is on its way.
+    Probing,
+    /// The subscription is held.
+    Held,
+}
+
+impl fmt::Display for Senseless {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Healthy => "the endpoint is healthy; only one on probation can be probed or released",
+            Self::Probing => "a probe is on its way; wait for its answer, or release the endpoint",
+            Self::Held => "the subscription is held; resume it first",
+        })
+    }
 }
 
 /// What became of the events that the cursor passed. Both equations of the design hold in every record:

@@ -114,10 +114,13 @@ impl Plan {
             batch: Limits { events_max: self.batch, bytes_preferred: u64::MAX },
             grouping: Arc::new([]),
             concurrency_max: self.concurrency,
+            rate_max: None,
             suspend_after: self.edition.probation.after_failures,
             // Every request is answered here.
             flight_wait: 2 * self.response_wait,
             dead_letter: self.dead_letter,
+            dead_letter_in_probation: false,
+            hold_when_gone: false,
             edition: Arc::clone(&self.edition),
         }
     }

@@ -11,7 +11,6 @@
 use std::{collections::VecDeque, rc::Rc, sync::Arc, time::Duration};
 
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, SpawnHandle};
-use tokio::sync::oneshot;
 
 use crate::{
     clock::Clock,
@@ -22,7 +21,7 @@ use crate::{
     subscription::{
         clients, delivery,
         plan::Plan,
-        slot::{Handed, Report, Slot, Taken},
+        slot::{Handed, Reply, Report, Slot, Taken},
         tail::Tail,
     },
 };
@@ -82,8 +81,8 @@ pub struct SubscriptionActor {
     inherited: Vec<Input>,
     timer: Option<SpawnHandle>,
     /// Commands whose write is on its way, and those whose write is yet to come.
-    written: Vec<oneshot::Sender<()>>,
-    unwritten: Vec<oneshot::Sender<()>>,
+    written: Vec<Reply>,
+    unwritten: Vec<Reply>,
 }
 
 impl SubscriptionActor {
@@ -92,8 +91,9 @@ impl SubscriptionActor {
         let Opened { owner, cursor, end } = world.journal.open(slot.obligor).await?;
         let Handed { plan, flights, next_flight, inputs } = slot.begin(owner.life, end);
         let settings = plan.settings.clone();
-        let core = Subscription::recover(settings, &cursor, end, flights, next_flight, world.clock.now());
-        slot.set_state(&core.cursor(), core.limits());
+        let now = world.clock.now();
+        let core = Subscription::recover(settings, &cursor, end, flights, next_flight, now);
+        slot.set_state(&core.cursor(), core.endpoint(now));
         let client = clients::client(&world.client, plan.record.webhook.client_certificate.as_deref());
         Ok(Self {
             world,
@@ -132,6 +132,11 @@ impl SubscriptionActor {
             self.core.close();
         }
         for (command, reply) in commands {
+            if let Some(why) = self.core.refuses(command) {
+                // Whoever asked may have gone.
+                reply.send(Err(why)).ok();
+                continue;
+            }
             self.unwritten.push(reply);
             self.absorb(Input::Command(command), ctx);
         }
@@ -145,7 +150,7 @@ impl SubscriptionActor {
                 Report::Durable => {
                     for reply in self.written.drain(..) {
                         // Whoever asked may have gone; it is done all the same.
-                        reply.send(()).ok();
+                        reply.send(Ok(())).ok();
                     }
                     self.absorb(Input::Durable, ctx);
                 }
@@ -165,7 +170,7 @@ impl SubscriptionActor {
         let mut first_file: Option<Timestamp> = None;
         for change in &changes {
             match change {
-                Change::Cursor(cursor) => self.slot.set_state(cursor, self.core.limits()),
+                Change::Cursor(cursor) => self.slot.set_state(cursor, self.core.endpoint(self.world.clock.now())),
                 Change::PutAside { due, .. } => first_file = Some(first_file.map_or(*due, |first| first.min(*due))),
                 Change::Owe { .. } | Change::Settle { .. } | Change::Note { .. } => {}
             }

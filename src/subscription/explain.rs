@@ -101,6 +101,7 @@ pub async fn explain(
     let explanation = explain::explain(Facts {
         settings: &plan.settings,
         cursor: &dossier.cursor,
+        endpoint: slot.state().endpoint,
         flights: &flights,
         end,
         seq,

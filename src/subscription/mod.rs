@@ -21,5 +21,3 @@ pub use self::{
     slot::{Report, Slot, State},
     tail::{Budget, Matched, Tail},
 };
-
-pub use crate::policy::Limits;

@@ -16,8 +16,9 @@ use crate::{
         edition::{Edition, Kind},
         filter::Filter,
         property,
+        record::Rate,
     },
-    subscription::record::SubscriptionRecord,
+    subscription::record::{OnGone, SubscriptionRecord},
 };
 
 /// Why a subscription cannot be served as it was set up.
@@ -100,10 +101,13 @@ impl Plan {
             },
             grouping,
             concurrency_max: delivery.concurrency_max,
+            rate_max: webhook.allowed_rate.map(|rate| Rate::of(f64::from(rate.get()) / 60.0)),
             suspend_after: edition.probation.after_failures,
             flight_wait: delivery.response_wait + FLIGHT_SLACK,
             dead_letter: record.dead_letter.is_some(),
             destination: Kind::Webhook,
+            dead_letter_in_probation: record.dead_letter_in_probation && record.dead_letter.is_some(),
+            hold_when_gone: record.on_gone == OnGone::Disable,
             edition,
         };
         let secrets = webhook.signing.as_ref().map(|signing| signing.secrets.iter().map(String::as_str));

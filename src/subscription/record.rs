@@ -30,6 +30,13 @@ pub struct SubscriptionRecord {
     pub retry: RetryPolicy,
     /// Where events go that are given up. [`None`]: they are dropped, counted and in the ledger.
     pub dead_letter: Option<DeadLetterDestination>,
+    /// `deadLetterInProbation`, a property of ours: while the endpoint is left alone for an error of the client's, what falls
+    /// due becomes a dead letter at once.
+    #[serde(default)]
+    pub dead_letter_in_probation: bool,
+    /// `onGone`, a property of ours.
+    #[serde(default)]
+    pub on_gone: OnGone,
     /// `labels`, kept and given back.
     pub labels: Vec<String>,
 }
@@ -91,6 +98,17 @@ pub struct RetryPolicy {
     pub max_delivery_attempts: u32,
     /// How long after its publication an event is still tried.
     pub event_time_to_live_in_minutes: u32,
+}
+
+/// What 410 means: nothing more than 404, or that the endpoint wants no more events, as CloudEvents' webhooks say it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum OnGone {
+    /// The event is tried again.
+    #[default]
+    Retry,
+    /// The event is tried again, but not before somebody resumes the subscription, which is held.
+    Disable,
 }
 
 /// `deadLetterDestination`, of the kind `StorageBlob`.

@@ -23,9 +23,9 @@ use crate::{
     event::{FlightId, Lane, Life, Obligor, Seq},
     journal::{self, LogSlice},
     policy::{
-        Flight, Input, Item, Limits,
+        Flight, Input, Item, Settings,
         outcome::Answer,
-        record::{Command, Cursor, LaneCursor},
+        record::{Command, Cursor, EndpointView, LaneCursor, Senseless},
     },
     subscription::{Plan, SubscriptionActor, Wake},
 };
@@ -53,11 +53,14 @@ pub enum Report {
 pub struct State {
     /// Its cursor, without the open events.
     pub cursor: Cursor,
+    /// Its endpoint, beside what the cursor says of it.
+    pub endpoint: EndpointView,
     /// The first event that it may still ask for.
     pub low: Seq,
-    /// Within which limits it sends.
-    pub limits: Limits,
 }
+
+/// Who asked for a command: told when it is durable, or at once why it has no sense.
+pub(super) type Reply = oneshot::Sender<Result<(), Senseless>>;
 
 /// The slot of one subscription in one partition.
 #[derive(Debug)]
@@ -75,7 +78,7 @@ struct Inner {
     woken: bool,
     end: Seq,
     reports: Vec<Report>,
-    commands: Vec<(Command, oneshot::Sender<()>)>,
+    commands: Vec<(Command, Reply)>,
     flights: BTreeMap<FlightId, Aloft>,
     next_flight: FlightId,
     linger: Linger,
@@ -109,14 +112,15 @@ pub(super) struct Handed {
 pub(super) struct Taken {
     pub(super) end: Seq,
     pub(super) reports: Vec<Report>,
-    pub(super) commands: Vec<(Command, oneshot::Sender<()>)>,
+    pub(super) commands: Vec<(Command, Reply)>,
 }
 
 impl Slot {
     /// The slot of a subscription whose cursor is known.
     pub fn new(obligor: Obligor, plan: Arc<Plan>, cursor: Cursor, end: Seq) -> Self {
-        let limits =
-            Limits { concurrency_max: plan.settings.concurrency_max, batch_max: plan.settings.batch.events_max };
+        let Settings { concurrency_max: concurrency, batch, .. } = plan.settings;
+        // Before its first life: what it may do at most.
+        let endpoint = EndpointView { concurrency, events_max: batch.events_max, ..EndpointView::default() };
         let inner = Inner {
             plan,
             life: Life(0),
@@ -130,7 +134,7 @@ impl Slot {
             linger: Linger::default(),
             in_hand: None,
             deaths: HashMap::new(),
-            state: State { low: cursor.low().unwrap_or(end), cursor, limits },
+            state: State { low: cursor.low().unwrap_or(end), endpoint, cursor },
             poison: None,
             doomed_deliveries: 0,
             closing: false,
@@ -199,8 +203,8 @@ impl Slot {
         }
     }
 
-    /// An operator asks for something; the answer comes when it is durable.
-    pub fn command(&self, command: Command) -> oneshot::Receiver<()> {
+    /// An operator asks for something; the answer comes when it is durable, or at once where it has no sense.
+    pub fn command(&self, command: Command) -> oneshot::Receiver<Result<(), Senseless>> {
         let (reply, answer) = oneshot::channel();
         let mut inner = self.lock();
         inner.commands.push((command, reply));
@@ -300,7 +304,7 @@ impl Slot {
     }
 
     /// How it is by now.
-    pub(super) fn set_state(&self, cursor: &Cursor, limits: Limits) {
+    pub(super) fn set_state(&self, cursor: &Cursor, endpoint: EndpointView) {
         let bare = |lane: &LaneCursor| LaneCursor {
             lane: lane.lane,
             read: lane.read,
@@ -308,12 +312,12 @@ impl Slot {
             open: Vec::new(),
             done: Vec::new(),
         };
-        let Cursor { lanes, health, held, counters, next_due } = cursor;
+        let Cursor { lanes, health, pace, held, counters, next_due } = cursor;
         let lanes = lanes.iter().map(bare).collect();
         let mut inner = self.lock();
         let low = cursor.low().unwrap_or(inner.end);
-        let (health, held, counters, next_due) = (*health, *held, *counters, *next_due);
-        inner.state = State { low, cursor: Cursor { lanes, health, held, counters, next_due }, limits };
+        let (health, pace, held, counters, next_due) = (*health, *pace, *held, *counters, *next_due);
+        inner.state = State { low, endpoint, cursor: Cursor { lanes, health, pace, held, counters, next_due } };
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

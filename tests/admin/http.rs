@@ -345,13 +345,30 @@ async fn hold_and_resume_are_told_by_status() {
     let plane = Plane::new(Chaos::Disabled).with_subscription().await;
     let subscription = format!("{RG}/topics/orders/eventSubscriptions/to-shop");
     let held = plane.call("POST", &format!("{subscription}/hold"), Value::Null).await;
-    expect![[r#"200 {"topic":"orders","subscription":"to-shop","held":true,"health":{"state":"healthy","failures":0},"counters":{"passed":0,"filtered":0,"matched":0,"delivered":0,"pending":0,"deadLettered":0,"dropped":0,"canceled":0,"requests":0,"requestsFailed":0,"late":0},"backlog":0,"oldestUnread":null,"oldestUnreadAgeSeconds":null,"nextDue":null,"nextProbe":null,"inFlight":0,"lingering":0,"limits":{"concurrency":16,"eventsPerBatch":1},"actor":{"life":1,"restarts":0,"lastCause":null}}"#]].assert_eq(&held.brief());
+    expect![[r#"200 {"topic":"orders","subscription":"to-shop","heldBy":"operator","health":{"state":"healthy","failures":0},"endpoint":{"rate":null,"healthyRate":null,"concurrency":16,"eventsPerRequest":1},"counters":{"passed":0,"filtered":0,"matched":0,"delivered":0,"pending":0,"deadLettered":0,"dropped":0,"canceled":0,"requests":0,"requestsFailed":0,"late":0},"backlog":0,"oldestUnread":null,"oldestUnreadAgeSeconds":null,"nextDue":null,"inFlight":0,"lingering":0,"actor":{"life":1,"restarts":0,"lastCause":null}}"#]].assert_eq(&held.brief());
     let resumed = plane.call("POST", &format!("{subscription}/resume"), Value::Null).await;
-    assert_eq!(resumed.json()["held"], false);
+    assert_eq!(resumed.json()["heldBy"], Value::Null);
     assert_eq!(
         plane.call("POST", &format!("{RG}/topics/orders/eventSubscriptions/none/hold"), Value::Null).await.status,
         404
     );
+}
+
+#[actix_web::test]
+async fn a_command_that_has_no_sense_is_a_conflict_that_says_why() {
+    let plane = Plane::new(Chaos::Disabled).with_subscription().await;
+    let subscription = format!("{RG}/topics/orders/eventSubscriptions/to-shop");
+    let mut lines = Vec::new();
+    for verb in ["probe", "release", "hold", "probe"] {
+        let answer = plane.call("POST", &format!("{subscription}/{verb}"), Value::Null).await;
+        lines.push(if answer.status == 200 { "200".to_owned() } else { answer.brief() });
+    }
+    expect![[r#"
+        409 {"error":{"code":"Conflict","message":"Nothing was done: the endpoint is healthy; only one on probation can be probed or released.","target":null,"details":[]}}
+        409 {"error":{"code":"Conflict","message":"Nothing was done: the endpoint is healthy; only one on probation can be probed or released.","target":null,"details":[]}}
+        200
+        409 {"error":{"code":"Conflict","message":"Nothing was done: the subscription is held; resume it first.","target":null,"details":[]}}"#]].assert_eq(&lines.join("\n"));
+    assert_eq!(plane.call("GET", &format!("{subscription}/probe"), Value::Null).await.status, 405);
 }
 
 #[actix_web::test]

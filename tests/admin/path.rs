@@ -39,6 +39,8 @@ fn every_path_of_the_reference_is_read() {
         format!("{RG}/topics/t/eventSubscriptions/e/status"),
         format!("{RG}/topics/t/eventSubscriptions/e/hold"),
         format!("{RG}/topics/t/eventSubscriptions/e/resume"),
+        format!("{RG}/topics/t/eventSubscriptions/e/probe"),
+        format!("{RG}/topics/t/eventSubscriptions/e/release"),
         format!("{RG}/topics/t/{scoped}"),
         format!("/{RG}/topics/t/{scoped}/e"),
         format!("{RG}/topics/t/{scoped}/e/getFullUrl"),
@@ -55,8 +57,10 @@ fn every_path_of_the_reference_is_read() {
         subscription e of S/g/t, nested: GetFullUrl
         subscription e of S/g/t, nested: GetDeliveryAttributes
         subscription e of S/g/t, nested: Status
-        subscription e of S/g/t, nested: Hold
-        subscription e of S/g/t, nested: Resume
+        subscription e of S/g/t, nested: Command(Hold)
+        subscription e of S/g/t, nested: Command(Resume)
+        subscription e of S/g/t, nested: Command(Probe)
+        subscription e of S/g/t, nested: Command(Release)
         subscriptions of S/g/t, scoped
         subscription e of S/g/t, scoped: Itself
         subscription e of S/g/t, scoped: GetFullUrl"#]]

@@ -4,7 +4,7 @@ use expect_test::expect;
 use gridhook::{
     admin::model::subscription::{Form, View, fits, patch, put},
     event::{Name, Schema},
-    subscription::record::SubscriptionRecord,
+    subscription::record::{OnGone, SubscriptionRecord},
 };
 use serde_json::{Value, json};
 
@@ -65,6 +65,8 @@ fn a_body_with_an_address_only_has_every_default() {
             "event_time_to_live_in_minutes": 1440
           },
           "dead_letter": null,
+          "dead_letter_in_probation": false,
+          "on_gone": "retry",
           "labels": []
         }"#]]
     .assert_eq(&pretty(&record));
@@ -101,6 +103,8 @@ fn every_key_finds_its_place_in_the_record() {
             "resource_id": "/r",
             "container": "dead-letters"
           },
+          "dead_letter_in_probation": false,
+          "on_gone": "retry",
           "labels": [
             "l"
           ]
@@ -319,10 +323,12 @@ fn everything_else_that_is_wrong_is_refused_with_what_is_allowed() {
         grid(blob("StorageBlob", "/r", "ab")),
         grid(blob("StorageBlob", "/r", "Abc")),
         grid(blob("StorageBlob", "/r", "a--b")),
+        grid(with("deadLetterInProbation", json!(true))),
+        grid(with("onGone", json!("delete"))),
     ]);
     expect![[r#"
         name is "other"; the path says "to-shop"
-        properties.colour cannot be read: unknown field `colour`, expected one of `destination`, `filter`, `labels`, `eventDeliverySchema`, `retryPolicy`, `deadLetterDestination`
+        properties.colour cannot be read: unknown field `colour`, expected one of `destination`, `filter`, `labels`, `eventDeliverySchema`, `retryPolicy`, `deadLetterDestination`, `deadLetterInProbation`, `onGone`
         properties.deliveryWithResourceIdentity is not supported yet (there are no managed identities, use destination): leave it out
         properties.deadLetterWithResourceIdentity is not supported yet (there are no managed identities, use deadLetterDestination): leave it out
         properties.expirationTimeUtc is not supported yet (a subscription stays until it is deleted): leave it out
@@ -348,7 +354,9 @@ fn everything_else_that_is_wrong_is_refused_with_what_is_allowed() {
         properties.deadLetterDestination.properties.blobContainerName is "../../etc"; allowed are 3 to 63 small letters, digits and single hyphens between them
         properties.deadLetterDestination.properties.blobContainerName is "ab"; allowed are 3 to 63 small letters, digits and single hyphens between them
         properties.deadLetterDestination.properties.blobContainerName is "Abc"; allowed are 3 to 63 small letters, digits and single hyphens between them
-        properties.deadLetterDestination.properties.blobContainerName is "a--b"; allowed are 3 to 63 small letters, digits and single hyphens between them"#]].assert_eq(&text);
+        properties.deadLetterDestination.properties.blobContainerName is "a--b"; allowed are 3 to 63 small letters, digits and single hyphens between them
+        properties.deadLetterInProbation is true without a deadLetterDestination; allowed is false, or true beside a deadLetterDestination
+        properties.onGone is "delete"; allowed are retry and disable"#]].assert_eq(&text);
 }
 
 #[test]
@@ -398,6 +406,8 @@ fn a_patch_is_flat_and_changes_what_it_names() {
             "event_time_to_live_in_minutes": 60
           },
           "dead_letter": null,
+          "dead_letter_in_probation": false,
+          "on_gone": "retry",
           "labels": [
             "x"
           ]
@@ -427,7 +437,7 @@ fn a_wrong_patch_is_refused_like_a_wrong_put() {
     .collect();
     expect![[r#"
         properties is not allowed in a PATCH of an event subscription: destination, filter, labels and the others stand at the top
-        colour cannot be read: unknown field `colour`, expected one of `destination`, `filter`, `labels`, `eventDeliverySchema`, `retryPolicy`, `deadLetterDestination`
+        colour cannot be read: unknown field `colour`, expected one of `destination`, `filter`, `labels`, `eventDeliverySchema`, `retryPolicy`, `deadLetterDestination`, `deadLetterInProbation`, `onGone`
         destination.endpointType is "EventHub"; allowed is WebHook, others are not supported yet
         filter.advancedFilters[0] is not an object with operatorType and key
         retryPolicy.maxDeliveryAttempts is 99; allowed is 1 to 30
@@ -443,4 +453,23 @@ fn a_subscription_that_asks_for_more_does_not_fit_a_smaller_edition() {
     let error = fits(&record, editions.ranges("short").expect("it is known")).expect_err("ten are more than five");
     expect!["properties.edition does not suit the event subscription to-shop, whose maxDeliveryAttempts is 10; allowed is 1 to 5"]
         .assert_eq(&error.to_string());
+}
+
+#[test]
+fn the_properties_that_azure_has_no_word_for_are_told_where_they_are_used() {
+    let mut body = full();
+    body["properties"]["deadLetterInProbation"] = json!(true);
+    body["properties"]["onGone"] = json!("disable");
+    let record = take(Schema::EventGrid, &body).expect("it is taken");
+    assert!(record.dead_letter_in_probation && record.on_gone == OnGone::Disable);
+    let topic = topic_record(Schema::EventGrid);
+    let told =
+        |record| serde_json::to_value(View::new(record, &topic, Form::Nested)).expect("JSON")["properties"].clone();
+    let used = told(&record);
+    assert_eq!((&used["deadLetterInProbation"], &used["onGone"]), (&json!(true), &json!("disable")));
+    let without = told(&take(Schema::EventGrid, &full()).expect("it is taken"));
+    assert_eq!((without.get("deadLetterInProbation"), without.get("onGone")), (None, None));
+    let flat = br#"{"onGone": "retry", "deadLetterInProbation": false}"#;
+    let back = patch(&record, &topic, &ranges(), flat).expect("it is taken");
+    assert!(!back.dead_letter_in_probation && back.on_gone == OnGone::Retry);
 }

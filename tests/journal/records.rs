@@ -8,7 +8,7 @@ use gridhook::{
     },
     policy::{
         outcome::{Outcome, Reason},
-        record::{Counters, Cursor, Dead, Entry, Health, LaneCursor, Owed, What},
+        record::{Counters, Cursor, Dead, Entry, Health, Held, LaneCursor, Owed, Pace, Rate, What},
     },
 };
 use proptest::{collection::vec, option, prelude::*};
@@ -79,9 +79,19 @@ fn counters() -> impl Strategy<Value = Counters> {
     })
 }
 
+fn pace() -> impl Strategy<Value = Pace> {
+    (option::of(any::<u64>().prop_map(Rate)), option::of(at()), any::<bool>())
+        .prop_map(|(healthy, failed, paced)| Pace { healthy, failed, paced })
+}
+
+fn held() -> impl Strategy<Value = Option<Held>> {
+    prop_oneof![Just(None), Just(Some(Held::ByOperator)), Just(Some(Held::Gone))]
+}
+
 fn cursor() -> impl Strategy<Value = Cursor> {
-    (vec(lane(), 0..5), health(), any::<bool>(), counters(), option::of(at()))
-        .prop_map(|(lanes, health, held, counters, next_due)| Cursor { lanes, health, held, counters, next_due })
+    (vec(lane(), 0..5), health(), pace(), held(), counters(), option::of(at())).prop_map(
+        |(lanes, health, pace, held, counters, next_due)| Cursor { lanes, health, pace, held, counters, next_due },
+    )
 }
 
 fn owed() -> impl Strategy<Value = Owed> {

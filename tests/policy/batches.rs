@@ -148,3 +148,52 @@ fn a_group_stays_together_when_it_is_tried_again() {
     let counters = driver.disk.cursor.counters;
     assert_eq!((counters.delivered, counters.pending, counters.requests, counters.requests_failed), (6, 0, 6, 3));
 }
+
+#[test]
+fn an_endpoint_that_was_mended_gets_larger_batches_again_and_one_that_was_not_is_seldom_asked() {
+    let mended = std::rc::Rc::new(std::cell::Cell::new(false));
+    let is_mended = std::rc::Rc::clone(&mended);
+    let refused = std::rc::Rc::new(std::cell::Cell::new(0));
+    let count = std::rc::Rc::clone(&refused);
+    let endpoint = Box::new(move |flight: &gridhook::policy::Flight| {
+        let large = !is_mended.get() && flight.items.len() > 3;
+        count.set(count.get() + u32::from(large));
+        Some((std::time::Duration::ZERO, status(if large { 413 } else { 200 })))
+    });
+    let mut driver = Driver::new(in_batches(16, 64 * 1024), endpoint);
+    let most = |driver: &Driver| driver.core.endpoint(driver.now).events_max;
+    for _ in 0..100 {
+        driver.publish(&[("yes", 10); 40]);
+        driver.run();
+    }
+    // At first 16, 8 and 4 are too many; then 4 is tried after 50 batches of two, after 100, 200, 400 and 800.
+    assert_eq!((refused.get(), most(&driver)), (3 + 5, 2));
+    mended.set(true);
+    for _ in 0..400 {
+        driver.publish(&[("yes", 10); 40]);
+        driver.run();
+    }
+    assert_eq!(most(&driver), 16);
+}
+
+#[test]
+fn first_attempts_and_retries_share_a_pace_and_neither_starves_the_other() {
+    let mut turn = 0;
+    let endpoint = Box::new(move |flight: &gridhook::policy::Flight| {
+        turn += 1;
+        let failed = turn <= 200 || flight.items[0].attempts > 0;
+        Some((std::time::Duration::ZERO, status(if failed { 500 } else { 200 })))
+    });
+    let rate_max = Some(gridhook::policy::record::Rate::of(10.0));
+    let mut driver = Driver::new(Settings { rate_max, edition: super::without_probation(), ..plain() }, endpoint);
+    driver.publish(&[("yes", 10); 1200]);
+    // 200 failures at 10 in a second; those that failed first are due again by then.
+    driver.run_for(std::time::Duration::from_secs(20));
+    let (fresh, requests) = (driver.disk.cursor.counters.delivered, driver.disk.cursor.counters.requests);
+    driver.run_for(std::time::Duration::from_secs(50));
+    let counters = driver.disk.cursor.counters;
+    let (fresh, requests) = (counters.delivered - fresh, counters.requests - requests);
+    assert!((499..=501).contains(&requests), "the pace is used and kept: {requests} requests in 50 s");
+    let retries = requests - fresh;
+    assert!((90..=101).contains(&retries), "retries have a fifth while others wait: {retries} of {requests}");
+}

@@ -10,7 +10,7 @@ use gridhook::{
     event::{Event, FlightId, Lane, Seq, Timestamp},
     journal::chunk::{Chunk, Running},
     policy::{
-        Effect, Flight, Input, Settings, Subscription,
+        Effect, Flight, Input, Settings, Subscription, due,
         filter::Filter,
         outcome::{Answer, Outcome},
         record::{Change, Command, Cursor, Entry, Fetched, LaneCursor, What},
@@ -20,6 +20,9 @@ use gridhook::{
 };
 
 use super::sealed;
+
+/// So many events of the log are read at once.
+const SLICE: usize = 4096;
 
 /// Far from the epoch.
 pub(super) const START: Timestamp = Timestamp(1_000_000_000_000);
@@ -37,6 +40,10 @@ pub(super) struct Driver {
     /// How often the log, the due keys or events were asked for.
     pub(super) reads: u32,
     pub(super) chance: f64,
+    /// When each request left.
+    pub(super) left: Vec<Timestamp>,
+    /// Whether the disk is looked over after each write, and lines are kept.
+    thorough: bool,
     log: Vec<Event>,
     filter: Filter,
     endpoint: Endpoint,
@@ -77,6 +84,8 @@ impl Driver {
             lines: Vec::new(),
             reads: 0,
             chance: 0.0,
+            left: Vec::new(),
+            thorough: true,
             log: Vec::new(),
             filter: Filter { subject_begins_with: "yes".to_owned(), ..Filter::default() },
             endpoint,
@@ -86,6 +95,26 @@ impl Driver {
             sent: BTreeMap::new(),
             inputs: VecDeque::new(),
         }
+    }
+
+    /// So much stands on the disk that looking it over after each write would take hours.
+    pub(super) fn is_large(&mut self) {
+        self.thorough = false;
+    }
+
+    /// Time passes while no process runs.
+    pub(super) fn run_off(&mut self, wait: Duration) {
+        self.now = self.now.after(wait);
+        self.aloft.clear();
+    }
+
+    /// A new process begins with what is on the disk.
+    pub(super) fn restart(&mut self, settings: Settings) {
+        let end = Seq(self.log.len() as u64 + 1);
+        // Numbers of flights begin anew in a process; here they go on, so that none is met twice.
+        let next = FlightId(self.left.len() as u64 + 1);
+        self.core = Subscription::recover(settings, &self.disk.cursor, end, Vec::new(), next, self.now);
+        self.absorb(Input::Tick);
     }
 
     pub(super) fn publish(&mut self, events: &[(&str, usize)]) {
@@ -111,7 +140,9 @@ impl Driver {
                     self.disk.apply(change);
                     self.tell(change);
                 }
-                self.disk.check();
+                if self.thorough {
+                    self.disk.check();
+                }
                 for (id, key) in &write.struck {
                     let flight = self.sent.get_mut(id).expect("it was sent");
                     Arc::make_mut(flight).items.retain(|item| item.key() != *key);
@@ -132,7 +163,10 @@ impl Driver {
             let next = [answer, self.core.next_due(self.now)].into_iter().flatten().min();
             let Some(next) = next.filter(|next| *next <= until) else { break };
             idle = if next <= self.now { idle + 1 } else { 0 };
-            assert!(idle < 10_000, "it spins at {}: {:?}", self.since_start(), self.core);
+            if self.thorough {
+                assert!(idle < 10_000, "it spins at {}: {:?}", self.since_start(), self.core);
+            }
+            assert!(idle < 1_000_000, "it spins at {}", self.since_start());
             self.now = self.now.max(next);
             match self.aloft.iter().position(|(at, _, _)| *at <= self.now).and_then(|place| self.aloft.remove(place)) {
                 Some((_, flight, answer)) => self.absorb(Input::Finished { flight, answer }),
@@ -210,18 +244,24 @@ impl Driver {
                     None => "?",
                 };
                 let batch = if flight.items.len() > 1 { format!("×{}", flight.items.len()) } else { String::new() };
-                self.lines.push(format!("{} {mark}{batch}", self.since_start()));
+                self.left.push(self.now);
+                if self.thorough {
+                    self.lines.push(format!("{} {mark}{batch}", self.since_start()));
+                }
                 self.aloft.extend(answer.map(|(after, answer)| (self.now.after(after), flight.id, answer)));
                 return;
             }
             Effect::ReadLog { lane, from } => {
                 let slice = &self.log[from.0 as usize - 1..];
+                let slice = &slice[..slice.len().min(SLICE)];
                 let events = slice.iter().filter(|event| self.filter.matches(event)).cloned().collect();
-                let upto = Seq(self.log.len() as u64 + 1);
+                let upto = from.plus(slice.len() as u64);
                 Input::Read { lane, from, upto, total: slice.len() as u64, events }
             }
             Effect::ReadDue { from } => {
-                Input::DueRead { keys: self.disk.due.range(from..).copied().collect(), all: true }
+                let mut keys = self.disk.due.range(from..).copied();
+                let first: Vec<_> = keys.by_ref().take(due::WINDOW).collect();
+                Input::DueRead { keys: first, all: keys.next().is_none() }
             }
             Effect::Fetch(keys) => Input::Fetched(keys.into_iter().map(|key| self.fetch(key)).collect()),
             Effect::ReadOwed(keys) => {

@@ -10,7 +10,7 @@ use gridhook::{
         batch::{Last, Limits},
         explain::{Attempt, End, Explanation, Facts, Forecast, Obstacle, State, Stored, Waiting, explain},
         outcome::{Answer, Outcome},
-        record::{Command, Cursor, DueKey, Health, LaneCursor},
+        record::{Command, Cursor, DueKey, EndpointView, Health, LaneCursor},
     },
 };
 
@@ -46,13 +46,14 @@ fn line(Explanation { state, obstacles, forecast }: &Explanation) -> String {
         State::Unpublished => "unpublished".to_owned(),
     };
     let obstacles = obstacles.iter().map(|obstacle| match obstacle {
-        Obstacle::Held => "held".to_owned(),
+        Obstacle::Held { by } => format!("held by {by}"),
         Obstacle::Suspended { cause, since, until, strikes } => {
             format!("suspended for {cause} from {} to {}, strike {strikes}", at(*since), at(*until))
         }
         Obstacle::Probing { cause, since, strikes } => {
             format!("probing, suspended for {cause} at {}, strike {strikes}", at(*since))
         }
+        Obstacle::Paced { rate } => format!("{:.1} requests in a second at most", rate.per_second()),
     });
     let mut parts: Vec<String> = [state].into_iter().chain(obstacles).collect();
     if let Some(Forecast { failure, status, attempts, end }) = forecast {
@@ -81,6 +82,7 @@ fn ask(driver: &Driver, settings: &Settings, flights: &[Arc<Flight>], seq: u64) 
     explain(Facts {
         settings,
         cursor: &driver.disk.cursor,
+        endpoint: driver.core.endpoint(driver.now),
         flights,
         end: driver.end(),
         seq: Seq(seq),
@@ -176,12 +178,60 @@ fn a_held_subscription_is_told_as_if_it_were_let_go_now() {
     driver.command(Command::Hold);
     driver.publish(&[("yes", 10), ("yes", 10)]);
     driver.run_until(seconds(7));
-    expect!["behind 1 · held · TimedOut · #1 7s · #2 17s+1s · 17s MaxDeliveryAttemptsExceeded"].assert_eq(&line(&ask(
-        &driver,
+    expect!["behind 1 · held by operator · TimedOut · #1 7s · #2 17s+1s · 17s MaxDeliveryAttemptsExceeded"]
+        .assert_eq(&line(&ask(&driver, &settings, &[], 2)));
+}
+
+#[test]
+fn a_subscription_that_is_held_by_410_says_so() {
+    let settings = Settings { attempts_max: 2, hold_when_gone: true, ..plain() };
+    check(
         &settings,
-        &[],
-        2,
-    )));
+        vec![status(410)],
+        7,
+        expect![
+            "owed at 5m after 1, NotFound 410 at 0s · held by 410 · NotFound 410 · #2 5m · 5m MaxDeliveryAttemptsExceeded"
+        ],
+    );
+}
+
+#[test]
+fn what_falls_due_in_a_probation_that_is_not_waited_for_is_told_to_end_there() {
+    let settings = Settings { suspend_after: 1, dead_letter_in_probation: true, ..plain() };
+    let mut driver = Driver::new(settings.clone(), answers(vec![status(404)]));
+    driver.publish(&[("yes", 10)]);
+    driver.run_until(seconds(1));
+    // At the end of the probation it is the probe.
+    expect!["owed at 5m after 1, NotFound 404 at 0s · suspended for NotFound from 0s to 5m, strike 1 · NotFound 404 · #2 5m · 5m MaxDeliveryAttemptsExceeded"].assert_eq(&line(&ask(&driver, &Settings { attempts_max: 2, ..settings.clone() }, &[], 1)));
+    driver.command(Command::Hold);
+    driver.publish(&[("yes", 10)]);
+    expect!["behind 0 · held by operator · suspended for NotFound from 0s to 5m, strike 1 · NotFound · 1s UndeliverableDueToProbationCausedByClientError"].assert_eq(&line(&ask(&driver, &settings, &[], 2)));
+    let expired = Settings { time_to_live: Duration::ZERO, ..settings.clone() };
+    assert!(line(&ask(&driver, &expired, &[], 2)).ends_with("1s TimeToLiveExceeded"));
+    driver.command(Command::Resume);
+    driver.run_until(seconds(301));
+    expect!["owed at 10m after 2, NotFound 404 at 5m · suspended for NotFound from 0s to 15m, strike 2 · NotFound 404 · 10m UndeliverableDueToProbationCausedByClientError"].assert_eq(&line(&ask(&driver, &settings, &[], 1)));
+    expect!["0s x · 1s UndeliverableDueToProbationCausedByClientError · 5m x · 10m UndeliverableDueToProbationCausedByClientError"].assert_eq(&driver.run());
+}
+
+#[test]
+fn a_probe_that_was_asked_for_is_waited_for_and_after_a_release_there_is_a_pace() {
+    let settings = Settings { suspend_after: 1, attempts_max: 3, ..plain() };
+    let mut turn = 0;
+    let endpoint = Box::new(move |_: &Flight| {
+        turn += 1;
+        // The tenth fails, and the probe is not answered.
+        (turn <= 10).then(|| (Duration::ZERO, status(if turn < 10 { 200 } else { 404 })))
+    });
+    let mut driver = Driver::new(settings.clone(), endpoint);
+    driver.publish(&[("yes", 10); 11]);
+    driver.run_until(seconds(1));
+    expect!["owed at 5m after 1, NotFound 404 at 0s · suspended for NotFound from 0s to 5m, strike 1 · NotFound 404 · #2 5m · #3 10m+30s · 10m MaxDeliveryAttemptsExceeded"].assert_eq(&line(&ask(&driver, &settings, &[], 10)));
+    driver.command(Command::Probe);
+    let probe = [Arc::clone(&driver.sent[&FlightId(11)])];
+    expect!["owed at 5m after 1, NotFound 404 at 0s · probing, suspended for NotFound at 0s, strike 1 · NotFound 404 · #2 5m · #3 10m+30s · 10m MaxDeliveryAttemptsExceeded"].assert_eq(&line(&ask(&driver, &settings, &probe, 10)));
+    driver.command(Command::Release);
+    expect!["owed at 5m after 1, NotFound 404 at 0s · 1.0 requests in a second at most · NotFound 404 · #2 5m · #3 10m+30s · 10m MaxDeliveryAttemptsExceeded"].assert_eq(&line(&ask(&driver, &settings, &[], 10)));
 }
 
 #[test]
@@ -192,7 +242,7 @@ fn a_request_on_its_way_is_told_before_anything_that_the_disk_says() {
     driver.run_until(seconds(12));
     let due = driver.disk.due.first().map(|DueKey { due, .. }| *due);
     let item = Item { lane: Lane::LIVE, seq: Seq(1), appended: START, attempts: 1, due };
-    let flight = Flight { id: FlightId(9), items: vec![item], sent: seconds(11), deadline: seconds(71) };
+    let flight = Flight { id: FlightId(9), items: vec![item], events: 1, sent: seconds(11), deadline: seconds(71) };
     let flights = [Arc::new(flight)];
     expect!["attempt 2 in flight since 11s until 1m 11s at most · GenericError 500 · #3 42s+3s · 42s MaxDeliveryAttemptsExceeded"].assert_eq(&line(&ask(&driver, &settings, &flights, 1)));
     let last = Settings { attempts_max: 2, ..settings };
@@ -224,6 +274,7 @@ fn an_event_that_an_earlier_process_sent_is_sent_again() {
         let explanation = explain(Facts {
             settings: &settings,
             cursor: &cursor,
+            endpoint: EndpointView::default(),
             flights: &[],
             end: Seq(9),
             seq: Seq(seq),

@@ -1,6 +1,8 @@
 //! The core of a subscription: its tables by scripts, its promises by a model.
 
 mod batches;
+mod caller;
+mod concurrency;
 mod disk;
 mod driver;
 mod editions;
@@ -9,6 +11,7 @@ mod explain;
 mod filter;
 mod late;
 mod model;
+mod pace;
 mod probation;
 mod properties;
 mod schedule;
@@ -34,6 +37,13 @@ fn current() -> Arc<Edition> {
     Editions::load(None, None).expect("the program's own editions are sound").get("current").expect("it has this one")
 }
 
+/// The same, but no share of failures suspends either.
+fn without_probation() -> Arc<Edition> {
+    let mut edition = (*current()).clone();
+    edition.probation.requests_min = u32::MAX;
+    edition.into()
+}
+
 /// One event after another, attempts as many as one likes, no probation: a test says what it is about.
 fn plain() -> Settings {
     Settings {
@@ -44,9 +54,12 @@ fn plain() -> Settings {
         batch: Limits { events_max: 1, bytes_preferred: 64 * 1024 },
         grouping: Arc::new([]),
         concurrency_max: 1,
+        rate_max: None,
         suspend_after: u32::MAX,
         flight_wait: Duration::from_secs(200),
         dead_letter: true,
+        dead_letter_in_probation: false,
+        hold_when_gone: false,
     }
 }
 

@@ -28,7 +28,7 @@ use gridhook::{
         Effect, Flight, Input, Settings, Subscription, Write, batch,
         filter::{Filter, key::Key},
         outcome::{Answer, Outcome},
-        record::{Change, Command, What},
+        record::{Change, Command, Rate, What},
         retry::Chance,
     },
 };
@@ -163,6 +163,7 @@ fn start(shelf: &Arc<Shelf>, clock: &Clock) -> (Journal, Writer) {
 impl Story {
     fn begin(seed: u64) -> Self {
         let mut dice = Dice(seed);
+        let dead_letter = dice.below(2) == 0;
         let settings = Settings {
             attempts_max: [2, 4, 1000][dice.below(3)],
             time_to_live: Duration::from_secs([300, 7200, 86_400][dice.below(3)]),
@@ -173,7 +174,10 @@ impl Story {
             grouping: [Vec::new(), vec![Key::from("subject".to_owned())]][dice.below(2)].clone().into(),
             concurrency_max: [1, 2, 5][dice.below(3)],
             suspend_after: [3, 10][dice.below(2)],
-            dead_letter: dice.below(2) == 0,
+            dead_letter,
+            dead_letter_in_probation: dead_letter && dice.below(2) == 0,
+            hold_when_gone: dice.below(4) == 0,
+            rate_max: [None, None, Some(Rate::of(0.5))][dice.below(3)],
             ..plain()
         };
         let shelf = Arc::new(Shelf { memory: Memory::new(), full: AtomicBool::new(false) });
@@ -227,7 +231,8 @@ impl Story {
                 self.hand.advance(Duration::from_micros(micros));
             }
             86..89 => {
-                let command = if self.dice.below(3) == 0 { Command::Hold } else { Command::Resume };
+                let commands = [Command::Hold, Command::Resume, Command::Resume, Command::Probe, Command::Release];
+                let command = commands[self.dice.below(commands.len())];
                 self.absorb(Input::Command(command));
             }
             89..92 => self.kill(),
@@ -281,7 +286,7 @@ impl Story {
         } else {
             match self.dice.below(14) {
                 0..5 => status(200),
-                5 => status(404),
+                5 => status([404, 404, 410][self.dice.below(3)]),
                 6 => status(400),
                 7 => status(413),
                 8..11 => Answer::bare(Outcome::TimedOut),
@@ -366,7 +371,7 @@ impl Story {
             && !slot.over
         {
             slot.over = true;
-            let too_large = answer.outcome == Outcome::PayloadTooLarge && slot.flight.items.len() > 1;
+            let too_large = answer.outcome == Outcome::PayloadTooLarge && slot.flight.events > 1;
             if too_large && !slot.taken_off {
                 slot.taken_off = true;
                 for item in &slot.flight.items {
@@ -561,6 +566,10 @@ impl Story {
         self.absorb(Input::Appended { end: self.end() });
         for _ in 0..100_000 {
             self.settle_write();
+            // An answer from before may have held it.
+            if self.core.cursor().held.is_some() {
+                self.absorb(Input::Command(Command::Resume));
+            }
             if !self.coming.is_empty() {
                 self.deliver();
             } else if self.slots.values().any(|slot| slot.answer.is_none()) {

@@ -3,17 +3,20 @@
 use std::time::Duration;
 
 use expect_test::{Expect, expect};
-use gridhook::policy::{
-    Settings,
-    edition::Probation,
-    endpoint::duration,
-    outcome::{Answer, Outcome},
-    record::{Command, Health},
+use gridhook::{
+    event::{FlightId, Timestamp},
+    policy::{
+        Settings,
+        edition::Probation,
+        endpoint::{Endpoint, Heard, duration},
+        outcome::{Answer, Outcome, Reason},
+        record::{Command, Cursor, Health, Held, Senseless},
+    },
 };
 
 use super::{
     current,
-    driver::{Driver, answers, status},
+    driver::{Driver, START, answers, status},
     plain,
 };
 
@@ -104,7 +107,7 @@ fn a_subscription_that_is_held_sends_and_reads_nothing_until_it_is_resumed() {
     driver.publish(&[("yes", 10)]);
     driver.run_for(HOUR);
     assert_eq!((driver.reads, driver.core.next_due(driver.now)), (reads, None));
-    assert!(driver.disk.cursor.held);
+    assert_eq!(driver.disk.cursor.held, Some(Held::ByOperator));
     driver.command(Command::Resume);
     expect!["0s x · 1h 5s ok · 1h 5s ok"].assert_eq(&driver.run());
 }
@@ -140,4 +143,207 @@ fn an_answer_from_before_the_suspension_does_not_end_probing() {
     assert_eq!(driver.core.in_flight(), 1);
     expect!["0s ok · 0s x · 10s ok · 40s ok · 40s ok"].assert_eq(&driver.run());
     assert_eq!(driver.core.cursor().health, Health::Healthy { failures: 0 });
+}
+
+/// An endpoint that gave these answers, a second apart.
+fn after(settings: &Settings, outcomes: &[Outcome]) -> (Endpoint, Timestamp) {
+    let mut endpoint = Endpoint::recover(settings, &Cursor::default(), std::iter::empty(), START);
+    let mut now = START;
+    for (number, outcome) in outcomes.iter().enumerate() {
+        let flight = FlightId(number as u64);
+        endpoint.sent(flight, true, now);
+        let heard =
+            Heard { flight, sent: now, events: 1, aloft: 1, outcome: *outcome, latency: Duration::from_millis(1) };
+        endpoint.answered(heard, now);
+        now = now.after(Duration::from_secs(1));
+    }
+    (endpoint, now)
+}
+
+fn strict() -> Settings {
+    Settings { edition: current(), suspend_after: 10, ..plain() }
+}
+
+#[test]
+fn half_of_the_requests_of_a_minute_suspend_by_the_outcome_that_crossed_the_line() {
+    let (ok, bad) = (Outcome::Delivered, Outcome::TimedOut);
+    let rows: [(&str, Vec<Outcome>, bool); 5] = [
+        ("every second one of twenty", [ok, bad].repeat(10), true),
+        ("of nineteen", [bad, ok].repeat(10)[..19].to_vec(), false),
+        ("nine of twenty", [vec![ok], [ok, bad].repeat(9), vec![ok]].concat(), false),
+        ("one in three", [ok, ok, bad].repeat(20), false),
+        ("in two minutes", [vec![ok; 20], vec![ok; 60], [ok, bad].repeat(9)].concat(), false),
+    ];
+    for (told, outcomes, expected) in rows {
+        let (endpoint, _) = after(&strict(), &outcomes);
+        let suspended = matches!(endpoint.health(), Health::Suspended { cause: Outcome::TimedOut, .. });
+        assert_eq!(suspended, expected, "{told}: {:?}", endpoint.health());
+    }
+}
+
+#[test]
+fn what_failed_before_a_probation_is_not_held_against_the_endpoint_after_it() {
+    let (ok, bad) = (Outcome::Delivered, Outcome::Busy);
+    let mut outcomes = [ok, bad].repeat(10);
+    // Ten seconds of Busy, then the probe.
+    outcomes.extend(vec![Outcome::Aborted; 10]);
+    let (mut endpoint, now) = after(&strict(), &outcomes);
+    endpoint.obey(Command::Release, now);
+    for number in 100..103 {
+        endpoint.sent(FlightId(number), true, now);
+        let latency = Duration::ZERO;
+        let heard = Heard { flight: FlightId(number), sent: now, events: 1, aloft: 1, outcome: bad, latency };
+        endpoint.answered(heard, now);
+    }
+    assert_eq!(endpoint.health(), Health::Healthy { failures: 3 });
+}
+
+#[test]
+fn the_probation_of_every_outcome_has_the_duration_of_the_table() {
+    let rows = [
+        (Outcome::Busy, 10),
+        (Outcome::NotFound, 300),
+        (Outcome::SocketError, 30),
+        (Outcome::ResolutionError, 300),
+        (Outcome::Disabled, 300),
+        (Outcome::Full, 300),
+        (Outcome::TimedOut, 10),
+        (Outcome::Unauthorized, 300),
+        (Outcome::Forbidden, 300),
+        (Outcome::InvalidAzureFunctionDestination, 600),
+        (Outcome::GenericError, 10),
+    ];
+    for (outcome, seconds) in rows {
+        let (endpoint, now) = after(&strict(), &[outcome; 10]);
+        let last = now.before(Duration::from_secs(1));
+        let Health::Suspended { cause, since, until, strikes: 1 } = endpoint.health() else {
+            panic!("{outcome}: {:?}", endpoint.health());
+        };
+        assert_eq!((cause, since, until.since(since).as_secs()), (outcome, last, seconds));
+        assert_eq!(endpoint.places(0, until.before(Duration::from_micros(1))), 0, "nobody calls before its end");
+        assert_eq!((endpoint.places(0, until), endpoint.opens()), (1, Some(until)), "then one probe goes out");
+    }
+}
+
+#[test]
+fn a_clock_that_was_set_back_makes_no_suspension_longer_than_its_kind_allows() {
+    let year = Duration::from_secs(365 * 24 * 60 * 60);
+    let (since, until) = (START.after(year), START.after(year).after(Duration::from_secs(20)));
+    for (strikes, seconds) in [(1, 10), (2, 20), (30, 3 * 60 * 60)] {
+        let health = Health::Suspended { cause: Outcome::Busy, since, until, strikes };
+        let cursor = Cursor { health, ..Cursor::default() };
+        let endpoint = Endpoint::recover(&strict(), &cursor, std::iter::empty(), START);
+        assert_eq!(endpoint.opens(), Some(START.after(Duration::from_secs(seconds))), "{strikes} strikes");
+    }
+}
+
+// --- an operator's commands ---
+
+#[test]
+fn a_probe_that_is_asked_for_goes_out_at_once_and_costs_nothing_else() {
+    let mut driver = Driver::new(Settings { suspend_after: 3, ..plain() }, answers(vec![status(404)]));
+    driver.publish(&[("yes", 10); 5]);
+    expect!["0s x · 0s x · 0s x"].assert_eq(&driver.run_for(Duration::from_secs(60)));
+    driver.command(Command::Probe);
+    expect!["0s x · 0s x · 0s x · 1m x"].assert_eq(&driver.run_for(Duration::from_secs(60)));
+    let Health::Suspended { strikes, .. } = driver.core.cursor().health else { panic!("the probe failed") };
+    assert_eq!((strikes, driver.disk.owed.len()), (2, 4), "the fifth was not touched");
+    assert!(driver.disk.owed.values().all(|owed| owed.attempts == 1));
+}
+
+#[test]
+fn an_endpoint_that_is_released_is_healthy_at_once() {
+    let mut script = vec![status(404); 3];
+    script.push(status(200));
+    let mut driver = Driver::new(Settings { suspend_after: 3, ..plain() }, answers(script));
+    driver.publish(&[("yes", 10); 5]);
+    driver.run_for(Duration::from_secs(60));
+    driver.command(Command::Release);
+    assert_eq!(driver.core.cursor().health, Health::Healthy { failures: 0 });
+    expect!["0s x · 0s x · 0s x · 1m ok · 1m ok · 5m ok · 5m ok · 5m ok"].assert_eq(&driver.run());
+    assert_eq!(driver.disk.cursor.health, Health::Healthy { failures: 0 });
+}
+
+#[test]
+fn a_command_that_has_no_sense_says_why_and_changes_nothing() {
+    let mut driver = Driver::new(Settings { suspend_after: 1, ..plain() }, answers(vec![status(404)]));
+    let check = |driver: &mut Driver, probe, release| {
+        assert_eq!(driver.core.refuses(Command::Probe), probe);
+        assert_eq!(driver.core.refuses(Command::Release), release);
+        if let (Some(_), Some(_)) = (probe, release) {
+            let before = driver.core.cursor();
+            driver.command(Command::Probe);
+            driver.command(Command::Release);
+            assert_eq!(driver.core.cursor(), before);
+        }
+    };
+    check(&mut driver, Some(Senseless::Healthy), Some(Senseless::Healthy));
+    driver.publish(&[("yes", 10)]);
+    driver.run_for(Duration::from_secs(1));
+    check(&mut driver, None, None);
+    driver.command(Command::Hold);
+    check(&mut driver, Some(Senseless::Held), None);
+}
+
+// --- dead letters during probation, and 410 ---
+
+fn impatient() -> Settings {
+    Settings { suspend_after: 2, dead_letter_in_probation: true, ..plain() }
+}
+
+/// Outcome and attempts of every dead letter for the probation, in order.
+fn dead(driver: &Driver) -> Vec<(Outcome, u32)> {
+    let dead = driver.disk.dead.values();
+    dead.filter(|dead| dead.reason == Reason::ProbationCausedByClientError)
+        .map(|dead| (dead.outcome, dead.attempts))
+        .collect()
+}
+
+#[test]
+fn what_is_due_while_an_endpoint_is_left_alone_for_a_clients_error_becomes_a_dead_letter_at_once() {
+    // 404 is tried again after five minutes; the suspension has five minutes too, and then twice as many.
+    let mut driver = Driver::new(impatient(), answers(vec![status(404)]));
+    driver.publish(&[("yes", 10), ("yes", 10), ("yes", 10), ("no", 1), ("yes", 10)]);
+    driver.run_for(Duration::from_secs(1));
+    let probation = (Outcome::Probation, 0);
+    assert_eq!(dead(&driver), [probation; 2], "those that were not tried yet");
+    driver.publish(&[("yes", 10); 300]);
+    driver.run_for(Duration::from_secs(1));
+    assert_eq!(dead(&driver), [probation; 302]);
+    // The first one is the probe, the second falls due while the endpoint is left alone again.
+    driver.run_for(Duration::from_secs(10 * 60));
+    assert_eq!(driver.disk.owed.len(), 0);
+    let tried: Vec<_> = dead(&driver).into_iter().filter(|(_, attempts)| *attempts > 0).collect();
+    assert_eq!(tried, [(Outcome::Probation, 2), (Outcome::Probation, 1)]);
+    let counters = driver.disk.cursor.counters;
+    assert_eq!((counters.matched, counters.dead_lettered, counters.requests), (304, 304, 3));
+}
+
+#[test]
+fn other_causes_and_other_subscriptions_wait() {
+    let waits = |settings: Settings, answer: Answer| {
+        let mut driver = Driver::new(settings, answers(vec![answer]));
+        driver.publish(&[("yes", 10); 4]);
+        driver.run_for(Duration::from_secs(5));
+        assert!(matches!(driver.core.cursor().health, Health::Suspended { .. }));
+        driver.disk.dead.len()
+    };
+    assert_eq!(waits(impatient(), status(404)), 2);
+    assert_eq!(waits(impatient(), status(503)), 0);
+    assert_eq!(waits(Settings { dead_letter_in_probation: false, ..impatient() }, status(404)), 0);
+}
+
+#[test]
+fn an_endpoint_that_is_gone_is_held_where_the_subscription_says_so_until_it_is_resumed() {
+    let settings = Settings { hold_when_gone: true, ..plain() };
+    let mut driver = Driver::new(settings, answers(vec![status(404), status(410), status(200)]));
+    driver.publish(&[("yes", 10); 3]);
+    expect!["0s x · 0s x"].assert_eq(&driver.run_for(HOUR));
+    assert_eq!((driver.disk.cursor.held, driver.core.next_due(driver.now)), (Some(Held::Gone), None));
+    driver.command(Command::Resume);
+    assert_eq!(driver.disk.cursor.held, None);
+    expect!["0s x · 0s x · 1h ok · 1h ok · 1h ok"].assert_eq(&driver.run());
+    let mut patient = Driver::new(plain(), answers(vec![status(410), status(200)]));
+    patient.publish(&[("yes", 10)]);
+    expect!["0s x · 5m ok"].assert_eq(&patient.run());
 }

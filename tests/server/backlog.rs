@@ -59,8 +59,8 @@ fn a_server_whose_endpoint_hangs_waits_without_spinning() {
         let (server, sink) = (Server::start(&[("DELIVERY__CONCURRENCY", "4")]), Sink::start());
         let key = server.topic("orders", "EventGridSchema");
         server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")).batch(batch));
-        // Never ten failures in a row.
-        sink.set("/hook", Manner::Script([503, 200].repeat(100).into()));
+        // Never ten failures in a row, nor every second one.
+        sink.set("/hook", Manner::Script([503, 200, 200].repeat(100).into()));
         publish(&server, &key, 0..500);
         wait_for("failures", LONG, || sink.taken("/hook") > 50);
         sink.set("/hook", Manner::Hang);
@@ -72,7 +72,9 @@ fn a_server_whose_endpoint_hangs_waits_without_spinning() {
         let spent = server.processor() - before;
         println!("{spent:?} of processor time in a second, batches of {batch}");
         let status = server.status("orders", "hook");
-        assert_eq!(status["inFlight"], 4, "{status}");
+        // As many as it has places for after its failures.
+        assert_eq!(status["inFlight"], status["endpoint"]["concurrency"], "{status}");
+        assert!((1..=4).contains(&status["inFlight"].as_u64().expect("a number")), "{status}");
         assert!(spent < Duration::from_millis(100), "{spent:?} of processor time in a second: {status}");
     }
 }
@@ -85,14 +87,14 @@ fn what_is_held_waits_for_its_operator_through_a_restart() {
     publish(&server, &key, 0..10);
     wait_for("the first events", LONG, || sink.taken("/hook") == 10);
     server.operate("orders", "hook", "hold");
-    assert_eq!(server.status("orders", "hook")["held"], true);
+    assert_eq!(server.status("orders", "hook")["heldBy"], "operator");
     publish(&server, &key, 10..500);
     server.kill_9();
     server.restart();
     publish(&server, &key, 500..1000);
     thread::sleep(Duration::from_millis(300));
     let status = server.status("orders", "hook");
-    assert_eq!((&status["held"], &status["backlog"]), (&true.into(), &990.into()), "{status}");
+    assert_eq!((&status["heldBy"], &status["backlog"]), (&"operator".into(), &990.into()), "{status}");
     assert_eq!(sink.taken("/hook"), 10, "nothing is sent while it is held");
     server.operate("orders", "hook", "resume");
     wait_for("the rest", LONG, || sink.taken("/hook") == 1000);

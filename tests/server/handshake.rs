@@ -3,6 +3,7 @@
 use std::{thread, time::Duration};
 
 use expect_test::expect;
+use gridhook::event::Timestamp;
 use serde_json::{Value, json};
 
 use super::{LONG, wait_until_settled};
@@ -82,6 +83,23 @@ fn an_endpoint_that_answers_the_handshake_is_called_from_then_on() {
     // What was allowed stays allowed as long as the endpoint is the same.
     let patched = server.patch("orders", "hook", &json!({"labels": ["y"]})).json();
     assert_eq!(patched["properties"]["destination"]["properties"]["allowedRate"], 90);
+}
+
+#[test]
+fn an_allowed_rate_is_obeyed() {
+    let (server, sink) = (Server::start(&[]), Sink::start());
+    let key = server.topic("orders", "EventGridSchema");
+    // 600 a minute are 10 a second.
+    sink.greet("/hook", Greeting::AgreeTo("600"));
+    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")).schema(CLOUD_EVENTS));
+    let ids: Vec<String> = (0..35).map(|id| id.to_string()).collect();
+    server.publish("orders", &key, &load::body(&ids, "/a"));
+    wait_for("all of them", LONG, || server.counter("orders", "hook", "delivered") == 35);
+    let mut at: Vec<Timestamp> = sink.ledger("/hook").values().map(|arrivals| arrivals[0].at).collect();
+    at.sort_unstable();
+    // A request in the air more or less, and what a pause had saved up.
+    let busiest = at.windows(13).map(|window| window[12].since(window[0])).min().expect("more than a second's worth");
+    assert!(busiest >= Duration::from_millis(900), "13 requests within {busiest:?}");
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod kill;
 mod late;
 mod properties;
 mod publish;
+mod recovery;
 mod retry;
 mod signing;
 mod stop;

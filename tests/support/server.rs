@@ -326,6 +326,11 @@ impl Server {
         self.command("POST", &format!("{}/{verb}", subscription(topic, name)), &Value::Null);
     }
 
+    /// Gives it one that may have no sense by now: with which status it was answered.
+    pub(crate) fn try_to(&self, topic: &str, name: &str, verb: &str) -> u16 {
+        self.admin("POST", &format!("{}/{verb}", subscription(topic, name)), &Value::Null).status
+    }
+
     /// How an event subscription is.
     pub(crate) fn status(&self, topic: &str, name: &str) -> Value {
         self.command("GET", &format!("{}/status", subscription(topic, name)), &Value::Null).json()

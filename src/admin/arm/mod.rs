@@ -99,13 +99,9 @@ pub(super) async fn answer(
             only(method, &Method::GET, "GET")?;
             explain::explain(&control, &topic, &name, request.query_string()).await
         }
-        Target::Subscription(topic, _, name, SubscriptionVerb::Hold) => {
+        Target::Subscription(topic, _, name, SubscriptionVerb::Command(command)) => {
             only(method, &Method::POST, "POST")?;
-            operate::hold(&control, &topic, &name).await
-        }
-        Target::Subscription(topic, _, name, SubscriptionVerb::Resume) => {
-            only(method, &Method::POST, "POST")?;
-            operate::resume(&control, &topic, &name).await
+            operate::command(&control, &topic, &name, command).await
         }
     }
 }
@@ -163,6 +159,7 @@ impl From<registry::Error> for Error {
             registry::Error::Refused(why) => Self::Refused(why),
             registry::Error::Validation(refusal) => Self::Validation(refusal),
             registry::Error::Stale(why) => Self::Conflict(why),
+            registry::Error::Senseless(why) => Self::Conflict(format!("Nothing was done: {why}.")),
             registry::Error::Journal(error) => match error {
                 journal::Error::Full => Self::Unavailable(
                     "The disk of the data folder is full; nothing was changed. Try again when there is room."

@@ -5,7 +5,7 @@
 
 use percent_encoding::percent_decode_str;
 
-use crate::{admin::model::subscription::Form, topic::record::Scope};
+use crate::{admin::model::subscription::Form, policy::record::Command, topic::record::Scope};
 
 /// A topic, as a path names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,10 +42,8 @@ pub enum SubscriptionVerb {
     Status,
     /// `explain`, a word of ours.
     Explain,
-    /// `hold`, a word of ours.
-    Hold,
-    /// `resume`, a word of ours.
-    Resume,
+    /// `hold`, `resume`, `probe` and `release`, words of ours.
+    Command(Command),
 }
 
 /// What a path speaks of.
@@ -113,8 +111,10 @@ fn below_subscriptions(topic: TopicPath, form: Form, words: &[&str], names: &[St
         ["testfilter"] => SubscriptionVerb::TestFilter,
         ["status"] => SubscriptionVerb::Status,
         ["explain"] => SubscriptionVerb::Explain,
-        ["hold"] => SubscriptionVerb::Hold,
-        ["resume"] => SubscriptionVerb::Resume,
+        ["hold"] => SubscriptionVerb::Command(Command::Hold),
+        ["resume"] => SubscriptionVerb::Command(Command::Resume),
+        ["probe"] => SubscriptionVerb::Command(Command::Probe),
+        ["release"] => SubscriptionVerb::Command(Command::Release),
         _ => return None,
     };
     Some(Target::Subscription(topic, form, name.clone(), verb))

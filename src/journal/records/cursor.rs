@@ -1,7 +1,7 @@
 //! A cursor on disk: one small record, written once for every group of outcomes.
 //!
 //! ```text
-//! version 2 | flags 1 | next due 8, if flagged | health | eleven counters | lanes | each lane
+//! version 2 | flags 1 | next due 8, healthy rate and last failure 8, each if flagged | health | eleven counters | lanes | each lane
 //! lane: number | read | 0, or 1 and end | open | done
 //! open, done: runs | (gap count)*
 //! ```
@@ -13,7 +13,7 @@ use super::{Layout, put_time, take_outcome, take_time, take_u32};
 use crate::{
     event::{Lane, Seq},
     journal::codec::{Reader, put_varint},
-    policy::record::{Counters, Cursor, Health, LaneCursor},
+    policy::record::{Counters, Cursor, Health, Held, LaneCursor, Pace, Rate},
 };
 
 /// A million open events in a lane is far beyond every limit of a subscription: a longer list is damage, and is
@@ -23,18 +23,35 @@ const OPEN_MAX: usize = 1 << 20;
 /// Bits of a cursor's first byte.
 const HELD: u8 = 1;
 const HAS_NEXT_DUE: u8 = 2;
+const GONE: u8 = 4;
+const HAS_RATE: u8 = 8;
+const HAS_FAILED: u8 = 16;
+const PACED: u8 = 32;
 
 impl Layout for Cursor {
     const NAME: &'static str = "cursor";
 
-    /// Late answers are counted since the second.
+    /// Late answers are counted since the second, and the pace and who holds it are in there.
     const VERSION: u8 = 2;
 
     fn put(&self, out: &mut Vec<u8>) {
-        let due = if self.next_due.is_some() { HAS_NEXT_DUE } else { 0 };
-        out.push(due | if self.held { HELD } else { 0 });
+        let Pace { healthy, failed, paced } = self.pace;
+        let held = match self.held {
+            None => 0,
+            Some(Held::ByOperator) => HELD,
+            Some(Held::Gone) => GONE,
+        };
+        let flag = |is_there, flag| if is_there { flag } else { 0 };
+        let has = flag(healthy.is_some(), HAS_RATE) | flag(failed.is_some(), HAS_FAILED);
+        out.push(held | has | flag(paced, PACED) | flag(self.next_due.is_some(), HAS_NEXT_DUE));
         if let Some(due) = self.next_due {
             put_time(out, due);
+        }
+        if let Some(Rate(rate)) = healthy {
+            put_varint(out, rate);
+        }
+        if let Some(failed) = failed {
+            put_time(out, failed);
         }
         put_health(out, self.health);
         for counter in counters(&self.counters) {
@@ -47,15 +64,25 @@ impl Layout for Cursor {
     }
 
     fn take(reader: &mut Reader<'_>) -> Option<Self> {
-        let flags = reader.u8().filter(|flags| flags & !(HELD | HAS_NEXT_DUE) == 0)?;
+        let known = HELD | HAS_NEXT_DUE | GONE | HAS_RATE | HAS_FAILED | PACED;
+        let flags = reader.u8().filter(|flags| flags & !known == 0)?;
+        let held = match (flags & HELD != 0, flags & GONE != 0) {
+            (false, false) => None,
+            (true, false) => Some(Held::ByOperator),
+            (false, true) => Some(Held::Gone),
+            (true, true) => return None,
+        };
         let next_due = if flags & HAS_NEXT_DUE == 0 { None } else { Some(take_time(reader)?) };
+        let healthy = if flags & HAS_RATE == 0 { None } else { Some(Rate(reader.varint()?)) };
+        let failed = if flags & HAS_FAILED == 0 { None } else { Some(take_time(reader)?) };
+        let pace = Pace { healthy, failed, paced: flags & PACED != 0 };
         let health = take_health(reader)?;
         let counters = take_counters(reader)?;
         let mut lanes = Vec::new();
         for _ in 0..reader.varint()? {
             lanes.push(take_lane(reader)?);
         }
-        Some(Self { lanes, health, held: flags & HELD != 0, counters, next_due })
+        Some(Self { lanes, health, pace, held, counters, next_due })
     }
 }
 

@@ -21,6 +21,9 @@ use crate::{
 /// full disk that may be long, and a crash repeats what was not written.
 const LANDED_MAX: usize = 1024;
 
+/// So many changes are gathered at most in the same time: more than one slice of a log that is given up.
+const CHANGES_MAX: usize = 8192;
+
 /// A cursor that passed nothing but filtered events is written when it passed so many …
 const FILTERED_MAX: u64 = 4096;
 
@@ -97,7 +100,7 @@ impl Gathered {
 
     /// Whether so much is unwritten that no more should be done before it is written.
     pub(super) fn is_ahead(&self) -> bool {
-        self.writing && self.landed.len() >= LANDED_MAX
+        self.writing && (self.landed.len() >= LANDED_MAX || self.changes.len() >= CHANGES_MAX)
     }
 
     /// When there is something to write if nothing happens before.

@@ -10,7 +10,8 @@
 //! - Memory is a view of the records: a machine recovered from what was written, with the flights that have no durable
 //!   outcome, goes on where the last one stopped.
 //! - Every state that can wait has a deadline: a flight has one, a suspension has one, an owed event has one.
-//! - While the endpoint may not be called nothing is read, nothing is attempted and no attempt is consumed.
+//! - While the endpoint may not be called nothing is attempted and no attempt is consumed; nothing is read but by who wants
+//!   dead letters instead of waiting.
 //!
 //! A request leaves before anything is written, because nothing is promised by it: after a crash the flights are what is
 //! repeated.
@@ -33,7 +34,7 @@ use crate::{
         due::Window,
         endpoint::Endpoint,
         lane::Reading,
-        record::{Command, Counters, Cursor, Health},
+        record::{Command, Counters, Cursor, EndpointView, Health, Senseless},
         retry::Chance,
     },
 };
@@ -41,7 +42,7 @@ use crate::{
 use gather::Gathered;
 use late::Late;
 use send::Wanted;
-pub use words::{Effect, Flight, Input, Item, Limits, Settings, Step, Write};
+pub use words::{Effect, Flight, Input, Item, Settings, Step, Write};
 
 /// The machine.
 #[derive(Debug)]
@@ -85,7 +86,7 @@ impl Subscription {
         }
         let left = flights.iter().map(|flight| (flight.id, flight.sent));
         Self {
-            endpoint: Endpoint::recover(cursor.health, cursor.held, settings.concurrency_max, left, now),
+            endpoint: Endpoint::recover(&settings, cursor, left, now),
             settings,
             lanes,
             due: Window::recover(cursor.next_due),
@@ -121,7 +122,7 @@ impl Subscription {
                 self.gathered.durable();
                 self.due.durable();
             }
-            Input::Command(command) => self.on_command(command),
+            Input::Command(command) => self.on_command(command, now),
             Input::Quarantine(item) => self.on_quarantine(item, now, chance),
         }
         self.lose_overdue_flights(now, chance);
@@ -146,23 +147,26 @@ impl Subscription {
         Cursor {
             lanes: self.lanes.iter().map(Reading::cursor).collect(),
             health: self.endpoint.health(),
+            pace: self.endpoint.pace(),
             held: self.endpoint.held(),
             counters: self.counters,
             next_due: self.first_due(),
         }
     }
 
+    /// How the endpoint is, for people.
+    pub fn endpoint(&self, now: Timestamp) -> EndpointView {
+        self.endpoint.view(now)
+    }
+
+    /// Why a command has no sense as it is.
+    pub fn refuses(&self, command: Command) -> Option<Senseless> {
+        self.endpoint.refuses(command)
+    }
+
     /// How many requests are on their way.
     pub fn in_flight(&self) -> usize {
         self.flights.len()
-    }
-
-    /// Within which limits it sends now.
-    pub fn limits(&self) -> Limits {
-        Limits {
-            concurrency_max: self.settings.concurrency_max,
-            batch_max: self.endpoint.batch_max(self.settings.batch.events_max),
-        }
     }
 
     /// When something may be sent that cannot be sent now. Where only a free place is wanting, an answer will bring it.
@@ -176,14 +180,22 @@ impl Subscription {
                 let fresh = self.lanes.iter().any(|lane| lane.is_behind(self.end));
                 let waits = fresh || !self.lost.is_empty() || !self.retries.is_empty();
                 let work = if waits { Some(now) } else { self.first_due() };
-                work.map(|work| work.max(until))
+                let probe = work.map(|work| work.max(until));
+                probe.into_iter().chain(self.next_due_key().filter(|_| self.is_condemned(now))).min()
             }
-            // What is due now has been asked for, or waits for a free place.
+            // What is ready waits for its pace, or for a free place.
             Health::Suspended { .. } | Health::Healthy { .. } => {
-                let blocked = self.fetches_enough() || self.gathered.is_ahead();
-                self.due.wakes().filter(|_| !blocked)
+                let paced = self.endpoint.paces(self.flights.len(), now);
+                let paced = paced.filter(|_| self.is_ready() && !self.gathered.is_ahead());
+                paced.into_iter().chain(self.next_due_key()).min()
             }
         }
+    }
+
+    /// When the next owed event is to be asked for. What is due now has been asked for, or waits for a free place.
+    fn next_due_key(&self) -> Option<Timestamp> {
+        let blocked = self.fetches_enough() || self.gathered.is_ahead();
+        self.due.wakes().filter(|_| !blocked)
     }
 
     /// When the first owed event falls due, wherever it is by now.
@@ -199,11 +211,8 @@ impl Subscription {
         self.retries.iter().map(|ready| &ready.item).chain(aloft)
     }
 
-    fn on_command(&mut self, command: Command) {
-        self.endpoint.hold(match command {
-            Command::Hold => true,
-            Command::Resume => false,
-        });
+    fn on_command(&mut self, command: Command, now: Timestamp) {
+        self.endpoint.obey(command, now);
         self.gathered.cursor_now();
     }
 

@@ -12,7 +12,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use super::Subscription;
 use crate::{
-    event::{FlightId, Lane, Seq, Timestamp},
+    event::{Event, FlightId, Lane, Seq, Timestamp},
     policy::{
         Effect, Flight, Item,
         batch::{self, Last, Limits, Ready},
@@ -47,8 +47,19 @@ impl Subscription {
     /// Sends what may be sent, and asks for what could be sent next.
     pub(super) fn pump(&mut self, now: Timestamp) -> Vec<Effect> {
         let mut effects = Vec::new();
-        if !self.endpoint.is_open(now) {
+        let condemned = self.is_condemned(now);
+        if !self.endpoint.is_open(now) && !condemned {
             self.forget_ready();
+        }
+        while condemned && !self.gathered.is_ahead() {
+            let batch = self.next_batch(now);
+            if batch.is_empty() {
+                break;
+            }
+            for ready in batch {
+                let reason = self.condemns(&ready, now);
+                self.give_up(ready.item, reason, ready.last, now);
+            }
         }
         while !self.gathered.is_ahead() && self.endpoint.places(self.flights.len(), now) > 0 {
             let batch = self.next_batch(now);
@@ -56,7 +67,7 @@ impl Subscription {
                 break;
             }
             let (alive, expired): (Vec<Ready>, Vec<Ready>) =
-                batch.into_iter().partition(|ready| now < ready.item.appended.after(self.settings.time_to_live));
+                batch.into_iter().partition(|ready| !self.is_expired(ready, now));
             for ready in expired {
                 self.give_up(ready.item, Reason::TimeToLiveExceeded, ready.last, now);
             }
@@ -65,11 +76,26 @@ impl Subscription {
             }
         }
         // A probe that has just left shuts the endpoint.
-        if !self.gathered.is_ahead() && self.endpoint.is_open(now) {
+        if !self.gathered.is_ahead() && (condemned || self.endpoint.is_open(now)) {
             self.ask(&mut effects, now);
         }
         self.pass_skipped(now);
         effects
+    }
+
+    /// Whether what falls due now becomes a dead letter at once: the endpoint is left alone for an error of the client's, and
+    /// the subscription does not want to wait. While the probe is on its way its answer is waited for.
+    pub(super) fn is_condemned(&self, now: Timestamp) -> bool {
+        self.settings.dead_letter_in_probation && self.endpoint.is_misused(now)
+    }
+
+    /// Why an event ends that is due while all are condemned.
+    fn condemns(&self, ready: &Ready, now: Timestamp) -> Reason {
+        if self.is_expired(ready, now) { Reason::TimeToLiveExceeded } else { Reason::ProbationCausedByClientError }
+    }
+
+    fn is_expired(&self, ready: &Ready, now: Timestamp) -> bool {
+        ready.item.appended.after(self.settings.time_to_live) <= now
     }
 
     /// Whether no more should be fetched before something comes or goes.
@@ -111,7 +137,7 @@ impl Subscription {
     }
 
     fn next_batch(&mut self, now: Timestamp) -> Vec<Ready> {
-        let events_max = self.endpoint.batch_max(self.settings.batch.events_max);
+        let events_max = self.endpoint.batch_max();
         let limits = Limits { events_max, ..self.settings.batch };
         self.turn = (self.turn + 1) % TURNS;
         let fresh = self.lanes.iter_mut().find(|lane| lane.ready() > 0);
@@ -126,12 +152,20 @@ impl Subscription {
         batch
     }
 
+    /// Whether anything is there to be sent.
+    pub(super) fn is_ready(&self) -> bool {
+        !self.retries.is_empty() || self.lanes.iter().any(|lane| lane.ready() > 0)
+    }
+
     fn send(&mut self, batch: Vec<Ready>, now: Timestamp) -> Effect {
-        let (items, events) = batch.into_iter().map(|ready| (ready.item, ready.event)).unzip();
+        // One that the preferred size cut off has the rest behind it.
+        let full = batch.len() >= self.endpoint.batch_max() as usize || self.is_ready();
+        let (items, events): (_, Vec<Event>) = batch.into_iter().map(|ready| (ready.item, ready.event)).unzip();
         let id = self.next_flight;
         self.next_flight = FlightId(id.0 + 1);
-        let flight = Arc::new(Flight { id, items, sent: now, deadline: now.after(self.settings.flight_wait) });
-        self.endpoint.sent(id);
+        let deadline = now.after(self.settings.flight_wait);
+        let flight = Arc::new(Flight { id, items, events: events.len(), sent: now, deadline });
+        self.endpoint.sent(id, full, now);
         self.flights.insert(id, Arc::clone(&flight));
         Effect::Send { flight, events }
     }

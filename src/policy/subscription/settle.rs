@@ -15,21 +15,31 @@ use crate::{
     policy::{
         Flight, Item,
         batch::Last,
+        endpoint::Heard,
         outcome::{Answer, Outcome, Reason},
-        record::{Change, Dead, DueKey, Entry, Owed, What},
+        record::{Change, Dead, DueKey, Entry, Held, Owed, What},
         retry::{self, Chance, Verdict},
     },
 };
+
+/// CloudEvents' webhooks: who answers so wants no more events.
+const GONE: u16 = 410;
 
 impl Subscription {
     pub(super) fn on_finished(&mut self, id: FlightId, answer: &Answer, now: Timestamp, chance: Chance) {
         // An answer after the deadline: its flight is counted as lost, and its events are sent again.
         let Some(flight) = self.flights.remove(&id) else { return };
         let edition = Arc::clone(&self.settings.edition);
-        let too_large = answer.outcome == Outcome::PayloadTooLarge && flight.items.len() > 1;
+        let too_large = answer.outcome == Outcome::PayloadTooLarge && flight.events > 1;
         // An endpoint that takes the events in smaller batches has not failed.
-        let health = if too_large { Outcome::Aborted } else { answer.outcome };
-        self.endpoint.answered(id, health, &edition.probation, self.settings.suspend_after, now);
+        let outcome = if too_large { Outcome::Aborted } else { answer.outcome };
+        let Flight { sent, events, .. } = *flight;
+        let (aloft, latency) = (self.flights.len() + 1, answer.latency);
+        self.endpoint.answered(Heard { flight: id, sent, events, aloft, outcome, latency }, now);
+        if self.settings.hold_when_gone && answer.status == Some(GONE) && self.endpoint.held().is_none() {
+            self.endpoint.hold(Some(Held::Gone));
+            self.gathered.cursor_now();
+        }
         self.gathered.land(id);
         self.counters.requests += 1;
         self.note_attempt(&flight, answer, now);
@@ -41,7 +51,7 @@ impl Subscription {
         }
         self.counters.requests_failed += 1;
         if too_large {
-            self.endpoint.halve_batches(flight.items.len());
+            self.endpoint.halve_batches(flight.events);
         }
         let last = Last { outcome: answer.outcome, status: answer.status, tried: flight.sent };
         for item in &flight.items {
@@ -100,11 +110,13 @@ impl Subscription {
             return;
         }
         self.counters.dead_lettered += 1;
+        // An event that ends during probation ends by it, whatever its attempts met before.
+        let ended = last.filter(|_| reason != Reason::ProbationCausedByClientError);
         let dead = Dead {
             reason,
             attempts,
-            outcome: last.map_or(Outcome::Probation, |last| last.outcome),
-            status: last.and_then(|last| last.status),
+            outcome: ended.map_or(Outcome::Probation, |last| last.outcome),
+            status: ended.and_then(|last| last.status),
             published: item.appended,
             tried: last.map(|last| last.tried),
             given_up: now,

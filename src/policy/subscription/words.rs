@@ -10,11 +10,11 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     event::{Event, FlightId, Lane, Seq, Timestamp},
     policy::{
-        batch,
+        batch::Limits,
         edition::{Edition, Kind},
         filter::key::Key,
         outcome::Answer,
-        record::{Change, Command, DueKey, Fetched},
+        record::{Change, Command, DueKey, Fetched, Rate},
     },
 };
 
@@ -30,26 +30,23 @@ pub struct Settings {
     /// How long after its append an event is still tried.
     pub time_to_live: Duration,
     /// What goes into one request.
-    pub batch: batch::Limits,
+    pub batch: Limits,
     /// What the events of one request must have in common, besides.
     pub grouping: Arc<[Key]>,
-    /// Requests on their way at once.
+    /// Requests on their way at once, at most.
     pub concurrency_max: u32,
+    /// The rate of requests that the endpoint allows, if it said so.
+    pub rate_max: Option<Rate>,
     /// So many failed requests in a row suspend the endpoint.
     pub suspend_after: u32,
     /// When a request that nobody heard of again counts as lost: longer than any request lasts.
     pub flight_wait: Duration,
     /// Whether there is a place for dead letters.
     pub dead_letter: bool,
-}
-
-/// Within which limits a machine sends at present: what it has learned of the endpoint may be less than what is allowed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
-    /// Requests on their way at once.
-    pub concurrency_max: u32,
-    /// Events in one request.
-    pub batch_max: u32,
+    /// Whether what falls due while the endpoint is left alone for a client's error becomes a dead letter at once.
+    pub dead_letter_in_probation: bool,
+    /// Whether 410 holds the subscription.
+    pub hold_when_gone: bool,
 }
 
 /// One obligation, on its way.
@@ -79,8 +76,10 @@ impl Item {
 pub struct Flight {
     /// Which.
     pub id: FlightId,
-    /// With these events, all tried equally often before.
+    /// With these events, all tried equally often before; without those that a late answer has settled since.
     pub items: Vec<Item>,
+    /// With how many it left.
+    pub events: usize,
     /// When it left.
     pub sent: Timestamp,
     /// When it counts as lost.

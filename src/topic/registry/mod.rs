@@ -28,7 +28,7 @@ use crate::{
     journal::{self, Journal, chunk::Chunk, keys::MetaKind},
     policy::{
         edition::Edition,
-        record::{Command, Cursor},
+        record::{Command, Cursor, Senseless},
     },
     subscription::{Budget, Delivery, Greeter, Plan, Slot, record::SubscriptionRecord},
     topic::record::TopicRecord,
@@ -49,6 +49,9 @@ pub enum Error {
     /// It was made from what is no longer so.
     #[error("{0}")]
     Stale(String),
+    /// The command has no sense as the subscription is; nothing was changed.
+    #[error("{0}")]
+    Senseless(Senseless),
     /// It could not be made durable.
     #[error(transparent)]
     Journal(#[from] journal::Error),
@@ -167,8 +170,7 @@ impl Registry {
         let child = known_child(&topic, subscription)?;
         let done = child.slot.command(command);
         topic.changed();
-        done.await.map_err(|_| journal::Error::Closed)?;
-        Ok(())
+        done.await.map_err(|_| journal::Error::Closed)?.map_err(Error::Senseless)
     }
 
     /// Nothing new leaves any more: the server stops.

@@ -18,9 +18,9 @@ use super::Error;
 use crate::{
     event::{Event, Obligor, PartitionId, Seq, SubscriptionId, Timestamp},
     journal::{self, Journal, chunk::Chunk},
-    policy::record::Cursor,
+    policy::record::{Cursor, EndpointView},
     subscription::{
-        Budget, Limits, Plan, Slot, Tail,
+        Budget, Plan, Slot, Tail,
         explain::{Answer, Wanted, explain},
         record::SubscriptionRecord,
     },
@@ -43,6 +43,8 @@ const SLICE_BYTES: usize = 512 * 1024;
 pub struct Status {
     /// Its cursor, without the open events.
     pub cursor: Cursor,
+    /// Its endpoint, beside what the cursor says of it.
+    pub endpoint: EndpointView,
     /// Events of the log that it has not passed, before its filter.
     pub backlog: u64,
     /// Requests on their way, or back and not durable.
@@ -51,8 +53,6 @@ pub struct Status {
     pub lingering: usize,
     /// When the journal took the oldest event of the backlog; [`None`] where there is none.
     pub oldest_unread: Option<Timestamp>,
-    /// Within which limits it sends at present.
-    pub limits: Limits,
     /// Which life of its actor runs.
     pub life: u64,
     /// How many times the actor was built again.
@@ -206,10 +206,10 @@ impl Topic {
             // Sequences are dense within what was written; a gap would make this an upper bound.
             backlog: state.cursor.lanes.iter().map(|lane| end.0.saturating_sub(lane.read.0)).sum(),
             cursor: state.cursor,
+            endpoint: state.endpoint,
             in_flight: child.slot.in_flight(),
             lingering: child.slot.lingering(),
             oldest_unread,
-            limits: state.limits,
             life: child.chart.life(),
             restarts: child.chart.restarts(),
             last_cause: child.chart.last_cause(),

@@ -7,7 +7,7 @@ use crate::{
     admin::model::{Invalid, Ranges, topic::schema_name as input_schema_name},
     event::Schema,
     policy::filter::Filter,
-    subscription::record::{DeadLetterDestination, RetryPolicy, SubscriptionRecord},
+    subscription::record::{DeadLetterDestination, OnGone, RetryPolicy, SubscriptionRecord},
 };
 
 /// Checks that a request can be made of it. What it says is never repeated: a secret may be in it.
@@ -114,6 +114,36 @@ pub(super) fn dead_letter(given: DeadLetter) -> Result<DeadLetterDestination, In
             container.escape_debug()
         ),
     ))
+}
+
+/// Without a place for dead letters events would be dropped that are only waiting.
+pub(super) fn in_probation(given: Option<bool>, place: Option<&DeadLetterDestination>) -> Result<bool, Invalid> {
+    match (given.unwrap_or_default(), place) {
+        (true, None) => Err(Invalid::new(
+            "deadLetterInProbation",
+            "is true without a deadLetterDestination; allowed is false, or true beside a deadLetterDestination",
+        )),
+        (asked, Some(_) | None) => Ok(asked),
+    }
+}
+
+pub(super) fn on_gone(given: Option<&str>) -> Result<OnGone, Invalid> {
+    match given {
+        None => Ok(OnGone::default()),
+        Some("retry") => Ok(OnGone::Retry),
+        Some("disable") => Ok(OnGone::Disable),
+        Some(other) => {
+            Err(Invalid::new("onGone", format!("is \"{}\"; allowed are retry and disable", other.escape_debug())))
+        }
+    }
+}
+
+/// The word for what 410 means.
+pub(super) fn on_gone_name(on_gone: OnGone) -> &'static str {
+    match on_gone {
+        OnGone::Retry => "retry",
+        OnGone::Disable => "disable",
+    }
 }
 
 /// Whether what `record` asks for is within `ranges`: asked before its topic changes to the edition that they are of.

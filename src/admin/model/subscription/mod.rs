@@ -20,7 +20,7 @@ use super::{
 use crate::{
     event::{Name, SubscriptionId},
     policy::filter::Filter,
-    subscription::record::{RetryPolicy, Signing, SubscriptionRecord, Webhook},
+    subscription::record::{OnGone, RetryPolicy, Signing, SubscriptionRecord, Webhook},
     topic::record::TopicRecord,
 };
 
@@ -78,6 +78,10 @@ struct Properties {
     retry_policy: Option<RetryBody>,
     #[serde(skip_serializing_if = "Option::is_none")]
     dead_letter_destination: Option<DeadLetter>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dead_letter_in_probation: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    on_gone: Option<String>,
 }
 
 #[derive(Deserialize, Serialize)]
@@ -191,6 +195,7 @@ fn record(
     let webhook = properties.destination.properties;
     let retry = properties.retry_policy.unwrap_or_default();
     let delivery_schema = check::delivery_schema(properties.event_delivery_schema.as_deref(), topic.input_schema)?;
+    let dead_letter = properties.dead_letter_destination.map(check::dead_letter).transpose()?;
     Ok(SubscriptionRecord {
         number: SubscriptionId(0),
         version: 0,
@@ -224,7 +229,9 @@ fn record(
                 .time_to_live_minutes
                 .check("retryPolicy.eventTimeToLiveInMinutes", retry.event_time_to_live_in_minutes)?,
         },
-        dead_letter: properties.dead_letter_destination.map(check::dead_letter).transpose()?,
+        dead_letter_in_probation: check::in_probation(properties.dead_letter_in_probation, dead_letter.as_ref())?,
+        on_gone: check::on_gone(properties.on_gone.as_deref())?,
+        dead_letter,
         labels: properties.labels.unwrap_or_default(),
     })
 }
@@ -240,6 +247,8 @@ fn settable(record: &SubscriptionRecord) -> Properties {
         delivery_schema,
         retry,
         dead_letter,
+        dead_letter_in_probation,
+        on_gone,
         labels,
     } = record;
     Properties {
@@ -269,6 +278,9 @@ fn settable(record: &SubscriptionRecord) -> Properties {
                 blob_container_name: dead_letter.container.clone(),
             },
         }),
+        // Words of ours: a client that does not know them is told of them only where they were used.
+        dead_letter_in_probation: dead_letter_in_probation.then_some(true),
+        on_gone: (*on_gone != OnGone::default()).then(|| check::on_gone_name(*on_gone).to_owned()),
     }
 }
 

@@ -1,0 +1,123 @@
+//! Healthy → Suspended → Probing → Healthy: when an endpoint is left alone, and for how long.
+//!
+//! So many failed requests in a row suspend it, and so does a share of failures over a window: an endpoint that takes
+//! every second request is in need of rest as well. The outcome that crossed the line decides for how long; each probe that
+//! fails makes the next wait twice as long, by its own outcome.
+//!
+//! Absent on purpose: memory. These are functions of a state and of what was heard; the whole is in the room's own file.
+
+use std::time::Duration;
+
+use super::meter::Counts;
+use crate::{
+    event::Timestamp,
+    policy::{edition::Probation, outcome::Outcome, record::Health},
+};
+
+/// What an outcome says of an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Word {
+    /// It took the request.
+    Took,
+    /// It did not.
+    Failed,
+    /// Nothing: we ended the request ourselves.
+    Nothing,
+}
+
+impl Word {
+    /// What `outcome` says.
+    pub(super) fn of(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Delivered => Self::Took,
+            Outcome::Aborted => Self::Nothing,
+            Outcome::NotFound
+            | Outcome::Disabled
+            | Outcome::Full
+            | Outcome::Unauthorized
+            | Outcome::BadRequest
+            | Outcome::TimedOut
+            | Outcome::Busy
+            | Outcome::PayloadTooLarge
+            | Outcome::Probation
+            | Outcome::Canceled
+            | Outcome::SocketError
+            | Outcome::ResolutionError
+            | Outcome::SessionQueueNotSupported
+            | Outcome::Forbidden
+            | Outcome::InvalidAzureFunctionDestination
+            | Outcome::GenericError => Self::Failed,
+        }
+    }
+}
+
+/// Whether the cause of a probation is the client's, us: nothing will help before somebody puts it right (decision 15).
+fn is_client_error(cause: Outcome) -> bool {
+    match cause {
+        Outcome::NotFound | Outcome::Unauthorized | Outcome::Forbidden => true,
+        Outcome::Delivered
+        | Outcome::Disabled
+        | Outcome::Full
+        | Outcome::BadRequest
+        | Outcome::TimedOut
+        | Outcome::Busy
+        | Outcome::PayloadTooLarge
+        | Outcome::Probation
+        | Outcome::Canceled
+        | Outcome::Aborted
+        | Outcome::SocketError
+        | Outcome::ResolutionError
+        | Outcome::SessionQueueNotSupported
+        | Outcome::InvalidAzureFunctionDestination
+        | Outcome::GenericError => false,
+    }
+}
+
+/// Until when it is left alone for an error of the client's.
+pub fn misused_until(health: Health) -> Option<Timestamp> {
+    match health {
+        Health::Suspended { cause, until, .. } => is_client_error(cause).then_some(until),
+        Health::Healthy { .. } | Health::Probing { .. } => None,
+    }
+}
+
+/// What a healthy endpoint is after a failure that is number `failures` in a row, the window's included in `lately`.
+pub(super) fn failed(
+    failures: u32,
+    suspend_after: u32,
+    lately: Counts,
+    outcome: Outcome,
+    table: &Probation,
+    now: Timestamp,
+) -> Health {
+    let requests = lately.took + lately.failed;
+    let too_many = requests >= table.requests_min && lately.failed_share() >= table.failure_share;
+    if failures < suspend_after && !too_many {
+        return Health::Healthy { failures };
+    }
+    suspended(outcome, 1, now, table, now)
+}
+
+/// Left alone from now on, for the time that number `strikes` has of a suspension that began at `since`.
+pub(super) fn suspended(cause: Outcome, strikes: u32, since: Timestamp, table: &Probation, now: Timestamp) -> Health {
+    Health::Suspended { cause, since, until: now.after(duration(table, cause, strikes)), strikes }
+}
+
+/// As it was written down, on a clock that may have been set back since: no suspension is longer than its kind allows.
+pub(super) fn recover(health: Health, table: &Probation, now: Timestamp) -> Health {
+    match health {
+        Health::Healthy { .. } => health,
+        Health::Suspended { cause, since, until, strikes } => {
+            let until = until.min(now.after(duration(table, cause, strikes)));
+            Health::Suspended { cause, since: since.min(now), until, strikes }
+        }
+        Health::Probing { cause, since, strikes } => Health::Probing { cause, since: since.min(now), strikes },
+    }
+}
+
+/// How long an endpoint is left alone: the table's duration, doubled for each strike after the first.
+pub fn duration(table: &Probation, cause: Outcome, strikes: u32) -> Duration {
+    let once = table.durations.get(&cause).copied().unwrap_or(table.otherwise);
+    // Past 2^20 every duration of the table is years; a larger exponent would only overflow.
+    once.saturating_mul(1 << strikes.saturating_sub(1).min(20)).min(table.longest)
+}

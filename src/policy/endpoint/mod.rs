@@ -1,0 +1,333 @@
+//! May anything be sent to the endpoint now, and how much at once.
+//!
+//! Its rooms: `health` (is it left alone?), `meter` (what came back lately?), `pace` (how fast?), `limit` (how many
+//! requests at once?), `cap` (how many events in one?). What each asks for is the same few words: a request left, a request
+//! came back. Each is O(1) in time and memory.
+//!
+//! Invariants: while suspended nothing is sent; while probing exactly one request is in flight; only the probe's own
+//! answer ends probing: any other is a straggler from before. What we ended ourselves teaches nothing.
+//! Absent on purpose: HTTP. This module sees [`Outcome`], never a status.
+
+mod cap;
+mod health;
+mod limit;
+mod meter;
+mod pace;
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    event::{FlightId, Timestamp},
+    policy::{
+        Settings,
+        edition::Edition,
+        outcome::Outcome,
+        record::{Command, Cursor, EndpointView, Health, Held, Pace, Rate, Senseless},
+    },
+};
+
+use self::{cap::Cap, health::Word, limit::Limit, meter::Meter, pace::Bucket};
+pub use health::{duration, misused_until};
+
+/// An endpoint as its subscription knows it.
+#[derive(Debug)]
+pub struct Endpoint {
+    edition: Arc<Edition>,
+    suspend_after: u32,
+    events_max: u32,
+    rate_max: Option<Rate>,
+    health: Health,
+    held: Option<Held>,
+    closed: bool,
+    probe: Option<FlightId>,
+    meter: Meter,
+    /// What is remembered: its rate is that of the last healthy window before the present one.
+    pace: Pace,
+    bucket: Option<Bucket>,
+    limit: Limit,
+    cap: Cap,
+}
+
+/// A request that came back, as far as it speaks of the endpoint.
+#[derive(Clone, Copy, Debug)]
+pub struct Heard {
+    /// Which.
+    pub flight: FlightId,
+    /// When it left.
+    pub sent: Timestamp,
+    /// With how many events.
+    pub events: usize,
+    /// How many were on their way, with it.
+    pub aloft: usize,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// After how long.
+    pub latency: Duration,
+}
+
+impl Endpoint {
+    /// An endpoint as it was written down. `flights` are on their way, each with the time when it left: the first that
+    /// left after the suspension is the probe of an earlier life. Where none is left, the next one may go at once.
+    ///
+    /// One that had a pace has it again, from its start, and one that is owed something and failed not long ago has one: what
+    /// fell due meanwhile does not come all at once.
+    pub fn recover(
+        settings: &Settings,
+        cursor: &Cursor,
+        flights: impl Iterator<Item = (FlightId, Timestamp)>,
+        now: Timestamp,
+    ) -> Self {
+        let edition = Arc::clone(&settings.edition);
+        let probe = |after: Timestamp| flights.filter(|(_, sent)| *sent >= after).map(|(id, _)| id).min();
+        let (health, probe) = match cursor.health {
+            health @ Health::Healthy { .. } => (health, None),
+            health @ Health::Suspended { cause, since, until, strikes } => match probe(until) {
+                Some(id) => (Health::Probing { cause, since, strikes }, Some(id)),
+                None => (health, None),
+            },
+            health @ Health::Probing { cause, since, strikes } => match probe(since.after(Duration::from_micros(1))) {
+                Some(id) => (health, Some(id)),
+                None => (Health::Suspended { cause, since, until: now, strikes }, None),
+            },
+        };
+        let failed = cursor.pace.failed.map(|failed| failed.min(now));
+        let failed = failed.filter(|failed| now.since(*failed) < edition.pace.forgotten_after);
+        let mut endpoint = Self {
+            health: health::recover(health, &edition.probation, now),
+            meter: Meter::new(edition.probation.window),
+            edition,
+            suspend_after: settings.suspend_after,
+            events_max: settings.batch.events_max,
+            rate_max: settings.rate_max,
+            held: cursor.held,
+            closed: false,
+            probe,
+            pace: Pace { failed, ..cursor.pace },
+            bucket: None,
+            limit: Limit::new(settings.concurrency_max),
+            cap: Cap::default(),
+        };
+        let paced = failed.is_some() && (cursor.pace.paced || cursor.next_due.is_some());
+        let healthy = endpoint.pace.healthy.filter(|_| paced);
+        endpoint.bucket = Bucket::new(healthy, endpoint.rate_max, &endpoint.edition.pace, now);
+        endpoint
+    }
+
+    /// Its health.
+    pub fn health(&self) -> Health {
+        self.health
+    }
+
+    /// Whether it is held, and by whom.
+    pub fn held(&self) -> Option<Held> {
+        self.held
+    }
+
+    /// Holds it, or lets it go.
+    pub fn hold(&mut self, held: Option<Held>) {
+        self.held = held;
+    }
+
+    /// What is to be remembered of its pace.
+    pub fn pace(&self) -> Pace {
+        let paced = self.bucket.as_ref().is_some_and(Bucket::has_course);
+        Pace { healthy: self.healthy(), failed: self.pace.failed, paced }
+    }
+
+    /// How it is, for people.
+    pub fn view(&self, now: Timestamp) -> EndpointView {
+        let is_healthy = matches!(self.health, Health::Healthy { .. });
+        EndpointView {
+            rate: self.bucket.as_ref().filter(|_| is_healthy).map(|bucket| Rate::of(bucket.rate(now))),
+            healthy_rate: self.healthy(),
+            concurrency: self.limit.get(),
+            events_max: self.batch_max(),
+        }
+    }
+
+    /// Nothing leaves any more, whatever its health: the server stops.
+    pub fn close(&mut self) {
+        self.closed = true;
+    }
+
+    /// Whether it is held, or closed.
+    pub fn is_shut(&self) -> bool {
+        self.held.is_some() || self.closed
+    }
+
+    /// How many more requests may leave now, with `in_flight` on their way.
+    pub fn places(&self, in_flight: usize, now: Timestamp) -> u32 {
+        match self.health {
+            _ if self.is_shut() => 0,
+            Health::Healthy { .. } => {
+                let free = self.free(in_flight);
+                self.bucket.as_ref().map_or(free, |bucket| bucket.places(now).min(free))
+            }
+            Health::Suspended { until, .. } => u32::from(until <= now),
+            Health::Probing { .. } => 0,
+        }
+    }
+
+    /// When its pace has a place for the next request; [`None`] where it has no pace, or other places are wanting.
+    pub fn paces(&self, in_flight: usize, now: Timestamp) -> Option<Timestamp> {
+        match self.health {
+            Health::Healthy { .. } if self.free(in_flight) > 0 && !self.is_shut() => {
+                self.bucket.as_ref().map(|bucket| bucket.opens(now))
+            }
+            Health::Healthy { .. } | Health::Suspended { .. } | Health::Probing { .. } => None,
+        }
+    }
+
+    /// Whether anything may be sent soon, so that reading ahead is of use.
+    pub fn is_open(&self, now: Timestamp) -> bool {
+        match self.health {
+            _ if self.is_shut() => false,
+            Health::Healthy { .. } => true,
+            Health::Suspended { until, .. } => until <= now,
+            Health::Probing { .. } => false,
+        }
+    }
+
+    /// When it opens by itself; [`None`] where it is open or waits for something else than time.
+    pub fn opens(&self) -> Option<Timestamp> {
+        match self.health {
+            _ if self.is_shut() => None,
+            Health::Healthy { .. } | Health::Probing { .. } => None,
+            Health::Suspended { until, .. } => Some(until),
+        }
+    }
+
+    /// Whether it is left alone for an error of the client's: waiting alone will not help.
+    pub fn is_misused(&self, now: Timestamp) -> bool {
+        !self.is_shut() && misused_until(self.health).is_some_and(|until| now < until)
+    }
+
+    /// A request leaves, as full as it can be or not: where the endpoint was suspended, it is the probe.
+    pub fn sent(&mut self, flight: FlightId, full: bool, now: Timestamp) {
+        match self.health {
+            Health::Probing { .. } => {}
+            Health::Healthy { .. } => {
+                self.limit.sent(full);
+                if let Some(bucket) = &mut self.bucket {
+                    bucket.take(now);
+                }
+            }
+            Health::Suspended { cause, since, strikes, until: _ } => {
+                self.health = Health::Probing { cause, since, strikes };
+                self.probe = Some(flight);
+            }
+        }
+    }
+
+    /// A request came back.
+    pub fn answered(&mut self, heard: Heard, now: Timestamp) {
+        let word = Word::of(heard.outcome);
+        if word == Word::Failed {
+            self.pace.failed = Some(now);
+        }
+        match (self.health, word) {
+            (Health::Healthy { .. }, Word::Took) => self.took(heard, now),
+            (Health::Healthy { failures }, Word::Failed) => self.failed(failures + 1, heard, now),
+            (Health::Probing { cause, since, strikes }, word) if self.probe == Some(heard.flight) => {
+                let table = &self.edition.probation;
+                self.probe = None;
+                match word {
+                    Word::Took => self.recovered(now),
+                    // It goes on, for longer; it does not begin anew.
+                    Word::Failed => {
+                        self.health = health::suspended(heard.outcome, strikes.saturating_add(1), since, table, now);
+                    }
+                    // It must not be waited for any more.
+                    Word::Nothing => self.health = Health::Suspended { cause, since, until: now, strikes },
+                }
+            }
+            // We ended it ourselves, or it is a straggler from before.
+            (Health::Healthy { .. } | Health::Suspended { .. } | Health::Probing { .. }, _) => {}
+        }
+    }
+
+    /// The most events that a request may have: fewer after the endpoint called a batch too large.
+    pub fn batch_max(&self) -> u32 {
+        self.cap.most(self.events_max)
+    }
+
+    /// A batch of so many events was too large for the endpoint: the next ones have half as many.
+    pub fn halve_batches(&mut self, events: usize) {
+        self.cap.refused(events);
+    }
+
+    /// Why a command has no sense as it is.
+    pub fn refuses(&self, command: Command) -> Option<Senseless> {
+        match (command, self.health) {
+            (Command::Hold | Command::Resume, _) => None,
+            (Command::Probe, _) if self.held.is_some() => Some(Senseless::Held),
+            (Command::Probe | Command::Release, Health::Healthy { .. }) => Some(Senseless::Healthy),
+            (Command::Probe, Health::Probing { .. }) => Some(Senseless::Probing),
+            (Command::Probe, Health::Suspended { .. }) => None,
+            (Command::Release, Health::Suspended { .. } | Health::Probing { .. }) => None,
+        }
+    }
+
+    /// An operator's command; one that has no sense changes nothing.
+    pub fn obey(&mut self, command: Command, now: Timestamp) {
+        if self.refuses(command).is_some() {
+            return;
+        }
+        match (command, self.health) {
+            (Command::Hold, _) => self.held = Some(Held::ByOperator),
+            (Command::Resume, _) => self.held = None,
+            (Command::Probe, Health::Suspended { cause, since, until, strikes }) => {
+                self.health = Health::Suspended { cause, since, until: until.min(now), strikes };
+            }
+            (Command::Probe, Health::Healthy { .. } | Health::Probing { .. }) => {}
+            (Command::Release, _) => {
+                self.probe = None;
+                self.recovered(now);
+            }
+        }
+    }
+
+    fn free(&self, in_flight: usize) -> u32 {
+        self.limit.get().saturating_sub(u32::try_from(in_flight).unwrap_or(u32::MAX))
+    }
+
+    fn took(&mut self, heard: Heard, now: Timestamp) {
+        self.health = Health::Healthy { failures: 0 };
+        self.meter.took(now);
+        self.limit.took(heard.events, heard.latency, heard.sent, heard.aloft, now);
+        self.cap.took(heard.events, self.events_max);
+        let Some(bucket) = &mut self.bucket else { return };
+        bucket.took(&self.edition.pace, now);
+        let quiet = self.pace.failed.is_none_or(|failed| now.since(failed) >= self.edition.pace.forgotten_after);
+        if quiet && !bucket.forget() {
+            self.bucket = None;
+        }
+    }
+
+    fn failed(&mut self, failures: u32, heard: Heard, now: Timestamp) {
+        let Heard { outcome, sent, .. } = heard;
+        let lately = self.meter.failed(now);
+        self.limit.failed(sent, now);
+        if let Some(bucket) = &mut self.bucket {
+            bucket.failed(outcome, sent, &self.edition.pace, now);
+        }
+        let table = &self.edition.probation;
+        self.health = health::failed(failures, self.suspend_after, lately, outcome, table, now);
+    }
+
+    /// It is healthy again: its failures are forgotten, its rate is remembered.
+    fn recovered(&mut self, now: Timestamp) {
+        self.pace.healthy = self.healthy();
+        self.meter = Meter::new(self.edition.probation.window);
+        self.bucket = Bucket::new(self.pace.healthy, self.rate_max, &self.edition.pace, now);
+        self.limit.reset(self.bucket.is_some(), now);
+        self.health = Health::Healthy { failures: 0 };
+    }
+
+    /// The rate of the last healthy window. One that was cut short counts only where it was faster.
+    fn healthy(&self) -> Option<Rate> {
+        let Some((rate, whole)) = self.meter.rate() else { return self.pace.healthy };
+        let measured = Rate::of(rate);
+        Some(self.pace.healthy.filter(|before| !whole && *before > measured).unwrap_or(measured))
+    }
+}

@@ -1,0 +1,154 @@
+//! A caller who always has more to send, and an endpoint that answers as the test says, millisecond by millisecond.
+
+use std::time::Duration;
+
+use gridhook::{
+    event::{FlightId, Timestamp},
+    policy::{
+        Settings,
+        endpoint::{Endpoint, Heard},
+        outcome::Outcome,
+        record::{Cursor, Health},
+    },
+};
+
+use super::driver::START;
+
+pub(super) const SECOND: Duration = Duration::from_secs(1);
+pub(super) const MINUTE: Duration = Duration::from_secs(60);
+
+const TICK: Duration = Duration::from_millis(1);
+
+/// What an endpoint does with a request: how it ends, and after how long. It is told how many are on their way.
+pub(super) type Manner<'a> = &'a mut dyn FnMut(Timestamp, usize) -> (Outcome, Duration);
+
+pub(super) struct Caller {
+    pub(super) endpoint: Endpoint,
+    pub(super) now: Timestamp,
+    /// When each request left.
+    pub(super) left: Vec<Timestamp>,
+    /// Events in a request.
+    pub(super) events: usize,
+    settings: Settings,
+    aloft: Vec<(Timestamp, Heard)>,
+}
+
+/// It takes all at once.
+pub(super) fn well(_: Timestamp, _: usize) -> (Outcome, Duration) {
+    (Outcome::Delivered, Duration::from_millis(10))
+}
+
+/// It fails at once.
+pub(super) fn busy(_: Timestamp, _: usize) -> (Outcome, Duration) {
+    (Outcome::Busy, Duration::from_millis(10))
+}
+
+impl Caller {
+    pub(super) fn new(settings: Settings) -> Self {
+        let endpoint = Endpoint::recover(&settings, &Cursor::default(), std::iter::empty(), START);
+        Self { endpoint, now: START, left: Vec::new(), events: 1, settings, aloft: Vec::new() }
+    }
+
+    /// Calls for so long, at most so many times in a second.
+    pub(super) fn call(&mut self, wait: Duration, per_second: u32, manner: Manner<'_>) {
+        let (end, pause) = (self.now.after(wait), SECOND / per_second);
+        let mut next = self.now;
+        while self.now < end {
+            // As a machine does it: after each answer what may leave leaves.
+            loop {
+                let landed = self.land();
+                while next <= self.now && self.endpoint.places(self.aloft.len(), self.now) > 0 {
+                    self.send(manner);
+                    next = next.after(pause);
+                }
+                if !landed {
+                    break;
+                }
+            }
+            // What was not sent in time is not made up for.
+            next = next.max(self.now.before(pause));
+            self.now = self.now.after(TICK);
+        }
+    }
+
+    /// Calls for so long as often as it may.
+    pub(super) fn call_all(&mut self, wait: Duration, manner: Manner<'_>) {
+        self.call(wait, 100_000, manner);
+    }
+
+    /// Two minutes at this rate, ten failures, and the time until a probe may go out.
+    pub(super) fn fall(&mut self, per_second: u32) {
+        self.call(2 * MINUTE, per_second, &mut well);
+        self.call(MINUTE, 1000, &mut busy);
+        let Health::Suspended { until, .. } = self.endpoint.health() else { panic!("{:?}", self.endpoint) };
+        self.now = self.now.max(until);
+        self.left.clear();
+    }
+
+    /// The same with a probe that succeeds.
+    pub(super) fn fall_and_return(&mut self, per_second: u32) {
+        self.fall(per_second);
+        self.probe();
+        self.left.clear();
+    }
+
+    /// A probe that succeeds.
+    pub(super) fn probe(&mut self) {
+        while !matches!(self.endpoint.health(), Health::Healthy { .. }) {
+            self.call_all(TICK, &mut well);
+        }
+    }
+
+    /// The process ends and begins again.
+    pub(super) fn restart(&mut self, wait: Duration) {
+        let cursor = Cursor {
+            health: self.endpoint.health(),
+            pace: self.endpoint.pace(),
+            held: self.endpoint.held(),
+            ..Cursor::default()
+        };
+        self.now = self.now.after(wait);
+        self.aloft.clear();
+        self.endpoint = Endpoint::recover(&self.settings, &cursor, std::iter::empty(), self.now);
+    }
+
+    /// How many requests left in each `slice` since `from`.
+    pub(super) fn counts(&self, from: Timestamp, slice: Duration) -> Vec<usize> {
+        let mut counts = vec![0; (self.now.since(from).as_micros() / slice.as_micros()) as usize];
+        for left in self.left.iter().filter(|left| **left >= from) {
+            if let Some(count) = counts.get_mut((left.since(from).as_micros() / slice.as_micros()) as usize) {
+                *count += 1;
+            }
+        }
+        counts
+    }
+
+    /// Requests in a second, now.
+    pub(super) fn rate(&self) -> Option<f64> {
+        self.endpoint.view(self.now).rate.map(|rate| (rate.per_second() * 10.0).round() / 10.0)
+    }
+
+    fn send(&mut self, manner: Manner<'_>) {
+        let (outcome, latency) = manner(self.now, self.aloft.len() + 1);
+        let flight = FlightId(self.left.len() as u64 + self.now.0);
+        self.endpoint.sent(flight, true, self.now);
+        self.left.push(self.now);
+        let heard = Heard { flight, sent: self.now, events: self.events, aloft: 0, outcome, latency };
+        self.aloft.push((self.now.after(latency), heard));
+    }
+
+    /// One answer comes, if any is due.
+    fn land(&mut self) -> bool {
+        let Some(place) = self.aloft.iter().position(|(at, _)| *at <= self.now) else { return false };
+        let aloft = self.aloft.len();
+        let (_, heard) = self.aloft.remove(place);
+        self.endpoint.answered(Heard { aloft, ..heard }, self.now);
+        true
+    }
+}
+
+/// The most in any second, whenever that begins.
+pub(super) fn most_in_a_second(left: &[Timestamp]) -> usize {
+    let within = |first: usize| left[first..].iter().take_while(|at| at.since(left[first]) < SECOND).count();
+    (0..left.len()).map(within).max().unwrap_or_default()
+}

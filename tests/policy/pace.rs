@@ -1,0 +1,272 @@
+//! How fast an endpoint is called that comes back from probation.
+
+use std::{collections::VecDeque, time::Duration};
+
+use expect_test::expect;
+use gridhook::{
+    event::Timestamp,
+    policy::{
+        Flight, Settings,
+        outcome::Outcome,
+        record::{Health, Rate},
+    },
+};
+
+use super::{
+    caller::{Caller, MINUTE, SECOND, busy, most_in_a_second, well},
+    driver::{Driver, status},
+    plain, without_probation,
+};
+
+fn settings() -> Settings {
+    Settings { suspend_after: 10, concurrency_max: 16, ..plain() }
+}
+
+/// An endpoint that takes so many requests in a second and refuses the others.
+fn takes(per_second: usize) -> impl FnMut(Timestamp, usize) -> (Outcome, Duration) {
+    let mut taken: VecDeque<Timestamp> = VecDeque::new();
+    move |now, _| {
+        taken.retain(|at| now.since(*at) < SECOND);
+        let outcome = if taken.len() < per_second { Outcome::Delivered } else { Outcome::Busy };
+        if outcome == Outcome::Delivered {
+            taken.push_back(now);
+        }
+        (outcome, Duration::from_millis(10))
+    }
+}
+
+#[test]
+fn an_endpoint_that_never_failed_has_no_pace() {
+    let mut caller = Caller::new(settings());
+    caller.call_all(2 * SECOND, &mut well);
+    assert_eq!(caller.rate(), None);
+    assert!(caller.left.len() >= 2 * 16 * 90, "{} requests of 10 ms, 16 at once", caller.left.len());
+}
+
+#[test]
+fn the_rate_climbs_from_a_tenth_to_what_was_healthy_within_three_seconds() {
+    let mut caller = Caller::new(settings());
+    caller.fall_and_return(50);
+    let from = caller.now;
+    assert_eq!(caller.rate(), Some(5.0));
+    caller.call_all(5 * SECOND, &mut well);
+    expect!["[4, 8, 12, 16, 20, 23, 25, 25, 26, 26]"].assert_eq(&format!("{:?}", caller.counts(from, SECOND / 2)));
+}
+
+#[test]
+fn the_rate_grows_by_a_twentieth_in_a_clean_second_as_far_as_successes_go_along() {
+    let mut caller = Caller::new(settings());
+    caller.fall_and_return(50);
+    let from = caller.now;
+    caller.call_all(30 * SECOND, &mut well);
+    let counts = caller.counts(from, SECOND);
+    for pair in counts[3..].windows(2) {
+        assert!(pair[1] as f64 <= pair[0] as f64 * 1.05 + 2.0, "{counts:?}");
+    }
+    assert!(counts[29] > 120, "what the endpoint takes is given to it: {counts:?}");
+    // Where nothing is there to be sent, nothing is proven, and the rate stays near what was healthy.
+    let mut idle = Caller::new(settings());
+    idle.fall_and_return(50);
+    idle.call(30 * SECOND, 10, &mut well);
+    assert_eq!(idle.rate(), Some(55.0));
+}
+
+#[test]
+fn an_endpoint_that_takes_what_it_took_before_is_never_offered_a_fifth_more() {
+    let mut caller = Caller::new(settings());
+    caller.fall_and_return(50);
+    let mut manner = takes(50);
+    caller.call_all(5 * MINUTE, &mut manner);
+    let most = most_in_a_second(&caller.left);
+    assert!(most <= 60, "{most} in a second");
+    assert!(caller.left.len() > 5 * 60 * 35, "it is used: {} requests in five minutes", caller.left.len());
+    assert!(matches!(caller.endpoint.health(), Health::Healthy { .. }), "no relapse");
+}
+
+#[test]
+fn a_failure_takes_the_rate_to_seven_tenths_of_what_was_accepted() {
+    let mut caller = Caller::new(settings());
+    caller.fall_and_return(50);
+    caller.call_all(10 * SECOND, &mut well);
+    let before = caller.rate().expect("a pace");
+    let mut once = Some(Outcome::Busy);
+    caller.call_all(SECOND / 4, &mut |_, _| (once.take().unwrap_or(Outcome::Delivered), Duration::from_millis(10)));
+    let after = caller.rate().expect("a pace");
+    assert!((0.6..0.73).contains(&(after / before)), "{before} and then {after}");
+    // Those that were on their way with it cut no more.
+    let mut volley = Caller::new(settings());
+    volley.fall_and_return(400);
+    volley.call_all(10 * SECOND, &mut well);
+    let before = volley.rate().expect("a pace");
+    let mut left = 4;
+    let mut manner = |_, _| {
+        left -= 1;
+        (if left >= 0 { Outcome::Busy } else { Outcome::Delivered }, Duration::from_millis(10))
+    };
+    volley.call_all(SECOND / 4, &mut manner);
+    let after = volley.rate().expect("a pace");
+    assert!(after / before > 0.6, "{before} and then {after}");
+}
+
+#[test]
+fn a_failure_in_twenty_requests_slows_nothing_down_unless_the_endpoint_is_busy() {
+    let run = |outcome: Outcome| {
+        let mut caller = Caller::new(settings());
+        caller.fall_and_return(100);
+        caller.call_all(4 * SECOND, &mut well);
+        let before = caller.rate().expect("a pace");
+        let mut turn = 0;
+        let mut manner = |_, _| {
+            turn += 1;
+            (if turn % 50 == 0 { outcome } else { Outcome::Delivered }, Duration::from_millis(5))
+        };
+        caller.call_all(10 * SECOND, &mut manner);
+        caller.rate().expect("a pace") / before
+    };
+    assert!(run(Outcome::GenericError) >= 1.0);
+    assert!(run(Outcome::Busy) < 0.8);
+}
+
+#[test]
+fn the_rate_is_never_so_small_that_all_stalls() {
+    let mut caller = Caller::new(settings());
+    caller.call(2 * MINUTE, 1, &mut well);
+    caller.call(MINUTE, 1, &mut busy);
+    let Health::Suspended { until, .. } = caller.endpoint.health() else { panic!("{:?}", caller.endpoint) };
+    caller.now = caller.now.max(until);
+    caller.call_all(SECOND / 10, &mut well);
+    assert_eq!(caller.rate(), Some(1.0));
+    let from = caller.now;
+    caller.call_all(10 * SECOND, &mut well);
+    assert!(caller.counts(from, 10 * SECOND)[0] >= 10);
+}
+
+#[test]
+fn the_pace_is_forgotten_an_hour_after_the_last_failure() {
+    let mut caller = Caller::new(settings());
+    caller.fall_and_return(50);
+    caller.call(50 * MINUTE, 5, &mut well);
+    assert!(caller.rate().is_some());
+    caller.call(10 * MINUTE, 5, &mut well);
+    assert_eq!(caller.rate(), None);
+}
+
+#[test]
+fn what_is_known_of_the_rate_survives_a_restart() {
+    let mut caller = Caller::new(settings());
+    caller.fall(50);
+    caller.restart(MINUTE);
+    assert_eq!(caller.endpoint.view(caller.now).healthy_rate.map(Rate::per_second).map(f64::round), Some(50.0));
+    caller.probe();
+    assert_eq!(caller.rate(), Some(5.0), "the probe's success begins the pace");
+    caller.call_all(10 * SECOND, &mut well);
+    caller.restart(MINUTE);
+    assert_eq!(caller.rate(), Some(5.0), "a new life begins at the tenth again");
+    let mut unpaced = Caller::new(settings());
+    unpaced.call(2 * MINUTE, 50, &mut well);
+    unpaced.call(SECOND / 10, 50, &mut busy);
+    unpaced.restart(MINUTE);
+    assert_eq!(unpaced.rate(), None, "one that was never on probation is not slowed down by a restart");
+    caller.restart(60 * MINUTE);
+    assert_eq!(caller.rate(), None, "all is forgotten after an hour");
+}
+
+#[test]
+fn a_relapse_during_the_climb_does_not_forget_what_was_healthy() {
+    let mut caller = Caller::new(settings());
+    caller.fall_and_return(50);
+    caller.call_all(SECOND, &mut well);
+    caller.call_all(MINUTE, &mut busy);
+    assert!(matches!(caller.endpoint.health(), Health::Suspended { .. }));
+    assert_eq!(caller.endpoint.view(caller.now).healthy_rate.map(Rate::per_second).map(f64::round), Some(50.0));
+}
+
+#[test]
+fn a_rate_that_the_endpoint_allows_is_never_exceeded() {
+    let mut caller = Caller::new(Settings { rate_max: Some(Rate::of(0.5)), ..settings() });
+    caller.call_all(20 * SECOND, &mut well);
+    assert_eq!(caller.counts(caller.left[0], 4 * SECOND), [2; 5], "it never failed, and is slower than the least");
+    let mut caller = Caller::new(Settings { rate_max: Some(Rate::of(60.0)), ..settings() });
+    caller.fall_and_return(50);
+    caller.call_all(MINUTE, &mut well);
+    assert_eq!(caller.rate(), Some(60.0));
+    assert!(most_in_a_second(&caller.left) <= 63, "{}", most_in_a_second(&caller.left));
+}
+
+// --- the whole machine ---
+
+#[test]
+fn a_restart_with_a_hundred_thousand_due_timers_keeps_to_the_pace() {
+    let mut turn = 0;
+    let endpoint = Box::new(move |flight: &Flight| {
+        turn += 1;
+        let failed = turn > 2 * 60 * 50 && flight.items[0].attempts == 0;
+        Some((Duration::ZERO, status(if failed { 500 } else { 200 })))
+    });
+    let edition = without_probation();
+    let settings = Settings { edition, concurrency_max: 16, ..plain() };
+    let mut driver = Driver::new(settings.clone(), endpoint);
+    driver.is_large();
+    for _ in 0..2 * 60 * 50 {
+        driver.publish(&[("yes", 10)]);
+        driver.run_for(SECOND / 50);
+    }
+    driver.publish(&[("yes", 10); 100_000]);
+    driver.run_for(SECOND);
+    assert_eq!(driver.disk.owed.len(), 100_000, "all are owed and fall due together");
+    driver.run_off(10 * MINUTE);
+    let from = driver.left.len();
+    driver.restart(settings);
+    driver.run_for(10 * MINUTE);
+    let left = &driver.left[from..];
+    let first = left.iter().take_while(|at| at.since(left[0]) < SECOND).count();
+    assert!(first <= 25, "{first} in the first second of a rate of 50");
+    let pairs: Vec<usize> =
+        (0..60).map(|n| left.iter().filter(|at| at.since(left[0]).as_secs() == n).count()).collect();
+    assert!(pairs[2..].windows(2).all(|pair| pair[1] as f64 <= pair[0] as f64 * 1.3 + 3.0), "{pairs:?}");
+    assert!(pairs[..4].iter().all(|count| *count <= 60), "{pairs:?}");
+    assert_eq!(driver.disk.owed.len(), 100_000 - left.len(), "each one is taken once");
+}
+
+#[test]
+fn an_endpoint_that_was_down_an_hour_is_never_overrun_by_what_has_waited() {
+    let mut taken: VecDeque<Timestamp> = VecDeque::new();
+    let down = std::rc::Rc::new(std::cell::Cell::new(false));
+    let is_down = std::rc::Rc::clone(&down);
+    let mut now = super::driver::START;
+    let endpoint = Box::new(move |flight: &Flight| {
+        now = now.max(flight.sent);
+        taken.retain(|at| now.since(*at) < SECOND);
+        let well = !is_down.get() && taken.len() < 50;
+        if well {
+            taken.push_back(now);
+        }
+        Some((Duration::from_millis(20), status(if well { 200 } else { 503 })))
+    });
+    let mut driver = Driver::new(settings(), endpoint);
+    driver.is_large();
+    for _ in 0..2 * 60 * 45 {
+        driver.publish(&[("yes", 10)]);
+        driver.run_for(SECOND / 45);
+    }
+    down.set(true);
+    driver.publish(&[("yes", 10); 100_000]);
+    driver.run_for(60 * MINUTE);
+    assert!(matches!(driver.core.cursor().health, Health::Suspended { .. }));
+    down.set(false);
+    let from = driver.left.len();
+    while driver.left.len() == from {
+        driver.run_for(MINUTE);
+    }
+    let back = driver.left[from];
+    let before = driver.disk.cursor.counters.delivered;
+    for minute in 0..20 {
+        driver.run_for(MINUTE);
+        let health = driver.core.cursor().health;
+        assert!(matches!(health, Health::Healthy { .. }), "a relapse after {minute} minutes: {health:?}");
+    }
+    let most = most_in_a_second(&driver.left[from..]);
+    assert!(most <= 60, "{most} requests in a second after {back}");
+    let delivered = driver.disk.cursor.counters.delivered - before;
+    assert!(delivered > 20 * 60 * 35, "{delivered} in twenty minutes");
+}

@@ -1,0 +1,97 @@
+//! An endpoint that dies and comes back has its old rate again in seconds, and nobody beside it notices.
+
+use std::{thread, time::Duration};
+
+use gridhook::event::Timestamp;
+
+use super::{LONG, assert_arrived, wait_until_settled};
+use crate::support::{
+    load::{self, Load, Rate},
+    server::{Server, Wish, wait_for},
+    sink::{Manner, Sink},
+};
+
+/// Requests that were taken on a path, and when.
+fn taken(sink: &Sink, path: &str) -> Vec<Timestamp> {
+    sink.look(path, |ledger| {
+        let mut taken: Vec<Timestamp> =
+            ledger.values().flatten().filter(|arrival| arrival.is_taken()).map(|arrival| arrival.at).collect();
+        taken.sort_unstable();
+        taken
+    })
+}
+
+/// How many of them are from `from` on, for so long.
+fn within(taken: &[Timestamp], from: Timestamp, wait: Duration) -> usize {
+    taken.iter().filter(|at| from <= **at && **at < from.after(wait)).count()
+}
+
+#[test]
+fn an_endpoint_that_comes_back_has_its_last_healthy_rate_within_three_seconds_and_no_more() {
+    let (server, sink) = (Server::start(&[]), Sink::start());
+    let key = server.topic("orders", "EventGridSchema");
+    for name in ["hook", "neighbour"] {
+        server.subscribe("orders", name, &Wish::of(&sink.url(&format!("/{name}"))));
+    }
+    let pause = Duration::from_millis(10);
+    let load = Load::start(
+        server.at(),
+        &Rate { topic: "orders".to_owned(), key, publishers: 1, events_per_request: 1, pause },
+    );
+    wait_for("five seconds of deliveries", LONG, || {
+        let all = taken(&sink, "/hook");
+        all.last().zip(all.first()).is_some_and(|(last, first)| last.since(*first) > Duration::from_secs(5))
+    });
+    sink.set("/hook", Manner::Answer(503));
+    wait_for("the suspension", LONG, || server.status("orders", "hook")["health"]["state"] == "suspended");
+    let healthy = server.status("orders", "hook")["endpoint"]["healthyRate"].as_f64().expect("a rate");
+    let down = sink.now();
+    // What gathers meanwhile is far more than a second's worth.
+    thread::sleep(Duration::from_secs(4));
+    sink.set("/hook", Manner::Answer(200));
+    let up = sink.now();
+    let back = || taken(&sink, "/hook").into_iter().find(|at| *at >= up);
+    wait_for("the probe", LONG, || back().is_some());
+    let probe = back().expect("it was waited for");
+    wait_for("five seconds", LONG, || sink.now() > probe.after(Duration::from_secs(5)));
+    let now = taken(&sink, "/hook");
+    let half = Duration::from_millis(500);
+    let counts: Vec<usize> = (0..10).map(|slice| within(&now, probe.after(half * slice), half)).collect();
+    println!("{healthy:.0} in a second before; then, in each half of one, {counts:?}");
+    let expected = healthy / 2.0;
+    assert!((counts[0] as f64) < 0.5 * expected, "it is not overrun at first: {counts:?}");
+    let reached = (counts[6] + counts[7]) as f64;
+    assert!(reached > 0.7 * healthy, "after three seconds it has its rate again: {counts:?} of {healthy}");
+    // A stall of this machine may give back what it took.
+    assert!(counts.iter().all(|count| (*count as f64) < 1.5 * expected), "and no more: {counts:?} of {healthy}");
+    assert_eq!(server.status("orders", "hook")["health"]["state"], "healthy");
+    let beside = within(&taken(&sink, "/neighbour"), down, up.since(down)) as f64;
+    assert!(beside > 0.5 * healthy * up.since(down).as_secs_f64(), "the neighbour got {beside} meanwhile");
+    let acknowledged = load.stop();
+    for name in ["hook", "neighbour"] {
+        wait_until_settled(&server, "orders", name);
+        assert!(assert_arrived(&sink, &format!("/{name}"), &acknowledged).is_empty(), "{name}: nothing is taken twice");
+    }
+}
+
+#[test]
+fn an_operator_probes_and_releases_an_endpoint_that_is_left_alone() {
+    let (server, sink) = (Server::start(&[]), Sink::start());
+    let key = server.topic("orders", "EventGridSchema");
+    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")));
+    for verb in ["probe", "release"] {
+        sink.set("/hook", Manner::Answer(503));
+        let ids: Vec<String> = (0..40).map(|number| format!("{verb}-{number}")).collect();
+        server.publish("orders", &key, &load::body(&ids, "/a"));
+        let before = sink.taken("/hook");
+        // The longest wait of the tests' edition is a second: there is time for a command in the later ones.
+        wait_for("two strikes", LONG, || server.status("orders", "hook")["health"]["strikes"].as_u64() >= Some(2));
+        sink.set("/hook", Manner::Answer(200));
+        // Its own probe may be quicker: then the command has no sense any more, and says so.
+        let status = server.try_to("orders", "hook", verb);
+        assert!(matches!(status, 200 | 409), "{verb}: {status}");
+        wait_for("all events", LONG, || sink.taken("/hook") == before + ids.len());
+        wait_until_settled(&server, "orders", "hook");
+        assert_eq!(server.status("orders", "hook")["health"]["state"], "healthy");
+    }
+}
