@@ -56,8 +56,10 @@ impl Lane {
     pub const LIVE: Self = Self(0);
     /// What gathered while the endpoint was away, worked off beside the live events.
     pub const BACKLOG: Self = Self(1);
-    /// What outlived its time to live before it was read.
+    /// What outlived its time to live before it was read: given up by ranges, while the others send.
     pub const EXPIRY: Self = Self(2);
+    /// What had to go unread because the topic's backlog reached its bound: given up likewise.
+    pub const OVERFLOW: Self = Self(3);
     /// The first of the lanes that replay jobs and redrives are given, one each.
     pub const FIRST_JOB: Self = Self(16);
 }

@@ -17,3 +17,4 @@ mod server;
 mod simulate;
 mod spec;
 mod support;
+mod tail;

@@ -1,4 +1,4 @@
-//! What operators ask of a subscription that Azure has no word for: how it is, and whether its endpoint is called.
+//! What operators ask of topics and subscriptions that Azure has no word for: how they are, and whether endpoints are called.
 
 use actix_web::HttpResponse;
 use serde::Serialize;
@@ -73,6 +73,25 @@ struct ActorView {
     life: u64,
     restarts: u64,
     last_cause: Option<String>,
+}
+
+/// How a topic is, as it is told.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct TopicView {
+    topic: String,
+    /// Whether its publishers are refused because its backlog is at its bound.
+    full: bool,
+    /// Told where the backlog is at its bound, or close to it and being made smaller.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    crowd: Option<CrowdView>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CrowdView {
+    laggard: String,
+    backlog_bytes: u64,
 }
 
 impl View {
@@ -156,6 +175,21 @@ impl CountersView {
             late,
         }
     }
+}
+
+/// `GET …/status` of a topic.
+pub(super) fn topic_status(control: &Control, path: &TopicPath) -> Result<HttpResponse, Error> {
+    let topic = topic(control, path)?;
+    let crowd = topic.crowd();
+    let view = TopicView {
+        topic: topic.record().name.to_string(),
+        full: crowd.is_some_and(|crowd| crowd.is_full),
+        crowd: crowd.map(|crowd| {
+            let name = topic.subscription_name(crowd.laggard).map(|name| name.to_string());
+            CrowdView { laggard: name.unwrap_or_else(|| crowd.laggard.0.to_string()), backlog_bytes: crowd.bytes }
+        }),
+    };
+    Ok(HttpResponse::Ok().json(view))
 }
 
 /// `GET …/status`.

@@ -250,6 +250,21 @@ pub struct Journal {
     /// How long the log is kept after delivery.
     #[serde(deserialize_with = "read::wait::<_, 0, { 365 * DAY }>")]
     pub retention: Duration,
+    /// How much of one topic's log may wait for its slowest subscription.
+    #[serde(deserialize_with = "read::size::<_, _, { 64 * KIB }, { 64 * TIB }>")]
+    pub backlog_max: u64,
+    /// What happens there.
+    #[serde(deserialize_with = "read::backlog_full")]
+    pub backlog_full: BacklogFull,
+}
+
+/// What happens where a topic's backlog is at its bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BacklogFull {
+    /// Its publishers wait.
+    Refuse,
+    /// The oldest unread events go.
+    Expire,
 }
 
 /// `[topic]`

@@ -8,7 +8,7 @@ use humantime_serde::re::humantime;
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, de::Error};
 
-use crate::config::{Format, Roots, Secret, Switch, TlsVersion};
+use crate::config::{BacklogFull, Format, Roots, Secret, Switch, TlsVersion};
 
 pub(super) const SECOND: u64 = 1_000;
 pub(super) const HOUR: u64 = 3_600 * SECOND;
@@ -171,6 +171,15 @@ pub(super) fn format<'de, D: Deserializer<'de>>(from: D) -> Result<Format, D::Er
     text(from, "\"text\" or \"json\"", |text| match text {
         "text" => Some(Format::Text),
         "json" => Some(Format::Json),
+        _ => None,
+    })
+}
+
+/// What happens at a backlog's bound.
+pub(super) fn backlog_full<'de, D: Deserializer<'de>>(from: D) -> Result<BacklogFull, D::Error> {
+    text(from, "\"refuse\" or \"expire\"", |text| match text {
+        "refuse" => Some(BacklogFull::Refuse),
+        "expire" => Some(BacklogFull::Expire),
         _ => None,
     })
 }

@@ -34,6 +34,26 @@ const AGED_MAX: usize = 1024;
 pub struct Limits {
     /// How long the log is kept after everybody has passed it, for replay.
     pub retention: Duration,
+    /// How much of a partition's log may wait for its slowest subscription; [`None`] for as much as the disk has room for.
+    pub backlog: Option<Bound>,
+}
+
+/// A bound of a partition's backlog.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// So many bytes of the log; one request more may be taken.
+    pub bytes: u64,
+    /// What happens there.
+    pub when_full: WhenFull,
+}
+
+/// What happens where a backlog is at its bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenFull {
+    /// The topic's publishers wait.
+    Refuse,
+    /// The oldest events that the slowest subscriptions have not read go unsent, a little before the bound.
+    Expire,
 }
 
 /// What the writer knows of a partition.
@@ -47,6 +67,17 @@ pub(super) struct Partition {
     pub(super) running: Running,
     /// When the newest event was appended.
     pub(super) appended: Timestamp,
+    /// What everybody has passed, as far as it was looked at.
+    pub(super) passed: Passed,
+}
+
+/// How much of a log was passed by everybody when it was looked at last: never more than by now.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Passed {
+    /// Up to here.
+    pub(super) low: Seq,
+    /// So many bytes stand before it.
+    pub(super) bytes: u64,
 }
 
 /// The first event that each subscription of a partition may still ask for.
@@ -63,15 +94,26 @@ pub(super) struct Logs {
 
 impl Partition {
     pub(super) fn found() -> Self {
-        Self { floor: Seq::FIRST, next: Seq::FIRST, running: Running::default(), appended: Timestamp::default() }
+        Self::from(Floor { floor: Seq::FIRST, next: Seq::FIRST, ..Floor::default() })
     }
 
     pub(super) fn end(&self) -> End {
         End { next: self.next, running: self.running }
     }
 
+    /// How many bytes of its log somebody has not passed, or more.
+    pub(super) fn backlog(&self) -> u64 {
+        self.running.bytes.saturating_sub(self.passed.bytes)
+    }
+
     pub(super) fn record(&self) -> Floor {
         Floor { floor: self.floor, next: self.next, running: self.running, appended: self.appended }
+    }
+}
+
+impl From<Floor> for Partition {
+    fn from(Floor { floor, next, running, appended }: Floor) -> Self {
+        Self { floor, next, running, appended, passed: Passed::default() }
     }
 }
 
@@ -87,9 +129,9 @@ pub(super) fn recover(store: &dyn Store) -> Result<Logs, Error> {
         keys::parse_floor(key),
         Floor::decode(value),
     ) {
-        (Some(id), Ok(Floor { floor, next, running, appended })) => {
-            if floor != ABANDONED {
-                partitions.insert(id, Partition { floor, next, running, appended });
+        (Some(id), Ok(record)) => {
+            if record.floor != ABANDONED {
+                partitions.insert(id, Partition::from(record));
             }
             ControlFlow::Continue(())
         }

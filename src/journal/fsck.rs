@@ -1,7 +1,7 @@
 //! Looks whether a store is what its rules say: record by record, changing nothing.
 //!
 //! What is looked at: every record can be read; the log begins at its floor, is dense, and its running counts add up;
-//! every cursor's equations hold, it reads where there is a log, and as many events are owed, and as many dead letters
+//! every cursor's equations hold, its lanes read where there is a log and no event twice, and as many events are owed, and as many dead letters
 //! accounted for, as it says; an owed event has exactly one place in the order of falling due, and the other way round;
 //! a dead letter pins its event; what is owed or pinned can be read; nothing is held that nobody asks for.
 //!
@@ -14,6 +14,7 @@
 //!
 //! Absent on purpose: any repair, and the records of the control plane, all of which the server reads at every start.
 
+mod cursors;
 mod report;
 
 use std::{
@@ -35,7 +36,7 @@ use crate::{
         records::{Floor, Record, what_byte},
         store::{Family, Store, StoreError},
     },
-    policy::record::{Counters, Cursor, Dead, Entry, Owed},
+    policy::record::{Counters, Dead, Entry, Owed},
 };
 
 /// How to read the accounts that the dead-letter actor keeps in the store: the journal keeps them as bytes.
@@ -307,50 +308,6 @@ impl Check<'_> {
             }
             Ok(())
         })
-    }
-
-    fn cursors(&mut self) -> Result<(), StoreError> {
-        self.each(Family::Cursor, |check, key, value| {
-            let Some(obligor) = keys::parse_cursor(key) else {
-                check.report.complain(format!("a key of a cursor: {key:02x?}"));
-                return Ok(());
-            };
-            check.report.count("cursors", 1);
-            check.share(obligor)?.has_cursor = true;
-            match Cursor::decode(value) {
-                Ok(cursor) => {
-                    check.share(obligor)?.counters = Some(cursor.counters);
-                    check.cursor(obligor, &cursor);
-                }
-                Err(error) => check.report.complain(format!("{}: {error}", who(obligor))),
-            }
-            Ok(())
-        })
-    }
-
-    fn cursor(&mut self, obligor: Obligor, cursor: &Cursor) {
-        let who = who(obligor);
-        let Counters { passed, filtered, matched, delivered, pending, dead_lettered, dropped, canceled, .. } =
-            cursor.counters;
-        if Some(passed) != sum([filtered, matched]) {
-            self.report.complain(format!("{who}: {passed} passed, {filtered} filtered and {matched} matched"));
-        }
-        if Some(matched) != sum([delivered, pending, dead_lettered, dropped, canceled]) {
-            let counters = cursor.counters;
-            self.report.complain(format!("{who}: {matched} matched and not as many accounted for: {counters:?}"));
-        }
-        let log = self.logs.get(&obligor.partition).filter(|log| log.record.floor != floor::ABANDONED);
-        let Some(Log { record, end }) = log else {
-            return self.report.complain(format!("{who} has a cursor in no log"));
-        };
-        let end = end.map_or(record.next, |end| end.next.max(record.next));
-        if let Some(low) = cursor.low().filter(|low| *low < record.floor) {
-            let floor = record.floor.0;
-            self.report.complain(format!("{who} still reads event {}, and the log begins at {floor}", low.0));
-        }
-        if let Some(lane) = cursor.lanes.iter().find(|lane| lane.read > end) {
-            self.report.complain(format!("{who} has read up to {}, and the log ends at {}", lane.read.0, end.0));
-        }
     }
 
     fn accounts(&mut self) -> Result<(), StoreError> {

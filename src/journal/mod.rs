@@ -24,18 +24,15 @@ pub mod memory;
 mod reader;
 pub mod records;
 pub mod rocks;
+mod seek;
+mod status;
 pub mod store;
 pub mod watermark;
 mod writer;
 
 use std::{
-    collections::HashMap,
     pin::Pin,
-    sync::{
-        Arc, PoisonError, RwLock,
-        atomic::{AtomicU8, Ordering},
-        mpsc,
-    },
+    sync::{Arc, mpsc},
     task::{Context, Poll},
     time::Duration,
 };
@@ -43,15 +40,18 @@ use std::{
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
+use self::status::Status;
 pub use self::{
-    floor::Limits,
+    floor::{Bound, Limits, WhenFull},
     reader::{Dossier, LogSlice, Reads, Waiting},
+    seek::Position,
+    status::{Crowd, End, State},
 };
 use crate::{
     clock::Clock,
-    event::{Life, Obligor, PartitionId, Seq, Timestamp},
+    event::{Life, Obligor, PartitionId, Seq, SubscriptionId, Timestamp},
     journal::{
-        chunk::{Chunk, Running, Sealed},
+        chunk::{Chunk, Sealed},
         keys::MetaKind,
         store::{Store, StoreError},
     },
@@ -70,6 +70,9 @@ pub enum Error {
     /// Nothing was written: there is no such partition or subscription, or not any more.
     #[error("there is no such partition or subscription")]
     Unknown,
+    /// Nothing was written: too much of the partition's log waits for its slowest subscription, this one.
+    #[error("the backlog is at its bound: subscription {} lags behind", .0.0)]
+    Backlog(SubscriptionId),
     /// A record is damaged; nothing was changed.
     #[error("the store is damaged: {0}")]
     Damaged(String),
@@ -224,17 +227,6 @@ enum Entry {
     Close,
 }
 
-/// Whether the journal can write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// It can.
-    Writable,
-    /// It will again, when there is room on the disk.
-    Full,
-    /// It has ended.
-    Closed,
-}
-
 /// An answer on its way. Dropping it withdraws nothing.
 #[derive(Debug)]
 #[must_use]
@@ -266,36 +258,6 @@ struct Shared {
     status: Arc<Status>,
 }
 
-/// What the writer lets everybody know.
-struct Status {
-    state: AtomicU8,
-    ends: RwLock<HashMap<PartitionId, End>>,
-}
-
-/// Where a partition's log ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct End {
-    /// The place of the next event.
-    pub next: Seq,
-    /// What stands before it.
-    pub running: Running,
-}
-
-impl Status {
-    /// Answers what it was.
-    fn set_state(&self, state: State) -> u8 {
-        self.state.swap(state as u8, Ordering::AcqRel)
-    }
-
-    fn set_end(&self, partition: PartitionId, end: Option<End>) {
-        let mut ends = self.ends.write().unwrap_or_else(PoisonError::into_inner);
-        match end {
-            Some(end) => ends.insert(partition, end),
-            None => ends.remove(&partition),
-        };
-    }
-}
-
 /// The writer's thread: joined at the end, so that a clean stop has flushed everything.
 pub struct Writer(std::thread::JoinHandle<()>);
 
@@ -323,10 +285,7 @@ impl Journal {
         let journal = Self(Arc::new(Shared {
             queue,
             reads: Reads::start(Arc::clone(&store)),
-            status: Arc::new(Status {
-                state: AtomicU8::new(State::Writable as u8),
-                ends: RwLock::new(logs.partitions.iter().map(|(id, partition)| (*id, partition.end())).collect()),
-            }),
+            status: Arc::new(Status::new(logs.partitions.iter().map(|(id, partition)| (*id, partition.end())))),
         }));
         let shared = Arc::clone(&journal.0.status);
         let thread = writer::spawn(store, clock, options, listener, fatal, logs, entries, shared);
@@ -372,16 +331,17 @@ impl Journal {
 
     /// Where the log of `partition` ends.
     pub fn end(&self, partition: PartitionId) -> Option<End> {
-        self.0.status.ends.read().unwrap_or_else(PoisonError::into_inner).get(&partition).copied()
+        self.0.status.end(partition)
+    }
+
+    /// Whether the backlog of `partition` is at its bound, or close to it where it is made smaller.
+    pub fn crowd(&self, partition: PartitionId) -> Option<Crowd> {
+        self.0.status.crowd(partition)
     }
 
     /// Whether the journal can write.
     pub fn state(&self) -> State {
-        match self.0.status.state.load(Ordering::Acquire) {
-            state if state == State::Writable as u8 => State::Writable,
-            state if state == State::Full as u8 => State::Full,
-            _ => State::Closed,
-        }
+        self.0.status.state()
     }
 
     /// Lets the writer end when it has written what is queued by now.

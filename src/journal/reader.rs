@@ -13,10 +13,11 @@ pub use self::dossier::Dossier;
 use crate::{
     event::{Event, Lane, Obligor, PartitionId, Seq, Timestamp},
     journal::{
-        DeadKey, Error, Promise,
+        DeadKey, End, Error, Promise,
         chunk::Chunk,
         keys::{self, MetaKind},
         records::Record,
+        seek::{self, Position},
         store::{Family, Store, StoreError},
     },
     policy::record::{Cursor, Dead, DueKey, Fetched, Owed},
@@ -81,6 +82,18 @@ impl Reads {
     /// chunk.
     pub fn log(&self, partition: PartitionId, from: Seq, end: Seq, bytes_max: usize) -> Promise<LogSlice> {
         self.ask(move |store| read_log(store, partition, from, end, bytes_max))
+    }
+
+    /// The first event of `partition` before `end` that was appended at `before` or later.
+    pub fn position(&self, partition: PartitionId, end: Seq, before: Timestamp) -> Promise<Position> {
+        self.ask(move |store| Ok(seek::position(store, partition, end, |chunk| chunk.appended < before)?))
+    }
+
+    /// The first event of `partition` before `end` with at most `bytes` bytes of the log from it on, or the first of its
+    /// chunk: as many as `running` stood before `end`.
+    pub fn last_bytes(&self, partition: PartitionId, end: End, bytes: u64) -> Promise<Position> {
+        let passed = end.running.bytes.saturating_sub(bytes);
+        self.ask(move |store| Ok(seek::position(store, partition, end.next, |chunk| chunk.before.bytes < passed)?))
     }
 
     /// Up to `max` keys from `from` on in the order in which a subscription's owed events fall due, and whether there are

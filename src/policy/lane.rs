@@ -1,5 +1,8 @@
 //! A lane's place in the log: what was read and waits to be sent, what was sent and waits for its outcome.
 //!
+//! The live lane follows the log. A part of what it has not read can be cut off as a lane of its own, with an end: to be
+//! sent beside the live events, or to be given up. Each event is in one lane, and in that one for good once it was sent.
+//!
 //! Invariants: an event below `read` is passed (filtered, settled or owed) unless it is open; what is ready is not passed,
 //! so that forgetting it costs nothing but another read. An event is counted when the lane passes it, and only then:
 //! the filtered ones before a ready event together with it.
@@ -12,8 +15,10 @@ use crate::{
         Item,
         batch::{self, Limits, Ready},
         filter::key::Key,
+        outcome::Reason,
         property::Group,
         record::LaneCursor,
+        runs::Runs,
     },
 };
 
@@ -26,23 +31,24 @@ pub struct Reading {
     head: Seq,
     /// Read, matching, unsent; each with the filtered events directly before it.
     ready: VecDeque<Ready>,
-    skipped: VecDeque<Skipped>,
+    skipped: VecDeque<Runs>,
     /// The filtered events behind the last ready one.
-    tail: Skipped,
+    tail: Runs,
     /// Sent for the first time, no outcome yet.
     open: BTreeSet<Seq>,
-    /// Have their outcome although the lane has yet to pass them: an earlier life sent them.
+    /// Have their outcome although the lane has yet to pass them: an earlier life sent them. Or are the business of the lane
+    /// that this one was cut from, which had them open.
     done: BTreeSet<Seq>,
     asked: bool,
 }
 
-/// A run of events that the filter did not let through.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Skipped {
-    /// The first of them.
-    pub first: Seq,
-    /// How many.
-    pub count: u64,
+/// Why the events of `lane` are given up unsent; [`None`] where they are sent.
+pub fn gives_up(lane: Lane) -> Option<Reason> {
+    match lane {
+        Lane::EXPIRY => Some(Reason::TimeToLiveExceeded),
+        Lane::OVERFLOW => Some(Reason::BacklogExceeded),
+        Lane(_) => None,
+    }
 }
 
 impl Reading {
@@ -54,7 +60,7 @@ impl Reading {
             head: cursor.read,
             ready: VecDeque::new(),
             skipped: VecDeque::new(),
-            tail: Skipped::default(),
+            tail: Runs::default(),
             open: cursor.open.iter().copied().collect(),
             done: cursor.done.iter().copied().collect(),
             asked: false,
@@ -77,11 +83,19 @@ impl Reading {
     /// Everything below is passed, unless it is open.
     pub fn read(&self) -> Seq {
         match (self.skipped.front(), self.ready.front()) {
-            (Some(skipped), _) if skipped.count > 0 => skipped.first,
-            (_, Some(ready)) => ready.item.seq,
-            (_, None) if self.tail.count > 0 => self.tail.first,
-            (_, None) => self.head,
+            (Some(skipped), Some(ready)) => skipped.first().unwrap_or(ready.item.seq),
+            (Some(_) | None, _) => self.tail.first().unwrap_or(self.head),
         }
+    }
+
+    /// Where the lane ends; [`None`] for one that follows the log.
+    pub fn end(&self) -> Option<Seq> {
+        self.end
+    }
+
+    /// Whether it has passed all it ever will.
+    pub fn is_finished(&self) -> bool {
+        self.end.is_some_and(|end| self.read() >= end) && self.open.is_empty()
     }
 
     /// How many events are ready.
@@ -89,14 +103,14 @@ impl Reading {
         self.ready.len()
     }
 
-    /// From where the log is to be read, if it has more before `end` and nobody is reading: one question at a time.
-    pub fn ask(&mut self, end: Seq) -> Option<Seq> {
-        let end = self.end.map_or(end, |own| own.min(end));
-        if self.asked || self.head >= end {
+    /// From where the log is to be read, and up to where if the lane has an end: if it has more before `end` and nobody is
+    /// reading. One question at a time.
+    pub fn ask(&mut self, end: Seq) -> Option<(Seq, Option<Seq>)> {
+        if self.asked || self.head >= self.end.map_or(end, |own| own.min(end)) {
             return None;
         }
         self.asked = true;
-        Some(self.head)
+        Some((self.head, self.end))
     }
 
     /// Whether the log has more for this lane before `end`.
@@ -117,38 +131,27 @@ impl Reading {
             // Gaps hold nothing: what lies between two matching events is at most their distance, and at most what is left.
             let between = event.seq.0.saturating_sub(next.0).min(others);
             others -= between;
-            let mut skipped = std::mem::take(&mut self.tail);
-            if skipped.count == 0 {
-                skipped.first = next;
-            }
-            skipped.count += between;
+            self.tail.push(next, between);
             next = event.seq.plus(1);
             if self.open.contains(&event.seq) || self.done.contains(&event.seq) {
-                self.tail = skipped;
                 continue;
             }
             let item = Item { lane: self.lane, seq: event.seq, appended: event.appended, attempts: 0, due: None };
-            self.skipped.push_back(skipped);
+            self.skipped.push_back(std::mem::take(&mut self.tail));
             let group = Group::of(grouping, &event);
             self.ready.push_back(Ready { item, event, last: None, group });
         }
-        if self.tail.count == 0 {
-            self.tail.first = next;
-        }
-        self.tail.count += others;
+        self.tail.push(next, others);
         self.head = upto;
     }
 
     /// The filtered events that are passed by now, because nothing ready stands before them.
-    pub fn pass_skipped(&mut self) -> Option<Skipped> {
-        let passed = match self.skipped.front_mut() {
-            Some(skipped) => std::mem::take(skipped),
-            None => std::mem::take(&mut self.tail),
-        };
+    pub fn pass_skipped(&mut self) -> Runs {
+        let passed = std::mem::take(self.skipped.front_mut().unwrap_or(&mut self.tail));
         if !self.done.is_empty() {
             self.done = self.done.split_off(&self.read());
         }
-        Some(passed).filter(|passed| passed.count > 0)
+        passed
     }
 
     /// Takes the next batch to send; its events are open from now on.
@@ -167,18 +170,52 @@ impl Reading {
     fn leave_skipped(&mut self, places: &[usize]) {
         let in_order = places.iter().zip(0..).take_while(|(place, index)| **place == *index).count();
         for place in places[in_order..].iter().rev() {
-            let Some(left) = self.skipped.remove(*place).filter(|left| left.count > 0) else { continue };
+            let Some(mut left) = self.skipped.remove(*place) else { continue };
             let next = self.skipped.get_mut(*place).unwrap_or(&mut self.tail);
-            *next = Skipped { first: left.first, count: left.count + next.count };
+            left.append(std::mem::take(next));
+            *next = left;
         }
         for _ in in_order..places.len() {
-            self.skipped.push_front(Skipped::default());
+            self.skipped.push_front(Runs::default());
         }
     }
 
     /// The filtered events before each event of the batch just taken.
-    pub fn drain_skipped(&mut self, batch: usize) -> Vec<Skipped> {
-        self.skipped.drain(..batch).filter(|skipped| skipped.count > 0).collect()
+    pub fn drain_skipped(&mut self, batch: usize) -> Runs {
+        let mut passed = Runs::default();
+        for skipped in self.skipped.drain(..batch) {
+            passed.append(skipped);
+        }
+        passed
+    }
+
+    /// Cuts off what it has not read below `upto`, as the lane `lane`. What is open stays here.
+    #[must_use]
+    pub fn cut(&mut self, upto: Seq, lane: Lane) -> Self {
+        self.forget_ready();
+        let upto = self.end.map_or(upto, |end| end.min(upto)).max(self.head);
+        let later = self.done.split_off(&upto);
+        let mut done = std::mem::replace(&mut self.done, later);
+        done.extend(self.open.range(self.head..upto));
+        let head = std::mem::replace(&mut self.head, upto);
+        Self {
+            lane,
+            end: Some(upto),
+            head,
+            ready: VecDeque::new(),
+            skipped: VecDeque::new(),
+            tail: Runs::default(),
+            open: BTreeSet::new(),
+            done,
+            asked: false,
+        }
+    }
+
+    /// Takes in what begins where this lane ends, and was cut off for it.
+    pub fn extend(&mut self, mut next: Self) {
+        assert_eq!(self.end, Some(next.head), "lane {:?} is extended by what does not follow it", self.lane);
+        self.end = next.end;
+        self.done.append(&mut next.done);
     }
 
     /// An event is open although nothing here took it: an earlier life did, or nobody shall. One that has its outcome
@@ -209,7 +246,7 @@ impl Reading {
         self.head = self.read();
         self.ready.clear();
         self.skipped.clear();
-        self.tail = Skipped::default();
+        self.tail = Runs::default();
         self.asked = false;
     }
 }

@@ -16,6 +16,7 @@ pub mod outcome;
 pub mod property;
 pub mod record;
 pub mod retry;
+pub mod runs;
 mod subscription;
 pub mod validation;
 

@@ -141,6 +141,8 @@ pub enum Reason {
     Quarantined,
     /// The event's bytes are gone from the store: damage, told instead of hidden.
     Missing,
+    /// The topic's backlog was at its bound, and the operator chose that the oldest unread events go.
+    BacklogExceeded,
 }
 
 impl Reason {
@@ -153,6 +155,7 @@ impl Reason {
             Self::ProbationCausedByClientError => [4, 0],
             Self::Quarantined => [5, 0],
             Self::Missing => [6, 0],
+            Self::BacklogExceeded => [7, 0],
         }
     }
 
@@ -165,6 +168,7 @@ impl Reason {
             4 => Some(Self::ProbationCausedByClientError),
             5 => Some(Self::Quarantined),
             6 => Some(Self::Missing),
+            7 => Some(Self::BacklogExceeded),
             _ => None,
         }
     }
@@ -180,6 +184,7 @@ impl fmt::Display for Reason {
             Self::ProbationCausedByClientError => f.write_str("UndeliverableDueToProbationCausedByClientError"),
             Self::Quarantined => f.write_str("Quarantined"),
             Self::Missing => f.write_str("Missing"),
+            Self::BacklogExceeded => f.write_str("BacklogExceeded"),
         }
     }
 }

@@ -32,7 +32,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    event::Schema,
+    event::{Schema, SubscriptionId},
     journal::{self, Journal},
     topic::registry::{Registry, Topic},
 };
@@ -82,6 +82,9 @@ impl Publisher {
         self.gate.check(request, &record, self.clock.now())?;
         let headers = request.headers();
         refuse_encoded(headers)?;
+        if let Some(crowd) = topic.crowd().filter(|crowd| crowd.is_full) {
+            return Err(full(&topic, crowd.laggard));
+        }
         let announced = self.announced(headers)?;
         self.throttle.ask(topic.partition(), self.clock.now())?;
         let mut permit = self.admit(announced)?;
@@ -104,6 +107,7 @@ impl Publisher {
     ) -> Result<(), Refusal> {
         match self.journal.publish(topic.partition(), draft.into_chunks(), Some(permit)).await {
             Ok(_) => Ok(()),
+            Err(journal::Error::Backlog(laggard)) => Err(full(topic, laggard)),
             Err(error) => {
                 if let journal::Error::Damaged(what) = &error {
                     tracing::error!(topic = %topic.record().name, what, "publish failed: the journal is damaged");
@@ -153,6 +157,12 @@ impl Publisher {
     pub(super) fn refuse(&self, refusal: &Refusal) -> HttpResponse {
         refusal.respond(Uuid::new_v4(), self.clock.now())
     }
+}
+
+/// The topic's backlog is at its bound: what its publishers are told.
+fn full(topic: &Topic, laggard: SubscriptionId) -> Refusal {
+    let name = topic.subscription_name(laggard).map(|name| name.to_string());
+    Refusal::Backlog { laggard: name.unwrap_or_else(|| laggard.0.to_string()) }
 }
 
 /// Compressed bodies are not taken: how large they are is known only when they are unpacked.

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
     admin::model,
-    config::{self, Config},
+    config::{self, BacklogFull, Config},
     deliver::{
         self, AddressRules, Identities, Trust,
         trust::{self, Roots, Version},
@@ -29,7 +29,16 @@ pub(super) fn journal_options(config: &Config) -> journal::Options {
     journal::Options {
         outcome_wait: config.journal.outcome_wait,
         group_bytes: config.journal.group_bytes,
-        limits: journal::Limits { retention: config.journal.retention },
+        limits: journal::Limits {
+            retention: config.journal.retention,
+            backlog: Some(journal::Bound {
+                bytes: config.journal.backlog_max,
+                when_full: match config.journal.backlog_full {
+                    BacklogFull::Refuse => journal::WhenFull::Refuse,
+                    BacklogFull::Expire => journal::WhenFull::Expire,
+                },
+            }),
+        },
     }
 }
 

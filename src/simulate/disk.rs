@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     event::{Lane, Seq},
-    policy::record::{Change, Counters, Cursor, Dead, DueKey, Owed},
+    policy::record::{Change, Counters, Cursor, Dead, DueKey, LaneCursor, Owed},
 };
 
 /// A subscription's records.
@@ -78,6 +78,7 @@ impl Disk {
             self.owed.iter().map(|((lane, seq), owed)| DueKey { due: owed.due, lane: *lane, seq: *seq }).collect();
         assert_eq!(keys, self.due, "a key for each record");
         assert!(self.owed.keys().all(|key| !self.dead.contains_key(key)), "owed and dead");
+        self.check_lanes();
         for lane in &self.cursor.lanes {
             for seq in &lane.open {
                 let key = (lane.lane, *seq);
@@ -89,5 +90,33 @@ impl Disk {
         if let Some(first) = self.due.first() {
             assert!(self.cursor.next_due.is_some_and(|next| next <= first.due), "{:?} is later", self.cursor);
         }
+    }
+
+    /// One lane that follows the log, and none that reads what another reads, or that has nothing to do.
+    fn check_lanes(&self) {
+        let lanes = &self.cursor.lanes;
+        assert_eq!(lanes.first().map(|lane| (lane.lane, lane.end)), Some((Lane::LIVE, None)), "{lanes:?}");
+        let mut parts: Vec<(Seq, Seq)> =
+            lanes.iter().map(|lane| (lane.read, lane.end.unwrap_or(Seq(u64::MAX)))).collect();
+        // One that only waits for outcomes reads nothing.
+        parts.retain(|(read, end)| read < end);
+        parts.sort_unstable();
+        assert!(parts.windows(2).all(|two| two[0].1 <= two[1].0), "two lanes with one event: {lanes:?}");
+        assert!(lanes[1..].iter().all(|lane| lane.end.is_some()), "{lanes:?}");
+        let finished = |lane: &LaneCursor| lane.end.is_some_and(|end| lane.read >= end) && lane.open.is_empty();
+        assert!(!lanes.iter().any(finished), "a lane that has nothing to do: {lanes:?}");
+    }
+
+    /// Whether the event has an end or a record: no lane has it still to come.
+    pub fn has_passed(&self, seq: Seq) -> bool {
+        !self.cursor.lanes.iter().any(|lane| {
+            let reads = lane.read <= seq && lane.end.is_none_or(|end| seq < end) && !lane.done.contains(&seq);
+            reads || lane.open.contains(&seq)
+        })
+    }
+
+    /// What is owed of the event, in whichever lane.
+    pub fn owed_of(&self, seq: Seq) -> Option<&Owed> {
+        self.owed.iter().find(|((_, owed), _)| *owed == seq).map(|(_, owed)| owed)
     }
 }

@@ -115,6 +115,7 @@ impl Plan {
             grouping: Arc::new([]),
             concurrency_max: self.concurrency,
             rate_max: None,
+            backlog_min: BACKLOG_MIN.max(self.batch.saturating_mul(4)),
             suspend_after: self.edition.probation.after_failures,
             // Every request is answered here.
             flight_wait: 2 * self.response_wait,
@@ -125,6 +126,9 @@ impl Plan {
         }
     }
 }
+
+/// As many as the server has.
+const BACKLOG_MIN: u32 = 256;
 
 /// Tells the story; `progress` is told the share of the simulated time that has passed.
 pub fn run(plan: &Plan, mut progress: impl FnMut(f64)) -> Report {

@@ -199,8 +199,13 @@ impl Subscriber {
                 self.send(flight, now, world);
                 None
             }
-            Effect::ReadLog { lane, from } => {
-                let events = world.log.read(from);
+            Effect::FindPosition { before } => {
+                let at = world.log.at(before);
+                Some(Input::Position { before, at, appended: world.log.event(at).map(|event| event.appended) })
+            }
+            Effect::ReadLog { lane, from, end } => {
+                let mut events = world.log.read(from);
+                events.retain(|event| end.is_none_or(|end| event.seq < end));
                 let total = events.len() as u64;
                 Some(Input::Read { lane, from, upto: from.plus(total), total, events })
             }

@@ -16,7 +16,7 @@ use crate::{
     clock::Clock,
     deliver::{self, Client},
     event::{Event, Lane, Seq, Timestamp},
-    journal::{self, Journal, LogSlice, Opened, Owner},
+    journal::{self, Journal, LogSlice, Opened, Owner, Position},
     policy::{Effect, Flight, Input, Item, Step, Subscription, Write, due, record::Change, retry::Chance},
     subscription::{
         clients, delivery,
@@ -195,7 +195,16 @@ impl SubscriptionActor {
                 self.send(flight, events);
                 None
             }
-            Effect::ReadLog { lane, from } => self.read_log(lane, from),
+            Effect::ReadLog { lane, from, end } => self.read_log(lane, from, end),
+            Effect::FindPosition { before } => {
+                let partition = self.slot.obligor.partition;
+                let answer = self.world.journal.reads().position(partition, self.log_end(), before);
+                self.await_report(async move {
+                    let Position { at, appended } = answer.await?;
+                    Ok(Report::Input(Input::Position { before, at, appended }))
+                });
+                None
+            }
             Effect::ReadDue { from } => {
                 let answer = self.world.journal.reads().due(self.slot.obligor, from, due::WINDOW);
                 self.await_report(async {
@@ -217,18 +226,23 @@ impl SubscriptionActor {
     }
 
     /// From the tail at once, or else from the log, later.
-    fn read_log(&self, lane: Lane, from: Seq) -> Option<Input> {
+    fn read_log(&self, lane: Lane, from: Seq, end: Option<Seq>) -> Option<Input> {
         let record = &self.plan.record;
         let events_max = TAIL_EVENTS.max(self.plan.settings.batch.events_max as usize);
-        if let Some(found) = self.tail.read(record.number, record.version, from, events_max) {
+        if let Some(found) = self.tail.read(record.number, record.version, from, end, events_max) {
             let (upto, total, events) = (found.upto, found.total, found.events);
             return Some(Input::Read { lane, from, upto, total, events });
         }
         let partition = self.slot.obligor.partition;
-        let end = self.world.journal.end(partition).map_or(from, |end| end.next);
+        let end = end.unwrap_or_else(|| self.log_end());
         let answer = self.world.journal.reads().log(partition, from, end, SLICE_BYTES);
         self.await_report(async move { answer.await.map(|slice| Report::Slice(lane, from, slice)) });
         None
+    }
+
+    /// Where the log ends; its beginning where it has none any more.
+    fn log_end(&self) -> Seq {
+        self.world.journal.end(self.slot.obligor.partition).map_or(Seq::FIRST, |end| end.next)
     }
 
     /// Filters a slice of the log, event by event.
@@ -237,7 +251,7 @@ impl SubscriptionActor {
         let mut matching = Vec::new();
         for chunk in slice.chunks {
             let events = chunk.events().map_err(|error| journal::Error::Damaged(error.to_string()))?;
-            for event in events.into_iter().filter(|event| event.seq >= from) {
+            for event in events.into_iter().filter(|event| from <= event.seq && event.seq < slice.upto) {
                 total += 1;
                 let item = Item { lane, seq: event.seq, appended: event.appended, attempts: 0, due: None };
                 self.slot.take_in_hand(item, &event.id());

@@ -77,6 +77,10 @@ pub struct Plan {
 /// A request that nobody heard of again is given up so long after the last moment at which it could have been answered.
 const FLIGHT_SLACK: Duration = Duration::from_secs(30);
 
+/// When an endpoint returns, fewer unread events than this, or than four batches, are no backlog: they are sent before
+/// anybody could tell the difference.
+const BACKLOG_MIN: u32 = 256;
+
 impl Plan {
     /// The plan for `record`, in a topic with this input schema and edition.
     pub fn new(
@@ -102,6 +106,7 @@ impl Plan {
             grouping,
             concurrency_max: delivery.concurrency_max,
             rate_max: webhook.allowed_rate.map(|rate| Rate::of(f64::from(rate.get()) / 60.0)),
+            backlog_min: BACKLOG_MIN.max(webhook.max_events_per_batch.saturating_mul(4)),
             suspend_after: edition.probation.after_failures,
             flight_wait: delivery.response_wait + FLIGHT_SLACK,
             dead_letter: record.dead_letter.is_some(),

@@ -203,6 +203,15 @@ impl Slot {
         }
     }
 
+    /// The topic's backlog is too large: what is unread below `below` shall go. Nothing comes of it where no life runs.
+    pub fn overflow(&self, below: Seq) {
+        let mut inner = self.lock();
+        if inner.mailbox.is_some() {
+            inner.reports.push(Report::Input(Input::Overflow { below }));
+            inner.wake();
+        }
+    }
+
     /// An operator asks for something; the answer comes when it is durable, or at once where it has no sense.
     pub fn command(&self, command: Command) -> oneshot::Receiver<Result<(), Senseless>> {
         let (reply, answer) = oneshot::channel();

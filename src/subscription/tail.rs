@@ -102,22 +102,31 @@ impl Tail {
         }
     }
 
-    /// From `from` on, up to about `events_max` events that match. [`None`] where the log must be read instead.
-    pub fn read(&self, subscription: SubscriptionId, version: u32, from: Seq, events_max: usize) -> Option<Found> {
+    /// From `from` up to `end` or as far as there is, up to about `events_max` events that match. [`None`] where the log must
+    /// be read instead.
+    pub fn read(
+        &self,
+        subscription: SubscriptionId,
+        version: u32,
+        from: Seq,
+        end: Option<Seq>,
+        events_max: usize,
+    ) -> Option<Found> {
         let chunks = self.chunks();
         let begin = chunks.partition_point(|chunk| chunk.end() <= from);
         let mut found = Found { upto: from, total: 0, events: Vec::new() };
         for chunk in chunks.range(begin..) {
             let known = chunk.matched_for.get(&subscription) == Some(&version);
-            if !known || chunk.first > found.upto || found.events.len() >= events_max {
+            let upto = end.map_or(chunk.end(), |end| end.min(chunk.end()));
+            if !known || chunk.first > found.upto || found.upto >= upto || found.events.len() >= events_max {
                 break;
             }
-            let skip = found.upto.0 - chunk.first.0;
+            let part = found.upto.0 - chunk.first.0..upto.0 - chunk.first.0;
             let matches = chunk.matches.get(&subscription).map_or(&[][..], Vec::as_slice);
-            let wanted = matches.iter().filter(|index| u64::from(**index) >= skip);
+            let wanted = matches.iter().filter(|index| part.contains(&u64::from(**index)));
             found.events.extend(wanted.map(|index| chunk.events[*index as usize].clone()));
-            found.total += chunk.events.len() as u64 - skip;
-            found.upto = chunk.end();
+            found.total += part.end - part.start;
+            found.upto = upto;
         }
         (found.total > 0).then_some(found)
     }

@@ -4,7 +4,9 @@
 //! they end with it, and the next life begins anew; what it had not matched, they read from the log themselves.
 
 use std::{
+    cell::Cell,
     collections::{HashMap, HashSet},
+    rc::Rc,
     sync::Arc,
     time::Duration,
 };
@@ -13,7 +15,7 @@ use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message};
 
 use crate::{
     event::{Seq, SubscriptionId},
-    journal::{self, chunk::Chunk},
+    journal::{self, Position, chunk::Chunk},
     subscription::Die,
     topic::{
         index::Index,
@@ -41,6 +43,8 @@ pub struct TopicActor {
     children: HashMap<SubscriptionId, Lifeline>,
     /// Those that had nothing to do when they were looked at last.
     idle: HashSet<SubscriptionId>,
+    /// Whether it is being found out which events go because the backlog is too large.
+    relieving: Rc<Cell<bool>>,
 }
 
 impl TopicActor {
@@ -53,6 +57,7 @@ impl TopicActor {
             known: HashMap::new(),
             children: HashMap::new(),
             idle: HashSet::new(),
+            relieving: Rc::default(),
         }
     }
 
@@ -69,6 +74,27 @@ impl TopicActor {
                 Err(error) => tracing::error!(topic = %self.topic.record().name, %error, "a chunk cannot be matched"),
             }
         }
+        self.relieve();
+    }
+
+    /// Where the backlog is too large and the operator lets the oldest events go, those who lag are told up to where.
+    fn relieve(&mut self) {
+        let (journal, partition) = (self.hosts.world.journal.clone(), self.topic.partition());
+        let keep = journal.crowd(partition).and_then(|crowd| crowd.keep);
+        let (Some(keep), Some(end)) = (keep, journal.end(partition)) else { return };
+        if self.relieving.replace(true) {
+            return;
+        }
+        let (topic, relieving) = (Arc::clone(&self.topic), Rc::clone(&self.relieving));
+        actix_rt::spawn(async move {
+            // Where it cannot be found out now, the next append asks again.
+            if let Ok(Position { at, .. }) = journal.reads().last_bytes(partition, end, keep).await {
+                for child in topic.children().iter().filter(|child| child.slot.state().low < at) {
+                    child.slot.overflow(at);
+                }
+            }
+            relieving.set(false);
+        });
     }
 
     fn fan_out(&mut self, chunk: &Chunk) -> Result<(), journal::chunk::Damaged> {
@@ -101,6 +127,7 @@ impl TopicActor {
         self.topic.tail().pass(low);
         self.retire_idle(&children);
         self.nudge_all(&children);
+        self.relieve();
     }
 
     /// An actor that has had nothing to do for two looks in a row ends: a quiet subscription costs a record on disk. Whoever

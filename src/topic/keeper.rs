@@ -106,7 +106,12 @@ impl Supervised for SubscriptionKeeper {
                 Ok(actor) => return Some(actor),
                 // Deleted meanwhile, or the server ends.
                 Err(journal::Error::Unknown | journal::Error::Closed) => return None,
-                Err(error @ (journal::Error::Full | journal::Error::Fenced | journal::Error::Damaged(_))) => {
+                Err(
+                    error @ (journal::Error::Full
+                    | journal::Error::Fenced
+                    | journal::Error::Backlog(_)
+                    | journal::Error::Damaged(_)),
+                ) => {
                     tracing::error!(subscription = self.name(), %error, "a subscription cannot be opened");
                     tokio::time::sleep(OPEN_WAIT).await;
                 }

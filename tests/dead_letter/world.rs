@@ -50,7 +50,7 @@ impl World {
     /// A server on what `memory` has, its clock at `now`, writing to `sink`.
     pub(super) fn over(memory: &Memory, sink: Sink, now: Timestamp) -> Self {
         let (clock, hand) = Clock::manual(now);
-        let limits = Limits { retention: Duration::from_secs(3600) };
+        let limits = Limits { retention: Duration::from_secs(3600), ..Limits::default() };
         let options = journal::Options { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits };
         let (journal, writer) =
             Journal::start(Arc::new(memory.clone()), clock.clone(), options, Box::new(|_, _| {}), Box::new(|_| {}))

@@ -215,6 +215,18 @@ fn read(store: &Memory, read: u64) {
     edit(store, Family::Cursor, keys::cursor(TWO), |cursor: &mut Cursor| cursor.lanes[0].read = Seq(read));
 }
 
+fn lane(store: &Memory, lane: Lane, read: u64, end: u64) {
+    let lane = LaneCursor { lane, read: Seq(read), end: Some(Seq(end)), open: Vec::new(), done: Vec::new() };
+    edit(store, Family::Cursor, keys::cursor(TWO), |cursor: &mut Cursor| {
+        cursor.lanes[0].read = Seq(13);
+        cursor.lanes.push(lane);
+    });
+}
+
+fn no_live_lane(store: &Memory) {
+    edit(store, Family::Cursor, keys::cursor(TWO), |cursor: &mut Cursor| cursor.lanes.clear());
+}
+
 fn log(first: u64) -> Vec<u8> {
     keys::log(PARTITION, Seq(first))
 }
@@ -246,6 +258,23 @@ fn account() -> Vec<u8> {
 fn ledger_line(store: &Memory) -> Vec<u8> {
     let range = keys::ledger_of(ONE);
     super::keys_in(store, Family::Ledger, &range.start, &range.end).remove(0)
+}
+
+#[test]
+fn lanes_side_by_side_are_sound() {
+    let (store, desk) = used();
+    desk.stop();
+    edit(&store, Family::Cursor, keys::cursor(TWO), |cursor: &mut Cursor| {
+        let part = |lane, read, end| LaneCursor { lane, read: Seq(read), end, open: Vec::new(), done: Vec::new() };
+        cursor.lanes = vec![
+            part(Lane::LIVE, 13, None),
+            part(Lane::BACKLOG, 11, Some(Seq(13))),
+            part(Lane::EXPIRY, 9, Some(Seq(11))),
+            // Waits for nothing but outcomes.
+            part(Lane::OVERFLOW, 10, Some(Seq(10))),
+        ];
+    });
+    assert_sound(&store, "with three lanes");
 }
 
 type Damage = (&'static str, fn(&Memory), &'static str);
@@ -283,7 +312,15 @@ const COUNTS: &[Damage] = &[
         "was deleted and has a cursor",
     ),
     ("a cursor below the floor", |store| read(store, 8), "still reads event 8, and the log begins at 9"),
-    ("a cursor behind the log", |store| read(store, 18), "has read up to 18, and the log ends at 17"),
+    ("a cursor behind the log", |store| read(store, 18), "reads up to 18 in lane 0, and the log ends at 17"),
+    (
+        "a lane behind the log",
+        |store| lane(store, Lane::BACKLOG, 9, 18),
+        "reads up to 18 in lane 1, and the log ends at 17",
+    ),
+    ("a lane that ends before it begins", |store| lane(store, Lane::EXPIRY, 12, 10), "in lane 2, which ends at 10"),
+    ("a lane on the live one", |store| lane(store, Lane::BACKLOG, 9, 16), "reads event 13 in lane 1 and in lane 0"),
+    ("no live lane", no_live_lane, "has 0 live lanes and 0 that follow the log"),
     ("no partition", |store| delete(store, Family::Meta, keys::floor(PARTITION)), "has a cursor in no log"),
 ];
 

@@ -1,5 +1,6 @@
 //! How records look on disk, and the two stores.
 
+mod backlog;
 mod behaviour;
 mod chunks;
 mod fsck;
@@ -8,6 +9,7 @@ mod keys;
 mod memory;
 mod records;
 mod rocks;
+mod seek;
 mod watermark;
 mod writer;
 

@@ -29,6 +29,7 @@ fn reason() -> impl Strategy<Value = Reason> {
         Just(Reason::ProbationCausedByClientError),
         Just(Reason::Quarantined),
         Just(Reason::Missing),
+        Just(Reason::BacklogExceeded),
     ]
 }
 

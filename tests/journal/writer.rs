@@ -52,7 +52,7 @@ struct Desk {
 impl Desk {
     fn at(store: Arc<dyn Store>, outcome_wait: Duration) -> Self {
         let (clock, hand) = Clock::manual(START);
-        let options = Options { outcome_wait, group_bytes: 1 << 20, limits: Limits { retention: Duration::ZERO } };
+        let options = Options { outcome_wait, group_bytes: 1 << 20, limits: Limits::default() };
         let (heard, fatal) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicU32::new(0)));
         let listener = {
             let heard = Arc::clone(&heard);
@@ -396,7 +396,7 @@ fn a_move_of_the_floor_carries_so_many_events_and_goes_on_a_second_later() {
 fn what_retention_keeps_stays_after_everybody_has_passed_it() {
     let store = Memory::new();
     let (clock, hand) = Clock::manual(START);
-    let limits = Limits { retention: Duration::from_secs(60) };
+    let limits = Limits { retention: Duration::from_secs(60), ..Limits::default() };
     let options = Options { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits };
     let started =
         Journal::start(Arc::new(store.clone()), clock.clone(), options, Box::new(|_, _| {}), Box::new(|_: &_| {}));

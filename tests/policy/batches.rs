@@ -96,7 +96,7 @@ fn retries_get_one_turn_in_five_while_first_attempts_wait() {
     });
     let mut driver = Driver::new(plain(), endpoint);
     driver.publish(&[("yes", 10); 40]);
-    expect!["0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s ok · 20s ok · 40s ok · 1m x · 1m 20s ok · 1m 40s ok · 2m ok · 2m 20s ok · 2m 40s x · 3m ok · 3m 20s ok · 3m 40s ok · 4m ok · 4m 20s x · 4m 40s ok · 5m ok · 5m 20s ok · 5m 40s ok · 6m x · 6m 20s ok · 6m 40s ok"].assert_eq(&driver.run_for(std::time::Duration::from_secs(20 * 20)));
+    expect!["0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s ok · 20s ok · 40s ok · 1m ok · 1m 20s x · 1m 40s ok · 2m ok · 2m 20s ok · 2m 40s ok · 3m x · 3m 20s ok · 3m 40s ok · 4m ok · 4m 20s ok · 4m 40s x · 5m ok · 5m 20s ok · 5m 40s ok · 6m ok · 6m 20s x · 6m 40s ok"].assert_eq(&driver.run_for(std::time::Duration::from_secs(20 * 20)));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use gridhook::{
     event::{Event, FlightId, Lane, Seq, Timestamp},
     journal::chunk::{Chunk, Running},
     policy::{
-        Effect, Flight, Input, Settings, Subscription, due,
+        Effect, Flight, Input, Item, Settings, Subscription, due,
         filter::Filter,
         outcome::{Answer, Outcome},
         record::{Change, Command, Cursor, Entry, Fetched, LaneCursor, What},
@@ -20,9 +20,6 @@ use gridhook::{
 };
 
 use super::sealed;
-
-/// So many events of the log are read at once.
-const SLICE: usize = 4096;
 
 /// Far from the epoch.
 pub(super) const START: Timestamp = Timestamp(1_000_000_000_000);
@@ -39,6 +36,14 @@ pub(super) struct Driver {
     pub(super) lines: Vec<String>,
     /// How often the log, the due keys or events were asked for.
     pub(super) reads: u32,
+    /// So many events of the log are read at once.
+    pub(super) slice_max: u64,
+    /// The lines of the ledger, in order.
+    pub(super) ledger: Vec<(Lane, Entry)>,
+    /// Which events were sent, in order.
+    pub(super) order: Vec<(Lane, Seq)>,
+    /// The process dies behind so many more writes.
+    pub(super) writes_left: u32,
     pub(super) chance: f64,
     /// When each request left.
     pub(super) left: Vec<Timestamp>,
@@ -48,8 +53,6 @@ pub(super) struct Driver {
     filter: Filter,
     endpoint: Endpoint,
     aloft: VecDeque<(Timestamp, FlightId, Answer)>,
-    /// Every line of the ledger.
-    pub(super) notes: Vec<Entry>,
     /// Answers about what is owed, where they are to come later.
     pub(super) held_back: Option<VecDeque<Input>>,
     /// Every request that left, as the slot has it.
@@ -83,6 +86,10 @@ impl Driver {
             disk: Disk { cursor, ..Disk::default() },
             lines: Vec::new(),
             reads: 0,
+            slice_max: 1000,
+            ledger: Vec::new(),
+            order: Vec::new(),
+            writes_left: u32::MAX,
             chance: 0.0,
             left: Vec::new(),
             thorough: true,
@@ -90,7 +97,6 @@ impl Driver {
             filter: Filter { subject_begins_with: "yes".to_owned(), ..Filter::default() },
             endpoint,
             aloft: VecDeque::new(),
-            notes: Vec::new(),
             held_back: None,
             sent: BTreeMap::new(),
             inputs: VecDeque::new(),
@@ -134,6 +140,9 @@ impl Driver {
     pub(super) fn absorb(&mut self, input: Input) {
         self.inputs.push_back(input);
         while let Some(input) = self.inputs.pop_front() {
+            if self.writes_left == 0 {
+                return self.crash();
+            }
             let step = self.core.absorb(input, self.now, Chance(self.chance));
             if let Some(write) = step.write {
                 for change in &write.changes {
@@ -147,12 +156,31 @@ impl Driver {
                     let flight = self.sent.get_mut(id).expect("it was sent");
                     Arc::make_mut(flight).items.retain(|item| item.key() != *key);
                 }
+                self.writes_left -= 1;
                 self.inputs.push_back(Input::Durable);
             }
             for effect in step.effects {
                 self.perform(effect);
             }
         }
+    }
+
+    /// The process dies, and finds what was on the disk.
+    pub(super) fn crash(&mut self) {
+        self.aloft.clear();
+        self.inputs.clear();
+        self.writes_left = u32::MAX;
+        let (end, next_flight) = (Seq(self.log.len() as u64 + 1), FlightId(1));
+        self.core =
+            Subscription::recover(self.settings.clone(), &self.disk.cursor, end, Vec::new(), next_flight, self.now);
+        self.absorb(Input::Tick);
+    }
+
+    /// The events that lines of the ledger in this lane say this of, in order.
+    pub(super) fn noted(&self, lane: Lane, what: What) -> Vec<u64> {
+        let lines = self.ledger.iter().filter(|(of, entry)| *of == lane && entry.what == what);
+        let runs = lines.flat_map(|(_, entry)| &entry.covers);
+        runs.flat_map(|(first, count)| first.0..first.0 + u64::from(*count)).collect()
     }
 
     /// Goes on until nothing is to be done before `until`.
@@ -205,10 +233,13 @@ impl Driver {
     }
 
     fn tell(&mut self, change: &Change) {
-        let Change::Note { entry, .. } = change else { return };
-        self.notes.push(entry.clone());
+        let Change::Note { lane, entry, .. } = change else { return };
+        self.ledger.push((*lane, entry.clone()));
         let line = match entry.what {
-            What::GivenUp(reason) => reason.to_string(),
+            What::GivenUp(reason) => {
+                let events: u32 = entry.covers.iter().map(|(_, count)| count).sum();
+                if events > 1 { format!("{reason}×{events}") } else { reason.to_string() }
+            }
             What::Late { settled: true } => "late".to_owned(),
             What::Late { settled: false } => "late for nothing".to_owned(),
             What::Filtered | What::Attempted { .. } | What::Canceled => return,
@@ -236,6 +267,7 @@ impl Driver {
             Effect::Send { flight, events } => {
                 assert!(flight.items.iter().all(|item| item.due.is_none_or(|due| due <= self.now)), "early");
                 assert_eq!(flight.items.len(), events.len());
+                self.order.extend(flight.items.iter().map(Item::key));
                 let answer = (self.endpoint)(&flight);
                 self.sent.insert(flight.id, Arc::clone(&flight));
                 let mark = match &answer {
@@ -251,12 +283,16 @@ impl Driver {
                 self.aloft.extend(answer.map(|(after, answer)| (self.now.after(after), flight.id, answer)));
                 return;
             }
-            Effect::ReadLog { lane, from } => {
-                let slice = &self.log[from.0 as usize - 1..];
-                let slice = &slice[..slice.len().min(SLICE)];
+            Effect::ReadLog { lane, from, end } => {
+                let upto = end.unwrap_or(Seq(self.log.len() as u64 + 1)).min(from.plus(self.slice_max));
+                let slice = &self.log[from.0 as usize - 1..upto.0 as usize - 1];
                 let events = slice.iter().filter(|event| self.filter.matches(event)).cloned().collect();
-                let upto = from.plus(slice.len() as u64);
                 Input::Read { lane, from, upto, total: slice.len() as u64, events }
+            }
+            Effect::FindPosition { before } => {
+                let at = self.log.partition_point(|event| event.appended < before);
+                let appended = self.log.get(at).map(|event| event.appended);
+                Input::Position { before, at: Seq(at as u64 + 1), appended }
             }
             Effect::ReadDue { from } => {
                 let mut keys = self.disk.due.range(from..).copied();

@@ -1,5 +1,6 @@
 //! The core of a subscription: its tables by scripts, its promises by a model.
 
+mod backlog;
 mod batches;
 mod caller;
 mod concurrency;
@@ -7,6 +8,7 @@ mod disk;
 mod driver;
 mod editions;
 mod endings;
+mod expiry;
 mod explain;
 mod filter;
 mod late;
@@ -55,6 +57,7 @@ fn plain() -> Settings {
         grouping: Arc::new([]),
         concurrency_max: 1,
         rate_max: None,
+        backlog_min: 256,
         suspend_after: u32::MAX,
         flight_wait: Duration::from_secs(200),
         dead_letter: true,

@@ -106,7 +106,8 @@ fn a_subscription_that_is_held_sends_and_reads_nothing_until_it_is_resumed() {
     let reads = driver.reads;
     driver.publish(&[("yes", 10)]);
     driver.run_for(HOUR);
-    assert_eq!((driver.reads, driver.core.next_due(driver.now)), (reads, None));
+    let too_old = START.after(Duration::from_secs(5)).after(plain().time_to_live);
+    assert_eq!((driver.reads, driver.core.next_due(driver.now)), (reads, Some(too_old)));
     assert_eq!(driver.disk.cursor.held, Some(Held::ByOperator));
     driver.command(Command::Resume);
     expect!["0s x · 1h 5s ok · 1h 5s ok"].assert_eq(&driver.run());
@@ -339,7 +340,8 @@ fn an_endpoint_that_is_gone_is_held_where_the_subscription_says_so_until_it_is_r
     let mut driver = Driver::new(settings, answers(vec![status(404), status(410), status(200)]));
     driver.publish(&[("yes", 10); 3]);
     expect!["0s x · 0s x"].assert_eq(&driver.run_for(HOUR));
-    assert_eq!((driver.disk.cursor.held, driver.core.next_due(driver.now)), (Some(Held::Gone), None));
+    let too_old = START.after(plain().time_to_live);
+    assert_eq!((driver.disk.cursor.held, driver.core.next_due(driver.now)), (Some(Held::Gone), Some(too_old)));
     driver.command(Command::Resume);
     assert_eq!(driver.disk.cursor.held, None);
     expect!["0s x · 0s x · 1h ok · 1h ok · 1h ok"].assert_eq(&driver.run());

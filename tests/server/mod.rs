@@ -9,6 +9,7 @@ mod dead_letter;
 mod explain;
 mod fan_out;
 mod fsck;
+mod full_topic;
 mod garbage;
 mod handshake;
 mod kill;

@@ -17,6 +17,7 @@ const WAIT: Duration = Duration::from_secs(60);
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) body: Vec<u8>,
+    head: String,
 }
 
 impl Answer {
@@ -28,6 +29,11 @@ impl Answer {
     /// The body as text.
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// The value of a header.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        header(&self.head, name)
     }
 
     /// The code of an error, and the code of its first detail.
@@ -147,7 +153,7 @@ fn read_answer(stream: &mut BufReader<Stream>) -> io::Result<(Answer, bool)> {
     let mut body = vec![0; length];
     stream.read_exact(&mut body)?;
     let keep = header(&head, "connection").is_none_or(|value| !value.eq_ignore_ascii_case("close"));
-    Ok((Answer { status, body }, keep))
+    Ok((Answer { status, body, head }, keep))
 }
 
 /// First line and headers of a request or an answer.

@@ -336,6 +336,11 @@ impl Server {
         self.command("GET", &format!("{}/status", subscription(topic, name)), &Value::Null).json()
     }
 
+    /// How a topic is.
+    pub(crate) fn topic_status(&self, topic: &str) -> Value {
+        self.command("GET", &format!("{SCOPE}/{topic}/status"), &Value::Null).json()
+    }
+
     /// One of an event subscription's counters.
     pub(crate) fn counter(&self, topic: &str, name: &str, counter: &str) -> u64 {
         let status = self.status(topic, name);

@@ -67,6 +67,10 @@ pub(super) async fn answer(
             only(method, &Method::POST, "POST")?;
             topics::regenerate_key(&control, &topic, &body).await
         }
+        Target::Topic(topic, TopicVerb::Status) => {
+            only(method, &Method::GET, "GET")?;
+            operate::topic_status(&control, &topic)
+        }
         Target::Subscriptions(topic, form) => {
             only(method, &Method::GET, "GET")?;
             whole_list(&request)?;
@@ -168,9 +172,10 @@ impl From<registry::Error> for Error {
                 journal::Error::Closed => {
                     Self::Unavailable("The journal is closed; nothing was changed. Try again later.".to_owned())
                 }
-                error @ (journal::Error::Fenced | journal::Error::Unknown | journal::Error::Damaged(_)) => {
-                    Self::Journal(error.to_string())
-                }
+                error @ (journal::Error::Fenced
+                | journal::Error::Unknown
+                | journal::Error::Backlog(_)
+                | journal::Error::Damaged(_)) => Self::Journal(error.to_string()),
             },
             error @ registry::Error::Unreadable { .. } => Self::Journal(error.to_string()),
         }

@@ -25,6 +25,8 @@ pub enum TopicVerb {
     ListKeys,
     /// `regenerateKey`.
     RegenerateKey,
+    /// `status`, a word of ours.
+    Status,
 }
 
 /// What is done with a subscription.
@@ -94,6 +96,7 @@ fn below_topics(scope: Scope, words: &[&str], names: &[String]) -> Option<Target
         [] => Some(Target::Topic(topic, TopicVerb::Itself)),
         ["listkeys"] => Some(Target::Topic(topic, TopicVerb::ListKeys)),
         ["regeneratekey"] => Some(Target::Topic(topic, TopicVerb::RegenerateKey)),
+        ["status"] => Some(Target::Topic(topic, TopicVerb::Status)),
         ["eventsubscriptions", rest @ ..] => below_subscriptions(topic, Form::Nested, rest, &names[2..]),
         ["providers", "microsoft.eventgrid", "eventsubscriptions", rest @ ..] => {
             below_subscriptions(topic, Form::Scoped, rest, &names[4..])

@@ -76,6 +76,7 @@ impl Writer {
         if self.store.is_short_of_space() {
             return Err(Error::Full);
         }
+        self.admit(id)?;
         let partition = self.partitions.get_mut(&id).ok_or(Error::Unknown)?;
         group.before.entry(id).or_insert(Some(*partition));
         partition.appended = partition.appended.max(now);

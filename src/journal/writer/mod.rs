@@ -5,11 +5,12 @@
 //! until there is room. Where anything else fails, nothing may be written any more: the failed sync must not be tried again,
 //! because the kernel may have forgotten the pages that it could not write.
 
+mod backlog;
 mod encode;
 mod keep;
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     hash::Hash,
     sync::{Arc, mpsc},
     time::Duration,
@@ -203,7 +204,9 @@ impl Writer {
     }
 
     fn finish(&mut self, group: Group) -> Result<(), StoreError> {
+        let mut moved = BTreeSet::new();
         for (Obligor { partition, subscription }, low) in group.lows {
+            moved.insert(partition);
             let lows = self.lows.entry(partition).or_default();
             match low {
                 Some(low) => lows.insert(subscription, low),
@@ -214,8 +217,10 @@ impl Writer {
             self.status.set_end(*id, self.partitions.get(id).map(Partition::end));
             if !self.partitions.contains_key(id) {
                 self.lows.remove(id);
+                moved.insert(*id);
             }
         }
+        self.look_at_crowds(moved.into_iter())?;
         for answer in group.answers {
             match answer {
                 Answer::Published(entry, published) => reply_published(entry, Ok(published)),

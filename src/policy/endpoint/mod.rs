@@ -150,6 +150,11 @@ impl Endpoint {
         self.closed = true;
     }
 
+    /// Whether the server stops.
+    pub fn is_closed(&self) -> bool {
+        self.closed
+    }
+
     /// Whether it is held, or closed.
     pub fn is_shut(&self) -> bool {
         self.held.is_some() || self.closed

@@ -5,6 +5,7 @@
 //!   of outcomes, and an outcome always finds room.
 //! - A write has the cursor as it stands after all the changes with it: both become durable, or neither.
 //! - What the filter passed is no promise: it waits for company, but not for ever.
+//! - Where the same became of many events of a lane, one line of the ledger covers their runs.
 
 use std::time::Duration;
 
@@ -12,8 +13,9 @@ use crate::{
     event::{FlightId, Lane, Seq, Timestamp},
     policy::{
         Write,
-        lane::Skipped,
+        outcome::Reason,
         record::{Change, Cursor, Entry, What},
+        runs::Runs,
     },
 };
 
@@ -30,6 +32,26 @@ const FILTERED_MAX: u64 = 4096;
 /// … or after so long: until then a crash would only filter them again.
 const FILTERED_WAIT: Duration = Duration::from_secs(5);
 
+/// So many events are given up by ranges in one write at most: what is sent beside them waits for no more than this, and a
+/// write with a dead letter for each of them has some 200 KiB.
+pub(super) const GIVEN_UP_MAX: usize = 1024;
+
+/// So many runs at most are in a line of the ledger, and about so many are gathered while a write is on its way: 12 bytes
+/// each in memory.
+const RUNS_MAX: usize = 1024;
+
+/// Where events are that went from one lane to another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Moved {
+    /// On the disk, in their lane.
+    #[default]
+    Durable,
+    /// In the next write.
+    Gathered,
+    /// In the write that is on its way.
+    Written,
+}
+
 /// What was changed and is not on its way to the journal yet.
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
@@ -40,7 +62,10 @@ pub(super) struct Gathered {
     urgent: bool,
     /// Whether the cursor says something that should not wait for the filtered ones' time.
     cursor: bool,
-    filtered: Vec<(Lane, Skipped)>,
+    /// What became of runs of events, for each lane and each end that they had.
+    ranges: Vec<(Lane, What, Runs)>,
+    given_up: usize,
+    moved: Moved,
     filtered_count: u64,
     filtered_since: Option<Timestamp>,
     /// Whether a write is on its way.
@@ -87,20 +112,49 @@ impl Gathered {
     }
 
     /// The lane passed events that the filter did not let through.
-    pub(super) fn skip(&mut self, lane: Lane, skipped: Skipped, now: Timestamp) {
-        self.filtered_count += skipped.count;
+    pub(super) fn skip(&mut self, lane: Lane, skipped: Runs, now: Timestamp) {
+        self.filtered_count += skipped.count();
         self.filtered_since.get_or_insert(now);
-        match self.filtered.last_mut() {
-            Some((last, run)) if *last == lane && run.first.plus(run.count) == skipped.first => {
-                run.count += skipped.count;
-            }
-            Some(_) | None => self.filtered.push((lane, skipped)),
+        self.cover(lane, What::Filtered, skipped);
+    }
+
+    /// The lane gave these events up, in order, without an attempt.
+    pub(super) fn give_up(&mut self, lane: Lane, reason: Reason, events: impl IntoIterator<Item = Seq>) {
+        let events: Runs = events.into_iter().collect();
+        self.given_up += usize::try_from(events.count()).unwrap_or(usize::MAX);
+        self.cover(lane, What::GivenUp(reason), events);
+        self.cursor();
+    }
+
+    /// How many more events may be given up by ranges before the next write leaves.
+    pub(super) fn may_give_up(&self) -> usize {
+        GIVEN_UP_MAX.saturating_sub(self.given_up)
+    }
+
+    /// Events went from one lane to another: nothing of it may be sent before that is durable, or a later life would find
+    /// them in flight in a lane that it does not have.
+    pub(super) fn move_events(&mut self) {
+        self.moved = Moved::Gathered;
+        self.cursor_now();
+    }
+
+    /// Whether events went from one lane to another and that is not durable.
+    pub(super) fn moves_events(&self) -> bool {
+        self.moved != Moved::Durable
+    }
+
+    fn cover(&mut self, lane: Lane, what: What, runs: Runs) {
+        match self.ranges.iter_mut().find(|(of, became, _)| (*of, *became) == (lane, what)) {
+            Some((_, _, known)) => known.append(runs),
+            None => self.ranges.push((lane, what, runs)),
         }
     }
 
     /// Whether so much is unwritten that no more should be done before it is written.
     pub(super) fn is_ahead(&self) -> bool {
-        self.writing && (self.landed.len() >= LANDED_MAX || self.changes.len() >= CHANGES_MAX)
+        let runs = || self.ranges.iter().map(|(_, _, runs)| runs.len()).sum::<usize>();
+        let full = self.landed.len() >= LANDED_MAX || self.changes.len() >= CHANGES_MAX;
+        self.writing && (full || runs() >= RUNS_MAX)
     }
 
     /// When there is something to write if nothing happens before.
@@ -116,11 +170,14 @@ impl Gathered {
 
     /// Takes all of it; it is on its way from now on.
     pub(super) fn take(&mut self, cursor: Cursor, now: Timestamp) -> Write {
-        let Self { mut changes, landed, late, struck, urgent, filtered, .. } =
-            std::mem::replace(self, Self { writing: true, ..Self::default() });
-        for (lane, Skipped { first, count }) in filtered {
-            let covers = vec![(first, u32::try_from(count).unwrap_or(u32::MAX))];
-            changes.push(Change::Note { lane, attempt: 0, entry: Entry { at: now, covers, what: What::Filtered } });
+        let moved = if self.moved == Moved::Gathered { Moved::Written } else { self.moved };
+        let Self { mut changes, landed, late, struck, urgent, ranges, .. } =
+            std::mem::replace(self, Self { writing: true, moved, ..Self::default() });
+        for (lane, what, runs) in ranges {
+            for covers in runs.into_covers().chunks(RUNS_MAX) {
+                let entry = Entry { at: now, covers: covers.to_vec(), what };
+                changes.push(Change::Note { lane, attempt: 0, entry });
+            }
         }
         changes.push(Change::Cursor(Box::new(cursor)));
         Write { changes, landed, late, struck, urgent }
@@ -129,5 +186,8 @@ impl Gathered {
     /// What was on its way is on the disk.
     pub(super) fn durable(&mut self) {
         self.writing = false;
+        if self.moved == Moved::Written {
+            self.moved = Moved::Durable;
+        }
     }
 }

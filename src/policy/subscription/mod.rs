@@ -3,19 +3,20 @@
 //! [`Subscription::absorb`] takes what has happened and says what follows: changes for the journal, and effects for the
 //! world. [`Subscription::next_due`] says when to ask again if nothing happens. Nothing else has an opinion.
 //!
-//! Its rooms: `words` (what it hears and says), `send` (what is there to send?), `settle` (what came of it?), `late` (what
-//! came of it after all?), `gather` (what is to be written?).
+//! Its rooms: `words` (what it hears and says), `divide` (what is sent, beside what, and what goes unsent?), `send` (what
+//! is there to send?), `settle` (what came of it?), `late` (what came of it after all?), `gather` (what is to be written?).
 //!
 //! Invariants:
 //! - Memory is a view of the records: a machine recovered from what was written, with the flights that have no durable
 //!   outcome, goes on where the last one stopped.
 //! - Every state that can wait has a deadline: a flight has one, a suspension has one, an owed event has one.
-//! - While the endpoint may not be called nothing is attempted and no attempt is consumed; nothing is read but by who wants
-//!   dead letters instead of waiting.
+//! - While the endpoint may not be called nothing is attempted and no attempt is consumed; nothing is read but what is given
+//!   up: what is too old, and what a subscription wants as dead letters instead of waiting.
 //!
 //! A request leaves before anything is written, because nothing is promised by it: after a crash the flights are what is
 //! repeated.
 
+mod divide;
 mod gather;
 mod late;
 mod send;
@@ -39,6 +40,7 @@ use crate::{
     },
 };
 
+use divide::{Aging, is_sent};
 use gather::Gathered;
 use late::Late;
 use send::Wanted;
@@ -49,7 +51,9 @@ pub use words::{Effect, Flight, Input, Item, Settings, Step, Write};
 pub struct Subscription {
     settings: Settings,
     endpoint: Endpoint,
+    /// The live one first.
     lanes: Vec<Reading>,
+    aging: Aging,
     due: Window,
     /// Open at recovery, and in no flight: to be fetched and sent again.
     lost: VecDeque<(Lane, Seq)>,
@@ -57,7 +61,7 @@ pub struct Subscription {
     retries: VecDeque<Ready>,
     flights: BTreeMap<FlightId, Arc<Flight>>,
     next_flight: FlightId,
-    turn: u32,
+    turn: usize,
     end: Seq,
     counters: Counters,
     late: Late,
@@ -87,6 +91,7 @@ impl Subscription {
         let left = flights.iter().map(|flight| (flight.id, flight.sent));
         Self {
             endpoint: Endpoint::recover(&settings, cursor, left, now),
+            aging: Aging::recover(cursor.health),
             settings,
             lanes,
             due: Window::recover(cursor.next_due),
@@ -108,10 +113,14 @@ impl Subscription {
         match input {
             Input::Appended { end } => self.end = self.end.max(end),
             Input::Read { lane, from, upto, total, events } => {
+                // What is given up is given up in order, and in no batch.
+                let grouping = if is_sent(lane) { &self.settings.grouping[..] } else { &[] };
                 if let Some(lane) = lane_mut(&mut self.lanes, lane) {
-                    lane.answer(from, upto, total, events, &self.settings.grouping);
+                    lane.answer(from, upto, total, events, grouping);
                 }
             }
+            Input::Position { before, at, appended } => self.on_position(before, at, appended, now),
+            Input::Overflow { below } => self.on_overflow(below),
             Input::DueRead { keys, all } => self.on_due_read(&keys, all),
             Input::Fetched(fetched) => self.on_fetched(fetched, now),
             Input::Finished { flight, answer } => self.on_finished(flight, &answer, now, chance),
@@ -139,7 +148,7 @@ impl Subscription {
     /// When to absorb a [`Input::Tick`] if nothing else happens before.
     pub fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
         let flight = self.flights.values().next().map(|flight| flight.deadline);
-        [flight, self.gathered.wakes(), self.next_work(now)].into_iter().flatten().min()
+        [flight, self.gathered.wakes(), self.ages(), self.next_work(now)].into_iter().flatten().min()
     }
 
     /// The cursor as it would be written down now.
@@ -177,8 +186,7 @@ impl Subscription {
         match self.endpoint.health() {
             Health::Probing { .. } => None,
             Health::Suspended { until, .. } if until > now => {
-                let fresh = self.lanes.iter().any(|lane| lane.is_behind(self.end));
-                let waits = fresh || !self.lost.is_empty() || !self.retries.is_empty();
+                let waits = self.is_behind() || !self.lost.is_empty() || !self.retries.is_empty();
                 let work = if waits { Some(now) } else { self.first_due() };
                 let probe = work.map(|work| work.max(until));
                 probe.into_iter().chain(self.next_due_key().filter(|_| self.is_condemned(now))).min()
@@ -186,7 +194,7 @@ impl Subscription {
             // What is ready waits for its pace, or for a free place.
             Health::Suspended { .. } | Health::Healthy { .. } => {
                 let paced = self.endpoint.paces(self.flights.len(), now);
-                let paced = paced.filter(|_| self.is_ready() && !self.gathered.is_ahead());
+                let paced = paced.filter(|_| self.is_ready() && !self.gathered.is_ahead() && !self.is_dividing());
                 paced.into_iter().chain(self.next_due_key()).min()
             }
         }
@@ -194,7 +202,7 @@ impl Subscription {
 
     /// When the next owed event is to be asked for. What is due now has been asked for, or waits for a free place.
     fn next_due_key(&self) -> Option<Timestamp> {
-        let blocked = self.fetches_enough() || self.gathered.is_ahead();
+        let blocked = self.fetches_enough() || self.gathered.is_ahead() || self.is_looking();
         self.due.wakes().filter(|_| !blocked)
     }
 
@@ -213,6 +221,7 @@ impl Subscription {
 
     fn on_command(&mut self, command: Command, now: Timestamp) {
         self.endpoint.obey(command, now);
+        self.aging.renew();
         self.gathered.cursor_now();
     }
 

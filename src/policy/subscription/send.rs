@@ -10,21 +10,40 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use super::Subscription;
+use super::{Subscription, divide::is_sent};
 use crate::{
     event::{Event, FlightId, Lane, Seq, Timestamp},
     policy::{
         Effect, Flight, Item,
         batch::{self, Last, Limits, Ready},
-        lane::Skipped,
+        lane::Reading,
         outcome::Reason,
         property::Group,
-        record::{DueKey, Fetched},
+        record::{DueKey, Fetched, Health},
+        runs::Runs,
     },
 };
 
-/// One turn in five belongs to retries while first attempts wait, and four to these: neither starves the other.
-const TURNS: u32 = 5;
+/// Who may send.
+#[derive(Clone, Copy, Debug)]
+enum Share {
+    /// The live lane.
+    Live,
+    /// Every other lane that is sent.
+    Backlog,
+    /// What is tried again.
+    Retries,
+}
+
+/// The turns: each with who sends, if he has something, or else who does. One turn in five belongs to retries while first
+/// attempts wait, and the live events and the backlog have two each: none starves another, and nobody's turn is lost.
+const TURNS: [[Share; 3]; 5] = [
+    [Share::Retries, Share::Live, Share::Backlog],
+    [Share::Live, Share::Backlog, Share::Retries],
+    [Share::Backlog, Share::Live, Share::Retries],
+    [Share::Live, Share::Backlog, Share::Retries],
+    [Share::Backlog, Share::Live, Share::Retries],
+];
 
 /// Owed events are fetched by so many, or by a batch if that is more.
 const FETCH: usize = 64;
@@ -48,18 +67,13 @@ impl Subscription {
     pub(super) fn pump(&mut self, now: Timestamp) -> Vec<Effect> {
         let mut effects = Vec::new();
         let condemned = self.is_condemned(now);
+        self.divide(&mut effects, now);
         if !self.endpoint.is_open(now) && !condemned {
             self.forget_ready();
         }
-        while condemned && !self.gathered.is_ahead() {
-            let batch = self.next_batch(now);
-            if batch.is_empty() {
-                break;
-            }
-            for ready in batch {
-                let reason = self.condemns(&ready, now);
-                self.give_up(ready.item, reason, ready.last, now);
-            }
+        self.give_up_ranges(&mut effects, now);
+        if condemned {
+            self.give_up_ready(now);
         }
         while !self.gathered.is_ahead() && self.endpoint.places(self.flights.len(), now) > 0 {
             let batch = self.next_batch(now);
@@ -76,10 +90,11 @@ impl Subscription {
             }
         }
         // A probe that has just left shuts the endpoint.
-        if !self.gathered.is_ahead() && (condemned || self.endpoint.is_open(now)) {
+        if !self.gathered.is_ahead() && !self.is_looking() && (condemned || self.endpoint.is_open(now)) {
             self.ask(&mut effects, now);
         }
         self.pass_skipped(now);
+        self.drop_finished();
         effects
     }
 
@@ -87,6 +102,20 @@ impl Subscription {
     /// the subscription does not want to wait. While the probe is on its way its answer is waited for.
     pub(super) fn is_condemned(&self, now: Timestamp) -> bool {
         self.settings.dead_letter_in_probation && self.endpoint.is_misused(now)
+    }
+
+    /// Gives up what is ready, while all are condemned.
+    fn give_up_ready(&mut self, now: Timestamp) {
+        while !self.gathered.is_ahead() {
+            let batch = self.next_batch(now);
+            if batch.is_empty() {
+                break;
+            }
+            for ready in batch {
+                let reason = self.condemns(&ready, now);
+                self.give_up(ready.item, reason, ready.last, now);
+            }
+        }
     }
 
     /// Why an event ends that is due while all are condemned.
@@ -139,16 +168,37 @@ impl Subscription {
     fn next_batch(&mut self, now: Timestamp) -> Vec<Ready> {
         let events_max = self.endpoint.batch_max();
         let limits = Limits { events_max, ..self.settings.batch };
-        self.turn = (self.turn + 1) % TURNS;
-        let fresh = self.lanes.iter_mut().find(|lane| lane.ready() > 0);
-        let Some(lane) = fresh.filter(|_| self.turn != 0 || self.retries.is_empty()) else {
-            return batch::take(&mut self.retries, limits);
-        };
+        let turn = (self.turn + 1) % TURNS.len();
+        for share in TURNS[turn] {
+            let lane = match share {
+                Share::Live => self.lane_ready(|lane| lane == Lane::LIVE),
+                Share::Backlog => self.lane_ready(|lane| lane != Lane::LIVE && is_sent(lane)),
+                Share::Retries if self.retries.is_empty() => None,
+                Share::Retries => {
+                    self.turn = turn;
+                    return batch::take(&mut self.retries, limits);
+                }
+            };
+            if let Some(lane) = lane {
+                self.turn = turn;
+                return self.take(lane, limits, now);
+            }
+        }
+        Vec::new()
+    }
+
+    /// The first of such lanes that has something to send, if first attempts may leave.
+    fn lane_ready(&self, is_such: impl Fn(Lane) -> bool) -> Option<usize> {
+        let settled = !self.is_dividing();
+        self.lanes.iter().position(|lane| settled && is_such(lane.lane()) && lane.ready() > 0)
+    }
+
+    /// Takes a batch out of a lane, which passes what the filter held back before it.
+    pub(super) fn take(&mut self, lane: usize, limits: Limits, now: Timestamp) -> Vec<Ready> {
+        let lane = &mut self.lanes[lane];
         let batch = lane.take(limits);
         let (name, skipped) = (lane.lane(), lane.drain_skipped(batch.len()));
-        for skipped in skipped {
-            self.count_skipped(name, skipped, now);
-        }
+        self.count_skipped(name, skipped, now);
         batch
     }
 
@@ -172,9 +222,17 @@ impl Subscription {
 
     fn ask(&mut self, effects: &mut Vec<Effect>, now: Timestamp) {
         let batch = self.settings.batch.events_max as usize;
-        for lane in self.lanes.iter_mut().filter(|lane| lane.ready() < batch) {
-            if let Some(from) = lane.ask(self.end) {
-                effects.push(Effect::ReadLog { lane: lane.lane(), from });
+        let dividing = self.is_dividing();
+        // A probe has the oldest event there is, so that what gathers meanwhile stays in one piece.
+        let probes = !matches!(self.endpoint.health(), Health::Healthy { .. });
+        let is_old = |lane: &Reading| lane.lane() != Lane::LIVE && is_sent(lane.lane()) && lane.is_behind(self.end);
+        let old_only = probes && self.lanes.iter().any(is_old);
+        let wanting = |lane: &&mut Reading| {
+            !dividing && is_sent(lane.lane()) && lane.ready() < batch && !(old_only && lane.lane() == Lane::LIVE)
+        };
+        for lane in self.lanes.iter_mut().filter(wanting) {
+            if let Some((from, end)) = lane.ask(self.end) {
+                effects.push(Effect::ReadLog { lane: lane.lane(), from, end });
             }
         }
         if self.fetches_enough() {
@@ -194,7 +252,7 @@ impl Subscription {
 
     /// What is ready is of no use while the endpoint is left alone: it is forgotten and read again when it opens.
     fn forget_ready(&mut self) {
-        for lane in &mut self.lanes {
+        for lane in self.lanes.iter_mut().filter(|lane| is_sent(lane.lane())) {
             lane.forget_ready();
         }
         let retries = std::mem::take(&mut self.retries);
@@ -213,15 +271,17 @@ impl Subscription {
     fn pass_skipped(&mut self, now: Timestamp) {
         for index in 0..self.lanes.len() {
             let lane = self.lanes[index].lane();
-            if let Some(skipped) = self.lanes[index].pass_skipped() {
-                self.count_skipped(lane, skipped, now);
-            }
+            let skipped = self.lanes[index].pass_skipped();
+            self.count_skipped(lane, skipped, now);
         }
     }
 
-    fn count_skipped(&mut self, lane: Lane, skipped: Skipped, now: Timestamp) {
-        self.counters.passed += skipped.count;
-        self.counters.filtered += skipped.count;
+    fn count_skipped(&mut self, lane: Lane, skipped: Runs, now: Timestamp) {
+        if skipped.is_empty() {
+            return;
+        }
+        self.counters.passed += skipped.count();
+        self.counters.filtered += skipped.count();
         self.gathered.skip(lane, skipped, now);
     }
 }

@@ -19,6 +19,7 @@ use crate::{
         outcome::{Answer, Outcome, Reason},
         record::{Change, Dead, DueKey, Entry, Held, Owed, What},
         retry::{self, Chance, Verdict},
+        runs::Runs,
     },
 };
 
@@ -98,16 +99,25 @@ impl Subscription {
 
     /// The event is given up after `item.attempts` attempts; `last` is how the last one ended.
     pub(super) fn give_up(&mut self, item: Item, reason: Reason, last: Option<Last>, now: Timestamp) {
-        if !self.leave(item) {
+        if !self.abandon(item, reason, last, now) {
             return;
         }
         let Item { lane, seq, attempts, .. } = item;
         self.gathered.note(lane, attempts, Entry { at: now, covers: vec![(seq, 1)], what: What::GivenUp(reason) });
         self.gathered.cursor_now();
+    }
+
+    /// The event is counted as given up, and put aside where there is a place for it; its line of the ledger is the caller's.
+    /// False where it has ended already.
+    pub(super) fn abandon(&mut self, item: Item, reason: Reason, last: Option<Last>, now: Timestamp) -> bool {
+        if !self.leave(item) {
+            return false;
+        }
+        let Item { lane, seq, attempts, .. } = item;
         // Where the bytes are gone there is nothing to put aside.
         if !self.settings.dead_letter || reason == Reason::Missing {
             self.counters.dropped += 1;
-            return;
+            return true;
         }
         self.counters.dead_lettered += 1;
         // An event that ends during probation ends by it, whatever its attempts met before.
@@ -123,6 +133,7 @@ impl Subscription {
         };
         let due = now.after(self.settings.edition.dead_letter.delay);
         self.gathered.change(Change::PutAside { lane, seq, due, dead });
+        true
     }
 
     pub(super) fn deliver(&mut self, item: Item) {
@@ -182,12 +193,5 @@ impl Subscription {
 /// First and count of each run of these events.
 pub(super) fn covers(mut seqs: Vec<Seq>) -> Vec<(Seq, u32)> {
     seqs.sort_unstable();
-    let mut covers: Vec<(Seq, u32)> = Vec::new();
-    for seq in seqs {
-        match covers.last_mut() {
-            Some((start, count)) if start.plus(u64::from(*count)) == seq => *count += 1,
-            Some(_) | None => covers.push((seq, 1)),
-        }
-    }
-    covers
+    seqs.into_iter().collect::<Runs>().into_covers()
 }

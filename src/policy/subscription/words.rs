@@ -37,6 +37,8 @@ pub struct Settings {
     pub concurrency_max: u32,
     /// The rate of requests that the endpoint allows, if it said so.
     pub rate_max: Option<Rate>,
+    /// When an endpoint returns, fewer unread events than this stay in the live lane: no backlog is made of them.
+    pub backlog_min: u32,
     /// So many failed requests in a row suspend the endpoint.
     pub suspend_after: u32,
     /// When a request that nobody heard of again counts as lost: longer than any request lasts.
@@ -107,6 +109,20 @@ pub enum Input {
         /// Those that match.
         events: Vec<Event>,
     },
+    /// Where in the log events are young enough.
+    Position {
+        /// What was asked: when these were appended, at the earliest.
+        before: Timestamp,
+        /// The first of them; the log's end where there is none.
+        at: Seq,
+        /// When that one was appended, if there is one.
+        appended: Option<Timestamp>,
+    },
+    /// The topic's backlog is too large, and its operator lets the oldest events go.
+    Overflow {
+        /// What is unread below goes.
+        below: Seq,
+    },
     /// The next keys in the order of falling due were read.
     DueRead {
         /// The keys.
@@ -157,6 +173,13 @@ pub enum Effect {
         lane: Lane,
         /// From here.
         from: Seq,
+        /// Up to here; [`None`] for as far as it goes.
+        end: Option<Seq>,
+    },
+    /// Find the first event that was appended at `before` or later; answered by [`Input::Position`].
+    FindPosition {
+        /// Then.
+        before: Timestamp,
     },
     /// Read the order of falling due; answered by [`Input::DueRead`].
     ReadDue {

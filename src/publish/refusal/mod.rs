@@ -198,6 +198,14 @@ pub enum Refusal {
     /// The disk is full.
     #[error("The server cannot store events: its storage is full. Try again later.")]
     Full,
+    /// Too much of the topic's log waits for a subscription of it.
+    #[error(
+        "The topic cannot store more events: its backlog is at its bound, because its event subscription '{laggard}' has not taken them. Other topics are not affected. Try again later."
+    )]
+    Backlog {
+        /// The subscription that has taken least, by name; its number where it was deleted meanwhile.
+        laggard: String,
+    },
     /// The server is going down.
     #[error("The server is shutting down. Try again.")]
     Closing,
@@ -296,7 +304,7 @@ impl Refusal {
             Self::ContentType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "InvalidContentType"),
             Self::ContentEncoding => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "InvalidContentEncoding"),
             Self::Throttled { .. } => (StatusCode::TOO_MANY_REQUESTS, "TooManyRequests"),
-            Self::NoRoom | Self::Full | Self::Closing | Self::Unknown => {
+            Self::NoRoom | Self::Full | Self::Backlog { .. } | Self::Closing | Self::Unknown => {
                 (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable")
             }
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "InternalServerError"),
@@ -351,6 +359,7 @@ impl From<journal::Error> for Refusal {
     fn from(error: journal::Error) -> Self {
         match error {
             journal::Error::Full => Self::Full,
+            journal::Error::Backlog(number) => Self::Backlog { laggard: number.0.to_string() },
             journal::Error::Closed => Self::Closing,
             journal::Error::Fenced | journal::Error::Unknown => Self::Unknown,
             journal::Error::Damaged(_) => Self::Internal,

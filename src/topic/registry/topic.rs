@@ -16,8 +16,8 @@ use tokio::sync::mpsc;
 
 use super::Error;
 use crate::{
-    event::{Event, Obligor, PartitionId, Seq, SubscriptionId, Timestamp},
-    journal::{self, Journal, chunk::Chunk},
+    event::{Event, Name, Obligor, PartitionId, Seq, SubscriptionId, Timestamp},
+    journal::{self, Crowd, Journal, chunk::Chunk},
     policy::record::{Cursor, EndpointView},
     subscription::{
         Budget, Plan, Slot, Tail,
@@ -181,6 +181,16 @@ impl Topic {
         Some(Arc::clone(&self.child_named(name)?.slot.plan().record))
     }
 
+    /// The name of one of its subscriptions.
+    pub fn subscription_name(&self, number: SubscriptionId) -> Option<Name> {
+        Some(self.child(number)?.slot.plan().record.name.clone())
+    }
+
+    /// Whether its backlog is at its bound, or close to it where it is made smaller.
+    pub fn crowd(&self) -> Option<Crowd> {
+        self.journal.crowd(self.partition)
+    }
+
     /// How one of its subscriptions is.
     ///
     /// # Errors
@@ -204,7 +214,7 @@ impl Topic {
         };
         Ok(Some(Status {
             // Sequences are dense within what was written; a gap would make this an upper bound.
-            backlog: state.cursor.lanes.iter().map(|lane| end.0.saturating_sub(lane.read.0)).sum(),
+            backlog: state.cursor.lanes.iter().map(|lane| lane.end.unwrap_or(end).0.saturating_sub(lane.read.0)).sum(),
             cursor: state.cursor,
             endpoint: state.endpoint,
             in_flight: child.slot.in_flight(),

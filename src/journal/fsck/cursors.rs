@@ -1,0 +1,86 @@
+//! Whether each cursor is what its rules say: its equations, and its lanes.
+
+use super::{Check, Log, sum, who};
+use crate::{
+    event::{Lane, Obligor, Seq},
+    journal::{
+        floor, keys,
+        records::Record,
+        store::{Family, StoreError},
+    },
+    policy::record::{Counters, Cursor, LaneCursor},
+};
+
+impl Check<'_> {
+    pub(super) fn cursors(&mut self) -> Result<(), StoreError> {
+        self.each(Family::Cursor, |check, key, value| {
+            let Some(obligor) = keys::parse_cursor(key) else {
+                check.report.complain(format!("a key of a cursor: {key:02x?}"));
+                return Ok(());
+            };
+            check.report.count("cursors", 1);
+            check.share(obligor)?.has_cursor = true;
+            match Cursor::decode(value) {
+                Ok(cursor) => {
+                    check.share(obligor)?.counters = Some(cursor.counters);
+                    check.cursor(obligor, &cursor);
+                }
+                Err(error) => check.report.complain(format!("{}: {error}", who(obligor))),
+            }
+            Ok(())
+        })
+    }
+
+    fn cursor(&mut self, obligor: Obligor, cursor: &Cursor) {
+        let who = who(obligor);
+        let Counters { passed, filtered, matched, delivered, pending, dead_lettered, dropped, canceled, .. } =
+            cursor.counters;
+        if Some(passed) != sum([filtered, matched]) {
+            self.report.complain(format!("{who}: {passed} passed, {filtered} filtered and {matched} matched"));
+        }
+        if Some(matched) != sum([delivered, pending, dead_lettered, dropped, canceled]) {
+            let counters = cursor.counters;
+            self.report.complain(format!("{who}: {matched} matched and not as many accounted for: {counters:?}"));
+        }
+        let log = self.logs.get(&obligor.partition).filter(|log| log.record.floor != floor::ABANDONED);
+        let Some(Log { record, end }) = log else {
+            return self.report.complain(format!("{who} has a cursor in no log"));
+        };
+        let end = end.map_or(record.next, |end| end.next.max(record.next));
+        if let Some(low) = cursor.low().filter(|low| *low < record.floor) {
+            let floor = record.floor.0;
+            self.report.complain(format!("{who} still reads event {}, and the log begins at {floor}", low.0));
+        }
+        self.lanes(&who, &cursor.lanes, end);
+    }
+
+    /// One lane follows the log; the others have an end, and no event is in two of them.
+    fn lanes(&mut self, who: &str, lanes: &[LaneCursor], end: Seq) {
+        let follow = lanes.iter().filter(|lane| lane.end.is_none()).count();
+        let live = lanes.iter().filter(|lane| lane.lane == Lane::LIVE && lane.end.is_none()).count();
+        if (follow, live) != (1, 1) {
+            self.report.complain(format!("{who} has {live} live lanes and {follow} that follow the log"));
+        }
+        let mut parts: Vec<_> = lanes.iter().map(|lane| (lane.read, lane.end, lane.lane)).collect();
+        parts.sort_unstable_by_key(|(read, ends, _)| (*read, ends.unwrap_or(Seq(u64::MAX))));
+        for (read, ends, Lane(lane)) in &parts {
+            let place = ends.unwrap_or(*read).max(*read);
+            if place > end {
+                self.report
+                    .complain(format!("{who} reads up to {} in lane {lane}, and the log ends at {}", place.0, end.0));
+            }
+            if let Some(ends) = ends.filter(|ends| ends < read) {
+                self.report
+                    .complain(format!("{who} has read up to {} in lane {lane}, which ends at {}", read.0, ends.0));
+            }
+        }
+        // One that only waits for outcomes reads nothing.
+        parts.retain(|(read, ends, _)| ends.is_none_or(|ends| *read < ends));
+        for two in parts.windows(2) {
+            let ((_, ends, Lane(one)), (read, _, Lane(other))) = (two[0], two[1]);
+            if ends.is_none_or(|ends| ends > read) {
+                self.report.complain(format!("{who} reads event {} in lane {one} and in lane {other}", read.0));
+            }
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Where in a log something begins: by bisection, in as many reads as a place has bits at the most.
+//!
+//! A chunk knows when it was appended and what stands before it, and neither ever decreases in a partition. So whatever is
+//! asked of the one or the other has one place where the answer turns, and no chunk but those on the way there is read.
+//! Sequences may have gaps, several chunks may have the same time, the log begins at its floor, and what a store still has
+//! below that is looked at by nobody.
+
+use crate::{
+    event::{PartitionId, Seq, Timestamp},
+    journal::{
+        chunk::Chunk,
+        keys,
+        reader::{chunk_of, damaged},
+        records::{Floor, Record},
+        store::{Family, Store, StoreError},
+    },
+};
+
+/// A place in a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// Where.
+    pub at: Seq,
+    /// When the event there was appended; [`None`] at the end.
+    pub appended: Option<Timestamp>,
+}
+
+/// The first place from the floor up to `end` whose chunk `is_passed` does not hold for; it holds for none behind it.
+pub(super) fn position(
+    store: &dyn Store,
+    partition: PartitionId,
+    end: Seq,
+    is_passed: impl Fn(&Chunk) -> bool,
+) -> Result<Position, StoreError> {
+    let floor = store.get(Family::Meta, &keys::floor(partition))?;
+    let floor = floor.map(|floor| Floor::decode(&floor)).transpose().map_err(damaged)?.unwrap_or_default().floor;
+    let lowest = keys::log_of(partition).start;
+    let mut found = Position { at: end, appended: None };
+    // Below `low` all is passed, from `found.at` on nothing is.
+    let mut low = floor;
+    while low < found.at {
+        let middle = Seq(low.0 + (found.at.0 - low.0) / 2);
+        let last = store.last(Family::Log, &lowest, &keys::log(partition, middle.plus(1)))?;
+        match last.map(|(key, value)| chunk_of(&key, value)).transpose()? {
+            Some(chunk) if chunk.end() > low && !is_passed(&chunk) => {
+                found = Position { at: chunk.first.max(low), appended: Some(chunk.appended) };
+            }
+            Some(chunk) => low = chunk.end().max(middle.plus(1)),
+            None => low = middle.plus(1),
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,106 @@
+//! What the writer lets everybody know without being asked: whether it can write, where logs end, whose backlog is too large.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        PoisonError, RwLock,
+        atomic::{AtomicU8, Ordering},
+    },
+};
+
+use crate::{
+    event::{PartitionId, Seq, SubscriptionId},
+    journal::chunk::Running,
+};
+
+/// Whether the journal can write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It can.
+    Writable,
+    /// It will again, when there is room on the disk.
+    Full,
+    /// It has ended.
+    Closed,
+}
+
+/// Where a partition's log ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// The place of the next event.
+    pub next: Seq,
+    /// What stands before it.
+    pub running: Running,
+}
+
+/// A partition whose backlog is at its bound, or close to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Crowd {
+    /// Who has read least.
+    pub laggard: SubscriptionId,
+    /// How many bytes it has not passed.
+    pub bytes: u64,
+    /// Whether publishes are refused.
+    pub is_full: bool,
+    /// To how many bytes the backlog is to be made smaller; [`None`] where publishers wait instead.
+    pub keep: Option<u64>,
+}
+
+/// What the writer lets everybody know.
+pub(super) struct Status {
+    state: AtomicU8,
+    ends: RwLock<HashMap<PartitionId, End>>,
+    /// Only those that are crowded: mostly none.
+    crowds: RwLock<HashMap<PartitionId, Crowd>>,
+}
+
+impl Status {
+    pub(super) fn new(ends: impl Iterator<Item = (PartitionId, End)>) -> Self {
+        Self {
+            state: AtomicU8::new(State::Writable as u8),
+            ends: RwLock::new(ends.collect()),
+            crowds: RwLock::default(),
+        }
+    }
+
+    pub(super) fn state(&self) -> State {
+        match self.state.load(Ordering::Acquire) {
+            state if state == State::Writable as u8 => State::Writable,
+            state if state == State::Full as u8 => State::Full,
+            _ => State::Closed,
+        }
+    }
+
+    /// Answers what it was.
+    pub(super) fn set_state(&self, state: State) -> u8 {
+        self.state.swap(state as u8, Ordering::AcqRel)
+    }
+
+    pub(super) fn end(&self, partition: PartitionId) -> Option<End> {
+        get(&self.ends, partition)
+    }
+
+    pub(super) fn set_end(&self, partition: PartitionId, end: Option<End>) {
+        set(&self.ends, partition, end);
+    }
+
+    pub(super) fn crowd(&self, partition: PartitionId) -> Option<Crowd> {
+        get(&self.crowds, partition)
+    }
+
+    pub(super) fn set_crowd(&self, partition: PartitionId, crowd: Option<Crowd>) {
+        set(&self.crowds, partition, crowd);
+    }
+}
+
+fn get<T: Copy>(of: &RwLock<HashMap<PartitionId, T>>, partition: PartitionId) -> Option<T> {
+    of.read().unwrap_or_else(PoisonError::into_inner).get(&partition).copied()
+}
+
+fn set<T>(of: &RwLock<HashMap<PartitionId, T>>, partition: PartitionId, value: Option<T>) {
+    let mut of = of.write().unwrap_or_else(PoisonError::into_inner);
+    match value {
+        Some(value) => of.insert(partition, value),
+        None => of.remove(&partition),
+    };
+}

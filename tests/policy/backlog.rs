@@ -1,0 +1,186 @@
+//! An endpoint is back: what gathered meanwhile and what comes from now on share the limit by turns.
+
+use std::{cell::Cell, collections::BTreeSet, rc::Rc, time::Duration};
+
+use gridhook::{
+    event::{Lane, Seq},
+    policy::{
+        Flight, Settings,
+        record::{Command, LaneCursor, What},
+    },
+};
+
+use super::{
+    driver::{Driver, Endpoint, START, answers, status},
+    expiry::busy_until,
+    plain, without_probation,
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Suspended by the first failure; one request at a time, with one event.
+fn strict() -> Settings {
+    Settings { suspend_after: 1, ..plain() }
+}
+
+/// An endpoint that fails while it is told to, and takes a second for every success.
+fn switched(well: &Rc<Cell<bool>>) -> Endpoint {
+    let well = Rc::clone(well);
+    Box::new(move |_: &Flight| {
+        Some(if well.get() { (Duration::from_secs(1), status(200)) } else { (Duration::ZERO, status(503)) })
+    })
+}
+
+/// An endpoint that was down while 1,000 events came, and is back.
+fn returned(well: &Rc<Cell<bool>>) -> Driver {
+    let mut driver = Driver::new(strict(), switched(well));
+    driver.publish(&[("yes", 10); 1000]);
+    driver.run_for(MINUTE);
+    well.set(true);
+    // Until the probe has come back.
+    for _ in 0..1000 {
+        if driver.disk.cursor.lanes.len() > 1 {
+            return driver;
+        }
+        driver.run_for(Duration::from_millis(500));
+    }
+    panic!("no backlog lane: {:?}", driver.disk.cursor);
+}
+
+fn lanes(driver: &Driver) -> Vec<(Lane, u64, Option<u64>)> {
+    let part = |lane: &LaneCursor| (lane.lane, lane.read.0, lane.end.map(|end| end.0));
+    driver.disk.cursor.lanes.iter().map(part).collect()
+}
+
+#[test]
+fn live_events_after_a_return_do_not_wait_behind_the_backlog() {
+    let well = Rc::new(Cell::new(false));
+    let mut driver = returned(&well);
+    assert_eq!(lanes(&driver)[0], (Lane::LIVE, 1001, None));
+    assert_eq!(lanes(&driver)[1].2, Some(1001));
+    let before = driver.order.len();
+    driver.publish(&[("yes", 10); 3]);
+    driver.run_for(Duration::from_secs(10));
+    let place = |seq| driver.order.iter().position(|sent| *sent == (Lane::LIVE, Seq(seq))).expect("it was sent");
+    assert!(place(1003) - before <= 8, "the third live event was sent as number {}", place(1003) - before);
+    driver.run();
+    assert_eq!(driver.disk.cursor.counters.delivered, 1003);
+    assert_eq!(lanes(&driver), [(Lane::LIVE, 1004, None)], "a finished lane is no more");
+}
+
+#[test]
+fn of_five_turns_live_events_and_the_backlog_have_two_each_and_retries_one() {
+    // Ten failures suspend it; then every event with an even place fails for ever, and three in a row are the most.
+    let mut turn = 0;
+    let endpoint = Box::new(move |flight: &Flight| {
+        turn += 1;
+        let fails = turn <= 10 || flight.items.iter().any(|item| item.seq.0 % 2 == 0);
+        Some((Duration::from_secs(1), status(if fails { 500 } else { 200 })))
+    });
+    let mut driver = Driver::new(Settings { suspend_after: 10, edition: without_probation(), ..plain() }, endpoint);
+    driver.publish(&[("yes", 10); 1001]);
+    driver.run_for(MINUTE);
+    driver.publish(&[("yes", 10); 500]);
+    driver.run_for(2 * MINUTE);
+    let known: BTreeSet<(Lane, Seq)> = driver.order.iter().copied().collect();
+    let from = driver.order.len();
+    driver.run_for(Duration::from_secs(100));
+    let all = &driver.order[from..];
+    let mut first: Vec<(Lane, Seq)> = all.iter().copied().filter(|key| !known.contains(key)).collect();
+    first.sort_unstable();
+    first.dedup();
+    let live = first.iter().filter(|(lane, _)| *lane == Lane::LIVE).count();
+    let backlog = first.len() - live;
+    assert_eq!((live, backlog, all.len() - first.len()), (40, 40, 20));
+}
+
+#[test]
+fn without_retries_nobodys_turn_is_lost() {
+    let well = Rc::new(Cell::new(false));
+    let mut driver = returned(&well);
+    driver.publish(&[("yes", 10); 500]);
+    driver.run_for(MINUTE);
+    let from = driver.order.len();
+    driver.run_for(Duration::from_secs(100));
+    let live = driver.order[from..].iter().filter(|(lane, _)| *lane == Lane::LIVE).count();
+    assert_eq!((driver.order.len() - from, live), (100, 60), "the turn of the retries falls to the live events");
+}
+
+#[test]
+fn a_small_backlog_and_one_that_an_operator_made_keep_their_order() {
+    let settings = Settings { concurrency_max: 1, ..strict() };
+    let mut driver = Driver::new(settings.clone(), busy_until(START.after(MINUTE)));
+    driver.publish(&[("yes", 10); 200]);
+    driver.run();
+    assert!(driver.order.iter().all(|(lane, _)| *lane == Lane::LIVE), "fewer than the bound");
+
+    let mut driver = Driver::new(settings, answers(vec![status(200)]));
+    driver.command(Command::Hold);
+    driver.publish(&[("yes", 10); 2000]);
+    driver.run_for(MINUTE);
+    driver.command(Command::Resume);
+    driver.run();
+    let expected: Vec<(Lane, Seq)> = (1..=2000).map(|seq| (Lane::LIVE, Seq(seq))).collect();
+    assert_eq!(driver.order, expected, "nothing failed, so first in is first out");
+}
+
+#[test]
+fn a_second_return_extends_a_backlog_that_nothing_live_has_passed_and_else_leaves_live_what_is_live() {
+    let well = Rc::new(Cell::new(false));
+    let mut driver = returned(&well);
+    // Down again before any live event came.
+    well.set(false);
+    driver.run_for(MINUTE);
+    driver.publish(&[("yes", 10); 500]);
+    well.set(true);
+    driver.run_for(10 * MINUTE);
+    let found = lanes(&driver);
+    assert_eq!((found[0], found[1].2), ((Lane::LIVE, 1501, None), Some(1501)), "it was extended");
+
+    driver.publish(&[("yes", 10); 10]);
+    driver.run_for(MINUTE);
+    assert_eq!(lanes(&driver)[0], (Lane::LIVE, 1511, None));
+    well.set(false);
+    driver.run_for(MINUTE);
+    driver.publish(&[("yes", 10); 500]);
+    well.set(true);
+    // Suspended for a minute or two, and back: the backlog of before is unfinished.
+    driver.run_for(4 * MINUTE);
+    let found = lanes(&driver);
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found[0].1 > 1511 && found[0].1 < 2011 && found[1].2 == Some(1501), "{found:?}");
+    driver.run();
+    let counters = driver.disk.cursor.counters;
+    assert_eq!((counters.passed, counters.delivered, counters.pending), (2010, 2010, 0));
+    assert_eq!(lanes(&driver), [(Lane::LIVE, 2011, None)]);
+}
+
+#[test]
+fn a_crash_behind_any_write_after_a_return_loses_and_repeats_nothing_that_was_durable() {
+    for writes in 1..40 {
+        let well = Rc::new(Cell::new(false));
+        let mut driver = returned(&well);
+        driver.publish(&[("yes", 10); 20]);
+        driver.writes_left = writes;
+        driver.run();
+        let counters = driver.disk.cursor.counters;
+        assert_eq!((counters.passed, counters.delivered, counters.pending), (1020, 1020, 0), "behind write {writes}");
+        let mut sent = driver.order.len();
+        // Each crash repeats what was on its way, and the probes before the return failed.
+        sent -= 1020;
+        assert!(sent <= 5, "{sent} requests too many behind write {writes}");
+    }
+}
+
+#[test]
+fn what_the_filter_held_back_has_one_line_for_each_write() {
+    let mut driver = Driver::new(Settings { concurrency_max: 100, ..plain() }, answers(vec![status(200)]));
+    let mixed: Vec<(&str, usize)> = (0..90).map(|at| (if at % 3 == 0 { "yes" } else { "no" }, 10)).collect();
+    driver.publish(&mixed);
+    driver.run();
+    let filtered: Vec<_> = driver.ledger.iter().filter(|(_, entry)| entry.what == What::Filtered).collect();
+    // As many writes as the rising number of requests at once makes of it.
+    assert!(filtered.len() < 10, "{} lines for 30 runs", filtered.len());
+    let expected: Vec<u64> = (1..=90).filter(|seq| seq % 3 != 1).collect();
+    assert_eq!(driver.noted(Lane::LIVE, What::Filtered), expected);
+}
