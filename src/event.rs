@@ -73,7 +73,8 @@ pub struct Life(pub u64);
 pub struct FlightId(pub u64);
 
 /// A point in time: microseconds since 1970-01-01T00:00:00Z.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Timestamp(pub u64);
 
 impl Timestamp {
@@ -214,21 +215,25 @@ pub struct Spans {
     pub topic: Span,
     /// `eventTime`, of a custom event that says it.
     pub event_time: Span,
+    /// Which of a domain's topics the event is for: a name only, which may lie inside of a resource id. None outside of
+    /// domains.
+    pub domain_topic: Span,
 }
 
 impl Spans {
     /// How many there are.
-    pub const COUNT: usize = 6;
+    pub const COUNT: usize = 7;
 
     /// All of them, in the order of a chunk's table.
     pub fn all(&self) -> [Span; Self::COUNT] {
-        [self.id, self.event_type, self.subject, self.data_version, self.topic, self.event_time]
+        let Self { id, event_type, subject, data_version, topic, event_time, domain_topic } = *self;
+        [id, event_type, subject, data_version, topic, event_time, domain_topic]
     }
 
     /// The same again, from that order.
     pub fn of(all: [Span; Self::COUNT]) -> Self {
-        let [id, event_type, subject, data_version, topic, event_time] = all;
-        Self { id, event_type, subject, data_version, topic, event_time }
+        let [id, event_type, subject, data_version, topic, event_time, domain_topic] = all;
+        Self { id, event_type, subject, data_version, topic, event_time, domain_topic }
     }
 }
 
@@ -331,9 +336,14 @@ impl Event {
         (self.spans.event_time.len > 0).then(|| self.text(self.spans.event_time))
     }
 
+    /// Which of a domain's topics it is for, compared without case; empty outside of domains.
+    pub fn domain_topic(&self) -> Cow<'_, str> {
+        self.text(self.spans.domain_topic)
+    }
+
     /// Its strings as they stand, to be copied into another schema's form.
     pub fn literals(&self) -> Literals<'_> {
-        let [id, event_type, subject, data_version, topic, event_time] =
+        let [id, event_type, subject, data_version, topic, event_time, _] =
             self.spans.all().map(|span| &self.chunk[span.range()]);
         Literals { id, event_type, subject, data_version, topic, event_time }
     }

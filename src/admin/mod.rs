@@ -1,6 +1,7 @@
 //! The control plane: what operators and Azure's own management clients say to the server.
 //!
-//! - [`arm`]: topics and event subscriptions under ARM's paths, with the operators' verbs ([`operate`], `test_filter`) below them;
+//! - [`arm`]: topics, domains and event subscriptions under ARM's paths, with the operators' verbs ([`operate`],
+//!   `test_filter`) below them;
 //! - [`chaos`]: parts broken on purpose, only where it is switched on;
 //! - [`health`]: alive? ready?
 //! - `validate`: the manual way of the handshake, for endpoints;
@@ -53,9 +54,9 @@ impl Control {
 
     /// A change reads what is there and writes the whole: one at a time for each topic. A turn is shared by topics at
     /// random, so that one slow change holds up few others.
-    async fn turn(&self, topic: &str) -> MutexGuard<'_, ()> {
+    async fn turn(&self, topic_key: &str) -> MutexGuard<'_, ()> {
         let mut hasher = DefaultHasher::new();
-        topic.to_ascii_lowercase().hash(&mut hasher);
+        topic_key.hash(&mut hasher);
         let index = hasher.finish() % TURNS as u64;
         self.turns[index as usize].lock().await
     }
@@ -89,7 +90,9 @@ pub fn configure(
     }
     cfg.service(web::resource("/eventsubscriptions/{name}/validate").to(validate::answer));
     cfg.service(
-        web::resource("/{slashes:/*(?i:subscriptions)}/{rest:.*}").wrap(from_fn(auth::require)).to(arm::answer),
+        web::resource("/{slashes:/*(?i:subscriptions|providers)}/{rest:.*}")
+            .wrap(from_fn(auth::require))
+            .to(arm::answer),
     );
 }
 

@@ -11,6 +11,7 @@ use super::{
 use crate::{
     event::Timestamp,
     policy::record::{Command, Counters, EndpointView, Health, Rate},
+    subscription::record::SubscriptionRecord,
     topic::registry::{self, Status},
 };
 
@@ -19,6 +20,8 @@ use crate::{
 #[serde(rename_all = "camelCase")]
 pub struct View {
     topic: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    domain_topic: Option<String>,
     subscription: String,
     held_by: Option<String>,
     health: HealthView,
@@ -96,12 +99,13 @@ struct CrowdView {
 
 impl View {
     /// What is told of `status`.
-    pub fn new(topic: &str, subscription: &str, status: &Status, now: Timestamp) -> Self {
+    pub fn new(topic: &str, subscription: &SubscriptionRecord, status: &Status, now: Timestamp) -> Self {
         let Status { cursor, endpoint, backlog, in_flight, lingering, oldest_unread, life, restarts, last_cause } =
             status;
         Self {
             topic: topic.to_owned(),
-            subscription: subscription.to_owned(),
+            domain_topic: subscription.filter.domain_topic.clone(),
+            subscription: subscription.name.to_string(),
             held_by: cursor.held.map(|held| held.to_string()),
             health: HealthView::new(cursor.health),
             endpoint: PaceView::new(*endpoint),
@@ -197,7 +201,7 @@ pub(super) async fn status(control: &Control, path: &TopicPath, name: &str) -> R
     let topic = topic(control, path)?;
     let subscription = topic.subscription(name).ok_or_else(|| no_subscription(path, name))?;
     let status = topic.status(name).await.map_err(registry::Error::from)?.ok_or_else(|| no_subscription(path, name))?;
-    let view = View::new(topic.record().name.as_str(), subscription.name.as_str(), &status, control.clock.now());
+    let view = View::new(topic.record().name.as_str(), &subscription, &status, control.clock.now());
     Ok(HttpResponse::Ok().json(view))
 }
 
@@ -210,7 +214,7 @@ pub(super) async fn command(
     command: Command,
 ) -> Result<HttpResponse, Error> {
     topic(control, path)?.subscription(name).ok_or_else(|| no_subscription(path, name))?;
-    control.registry.command(&path.name, name, command).await?;
-    info!(topic = path.name, subscription = name, ?command, "operator's command done");
+    control.registry.command(&path.key(), name, command).await?;
+    info!(topic = path.key(), subscription = name, ?command, "operator's command done");
     status(control, path, name).await
 }

@@ -53,7 +53,7 @@ pub struct Unreadable {
 pub struct Form<'a> {
     /// The schema that events are delivered in.
     pub delivery: Schema,
-    /// The topic's resource id.
+    /// The resource id of the topic, or of the domain.
     pub topic: &'a str,
 }
 
@@ -178,7 +178,10 @@ fn custom(out: &mut String, wire: &[u8], form: Form<'_>, event: &Event, dead: &D
     let version = event.data_version();
     object.text("dataVersion", if version.is_empty() { "1.0" } else { &version });
     object.text("metadataVersion", "1");
-    object.text("topic", form.topic);
+    match event.domain_topic() {
+        topic if topic.is_empty() => object.text("topic", form.topic),
+        topic => object.text("topic", &format!("{}/topics/{topic}", form.topic)),
+    }
     object.text("subject", &event.subject());
     fate(&mut object, dead);
     object.put("data", own.get());

@@ -18,7 +18,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use super::codec::{Reader, put_varint};
 use crate::event::{Event, Forms, Schema, Seq, Span, Spans, Timestamp};
 
-/// The format of this record; 1 had no places for a custom event's topic and time.
+/// The format of this record; 1 had no places for a custom event's topic and time, and none for a domain's topic.
 const VERSION: u8 = 2;
 
 /// Version, schema, three stamps, count and length of the table.

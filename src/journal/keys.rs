@@ -89,11 +89,13 @@ pub enum MetaKind {
     Job = 7,
     /// A subscription whose endpoint has yet to agree, by the names of its topic and its own.
     Proposal = 8,
+    /// A topic of a domain, by the names of both.
+    DomainTopic = 9,
 }
 
 impl MetaKind {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Format,
         Self::Topic,
         Self::Subscription,
@@ -102,6 +104,7 @@ impl MetaKind {
         Self::DeadLetters,
         Self::Job,
         Self::Proposal,
+        Self::DomainTopic,
     ];
 }
 

@@ -1,5 +1,5 @@
-//! The publishers' endpoint: `POST /topics/{topic}/api/events`, or `POST /api/events` at a host whose first label is the
-//! topic's name, as in Azure (`orders.example.com`).
+//! The publishers' endpoint: `POST /topics/{topic}/api/events`, `POST /domains/{domain}/api/events`, or `POST /api/events`
+//! at a host whose first label is the name of the topic or of the domain, as in Azure (`orders.example.com`).
 //!
 //! What becomes of a request is decided by the [`Publisher`]; here are the paths, the methods and the answers.
 
@@ -21,11 +21,15 @@ use uuid::Uuid;
 
 pub use super::publisher::Publisher;
 use super::{Refusal, refusal};
-use crate::topic::registry::{Registry, Topic};
+use crate::topic::{
+    record::{Kind, key},
+    registry::{Registry, Topic},
+};
 
 /// Any case, and a slash at the end or none, as in Azure.
-const PATHS: [&str; 2] = [
+const PATHS: [&str; 3] = [
     "/{topics:(?i)topics}/{topic}/{api:(?i)api}/{events:(?i)events}{slash:/?}",
+    "/{domains:(?i)domains}/{domain}/{api:(?i)api}/{events:(?i)events}{slash:/?}",
     "/{api:(?i)api}/{events:(?i)events}{slash:/?}",
 ];
 
@@ -91,14 +95,18 @@ async fn method_not_allowed(publisher: web::Data<Publisher>) -> HttpResponse {
     publisher.refuse(&Refusal::Method)
 }
 
-/// The topic that the request is for, by its path or its host. An `api-version` may be left out, but not made up.
+/// The topic or the domain that the request is for, by its path or its host. An `api-version` may be left out, but not made up.
 pub(super) fn find_topic(registry: &Registry, request: &HttpRequest) -> Result<Arc<Topic>, Refusal> {
-    let found = match request.match_info().get("topic") {
-        Some(name) => registry.topic(name),
-        None => {
+    let names = request.match_info();
+    let find = |kind, name| registry.topic(&key(kind, name));
+    let found = match (names.get("topic"), names.get("domain")) {
+        (Some(name), _) => find(Kind::Topic, name),
+        (None, Some(name)) => find(Kind::Domain, name),
+        (None, None) => {
             let connection = request.connection_info();
-            // A name alone is a machine's, not a topic's.
-            connection.host().split_once('.').and_then(|(label, _)| registry.topic(label))
+            // A name alone is a machine's, not a topic's. Of a topic and a domain of one name, the topic is meant.
+            let label = connection.host().split_once('.').map(|(label, _)| label);
+            label.and_then(|label| find(Kind::Topic, label).or_else(|| find(Kind::Domain, label)))
         }
     };
     let topic = found.ok_or_else(|| unknown(request))?;

@@ -34,6 +34,7 @@ use crate::{
     publish::{self, http::Publisher},
     subscription::{Greeter, Slot, World},
     topic::{
+        expiry,
         keeper::{self, Hosts},
         registry::{self, Registry},
         supervise::Lifeline,
@@ -152,6 +153,12 @@ async fn serve(config: Config, store: Arc<Rocks>) -> Result<(), Error> {
     let world = World { journal: journal.clone(), clock: clock.clone(), client: client.clone(), put_aside };
     let arbiters = Arbiters::start(cores());
     let hosts = Hosts { arbiters: Arc::new(arbiters.0.iter().map(Arbiter::handle).collect()), world };
+    let door = Door::open(&config)?;
+    let manners = settings::manners(&config, door.public_url.clone());
+    recovered.greet_with(Greeter::new(client, clock.clone(), manners));
+    // What expired while the server was down sends nothing any more, but its farewell.
+    expiry::sweep(&recovered, clock.now()).await;
+    actix_rt::spawn(expiry::run(Arc::clone(&recovered), clock.clone()));
     actix_rt::spawn(keeper::run(starts, hosts));
 
     let publisher = web::Data::new(Publisher::new(
@@ -165,9 +172,6 @@ async fn serve(config: Config, store: Arc<Rocks>) -> Result<(), Error> {
         let journal = journal.clone();
         web::Data::new(health::Vitals::new(move || journal.state()))
     };
-    let door = Door::open(&config)?;
-    let manners = settings::manners(&config, door.public_url.clone());
-    recovered.greet_with(Greeter::new(client, clock.clone(), manners));
     let http = listen(&config, door, Arc::clone(&recovered), clock, publisher.clone(), vitals.clone(), token)?;
     let handle = http.handle();
     vitals.enter(health::Phase::Serving);

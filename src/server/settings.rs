@@ -51,7 +51,7 @@ pub(super) fn rules(config: &Config, identities: &Identities) -> Rules {
         concurrency_max: u32::try_from(config.delivery.concurrency).unwrap_or(u32::MAX),
         client_certificates: identities.names().map(str::to_owned).collect(),
     };
-    Rules { editions, delivery }
+    Rules { editions, delivery, domain_topics_max: config.topic.domain_topics }
 }
 
 fn addresses(config: &Config) -> AddressRules {

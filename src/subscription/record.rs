@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 use crate::{
-    event::{Name, Schema, SubscriptionId},
+    event::{Name, Schema, SubscriptionId, Timestamp},
     policy::{filter::Filter, property::Property},
 };
 
@@ -18,7 +18,7 @@ pub struct SubscriptionRecord {
     pub number: SubscriptionId,
     /// Counts the changes made to it.
     pub version: u32,
-    /// Its name, unique in its topic, compared without case.
+    /// Its name, unique in its topic, in its domain or in its domain's topic, compared without case.
     pub name: Name,
     /// Where events are sent.
     pub webhook: Webhook,
@@ -39,6 +39,20 @@ pub struct SubscriptionRecord {
     pub on_gone: OnGone,
     /// `labels`, kept and given back.
     pub labels: Vec<String>,
+    /// When it is deleted by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires: Option<Timestamp>,
+}
+
+impl SubscriptionRecord {
+    /// How it is looked up in its topic or domain: its name in lower case; for one of a domain's topic, that topic's name
+    /// and a slash before it.
+    pub fn key(&self) -> String {
+        match &self.filter.domain_topic {
+            Some(domain_topic) => format!("{}/{}", domain_topic.to_ascii_lowercase(), self.name.key()),
+            None => self.name.key(),
+        }
+    }
 }
 
 /// A webhook.

@@ -91,7 +91,7 @@ impl Supervised for SubscriptionKeeper {
     type Actor = SubscriptionActor;
 
     fn name(&self) -> String {
-        format!("{}/{}", self.topic.record().name, self.child.slot.plan().record.name)
+        format!("{}/{}", self.topic.record().key(), self.child.slot.plan().record.key())
     }
 
     fn chart(&self) -> &Chart {

@@ -1,9 +1,10 @@
-//! A topic as an operator set it up: what the control plane writes and the store keeps.
+//! A topic, or a domain, as an operator set it up: what the control plane writes and the store keeps.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use super::kept::Kept;
 use crate::{
     event::{Name, PartitionId, Schema},
     topic::ingress::Ingress,
@@ -33,11 +34,51 @@ impl std::fmt::Debug for Keys {
     }
 }
 
-/// A topic.
+/// What takes events. Their paths differ, and what an event must say; the log behind them and its actors are the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A topic.
+    Topic,
+    /// A domain: one log, whose events each say which topic of the domain they are for.
+    Domain,
+}
+
+impl Kind {
+    /// The word for it in ARM's paths and in the path that is published to.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Topic => "topics",
+            Self::Domain => "domains",
+        }
+    }
+}
+
+/// How a topic or a domain is looked up: by its name without case. Each kind has names of its own, and no name has a
+/// colon: whoever asks for one that does, does not get the other kind.
+pub fn key(kind: Kind, name: &str) -> String {
+    let name = name.to_ascii_lowercase();
+    match kind {
+        Kind::Topic if name.contains(':') => format!("topic:{name}"),
+        Kind::Topic => name,
+        Kind::Domain => format!("domain:{name}"),
+    }
+}
+
+/// Who makes and deletes the topics of a domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DomainTopics {
+    /// A topic comes with its first subscription.
+    pub auto_create: bool,
+    /// A topic goes with its last subscription.
+    pub auto_delete: bool,
+}
+
+/// A topic, or a domain.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TopicRecord {
-    /// Its name, unique in the server, compared without case.
+    /// Its name, unique in the server among those of its kind, compared without case.
     pub name: Name,
     /// Where it is said to live.
     pub scope: Scope,
@@ -55,15 +96,48 @@ pub struct TopicRecord {
     pub location: String,
     /// `tags`, kept and given back.
     pub tags: BTreeMap<String, String>,
+    /// Of a domain: how its topics come and go. A topic has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domain: Option<DomainTopics>,
+    /// `metricResourceId`: what metrics may call it, however often its name is used again.
+    #[serde(default)]
+    pub metric_resource_id: String,
+    /// What is kept and given back, and nothing else is done with it.
+    #[serde(default)]
+    pub kept: Kept,
 }
 
 impl TopicRecord {
+    /// Which kind it is.
+    pub fn kind(&self) -> Kind {
+        if self.is_domain() { Kind::Domain } else { Kind::Topic }
+    }
+
+    /// Whether it is a domain.
+    pub fn is_domain(&self) -> bool {
+        self.domain.is_some()
+    }
+
+    /// How it is looked up.
+    pub fn key(&self) -> String {
+        key(self.kind(), self.name.as_str())
+    }
+
     /// Its resource id: what is stamped into its events as `topic`.
     pub fn resource_id(&self) -> String {
         let Scope { subscription, resource_group } = &self.scope;
         format!(
-            "/subscriptions/{subscription}/resourceGroups/{resource_group}/providers/Microsoft.EventGrid/topics/{}",
+            "/subscriptions/{subscription}/resourceGroups/{resource_group}/providers/Microsoft.EventGrid/{}/{}",
+            self.kind().word(),
             self.name
         )
+    }
+
+    /// The resource id of one of a domain's topics; its own, where none is named.
+    pub fn resource_id_of(&self, domain_topic: Option<&str>) -> String {
+        match domain_topic {
+            Some(domain_topic) => format!("{}/topics/{domain_topic}", self.resource_id()),
+            None => self.resource_id(),
+        }
     }
 }

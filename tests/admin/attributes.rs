@@ -12,7 +12,7 @@ use gridhook::{
 use serde_json::{Value, json};
 
 use super::{
-    http::{Plane, RG},
+    plane::{Plane, RG},
     ranges, topic_record,
 };
 

@@ -1,129 +1,14 @@
 //! The control plane over HTTP, against a registry in memory.
 
-use std::sync::{Arc, Mutex};
-
-use actix_web::{
-    App,
-    body::MessageBody,
-    dev::{Service, ServiceResponse},
-    http::{Method, header::HeaderMap},
-    test, web,
-};
+use actix_web::{http::Method, test};
 use expect_test::expect;
 use gridhook::{
-    admin::{
-        Chaos, Control, auth,
-        health::{Phase, Vitals},
-    },
-    clock::{Clock, Hand},
-    journal::{
-        self,
-        memory::{Fault, Memory},
-    },
-    topic::registry::Registry,
+    admin::{Chaos, health::Phase},
+    journal::{self, memory::Fault},
 };
 use serde_json::{Value, json};
 
-use super::editions;
-use crate::support::publisher::running_registry;
-
-const TOKEN: &str = "swordfish";
-pub(super) const RG: &str = "/subscriptions/S-1/resourceGroups/rg/providers/Microsoft.EventGrid";
-
-pub(super) struct Plane {
-    pub(super) store: Memory,
-    _hand: Hand,
-    vitals: web::Data<Vitals>,
-    state: Arc<Mutex<journal::State>>,
-    control: web::Data<Control>,
-    token: web::Data<auth::Token>,
-    chaos: Chaos,
-}
-
-pub(super) struct Answer {
-    pub(super) status: u16,
-    headers: HeaderMap,
-    pub(super) text: String,
-}
-
-impl Answer {
-    pub(super) fn json(&self) -> Value {
-        serde_json::from_str(&self.text).expect("it is JSON")
-    }
-
-    pub(super) fn brief(&self) -> String {
-        format!("{} {}", self.status, self.text)
-    }
-}
-
-impl Plane {
-    pub(super) fn new(chaos: Chaos) -> Self {
-        let store = Memory::new();
-        let (registry, hand) = running_registry(&store);
-        Self::over(store, registry, hand, chaos)
-    }
-
-    pub(super) fn over(store: Memory, registry: Arc<Registry>, hand: Hand, chaos: Chaos) -> Self {
-        let state = Arc::new(Mutex::new(journal::State::Writable));
-        let told = Arc::clone(&state);
-        let token = auth::admin_token(Some(TOKEN), std::path::Path::new("/nowhere")).expect("it is taken");
-        Self {
-            control: web::Data::new(Control::new(registry, Clock::system(), editions(), "http://here".to_owned())),
-            vitals: web::Data::new(Vitals::new(move || *told.lock().expect("nobody panics with it"))),
-            token: web::Data::new(token),
-            store,
-            _hand: hand,
-            state,
-            chaos,
-        }
-    }
-
-    pub(super) async fn send(&self, request: test::TestRequest) -> Answer {
-        let app = test::init_service(App::new().configure(|cfg| {
-            gridhook::admin::configure(cfg, self.control.clone(), self.token.clone(), self.vitals.clone(), self.chaos);
-        }))
-        .await;
-        finish(app.call(request.to_request()).await).await
-    }
-
-    pub(super) async fn call(&self, method: &str, path: &str, body: Value) -> Answer {
-        let method = Method::from_bytes(method.as_bytes()).expect("a method");
-        let mut request = test::TestRequest::with_uri(path)
-            .method(method)
-            .insert_header(("Authorization", format!("Bearer {TOKEN}")));
-        if !body.is_null() {
-            request = request.set_payload(body.to_string());
-        }
-        self.send(request).await
-    }
-
-    pub(super) async fn with_topic(self) -> Self {
-        assert_eq!(self.call("PUT", &format!("{RG}/topics/orders"), json!({})).await.status, 201);
-        self
-    }
-
-    async fn with_subscription(self) -> Self {
-        let plane = self.with_topic().await;
-        let answer = plane.call("PUT", &format!("{RG}/topics/orders/eventSubscriptions/to-shop"), hook()).await;
-        assert_eq!(answer.status, 201, "{}", answer.text);
-        plane
-    }
-}
-
-async fn finish<B: MessageBody + 'static>(response: Result<ServiceResponse<B>, actix_web::Error>) -> Answer {
-    let response = match response {
-        Ok(response) => response.map_into_boxed_body().into_parts().1,
-        Err(error) => error.error_response(),
-    };
-    let (status, headers) = (response.status().as_u16(), response.headers().clone());
-    let body = actix_web::body::to_bytes(response.into_body()).await.expect("a body");
-    Answer { status, headers, text: String::from_utf8(body.to_vec()).expect("it is text") }
-}
-
-fn hook() -> Value {
-    json!({"properties": {"destination": {"endpointType": "WebHook",
-        "properties": {"endpointUrl": "http://127.0.0.1:9000/hook?code=secret"}}}})
-}
+use super::plane::{Answer, Plane, RG, TOKEN, hook};
 
 #[actix_web::test]
 async fn statuses_are_those_that_every_client_accepts() {
@@ -238,15 +123,15 @@ async fn errors_have_arms_form() {
     ];
     let lines: Vec<_> = answers.iter().map(Answer::brief).collect();
     expect![[r#"
-        400 {"error":{"code":"InvalidRequest","message":"colour cannot be read: unknown field `colour`, expected one of `name`, `location`, `tags`, `properties`.","target":"colour","details":[]}}
+        400 {"error":{"code":"InvalidRequest","message":"colour cannot be read: unknown field `colour`, expected one of `name`, `location`, `tags`, `sku`, `kind`, `extendedLocation`, `identity`, `properties`.","target":"colour","details":[]}}
         409 {"error":{"code":"Conflict","message":"The name 'orders' is taken: names of topics are unique in the server, and /subscriptions/S-1/resourceGroups/rg/providers/Microsoft.EventGrid/topics/orders exists.","target":null,"details":[]}}
         404 {"error":{"code":"ResourceNotFound","message":"The Resource 'Microsoft.EventGrid/topics/orders' under resource group 'elsewhere' was not found.","target":null,"details":[]}}
         404 {"error":{"code":"ResourceNotFound","message":"The Resource 'Microsoft.EventGrid/topics/orders/eventSubscriptions/none' under resource group 'rg' was not found.","target":null,"details":[]}}
         404 {"error":{"code":"ResourceNotFound","message":"The Resource 'Microsoft.EventGrid/topics/orders/eventSubscriptions/none' under resource group 'rg' was not found.","target":null,"details":[]}}
         405 {"error":{"code":"MethodNotAllowed","message":"The method POST is not allowed here; allowed: GET, PUT, PATCH, DELETE.","target":null,"details":[]}}
         405 {"error":{"code":"MethodNotAllowed","message":"The method GET is not allowed here; allowed: POST.","target":null,"details":[]}}
-        404 {"error":{"code":"NotFound","message":"No HTTP resource was found that matches the request URI '/subscriptions/S-1/resourceGroups/rg/providers/Microsoft.EventGrid/domains/x'.","target":null,"details":[{"code":"ResourceNotFound","message":"No HTTP resource was found that matches the request URI '/subscriptions/S-1/resourceGroups/rg/providers/Microsoft.EventGrid/domains/x'."}]}}
-        400 {"error":{"code":"InvalidRequest","message":"$filter is not supported yet; leave it out.","target":"$filter","details":[]}}
+        404 {"error":{"code":"ResourceNotFound","message":"The Resource 'Microsoft.EventGrid/domains/x' under resource group 'rg' was not found.","target":null,"details":[]}}
+        400 {"error":{"code":"InvalidRequest","message":"$filter cannot be read at \"name\"; allowed are contains(name, 'text'), name eq 'text' and name ne 'text', joined by and, or, not and parentheses.","target":"$filter","details":[]}}
         413 {"error":{"code":"RequestEntityTooLarge","message":"The maximum size (262144) has been exceeded.","target":null,"details":[]}}
         405 {"error":{"code":"MethodNotAllowed","message":"The method POST is not allowed here; allowed: GET, HEAD.","target":null,"details":[]}}"#]].assert_eq(&lines.join("\n"));
     assert_eq!(answers[5].headers.get("Allow").expect("it is there"), "GET, PUT, PATCH, DELETE");

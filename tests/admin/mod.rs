@@ -3,9 +3,15 @@
 mod advanced;
 mod attributes;
 mod auth;
+mod domain;
+mod expiration;
 mod health;
 mod http;
+mod list;
+mod odata;
 mod path;
+mod plane;
+mod provider;
 mod subscription;
 mod test_filter;
 mod topic;
@@ -18,7 +24,7 @@ use gridhook::{
     event::{Name, Schema},
     topic::{
         ingress::Ingress,
-        record::{Keys, Scope, TopicRecord},
+        record::{Kept, Keys, Scope, TopicRecord},
     },
 };
 
@@ -59,6 +65,9 @@ fn topic_record(input_schema: Schema) -> TopicRecord {
         edition: "current".to_owned(),
         location: "local".to_owned(),
         tags: BTreeMap::new(),
+        domain: None,
+        metric_resource_id: "0-0".to_owned(),
+        kept: Kept::default(),
     }
 }
 

@@ -2,24 +2,34 @@
 
 use expect_test::expect;
 use gridhook::admin::{
-    arm::path::{Target, TopicPath, parse},
+    arm::path::{Place, Target, TopicPath, parse},
     model::subscription::Form,
 };
 
 const RG: &str = "/subscriptions/S/resourceGroups/g/providers/Microsoft.EventGrid";
 
 fn told(path: &str) -> String {
-    let topic =
-        |TopicPath { scope, name }: TopicPath| format!("{}/{}/{name}", scope.subscription, scope.resource_group);
+    let of = |path: &TopicPath| {
+        let TopicPath { scope, kind, name, domain_topic } = path;
+        let below = domain_topic.as_ref().map(|topic| format!("/{topic}")).unwrap_or_default();
+        format!("{kind:?} {}/{}/{name}{below}", scope.subscription, scope.resource_group).to_lowercase()
+    };
+    let at = |place: &Place| format!("{}/{:?}", place.subscription, place.resource_group);
     let form = |form: Form| format!("{form:?}").to_lowercase();
     match parse(path) {
         None => "nothing".to_owned(),
-        Some(Target::Topics { subscription, resource_group }) => format!("topics of {subscription}/{resource_group:?}"),
-        Some(Target::Topic(path, verb)) => format!("topic {}: {verb:?}", topic(path)),
-        Some(Target::Subscriptions(path, how)) => format!("subscriptions of {}, {}", topic(path), form(how)),
-        Some(Target::Subscription(path, how, name, verb)) => {
-            format!("subscription {name} of {}, {}: {verb:?}", topic(path), form(how))
+        Some(Target::Topics(kind, place)) => format!("each {kind:?} of {}", at(&place)),
+        Some(Target::Topic(path, verb)) => format!("{}: {verb:?}", of(&path)),
+        Some(Target::DomainTopics(path)) => format!("topics of {}", of(&path)),
+        Some(Target::DomainTopic(path)) => of(&path),
+        Some(Target::Subscriptions(path, how)) => format!("subscriptions of {}, {}", of(&path), form(how)),
+        Some(Target::Subscription(path, how, key, verb)) => {
+            format!("subscription {key} of {}, {}: {verb:?}", of(&path), form(how))
         }
+        Some(Target::AllSubscriptions { place, location, topic_type }) => {
+            format!("all subscriptions of {}, {location:?}, {topic_type:?}", at(&place))
+        }
+        Some(other) => format!("{other:?}"),
     }
 }
 
@@ -44,35 +54,88 @@ fn every_path_of_the_reference_is_read() {
         format!("{RG}/topics/t/{scoped}"),
         format!("/{RG}/topics/t/{scoped}/e"),
         format!("{RG}/topics/t/{scoped}/e/getFullUrl"),
+        format!("{RG}/topics/t/providers/Microsoft.EventGrid/eventTypes"),
+        format!("{RG}/topics/t/privateEndpointConnections"),
+        "/subscriptions/S/providers/Microsoft.EventGrid/domains".to_owned(),
+        format!("{RG}/domains"),
+        format!("{RG}/domains/d"),
+        format!("{RG}/domains/d/listKeys"),
+        format!("{RG}/domains/d/regenerateKey"),
+        format!("{RG}/domains/d/eventSubscriptions/e"),
+        format!("{RG}/domains/d/{scoped}/e"),
+        format!("{RG}/domains/d/topics"),
+        format!("{RG}/domains/d/topics/t"),
+        format!("{RG}/domains/d/topics/t/eventSubscriptions"),
+        format!("{RG}/domains/d/topics/t/eventSubscriptions/e"),
+        format!("{RG}/domains/d/topics/t/{scoped}/e/getDeliveryAttributes"),
+        format!("{RG}/eventSubscriptions"),
+        "/subscriptions/S/providers/Microsoft.EventGrid/eventSubscriptions".to_owned(),
+        format!("{RG}/locations/l/eventSubscriptions"),
+        format!("{RG}/topicTypes/tt/eventSubscriptions"),
+        "/subscriptions/S/providers/Microsoft.EventGrid/locations/l/topicTypes/tt/eventSubscriptions".to_owned(),
+        "/providers/Microsoft.EventGrid/operations".to_owned(),
+        "/providers/Microsoft.EventGrid/topicTypes".to_owned(),
+        "/providers/Microsoft.EventGrid/topicTypes/tt".to_owned(),
+        "/providers/Microsoft.EventGrid/topicTypes/tt/eventTypes".to_owned(),
+        format!("{RG}/eventSubscriptions/e"),
+        format!("/subscriptions/S/resourceGroups/g/providers/Microsoft.Storage/storageAccounts/a/{scoped}/e"),
     ];
     let lines: Vec<_> = paths.iter().map(|path| told(path)).collect();
     expect![[r#"
-        topics of S/None
-        topics of S/Some("g")
-        topic S/g/t: Itself
-        topic S/g/t: ListKeys
-        topic S/g/t: RegenerateKey
-        subscriptions of S/g/t, nested
-        subscription e of S/g/t, nested: Itself
-        subscription e of S/g/t, nested: GetFullUrl
-        subscription e of S/g/t, nested: GetDeliveryAttributes
-        subscription e of S/g/t, nested: Status
-        subscription e of S/g/t, nested: Command(Hold)
-        subscription e of S/g/t, nested: Command(Resume)
-        subscription e of S/g/t, nested: Command(Probe)
-        subscription e of S/g/t, nested: Command(Release)
-        subscriptions of S/g/t, scoped
-        subscription e of S/g/t, scoped: Itself
-        subscription e of S/g/t, scoped: GetFullUrl"#]]
+        each Topic of S/None
+        each Topic of S/Some("g")
+        topic s/g/t: Itself
+        topic s/g/t: ListKeys
+        topic s/g/t: RegenerateKey
+        subscriptions of topic s/g/t, nested
+        subscription e of topic s/g/t, nested: Itself
+        subscription e of topic s/g/t, nested: GetFullUrl
+        subscription e of topic s/g/t, nested: GetDeliveryAttributes
+        subscription e of topic s/g/t, nested: Status
+        subscription e of topic s/g/t, nested: Command(Hold)
+        subscription e of topic s/g/t, nested: Command(Resume)
+        subscription e of topic s/g/t, nested: Command(Probe)
+        subscription e of topic s/g/t, nested: Command(Release)
+        subscriptions of topic s/g/t, scoped
+        subscription e of topic s/g/t, scoped: Itself
+        subscription e of topic s/g/t, scoped: GetFullUrl
+        topic s/g/t: EventTypes
+        topic s/g/t: PrivateEndpointConnections
+        each Domain of S/None
+        each Domain of S/Some("g")
+        domain s/g/d: Itself
+        domain s/g/d: ListKeys
+        domain s/g/d: RegenerateKey
+        subscription e of domain s/g/d, nested: Itself
+        subscription e of domain s/g/d, scoped: Itself
+        topics of domain s/g/d
+        domain s/g/d/t
+        subscriptions of domain s/g/d/t, nested
+        subscription t/e of domain s/g/d/t, nested: Itself
+        subscription t/e of domain s/g/d/t, scoped: GetDeliveryAttributes
+        all subscriptions of S/Some("g"), None, None
+        all subscriptions of S/None, None, None
+        all subscriptions of S/Some("g"), Some("l"), None
+        all subscriptions of S/Some("g"), None, Some("tt")
+        all subscriptions of S/None, Some("l"), Some("tt")
+        Operations
+        TopicTypes
+        TopicType("tt")
+        EventTypesOf("tt")
+        Sourceless("subscriptions/S/resourceGroups/g")
+        Sourceless("subscriptions/S/resourceGroups/g/providers/Microsoft.Storage/storageAccounts/a")"#]]
     .assert_eq(&lines.join("\n"));
 }
 
 #[test]
 fn words_are_compared_without_case_and_names_are_kept() {
-    let lower = told(
+    let parsed = parse(
         "/SUBSCRIPTIONS/AbC/resourcegroups/My%20Rg/PROVIDERS/microsoft.eventgrid/Topics/MyTopic/EVENTSUBSCRIPTIONS/Es/",
     );
-    assert_eq!(lower, "subscription Es of AbC/My Rg/MyTopic, nested: Itself");
+    let Some(Target::Subscription(path, Form::Nested, name, _)) = parsed else { panic!("{parsed:?}") };
+    let TopicPath { scope, name: topic, .. } = path;
+    let kept = [scope.subscription.as_str(), &scope.resource_group, topic.as_str(), &name];
+    assert_eq!(kept, ["AbC", "My Rg", "MyTopic", "Es"]);
 }
 
 #[test]
@@ -82,7 +145,9 @@ fn other_paths_are_nothing() {
         "/subscriptions/S",
         "/subscriptions/S/providers/Microsoft.EventGrid/topics/t",
         "/subscriptions/S/resourceGroups/g/providers/Microsoft.Storage/topics/t",
-        "/subscriptions/S/resourceGroups/g/providers/Microsoft.EventGrid/domains/d",
+        "/subscriptions/S/resourceGroups/g/providers/Microsoft.EventGrid/systemTopics/d",
+        "/subscriptions/S/resourceGroups/g/providers/Microsoft.EventGrid/topics/t/topics/u",
+        "/subscriptions/S/resourceGroups/g/providers/Microsoft.EventGrid/topics/a%2Fb",
         "/subscriptions/S/resourceGroups/g/providers/Microsoft.EventGrid/topics/t/keys",
         "/subscriptions/S/resourceGroups/g/providers/Microsoft.EventGrid/topics/t/eventSubscriptions/e/status/more",
         "/subscriptions/S/resourceGroups/g/providers/Microsoft.EventGrid/topics/%FF",

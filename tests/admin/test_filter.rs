@@ -4,7 +4,7 @@ use expect_test::expect;
 use gridhook::admin::Chaos;
 use serde_json::{Value, json};
 
-use super::http::{Answer, Plane, RG};
+use super::plane::{Answer, Plane, RG, hook};
 
 const VERB: &str = "/topics/orders/eventSubscriptions/to-shop/testFilter";
 
@@ -110,4 +110,32 @@ async fn what_cannot_be_tried_is_refused() {
     assert_eq!(plane.call("POST", &nobody, json!({"last": 1})).await.status, 404);
     let read = plane.call("GET", &format!("{RG}{VERB}"), Value::Null).await;
     assert_eq!(read.status, 405, "{}", read.text);
+}
+
+#[actix_web::test]
+async fn a_filter_is_tried_where_its_subscription_hangs() {
+    let plane = Plane::new(Chaos::Disabled);
+    let domain = format!("{RG}/domains/shop");
+    assert_eq!(plane.call("PUT", &domain, json!({})).await.status, 201);
+    let mut body = hook();
+    body["properties"]["destination"]["properties"]["deliveryAttributeMappings"] =
+        json!([{"name": "k", "type": "Static", "properties": {"value": "v", "isSecret": true}}]);
+    assert_eq!(plane.call("PUT", &format!("{domain}/topics/north/eventSubscriptions/all"), body).await.status, 201);
+    let event = |topic: &str| json!({"id": topic, "topic": topic, "subject": "", "eventType": "T", "eventTime": "2026-01-01T00:00:00Z", "dataVersion": ""});
+    let events = json!([event("North"), event("south")]);
+    let mut lines = Vec::new();
+    for asked in [events.clone(), json!({"filter": {"subjectBeginsWith": "/a"}, "events": events})] {
+        let path = format!("{domain}/topics/north/eventSubscriptions/all/testFilter");
+        lines.push(plane.call("POST", &path, asked).await.brief());
+    }
+    let path = format!("{domain}/topics/north/providers/Microsoft.EventGrid/eventSubscriptions/all");
+    lines.push(plane.call("POST", &format!("{path}/getDeliveryAttributes"), Value::Null).await.brief());
+    let status = plane.call("GET", &format!("{path}/status"), Value::Null).await.json();
+    lines.push(format!("{} {} {}", status["topic"], status["domainTopic"], status["subscription"]));
+    expect![[r#"
+        200 {"tested":2,"matched":1,"results":[{"id":"North","matches":true},{"id":"south","matches":false,"stoppedBy":"domainTopic","why":"the event is for another topic of the domain","seen":"\"south\""}]}
+        200 {"tested":2,"matched":0,"results":[{"id":"North","matches":false,"stoppedBy":"subjectBeginsWith","why":"the subject begins otherwise","seen":"\"\""},{"id":"south","matches":false,"stoppedBy":"domainTopic","why":"the event is for another topic of the domain","seen":"\"south\""}]}
+        200 {"value":[{"name":"k","type":"Static","properties":{"value":"v","isSecret":true}}]}
+        "shop" "north" "all""#]]
+    .assert_eq(&lines.join("\n"));
 }

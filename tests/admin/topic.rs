@@ -6,7 +6,7 @@ use gridhook::{
     event::Schema,
     topic::{
         ingress::Ingress,
-        record::{Keys, TopicRecord},
+        record::{Keys, Kind, TopicRecord},
     },
 };
 use serde_json::json;
@@ -18,7 +18,7 @@ fn keys() -> Keys {
 }
 
 fn create(name: &str, body: &str) -> Result<TopicRecord, String> {
-    let wish = Wish::put(name, body.as_bytes()).map_err(|invalid| invalid.to_string())?;
+    let wish = Wish::put(Kind::Topic, name, body.as_bytes()).map_err(|invalid| invalid.to_string())?;
     wish.create(name, scope(), keys(), &editions()).map_err(|invalid| invalid.to_string())
 }
 
@@ -41,6 +41,7 @@ fn an_empty_body_makes_a_topic_with_every_default() {
             "provisioningState": "Succeeded",
             "endpoint": "http://127.0.0.1:8080/topics/orders/api/events",
             "inputSchema": "EventGridSchema",
+            "metricResourceId": "",
             "disableLocalAuth": false,
             "publicNetworkAccess": "Enabled",
             "inboundIpRules": [],
@@ -76,6 +77,7 @@ fn what_is_put_is_told_and_what_is_told_can_be_put() {
             "provisioningState": "Succeeded",
             "endpoint": "http://x/topics/Orders-2/api/events",
             "inputSchema": "CloudEventSchemaV1_0",
+            "metricResourceId": "",
             "disableLocalAuth": false,
             "publicNetworkAccess": "Enabled",
             "inboundIpRules": [],
@@ -84,7 +86,7 @@ fn what_is_put_is_told_and_what_is_told_can_be_put() {
           }
         }"#]]
     .assert_eq(&told);
-    let again = Wish::put("orders-2", told.as_bytes()).expect("it is taken back");
+    let again = Wish::put(Kind::Topic, "orders-2", told.as_bytes()).expect("it is taken back");
     let again = again.update(&record, &editions()).expect("nothing is changed");
     assert_eq!(pretty(&View::new(&again, "http://x")), told);
 }
@@ -95,7 +97,7 @@ fn a_put_of_an_existing_topic_keeps_what_it_does_not_name() {
     record.edition = "short".to_owned();
     record.location = "here".to_owned();
     record.tags.insert("old".to_owned(), "1".to_owned());
-    let wish = Wish::put("ORDERS", br#"{"tags":{"new":"2"}}"#).expect("it is read");
+    let wish = Wish::put(Kind::Topic, "ORDERS", br#"{"tags":{"new":"2"}}"#).expect("it is read");
     let changed = wish.update(&record, &editions()).expect("it is taken");
     assert_eq!(changed.name.as_str(), "orders");
     assert_eq!((changed.edition.as_str(), changed.location.as_str()), ("short", "here"));
@@ -163,18 +165,20 @@ fn what_is_asked_of_publishers_is_told_again_and_can_be_put() {
               "topic": {}
             }
           },
+          "metricResourceId": "",
           "provisioningState": "Succeeded",
           "publicNetworkAccess": "Disabled"
         }"#]]
     .assert_eq(&pretty(&properties["properties"]));
-    let again = Wish::put("orders", told.as_bytes()).expect("it is taken back");
+    let again = Wish::put(Kind::Topic, "orders", told.as_bytes()).expect("it is taken back");
     assert_eq!(again.update(&record, &editions()).expect("nothing is changed").ingress, record.ingress);
     // A patch of one thing leaves the others, …
     let patch = Wish::patch(&record, br#"{"properties":{"inboundIpRules":null}}"#).expect("it is read");
     let patched = patch.update(&record, &editions()).expect("it is taken").ingress;
     assert_eq!(patched, Ingress { inbound_ip_rules: Vec::new(), ..record.ingress.clone() });
     // … and a PUT that names nothing leaves the mapping, which belongs to the schema.
-    let put = Wish::put("orders", b"{}").expect("it is read").update(&record, &editions()).expect("it is taken");
+    let put =
+        Wish::put(Kind::Topic, "orders", b"{}").expect("it is read").update(&record, &editions()).expect("it is taken");
     assert_eq!(put.ingress, Ingress { mapping: record.ingress.mapping, ..Ingress::default() });
 }
 
@@ -192,10 +196,10 @@ fn every_refusal_says_what_is_allowed() {
         r#"{"tags":["a"]}"#.to_owned(),
         r#"{"tags":{"a":1}}"#.to_owned(),
         r#"{"name":"other"}"#.to_owned(),
-        r#"{"identity":{"type":"SystemAssigned"}}"#.to_owned(),
-        r#"{"sku":{"name":"Premium"}}"#.to_owned(),
-        r#"{"kind":"AzureArc"}"#.to_owned(),
-        r#"{"extendedLocation":{"name":"x"}}"#.to_owned(),
+        r#"{"identity":{"type":"Mine"}}"#.to_owned(),
+        r#"{"sku":{"name":"Gold"}}"#.to_owned(),
+        r#"{"kind":"Mine"}"#.to_owned(),
+        r#"{"extendedLocation":{"colour":"x"}}"#.to_owned(),
         r#"{"properties":3}"#.to_owned(),
         properties(r#"{"colour":"red"}"#),
         properties(r#"{"inputSchema":"eventgrid"}"#),
@@ -215,9 +219,9 @@ fn every_refusal_says_what_is_allowed() {
         properties(r#"{"inboundIpRules":[{"ipMask":"10.0.0.1","action":"Deny"}]}"#),
         properties(&format!(r#"{{"inboundIpRules":[{}]}}"#, vec![r#"{"ipMask":"10.0.0.1"}"#; 129].join(","))),
         properties(r#"{"disableLocalAuth":"yes"}"#),
-        properties(r#"{"dataResidencyBoundary":"WithinRegion"}"#),
-        properties(r#"{"minimumTlsVersionAllowed":"1.2"}"#),
-        properties(r#"{"eventTypeInfo":{"kind":"Inline"}}"#),
+        properties(r#"{"dataResidencyBoundary":"Here"}"#),
+        properties(r#"{"minimumTlsVersionAllowed":"1.4"}"#),
+        properties(r#"{"eventTypeInfo":{"kind":"Outline"}}"#),
         properties(r#"{"privateEndpointConnections":[{}]}"#),
         properties(r#"{"edition":"1999"}"#),
     ];
@@ -231,16 +235,16 @@ fn every_refusal_says_what_is_allowed() {
     expect![[r#"
         the body is not JSON: EOF while parsing a list at line 1 column 1
         the body is not a JSON object; allowed is one
-        colour cannot be read: unknown field `colour`, expected one of `name`, `location`, `tags`, `properties`
+        colour cannot be read: unknown field `colour`, expected one of `name`, `location`, `tags`, `sku`, `kind`, `extendedLocation`, `identity`, `properties`
         tags cannot be read: invalid type: sequence, expected a map
         tags.a cannot be read: invalid type: integer `1`, expected a string
         name is "other"; the path says "orders"
-        identity is not supported yet (there are no managed identities): allowed is {"type":"None"}
-        sku is not supported yet (there is one tier of topics): allowed is {"name":"Basic"}
-        kind is not supported yet (there is one kind of topics): allowed is "Azure"
-        extendedLocation is not supported yet (a topic lives in this server): leave it out
+        identity.type cannot be read: unknown variant `Mine`, expected one of `None`, `SystemAssigned`, `UserAssigned`, `SystemAssigned, UserAssigned`
+        sku.name cannot be read: unknown variant `Gold`, expected `Basic` or `Premium`
+        kind cannot be read: unknown variant `Mine`, expected `Azure` or `AzureArc`
+        extendedLocation.colour cannot be read: unknown field `colour`, expected `type` or `name`
         properties cannot be read: invalid type: integer `3`, expected struct Properties
-        properties.colour cannot be read: unknown field `colour`, expected one of `inputSchema`, `edition`, `disableLocalAuth`, `publicNetworkAccess`, `inboundIpRules`, `inputSchemaMapping`
+        properties.colour cannot be read: unknown field `colour`, expected one of `inputSchema`, `edition`, `disableLocalAuth`, `publicNetworkAccess`, `inboundIpRules`, `inputSchemaMapping`, `dataResidencyBoundary`, `minimumTlsVersionAllowed`, `eventTypeInfo`, `autoCreateTopicWithFirstSubscription`, `autoDeleteTopicWithLastSubscription`
         properties.inputSchema is "eventgrid"; allowed are EventGridSchema, CloudEventSchemaV1_0, CustomEventSchema
         properties.inputSchema cannot be read: invalid type: integer `7`, expected a string
         properties.inputSchemaMapping is for topics whose inputSchema is CustomEventSchema; leave it out
@@ -258,9 +262,9 @@ fn every_refusal_says_what_is_allowed() {
         properties.inboundIpRules[0].action cannot be read: unknown variant `Deny`, expected `Allow`
         properties.inboundIpRules has 129 entries; allowed are at most 128
         properties.disableLocalAuth cannot be read: invalid type: string "yes", expected a boolean
-        properties.dataResidencyBoundary is not supported yet (events stay in the data folder): allowed is "WithinGeopair"
-        properties.minimumTlsVersionAllowed is not supported yet (TLS towards publishers is the affair of the proxy in front): leave it out
-        properties.eventTypeInfo is not supported yet (event types are not declared): leave it out
+        properties.dataResidencyBoundary cannot be read: unknown variant `Here`, expected `WithinGeopair` or `WithinRegion`
+        properties.minimumTlsVersionAllowed cannot be read: unknown variant `1.4`, expected one of `1.0`, `1.1`, `1.2`
+        properties.eventTypeInfo.kind cannot be read: unknown variant `Outline`, expected `Inline`
         properties.privateEndpointConnections is not supported yet (the address that the server listens on decides who reaches it): allowed is []
         properties.edition is "1999"; allowed are current, short
         the topic's name is "ab"; allowed are 3 to 50 letters (a to z), digits and hyphens
@@ -278,7 +282,7 @@ fn the_place_of_a_topic_needs_no_escaping() {
         let mut scope = scope();
         scope.subscription = subscription.to_owned();
         scope.resource_group = resource_group.to_owned();
-        let wish = Wish::put("orders", b"{}").expect("it is read");
+        let wish = Wish::put(Kind::Topic, "orders", b"{}").expect("it is read");
         let error = wish.create("orders", scope, keys(), &editions()).expect_err("it is refused").to_string();
         assert!(error.contains("allowed are 1 to 90 letters, digits and -_.()"), "{error}");
     }
@@ -288,7 +292,8 @@ fn the_place_of_a_topic_needs_no_escaping() {
 fn the_schema_of_a_topic_stays() {
     let record = topic_record(Schema::EventGrid);
     let body = br#"{"properties":{"inputSchema":"CloudEventSchemaV1_0"}}"#;
-    let error = Wish::put("orders", body).expect("it is read").update(&record, &editions()).expect_err("it stays");
+    let error =
+        Wish::put(Kind::Topic, "orders", body).expect("it is read").update(&record, &editions()).expect_err("it stays");
     expect!["properties.inputSchema is CloudEventSchemaV1_0; the schema of a topic stays what it was made with: EventGridSchema"].assert_eq(&error.to_string());
 }
 

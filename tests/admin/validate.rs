@@ -12,10 +12,11 @@ use gridhook::{
     journal::memory::{Fault, Memory},
     policy::validation::Times,
     subscription::{Greeter, greeter::Manners},
+    topic::expiry,
 };
 use serde_json::{Value, json};
 
-use super::http::{Answer, Plane, RG};
+use super::plane::{Answer, Plane, RG};
 use crate::support::{
     endpoint::{Endpoint, answer},
     publisher::running_registry,
@@ -24,14 +25,14 @@ use crate::support::{
 /// A control plane that asks endpoints, and the clock that it asks by.
 async fn plane() -> (Plane, Hand) {
     let store = Memory::new();
-    let (registry, hand) = running_registry(&store);
+    let (registry, running, hand) = running_registry(&store);
     let (clock, greeters) = Clock::manual(Timestamp(1_615_410_176_000_000));
     let client = Options::new(AddressRules::loopback(), Trust::load(None).expect("certificates"));
     let times =
         Times { answer: Duration::from_secs(10), pause: Duration::from_millis(1), window: Duration::from_secs(600) };
     let manners = Manners { validate: true, times, rate: 120, public_url: "http://here".to_owned() };
     registry.greet_with(Greeter::new(client, clock, manners));
-    (Plane::over(store, Arc::clone(&registry), hand, Chaos::Disabled).with_topic().await, greeters)
+    (Plane::over(store, Arc::clone(&registry), running, hand, Chaos::Disabled).with_topic().await, greeters)
 }
 
 fn path() -> String {
@@ -125,4 +126,95 @@ async fn what_awaits_goes_with_its_deletion_and_with_its_topic() {
         assert_eq!(open(&plane, &way(&endpoint)).await.status, 404);
         assert_eq!(plane.call("GET", &path(), Value::Null).await.status, 404);
     }
+}
+
+/// The names of a list.
+async fn names(plane: &Plane, path: &str) -> Vec<String> {
+    let list = plane.call("GET", &format!("{RG}/domains/shop/{path}"), Value::Null).await.json();
+    let one = |one: &Value| {
+        let state = one["properties"]["provisioningState"].as_str().unwrap_or_default();
+        format!("{} {state}", one["name"].as_str().expect("a name"))
+    };
+    list["value"].as_array().expect("a list").iter().map(one).collect()
+}
+
+async fn put_north(plane: &Plane, properties: &Value) -> Answer {
+    let path = format!("{RG}/domains/shop/topics/north/eventSubscriptions/to-shop");
+    plane.call("PUT", &path, json!({"properties": properties})).await
+}
+
+#[actix_web::test]
+async fn endpoints_of_a_domain_and_of_its_topics_agree_first_each_for_itself() {
+    let (plane, _hand) = plane().await;
+    assert_eq!(plane.call("PUT", &format!("{RG}/domains/shop"), json!({})).await.status, 201);
+    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let webhook = json!({"destination": {"endpointType": "WebHook", "properties": {"endpointUrl": endpoint.url()}}});
+    assert_eq!(put_north(&plane, &webhook).await.status, 201);
+    let north = way(&endpoint);
+    let path = format!("{RG}/domains/shop/eventSubscriptions/to-shop");
+    assert_eq!(plane.call("PUT", &path, json!({"properties": webhook})).await.status, 201);
+    let whole = way(&endpoint);
+    let asked: Vec<Value> = endpoint
+        .requests()
+        .iter()
+        .map(|request| serde_json::from_slice::<Value>(&request.body).expect("an event")[0]["topic"].clone())
+        .collect();
+    assert_eq!(asked, [format!("{RG}/domains/shop/topics/north"), format!("{RG}/domains/shop")]);
+    assert_eq!(names(&plane, "topics").await, ["north Succeeded"], "a topic comes with what is wished for it");
+    assert_eq!(names(&plane, "topics/north/eventSubscriptions").await, ["to-shop AwaitingManualAction"]);
+    assert_eq!(open(&plane, &north).await.status, 200);
+    assert_eq!(names(&plane, "topics/north/eventSubscriptions").await, ["to-shop Succeeded"]);
+    assert_eq!(names(&plane, "eventSubscriptions").await, ["to-shop AwaitingManualAction"]);
+    let (again, _clock, _running) = running_registry(&plane.store);
+    let domain = again.topic("domain:shop").expect("it is recovered");
+    assert_eq!(again.all_provisioned(&domain).len(), 2);
+    assert_eq!(domain.subscriptions().iter().map(|one| one.key()).collect::<Vec<_>>(), ["north/to-shop"]);
+    assert_eq!(open(&plane, &whole).await.status, 200);
+    assert_eq!(names(&plane, "eventSubscriptions").await, ["to-shop Succeeded"]);
+    let topic = format!("{RG}/domains/shop/topics/north");
+    assert_eq!(plane.call("DELETE", &topic, Value::Null).await.status, 204);
+    let farewell = last_of(&endpoint, 3).await;
+    assert_eq!(farewell["eventType"], "Microsoft.EventGrid.SubscriptionDeletedEvent");
+    assert_eq!(farewell["topic"], topic);
+}
+
+#[actix_web::test]
+async fn what_expires_is_told_and_what_awaits_expires_too() {
+    let (plane, _hand) = plane().await;
+    assert_eq!(plane.call("PUT", &format!("{RG}/domains/shop"), json!({})).await.status, 201);
+    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    let mut webhook = json!({"destination": {"endpointType": "WebHook", "properties": {"endpointUrl": endpoint.url()}},
+        "expirationTimeUtc": "2021-03-10T21:03:56Z"});
+    let expires = plane.clock.now().after(Duration::from_secs(60));
+    assert_eq!(put_north(&plane, &webhook).await.status, 201);
+    assert_eq!(expiry::sweep(&plane.registry, plane.clock.now()).await, Some(expires));
+    assert_eq!(expiry::sweep(&plane.registry, expires).await, None);
+    assert!(names(&plane, "topics").await.is_empty(), "the topic went with its last wish");
+    assert_eq!(open(&plane, &way(&endpoint)).await.status, 404);
+
+    assert_eq!(put_north(&plane, &webhook).await.status, 201);
+    assert_eq!(open(&plane, &way(&endpoint)).await.status, 200);
+    // A wish with more time is not the end of what is in force, nor kept back by it.
+    webhook["destination"]["properties"]["endpointUrl"] = format!("{}&x=2", endpoint.url()).into();
+    webhook["expirationTimeUtc"] = "2021-03-10T22:00:00Z".into();
+    assert_eq!(put_north(&plane, &webhook).await.status, 201);
+    let asked = endpoint.requests().len();
+    assert!(expiry::sweep(&plane.registry, expires).await.is_some());
+    assert_eq!(names(&plane, "topics/north/eventSubscriptions").await, ["to-shop AwaitingManualAction"]);
+    let farewell = last_of(&endpoint, asked + 1).await;
+    assert_eq!(farewell["eventType"], "Microsoft.EventGrid.SubscriptionDeletedEvent");
+}
+
+/// The event in the last of so many requests.
+async fn last_of(endpoint: &Endpoint, count: usize) -> Value {
+    for _ in 0..500 {
+        if endpoint.requests().len() >= count {
+            break;
+        }
+        actix_web::rt::time::sleep(Duration::from_millis(10)).await;
+    }
+    let requests = endpoint.requests();
+    assert_eq!(requests.len(), count);
+    let body: Value = serde_json::from_slice(&requests[count - 1].body).expect("an event");
+    body[0].clone()
 }

@@ -5,6 +5,7 @@ mod binary;
 mod bytes;
 mod cloud_events;
 mod custom;
+mod domains;
 mod event_grid;
 mod garbage;
 mod http;

@@ -6,6 +6,7 @@ mod backlog;
 mod change;
 mod chaos;
 mod dead_letter;
+mod domains;
 mod explain;
 mod fan_out;
 mod fsck;

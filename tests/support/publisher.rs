@@ -30,13 +30,16 @@ use gridhook::{
     topic::{
         ingress::{Ingress, Mapping, Source, SourceOrDefault},
         keeper::{self, Hosts},
-        record::{Keys, Scope, TopicRecord},
+        record::{DomainTopics, Kept, Keys, Scope, TopicRecord},
         registry::{Registry, Rules, Starts},
     },
 };
 
 pub(crate) const KEY: &str = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
 pub(crate) const KEY2: &str = "++++++++++++++++++++++++++++++++++++++++++8=";
+
+/// The topics that one domain may have here.
+pub(crate) const DOMAIN_TOPICS: usize = 5;
 
 /// A topic as the control plane would make it.
 pub(crate) fn topic(name: &str, input_schema: Schema) -> TopicRecord {
@@ -50,7 +53,15 @@ pub(crate) fn topic(name: &str, input_schema: Schema) -> TopicRecord {
         edition: "current".to_owned(),
         location: String::new(),
         tags: BTreeMap::new(),
+        domain: None,
+        metric_resource_id: String::new(),
+        kept: Kept::default(),
     }
+}
+
+/// A domain as the control plane would make it.
+pub(crate) fn domain(name: &str, input_schema: Schema) -> TopicRecord {
+    TopicRecord { domain: Some(DomainTopics { auto_create: true, auto_delete: true }), ..topic(name, input_schema) }
 }
 
 /// The rules of a server with the defaults.
@@ -66,6 +77,7 @@ pub(crate) fn rules() -> Rules {
             concurrency_max: 16,
             client_certificates: std::collections::BTreeSet::new(),
         },
+        domain_topics_max: DOMAIN_TOPICS,
     }
 }
 
@@ -82,14 +94,14 @@ pub(crate) fn journal(store: &Memory) -> (Journal, Clock, Hand) {
 }
 
 /// A registry on `store` whose actors run on the arbiter of the test.
-pub(crate) fn running_registry(store: &Memory) -> (Arc<Registry>, Hand) {
+pub(crate) fn running_registry(store: &Memory) -> (Arc<Registry>, Clock, Hand) {
     let (journal, clock, hand) = journal(store);
     let (registry, starts) = Registry::recover(journal.clone(), rules(), 1024 * 1024).expect("an empty store");
     let client = Options::new(AddressRules::loopback(), Trust::load(None).expect("certificates"));
-    let world = World { journal, clock, client, put_aside: Arc::new(|_, _| {}) };
+    let world = World { journal, clock: clock.clone(), client, put_aside: Arc::new(|_, _| {}) };
     let hosts = Hosts { arbiters: Arc::new(vec![actix::Arbiter::current()]), world };
     actix_rt::spawn(keeper::run(starts, hosts));
-    (Arc::new(registry), hand)
+    (Arc::new(registry), clock, hand)
 }
 
 /// The mapping of the topic `custom`.
@@ -108,7 +120,8 @@ pub(crate) fn mapping() -> Mapping {
     }
 }
 
-/// An endpoint with the topics `orders` (Event Grid schema), `clouds` (CloudEvents) and `custom` ([`mapping`]).
+/// An endpoint with the topics `orders` (Event Grid schema), `clouds` (CloudEvents) and `custom` ([`mapping`]), domains
+/// of the same names, and a domain `shop`.
 pub(crate) struct Endpoint {
     pub(crate) publisher: web::Data<Publisher>,
     pub(crate) hand: Hand,
@@ -138,8 +151,12 @@ impl Endpoint {
                 for (name, schema) in topics {
                     let mapping = (schema == Schema::Custom).then(mapping);
                     let ingress = Ingress { mapping, ..ingress.clone() };
-                    making.put_topic(TopicRecord { ingress, ..topic(name, schema) }).await.expect("a topic");
+                    let topic = TopicRecord { ingress: ingress.clone(), ..topic(name, schema) };
+                    making.put_topic(topic).await.expect("a topic");
+                    making.put_topic(TopicRecord { ingress, ..domain(name, schema) }).await.expect("a domain");
                 }
+                let lone = TopicRecord { ingress, ..domain("shop", Schema::EventGrid) };
+                making.put_topic(lone).await.expect("a domain");
             });
             done.send(()).expect("the test waits");
         });

@@ -106,6 +106,11 @@ impl Wish {
         self
     }
 
+    /// As it stands in a body.
+    pub(crate) fn properties(&self) -> Value {
+        self.properties.clone()
+    }
+
     /// Only subjects that begin so.
     pub(crate) fn prefix(mut self, prefix: &str) -> Self {
         self.properties["filter"]["subjectBeginsWith"] = prefix.into();

@@ -3,10 +3,13 @@
 //! Statuses are those that every one of these clients accepts: PUT and PATCH 201, also for what exists, DELETE 204, also
 //! for what does not, POST and GET 200. Any `api-version` is taken, or none: there is one form of each resource.
 //!
-//! A topic's name is unique in the server, not in its resource group; under another scope than its own it is not found
-//! there and cannot be made there a second time.
+//! The name of a topic or of a domain is unique in the server, not in its resource group; under another scope than its own
+//! it is not found and cannot be made a second time.
 
+mod domain_topics;
+mod list;
 pub mod path;
+mod provider;
 mod subscriptions;
 mod topics;
 
@@ -20,7 +23,7 @@ use actix_web::{
 use serde::Serialize;
 
 use self::path::{SubscriptionVerb, Target, TopicPath, TopicVerb};
-use super::{Control, Error, explain, model::Invalid, operate, test_filter};
+use super::{Control, Error, explain, model::subscription::Form, operate, test_filter};
 use crate::{
     journal,
     topic::registry::{self, Topic},
@@ -29,7 +32,7 @@ use crate::{
 /// No resource of ours is near it; ARM's own bound is 4 MiB.
 const BODY_BYTES_MAX: usize = 256 * 1024;
 
-/// A page with everything: there is no next one.
+/// A list that is short by nature: there is no next page.
 #[derive(Serialize)]
 struct List<T> {
     value: Vec<T>,
@@ -47,65 +50,132 @@ pub(super) async fn answer(
     let body = read_body(payload).await?;
     let method = request.method();
     match target {
-        Target::Topics { subscription, resource_group } => {
-            only(method, &Method::GET, "GET")?;
-            whole_list(&request)?;
-            Ok(topics::list(&control, &subscription, resource_group.as_deref()))
+        Target::Topic(topic, verb) => answer_topic(&control, method, topic, verb, &body).await,
+        Target::DomainTopic(topic) => match method.as_str() {
+            "GET" => domain_topics::get(&control, &topic),
+            "PUT" => domain_topics::put(&control, &topic, &body).await,
+            "DELETE" => domain_topics::delete(&control, &topic).await,
+            _ => Err(not_allowed(method, "GET, PUT, DELETE")),
+        },
+        Target::Subscription(topic, form, name, verb) => {
+            answer_subscription(&control, &request, &topic, form, &name, verb, &body).await
         }
-        Target::Topic(topic, TopicVerb::Itself) => match method.as_str() {
-            "GET" => topics::get(&control, &topic),
-            "PUT" => topics::put(&control, topic, &body).await,
-            "PATCH" => topics::patch(&control, &topic, &body).await,
-            "DELETE" => topics::delete(&control, &topic).await,
+        Target::Sourceless(source) => Err(Error::NotFound(format!(
+            "There are no events of '{source}' here: event subscriptions belong to a topic, a domain or a topic of a \
+             domain."
+        ))),
+        Target::Operations
+        | Target::TopicTypes
+        | Target::TopicType(_)
+        | Target::EventTypesOf(_)
+        | Target::Topics(..)
+        | Target::DomainTopics(_)
+        | Target::Subscriptions(..)
+        | Target::AllSubscriptions { .. } => {
+            only(method, &Method::GET, "GET")?;
+            answer_list(&control, &request, target)
+        }
+    }
+}
+
+/// Whatever is only read.
+fn answer_list(control: &Control, request: &HttpRequest, target: Target) -> Result<HttpResponse, Error> {
+    match target {
+        Target::Operations => Ok(provider::operations()),
+        Target::TopicTypes => Ok(provider::topic_types()),
+        Target::TopicType(name) => provider::topic_type(&name),
+        Target::EventTypesOf(name) => provider::event_types(&name),
+        Target::Topics(kind, place) => topics::list(control, request, kind, &place),
+        Target::DomainTopics(domain) => domain_topics::list(control, request, &domain),
+        Target::Subscriptions(topic, form) => subscriptions::list(control, request, &topic, form),
+        Target::AllSubscriptions { place, location, topic_type } => {
+            subscriptions::list_all(control, request, &place, location.as_deref(), topic_type.as_deref())
+        }
+        Target::Topic(..) | Target::DomainTopic(_) | Target::Subscription(..) | Target::Sourceless(_) => {
+            Err(Error::NoSuchPath(request.path().to_owned()))
+        }
+    }
+}
+
+async fn answer_topic(
+    control: &Control,
+    method: &Method,
+    topic: TopicPath,
+    verb: TopicVerb,
+    body: &[u8],
+) -> Result<HttpResponse, Error> {
+    match verb {
+        TopicVerb::Itself => match method.as_str() {
+            "GET" => topics::get(control, &topic),
+            "PUT" => topics::put(control, topic, body).await,
+            "PATCH" => topics::patch(control, &topic, body).await,
+            "DELETE" => topics::delete(control, &topic).await,
             _ => Err(not_allowed(method, "GET, PUT, PATCH, DELETE")),
         },
-        Target::Topic(topic, TopicVerb::ListKeys) => {
+        TopicVerb::ListKeys => {
             only(method, &Method::POST, "POST")?;
-            topics::list_keys(&control, &topic)
+            topics::list_keys(control, &topic)
         }
-        Target::Topic(topic, TopicVerb::RegenerateKey) => {
+        TopicVerb::RegenerateKey => {
             only(method, &Method::POST, "POST")?;
-            topics::regenerate_key(&control, &topic, &body).await
+            topics::regenerate_key(control, &topic, body).await
         }
-        Target::Topic(topic, TopicVerb::Status) => {
+        TopicVerb::Status => {
             only(method, &Method::GET, "GET")?;
-            operate::topic_status(&control, &topic)
+            operate::topic_status(control, &topic)
         }
-        Target::Subscriptions(topic, form) => {
+        TopicVerb::EventTypes => {
             only(method, &Method::GET, "GET")?;
-            whole_list(&request)?;
-            subscriptions::list(&control, &topic, form)
+            topics::event_types(control, &topic)
         }
-        Target::Subscription(topic, form, name, SubscriptionVerb::Itself) => match method.as_str() {
-            "GET" => subscriptions::get(&control, &topic, form, &name),
-            "PUT" => subscriptions::put(&control, &topic, form, &name, &body).await,
-            "PATCH" => subscriptions::patch(&control, &topic, form, &name, &body).await,
-            "DELETE" => subscriptions::delete(&control, &topic, &name).await,
+        TopicVerb::PrivateEndpointConnections => {
+            only(method, &Method::GET, "GET")?;
+            topics::private_endpoint_connections(control, &topic)
+        }
+    }
+}
+
+async fn answer_subscription(
+    control: &Control,
+    request: &HttpRequest,
+    topic: &TopicPath,
+    form: Form,
+    name: &str,
+    verb: SubscriptionVerb,
+    body: &[u8],
+) -> Result<HttpResponse, Error> {
+    let method = request.method();
+    match verb {
+        SubscriptionVerb::Itself => match method.as_str() {
+            "GET" => subscriptions::get(control, topic, form, name),
+            "PUT" => subscriptions::put(control, topic, form, name, body).await,
+            "PATCH" => subscriptions::patch(control, topic, form, name, body).await,
+            "DELETE" => subscriptions::delete(control, topic, name).await,
             _ => Err(not_allowed(method, "GET, PUT, PATCH, DELETE")),
         },
-        Target::Subscription(topic, _, name, SubscriptionVerb::GetFullUrl) => {
+        SubscriptionVerb::GetFullUrl => {
             only(method, &Method::POST, "POST")?;
-            subscriptions::full_url(&control, &topic, &name)
+            subscriptions::full_url(control, topic, name)
         }
-        Target::Subscription(topic, _, name, SubscriptionVerb::GetDeliveryAttributes) => {
+        SubscriptionVerb::GetDeliveryAttributes => {
             only(method, &Method::POST, "POST")?;
-            subscriptions::delivery_attributes(&control, &topic, &name)
+            subscriptions::delivery_attributes(control, topic, name)
         }
-        Target::Subscription(topic, _, name, SubscriptionVerb::TestFilter) => {
+        SubscriptionVerb::TestFilter => {
             only(method, &Method::POST, "POST")?;
-            test_filter::test_filter(&control, &topic, &name, &body).await
+            test_filter::test_filter(control, topic, name, body).await
         }
-        Target::Subscription(topic, _, name, SubscriptionVerb::Status) => {
+        SubscriptionVerb::Status => {
             only(method, &Method::GET, "GET")?;
-            operate::status(&control, &topic, &name).await
+            operate::status(control, topic, name).await
         }
-        Target::Subscription(topic, _, name, SubscriptionVerb::Explain) => {
+        SubscriptionVerb::Explain => {
             only(method, &Method::GET, "GET")?;
-            explain::explain(&control, &topic, &name, request.query_string()).await
+            explain::explain(control, topic, name, request.query_string()).await
         }
-        Target::Subscription(topic, _, name, SubscriptionVerb::Command(command)) => {
+        SubscriptionVerb::Command(command) => {
             only(method, &Method::POST, "POST")?;
-            operate::command(&control, &topic, &name, command).await
+            operate::command(control, topic, name, command).await
         }
     }
 }
@@ -118,17 +188,6 @@ fn not_allowed(method: &Method, allowed: &'static str) -> Error {
     Error::Method { method: method.to_string(), allowed }
 }
 
-/// Lists are given whole. `$top` is the size of a page and may be asked for; a `$filter` that is not followed would
-/// give a wrong list.
-fn whole_list(request: &HttpRequest) -> Result<(), Error> {
-    let filtered = url::form_urlencoded::parse(request.query_string().as_bytes())
-        .any(|(key, value)| key.eq_ignore_ascii_case("$filter") && !value.is_empty());
-    if filtered {
-        return Err(Invalid::new("$filter", "is not supported yet; leave it out").into());
-    }
-    Ok(())
-}
-
 pub(super) async fn read_body(payload: web::Payload) -> Result<Bytes, Error> {
     match payload.to_bytes_limited(BODY_BYTES_MAX).await {
         Ok(Ok(body)) => Ok(body),
@@ -137,22 +196,27 @@ pub(super) async fn read_body(payload: web::Payload) -> Result<Bytes, Error> {
     }
 }
 
-/// The topic that a path names, if it lives where the path says.
+/// The topic or the domain that a path names, if it lives where the path says.
 pub(super) fn topic(control: &Control, path: &TopicPath) -> Result<Arc<Topic>, Error> {
-    let TopicPath { scope, name } = path;
-    control.registry.topic(name).filter(|topic| topics::lives_in(&topic.record(), scope)).ok_or_else(|| {
-        Error::NotFound(format!(
-            "The Resource 'Microsoft.EventGrid/topics/{name}' under resource group '{}' was not found.",
-            scope.resource_group
-        ))
-    })
+    let found = control.registry.topic(&path.key()).filter(|topic| topics::lives_in(&topic.record(), &path.scope));
+    found.ok_or_else(|| not_found(&TopicPath { domain_topic: None, ..path.clone() }))
+}
+
+/// That there is nothing at a path.
+fn not_found(path: &TopicPath) -> Error {
+    no_resource(path, &path.resource())
 }
 
 /// That a topic has no subscription of that name.
 pub(super) fn no_subscription(path: &TopicPath, name: &str) -> Error {
+    let name = name.rsplit('/').next().unwrap_or(name);
+    no_resource(path, &format!("{}/eventSubscriptions/{name}", path.resource()))
+}
+
+fn no_resource(path: &TopicPath, resource: &str) -> Error {
     Error::NotFound(format!(
-        "The Resource 'Microsoft.EventGrid/topics/{}/eventSubscriptions/{name}' under resource group '{}' was not found.",
-        path.name, path.scope.resource_group
+        "The Resource '{resource}' under resource group '{}' was not found.",
+        path.scope.resource_group
     ))
 }
 
@@ -164,6 +228,7 @@ impl From<registry::Error> for Error {
             registry::Error::Validation(refusal) => Self::Validation(refusal),
             registry::Error::Stale(why) => Self::Conflict(why),
             registry::Error::Senseless(why) => Self::Conflict(format!("Nothing was done: {why}.")),
+            registry::Error::Full(why) => Self::Conflict(why),
             registry::Error::Journal(error) => match error {
                 journal::Error::Full => Self::Unavailable(
                     "The disk of the data folder is full; nothing was changed. Try again when there is room."

@@ -5,18 +5,49 @@
 
 use percent_encoding::percent_decode_str;
 
-use crate::{admin::model::subscription::Form, policy::record::Command, topic::record::Scope};
+use crate::{
+    admin::model::subscription::Form,
+    event::Name,
+    policy::record::Command,
+    topic::record::{self, Kind, Scope},
+};
 
-/// A topic, as a path names it.
+/// A subscription of Azure's, or one resource group in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The subscription.
+    pub subscription: String,
+    /// The resource group, if one is named.
+    pub resource_group: Option<String>,
+}
+
+/// A topic, a domain or a topic of a domain, as a path names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicPath {
     /// Where it is said to live.
     pub scope: Scope,
+    /// Whether it is a topic or a domain.
+    pub kind: Kind,
     /// Its name.
-    pub name: String,
+    pub name: Name,
+    /// Which topic of the domain is meant, if one is.
+    pub domain_topic: Option<Name>,
 }
 
-/// What is done with a topic.
+impl TopicPath {
+    /// How the topic or the domain is looked up.
+    pub fn key(&self) -> String {
+        record::key(self.kind, self.name.as_str())
+    }
+
+    /// As ARM calls it: `Microsoft.EventGrid/topics/orders`.
+    pub fn resource(&self) -> String {
+        let own = format!("Microsoft.EventGrid/{}/{}", self.kind.word(), self.name);
+        self.domain_topic.as_ref().map_or(own.clone(), |topic| format!("{own}/topics/{topic}"))
+    }
+}
+
+/// What is done with a topic or a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TopicVerb {
     /// The topic itself is put, read, changed, deleted.
@@ -27,6 +58,10 @@ pub enum TopicVerb {
     RegenerateKey,
     /// `status`, a word of ours.
     Status,
+    /// `eventTypes`, of what it says it publishes.
+    EventTypes,
+    /// `privateEndpointConnections`.
+    PrivateEndpointConnections,
 }
 
 /// What is done with a subscription.
@@ -51,19 +86,37 @@ pub enum SubscriptionVerb {
 /// What a path speaks of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// All topics of a subscription of Azure's, or of one resource group in it.
-    Topics {
-        /// The subscription.
-        subscription: String,
-        /// The resource group, if one is named.
-        resource_group: Option<String>,
-    },
-    /// A topic.
+    /// What the provider can do.
+    Operations,
+    /// All types of topics.
+    TopicTypes,
+    /// One of them.
+    TopicType(String),
+    /// The event types of one of them.
+    EventTypesOf(String),
+    /// All topics, or all domains.
+    Topics(Kind, Place),
+    /// A topic or a domain.
     Topic(TopicPath, TopicVerb),
-    /// All event subscriptions of a topic.
+    /// All topics of a domain.
+    DomainTopics(TopicPath),
+    /// A topic of a domain.
+    DomainTopic(TopicPath),
+    /// All event subscriptions of a topic, of a domain itself, or of a topic of a domain.
     Subscriptions(TopicPath, Form),
-    /// An event subscription.
+    /// An event subscription, by the key of its record: its name, and before it, with a slash, that of the domain's topic.
     Subscription(TopicPath, Form, String, SubscriptionVerb),
+    /// All event subscriptions of a place.
+    AllSubscriptions {
+        /// Where.
+        place: Place,
+        /// Of topics and domains in this location only.
+        location: Option<String>,
+        /// Of this type of topics only.
+        topic_type: Option<String>,
+    },
+    /// An event subscription of something that has no events here.
+    Sourceless(String),
 }
 
 /// Reads a path; [`None`] where it is none of ARM's that we know.
@@ -73,33 +126,84 @@ pub fn parse(path: &str) -> Option<Target> {
         .filter(|segment| !segment.is_empty())
         .map(|segment| percent_decode_str(segment).decode_utf8().ok().map(|text| text.into_owned()))
         .collect::<Option<_>>()?;
+    if names.iter().any(|name| name.contains('/')) {
+        return None;
+    }
     let words: Vec<String> = names.iter().map(|name| name.to_ascii_lowercase()).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
-        ["subscriptions", _, "providers", "microsoft.eventgrid", "topics"] => {
-            Some(Target::Topics { subscription: names[1].clone(), resource_group: None })
+        ["providers", "microsoft.eventgrid", "operations"] => Some(Target::Operations),
+        ["providers", "microsoft.eventgrid", "topictypes"] => Some(Target::TopicTypes),
+        ["providers", "microsoft.eventgrid", "topictypes", _] => Some(Target::TopicType(names[3].clone())),
+        ["providers", "microsoft.eventgrid", "topictypes", _, "eventtypes"] => {
+            Some(Target::EventTypesOf(names[3].clone()))
         }
-        ["subscriptions", _, "resourcegroups", _, "providers", "microsoft.eventgrid", "topics", rest @ ..] => {
-            let scope = Scope { subscription: names[1].clone(), resource_group: names[3].clone() };
-            below_topics(scope, rest, &names[7..])
+        ["subscriptions", _, "resourcegroups", _, "providers", "microsoft.eventgrid", rest @ ..] => {
+            let place = Place { subscription: names[1].clone(), resource_group: Some(names[3].clone()) };
+            below_place(place, rest, &names[6..])
+        }
+        ["subscriptions", _, "providers", "microsoft.eventgrid", rest @ ..] => {
+            let place = Place { subscription: names[1].clone(), resource_group: None };
+            below_place(place, rest, &names[4..])
+        }
+        ["subscriptions", _, .., "providers", "microsoft.eventgrid", "eventsubscriptions", _] => {
+            Some(Target::Sourceless(names[..names.len() - 4].join("/")))
         }
         _ => None,
     }
 }
 
-fn below_topics(scope: Scope, words: &[&str], names: &[String]) -> Option<Target> {
-    let Some(name) = names.first() else {
-        return Some(Target::Topics { subscription: scope.subscription, resource_group: Some(scope.resource_group) });
+fn below_place(place: Place, words: &[&str], names: &[String]) -> Option<Target> {
+    let all = |place, location, topic_type| Some(Target::AllSubscriptions { place, location, topic_type });
+    match words {
+        ["topics"] => Some(Target::Topics(Kind::Topic, place)),
+        ["domains"] => Some(Target::Topics(Kind::Domain, place)),
+        ["eventsubscriptions"] => all(place, None, None),
+        ["locations", _, "eventsubscriptions"] => all(place, Some(names[1].clone()), None),
+        ["topictypes", _, "eventsubscriptions"] => all(place, None, Some(names[1].clone())),
+        ["locations", _, "topictypes", _, "eventsubscriptions"] => {
+            all(place, Some(names[1].clone()), Some(names[3].clone()))
+        }
+        ["eventsubscriptions", _] => Some(Target::Sourceless(match place.resource_group {
+            Some(group) => format!("subscriptions/{}/resourceGroups/{group}", place.subscription),
+            None => format!("subscriptions/{}", place.subscription),
+        })),
+        [kind @ ("topics" | "domains"), _, rest @ ..] => {
+            let scope = Scope { subscription: place.subscription, resource_group: place.resource_group? };
+            let kind = if *kind == "topics" { Kind::Topic } else { Kind::Domain };
+            let topic = TopicPath { scope, kind, name: Name::new(&names[1]), domain_topic: None };
+            below_topic(topic, rest, &names[2..])
+        }
+        _ => None,
+    }
+}
+
+fn below_topic(mut topic: TopicPath, words: &[&str], names: &[String]) -> Option<Target> {
+    let verb = match (topic.kind, words) {
+        (_, []) => TopicVerb::Itself,
+        (_, ["listkeys"]) => TopicVerb::ListKeys,
+        (_, ["regeneratekey"]) => TopicVerb::RegenerateKey,
+        (_, ["status"]) => TopicVerb::Status,
+        (_, ["privateendpointconnections"]) => TopicVerb::PrivateEndpointConnections,
+        (_, ["providers", "microsoft.eventgrid", "eventtypes"]) => TopicVerb::EventTypes,
+        (Kind::Domain, ["topics"]) => return Some(Target::DomainTopics(topic)),
+        (Kind::Domain, ["topics", _, rest @ ..]) => {
+            topic.domain_topic = Some(Name::new(&names[1]));
+            return match rest {
+                [] => Some(Target::DomainTopic(topic)),
+                rest => subscriptions_of(topic, rest, &names[2..]),
+            };
+        }
+        _ => return subscriptions_of(topic, words, names),
     };
-    let topic = TopicPath { scope, name: name.clone() };
-    match &words[1..] {
-        [] => Some(Target::Topic(topic, TopicVerb::Itself)),
-        ["listkeys"] => Some(Target::Topic(topic, TopicVerb::ListKeys)),
-        ["regeneratekey"] => Some(Target::Topic(topic, TopicVerb::RegenerateKey)),
-        ["status"] => Some(Target::Topic(topic, TopicVerb::Status)),
-        ["eventsubscriptions", rest @ ..] => below_subscriptions(topic, Form::Nested, rest, &names[2..]),
+    Some(Target::Topic(topic, verb))
+}
+
+fn subscriptions_of(topic: TopicPath, words: &[&str], names: &[String]) -> Option<Target> {
+    match words {
+        ["eventsubscriptions", rest @ ..] => below_subscriptions(topic, Form::Nested, rest, &names[1..]),
         ["providers", "microsoft.eventgrid", "eventsubscriptions", rest @ ..] => {
-            below_subscriptions(topic, Form::Scoped, rest, &names[4..])
+            below_subscriptions(topic, Form::Scoped, rest, &names[3..])
         }
         _ => None,
     }
@@ -120,5 +224,6 @@ fn below_subscriptions(topic: TopicPath, form: Form, words: &[&str], names: &[St
         ["release"] => SubscriptionVerb::Command(Command::Release),
         _ => return None,
     };
-    Some(Target::Subscription(topic, form, name.clone(), verb))
+    let key = topic.domain_topic.as_ref().map_or(name.clone(), |topic| format!("{topic}/{name}"));
+    Some(Target::Subscription(topic, form, key, verb))
 }

@@ -1,29 +1,77 @@
 //! Event subscriptions: made, read, changed, deleted.
+//!
+//! A name that comes from a path is the key of the record: of a topic of a domain, that topic's name stands before it.
 
 use std::sync::Arc;
 
-use actix_web::HttpResponse;
+use actix_web::{HttpRequest, HttpResponse};
 use serde::Serialize;
 use tokio::sync::MutexGuard;
 use tracing::info;
 
-use super::{List, TopicPath, no_subscription, topic};
+use super::{List, TopicPath, list::Page, no_subscription, not_found, path::Place, topic, topics::is_in};
 use crate::{
     admin::{
         Control, Error,
-        model::subscription::{self, Form, View},
+        model::{
+            Invalid, domain_topic, provider,
+            subscription::{self, Form, View},
+            value_of,
+        },
     },
     event::Name,
     subscription::record::SubscriptionRecord,
-    topic::record::TopicRecord,
+    topic::{proposal::Provisioned, record::TopicRecord, registry::Topic},
 };
 
-pub(super) fn list(control: &Control, path: &TopicPath, form: Form) -> Result<HttpResponse, Error> {
+pub(super) fn list(
+    control: &Control,
+    request: &HttpRequest,
+    path: &TopicPath,
+    form: Form,
+) -> Result<HttpResponse, Error> {
+    let page = Page::of(request, control)?;
     let topic = topic(control, path)?;
+    let domain_topic = own_domain_topic(&topic, path);
+    if domain_topic.as_ref().is_some_and(|name| topic.domain_topic(name.as_str()).is_none()) {
+        return Err(not_found(path));
+    }
     let record = topic.record();
-    let all = control.registry.all_provisioned(&topic);
-    let value = all.iter().map(|subscription| View::provisioned(subscription, &record, form)).collect();
-    Ok(HttpResponse::Ok().json(List { value }))
+    let all = control.registry.provisioned_of(&topic, domain_topic.as_ref().map(Name::as_str));
+    let keyed = all.into_iter().map(|one| (one.record.key(), one)).collect();
+    Ok(page.answer(keyed, |one| one.record.name.as_str(), |one| value_of(&View::provisioned(one, &record, form))))
+}
+
+/// All of a place. Azure tells here of subscriptions to events of Azure itself, by location or without one; there are none,
+/// so that all there are, are meant.
+pub(super) fn list_all(
+    control: &Control,
+    request: &HttpRequest,
+    place: &Place,
+    location: Option<&str>,
+    topic_type: Option<&str>,
+) -> Result<HttpResponse, Error> {
+    let page = Page::of(request, control)?;
+    let mut keyed = Vec::new();
+    for topic in control.registry.topics() {
+        let record = topic.record();
+        let asked = is_in(&record, place)
+            && location.is_none_or(|location| is_place(location, &record.location))
+            && topic_type.is_none_or(|wanted| wanted.eq_ignore_ascii_case(provider::type_name(record.kind())));
+        if asked {
+            let key = record.key();
+            let all = control.registry.all_provisioned(&topic).into_iter();
+            keyed.extend(all.map(|one| (format!("{key}/{}", one.record.key()), (Arc::clone(&record), one))));
+        }
+    }
+    let view = |(topic, one): &(Arc<TopicRecord>, Provisioned)| value_of(&View::provisioned(one, topic, Form::Scoped));
+    Ok(page.answer(keyed, |(_, one)| one.record.name.as_str(), view))
+}
+
+/// Locations are written `westus2` and `West US 2`.
+fn is_place(a: &str, b: &str) -> bool {
+    let plain = |text: &str| text.to_lowercase().replace(' ', "");
+    plain(a) == plain(b)
 }
 
 pub(super) fn get(control: &Control, path: &TopicPath, form: Form, name: &str) -> Result<HttpResponse, Error> {
@@ -39,14 +87,19 @@ pub(super) async fn put(
     name: &str,
     body: &[u8],
 ) -> Result<HttpResponse, Error> {
-    let turn = control.turn(&path.name).await;
+    let turn = control.turn(&path.key()).await;
     let topic = topic(control, path)?;
     let record = topic.record();
+    let given = name.rsplit('/').next().unwrap_or(name);
     // What exists keeps the name that it was made with.
     let existing = control.registry.provisioned(&topic, name);
-    let name = existing.map_or_else(|| Name::new(name), |existing| existing.record.name.clone());
+    let name = existing.map_or_else(|| Name::new(given), |existing| existing.record.name.clone());
+    let domain_topic = own_domain_topic(&topic, path);
+    domain_topic.as_ref().map(domain_topic::check_its_name).transpose()?;
     let ranges = control.editions.ranges(&record.edition)?;
-    let wished = subscription::put(&name, &record, ranges, body)?;
+    let mut wished = subscription::put(&name, &record, ranges, body)?;
+    wished.filter.domain_topic = domain_topic.map(|name| name.to_string());
+    check_expiration(control, &wished, "properties.expirationTimeUtc")?;
     save(control, turn, &record, form, wished, None).await
 }
 
@@ -57,13 +110,32 @@ pub(super) async fn patch(
     name: &str,
     body: &[u8],
 ) -> Result<HttpResponse, Error> {
-    let turn = control.turn(&path.name).await;
+    let turn = control.turn(&path.key()).await;
     let topic = topic(control, path)?;
     let record = topic.record();
     let existing = control.registry.provisioned(&topic, name).ok_or_else(|| no_subscription(path, name))?.record;
     let ranges = control.editions.ranges(&record.edition)?;
-    let wished = subscription::patch(&existing, &record, ranges, body)?;
+    let mut wished = subscription::patch(&existing, &record, ranges, body)?;
+    wished.filter.domain_topic.clone_from(&existing.filter.domain_topic);
+    check_expiration(control, &wished, "expirationTimeUtc")?;
     save(control, turn, &record, form, wished, Some(existing)).await
+}
+
+fn check_expiration(control: &Control, wished: &SubscriptionRecord, target: &str) -> Result<(), Error> {
+    let now = control.clock.now();
+    match wished.expires {
+        Some(expires) if expires <= now => {
+            let problem = format!("is {expires}, which is not in the future (it is {now}). Invalid expiration time");
+            Err(Invalid::new(target, problem).into())
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// The topic of the domain that the path means, as it was first spelled.
+fn own_domain_topic(domain: &Topic, path: &TopicPath) -> Option<Name> {
+    let given = path.domain_topic.as_ref()?;
+    Some(domain.domain_topic(given.as_str()).unwrap_or_else(|| given.clone()))
 }
 
 /// An endpoint takes as long as it likes to answer its handshake: others have their turn meanwhile, and a change that was
@@ -76,22 +148,22 @@ async fn save(
     wished: SubscriptionRecord,
     basis: Option<Arc<SubscriptionRecord>>,
 ) -> Result<HttpResponse, Error> {
-    let name = topic.name.as_str();
-    if control.registry.must_ask(name, &wished) {
+    let key = topic.key();
+    if control.registry.must_ask(&key, &wished) {
         drop(turn);
-        let saved = control.registry.validate(name, wished, basis).await?;
+        let saved = control.registry.validate(&key, wished, basis).await?;
         return Ok(HttpResponse::Created().json(View::provisioned(&saved, topic, form)));
     }
-    let saved = control.registry.put_subscription(name, wished).await?;
-    info!(topic = %topic.name, subscription = %saved.name, version = saved.version, "event subscription saved");
+    let saved = control.registry.put_subscription(&key, wished).await?;
+    info!(topic = key, subscription = saved.key(), version = saved.version, "event subscription saved");
     Ok(HttpResponse::Created().json(View::new(&saved, topic, form)))
 }
 
 pub(super) async fn delete(control: &Control, path: &TopicPath, name: &str) -> Result<HttpResponse, Error> {
-    let _turn = control.turn(&path.name).await;
+    let _turn = control.turn(&path.key()).await;
     topic(control, path)?;
-    if control.registry.delete_subscription(&path.name, name).await? {
-        info!(topic = path.name, subscription = name, "event subscription deleted");
+    if control.registry.delete_subscription(&path.key(), name).await? {
+        info!(topic = path.key(), subscription = name, "event subscription deleted");
     }
     Ok(HttpResponse::NoContent().finish())
 }

@@ -1,22 +1,26 @@
-//! Topics: made, read, changed, deleted; and their keys.
+//! Topics and domains: made, read, changed, deleted; and their keys.
 
-use actix_web::HttpResponse;
+use std::sync::Arc;
+
+use actix_web::{HttpRequest, HttpResponse};
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use tracing::info;
+use uuid::Uuid;
 
-use super::{List, TopicPath, topic};
+use super::{List, TopicPath, list::Page, path::Place, topic};
 use crate::{
     admin::{
         Control, Error,
         auth::secret,
         model::{
-            subscription,
+            provider, subscription,
             topic::{Key, View, Wish},
+            value_of,
         },
     },
     topic::{
-        record::{Keys, Scope, TopicRecord},
+        record::{Keys, Kind, Scope, TopicRecord},
         registry::Topic,
     },
 };
@@ -26,25 +30,26 @@ const KEY_BYTES: usize = 32;
 
 /// Scopes are compared as ARM does, without case.
 pub(super) fn lives_in(record: &TopicRecord, scope: &Scope) -> bool {
-    is_in(record, &scope.subscription, Some(&scope.resource_group))
+    is_same(&record.scope.subscription, &scope.subscription)
+        && is_same(&record.scope.resource_group, &scope.resource_group)
 }
 
-fn is_in(record: &TopicRecord, subscription: &str, resource_group: Option<&str>) -> bool {
-    let same = |a: &str, b: &str| a.to_lowercase() == b.to_lowercase();
-    same(&record.scope.subscription, subscription)
-        && resource_group.is_none_or(|resource_group| same(&record.scope.resource_group, resource_group))
+pub(super) fn is_in(record: &TopicRecord, place: &Place) -> bool {
+    is_same(&record.scope.subscription, &place.subscription)
+        && place.resource_group.as_ref().is_none_or(|group| is_same(&record.scope.resource_group, group))
 }
 
-pub(super) fn list(control: &Control, subscription: &str, resource_group: Option<&str>) -> HttpResponse {
-    let value = control
-        .registry
-        .topics()
-        .iter()
-        .map(|topic| topic.record())
-        .filter(|record| is_in(record, subscription, resource_group))
-        .map(|record| View::new(&record, &control.public_url))
-        .collect();
-    HttpResponse::Ok().json(List { value })
+fn is_same(a: &str, b: &str) -> bool {
+    a.to_lowercase() == b.to_lowercase()
+}
+
+pub(super) fn list(control: &Control, request: &HttpRequest, kind: Kind, place: &Place) -> Result<HttpResponse, Error> {
+    let page = Page::of(request, control)?;
+    let mut records: Vec<Arc<TopicRecord>> = control.registry.topics().iter().map(|topic| topic.record()).collect();
+    records.retain(|record| record.kind() == kind && is_in(record, place));
+    let keyed = records.into_iter().map(|record| (record.key(), record)).collect();
+    let view = |record: &Arc<TopicRecord>| value_of(&View::new(record, &control.public_url));
+    Ok(page.answer(keyed, |record| record.name.as_str(), view))
 }
 
 pub(super) fn get(control: &Control, path: &TopicPath) -> Result<HttpResponse, Error> {
@@ -53,27 +58,31 @@ pub(super) fn get(control: &Control, path: &TopicPath) -> Result<HttpResponse, E
 }
 
 pub(super) async fn put(control: &Control, path: TopicPath, body: &[u8]) -> Result<HttpResponse, Error> {
-    let wish = Wish::put(&path.name, body)?;
-    let _turn = control.turn(&path.name).await;
-    let record = match control.registry.topic(&path.name) {
+    let wish = Wish::put(path.kind, path.name.as_str(), body)?;
+    let _turn = control.turn(&path.key()).await;
+    let record = match control.registry.topic(&path.key()) {
         Some(topic) => {
             let existing = topic.record();
             if !lives_in(&existing, &path.scope) {
                 return Err(Error::Conflict(format!(
-                    "The name '{}' is taken: names of topics are unique in the server, and {} exists.",
+                    "The name '{}' is taken: names of {} are unique in the server, and {} exists.",
                     path.name,
+                    path.kind.word(),
                     existing.resource_id()
                 )));
             }
             update(control, &topic, wish)?
         }
-        None => wish.create(&path.name, path.scope, new_keys()?, &control.editions)?,
+        None => {
+            let new = wish.create(path.name.as_str(), path.scope, new_keys()?, &control.editions)?;
+            identified(TopicRecord { metric_resource_id: Uuid::new_v4().to_string(), ..new }, None)
+        }
     };
     save(control, record).await
 }
 
 pub(super) async fn patch(control: &Control, path: &TopicPath, body: &[u8]) -> Result<HttpResponse, Error> {
-    let _turn = control.turn(&path.name).await;
+    let _turn = control.turn(&path.key()).await;
     let topic = topic(control, path)?;
     let wish = Wish::patch(&topic.record(), body)?;
     save(control, update(control, &topic, wish)?).await
@@ -90,20 +99,30 @@ fn update(control: &Control, topic: &Topic, wish: Wish) -> Result<TopicRecord, E
             subscription::fits(&subscription, ranges)?;
         }
     }
-    Ok(record)
+    Ok(identified(record, Some(&existing)))
+}
+
+/// With an id for the system's identity, if it is to have one: the same for as long as it has one.
+fn identified(mut record: TopicRecord, before: Option<&TopicRecord>) -> TopicRecord {
+    if let Some(identity) = record.kept.identity.as_mut().filter(|identity| identity.kind.has_system()) {
+        let known = before.and_then(|before| before.kept.identity.as_ref()?.principal_id.clone());
+        identity.principal_id = Some(known.unwrap_or_else(|| Uuid::new_v4().to_string()));
+        identity.tenant_id = Some(Uuid::nil().to_string());
+    }
+    record
 }
 
 async fn save(control: &Control, record: TopicRecord) -> Result<HttpResponse, Error> {
     let saved = control.registry.put_topic(record).await?.record();
-    info!(topic = %saved.name, edition = saved.edition, "topic saved");
+    info!(topic = saved.key(), edition = saved.edition, "topic saved");
     Ok(HttpResponse::Created().json(View::new(&saved, &control.public_url)))
 }
 
 pub(super) async fn delete(control: &Control, path: &TopicPath) -> Result<HttpResponse, Error> {
-    let _turn = control.turn(&path.name).await;
+    let _turn = control.turn(&path.key()).await;
     // What lives under another scope is not this resource: as gone as it can be.
-    if topic(control, path).is_ok() && control.registry.delete_topic(&path.name).await? {
-        info!(topic = path.name, "topic deleted");
+    if topic(control, path).is_ok() && control.registry.delete_topic(&path.key()).await? {
+        info!(topic = path.key(), "topic deleted");
     }
     Ok(HttpResponse::NoContent().finish())
 }
@@ -124,15 +143,26 @@ pub(super) fn list_keys(control: &Control, path: &TopicPath) -> Result<HttpRespo
 
 pub(super) async fn regenerate_key(control: &Control, path: &TopicPath, body: &[u8]) -> Result<HttpResponse, Error> {
     let key = Key::read(body)?;
-    let _turn = control.turn(&path.name).await;
+    let _turn = control.turn(&path.key()).await;
     let mut record = TopicRecord::clone(&topic(control, path)?.record());
     match key {
         Key::Key1 => record.keys.key1 = secret(KEY_BYTES, &STANDARD)?,
         Key::Key2 => record.keys.key2 = secret(KEY_BYTES, &STANDARD)?,
     }
     let saved = control.registry.put_topic(record).await?.record();
-    info!(topic = %saved.name, ?key, "access key made anew");
+    info!(topic = saved.key(), ?key, "access key made anew");
     Ok(told(&saved.keys))
+}
+
+pub(super) fn event_types(control: &Control, path: &TopicPath) -> Result<HttpResponse, Error> {
+    let value = provider::event_types(&topic(control, path)?.record());
+    Ok(HttpResponse::Ok().json(List { value }))
+}
+
+/// There are none: the address that the server listens on decides who reaches it.
+pub(super) fn private_endpoint_connections(control: &Control, path: &TopicPath) -> Result<HttpResponse, Error> {
+    topic(control, path)?;
+    Ok(HttpResponse::Ok().json(List::<()> { value: Vec::new() }))
 }
 
 fn new_keys() -> Result<Keys, Error> {

@@ -10,6 +10,9 @@
 //!
 //! Pure on purpose: no HTTP, no registry, no clock, no randomness. The numbers of the policy come as [`Editions`].
 
+pub mod domain_topic;
+pub mod odata;
+pub mod provider;
 pub mod subscription;
 pub mod topic;
 
@@ -194,7 +197,7 @@ fn merge(target: &mut Value, patch: Value) {
 }
 
 /// A struct of this module as a JSON value.
-fn value_of(body: &impl Serialize) -> Value {
+pub(super) fn value_of(body: &impl Serialize) -> Value {
     serde_json::to_value(body).expect("structs of strings and numbers with string keys are JSON")
 }
 

@@ -1,12 +1,14 @@
-//! Topics, as the control plane speaks of them.
+//! Topics and domains, as the control plane speaks of them.
 
 mod ingress;
+mod view;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use self::view::View;
 use super::{
     Editions, Invalid, Unsupported, check_name, check_same_name, drop_read_only, merge, parse, read,
     refuse_unsupported, value_of,
@@ -15,12 +17,10 @@ use crate::{
     event::{Name, Schema},
     topic::{
         ingress::{IpRule, PublicNetworkAccess},
-        record::{Keys, Scope, TopicRecord},
+        kept::{DataResidency, EventTypeInfo, ExtendedLocation, HostKind, Identity, Sku, TlsVersion},
+        record::{DomainTopics, Kept, Keys, Kind, Scope, TopicRecord},
     },
 };
-
-/// `type` of a topic.
-const TYPE: &str = "Microsoft.EventGrid/topics";
 
 /// The location of a topic whose client names none.
 const LOCATION: &str = "local";
@@ -28,42 +28,39 @@ const LOCATION: &str = "local";
 /// All `inputSchema`s.
 const SCHEMAS: [Schema; 3] = [Schema::EventGrid, Schema::CloudEvents, Schema::Custom];
 
-const READ_ONLY: [&str; 6] =
-    ["id", "type", "systemData", "properties.provisioningState", "properties.endpoint", "properties.metricResourceId"];
-
-const UNSUPPORTED: [Unsupported; 8] = [
-    Unsupported { at: "sku", harmless: &[r#"{"name":"Basic"}"#], because: "there is one tier of topics" },
-    Unsupported { at: "kind", harmless: &[r#""Azure""#], because: "there is one kind of topics" },
-    Unsupported { at: "extendedLocation", harmless: &[], because: "a topic lives in this server" },
-    Unsupported { at: "identity", harmless: &[r#"{"type":"None"}"#], because: "there are no managed identities" },
-    Unsupported {
-        at: "properties.dataResidencyBoundary",
-        harmless: &[r#""WithinGeopair""#],
-        because: "events stay in the data folder",
-    },
-    Unsupported {
-        at: "properties.minimumTlsVersionAllowed",
-        harmless: &[],
-        because: "TLS towards publishers is the affair of the proxy in front",
-    },
-    Unsupported { at: "properties.eventTypeInfo", harmless: &[], because: "event types are not declared" },
-    Unsupported {
-        at: "properties.privateEndpointConnections",
-        harmless: &["[]"],
-        because: "the address that the server listens on decides who reaches it",
-    },
+const READ_ONLY: [&str; 8] = [
+    "id",
+    "type",
+    "systemData",
+    "identity.principalId",
+    "identity.tenantId",
+    "properties.provisioningState",
+    "properties.endpoint",
+    "properties.metricResourceId",
 ];
 
-#[derive(Deserialize)]
+const UNSUPPORTED: [Unsupported; 1] = [Unsupported {
+    at: "properties.privateEndpointConnections",
+    harmless: &["[]"],
+    because: "the address that the server listens on decides who reaches it",
+}];
+
+/// What can be set, as it stands in a body.
+#[derive(Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Body {
+    #[serde(skip_serializing)]
     name: Option<String>,
     location: Option<String>,
     tags: Option<BTreeMap<String, String>>,
+    sku: Option<Sku>,
+    kind: Option<HostKind>,
+    extended_location: Option<ExtendedLocation>,
+    identity: Option<Identity>,
     properties: Option<Properties>,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Properties {
     input_schema: Option<String>,
@@ -71,69 +68,103 @@ struct Properties {
     disable_local_auth: Option<bool>,
     public_network_access: Option<PublicNetworkAccess>,
     inbound_ip_rules: Option<Vec<IpRule>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     input_schema_mapping: Option<ingress::MappingBody>,
+    data_residency_boundary: Option<DataResidency>,
+    minimum_tls_version_allowed: Option<TlsVersion>,
+    event_type_info: Option<EventTypeInfo>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    auto_create_topic_with_first_subscription: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    auto_delete_topic_with_last_subscription: Option<bool>,
 }
 
-/// What a client asks of a topic, checked by itself; what it leaves open depends on whether the topic exists.
+/// What a client asks of a topic or a domain, checked by itself; what it leaves open depends on whether it exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wish {
+    kind: Kind,
     location: Option<String>,
     tags: BTreeMap<String, String>,
     input_schema: Option<Schema>,
     edition: Option<String>,
     ingress: ingress::Body,
+    auto_create: Option<bool>,
+    auto_delete: Option<bool>,
+    kept: Kept,
 }
 
 impl Wish {
-    /// Reads the body of a PUT of the topic `name`.
-    pub fn put(name: &str, body: &[u8]) -> Result<Self, Invalid> {
-        Self::of(name, parse(body)?)
+    /// Reads the body of a PUT of the topic or domain `name`.
+    pub fn put(kind: Kind, name: &str, body: &[u8]) -> Result<Self, Invalid> {
+        Self::of(kind, name, parse(body)?)
     }
 
     /// Reads the body of a PATCH of `record`.
     pub fn patch(record: &TopicRecord, body: &[u8]) -> Result<Self, Invalid> {
-        let mut whole = value_of(&Settable {
-            location: &record.location,
-            tags: &record.tags,
-            properties: SettableProperties {
-                input_schema: schema_name(record.input_schema),
-                edition: &record.edition,
-                ingress: ingress::Body::of(&record.ingress),
-            },
-        });
+        let mut whole = value_of(&settable(record));
         merge(&mut whole, parse(body)?);
-        Self::of(record.name.as_str(), whole)
+        Self::of(record.kind(), record.name.as_str(), whole)
     }
 
-    fn of(name: &str, mut value: Value) -> Result<Self, Invalid> {
+    fn of(kind: Kind, name: &str, mut value: Value) -> Result<Self, Invalid> {
         drop_read_only(&mut value, &READ_ONLY);
         refuse_unsupported(&mut value, &UNSUPPORTED)?;
         let body: Body = read(value)?;
         check_same_name(body.name.as_deref(), name)?;
         let properties = body.properties.unwrap_or_default();
-        let input_schema = properties.input_schema.map(|given| schema_of(&given)).transpose()?;
-        let ingress = ingress::Body {
-            disable_local_auth: properties.disable_local_auth,
-            public_network_access: properties.public_network_access,
-            inbound_ip_rules: properties.inbound_ip_rules,
-            input_schema_mapping: properties.input_schema_mapping,
-        };
-        let (location, tags) = (body.location, body.tags.unwrap_or_default());
-        Ok(Self { location, tags, input_schema, edition: properties.edition, ingress })
+        let auto_create = properties.auto_create_topic_with_first_subscription;
+        let auto_delete = properties.auto_delete_topic_with_last_subscription;
+        for (key, given) in [
+            ("properties.autoCreateTopicWithFirstSubscription", auto_create),
+            ("properties.autoDeleteTopicWithLastSubscription", auto_delete),
+        ] {
+            if kind == Kind::Topic && given.is_some() {
+                return Err(Invalid::new(key, "speaks of the topics of a domain, and this is a topic; leave it out"));
+            }
+        }
+        Ok(Self {
+            kind,
+            location: body.location,
+            tags: body.tags.unwrap_or_default(),
+            input_schema: properties.input_schema.map(|given| schema_of(&given)).transpose()?,
+            edition: properties.edition,
+            ingress: ingress::Body {
+                disable_local_auth: properties.disable_local_auth,
+                public_network_access: properties.public_network_access,
+                inbound_ip_rules: properties.inbound_ip_rules,
+                input_schema_mapping: properties.input_schema_mapping,
+            },
+            auto_create,
+            auto_delete,
+            kept: Kept {
+                sku: body.sku,
+                kind: body.kind,
+                extended_location: body.extended_location,
+                identity: body.identity,
+                data_residency_boundary: properties.data_residency_boundary,
+                minimum_tls_version_allowed: properties.minimum_tls_version_allowed,
+                event_type_info: properties.event_type_info,
+            },
+        })
     }
 
-    /// A new topic.
+    /// A new topic or domain.
     pub fn create(self, name: &str, scope: Scope, keys: Keys, editions: &Editions) -> Result<TopicRecord, Invalid> {
-        check_name("the topic's name", name, 50)?;
+        let what = match self.kind {
+            Kind::Topic => "the topic's name",
+            Kind::Domain => "the domain's name",
+        };
+        check_name(what, name, 50)?;
         let lower = name.to_ascii_lowercase();
         if let Some(taken) = ["microsoft", "eventgrid", "system"].iter().find(|taken| lower.starts_with(**taken)) {
             return Err(Invalid::new(
-                "the topic's name",
+                what,
                 format!("is \"{name}\"; names that begin with \"{taken}\" are Event Grid's own"),
             ));
         }
         check_place("the subscription in the path", &scope.subscription)?;
         check_place("the resource group in the path", &scope.resource_group)?;
+        let domain = self.domain(Some(DomainTopics { auto_create: true, auto_delete: true }));
         let edition = self.edition.unwrap_or_else(|| editions.default.clone());
         editions.ranges(&edition)?;
         let input_schema = self.input_schema.unwrap_or_default();
@@ -143,15 +174,18 @@ impl Wish {
             partitions: Vec::new(),
             input_schema,
             keys,
-            ingress: self.ingress.settle(input_schema, None)?,
+            ingress: self.ingress.settle(self.kind, input_schema, None)?,
             edition,
             location: self.location.unwrap_or_else(|| LOCATION.to_owned()),
             tags: self.tags,
+            domain,
+            metric_resource_id: String::new(),
+            kept: self.kept,
         })
     }
 
-    /// `existing`, changed. Keys, name and scope stay; so do schema, mapping, edition and location where none is named: a
-    /// client of Azure's own knows no edition and must not undo an operator's choice.
+    /// `existing`, changed. Keys, name and scope stay; so do schema, mapping, edition, location and the automatics of a
+    /// domain where none is named: a client of Azure's own knows no edition and must not undo an operator's choice.
     pub fn update(self, existing: &TopicRecord, editions: &Editions) -> Result<TopicRecord, Invalid> {
         if let Some(wished) = self.input_schema.filter(|wished| *wished != existing.input_schema) {
             let (wished, is) = (schema_name(wished), schema_name(existing.input_schema));
@@ -160,14 +194,25 @@ impl Wish {
                 format!("is {wished}; the schema of a topic stays what it was made with: {is}"),
             ));
         }
+        let domain = self.domain(existing.domain);
         let edition = self.edition.unwrap_or_else(|| existing.edition.clone());
         editions.ranges(&edition)?;
         Ok(TopicRecord {
             edition,
-            ingress: self.ingress.settle(existing.input_schema, existing.ingress.mapping.as_ref())?,
+            ingress: self.ingress.settle(self.kind, existing.input_schema, existing.ingress.mapping.as_ref())?,
             location: self.location.unwrap_or_else(|| existing.location.clone()),
             tags: self.tags,
+            domain,
+            kept: self.kept,
             ..existing.clone()
+        })
+    }
+
+    fn domain(&self, otherwise: Option<DomainTopics>) -> Option<DomainTopics> {
+        let otherwise = otherwise.filter(|_| self.kind == Kind::Domain)?;
+        Some(DomainTopics {
+            auto_create: self.auto_create.unwrap_or(otherwise.auto_create),
+            auto_delete: self.auto_delete.unwrap_or(otherwise.auto_delete),
         })
     }
 }
@@ -198,75 +243,40 @@ pub(super) fn schema_name(schema: Schema) -> &'static str {
     }
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Settable<'a> {
-    location: &'a str,
-    tags: &'a BTreeMap<String, String>,
-    properties: SettableProperties<'a>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct SettableProperties<'a> {
-    input_schema: &'static str,
-    edition: &'a str,
-    #[serde(flatten)]
-    ingress: ingress::Body,
-}
-
-/// A topic as it is told: without its keys.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct View {
-    id: String,
-    name: String,
-    #[serde(rename = "type")]
-    kind_of_resource: &'static str,
-    location: String,
-    tags: BTreeMap<String, String>,
-    sku: Sku,
-    kind: &'static str,
-    properties: ViewProperties,
-}
-
-#[derive(Clone, Debug, Serialize)]
-struct Sku {
-    name: &'static str,
-}
-
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ViewProperties {
-    provisioning_state: &'static str,
-    endpoint: String,
-    input_schema: &'static str,
-    #[serde(flatten)]
-    ingress: ingress::Body,
-    data_residency_boundary: &'static str,
-    edition: String,
-}
-
-impl View {
-    /// What a client is told of `record` by the server that is reached at `public_url`.
-    pub fn new(record: &TopicRecord, public_url: &str) -> Self {
-        Self {
-            id: record.resource_id(),
-            name: record.name.to_string(),
-            kind_of_resource: TYPE,
-            location: record.location.clone(),
-            tags: record.tags.clone(),
-            sku: Sku { name: "Basic" },
-            kind: "Azure",
-            properties: ViewProperties {
-                provisioning_state: "Succeeded",
-                endpoint: format!("{}/topics/{}/api/events", public_url.trim_end_matches('/'), record.name),
-                input_schema: schema_name(record.input_schema),
-                ingress: ingress::Body::of(&record.ingress),
-                data_residency_boundary: "WithinGeopair",
-                edition: record.edition.clone(),
-            },
-        }
+/// What a client can set, as it is set.
+fn settable(record: &TopicRecord) -> Body {
+    let Kept {
+        sku,
+        kind,
+        extended_location,
+        identity,
+        data_residency_boundary,
+        minimum_tls_version_allowed,
+        event_type_info,
+    } = record.kept.clone();
+    let ingress::Body { disable_local_auth, public_network_access, inbound_ip_rules, input_schema_mapping } =
+        ingress::Body::of(&record.ingress);
+    Body {
+        name: None,
+        location: Some(record.location.clone()),
+        tags: Some(record.tags.clone()),
+        sku,
+        kind,
+        extended_location,
+        identity,
+        properties: Some(Properties {
+            input_schema: Some(schema_name(record.input_schema).to_owned()),
+            edition: Some(record.edition.clone()),
+            disable_local_auth,
+            public_network_access,
+            inbound_ip_rules,
+            input_schema_mapping,
+            data_residency_boundary,
+            minimum_tls_version_allowed,
+            event_type_info,
+            auto_create_topic_with_first_subscription: record.domain.map(|topics| topics.auto_create),
+            auto_delete_topic_with_last_subscription: record.domain.map(|topics| topics.auto_delete),
+        }),
     }
 }
 

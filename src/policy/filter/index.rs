@@ -1,8 +1,8 @@
 //! Which of many filters an event may pass, without asking each of them.
 //!
-//! A filter stands behind up to three doors, one behind the other: its event types, the beginning of its subject, and one
-//! key that must equal one of some values (`StringIn`, `NumberIn`, `BoolEquals`). An event finds the filters whose doors
-//! it opens by looking up, and only those are asked.
+//! A filter stands behind up to four doors, one behind the other: its topic of the domain, its event types, the beginning
+//! of its subject, and one key that must equal one of some values (`StringIn`, `NumberIn`, `BoolEquals`). An event finds
+//! the filters whose doors it opens by looking up, and only those are asked.
 //!
 //! Invariants:
 //! - Every filter that lets an event pass is among its candidates; a candidate may still stop it.
@@ -23,7 +23,14 @@ use super::{
 /// Many filters, by their places in a list.
 #[derive(Debug, Default)]
 pub struct Index {
-    any_type: Subjects,
+    /// Of a topic, and of all topics of a domain.
+    any_topic: Types,
+    by_topic: HashMap<String, Types>,
+}
+
+#[derive(Debug, Default)]
+struct Types {
+    any: Subjects,
     by_type: HashMap<String, Subjects>,
 }
 
@@ -54,14 +61,9 @@ impl Index {
     pub fn new<'f>(filters: impl IntoIterator<Item = &'f Filter>) -> Self {
         let mut index = Self::default();
         for (place, filter) in filters.into_iter().enumerate() {
-            match filter.event_types() {
-                None => index.any_type.add(filter, place),
-                Some(types) => {
-                    let types: BTreeSet<String> = types.iter().map(|name| folded(name)).collect();
-                    for name in types {
-                        index.by_type.entry(name).or_default().add(filter, place);
-                    }
-                }
+            match &filter.domain_topic {
+                None => index.any_topic.add(filter, place),
+                Some(topic) => index.by_topic.entry(folded(topic)).or_default().add(filter, place),
             }
         }
         index
@@ -70,16 +72,35 @@ impl Index {
     /// The places of the filters that may let the event pass, ascending.
     pub fn candidates(&self, view: &View<'_>) -> Vec<usize> {
         let mut found = Vec::new();
-        self.any_type.find(view, &mut found);
-        if !self.by_type.is_empty()
-            && let Some(subjects) = self.by_type.get(view.event_type().folded())
+        self.any_topic.find(view, &mut found);
+        if !self.by_topic.is_empty()
+            && let Some(types) = self.by_topic.get(view.domain_topic().folded())
         {
-            subjects.find(view, &mut found);
+            types.find(view, &mut found);
         }
         // An array may open a door twice.
         found.sort_unstable();
         found.dedup();
         found
+    }
+}
+
+impl Types {
+    fn add(&mut self, filter: &Filter, place: usize) {
+        let Some(types) = filter.event_types() else { return self.any.add(filter, place) };
+        let types: BTreeSet<String> = types.iter().map(|name| folded(name)).collect();
+        for name in types {
+            self.by_type.entry(name).or_default().add(filter, place);
+        }
+    }
+
+    fn find(&self, view: &View<'_>, found: &mut Vec<usize>) {
+        self.any.find(view, found);
+        if !self.by_type.is_empty()
+            && let Some(subjects) = self.by_type.get(view.event_type().folded())
+        {
+            subjects.find(view, found);
+        }
     }
 }
 

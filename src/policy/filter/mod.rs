@@ -1,4 +1,5 @@
-//! Which events a subscription asks for: by event type, by subject, and by what stands at keys of the event.
+//! Which events a subscription asks for: by event type, by subject, by what stands at keys of the event, and, in a domain,
+//! by the topic that the subscription is of.
 //!
 //! The parts of a filter are joined by *and*, the values within a part by *or*. A filter never fails: what an event lacks
 //! does not match, but for the operators that ask for nothing.
@@ -45,6 +46,10 @@ pub struct Filter {
     /// Whether advanced filters look into arrays.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub enable_advanced_filtering_on_arrays: bool,
+    /// The topic of a domain, compared without case; [`None`] for all of them, and outside of domains. Not a word of the
+    /// filter that a client writes: the place of the subscription says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub domain_topic: Option<String>,
 }
 
 /// What a filter says of an event.
@@ -54,7 +59,8 @@ pub enum Verdict {
     Match,
     /// It stops it.
     Stopped {
-        /// The first part that does, by the name it has in ARM.
+        /// The first part that does, by the name it has in ARM; `domainTopic`, where the subscription is of another topic of
+        /// the domain.
         clause: String,
         /// Why, for people.
         why: &'static str,
@@ -66,6 +72,7 @@ pub enum Verdict {
 /// A part of a filter.
 #[derive(Clone, Copy, Debug)]
 enum Clause<'f> {
+    DomainTopic,
     EventTypes,
     SubjectBeginsWith,
     SubjectEndsWith,
@@ -75,6 +82,7 @@ enum Clause<'f> {
 impl fmt::Display for Clause<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::DomainTopic => f.write_str("domainTopic"),
             Self::EventTypes => f.write_str("includedEventTypes"),
             Self::SubjectBeginsWith => f.write_str("subjectBeginsWith"),
             Self::SubjectEndsWith => f.write_str("subjectEndsWith"),
@@ -101,6 +109,7 @@ impl Filter {
         let view = View::new(event);
         let Some((clause, why)) = self.stop(&view) else { return Verdict::Match };
         let seen = match clause {
+            Clause::DomainTopic => Some(view.domain_topic_node().seen()),
             Clause::EventTypes => Some(view.event_type_node().seen()),
             Clause::SubjectBeginsWith | Clause::SubjectEndsWith => Some(view.subject_node().seen()),
             Clause::Advanced(_, advanced) => view.find(&advanced.key).map(Node::seen),
@@ -117,6 +126,9 @@ impl Filter {
 
     /// The first part that stops the event, cheap ones first, and why.
     fn stop(&self, view: &View<'_>) -> Option<(Clause<'_>, &'static str)> {
+        if !self.domain_topic.as_ref().is_none_or(|topic| same(topic, view.domain_topic().as_str())) {
+            return Some((Clause::DomainTopic, "the event is for another topic of the domain"));
+        }
         if !self.event_types().is_none_or(|types| types.iter().any(|name| same(name, view.event_type().as_str()))) {
             return Some((Clause::EventTypes, "the event type is not among them"));
         }

@@ -31,6 +31,7 @@ const SEEN_MAX: usize = 200;
 pub struct View<'e> {
     event: &'e Event,
     id: OnceCell<Node<'e>>,
+    domain_topic: OnceCell<Node<'e>>,
     event_type: OnceCell<Node<'e>>,
     subject: OnceCell<Node<'e>>,
     data_version: OnceCell<Node<'e>>,
@@ -69,6 +70,7 @@ impl<'e> View<'e> {
         Self {
             event,
             id: OnceCell::new(),
+            domain_topic: OnceCell::new(),
             event_type: OnceCell::new(),
             subject: OnceCell::new(),
             data_version: OnceCell::new(),
@@ -81,6 +83,11 @@ impl<'e> View<'e> {
         self.root.get().is_some()
     }
 
+    /// The domain's topic; empty outside of domains.
+    pub(super) fn domain_topic(&self) -> &Text {
+        self.domain_topic_node().text().expect("it was made of a text")
+    }
+
     /// The event type; empty where there is none.
     pub(super) fn event_type(&self) -> &Text {
         self.event_type_node().text().expect("it was made of a text")
@@ -89,6 +96,10 @@ impl<'e> View<'e> {
     /// The subject; empty where there is none.
     pub(super) fn subject(&self) -> &Text {
         self.subject_node().text().expect("it was made of a text")
+    }
+
+    pub(super) fn domain_topic_node(&self) -> &Node<'e> {
+        self.domain_topic.get_or_init(|| Node::of_text(self.event.domain_topic().into_owned()))
     }
 
     pub(super) fn event_type_node(&self) -> &Node<'e> {

@@ -100,7 +100,8 @@ impl Gate {
             Resource::parse(&format!("{}://{}{}", connection.scheme(), connection.host(), request.path()))
         };
         let public = self.rules.public_url.as_ref().and_then(|url| {
-            Resource::parse(&format!("{}/topics/{}/api/events", url.as_str().trim_end_matches('/'), topic.name))
+            let (url, word) = (url.as_str().trim_end_matches('/'), topic.kind().word());
+            Resource::parse(&format!("{url}/{word}/{}/api/events", topic.name))
         });
         let resources: Vec<_> = called.into_iter().chain(public).collect();
         sas::check(token, &topic.keys, &resources, now).map_err(|problem| problem.refusal(host(request)))

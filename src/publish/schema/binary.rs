@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use percent_encoding::percent_decode;
 use serde_json::value::RawValue;
 
-use super::{Content, cloud_events, json};
+use super::{Content, Target, cloud_events, json};
 use crate::{
     event::Schema,
     journal::chunk::Draft,
@@ -24,7 +24,13 @@ const SCHEMA: Schema = Schema::CloudEvents;
 pub(super) const REQUIRED: [&str; 4] = ["id", "source", "type", "specversion"];
 
 /// Reads the event whose attributes are in `content` and whose data is `body`.
-pub(super) fn read(content: &Content<'_>, body: &str, limits: &Limits, draft: &mut Draft) -> Result<(), Refusal> {
+pub(super) fn read(
+    target: &Target,
+    content: &Content<'_>,
+    body: &str,
+    limits: &Limits,
+    draft: &mut Draft,
+) -> Result<(), Refusal> {
     if content.media_type() != "application/json" {
         return Err(Refusal::ContentType);
     }
@@ -36,7 +42,7 @@ pub(super) fn read(content: &Content<'_>, body: &str, limits: &Limits, draft: &m
         return Err(Refusal::too_deep(SCHEMA, limits.depth_max));
     }
     let object: &RawValue = serde_json::from_str(&object).map_err(|error| super::not_json(SCHEMA, &error))?;
-    cloud_events::read(object, draft)
+    cloud_events::read(target, object, draft)
 }
 
 /// The JSON form.

@@ -12,7 +12,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::BufMut;
 use serde_json::value::RawValue;
 
-use super::{json, offset, span};
+use super::{Target, bare, inside, json, offset, span};
 use crate::{
     event::{Schema, Span, Spans},
     journal::chunk::{Draft, Written},
@@ -38,8 +38,8 @@ struct Members<'a> {
     extensions: HashSet<Cow<'a, str>>,
 }
 
-/// Checks the event `object` and adds it to the draft.
-pub(super) fn read(object: &RawValue, draft: &mut Draft) -> Result<(), Refusal> {
+/// Checks the event `object` and adds it to the draft. In a domain its `source` names the topic.
+pub(super) fn read(target: &Target, object: &RawValue, draft: &mut Draft) -> Result<(), Refusal> {
     let mut members = Members::default();
     json::members(object, |name, value| members.put(name, value))
         .map_err(|error| Refusal::not_json(SCHEMA, error.to_string()))??;
@@ -48,13 +48,17 @@ pub(super) fn read(object: &RawValue, draft: &mut Draft) -> Result<(), Refusal> 
         let start = out.len();
         out.put_slice(object.get().as_bytes());
         let place = |value: Option<&RawValue>| match value.filter(|value| !json::is_null(value)) {
-            Some(value) => span(start + offset(object, value), value.get().len()),
+            Some(value) => span(start + offset(object, value.get()), value.get().len()),
             None => Span::default(),
         };
         let spans = Spans {
             id: place(members.id),
             event_type: place(members.kind),
             subject: place(members.subject),
+            domain_topic: match members.source.and_then(|source| target.domain_topic(inside(source))) {
+                Some(name) => bare(start + offset(object, name), name.len()),
+                None => Span::default(),
+            },
             ..Spans::default()
         };
         Written { wire_end: out.len(), spans }

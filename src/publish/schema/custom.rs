@@ -4,6 +4,8 @@
 //! The wire form is the object as it was sent. What the object does not say (defaults, a made id, the topic) stands behind
 //! it in the log, and is looked at only where the event is delivered in another schema.
 //!
+//! In a domain the mapped topic names one of the domain's; outside of it, it can only be the topic itself.
+//!
 //! A property's value may be a string, a number or a boolean; the latter two are taken as they were written. `null` and
 //! the empty string stand for a member that is not there, but for the subject and the data version, which may be empty.
 
@@ -33,7 +35,10 @@ struct Place {
 
 /// A topic's mapping, made ready for events.
 #[derive(Clone, Debug)]
-pub(super) struct Places([Place; 6]);
+pub(super) struct Places([Place; PROPERTIES]);
+
+/// How many properties of an event can be mapped.
+const PROPERTIES: usize = 6;
 
 impl Places {
     pub(super) fn of(mapping: &Mapping) -> Self {
@@ -46,7 +51,7 @@ impl Places {
             let default = default_value.map(|value| inside(&value));
             Place { property, member, default, may_be_empty }
         };
-        // In the order of `Spans::all`.
+        // In the order of `Spans::all`, which has a place more: of the domain's topic.
         Self([
             only("id", &mapping.id),
             or_default("eventType", &mapping.event_type, false),
@@ -64,12 +69,14 @@ enum Value<'a> {
     Sent(&'a RawValue),
     /// It is made here: the inside of a JSON string literal.
     Made(String),
+    /// The topic of a domain: its resource id, so made, and how many bytes of that are its name.
+    DomainTopic(String, usize),
 }
 
 /// Checks the event `object` and adds it to the draft.
 pub(super) fn read(target: &Target, object: &RawValue, draft: &mut Draft) -> Result<(), Refusal> {
     let Places(places) = &target.places;
-    let mut found = [None; Spans::COUNT];
+    let mut found = [None; PROPERTIES];
     json::members(object, |name, value| {
         for (place, found) in places.iter().zip(&mut found) {
             if place.member.as_deref() == Some(&*name) && found.replace(value).is_some() {
@@ -102,6 +109,10 @@ impl Place {
             }
         }
         match self.property {
+            "topic" if let Some(name) = target.domain_topic(super::inside(value)) => {
+                let id = format!("{}/topics/{name}", inside(&target.resource_id));
+                Ok(Some(Value::DomainTopic(id, name.len())))
+            }
             "eventTime" if !json::text(value).is_some_and(|time| is_date_time(&time)) => {
                 Err(self.complaint("is not a date and time in the form of ISO 8601"))
             }
@@ -120,6 +131,10 @@ impl Place {
         }
         match (self.property, &self.member) {
             ("id", _) => Ok(Some(Value::Made(Uuid::new_v4().to_string()))),
+            ("topic", member) if target.is_domain => {
+                let property = member.as_deref().unwrap_or("topic").to_owned();
+                Err(Refusal::Missing { schema: SCHEMA, property })
+            }
             ("topic", _) => Ok(Some(Value::Made(inside(&target.resource_id)))),
             // The time of arrival is the log's own.
             ("eventTime", _) => Ok(None),
@@ -139,6 +154,7 @@ fn write(object: &RawValue, values: &[Option<Value<'_>>], out: &mut BytesMut) ->
     out.put_slice(object.get().as_bytes());
     let wire_end = out.len();
     let mut spans = [Span::default(); Spans::COUNT];
+    let mut domain_topic = Span::default();
     for (place, value) in spans.iter_mut().zip(values) {
         *place = match value {
             None => Span::default(),
@@ -146,13 +162,18 @@ fn write(object: &RawValue, values: &[Option<Value<'_>>], out: &mut BytesMut) ->
                 out.put_slice(text.as_bytes());
                 bare(out.len() - text.len(), text.len())
             }
+            Some(Value::DomainTopic(id, name)) => {
+                out.put_slice(id.as_bytes());
+                domain_topic = bare(out.len() - name, *name);
+                bare(out.len() - id.len(), id.len())
+            }
             Some(Value::Sent(value)) => {
-                let (at, len) = (start + offset(object, value), value.get().len());
+                let (at, len) = (start + offset(object, value.get()), value.get().len());
                 if value.get().starts_with('"') { span(at, len) } else { bare(at, len) }
             }
         };
     }
-    Written { wire_end, spans: Spans::of(spans) }
+    Written { wire_end, spans: Spans { domain_topic, ..Spans::of(spans) } }
 }
 
 /// The inside of the JSON string literal that says `text`.

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use bytes::{BufMut, BytesMut};
 use serde_json::value::RawValue;
 
-use super::{Target, json, span};
+use super::{Target, bare, inside, json, span};
 use crate::{
     event::{Schema, Span, Spans},
     journal::chunk::{Draft, Written},
@@ -33,6 +33,8 @@ struct Properties<'a> {
 /// An event whose required properties are there and whose values are what they should be.
 struct Checked<'a> {
     id: &'a RawValue,
+    /// In a domain: the inside of the string that names its topic.
+    domain_topic: Option<&'a str>,
     subject: &'a RawValue,
     event_type: &'a RawValue,
     event_time: &'a RawValue,
@@ -95,13 +97,22 @@ impl<'a> Properties<'a> {
         }
         // An empty topic is what clients write that never set it.
         let topic = optional("topic", self.topic)?.filter(|topic| !topic.text.is_empty());
-        if topic.is_some_and(|topic| topic.text != target.resource_id) {
-            return Err(Refusal::OtherTopic { topic: target.resource_id.clone() });
-        }
+        let domain_topic = match topic {
+            Some(topic) => match target.domain_topic(inside(topic.sent)) {
+                Some(domain_topic) => Some(domain_topic),
+                None if topic.text == target.resource_id => None,
+                None => return Err(Refusal::OtherTopic { topic: target.resource_id.clone() }),
+            },
+            None if target.is_domain => {
+                return Err(Refusal::Missing { schema: SCHEMA, property: "topic".to_owned() });
+            }
+            None => None,
+        };
         let data_version = optional("dataVersion", self.data_version)?.map(|version| version.sent);
         let (id, subject) = (id.sent, subject.sent);
         Ok(Checked {
             id,
+            domain_topic,
             subject,
             event_type: event_type.sent,
             event_time: event_time.sent,
@@ -118,7 +129,7 @@ impl Checked<'_> {
         out.put_slice(b"{\"id\":");
         let id = put_string(out, self.id);
         out.put_slice(b",\"topic\":");
-        out.put_slice(target.stamp.as_bytes());
+        let domain_topic = put_topic(out, &target.stamp, self.domain_topic);
         out.put_slice(b",\"subject\":");
         let subject = put_string(out, self.subject);
         if let Some(data) = self.data {
@@ -138,8 +149,23 @@ impl Checked<'_> {
             }
         };
         out.put_slice(b"}");
-        Written { wire_end: out.len(), spans: Spans { id, event_type, subject, data_version, ..Spans::default() } }
+        let spans = Spans { id, event_type, subject, data_version, domain_topic, ..Spans::default() };
+        Written { wire_end: out.len(), spans }
     }
+}
+
+/// The resource id, and behind it, in a domain, the topic's.
+fn put_topic(out: &mut BytesMut, stamp: &str, domain_topic: Option<&str>) -> Span {
+    let Some(name) = domain_topic else {
+        out.put_slice(stamp.as_bytes());
+        return Span::default();
+    };
+    out.put_slice(&stamp.as_bytes()[..stamp.len() - 1]);
+    out.put_slice(b"/topics/");
+    let start = out.len();
+    out.put_slice(name.as_bytes());
+    out.put_slice(b"\"");
+    bare(start, name.len())
 }
 
 fn put_string(out: &mut BytesMut, value: &RawValue) -> Span {

@@ -36,6 +36,8 @@ pub struct Target {
     stamp: String,
     /// Where a custom event has its properties.
     places: Places,
+    /// Whether it is a domain: each event says which of its topics it is for.
+    is_domain: bool,
 }
 
 impl Target {
@@ -44,7 +46,19 @@ impl Target {
         let resource_id = topic.resource_id();
         let stamp = serde_json::Value::from(resource_id.as_str()).to_string();
         let places = Places::of(&topic.ingress.mapping.clone().unwrap_or_default());
-        Self { schema: topic.input_schema, resource_id, stamp, places }
+        Self { schema: topic.input_schema, resource_id, stamp, places, is_domain: topic.is_domain() }
+    }
+
+    /// What, inside of a JSON string, names a topic of this domain: all of it, or, of a resource id of such a topic, the
+    /// last segment. [`None`] where this is no domain.
+    fn domain_topic<'a>(&self, inside: &'a str) -> Option<&'a str> {
+        if !self.is_domain {
+            return None;
+        }
+        let rest = inside.get(self.resource_id.len()..).and_then(|rest| rest.strip_prefix("/topics/"));
+        let is_ours = inside.len() > self.resource_id.len()
+            && inside.as_bytes()[..self.resource_id.len()].eq_ignore_ascii_case(self.resource_id.as_bytes());
+        Some(rest.filter(|rest| is_ours && !rest.is_empty()).unwrap_or(inside))
     }
 }
 
@@ -98,7 +112,7 @@ pub fn read(target: &Target, content: &Content<'_>, body: &Bytes, limits: &Limit
     let mut draft = Draft::new(schema);
     let events = match mode {
         Mode::Binary => {
-            binary::read(content, text, limits, &mut draft)?;
+            binary::read(target, content, text, limits, &mut draft)?;
             return Ok(draft);
         }
         Mode::Structured => lone(schema, text)?,
@@ -116,7 +130,7 @@ pub fn read(target: &Target, content: &Content<'_>, body: &Bytes, limits: &Limit
         }
         match schema {
             Schema::EventGrid => event_grid::read(target, event, &mut draft)?,
-            Schema::CloudEvents => cloud_events::read(event, &mut draft)?,
+            Schema::CloudEvents => cloud_events::read(target, event, &mut draft)?,
             Schema::Custom => custom::read(target, event, &mut draft)?,
         }
     }
@@ -171,9 +185,15 @@ fn mode(content: &Content<'_>) -> Result<Mode, Refusal> {
     }
 }
 
-/// How far into `object` its member `value` begins: both are borrowed from the same body.
-fn offset(object: &RawValue, value: &RawValue) -> usize {
-    value.get().as_ptr().addr() - object.get().as_ptr().addr()
+/// How far into `object` a part of it begins: both are borrowed from the same body.
+fn offset(object: &RawValue, part: &str) -> usize {
+    part.as_ptr().addr() - object.get().as_ptr().addr()
+}
+
+/// A string without its quotes; what is no string, as it stands.
+fn inside(value: &RawValue) -> &str {
+    let text = value.get();
+    text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text)
 }
 
 /// The place of a string's inside, where its literal, quotes and all, has `len` bytes and begins at `start`.

@@ -11,9 +11,9 @@ use std::{
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{Child, Error, Registry, Topic, validate::kept_rate};
+use super::{Child, Error, Registry, Topic, domain, validate::kept_rate};
 use crate::{
-    event::{Obligor, PartitionId, SubscriptionId},
+    event::{Obligor, PartitionId, SubscriptionId, Timestamp},
     journal::{self, MetaChange, keys::MetaKind},
     subscription::record::SubscriptionRecord,
     topic::record::TopicRecord,
@@ -73,14 +73,25 @@ impl Registry {
     /// Deletes a subscription: what it owes is canceled. False where there was none.
     pub async fn delete_subscription(self: &Arc<Self>, topic: &str, name: &str) -> Result<bool, Error> {
         let (registry, topic, name) = (Arc::clone(self), topic.to_owned(), name.to_owned());
-        to_its_end(async move { registry.remove_subscription(&topic, &name).await }).await
+        to_its_end(async move { registry.remove_subscription(&topic, &name, None).await }).await
+    }
+
+    /// Deletes a subscription, if its time has come. False where it has not, and where there was none.
+    pub async fn expire(self: &Arc<Self>, topic: &str, name: &str, now: Timestamp) -> Result<bool, Error> {
+        let (registry, topic, name) = (Arc::clone(self), topic.to_owned(), name.to_owned());
+        to_its_end(async move { registry.remove_subscription(&topic, &name, Some(now)).await }).await
+    }
+
+    /// Waits until a subscription is given a time to expire.
+    pub async fn expiry_set(&self) {
+        self.expiry.notified().await;
     }
 
     async fn make_topic(&self, mut record: TopicRecord) -> Result<Arc<Topic>, Error> {
         let mut numbers = self.numbers.lock().await;
         // Also where no subscription is to be planned yet.
         self.edition(&record)?;
-        let key = record.name.key();
+        let key = record.key();
         let Some(topic) = self.topic(&key) else {
             let partition = PartitionId(numbers.partitions + 1);
             let next = Numbers { partitions: partition.0, ..*numbers };
@@ -110,14 +121,15 @@ impl Registry {
     async fn remove_topic(&self, name: &str) -> Result<bool, Error> {
         let _turn = self.numbers.lock().await;
         let Some(topic) = self.topic(name) else { return Ok(false) };
-        let key = topic.record().name.key();
+        let key = topic.record().key();
         let mut changes =
             vec![MetaChange::Delete(MetaKind::Topic, key.clone()), MetaChange::Abandon(topic.partition())];
+        changes.extend(topic.domain_topics().iter().map(|name| domain::delete(&topic, name)));
         let children = topic.children();
         for child in &children {
             changes.extend(unsubscribe(&key, child));
         }
-        changes.extend(topic.proposals().iter().filter_map(|proposal| topic.withdraw(proposal.record.name.as_str())));
+        changes.extend(topic.proposals().iter().filter_map(|proposal| topic.withdraw(&proposal.record.key())));
         self.journal.change(changes).await?;
         self.topics.write().unwrap_or_else(PoisonError::into_inner).remove(&key);
         self.partitions.write().unwrap_or_else(PoisonError::into_inner).remove(&topic.partition());
@@ -138,9 +150,11 @@ impl Registry {
     ) -> Result<Arc<SubscriptionRecord>, Error> {
         let mut numbers = self.numbers.lock().await;
         let topic = self.known(topic)?;
-        self.check_basis(&topic, record.name.as_str(), basis.as_ref())?;
-        let name = format!("{}/{}", topic.record().name.key(), record.name.key());
-        let before = topic.child_named(record.name.as_str());
+        let key = record.key();
+        self.check_basis(&topic, &key, basis.as_ref())?;
+        let name = format!("{}/{key}", topic.record().key());
+        let before = topic.child_named(&key);
+        let domain_topic = self.first_of(&topic, &record)?;
         record.webhook.allowed_rate = match permission {
             Permission::Granted(rate) => rate,
             Permission::Kept => {
@@ -167,31 +181,49 @@ impl Registry {
         let plan = self.plan(&topic.record(), Arc::clone(&record))?;
         plan.check(&self.rules.delivery).map_err(|error| Error::Refused(error.to_string()))?;
         changes.push(MetaChange::Put(MetaKind::Subscription, name, json(&*record)));
-        changes.extend(topic.withdraw(record.name.as_str()));
+        changes.extend(topic.withdraw(&key));
+        changes.extend(domain_topic.iter().map(|name| domain::put(&topic, name)));
         self.journal.change(changes).await?;
         *numbers = next;
-        topic.set_proposal(None, record.name.as_str());
+        topic.set_proposal(None, &key);
+        if let Some(name) = domain_topic {
+            topic.add_domain_topic(name);
+        }
         match before {
             Some(child) => child.slot.set_plan(plan),
             None => topic.add_child(plan, None),
         }
         topic.changed();
+        if record.expires.is_some() {
+            self.expiry.notify_one();
+        }
         Ok(record)
     }
 
-    async fn remove_subscription(&self, topic: &str, name: &str) -> Result<bool, Error> {
+    /// Removes a subscription and what is proposed for it; where a time is given, only what of them has expired by then.
+    async fn remove_subscription(&self, topic: &str, name: &str, by: Option<Timestamp>) -> Result<bool, Error> {
         let _turn = self.numbers.lock().await;
         let topic = self.known(topic)?;
-        let child = topic.child_named(name);
-        let mut changes: Vec<MetaChange> = topic.withdraw(name).into_iter().collect();
-        if let Some(child) = &child {
-            changes.extend(unsubscribe(&topic.record().name.key(), child));
-        }
+        let is_gone = |expires: Option<Timestamp>| by.is_none_or(|by| expires.is_some_and(|expires| expires <= by));
+        let (in_force, proposed) = (topic.child_named(name), topic.proposal(name));
+        let child = in_force.as_ref().filter(|child| is_gone(child.slot.plan().record.expires));
+        let proposal = proposed.as_ref().filter(|proposal| is_gone(proposal.record.expires));
+        let key = topic.record().key();
+        let mut changes: Vec<MetaChange> = proposal.and_then(|_| topic.withdraw(name)).into_iter().collect();
+        changes.extend(child.into_iter().flat_map(|child| unsubscribe(&key, child)));
         if changes.is_empty() {
             return Ok(false);
         }
+        let stays = in_force.is_some() != child.is_some() || proposed.is_some() != proposal.is_some();
+        let domain_topic = if stays { None } else { domain::last_of(&topic, name) };
+        changes.extend(domain_topic.iter().map(|name| domain::delete(&topic, name)));
         self.journal.change(changes).await?;
-        topic.set_proposal(None, name);
+        if proposal.is_some() {
+            topic.set_proposal(None, name);
+        }
+        if let Some(name) = domain_topic {
+            topic.remove_domain_topic(&name);
+        }
         if let Some(child) = child {
             topic.remove_child(name);
             topic.changed();
@@ -209,8 +241,8 @@ pub(super) async fn to_its_end<T: 'static>(
     actix_rt::spawn(change).await.unwrap_or(Err(Error::Journal(journal::Error::Closed)))
 }
 
-fn unsubscribe(topic_key: &str, child: &Child) -> Vec<MetaChange> {
-    let name = format!("{topic_key}/{}", child.slot.plan().record.name.key());
+pub(super) fn unsubscribe(topic_key: &str, child: &Child) -> Vec<MetaChange> {
+    let name = format!("{topic_key}/{}", child.slot.plan().record.key());
     vec![MetaChange::Delete(MetaKind::Subscription, name), MetaChange::Unsubscribe(child.slot.obligor)]
 }
 

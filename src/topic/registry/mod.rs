@@ -5,6 +5,7 @@
 
 mod change;
 mod chaos;
+mod domain;
 mod topic;
 mod validate;
 
@@ -14,9 +15,9 @@ use std::{
 };
 
 use serde::Deserialize;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
-use self::change::Numbers;
+use self::{change::Numbers, domain::DomainTopicRecord};
 pub use self::{
     chaos::{By, Kill, Victim},
     topic::{Arrived, Child, Status, Topic},
@@ -52,6 +53,9 @@ pub enum Error {
     /// The command has no sense as the subscription is; nothing was changed.
     #[error("{0}")]
     Senseless(Senseless),
+    /// There are as many as there may be.
+    #[error("{0}")]
+    Full(String),
     /// It could not be made durable.
     #[error(transparent)]
     Journal(#[from] journal::Error),
@@ -72,9 +76,11 @@ pub struct Rules {
     pub editions: BTreeMap<String, Arc<Edition>>,
     /// How requests are made.
     pub delivery: Delivery,
+    /// The topics that one domain may have.
+    pub domain_topics_max: usize,
 }
 
-/// All topics.
+/// All topics and domains.
 pub struct Registry {
     journal: Journal,
     rules: Rules,
@@ -85,6 +91,7 @@ pub struct Registry {
     /// Who asks endpoints, from the moment on that the server's own address is known.
     greeter: OnceLock<Arc<Greeter>>,
     starts: mpsc::UnboundedSender<Arc<Topic>>,
+    expiry: Notify,
 }
 
 /// Topics whose actor is to be started: to be given to [`keeper::run`](super::keeper::run).
@@ -108,17 +115,21 @@ impl Registry {
             numbers: tokio::sync::Mutex::new(numbers),
             greeter: OnceLock::new(),
             starts,
+            expiry: Notify::new(),
         };
         for (name, value) in reads.all_meta(MetaKind::Topic)? {
             let record: TopicRecord = parse(&name, &value)?;
             registry.insert(registry.new_topic(record)?);
         }
+        for (name, value) in reads.all_meta(MetaKind::DomainTopic)? {
+            let record: DomainTopicRecord = parse(&name, &value)?;
+            registry.owner_of(&name)?.add_domain_topic(record.name);
+        }
         let mut cursors: HashMap<Obligor, Cursor> = reads.all_cursors()?.into_iter().collect();
         for (name, value) in reads.all_meta(MetaKind::Subscription)? {
             let record: SubscriptionRecord = parse(&name, &value)?;
             let unreadable = |why: &str| Error::Unreadable { name: name.clone(), why: why.to_owned() };
-            let topic = name.split_once('/').and_then(|(topic, _)| registry.topic(topic));
-            let topic = topic.ok_or_else(|| unreadable("its topic is missing"))?;
+            let topic = registry.owner_of(&name)?;
             let obligor = Obligor { partition: topic.partition(), subscription: record.number };
             let cursor = cursors.remove(&obligor).ok_or_else(|| unreadable("its cursor is missing"))?;
             topic.add_child(registry.plan(&topic.record(), Arc::new(record))?, Some(cursor));
@@ -133,12 +144,18 @@ impl Registry {
         Ok((registry, started))
     }
 
-    /// A topic, by its name in any case.
+    /// The topic or the domain below which a record lies, by the record's name.
+    fn owner_of(&self, name: &str) -> Result<Arc<Topic>, Error> {
+        let topic = name.split_once('/').and_then(|(topic, _)| self.topic(topic));
+        topic.ok_or_else(|| Error::Unreadable { name: name.to_owned(), why: "its topic is missing".to_owned() })
+    }
+
+    /// A topic by its name, or a domain by the [key](super::record::key) of its name, in any case.
     pub fn topic(&self, name: &str) -> Option<Arc<Topic>> {
         self.topics.read().unwrap_or_else(PoisonError::into_inner).get(&name.to_ascii_lowercase()).cloned()
     }
 
-    /// All topics, by name.
+    /// All topics and domains, by key.
     pub fn topics(&self) -> Vec<Arc<Topic>> {
         let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
         let mut topics: Vec<(&String, &Arc<Topic>)> = topics.iter().collect();
@@ -209,7 +226,7 @@ impl Registry {
     }
 
     fn insert(&self, topic: Arc<Topic>) {
-        let key = topic.record().name.key();
+        let key = topic.record().key();
         self.partitions.write().unwrap_or_else(PoisonError::into_inner).insert(topic.partition(), Arc::clone(&topic));
         self.topics.write().unwrap_or_else(PoisonError::into_inner).insert(key, topic);
     }

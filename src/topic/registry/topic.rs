@@ -14,7 +14,7 @@ use std::{
 use actix::Addr;
 use tokio::sync::mpsc;
 
-use super::Error;
+use super::{Error, domain};
 use crate::{
     event::{Event, Name, Obligor, PartitionId, Seq, SubscriptionId, Timestamp},
     journal::{self, Crowd, Journal, chunk::Chunk},
@@ -93,14 +93,15 @@ impl Child {
     }
 }
 
-/// A topic, for as long as it is there.
+/// A topic or a domain, for as long as it is there.
 pub struct Topic {
     partition: PartitionId,
     record: RwLock<Arc<TopicRecord>>,
-    /// By the key of their names.
+    /// By the key of their records.
     children: RwLock<BTreeMap<String, Arc<Child>>>,
     /// By the same keys: what is wished of subscriptions whose endpoints have yet to agree.
     pub(super) proposals: RwLock<BTreeMap<String, Arc<Proposal>>>,
+    pub(super) domain_topics: RwLock<domain::Names>,
     tail: Arc<Tail>,
     journal: Journal,
     inbox: Mutex<Inbox>,
@@ -142,6 +143,7 @@ impl Topic {
             record: RwLock::new(record),
             children: RwLock::default(),
             proposals: RwLock::default(),
+            domain_topics: RwLock::default(),
             tail: Arc::new(Tail::new(budget)),
             journal,
             inbox: Mutex::default(),
@@ -176,7 +178,7 @@ impl Topic {
         self.children().iter().map(|child| Arc::clone(&child.slot.plan().record)).collect()
     }
 
-    /// One of its subscriptions.
+    /// One of its subscriptions, by the key of its record in any case.
     pub fn subscription(&self, name: &str) -> Option<Arc<SubscriptionRecord>> {
         Some(Arc::clone(&self.child_named(name)?.slot.plan().record))
     }
@@ -282,7 +284,7 @@ impl Topic {
 
     /// Takes a subscription in.
     pub(super) fn add_child(&self, plan: Arc<Plan>, cursor: Option<Cursor>) {
-        let key = plan.record.name.key();
+        let key = plan.record.key();
         let obligor = Obligor { partition: self.partition, subscription: plan.record.number };
         let end = match &cursor {
             Some(_) => self.log_end().unwrap_or(Seq::FIRST),

@@ -5,6 +5,7 @@
 //! asked nothing is locked, because it takes as long as the endpoint likes.
 
 use std::{
+    collections::BTreeSet,
     num::NonZeroU32,
     sync::{Arc, PoisonError},
     time::Duration,
@@ -13,6 +14,7 @@ use std::{
 use super::{
     Error, Registry, Topic,
     change::{Permission, json, to_its_end},
+    domain,
 };
 use crate::{
     event::Timestamp,
@@ -69,7 +71,7 @@ impl Registry {
 
     /// Whether the endpoint must agree before `record` can be in force.
     pub fn must_ask(&self, topic: &str, record: &SubscriptionRecord) -> bool {
-        let before = self.topic(topic).and_then(|topic| topic.subscription(record.name.as_str()));
+        let before = self.topic(topic).and_then(|topic| topic.subscription(&record.key()));
         self.asker().is_some() && !before.is_some_and(|before| is_same_endpoint(&before, record))
     }
 
@@ -93,9 +95,10 @@ impl Registry {
             return Ok(Provisioned::of(Some(record), None, Timestamp::default()).expect("it is in force"));
         };
         let (known, record) = (self.known(topic)?, Arc::new(record));
+        self.first_of(&known, &record)?;
         let plan = self.plan(&known.record(), Arc::clone(&record))?;
         plan.check_certificate(&self.rules.delivery).map_err(|error| Error::Refused(error.to_string()))?;
-        let (greeted, _asking) = greeter.greet(&plan, &known.record().resource_id()).await;
+        let (greeted, _asking) = greeter.greet(&plan, &source(&known, &record)).await;
         let permission = match greeted.verdict {
             Verdict::Granted(rate) => Permission::Granted(rate),
             Verdict::Manual => {
@@ -122,15 +125,23 @@ impl Registry {
         to_its_end(async move {
             let _turn = registry.numbers.lock().await;
             let topic = registry.known(&topic)?;
-            let name = proposal.record.name.clone();
-            registry.check_basis(&topic, name.as_str(), basis.as_ref())?;
-            let key = proposal_key(&topic, name.as_str());
-            let put = MetaChange::Put(MetaKind::Proposal, key, json(&proposal));
-            registry.journal.change(vec![put]).await?;
+            let key = proposal.record.key();
+            registry.check_basis(&topic, &key, basis.as_ref())?;
+            let domain_topic = registry.first_of(&topic, &proposal.record)?;
+            let mut changes = vec![MetaChange::Put(MetaKind::Proposal, proposal_key(&topic, &key), json(&proposal))];
+            changes.extend(domain_topic.iter().map(|name| domain::put(&topic, name)));
+            registry.journal.change(changes).await?;
             let until = proposal.ticket.until();
-            tracing::info!(topic = %topic.record().name, subscription = %name, %until, "the endpoint's word is waited for");
-            topic.set_proposal(Some(Arc::new(proposal)), name.as_str());
-            registry.provisioned(&topic, name.as_str()).ok_or_else(|| Error::Unknown("it was deleted".to_owned()))
+            tracing::info!(topic = topic.record().key(), subscription = key, %until, "the endpoint's word is waited for");
+            if let Some(name) = domain_topic {
+                topic.add_domain_topic(name);
+            }
+            let expires = proposal.record.expires;
+            topic.set_proposal(Some(Arc::new(proposal)), &key);
+            if expires.is_some() {
+                registry.expiry.notify_one();
+            }
+            registry.provisioned(&topic, &key).ok_or_else(|| Error::Unknown("it was deleted".to_owned()))
         })
         .await
     }
@@ -158,9 +169,9 @@ impl Registry {
         let rate = rate(allowed).map_err(|cause| Error::Refused(cause.to_string()))?;
         let registry = Arc::clone(self);
         let saved = to_its_end(async move {
-            let (name, record) = (topic.record().name.clone(), SubscriptionRecord::clone(&proposal.record));
+            let (key, record) = (topic.record().key(), SubscriptionRecord::clone(&proposal.record));
             let basis = Some(Arc::clone(&proposal.record));
-            registry.make_subscription(name.as_str(), record, Permission::Granted(rate), basis).await
+            registry.make_subscription(&key, record, Permission::Granted(rate), basis).await
         });
         match saved.await {
             Ok(saved) => Ok(Word::Taken(saved)),
@@ -178,19 +189,17 @@ impl Registry {
         })
     }
 
-    /// A subscription as a client sees it: in force, awaiting, or failed.
+    /// A subscription as a client sees it, by the key of its record: in force, awaiting, or failed.
     pub fn provisioned(&self, topic: &Topic, name: &str) -> Option<Provisioned> {
         Provisioned::of(topic.subscription(name), topic.proposal(name).as_deref(), self.now())
     }
 
-    /// All subscriptions of a topic as a client sees them, by name.
+    /// All subscriptions of a topic, or of a domain and its topics, as a client sees them, by key.
     pub fn all_provisioned(&self, topic: &Topic) -> Vec<Provisioned> {
-        let in_force = topic.subscriptions().into_iter().map(|record| record.name.clone());
-        let proposed = topic.proposals().into_iter().map(|proposal| proposal.record.name.clone());
-        let mut names: Vec<_> = in_force.chain(proposed).collect();
-        names.sort_unstable_by_key(|name| name.key());
-        names.dedup_by_key(|name| name.key());
-        names.iter().filter_map(|name| self.provisioned(topic, name.as_str())).collect()
+        let in_force = topic.subscriptions().into_iter().map(|record| record.key());
+        let proposed = topic.proposals().into_iter().map(|proposal| proposal.record.key());
+        let keys: BTreeSet<String> = in_force.chain(proposed).collect();
+        keys.iter().filter_map(|key| self.provisioned(topic, key)).collect()
     }
 
     /// Where nobody asks, nothing is waited for.
@@ -217,7 +226,7 @@ impl Registry {
     /// Tells the endpoint of a subscription that was deleted.
     pub(super) fn bid_farewell(&self, topic: &Topic, plan: &Arc<Plan>) {
         if let Some(greeter) = self.greeter.get() {
-            let topic = topic.record().resource_id();
+            let topic = source(topic, &plan.record);
             let subscription = format!("{topic}/eventSubscriptions/{}", plan.record.name);
             greeter.bid_farewell(plan, &topic, subscription);
         }
@@ -227,10 +236,8 @@ impl Registry {
     pub(super) fn recover_proposals(&self) -> Result<(), Error> {
         for (name, value) in self.journal.reads().all_meta(MetaKind::Proposal)? {
             let proposal: Proposal = super::parse(&name, &value)?;
-            let missing = || Error::Unreadable { name: name.clone(), why: "its topic is missing".to_owned() };
-            let topic = name.split_once('/').and_then(|(topic, _)| self.topic(topic)).ok_or_else(missing)?;
-            let name = proposal.record.name.clone();
-            topic.set_proposal(Some(Arc::new(proposal)), name.as_str());
+            let key = proposal.record.key();
+            self.owner_of(&name)?.set_proposal(Some(Arc::new(proposal)), &key);
         }
         Ok(())
     }
@@ -238,11 +245,11 @@ impl Registry {
 
 impl Topic {
     /// What is proposed for its subscriptions.
-    pub(super) fn proposals(&self) -> Vec<Arc<Proposal>> {
+    pub(in crate::topic) fn proposals(&self) -> Vec<Arc<Proposal>> {
         self.proposals.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// What is proposed for one of them.
+    /// What is proposed for one of them, by the key of its record.
     pub(super) fn proposal(&self, name: &str) -> Option<Arc<Proposal>> {
         self.proposals.read().unwrap_or_else(PoisonError::into_inner).get(&name.to_ascii_lowercase()).cloned()
     }
@@ -261,8 +268,13 @@ impl Topic {
     }
 }
 
-fn proposal_key(topic: &Topic, name: &str) -> String {
-    format!("{}/{}", topic.record().name.key(), name.to_ascii_lowercase())
+fn proposal_key(topic: &Topic, key: &str) -> String {
+    format!("{}/{}", topic.record().key(), key.to_ascii_lowercase())
+}
+
+/// What the endpoint of a subscription is told as the topic: the resource that it is a subscription of.
+fn source(topic: &Topic, subscription: &SubscriptionRecord) -> String {
+    topic.record().resource_id_of(subscription.filter.domain_topic.as_deref())
 }
 
 /// Whether what an endpoint agreed to for `before` holds for `after`.

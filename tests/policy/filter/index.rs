@@ -87,12 +87,13 @@ fn operator() -> impl Strategy<Value = Value> {
 fn any_filter() -> impl Strategy<Value = Filter> {
     let types = prop::collection::vec(prop::sample::select(vec!["Made", "MADE", "Lost", "Ärger", "All"]), 0..3);
     let part = || prop::sample::select(vec!["", "", "/", "/a", "/A", "/ä/", "b"]);
-    (prop::option::of(types), part(), part(), any::<bool>(), prop::collection::vec(operator(), 0..3), any::<bool>())
-        .prop_map(|(types, begins, ends, case, advanced, arrays)| {
-            filter(json!({"includedEventTypes": types, "subjectBeginsWith": begins, "subjectEndsWith": ends,
-                "isSubjectCaseSensitive": case, "advancedFilters": advanced,
-                "enableAdvancedFilteringOnArrays": arrays}))
-        })
+    let topic = prop::option::of(prop::sample::select(vec!["north", "NORTH", "south", "ä"]));
+    let asked = (prop::option::of(types), part(), part(), any::<bool>(), prop::collection::vec(operator(), 0..3));
+    (topic, asked, any::<bool>()).prop_map(|(topic, (types, begins, ends, case, advanced), arrays)| {
+        filter(json!({"includedEventTypes": types, "subjectBeginsWith": begins, "subjectEndsWith": ends,
+            "isSubjectCaseSensitive": case, "advancedFilters": advanced,
+            "enableAdvancedFilteringOnArrays": arrays, "domainTopic": topic}))
+    })
 }
 
 fn any_event() -> impl Strategy<Value = Event> {
@@ -110,8 +111,12 @@ fn any_event() -> impl Strategy<Value = Event> {
         }),
         1 => value(),
     ];
-    (types, subjects, prop::option::of(data)).prop_map(|(event_type, subject, data)| {
+    let topics = prop::option::of(prop::sample::select(vec!["north", "North", "south", "Ä", "west"]));
+    (topics, types, subjects, prop::option::of(data)).prop_map(|(topic, event_type, subject, data)| {
         let mut event = json!({"id": "1", "subject": subject, "eventType": event_type});
+        if let Some(topic) = topic {
+            event["topic"] = format!("/d/topics/{topic}").into();
+        }
         if let Some(data) = data {
             event["data"] = data;
         }

@@ -28,7 +28,12 @@ fn stored(schema: Schema, wire: &str, members: [&str; 4]) -> Event {
         if len == 0 { Span::default() } else { Span { start: start as u32, len: len as u32 } }
     };
     let [id, event_type, subject, data_version] = members.map(span);
-    let spans = Spans { id, event_type, subject, data_version, ..Spans::default() };
+    // As in a domain whose topics have the names of all that is behind the last `/topics/`.
+    let domain_topic = wire.find("/topics/").map_or(Span::default(), |at| {
+        let start = at + "/topics/".len();
+        Span { start: start as u32, len: wire[start..].find('"').unwrap_or(0) as u32 }
+    });
+    let spans = Spans { id, event_type, subject, data_version, domain_topic, ..Spans::default() };
     let whole = Span { start: 0, len: wire.len() as u32 };
     Event::new(Seq(1), Timestamp(0), schema, Bytes::copy_from_slice(wire.as_bytes()), whole, spans)
 }

@@ -239,6 +239,10 @@ fn parts_are_joined_by_and_values_by_or() {
     let other = r#"{"id":"1","subject":"/a/b.jpg","data":{"color":"red","total":101},"eventType":"Lost"}"#;
     expect![[r#"includedEventTypes: the event type is not among them; "Lost""#]]
         .assert_eq(&verdict(&given, &event_grid(other)));
+    let other = r#"{"id":"1","topic":"/d/topics/South","subject":"/a/b.jpg","eventType":"Lost"}"#;
+    expect![[r#"domainTopic: the event is for another topic of the domain; "South""#]]
+        .assert_eq(&verdict(&filter(json!({"domainTopic": "north"})), &event_grid(other)));
+    assert_eq!(verdict(&filter(json!({"domainTopic": "SOUTH"})), &event_grid(other)), "match");
     let starts = filter(json!({"subjectBeginsWith": "/b"}));
     expect![[r#"subjectBeginsWith: the subject begins otherwise; "/a/b.jpg""#]]
         .assert_eq(&verdict(&starts, &with_data("")));

@@ -5,7 +5,7 @@ use url::Url;
 use super::{Blob, DeadLetter, FilterBody, advanced};
 use crate::{
     admin::model::{Invalid, Ranges, topic::schema_name as input_schema_name},
-    event::Schema,
+    event::{Schema, Timestamp},
     policy::filter::Filter,
     subscription::record::{DeadLetterDestination, OnGone, RetryPolicy, SubscriptionRecord},
 };
@@ -62,6 +62,8 @@ pub(super) fn filter(given: FilterBody, schema: Schema, ranges: &Ranges) -> Resu
             ranges,
         )?,
         enable_advanced_filtering_on_arrays: given.enable_advanced_filtering_on_arrays.unwrap_or_default(),
+        // The place of the subscription says it, not its body.
+        domain_topic: None,
     };
     check("filter.subjectBeginsWith", &filter.subject_begins_with)?;
     check("filter.subjectEndsWith", &filter.subject_ends_with)?;
@@ -143,6 +145,22 @@ pub(super) fn on_gone_name(on_gone: OnGone) -> &'static str {
     match on_gone {
         OnGone::Retry => "retry",
         OnGone::Disable => "disable",
+    }
+}
+
+/// Reads `expirationTimeUtc`: a time with an offset, or without one, which is UTC. Whether it has passed is not asked here.
+pub(super) fn expiration(given: &str) -> Result<Timestamp, Invalid> {
+    let at = given.parse::<jiff::Timestamp>().or_else(|error| {
+        let civil = given.parse::<jiff::civil::DateTime>().map_err(|_| error)?;
+        Ok::<_, jiff::Error>(civil.to_zoned(jiff::tz::TimeZone::UTC)?.timestamp())
+    });
+    match at {
+        // Before 1970: long ago, however long.
+        Ok(at) => Ok(Timestamp(u64::try_from(at.as_microsecond()).unwrap_or(0))),
+        Err(_) => Err(Invalid::new(
+            "expirationTimeUtc",
+            format!("is \"{}\"; allowed is a date and time such as 2030-01-31T12:00:00Z", given.escape_debug()),
+        )),
     }
 }
 

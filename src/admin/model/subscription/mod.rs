@@ -32,7 +32,7 @@ const READ_ONLY: [&str; 5] = [
     "destination.properties.allowedRate",
 ];
 
-const UNSUPPORTED: [Unsupported; 6] = [
+const UNSUPPORTED: [Unsupported; 5] = [
     Unsupported {
         at: "deliveryWithResourceIdentity",
         harmless: &[],
@@ -43,7 +43,6 @@ const UNSUPPORTED: [Unsupported; 6] = [
         harmless: &[],
         because: "there are no managed identities, use deadLetterDestination",
     },
-    Unsupported { at: "expirationTimeUtc", harmless: &[], because: "a subscription stays until it is deleted" },
     Unsupported {
         at: "destination.properties.azureActiveDirectoryTenantId",
         harmless: &[r#""""#],
@@ -78,6 +77,8 @@ struct Properties {
     retry_policy: Option<RetryBody>,
     #[serde(skip_serializing_if = "Option::is_none")]
     dead_letter_destination: Option<DeadLetter>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expiration_time_utc: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     dead_letter_in_probation: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -233,6 +234,7 @@ fn record(
         on_gone: check::on_gone(properties.on_gone.as_deref())?,
         dead_letter,
         labels: properties.labels.unwrap_or_default(),
+        expires: properties.expiration_time_utc.as_deref().map(check::expiration).transpose()?,
     })
 }
 
@@ -250,6 +252,7 @@ fn settable(record: &SubscriptionRecord) -> Properties {
         dead_letter_in_probation,
         on_gone,
         labels,
+        expires,
     } = record;
     Properties {
         destination: Destination {
@@ -281,6 +284,7 @@ fn settable(record: &SubscriptionRecord) -> Properties {
         // Words of ours: a client that does not know them is told of them only where they were used.
         dead_letter_in_probation: dead_letter_in_probation.then_some(true),
         on_gone: (*on_gone != OnGone::default()).then(|| check::on_gone_name(*on_gone).to_owned()),
+        expiration_time_utc: expires.map(|expires| expires.to_string()),
     }
 }
 

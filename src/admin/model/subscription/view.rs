@@ -11,14 +11,14 @@ use crate::{
     subscription::record::SubscriptionRecord,
     topic::{
         proposal::{Provisioned, Provisioning},
-        record::TopicRecord,
+        record::{Kind, TopicRecord},
     },
 };
 
 /// Which of the two paths a subscription is spoken of by: its id and its type are told accordingly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// `…/topics/{t}/eventSubscriptions/{n}`.
+    /// `…/topics/{t}/eventSubscriptions/{n}`, and so for domains and their topics.
     Nested,
     /// `…/topics/{t}/providers/Microsoft.EventGrid/eventSubscriptions/{n}`.
     Scoped,
@@ -37,13 +37,18 @@ pub struct View {
 impl View {
     /// What a client is told of the subscription `record` of `topic`.
     pub fn new(record: &SubscriptionRecord, topic: &TopicRecord, form: Form) -> Self {
+        let nested = match (topic.kind(), &record.filter.domain_topic) {
+            (Kind::Topic, _) => "Microsoft.EventGrid/topics/eventSubscriptions",
+            (Kind::Domain, None) => "Microsoft.EventGrid/domains/eventSubscriptions",
+            (Kind::Domain, Some(_)) => "Microsoft.EventGrid/domains/topics/eventSubscriptions",
+        };
         let (between, kind) = match form {
-            Form::Nested => ("eventSubscriptions", "Microsoft.EventGrid/topics/eventSubscriptions"),
+            Form::Nested => ("eventSubscriptions", nested),
             Form::Scoped => {
                 ("providers/Microsoft.EventGrid/eventSubscriptions", "Microsoft.EventGrid/eventSubscriptions")
             }
         };
-        let topic_id = topic.resource_id();
+        let topic_id = topic.resource_id_of(record.filter.domain_topic.as_deref());
         let mut properties = value_of(&settable(record));
         hide_secrets(&mut properties);
         drop_read_only(&mut properties, &["destination.properties.endpointUrl"]);

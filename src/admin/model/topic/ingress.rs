@@ -6,7 +6,10 @@ use serde::{Deserialize, Serialize};
 use crate::{
     admin::model::Invalid,
     event::Schema,
-    topic::ingress::{Ingress, IpRule, Mapping, PublicNetworkAccess, Source, SourceOrDefault},
+    topic::{
+        ingress::{Ingress, IpRule, Mapping, PublicNetworkAccess, Source, SourceOrDefault},
+        record::Kind,
+    },
 };
 
 /// As many as Azure takes.
@@ -58,7 +61,7 @@ impl Body {
 
     /// The settings of a topic with this schema; `existing` is the mapping that it has. As everywhere in ARM, what is left
     /// out is as in a new topic, but for the mapping, which belongs to the schema and stays with it.
-    pub(super) fn settle(self, schema: Schema, existing: Option<&Mapping>) -> Result<Ingress, Invalid> {
+    pub(super) fn settle(self, kind: Kind, schema: Schema, existing: Option<&Mapping>) -> Result<Ingress, Invalid> {
         let rules = self.inbound_ip_rules.unwrap_or_default();
         if rules.len() > RULES_MAX {
             let count = rules.len();
@@ -67,7 +70,7 @@ impl Body {
         }
         let wished = self.input_schema_mapping.map(|body| body.properties);
         let mapping = match (schema, wished) {
-            (Schema::Custom, wished) => Some(checked(wished.or_else(|| existing.cloned()).unwrap_or_default())?),
+            (Schema::Custom, wished) => Some(checked(kind, wished.or_else(|| existing.cloned()).unwrap_or_default())?),
             (Schema::EventGrid | Schema::CloudEvents, None) => None,
             (Schema::EventGrid | Schema::CloudEvents, Some(_)) => {
                 let problem = "is for topics whose inputSchema is CustomEventSchema; leave it out";
@@ -83,7 +86,7 @@ impl Body {
     }
 }
 
-fn checked(mapping: Mapping) -> Result<Mapping, Invalid> {
+fn checked(kind: Kind, mapping: Mapping) -> Result<Mapping, Invalid> {
     let Mapping { id, topic, event_time, event_type, subject, data_version } = &mapping;
     for (name, source) in [("id", id), ("topic", topic), ("eventTime", event_time)] {
         if let Some(Source { source_field: Some(field) }) = source {
@@ -98,6 +101,13 @@ fn checked(mapping: Mapping) -> Result<Mapping, Invalid> {
         if let Some(value) = default_value {
             text(name, "defaultValue", value)?;
         }
+    }
+    let says_a_topic = |source: &Source| source.source_field.is_some();
+    if kind == Kind::Domain && !topic.as_ref().is_some_and(says_a_topic) {
+        return Err(Invalid::new(
+            "properties.inputSchemaMapping.properties.topic",
+            "is missing; a domain with CustomEventSchema needs its sourceField, which says which topic an event is for",
+        ));
     }
     let says_a_type = |source: &SourceOrDefault| source.source_field.is_some() || source.default_value.is_some();
     if event_type.as_ref().is_some_and(says_a_type) {

@@ -1,0 +1,52 @@
+//! The topics of a domain: made, read, deleted. They have no settings.
+
+use actix_web::{HttpRequest, HttpResponse};
+use tracing::info;
+
+use super::{TopicPath, list::Page, not_found, topic};
+use crate::{
+    admin::{
+        Control, Error,
+        model::{domain_topic, value_of},
+    },
+    event::Name,
+};
+
+pub(super) fn list(control: &Control, request: &HttpRequest, path: &TopicPath) -> Result<HttpResponse, Error> {
+    let page = Page::of(request, control)?;
+    let domain = topic(control, path)?;
+    let id = domain.record().resource_id();
+    let topics = domain.domain_topics().into_iter().map(|name| (name.key(), name)).collect();
+    Ok(page.answer(topics, Name::as_str, |name| value_of(&domain_topic::View::new(&id, name))))
+}
+
+pub(super) fn get(control: &Control, path: &TopicPath) -> Result<HttpResponse, Error> {
+    let domain = topic(control, path)?;
+    let name = named(path)?;
+    let name = domain.domain_topic(name.as_str()).ok_or_else(|| not_found(path))?;
+    Ok(HttpResponse::Ok().json(domain_topic::View::new(&domain.record().resource_id(), &name)))
+}
+
+pub(super) async fn put(control: &Control, path: &TopicPath, body: &[u8]) -> Result<HttpResponse, Error> {
+    let name = named(path)?;
+    domain_topic::check(name, body)?;
+    let _turn = control.turn(&path.key()).await;
+    let domain = topic(control, path)?;
+    let name = control.registry.put_domain_topic(&path.key(), name.clone()).await?;
+    info!(domain = %path.name, topic = %name, "topic of a domain saved");
+    Ok(HttpResponse::Created().json(domain_topic::View::new(&domain.record().resource_id(), &name)))
+}
+
+pub(super) async fn delete(control: &Control, path: &TopicPath) -> Result<HttpResponse, Error> {
+    let name = named(path)?;
+    let _turn = control.turn(&path.key()).await;
+    topic(control, path)?;
+    if control.registry.delete_domain_topic(&path.key(), name.as_str()).await? {
+        info!(domain = %path.name, topic = %name, "topic of a domain deleted");
+    }
+    Ok(HttpResponse::NoContent().finish())
+}
+
+fn named(path: &TopicPath) -> Result<&Name, Error> {
+    path.domain_topic.as_ref().ok_or_else(|| not_found(path))
+}

@@ -1,0 +1,57 @@
+//! Topics of domains, as the control plane speaks of them.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Invalid, check_name, check_same_name, drop_read_only, parse, read};
+use crate::event::Name;
+
+/// A topic of a domain as it is told.
+#[derive(Clone, Debug, Serialize)]
+pub struct View {
+    id: String,
+    name: String,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    properties: Properties,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Properties {
+    provisioning_state: &'static str,
+}
+
+impl View {
+    /// What a client is told of the topic `name` of the domain with this resource id.
+    pub fn new(domain: &str, name: &Name) -> Self {
+        Self {
+            id: format!("{domain}/topics/{name}"),
+            name: name.to_string(),
+            kind: "Microsoft.EventGrid/domains/topics",
+            properties: Properties { provisioning_state: "Succeeded" },
+        }
+    }
+}
+
+/// Checks a PUT of the topic `name` of a domain: it has nothing that could be set.
+pub fn check(name: &Name, body: &[u8]) -> Result<(), Invalid> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Body {
+        name: Option<String>,
+        #[serde(rename = "properties")]
+        _properties: Option<Nothing>,
+    }
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Nothing {}
+    check_its_name(name)?;
+    let mut value = parse(body)?;
+    drop_read_only(&mut value, &["id", "type", "systemData", "properties.provisioningState"]);
+    check_same_name(read::<Body>(value)?.name.as_deref(), name.as_str())
+}
+
+/// Whether a topic of a domain may be called so.
+pub fn check_its_name(name: &Name) -> Result<(), Invalid> {
+    check_name("the domain topic's name", name.as_str(), 50)
+}

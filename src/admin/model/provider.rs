@@ -1,0 +1,162 @@
+//! The provider itself, as the control plane speaks of it: what it can do, and which types of topics it has.
+
+use serde::Serialize;
+
+use crate::topic::record::{Kind, TopicRecord};
+
+/// One of the provider's operations.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Operation {
+    name: String,
+    is_data_action: bool,
+    display: Display,
+    origin: &'static str,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Display {
+    provider: &'static str,
+    resource: &'static str,
+    operation: &'static str,
+    description: String,
+}
+
+/// What can be done with which resource: its path, its name for people, and the verbs.
+const OPERATIONS: [(&str, &str, &[&str]); 7] = [
+    ("topics", "Topic", &["read", "write", "delete", "listKeys/action", "regenerateKey/action"]),
+    ("topics/eventSubscriptions", "Event subscription of a topic", &SUBSCRIPTION),
+    ("domains", "Domain", &["read", "write", "delete", "listKeys/action", "regenerateKey/action"]),
+    ("domains/topics", "Topic of a domain", &["read", "write", "delete"]),
+    ("domains/eventSubscriptions", "Event subscription of a domain", &SUBSCRIPTION),
+    ("domains/topics/eventSubscriptions", "Event subscription of a topic of a domain", &SUBSCRIPTION),
+    ("eventSubscriptions", "Event subscription", &SUBSCRIPTION),
+];
+
+const SUBSCRIPTION: [&str; 5] = ["read", "write", "delete", "getFullUrl/action", "getDeliveryAttributes/action"];
+
+/// Everything that the provider can do.
+pub fn operations() -> Vec<Operation> {
+    let mut operations = Vec::new();
+    for (path, resource, verbs) in OPERATIONS {
+        operations.extend(verbs.iter().map(|verb| operation(path, resource, verb, false)));
+    }
+    operations.push(operation("events", "Events", "send/action", true));
+    operations
+}
+
+fn operation(path: &str, resource: &'static str, verb: &'static str, is_data_action: bool) -> Operation {
+    let operation = verb.trim_end_matches("/action");
+    Operation {
+        name: format!("Microsoft.EventGrid/{path}/{verb}"),
+        is_data_action,
+        display: Display {
+            provider: "Microsoft Event Grid",
+            resource,
+            operation,
+            description: format!("{resource}: {operation}"),
+        },
+        origin: "user,system",
+    }
+}
+
+/// A type of topics.
+#[derive(Clone, Debug, Serialize)]
+pub struct TopicType {
+    id: String,
+    /// Its name: `Microsoft.EventGrid.Topics`.
+    pub name: &'static str,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    properties: TypeProperties,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct TypeProperties {
+    provider: &'static str,
+    resource_type: &'static str,
+    display_name: &'static str,
+    description: &'static str,
+    resource_region_type: &'static str,
+    provisioning_state: &'static str,
+    source_resource_format: String,
+    supported_scopes_for_source: [&'static str; 1],
+}
+
+/// All types of topics.
+pub fn topic_types() -> Vec<TopicType> {
+    [Kind::Topic, Kind::Domain].map(topic_type).into()
+}
+
+fn topic_type(kind: Kind) -> TopicType {
+    let (resource_type, display_name, description) = match kind {
+        Kind::Topic => ("topics", "Event Grid Topics", "Events of your own, published to a topic."),
+        Kind::Domain => ("domains", "Event Grid Domains", "Events of your own, published to the topics of a domain."),
+    };
+    let name = type_name(kind);
+    TopicType {
+        id: format!("providers/Microsoft.EventGrid/topicTypes/{name}"),
+        name,
+        kind: "Microsoft.EventGrid/topicTypes",
+        properties: TypeProperties {
+            provider: "Microsoft.EventGrid",
+            resource_type,
+            display_name,
+            description,
+            resource_region_type: "RegionalResource",
+            provisioning_state: "Succeeded",
+            source_resource_format: format!(
+                "/subscriptions/{{subscriptionId}}/resourceGroups/{{resourceGroupName}}/providers/Microsoft.EventGrid/\
+                 {resource_type}/{{resourceName}}"
+            ),
+            supported_scopes_for_source: ["Resource"],
+        },
+    }
+}
+
+/// The type of topics that this one is of.
+pub fn type_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Topic => "Microsoft.EventGrid.Topics",
+        Kind::Domain => "Microsoft.EventGrid.Domains",
+    }
+}
+
+/// An event type that a topic says it publishes.
+#[derive(Clone, Debug, Serialize)]
+pub struct EventType {
+    id: String,
+    name: String,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    properties: EventTypeProperties,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct EventTypeProperties {
+    display_name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    schema_url: Option<String>,
+    is_in_default_set: bool,
+}
+
+/// The event types that a topic says it publishes: its `eventTypeInfo`. It may publish others.
+pub fn event_types(topic: &TopicRecord) -> Vec<EventType> {
+    let declared = topic.kept.event_type_info.as_ref().and_then(|info| info.inline_event_types.as_ref());
+    let told = declared.into_iter().flatten().map(|(name, said)| EventType {
+        id: format!("{}/providers/Microsoft.EventGrid/eventTypes/{name}", topic.resource_id()),
+        name: name.clone(),
+        kind: "Microsoft.EventGrid/topicTypes/eventTypes",
+        properties: EventTypeProperties {
+            display_name: said.display_name.clone().unwrap_or_else(|| name.clone()),
+            description: said.description.clone(),
+            schema_url: said.data_schema_url.clone(),
+            is_in_default_set: true,
+        },
+    });
+    told.collect()
+}

@@ -1,0 +1,86 @@
+//! A topic, or a domain, as it is told.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{ingress, schema_name};
+use crate::topic::{
+    kept::{DataResidency, EventTypeInfo, ExtendedLocation, HostKind, Identity, Sku, Tier, TlsVersion},
+    record::{Kind, TopicRecord},
+};
+
+/// A topic or a domain as it is told: without its keys.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct View {
+    id: String,
+    name: String,
+    #[serde(rename = "type")]
+    kind_of_resource: &'static str,
+    location: String,
+    tags: BTreeMap<String, String>,
+    sku: Sku,
+    kind: HostKind,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extended_location: Option<ExtendedLocation>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    identity: Option<Identity>,
+    properties: Properties,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Properties {
+    provisioning_state: &'static str,
+    endpoint: String,
+    input_schema: &'static str,
+    metric_resource_id: String,
+    #[serde(flatten)]
+    ingress: ingress::Body,
+    data_residency_boundary: DataResidency,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    minimum_tls_version_allowed: Option<TlsVersion>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    event_type_info: Option<EventTypeInfo>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    auto_create_topic_with_first_subscription: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    auto_delete_topic_with_last_subscription: Option<bool>,
+    edition: String,
+}
+
+impl View {
+    /// What a client is told of `record` by the server that is reached at `public_url`.
+    pub fn new(record: &TopicRecord, public_url: &str) -> Self {
+        let kept = record.kept.clone();
+        let (word, public_url) = (record.kind().word(), public_url.trim_end_matches('/'));
+        Self {
+            id: record.resource_id(),
+            name: record.name.to_string(),
+            kind_of_resource: match record.kind() {
+                Kind::Topic => "Microsoft.EventGrid/topics",
+                Kind::Domain => "Microsoft.EventGrid/domains",
+            },
+            location: record.location.clone(),
+            tags: record.tags.clone(),
+            sku: kept.sku.unwrap_or(Sku { name: Tier::Basic }),
+            kind: kept.kind.unwrap_or(HostKind::Azure),
+            extended_location: kept.extended_location,
+            identity: kept.identity,
+            properties: Properties {
+                provisioning_state: "Succeeded",
+                endpoint: format!("{public_url}/{word}/{}/api/events", record.name),
+                input_schema: schema_name(record.input_schema),
+                metric_resource_id: record.metric_resource_id.clone(),
+                ingress: ingress::Body::of(&record.ingress),
+                data_residency_boundary: kept.data_residency_boundary.unwrap_or(DataResidency::WithinGeopair),
+                minimum_tls_version_allowed: kept.minimum_tls_version_allowed,
+                event_type_info: kept.event_type_info,
+                auto_create_topic_with_first_subscription: record.domain.map(|topics| topics.auto_create),
+                auto_delete_topic_with_last_subscription: record.domain.map(|topics| topics.auto_delete),
+                edition: record.edition.clone(),
+            },
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The topics of a domain: names that subscriptions hang on.
+//!
+//! A domain is one log with one actor, and each of its events says which topic it is for; so a topic of a domain costs a
+//! record and no more, and an event for one that is not there is taken all the same. What is here is what the control
+//! plane tells of them, and how they come with their first subscription and go with their last.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, PoisonError},
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Error, Registry, Topic,
+    change::{json, to_its_end, unsubscribe},
+};
+use crate::{
+    event::Name,
+    journal::{MetaChange, keys::MetaKind},
+    subscription::record::SubscriptionRecord,
+    topic::proposal::Provisioned,
+};
+
+/// A topic of a domain.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DomainTopicRecord {
+    /// Its name, unique in its domain, compared without case.
+    pub(super) name: Name,
+}
+
+/// The topics of a domain, by the key of their names.
+pub(super) type Names = BTreeMap<String, Name>;
+
+impl Topic {
+    /// The topics of this domain, by name.
+    pub fn domain_topics(&self) -> Vec<Name> {
+        self.domain_topics.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// One of the topics of this domain, in its own spelling.
+    pub fn domain_topic(&self, name: &str) -> Option<Name> {
+        let topics = self.domain_topics.read().unwrap_or_else(PoisonError::into_inner);
+        topics.get(&name.to_ascii_lowercase()).cloned()
+    }
+
+    pub(super) fn add_domain_topic(&self, name: Name) {
+        self.domain_topics.write().unwrap_or_else(PoisonError::into_inner).insert(name.key(), name);
+    }
+
+    pub(super) fn remove_domain_topic(&self, name: &Name) {
+        self.domain_topics.write().unwrap_or_else(PoisonError::into_inner).remove(&name.key());
+    }
+}
+
+impl Registry {
+    /// Creates a topic of a domain, or leaves it as it is. Answers its name as it was first given.
+    pub async fn put_domain_topic(self: &Arc<Self>, domain: &str, name: Name) -> Result<Name, Error> {
+        let (registry, domain) = (Arc::clone(self), domain.to_owned());
+        to_its_end(async move {
+            let _turn = registry.numbers.lock().await;
+            let domain = registry.known(&domain)?;
+            if let Some(known) = domain.domain_topic(name.as_str()) {
+                return Ok(known);
+            }
+            registry.room_for_domain_topic(&domain)?;
+            registry.journal.change(vec![put(&domain, &name)]).await?;
+            domain.add_domain_topic(name.clone());
+            Ok(name)
+        })
+        .await
+    }
+
+    /// Deletes a topic of a domain and its subscriptions. False where there was none.
+    pub async fn delete_domain_topic(self: &Arc<Self>, domain: &str, name: &str) -> Result<bool, Error> {
+        let (registry, domain, name) = (Arc::clone(self), domain.to_owned(), name.to_owned());
+        to_its_end(async move {
+            let _turn = registry.numbers.lock().await;
+            let domain = registry.known(&domain)?;
+            let Some(name) = domain.domain_topic(&name) else { return Ok(false) };
+            let key = domain.record().key();
+            let mut gone = domain.children();
+            gone.retain(|child| is_of(&child.slot.plan().record, Some(name.as_str())));
+            let mut proposed = domain.proposals();
+            proposed.retain(|proposal| is_of(&proposal.record, Some(name.as_str())));
+            let mut changes = vec![delete(&domain, &name)];
+            changes.extend(gone.iter().flat_map(|child| unsubscribe(&key, child)));
+            changes.extend(proposed.iter().filter_map(|proposal| domain.withdraw(&proposal.record.key())));
+            registry.journal.change(changes).await?;
+            for proposal in &proposed {
+                domain.set_proposal(None, &proposal.record.key());
+            }
+            for child in &gone {
+                domain.remove_child(&child.slot.plan().record.key());
+            }
+            domain.remove_domain_topic(&name);
+            domain.changed();
+            for child in &gone {
+                registry.bid_farewell(&domain, &child.slot.plan());
+            }
+            Ok(true)
+        })
+        .await
+    }
+
+    /// The subscriptions of a topic, or of a domain, as a client sees them; those of one of a domain's topics where one is
+    /// named.
+    pub fn provisioned_of(&self, topic: &Topic, domain_topic: Option<&str>) -> Vec<Provisioned> {
+        let mut all = self.all_provisioned(topic);
+        all.retain(|one| is_of(&one.record, domain_topic));
+        all
+    }
+
+    /// The topic that comes with this subscription, if it is the first of one.
+    pub(super) fn first_of(&self, domain: &Topic, subscription: &SubscriptionRecord) -> Result<Option<Name>, Error> {
+        let Some(name) = &subscription.filter.domain_topic else { return Ok(None) };
+        if domain.domain_topic(name).is_some() {
+            return Ok(None);
+        }
+        if !domain.record().domain.is_some_and(|topics| topics.auto_create) {
+            return Err(Error::Unknown(format!(
+                "there is no topic '{name}' in the domain, and autoCreateTopicWithFirstSubscription is false: PUT the \
+                 topic first"
+            )));
+        }
+        self.room_for_domain_topic(domain)?;
+        Ok(Some(Name::new(name)))
+    }
+
+    fn room_for_domain_topic(&self, domain: &Topic) -> Result<(), Error> {
+        let most = self.rules.domain_topics_max;
+        if domain.domain_topics.read().unwrap_or_else(PoisonError::into_inner).len() < most {
+            return Ok(());
+        }
+        Err(Error::Full(format!(
+            "The domain '{}' has {most} topics, as many as it may have (the setting topic.domain_topics).",
+            domain.record().name
+        )))
+    }
+}
+
+/// The topic that goes with the subscription of this key, if it is the last of one.
+pub(super) fn last_of(domain: &Topic, key: &str) -> Option<Name> {
+    // A subscription's name has no slash.
+    let (name, _) = key.rsplit_once('/')?;
+    let name = domain.domain_topic(name)?;
+    let goes = domain.record().domain.is_some_and(|topics| topics.auto_delete);
+    let mut wished = domain.subscriptions();
+    wished.extend(domain.proposals().iter().map(|proposal| Arc::clone(&proposal.record)));
+    let is_other = |one: &SubscriptionRecord| is_of(one, Some(name.as_str())) && !one.key().eq_ignore_ascii_case(key);
+    let alone = !wished.iter().any(|one| is_other(one));
+    (goes && alone).then_some(name)
+}
+
+pub(super) fn put(domain: &Topic, name: &Name) -> MetaChange {
+    let record = json(&DomainTopicRecord { name: name.clone() });
+    MetaChange::Put(MetaKind::DomainTopic, record_name(domain, name), record)
+}
+
+pub(super) fn delete(domain: &Topic, name: &Name) -> MetaChange {
+    MetaChange::Delete(MetaKind::DomainTopic, record_name(domain, name))
+}
+
+fn record_name(domain: &Topic, name: &Name) -> String {
+    format!("{}/{}", domain.record().key(), name.key())
+}
+
+fn is_of(subscription: &SubscriptionRecord, domain_topic: Option<&str>) -> bool {
+    match (&subscription.filter.domain_topic, domain_topic) {
+        (None, None) => true,
+        (Some(is), Some(asked)) => is.eq_ignore_ascii_case(asked),
+        (Some(_), None) | (None, Some(_)) => false,
+    }
+}

@@ -1,0 +1,67 @@
+//! `$filter`: which names are asked for.
+
+use expect_test::expect;
+use gridhook::admin::model::odata::Names;
+
+#[test]
+fn a_filter_asks_for_names() {
+    let names = ["orders", "Orders-2", "bills", "it's"];
+    let table = [
+        ("contains(name, 'orders')", "orders Orders-2"),
+        ("CONTAINS(namE,'ORD') and name ne 'orders-2'", "orders"),
+        ("name eq 'BILLS'", "bills"),
+        ("name eq 'it''s'", "it's"),
+        ("name ne 'bills'", "orders Orders-2 it's"),
+        ("not contains(name, 'r')", "bills it's"),
+        ("name eq 'bills' or name eq 'orders'", "orders bills"),
+        ("name eq 'bills' or contains(name, 'o') and name ne 'orders'", "Orders-2 bills"),
+        ("(name eq 'bills' or contains(name, 'o')) and name ne 'orders'", "Orders-2 bills"),
+        ("not (name eq 'bills' or name eq 'orders')", "Orders-2 it's"),
+        ("contains(name, '')", "orders Orders-2 bills it's"),
+    ];
+    for (filter, wanted) in table {
+        let filter_read = Names::read(filter).unwrap_or_else(|error| panic!("{filter}: {error}"));
+        let had: Vec<_> = names.into_iter().filter(|name| filter_read.has(name)).collect();
+        assert_eq!(had.join(" "), wanted, "{filter}");
+    }
+}
+
+#[test]
+fn what_is_no_filter_is_refused_with_what_is_allowed() {
+    let deep = format!("{}name eq 'a'{}", "(".repeat(40), ")".repeat(40));
+    let filters = [
+        "",
+        "name",
+        "name eq",
+        "name eq 1",
+        "name gt 'a'",
+        "location eq 'westus'",
+        "contains(location, 'a')",
+        "contains(name 'a')",
+        "name eq 'a' name",
+        "name eq 'a' and",
+        "(name eq 'a'",
+        "name eq 'a",
+        deep.as_str(),
+    ];
+    let refusals: Vec<_> = filters.iter().map(|filter| Names::read(filter).expect_err(filter).to_string()).collect();
+    let short = refusals.join("\n").replace(
+        "; allowed are contains(name, 'text'), name eq 'text' and name ne 'text', joined by and, or, not and parentheses",
+        "; allowed …",
+    );
+    expect![[r#"
+        $filter breaks off; allowed …
+        $filter cannot be read at "name"; allowed …
+        $filter breaks off; allowed …
+        $filter cannot be read at "1"; allowed …
+        $filter cannot be read at "name"; allowed …
+        $filter cannot be read at "location"; allowed …
+        $filter cannot be read at "location"; allowed …
+        $filter cannot be read at 'a'; allowed …
+        $filter cannot be read at "name"; allowed …
+        $filter breaks off; allowed …
+        $filter breaks off; allowed …
+        $filter has a text without its closing quote; allowed …
+        $filter has more than 32 levels"#]]
+    .assert_eq(&short);
+}

@@ -1,0 +1,128 @@
+//! A control plane on a registry in memory, asked over HTTP.
+
+use std::sync::{Arc, Mutex};
+
+use actix_web::{
+    App,
+    body::MessageBody,
+    dev::{Service, ServiceResponse},
+    http::{Method, header::HeaderMap},
+    test, web,
+};
+use gridhook::{
+    admin::{Chaos, Control, auth, health::Vitals},
+    clock::{Clock, Hand},
+    journal::{self, memory::Memory},
+    topic::registry::Registry,
+};
+use serde_json::{Value, json};
+
+use super::editions;
+use crate::support::publisher::running_registry;
+
+pub(super) const TOKEN: &str = "swordfish";
+pub(super) const RG: &str = "/subscriptions/S-1/resourceGroups/rg/providers/Microsoft.EventGrid";
+
+pub(super) struct Plane {
+    pub(super) store: Memory,
+    pub(super) hand: Hand,
+    pub(super) clock: Clock,
+    pub(super) registry: Arc<Registry>,
+    pub(super) vitals: web::Data<Vitals>,
+    pub(super) state: Arc<Mutex<journal::State>>,
+    control: web::Data<Control>,
+    token: web::Data<auth::Token>,
+    chaos: Chaos,
+}
+
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) headers: HeaderMap,
+    pub(super) text: String,
+}
+
+impl Answer {
+    pub(super) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).expect("it is JSON")
+    }
+
+    pub(super) fn brief(&self) -> String {
+        format!("{} {}", self.status, self.text)
+    }
+}
+
+impl Plane {
+    pub(super) fn new(chaos: Chaos) -> Self {
+        let store = Memory::new();
+        let (registry, clock, hand) = running_registry(&store);
+        Self::over(store, registry, clock, hand, chaos)
+    }
+
+    pub(super) fn over(store: Memory, registry: Arc<Registry>, clock: Clock, hand: Hand, chaos: Chaos) -> Self {
+        let state = Arc::new(Mutex::new(journal::State::Writable));
+        let told = Arc::clone(&state);
+        let token = auth::admin_token(Some(TOKEN), std::path::Path::new("/nowhere")).expect("it is taken");
+        Self {
+            control: web::Data::new(Control::new(
+                Arc::clone(&registry),
+                clock.clone(),
+                editions(),
+                "http://here".to_owned(),
+            )),
+            vitals: web::Data::new(Vitals::new(move || *told.lock().expect("nobody panics with it"))),
+            token: web::Data::new(token),
+            store,
+            hand,
+            clock,
+            registry,
+            state,
+            chaos,
+        }
+    }
+
+    pub(super) async fn send(&self, request: test::TestRequest) -> Answer {
+        let app = test::init_service(App::new().configure(|cfg| {
+            gridhook::admin::configure(cfg, self.control.clone(), self.token.clone(), self.vitals.clone(), self.chaos);
+        }))
+        .await;
+        finish(app.call(request.to_request()).await).await
+    }
+
+    pub(super) async fn call(&self, method: &str, path: &str, body: Value) -> Answer {
+        let method = Method::from_bytes(method.as_bytes()).expect("a method");
+        let mut request = test::TestRequest::with_uri(path)
+            .method(method)
+            .insert_header(("Authorization", format!("Bearer {TOKEN}")));
+        if !body.is_null() {
+            request = request.set_payload(body.to_string());
+        }
+        self.send(request).await
+    }
+
+    pub(super) async fn with_topic(self) -> Self {
+        assert_eq!(self.call("PUT", &format!("{RG}/topics/orders"), json!({})).await.status, 201);
+        self
+    }
+
+    pub(super) async fn with_subscription(self) -> Self {
+        let plane = self.with_topic().await;
+        let answer = plane.call("PUT", &format!("{RG}/topics/orders/eventSubscriptions/to-shop"), hook()).await;
+        assert_eq!(answer.status, 201, "{}", answer.text);
+        plane
+    }
+}
+
+async fn finish<B: MessageBody + 'static>(response: Result<ServiceResponse<B>, actix_web::Error>) -> Answer {
+    let response = match response {
+        Ok(response) => response.map_into_boxed_body().into_parts().1,
+        Err(error) => error.error_response(),
+    };
+    let (status, headers) = (response.status().as_u16(), response.headers().clone());
+    let body = actix_web::body::to_bytes(response.into_body()).await.expect("a body");
+    Answer { status, headers, text: String::from_utf8(body.to_vec()).expect("it is text") }
+}
+
+pub(super) fn hook() -> Value {
+    json!({"properties": {"destination": {"endpointType": "WebHook",
+        "properties": {"endpointUrl": "http://127.0.0.1:9000/hook?code=secret"}}}})
+}

@@ -1,0 +1,56 @@
+//! What the provider itself tells, and what a topic says of its events.
+
+use expect_test::expect;
+use gridhook::admin::Chaos;
+use serde_json::{Value, json};
+
+use super::plane::{Plane, RG};
+
+fn names(list: &Value) -> Vec<String> {
+    list["value"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|one| one["name"].as_str().expect("a name").to_owned())
+        .collect()
+}
+
+#[actix_web::test]
+async fn the_provider_tells_its_operations_and_types_of_topics() {
+    let plane = Plane::new(Chaos::Disabled);
+    let provider = "/providers/Microsoft.EventGrid";
+    let operations = plane.call("GET", &format!("{provider}/operations"), Value::Null).await.json();
+    let names_of_operations = names(&operations);
+    assert!(names_of_operations.contains(&"Microsoft.EventGrid/domains/topics/write".to_owned()));
+    assert!(names_of_operations.contains(&"Microsoft.EventGrid/events/send/action".to_owned()));
+    let types = plane.call("GET", &format!("{provider}/topicTypes"), Value::Null).await.json();
+    assert_eq!(names(&types), ["Microsoft.EventGrid.Topics", "Microsoft.EventGrid.Domains"]);
+    let mut lines = Vec::new();
+    for path in [
+        "topicTypes/microsoft.eventgrid.domains",
+        "topicTypes/none",
+        "topicTypes/Microsoft.EventGrid.Topics/eventTypes",
+    ] {
+        lines.push(plane.call("GET", &format!("{provider}/{path}"), Value::Null).await.brief());
+    }
+    lines.push(plane.call("PUT", &format!("{provider}/operations"), Value::Null).await.brief());
+    expect![[r#"
+        200 {"id":"providers/Microsoft.EventGrid/topicTypes/Microsoft.EventGrid.Domains","name":"Microsoft.EventGrid.Domains","type":"Microsoft.EventGrid/topicTypes","properties":{"provider":"Microsoft.EventGrid","resourceType":"domains","displayName":"Event Grid Domains","description":"Events of your own, published to the topics of a domain.","resourceRegionType":"RegionalResource","provisioningState":"Succeeded","sourceResourceFormat":"/subscriptions/{subscriptionId}/resourceGroups/{resourceGroupName}/providers/Microsoft.EventGrid/domains/{resourceName}","supportedScopesForSource":["Resource"]}}
+        404 {"error":{"code":"ResourceNotFound","message":"There is no topic type 'none'; there are Microsoft.EventGrid.Topics and Microsoft.EventGrid.Domains.","target":null,"details":[]}}
+        200 {"value":[]}
+        405 {"error":{"code":"MethodNotAllowed","message":"The method PUT is not allowed here; allowed: GET.","target":null,"details":[]}}"#]].assert_eq(&lines.join("\n"));
+}
+
+#[actix_web::test]
+async fn a_topic_tells_the_event_types_that_it_was_given() {
+    let plane = Plane::new(Chaos::Disabled).with_topic().await;
+    let topic = format!("{RG}/topics/orders");
+    let body = json!({"properties": {"eventTypeInfo": {"kind": "Inline", "inlineEventTypes": {
+        "Order.Placed": {"displayName": "Placed", "description": "an order", "dataSchemaUrl": "https://schemas"},
+        "Order.Paid": {}}}}});
+    assert_eq!(plane.call("PUT", &topic, body).await.status, 201);
+    let types = plane.call("GET", &format!("{topic}/providers/Microsoft.EventGrid/eventTypes"), Value::Null).await;
+    expect![[r#"200 {"value":[{"id":"/subscriptions/S-1/resourceGroups/rg/providers/Microsoft.EventGrid/topics/orders/providers/Microsoft.EventGrid/eventTypes/Order.Paid","name":"Order.Paid","type":"Microsoft.EventGrid/topicTypes/eventTypes","properties":{"displayName":"Order.Paid","isInDefaultSet":true}},{"id":"/subscriptions/S-1/resourceGroups/rg/providers/Microsoft.EventGrid/topics/orders/providers/Microsoft.EventGrid/eventTypes/Order.Placed","name":"Order.Placed","type":"Microsoft.EventGrid/topicTypes/eventTypes","properties":{"displayName":"Placed","description":"an order","schemaUrl":"https://schemas","isInDefaultSet":true}}]}"#]].assert_eq(&types.brief());
+    let connections = plane.call("GET", &format!("{topic}/privateEndpointConnections"), Value::Null).await;
+    assert_eq!(connections.brief(), r#"200 {"value":[]}"#);
+}
