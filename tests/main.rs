@@ -13,6 +13,7 @@ mod journal;
 mod policy;
 mod publish;
 mod readme;
+mod sdk;
 mod server;
 mod simulate;
 mod spec;

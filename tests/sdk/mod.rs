@@ -1,0 +1,122 @@
+//! The official clients, as they are on PyPI and npm, against the real binary: nothing of theirs is changed, and they are
+//! told nothing but an address.
+//!
+//! The stories are in `python/` and `javascript/`; each is a program that ends well or says what was wrong.
+
+mod packages;
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use tempfile::TempDir;
+
+use crate::support::{
+    certificates::Authority,
+    server::{Server, wait_for},
+};
+
+/// What a topic takes in a second: so little that the clients are told to wait.
+const SLOW: (&str, &str) = ("PUBLISH__EVENTS_PER_SECOND", "200");
+
+/// No story takes longer.
+const STORY: Duration = Duration::from_secs(120);
+
+/// A server that tells its clients to wait now and then; over https if asked, with the file of the authority to believe.
+struct Stage {
+    server: Server,
+    url: String,
+    folder: TempDir,
+    authority: Option<PathBuf>,
+}
+
+impl Stage {
+    fn http() -> Self {
+        let server = Server::start(&[SLOW]);
+        let url = format!("http://{}", server.at());
+        Self { server, url, folder: TempDir::new().expect("a folder"), authority: None }
+    }
+
+    fn https() -> Self {
+        let (authority, folder) = (Authority::new(), TempDir::new().expect("a folder"));
+        authority.issue("127.0.0.1").write(folder.path(), "server");
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let (certificate, key) = (path("server.crt"), path("server.key"));
+        let settings = [SLOW, ("SERVER__TLS_CERTIFICATE", &certificate), ("SERVER__TLS_KEY", &key)];
+        let server = Server::start_tls(&settings, authority.client());
+        let url = format!("https://{}", server.at());
+        let believed = folder.path().join("authority.pem");
+        fs::write(&believed, authority.pem()).expect("written");
+        Self { server, url, folder, authority: Some(believed) }
+    }
+
+    /// Tells a story, to its end.
+    fn tell(&self, mut program: Command) {
+        let token = fs::read_to_string(self.server.data_dir().join("admin-token")).expect("an admin token");
+        program
+            .env("GRIDHOOK_URL", &self.url)
+            .env("GRIDHOOK_ADMIN_TOKEN", token.trim())
+            .env("GRIDHOOK_TEST_RATE", SLOW.1);
+        for name in ["REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"] {
+            match &self.authority {
+                Some(authority) => program.env(name, authority),
+                None => program.env_remove(name),
+            };
+        }
+        let log = |name: &str| self.folder.path().join(name);
+        let file = |name: &str| File::create(log(name)).expect("a log");
+        let mut child = program.stdout(file("out")).stderr(file("err")).spawn().expect("the story begins");
+        let mut ended = None;
+        wait_for("the story to end", STORY, || {
+            ended = child.try_wait().expect("a child is waited for");
+            ended.is_some()
+        });
+        let read = |name: &str| fs::read_to_string(log(name)).unwrap_or_default();
+        let ended = ended.expect("it was waited for");
+        assert!(ended.success(), "{program:?} ended with {ended}\n{}{}", read("out"), read("err"));
+    }
+}
+
+fn python(story: &str) -> Command {
+    let mut program = Command::new(&*packages::PYTHON);
+    program.arg(packages::sources("python").join(story)).env("PYTHONDONTWRITEBYTECODE", "1");
+    program
+}
+
+fn javascript(folder: &Path, story: &str) -> Command {
+    let mut program = Command::new("node");
+    program.arg(folder.join(story));
+    program
+}
+
+#[test]
+fn the_python_sdk_publishes_every_schema_with_every_credential() {
+    Stage::http().tell(python("publish.py"));
+    Stage::https().tell(python("publish.py"));
+}
+
+#[test]
+fn the_python_sdk_manages_topics_domains_and_subscriptions() {
+    Stage::http().tell(python("manage.py"));
+    Stage::https().tell(python("manage.py"));
+}
+
+#[test]
+fn the_python_sdk_raises_its_own_errors_and_waits_when_it_is_told_to() {
+    Stage::http().tell(python("errors.py"));
+}
+
+#[test]
+fn the_cloudevents_sdk_reads_what_is_delivered() {
+    Stage::http().tell(python("readers.py"));
+}
+
+#[test]
+fn the_javascript_sdk_publishes_reads_and_waits_when_it_is_told_to() {
+    let folder = packages::javascript_stage();
+    Stage::http().tell(javascript(folder.path(), "publish.mjs"));
+    Stage::https().tell(javascript(folder.path(), "publish.mjs"));
+}

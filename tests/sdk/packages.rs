@@ -1,0 +1,76 @@
+//! The official packages, installed once for each set of pinned versions, from PyPI and npm.
+//!
+//! They go to a folder of the build, named after what is in it, and are marked when they are all there: an installation
+//! that was cut short is made again. A virtual environment cannot be moved, so that it is made where it stays.
+
+use std::{
+    fs,
+    hash::{DefaultHasher, Hash, Hasher},
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::LazyLock,
+};
+
+/// The interpreter that has the Python packages.
+pub(super) static PYTHON: LazyLock<PathBuf> = LazyLock::new(|| {
+    let folder = installed("python", &["requirements.txt"], |sources, folder| {
+        run(Command::new("python3").args(["-m", "venv"]).arg(folder));
+        let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes", "-r"];
+        run(Command::new(folder.join("bin/python")).args(pip).arg(sources.join("requirements.txt")));
+    });
+    folder.join("bin/python")
+});
+
+/// The folder that has the JavaScript packages.
+pub(super) static JAVASCRIPT: LazyLock<PathBuf> = LazyLock::new(|| {
+    installed("javascript", &["package.json", "package-lock.json"], |sources, folder| {
+        fs::create_dir(folder).expect("a folder of packages");
+        for name in ["package.json", "package-lock.json"] {
+            fs::copy(sources.join(name), folder.join(name)).expect("a list of packages is copied");
+        }
+        run(Command::new("npm").args(["ci", "--silent", "--no-audit", "--no-fund"]).current_dir(folder));
+    })
+});
+
+/// A folder in which a story in JavaScript finds its packages: they are looked for beside the file.
+pub(super) fn javascript_stage() -> tempfile::TempDir {
+    let stage = tempfile::tempdir().expect("a folder");
+    symlink(JAVASCRIPT.join("node_modules"), stage.path().join("node_modules")).expect("a link to the packages");
+    for entry in fs::read_dir(sources("javascript")).expect("a folder of stories") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_some_and(|extension| extension == "mjs") {
+            let name = path.file_name().expect("a file's name");
+            fs::copy(&path, stage.path().join(name)).expect("a story is copied");
+        }
+    }
+    stage
+}
+
+/// Where the stories of a language are.
+pub(super) fn sources(language: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sdk").join(language)
+}
+
+fn installed(language: &str, lists: &[&str], install: impl FnOnce(&Path, &Path)) -> PathBuf {
+    let sources = sources(language);
+    let mut hasher = DefaultHasher::new();
+    for list in lists {
+        fs::read(sources.join(list)).expect("a list of packages").hash(&mut hasher);
+    }
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("sdk-{language}-{:016x}", hasher.finish()));
+    let complete = folder.join(".complete");
+    if !complete.exists() {
+        if folder.exists() {
+            fs::remove_dir_all(&folder).expect("half an installation is taken away");
+        }
+        install(&sources, &folder);
+        fs::write(&complete, "").expect("an installation is marked");
+    }
+    folder
+}
+
+fn run(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
