@@ -9,7 +9,7 @@
 
 use std::{
     fs,
-    io::{Read, Write},
+    io::{self, Read, Write},
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, Stdio},
@@ -92,12 +92,15 @@ impl Terminal {
             command.env_remove(name);
         }
         command.env("HOME", folder).env("GRIDHOOK_POLICY__EDITIONS_DIR", folder.join("editions"));
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // One pipe for both, as a terminal is: lines come in the order in which they were written.
+        let (screen, writer) = io::pipe().expect("a pipe");
+        command.stdin(Stdio::piped()).stdout(writer.try_clone().expect("a pipe's end")).stderr(writer);
         let mut shell = command.spawn().expect("bash is there");
         let keyboard = shell.stdin.take().expect("a pipe");
         let printed = Arc::<Mutex<String>>::default();
-        copy(shell.stdout.take().expect("a pipe"), &printed);
-        copy(shell.stderr.take().expect("a pipe"), &printed);
+        // It has the writing end, which must be nobody's when the shell is gone.
+        drop(command);
+        copy(screen, &printed);
         Self { shell, keyboard, printed, seen: 0 }
     }
 
