@@ -8,7 +8,7 @@
 //! - The disk's answer may be older than what was decided while it was on its way: what was owed meanwhile is added, what
 //!   was owed no more is left out.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use crate::{
     event::{Lane, Seq, Timestamp},
@@ -21,6 +21,7 @@ pub const WINDOW: usize = 4096;
 /// The window.
 #[derive(Debug)]
 pub struct Window {
+    longest: Duration,
     /// Durable and before the horizon.
     keys: BTreeSet<DueKey>,
     /// From here on the disk knows; [`None`] where it knows of nothing that is not here.
@@ -62,8 +63,12 @@ impl Ahead {
 
 impl Window {
     /// Nothing is known yet but when the first event falls due, if any does.
-    pub fn recover(next_due: Option<Timestamp>) -> Self {
+    ///
+    /// No event waits for longer than `longest`: one that falls due later than that was written down by a clock that has
+    /// been set back since. It is taken like one that is due, to be given another time.
+    pub fn recover(next_due: Option<Timestamp>, longest: Duration) -> Self {
         Self {
+            longest,
             keys: BTreeSet::new(),
             horizon: next_due.map(DueKey::at),
             asked: None,
@@ -138,14 +143,30 @@ impl Window {
 
     /// When there is something to take or to ask for, if nothing happens before. What is on its way to the disk comes
     /// with the word that it is there.
-    pub fn wakes(&self) -> Option<Timestamp> {
-        let known = self.keys.first().copied().or(self.horizon.filter(|_| self.asked.is_none()));
-        known.map(|key| key.due)
+    pub fn wakes(&self, now: Timestamp) -> Option<Timestamp> {
+        let horizon = self.horizon.filter(|_| self.asked.is_none());
+        let strayed = self.keys.last().or(horizon.as_ref()).is_some_and(|key| self.strays(key.due, now));
+        if strayed {
+            return Some(now);
+        }
+        self.keys.first().or(horizon.as_ref()).map(|key| key.due)
     }
 
-    /// Takes up to `max` keys that are due.
+    /// Whether no event can have been told to wait until then.
+    pub fn strays(&self, due: Timestamp, now: Timestamp) -> bool {
+        due > self.latest(now)
+    }
+
+    /// When an event falls due at the latest.
+    pub fn latest(&self, now: Timestamp) -> Timestamp {
+        now.after(self.longest)
+    }
+
+    /// Takes up to `max` keys that are due, and those that have strayed.
     pub fn take(&mut self, now: Timestamp, max: usize) -> Vec<DueKey> {
-        let due: Vec<DueKey> = self.keys.iter().take_while(|key| key.due <= now).take(max).copied().collect();
+        let strayed = self.keys.iter().rev().take_while(|key| self.strays(key.due, now));
+        let due = self.keys.iter().take_while(|key| key.due <= now);
+        let due: Vec<DueKey> = due.chain(strayed).take(max).copied().collect();
         for key in &due {
             self.keys.remove(key);
         }
@@ -155,7 +176,7 @@ impl Window {
     /// From which key on the disk is to be asked, if it is time to: at most one such question is open.
     pub fn ask(&mut self, now: Timestamp) -> Option<DueKey> {
         if self.asked.is_none() && self.keys.is_empty() {
-            self.asked = self.horizon.filter(|from| from.due <= now);
+            self.asked = self.horizon.filter(|from| from.due <= now || self.strays(from.due, now));
             return self.asked;
         }
         None

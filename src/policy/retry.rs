@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     event::Timestamp,
     policy::{
-        edition::{Edition, Retry, Steps, Terms},
+        edition::{Edition, Kind, Retry, Steps, Terms},
         outcome::{Answer, Outcome, Reason},
     },
 };
@@ -73,6 +73,15 @@ pub fn step(retry: &Retry, failures: u32) -> Duration {
         (Some(step), Steps::Offsets) => step.saturating_sub(retry.schedule[index - 1]),
         (None, Steps::Delays | Steps::Offsets) => retry.repeat,
     }
+}
+
+/// How long any event may have to wait, chance included.
+pub fn longest_wait(edition: &Edition, destination: Kind) -> Duration {
+    let (retry, rules) = (&edition.retry, edition.rules(destination));
+    let steps = retry.schedule.iter().chain(rules.waits.values());
+    let longest = steps.chain([&retry.repeat, &rules.otherwise, &retry.retry_after_max]).max().copied();
+    let longest = longest.unwrap_or_default();
+    longest + jitter(retry, longest, Chance(1.0))
 }
 
 fn jitter(retry: &Retry, wait: Duration, Chance(chance): Chance) -> Duration {

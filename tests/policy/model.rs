@@ -538,6 +538,10 @@ impl Story {
     /// The process dies.
     fn crash(&mut self) {
         self.coming.clear();
+        // Only a new process may find that the clock was set back.
+        let seconds = [0, 0, 1, 3600, 3 * 24 * 3600][self.dice.below(5)];
+        let now = self.clock.now().before(Duration::from_secs(seconds)).max(START);
+        (self.clock, self.hand) = Clock::manual(now);
         let memory = self.shelf.memory.crash(0);
         self.shelf = Arc::new(Shelf { memory, full: AtomicBool::new(false) });
         let (journal, writer) = start(&self.shelf, &self.clock);

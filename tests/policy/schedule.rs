@@ -108,6 +108,19 @@ fn a_request_that_nobody_heard_of_again_is_lost_and_tried_again() {
 }
 
 #[test]
+fn where_the_clock_was_set_back_nobody_waits_longer_than_the_longest_wait() {
+    let mut driver = Driver::new(plain(), answers(vec![status(500), status(200)]));
+    driver.run_for(Duration::from_secs(5 * 24 * 60 * 60));
+    driver.publish(&[("yes", 10); 2]);
+    driver.run_for(Duration::ZERO);
+    driver.now = START.after(Duration::from_secs(1));
+    driver.restart(plain());
+    // Twelve hours, and the most that chance may have added.
+    assert_eq!(driver.run().split_once(" · ").expect("a second try").1, "5days ok · 12h 31s ok");
+    assert_eq!(driver.disk.cursor.counters.delivered, 2);
+}
+
+#[test]
 fn an_answer_after_the_deadline_changes_nothing() {
     let endpoint = Box::new(|_: &_| Some((Duration::from_secs(300), status(200))));
     let settings = Settings { time_to_live: Duration::from_secs(600), ..plain() };

@@ -1,6 +1,6 @@
 //! A million owed events, a window of some thousand keys.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use gridhook::{
     event::{Lane, Seq, Timestamp},
@@ -10,6 +10,9 @@ use gridhook::{
     },
 };
 
+/// No wait is longer.
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
 fn key(due: u64, seq: u64) -> DueKey {
     DueKey { due: Timestamp(due), lane: Lane::LIVE, seq: Seq(seq) }
 }
@@ -17,7 +20,7 @@ fn key(due: u64, seq: u64) -> DueKey {
 #[test]
 fn more_keys_than_the_window_holds_come_back_from_the_disk_in_order() {
     let total = 3 * WINDOW as u64;
-    let mut window = Window::recover(None);
+    let mut window = Window::recover(None, DAY);
     let mut disk = BTreeSet::new();
     // Every second one first, so that what runs over lies before and behind the horizon.
     for seq in (1..total).step_by(2).chain((0..total).step_by(2)) {
@@ -26,7 +29,7 @@ fn more_keys_than_the_window_holds_come_back_from_the_disk_in_order() {
     }
     window.written();
     assert!(window.take(Timestamp::NEVER, 10).is_empty(), "nothing is durable yet");
-    assert_eq!(window.wakes(), None, "the word that it is durable will come");
+    assert_eq!(window.wakes(Timestamp(0)), None, "the word that it is durable will come");
     window.durable();
     let mut taken = Vec::new();
     for _ in 0..1000 {
@@ -44,12 +47,12 @@ fn more_keys_than_the_window_holds_come_back_from_the_disk_in_order() {
         }
     }
     assert_eq!(taken, (0..total).collect::<Vec<_>>());
-    assert_eq!((window.first(), window.wakes()), (None, None));
+    assert_eq!((window.first(), window.wakes(Timestamp(0))), (None, None));
 }
 
 #[test]
 fn an_answer_that_is_older_than_what_was_decided_brings_nothing_back_and_leaves_nothing_out() {
-    let mut window = Window::recover(Some(Timestamp(5)));
+    let mut window = Window::recover(Some(Timestamp(5)), DAY);
     assert_eq!(window.ask(Timestamp(9)), Some(DueKey::at(Timestamp(5))));
     let seen = [key(5, 1), key(6, 2)];
     // Meanwhile one is settled and another is owed; both are durable before the answer comes.
@@ -63,7 +66,7 @@ fn an_answer_that_is_older_than_what_was_decided_brings_nothing_back_and_leaves_
 
 #[test]
 fn a_key_that_is_in_the_answer_before_the_word_that_it_is_durable_comes_once() {
-    let mut window = Window::recover(Some(Timestamp(5)));
+    let mut window = Window::recover(Some(Timestamp(5)), DAY);
     window.owe(key(7, 3));
     window.written();
     assert_eq!(window.ask(Timestamp(9)), Some(DueKey::at(Timestamp(5))));

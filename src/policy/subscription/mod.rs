@@ -36,7 +36,7 @@ use crate::{
         endpoint::Endpoint,
         lane::Reading,
         record::{Command, Counters, Cursor, EndpointView, Health, Senseless},
-        retry::Chance,
+        retry::{self, Chance},
     },
 };
 
@@ -89,12 +89,13 @@ impl Subscription {
             }
         }
         let left = flights.iter().map(|flight| (flight.id, flight.sent));
+        let longest_wait = retry::longest_wait(&settings.edition, settings.destination);
         Self {
             endpoint: Endpoint::recover(&settings, cursor, left, now),
             aging: Aging::recover(cursor.health),
             settings,
             lanes,
-            due: Window::recover(cursor.next_due),
+            due: Window::recover(cursor.next_due, longest_wait),
             lost,
             fetching: Vec::new(),
             retries: VecDeque::new(),
@@ -189,21 +190,21 @@ impl Subscription {
                 let waits = self.is_behind() || !self.lost.is_empty() || !self.retries.is_empty();
                 let work = if waits { Some(now) } else { self.first_due() };
                 let probe = work.map(|work| work.max(until));
-                probe.into_iter().chain(self.next_due_key().filter(|_| self.is_condemned(now))).min()
+                probe.into_iter().chain(self.next_due_key(now).filter(|_| self.is_condemned(now))).min()
             }
             // What is ready waits for its pace, or for a free place.
             Health::Suspended { .. } | Health::Healthy { .. } => {
                 let paced = self.endpoint.paces(self.flights.len(), now);
                 let paced = paced.filter(|_| self.is_ready() && !self.gathered.is_ahead() && !self.is_dividing());
-                paced.into_iter().chain(self.next_due_key()).min()
+                paced.into_iter().chain(self.next_due_key(now)).min()
             }
         }
     }
 
     /// When the next owed event is to be asked for. What is due now has been asked for, or waits for a free place.
-    fn next_due_key(&self) -> Option<Timestamp> {
+    fn next_due_key(&self, now: Timestamp) -> Option<Timestamp> {
         let blocked = self.fetches_enough() || self.gathered.is_ahead() || self.is_looking();
-        self.due.wakes().filter(|_| !blocked)
+        self.due.wakes(now).filter(|_| !blocked)
     }
 
     /// When the first owed event falls due, wherever it is by now.

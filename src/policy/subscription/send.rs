@@ -19,7 +19,7 @@ use crate::{
         lane::Reading,
         outcome::Reason,
         property::Group,
-        record::{DueKey, Fetched, Health},
+        record::{Change, DueKey, Fetched, Health, Owed},
         runs::Runs,
     },
 };
@@ -147,6 +147,10 @@ impl Subscription {
                 // The record is the truth: a store may bring back a key that was taken away.
                 continue;
             }
+            if let Some(strayed) = owed.as_ref().filter(|owed| self.due.strays(owed.due, now)) {
+                self.bring_back(lane, seq, strayed, now);
+                continue;
+            }
             let attempts = owed.as_ref().map_or(0, |owed| owed.attempts);
             let last = owed.map(|owed| Last { outcome: owed.last, status: owed.status, tried: owed.tried });
             // A batch that was too large for the endpoint was no attempt at its events.
@@ -163,6 +167,14 @@ impl Subscription {
         }
         // What did not fit into one answer is asked for again.
         self.put_back(wanted);
+    }
+
+    /// The clock was set back since an event was told to wait: it waits for as long as any event does, and no longer.
+    fn bring_back(&mut self, lane: Lane, seq: Seq, strayed: &Owed, now: Timestamp) {
+        let (was_due, due) = (strayed.due, self.due.latest(now));
+        self.gathered.change(Change::Owe { lane, seq, owed: Owed { due, ..strayed.clone() }, was_due: Some(was_due) });
+        self.due.leave(DueKey { due: was_due, lane, seq });
+        self.due.owe(DueKey { due, lane, seq });
     }
 
     fn next_batch(&mut self, now: Timestamp) -> Vec<Ready> {
