@@ -68,6 +68,7 @@ fn the_defaults_are_those_of_the_design() {
     assert_eq!((publish.events_per_second, publish.bytes_per_second), (5_000, 5_000_000));
     assert!(auth.issuer.is_none() && auth.trusted_proxies.is_empty());
     assert_eq!((delivery.response_wait, delivery.concurrency), (Duration::from_secs(30), 16));
+    assert_eq!((delivery.batch_events, delivery.batch_kilobytes), (5000, 64));
     assert_eq!((journal.outcome_wait, journal.retention), (Duration::from_millis(10), Duration::ZERO));
     assert_eq!((journal.write_buffer_bytes, journal.max_total_wal_bytes), (32 << 20, 64 << 20));
     assert_eq!(topic.tail_bytes, 64 << 20);
@@ -87,12 +88,15 @@ fn a_flag_goes_over_a_variable_and_that_over_the_file() {
         ("GRIDHOOK_SERVER__DATA_DIR", "of-variable"),
         ("GRIDHOOK_CHAOS__ENABLED", "true"),
         ("GRIDHOOK_DELIVERY__SUSPEND_AFTER_FAILURES", "4"),
+        ("GRIDHOOK_DELIVERY__BATCH_EVENTS", "20"),
+        ("GRIDHOOK_DELIVERY__BATCH_KILOBYTES", "128"),
         ("HOME", "/nowhere"),
     ];
     let config = load(file, &variables, &[("--listen", "server.listen", "127.0.0.1:3")]).expect("good settings");
     assert_eq!(config.server.listen.port(), 3);
     assert_eq!(config.server.data_dir, PathBuf::from("of-variable"));
     assert_eq!(config.delivery.concurrency, 3);
+    assert_eq!((config.delivery.batch_events, config.delivery.batch_kilobytes), (20, 128));
     assert!(config.chaos.enabled);
     let edition = config.policy.editions.get("current").expect("the edition");
     assert_eq!(edition.probation.after_failures, 4);

@@ -168,6 +168,10 @@ pub struct Delivery {
     pub late_wait: Duration,
     /// Requests in flight for one subscription at the same time.
     pub concurrency: usize,
+    /// Events of a batch where a subscription gives its size only.
+    pub batch_events: u32,
+    /// Kilobytes of a batch where a subscription gives its count only.
+    pub batch_kilobytes: u32,
     /// How long a connection that nobody uses is kept.
     pub idle_connection_wait: Duration,
     /// Whether endpoints may be http.
@@ -193,6 +197,10 @@ struct RawDelivery {
     late_wait: Duration,
     #[serde(deserialize_with = "read::count::<_, _, 1, 10_000>")]
     concurrency: usize,
+    #[serde(deserialize_with = "read::count::<_, _, 2, 5000>")]
+    batch_events: u32,
+    #[serde(deserialize_with = "read::count::<_, _, 1, 1024>")]
+    batch_kilobytes: u32,
     #[serde(deserialize_with = "read::wait::<_, 0, HOUR>")]
     idle_connection_wait: Duration,
     #[serde(deserialize_with = "read::switch")]
@@ -392,6 +400,8 @@ impl RawDelivery {
             response_wait: self.response_wait,
             late_wait: self.late_wait,
             concurrency: self.concurrency,
+            batch_events: self.batch_events,
+            batch_kilobytes: self.batch_kilobytes,
             idle_connection_wait: self.idle_connection_wait,
             allow_http: match self.allow_http {
                 Switch::Auto => loopback,

@@ -19,11 +19,8 @@ use crate::{
     topic::registry::Rules,
 };
 
-/// The server's own limits on a subscription, which no edition changes.
+/// The server's own limits on a subscription, which no edition changes. Without batching a request has one event.
 const EVENTS_PER_BATCH: model::Range = model::Range { min: 1, max: 5000, default: 1 };
-
-/// Kilobytes of a batch, likewise.
-const KILOBYTES_PER_BATCH: model::Range = model::Range { min: 1, max: 1024, default: 64 };
 
 pub(super) fn journal_options(config: &Config) -> journal::Options {
     journal::Options {
@@ -65,12 +62,14 @@ fn known_editions(config: &Config) -> BTreeMap<String, Arc<Edition>> {
 
 pub(super) fn editions(config: &Config) -> model::Editions {
     let range = |range: edition::Range| model::Range { min: range.min, max: range.max, default: range.default };
+    let config::Delivery { batch_events, batch_kilobytes, .. } = config.delivery;
     let known = known_editions(config).into_iter().map(|(name, edition)| {
         let ranges = model::Ranges {
             attempts: range(edition.attempts),
             time_to_live_minutes: range(edition.time_to_live_minutes),
             events_per_batch: EVENTS_PER_BATCH,
-            kilobytes_per_batch: KILOBYTES_PER_BATCH,
+            events_where_only_kilobytes: batch_events,
+            kilobytes_per_batch: model::Range { min: 1, max: 1024, default: batch_kilobytes },
             filter_text_max: 512,
             event_types_max: 25,
             advanced_filters_max: 25,

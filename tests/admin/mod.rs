@@ -3,6 +3,7 @@
 mod advanced;
 mod attributes;
 mod auth;
+mod destination;
 mod domain;
 mod expiration;
 mod health;
@@ -34,6 +35,7 @@ fn ranges() -> Ranges {
         attempts: Range { min: 1, max: 30, default: 30 },
         time_to_live_minutes: Range { min: 1, max: 1440, default: 1440 },
         events_per_batch: Range { min: 1, max: 5000, default: 1 },
+        events_where_only_kilobytes: 5000,
         kilobytes_per_batch: Range { min: 1, max: 1024, default: 64 },
         filter_text_max: 512,
         event_types_max: 25,

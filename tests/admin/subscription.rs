@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 
 use super::{editions, pretty, ranges, topic_record};
 
-fn take(topic: Schema, body: &Value) -> Result<SubscriptionRecord, String> {
+pub(super) fn take(topic: Schema, body: &Value) -> Result<SubscriptionRecord, String> {
     let body = body.to_string();
     put(&Name::new("to-shop"), &topic_record(topic), &ranges(), body.as_bytes()).map_err(|error| error.to_string())
 }
 
-fn webhook(properties: Value) -> Value {
+pub(super) fn webhook(properties: Value) -> Value {
     json!({"properties": {"destination": {"endpointType": "WebHook", "properties": properties}}})
 }
 
@@ -24,7 +24,7 @@ fn least() -> Value {
 }
 
 /// The least body with `value` at `key` of its properties.
-fn with(key: &str, value: Value) -> Value {
+pub(super) fn with(key: &str, value: Value) -> Value {
     let mut body = least();
     body["properties"][key] = value;
     body
@@ -350,7 +350,7 @@ fn everything_else_that_is_wrong_is_refused_with_what_is_allowed() {
         properties.eventDeliverySchema is "EventGridSchema"; allowed for a topic whose inputSchema is CloudEventSchemaV1_0: CloudEventSchemaV1_0
         properties.eventDeliverySchema is "CustomInputSchema"; allowed for a topic whose inputSchema is CloudEventSchemaV1_0: CloudEventSchemaV1_0
         properties.deadLetterDestination.endpointType is "Folder"; allowed is StorageBlob, others are not supported yet
-        properties.deadLetterDestination.properties.resourceId is empty; allowed is any other text, it is kept and given back
+        properties.deadLetterDestination.properties.resourceId is empty, or names no storage account; allowed is any other text, it is kept and given back
         properties.deadLetterDestination.properties.blobContainerName is "../../etc"; allowed are 3 to 63 small letters, digits and single hyphens between them
         properties.deadLetterDestination.properties.blobContainerName is "ab"; allowed are 3 to 63 small letters, digits and single hyphens between them
         properties.deadLetterDestination.properties.blobContainerName is "Abc"; allowed are 3 to 63 small letters, digits and single hyphens between them

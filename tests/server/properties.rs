@@ -116,3 +116,22 @@ fn a_filter_can_be_tried_on_the_newest_events_of_the_log() {
     let thought = server.command("POST", &verb, &json!({"last": 100, "filter": filter})).json();
     assert_eq!((&thought["tested"], &thought["matched"]), (&json!(3), &json!(2)), "{thought}");
 }
+
+#[test]
+fn the_defaults_of_batching_come_from_the_settings_of_the_server() {
+    let server = Server::start(&[UNASKED, ("DELIVERY__BATCH_EVENTS", "20"), ("DELIVERY__BATCH_KILOBYTES", "128")]);
+    let endpoint = Endpoint::start(vec![answer(200, "", "")]);
+    server.topic("orders", "EventGridSchema");
+    for (name, webhook, expected) in [
+        ("neither", json!({}), (1, 128)),
+        ("size", json!({"preferredBatchSizeInKilobytes": 5}), (20, 5)),
+        ("count", json!({"maxEventsPerBatch": 5}), (5, 128)),
+    ] {
+        server.subscribe("orders", name, &Wish::of(&endpoint.url()).also(&webhook, &json!({})));
+        let told = server.told("orders", name).json();
+        let told = &told["properties"]["destination"]["properties"];
+        let (events, kilobytes) = expected;
+        assert_eq!(told["maxEventsPerBatch"], events, "{name}");
+        assert_eq!(told["preferredBatchSizeInKilobytes"], kilobytes, "{name}");
+    }
+}

@@ -76,6 +76,8 @@ pub struct Ranges {
     pub time_to_live_minutes: Range,
     /// `maxEventsPerBatch`.
     pub events_per_batch: Range,
+    /// The same where `preferredBatchSizeInKilobytes` is given and this is not.
+    pub events_where_only_kilobytes: u32,
     /// `preferredBatchSizeInKilobytes`.
     pub kilobytes_per_batch: Range,
     /// Characters in one string of a filter: 512 in Azure.

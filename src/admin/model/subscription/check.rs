@@ -92,30 +92,69 @@ pub(super) fn delivery_schema(given: Option<&str>, input: Schema) -> Result<Sche
     ))
 }
 
-/// The container is a folder of ours, so that its name is checked as Azure does: no path can be made of it.
+/// Either setting turns batching on, and the other one has its default; without both a request has one event (seed 000).
+/// What is told has both, and means the same when it is sent back: one event in a request is what there is without batching.
+pub(super) fn batch(events: Option<i64>, kilobytes: Option<i64>, ranges: &Ranges) -> Result<(u32, u32), Invalid> {
+    let events = match (events, kilobytes) {
+        (None, Some(_)) => ranges.events_where_only_kilobytes,
+        (events, _) => ranges.events_per_batch.check("destination.properties.maxEventsPerBatch", events)?,
+    };
+    let at = "destination.properties.preferredBatchSizeInKilobytes";
+    Ok((events, ranges.kilobytes_per_batch.check(at, kilobytes)?))
+}
+
+const RESOURCE_ID: &str = "deadLetterDestination.properties.resourceId";
+const CONTAINER_NAME: &str = "deadLetterDestination.properties.blobContainerName";
+
+/// What stands between a storage account and a container in the container's resource id.
+const CONTAINERS: &str = "/blobServices/default/containers/";
+
+/// The storage account and the container that a container's resource id names. [`None`]: it is the id of something else.
+pub(super) fn container_of(resource_id: &str) -> Option<(&str, &str)> {
+    let at = resource_id.to_ascii_lowercase().find(&CONTAINERS.to_ascii_lowercase())?;
+    Some((&resource_id[..at], &resource_id[at + CONTAINERS.len()..]))
+}
+
+/// The container is named by itself or in the resource id (which is how Azure's command line has it); it is told by itself.
 pub(super) fn dead_letter(given: DeadLetter) -> Result<DeadLetterDestination, Invalid> {
-    let Blob { resource_id, blob_container_name: container } = given.properties;
-    if resource_id.is_empty() {
-        return Err(Invalid::new(
-            "deadLetterDestination.properties.resourceId",
-            "is empty; allowed is any other text, it is kept and given back",
-        ));
+    let Blob { resource_id, blob_container_name: named } = given.properties;
+    let (account, (at, container)) = match (container_of(&resource_id), named.as_deref()) {
+        (None, Some(named)) => (resource_id.as_str(), (CONTAINER_NAME, named)),
+        (Some((account, container)), None) => (account, (RESOURCE_ID, container)),
+        (Some((account, container)), Some(named)) if container == named => (account, (CONTAINER_NAME, named)),
+        (Some((_, container)), Some(named)) => {
+            let (named, container) = (named.escape_debug(), container.escape_debug());
+            let problem =
+                format!("is \"{named}\", but resourceId ends with the container \"{container}\"; allowed is one");
+            return Err(Invalid::new(CONTAINER_NAME, problem));
+        }
+        (None, None) => {
+            let problem =
+                format!("is missing; allowed is a name here, or a resourceId that ends with {CONTAINERS}NAME");
+            return Err(Invalid::new(CONTAINER_NAME, problem));
+        }
+    };
+    if account.is_empty() {
+        let problem = "is empty, or names no storage account; allowed is any other text, it is kept and given back";
+        return Err(Invalid::new(RESOURCE_ID, problem));
     }
-    let legal = (3..=63).contains(&container.len())
-        && container.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
-        && !container.starts_with('-')
-        && !container.ends_with('-')
-        && !container.contains("--");
+    check_container(at, container)?;
+    Ok(DeadLetterDestination { resource_id: account.to_owned(), container: container.to_owned() })
+}
+
+/// The container is a folder of ours, so that its name is checked as Azure does: no path can be made of it.
+fn check_container(at: &str, name: &str) -> Result<(), Invalid> {
+    let legal = (3..=63).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+        && !name.starts_with('-')
+        && !name.ends_with('-')
+        && !name.contains("--");
     if legal {
-        return Ok(DeadLetterDestination { resource_id, container });
+        return Ok(());
     }
-    Err(Invalid::new(
-        "deadLetterDestination.properties.blobContainerName",
-        format!(
-            "is \"{}\"; allowed are 3 to 63 small letters, digits and single hyphens between them",
-            container.escape_debug()
-        ),
-    ))
+    let what = if at == RESOURCE_ID { "names the container" } else { "is" };
+    let allowed = "allowed are 3 to 63 small letters, digits and single hyphens between them";
+    Err(Invalid::new(at, format!("{what} \"{}\"; {allowed}", name.escape_debug())))
 }
 
 /// Without a place for dead letters events would be dropped that are only waiting.

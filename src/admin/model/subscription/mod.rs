@@ -138,7 +138,7 @@ struct DeadLetter {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Blob {
     resource_id: String,
-    blob_container_name: String,
+    blob_container_name: Option<String>,
 }
 
 /// Reads the body of a PUT: the subscription `name` of `topic`, with neither number nor version yet.
@@ -171,9 +171,23 @@ pub fn patch(
         ));
     }
     let mut value = value_of(&settable(existing));
+    give_way(&mut value, &patch);
     merge(&mut value, patch);
     refuse_unsupported_properties(&mut value)?;
     record(&existing.name, topic, ranges, read(value)?)
+}
+
+/// Takes out of what is set the companion of what `patch` sets anew: it would be held against it, and nobody asked for it.
+fn give_way(value: &mut Value, patch: &Value) {
+    let webhook = &patch["destination"]["properties"];
+    let is_unbatched = value["destination"]["properties"]["maxEventsPerBatch"] == 1;
+    if is_unbatched && webhook["preferredBatchSizeInKilobytes"].is_number() {
+        drop(take(value, "destination.properties.maxEventsPerBatch"));
+    }
+    let place = &patch["deadLetterDestination"]["properties"]["resourceId"];
+    if place.as_str().is_some_and(|place| check::container_of(place).is_some()) {
+        drop(take(value, "deadLetterDestination.properties.blobContainerName"));
+    }
 }
 
 fn refuse_unsupported_properties(properties: &mut Value) -> Result<(), Invalid> {
@@ -195,6 +209,8 @@ fn record(
 ) -> Result<SubscriptionRecord, Invalid> {
     let webhook = properties.destination.properties;
     let retry = properties.retry_policy.unwrap_or_default();
+    let (max_events_per_batch, preferred_batch_size_in_kilobytes) =
+        check::batch(webhook.max_events_per_batch, webhook.preferred_batch_size_in_kilobytes, ranges)?;
     let delivery_schema = check::delivery_schema(properties.event_delivery_schema.as_deref(), topic.input_schema)?;
     let dead_letter = properties.dead_letter_destination.map(check::dead_letter).transpose()?;
     Ok(SubscriptionRecord {
@@ -203,13 +219,8 @@ fn record(
         name: name.clone(),
         webhook: Webhook {
             endpoint_url: check::endpoint_url(webhook.endpoint_url)?,
-            max_events_per_batch: ranges
-                .events_per_batch
-                .check("destination.properties.maxEventsPerBatch", webhook.max_events_per_batch)?,
-            preferred_batch_size_in_kilobytes: ranges.kilobytes_per_batch.check(
-                "destination.properties.preferredBatchSizeInKilobytes",
-                webhook.preferred_batch_size_in_kilobytes,
-            )?,
+            max_events_per_batch,
+            preferred_batch_size_in_kilobytes,
             allowed_rate: None,
             client_certificate: webhook.client_certificate,
             signing: webhook.signing,
@@ -278,7 +289,7 @@ fn settable(record: &SubscriptionRecord) -> Properties {
             endpoint_type: "StorageBlob".to_owned(),
             properties: Blob {
                 resource_id: dead_letter.resource_id.clone(),
-                blob_container_name: dead_letter.container.clone(),
+                blob_container_name: Some(dead_letter.container.clone()),
             },
         }),
         // Words of ours: a client that does not know them is told of them only where they were used.
