@@ -294,6 +294,9 @@ pub struct DeadLetter {
     /// The folder of the containers; [`Config::load`] has put the data folder before it.
     #[serde(deserialize_with = "read::filled")]
     pub folder: PathBuf,
+    /// The topic in which each file is told; [`None`] where nobody is told.
+    #[serde(deserialize_with = "read::optional")]
+    pub notice_topic: Option<String>,
 }
 
 /// `[policy]`

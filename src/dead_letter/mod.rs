@@ -2,7 +2,7 @@
 //!
 //! The core puts a dead letter into the journal, due after a delay, so that many share a file. From there it is this
 //! module's: [`staging`] says whose turn it is, [`work`](self) makes one file of what is due for one subscription,
-//! [`sink`] puts the file where it belongs, and [`totals`] is the account of all that.
+//! [`sink`] puts the file where it belongs, a [`herald`] tells of it, and [`totals`] is the account of all that.
 //!
 //! Invariants:
 //! - A dead letter leaves the journal in the write that follows a file with it, and which counts it: written, or lost.
@@ -22,6 +22,7 @@
 
 mod actor;
 pub mod file;
+pub mod herald;
 pub mod sink;
 pub mod staging;
 pub mod totals;
@@ -38,7 +39,12 @@ use std::{
 use actix::WeakAddr;
 use tokio::sync::{Semaphore, watch};
 
-pub use self::{actor::DeadLetterActor, sink::Sink, totals::Totals};
+pub use self::{
+    actor::DeadLetterActor,
+    herald::{Filed, Herald},
+    sink::Sink,
+    totals::Totals,
+};
 use crate::{
     clock::Clock,
     dead_letter::{
@@ -104,6 +110,7 @@ struct Shared {
     journal: Journal,
     clock: Clock,
     sink: Sink,
+    herald: Option<Herald>,
     options: Options,
     staging: Mutex<Staging>,
     /// One slice is read at a time: the journal's other reader stays free for those who deliver.
@@ -117,12 +124,14 @@ struct Shared {
 }
 
 impl DeadLetters {
-    /// The dead letters that go to `sink`. Nothing is written until an actor from [`DeadLetters::build`] is started.
-    pub fn new(journal: Journal, clock: Clock, sink: Sink, options: Options) -> Self {
+    /// The dead letters that go to `sink`, of which `herald` tells. Nothing is written until an actor from
+    /// [`DeadLetters::build`] is started.
+    pub fn new(journal: Journal, clock: Clock, sink: Sink, herald: Option<Herald>, options: Options) -> Self {
         Self(Arc::new(Shared {
             journal,
             clock,
             sink,
+            herald,
             options,
             staging: Mutex::new(Staging::new(options.rules)),
             reading: Semaphore::new(1),

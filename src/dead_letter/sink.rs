@@ -18,6 +18,7 @@ use std::{
 
 use bytes::Bytes;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload, local::LocalFileSystem};
+use url::Url;
 
 /// 200 bytes: file systems take 255, and a temporary file's name is longer than its file's.
 const SEGMENT_BYTES_MAX: usize = 200;
@@ -78,6 +79,12 @@ impl Sink {
     /// A store whose put is answered when the object is safe, as those of the clouds are.
     pub fn over(store: Arc<dyn ObjectStore>) -> Self {
         Self { store, folder: None }
+    }
+
+    /// Where a file can be had: in a folder, an address with the scheme `file`; in any other store, its name.
+    pub fn url(&self, name: &str) -> String {
+        let url = self.folder.as_ref().and_then(|folder| Url::from_file_path(folder.join(name)).ok());
+        url.map_or_else(|| name.to_owned(), String::from)
     }
 
     /// Puts a file, in place of whatever has its name.

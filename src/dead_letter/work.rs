@@ -1,4 +1,5 @@
-//! One turn: a file of what is due for one subscription, put where it belongs, and then its dead letters taken away.
+//! One turn: a file of what is due for one subscription, put where it belongs and told of, and then its dead letters
+//! taken away.
 //!
 //! A task of its own, outside of the actor: a turn survives the actor that began it, and whatever ends it, a panic too,
 //! it reports.
@@ -9,6 +10,7 @@ use crate::{
     dead_letter::{
         DeadLetters, Options, Shared, Target,
         file::{self, Draft, Form},
+        herald::Filed,
         sink::{self, check_segment},
         staging::{Job, Report},
         totals::{InProgress, Totals},
@@ -72,6 +74,7 @@ async fn turn(letters: &DeadLetters, job: &Job) -> Result<Report, Error> {
         let lost_by = if gone { Some(Timestamp::NEVER) } else { job.lost_by };
         return lose(&letters.0, job.obligor, lost_by, totals, &page.keys).await;
     }
+    tell(&letters.0, *obligor, &totals, &page).await?;
     totals.written += page.count;
     totals.lost += page.damaged;
     totals.files += u64::from(page.count > 0);
@@ -124,6 +127,16 @@ async fn put(
         (None, None) => return Ok(Ok(())),
     };
     Ok(shared.sink.put(&name, page.text.clone()).await)
+}
+
+/// Tells of the file that was just put.
+async fn tell(shared: &Shared, obligor: Obligor, totals: &Totals, page: &Page) -> Result<(), journal::Error> {
+    let (Some(herald), Some(file)) = (&shared.herald, &totals.in_progress) else { return Ok(()) };
+    if page.count == 0 {
+        return Ok(());
+    }
+    let (name, url) = (file.name.clone(), shared.sink.url(&file.name));
+    herald(Filed { obligor, name, url, bytes: page.text.len(), at: shared.clock.now() }).await
 }
 
 /// The destination does not take the file: what was due by `lost_by` is lost, the rest waits on.

@@ -5,6 +5,7 @@
 //! does the process end. A second signal ends it at once.
 
 mod graves;
+mod herald;
 mod issuer;
 mod settings;
 mod tls;
@@ -139,7 +140,8 @@ async fn serve(config: Config, store: Arc<Rocks>) -> Result<(), Error> {
     let recovered = Arc::clone(registry.get_or_init(|| Arc::new(recovered)));
 
     let sink = Sink::local(&config.dead_letter.folder)?;
-    let letters = DeadLetters::new(journal.clone(), clock.clone(), sink, dead_letter::Options::default());
+    let herald = herald::of(&config, &recovered, &journal);
+    let letters = DeadLetters::new(journal.clone(), clock.clone(), sink, herald, dead_letter::Options::default());
     let (graves, lifeline) = (Graves { registry: Arc::clone(&recovered), letters: letters.clone() }, Lifeline::new());
     for (obligor, due) in journal.reads().all_dead()? {
         if let Some(slot) = recovered.slot(obligor) {

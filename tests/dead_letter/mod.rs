@@ -4,6 +4,7 @@ mod actor;
 mod crashes;
 mod file;
 mod gone;
+mod herald;
 mod sink;
 mod staging;
 mod totals;

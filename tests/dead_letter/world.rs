@@ -12,7 +12,7 @@ use actix::{Actor, Addr};
 use bytes::BufMut;
 use gridhook::{
     clock::{Clock, Hand},
-    dead_letter::{DeadLetterActor, DeadLetters, Notice, Options, Sink, Target, Totals, staging::Rules},
+    dead_letter::{DeadLetterActor, DeadLetters, Herald, Notice, Options, Sink, Target, Totals, staging::Rules},
     event::{Lane, Obligor, PartitionId, Schema, Seq, Span, Spans, Timestamp},
     journal::{
         self, Journal, Limits, MetaChange, Writer,
@@ -49,13 +49,23 @@ impl World {
 
     /// A server on what `memory` has, its clock at `now`, writing to `sink`.
     pub(super) fn over(memory: &Memory, sink: Sink, now: Timestamp) -> Self {
+        Self::heralded(memory, sink, now, |_| None)
+    }
+
+    /// The same, with a herald that may use the journal.
+    pub(super) fn heralded(
+        memory: &Memory,
+        sink: Sink,
+        now: Timestamp,
+        herald: impl FnOnce(Journal) -> Option<Herald>,
+    ) -> Self {
         let (clock, hand) = Clock::manual(now);
         let limits = Limits { retention: Duration::from_secs(3600), ..Limits::default() };
         let options = journal::Options { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits };
         let (journal, writer) =
             Journal::start(Arc::new(memory.clone()), clock.clone(), options, Box::new(|_, _| {}), Box::new(|_| {}))
                 .expect("a store that is whole");
-        let letters = DeadLetters::new(journal.clone(), clock, sink, OPTIONS);
+        let letters = DeadLetters::new(journal.clone(), clock, sink, herald(journal.clone()), OPTIONS);
         Self { journal, letters, hand, writer }
     }
 

@@ -46,7 +46,7 @@ fn files_in(folder: &Path, found: &mut Vec<PathBuf>) {
 }
 
 /// The files of dead letters.
-fn files(server: &Server) -> Vec<PathBuf> {
+pub(super) fn files(server: &Server) -> Vec<PathBuf> {
     let mut found = Vec::new();
     files_in(&server.data_dir().join("dead-letters"), &mut found);
     found.sort();
@@ -59,7 +59,7 @@ fn letters(file: &Path) -> Vec<Letter> {
 }
 
 /// The ids in all files, sorted.
-fn ids_in_files(server: &Server) -> Vec<String> {
+pub(super) fn ids_in_files(server: &Server) -> Vec<String> {
     let mut ids: Vec<String> = files(server).iter().flat_map(|file| letters(file)).map(|letter| letter.id).collect();
     ids.sort();
     ids

@@ -15,6 +15,7 @@ mod garbage;
 mod handshake;
 mod kill;
 mod late;
+mod notice;
 mod properties;
 mod publish;
 mod recovery;

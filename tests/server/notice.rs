@@ -1,0 +1,110 @@
+//! Who wants to hear of dead letters subscribes to a topic, in which each file is told.
+
+use std::{collections::BTreeSet, fs, path::PathBuf};
+
+use serde_json::{Value, json};
+
+use super::{LONG, dead_letter::files, wait_until_settled};
+use crate::support::{
+    endpoint::{Endpoint, answer},
+    load,
+    server::{Server, Wish, wait_for},
+    sink::{Manner, Sink},
+};
+
+/// An endpoint that follows a script is asked nothing before.
+const UNASKED: (&str, &str) = ("DELIVERY__VALIDATE", "false");
+const NOTICES: (&str, &str) = ("DEAD_LETTER__NOTICE_TOPIC", "storage");
+
+fn ids(count: usize) -> Vec<String> {
+    (0..count).map(|number| number.to_string()).collect()
+}
+
+/// The GUIDs of the files that are there.
+fn guids(server: &Server) -> BTreeSet<String> {
+    let stem = |file: &PathBuf| file.file_stem().and_then(|stem| stem.to_str()).expect("text").to_owned();
+    files(server).iter().map(stem).collect()
+}
+
+#[test]
+fn each_file_of_dead_letters_is_an_event_for_who_subscribes_to_the_notice_topic() {
+    let mut server = Server::start(&[NOTICES, UNASKED]);
+    let told = Endpoint::start(vec![answer(200, "", "")]);
+    let refusing = Endpoint::start(vec![answer(400, "", "never")]);
+    let key = server.topic("orders", "EventGridSchema");
+    server.topic("storage", "EventGridSchema");
+    server.subscribe("storage", "told", &Wish::of(&told.url()));
+    // The notices' own dead letters are written, and are no notices.
+    server.subscribe("storage", "deaf", &Wish::of(&refusing.url()).dead_letters("unheard"));
+    server.subscribe("orders", "Hook", &Wish::of(&refusing.url()).batch(10).dead_letters("letters"));
+    server.publish("orders", &key, &load::body(&ids(5), "/a"));
+    wait_for("both files", LONG, || files(&server).len() == 2);
+    wait_until_settled(&server, "storage", "told");
+    wait_until_settled(&server, "storage", "deaf");
+
+    let (letters, unheard): (Vec<PathBuf>, Vec<PathBuf>) =
+        files(&server).into_iter().partition(|file| file.iter().any(|part| part == "letters"));
+    assert_eq!((letters.len(), unheard.len()), (1, 1));
+    assert_eq!(server.counter("storage", "told", "matched"), 1, "one file is told, the other is of the topic itself");
+    let requests = told.requests();
+    let [event]: [Value; 1] = serde_json::from_slice(&requests[0].body).expect("an array of one");
+    let (path, id) = (letters[0].display().to_string(), letters[0].file_stem().and_then(|stem| stem.to_str()));
+    let below = &path[path.find("HOOK/").expect("the subscription's folder")..];
+    assert_eq!(event["eventType"], "Microsoft.Storage.BlobCreated");
+    assert_eq!(event["subject"], format!("/blobServices/default/containers/letters/blobs/{below}"));
+    assert!(event["topic"].as_str().is_some_and(|topic| topic.ends_with("/topics/storage")), "{event}");
+    assert_eq!((&event["id"], &event["dataVersion"], &event["metadataVersion"]), (&json!(id), &json!(""), &json!("1")));
+    let mut data = event["data"].as_object().expect("an object").clone();
+    let at = ["eTag", "sequencer"].map(|name| data.remove(name).and_then(|value| value.as_str().map(str::to_owned)));
+    assert!(at.iter().flatten().all(|text| !text.is_empty()) && at.iter().all(Option::is_some), "{at:?}");
+    let expected = json!({
+        "api": "PutBlob", "clientRequestId": id, "requestId": id, "contentType": "application/json",
+        "contentLength": fs::metadata(&letters[0]).expect("a file").len(), "blobType": "BlockBlob",
+        "url": format!("file://{}", fs::canonicalize(&letters[0]).expect("a path").display()),
+        "storageDiagnostics": {"batchId": id}});
+    assert_eq!(Value::Object(data), expected);
+    server.terminate();
+    server.assert_sound();
+}
+
+#[test]
+fn a_notice_topic_that_is_not_there_or_takes_no_such_event_costs_no_dead_letter() {
+    let (mut server, sink) = (Server::start(&[NOTICES]), Sink::start());
+    let key = server.topic("orders", "EventGridSchema");
+    server.subscribe("orders", "Hook", &Wish::of(&sink.url("/hook")).batch(10).dead_letters("letters"));
+    sink.set("/hook", Manner::Answer(400));
+    for (round, why) in ["there is no such topic", "it is no topic of Event Grid schema"].into_iter().enumerate() {
+        server.publish("orders", &key, &load::body(&ids(3), "/a"));
+        wait_for("the file", LONG, || files(&server).len() == round + 1);
+        wait_for("a line in the log", LONG, || server.said().contains(why));
+        server.topic("storage", "CloudEventSchemaV1_0");
+    }
+    wait_until_settled(&server, "orders", "Hook");
+    server.terminate();
+    server.assert_sound();
+    let (_, said) = server.fsck();
+    assert!(!said.contains("dead letters"), "none waits: {said}");
+}
+
+#[test]
+fn a_kill_after_a_file_was_written_leaves_it_told_at_least_once() {
+    let (mut server, sink) = (Server::start(&[NOTICES]), Sink::start());
+    let key = server.topic("orders", "EventGridSchema");
+    server.topic("storage", "EventGridSchema");
+    server.subscribe("storage", "told", &Wish::of(&sink.url("/told")));
+    server.subscribe("orders", "Hook", &Wish::of(&sink.url("/hook")).batch(10).dead_letters("letters"));
+    sink.set("/hook", Manner::Answer(400));
+    for round in 1..=5 {
+        let more: Vec<String> = (0..4).map(|number| format!("{round}-{number}")).collect();
+        server.publish("orders", &key, &load::body(&more, "/a"));
+        wait_for("the file", LONG, || files(&server).len() == round);
+        server.kill_9();
+        server.assert_sound();
+        server.restart();
+        let told = || sink.ledger("/told").into_keys().collect::<BTreeSet<String>>();
+        wait_for("all files to be told", LONG, || told() == guids(&server));
+    }
+    assert_eq!(files(&server).len(), 5, "a file that was written again has its name");
+    server.terminate();
+    server.assert_sound();
+}
