@@ -77,6 +77,8 @@ impl Herald {
             Ok(_) => Ok(()),
             // It was deleted since we looked.
             Err(journal::Error::Unknown) => Err(none()),
+            // Who does not read its notices must not hold up dead letters.
+            Err(error @ journal::Error::Backlog(_)) => Err(Untold::Never(error.to_string())),
             Err(
                 error @ (journal::Error::Full
                 | journal::Error::Fenced

@@ -3,16 +3,23 @@ use std::collections::BTreeMap;
 use expect_test::{Expect, expect};
 use gridhook::{
     dead_letter::file::{Draft, Form, event_of, path},
-    event::{Event, Schema, Timestamp},
+    deliver::convert::delivered,
+    event::{Event, Schema, Seq, Timestamp},
+    journal::chunk::{Chunk, Running},
     policy::{
         outcome::{Outcome, Reason},
         record::Dead,
     },
+    publish::{
+        Limits,
+        schema::{self, Content, Target},
+    },
+    topic::ingress::{Mapping, SourceOrDefault},
 };
 use serde_json::value::RawValue;
 
-use super::{FORM, dead, event};
-use crate::support::events::events;
+use super::{FORM, PUBLISHED, dead, event};
+use crate::support::{events::events, publisher::topic};
 
 fn file(form: Form<'_>, events: &[(Event, Dead)]) -> String {
     let mut draft = Draft::new(usize::MAX);
@@ -79,7 +86,9 @@ fn a_cloud_event_stands_as_in_the_sample_with_names_in_lower_case() {
     "id": "caee971c-3ca0-4254-8f99-1395b394588e",
     "source": "mysource",
     "dataversion": "1.0",
+    "subject": "mySubject",
     "type": "fooEventType",
+    "datacontenttype": "application/json",
     "data": {
         "prop1": "value1",
         "prop2": 5
@@ -87,10 +96,10 @@ fn a_cloud_event_stands_as_in_the_sample_with_names_in_lower_case() {
 }"#;
     check(
         Form { delivery: Schema::CloudEvents, ..FORM },
-        &event(Schema::CloudEvents, wire, ["caee971c", "fooEventType", ""]),
+        &event(Schema::CloudEvents, wire, ["caee971c", "fooEventType", "mySubject"]),
         &dead(),
         expect![[r#"
-            [{"id":"caee971c-3ca0-4254-8f99-1395b394588e","source":"mysource","dataversion":"1.0","type":"fooEventType","data":{
+            [{"id":"caee971c-3ca0-4254-8f99-1395b394588e","source":"mysource","dataversion":"1.0","subject":"mySubject","type":"fooEventType","datacontenttype":"application/json","data":{
                     "prop1": "value1",
                     "prop2": 5
                 },"deadletterreason":"MaxDeliveryAttemptsExceeded","deliveryattempts":1,"lastdeliveryoutcome":"NotFound","publishtime":"2020-08-13T17:18:14.0265750Z"}]"#]],
@@ -137,6 +146,34 @@ fn an_event_of_a_custom_schema_stands_in_an_envelope_with_its_object_last() {
             r#"[{"id":"8bc07e6f","eventTime":"2020-08-13T17:18:14.0265750Z","eventType":"my\"EventType","dataVersion":"1.0","metadataVersion":"1","topic":"/subscriptions/s/resourceGroups/g/providers/Microsoft.EventGrid/topics/myCustomSchemaTopic","subject":"subjectDefault","deadLetterReason":"MaxDeliveryAttemptsExceeded","deliveryAttempts":1,"lastDeliveryOutcome":"NotFound","publishTime":"2020-08-13T17:18:14.0265750Z","lastDeliveryAttemptTime":"2020-08-13T17:18:14.0465750Z","data":{ "prop1": "my property", "prop2": 5, "myEventType": "fooEventType" }}]"#
         ]],
     );
+}
+
+/// The sample's envelope says `myEventType`, though the event has a property of that name with another value: in its
+/// topic the type is not that property, but the same for all events.
+#[test]
+fn the_specification_s_custom_event_is_delivered_bare_and_put_aside_in_its_envelope() {
+    let sent = include_str!("../data/my-event.custom.json");
+    let default = |text: &str| Some(SourceOrDefault { source_field: None, default_value: Some(text.to_owned()) });
+    let mut topic = topic("myCustomSchemaTopic", Schema::Custom);
+    topic.ingress.mapping = Some(Mapping {
+        event_type: default("myEventType"),
+        subject: default("subjectDefault"),
+        data_version: default("1.0"),
+        ..Mapping::default()
+    });
+    let draft = schema::read(&Target::of(&topic), &Content::default(), &sent.into(), &Limits::default());
+    let sealed = draft.expect("it is an event").into_chunks().remove(0).stamp(PUBLISHED, Running::default());
+    let chunk = Chunk::decode(Seq(7), sealed).expect("what was written is read");
+    let event = chunk.events().expect("what was written is read").remove(0);
+    let own = sent.trim().trim_start_matches('[').trim_end_matches(']').trim();
+    assert_eq!(delivered(&event, Schema::Custom).expect("it is of that schema"), own);
+
+    let text = file(Form { delivery: Schema::Custom, topic: &topic.resource_id() }, &[(event, dead())]);
+    let [letter]: [&RawValue; 1] = serde_json::from_str(&text).expect("an array of one");
+    let id = text.split('"').nth(3).expect("the id comes first");
+    assert!(id.parse::<uuid::Uuid>().is_ok() && !own.contains(id), "a GUID that the event does not have: {id}");
+    expect![[r#"{"id":"<guid>","eventTime":"2020-08-13T17:18:14.0265750Z","eventType":"myEventType","dataVersion":"1.0","metadataVersion":"1","topic":"/subscriptions/s/resourceGroups/g/providers/Microsoft.EventGrid/topics/myCustomSchemaTopic","subject":"subjectDefault","deadLetterReason":"MaxDeliveryAttemptsExceeded","deliveryAttempts":1,"lastDeliveryOutcome":"NotFound","publishTime":"2020-08-13T17:18:14.0265750Z","lastDeliveryAttemptTime":"2020-08-13T17:18:14.0465750Z","data":<the event>}"#]]
+        .assert_eq(&letter.get().replace(id, "<guid>").replace(own, "<the event>"));
 }
 
 #[test]

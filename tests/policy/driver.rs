@@ -53,6 +53,8 @@ pub(super) struct Driver {
     filter: Filter,
     endpoint: Endpoint,
     aloft: VecDeque<(Timestamp, FlightId, Answer)>,
+    /// When each dead letter is due.
+    pub(super) aside: Vec<Timestamp>,
     /// Answers about what is owed, where they are to come later.
     pub(super) held_back: Option<VecDeque<Input>>,
     /// Every request that left, as the slot has it.
@@ -97,6 +99,7 @@ impl Driver {
             filter: Filter { subject_begins_with: "yes".to_owned(), ..Filter::default() },
             endpoint,
             aloft: VecDeque::new(),
+            aside: Vec::new(),
             held_back: None,
             sent: BTreeMap::new(),
             inputs: VecDeque::new(),
@@ -233,6 +236,9 @@ impl Driver {
     }
 
     fn tell(&mut self, change: &Change) {
+        if let Change::PutAside { due, .. } = change {
+            self.aside.push(*due);
+        }
         let Change::Note { lane, entry, .. } = change else { return };
         self.ledger.push((*lane, entry.clone()));
         let line = match entry.what {

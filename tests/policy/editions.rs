@@ -1,16 +1,14 @@
 //! What each edition of the program does: attempts over time, and what every status means, as tables.
 
-use std::{fmt::Write, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt::Write, sync::Arc, time::Duration};
 
 use expect_test::{Expect, expect};
 use gridhook::{
     config::Editions,
-    event::Timestamp,
     policy::{
         Settings,
-        edition::{Edition, Terms},
+        edition::{Edition, Kind, Range},
         outcome::{Answer, Outcome},
-        retry::{Chance, Verdict, judge},
     },
 };
 
@@ -38,28 +36,45 @@ fn attempts(name: &str, expected: Expect) {
     expected.assert_eq(&driver.run());
 }
 
-/// What follows the first failure.
-fn verdict(edition: &Edition, terms: Terms<'_>, answer: &Answer) -> String {
-    match judge(edition, terms, 1, 30, answer, Timestamp(0), Chance(0.0)) {
-        Verdict::Again(at) => humantime::format_duration(at.since(Timestamp(0))).to_string(),
-        Verdict::Never(_) => "never".to_owned(),
+/// When an event is tried again whose endpoint answers so once, and with success from then on.
+fn again(settings: Settings, answer: &Answer) -> String {
+    let mut driver = Driver::new(settings, answers(vec![answer.clone(), status(200)]));
+    driver.publish(&[("yes", 10)]);
+    driver.run();
+    match &driver.lines[..] {
+        [first] if first == "0s ok" => "delivered".to_owned(),
+        [_, second] if second.ends_with(" ok") => second.trim_end_matches(" ok").to_owned(),
+        [_, given_up] if given_up.starts_with("0s ") => "never".to_owned(),
+        lines => panic!("{answer:?}: {lines:?}"),
     }
 }
 
-/// What follows the first failure with each status: in the columns, without and with a place for dead letters.
+/// What each status means, every one from 200 on: where it differs, without and with a place for dead letters.
 fn statuses(name: &str, expected: Expect) {
-    let edition = edition(name);
     let [timeout, reset] = [Outcome::TimedOut, Outcome::SocketError].map(Answer::bare);
-    let listed = [205, 301, 400, 401, 403, 404, 408, 410, 413, 414, 429, 500, 503];
-    let mut rows: Vec<(String, Answer)> = listed.map(|code| (code.to_string(), status(code))).into();
-    rows.extend([("timeout".to_owned(), timeout), ("reset".to_owned(), reset)]);
-    let mut table = String::from("         webhook        resource\n");
-    for (told, answer) in rows {
-        let columns = [&edition.webhook, &edition.resource].map(|rules| {
-            let [without, with] = [false, true].map(|dead| verdict(&edition, rules.terms(dead), &answer));
-            if with == without { with } else { format!("{without} / {with}") }
-        });
-        writeln!(table, "{told:<8} {:<14} {}", columns[0], columns[1]).expect("a string takes all");
+    let mut all: Vec<(String, Answer)> = vec![("timeout".to_owned(), timeout), ("reset".to_owned(), reset)];
+    all.extend((200..=599).map(|code| (code.to_string(), status(code))));
+    let row = |destination, dead_letter| {
+        let settings = Settings { edition: edition(name), destination, dead_letter, ..plain() };
+        let mut groups: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+        for (told, answer) in &all {
+            groups.entry(again(settings.clone(), answer)).or_default().push(told);
+        }
+        // What most have is told last, by what is no status.
+        let most = groups.iter().max_by_key(|(_, group)| group.len()).map(|(again, _)| again.clone());
+        let (again, others) = most.and_then(|most| groups.remove_entry(&most)).expect("there are groups");
+        let others = others.into_iter().filter(|told| told.parse::<u16>().is_err()).collect();
+        let groups = groups.into_iter().chain([(format!("others {again}"), others)]);
+        groups.map(|(again, group)| format!("{again}: {}", group.join(" "))).collect::<Vec<_>>().join(" · ")
+    };
+    let mut table = String::new();
+    for (told, kind) in [("webhook", Kind::Webhook), ("resource", Kind::Resource)] {
+        let [without, with] = [false, true].map(|dead_letter| row(kind, dead_letter));
+        if with == without {
+            writeln!(table, "{told}: {with}").expect("a string takes all");
+        } else {
+            writeln!(table, "{told}: {without}\n{told} with dead letters: {with}").expect("a string takes all");
+        }
     }
     expected.assert_eq(&table);
 }
@@ -109,22 +124,10 @@ fn edition_2020_means_this_by_each_status() {
     statuses(
         "2020",
         expect![[r#"
-                     webhook        resource
-            205      10s            10s
-            301      10s            10s
-            400      5m / never     5m / never
-            401      5m             5m
-            403      5m             5m
-            404      5m             5m
-            408      2m             2m
-            410      5m             5m
-            413      10s / never    10s / never
-            414      10s            10s
-            429      10s            10s
-            500      10s            10s
-            503      30s            30s
-            timeout  10s            10s
-            reset    10s            10s
+            webhook: 2m: 408 · 30s: 503 · 5m: 400 401 403 404 410 · delivered: 200 201 202 203 204 · others 10s: timeout reset
+            webhook with dead letters: 2m: 408 · 30s: 503 · 5m: 401 403 404 410 · delivered: 200 201 202 203 204 · never: 400 413 · others 10s: timeout reset
+            resource: 2m: 408 · 30s: 503 · 5m: 400 401 403 404 410 · delivered: 200 201 202 203 204 · others 10s: timeout reset
+            resource with dead letters: 2m: 408 · 30s: 503 · 5m: 401 403 404 410 · delivered: 200 201 202 203 204 · never: 400 413 · others 10s: timeout reset
         "#]],
     );
 }
@@ -134,22 +137,8 @@ fn edition_2021_means_this_by_each_status() {
     statuses(
         "2021",
         expect![[r#"
-                     webhook        resource
-            205      10s            10s
-            301      10s            10s
-            400      never          never
-            401      never          5m
-            403      never          never
-            404      never          5m
-            408      2m             2m
-            410      5m             5m
-            413      never          never
-            414      10s            10s
-            429      10s            10s
-            500      10s            10s
-            503      30s            30s
-            timeout  10s            10s
-            reset    10s            10s
+            webhook: 2m: 408 · 30s: 503 · 5m: 410 · delivered: 200 201 202 203 204 · never: 400 401 403 404 413 · others 10s: timeout reset
+            resource: 2m: 408 · 30s: 503 · 5m: 401 404 410 · delivered: 200 201 202 203 204 · never: 400 403 413 · others 10s: timeout reset
         "#]],
     );
 }
@@ -159,22 +148,8 @@ fn edition_2023_means_this_by_each_status() {
     statuses(
         "2023",
         expect![[r#"
-                     webhook        resource
-            205      10s            10s
-            301      10s            10s
-            400      never          never
-            401      never          5m
-            403      never          never
-            404      10s            5m
-            408      2m             2m
-            410      10s            5m
-            413      never          never
-            414      10s            10s
-            429      10s            10s
-            500      10s            10s
-            503      30s            30s
-            timeout  10s            10s
-            reset    10s            10s
+            webhook: 2m: 408 · 30s: 503 · delivered: 200 201 202 203 204 · never: 400 401 403 413 · others 10s: timeout reset
+            resource: 2m: 408 · 30s: 503 · 5m: 401 404 410 · delivered: 200 201 202 203 204 · never: 400 403 413 · others 10s: timeout reset
         "#]],
     );
 }
@@ -184,22 +159,8 @@ fn edition_current_means_this_by_each_status() {
     statuses(
         "current",
         expect![[r#"
-                     webhook        resource
-            205      10s            10s
-            301      10s            10s
-            400      never          never
-            401      never          5m
-            403      never          never
-            404      5m             5m
-            408      2m             2m
-            410      5m             5m
-            413      never          never
-            414      10s            10s
-            429      10s            10s
-            500      10s            10s
-            503      30s            30s
-            timeout  10s            10s
-            reset    10s            10s
+            webhook: 2m: 408 · 30s: 503 · 5m: 404 410 · delivered: 200 201 202 203 204 · never: 400 401 403 413 · others 10s: timeout reset
+            resource: 2m: 408 · 30s: 503 · 5m: 401 404 410 · delivered: 200 201 202 203 204 · never: 400 403 413 · others 10s: timeout reset
         "#]],
     );
 }
@@ -209,22 +170,8 @@ fn edition_namespace_means_this_by_each_status() {
     statuses(
         "namespace",
         expect![[r#"
-                     webhook        resource
-            205      10s            10s
-            301      10s            10s
-            400      never          never
-            401      never          never
-            403      never          never
-            404      never          never
-            408      2m             2m
-            410      5m             5m
-            413      never          never
-            414      never          never
-            429      10s            10s
-            500      10s            10s
-            503      30s            30s
-            timeout  10s            10s
-            reset    10s            10s
+            webhook: 2m: 408 · 30s: 503 · 5m: 410 · delivered: 200 201 202 203 204 · never: 400 401 403 404 413 414 · others 10s: timeout reset
+            resource: 2m: 408 · 30s: 503 · 5m: 410 · delivered: 200 201 202 203 204 · never: 400 401 403 404 413 414 · others 10s: timeout reset
         "#]],
     );
 }
@@ -242,8 +189,11 @@ fn every_edition_of_the_program_can_be_followed() {
         let window = if name == "namespace" { 48 } else { 4 };
         assert_eq!(edition.dead_letter.outage_window, Duration::from_secs(window * 60 * 60), "{name}");
         let most = if name == "namespace" { 10 } else { 30 };
-        assert_eq!((edition.attempts.min, edition.attempts.default, edition.attempts.max), (1, most, most), "{name}");
-        assert_eq!(edition.time_to_live_minutes.default, 1_440, "{name}");
+        assert_eq!(edition.attempts, Range { min: 1, max: most, default: most }, "{name}");
+        let longest = if name == "namespace" { 7 * 1_440 } else { 1_440 };
+        assert_eq!(edition.time_to_live_minutes, Range { min: 1, max: longest, default: 1_440 }, "{name}");
+        let drops = ["2023", "current"].contains(&name);
+        assert_eq!(edition.dead_letter.drop_where_not_found, drops, "{name}");
     }
 }
 
@@ -252,7 +202,8 @@ fn a_switch_makes_timeouts_final() {
     let mut edition = (*edition("namespace")).clone();
     edition.webhook.never_retried_without_status = vec![Outcome::TimedOut];
     assert_eq!(edition.check(), Ok(()));
-    let answer = |outcome| verdict(&edition, edition.webhook.terms(false), &Answer::bare(outcome));
+    let settings = Settings { edition: Arc::new(edition.clone()), ..plain() };
+    let answer = |outcome| again(settings.clone(), &Answer::bare(outcome));
     assert_eq!([Outcome::TimedOut, Outcome::SocketError].map(answer), ["never", "10s"]);
     edition.webhook.never_retried_without_status = vec![Outcome::Aborted];
     expect!["webhook.never_retried_without_status names Aborted; allowed are TimedOut, SocketError, ResolutionError, GenericError, NotFound, Disabled, Full, SessionQueueNotSupported, InvalidAzureFunctionDestination"]
@@ -292,18 +243,22 @@ fn exactly_200_to_204_are_successes_in_every_edition() {
     }
 }
 
+/// The retries would be due after 10 s, and new events at once; both wait for the half minute that the outcome costs, and
+/// then for what becomes of one probe.
 #[test]
 fn ten_failures_delay_retries_and_new_deliveries_in_every_edition() {
     for name in ["2020", "2021", "2023", "current", "namespace"] {
         let edition = edition(name);
         let suspend_after = edition.probation.after_failures;
         let settings = Settings { edition, suspend_after, concurrency_max: 10, ..plain() };
-        let mut driver = Driver::new(settings, answers(vec![status(503)]));
+        let mut driver = Driver::new(settings, answers(vec![Answer::bare(Outcome::SocketError)]));
         driver.publish(&[("yes", 10); 10]);
         driver.run_for(Duration::from_secs(1));
         driver.publish(&[("yes", 10); 10]);
-        driver.run_for(Duration::from_secs(8));
+        driver.run_for(Duration::from_secs(28));
         assert_eq!(driver.lines, vec!["0s x"; 10], "{name}");
+        driver.run_for(Duration::from_secs(30));
+        assert_eq!(driver.lines[10..], ["30s x"], "{name}");
     }
 }
 

@@ -15,6 +15,7 @@ mod late;
 mod model;
 mod pace;
 mod probation;
+mod promises;
 mod properties;
 mod schedule;
 mod validation;
