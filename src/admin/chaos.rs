@@ -3,9 +3,10 @@
 //! Only where the settings switch it on, and only with the admin token; elsewhere these paths do not exist. Each act is
 //! logged before it is done: a server that dies of one has said why.
 
-use actix_web::{HttpRequest, HttpResponse, http::Method, web};
+use actix_web::{HttpResponse, web};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
+use utoipa::ToSchema;
 
 use super::{
     Control, Error,
@@ -14,57 +15,46 @@ use super::{
 };
 use crate::topic::registry::{By, Kill, Victim};
 
-#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq, ToSchema)]
 #[serde(rename_all = "lowercase")]
+#[schema(as = ChaosActor)]
 enum Actor {
     Topic,
     Subscription,
     Delivery,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq, ToSchema)]
 #[serde(rename_all = "lowercase")]
+#[schema(as = ChaosMeans)]
 enum Means {
     Panic,
     Stop,
 }
 
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct KillBody {
+#[schema(as = ChaosKill)]
+pub(super) struct KillBody {
     actor: Actor,
     topic: String,
     subscription: Option<String>,
     by: Means,
 }
 
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct PoisonBody {
+#[schema(as = ChaosPoison)]
+pub(super) struct PoisonBody {
     topic: String,
     subscription: String,
     event_id: String,
     times: u32,
 }
 
-/// `POST /chaos/kill` and `POST /chaos/poison`. The answer repeats what was done.
-pub(super) async fn act(
-    request: HttpRequest,
-    payload: web::Payload,
-    control: web::Data<Control>,
-) -> Result<HttpResponse, Error> {
-    let act = request.match_info().query("act").to_owned();
-    if !matches!(act.as_str(), "kill" | "poison") {
-        return Err(Error::NoSuchPath(request.path().to_owned()));
-    }
-    if request.method() != Method::POST {
-        return Err(Error::Method { method: request.method().to_string(), allowed: "POST" });
-    }
-    let body = parse(&read_body(payload).await?)?;
-    if act == "kill" { kill(&control, read(body)?) } else { poison(&control, read(body)?) }
-}
-
-fn kill(control: &Control, body: KillBody) -> Result<HttpResponse, Error> {
+/// `POST /chaos/kill`. The answer repeats what was done.
+pub(super) async fn kill(payload: web::Payload, control: web::Data<Control>) -> Result<HttpResponse, Error> {
+    let body: KillBody = read(parse(&read_body(payload).await?)?)?;
     let KillBody { actor, topic, subscription, by } = &body;
     let what = match (actor, subscription) {
         (Actor::Topic, None) => Victim::Topic,
@@ -86,7 +76,9 @@ fn kill(control: &Control, body: KillBody) -> Result<HttpResponse, Error> {
     Ok(HttpResponse::Ok().json(body))
 }
 
-fn poison(control: &Control, body: PoisonBody) -> Result<HttpResponse, Error> {
+/// `POST /chaos/poison`. The answer repeats what was done.
+pub(super) async fn poison(payload: web::Payload, control: web::Data<Control>) -> Result<HttpResponse, Error> {
+    let body: PoisonBody = read(parse(&read_body(payload).await?)?)?;
     let PoisonBody { topic, subscription, event_id, times } = &body;
     if *times == 0 {
         return Err(Invalid::new("times", "is 0; allowed is 1 or more").into());

@@ -3,11 +3,12 @@
 use actix_web::{
     HttpResponse, ResponseError,
     http::{
-        StatusCode,
+        Method, StatusCode,
         header::{ALLOW, RETRY_AFTER, WWW_AUTHENTICATE},
     },
 };
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::model::Invalid;
 use crate::topic::registry::Refusal;
@@ -39,12 +40,12 @@ pub enum Error {
     #[error("{0}")]
     NotFound(String),
     /// The path is one of ours and is asked in another way.
-    #[error("The method {method} is not allowed here; allowed: {allowed}.")]
+    #[error("The method {method} is not allowed here; allowed: {}.", listed(.allowed))]
     Method {
         /// How it was asked.
         method: String,
         /// How it can be.
-        allowed: &'static str,
+        allowed: &'static [Method],
     },
     /// The name is taken by a resource somewhere else.
     #[error("{0}")]
@@ -75,12 +76,14 @@ pub enum Error {
     NoRandomness(#[from] std::io::Error),
 }
 
-#[derive(Serialize)]
-struct Envelope<'a> {
+#[derive(Serialize, ToSchema)]
+#[schema(as = ControlError)]
+pub(super) struct Envelope<'a> {
     error: Body<'a>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = ControlErrorBody)]
 struct Body<'a> {
     code: &'static str,
     message: &'a str,
@@ -88,7 +91,8 @@ struct Body<'a> {
     details: Vec<Detail<'a>>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = ControlErrorDetail)]
 struct Detail<'a> {
     code: &'a str,
     message: &'a str,
@@ -149,13 +153,17 @@ impl ResponseError for Error {
             response.insert_header((WWW_AUTHENTICATE, "Bearer"));
         }
         if let Self::Method { allowed, .. } = self {
-            response.insert_header((ALLOW, *allowed));
+            response.insert_header((ALLOW, listed(allowed)));
         }
         if let Self::Unavailable(_) = self {
             response.insert_header((RETRY_AFTER, RETRY_AFTER_SECONDS.to_string()));
         }
         response.json(Envelope { error: Body { code: self.code(), message: &message, target: self.target(), details } })
     }
+}
+
+fn listed(methods: &[Method]) -> String {
+    methods.iter().map(Method::as_str).collect::<Vec<_>>().join(", ")
 }
 
 /// Azure's own words, misprint included, so that what looks for them finds them; and then what really happened.

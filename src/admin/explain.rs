@@ -3,6 +3,7 @@
 
 use actix_web::HttpResponse;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::{
     Control, Error,
@@ -16,9 +17,10 @@ use crate::{
 };
 
 /// What is told of an event.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-struct View {
+#[schema(as = Explanation)]
+pub(super) struct View {
     topic: String,
     subscription: String,
     now: String,
@@ -31,14 +33,16 @@ struct View {
     forecast: Option<ForecastView>,
 }
 
-#[derive(Serialize)]
-#[serde(tag = "state", rename_all = "camelCase", rename_all_fields = "camelCase")]
+#[derive(Serialize, ToSchema)]
+#[serde(tag = "state", rename_all = "camelCase")]
+#[schema(as = ExplainedState)]
 enum StateView {
     InFlight {
         attempt: u32,
         since: String,
         deadline: String,
     },
+    #[serde(rename_all = "camelCase")]
     Owed {
         next_due: String,
         attempts: u32,
@@ -51,6 +55,7 @@ enum StateView {
         behind: u64,
     },
     Filtered,
+    #[serde(rename_all = "camelCase")]
     DeadLetterWaiting {
         reason: Option<String>,
         file_due: Option<String>,
@@ -60,12 +65,14 @@ enum StateView {
     NotPublished,
 }
 
-#[derive(Serialize)]
-#[serde(tag = "kind", rename_all = "camelCase", rename_all_fields = "camelCase")]
+#[derive(Serialize, ToSchema)]
+#[serde(tag = "kind", rename_all = "camelCase")]
+#[schema(as = Obstacle)]
 enum ObstacleView {
     Held {
         by: String,
     },
+    #[serde(rename_all = "camelCase")]
     Suspended {
         cause: String,
         since: String,
@@ -84,8 +91,9 @@ enum ObstacleView {
 }
 
 /// What would happen if every attempt failed.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = Forecast)]
 struct ForecastView {
     if_each_fails_with: String,
     status: Option<u16>,
@@ -93,31 +101,35 @@ struct ForecastView {
     end: Option<EndView>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = ForecastAttempt)]
 struct AttemptView {
     number: u32,
     not_before: String,
     up_to_seconds_later: f64,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = ForecastEnd)]
 struct EndView {
     reason: String,
     at: String,
 }
 
 /// An event that was not found.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-struct NotFoundView {
+#[schema(as = ExplainedNowhere)]
+pub(super) struct NotFoundView {
     state: &'static str,
     looked_at: LookedView,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = LookedAt)]
 struct LookedView {
     events_in_flight: usize,
     events_owed: usize,

@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use actix_web::{HttpResponse, http::StatusCode, web};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::journal;
 
 /// Where in its life the server is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
     /// The store is being opened and read.
@@ -56,7 +57,7 @@ impl Vitals {
 }
 
 /// The answer of `/readyz`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Readiness {
     /// Whether events are taken.
     pub ready: bool,
@@ -88,8 +89,8 @@ impl Readiness {
     }
 }
 
-#[derive(Serialize)]
-struct Alive {
+#[derive(Serialize, ToSchema)]
+pub(super) struct Alive {
     status: &'static str,
 }
 

@@ -5,7 +5,8 @@
 //! - [`chaos`]: parts broken on purpose, only where it is switched on;
 //! - [`health`]: alive? ready?
 //! - `validate`: the manual way of the handshake, for endpoints;
-//! - [`auth`]: everything but the last two wants the admin token.
+//! - [`openapi`]: all of this and the publishers' endpoint, described for machines;
+//! - [`auth`]: everything but the last three wants the admin token.
 //!
 //! Invariants: an answer that says that something was changed is given after the change is durable; a key, a token or
 //! the query of an endpoint is told only by the call that is there for it, and is never logged.
@@ -17,7 +18,9 @@ mod error;
 mod explain;
 pub mod health;
 pub mod model;
+pub mod openapi;
 pub mod operate;
+mod own_path;
 mod test_filter;
 mod validate;
 
@@ -26,12 +29,11 @@ use std::{
     sync::Arc,
 };
 
-use actix_web::{HttpRequest, Resource, Route, guard, middleware::from_fn, web};
+use actix_web::{HttpRequest, HttpResponse, guard, middleware::from_fn, web};
 use tokio::sync::{Mutex, MutexGuard};
 
-pub use error::Error;
-
 use self::{auth::Token, health::Vitals, model::Editions};
+pub use self::{error::Error, own_path::OwnPath};
 use crate::{clock::Clock, topic::registry::Registry};
 
 /// More changes than this at the same time are not asked for by people, nor by their scripts.
@@ -79,30 +81,27 @@ pub fn configure(
     vitals: web::Data<Vitals>,
     chaos: Chaos,
 ) {
-    cfg.app_data(control).app_data(token).app_data(vitals);
-    cfg.service(read_only("/healthz").route(reading().to(health::healthz)));
-    cfg.service(read_only("/readyz").route(reading().to(health::readyz)));
-    match chaos {
-        Chaos::Enabled => {
-            cfg.service(web::resource("/chaos/{act}").wrap(from_fn(auth::require)).to(chaos::act));
-        }
-        Chaos::Disabled => {}
+    cfg.app_data(control).app_data(token).app_data(vitals).app_data(web::Data::new(openapi::Document::new(chaos)));
+    for path in OwnPath::all(chaos) {
+        let resource =
+            web::resource(path.template()).default_service(web::to(move |request: HttpRequest| async move {
+                let method = request.method().to_string();
+                Err::<HttpResponse, _>(Error::Method { method, allowed: path.methods() })
+            }));
+        let route = web::route().guard(guard::fn_guard(move |asked| path.methods().contains(&asked.head().method)));
+        match path {
+            OwnPath::Healthz => cfg.service(resource.route(route.to(health::healthz))),
+            OwnPath::Readyz => cfg.service(resource.route(route.to(health::readyz))),
+            OwnPath::Document => cfg.service(resource.route(route.to(openapi::answer))),
+            OwnPath::Validate => cfg.service(resource.route(route.to(validate::answer))),
+            OwnPath::Kill => cfg.service(resource.route(route.to(chaos::kill)).wrap(from_fn(auth::require))),
+            OwnPath::Poison => cfg.service(resource.route(route.to(chaos::poison)).wrap(from_fn(auth::require))),
+        };
     }
-    cfg.service(web::resource("/eventsubscriptions/{name}/validate").to(validate::answer));
-    cfg.service(
-        web::resource("/{slashes:/*(?i:subscriptions|providers)}/{rest:.*}")
-            .wrap(from_fn(auth::require))
-            .to(arm::answer),
-    );
-}
-
-/// Whoever spreads load asks with either.
-fn reading() -> Route {
-    web::route().guard(guard::Any(guard::Get()).or(guard::Head()))
-}
-
-fn read_only(path: &str) -> Resource {
-    web::resource(path).default_service(web::to(|request: HttpRequest| async move {
-        Err::<&'static str, _>(Error::Method { method: request.method().to_string(), allowed: "GET, HEAD" })
-    }))
+    // Also what is no path of ours says so only to whoever has the token.
+    let guarded = match chaos {
+        Chaos::Enabled => "/{slashes:/*(?i:subscriptions|providers|chaos)}/{rest:.*}",
+        Chaos::Disabled => "/{slashes:/*(?i:subscriptions|providers)}/{rest:.*}",
+    };
+    cfg.service(web::resource(guarded).wrap(from_fn(auth::require)).to(arm::answer));
 }

@@ -3,6 +3,7 @@
 use actix_web::HttpResponse;
 use serde::Serialize;
 use tracing::info;
+use utoipa::ToSchema;
 
 use super::{
     Control, Error,
@@ -16,8 +17,9 @@ use crate::{
 };
 
 /// How a subscription is, as it is told.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = Status)]
 pub struct View {
     topic: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -36,17 +38,31 @@ pub struct View {
     actor: ActorView,
 }
 
-#[derive(Clone, Debug, Serialize)]
-#[serde(tag = "state", rename_all = "lowercase", rename_all_fields = "camelCase")]
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[serde(tag = "state", rename_all = "lowercase")]
+#[schema(as = StatusHealth)]
 enum HealthView {
-    Healthy { failures: u32 },
-    Suspended { cause: String, since: String, next_probe: String, strikes: u32 },
-    Probing { cause: String, since: String, strikes: u32 },
+    Healthy {
+        failures: u32,
+    },
+    #[serde(rename_all = "camelCase")]
+    Suspended {
+        cause: String,
+        since: String,
+        next_probe: String,
+        strikes: u32,
+    },
+    Probing {
+        cause: String,
+        since: String,
+        strikes: u32,
+    },
 }
 
 /// Within which limits it is called at present. Rates are requests in a second.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = StatusEndpoint)]
 struct PaceView {
     rate: Option<f64>,
     healthy_rate: Option<f64>,
@@ -54,8 +70,9 @@ struct PaceView {
     events_per_request: u32,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = StatusCounters)]
 struct CountersView {
     passed: u64,
     filtered: u64,
@@ -70,8 +87,9 @@ struct CountersView {
     late: u64,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = StatusActor)]
 struct ActorView {
     life: u64,
     restarts: u64,
@@ -79,9 +97,10 @@ struct ActorView {
 }
 
 /// How a topic is, as it is told.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-struct TopicView {
+#[schema(as = TopicStatus)]
+pub struct TopicView {
     topic: String,
     /// Whether its publishers are refused because its backlog is at its bound.
     full: bool,
@@ -90,8 +109,9 @@ struct TopicView {
     crowd: Option<CrowdView>,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = TopicCrowd)]
 struct CrowdView {
     laggard: String,
     backlog_bytes: u64,

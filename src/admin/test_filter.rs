@@ -7,6 +7,7 @@
 use actix_web::HttpResponse;
 use serde::Serialize;
 use serde_json::value::RawValue;
+use utoipa::ToSchema;
 
 use super::{
     Control, Error,
@@ -28,16 +29,18 @@ use crate::{
 };
 
 /// What a filter said of some events.
-#[derive(Debug, Default, Serialize)]
-struct Report {
+#[derive(Debug, Default, Serialize, ToSchema)]
+#[schema(as = FilterReport)]
+pub(super) struct Report {
     tested: usize,
     matched: usize,
     results: Vec<Line>,
 }
 
 /// What it said of one.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = FilterReportLine)]
 struct Line {
     id: String,
     matches: bool,

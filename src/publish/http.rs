@@ -26,26 +26,39 @@ use crate::topic::{
     registry::{Registry, Topic},
 };
 
-/// Any case, and a slash at the end or none, as in Azure.
-const PATHS: [&str; 3] = [
-    "/{topics:(?i)topics}/{topic}/{api:(?i)api}/{events:(?i)events}{slash:/?}",
-    "/{domains:(?i)domains}/{domain}/{api:(?i)api}/{events:(?i)events}{slash:/?}",
-    "/{api:(?i)api}/{events:(?i)events}{slash:/?}",
-];
+/// Where events come in. The router and `/openapi.json` are made of it.
+pub const PATHS: [&str; 3] = ["/topics/{topic}/api/events", "/domains/{domain}/api/events", "/api/events"];
+
+/// How it can be asked there: events are published, or it is asked what is taken.
+pub const METHODS: [Method; 2] = [Method::POST, Method::OPTIONS];
 
 /// The versions that there are of the publishers' API: of topics, and of namespaces, whose clients come here, too.
-const VERSIONS: [&str; 5] = ["2018-01-01", "2023-06-01-preview", "2023-10-01-preview", "2023-11-01", "2024-06-01"];
+pub const VERSIONS: [&str; 5] = ["2018-01-01", "2023-06-01-preview", "2023-10-01-preview", "2023-11-01", "2024-06-01"];
 
 /// Adds the publishers' endpoint to an app that has a `web::Data<Publisher>`.
 pub fn configure(config: &mut web::ServiceConfig) {
+    let [publishing, asking] = METHODS;
     for path in PATHS {
-        let events = web::resource(path)
-            .route(web::post().to(publish))
-            .route(web::method(Method::OPTIONS).to(options))
+        let events = web::resource(pattern(path))
+            .route(web::method(publishing.clone()).to(publish))
+            .route(web::method(asking.clone()).to(options))
             .route(web::head().to(not_found))
             .default_service(web::to(method_not_allowed));
         config.service(events);
     }
+}
+
+/// Words in any case, and a slash at the end or none, as in Azure.
+fn pattern(path: &str) -> String {
+    let mut pattern = String::new();
+    for part in path.split('/').skip(1) {
+        if part.starts_with('{') {
+            pattern.push_str(&format!("/{part}"));
+        } else {
+            pattern.push_str(&format!("/{{word_{part}:(?i){part}}}"));
+        }
+    }
+    pattern + "{slash:/?}"
 }
 
 /// The answer to every path that nobody serves.

@@ -4,6 +4,7 @@ use std::{fmt, num::NonZeroU32};
 
 use serde::{Deserialize, Serialize};
 use url::Url;
+use utoipa::ToSchema;
 
 use crate::{
     event::{Name, Schema, SubscriptionId, Timestamp},
@@ -91,7 +92,7 @@ impl Webhook {
 }
 
 /// The secrets that requests are signed with, all of them at once: `whsec_…` or `whsk_…`.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Signing {
     /// The newest first, by custom.

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Who may publish, from where, and how.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,7 +24,7 @@ pub struct Ingress {
 }
 
 /// `publicNetworkAccess`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub enum PublicNetworkAccess {
     /// From wherever the rules allow.
     #[default]
@@ -33,10 +34,11 @@ pub enum PublicNetworkAccess {
 }
 
 /// One of `inboundIpRules`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct IpRule {
     /// The addresses.
+    #[schema(value_type = String, example = "127.0.0.0/8")]
     pub ip_mask: IpMask,
     /// What becomes of them.
     #[serde(default)]
@@ -44,7 +46,7 @@ pub struct IpRule {
 }
 
 /// `action` of a rule. There is no other in Azure: what no rule allows is refused.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub enum IpAction {
     /// They may publish.
     #[default]
@@ -88,8 +90,9 @@ impl From<IpMask> for String {
 }
 
 /// Where in a custom event the properties of an Event Grid event are: names of its top-level members.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+#[schema(as = InputMapping)]
 pub struct Mapping {
     /// Made by the server where the event has none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -112,8 +115,9 @@ pub struct Mapping {
 }
 
 /// A member of the event.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = InputField)]
 pub struct Source {
     /// Its name.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -121,8 +125,9 @@ pub struct Source {
 }
 
 /// A member of the event, and what holds where the event does not have it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = InputFieldOrDefault)]
 pub struct SourceOrDefault {
     /// Its name.
     #[serde(skip_serializing_if = "Option::is_none")]

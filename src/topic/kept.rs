@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use utoipa::ToSchema;
 
 /// What is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,7 +38,7 @@ pub struct Kept {
 }
 
 /// `sku`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Sku {
     /// Its name.
@@ -45,7 +46,7 @@ pub struct Sku {
 }
 
 /// `sku.name`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub enum Tier {
     /// The tier that there is.
     Basic,
@@ -54,7 +55,7 @@ pub enum Tier {
 }
 
 /// `kind`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub enum HostKind {
     /// In Azure.
     Azure,
@@ -63,7 +64,7 @@ pub enum HostKind {
 }
 
 /// `extendedLocation`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExtendedLocation {
     /// Its kind.
@@ -75,7 +76,7 @@ pub struct ExtendedLocation {
 }
 
 /// `identity`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Identity {
     /// Whose it is.
@@ -93,7 +94,7 @@ pub struct Identity {
 }
 
 /// `identity.type`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub enum IdentityKind {
     /// None.
     #[default]
@@ -118,7 +119,7 @@ impl IdentityKind {
 }
 
 /// `dataResidencyBoundary`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub enum DataResidency {
     /// In a pair of regions.
     WithinGeopair,
@@ -127,7 +128,7 @@ pub enum DataResidency {
 }
 
 /// `minimumTlsVersionAllowed`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub enum TlsVersion {
     /// TLS 1.0.
     #[serde(rename = "1.0")]
@@ -141,7 +142,7 @@ pub enum TlsVersion {
 }
 
 /// `eventTypeInfo`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EventTypeInfo {
     /// Where the types are described.
@@ -153,14 +154,14 @@ pub struct EventTypeInfo {
 }
 
 /// `eventTypeInfo.kind`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub enum EventTypeKind {
     /// Here.
     Inline,
 }
 
 /// What is said of an event type.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct InlineEventType {
     /// For people.

@@ -10,6 +10,7 @@ mod health;
 mod http;
 mod list;
 mod odata;
+mod openapi;
 mod path;
 mod plane;
 mod provider;

@@ -3,6 +3,7 @@
 //!
 //! The stories are in `python/` and `javascript/`; each is a program that ends well or says what was wrong.
 
+mod contract;
 mod packages;
 
 use std::{
@@ -35,7 +36,11 @@ struct Stage {
 
 impl Stage {
     fn http() -> Self {
-        let server = Server::start(&[SLOW]);
+        Self::http_with(&[SLOW])
+    }
+
+    fn http_with(settings: &[(&str, &str)]) -> Self {
+        let server = Server::start(settings);
         let url = format!("http://{}", server.at());
         Self { server, url, folder: TempDir::new().expect("a folder"), authority: None }
     }
@@ -53,12 +58,22 @@ impl Stage {
         Self { server, url, folder, authority: Some(believed) }
     }
 
-    /// Tells a story, to its end.
-    fn tell(&self, mut program: Command) {
+    fn token(&self) -> String {
         let token = fs::read_to_string(self.server.data_dir().join("admin-token")).expect("an admin token");
+        token.trim().to_owned()
+    }
+
+    /// Tells a story, to its end.
+    fn tell(&self, program: Command) {
+        self.tell_within(STORY, program);
+    }
+
+    /// The same, for a story of another length. What it leaves behind stays in the folder.
+    fn tell_within(&self, most: Duration, mut program: Command) {
         program
+            .current_dir(self.folder.path())
             .env("GRIDHOOK_URL", &self.url)
-            .env("GRIDHOOK_ADMIN_TOKEN", token.trim())
+            .env("GRIDHOOK_ADMIN_TOKEN", self.token())
             .env("GRIDHOOK_TEST_RATE", SLOW.1);
         for name in ["REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"] {
             match &self.authority {
@@ -70,7 +85,7 @@ impl Stage {
         let file = |name: &str| File::create(log(name)).expect("a log");
         let mut child = program.stdout(file("out")).stderr(file("err")).spawn().expect("the story begins");
         let mut ended = None;
-        wait_for("the story to end", STORY, || {
+        wait_for("the story to end", most, || {
             ended = child.try_wait().expect("a child is waited for");
             ended.is_some()
         });

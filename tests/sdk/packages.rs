@@ -12,15 +12,12 @@ use std::{
     sync::LazyLock,
 };
 
-/// The interpreter that has the Python packages.
-pub(super) static PYTHON: LazyLock<PathBuf> = LazyLock::new(|| {
-    let folder = installed("python", &["requirements.txt"], |sources, folder| {
-        run(Command::new("python3").args(["-m", "venv"]).arg(folder));
-        let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes", "-r"];
-        run(Command::new(folder.join("bin/python")).args(pip).arg(sources.join("requirements.txt")));
-    });
-    folder.join("bin/python")
-});
+/// The interpreter that has the official clients.
+pub(super) static PYTHON: LazyLock<PathBuf> = LazyLock::new(|| environment("requirements.txt").join("bin/python"));
+
+/// What tests the server against its own description. Not beside the clients, which need none of what it needs.
+pub(super) static SCHEMATHESIS: LazyLock<PathBuf> =
+    LazyLock::new(|| environment("schemathesis.txt").join("bin/schemathesis"));
 
 /// The folder that has the JavaScript packages.
 pub(super) static JAVASCRIPT: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -50,6 +47,15 @@ pub(super) fn javascript_stage() -> tempfile::TempDir {
 /// Where the stories of a language are.
 pub(super) fn sources(language: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sdk").join(language)
+}
+
+/// A virtual environment with the packages of `list`.
+fn environment(list: &str) -> PathBuf {
+    installed("python", &[list], |sources, folder| {
+        run(Command::new("python3").args(["-m", "venv"]).arg(folder));
+        let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes", "-r"];
+        run(Command::new(folder.join("bin/python")).args(pip).arg(sources.join(list)));
+    })
 }
 
 fn installed(language: &str, lists: &[&str], install: impl FnOnce(&Path, &Path)) -> PathBuf {

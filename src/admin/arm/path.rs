@@ -1,10 +1,12 @@
 //! ARM's paths: fixed words compared without case, names kept as they are given.
 //!
-//! A table of routes cannot say this (routes compare with case), so a path is read here, by one pure function. Doubled
-//! slashes are nothing: Azure's clients put a scope that begins with one behind another.
+//! actix-web's routes cannot say this (they compare with case), so a path is looked up here, in a table of our own
+//! ([`super::routes`]), by one pure function. Doubled slashes are nothing: Azure's clients put a scope that begins with one behind
+//! another.
 
 use percent_encoding::percent_decode_str;
 
+use super::routes::{ROUTES, Subject};
 use crate::{
     admin::model::subscription::Form,
     event::Name,
@@ -64,6 +66,18 @@ pub enum TopicVerb {
     PrivateEndpointConnections,
 }
 
+impl TopicVerb {
+    /// All of them, and what stands for them behind the name of a topic.
+    pub(super) const ALL: [(Self, &str); 6] = [
+        (Self::Itself, ""),
+        (Self::ListKeys, "/listKeys"),
+        (Self::RegenerateKey, "/regenerateKey"),
+        (Self::Status, "/status"),
+        (Self::EventTypes, "/providers/Microsoft.EventGrid/eventTypes"),
+        (Self::PrivateEndpointConnections, "/privateEndpointConnections"),
+    ];
+}
+
 /// What is done with a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SubscriptionVerb {
@@ -81,6 +95,22 @@ pub enum SubscriptionVerb {
     Explain,
     /// `hold`, `resume`, `probe` and `release`, words of ours.
     Command(Command),
+}
+
+impl SubscriptionVerb {
+    /// All of them, and what stands for them behind the name of a subscription.
+    pub(super) const ALL: [(Self, &str); 10] = [
+        (Self::Itself, ""),
+        (Self::GetFullUrl, "/getFullUrl"),
+        (Self::GetDeliveryAttributes, "/getDeliveryAttributes"),
+        (Self::TestFilter, "/testFilter"),
+        (Self::Status, "/status"),
+        (Self::Explain, "/explain"),
+        (Self::Command(Command::Hold), "/hold"),
+        (Self::Command(Command::Resume), "/resume"),
+        (Self::Command(Command::Probe), "/probe"),
+        (Self::Command(Command::Release), "/release"),
+    ];
 }
 
 /// What a path speaks of.
@@ -119,111 +149,78 @@ pub enum Target {
     Sourceless(String),
 }
 
-/// Reads a path; [`None`] where it is none of ARM's that we know.
-pub fn parse(path: &str) -> Option<Target> {
-    let names: Vec<String> = path
+/// Reads a path; [`None`] where it is none of ARM's that we know. What it speaks of, and which one that is.
+pub fn find(path: &str) -> Option<(Option<Subject>, Target)> {
+    let segments: Vec<String> = path
         .split('/')
         .filter(|segment| !segment.is_empty())
         .map(|segment| percent_decode_str(segment).decode_utf8().ok().map(|text| text.into_owned()))
         .collect::<Option<_>>()?;
-    if names.iter().any(|name| name.contains('/')) {
+    if segments.iter().any(|segment| segment.contains('/')) {
         return None;
     }
-    let words: Vec<String> = names.iter().map(|name| name.to_ascii_lowercase()).collect();
+    let words: Vec<String> = segments.iter().map(|segment| segment.to_ascii_lowercase()).collect();
+    let found = ROUTES.iter().find_map(|route| Some((route.subject, route.names(&segments, &words)?)));
+    if let Some((subject, names)) = found {
+        return Some((Some(subject), target(subject, Names(names))?));
+    }
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
-        ["providers", "microsoft.eventgrid", "operations"] => Some(Target::Operations),
-        ["providers", "microsoft.eventgrid", "topictypes"] => Some(Target::TopicTypes),
-        ["providers", "microsoft.eventgrid", "topictypes", _] => Some(Target::TopicType(names[3].clone())),
-        ["providers", "microsoft.eventgrid", "topictypes", _, "eventtypes"] => {
-            Some(Target::EventTypesOf(names[3].clone()))
-        }
-        ["subscriptions", _, "resourcegroups", _, "providers", "microsoft.eventgrid", rest @ ..] => {
-            let place = Place { subscription: names[1].clone(), resource_group: Some(names[3].clone()) };
-            below_place(place, rest, &names[6..])
-        }
-        ["subscriptions", _, "providers", "microsoft.eventgrid", rest @ ..] => {
-            let place = Place { subscription: names[1].clone(), resource_group: None };
-            below_place(place, rest, &names[4..])
-        }
         ["subscriptions", _, .., "providers", "microsoft.eventgrid", "eventsubscriptions", _] => {
-            Some(Target::Sourceless(names[..names.len() - 4].join("/")))
+            Some((None, Target::Sourceless(segments[..segments.len() - 4].join("/"))))
         }
         _ => None,
     }
 }
 
-fn below_place(place: Place, words: &[&str], names: &[String]) -> Option<Target> {
-    let all = |place, location, topic_type| Some(Target::AllSubscriptions { place, location, topic_type });
-    match words {
-        ["topics"] => Some(Target::Topics(Kind::Topic, place)),
-        ["domains"] => Some(Target::Topics(Kind::Domain, place)),
-        ["eventsubscriptions"] => all(place, None, None),
-        ["locations", _, "eventsubscriptions"] => all(place, Some(names[1].clone()), None),
-        ["topictypes", _, "eventsubscriptions"] => all(place, None, Some(names[1].clone())),
-        ["locations", _, "topictypes", _, "eventsubscriptions"] => {
-            all(place, Some(names[1].clone()), Some(names[3].clone()))
-        }
-        ["eventsubscriptions", _] => Some(Target::Sourceless(match place.resource_group {
-            Some(group) => format!("subscriptions/{}/resourceGroups/{group}", place.subscription),
-            None => format!("subscriptions/{}", place.subscription),
-        })),
-        [kind @ ("topics" | "domains"), _, rest @ ..] => {
-            let scope = Scope { subscription: place.subscription, resource_group: place.resource_group? };
-            let kind = if *kind == "topics" { Kind::Topic } else { Kind::Domain };
-            let topic = TopicPath { scope, kind, name: Name::new(&names[1]), domain_topic: None };
-            below_topic(topic, rest, &names[2..])
-        }
-        _ => None,
+/// Reads a path: which one of what there is it speaks of.
+pub fn parse(path: &str) -> Option<Target> {
+    find(path).map(|(_, target)| target)
+}
+
+/// The names in a path, each with what it is the name of.
+struct Names<'a>(Vec<(&'a str, String)>);
+
+impl Names<'_> {
+    fn get(&self, what: &str) -> Option<String> {
+        self.0.iter().find(|(known, _)| *known == what).map(|(_, name)| name.clone())
+    }
+
+    fn place(&self) -> Option<Place> {
+        Some(Place { subscription: self.get("subscriptionId")?, resource_group: self.get("resourceGroupName") })
+    }
+
+    fn topic(&self) -> Option<TopicPath> {
+        let scope = Scope { subscription: self.get("subscriptionId")?, resource_group: self.get("resourceGroupName")? };
+        let (kind, name) = match self.get("domainName") {
+            Some(name) => (Kind::Domain, name),
+            None => (Kind::Topic, self.get("topicName")?),
+        };
+        let domain_topic = self.get("domainTopicName").as_deref().map(Name::new);
+        Some(TopicPath { scope, kind, name: Name::new(&name), domain_topic })
     }
 }
 
-fn below_topic(mut topic: TopicPath, words: &[&str], names: &[String]) -> Option<Target> {
-    let verb = match (topic.kind, words) {
-        (_, []) => TopicVerb::Itself,
-        (_, ["listkeys"]) => TopicVerb::ListKeys,
-        (_, ["regeneratekey"]) => TopicVerb::RegenerateKey,
-        (_, ["status"]) => TopicVerb::Status,
-        (_, ["privateendpointconnections"]) => TopicVerb::PrivateEndpointConnections,
-        (_, ["providers", "microsoft.eventgrid", "eventtypes"]) => TopicVerb::EventTypes,
-        (Kind::Domain, ["topics"]) => return Some(Target::DomainTopics(topic)),
-        (Kind::Domain, ["topics", _, rest @ ..]) => {
-            topic.domain_topic = Some(Name::new(&names[1]));
-            return match rest {
-                [] => Some(Target::DomainTopic(topic)),
-                rest => subscriptions_of(topic, rest, &names[2..]),
-            };
+fn target(subject: Subject, names: Names<'_>) -> Option<Target> {
+    Some(match subject {
+        Subject::Operations => Target::Operations,
+        Subject::TopicTypes => Target::TopicTypes,
+        Subject::TopicType => Target::TopicType(names.get("topicTypeName")?),
+        Subject::EventTypesOf => Target::EventTypesOf(names.get("topicTypeName")?),
+        Subject::Topics(kind) => Target::Topics(kind, names.place()?),
+        Subject::Topic(_, verb) => Target::Topic(names.topic()?, verb),
+        Subject::DomainTopics => Target::DomainTopics(names.topic()?),
+        Subject::DomainTopic => Target::DomainTopic(names.topic()?),
+        Subject::Subscriptions(_, form) => Target::Subscriptions(names.topic()?, form),
+        Subject::Subscription(_, form, verb) => {
+            let (topic, name) = (names.topic()?, names.get("eventSubscriptionName")?);
+            let key = topic.domain_topic.as_ref().map_or(name.clone(), |topic| format!("{topic}/{name}"));
+            Target::Subscription(topic, form, key, verb)
         }
-        _ => return subscriptions_of(topic, words, names),
-    };
-    Some(Target::Topic(topic, verb))
-}
-
-fn subscriptions_of(topic: TopicPath, words: &[&str], names: &[String]) -> Option<Target> {
-    match words {
-        ["eventsubscriptions", rest @ ..] => below_subscriptions(topic, Form::Nested, rest, &names[1..]),
-        ["providers", "microsoft.eventgrid", "eventsubscriptions", rest @ ..] => {
-            below_subscriptions(topic, Form::Scoped, rest, &names[3..])
-        }
-        _ => None,
-    }
-}
-
-fn below_subscriptions(topic: TopicPath, form: Form, words: &[&str], names: &[String]) -> Option<Target> {
-    let Some(name) = names.first() else { return Some(Target::Subscriptions(topic, form)) };
-    let verb = match &words[1..] {
-        [] => SubscriptionVerb::Itself,
-        ["getfullurl"] => SubscriptionVerb::GetFullUrl,
-        ["getdeliveryattributes"] => SubscriptionVerb::GetDeliveryAttributes,
-        ["testfilter"] => SubscriptionVerb::TestFilter,
-        ["status"] => SubscriptionVerb::Status,
-        ["explain"] => SubscriptionVerb::Explain,
-        ["hold"] => SubscriptionVerb::Command(Command::Hold),
-        ["resume"] => SubscriptionVerb::Command(Command::Resume),
-        ["probe"] => SubscriptionVerb::Command(Command::Probe),
-        ["release"] => SubscriptionVerb::Command(Command::Release),
-        _ => return None,
-    };
-    let key = topic.domain_topic.as_ref().map_or(name.clone(), |topic| format!("{topic}/{name}"));
-    Some(Target::Subscription(topic, form, key, verb))
+        Subject::AllSubscriptions => Target::AllSubscriptions {
+            place: names.place()?,
+            location: names.get("location"),
+            topic_type: names.get("topicTypeName"),
+        },
+    })
 }

@@ -8,6 +8,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use serde::Serialize;
 use tokio::sync::MutexGuard;
 use tracing::info;
+use utoipa::ToSchema;
 
 use super::{List, TopicPath, list::Page, no_subscription, not_found, path::Place, topic, topics::is_in};
 use crate::{
@@ -168,9 +169,9 @@ pub(super) async fn delete(control: &Control, path: &TopicPath, name: &str) -> R
     Ok(HttpResponse::NoContent().finish())
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-struct FullUrl<'a> {
+pub(in crate::admin) struct FullUrl<'a> {
     endpoint_url: &'a str,
 }
 

@@ -6,6 +6,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use tracing::info;
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::{List, TopicPath, list::Page, path::Place, topic};
@@ -127,8 +128,9 @@ pub(super) async fn delete(control: &Control, path: &TopicPath) -> Result<HttpRe
     Ok(HttpResponse::NoContent().finish())
 }
 
-#[derive(Serialize)]
-struct SharedAccessKeys<'a> {
+#[derive(Serialize, ToSchema)]
+#[schema(as = Keys)]
+pub(in crate::admin) struct SharedAccessKeys<'a> {
     key1: &'a str,
     key2: &'a str,
 }

@@ -1,12 +1,14 @@
 //! Topics of domains, as the control plane speaks of them.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::{Invalid, check_name, check_same_name, drop_read_only, parse, read};
 use crate::event::Name;
 
 /// A topic of a domain as it is told.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = DomainTopic)]
 pub struct View {
     id: String,
     name: String,
@@ -15,8 +17,9 @@ pub struct View {
     properties: Properties,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = DomainTopicProperties)]
 struct Properties {
     provisioning_state: &'static str,
 }
@@ -33,18 +36,22 @@ impl View {
     }
 }
 
+/// The body of a PUT.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = DomainTopicBody)]
+pub(in crate::admin) struct Body {
+    name: Option<String>,
+    #[serde(rename = "properties")]
+    _properties: Option<Nothing>,
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
 /// Checks a PUT of the topic `name` of a domain: it has nothing that could be set.
 pub fn check(name: &Name, body: &[u8]) -> Result<(), Invalid> {
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Body {
-        name: Option<String>,
-        #[serde(rename = "properties")]
-        _properties: Option<Nothing>,
-    }
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Nothing {}
     check_its_name(name)?;
     let mut value = parse(body)?;
     drop_read_only(&mut value, &["id", "type", "systemData", "properties.provisioningState"]);

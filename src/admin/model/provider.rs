@@ -1,12 +1,14 @@
 //! The provider itself, as the control plane speaks of it: what it can do, and which types of topics it has.
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::topic::record::{Kind, TopicRecord};
 
 /// One of the provider's operations.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = ProviderOperation)]
 pub struct Operation {
     name: String,
     is_data_action: bool,
@@ -14,7 +16,8 @@ pub struct Operation {
     origin: &'static str,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = ProviderOperationDisplay)]
 struct Display {
     provider: &'static str,
     resource: &'static str,
@@ -61,7 +64,7 @@ fn operation(path: &str, resource: &'static str, verb: &'static str, is_data_act
 }
 
 /// A type of topics.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct TopicType {
     id: String,
     /// Its name: `Microsoft.EventGrid.Topics`.
@@ -71,8 +74,9 @@ pub struct TopicType {
     properties: TypeProperties,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = TopicTypeProperties)]
 struct TypeProperties {
     provider: &'static str,
     resource_type: &'static str,
@@ -124,7 +128,7 @@ pub fn type_name(kind: Kind) -> &'static str {
 }
 
 /// An event type that a topic says it publishes.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct EventType {
     id: String,
     name: String,
@@ -133,7 +137,7 @@ pub struct EventType {
     properties: EventTypeProperties,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct EventTypeProperties {
     display_name: String,

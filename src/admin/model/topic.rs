@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use utoipa::ToSchema;
 
 pub use self::view::View;
 use super::{
@@ -46,9 +47,10 @@ const UNSUPPORTED: [Unsupported; 1] = [Unsupported {
 }];
 
 /// What can be set, as it stands in a body.
-#[derive(Default, Deserialize, Serialize)]
+#[derive(Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Body {
+#[schema(as = TopicBody)]
+pub(in crate::admin) struct Body {
     #[serde(skip_serializing)]
     name: Option<String>,
     location: Option<String>,
@@ -60,9 +62,21 @@ struct Body {
     properties: Option<Properties>,
 }
 
-#[derive(Default, Deserialize, Serialize)]
+/// `inputSchema`, for the description.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "read as a string, so that a refusal can say what is allowed")]
+enum InputSchema {
+    EventGridSchema,
+    #[schema(rename = "CloudEventSchemaV1_0")]
+    CloudEventSchemaV10,
+    CustomEventSchema,
+}
+
+#[derive(Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = TopicBodyProperties)]
 struct Properties {
+    #[schema(value_type = Option<InputSchema>)]
     input_schema: Option<String>,
     edition: Option<String>,
     disable_local_auth: Option<bool>,
@@ -289,15 +303,20 @@ pub enum Key {
     Key2,
 }
 
+/// The body of `regenerateKey`.
+#[derive(Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = RegenerateKey)]
+pub(in crate::admin) struct WhichKey {
+    /// `key1` or `key2`.
+    #[schema(example = "key1")]
+    key_name: String,
+}
+
 impl Key {
     /// Reads the body of `regenerateKey`.
     pub fn read(body: &[u8]) -> Result<Self, Invalid> {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase", deny_unknown_fields)]
-        struct Body {
-            key_name: String,
-        }
-        match read::<Body>(parse(body)?)?.key_name.as_str() {
+        match read::<WhichKey>(parse(body)?)?.key_name.as_str() {
             "key1" => Ok(Self::Key1),
             "key2" => Ok(Self::Key2),
             other => Err(Invalid::new("keyName", format!("is \"{other}\"; allowed are key1 and key2"))),

@@ -5,6 +5,7 @@ use actix_web::{
     http::{StatusCode, header},
 };
 use serde::Serialize;
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::Refusal;
@@ -16,19 +17,22 @@ const SOON_SECONDS: u32 = 1;
 /// Ten seconds: a full disk wants a hand, a restart wants a moment.
 const LATER_SECONDS: u32 = 10;
 
-#[derive(Serialize)]
-struct Body<'a> {
+#[derive(Serialize, ToSchema)]
+#[schema(as = PublishError)]
+pub(crate) struct Body<'a> {
     error: Error<'a>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = PublishErrorBody)]
 struct Error<'a> {
     code: &'a str,
     message: &'a str,
     details: [Detail<'a>; 1],
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = PublishErrorDetail)]
 struct Detail<'a> {
     code: &'a str,
     message: &'a str,

@@ -5,6 +5,8 @@
 
 mod answer;
 
+pub(crate) use self::answer::Body as AnswerBody;
+
 use std::{fmt, net::IpAddr};
 
 use actix_web::http::StatusCode;

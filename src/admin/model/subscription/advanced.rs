@@ -4,6 +4,7 @@
 //! operators with one `value`, and those with `values`.
 
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 use super::check::length;
 use crate::{
@@ -44,6 +45,25 @@ pub(super) fn read(at: &str, given: Vec<Value>, schema: Schema, ranges: &Ranges)
         ));
     }
     Ok(filters)
+}
+
+/// A filter, for the description: which of the two its operator takes, its value or its values.
+#[derive(ToSchema)]
+#[schema(as = AdvancedFilter)]
+#[serde(rename_all = "camelCase")]
+#[expect(dead_code, reason = "read member by member, so that a refusal can say what the operator takes")]
+pub(super) struct Described {
+    /// As `NumberGreaterThan`, `StringIn`, `IsNotNull`.
+    #[schema(example = "NumberGreaterThan")]
+    operator_type: String,
+    /// The name of a property, as `data.total`.
+    #[schema(example = "data.total")]
+    key: String,
+    /// Of operators with one value.
+    #[schema(example = 5)]
+    value: Option<Value>,
+    /// Of operators with several.
+    values: Option<Vec<Value>>,
 }
 
 /// Reads one filter, member by member.

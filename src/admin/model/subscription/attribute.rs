@@ -5,6 +5,7 @@
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 use crate::{
     admin::model::{BODY, Invalid, read as read_value, value_of},
@@ -15,9 +16,10 @@ use crate::{
     },
 };
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Body {
+#[schema(as = DeliveryAttributeMapping)]
+pub(in crate::admin) struct Body {
     name: String,
     #[serde(rename = "type")]
     kind: String,

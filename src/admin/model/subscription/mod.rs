@@ -1,13 +1,14 @@
 //! Event subscriptions, as the control plane speaks of them.
 
 mod advanced;
-mod attribute;
+pub(in crate::admin) mod attribute;
 mod check;
 pub mod test;
 mod view;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use utoipa::ToSchema;
 
 pub use self::{
     check::fits,
@@ -60,24 +61,30 @@ const UNSUPPORTED: [Unsupported; 5] = [
     },
 ];
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Body {
+#[schema(as = EventSubscriptionBody)]
+pub(in crate::admin) struct Body {
     name: Option<String>,
     properties: Properties,
 }
 
-#[derive(Deserialize, Serialize)]
+#[derive(Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Properties {
+#[schema(as = EventSubscriptionBodyProperties)]
+pub(in crate::admin) struct Properties {
     destination: Destination,
     filter: Option<FilterBody>,
     labels: Option<Vec<String>>,
+    /// The topic's own, or `CloudEventSchemaV1_0`.
+    #[schema(example = "CloudEventSchemaV1_0")]
     event_delivery_schema: Option<String>,
     retry_policy: Option<RetryBody>,
     #[serde(skip_serializing_if = "Option::is_none")]
     dead_letter_destination: Option<DeadLetter>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    /// When it is deleted by itself, as `2040-01-01T00:00:00Z`.
+    #[schema(example = "2040-01-01T00:00:00Z")]
     expiration_time_utc: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     dead_letter_in_probation: Option<bool>,
@@ -85,16 +92,21 @@ struct Properties {
     on_gone: Option<String>,
 }
 
-#[derive(Deserialize, Serialize)]
+#[derive(Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = WebhookDestination)]
 struct Destination {
+    /// `WebHook`.
+    #[schema(example = "WebHook")]
     endpoint_type: String,
     properties: WebhookBody,
 }
 
-#[derive(Deserialize, Serialize)]
+#[derive(Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = WebhookProperties)]
 struct WebhookBody {
+    #[schema(example = "http://127.0.0.1:9/orders")]
     endpoint_url: Option<String>,
     max_events_per_batch: Option<i64>,
     preferred_batch_size_in_kilobytes: Option<i64>,
@@ -103,39 +115,47 @@ struct WebhookBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     signing: Option<Signing>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<attribute::Body>>)]
     delivery_attribute_mappings: Option<Vec<Value>>,
 }
 
-#[derive(Default, Deserialize, Serialize)]
+#[derive(Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct FilterBody {
+#[schema(as = EventFilter)]
+pub(in crate::admin) struct FilterBody {
     subject_begins_with: Option<String>,
     subject_ends_with: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     included_event_types: Option<Vec<String>>,
     is_subject_case_sensitive: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<advanced::Described>>)]
     advanced_filters: Option<Vec<Value>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     enable_advanced_filtering_on_arrays: Option<bool>,
 }
 
-#[derive(Default, Deserialize, Serialize)]
+#[derive(Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = RetryPolicy)]
 struct RetryBody {
     max_delivery_attempts: Option<i64>,
     event_time_to_live_in_minutes: Option<i64>,
 }
 
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = DeadLetterDestination)]
 struct DeadLetter {
+    /// `StorageBlob`.
+    #[schema(example = "StorageBlob")]
     endpoint_type: String,
     properties: Blob,
 }
 
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = DeadLetterProperties)]
 struct Blob {
     resource_id: String,
     blob_container_name: Option<String>,

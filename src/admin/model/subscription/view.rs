@@ -4,8 +4,9 @@ use std::num::NonZeroU32;
 
 use serde::Serialize;
 use serde_json::Value;
+use utoipa::ToSchema;
 
-use super::{attribute, settable};
+use super::{DeadLetter, FilterBody, RetryBody, attribute, settable};
 use crate::{
     admin::model::{drop_read_only, merge, value_of},
     subscription::record::SubscriptionRecord,
@@ -25,13 +26,35 @@ pub enum Form {
 }
 
 /// A subscription as it is told: without the query of its endpoint.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = EventSubscription)]
 pub struct View {
     id: String,
     name: String,
     #[serde(rename = "type")]
     kind: &'static str,
+    #[schema(value_type = Described)]
     properties: Value,
+}
+
+/// The properties of a view, for the description: those that can be set, and what is only told.
+#[derive(ToSchema)]
+#[schema(as = EventSubscriptionProperties)]
+#[serde(rename_all = "camelCase")]
+#[expect(dead_code, reason = "a view is merged from what can be set and what is only told")]
+struct Described {
+    topic: String,
+    provisioning_state: String,
+    /// Where events go as long as the subscription is not in force.
+    endpoint_in_service: Option<String>,
+    /// With `endpointBaseUrl` instead of `endpointUrl`, whose query may be a secret.
+    destination: Value,
+    filter: FilterBody,
+    labels: Vec<String>,
+    event_delivery_schema: String,
+    retry_policy: RetryBody,
+    dead_letter_destination: Option<DeadLetter>,
+    expiration_time_utc: Option<String>,
 }
 
 impl View {

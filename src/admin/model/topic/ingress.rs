@@ -2,6 +2,7 @@
 //! `inboundIpRules` and `inputSchemaMapping`.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::{
     admin::model::Invalid,
@@ -19,8 +20,9 @@ const RULES_MAX: usize = 128;
 const TEXT_MAX: usize = 512;
 
 /// The part of a topic's properties that is about publishing.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = TopicIngress)]
 pub(super) struct Body {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) disable_local_auth: Option<bool>,
@@ -33,15 +35,16 @@ pub(super) struct Body {
 }
 
 /// `inputSchemaMapping`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = InputSchemaMapping)]
 pub(super) struct MappingBody {
     input_schema_mapping_type: MappingType,
     #[serde(default)]
     properties: Mapping,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 enum MappingType {
     Json,
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::{ingress, schema_name};
 use crate::topic::{
@@ -11,8 +12,9 @@ use crate::topic::{
 };
 
 /// A topic or a domain as it is told: without its keys.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = Topic)]
 pub struct View {
     id: String,
     name: String,
@@ -29,8 +31,9 @@ pub struct View {
     properties: Properties,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = TopicProperties)]
 struct Properties {
     provisioning_state: &'static str,
     endpoint: String,

@@ -1,0 +1,160 @@
+//! ARM's paths, as a table: which there are, what each speaks of, and how it can be asked.
+//!
+//! The only list of them: [`super::path`] reads requests by it, the answer to a method that is not allowed names what it
+//! allows, and `/openapi.json` is made of it. The first path that fits is the one.
+
+use std::sync::LazyLock;
+
+use actix_web::http::Method;
+
+use super::path::{SubscriptionVerb, TopicVerb};
+use crate::{admin::model::subscription::Form, topic::record::Kind};
+
+/// What a path speaks of, without the names in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// What the provider can do.
+    Operations,
+    /// All types of topics.
+    TopicTypes,
+    /// One of them.
+    TopicType,
+    /// The event types of one of them.
+    EventTypesOf,
+    /// All topics, or all domains.
+    Topics(Kind),
+    /// A topic or a domain.
+    Topic(Kind, TopicVerb),
+    /// All topics of a domain.
+    DomainTopics,
+    /// A topic of a domain.
+    DomainTopic,
+    /// All event subscriptions of a source.
+    Subscriptions(Source, Form),
+    /// One of them.
+    Subscription(Source, Form, SubscriptionVerb),
+    /// All event subscriptions of a place.
+    AllSubscriptions,
+}
+
+/// What an event subscription hangs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A topic, or a whole domain.
+    Whole(Kind),
+    /// A topic of a domain.
+    DomainTopic,
+}
+
+/// A path.
+#[derive(Debug)]
+pub struct Route {
+    /// With names in braces, as in `/subscriptions/{subscriptionId}/…`.
+    pub template: String,
+    /// What it speaks of.
+    pub subject: Subject,
+}
+
+/// All paths.
+pub static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(routes);
+
+const PROVIDER: &str = "/providers/Microsoft.EventGrid";
+
+impl Route {
+    /// The names that a request with these segments gives, if it is for this path; words are in lower case.
+    pub(super) fn names(&self, segments: &[String], words: &[String]) -> Option<Vec<(&str, String)>> {
+        let parts: Vec<&str> = self.template.split('/').skip(1).collect();
+        if parts.len() != segments.len() {
+            return None;
+        }
+        let mut names = Vec::new();
+        for (part, (segment, word)) in parts.into_iter().zip(segments.iter().zip(words)) {
+            if let Some(name) = part.strip_prefix('{') {
+                names.push((name.trim_end_matches('}'), segment.clone()));
+            } else if !part.eq_ignore_ascii_case(word) {
+                return None;
+            }
+        }
+        Some(names)
+    }
+}
+
+impl Subject {
+    /// How it can be asked.
+    pub fn methods(self) -> &'static [Method] {
+        const READ: &[Method] = &[Method::GET];
+        const ACT: &[Method] = &[Method::POST];
+        const ALL: &[Method] = &[Method::GET, Method::PUT, Method::PATCH, Method::DELETE];
+        const UNCHANGING: &[Method] = &[Method::GET, Method::PUT, Method::DELETE];
+        match self {
+            Self::Operations
+            | Self::TopicTypes
+            | Self::TopicType
+            | Self::EventTypesOf
+            | Self::Topics(_)
+            | Self::Topic(_, TopicVerb::Status | TopicVerb::EventTypes | TopicVerb::PrivateEndpointConnections)
+            | Self::DomainTopics
+            | Self::Subscriptions(..)
+            | Self::Subscription(_, _, SubscriptionVerb::Status | SubscriptionVerb::Explain)
+            | Self::AllSubscriptions => READ,
+            Self::Topic(_, TopicVerb::Itself) | Self::Subscription(_, _, SubscriptionVerb::Itself) => ALL,
+            Self::DomainTopic => UNCHANGING,
+            Self::Topic(_, TopicVerb::ListKeys | TopicVerb::RegenerateKey)
+            | Self::Subscription(
+                _,
+                _,
+                SubscriptionVerb::GetFullUrl
+                | SubscriptionVerb::GetDeliveryAttributes
+                | SubscriptionVerb::TestFilter
+                | SubscriptionVerb::Command(_),
+            ) => ACT,
+        }
+    }
+}
+
+fn routes() -> Vec<Route> {
+    let whole = format!("/subscriptions/{{subscriptionId}}{PROVIDER}");
+    let group = format!("/subscriptions/{{subscriptionId}}/resourceGroups/{{resourceGroupName}}{PROVIDER}");
+    let types = format!("{PROVIDER}/topicTypes");
+    let mut routes = vec![
+        Route { template: format!("{PROVIDER}/operations"), subject: Subject::Operations },
+        Route { template: types.clone(), subject: Subject::TopicTypes },
+        Route { template: format!("{types}/{{topicTypeName}}"), subject: Subject::TopicType },
+        Route { template: format!("{types}/{{topicTypeName}}/eventTypes"), subject: Subject::EventTypesOf },
+    ];
+    for place in [&whole, &group] {
+        for kind in [Kind::Topic, Kind::Domain] {
+            let template = format!("{place}/{}", kind.word());
+            routes.push(Route { template, subject: Subject::Topics(kind) });
+        }
+        let (location, topic_type) = ("/locations/{location}", "/topicTypes/{topicTypeName}");
+        for of in ["", location, topic_type, &format!("{location}{topic_type}")] {
+            let template = format!("{place}{of}/eventSubscriptions");
+            routes.push(Route { template, subject: Subject::AllSubscriptions });
+        }
+    }
+    for (kind, name) in [(Kind::Topic, "topicName"), (Kind::Domain, "domainName")] {
+        let topic = format!("{group}/{}/{{{name}}}", kind.word());
+        for (verb, word) in TopicVerb::ALL {
+            routes.push(Route { template: format!("{topic}{word}"), subject: Subject::Topic(kind, verb) });
+        }
+        add_subscriptions(&mut routes, &topic, Source::Whole(kind));
+    }
+    let topics = format!("{group}/domains/{{domainName}}/topics");
+    let topic = format!("{topics}/{{domainTopicName}}");
+    routes.push(Route { template: topics, subject: Subject::DomainTopics });
+    routes.push(Route { template: topic.clone(), subject: Subject::DomainTopic });
+    add_subscriptions(&mut routes, &topic, Source::DomainTopic);
+    routes
+}
+
+fn add_subscriptions(routes: &mut Vec<Route>, below: &str, source: Source) {
+    for (form, between) in [(Form::Nested, ""), (Form::Scoped, PROVIDER)] {
+        let all = format!("{below}{between}/eventSubscriptions");
+        for (verb, word) in SubscriptionVerb::ALL {
+            let template = format!("{all}/{{eventSubscriptionName}}{word}");
+            routes.push(Route { template, subject: Subject::Subscription(source, form, verb) });
+        }
+        routes.push(Route { template: all, subject: Subject::Subscriptions(source, form) });
+    }
+}

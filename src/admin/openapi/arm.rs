@@ -1,0 +1,298 @@
+//! ARM's paths, described.
+
+use actix_web::http::Method;
+use serde_json::{Value, json};
+
+use super::draft::{Draft, Schemas, list_of};
+use crate::{
+    admin::{
+        arm::{
+            path::{SubscriptionVerb, TopicVerb},
+            routes::{Route, Source, Subject},
+            subscriptions::FullUrl,
+            topics::SharedAccessKeys,
+        },
+        error::Envelope,
+        explain,
+        model::{
+            domain_topic::{self, Body as DomainTopicBody},
+            provider::{EventType, Operation, TopicType},
+            subscription::{self, Form, attribute::Body as Attribute},
+            topic::{self, WhichKey},
+        },
+        operate,
+        test_filter::Report,
+    },
+    policy::record::Command,
+    topic::record::Kind,
+};
+
+/// What can be said to everybody.
+const ALWAYS: [(u16, &str); 4] = [
+    (400, "The body or the query is not what is allowed, or its end did not come."),
+    (401, "The admin token is missing, or another."),
+    (404, "There is no such resource."),
+    (413, "The body is too large."),
+];
+
+/// What can be said to whoever reads what is on the disk.
+const READING: [(u16, &str); 2] = [(500, "The store is damaged."), (503, "The store cannot be read now.")];
+
+/// What can be said to whoever changes something.
+const CHANGING: [(u16, &str); 3] = [
+    (409, "The name is taken in another place, or it was changed by somebody else meanwhile."),
+    (500, "It is not known whether the change was made."),
+    (503, "The store takes no changes now."),
+];
+
+/// Of [`SubscriptionVerb::Explain`].
+const NOWHERE: &str = "There is no such resource; or no such event where it was looked for.";
+
+/// One of the paths, asked with one of its methods.
+pub(super) fn describe(route: &Route, method: &Method, schemas: &mut Schemas) -> Draft {
+    let error = schemas.of::<Envelope<'static>>();
+    let draft = match route.subject {
+        Subject::Operations => {
+            list(draft(route, "listOperations", "What the provider can do."), schemas.of::<Operation>())
+        }
+        Subject::TopicTypes => list(draft(route, "listTopicTypes", "All types of topics."), schemas.of::<TopicType>()),
+        Subject::TopicType => {
+            draft(route, "getTopicType", "A type of topics.").answer(200, "It.", &schemas.of::<TopicType>())
+        }
+        Subject::EventTypesOf => list(
+            draft(route, "listEventTypes", "The event types of a type of topics: none is declared for all."),
+            schemas.of::<EventType>(),
+        ),
+        Subject::Topics(kind) => {
+            paged(draft(route, "list", &format!("All {}.", kind.word())), schemas.of::<topic::View>())
+        }
+        Subject::Topic(kind, TopicVerb::Itself) => topic_itself(route, kind, method, schemas, &error),
+        Subject::Topic(_, verb) => topic_verb(route, verb, schemas, &error),
+        Subject::DomainTopics => {
+            paged(draft(route, "list", "All topics of a domain."), schemas.of::<domain_topic::View>())
+        }
+        Subject::DomainTopic => domain_topic(route, method, schemas, &error),
+        Subject::Subscriptions(..) => paged(
+            draft(route, "list", "All event subscriptions of a topic, a domain or a topic of a domain."),
+            schemas.of::<subscription::View>(),
+        ),
+        Subject::AllSubscriptions => paged(
+            draft(route, "list", "All event subscriptions of a place, or those of topics in a location or of a type."),
+            schemas.of::<subscription::View>(),
+        ),
+        Subject::Subscription(_, _, SubscriptionVerb::Itself) => itself(route, method, schemas, &error),
+        Subject::Subscription(_, _, verb) => subscription_verb(route, verb, schemas, &error),
+    };
+    draft
+        .secured(&["admin"])
+        .query("api-version", "Any, or none.", &json!({"type": "string"}))
+        .otherwise(&ALWAYS, &error)
+}
+
+/// An operation whose id says what it is done with: ids are unique, and the same things can be said of many resources.
+fn draft(route: &Route, id: &str, summary: &str) -> Draft {
+    let id = format!("{id}{}", of(route));
+    Draft::new(tag(route.subject), &id, summary)
+}
+
+fn tag(subject: Subject) -> &'static str {
+    match subject {
+        Subject::Operations | Subject::TopicTypes | Subject::TopicType | Subject::EventTypesOf => "provider",
+        Subject::Topics(Kind::Topic) | Subject::Topic(Kind::Topic, _) => "topics",
+        Subject::Topics(Kind::Domain) | Subject::Topic(Kind::Domain, _) => "domains",
+        Subject::DomainTopics | Subject::DomainTopic => "domain topics",
+        Subject::Subscriptions(..) | Subject::Subscription(..) | Subject::AllSubscriptions => "event subscriptions",
+    }
+}
+
+/// With what: the kind of a resource, on what it hangs, and by which of its paths it is spoken of.
+fn of(route: &Route) -> String {
+    let kind = |kind| match kind {
+        Kind::Topic => "Topic",
+        Kind::Domain => "Domain",
+    };
+    let hung = |source, form| {
+        let source = match source {
+            Source::Whole(whole) => kind(whole),
+            Source::DomainTopic => "DomainTopic",
+        };
+        let form = match form {
+            Form::Nested => "",
+            Form::Scoped => "ByScope",
+        };
+        format!("Of{source}{form}")
+    };
+    let has = |name: &str, word: &'static str| if route.template.contains(name) { word } else { "" };
+    let place = has("{resourceGroupName}", "OfGroup");
+    match route.subject {
+        Subject::Operations | Subject::TopicTypes | Subject::TopicType | Subject::EventTypesOf => String::new(),
+        Subject::Topics(of) => format!("{}s{place}", kind(of)),
+        Subject::Topic(of, _) => kind(of).to_owned(),
+        Subject::DomainTopics => "DomainTopics".to_owned(),
+        Subject::DomainTopic => "DomainTopic".to_owned(),
+        Subject::Subscriptions(source, form) => format!("Subscriptions{}", hung(source, form)),
+        Subject::Subscription(source, form, _) => format!("Subscription{}", hung(source, form)),
+        Subject::AllSubscriptions => {
+            let (location, topic_type) = (has("{location}", "OfLocation"), has("{topicTypeName}", "OfType"));
+            format!("AllSubscriptions{place}{location}{topic_type}")
+        }
+    }
+}
+
+fn list(draft: Draft, item: Value) -> Draft {
+    draft.answer(200, "All of them.", &list_of(item))
+}
+
+fn paged(draft: Draft, item: Value) -> Draft {
+    draft
+        .query(
+            "$filter",
+            "By name: `contains(name, 'text')`, `name eq 'text'`, `and`, `or`, `not`.",
+            &json!({"type": "string"}),
+        )
+        .query("$top", "How many a page has.", &json!({"type": "integer", "minimum": 1, "maximum": 100}))
+        .query("$skipToken", "Where the page begins, as `nextLink` has it.", &json!({"type": "string"}))
+        .answer(200, "A page of them, and where the next one is.", &list_of(item))
+}
+
+fn topic_itself(route: &Route, kind: Kind, method: &Method, schemas: &mut Schemas, error: &Value) -> Draft {
+    let (body, view) = (schemas.of::<topic::Body>(), schemas.of::<topic::View>());
+    let example = json!({"location": "local", "tags": {"team": "shop"}});
+    let word = match kind {
+        Kind::Topic => "topic",
+        Kind::Domain => "domain",
+    };
+    match *method {
+        Method::GET => draft(route, "get", &format!("A {word}.")).answer(200, "It, without its keys.", &view),
+        Method::PUT => draft(route, "put", &format!("Makes a {word}, or sets it anew."))
+            .body(false, &body, example)
+            .answer(201, "It is made, or changed.", &view)
+            .errors(&CHANGING, error),
+        Method::PATCH => draft(route, "patch", &format!("Changes some of a {word}: a JSON merge patch."))
+            .body(false, &body, example)
+            .answer(201, "It is changed.", &view)
+            .errors(&CHANGING, error),
+        _ => deleted(draft(route, "delete", &format!("Deletes a {word}, its events and its subscriptions.")), error),
+    }
+}
+
+fn deleted(draft: Draft, error: &Value) -> Draft {
+    draft.done(204, "It is not there any more, or never was.").errors(&CHANGING, error)
+}
+
+fn topic_verb(route: &Route, verb: TopicVerb, schemas: &mut Schemas, error: &Value) -> Draft {
+    match verb {
+        TopicVerb::Itself | TopicVerb::ListKeys => {
+            let keys = schemas.of::<SharedAccessKeys<'static>>();
+            draft(route, "listKeys", "Both access keys.").answer(200, "They.", &keys)
+        }
+        TopicVerb::RegenerateKey => {
+            let (body, keys) = (schemas.of::<WhichKey>(), schemas.of::<SharedAccessKeys<'static>>());
+            draft(route, "regenerateKey", "Makes one of the access keys anew.")
+                .body(true, &body, json!({"keyName": "key1"}))
+                .answer(200, "Both keys.", &keys)
+                .errors(&CHANGING, error)
+        }
+        TopicVerb::Status => draft(route, "status", "How it is: whether its backlog is at its bound, and who lags.")
+            .answer(200, "So it is.", &schemas.of::<operate::TopicView>()),
+        TopicVerb::EventTypes => {
+            list(draft(route, "eventTypes", "The event types that it says it publishes."), schemas.of::<EventType>())
+        }
+        TopicVerb::PrivateEndpointConnections => list(
+            draft(route, "privateEndpointConnections", "None: the address that is listened on decides who comes in."),
+            json!({"type": "object"}),
+        ),
+    }
+}
+
+fn domain_topic(route: &Route, method: &Method, schemas: &mut Schemas, error: &Value) -> Draft {
+    let view = schemas.of::<domain_topic::View>();
+    match *method {
+        Method::GET => draft(route, "get", "A topic of a domain.").answer(200, "It.", &view),
+        Method::PUT => draft(route, "put", "Makes a topic of a domain.")
+            .body(false, &schemas.of::<DomainTopicBody>(), json!({}))
+            .answer(201, "It is made, or was there.", &view)
+            .errors(&CHANGING, error),
+        _ => deleted(draft(route, "delete", "Deletes a topic of a domain and its subscriptions."), error),
+    }
+}
+
+fn itself(route: &Route, method: &Method, schemas: &mut Schemas, error: &Value) -> Draft {
+    let view = schemas.of::<subscription::View>();
+    let destination = json!({"endpointType": "WebHook", "properties": {"endpointUrl": "http://127.0.0.1:9/orders"}});
+    match *method {
+        Method::GET => {
+            draft(route, "get", "An event subscription.").answer(200, "It, without what may be secret.", &view)
+        }
+        Method::PUT => draft(route, "put", "Makes an event subscription, or sets it anew.")
+            .body(true, &schemas.of::<subscription::Body>(), json!({"properties": {"destination": destination}}))
+            .answer(201, "It is made, or changed; `provisioningState` says whether it is in force.", &view)
+            .errors(&CHANGING, error),
+        Method::PATCH => {
+            // Of a merge patch nothing is required.
+            let body = schemas.made::<subscription::Properties>("EventSubscriptionPatch", |schema| {
+                schema["required"] = json!([]);
+            });
+            draft(route, "patch", "Changes some of an event subscription: a JSON merge patch of its properties.")
+                .body(false, &body, json!({"labels": ["shop"]}))
+                .answer(201, "It is changed.", &view)
+                .errors(&CHANGING, error)
+        }
+        _ => deleted(draft(route, "delete", "Deletes an event subscription, and what it owes."), error),
+    }
+}
+
+fn subscription_verb(route: &Route, verb: SubscriptionVerb, schemas: &mut Schemas, error: &Value) -> Draft {
+    match verb {
+        SubscriptionVerb::Itself | SubscriptionVerb::GetFullUrl => {
+            let url = schemas.of::<FullUrl<'static>>();
+            draft(route, "getFullUrl", "The whole address of its endpoint.").answer(200, "It.", &url)
+        }
+        SubscriptionVerb::GetDeliveryAttributes => list(
+            draft(route, "getDeliveryAttributes", "Its delivery properties, with their secrets."),
+            schemas.of::<Attribute>(),
+        ),
+        SubscriptionVerb::TestFilter => test_filter(route, schemas).errors(&READING, error),
+        SubscriptionVerb::Status => draft(route, "status", "How it is: health, counters, backlog, what is next.")
+            .answer(200, "So it is.", &schemas.of::<operate::View>())
+            .errors(&READING, error),
+        SubscriptionVerb::Explain => {
+            let nowhere = json!({"anyOf": [error, schemas.of::<explain::NotFoundView>()]});
+            draft(route, "explain", "Why an event waits, and when it is tried next: by its id or by its sequence.")
+                .query("id", "Of the event.", &json!({"type": "string", "minLength": 1}))
+                .query("sequence", "Of the event, instead of its id.", &json!({"type": "integer", "minimum": 1}))
+                .answer(200, "So it is.", &schemas.of::<explain::View>())
+                .errors(&READING, error)
+                .answer(404, NOWHERE, &nowhere)
+        }
+        SubscriptionVerb::Command(command) => {
+            let (name, sentence) = match command {
+                Command::Hold => ("hold", "Sends nothing until `resume`; what is in flight is finished."),
+                Command::Resume => ("resume", "Sends again."),
+                Command::Probe => ("probe", "Probes a suspended endpoint now; 409 where there is nothing to find out."),
+                Command::Release => ("release", "Takes a suspended endpoint for healthy; 409 where it is."),
+            };
+            draft(route, name, sentence)
+                .answer(200, "So it is now.", &schemas.of::<operate::View>())
+                .errors(&CHANGING, error)
+        }
+    }
+}
+
+fn test_filter(route: &Route, schemas: &mut Schemas) -> Draft {
+    let filter = schemas.of::<subscription::FilterBody>();
+    let events = json!({"description": "One event, or a list of events, in the topic's input schema."});
+    let asked = json!({
+        "description": "What to try it on; a body without one of these keys is an event, or a list of events.",
+        "type": "object",
+        "properties": {
+            "filter": filter,
+            "events": events,
+            "last": {"type": "integer", "minimum": 1, "maximum": 1000},
+        },
+    });
+    let body = json!({"anyOf": [asked, {"type": "array", "items": {"type": "object"}}]});
+    draft(route, "testFilter", "Which events would match, and what stops the others. Changes nothing.")
+        .body(true, &body, json!({"last": 100}))
+        .answer(200, "What it says of each.", &schemas.of::<Report>())
+}

@@ -1,0 +1,56 @@
+//! What publishers send, for the description: it is read member by member, so that a refusal can use Event Grid's words.
+#![expect(dead_code, reason = "nothing is ever read into these")]
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use utoipa::ToSchema;
+
+/// An event in Event Grid's own schema. There are no other properties.
+#[derive(ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct EventGridEvent {
+    #[schema(example = "1")]
+    id: String,
+    /// In a domain: which of its topics. Elsewhere left out, or the topic's resource id.
+    #[schema(example = "berlin")]
+    topic: Option<String>,
+    #[schema(example = "orders/1")]
+    subject: String,
+    #[schema(example = "order.placed")]
+    event_type: String,
+    #[schema(format = DateTime, example = "2040-01-01T00:00:00Z")]
+    event_time: String,
+    data: Option<Value>,
+    #[schema(example = "1.0")]
+    data_version: Option<String>,
+    metadata_version: Option<String>,
+}
+
+/// A CloudEvent of version 1.0, in JSON; other members are its extensions.
+#[derive(ToSchema)]
+pub(super) struct CloudEvent {
+    #[schema(example = "1.0")]
+    specversion: String,
+    #[schema(example = "1")]
+    id: String,
+    /// In a domain: which of its topics.
+    #[schema(example = "berlin")]
+    source: String,
+    #[schema(example = "order.placed")]
+    r#type: String,
+    subject: Option<String>,
+    #[schema(format = DateTime)]
+    time: Option<String>,
+    datacontenttype: Option<String>,
+    dataschema: Option<String>,
+    data: Option<Value>,
+    data_base64: Option<String>,
+}
+
+/// An event whose properties are found where the topic's `inputSchemaMapping` says.
+#[derive(ToSchema)]
+pub(super) struct CustomEvent {
+    #[serde(flatten)]
+    members: BTreeMap<String, Value>,
+}

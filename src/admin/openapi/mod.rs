@@ -1,0 +1,90 @@
+//! `GET /openapi.json`: every path of the server, described for machines, in OpenAPI 3.1.
+//!
+//! Paths and methods come from the tables that requests are routed by ([`routes`](super::arm::routes), [`OwnPath`],
+//! [`http::PATHS`]), bodies from the types that are read and written. What stands only here is what neither knows: a
+//! sentence for each operation, and the statuses that it can end with. Matches without a fallback see to it that a new
+//! path does not compile before it is described.
+//!
+//! It has no secret and names nothing that is kept, so that no token is asked for it.
+//!
+//! Absent on purpose: paths that are known only to be refused (event subscriptions of other providers' resources), and
+//! 405, which answers every method that is not described, with `Allow`.
+
+mod arm;
+mod draft;
+mod events;
+mod own;
+mod publishing;
+
+use actix_web::{HttpResponse, http::header::ContentType, web};
+use serde_json::{Map, Value, json};
+
+use self::draft::{Draft, Schemas};
+use super::{Chaos, OwnPath, arm::routes::ROUTES};
+use crate::publish::http;
+
+/// The description, written once.
+#[derive(Clone, Debug)]
+pub struct Document(web::Bytes);
+
+impl Document {
+    /// Of a server in which parts may, or may not, be broken on purpose.
+    pub fn new(chaos: Chaos) -> Self {
+        Self(document(chaos).to_string().into())
+    }
+}
+
+/// `GET /openapi.json`.
+pub(super) async fn answer(document: web::Data<Document>) -> HttpResponse {
+    HttpResponse::Ok().insert_header(ContentType::json()).body(document.0.clone())
+}
+
+/// Every path, with every method and every body.
+pub fn document(chaos: Chaos) -> Value {
+    let mut schemas = Schemas::default();
+    let mut paths = Map::new();
+    let mut add = |template: &str, method: &str, draft: Draft| {
+        let path = paths.entry(template).or_insert_with(|| json!({ "parameters": draft::names_in(template) }));
+        path[method.to_ascii_lowercase()] = draft.told();
+    };
+    for path in http::PATHS {
+        for method in http::METHODS {
+            add(path, method.as_str(), publishing::describe(path, &method, &mut schemas));
+        }
+    }
+    for path in OwnPath::all(chaos) {
+        for method in path.methods() {
+            add(path.template(), method.as_str(), own::describe(path, method, &mut schemas));
+        }
+    }
+    for route in ROUTES.iter() {
+        for method in route.subject.methods() {
+            add(&route.template, method.as_str(), arm::describe(route, method, &mut schemas));
+        }
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "gridhook",
+            "description": env!("CARGO_PKG_DESCRIPTION"),
+            "version": env!("CARGO_PKG_VERSION"),
+            "license": {"name": env!("CARGO_PKG_LICENSE")},
+        },
+        "paths": paths,
+        "components": {"schemas": schemas.told(), "securitySchemes": security_schemes()},
+    })
+}
+
+fn security_schemes() -> Value {
+    let bearer = |what: &str| json!({"type": "http", "scheme": "bearer", "description": what});
+    let key =
+        |place: &str, name: &str, what: &str| json!({"type": "apiKey", "in": place, "name": name, "description": what});
+    json!({
+        "admin": bearer("The admin token: the operator's, or what stands in `admin-token` in the data folder."),
+        "publisher": bearer("The admin token, or an access token of the issuer that the settings name."),
+        "key": key("header", "aeg-sas-key", "One of the topic's two keys."),
+        "keyInQuery": key("query", "aeg-sas-key", "One of the topic's two keys."),
+        "token": key("header", "aeg-sas-token", "A SAS token that was signed with one of the topic's two keys."),
+        "tokenInAuthorization": key("header", "Authorization", "`SharedAccessSignature`, and a SAS token."),
+    })
+}

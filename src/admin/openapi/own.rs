@@ -1,0 +1,97 @@
+//! The paths beside ARM's, described.
+
+use actix_web::http::Method;
+use serde_json::json;
+
+use super::draft::{Draft, Schemas};
+use crate::admin::{
+    OwnPath,
+    chaos::{KillBody, PoisonBody},
+    error::Envelope,
+    health::{Alive, Readiness},
+};
+
+/// What can be said to whoever breaks something on purpose.
+const CHAOS: [(u16, &str); 5] = [
+    (400, "The body is not what is allowed."),
+    (401, "The admin token is missing, or another."),
+    (404, "There is no such topic or event subscription."),
+    (413, "The body is too large."),
+    (503, "The store takes no changes now."),
+];
+
+/// What can be said to an endpoint that gives its word.
+const WORD: [(u16, &str); 6] = [
+    (400, "The endpoint asks for what is not allowed."),
+    (404, "Nobody waits for this word."),
+    (409, "The endpoint has not answered its validation request yet."),
+    (410, "The time for it has passed."),
+    (500, "It is not known whether the word was kept."),
+    (503, "The store takes no changes now."),
+];
+
+/// One of the paths, asked with one of its methods.
+pub(super) fn describe(path: OwnPath, method: &Method, schemas: &mut Schemas) -> Draft {
+    let draft = |tag: &str, id: &str, summary: &str| {
+        Draft::new(tag, &format!("{id}{}", if *method == Method::HEAD { "Head" } else { "" }), summary)
+    };
+    let error = schemas.of::<Envelope<'static>>();
+    // A question by HEAD is answered without the body.
+    let told = |draft: Draft, status: u16, what: &str, schema: &serde_json::Value| match *method {
+        Method::HEAD => draft.done(status, what),
+        _ => draft.answer(status, what, schema),
+    };
+    match path {
+        OwnPath::Healthz => {
+            let alive = schemas.of::<Alive>();
+            told(draft("health", "healthz", "Whether the process lives."), 200, "It does.", &alive)
+        }
+        OwnPath::Readyz => {
+            let (readiness, asked) =
+                (schemas.of::<Readiness>(), draft("health", "readyz", "Whether events are taken; if not, why."));
+            let ready = told(asked, 200, "They are.", &readiness);
+            told(ready, 503, "They are not.", &readiness)
+        }
+        OwnPath::Document => {
+            let asked = draft("description", "openapi", "This description.");
+            told(asked, 200, "OpenAPI 3.1.", &json!({"type": "object"}))
+        }
+        OwnPath::Validate => validate(method, &error),
+        OwnPath::Kill => {
+            let (body, example) =
+                (schemas.of::<KillBody>(), json!({"actor": "topic", "topic": "orders", "by": "stop"}));
+            let asked = draft("chaos", "kill", "Kills an actor on purpose. Only where the settings allow it.");
+            asked
+                .secured(&["admin"])
+                .body(true, &body, example)
+                .answer(200, "It is told to die.", &body)
+                .errors(&CHAOS, &error)
+        }
+        OwnPath::Poison => {
+            let example = json!({"topic": "orders", "subscription": "billing", "eventId": "1", "times": 1});
+            let body = schemas.of::<PoisonBody>();
+            let asked = draft(
+                "chaos",
+                "poison",
+                "Makes an event kill whoever takes it in hand. Only where the settings allow it.",
+            );
+            asked.secured(&["admin"]).body(true, &body, example).answer(200, "It will.", &body).errors(&CHAOS, &error)
+        }
+    }
+}
+
+fn validate(method: &Method, error: &serde_json::Value) -> Draft {
+    let text = json!({"type": "string"});
+    let draft = Draft::new(
+        "validation",
+        if *method == Method::POST { "validateByPost" } else { "validate" },
+        "An endpoint agrees to be called: the address that its validation request has, called by hand.",
+    );
+    let draft = ["id", "t", "apiVersion", "token"]
+        .into_iter()
+        .fold(draft, |draft, name| draft.query(name, "As it stands in the address.", &text));
+    draft
+        .header("WebHook-Allowed-Rate", "How many requests a minute the endpoint takes, or `*`.")
+        .text(200, "The endpoint is called from now on.")
+        .errors(&WORD, error)
+}

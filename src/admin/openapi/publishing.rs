@@ -1,0 +1,70 @@
+//! The publishers' endpoint, described.
+
+use actix_web::http::Method;
+use serde_json::json;
+
+use super::{
+    draft::{Draft, Schemas},
+    events::{CloudEvent, CustomEvent, EventGridEvent},
+};
+use crate::publish::{http::VERSIONS, refusal::AnswerBody};
+
+/// What can be said to whoever asks, with or without events.
+const ASKED: [(u16, &str); 2] =
+    [(400, "The version of the API, or what was sent, is not what is allowed."), (404, "There is no such topic.")];
+
+/// What can be said to whoever publishes, besides.
+const SENT: [(u16, &str); 8] = [
+    (401, "The key or the token is missing, or not good for this topic."),
+    (403, "The topic's rules do not let this address in."),
+    (408, "The body did not come in time."),
+    (413, "The request, an event in it, or their number is too large."),
+    (415, "CloudEvents do not come in this content type; or the body is compressed."),
+    (429, "The topic's rate is used up until `Retry-After`."),
+    (500, "The store is damaged."),
+    (503, "Nothing can be taken until `Retry-After`; the events of the request may be stored."),
+];
+
+/// `POST` and `OPTIONS` of one of the three paths.
+pub(super) fn describe(path: &str, method: &Method, schemas: &mut Schemas) -> Draft {
+    let (word, whose) = match path.split('/').nth(1) {
+        Some("topics") => ("Topic", "of a topic"),
+        Some("domains") => ("Domain", "of a domain"),
+        _ => ("Host", "of the topic or the domain that the first label of the host names"),
+    };
+    let error = schemas.of::<AnswerBody<'static>>();
+    let versions = json!({"type": "string", "enum": VERSIONS, "example": VERSIONS[0]});
+    let asked = |draft: Draft| draft.query("api-version", "May be left out.", &versions).errors(&ASKED, &error);
+    if *method == Method::OPTIONS {
+        let id = format!("ask{word}");
+        let draft = Draft::new("publish", &id, &format!("Which schema the events {whose} have."));
+        return asked(draft).done(200, "It takes events in the schema that the header `aeg-input-event-schema` names.");
+    }
+    let draft = Draft::new("publish", &format!("publishTo{word}"), &format!("Publishes events {whose}, all or none."));
+    asked(draft)
+        .secured(&["key", "keyInQuery", "token", "tokenInAuthorization", "publisher"])
+        .bodies(true, bodies(schemas))
+        .done(200, "The events are stored.")
+        .errors(&SENT, &error)
+}
+
+/// A body in each schema; which one a topic takes is said by its `inputSchema`.
+fn bodies(schemas: &mut Schemas) -> serde_json::Value {
+    let (event, cloud, custom) =
+        (schemas.of::<EventGridEvent>(), schemas.of::<CloudEvent>(), schemas.of::<CustomEvent>());
+    let event_example = json!([{
+        "id": "1", "topic": "berlin", "subject": "orders/1", "eventType": "order.placed",
+        "eventTime": "2040-01-01T00:00:00Z", "data": {"total": 12}, "dataVersion": "1.0",
+    }]);
+    let cloud_example =
+        json!({"specversion": "1.0", "id": "1", "source": "berlin", "type": "order.placed", "data": {"total": 12}});
+    let several = |schema: &serde_json::Value| json!({"type": "array", "minItems": 1, "items": schema});
+    json!({
+        "application/json": {
+            "schema": {"anyOf": [several(&event), several(&custom), cloud]},
+            "examples": {"EventGridSchema": {"value": event_example}, "CloudEventSchemaV1_0": {"value": cloud_example}},
+        },
+        "application/cloudevents+json": {"schema": cloud, "example": cloud_example},
+        "application/cloudevents-batch+json": {"schema": several(&cloud), "example": [cloud_example]},
+    })
+}

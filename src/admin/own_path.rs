@@ -1,0 +1,60 @@
+//! The paths of the control plane that are not ARM's: which there are, and how each can be asked. The router and
+//! `/openapi.json` are made of it.
+
+use actix_web::http::Method;
+
+use super::Chaos;
+
+/// A path of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnPath {
+    /// Does the process live?
+    Healthz,
+    /// Does it take events?
+    Readyz,
+    /// The description of all paths.
+    Document,
+    /// An endpoint gives its word.
+    Validate,
+    /// An actor is killed on purpose.
+    Kill,
+    /// An event is made to kill whoever takes it in hand.
+    Poison,
+}
+
+impl OwnPath {
+    /// Those that there are.
+    pub fn all(chaos: Chaos) -> impl Iterator<Item = Self> {
+        let all = [Self::Healthz, Self::Readyz, Self::Document, Self::Validate, Self::Kill, Self::Poison];
+        all.into_iter().filter(move |path| match path {
+            Self::Kill | Self::Poison => chaos == Chaos::Enabled,
+            Self::Healthz | Self::Readyz | Self::Document | Self::Validate => true,
+        })
+    }
+
+    /// The path, with a name in braces.
+    pub fn template(self) -> &'static str {
+        match self {
+            Self::Healthz => "/healthz",
+            Self::Readyz => "/readyz",
+            Self::Document => "/openapi.json",
+            Self::Validate => "/eventsubscriptions/{eventSubscriptionName}/validate",
+            Self::Kill => "/chaos/kill",
+            Self::Poison => "/chaos/poison",
+        }
+    }
+
+    /// How it can be asked.
+    pub fn methods(self) -> &'static [Method] {
+        // Whoever spreads load asks with either.
+        const READ: &[Method] = &[Method::GET, Method::HEAD];
+        const ACT: &[Method] = &[Method::POST];
+        // Not HEAD: those who look whether an address is there give nobody's word.
+        const WORD: &[Method] = &[Method::GET, Method::POST];
+        match self {
+            Self::Healthz | Self::Readyz | Self::Document => READ,
+            Self::Validate => WORD,
+            Self::Kill | Self::Poison => ACT,
+        }
+    }
+}

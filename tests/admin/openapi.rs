@@ -1,0 +1,189 @@
+//! The description of the server, and the server: each has what the other has.
+
+use std::collections::BTreeSet;
+
+use gridhook::{
+    admin::{Chaos, OwnPath, arm::routes::ROUTES, openapi::document},
+    publish::http,
+};
+use serde_json::{Value, json};
+
+use super::plane::{Plane, RG, hook};
+
+/// The methods of HTTP that a path can be asked with.
+const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+
+fn operations(document: &Value) -> BTreeSet<(String, String)> {
+    let paths = document["paths"].as_object().expect("paths");
+    let told = paths.iter().flat_map(|(path, item)| {
+        let methods = item.as_object().expect("operations").keys().filter(|key| *key != "parameters");
+        methods.map(|method| (path.clone(), method.to_ascii_uppercase())).collect::<Vec<_>>()
+    });
+    told.collect()
+}
+
+/// A path with the names that its parameters have as examples, or with others.
+fn filled(path: &str, item: &Value, name: impl Fn(&str, &str) -> String) -> String {
+    let mut path = path.to_owned();
+    for parameter in item["parameters"].as_array().into_iter().flatten() {
+        let of = |key: &str| parameter[key].as_str().expect("text");
+        path = path.replace(&format!("{{{}}}", of("name")), &name(of("name"), of("example")));
+    }
+    assert!(!path.contains('{'), "{path}: a name is not described");
+    path
+}
+
+#[test]
+fn every_route_is_described_and_nothing_else() {
+    for chaos in [Chaos::Enabled, Chaos::Disabled] {
+        let mut routes = BTreeSet::new();
+        let mut add = |path: &str, methods: &[actix_web::http::Method]| {
+            routes.extend(methods.iter().map(|method| (path.to_owned(), method.to_string())));
+        };
+        http::PATHS.iter().for_each(|path| add(path, &http::METHODS));
+        OwnPath::all(chaos).for_each(|path| add(path.template(), path.methods()));
+        ROUTES.iter().for_each(|route| add(&route.template, route.subject.methods()));
+        assert_eq!(operations(&document(chaos)), routes);
+    }
+}
+
+#[test]
+fn the_description_has_the_paths_that_operators_know() {
+    let told = operations(&document(Chaos::Enabled));
+    let below = |rest: &str| {
+        format!(
+            "/subscriptions/{{subscriptionId}}/resourceGroups/{{resourceGroupName}}/providers/Microsoft.EventGrid{rest}"
+        )
+    };
+    let known = [
+        ("POST", "/topics/{topic}/api/events".to_owned()),
+        ("OPTIONS", "/domains/{domain}/api/events".to_owned()),
+        ("POST", "/api/events".to_owned()),
+        ("GET", "/healthz".to_owned()),
+        ("HEAD", "/readyz".to_owned()),
+        ("GET", "/openapi.json".to_owned()),
+        ("POST", "/chaos/kill".to_owned()),
+        ("GET", "/eventsubscriptions/{eventSubscriptionName}/validate".to_owned()),
+        ("GET", "/providers/Microsoft.EventGrid/topicTypes/{topicTypeName}/eventTypes".to_owned()),
+        ("GET", "/subscriptions/{subscriptionId}/providers/Microsoft.EventGrid/domains".to_owned()),
+        ("PATCH", below("/topics/{topicName}")),
+        ("POST", below("/topics/{topicName}/regenerateKey")),
+        ("PUT", below("/domains/{domainName}/topics/{domainTopicName}")),
+        ("PUT", below("/topics/{topicName}/eventSubscriptions/{eventSubscriptionName}")),
+        ("GET", below("/topics/{topicName}/eventSubscriptions/{eventSubscriptionName}/explain")),
+        ("POST", below("/topics/{topicName}/eventSubscriptions/{eventSubscriptionName}/testFilter")),
+        (
+            "POST",
+            below(
+                "/domains/{domainName}/topics/{domainTopicName}/providers/Microsoft.EventGrid/eventSubscriptions/\
+                 {eventSubscriptionName}/hold",
+            ),
+        ),
+    ];
+    for (method, path) in known {
+        assert!(told.contains(&(path.clone(), method.to_owned())), "{method} {path}");
+    }
+}
+
+#[actix_web::test]
+async fn what_is_described_is_answered_and_what_is_not_is_refused_with_what_is() {
+    let plane = Plane::new(Chaos::Enabled);
+    let document = document(Chaos::Enabled);
+    let told = operations(&document);
+    let mut asked = 0;
+    for (path, item) in document["paths"].as_object().expect("paths") {
+        if http::PATHS.contains(&path.as_str()) {
+            continue;
+        }
+        let real = filled(path, item, |_, example| example.to_owned());
+        for method in METHODS {
+            let answer = plane.call(method, &real, Value::Null).await;
+            let is_told = told.contains(&(path.clone(), method.to_owned()));
+            assert_eq!(answer.status != 405, is_told, "{method} {path}: {}", answer.brief());
+            assert_ne!(answer.status, 500, "{method} {path}: {}", answer.text);
+            if is_told {
+                assert!(!answer.text.contains("No HTTP resource"), "{method} {path}: {}", answer.text);
+                let status = answer.status.to_string();
+                assert!(
+                    !item[method.to_ascii_lowercase()]["responses"][&status].is_null(),
+                    "{method} {path}: {status}"
+                );
+                asked += 1;
+            } else {
+                let allowed = answer.headers.get("Allow").expect("it says what is allowed").to_str().expect("text");
+                for allowed in allowed.split(", ") {
+                    assert!(told.contains(&(path.clone(), allowed.to_owned())), "{path} allows {allowed}");
+                }
+            }
+        }
+    }
+    assert!(asked > 100, "{asked} operations were asked");
+}
+
+#[actix_web::test]
+async fn the_examples_of_the_description_are_taken() {
+    let plane = Plane::new(Chaos::Disabled);
+    let document = document(Chaos::Disabled);
+    let paths = document["paths"].as_object().expect("paths");
+    // What hangs on something is made after it: its path is longer.
+    let mut puts: Vec<_> = paths.iter().filter(|(_, item)| !item["put"].is_null()).collect();
+    puts.sort_by_key(|(path, _)| path.len());
+    assert_eq!(puts.len(), 9, "topics, domains, their topics, and six ways to a subscription");
+    for (path, item) in puts {
+        let real = filled(path, item, |_, example| example.to_owned());
+        for method in ["put", "patch"] {
+            if item[method].is_null() {
+                continue;
+            }
+            let body = item[method]["requestBody"]["content"]["application/json"]["example"].clone();
+            let answer = plane.call(&method.to_ascii_uppercase(), &real, body).await;
+            assert_eq!(answer.status, 201, "{method} {path}: {}", answer.text);
+        }
+    }
+}
+
+#[actix_web::test]
+async fn the_description_is_for_everybody_and_has_no_secret() {
+    let plane = Plane::new(Chaos::Disabled).with_topic().await;
+    let path = format!("{RG}/topics/orders/eventSubscriptions/to-shop");
+    assert_eq!(plane.call("PUT", &path, hook()).await.status, 201);
+    let answer = plane.send(actix_web::test::TestRequest::with_uri("/openapi.json")).await;
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.headers.get("Content-Type").expect("it is there"), "application/json");
+    assert_eq!(answer.json(), document(Chaos::Disabled));
+    for secret in ["swordfish", "code=secret", "to-shop", "/chaos/"] {
+        assert!(!answer.text.contains(secret), "{secret}");
+    }
+}
+
+#[test]
+fn every_reference_leads_somewhere_and_every_operation_has_an_id_of_its_own() {
+    fn references(value: &Value, found: &mut BTreeSet<String>) {
+        match value {
+            Value::Object(members) => {
+                if let Some(Value::String(to)) = members.get("$ref") {
+                    found.insert(to.clone());
+                }
+                members.values().for_each(|value| references(value, found));
+            }
+            Value::Array(items) => items.iter().for_each(|value| references(value, found)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+    let document = document(Chaos::Enabled);
+    let mut found = BTreeSet::new();
+    references(&document, &mut found);
+    for reference in found {
+        let pointer = reference.trim_start_matches('#');
+        assert!(document.pointer(pointer).is_some(), "{reference}");
+    }
+    let mut ids = BTreeSet::new();
+    for (path, method) in operations(&document) {
+        let operation = &document["paths"][&path][method.to_ascii_lowercase()];
+        let id = operation["operationId"].as_str().expect("an id");
+        assert!(ids.insert(id.to_owned()), "{id} twice, at {method} {path}");
+        assert!(operation["responses"].as_object().is_some_and(|answers| !answers.is_empty()), "{id}");
+        let is_open = ["health", "description", "validation"].map(|tag| json!([tag])).contains(&operation["tags"]);
+        assert!(is_open || method == "OPTIONS" || operation["security"] != json!([]), "{id} asks for nothing");
+    }
+}

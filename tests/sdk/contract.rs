@@ -1,0 +1,61 @@
+//! The server against its own description, as schemathesis reads it: thousands of requests, well-formed and not. No answer
+//! may have a status, a content type or a body that is not described, none may be 5xx, and without a token nothing that
+//! wants one may be done.
+//!
+//! Endpoints are made up: nobody is asked whether they agree, and the only address that is one is on loopback.
+
+use std::{process::Command, time::Duration};
+
+use serde_json::{Value, json};
+
+use super::{Stage, packages};
+use crate::support::server::Wish;
+
+/// The same requests in every run.
+const SEED: &str = "1";
+
+/// So many for each operation, besides those that are thought out for each of its parameters.
+const EXAMPLES: &str = "2";
+
+/// What is looked at.
+const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,\
+    unsupported_method,allow_header_conformance,ignored_auth";
+
+/// The longer of the two took 15 s on two cores.
+const RUN: Duration = Duration::from_secs(120);
+
+const SETTINGS: [(&str, &str); 2] = [("DELIVERY__VALIDATE", "false"), ("CHAOS__ENABLED", "true")];
+
+const PROVIDER: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid";
+
+fn schemathesis(stage: &Stage, known: bool) -> Command {
+    let mut program = Command::new(&*packages::SCHEMATHESIS);
+    if known {
+        program.arg("--config-file").arg(packages::sources("python").join("known.toml"));
+    }
+    let header = format!("Authorization: Bearer {}", stage.token());
+    program.args(["run", &format!("{}/openapi.json", stage.url), "--header", &header]);
+    let phases = if known { "examples,coverage,fuzzing" } else { "examples,fuzzing" };
+    program.args(["--checks", CHECKS, "--phases", phases]);
+    program.args(["--seed", SEED, "--max-examples", EXAMPLES, "--warnings", "off", "--no-color"]);
+    if known {
+        // What is there is to be there for the next operation.
+        program.args(["--exclude-method", "DELETE"]);
+    }
+    program
+}
+
+#[test]
+fn no_answer_is_other_than_described() {
+    let stage = Stage::http_with(&SETTINGS);
+    stage.tell_within(RUN, schemathesis(&stage, false));
+    let make = |resource: &str, body: &Value| {
+        stage.server.command("PUT", &format!("{PROVIDER}/{resource}"), body);
+    };
+    let subscription = json!({"properties": Wish::of("http://127.0.0.1:9/nobody").properties()});
+    for resource in ["topics/orders", "domains/shops", "domains/shops/topics/berlin"] {
+        make(resource, &json!({}));
+        make(&format!("{resource}/eventSubscriptions/billing"), &subscription);
+    }
+    stage.tell_within(RUN, schemathesis(&stage, true));
+}
