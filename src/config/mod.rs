@@ -10,6 +10,7 @@
 //! Absent on purpose: settings that change while the server runs. An operator restarts; a restart takes seconds.
 
 mod auth;
+mod delivery;
 mod editions;
 mod error;
 mod layers;
@@ -18,13 +19,13 @@ mod words;
 
 use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
 
-use ipnet::IpNet;
 use read::{DAY, GIB, HOUR, KIB, MIB, SECOND, TIB};
 use serde::Deserialize;
 
-use self::{auth::RawAuth, layers::Layers};
+use self::{auth::RawAuth, delivery::RawDelivery, layers::Layers};
 pub use self::{
     auth::{Auth, Issuer, KeySource},
+    delivery::Delivery,
     editions::Editions,
     error::Error,
     layers::{Flag, Origin, Sources},
@@ -157,80 +158,6 @@ pub struct Publish {
     /// The most bytes that one topic takes in a second; 0 for no bound.
     #[serde(deserialize_with = "read::size::<_, _, 0, TIB>")]
     pub bytes_per_second: u64,
-}
-
-/// `[delivery]`
-#[derive(Clone, Debug)]
-pub struct Delivery {
-    /// How long an endpoint may take to answer.
-    pub response_wait: Duration,
-    /// How long after it left a request may still be answered with success.
-    pub late_wait: Duration,
-    /// Requests in flight for one subscription at the same time.
-    pub concurrency: usize,
-    /// Events of a batch where a subscription gives its size only.
-    pub batch_events: u32,
-    /// Kilobytes of a batch where a subscription gives its count only.
-    pub batch_kilobytes: u32,
-    /// How long a connection that nobody uses is kept.
-    pub idle_connection_wait: Duration,
-    /// Whether endpoints may be http.
-    pub allow_http: bool,
-    /// Networks that endpoints may live in though they are not public.
-    pub allow_networks: Vec<IpNet>,
-    /// How endpoints are asked whether they may be called.
-    pub validate: Validate,
-    /// Whose certificates are believed.
-    pub tls_roots: Vec<Roots>,
-    /// The oldest version of TLS that endpoints are spoken to in.
-    pub tls_minimum_version: TlsVersion,
-    /// Where the certificates lie that endpoints may be shown.
-    pub client_certificates_dir: Option<PathBuf>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawDelivery {
-    #[serde(deserialize_with = "read::wait::<_, 1, HOUR>")]
-    response_wait: Duration,
-    #[serde(deserialize_with = "read::wait::<_, 0, HOUR>")]
-    late_wait: Duration,
-    #[serde(deserialize_with = "read::count::<_, _, 1, 10_000>")]
-    concurrency: usize,
-    #[serde(deserialize_with = "read::count::<_, _, 2, 5000>")]
-    batch_events: u32,
-    #[serde(deserialize_with = "read::count::<_, _, 1, 1024>")]
-    batch_kilobytes: u32,
-    #[serde(deserialize_with = "read::wait::<_, 0, HOUR>")]
-    idle_connection_wait: Duration,
-    #[serde(deserialize_with = "read::switch")]
-    allow_http: Switch<bool>,
-    #[serde(deserialize_with = "read::networks")]
-    allow_networks: Switch<Vec<IpNet>>,
-    #[serde(deserialize_with = "read::failures")]
-    suspend_after_failures: Option<u32>,
-    #[serde(deserialize_with = "read::flag")]
-    validate: bool,
-    #[serde(deserialize_with = "read::wait::<_, 1, HOUR>")]
-    validate_wait: Duration,
-    #[serde(deserialize_with = "read::wait::<_, 1, HOUR>")]
-    validate_pause: Duration,
-    #[serde(deserialize_with = "read::wait::<_, 1, DAY>")]
-    validate_window: Duration,
-    #[serde(deserialize_with = "read::count::<_, _, 1, 1_000_000>")]
-    request_rate: u32,
-    #[serde(deserialize_with = "read::roots")]
-    tls_roots: Vec<Roots>,
-    #[serde(deserialize_with = "read::tls_version")]
-    tls_minimum_version: TlsVersion,
-    #[serde(deserialize_with = "read::optional")]
-    client_certificates_dir: Option<PathBuf>,
-}
-
-/// A setting that may be left to the address that the server listens on.
-enum Switch<T> {
-    Auto,
-    Set(T),
 }
 
 /// `[journal]`
@@ -391,51 +318,5 @@ impl Server {
     /// Whether nobody but this machine can connect.
     pub fn is_loopback_only(&self) -> bool {
         self.listen.ip().is_loopback()
-    }
-}
-
-impl RawDelivery {
-    /// Decision 29: a server that listens on loopback only may deliver to loopback and by http; every other needs the
-    /// operator's word for both.
-    fn resolve(self, server: &Server) -> Delivery {
-        let loopback = server.is_loopback_only();
-        Delivery {
-            response_wait: self.response_wait,
-            late_wait: self.late_wait,
-            concurrency: self.concurrency,
-            batch_events: self.batch_events,
-            batch_kilobytes: self.batch_kilobytes,
-            idle_connection_wait: self.idle_connection_wait,
-            allow_http: match self.allow_http {
-                Switch::Auto => loopback,
-                Switch::Set(allowed) => allowed,
-            },
-            allow_networks: match self.allow_networks {
-                Switch::Auto if loopback => {
-                    ["127.0.0.0/8", "::1/128"].map(|net| net.parse().expect("a network")).to_vec()
-                }
-                Switch::Auto => Vec::new(),
-                Switch::Set(networks) => networks,
-            },
-            validate: Validate {
-                enabled: self.validate,
-                wait: self.validate_wait,
-                pause: self.validate_pause,
-                window: self.validate_window,
-                request_rate: self.request_rate,
-            },
-            tls_roots: self.tls_roots,
-            tls_minimum_version: self.tls_minimum_version,
-            client_certificates_dir: self.client_certificates_dir,
-        }
-    }
-}
-
-impl fmt::Display for Delivery {
-    /// Which endpoints are allowed, for the log of the start.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.allow_http { "http and https endpoints" } else { "https endpoints only" })?;
-        f.write_str(", at public addresses")?;
-        self.allow_networks.iter().try_for_each(|network| write!(f, " and in {network}"))
     }
 }

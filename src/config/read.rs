@@ -8,7 +8,7 @@ use humantime_serde::re::humantime;
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, de::Error};
 
-use crate::config::{BacklogFull, Format, Roots, Secret, Switch, TlsVersion};
+use crate::config::{BacklogFull, Format, Roots, Secret, TlsVersion, delivery::Switch};
 
 pub(super) const SECOND: u64 = 1_000;
 pub(super) const HOUR: u64 = 3_600 * SECOND;

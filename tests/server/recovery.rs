@@ -26,6 +26,24 @@ fn within(taken: &[Timestamp], from: Timestamp, wait: Duration) -> usize {
     taken.iter().filter(|at| from <= **at && **at < from.after(wait)).count()
 }
 
+/// How long events take from their publisher to the neighbour's endpoint: the median of some.
+fn latency(server: &Server, key: &str, sink: &Sink, name: &str) -> Duration {
+    let sent: Vec<(String, Timestamp)> = (0..40)
+        .map(|number| {
+            let (id, from) = (format!("{name}-{number}"), sink.now());
+            server.publish("orders", key, &load::body(std::slice::from_ref(&id), "/a"));
+            thread::sleep(Duration::from_millis(20));
+            (id, from)
+        })
+        .collect();
+    let arrived = |id: &str| sink.look("/neighbour", |ledger| ledger.get(id).map(|arrivals| arrivals[0].at));
+    wait_for("the neighbour's events", LONG, || sent.iter().all(|(id, _)| arrived(id).is_some()));
+    let took = |(id, from): &(String, Timestamp)| arrived(id).expect("it was waited for").since(*from);
+    let mut all: Vec<Duration> = sent.iter().map(took).collect();
+    all.sort_unstable();
+    all[all.len() / 2]
+}
+
 #[test]
 fn an_endpoint_that_comes_back_has_its_last_healthy_rate_within_three_seconds_and_no_more() {
     let (server, sink) = (Server::start(&[]), Sink::start());
@@ -36,12 +54,13 @@ fn an_endpoint_that_comes_back_has_its_last_healthy_rate_within_three_seconds_an
     let pause = Duration::from_millis(10);
     let load = Load::start(
         server.at(),
-        &Rate { topic: "orders".to_owned(), key, publishers: 1, events_per_request: 1, pause },
+        &Rate { topic: "orders".to_owned(), key: key.clone(), publishers: 1, events_per_request: 1, pause },
     );
     wait_for("five seconds of deliveries", LONG, || {
         let all = taken(&sink, "/hook");
         all.last().zip(all.first()).is_some_and(|(last, first)| last.since(*first) > Duration::from_secs(5))
     });
+    let calm = latency(&server, &key, &sink, "calm");
     sink.set("/hook", Manner::Answer(503));
     wait_for("the suspension", LONG, || server.status("orders", "hook")["health"]["state"] == "suspended");
     let healthy = server.status("orders", "hook")["endpoint"]["healthyRate"].as_f64().expect("a rate");
@@ -53,11 +72,15 @@ fn an_endpoint_that_comes_back_has_its_last_healthy_rate_within_three_seconds_an
     let back = || taken(&sink, "/hook").into_iter().find(|at| *at >= up);
     wait_for("the probe", LONG, || back().is_some());
     let probe = back().expect("it was waited for");
+    let busy = latency(&server, &key, &sink, "busy");
+    // Twice as long, and a moment of this machine.
+    assert!(busy < 2 * calm + Duration::from_millis(10), "the neighbour waits: {busy:?}, and {calm:?} before");
     wait_for("five seconds", LONG, || sink.now() > probe.after(Duration::from_secs(5)));
     let now = taken(&sink, "/hook");
     let half = Duration::from_millis(500);
     let counts: Vec<usize> = (0..10).map(|slice| within(&now, probe.after(half * slice), half)).collect();
     println!("{healthy:.0} in a second before; then, in each half of one, {counts:?}");
+    println!("the neighbour's events took {calm:?} before and {busy:?} meanwhile");
     let expected = healthy / 2.0;
     assert!((counts[0] as f64) < 0.5 * expected, "it is not overrun at first: {counts:?}");
     let reached = (counts[6] + counts[7]) as f64;
