@@ -38,7 +38,8 @@
 //! - [`clock`] is the only reader of time; [`telemetry`] sets the log up; [`cli`] has the commands.
 //!
 //! Who may import whom is a table, and a test checks it. The short of it: `policy` knows nothing but events, `journal`
-//! writes the policy's words, only `journal` knows RocksDB, only `deliver` and `cli` call anybody.
+//! writes the policy's words, only `journal` knows RocksDB, only `deliver` and `cli` call anybody, and `server` the issuer
+//! of access tokens for its keys.
 
 pub mod admin;
 pub mod cli;
