@@ -1,9 +1,11 @@
 //! The words everybody shares: an event, its place in a topic's log, names and points in time.
 //!
 //! An [`Event`] is the *wire form* of one published event (the bytes that a subscriber of the topic's own schema
-//! receives) with the places of the few strings that routing asks for. Nothing here parses JSON documents, reads a
-//! clock or knows a store: every other module may import this one, and this one imports none of them.
+//! receives) with the places of the few strings that routing asks for. Nothing here parses JSON documents but
+//! [`cloud_event`], reads a clock or knows a store: every other module may import this one, and this one imports none of
+//! them.
 
+mod cloud;
 mod forms;
 
 use std::{borrow::Cow, fmt, ops::Range, sync::Arc, time::Duration};
@@ -11,6 +13,7 @@ use std::{borrow::Cow, fmt, ops::Range, sync::Arc, time::Duration};
 use bytes::{Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
+pub use cloud::cloud_event;
 pub use forms::Forms;
 
 /// A partition of a topic: the unit of ownership. Numbers are never used again.

@@ -17,7 +17,7 @@ use serde::{
 use serde_json::value::RawValue;
 
 use crate::{
-    event::{Event, Schema, Seq, Timestamp},
+    event::{self, Event, Schema, Seq, Timestamp},
     policy::record::Dead,
 };
 
@@ -83,7 +83,9 @@ impl Draft {
         let wire = event.wire();
         let written = match (event.schema, form.delivery) {
             (Schema::EventGrid, Schema::EventGrid | Schema::Custom) => event_grid(&mut self.text, &wire, dead),
-            (Schema::EventGrid, Schema::CloudEvents) => as_cloud_event(&mut self.text, &wire, dead),
+            (Schema::EventGrid, Schema::CloudEvents) => {
+                event::cloud_event(&wire).and_then(|wire| cloud_event(&mut self.text, &wire, dead))
+            }
             (Schema::CloudEvents, Schema::EventGrid | Schema::CloudEvents | Schema::Custom) => {
                 cloud_event(&mut self.text, &wire, dead)
             }
@@ -125,30 +127,6 @@ fn event_grid(out: &mut String, wire: &[u8], dead: &Dead) -> Result<(), serde_js
         }
     }
     fate(&mut object, dead);
-    object.end();
-    Ok(())
-}
-
-/// As delivery makes a CloudEvent of an Event Grid event.
-fn as_cloud_event(out: &mut String, wire: &[u8], dead: &Dead) -> Result<(), serde_json::Error> {
-    let members = members(wire)?;
-    let mut object = Object::begin(out);
-    for (name, from) in [
-        ("id", "id"),
-        ("source", "topic"),
-        ("type", "eventType"),
-        ("time", "eventTime"),
-        ("subject", "subject"),
-        ("data", "data"),
-    ] {
-        let value = members.iter().find(|(member, _)| member == from).map(|(_, value)| value.get());
-        // CloudEvents wants a subject to be a string with something in it.
-        if let Some(value) = value.filter(|value| name != "subject" || *value != r#""""#) {
-            object.put(name, value);
-        }
-    }
-    object.put("specversion", r#""1.0""#);
-    cloud_event_fate(&mut object, dead);
     object.end();
     Ok(())
 }

@@ -6,11 +6,9 @@
 //! once, however many subscriptions ask for it while it is held ([`Event::form`]).
 
 use bytes::{BufMut, Bytes, BytesMut};
-use serde::Deserialize;
-use serde_json::value::RawValue;
 
 use super::request::Error;
-use crate::event::{Event, Literals, Schema};
+use crate::event::{Event, Literals, Schema, cloud_event};
 
 /// How an event gets from the schema it is stored in to the one it is delivered in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,48 +53,6 @@ pub fn delivered(event: &Event, schema: Schema) -> Result<Bytes, Error> {
         Form::Enveloped => event.form(schema, || Ok(enveloped(event))),
         Form::CloudEnveloped => event.form(schema, || Ok(cloud_enveloped(event))),
     }
-}
-
-/// The members of an Event Grid event that a CloudEvent has too, as they stand.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Envelope<'a> {
-    #[serde(borrow)]
-    id: &'a RawValue,
-    #[serde(borrow)]
-    topic: &'a RawValue,
-    #[serde(borrow)]
-    event_type: &'a RawValue,
-    #[serde(borrow)]
-    event_time: &'a RawValue,
-    #[serde(borrow)]
-    subject: Option<&'a RawValue>,
-    #[serde(borrow)]
-    data: Option<&'a RawValue>,
-}
-
-fn cloud_event(wire: &[u8]) -> Result<Bytes, serde_json::Error> {
-    let event: Envelope<'_> = serde_json::from_slice(wire)?;
-    let mut out = String::with_capacity(wire.len() + 32);
-    out.push_str(r#"{"id":"#);
-    out.push_str(event.id.get());
-    // CloudEvents wants a subject to be a string with something in it.
-    let subject = event.subject.filter(|subject| !matches!(subject.get(), r#""""#));
-    let members = [
-        (r#","source":"#, Some(event.topic)),
-        (r#","type":"#, Some(event.event_type)),
-        (r#","time":"#, Some(event.event_time)),
-        (r#","subject":"#, subject),
-        (r#","data":"#, event.data),
-    ];
-    for (name, value) in members {
-        if let Some(value) = value {
-            out.push_str(name);
-            out.push_str(value.get());
-        }
-    }
-    out.push_str(r#","specversion":"1.0"}"#);
-    Ok(Bytes::from(out))
 }
 
 /// Names and punctuation of an envelope, with something to spare.

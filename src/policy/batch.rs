@@ -16,6 +16,17 @@ pub struct Limits {
     pub bytes_preferred: u64,
 }
 
+/// When an endpoint returns, fewer unread events than this, or than four batches, are no backlog: they are sent before
+/// anybody could tell the difference.
+const BACKLOG_MIN: u32 = 256;
+
+impl Limits {
+    /// So many unread events at least are a backlog.
+    pub fn backlog_min(self) -> u32 {
+        BACKLOG_MIN.max(self.events_max.saturating_mul(4))
+    }
+}
+
 /// An event that could be sent now.
 #[derive(Clone, Debug)]
 pub struct Ready {

@@ -106,16 +106,17 @@ impl Plan {
     }
 
     fn settings(&self) -> Settings {
+        // Events are alike: their number says it all.
+        let batch = Limits { events_max: self.batch, bytes_preferred: u64::MAX };
         Settings {
             destination: Kind::Webhook,
             attempts_max: self.edition.attempts.default,
             time_to_live: Duration::from_secs(60 * u64::from(self.edition.time_to_live_minutes.default)),
-            // Events are alike: their number says it all.
-            batch: Limits { events_max: self.batch, bytes_preferred: u64::MAX },
+            batch,
             grouping: Arc::new([]),
             concurrency_max: self.concurrency,
             rate_max: None,
-            backlog_min: BACKLOG_MIN.max(self.batch.saturating_mul(4)),
+            backlog_min: batch.backlog_min(),
             suspend_after: self.edition.probation.after_failures,
             // Every request is answered here.
             flight_wait: 2 * self.response_wait,
@@ -126,9 +127,6 @@ impl Plan {
         }
     }
 }
-
-/// As many as the server has.
-const BACKLOG_MIN: u32 = 256;
 
 /// Tells the story; `progress` is told the share of the simulated time that has passed.
 pub fn run(plan: &Plan, mut progress: impl FnMut(f64)) -> Report {

@@ -77,10 +77,6 @@ pub struct Plan {
 /// A request that nobody heard of again is given up so long after the last moment at which it could have been answered.
 const FLIGHT_SLACK: Duration = Duration::from_secs(30);
 
-/// When an endpoint returns, fewer unread events than this, or than four batches, are no backlog: they are sent before
-/// anybody could tell the difference.
-const BACKLOG_MIN: u32 = 256;
-
 impl Plan {
     /// The plan for `record`, in a topic with this input schema and edition.
     pub fn new(
@@ -96,17 +92,18 @@ impl Plan {
                 .with_properties(&webhook.delivery_properties);
         // Who sends events one by one need not compare them.
         let grouping = property::keys(&webhook.delivery_properties).filter(|_| batched).cloned().collect();
+        let batch = Limits {
+            events_max: webhook.max_events_per_batch,
+            bytes_preferred: 1024 * u64::from(webhook.preferred_batch_size_in_kilobytes),
+        };
         let settings = Settings {
             attempts_max: record.retry.max_delivery_attempts,
             time_to_live: Duration::from_secs(60 * u64::from(record.retry.event_time_to_live_in_minutes)),
-            batch: Limits {
-                events_max: webhook.max_events_per_batch,
-                bytes_preferred: 1024 * u64::from(webhook.preferred_batch_size_in_kilobytes),
-            },
+            batch,
             grouping,
             concurrency_max: delivery.concurrency_max,
             rate_max: webhook.allowed_rate.map(|rate| Rate::of(f64::from(rate.get()) / 60.0)),
-            backlog_min: BACKLOG_MIN.max(webhook.max_events_per_batch.saturating_mul(4)),
+            backlog_min: batch.backlog_min(),
             suspend_after: edition.probation.after_failures,
             flight_wait: delivery.response_wait + FLIGHT_SLACK,
             dead_letter: record.dead_letter.is_some(),
