@@ -6,6 +6,7 @@ mod architecture;
 mod cli;
 mod clock;
 mod config;
+mod control;
 mod dead_letter;
 mod deliver;
 mod edition;

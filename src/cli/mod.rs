@@ -4,10 +4,12 @@
 //! is a layer of the settings and is checked with them, so that a wrong flag and a wrong key are told in the same words.
 
 pub mod batches;
+pub mod control;
 pub mod fsck;
 pub mod listen;
 pub mod publish;
 pub mod simulate;
+mod web;
 
 use std::path::PathBuf;
 

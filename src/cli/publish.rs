@@ -17,16 +17,18 @@ use std::{
 };
 
 use awc::{
-    Client, ClientResponse, Connector,
+    Client, ClientResponse,
     http::{StatusCode, header},
 };
 use bytesize::ByteSize;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use serde::Deserialize;
 use tokio::sync::mpsc;
 
 use crate::{
-    cli::batches::{self, Batch, Form, Limits},
+    cli::{
+        batches::{self, Batch, Form, Limits},
+        web,
+    },
     clock::Clock,
     event::Timestamp,
 };
@@ -136,7 +138,7 @@ impl Publish {
             read.or_else(|error| send.blocking_send(Err(error))).ok();
         });
 
-        let client = client();
+        let client = web::client();
         let progress = Progress::new(clock.now(), length);
         while let Some(batch) = batches.recv().await {
             let batch = batch.map_err(|error| What::Input { input: self.input(), error })?;
@@ -178,7 +180,7 @@ impl Publish {
             }
             if !matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
                 let body = response.body().limit(ERROR_BYTES_MAX).await.unwrap_or_default();
-                return Err(What::Refused { status, reason: reason(&body) });
+                return Err(What::Refused { status, reason: web::reason(&body) });
             }
             tries += 1;
             if tries == TRIES {
@@ -193,44 +195,6 @@ impl Publish {
 fn wait<S>(response: &ClientResponse<S>, tries: u32) -> Duration {
     let said = response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
     Duration::from_secs(said.unwrap_or_else(|| 1 << (tries - 1).min(4)))
-}
-
-/// Azure's error document, as far as it is shown.
-#[derive(Deserialize)]
-struct Document {
-    error: Told,
-}
-
-#[derive(Deserialize)]
-struct Told {
-    code: String,
-    message: String,
-    #[serde(default)]
-    details: Vec<Told>,
-}
-
-fn reason(body: &[u8]) -> String {
-    match serde_json::from_slice::<Document>(body) {
-        Ok(Document { error: Told { code, message, details } }) => {
-            let code = details.first().map_or(code, |detail| detail.code.clone());
-            format!("{code}: {message}")
-        }
-        Err(_) if body.is_empty() => "without a word".to_owned(),
-        Err(_) => String::from_utf8_lossy(body).trim().to_owned(),
-    }
-}
-
-/// The machine's own trust decides who an https server is; no redirect is followed with a key in the header.
-fn client() -> Client {
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    let tls = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .expect("the provider knows the default versions")
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let connector = Connector::new().rustls_0_23(Arc::new(tls));
-    Client::builder().connector(connector).timeout(Duration::from_secs(60)).disable_redirects().finish()
 }
 
 fn open(path: &Path) -> io::Result<(Box<dyn Read + Send>, Option<u64>)> {
