@@ -198,7 +198,7 @@ pub struct Span {
 }
 
 impl Span {
-    fn range(self) -> Range<usize> {
+    pub(crate) fn range(self) -> Range<usize> {
         self.start as usize..(self.start + self.len) as usize
     }
 }
@@ -378,17 +378,20 @@ impl Event {
         Self::new(self.seq, self.appended, self.schema, own.freeze(), wire, spans)
     }
 
-    /// The string at `span`, unescaped where it must be. A string that is not JSON after all is given as it stands,
-    /// so that damage shows instead of hiding.
     fn text(&self, span: Span) -> Cow<'_, str> {
-        let raw = &self.chunk[span.range()];
-        if !raw.contains(&b'\\') {
-            return String::from_utf8_lossy(raw);
-        }
-        let literal = [b"\"", raw, b"\""].concat();
-        match serde_json::from_slice::<String>(&literal) {
-            Ok(text) => Cow::Owned(text),
-            Err(_) => String::from_utf8_lossy(raw),
-        }
+        text(&self.chunk[span.range()])
+    }
+}
+
+/// What the inside of a JSON string literal says, unescaped where it must be. What is not JSON after all is given as it
+/// stands, so that damage shows instead of hiding.
+pub(crate) fn text(raw: &[u8]) -> Cow<'_, str> {
+    if !raw.contains(&b'\\') {
+        return String::from_utf8_lossy(raw);
+    }
+    let literal = [b"\"", raw, b"\""].concat();
+    match serde_json::from_slice::<String>(&literal) {
+        Ok(text) => Cow::Owned(text),
+        Err(_) => String::from_utf8_lossy(raw),
     }
 }

@@ -70,6 +70,7 @@ pub fn accounts() -> Accounts {
 pub fn store_options(journal: &config::Journal) -> RocksOptions {
     RocksOptions {
         ledger_bytes: journal.ledger_bytes,
+        excerpts_bytes: journal.excerpts_bytes,
         cache_bytes: journal.block_cache_bytes,
         buffers_bytes: journal.write_buffer_bytes,
         wal_bytes: journal.max_total_wal_bytes,

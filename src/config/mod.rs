@@ -182,6 +182,9 @@ pub struct Journal {
     /// The ledger.
     #[serde(deserialize_with = "read::size::<_, _, MIB, { 64 * TIB }>")]
     pub ledger_bytes: u64,
+    /// What endpoints said to requests that failed.
+    #[serde(deserialize_with = "read::size::<_, _, MIB, { 64 * TIB }>")]
+    pub excerpts_bytes: u64,
     /// How long the log is kept after delivery.
     #[serde(deserialize_with = "read::wait::<_, 0, { 365 * DAY }>")]
     pub retention: Duration,

@@ -4,6 +4,8 @@
 //! A task of its own, outside of the actor: a turn survives the actor that began it, and whatever ends it, a panic too,
 //! it reports.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use bytes::Bytes;
 
 use crate::{
@@ -15,8 +17,12 @@ use crate::{
         staging::{Job, Report},
         totals::{InProgress, Totals},
     },
-    event::{Obligor, Timestamp},
+    event::{Lane, Obligor, Seq, Timestamp},
     journal::{self, Buried, DeadKey, Waiting},
+    policy::{
+        record::{Entry, Line, What},
+        runs::Runs,
+    },
 };
 
 /// What keeps a turn from its end.
@@ -72,17 +78,24 @@ async fn turn(letters: &DeadLetters, job: &Job) -> Result<Report, Error> {
         tracing::warn!(subscription = ?obligor, container = target.container, %error, "a dead-letter file is not written");
         let gone = error.is_not_found() && target.drop_where_not_found;
         let lost_by = if gone { Some(Timestamp::NEVER) } else { job.lost_by };
-        return lose(&letters.0, job.obligor, lost_by, totals, &page.keys).await;
+        return lose(&letters.0, job.obligor, lost_by, totals, &page.keys, &error).await;
     }
     tell(&letters.0, *obligor, &totals, &page).await?;
     totals.written += page.count;
-    totals.lost += page.damaged;
+    totals.lost += page.damaged.len() as u64;
     totals.files += u64::from(page.count > 0);
     totals.bytes += page.text.len() as u64;
     let name = totals.in_progress.take().map(|file| file.name);
-    bury(&letters.0, *obligor, &totals, page.keys).await?;
-    if page.damaged > 0 {
-        tracing::error!(subscription = ?obligor, events = page.damaged, "dead letters are lost: their events are damaged");
+    let mut notes = Vec::new();
+    if let Some(name) = name.as_deref() {
+        let filed = page.keys.iter().filter(|key| !page.damaged.contains(key));
+        notes = notes_of(filed, &What::Filed { file: name.into() }, letters.0.clock.now());
+    }
+    let why = What::Lost { why: "the event is not in the store, or damaged".into() };
+    notes.extend(notes_of(page.damaged.iter(), &why, letters.0.clock.now()));
+    bury(&letters.0, *obligor, &totals, page.keys, notes).await?;
+    if !page.damaged.is_empty() {
+        tracing::error!(subscription = ?obligor, events = page.damaged.len(), "dead letters are lost: their events are damaged");
     }
     if page.count > 0 {
         tracing::info!(subscription = ?obligor, events = page.count, file = name.as_deref(), "dead letters are written");
@@ -120,7 +133,7 @@ async fn put(
         (None, Some(last)) => {
             let name = file::path(container, subscription_name, shared.clock.now(), uuid::Uuid::new_v4());
             totals.in_progress = Some(InProgress { name: name.clone(), last: *last });
-            bury(shared, job.obligor, totals, Vec::new()).await?;
+            bury(shared, job.obligor, totals, Vec::new(), Vec::new()).await?;
             name
         }
         (Some(file), _) => file.name.clone(),
@@ -146,6 +159,7 @@ async fn lose(
     lost_by: Option<Timestamp>,
     mut totals: Totals,
     keys: &[DeadKey],
+    error: &sink::Error,
 ) -> Result<Report, Error> {
     let Some(by) = lost_by else { return Ok(Report::Unreachable) };
     let lost: Vec<DeadKey> = keys.iter().copied().filter(|key| key.due <= by).collect();
@@ -157,14 +171,34 @@ async fn lose(
     if events == keys.len() {
         totals.in_progress = None;
     }
-    bury(shared, obligor, &totals, lost).await?;
+    let notes = notes_of(lost.iter(), &What::Lost { why: error.to_string().into() }, shared.clock.now());
+    bury(shared, obligor, &totals, lost, notes).await?;
     tracing::error!(subscription = ?obligor, events, "dead letters are lost: their destination does not take them");
     Ok(Report::Lost)
 }
 
-async fn bury(shared: &Shared, obligor: Obligor, totals: &Totals, done: Vec<DeadKey>) -> Result<(), journal::Error> {
+async fn bury(
+    shared: &Shared,
+    obligor: Obligor,
+    totals: &Totals,
+    done: Vec<DeadKey>,
+    notes: Vec<Line>,
+) -> Result<(), journal::Error> {
     let totals = Some((Totals::name(obligor), totals.encode().into()));
-    shared.journal.bury(obligor, Buried { totals, done }).await
+    shared.journal.bury(obligor, Buried { totals, done, notes }).await
+}
+
+/// What became of these dead letters: a line of the ledger for each of their lanes.
+fn notes_of<'a>(keys: impl Iterator<Item = &'a DeadKey>, what: &What, now: Timestamp) -> Vec<Line> {
+    let mut lanes: BTreeMap<Lane, BTreeSet<Seq>> = BTreeMap::new();
+    for key in keys {
+        lanes.entry(key.lane).or_default().insert(key.seq);
+    }
+    let note = |(lane, seqs): (Lane, BTreeSet<Seq>)| {
+        let covers = seqs.into_iter().collect::<Runs>().into_covers();
+        Line { lane, attempt: 0, entry: Entry { at: now, covers, what: what.clone() } }
+    };
+    lanes.into_iter().map(note).collect()
 }
 
 async fn done(shared: &Shared, obligor: Obligor) -> Result<Report, Error> {
@@ -182,8 +216,8 @@ struct Page {
     text: Bytes,
     /// Events in it.
     count: u64,
-    /// Events that could not be put in.
-    damaged: u64,
+    /// The dead letters among these that could not be put in.
+    damaged: Vec<DeadKey>,
     /// The dead letters that are dealt with, once the file is written.
     keys: Vec<DeadKey>,
 }
@@ -193,7 +227,7 @@ impl Page {
     fn of(slice: Vec<Waiting>, target: &Target, options: Options) -> Self {
         let form = Form { delivery: target.delivery_schema, topic: &target.topic };
         let mut draft = Draft::new(options.bytes_max);
-        let (mut keys, mut damaged) = (Vec::with_capacity(slice.len()), 0);
+        let (mut keys, mut damaged) = (Vec::with_capacity(slice.len()), Vec::new());
         for Waiting { key, dead, event } in slice {
             match event.map(|event| draft.add(form, &event, &dead)) {
                 Some(Ok(true)) => {}
@@ -201,11 +235,11 @@ impl Page {
                 Some(Ok(false)) => break,
                 Some(Err(error)) => {
                     tracing::error!(seq = key.seq.0, %error, "a dead letter can't be read");
-                    damaged += 1;
+                    damaged.push(key);
                 }
                 None => {
                     tracing::error!(seq = key.seq.0, "the event of a dead letter is not in the store");
-                    damaged += 1;
+                    damaged.push(key);
                 }
             }
             keys.push(key);

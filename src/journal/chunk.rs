@@ -16,7 +16,7 @@ use std::sync::Arc;
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::codec::{Reader, put_varint};
-use crate::event::{Event, Forms, Schema, Seq, Span, Spans, Timestamp};
+use crate::event::{self, Event, Forms, Schema, Seq, Span, Spans, Timestamp};
 
 /// The format of this record; 1 had no places for a custom event's topic and time, and none for a domain's topic.
 const VERSION: u8 = 2;
@@ -224,10 +224,24 @@ impl Chunk {
 
     /// The events, in order. They share the chunk's bytes.
     pub fn events(&self) -> Result<Vec<Event>, Damaged> {
-        let mut table = Reader::new(&self.bytes[HEAD..HEAD + self.table_len]);
-        let mut at = HEAD + self.table_len;
         let mut events = Vec::with_capacity(self.count as usize);
         let forms = Forms::new(self.count as usize);
+        self.each(&mut |seq, index, wire, spans| {
+            let event = Event::new(seq, self.appended, self.schema, self.bytes.clone(), wire, spans);
+            events.push(event.sharing(Arc::clone(&forms), index));
+        })?;
+        Ok(events)
+    }
+
+    /// The ids of the events, in order, without a look at anything else.
+    pub fn each_id(&self, visit: &mut dyn FnMut(Seq, &str)) -> Result<(), Damaged> {
+        self.each(&mut |seq, _, _, spans| visit(seq, &event::text(&self.bytes[spans.id.range()])))
+    }
+
+    /// Each line of the table: an event's place in the log and in the chunk, its wire form and its strings.
+    fn each(&self, visit: &mut dyn FnMut(Seq, u32, Span, Spans)) -> Result<(), Damaged> {
+        let mut table = Reader::new(&self.bytes[HEAD..HEAD + self.table_len]);
+        let mut at = HEAD + self.table_len;
         for index in 0..self.count {
             let (Some(wire_len), Some(rest_len)) = (table.varint(), table.varint()) else {
                 return Err(Damaged("its table is cut off"));
@@ -249,11 +263,8 @@ impl Chunk {
             for place in &mut spans {
                 *place = span().ok_or(Damaged("a string lies outside of its event"))?;
             }
-            let spans = Spans::of(spans);
             let wire = Span { start: at as u32, len: wire_len as u32 };
-            let seq = self.first.plus(u64::from(index));
-            let event = Event::new(seq, self.appended, self.schema, self.bytes.clone(), wire, spans);
-            events.push(event.sharing(Arc::clone(&forms), index));
+            visit(self.first.plus(u64::from(index)), index, wire, Spans::of(spans));
             at = end;
         }
         if !table.is_empty() {
@@ -262,7 +273,7 @@ impl Chunk {
         if at != self.bytes.len() {
             return Err(Damaged("bytes follow its last event"));
         }
-        Ok(events)
+        Ok(())
     }
 }
 

@@ -32,11 +32,12 @@ use crate::{
         chunk::Chunk,
         floor,
         keys::{self, MetaKind},
+        ledger,
         reader::Finder,
-        records::{Floor, Record, what_byte},
+        records::{Floor, Record},
         store::{Family, Store, StoreError},
     },
-    policy::record::{Counters, Dead, Entry, Owed},
+    policy::record::{Counters, Dead, Entry, Excerpt, Owed},
 };
 
 /// How to read the accounts that the dead-letter actor keeps in the store: the journal keeps them as bytes.
@@ -351,11 +352,20 @@ impl Check<'_> {
     }
 
     fn ledger(&mut self) -> Result<(), StoreError> {
-        self.each(Family::Ledger, |check, key, value| {
-            check.report.count("ledger lines", 1);
-            match (keys::parse_ledger(key), Entry::decode(value)) {
-                (Some((_, _, _, _, byte)), Ok(entry)) if what_byte(entry.what) == byte => {}
-                (key, entry) => check.report.complain(format!("a line of the ledger: {key:?} {entry:?}")),
+        each(self.store, Family::Ledger, &keys::ledgers(), &mut |key, value| {
+            let (by_event, by_time) = (keys::parse_ledger(key), keys::parse_ledger_by_time(key));
+            self.report.count("ledger lines", by_time.is_some().into());
+            match (by_event.or(by_time), Entry::decode(value)) {
+                (Some(key), Ok(entry)) if ledger::is_at(&entry, key, by_event.is_some()) => {}
+                (key, entry) => self.report.complain(format!("a line of the ledger: {key:?} {entry:?}")),
+            }
+            Ok(())
+        })?;
+        self.each(Family::Excerpt, |check, key, value| {
+            check.report.count("excerpts", 1);
+            match (keys::parse_excerpt(key), Excerpt::decode(value)) {
+                (Some(_), Ok(_)) => {}
+                (key, excerpt) => check.report.complain(format!("what an endpoint said: {key:?} {excerpt:?}")),
             }
             Ok(())
         })

@@ -9,12 +9,15 @@
 //! held    kind | partition 4 | sequence 8
 //! pin     kind | partition 4 | sequence 8 | subscription 4 | lane 2
 //! dead    kind | partition 4 | subscription 4 | due 8 | sequence 8 | lane 2
-//! ledger  kind | partition 4 | subscription 4 | lane 2 | first sequence 8 | attempt 4 | what 1
+//! ledger  kind | partition 4 | subscription 4 | first sequence 8 | lane 2 | when 8 | attempt 4 | what 1
+//!         kind | partition 4 | subscription 4 | when 8 | first sequence 8 | lane 2 | attempt 4 | what 1
+//! excerpt kind | partition 4 | subscription 4 | minute 4 | status 2 | hash 8
+//! ids     kind | partition 4 | block 8
 //! ```
 //!
 //! Invariants: all numbers are big-endian, so that keys sort as their fields do; but for a name in `meta` every key of
 //! a kind has the same length; no kind is 255, so that every range has an upper bound. The kind stands in front though
-//! each family holds only one: a key that is met without its family (in a file, in a dump, in a store without families)
+//! each family but the ledger holds only one: a key that is met without its family (in a file, in a dump, in a store without families)
 //! says what it is.
 //!
 //! Ranges are half open, as [`store::Store::scan`](super::store::Store::scan) takes them. Parsers are total: a key that
@@ -23,12 +26,16 @@
 use std::ops::Range;
 
 use super::{codec::Reader, store::Family};
-use crate::event::{Lane, Obligor, PartitionId, Seq, SubscriptionId, Timestamp};
+use crate::{
+    event::{Lane, Obligor, PartitionId, Seq, SubscriptionId, Timestamp},
+    policy::record::{ExcerptKey, LEDGER_BLOCK},
+};
 
 /// How the name of a job begins that clears away what a deleted subscription left.
 const REAP: &str = "reap";
 
-/// The first byte of every key. A byte is never used again for something else, even if its kind is given up.
+/// The first byte of every key. A byte is never used again for something else, even if its kind is given up: 9 were lines
+/// of the ledger that were found neither by time nor by block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -48,12 +55,18 @@ pub enum Kind {
     Pin = 7,
     /// [`Family::Dead`].
     Dead = 8,
-    /// [`Family::Ledger`].
-    Ledger = 9,
+    /// [`Family::Ledger`], by event.
+    Ledger = 10,
+    /// [`Family::Ledger`], by time.
+    LedgerByTime = 11,
+    /// [`Family::Excerpt`].
+    Excerpt = 12,
+    /// [`Family::Ids`].
+    Ids = 13,
 }
 
 impl Kind {
-    /// The kind of a family's keys.
+    /// The kind of a family's keys; of the ledger's, the one by which events are found.
     pub fn of(family: Family) -> Self {
         match family {
             Family::Meta => Self::Meta,
@@ -65,6 +78,8 @@ impl Kind {
             Family::Pin => Self::Pin,
             Family::Dead => Self::Dead,
             Family::Ledger => Self::Ledger,
+            Family::Excerpt => Self::Excerpt,
+            Family::Ids => Self::Ids,
         }
     }
 }
@@ -91,11 +106,13 @@ pub enum MetaKind {
     Proposal = 8,
     /// A topic of a domain, by the names of both.
     DomainTopic = 9,
+    /// A version of a subscription's filter, by the numbers of its partition, of itself and of the version.
+    Filter = 10,
 }
 
 impl MetaKind {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Format,
         Self::Topic,
         Self::Subscription,
@@ -105,6 +122,7 @@ impl MetaKind {
         Self::Job,
         Self::Proposal,
         Self::DomainTopic,
+        Self::Filter,
     ];
 }
 
@@ -112,9 +130,9 @@ impl MetaKind {
 struct Key(Vec<u8>);
 
 impl Key {
-    /// 32 bytes: longer than every key but those of `meta`, so that a key is allocated once.
+    /// 40 bytes: longer than every key but those of `meta`, so that a key is allocated once.
     fn new(kind: Kind) -> Self {
-        let mut key = Vec::with_capacity(32);
+        let mut key = Vec::with_capacity(40);
         key.push(kind as u8);
         Self(key)
     }
@@ -387,20 +405,124 @@ pub fn dead_of(obligor: Obligor) -> Range<Vec<u8>> {
     Key::new(Kind::Dead).obligor(obligor).prefix()
 }
 
-/// A line of the ledger. `what` is [`records::what_byte`](super::records::what_byte) of its entry.
-pub fn ledger(obligor: Obligor, lane: Lane, first: Seq, attempt: u32, what: u8) -> Vec<u8> {
-    Key::new(Kind::Ledger).obligor(obligor).lane(lane).word64(first.0).word32(attempt).word8(what).0
+/// Where a line of the ledger stands, by event or by time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LineKey {
+    /// Whose.
+    pub obligor: Obligor,
+    /// Of which lane.
+    pub lane: Lane,
+    /// The first event that it speaks of.
+    pub first: Seq,
+    /// When it was written.
+    pub at: Timestamp,
+    /// The attempt's number; 0 where there was none.
+    pub attempt: u32,
+    /// [`records::what_byte`](super::records::what_byte) of its entry.
+    pub what: u8,
+}
+
+/// A line of the ledger by its first event: a part of one where that speaks of several blocks.
+pub fn ledger(LineKey { obligor, lane, first, at, attempt, what }: LineKey) -> Vec<u8> {
+    let key = Key::new(Kind::Ledger).obligor(obligor).word64(first.0).lane(lane).word64(at.0);
+    key.word32(attempt).word8(what).0
 }
 
 /// What [`ledger`] was made of.
-pub fn parse_ledger(key: &[u8]) -> Option<(Obligor, Lane, Seq, u32, u8)> {
+pub fn parse_ledger(key: &[u8]) -> Option<LineKey> {
     let mut reader = body(key, Kind::Ledger)?;
     let obligor = read_obligor(&mut reader)?;
-    let parsed = (obligor, Lane(reader.u16()?), Seq(reader.u64()?), reader.u32()?, reader.u8()?);
+    let (first, lane, at) = (Seq(reader.u64()?), Lane(reader.u16()?), Timestamp(reader.u64()?));
+    let parsed = LineKey { obligor, lane, first, at, attempt: reader.u32()?, what: reader.u8()? };
     whole(&reader, parsed)
 }
 
-/// The ledger of a subscription.
+/// A line of the ledger by its time.
+pub fn ledger_by_time(LineKey { obligor, lane, first, at, attempt, what }: LineKey) -> Vec<u8> {
+    let key = Key::new(Kind::LedgerByTime).obligor(obligor).word64(at.0).word64(first.0).lane(lane);
+    key.word32(attempt).word8(what).0
+}
+
+/// What [`ledger_by_time`] was made of.
+pub fn parse_ledger_by_time(key: &[u8]) -> Option<LineKey> {
+    let mut reader = body(key, Kind::LedgerByTime)?;
+    let obligor = read_obligor(&mut reader)?;
+    let (at, first, lane) = (Timestamp(reader.u64()?), Seq(reader.u64()?), Lane(reader.u16()?));
+    let parsed = LineKey { obligor, lane, first, at, attempt: reader.u32()?, what: reader.u8()? };
+    whole(&reader, parsed)
+}
+
+/// The ledger of a subscription, by event.
 pub fn ledger_of(obligor: Obligor) -> Range<Vec<u8>> {
     Key::new(Kind::Ledger).obligor(obligor).prefix()
+}
+
+/// The lines of a subscription that begin in the block of `seq` and not behind it: all that may speak of it.
+pub fn ledger_upto(obligor: Obligor, seq: Seq) -> Range<Vec<u8>> {
+    let block = seq.0 - seq.0 % LEDGER_BLOCK;
+    let at = |first: u64| Key::new(Kind::Ledger).obligor(obligor).word64(first).0;
+    at(block)..at(seq.0 + 1)
+}
+
+/// The lines of a subscription from `from` (with it) to `to` (without it).
+pub fn ledger_between(obligor: Obligor, from: Timestamp, to: Timestamp) -> Range<Vec<u8>> {
+    let at = |at: Timestamp| Key::new(Kind::LedgerByTime).obligor(obligor).word64(at.0).0;
+    at(from)..at(to)
+}
+
+/// All lines, by event and by time.
+pub fn ledgers() -> Range<Vec<u8>> {
+    Key::new(Kind::Ledger).0..Key::new(Kind::LedgerByTime).prefix().end
+}
+
+/// What an endpoint said.
+pub fn excerpt(obligor: Obligor, ExcerptKey { minute, status, hash }: ExcerptKey) -> Vec<u8> {
+    let mut key = Key::new(Kind::Excerpt).obligor(obligor).word32(minute).0;
+    key.extend_from_slice(&status.to_be_bytes());
+    key.extend_from_slice(&hash.to_be_bytes());
+    key
+}
+
+/// What [`excerpt`] was made of.
+pub fn parse_excerpt(key: &[u8]) -> Option<(Obligor, ExcerptKey)> {
+    let mut reader = body(key, Kind::Excerpt)?;
+    let obligor = read_obligor(&mut reader)?;
+    let parsed = (obligor, ExcerptKey { minute: reader.u32()?, status: reader.u16()?, hash: reader.u64()? });
+    whole(&reader, parsed)
+}
+
+/// The ids of a block of the log.
+pub fn ids(partition: PartitionId, block: u64) -> Vec<u8> {
+    Key::new(Kind::Ids).word32(partition.0).word64(block).0
+}
+
+/// What [`ids`] was made of.
+pub fn parse_ids(key: &[u8]) -> Option<(PartitionId, u64)> {
+    let mut reader = body(key, Kind::Ids)?;
+    let parsed = (PartitionId(reader.u32()?), reader.u64()?);
+    whole(&reader, parsed)
+}
+
+/// The name of a version of a subscription's filter in `meta`: names sort as versions do.
+pub fn filter_name(Obligor { partition, subscription }: Obligor, version: u32) -> String {
+    format!("{:08x}/{:08x}/{version:08x}", partition.0, subscription.0)
+}
+
+/// How the names of all versions of a subscription's filter begin.
+pub fn filters_of(Obligor { partition, subscription }: Obligor) -> String {
+    format!("{:08x}/{:08x}/", partition.0, subscription.0)
+}
+
+/// How the names of all versions of filters of a partition begin.
+pub fn filters_of_partition(partition: PartitionId) -> String {
+    format!("{:08x}/", partition.0)
+}
+
+/// What [`filter_name`] was made of.
+pub fn parse_filter_name(name: &str) -> Option<(Obligor, u32)> {
+    let mut parts = name.split('/').map(|part| u32::from_str_radix(part, 16).ok());
+    let mut number = || parts.next().flatten();
+    let obligor = Obligor { partition: PartitionId(number()?), subscription: SubscriptionId(number()?) };
+    let parsed = (obligor, number()?);
+    parts.next().is_none().then_some(parsed)
 }

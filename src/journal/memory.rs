@@ -15,7 +15,7 @@ use std::{
 use bytes::Bytes;
 
 use super::{
-    chunk, keys,
+    chunk, ids, keys,
     store::{Batch, Family, Op, Store, StoreError, Visit},
 };
 use crate::event::{PartitionId, Seq};
@@ -276,6 +276,10 @@ impl Tables {
         for key in gone {
             table.records.remove(&key);
         }
+        let ids = &mut self.0[Family::Ids as usize].records;
+        ids.retain(|key, _| {
+            keys::parse_ids(key).is_none_or(|(of, block)| of != partition || ids::end_of(block) > floor)
+        });
     }
 }
 

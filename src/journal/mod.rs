@@ -19,7 +19,9 @@ pub mod chunk;
 pub mod codec;
 mod floor;
 pub mod fsck;
+pub mod ids;
 pub mod keys;
+pub mod ledger;
 pub mod memory;
 mod reader;
 pub mod records;
@@ -55,7 +57,7 @@ use crate::{
         keys::MetaKind,
         store::{Store, StoreError},
     },
-    policy::record::{Change, Cursor},
+    policy::record::{Change, Cursor, Line},
 };
 
 /// Why the journal did not do as it was asked.
@@ -162,6 +164,8 @@ pub struct Buried {
     pub totals: Option<(String, Bytes)>,
     /// Dead letters that are dealt with: their records go, and the events with them if nobody else asks.
     pub done: Vec<DeadKey>,
+    /// What became of them, for the ledger.
+    pub notes: Vec<Line>,
 }
 
 /// Where a dead letter waits.

@@ -1,6 +1,7 @@
 //! Reading, on two threads of its own, in bounded slices: what may touch the disk never runs on an arbiter.
 
 mod dossier;
+mod trace;
 
 use std::{
     ops::ControlFlow,
@@ -81,7 +82,7 @@ impl Reads {
     /// The log of `partition` from `from` up to `end`, or the first part of it: about `bytes_max` bytes, and at least one
     /// chunk.
     pub fn log(&self, partition: PartitionId, from: Seq, end: Seq, bytes_max: usize) -> Promise<LogSlice> {
-        self.ask(move |store| read_log(store, partition, from, end, bytes_max))
+        self.ask(move |store| Ok(read_log(store, partition, from, end, bytes_max)?))
     }
 
     /// The first event of `partition` before `end` that was appended at `before` or later.
@@ -189,13 +190,13 @@ pub(super) fn scan_cursors(store: &dyn Store) -> Result<Vec<(Obligor, Cursor)>, 
     }
 }
 
-fn read_log(
+pub(super) fn read_log(
     store: &dyn Store,
     partition: PartitionId,
     from: Seq,
     end: Seq,
     bytes_max: usize,
-) -> Result<LogSlice, Error> {
+) -> Result<LogSlice, StoreError> {
     let mut chunks: Vec<Chunk> = Vec::new();
     let mut bytes = 0;
     let mut bad = None;
@@ -226,7 +227,7 @@ fn read_log(
         }
     })?;
     if let Some(bad) = bad {
-        return Err(bad.into());
+        return Err(bad);
     }
     let upto = if cut { chunks.last().map_or(end, Chunk::end) } else { end };
     Ok(LogSlice { chunks, upto })

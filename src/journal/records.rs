@@ -10,17 +10,19 @@
 
 mod cursor;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
 
 use super::{
     chunk::Running,
     codec::{Reader, put_varint},
 };
 use crate::{
-    event::{Seq, Timestamp},
+    event::{Lane, Seq, Timestamp},
     policy::{
         outcome::{Outcome, Reason},
-        record::{Dead, Entry, Owed, What},
+        record::{Dead, Entry, Excerpt, Owed, What},
     },
 };
 
@@ -29,7 +31,7 @@ use crate::{
 #[error("a record of the kind {0} is damaged")]
 pub struct Damaged(pub &'static str);
 
-/// A value of the store: `Cursor`, [`Owed`], [`Dead`], [`Entry`] and [`Floor`].
+/// A value of the store: `Cursor`, [`Owed`], [`Dead`], [`Entry`], [`Excerpt`] and [`Floor`].
 pub trait Record: Sized {
     /// The record as it is stored.
     ///
@@ -156,35 +158,30 @@ impl Layout for Dead {
 }
 
 /// The byte that a line of the ledger has in its key and in its record. A byte is never used again for something else.
-pub fn what_byte(what: What) -> u8 {
+pub fn what_byte(what: &What) -> u8 {
     match what {
-        What::Filtered => 1,
+        What::Filtered { .. } => 1,
         What::Attempted { .. } => 2,
-        What::GivenUp(_) => 3,
+        What::GivenUp { .. } => 3,
         What::Late { .. } => 4,
         What::Canceled => 5,
+        What::Filed { .. } => 6,
+        What::Lost { .. } => 7,
+        What::Redriven { .. } => 8,
     }
 }
 
 impl Layout for Entry {
     const NAME: &'static str = "ledger";
 
-    /// A late answer says since the second whether it ended the events.
-    const VERSION: u8 = 2;
+    /// A late answer says since the second whether it ended the events; since the third an attempt says when the next is
+    /// and where its answer is kept, a giving up whether there is a dead letter, and a filter its version.
+    const VERSION: u8 = 3;
 
     fn put(&self, out: &mut Vec<u8>) {
         put_time(out, self.at);
-        out.push(what_byte(self.what));
-        match self.what {
-            What::Attempted { outcome, status, latency } => {
-                out.push(outcome.byte());
-                put_status(out, status);
-                put_varint(out, u64::try_from(latency.as_micros()).unwrap_or(u64::MAX));
-            }
-            What::GivenUp(reason) => out.extend(reason.bytes()),
-            What::Late { settled } => out.push(settled.into()),
-            What::Filtered | What::Canceled => {}
-        }
+        out.push(what_byte(&self.what));
+        put_what(out, &self.what);
         assert!(!self.covers.is_empty(), "a line of the ledger that covers no event");
         put_varint(out, self.covers.len() as u64);
         let mut end = 0;
@@ -198,24 +195,7 @@ impl Layout for Entry {
 
     fn take(reader: &mut Reader<'_>) -> Option<Self> {
         let at = take_time(reader)?;
-        let what = match reader.u8()? {
-            1 => What::Filtered,
-            2 => What::Attempted {
-                outcome: take_outcome(reader)?,
-                status: take_status(reader)?,
-                latency: Duration::from_micros(reader.varint()?),
-            },
-            3 => What::GivenUp(take_reason(reader)?),
-            4 => What::Late {
-                settled: match reader.u8()? {
-                    0 => false,
-                    1 => true,
-                    _ => return None,
-                },
-            },
-            5 => What::Canceled,
-            _ => return None,
-        };
+        let what = take_what(reader)?;
         let mut covers = Vec::new();
         let mut end = 0u64;
         for _ in 0..reader.varint().filter(|runs| *runs > 0)? {
@@ -225,6 +205,92 @@ impl Layout for Entry {
             covers.push((Seq(first), count));
         }
         Some(Self { at, covers, what })
+    }
+}
+
+/// Bits of an attempt.
+const HAS_NEXT: u8 = 1;
+const HAS_EXCERPT: u8 = 2;
+
+fn put_what(out: &mut Vec<u8>, what: &What) {
+    match what {
+        What::Filtered { version } => put_varint(out, (*version).into()),
+        What::Attempted { outcome, status, latency, next, excerpt } => {
+            out.push(outcome.byte());
+            put_status(out, *status);
+            put_varint(out, u64::try_from(latency.as_micros()).unwrap_or(u64::MAX));
+            let flag = |is_there, flag| if is_there { flag } else { 0 };
+            out.push(flag(next.is_some(), HAS_NEXT) | flag(excerpt.is_some(), HAS_EXCERPT));
+            if let Some(next) = next {
+                put_time(out, *next);
+            }
+            if let Some(excerpt) = excerpt {
+                out.extend_from_slice(&excerpt.to_be_bytes());
+            }
+        }
+        What::GivenUp { reason, put_aside } => {
+            out.extend(reason.bytes());
+            out.push((*put_aside).into());
+        }
+        What::Late { settled } => out.push((*settled).into()),
+        What::Filed { file: text } | What::Lost { why: text } => put_text(out, text),
+        What::Redriven { into } => put_varint(out, into.0.into()),
+        What::Canceled => {}
+    }
+}
+
+fn take_what(reader: &mut Reader<'_>) -> Option<What> {
+    Some(match reader.u8()? {
+        1 => What::Filtered { version: take_u32(reader)? },
+        2 => {
+            let (outcome, status) = (take_outcome(reader)?, take_status(reader)?);
+            let latency = Duration::from_micros(reader.varint()?);
+            let flags = reader.u8().filter(|flags| flags & !(HAS_NEXT | HAS_EXCERPT) == 0)?;
+            let next = if flags & HAS_NEXT == 0 { None } else { Some(take_time(reader)?) };
+            let excerpt = if flags & HAS_EXCERPT == 0 { None } else { Some(reader.u64()?) };
+            What::Attempted { outcome, status, latency, next, excerpt }
+        }
+        3 => What::GivenUp { reason: take_reason(reader)?, put_aside: take_bool(reader)? },
+        4 => What::Late { settled: take_bool(reader)? },
+        5 => What::Canceled,
+        6 => What::Filed { file: take_text(reader)? },
+        7 => What::Lost { why: take_text(reader)? },
+        8 => What::Redriven { into: Lane(u16::try_from(reader.varint()?).ok()?) },
+        _ => return None,
+    })
+}
+
+impl Layout for Excerpt {
+    const NAME: &'static str = "excerpt";
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(self.answered.into());
+        put_varint(out, self.said.len() as u64);
+        out.extend_from_slice(&self.said);
+    }
+
+    fn take(reader: &mut Reader<'_>) -> Option<Self> {
+        let answered = take_bool(reader)?;
+        let length = usize::try_from(reader.varint()?).ok()?;
+        Some(Self { answered, said: Bytes::copy_from_slice(reader.take(length)?) })
+    }
+}
+
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    put_varint(out, text.len() as u64);
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn take_text(reader: &mut Reader<'_>) -> Option<Arc<str>> {
+    let length = usize::try_from(reader.varint()?).ok()?;
+    std::str::from_utf8(reader.take(length)?).ok().map(Arc::from)
+}
+
+fn take_bool(reader: &mut Reader<'_>) -> Option<bool> {
+    match reader.u8()? {
+        0 => Some(false),
+        1 => Some(true),
+        _ => None,
     }
 }
 

@@ -30,12 +30,27 @@ pub enum Family {
     Dead,
     /// What became of events.
     Ledger,
+    /// What endpoints said.
+    Excerpt,
+    /// Which ids may be in which block of the log.
+    Ids,
 }
 
 impl Family {
     /// All of them.
-    pub const ALL: [Self; 9] =
-        [Self::Meta, Self::Log, Self::Cursor, Self::Owed, Self::Due, Self::Held, Self::Pin, Self::Dead, Self::Ledger];
+    pub const ALL: [Self; 11] = [
+        Self::Meta,
+        Self::Log,
+        Self::Cursor,
+        Self::Owed,
+        Self::Due,
+        Self::Held,
+        Self::Pin,
+        Self::Dead,
+        Self::Ledger,
+        Self::Excerpt,
+        Self::Ids,
+    ];
 
     /// Its name in RocksDB.
     pub fn name(self) -> &'static str {
@@ -49,6 +64,8 @@ impl Family {
             Self::Pin => "pin",
             Self::Dead => "dead",
             Self::Ledger => "ledger",
+            Self::Excerpt => "excerpt",
+            Self::Ids => "ids",
         }
     }
 }

@@ -5,7 +5,9 @@
 //! a put or a delete and gives the records back at recovery; the core's memory is a view of them. How they look on disk
 //! is the journal's business.
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
+
+use bytes::Bytes;
 
 use crate::{
     event::{Event, Lane, Seq, Timestamp},
@@ -27,6 +29,32 @@ pub struct Cursor {
     pub counters: Counters,
     /// When the first owed event falls due; [`None`] where nothing is owed.
     pub next_due: Option<Timestamp>,
+    /// What the filter has stopped of late, before it is a line of the ledger: one for each lane at most.
+    pub sifted: Vec<Sifted>,
+    /// The first event that the subscription was there for.
+    pub began: Seq,
+}
+
+/// A part of the log of which a version of the filter has stopped whatever has no other line in this lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sifted {
+    /// Which lane.
+    pub lane: Lane,
+    /// Which version.
+    pub version: u32,
+    /// The first event that it stopped.
+    pub first: Seq,
+    /// Behind the last one.
+    pub end: Seq,
+}
+
+impl Sifted {
+    /// As a line of the ledger.
+    pub fn line(&self, at: Timestamp) -> Entry {
+        // A hull has no more than a block and what was passed at once.
+        let count = u32::try_from(self.end.0 - self.first.0).unwrap_or(u32::MAX);
+        Entry { at, covers: vec![(self.first, count)], what: What::Filtered { version: self.version } }
+    }
 }
 
 /// A lane's place in the log. Everything below `read` is passed but for what is `open`.
@@ -287,6 +315,9 @@ pub struct Dead {
     pub given_up: Timestamp,
 }
 
+/// So many sequences are a block of the ledger: whoever asks what became of an event looks at the lines of one block.
+pub const LEDGER_BLOCK: u64 = 4096;
+
 /// A line of the ledger: what became of these events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
@@ -298,11 +329,25 @@ pub struct Entry {
     pub what: What,
 }
 
+/// A line of the ledger, and whose it is within its subscription.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// Of which lane.
+    pub lane: Lane,
+    /// The attempt's number; 0 where there was none.
+    pub attempt: u32,
+    /// The line; of one that was found by its event, the part that is in the event's block.
+    pub entry: Entry,
+}
+
 /// What a line of the ledger says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// The filter let none of them through.
-    Filtered,
+    /// This version of the filter stopped them: all that have no other line in the lane.
+    Filtered {
+        /// Which version of the subscription.
+        version: u32,
+    },
     /// A request with them ended so.
     Attempted {
         /// How.
@@ -311,9 +356,18 @@ pub enum What {
         status: Option<u16>,
         /// After how long.
         latency: Duration,
+        /// When they will be tried again; [`None`] where that was the last request.
+        next: Option<Timestamp>,
+        /// Where what the endpoint said is kept ([`Excerpt`]), if it is.
+        excerpt: Option<u64>,
     },
     /// They were given up.
-    GivenUp(Reason),
+    GivenUp {
+        /// Why.
+        reason: Reason,
+        /// Whether they wait for the dead-letter destination; dropped where not.
+        put_aside: bool,
+    },
     /// A request with them was answered with success, after it had been given up as timed out.
     Late {
         /// Whether that ended them as delivered. If not, they had ended before: they were given up, or a later request
@@ -322,6 +376,51 @@ pub enum What {
     },
     /// They were owed when the subscription was deleted.
     Canceled,
+    /// They were written to the dead-letter destination.
+    Filed {
+        /// Into which file.
+        file: Arc<str>,
+    },
+    /// The dead-letter destination did not take them, and nobody waits any more.
+    Lost {
+        /// Why.
+        why: Arc<str>,
+    },
+    /// They were dead letters and are sent again.
+    Redriven {
+        /// In which lane.
+        into: Lane,
+    },
+}
+
+/// What an endpoint said to a request that failed, or what stood in the way: kept once in a minute for each status and
+/// content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Excerpt {
+    /// Whether it is the endpoint's own answer.
+    pub answered: bool,
+    /// Its first bytes.
+    pub said: Bytes,
+}
+
+/// Where an [`Excerpt`] is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ExcerptKey {
+    /// Minutes since 1970.
+    pub minute: u32,
+    /// The status of the answer; 0 where there was none.
+    pub status: u16,
+    /// Of what it says.
+    pub hash: u64,
+}
+
+impl ExcerptKey {
+    /// Of a request that ended then.
+    pub fn new(at: Timestamp, status: Option<u16>, hash: u64) -> Self {
+        // There are minutes enough until the year 10000.
+        let minute = u32::try_from(at.0 / 60_000_000).unwrap_or(u32::MAX);
+        Self { minute, status: status.unwrap_or(0), hash }
+    }
 }
 
 /// One change of a subscription's records. What is changed together is written together.
@@ -368,5 +467,12 @@ pub enum Change {
         attempt: u32,
         /// The line. It stands under its first event.
         entry: Entry,
+    },
+    /// What an endpoint said to a request that failed.
+    Keep {
+        /// Where.
+        key: ExcerptKey,
+        /// What.
+        excerpt: Excerpt,
     },
 }

@@ -36,6 +36,11 @@ impl Runs {
         self.0.first().map(|(first, _)| *first)
     }
 
+    /// Behind the last event.
+    pub fn end(&self) -> Option<Seq> {
+        self.0.last().map(|(first, count)| first.plus(u64::from(*count)))
+    }
+
     /// How many events there are.
     pub fn count(&self) -> u64 {
         self.0.iter().map(|(_, count)| u64::from(*count)).sum()

@@ -39,6 +39,7 @@ use crate::{
         keeper::{self, Hosts},
         registry::{self, Registry},
         supervise::Lifeline,
+        versions,
     },
 };
 
@@ -161,6 +162,7 @@ async fn serve(config: Config, store: Arc<Rocks>) -> Result<(), Error> {
     // What expired while the server was down sends nothing any more, but its farewell.
     expiry::sweep(&recovered, clock.now()).await;
     actix_rt::spawn(expiry::run(Arc::clone(&recovered), clock.clone()));
+    actix_rt::spawn(versions::run(Arc::clone(&recovered), journal.clone()));
     actix_rt::spawn(keeper::run(starts, hosts));
 
     let publisher = web::Data::new(Publisher::new(

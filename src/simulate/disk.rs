@@ -60,7 +60,7 @@ impl Disk {
             Change::PutAside { lane, seq, dead, .. } => {
                 assert!(self.dead.insert((*lane, *seq), dead.clone()).is_none(), "put aside twice: {change:?}");
             }
-            Change::Note { .. } => {}
+            Change::Note { .. } | Change::Keep { .. } => {}
         }
     }
 

@@ -111,6 +111,7 @@ impl Plan {
         Settings {
             destination: Kind::Webhook,
             attempts_max: self.edition.attempts.default,
+            version: 1,
             time_to_live: Duration::from_secs(60 * u64::from(self.edition.time_to_live_minutes.default)),
             batch,
             grouping: Arc::new([]),

@@ -261,8 +261,13 @@ impl Tally {
                 self.answered += events;
                 self.failed += if outcome == Outcome::Delivered { 0 } else { events };
             }
-            Said::GivenUp(reason) => *self.given_up.entry(reason).or_default() += events,
-            Said::Filtered | Said::Late { .. } | Said::Canceled => {}
+            Said::GivenUp { reason, .. } => *self.given_up.entry(reason).or_default() += events,
+            Said::Filtered { .. }
+            | Said::Late { .. }
+            | Said::Canceled
+            | Said::Filed { .. }
+            | Said::Lost { .. }
+            | Said::Redriven { .. } => {}
         }
     }
 }

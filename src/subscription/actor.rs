@@ -172,7 +172,7 @@ impl SubscriptionActor {
             match change {
                 Change::Cursor(cursor) => self.slot.set_state(cursor, self.core.endpoint(self.world.clock.now())),
                 Change::PutAside { due, .. } => first_file = Some(first_file.map_or(*due, |first| first.min(*due))),
-                Change::Owe { .. } | Change::Settle { .. } | Change::Note { .. } => {}
+                Change::Owe { .. } | Change::Settle { .. } | Change::Note { .. } | Change::Keep { .. } => {}
             }
         }
         self.written.append(&mut self.unwritten);

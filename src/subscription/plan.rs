@@ -97,6 +97,7 @@ impl Plan {
             bytes_preferred: 1024 * u64::from(webhook.preferred_batch_size_in_kilobytes),
         };
         let settings = Settings {
+            version: record.version,
             attempts_max: record.retry.max_delivery_attempts,
             time_to_live: Duration::from_secs(60 * u64::from(record.retry.event_time_to_live_in_minutes)),
             batch,

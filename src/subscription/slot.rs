@@ -321,12 +321,14 @@ impl Slot {
             open: Vec::new(),
             done: Vec::new(),
         };
-        let Cursor { lanes, health, pace, held, counters, next_due } = cursor;
+        let Cursor { lanes, health, pace, held, counters, next_due, sifted: _, began } = cursor;
         let lanes = lanes.iter().map(bare).collect();
         let mut inner = self.lock();
         let low = cursor.low().unwrap_or(inner.end);
-        let (health, pace, held, counters, next_due) = (*health, *pace, *held, *counters, *next_due);
-        inner.state = State { low, endpoint, cursor: Cursor { lanes, health, pace, held, counters, next_due } };
+        let (health, pace, held, counters, next_due, began) = (*health, *pace, *held, *counters, *next_due, *began);
+        let sifted = Vec::new();
+        let cursor = Cursor { lanes, health, pace, held, counters, next_due, sifted, began };
+        inner.state = State { low, endpoint, cursor };
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -18,5 +18,6 @@ pub mod proposal;
 pub mod record;
 pub mod registry;
 pub mod supervise;
+pub mod versions;
 
 pub use actor::TopicActor;

@@ -215,7 +215,7 @@ fn a_file_that_was_begun_elsewhere_is_begun_anew_at_the_new_target() {
         let begun = InProgress { name: "old/MY-SUBSCRIPTION/2020/8/13/17/a.json".to_owned(), last };
         let totals = Totals { written: 40, in_progress: Some(begun), ..Totals::default() };
         let record = Some((Totals::name(obligor(1)), totals.encode().into()));
-        world.journal.bury(obligor(1), Buried { totals: record, done: Vec::new() }).await.expect("written");
+        world.journal.bury(obligor(1), Buried { totals: record, ..Buried::default() }).await.expect("written");
         let _actor = world.actor();
         world.notice(obligor(1), target("new"), START);
         world.until(obligor(1), written(42)).await;
@@ -249,7 +249,7 @@ fn a_damaged_account_stops_its_subscription_only_and_loses_nothing() {
         world.put_aside(obligor(1), 1, START).await;
         world.put_aside(obligor(2), 1, START).await;
         let garbage = Some((Totals::name(obligor(1)), "garbage".into()));
-        world.journal.bury(obligor(1), Buried { totals: garbage, done: Vec::new() }).await.expect("written");
+        world.journal.bury(obligor(1), Buried { totals: garbage, ..Buried::default() }).await.expect("written");
         let _actor = world.actor();
         world.notice(obligor(1), target("letters"), START);
         world.notice(obligor(2), target("letters"), START);

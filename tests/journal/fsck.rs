@@ -11,7 +11,7 @@ use gridhook::{
     journal::{
         Buried, DeadKey, Journal, Limits, MetaChange, Options, Promise, Writer,
         fsck::{self, Report},
-        keys::{self, Kind, MetaKind},
+        keys::{self, Kind, LineKey, MetaKind},
         memory::Memory,
         records::{Floor, Record},
         store::{Batch, Family, Store},
@@ -104,7 +104,11 @@ fn put_aside(seq: u64) -> Change {
 }
 
 fn note(seq: u64) -> Change {
-    let entry = Entry { at: START, covers: vec![(Seq(seq), 1)], what: What::GivenUp(Reason::TimeToLiveExceeded) };
+    let entry = Entry {
+        at: START,
+        covers: vec![(Seq(seq), 1)],
+        what: What::GivenUp { reason: Reason::TimeToLiveExceeded, put_aside: true },
+    };
     Change::Note { lane: Lane::LIVE, attempt: 1, entry }
 }
 
@@ -139,7 +143,7 @@ fn used() -> (Memory, Desk) {
     let totals = Totals { written: 1, files: 1, bytes: 100, ..Totals::default() };
     let totals = Some((Totals::name(ONE), totals.encode().into()));
     let written = DeadKey { due: FILE_DUE, seq: Seq(6), lane: Lane::LIVE };
-    desk.wait(desk.journal.bury(ONE, Buried { totals, done: vec![written] }));
+    desk.wait(desk.journal.bury(ONE, Buried { totals, done: vec![written], notes: Vec::new() }));
     (store, desk)
 }
 
@@ -192,7 +196,9 @@ fn delete(store: &Memory, family: Family, key: Vec<u8>) {
         | Family::Held
         | Family::Pin
         | Family::Dead
-        | Family::Ledger => batch.delete(family, key),
+        | Family::Ledger
+        | Family::Excerpt
+        | Family::Ids => batch.delete(family, key),
     }
     store.write(&batch).expect("memory takes it");
 }
@@ -415,7 +421,8 @@ const RECORDS: &[Damage] = &[
         "a line of the ledger in another's place",
         |store| {
             let line = value(store, Family::Ledger, &ledger_line(store));
-            put(store, Family::Ledger, keys::ledger(ONE, Lane::LIVE, Seq(7), 1, 0), line);
+            let key = LineKey { obligor: ONE, lane: Lane::LIVE, first: Seq(7), at: START, attempt: 1, what: 3 };
+            put(store, Family::Ledger, keys::ledger(key), line);
         },
         "a line of the ledger: ",
     ),

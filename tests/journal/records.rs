@@ -8,7 +8,7 @@ use gridhook::{
     },
     policy::{
         outcome::{Outcome, Reason},
-        record::{Counters, Cursor, Dead, Entry, Health, Held, LaneCursor, Owed, Pace, Rate, What},
+        record::{Counters, Cursor, Dead, Entry, Excerpt, Health, Held, LaneCursor, Owed, Pace, Rate, Sifted, What},
     },
 };
 use proptest::{collection::vec, option, prelude::*};
@@ -89,9 +89,26 @@ fn held() -> impl Strategy<Value = Option<Held>> {
     prop_oneof![Just(None), Just(Some(Held::ByOperator)), Just(Some(Held::Gone))]
 }
 
+fn sifted() -> impl Strategy<Value = Sifted> {
+    (any::<u16>(), any::<u32>(), any::<u32>(), 1..u32::MAX).prop_map(|(lane, version, first, length)| {
+        let first = Seq(first.into());
+        Sifted { lane: Lane(lane), version, first, end: first.plus(length.into()) }
+    })
+}
+
 fn cursor() -> impl Strategy<Value = Cursor> {
-    (vec(lane(), 0..5), health(), pace(), held(), counters(), option::of(at())).prop_map(
-        |(lanes, health, pace, held, counters, next_due)| Cursor { lanes, health, pace, held, counters, next_due },
+    let began = prop_oneof![Just(0), any::<u64>()];
+    (vec(lane(), 0..5), health(), pace(), held(), counters(), option::of(at()), vec(sifted(), 0..3), began).prop_map(
+        |(lanes, health, pace, held, counters, next_due, sifted, began)| Cursor {
+            lanes,
+            health,
+            pace,
+            held,
+            counters,
+            next_due,
+            sifted,
+            began: Seq(began),
+        },
     )
 }
 
@@ -117,15 +134,22 @@ fn dead() -> impl Strategy<Value = Dead> {
 
 fn what() -> impl Strategy<Value = What> {
     prop_oneof![
-        Just(What::Filtered),
-        (outcome(), option::of(any::<u16>()), any::<u64>()).prop_map(|(outcome, status, micros)| What::Attempted {
-            outcome,
-            status,
-            latency: Duration::from_micros(micros)
-        }),
-        reason().prop_map(What::GivenUp),
+        any::<u32>().prop_map(|version| What::Filtered { version }),
+        (outcome(), option::of(any::<u16>()), any::<u64>(), option::of(at()), option::of(any::<u64>())).prop_map(
+            |(outcome, status, micros, next, excerpt)| What::Attempted {
+                outcome,
+                status,
+                latency: Duration::from_micros(micros),
+                next,
+                excerpt,
+            }
+        ),
+        (reason(), any::<bool>()).prop_map(|(reason, put_aside)| What::GivenUp { reason, put_aside }),
         any::<bool>().prop_map(|settled| What::Late { settled }),
         Just(What::Canceled),
+        "\\PC{0,9}".prop_map(|file| What::Filed { file: file.into() }),
+        "\\PC{0,9}".prop_map(|why| What::Lost { why: why.into() }),
+        any::<u16>().prop_map(|lane| What::Redriven { into: Lane(lane) }),
     ]
 }
 
@@ -202,6 +226,16 @@ proptest! {
     }
 
     #[test]
+    fn an_excerpt_is_read_back_as_it_was_and_damage_is_refused(
+        answered: bool,
+        said in vec(any::<u8>(), 0..40),
+        at: usize,
+        byte: u8,
+    ) {
+        check(&Excerpt { answered, said: said.into() }, at, byte)?;
+    }
+
+    #[test]
     fn a_floor_is_read_back_as_it_was_and_damage_is_refused(record in floor(), at: usize, byte: u8) {
         check(&record, at, byte)?;
     }
@@ -213,6 +247,7 @@ proptest! {
         check_random::<Owed>(&bytes)?;
         check_random::<Dead>(&bytes)?;
         check_random::<Entry>(&bytes)?;
+        check_random::<Excerpt>(&bytes)?;
         check_random::<Floor>(&bytes)?;
     }
 }
@@ -245,7 +280,16 @@ fn a_cursor_whose_open_events_do_not_ascend_is_not_written() {
 
 #[test]
 fn the_bytes_of_the_ledger_are_those_that_were_given() {
-    let attempted = What::Attempted { outcome: Outcome::Busy, status: None, latency: Duration::ZERO };
-    let all = [What::Filtered, attempted, What::GivenUp(Reason::Missing), What::Late { settled: true }, What::Canceled];
-    assert_eq!(all.map(what_byte), [1, 2, 3, 4, 5]);
+    let (outcome, latency) = (Outcome::Busy, Duration::ZERO);
+    let all = [
+        What::Filtered { version: 1 },
+        What::Attempted { outcome, status: None, latency, next: None, excerpt: None },
+        What::GivenUp { reason: Reason::Missing, put_aside: false },
+        What::Late { settled: true },
+        What::Canceled,
+        What::Filed { file: "a".into() },
+        What::Lost { why: "b".into() },
+        What::Redriven { into: Lane(16) },
+    ];
+    assert_eq!(all.each_ref().map(what_byte), [1, 2, 3, 4, 5, 6, 7, 8]);
 }

@@ -6,7 +6,7 @@ use gridhook::{
     event::{Lane, Seq},
     policy::{
         Flight, Settings,
-        record::{Command, LaneCursor, What},
+        record::{Command, LaneCursor, Sifted, What},
     },
 };
 
@@ -173,14 +173,25 @@ fn a_crash_behind_any_write_after_a_return_loses_and_repeats_nothing_that_was_du
 }
 
 #[test]
-fn what_the_filter_held_back_has_one_line_for_each_write() {
+fn what_the_filter_held_back_is_one_line_for_each_block_of_the_ledger() {
     let mut driver = Driver::new(Settings { concurrency_max: 100, ..plain() }, answers(vec![status(200)]));
     let mixed: Vec<(&str, usize)> = (0..90).map(|at| (if at % 3 == 0 { "yes" } else { "no" }, 10)).collect();
     driver.publish(&mixed);
     driver.run();
-    let filtered: Vec<_> = driver.ledger.iter().filter(|(_, entry)| entry.what == What::Filtered).collect();
-    // As many writes as the rising number of requests at once makes of it.
-    assert!(filtered.len() < 10, "{} lines for 30 runs", filtered.len());
-    let expected: Vec<u64> = (1..=90).filter(|seq| seq % 3 != 1).collect();
-    assert_eq!(driver.noted(Lane::LIVE, What::Filtered), expected);
+    let hull = |first, end| Sifted { lane: Lane::LIVE, version: 1, first: Seq(first), end: Seq(end) };
+    assert_eq!(driver.disk.cursor.sifted, [hull(2, 91)], "no line yet: the cursor has it");
+    let (filtered, ledger) = (What::Filtered { version: 1 }, driver.ledger.len());
+    assert!(driver.noted(Lane::LIVE, filtered.clone()).is_empty());
+    driver.crash();
+    for _ in 0..90 {
+        driver.publish(&mixed);
+        driver.run();
+    }
+    let lines: Vec<_> = driver.ledger.iter().filter(|(_, entry)| entry.what == filtered).collect();
+    assert_eq!(lines.len(), 1, "8,190 events end in the second block");
+    let noted = driver.noted(Lane::LIVE, filtered);
+    assert_eq!((noted[0], driver.disk.cursor.sifted.len()), (2, 1), "nor is what a crash found forgotten");
+    assert_eq!(driver.disk.cursor.sifted[0].first.0, noted[noted.len() - 1] + 2, "between them is a match");
+    assert_eq!(driver.disk.cursor.sifted[0].end, Seq(8191));
+    assert!(driver.ledger.len() - ledger < 3000, "and each request has its own");
 }

@@ -241,14 +241,19 @@ impl Driver {
         }
         let Change::Note { lane, entry, .. } = change else { return };
         self.ledger.push((*lane, entry.clone()));
-        let line = match entry.what {
-            What::GivenUp(reason) => {
+        let line = match &entry.what {
+            What::GivenUp { reason, .. } => {
                 let events: u32 = entry.covers.iter().map(|(_, count)| count).sum();
                 if events > 1 { format!("{reason}×{events}") } else { reason.to_string() }
             }
             What::Late { settled: true } => "late".to_owned(),
             What::Late { settled: false } => "late for nothing".to_owned(),
-            What::Filtered | What::Attempted { .. } | What::Canceled => return,
+            What::Filtered { .. }
+            | What::Attempted { .. }
+            | What::Canceled
+            | What::Filed { .. }
+            | What::Lost { .. }
+            | What::Redriven { .. } => return,
         };
         self.lines.push(format!("{} {line}", self.since_start()));
     }

@@ -20,7 +20,8 @@ use super::{
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(60 * 60);
-const TOO_OLD: What = What::GivenUp(Reason::TimeToLiveExceeded);
+const TOO_OLD: What = What::GivenUp { reason: Reason::TimeToLiveExceeded, put_aside: true };
+const FILTERED: What = What::Filtered { version: 1 };
 
 /// An endpoint that is busy until then, and well from then on.
 pub(super) fn busy_until(at: Timestamp) -> Endpoint {
@@ -67,9 +68,8 @@ fn after_a_day_the_old_events_end_by_ranges_and_the_young_ones_are_delivered() {
     assert_eq!(old.len() + tried.len(), 2000);
     assert!(tried.len() < 200, "{} were tried", tried.len());
     assert!(old.iter().all(|seq| *seq <= 3000 && seq % 3 != 0), "each of them matches, and is old");
-    let others = driver.noted(Lane::EXPIRY, What::Filtered);
-    let all: BTreeSet<u64> =
-        [old, tried, others, driver.noted(Lane::LIVE, What::Filtered)].concat().into_iter().collect();
+    let others = driver.noted(Lane::EXPIRY, FILTERED);
+    let all: BTreeSet<u64> = [old, tried, others, driver.noted(Lane::LIVE, FILTERED)].concat().into_iter().collect();
     assert_eq!(all.range(..=3000).count(), 3000, "each of them has its line");
     for (key, dead) in driver.disk.dead.iter().filter(|((lane, _), _)| *lane == Lane::EXPIRY) {
         assert_eq!((dead.attempts, dead.reason, dead.tried), (0, Reason::TimeToLiveExceeded, None), "{key:?}");
@@ -160,7 +160,7 @@ fn what_overflows_is_given_up_with_that_reason_while_the_rest_is_sent() {
     publish(&mut driver, 3000);
     driver.absorb(Input::Overflow { below: Seq(2001) });
     driver.run();
-    let gone = driver.noted(Lane::OVERFLOW, What::GivenUp(Reason::BacklogExceeded));
+    let gone = driver.noted(Lane::OVERFLOW, What::GivenUp { reason: Reason::BacklogExceeded, put_aside: true });
     assert_eq!((gone.len(), gone.last()), (1324, Some(&2000)));
     let counters = driver.disk.cursor.counters;
     assert_eq!((counters.delivered, counters.dead_lettered), (676, 1324));

@@ -50,6 +50,7 @@ fn without_probation() -> Arc<Edition> {
 /// One event after another, attempts as many as one likes, no probation: a test says what it is about.
 fn plain() -> Settings {
     Settings {
+        version: 1,
         edition: current(),
         destination: Kind::Webhook,
         attempts_max: 1000,

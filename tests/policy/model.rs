@@ -470,13 +470,17 @@ impl Story {
         }
         for change in &write.changes {
             let Change::Note { entry, .. } = change else { continue };
-            let end = match entry.what {
-                What::Filtered | What::Canceled => continue,
+            let end = match &entry.what {
+                What::Filtered { .. }
+                | What::Canceled
+                | What::Filed { .. }
+                | What::Lost { .. }
+                | What::Redriven { .. } => continue,
                 What::Late { settled: false } => None,
                 What::Late { settled: true } => Some("delivered late"),
                 What::Attempted { outcome: Outcome::Delivered, .. } => Some("delivered"),
                 What::Attempted { .. } => continue,
-                What::GivenUp(_) => Some("given up"),
+                What::GivenUp { .. } => Some("given up"),
             };
             for seq in entry.covers.iter().flat_map(|(first, count)| (0..u64::from(*count)).map(|by| first.plus(by))) {
                 let truth = self.truth.get_mut(&seq).expect("published");
@@ -630,7 +634,7 @@ impl Story {
         let waiting = waiting.expect("readable");
         assert!(waiting.iter().all(|letter| letter.event.as_ref().is_some_and(|event| event.seq == letter.key.seq)));
         let done: Vec<DeadKey> = waiting.iter().map(|letter| letter.key).collect();
-        self.wait(self.journal.bury(OBLIGOR, Buried { totals: None, done })).expect("there is room");
+        self.wait(self.journal.bury(OBLIGOR, Buried { done, ..Buried::default() })).expect("there is room");
     }
 }
 

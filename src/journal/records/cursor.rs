@@ -2,7 +2,9 @@
 //!
 //! ```text
 //! version 2 | flags 1 | next due 8, healthy rate and last failure 8, each if flagged | health | eleven counters | lanes | each lane
+//!     | began, if flagged | hulls and each hull, if flagged
 //! lane: number | read | 0, or 1 and end | open | done
+//! hull: lane | version | first | length
 //! open, done: runs | (gap count)*
 //! ```
 //!
@@ -13,7 +15,7 @@ use super::{Layout, put_time, take_outcome, take_time, take_u32};
 use crate::{
     event::{Lane, Seq},
     journal::codec::{Reader, put_varint},
-    policy::record::{Counters, Cursor, Health, Held, LaneCursor, Pace, Rate},
+    policy::record::{Counters, Cursor, Health, Held, LaneCursor, Pace, Rate, Sifted},
 };
 
 /// A million open events in a lane is far beyond every limit of a subscription: a longer list is damage, and is
@@ -27,6 +29,8 @@ const GONE: u8 = 4;
 const HAS_RATE: u8 = 8;
 const HAS_FAILED: u8 = 16;
 const PACED: u8 = 32;
+const HAS_SIFTED: u8 = 64;
+const HAS_BEGUN: u8 = 128;
 
 impl Layout for Cursor {
     const NAME: &'static str = "cursor";
@@ -43,6 +47,7 @@ impl Layout for Cursor {
         };
         let flag = |is_there, flag| if is_there { flag } else { 0 };
         let has = flag(healthy.is_some(), HAS_RATE) | flag(failed.is_some(), HAS_FAILED);
+        let has = has | flag(!self.sifted.is_empty(), HAS_SIFTED) | flag(self.began != Seq::default(), HAS_BEGUN);
         out.push(held | has | flag(paced, PACED) | flag(self.next_due.is_some(), HAS_NEXT_DUE));
         if let Some(due) = self.next_due {
             put_time(out, due);
@@ -61,11 +66,17 @@ impl Layout for Cursor {
         for lane in &self.lanes {
             put_lane(out, lane);
         }
+        if self.began != Seq::default() {
+            put_varint(out, self.began.0);
+        }
+        if !self.sifted.is_empty() {
+            put_varint(out, self.sifted.len() as u64);
+            self.sifted.iter().for_each(|sifted| put_sifted(out, sifted));
+        }
     }
 
     fn take(reader: &mut Reader<'_>) -> Option<Self> {
-        let known = HELD | HAS_NEXT_DUE | GONE | HAS_RATE | HAS_FAILED | PACED;
-        let flags = reader.u8().filter(|flags| flags & !known == 0)?;
+        let flags = reader.u8()?;
         let held = match (flags & HELD != 0, flags & GONE != 0) {
             (false, false) => None,
             (true, false) => Some(Held::ByOperator),
@@ -82,8 +93,33 @@ impl Layout for Cursor {
         for _ in 0..reader.varint()? {
             lanes.push(take_lane(reader)?);
         }
-        Some(Self { lanes, health, pace, held, counters, next_due })
+        let began = match flags & HAS_BEGUN {
+            0 => Seq::default(),
+            _ => Seq(reader.varint().filter(|began| *began > 0)?),
+        };
+        let mut sifted = Vec::new();
+        if flags & HAS_SIFTED != 0 {
+            for _ in 0..reader.varint().filter(|hulls| *hulls > 0)? {
+                sifted.push(take_sifted(reader)?);
+            }
+        }
+        Some(Self { lanes, health, pace, held, counters, next_due, sifted, began })
     }
+}
+
+fn put_sifted(out: &mut Vec<u8>, Sifted { lane, version, first, end }: &Sifted) {
+    assert!(first < end, "a hull at {first:?} without an event");
+    put_varint(out, lane.0.into());
+    put_varint(out, (*version).into());
+    put_varint(out, first.0);
+    put_varint(out, end.0 - first.0);
+}
+
+fn take_sifted(reader: &mut Reader<'_>) -> Option<Sifted> {
+    let (lane, version) = (Lane(u16::try_from(reader.varint()?).ok()?), take_u32(reader)?);
+    let first = reader.varint()?;
+    let length = reader.varint().filter(|length| *length > 0)?;
+    Some(Sifted { lane, version, first: Seq(first), end: Seq(first.checked_add(length)?) })
 }
 
 fn put_health(out: &mut Vec<u8>, health: Health) {

@@ -1,4 +1,5 @@
-//! The floors, as compactions see them: a chunk that lies wholly below its partition's floor is discarded in passing.
+//! The floors, as compactions see them: a chunk that lies wholly below its partition's floor is discarded in passing, and so
+//! are the ids of a block of which that is true.
 //!
 //! Invariants: a floor only rises; what is discarded is below a floor that was durable before [`Floors::raise`] was
 //! called; a chunk that reaches over the floor, or that cannot be read, is kept. Each compaction works with the floors
@@ -18,7 +19,7 @@ use rocksdb::{
 
 use crate::{
     event::{PartitionId, Seq},
-    journal::{chunk, keys},
+    journal::{chunk, ids, keys},
 };
 
 /// The floor of every partition that has one.
@@ -56,6 +57,9 @@ pub(super) struct BelowFloor(Arc<HashMap<PartitionId, Seq>>);
 
 impl BelowFloor {
     fn discards(&self, key: &[u8], value: &[u8]) -> Option<bool> {
+        if let Some((partition, block)) = keys::parse_ids(key) {
+            return Some(ids::end_of(block) <= *self.0.get(&partition)?);
+        }
         let (partition, first) = keys::parse_log(key)?;
         let floor = *self.0.get(&partition)?;
         // Most chunks that are kept are known by their key alone.

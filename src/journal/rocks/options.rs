@@ -16,7 +16,7 @@ use crate::journal::store::Family;
 /// 8 MiB for each family: RocksDB heals from a full disk when one buffer's worth is free.
 pub(super) const BUFFER: usize = 8 << 20;
 
-/// 256 KiB instead of 1 MiB: nine families that hold a few records each shall not take a third of all buffers.
+/// 256 KiB instead of 1 MiB: eleven families that hold a few records each shall not take a third of all buffers.
 const ARENA: usize = 256 << 10;
 
 /// 32 MiB: the log's files are dropped whole, so small ones give space back sooner; and they are all open, so they must
@@ -39,6 +39,8 @@ const DELETES: (usize, usize) = (1000, 100);
 pub struct RocksOptions {
     /// How large the ledger may grow before its oldest lines go.
     pub ledger_bytes: u64,
+    /// How large what endpoints said may grow before the oldest of it goes.
+    pub excerpts_bytes: u64,
     /// How much memory blocks of the store may take for reading.
     pub cache_bytes: usize,
     /// How much memory all families together may take for what is not in a file yet.
@@ -50,7 +52,13 @@ pub struct RocksOptions {
 
 impl Default for RocksOptions {
     fn default() -> Self {
-        Self { ledger_bytes: 1 << 30, cache_bytes: 64 << 20, buffers_bytes: 32 << 20, wal_bytes: 64 << 20 }
+        Self {
+            ledger_bytes: 1 << 30,
+            excerpts_bytes: 128 << 20,
+            cache_bytes: 64 << 20,
+            buffers_bytes: 32 << 20,
+            wal_bytes: 64 << 20,
+        }
     }
 }
 
@@ -102,11 +110,14 @@ pub(super) fn family(
     cache: &Cache,
     floors: &Floors,
 ) -> Result<Options, rocksdb::Error> {
+    let bounded = |bytes: u64| {
+        Options::default().get_options_from_string(format!(
+            "compaction_options_fifo={{max_table_files_size={bytes};allow_compaction=true}}"
+        ))
+    };
     let mut options = match family {
-        Family::Ledger => Options::default().get_options_from_string(format!(
-            "compaction_options_fifo={{max_table_files_size={};allow_compaction=true}}",
-            wanted.ledger_bytes
-        ))?,
+        Family::Ledger => bounded(wanted.ledger_bytes)?,
+        Family::Excerpt => bounded(wanted.excerpts_bytes)?,
         Family::Meta
         | Family::Log
         | Family::Cursor
@@ -114,7 +125,8 @@ pub(super) fn family(
         | Family::Due
         | Family::Held
         | Family::Pin
-        | Family::Dead => Options::default(),
+        | Family::Dead
+        | Family::Ids => Options::default(),
     };
     options.set_write_buffer_size(BUFFER);
     options.set_arena_block_size(ARENA);
@@ -133,7 +145,13 @@ pub(super) fn family(
             // A second buffer may fill while two are being flushed.
             options.set_max_write_buffer_number(4);
         }
-        Family::Ledger => {
+        Family::Ids => {
+            // The filters of 64 blocks of the log: bits that are as good as random.
+            options.set_compression_type(DBCompressionType::None);
+            options.set_periodic_compaction_seconds(LOG_PERIOD_S);
+            options.set_compaction_filter_factory(floors.clone());
+        }
+        Family::Ledger | Family::Excerpt => {
             table.set_block_size(16 << 10);
             options.set_compression_type(DBCompressionType::Lz4);
             options.set_compaction_style(DBCompactionStyle::Fifo);

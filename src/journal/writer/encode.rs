@@ -10,10 +10,11 @@ use crate::{
         chunk::{Chunk, Sealed},
         floor::{self, Partition},
         keys::{self, MetaKind},
-        records::{Floor, Record, what_byte},
+        ledger,
+        records::{Floor, Record},
         store::{Family, StoreError},
     },
-    policy::record::{Change, Cursor, Entry as Note, LaneCursor},
+    policy::record::{Change, Cursor, LaneCursor, Line},
 };
 
 impl Writer {
@@ -77,7 +78,8 @@ impl Writer {
             return Err(Error::Full);
         }
         self.admit(id)?;
-        let partition = self.partitions.get_mut(&id).ok_or(Error::Unknown)?;
+        let Self { partitions, ids, store, .. } = self;
+        let partition = partitions.get_mut(&id).ok_or(Error::Unknown)?;
         group.before.entry(id).or_insert(Some(*partition));
         partition.appended = partition.appended.max(now);
         let published = Published { first: partition.next, appended: partition.appended };
@@ -88,6 +90,7 @@ impl Writer {
             partition.next = chunk.end();
             partition.running = chunk.after();
             group.batch.put(Family::Log, keys::log(id, first), bytes);
+            ids.append(&**store, &mut group.batch, id, &chunk);
             group.appended.push((id, chunk));
         }
         Ok(published)
@@ -108,13 +111,14 @@ impl Writer {
             MetaChange::Subscribe(obligor) => {
                 let read = self.partitions.get(&obligor.partition).map_or(Seq::FIRST, |partition| partition.next);
                 let lane = LaneCursor { lane: Lane::LIVE, read, end: None, open: Vec::new(), done: Vec::new() };
-                let cursor = Cursor { lanes: vec![lane], ..Cursor::default() };
+                let cursor = Cursor { lanes: vec![lane], began: read, ..Cursor::default() };
                 group.batch.put(Family::Cursor, keys::cursor(*obligor), cursor.encode());
                 group.lows.push((*obligor, cursor.low()));
             }
             MetaChange::Unsubscribe(obligor) => {
                 // Nobody may write for it any more; what it owed is cleared away bit by bit.
                 self.begin_life(group, *obligor);
+                self.note_sifted(group, *obligor, now);
                 group.batch.delete(Family::Cursor, keys::cursor(*obligor));
                 group.batch.put(Family::Meta, keys::reap(*obligor), vec![1]);
                 group.lows.push((*obligor, None));
@@ -126,6 +130,16 @@ impl Writer {
                 let record = Floor { floor: floor::ABANDONED, ..record };
                 group.batch.put(Family::Meta, keys::floor(*id), record.encode());
             }
+        }
+    }
+
+    /// What the filter of a subscription stopped of late is only in its cursor: it becomes lines where that goes.
+    fn note_sifted(&self, group: &mut Group, obligor: Obligor, now: Timestamp) {
+        let cursor = self.store.get(Family::Cursor, &keys::cursor(obligor)).ok().flatten();
+        // One that cannot be read has nothing to tell, and goes.
+        let Some(Ok(cursor)) = cursor.map(|cursor| Cursor::decode(&cursor)) else { return };
+        for sifted in cursor.sifted {
+            ledger::put(&mut group.batch, obligor, sifted.lane, 0, &sifted.line(now));
         }
     }
 
@@ -184,7 +198,10 @@ fn encode_changes(group: &mut Group, obligor: Obligor, changes: &[Change]) {
                 group.batch.put(Family::Pin, keys::pin(partition, *seq, subscription, *lane), Vec::new());
                 group.asked.insert((partition, *seq, subscription, *lane), true);
             }
-            Change::Note { lane, attempt, entry } => note(group, obligor, *lane, *attempt, entry),
+            Change::Note { lane, attempt, entry } => ledger::put(&mut group.batch, obligor, *lane, *attempt, entry),
+            Change::Keep { key, excerpt } => {
+                group.batch.put(Family::Excerpt, keys::excerpt(obligor, *key), excerpt.encode());
+            }
         }
     }
 }
@@ -197,19 +214,15 @@ pub(super) fn settle(group: &mut Group, obligor: Obligor, lane: Lane, seq: Seq, 
     group.asked.insert((partition, seq, subscription, lane), false);
 }
 
-/// A line of the ledger.
-pub(super) fn note(group: &mut Group, obligor: Obligor, lane: Lane, attempt: u32, entry: &Note) {
-    let Some((first, _)) = entry.covers.first() else { return };
-    let key = keys::ledger(obligor, lane, *first, attempt, what_byte(entry.what));
-    group.batch.put(Family::Ledger, key, entry.encode());
-}
-
 fn encode_buried(group: &mut Group, obligor: Obligor, buried: &Buried) {
     if let Some((name, totals)) = &buried.totals {
         group.batch.put(Family::Meta, keys::meta(MetaKind::DeadLetters, name.as_bytes()), totals.clone());
     }
     for dead in &buried.done {
         bury(group, obligor, *dead);
+    }
+    for Line { lane, attempt, entry } in &buried.notes {
+        ledger::put(&mut group.batch, obligor, *lane, *attempt, entry);
     }
 }
 

@@ -6,16 +6,17 @@ use std::ops::ControlFlow;
 
 use super::{
     Group, HOUSEKEEPING, Writer,
-    encode::{bury, note, settle},
+    encode::{bury, settle},
 };
 use crate::{
     event::{Obligor, Timestamp},
     journal::{
         DeadKey, State, floor,
         keys::{self, MetaKind},
+        ledger,
         store::{Batch, Family, StoreError},
     },
-    policy::record::{Entry as Note, What},
+    policy::record::{Entry, What},
 };
 
 /// So many records of deleted subscriptions are cleared away in one go.
@@ -85,8 +86,8 @@ impl Writer {
         self.store.scan(Family::Due, &range.start, &range.end, &mut |key, _| {
             if let Some((_, due, lane, seq)) = keys::parse_due(key) {
                 settle(&mut group, obligor, lane, seq, due);
-                let entry = Note { at: now, covers: vec![(seq, 1)], what: What::Canceled };
-                note(&mut group, obligor, lane, 0, &entry);
+                let entry = Entry { at: now, covers: vec![(seq, 1)], what: What::Canceled };
+                ledger::put(&mut group.batch, obligor, lane, 0, &entry);
             }
             if group.asked.len() < REAP_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;

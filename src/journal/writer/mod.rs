@@ -23,6 +23,7 @@ use crate::{
         Entry, Error, Fatal, Listener, Opened, Options, Owner, Published, State, Status,
         chunk::{Chunk, Sealed},
         floor::{self, Logs, Lows, Partition},
+        ids::OpenBlocks,
         keys,
         records::Record,
         store::{Batch, Family, Store, StoreError},
@@ -58,6 +59,7 @@ pub(super) fn spawn(
         listener,
         partitions,
         lows,
+        ids: OpenBlocks::default(),
         entries,
         status,
         lives: HashMap::new(),
@@ -97,6 +99,7 @@ struct Writer {
     listener: Listener,
     partitions: HashMap<PartitionId, Partition>,
     lows: HashMap<PartitionId, Lows>,
+    ids: OpenBlocks,
     entries: mpsc::Receiver<Entry>,
     status: Arc<Status>,
     lives: HashMap<Obligor, Life>,
@@ -204,6 +207,7 @@ impl Writer {
     }
 
     fn finish(&mut self, group: Group) -> Result<(), StoreError> {
+        self.ids.written();
         let mut moved = BTreeSet::new();
         for (Obligor { partition, subscription }, low) in group.lows {
             moved.insert(partition);
@@ -216,6 +220,7 @@ impl Writer {
         for id in group.before.keys() {
             self.status.set_end(*id, self.partitions.get(id).map(Partition::end));
             if !self.partitions.contains_key(id) {
+                self.ids.forget(*id);
                 self.lows.remove(id);
                 moved.insert(*id);
             }
@@ -264,6 +269,7 @@ impl Writer {
 
     /// Nothing of the group was written: publishers are told, everybody else waits for room.
     fn park(&mut self, group: Group) {
+        group.before.keys().for_each(|id| self.ids.forget(*id));
         put_back(&mut self.partitions, group.before);
         put_back(&mut self.lives, group.lives);
         for answer in group.answers {

@@ -19,7 +19,12 @@ use std::time::Duration;
 use super::{Subscription, lane_mut};
 use crate::{
     event::{Lane, Seq, Timestamp},
-    policy::{Effect, batch::Limits, lane, record::Health},
+    policy::{
+        Effect,
+        batch::Limits,
+        lane::{self, Reading},
+        record::{Health, What},
+    },
 };
 
 /// While it is held, the log is looked at for what is too old no more often than this: each look is a search on the disk,
@@ -137,6 +142,8 @@ impl Subscription {
             if read >= below || lane.end().is_some_and(|end| end <= read) {
                 continue;
             }
+            // What follows in it lies behind a gap.
+            self.gathered.close_lane(from);
             match follows {
                 Some(false) => all = false,
                 Some(true) => {
@@ -164,6 +171,7 @@ impl Subscription {
             return;
         }
         let cut = live.cut(self.end, Lane::BACKLOG);
+        self.gathered.close_lane(Lane::LIVE);
         match lane_mut(&mut self.lanes, Lane::BACKLOG) {
             Some(backlog) => backlog.extend(cut),
             None => self.lanes.push(cut),
@@ -189,7 +197,8 @@ impl Subscription {
                         gone.push(ready.item.seq);
                     }
                 }
-                self.gathered.give_up(name, reason, gone);
+                let why = What::GivenUp { reason, put_aside: self.puts_aside(reason) };
+                self.gathered.give_up(name, why, gone);
             }
             let lane = &mut self.lanes[index];
             if lane.ready() == 0
@@ -203,9 +212,10 @@ impl Subscription {
 
     /// A lane that has passed all it ever will is no more.
     pub(super) fn drop_finished(&mut self) {
-        let lanes = self.lanes.len();
+        let finished: Vec<Lane> = self.lanes.iter().filter(|lane| lane.is_finished()).map(Reading::lane).collect();
         self.lanes.retain(|lane| !lane.is_finished());
-        if self.lanes.len() < lanes {
+        if !finished.is_empty() {
+            finished.into_iter().for_each(|lane| self.gathered.close_lane(lane));
             self.gathered.cursor();
             let expires = self.lanes.iter().any(|lane| lane.lane() == Lane::EXPIRY);
             self.aging.wanted |= !expires && std::mem::take(&mut self.aging.again);

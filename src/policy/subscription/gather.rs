@@ -6,6 +6,9 @@
 //! - A write has the cursor as it stands after all the changes with it: both become durable, or neither.
 //! - What the filter passed is no promise: it waits for company, but not for ever.
 //! - Where the same became of many events of a lane, one line of the ledger covers their runs.
+//! - What the filter stopped costs no line for each run of it, and none for each write: one hull for each lane grows from
+//!   the first such event to the last, in the cursor, and becomes a line when it leaves a block of the ledger. Whatever in
+//!   it has no other line of the lane was stopped by that version of the filter.
 
 use std::time::Duration;
 
@@ -13,8 +16,7 @@ use crate::{
     event::{FlightId, Lane, Seq, Timestamp},
     policy::{
         Write,
-        outcome::Reason,
-        record::{Change, Cursor, Entry, What},
+        record::{Change, Cursor, Entry, LEDGER_BLOCK, Sifted, What},
         runs::Runs,
     },
 };
@@ -66,6 +68,10 @@ pub(super) struct Gathered {
     ranges: Vec<(Lane, What, Runs)>,
     given_up: usize,
     moved: Moved,
+    /// What the filter stopped and is not a line yet; in the cursor.
+    sifted: Vec<Sifted>,
+    /// Of these, what is a line with the next write.
+    sifted_closed: Vec<Sifted>,
     filtered_count: u64,
     filtered_since: Option<Timestamp>,
     /// Whether a write is on its way.
@@ -73,6 +79,11 @@ pub(super) struct Gathered {
 }
 
 impl Gathered {
+    /// Nothing was changed; what the filter stopped is as it was written down.
+    pub(super) fn recover(sifted: &[Sifted]) -> Self {
+        Self { sifted: sifted.to_vec(), ..Self::default() }
+    }
+
     /// A change.
     pub(super) fn change(&mut self, change: Change) {
         self.changes.push(change);
@@ -112,17 +123,40 @@ impl Gathered {
     }
 
     /// The lane passed events that the filter did not let through.
-    pub(super) fn skip(&mut self, lane: Lane, skipped: Runs, now: Timestamp) {
+    pub(super) fn skip(&mut self, lane: Lane, version: u32, skipped: &Runs, now: Timestamp) {
+        let (Some(first), Some(end)) = (skipped.first(), skipped.end()) else { return };
         self.filtered_count += skipped.count();
         self.filtered_since.get_or_insert(now);
-        self.cover(lane, What::Filtered, skipped);
+        match self.sifted.iter_mut().find(|sifted| sifted.lane == lane && sifted.version == version) {
+            Some(sifted) => sifted.end = sifted.end.max(end),
+            None => {
+                self.close_sifted(|sifted| sifted.lane == lane);
+                self.sifted.push(Sifted { lane, version, first, end });
+            }
+        }
+        // A block that is full is closed at once, so that a hull has no more than it passed since.
+        self.close_sifted(|sifted| sifted.first.0 / LEDGER_BLOCK != sifted.end.0 / LEDGER_BLOCK);
     }
 
-    /// The lane gave these events up, in order, without an attempt.
-    pub(super) fn give_up(&mut self, lane: Lane, reason: Reason, events: impl IntoIterator<Item = Seq>) {
+    /// A lane is at its end, or goes on elsewhere: what the filter stopped in it is a line.
+    pub(super) fn close_lane(&mut self, lane: Lane) {
+        self.close_sifted(|sifted| sifted.lane == lane);
+    }
+
+    fn close_sifted(&mut self, is_closed: impl Fn(&Sifted) -> bool) {
+        self.sifted_closed.extend(self.sifted.extract_if(.., |sifted| is_closed(sifted)));
+    }
+
+    /// What the filter stopped and is not a line when the next write is there.
+    pub(super) fn sifted(&self) -> &[Sifted] {
+        &self.sifted
+    }
+
+    /// The lane gave these events up, in order, without an attempt; `why` is [`What::GivenUp`].
+    pub(super) fn give_up(&mut self, lane: Lane, why: What, events: impl IntoIterator<Item = Seq>) {
         let events: Runs = events.into_iter().collect();
         self.given_up += usize::try_from(events.count()).unwrap_or(usize::MAX);
-        self.cover(lane, What::GivenUp(reason), events);
+        self.cover(lane, why, events);
         self.cursor();
     }
 
@@ -144,7 +178,7 @@ impl Gathered {
     }
 
     fn cover(&mut self, lane: Lane, what: What, runs: Runs) {
-        match self.ranges.iter_mut().find(|(of, became, _)| (*of, *became) == (lane, what)) {
+        match self.ranges.iter_mut().find(|(of, became, _)| *of == lane && *became == what) {
             Some((_, _, known)) => known.append(runs),
             None => self.ranges.push((lane, what, runs)),
         }
@@ -171,11 +205,15 @@ impl Gathered {
     /// Takes all of it; it is on its way from now on.
     pub(super) fn take(&mut self, cursor: Cursor, now: Timestamp) -> Write {
         let moved = if self.moved == Moved::Gathered { Moved::Written } else { self.moved };
-        let Self { mut changes, landed, late, struck, urgent, ranges, .. } =
-            std::mem::replace(self, Self { writing: true, moved, ..Self::default() });
+        let sifted = std::mem::take(&mut self.sifted);
+        let Self { mut changes, landed, late, struck, urgent, ranges, sifted_closed, .. } =
+            std::mem::replace(self, Self { writing: true, moved, sifted, ..Self::default() });
+        for sifted in sifted_closed {
+            changes.push(Change::Note { lane: sifted.lane, attempt: 0, entry: sifted.line(now) });
+        }
         for (lane, what, runs) in ranges {
             for covers in runs.into_covers().chunks(RUNS_MAX) {
-                let entry = Entry { at: now, covers: covers.to_vec(), what };
+                let entry = Entry { at: now, covers: covers.to_vec(), what: what.clone() };
                 changes.push(Change::Note { lane, attempt: 0, entry });
             }
         }

@@ -4,7 +4,8 @@
 //! world. [`Subscription::next_due`] says when to ask again if nothing happens. Nothing else has an opinion.
 //!
 //! Its rooms: `words` (what it hears and says), `divide` (what is sent, beside what, and what goes unsent?), `send` (what
-//! is there to send?), `settle` (what came of it?), `late` (what came of it after all?), `gather` (what is to be written?).
+//! is there to send?), `settle` (what came of it?), `excerpt` (what was said?), `late` (what came of it after all?), `gather`
+//! (what is to be written?).
 //!
 //! Invariants:
 //! - Memory is a view of the records: a machine recovered from what was written, with the flights that have no durable
@@ -17,6 +18,7 @@
 //! repeated.
 
 mod divide;
+mod excerpt;
 mod gather;
 mod late;
 mod send;
@@ -41,6 +43,7 @@ use crate::{
 };
 
 use divide::{Aging, is_sent};
+use excerpt::Excerpts;
 use gather::Gathered;
 use late::Late;
 use send::Wanted;
@@ -65,6 +68,8 @@ pub struct Subscription {
     end: Seq,
     counters: Counters,
     late: Late,
+    excerpts: Excerpts,
+    began: Seq,
     gathered: Gathered,
 }
 
@@ -105,7 +110,9 @@ impl Subscription {
             end,
             counters: cursor.counters,
             late: Late::default(),
-            gathered: Gathered::default(),
+            excerpts: Excerpts::default(),
+            began: cursor.began,
+            gathered: Gathered::recover(&cursor.sifted),
         }
     }
 
@@ -161,6 +168,8 @@ impl Subscription {
             held: self.endpoint.held(),
             counters: self.counters,
             next_due: self.first_due(),
+            sifted: self.gathered.sifted().to_vec(),
+            began: self.began,
         }
     }
 

@@ -294,6 +294,6 @@ impl Subscription {
         }
         self.counters.passed += skipped.count();
         self.counters.filtered += skipped.count();
-        self.gathered.skip(lane, skipped, now);
+        self.gathered.skip(lane, self.settings.version, &skipped, now);
     }
 }

@@ -43,8 +43,8 @@ impl Subscription {
         }
         self.gathered.land(id);
         self.counters.requests += 1;
-        self.note_attempt(&flight, answer, now);
         if answer.outcome == Outcome::Delivered {
+            self.note_attempt(&flight, answer, None, now);
             for item in &flight.items {
                 self.deliver(*item);
             }
@@ -54,17 +54,20 @@ impl Subscription {
         if too_large {
             self.endpoint.halve_batches(flight.events);
         }
+        // All events of a request were tried equally often.
+        let Some(made) = flight.items.first().map(|item| item.attempts) else { return };
+        let (attempts, verdict) = if too_large {
+            // A batch that was merely too large is no attempt at any of its events.
+            (made, Verdict::Again(now))
+        } else {
+            let most = self.settings.attempts_max;
+            let terms = edition.rules(self.settings.destination).terms(self.settings.dead_letter);
+            (made + 1, retry::judge(&edition, terms, made + 1, most, answer, now, chance))
+        };
+        let next = if let Verdict::Again(due) = verdict { Some(due) } else { None };
+        self.note_attempt(&flight, answer, next, now);
         let last = Last { outcome: answer.outcome, status: answer.status, tried: flight.sent };
         for item in &flight.items {
-            let attempts = item.attempts + 1;
-            let (attempts, verdict) = if too_large {
-                // A batch that was merely too large is no attempt at any of its events.
-                (item.attempts, Verdict::Again(now))
-            } else {
-                let most = self.settings.attempts_max;
-                let terms = edition.rules(self.settings.destination).terms(self.settings.dead_letter);
-                (attempts, retry::judge(&edition, terms, attempts, most, answer, now, chance))
-            };
             let tried = Item { attempts, ..*item };
             match verdict {
                 Verdict::Again(due) => self.owe(tried, due, answer, flight.sent),
@@ -103,7 +106,8 @@ impl Subscription {
             return;
         }
         let Item { lane, seq, attempts, .. } = item;
-        self.gathered.note(lane, attempts, Entry { at: now, covers: vec![(seq, 1)], what: What::GivenUp(reason) });
+        let what = What::GivenUp { reason, put_aside: self.puts_aside(reason) };
+        self.gathered.note(lane, attempts, Entry { at: now, covers: vec![(seq, 1)], what });
         self.gathered.cursor_now();
     }
 
@@ -114,8 +118,7 @@ impl Subscription {
             return false;
         }
         let Item { lane, seq, attempts, .. } = item;
-        // Where the bytes are gone there is nothing to put aside.
-        if !self.settings.dead_letter || reason == Reason::Missing {
+        if !self.puts_aside(reason) {
             self.counters.dropped += 1;
             return true;
         }
@@ -134,6 +137,11 @@ impl Subscription {
         let due = now.after(self.settings.edition.dead_letter.delay);
         self.gathered.change(Change::PutAside { lane, seq, due, dead });
         true
+    }
+
+    /// Whether what is given up waits for the dead-letter destination. Where the bytes are gone there is nothing to put aside.
+    pub(super) fn puts_aside(&self, reason: Reason) -> bool {
+        self.settings.dead_letter && reason != Reason::Missing
     }
 
     pub(super) fn deliver(&mut self, item: Item) {
@@ -182,10 +190,20 @@ impl Subscription {
         open
     }
 
-    fn note_attempt(&mut self, flight: &Flight, answer: &Answer, now: Timestamp) {
+    fn note_attempt(&mut self, flight: &Flight, answer: &Answer, next: Option<Timestamp>, now: Timestamp) {
         let Some(first) = flight.items.first() else { return };
         let covers = covers(flight.items.iter().map(|item| item.seq).collect());
-        let what = What::Attempted { outcome: answer.outcome, status: answer.status, latency: answer.latency };
+        let Answer { outcome, status, latency, .. } = *answer;
+        let mut excerpt = None;
+        if outcome != Outcome::Delivered
+            && let Some((hash, unknown)) = self.excerpts.keep(answer, now)
+        {
+            excerpt = Some(hash);
+            if let Some((key, excerpt)) = unknown {
+                self.gathered.change(Change::Keep { key, excerpt });
+            }
+        }
+        let what = What::Attempted { outcome, status, latency, next, excerpt };
         self.gathered.note(first.lane, first.attempts + 1, Entry { at: now, covers, what });
     }
 }

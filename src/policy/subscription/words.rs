@@ -21,6 +21,8 @@ use crate::{
 /// How a subscription wants to be served.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// Which version of the subscription this is: what its filter stops is noted under it.
+    pub version: u32,
     /// The tables that it follows.
     pub edition: Arc<Edition>,
     /// Which of them: by the kind of its destination.

@@ -16,7 +16,7 @@ use crate::{
     event::{Obligor, PartitionId, SubscriptionId, Timestamp},
     journal::{self, MetaChange, keys::MetaKind},
     subscription::record::SubscriptionRecord,
-    topic::record::TopicRecord,
+    topic::{record::TopicRecord, versions},
 };
 
 /// The name of the record of the numbers given out.
@@ -180,6 +180,9 @@ impl Registry {
         let record = Arc::new(record);
         let plan = self.plan(&topic.record(), Arc::clone(&record))?;
         plan.check(&self.rules.delivery).map_err(|error| Error::Refused(error.to_string()))?;
+        let obligor = Obligor { partition: topic.partition(), subscription: record.number };
+        let known = before.as_ref().map(|child| Arc::clone(&child.slot.plan().record));
+        changes.extend(versions::change(&self.journal, obligor, known.as_deref(), &record).await?);
         changes.push(MetaChange::Put(MetaKind::Subscription, name, json(&*record)));
         changes.extend(topic.withdraw(&key));
         changes.extend(domain_topic.iter().map(|name| domain::put(&topic, name)));
@@ -246,6 +249,6 @@ pub(super) fn unsubscribe(topic_key: &str, child: &Child) -> Vec<MetaChange> {
     vec![MetaChange::Delete(MetaKind::Subscription, name), MetaChange::Unsubscribe(child.slot.obligor)]
 }
 
-pub(super) fn json(record: &impl Serialize) -> Bytes {
+pub(in crate::topic) fn json(record: &impl Serialize) -> Bytes {
     Bytes::from(serde_json::to_vec(record).expect("a record of strings and numbers is JSON"))
 }

@@ -17,6 +17,7 @@ use std::{
 use serde::Deserialize;
 use tokio::sync::{Notify, mpsc};
 
+pub(super) use self::change::json;
 use self::{change::Numbers, domain::DomainTopicRecord};
 pub use self::{
     chaos::{By, Kill, Victim},

@@ -1,0 +1,155 @@
+//! The ledger on disk: what became of events, found by event and by time.
+//!
+//! A line is written twice. By time it stands whole, one for each request. By event it stands under the first event that it
+//! speaks of, and is cut where a block of 4,096 sequences ends: so all that speaks of an event begins in its block, and
+//! whoever asks for an event looks at one block, however far apart the events of a request were.
+//!
+//! Invariants: nothing is ever deleted here; where the ledger is larger than it may be, the store drops its oldest files
+//! whole, with both copies of their lines. A line is never changed: the time of its writing is in its key.
+
+use std::ops::ControlFlow;
+
+use super::{
+    Error,
+    keys::{self, LineKey},
+    reader::damaged,
+    records::{Record, what_byte},
+    store::{Batch, Family, Store},
+};
+use crate::{
+    event::{Lane, Obligor, Seq, Timestamp},
+    policy::record::{Entry, LEDGER_BLOCK, Line},
+};
+
+/// A part of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// The lines, in order.
+    pub lines: Vec<Line>,
+    /// Where the next part begins; [`None`] where there is no more.
+    pub next: Option<Vec<u8>>,
+}
+
+/// Puts a line into `batch`.
+pub(super) fn put(batch: &mut Batch, obligor: Obligor, lane: Lane, attempt: u32, entry: &Entry) {
+    let Some((first, _)) = entry.covers.first() else { return };
+    let key = LineKey { obligor, lane, first: *first, at: entry.at, attempt, what: what_byte(&entry.what) };
+    let whole = entry.encode();
+    let parts = parts(&entry.covers);
+    if parts.len() > 1 {
+        for covers in parts {
+            let part = LineKey { first: covers[0].0, ..key };
+            batch.put(Family::Ledger, keys::ledger(part), Entry { covers, ..entry.clone() }.encode());
+        }
+    } else {
+        batch.put(Family::Ledger, keys::ledger(key), whole.clone());
+    }
+    batch.put(Family::Ledger, keys::ledger_by_time(key), whole);
+}
+
+/// The runs, cut where blocks end: a list for each block.
+fn parts(covers: &[(Seq, u32)]) -> Vec<Vec<(Seq, u32)>> {
+    let mut parts: Vec<Vec<(Seq, u32)>> = Vec::new();
+    for (first, count) in covers {
+        let (mut at, end) = (first.0, first.0 + u64::from(*count));
+        while at < end {
+            let upto = end.min((at / LEDGER_BLOCK + 1) * LEDGER_BLOCK);
+            let run = (Seq(at), (upto - at) as u32);
+            match parts.last_mut().filter(|part| part[0].0.0 / LEDGER_BLOCK == at / LEDGER_BLOCK) {
+                Some(part) => part.push(run),
+                None => parts.push(vec![run]),
+            }
+            at = upto;
+        }
+    }
+    parts
+}
+
+/// Whether a line may stand under `key`, by event or by time.
+pub(super) fn is_at(entry: &Entry, key: LineKey, by_event: bool) -> bool {
+    let first = entry.covers.first().map(|(first, _)| *first);
+    let in_one_block = || parts(&entry.covers).len() == 1;
+    (what_byte(&entry.what), entry.at, first) == (key.what, key.at, Some(key.first)) && (!by_event || in_one_block())
+}
+
+/// Whether a line speaks of an event.
+fn covers(entry: &Entry, seq: Seq) -> bool {
+    let behind = entry.covers.partition_point(|(first, _)| *first <= seq);
+    behind.checked_sub(1).is_some_and(|run| {
+        let (first, count) = entry.covers[run];
+        seq.0 - first.0 < u64::from(count)
+    })
+}
+
+/// The lines of an event from `from` on, after a look at no more than `looks` lines of its block.
+pub(super) fn of_event(
+    store: &dyn Store,
+    obligor: Obligor,
+    seq: Seq,
+    from: Option<Vec<u8>>,
+    looks: usize,
+) -> Result<Page, Error> {
+    let range = keys::ledger_upto(obligor, seq);
+    let from = from.unwrap_or(range.start);
+    collect(store, &from, &range.end, looks, usize::MAX, keys::parse_ledger, |entry| covers(entry, seq))
+}
+
+/// The lines of a subscription from `from` to before `to` that are `wanted`: at most `max`, after a look at no more than
+/// `looks`.
+pub(super) fn between(
+    store: &dyn Store,
+    range: &std::ops::Range<Vec<u8>>,
+    max: usize,
+    looks: usize,
+    wanted: impl Fn(&Entry) -> bool,
+) -> Result<Page, Error> {
+    collect(store, &range.start, &range.end, looks, max, keys::parse_ledger_by_time, wanted)
+}
+
+/// When the oldest line of a subscription that is still there was written.
+pub(super) fn oldest(store: &dyn Store, obligor: Obligor) -> Result<Option<Timestamp>, Error> {
+    let mut oldest = None;
+    let range = keys::ledger_between(obligor, Timestamp::default(), Timestamp::NEVER);
+    store.scan(Family::Ledger, &range.start, &range.end, &mut |key, _| {
+        oldest = keys::parse_ledger_by_time(key).map(|key| key.at);
+        ControlFlow::Break(())
+    })?;
+    Ok(oldest)
+}
+
+fn collect(
+    store: &dyn Store,
+    from: &[u8],
+    upper: &[u8],
+    looks: usize,
+    max: usize,
+    parse: fn(&[u8]) -> Option<LineKey>,
+    wanted: impl Fn(&Entry) -> bool,
+) -> Result<Page, Error> {
+    let mut page = Page { lines: Vec::new(), next: None };
+    let mut looked = 0;
+    let mut bad = None;
+    store.scan(Family::Ledger, from, upper, &mut |key, value| {
+        if looked == looks || page.lines.len() == max {
+            page.next = Some(key.to_vec());
+            return ControlFlow::Break(());
+        }
+        looked += 1;
+        match (parse(key), Entry::decode(value)) {
+            (Some(LineKey { lane, attempt, .. }), Ok(entry)) => {
+                if wanted(&entry) {
+                    page.lines.push(Line { lane, attempt, entry });
+                }
+                ControlFlow::Continue(())
+            }
+            (key, entry) => {
+                bad = Some(damaged(format!("a line of the ledger: {key:?} {entry:?}")));
+                ControlFlow::Break(())
+            }
+        }
+    })?;
+    match bad {
+        Some(bad) => Err(bad.into()),
+        None => Ok(page),
+    }
+}

@@ -1,0 +1,138 @@
+//! The ledger is found by event and by time, whatever a line speaks of.
+
+use std::{sync::Arc, time::Duration};
+
+use gridhook::{
+    clock::Clock,
+    event::{Lane, Obligor, PartitionId, Seq, SubscriptionId, Timestamp},
+    journal::{
+        Journal, Limits, MetaChange, Options, keys,
+        memory::Memory,
+        store::{Family, Store},
+    },
+    policy::{
+        outcome::Outcome,
+        record::{Change, Entry, Line, What},
+        runs::Runs,
+    },
+};
+use proptest::{collection::vec, prelude::*};
+
+use super::keys_in;
+
+const ONE: Obligor = Obligor { partition: PartitionId(1), subscription: SubscriptionId(1) };
+const BLOCK: u64 = 4096;
+
+fn what() -> impl Strategy<Value = What> {
+    prop_oneof![
+        (1u32..4).prop_map(|version| What::Filtered { version }),
+        Just(What::Attempted {
+            outcome: Outcome::Busy,
+            status: Some(503),
+            latency: Duration::from_millis(3),
+            next: Some(Timestamp(7)),
+            excerpt: Some(1),
+        }),
+        Just(What::Canceled),
+    ]
+}
+
+/// Runs that mostly stay in a block, and now and then reach over two ends of blocks.
+fn covers() -> impl Strategy<Value = Vec<(Seq, u32)>> {
+    vec((1..6 * BLOCK, prop_oneof![1u32..4, 1u32..10_000]), 1..5).prop_map(|mut runs| {
+        runs.sort_unstable();
+        let mut covers = Runs::default();
+        for (first, count) in runs {
+            let first = covers.end().map_or(Seq(first), |end| end.max(Seq(first)));
+            covers.push(first, count.into());
+        }
+        covers.into_covers()
+    })
+}
+
+fn line() -> impl Strategy<Value = Line> {
+    (0u64..50, prop_oneof![Just(Lane::LIVE), Just(Lane(20))], 0u32..4, covers(), what()).prop_map(
+        |(at, lane, attempt, covers, what)| Line { lane, attempt, entry: Entry { at: Timestamp(at), covers, what } },
+    )
+}
+
+fn speaks_of(line: &Line, seq: u64) -> bool {
+    line.entry.covers.iter().any(|(first, count)| (first.0..first.0 + u64::from(*count)).contains(&seq))
+}
+
+/// Without the events, of which a line that was found by one has only those of its block.
+fn bare(line: &Line) -> (Lane, u32, Timestamp, String) {
+    (line.lane, line.attempt, line.entry.at, format!("{:?}", line.entry.what))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn every_line_is_found_by_each_of_its_events_and_by_its_time(lines in vec(line(), 1..30), seqs in vec(1..8 * BLOCK, 40)) {
+        let store = Memory::new();
+        let options = Options { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits: Limits::default() };
+        let (clock, _) = Clock::manual(Timestamp(1_000));
+        let shared: Arc<dyn Store> = Arc::new(store.clone());
+        let (journal, writer) =
+            Journal::start(shared, clock, options, Box::new(|_, _| {}), Box::new(|_| {})).expect("sound");
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let founded = vec![MetaChange::Found(ONE.partition), MetaChange::Subscribe(ONE)];
+        runtime.block_on(journal.change(founded)).expect("founded");
+        let owner = runtime.block_on(journal.open(ONE)).expect("there").owner;
+        let note = |line: &Line| Change::Note { lane: line.lane, attempt: line.attempt, entry: line.entry.clone() };
+        let (done, answer) = std::sync::mpsc::channel();
+        let done = Box::new(move |result| done.send(result).expect("the test listens"));
+        journal.append(owner, lines.iter().map(note).collect(), true, done);
+        answer.recv().expect("answered").expect("written");
+
+        // Of two lines with everything equal that a key has, the later one counts.
+        let mut known: Vec<Line> = Vec::new();
+        for line in &lines {
+            let key = |line: &Line| (line.lane, line.attempt, line.entry.at, std::mem::discriminant(&line.entry.what));
+            let places = |line: &Line| {
+                let blocks = line.entry.covers.iter().flat_map(|(first, count)| {
+                    let mut starts = vec![first.0];
+                    starts.extend((1..).map(|by| (first.0 / BLOCK + by) * BLOCK).take_while(|at| *at < first.0 + u64::from(*count)));
+                    starts
+                });
+                let mut blocks: Vec<u64> = blocks.collect();
+                blocks.dedup_by_key(|at| *at / BLOCK);
+                blocks
+            };
+            prop_assume!(known.iter().all(|other| {
+                key(other) != key(line) || !places(other).iter().any(|place| places(line).contains(place))
+            }));
+            known.push(line.clone());
+        }
+        for seq in seqs.into_iter().chain(known.iter().flat_map(|line| line.entry.covers.iter().map(|(first, _)| first.0))) {
+            let page = runtime.block_on(journal.reads().lines_of(ONE, Seq(seq), None)).expect("readable");
+            let mut found: Vec<_> = page.lines.iter().map(bare).collect();
+            let mut expected: Vec<_> = known.iter().filter(|line| speaks_of(line, seq)).map(bare).collect();
+            found.sort();
+            expected.sort();
+            prop_assert_eq!(found, expected, "event {}", seq);
+            prop_assert_eq!(page.next, None);
+        }
+        let (mut range, mut found) = (keys::ledger_between(ONE, Timestamp(10), Timestamp(40)), Vec::new());
+        while let page = runtime.block_on(journal.reads().lines_between(range.clone(), 3, |_| true)).expect("readable")
+            && !page.lines.is_empty()
+        {
+            prop_assert!(page.lines.len() <= 3);
+            found.extend(page.lines);
+            let Some(next) = page.next else { break };
+            range.start = next;
+        }
+        prop_assert!(found.is_sorted_by_key(|line| line.entry.at));
+        let mut expected: Vec<Line> = known.iter().filter(|line| (10..40).contains(&line.entry.at.0)).cloned().collect();
+        expected.sort_by_key(|line| (line.entry.at, line.entry.covers[0].0, line.lane, line.attempt));
+        found.sort_by_key(|line| (line.entry.at, line.entry.covers[0].0, line.lane, line.attempt));
+        let whole = |lines: &[Line]| { let mut all: Vec<String> = lines.iter().map(|line| format!("{line:?}")).collect(); all.sort(); all };
+        prop_assert_eq!(whole(&found), whole(&expected), "by time each line is whole");
+        let oldest = runtime.block_on(journal.reads().oldest_line(ONE)).expect("readable");
+        prop_assert_eq!(oldest, known.iter().map(|line| line.entry.at).min());
+        let range = keys::ledgers();
+        prop_assert!(keys_in(&store, Family::Ledger, &range.start, &range.end).len() >= 2 * known.len());
+        journal.close();
+        writer.join();
+    }
+}
