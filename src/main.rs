@@ -42,6 +42,10 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             println!("{done}");
             Ok(ExitCode::SUCCESS)
         }
+        Command::DeadLetters(letters) => {
+            println!("{}", actix_rt::System::new().block_on(letters.run())?);
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Fsck(fsck) => {
             let report = fsck.run()?;
             println!("{report}");

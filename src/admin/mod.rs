@@ -2,6 +2,7 @@
 //!
 //! - [`arm`]: topics, domains and event subscriptions under ARM's paths, with the operators' verbs ([`operate`],
 //!   `test_filter`) below them;
+//! - `dead_letters`: what was given up, looked through and purged;
 //! - [`chaos`]: parts broken on purpose, only where it is switched on;
 //! - [`health`]: alive? ready?
 //! - `validate`: the manual way of the handshake, for endpoints;
@@ -14,6 +15,7 @@
 pub mod arm;
 pub mod auth;
 pub mod chaos;
+mod dead_letters;
 mod error;
 mod explain;
 pub mod health;
@@ -34,7 +36,7 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use self::{auth::Token, health::Vitals, model::Editions};
 pub use self::{error::Error, own_path::OwnPath};
-use crate::{clock::Clock, topic::registry::Registry};
+use crate::{clock::Clock, dead_letter::DeadLetters, topic::registry::Registry};
 
 /// More changes than this at the same time are not asked for by people, nor by their scripts.
 const TURNS: usize = 64;
@@ -45,13 +47,21 @@ pub struct Control {
     clock: Clock,
     editions: Editions,
     public_url: String,
+    letters: Option<DeadLetters>,
     turns: [Mutex<()>; TURNS],
 }
 
 impl Control {
     /// A control plane of `registry`, for topics that follow one of `editions` and are reached at `public_url`.
     pub fn new(registry: Arc<Registry>, clock: Clock, editions: Editions, public_url: String) -> Self {
-        Self { registry, clock, editions, public_url, turns: std::array::from_fn(|_| Mutex::new(())) }
+        let turns = std::array::from_fn(|_| Mutex::new(()));
+        Self { registry, clock, editions, public_url, letters: None, turns }
+    }
+
+    /// The same, with dead letters to look through.
+    #[must_use]
+    pub fn with_dead_letters(self, letters: DeadLetters) -> Self {
+        Self { letters: Some(letters), ..self }
     }
 
     /// A change reads what is there and writes the whole: one at a time for each topic. A turn is shared by topics at

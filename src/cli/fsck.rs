@@ -61,8 +61,7 @@ impl Fsck {
 
 /// The dead-letter actor's accounts, as it writes them.
 pub fn accounts() -> Accounts {
-    let dealt_with =
-        |bytes: &[u8]| Totals::decode(bytes).ok().and_then(|totals| totals.written.checked_add(totals.lost));
+    let dealt_with = |bytes: &[u8]| Totals::decode(bytes).ok().and_then(|totals| totals.dealt_with());
     Accounts { name: Totals::name, dealt_with }
 }
 

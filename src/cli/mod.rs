@@ -5,6 +5,7 @@
 
 pub mod batches;
 pub mod control;
+pub mod dead_letters;
 pub mod fsck;
 pub mod listen;
 pub mod publish;
@@ -35,6 +36,8 @@ pub enum Command {
     Listen(listen::Listen),
     /// Publish events from a file or from standard input
     Publish(publish::Publish),
+    /// List, show and purge what was given up
+    DeadLetters(dead_letters::DeadLetters),
     /// Look whether a store is sound, while no server runs on it
     Fsck(fsck::Fsck),
     /// Try an edition of the delivery policy on thousands of endpoints, in virtual time

@@ -211,11 +211,16 @@ pub fn event_of(letter: &str, custom: bool) -> Result<String, serde_json::Error>
     Ok(event)
 }
 
+/// The folder of a subscription's files.
+pub fn folder(container: &str, subscription_name: &str) -> String {
+    format!("{container}/{}", subscription_name.to_uppercase())
+}
+
 /// Where a file stands below the root of its destination: container, name of the subscription in upper case, and the
 /// hour of its making, in UTC and without zeros in front.
 pub fn path(container: &str, subscription_name: &str, made: Timestamp, id: uuid::Uuid) -> String {
     let (year, month, day, hour) = made.hour();
-    format!("{container}/{}/{year}/{month}/{day}/{hour}/{id}.json", subscription_name.to_uppercase())
+    format!("{}/{year}/{month}/{day}/{hour}/{id}.json", folder(container, subscription_name))
 }
 
 /// An object in the making.
@@ -254,10 +259,10 @@ fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-type Members<'a> = Vec<(Cow<'a, str>, &'a RawValue)>;
+pub(super) type Members<'a> = Vec<(Cow<'a, str>, &'a RawValue)>;
 
 /// The members of an object, in their order, values as they stand.
-fn members(wire: &[u8]) -> Result<Members<'_>, serde_json::Error> {
+pub(super) fn members(wire: &[u8]) -> Result<Members<'_>, serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_slice(wire);
     let members = reader.deserialize_map(MembersOf)?;
     reader.end()?;

@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //! - A dead letter leaves the journal in the write that follows a file with it, and which counts it: written, or lost.
-//!   So `dead_lettered = waiting + written + lost` holds at every instant.
+//!   So `dead_lettered = waiting + written + lost` holds at every instant, with those that an operator took out meanwhile.
 //! - A file's name is in the journal before the file is at the destination. The write that takes the dead letters away
 //!   takes the name away too: a name in the journal stands for a file of which nothing was taken away yet, so it may
 //!   be written again, over whatever there is, with the same dead letters, with more of them or with fewer. A name that
@@ -18,17 +18,25 @@
 //!   after the outage window their dead letters, which are counted as lost. One that is not found at all loses them at
 //!   once, where the edition says so.
 //!
+//! For people: [`browse`] looks through what waits and what was written, each read as a [`letter`]; [`purge`] gives it up
+//! for good, and a [`marker`] beside a file says of which of its letters.
+//!
 //! Absent on purpose: the delay and the give-up (the core's), and any limit to how many wait (the journal's).
 
 mod actor;
+pub mod browse;
 pub mod file;
 pub mod herald;
+pub mod letter;
+pub mod marker;
+pub mod purge;
 pub mod sink;
 pub mod staging;
 pub mod totals;
 mod work;
 
 use std::{
+    collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -37,7 +45,7 @@ use std::{
 };
 
 use actix::WeakAddr;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedMutexGuard, Semaphore, watch};
 
 pub use self::{
     actor::DeadLetterActor,
@@ -115,6 +123,8 @@ struct Shared {
     staging: Mutex<Staging>,
     /// One slice is read at a time: the journal's other reader stays free for those who deliver.
     reading: Semaphore,
+    /// Who is at work on a subscription's dead letters has its desk.
+    desks: Mutex<HashMap<Obligor, Arc<tokio::sync::Mutex<()>>>>,
     /// How many pieces of work are in hand.
     in_hand: watch::Sender<usize>,
     /// The actor that lives now.
@@ -135,6 +145,7 @@ impl DeadLetters {
             options,
             staging: Mutex::new(Staging::new(options.rules)),
             reading: Semaphore::new(1),
+            desks: Mutex::default(),
             in_hand: watch::Sender::new(0),
             actor: Mutex::new(None),
             told: AtomicBool::new(false),
@@ -169,6 +180,17 @@ impl DeadLetters {
             Some(record) => Totals::decode(&record).map_err(|damaged| journal::Error::Damaged(damaged.to_string())),
             None => Ok(Totals::default()),
         }
+    }
+
+    /// The right to write a subscription's account and to take its dead letters away: one at a time.
+    async fn desk(&self, obligor: Obligor) -> OwnedMutexGuard<()> {
+        let desk = {
+            let mut desks = self.0.desks.lock().unwrap_or_else(PoisonError::into_inner);
+            // Those at which nobody is, nor waits to be.
+            desks.retain(|_, desk| Arc::strong_count(desk) > 1);
+            Arc::clone(desks.entry(obligor).or_default())
+        };
+        desk.lock_owned().await
     }
 
     fn staging(&self) -> MutexGuard<'_, Staging> {

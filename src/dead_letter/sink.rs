@@ -10,6 +10,7 @@
 //! are clean cost nothing. What a kill leaves of a temporary file is taken away when its file is written again.
 
 use std::{
+    collections::BTreeMap,
     fs::{self, File},
     io,
     path::{Path, PathBuf},
@@ -17,6 +18,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures_util::StreamExt;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload, local::LocalFileSystem};
 use url::Url;
 
@@ -41,6 +43,14 @@ pub enum Error {
     /// The store did not take the file. It may be there all the same.
     #[error("the dead-letter store failed: {0}")]
     Store(#[from] object_store::Error),
+    /// The file is longer than any that is read.
+    #[error("it has {bytes} bytes; at most {bytes_max} are read")]
+    TooLong {
+        /// How long it is.
+        bytes: u64,
+        /// The most that is read.
+        bytes_max: u64,
+    },
     /// The file is there, but would perhaps not be after a power loss.
     #[error("a folder of dead letters can't be synced: {0}")]
     Sync(#[source] io::Error),
@@ -51,6 +61,15 @@ impl Error {
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Store(object_store::Error::NotFound { .. }))
     }
+}
+
+/// A file that is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its path.
+    pub name: String,
+    /// How long it is.
+    pub bytes: u64,
 }
 
 /// A place for files. Clones are the same place.
@@ -108,6 +127,55 @@ impl Sink {
             let folders = target.ancestors().skip(1).take_while(|folder| folder.starts_with(&root));
             folders.into_iter().try_for_each(sync_folder)
         };
+        blocking(sync).await.map_err(Error::Sync)
+    }
+}
+
+impl Sink {
+    /// The files below a folder behind `after`, in the order of their names: the first `max` of them.
+    pub async fn list(&self, below: &str, after: Option<&str>, max: usize) -> Result<Vec<Listed>, Error> {
+        let folder = object_store::path::Path::parse(below).map_err(|error| Error::Name(error.to_string()))?;
+        let mut all = self.store.list(Some(&folder));
+        let mut first: BTreeMap<String, u64> = BTreeMap::new();
+        while let Some(file) = all.next().await {
+            let file = match file {
+                Ok(file) => file,
+                // It went meanwhile, or there never was such a folder.
+                Err(object_store::Error::NotFound { .. }) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let name = file.location.as_ref();
+            if after.is_none_or(|after| name > after) {
+                first.insert(name.to_owned(), file.size);
+                if first.len() > max {
+                    first.pop_last();
+                }
+            }
+        }
+        Ok(first.into_iter().map(|(name, bytes)| Listed { name, bytes }).collect())
+    }
+
+    /// A file, whole, of at most so many bytes.
+    pub async fn get(&self, name: &str, bytes_max: u64) -> Result<Bytes, Error> {
+        let path = object_store::path::Path::parse(name).map_err(|error| Error::Name(error.to_string()))?;
+        let found = self.store.get(&path).await?;
+        if found.meta.size > bytes_max {
+            return Err(Error::TooLong { bytes: found.meta.size, bytes_max });
+        }
+        Ok(found.bytes().await?)
+    }
+
+    /// Takes a file away, if it is there.
+    pub async fn delete(&self, name: &str) -> Result<(), Error> {
+        let path = object_store::path::Path::parse(name).map_err(|error| Error::Name(error.to_string()))?;
+        match self.store.delete(&path).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let Some(folder) = self.folder.as_ref().and_then(|root| Some(root.join(name).parent()?.to_owned())) else {
+            return Ok(());
+        };
+        let sync = move || if folder.exists() { sync_folder(&folder) } else { Ok(()) };
         blocking(sync).await.map_err(Error::Sync)
     }
 }

@@ -1,7 +1,7 @@
 //! The account of a subscription's dead letters: one small record, which only this module writes.
 //!
 //! ```text
-//! version 1 | written | lost | files | bytes | in progress 1 [ length | name | due 8 | sequence 8 | lane 2 ]
+//! version 2 | written | lost | files | bytes | redriven | purged | in progress 1 [ length | name | due 8 | sequence 8 | lane 2 ]
 //! ```
 //!
 //! Counts and the length are varints. Decoding is total: damage is told, and never taken for a record.
@@ -14,8 +14,8 @@ use crate::{
     },
 };
 
-/// The first format of this record.
-const VERSION: u8 = 1;
+/// The second format of this record: the first knew neither of redrives nor of purges.
+const VERSION: u8 = 2;
 
 /// The record cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,7 +23,7 @@ const VERSION: u8 = 1;
 pub struct Damaged;
 
 /// What became of a subscription's dead letters. With those that wait these are all that were ever put aside:
-/// `dead_lettered = waiting + written + lost`.
+/// `dead_lettered = waiting + written + lost + redriven + purged`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Dead letters that are in files.
@@ -34,6 +34,10 @@ pub struct Totals {
     pub files: u64,
     /// Bytes of all files.
     pub bytes: u64,
+    /// Dead letters that were taken back before they were in a file, to be sent again.
+    pub redriven: u64,
+    /// Dead letters that an operator gave up before they were in a file.
+    pub purged: u64,
     /// The file that is being written.
     pub in_progress: Option<InProgress>,
 }
@@ -48,6 +52,11 @@ pub struct InProgress {
 }
 
 impl Totals {
+    /// Dead letters that wait no more; [`None`] where that is past all counting, which is damage.
+    pub fn dealt_with(&self) -> Option<u64> {
+        [self.lost, self.redriven, self.purged].into_iter().try_fold(self.written, u64::checked_add)
+    }
+
     /// The name that a subscription's record has.
     pub fn name(obligor: Obligor) -> String {
         format!("{}/{}", obligor.partition.0, obligor.subscription.0)
@@ -57,7 +66,7 @@ impl Totals {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(192);
         out.push(VERSION);
-        for count in [self.written, self.lost, self.files, self.bytes] {
+        for count in [self.written, self.lost, self.files, self.bytes, self.redriven, self.purged] {
             put_varint(&mut out, count);
         }
         out.push(self.in_progress.is_some().into());
@@ -83,6 +92,7 @@ impl Totals {
     fn take(reader: &mut Reader<'_>) -> Option<Self> {
         let mut count = || reader.varint();
         let (written, lost, files, bytes) = (count()?, count()?, count()?, count()?);
+        let (redriven, purged) = (count()?, count()?);
         let in_progress = match reader.u8()? {
             0 => None,
             1 => {
@@ -93,6 +103,6 @@ impl Totals {
             }
             _ => return None,
         };
-        Some(Self { written, lost, files, bytes, in_progress })
+        Some(Self { written, lost, files, bytes, redriven, purged, in_progress })
     }
 }

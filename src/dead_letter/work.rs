@@ -59,6 +59,7 @@ impl Drop for Guard {
 async fn turn(letters: &DeadLetters, job: &Job) -> Result<Report, Error> {
     let Shared { journal, .. } = &*letters.0;
     let Job { obligor, target, .. } = job;
+    let _desk = letters.desk(*obligor).await;
     // Behind whatever an earlier turn asked for and did not hear of: what is read now does not change by itself.
     journal.bury(*obligor, Buried::default()).await?;
     let mut totals = letters.totals(*obligor).await?;
@@ -79,6 +80,13 @@ async fn turn(letters: &DeadLetters, job: &Job) -> Result<Report, Error> {
         let gone = error.is_not_found() && target.drop_where_not_found;
         let lost_by = if gone { Some(Timestamp::NEVER) } else { job.lost_by };
         return lose(&letters.0, job.obligor, lost_by, totals, &page.keys, &error).await;
+    }
+    if let Some(begun) = totals.in_progress.as_ref().filter(|_| page.count == 0) {
+        // All that was to be in it was taken back meanwhile, and it may be there.
+        if let Err(error) = letters.0.sink.delete(&begun.name).await {
+            tracing::warn!(subscription = ?obligor, file = begun.name, %error, "a file that was begun can't be taken away");
+            return Ok(Report::Unreachable);
+        }
     }
     tell(&letters.0, *obligor, &totals, &page).await?;
     totals.written += page.count;
@@ -189,7 +197,7 @@ async fn bury(
 }
 
 /// What became of these dead letters: a line of the ledger for each of their lanes.
-fn notes_of<'a>(keys: impl Iterator<Item = &'a DeadKey>, what: &What, now: Timestamp) -> Vec<Line> {
+pub(super) fn notes_of<'a>(keys: impl Iterator<Item = &'a DeadKey>, what: &What, now: Timestamp) -> Vec<Line> {
     let mut lanes: BTreeMap<Lane, BTreeSet<Seq>> = BTreeMap::new();
     for key in keys {
         lanes.entry(key.lane).or_default().insert(key.seq);
@@ -208,7 +216,7 @@ async fn done(shared: &Shared, obligor: Obligor) -> Result<Report, Error> {
 
 /// The beginning of the path of every file for `target`.
 fn folder(target: &Target) -> String {
-    format!("{}/{}/", target.container, target.subscription_name.to_uppercase())
+    format!("{}/", file::folder(&target.container, &target.subscription_name))
 }
 
 /// A file, made.

@@ -119,7 +119,19 @@ impl Reads {
 
     /// A subscription's dead letters whose file is due by `by`, in order, or the first part of them.
     pub fn dead(&self, obligor: Obligor, by: Timestamp, max: usize, bytes_max: usize) -> Promise<Vec<Waiting>> {
-        self.ask(move |store| read_dead(store, obligor, by, max, bytes_max))
+        self.ask(move |store| read_dead(store, obligor, None, by, max, bytes_max))
+    }
+
+    /// A subscription's dead letters behind `after`, in order, or the first part of them: only where there are no more is
+    /// the answer empty.
+    pub fn dead_after(
+        &self,
+        obligor: Obligor,
+        after: Option<DeadKey>,
+        max: usize,
+        bytes_max: usize,
+    ) -> Promise<Vec<Waiting>> {
+        self.ask(move |store| read_dead(store, obligor, after, Timestamp::NEVER, max, bytes_max))
     }
 
     /// Who has dead letters waiting, and when the first of them is due. Blocks: for the start, before anything runs that
@@ -315,13 +327,19 @@ fn fetch(store: &dyn Store, obligor: Obligor, wanted: &[(Lane, Seq)], bytes_max:
 fn read_dead(
     store: &dyn Store,
     obligor: Obligor,
+    after: Option<DeadKey>,
     by: Timestamp,
     max: usize,
     bytes_max: usize,
 ) -> Result<Vec<Waiting>, Error> {
     let mut records = Vec::new();
     let mut bad = None;
-    let range = keys::dead_of(obligor);
+    let mut range = keys::dead_of(obligor);
+    if let Some(DeadKey { due, seq, lane }) = after {
+        range.start = keys::dead(obligor, due, seq, lane);
+        // The least key behind it.
+        range.start.push(0);
+    }
     store.scan(Family::Dead, &range.start, &range.end, &mut |key, value| {
         let (Some((_, due, seq, lane)), Ok(dead)) = (keys::parse_dead(key), Dead::decode(value)) else {
             bad = Some(damaged(format!("a dead letter of {obligor:?}")));

@@ -176,7 +176,9 @@ async fn serve(config: Config, store: Arc<Rocks>) -> Result<(), Error> {
         let journal = journal.clone();
         web::Data::new(health::Vitals::new(move || journal.state()))
     };
-    let http = listen(&config, door, Arc::clone(&recovered), clock, publisher.clone(), vitals.clone(), token)?;
+    let control = Control::new(Arc::clone(&recovered), clock, settings::editions(&config), door.public_url.clone())
+        .with_dead_letters(letters.clone());
+    let http = listen(&config, door, control, publisher.clone(), vitals.clone(), token)?;
     let handle = http.handle();
     vitals.enter(health::Phase::Serving);
     let serving = actix_rt::spawn(http);
@@ -251,16 +253,15 @@ impl Door {
 fn listen(
     config: &Config,
     door: Door,
-    registry: Arc<Registry>,
-    clock: Clock,
+    control: Control,
     publisher: web::Data<Publisher>,
     vitals: web::Data<health::Vitals>,
     token: auth::Token,
 ) -> Result<actix_web::dev::Server, Error> {
-    let Door { listener, tls, own_url, public_url } = door;
+    let Door { listener, tls, own_url, .. } = door;
     let workers = if config.server.workers == 0 { cores() } else { config.server.workers };
     let chaos = if config.chaos.enabled { Chaos::Enabled } else { Chaos::Disabled };
-    let control = web::Data::new(Control::new(registry, clock, settings::editions(config), public_url));
+    let control = web::Data::new(control);
     let token = web::Data::new(token);
     let server = HttpServer::new(move || {
         let (control, token, vitals) = (control.clone(), token.clone(), vitals.clone());

@@ -12,13 +12,14 @@ use actix_web::{
 use gridhook::{
     admin::{Chaos, Control, auth, health::Vitals},
     clock::{Clock, Hand},
+    dead_letter::{self, DeadLetters, Sink},
     journal::{self, memory::Memory},
     topic::registry::Registry,
 };
 use serde_json::{Value, json};
 
 use super::editions;
-use crate::support::publisher::running_registry;
+use crate::support::publisher::{journal, running_registry};
 
 pub(super) const TOKEN: &str = "swordfish";
 pub(super) const RG: &str = "/subscriptions/S-1/resourceGroups/rg/providers/Microsoft.EventGrid";
@@ -63,12 +64,10 @@ impl Plane {
         let told = Arc::clone(&state);
         let token = auth::admin_token(Some(TOKEN), std::path::Path::new("/nowhere")).expect("it is taken");
         Self {
-            control: web::Data::new(Control::new(
-                Arc::clone(&registry),
-                clock.clone(),
-                editions(),
-                "http://here".to_owned(),
-            )),
+            control: web::Data::new(
+                Control::new(Arc::clone(&registry), clock.clone(), editions(), "http://here".to_owned())
+                    .with_dead_letters(no_letters()),
+            ),
             vitals: web::Data::new(Vitals::new(move || *told.lock().expect("nobody panics with it"))),
             token: web::Data::new(token),
             store,
@@ -110,6 +109,13 @@ impl Plane {
         assert_eq!(answer.status, 201, "{}", answer.text);
         plane
     }
+}
+
+/// Nothing was ever given up.
+fn no_letters() -> DeadLetters {
+    let (journal, clock, _) = journal(&Memory::new());
+    let sink = Sink::over(Arc::new(object_store::memory::InMemory::new()));
+    DeadLetters::new(journal, clock, sink, None, dead_letter::Options::default())
 }
 
 async fn finish<B: MessageBody + 'static>(response: Result<ServiceResponse<B>, actix_web::Error>) -> Answer {

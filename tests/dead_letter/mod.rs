@@ -1,10 +1,12 @@
 //! Dead letters: the file, the folder, whose turn it is, and all of it with a journal that fails.
 
 mod actor;
+mod browse;
 mod crashes;
 mod file;
 mod gone;
 mod herald;
+mod letter;
 mod sink;
 mod staging;
 mod totals;

@@ -10,12 +10,9 @@ fn totals() -> impl Strategy<Value = Totals> {
         name,
         last: DeadKey { due: Timestamp(due), seq: Seq(seq), lane: Lane(lane) },
     });
-    (any::<[u64; 4]>(), proptest::option::of(file)).prop_map(|([written, lost, files, bytes], in_progress)| Totals {
-        written,
-        lost,
-        files,
-        bytes,
-        in_progress,
+    let counts = any::<[u64; 6]>();
+    (counts, proptest::option::of(file)).prop_map(|([written, lost, files, bytes, redriven, purged], in_progress)| {
+        Totals { written, lost, files, bytes, redriven, purged, in_progress }
     })
 }
 

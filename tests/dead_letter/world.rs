@@ -77,6 +77,11 @@ impl World {
             changes.insert(0, MetaChange::Found(PartitionId(1)));
         }
         self.journal.change(changes).await.expect("written");
+        self.put_aside_again(obligor, count, due).await;
+    }
+
+    /// The same for one that is there.
+    pub(super) async fn put_aside_again(&self, obligor: Obligor, count: u32, due: Timestamp) {
         let mut draft = Draft::new(Schema::EventGrid);
         for index in 0..count {
             draft.push(|out| {

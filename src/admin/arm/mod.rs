@@ -27,7 +27,7 @@ use self::{
     path::{SubscriptionVerb, Target, TopicPath, TopicVerb},
     routes::Subject,
 };
-use super::{Control, Error, explain, model::subscription::Form, operate, test_filter};
+use super::{Control, Error, dead_letters, explain, model::subscription::Form, operate, test_filter};
 use crate::{
     journal,
     topic::registry::{self, Topic},
@@ -150,6 +150,11 @@ async fn answer_subscription(
         SubscriptionVerb::TestFilter => test_filter::test_filter(control, topic, name, body).await,
         SubscriptionVerb::Status => operate::status(control, topic, name).await,
         SubscriptionVerb::Explain => explain::explain(control, topic, name, request.query_string()).await,
+        SubscriptionVerb::DeadLetters => dead_letters::list(control, request, topic, name).await,
+        SubscriptionVerb::PurgeDeadLetters => dead_letters::purge(control, topic, name, body).await,
+        SubscriptionVerb::DeadLetter => {
+            dead_letters::get(control, topic, name, &path::last_name(request.path()).unwrap_or_default()).await
+        }
         SubscriptionVerb::Command(command) => operate::command(control, topic, name, command).await,
     }
 }

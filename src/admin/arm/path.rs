@@ -93,19 +93,28 @@ pub enum SubscriptionVerb {
     Status,
     /// `explain`, a word of ours.
     Explain,
+    /// `deadLetters`, a word of ours.
+    DeadLetters,
+    /// `deadLetters/purge`.
+    PurgeDeadLetters,
+    /// One of the dead letters, by its key: the last name of the path.
+    DeadLetter,
     /// `hold`, `resume`, `probe` and `release`, words of ours.
     Command(Command),
 }
 
 impl SubscriptionVerb {
     /// All of them, and what stands for them behind the name of a subscription.
-    pub(super) const ALL: [(Self, &str); 10] = [
+    pub(super) const ALL: [(Self, &str); 13] = [
         (Self::Itself, ""),
         (Self::GetFullUrl, "/getFullUrl"),
         (Self::GetDeliveryAttributes, "/getDeliveryAttributes"),
         (Self::TestFilter, "/testFilter"),
         (Self::Status, "/status"),
         (Self::Explain, "/explain"),
+        (Self::DeadLetters, "/deadLetters"),
+        (Self::PurgeDeadLetters, "/deadLetters/purge"),
+        (Self::DeadLetter, "/deadLetters/{deadLetterKey}"),
         (Self::Command(Command::Hold), "/hold"),
         (Self::Command(Command::Resume), "/resume"),
         (Self::Command(Command::Probe), "/probe"),
@@ -151,11 +160,7 @@ pub enum Target {
 
 /// Reads a path; [`None`] where it is none of ARM's that we know. What it speaks of, and which one that is.
 pub fn find(path: &str) -> Option<(Option<Subject>, Target)> {
-    let segments: Vec<String> = path
-        .split('/')
-        .filter(|segment| !segment.is_empty())
-        .map(|segment| percent_decode_str(segment).decode_utf8().ok().map(|text| text.into_owned()))
-        .collect::<Option<_>>()?;
+    let segments: Vec<String> = segments(path).collect::<Option<_>>()?;
     if segments.iter().any(|segment| segment.contains('/')) {
         return None;
     }
@@ -171,6 +176,16 @@ pub fn find(path: &str) -> Option<(Option<Subject>, Target)> {
         }
         _ => None,
     }
+}
+
+fn segments(path: &str) -> impl DoubleEndedIterator<Item = Option<String>> {
+    let segments = path.split('/').filter(|segment| !segment.is_empty());
+    segments.map(|segment| percent_decode_str(segment).decode_utf8().ok().map(|text| text.into_owned()))
+}
+
+/// The last segment of a path.
+pub(super) fn last_name(path: &str) -> Option<String> {
+    segments(path).next_back().flatten()
 }
 
 /// Reads a path: which one of what there is it speaks of.

@@ -95,7 +95,14 @@ impl Subject {
             | Self::Topic(_, TopicVerb::Status | TopicVerb::EventTypes | TopicVerb::PrivateEndpointConnections)
             | Self::DomainTopics
             | Self::Subscriptions(..)
-            | Self::Subscription(_, _, SubscriptionVerb::Status | SubscriptionVerb::Explain)
+            | Self::Subscription(
+                _,
+                _,
+                SubscriptionVerb::Status
+                | SubscriptionVerb::Explain
+                | SubscriptionVerb::DeadLetters
+                | SubscriptionVerb::DeadLetter,
+            )
             | Self::AllSubscriptions => READ,
             Self::Topic(_, TopicVerb::Itself) | Self::Subscription(_, _, SubscriptionVerb::Itself) => ALL,
             Self::DomainTopic => UNCHANGING,
@@ -106,6 +113,7 @@ impl Subject {
                 SubscriptionVerb::GetFullUrl
                 | SubscriptionVerb::GetDeliveryAttributes
                 | SubscriptionVerb::TestFilter
+                | SubscriptionVerb::PurgeDeadLetters
                 | SubscriptionVerb::Command(_),
             ) => ACT,
         }

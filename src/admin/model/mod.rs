@@ -21,6 +21,8 @@ use std::collections::BTreeMap;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
+use crate::event::Timestamp;
+
 /// What a client asked for and does not get.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{target} {problem}")]
@@ -177,6 +179,22 @@ pub(crate) fn read<T: DeserializeOwned>(value: Value) -> Result<T, Invalid> {
         let target = if at == "." { BODY.to_owned() } else { at };
         Invalid::new(target, format!("cannot be read: {}", error.inner()))
     })
+}
+
+/// Reads a time with an offset, or without one, which is UTC.
+pub(crate) fn instant(target: &str, given: &str) -> Result<Timestamp, Invalid> {
+    let at = given.parse::<jiff::Timestamp>().or_else(|error| {
+        let civil = given.parse::<jiff::civil::DateTime>().map_err(|_| error)?;
+        Ok::<_, jiff::Error>(civil.to_zoned(jiff::tz::TimeZone::UTC)?.timestamp())
+    });
+    match at {
+        // Before 1970: long ago, however long.
+        Ok(at) => Ok(Timestamp(u64::try_from(at.as_microsecond()).unwrap_or(0))),
+        Err(_) => Err(Invalid::new(
+            target,
+            format!("is \"{}\"; allowed is a date and time such as 2030-01-31T12:00:00Z", given.escape_debug()),
+        )),
+    }
 }
 
 /// A JSON merge patch (RFC 7396): objects are merged, `null` takes away, everything else takes the place of what was.

@@ -4,7 +4,7 @@ use url::Url;
 
 use super::{Blob, DeadLetter, FilterBody, advanced};
 use crate::{
-    admin::model::{Invalid, Ranges, topic::schema_name as input_schema_name},
+    admin::model::{Invalid, Ranges, instant, topic::schema_name as input_schema_name},
     event::{Schema, Timestamp},
     policy::filter::Filter,
     subscription::record::{DeadLetterDestination, OnGone, RetryPolicy, SubscriptionRecord},
@@ -187,20 +187,9 @@ pub(super) fn on_gone_name(on_gone: OnGone) -> &'static str {
     }
 }
 
-/// Reads `expirationTimeUtc`: a time with an offset, or without one, which is UTC. Whether it has passed is not asked here.
+/// Reads `expirationTimeUtc`. Whether it has passed is not asked here.
 pub(super) fn expiration(given: &str) -> Result<Timestamp, Invalid> {
-    let at = given.parse::<jiff::Timestamp>().or_else(|error| {
-        let civil = given.parse::<jiff::civil::DateTime>().map_err(|_| error)?;
-        Ok::<_, jiff::Error>(civil.to_zoned(jiff::tz::TimeZone::UTC)?.timestamp())
-    });
-    match at {
-        // Before 1970: long ago, however long.
-        Ok(at) => Ok(Timestamp(u64::try_from(at.as_microsecond()).unwrap_or(0))),
-        Err(_) => Err(Invalid::new(
-            "expirationTimeUtc",
-            format!("is \"{}\"; allowed is a date and time such as 2030-01-31T12:00:00Z", given.escape_debug()),
-        )),
-    }
+    instant("expirationTimeUtc", given)
 }
 
 /// Whether what `record` asks for is within `ranges`: asked before its topic changes to the edition that they are of.

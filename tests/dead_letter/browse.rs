@@ -1,0 +1,156 @@
+//! Dead letters are found wherever they are, a bounded page at a time, and purged with the account that they have.
+
+use std::{fs, path::Path};
+
+use gridhook::{
+    dead_letter::{
+        browse::{Cursor, Key, Page, Place, Query, Shelf},
+        file::folder,
+        marker::SUFFIX,
+    },
+    event::Obligor,
+    journal::memory::Memory,
+};
+
+use super::{
+    obligor, target,
+    world::{START, World, files, run},
+};
+
+/// Of [`target`].
+fn shelf(obligor: Obligor) -> Shelf {
+    Shelf { obligor, folder: Some(folder("c", "my-subscription")), custom: false }
+}
+
+fn ids(page: &Page) -> Vec<&str> {
+    page.found.iter().map(|found| found.letter.id.as_deref().expect("an id")).collect()
+}
+
+/// Seven dead letters of one subscription: six in two files, and one that waits.
+async fn six_written_and_one_waiting(memory: &Memory, folder: &Path) -> World {
+    let world = World::start(memory, folder, START);
+    let _actor = world.actor();
+    world.put_aside(obligor(1), 6, START).await;
+    world.notice(obligor(1), target("c"), START);
+    world.until(obligor(1), |totals| totals.written == 6).await;
+    let later = gridhook::event::Timestamp::NEVER;
+    world.put_aside_again(obligor(1), 1, later).await;
+    world
+}
+
+/// All pages of so many.
+async fn all(world: &World, query: &Query, top: usize) -> Vec<String> {
+    let (mut found, mut at) = (Vec::new(), Some(Cursor::START));
+    while let Some(from) = at {
+        let page = world.letters.page(&shelf(obligor(1)), query, from, top).await.expect("read");
+        assert!(page.found.len() <= top && page.problems.is_empty(), "{page:?}");
+        found.extend(ids(&page).into_iter().map(str::to_owned));
+        // As a client has it.
+        at = page.next.map(|next| next.to_string().parse().expect("what was said is understood"));
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn those_that_wait_and_those_in_files_are_found_on_pages_of_any_size() {
+    let folder = tempfile::tempdir().expect("a folder");
+    run(async {
+        let world = six_written_and_one_waiting(&Memory::new(), folder.path()).await;
+        let expected = ["1-0", "1-0", "1-1", "1-2", "1-3", "1-4", "1-5"];
+        for top in [1, 2, 3, 7, 50] {
+            assert_eq!(all(&world, &Query::default(), top).await, expected, "{top}");
+        }
+        let waiting = Query { place: Some(Place::Waiting), ..Query::default() };
+        assert_eq!(all(&world, &waiting, 50).await, ["1-0"]);
+        let written = Query { place: Some(Place::Written), ..Query::default() };
+        assert_eq!(all(&world, &written, 50).await.len(), 6);
+        let by_id = Query { id: Some("1-4".to_owned()), ..Query::default() };
+        assert_eq!(all(&world, &by_id, 50).await, ["1-4"]);
+        let reason = |reason: &str| Query { reason: Some(reason.to_owned()), ..Query::default() };
+        assert_eq!(all(&world, &reason("maxdeliveryattemptsexceeded"), 50).await.len(), 7);
+        assert_eq!(all(&world, &reason("TimeToLiveExceeded"), 50).await.len(), 0);
+        let tried = super::dead().tried.expect("it was tried");
+        let (at, past) = (Some(tried), Some(gridhook::event::Timestamp(tried.0 + 1)));
+        for (from, to, found) in [(at, None, 7), (past, None, 0), (None, at, 0), (None, past, 7), (at, past, 7)] {
+            assert_eq!(all(&world, &Query { from, to, ..Query::default() }, 50).await.len(), found, "{from:?} {to:?}");
+        }
+        assert_eq!(world.letters.page(&shelf(obligor(2)), &waiting, Cursor::START, 9).await.expect("read").found, []);
+        world.stop().await;
+    });
+}
+
+#[test]
+fn each_one_is_found_by_its_key_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    run(async {
+        let world = six_written_and_one_waiting(&Memory::new(), folder.path()).await;
+        let page = world.letters.page(&shelf(obligor(1)), &Query::default(), Cursor::START, 50).await.expect("read");
+        for found in page.found {
+            let key: Key = found.key.to_string().parse().expect("a key");
+            let one = world.letters.one(&shelf(obligor(1)), key).await.expect("read");
+            assert_eq!(one, Ok(Some(found)));
+        }
+        for none in ["waiting~1~1~0", "2020~8~13~18~nothing.json~0"] {
+            let one = world.letters.one(&shelf(obligor(1)), none.parse().expect("a key")).await.expect("read");
+            assert_eq!(one, Ok(None), "{none}");
+        }
+        for bad in ["", "~", "a", "..~..~etc~0", "a~", "waiting~1~1~x", "a~-1", "a/b~0"] {
+            assert!(bad.parse::<Key>().is_err(), "{bad}");
+        }
+        world.stop().await;
+    });
+}
+
+#[test]
+fn what_is_purged_is_gone_once_and_counted_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    run(async {
+        let world = six_written_and_one_waiting(&Memory::new(), folder.path()).await;
+        let purge = |query: Query, dry_run| {
+            let letters = world.letters.clone();
+            async move { letters.purge(&shelf(obligor(1)), &query, Cursor::START, dry_run).await.expect("purged") }
+        };
+        assert_eq!(purge(Query::default(), true).await.letters, 7, "a dry run only counts");
+        assert_eq!(all(&world, &Query::default(), 50).await.len(), 7);
+
+        let first = Query { id: Some("1-1".to_owned()), ..Query::default() };
+        assert_eq!(purge(first.clone(), false).await.letters, 1);
+        assert_eq!(purge(first, false).await.letters, 0, "it is gone");
+        assert_eq!(all(&world, &Query::default(), 50).await.len(), 6);
+        let marked = files(folder.path()).into_keys().filter(|path| path.to_string_lossy().ends_with(SUFFIX)).count();
+        assert_eq!(marked, 1, "its file stays for the others, and says so beside it");
+
+        assert_eq!(purge(Query::default(), false).await.letters, 6);
+        assert_eq!(all(&world, &Query::default(), 50).await.len(), 0);
+        assert_eq!(files(folder.path()).len(), 0, "files of which nothing is left go, and what stood beside them");
+        let totals = world.letters.totals(obligor(1)).await.expect("read");
+        assert_eq!((totals.written, totals.purged, totals.lost), (6, 1, 0), "written is written");
+        assert_eq!(world.waiting(obligor(1)).await, 0);
+        world.stop().await;
+    });
+}
+
+#[test]
+fn a_damaged_file_is_told_and_stays_and_hides_no_other() {
+    let folder = tempfile::tempdir().expect("a folder");
+    run(async {
+        let world = six_written_and_one_waiting(&Memory::new(), folder.path()).await;
+        let own = folder.path().join("c/MY-SUBSCRIPTION/2020/8/13/18");
+        fs::write(own.join("0-cut.json"), r#"[{"id":"a""#).expect("a file");
+        fs::write(own.join("0-not.json"), r#"[{"id":"a"}]"#).expect("a file");
+        fs::write(own.join("0~name.json"), "[]").expect("a file");
+        let page = world.letters.page(&shelf(obligor(1)), &Query::default(), Cursor::START, 50).await.expect("read");
+        assert_eq!(page.found.len(), 7);
+        let told: Vec<(String, String)> = page.problems.into_iter().map(|problem| (problem.at, problem.why)).collect();
+        assert_eq!(told.len(), 3, "{told:?}");
+        assert!(told[0].0.ends_with("0-cut.json") && told[0].1.contains("EOF"), "{told:?}");
+        assert!(told[1].0.ends_with("0-not.json~0") && told[1].1.contains("no dead letter"), "{told:?}");
+        assert!(told[2].0.ends_with("0~name.json") && told[2].1.contains('~'), "{told:?}");
+        let purged =
+            world.letters.purge(&shelf(obligor(1)), &Query::default(), Cursor::START, false).await.expect("purged");
+        assert_eq!((purged.letters, purged.problems.len()), (7, 3));
+        assert_eq!(files(folder.path()).len(), 3, "what cannot be read stays");
+        world.stop().await;
+    });
+}
