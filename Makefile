@@ -5,7 +5,7 @@ export CARGO_TARGET_DIR ?= $(HOME)/.cache/gridhook/target
 
 CARGO := .ci/with-tools cargo
 
-.PHONY: help run test soak build
+.PHONY: help run test soak fuzz build
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,7 +17,13 @@ test: ## Run every test; ARGS are added, as ARGS="config::"
 	$(CARGO) test --release --locked $(ARGS)
 
 soak: ## Run the tests of the whole server in their long form, one after another, with what they measure
-	GRIDHOOK_SOAK=1 $(CARGO) test --release --locked -- server:: --test-threads 1 --nocapture $(ARGS)
+	GRIDHOOK_SOAK=1 $(CARGO) test --release --locked -- server:: abuse:: --test-threads 1 --nocapture $(ARGS)
+
+# The modules of tests that change valid inputs and look what is made of them.
+FUZZ := fuzz publish::garbage publish::sas journal::records journal::chunks journal::keys policy::filter::index
+
+fuzz: ## Change valid inputs of every reader for long: CASES=200000 for each property
+	PROPTEST_CASES=$(or $(CASES),200000) $(CARGO) test --release --locked -- $(FUZZ) $(ARGS)
 
 build: ## Build the binary
 	$(CARGO) build --release --locked

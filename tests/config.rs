@@ -59,7 +59,8 @@ fn every_default_stands_in_a_section_and_is_read_as_it_is() {
 
 #[test]
 fn the_defaults_are_those_of_the_design() {
-    let Config { server, log, publish, auth, delivery, journal, topic, dead_letter, policy, chaos } = defaults();
+    let Config { server, log, publish, auth, delivery, journal, topic, dead_letter, policy, chaos, limits } =
+        defaults();
     assert_eq!(server.listen, SocketAddr::from(([127, 0, 0, 1], 8080)));
     assert!(server.admin_token.is_none() && server.public_url.is_none());
     assert_eq!((log.format, log.filter.as_str()), (Format::Text, "info,actix_server=warn"));
@@ -78,6 +79,12 @@ fn the_defaults_are_those_of_the_design() {
         ("current", vec!["2020", "2021", "2023", "current", "namespace"])
     );
     assert!(!chaos.enabled);
+    assert!(server.admin_listen.is_none());
+    assert_eq!((limits.connections, limits.connections_per_address), (8192, 4096));
+    assert_eq!(
+        (limits.event_types, limits.advanced_filters, limits.advanced_values, limits.filter_text),
+        (25, 25, 25, 512)
+    );
 }
 
 #[test]
@@ -161,14 +168,14 @@ fn an_unknown_key_is_told_with_its_neighbours() {
         "",
         &[("GRIDHOOK_LISTEN", "127.0.0.1:1")],
         expect![
-            "environment variable GRIDHOOK_LISTEN: there is no key listen; allowed are auth.*, chaos.*, dead_letter.*, delivery.*, journal.*, log.*, policy.*, publish.*, server.*, topic.*"
+            "environment variable GRIDHOOK_LISTEN: there is no key listen; allowed are auth.*, chaos.*, dead_letter.*, delivery.*, journal.*, limits.*, log.*, policy.*, publish.*, server.*, topic.*"
         ],
     );
     refuses(
         "server = 5\n",
         &[],
         expect![
-            "gridhook.toml: there is no key server; allowed are server.admin_token, server.data_dir, server.listen, server.public_url, server.shutdown_wait, server.tls_certificate, server.tls_key, server.tls_minimum_version, server.tls_reload, server.workers"
+            "gridhook.toml: there is no key server; allowed are server.admin_listen, server.admin_token, server.data_dir, server.listen, server.public_url, server.shutdown_wait, server.tls_certificate, server.tls_key, server.tls_minimum_version, server.tls_reload, server.workers"
         ],
     );
 }

@@ -1,6 +1,7 @@
 //! All tests, in one binary, so that RocksDB is linked once.
 #![expect(clippy::disallowed_methods, reason = "a test measures real processes and sockets by the real clock")]
 
+mod abuse;
 mod admin;
 mod architecture;
 mod cli;
@@ -10,7 +11,9 @@ mod control;
 mod dead_letter;
 mod deliver;
 mod edition;
+mod fuzz;
 mod journal;
+mod licences;
 mod policy;
 mod publish;
 mod readme;

@@ -27,9 +27,9 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tracing::warn;
 
-use super::error::Error;
+use super::{Control, error::Error};
 
-/// 256 bits: nobody guesses it, so that no attempt need be counted.
+/// 256 bits: nobody guesses it. Who tries is slowed down all the same, by address.
 const TOKEN_BYTES: usize = 32;
 
 /// No token is longer. A file that is, is not a token.
@@ -167,7 +167,12 @@ pub(crate) async fn require<B: MessageBody + 'static>(
     let header = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     match header.and_then(bearer) {
         Some(given) if token.is(given) => next.call(request).await,
-        Some(_) => Err(Error::WrongToken.into()),
+        Some(_) => {
+            if let Some(control) = request.app_data::<web::Data<Control>>() {
+                control.strangers.refuse(request.request(), control.clock.now()).await;
+            }
+            Err(Error::WrongToken.into())
+        }
         None => Err(Error::NoToken.into()),
     }
 }

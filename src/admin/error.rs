@@ -1,5 +1,7 @@
 //! What a client of the control plane is told when it does not get what it asked for: ARM's statuses and error body.
 
+use std::time::Duration;
+
 use actix_web::{
     HttpResponse, ResponseError,
     http::{
@@ -59,6 +61,9 @@ pub enum Error {
     /// The body is larger than this.
     #[error("The maximum size ({0}) has been exceeded.")]
     TooLarge(usize),
+    /// The body did not come in time.
+    #[error("The request's body was not received within {} seconds.", .0.as_secs())]
+    Slow(Duration),
     /// The body broke off.
     #[error("The body could not be read: {0}.")]
     Body(String),
@@ -111,6 +116,7 @@ impl Error {
             Self::Validation(_) => "Url validation",
             Self::Gone(_) => "Gone",
             Self::TooLarge(_) => "RequestEntityTooLarge",
+            Self::Slow(_) => "RequestTimeout",
             Self::Unavailable(_) => "ServiceUnavailable",
             Self::Journal(_) | Self::Broken(_) | Self::NoRandomness(_) => "InternalServerError",
         }
@@ -131,6 +137,7 @@ impl ResponseError for Error {
             Self::Conflict(_) => StatusCode::CONFLICT,
             Self::Gone(_) => StatusCode::GONE,
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Slow(_) => StatusCode::REQUEST_TIMEOUT,
             Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Journal(_) | Self::Broken(_) | Self::NoRandomness(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }

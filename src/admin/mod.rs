@@ -36,7 +36,7 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use self::{auth::Token, health::Vitals, model::Editions};
 pub use self::{error::Error, own_path::OwnPath};
-use crate::{clock::Clock, dead_letter::DeadLetters, topic::registry::Registry};
+use crate::{clock::Clock, dead_letter::DeadLetters, publish::auth::strangers::Strangers, topic::registry::Registry};
 
 /// More changes than this at the same time are not asked for by people, nor by their scripts.
 const TURNS: usize = 64;
@@ -48,6 +48,7 @@ pub struct Control {
     editions: Editions,
     public_url: String,
     letters: Option<DeadLetters>,
+    strangers: Arc<Strangers>,
     turns: [Mutex<()>; TURNS],
 }
 
@@ -55,13 +56,19 @@ impl Control {
     /// A control plane of `registry`, for topics that follow one of `editions` and are reached at `public_url`.
     pub fn new(registry: Arc<Registry>, clock: Clock, editions: Editions, public_url: String) -> Self {
         let turns = std::array::from_fn(|_| Mutex::new(()));
-        Self { registry, clock, editions, public_url, letters: None, turns }
+        Self { registry, clock, editions, public_url, letters: None, strangers: Arc::default(), turns }
     }
 
     /// The same, with dead letters to look through.
     #[must_use]
     pub fn with_dead_letters(self, letters: DeadLetters) -> Self {
         Self { letters: Some(letters), ..self }
+    }
+
+    /// The same, where those who fail are known from elsewhere.
+    #[must_use]
+    pub fn guarded_by(self, strangers: Arc<Strangers>) -> Self {
+        Self { strangers, ..self }
     }
 
     /// A change reads what is there and writes the whole: one at a time for each topic. A turn is shared by topics at
@@ -83,6 +90,17 @@ pub enum Chaos {
     Disabled,
 }
 
+/// What is served at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Everything.
+    Both,
+    /// What operators ask.
+    Operators,
+    /// What publishers and endpoints ask.
+    Others,
+}
+
 /// Adds the control plane to an application. The three are shared by all workers.
 pub fn configure(
     cfg: &mut web::ServiceConfig,
@@ -91,8 +109,20 @@ pub fn configure(
     vitals: web::Data<Vitals>,
     chaos: Chaos,
 ) {
+    configure_side(cfg, control, token, vitals, chaos, Side::Both);
+}
+
+/// Adds one side of it.
+pub fn configure_side(
+    cfg: &mut web::ServiceConfig,
+    control: web::Data<Control>,
+    token: web::Data<Token>,
+    vitals: web::Data<Vitals>,
+    chaos: Chaos,
+    side: Side,
+) {
     cfg.app_data(control).app_data(token).app_data(vitals).app_data(web::Data::new(openapi::Document::new(chaos)));
-    for path in OwnPath::all(chaos) {
+    for path in OwnPath::all(chaos).filter(|path| path.is_at(side)) {
         let resource =
             web::resource(path.template()).default_service(web::to(move |request: HttpRequest| async move {
                 let method = request.method().to_string();
@@ -107,6 +137,9 @@ pub fn configure(
             OwnPath::Kill => cfg.service(resource.route(route.to(chaos::kill)).wrap(from_fn(auth::require))),
             OwnPath::Poison => cfg.service(resource.route(route.to(chaos::poison)).wrap(from_fn(auth::require))),
         };
+    }
+    if side == Side::Others {
+        return;
     }
     // Also what is no path of ours says so only to whoever has the token.
     let guarded = match chaos {

@@ -3,7 +3,7 @@
 
 use actix_web::http::Method;
 
-use super::Chaos;
+use super::{Chaos, Side};
 
 /// A path of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +41,15 @@ impl OwnPath {
             Self::Validate => "/eventsubscriptions/{eventSubscriptionName}/validate",
             Self::Kill => "/chaos/kill",
             Self::Poison => "/chaos/poison",
+        }
+    }
+
+    /// Whether it is served there, where the sides have addresses of their own. How the server is may be asked at both.
+    pub fn is_at(self, side: Side) -> bool {
+        match (self, side) {
+            (_, Side::Both) | (Self::Healthz | Self::Readyz, Side::Operators | Side::Others) => true,
+            (Self::Validate, side) => side == Side::Others,
+            (_, side) => side == Side::Operators,
         }
     }
 

@@ -14,6 +14,7 @@ mod delivery;
 mod editions;
 mod error;
 mod layers;
+mod limits;
 mod read;
 mod words;
 
@@ -29,6 +30,7 @@ pub use self::{
     editions::Editions,
     error::Error,
     layers::{Flag, Origin, Sources},
+    limits::Limits,
     words::{Roots, TlsVersion, Validate},
 };
 
@@ -58,6 +60,8 @@ pub struct Config {
     pub policy: Policy,
     /// Whether parts may be broken on purpose.
     pub chaos: Chaos,
+    /// What anybody at all may make the server hold.
+    pub limits: Limits,
 }
 
 /// What the operator wrote, every value by itself.
@@ -74,6 +78,7 @@ struct RawConfig {
     dead_letter: DeadLetter,
     policy: RawPolicy,
     chaos: Chaos,
+    limits: Limits,
 }
 
 /// `[server]`
@@ -83,6 +88,9 @@ pub struct Server {
     /// Where it listens.
     #[serde(deserialize_with = "read::address")]
     pub listen: SocketAddr,
+    /// Where operators connect; [`None`] where they come in with the publishers.
+    #[serde(deserialize_with = "read::optional_address")]
+    pub admin_listen: Option<SocketAddr>,
     /// Where everything is kept.
     #[serde(deserialize_with = "read::filled")]
     pub data_dir: PathBuf,
@@ -285,7 +293,7 @@ impl Config {
     /// What the operator wrote, checked.
     pub fn load(sources: &Sources) -> Result<Self, Error> {
         let layers = Layers::merge(sources)?;
-        let RawConfig { server, log, publish, auth, delivery, journal, topic, mut dead_letter, policy, chaos } =
+        let RawConfig { server, log, publish, auth, delivery, journal, topic, mut dead_letter, policy, chaos, limits } =
             layers.read()?;
 
         if publish.event_bytes > publish.request_bytes {
@@ -313,13 +321,13 @@ impl Config {
         dead_letter.folder = server.data_dir.join(dead_letter.folder);
         let delivery = delivery.resolve(&server);
         let policy = Policy { edition: policy.edition, editions };
-        Ok(Self { server, log, publish, auth, delivery, journal, topic, dead_letter, policy, chaos })
+        Ok(Self { server, log, publish, auth, delivery, journal, topic, dead_letter, policy, chaos, limits })
     }
 }
 
 impl Server {
     /// Whether nobody but this machine can connect.
     pub fn is_loopback_only(&self) -> bool {
-        self.listen.ip().is_loopback()
+        self.listen.ip().is_loopback() && self.admin_listen.is_none_or(|address| address.ip().is_loopback())
     }
 }

@@ -156,6 +156,14 @@ pub(super) fn address<'de, D: Deserializer<'de>>(from: D) -> Result<SocketAddr, 
     text(from, "an IP address and a port, such as \"127.0.0.1:8080\" or \"[::]:8080\"", |text| text.parse().ok())
 }
 
+/// An address to listen on; none where it is empty.
+pub(super) fn optional_address<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
+    text(from, "an IP address and a port, such as \"127.0.0.1:8081\", or an empty text", |text| match text {
+        "" => Some(None),
+        text => text.parse().ok().map(Some),
+    })
+}
+
 /// A path or a name that must not be empty.
 pub(super) fn filled<'de, D: Deserializer<'de>, T: From<String>>(from: D) -> Result<T, D::Error> {
     text(from, "a text that is not empty", |text| (!text.is_empty()).then(|| T::from(text.to_owned())))

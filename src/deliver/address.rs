@@ -11,9 +11,13 @@
 //! - An IPv6 address that carries an IPv4 address (`::ffff:127.0.0.1`) is judged by the latter.
 //! - Addresses are let through by network, never by name.
 //!
-//! Absent on purpose: lookups and sockets. This is a table and a rule.
+//! - The addresses that this server itself listens on are refused whatever is allowed: behind a delivery to itself stand
+//!   its own control plane, from loopback, and loops that never end.
+//!
+//! Absent on purpose: lookups and connections. This is a table and a rule, and one question to the system: whether an
+//! address is of this machine.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use url::{Host, Url};
@@ -27,6 +31,9 @@ pub enum Refused {
     /// The address is of the machine, of its network, or of no use.
     #[error("the address {0} is private or reserved, and no allowed network contains it")]
     Address(IpAddr),
+    /// The server would call itself.
+    #[error("{0} is this server itself")]
+    Itself(SocketAddr),
     /// A name led to a forbidden address, perhaps among others.
     #[error("{name} leads to {address}, which is private or reserved, and no allowed network contains it")]
     Name {
@@ -49,11 +56,12 @@ const fn v6(a: u16, b: u16, c: u16, prefix: u8) -> IpNet {
 const LOOPBACK: [IpNet; 2] = [v4(127, 0, 0, 0, 8), IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128))];
 
 /// What is never called unless an allowed network contains it.
-const FORBIDDEN: [IpNet; 29] = [
+const FORBIDDEN: [IpNet; 30] = [
     v4(0, 0, 0, 0, 8),          // this network
     v4(10, 0, 0, 0, 8),         // private
     v4(100, 64, 0, 0, 10),      // shared by a carrier's customers
     v4(127, 0, 0, 0, 8),        // loopback
+    v4(168, 63, 129, 16, 32),   // the host of Azure's machines, at a public address
     v4(169, 254, 0, 0, 16),     // link-local, with the metadata of clouds
     v4(172, 16, 0, 0, 12),      // private
     v4(192, 0, 0, 0, 24),       // protocol assignments
@@ -89,12 +97,14 @@ pub struct AddressRules {
     pub allow_http: bool,
     /// Networks that are let through though they are private or reserved.
     pub allow_networks: Vec<IpNet>,
+    /// Where this server listens itself: never called, whatever is let through.
+    pub own: Vec<SocketAddr>,
 }
 
 impl AddressRules {
     /// The rules of a server that listens on loopback only: http and loopback addresses are allowed.
     pub fn loopback() -> Self {
-        Self { allow_http: true, allow_networks: LOOPBACK.to_vec() }
+        Self { allow_http: true, allow_networks: LOOPBACK.to_vec(), own: Vec::new() }
     }
 
     /// Whether one address may be called.
@@ -107,6 +117,20 @@ impl AddressRules {
         if within(&FORBIDDEN) && !within(&self.allow_networks) { Err(Refused::Address(address)) } else { Ok(()) }
     }
 
+    /// Whether one address may be called at this port.
+    ///
+    /// # Errors
+    /// Where the address may not be called at all, or this server listens there.
+    pub fn check_socket(&self, address: SocketAddr) -> Result<(), Refused> {
+        let (ip, port) = (address.ip().to_canonical(), address.port());
+        let listens = |own: &SocketAddr| {
+            let listening = own.ip().to_canonical();
+            own.port() == port
+                && (listening == ip || ip.is_unspecified() || (listening.is_unspecified() && is_of_this_machine(ip)))
+        };
+        if self.own.iter().any(listens) { Err(Refused::Itself(address)) } else { self.check_address(ip) }
+    }
+
     /// Whether what the URL itself says is allowed: its scheme, and its host where that is an address. A name is judged
     /// by [`AddressRules::check_found`], when it was looked up.
     ///
@@ -116,9 +140,10 @@ impl AddressRules {
         if url.scheme() != "https" && !self.allow_http {
             return Err(Refused::Http);
         }
+        let port = url.port_or_known_default().unwrap_or_default();
         match url.host() {
-            Some(Host::Ipv4(address)) => self.check_address(address.into()),
-            Some(Host::Ipv6(address)) => self.check_address(address.into()),
+            Some(Host::Ipv4(address)) => self.check_socket((address, port).into()),
+            Some(Host::Ipv6(address)) => self.check_socket((address, port).into()),
             Some(Host::Domain(_)) | None => Ok(()),
         }
     }
@@ -128,10 +153,17 @@ impl AddressRules {
     /// # Errors
     /// Where one of them may not.
     pub fn check_found(&self, name: &str, found: &[SocketAddr]) -> Result<(), Refused> {
-        let refused = found.iter().find(|address| self.check_address(address.ip()).is_err());
-        match refused {
-            Some(address) => Err(Refused::Name { name: name.to_owned(), address: address.ip().to_canonical() }),
-            None => Ok(()),
+        for address in found {
+            self.check_socket(*address).map_err(|refused| match refused {
+                Refused::Address(address) => Refused::Name { name: name.to_owned(), address },
+                refused @ (Refused::Http | Refused::Itself(_) | Refused::Name { .. }) => refused,
+            })?;
         }
+        Ok(())
     }
+}
+
+/// Nobody can listen at an address that the machine has not.
+fn is_of_this_machine(address: IpAddr) -> bool {
+    UdpSocket::bind((address, 0)).is_ok()
 }

@@ -335,8 +335,9 @@ impl Dialer {
         // The way from a URL to a URI leaves the brackets around an IPv6 address.
         let found = match host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
             Ok(address) => {
-                self.0.rules.check_address(address).map_err(refused)?;
-                vec![SocketAddr::new(address, port)]
+                let address = SocketAddr::new(address, port);
+                self.0.rules.check_socket(address).map_err(refused)?;
+                vec![address]
             }
             Err(_) => {
                 say(Phase::Resolving);

@@ -1,9 +1,10 @@
 //! What becomes of a request: the order in which it is looked at, and what it costs meanwhile.
 //!
-//! The order is the point. Topic, publisher and the sizes that the head announces are looked at first, at no cost. Then a
-//! permit for the body's bytes is taken, before the first of them is read, and it travels with the events into the journal:
-//! what publishers can make the server hold is bounded, and where it runs out they are told to come back. A body has a
-//! limit and a deadline of its own, because actix-web has neither for a body that trickles in.
+//! The order is the point. Topic, publisher and the sizes that the head announces are looked at first, at no cost. Then
+//! permits for the body's bytes are taken, each before its bytes are kept, and they travel with the events into the journal:
+//! what publishers can make the server hold is bounded, and where it runs out they are told to come back. They are taken as
+//! the bytes come, so that those who announce much and send little hold little. A body has a limit and a deadline of its
+//! own, because actix-web has neither for a body that trickles in.
 //!
 //! A publisher that goes away while the journal works has published: it was not told, and sends again. That is what "at
 //! least once" means.
@@ -39,6 +40,9 @@ use crate::{
 
 /// One permit is a kibibyte: fine enough for small requests, and a semaphore of them counts to terabytes.
 const PERMIT_BYTES: usize = 1024;
+
+/// Memory for a body that was announced and has not come: enough for most.
+const PREPARED_BYTES: usize = 16 * 1024;
 
 /// What the names of attributes begin with, in the binary mode of CloudEvents.
 const ATTRIBUTE: &str = "ce-";
@@ -79,7 +83,10 @@ impl Publisher {
         }
         let topic = find_topic(&self.registry, request)?;
         let record = topic.record();
-        self.gate.check(request, &record, self.clock.now())?;
+        if let Err(refusal) = self.gate.check(request, &record, self.clock.now()) {
+            self.gate.hold(request, &refusal, self.clock.now()).await;
+            return Err(refusal);
+        }
         let headers = request.headers();
         refuse_encoded(headers)?;
         if let Some(crowd) = topic.crowd().filter(|crowd| crowd.is_full) {
@@ -87,11 +94,8 @@ impl Publisher {
         }
         let announced = self.announced(headers)?;
         self.throttle.ask(topic.partition(), self.clock.now())?;
-        let mut permit = self.admit(announced)?;
-        let body = self.receive(body, announced).await?;
-        // What was announced is not always what came; a body without a length announced the most there can be.
-        let spare = permit.num_permits().saturating_sub(permits(body.len()) as usize);
-        drop(permit.split(spare));
+        self.refuse_without_room(announced)?;
+        let (body, permit) = self.receive(body, announced).await?;
         let target = Target::of(&record);
         let draft = schema::read(&target, &content(headers, target.schema), &body, &self.limits)?;
         self.throttle.take(topic.partition(), draft.count(), body.len(), self.clock.now());
@@ -128,25 +132,43 @@ impl Publisher {
         }
     }
 
-    fn admit(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Refusal> {
-        self.room.clone().try_acquire_many_owned(permits(bytes)).map_err(|_| Refusal::NoRoom)
+    /// Whoever would find no room need not send.
+    fn refuse_without_room(&self, announced: usize) -> Result<(), Refusal> {
+        if (permits(announced) as usize) <= self.room.available_permits() { Ok(()) } else { Err(Refusal::NoRoom) }
     }
 
-    async fn receive(&self, body: &mut web::Payload, announced: usize) -> Result<Bytes, Refusal> {
+    fn admit(&self, permits: u32) -> Result<OwnedSemaphorePermit, Refusal> {
+        self.room.clone().try_acquire_many_owned(permits).map_err(|_| Refusal::NoRoom)
+    }
+
+    /// The body, and the room that it takes: so much as has come, because to announce a length costs nothing. Who sends
+    /// slowly holds what he has sent.
+    async fn receive(
+        &self,
+        body: &mut web::Payload,
+        announced: usize,
+    ) -> Result<(Bytes, OwnedSemaphorePermit), Refusal> {
         let bytes_max = self.limits.request_bytes_max;
-        // The permit is for what was announced, so no more than that is read.
+        // No more is read than was announced.
         let too_much = || if announced < bytes_max { Refusal::Broken } else { Refusal::TooLarge { bytes_max } };
         // To announce a length costs nothing: beyond 64 KiB memory is taken as the bytes come.
-        let mut received = BytesMut::with_capacity(announced.min(64 * 1024));
+        let mut received = BytesMut::with_capacity(announced.min(PREPARED_BYTES));
+        let mut permit = self.admit(permits(received.capacity()))?;
         let reading = async {
             while let Some(part) = body.next().await {
                 let part = part.map_err(|_| Refusal::Broken)?;
                 if received.len() + part.len() > announced {
                     return Err(too_much());
                 }
+                let more = permits(received.len() + part.len()).saturating_sub(permit.num_permits() as u32);
+                if more > 0 {
+                    permit.merge(self.admit(more)?);
+                }
                 received.extend_from_slice(&part);
             }
-            Ok(received.freeze())
+            let spare = permit.num_permits().saturating_sub(permits(received.len()) as usize);
+            drop(permit.split(spare));
+            Ok((received.freeze(), permit))
         };
         match tokio::time::timeout(self.limits.body_wait, reading).await {
             Ok(read) => read,

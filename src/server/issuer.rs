@@ -18,6 +18,7 @@ use crate::{
     publish::auth::{
         Gate, Rules,
         bearer::{self, Bearer, Keyring, Operator, Unusable},
+        strangers::Strangers,
     },
 };
 
@@ -46,7 +47,7 @@ pub(super) enum Error {
 }
 
 /// The door for publishers: with the admin token, and with what the issuer signs, if there is one.
-pub(super) fn gate(config: &Config, token: &Token, trust: &Trust) -> Result<Gate, Error> {
+pub(super) fn gate(config: &Config, token: &Token, trust: &Trust, strangers: Arc<Strangers>) -> Result<Gate, Error> {
     let issuer = match &config.auth.issuer {
         Some(issuer) => {
             let keys = keep(issuer, trust)?;
@@ -60,6 +61,7 @@ pub(super) fn gate(config: &Config, token: &Token, trust: &Trust) -> Result<Gate
         trusted_proxies: config.auth.trusted_proxies.clone(),
         public_url: config.server.public_url.clone(),
         bearer: Bearer { operator: Some(operator), issuer },
+        strangers,
     }))
 }
 

@@ -4,35 +4,39 @@
 //! so. Stop: publishes are refused, what is in flight is finished (bounded), what was answered is flushed, and only then
 //! does the process end. A second signal ends it at once.
 
+mod door;
+mod front;
 mod graves;
 mod herald;
 mod issuer;
+mod private;
 mod settings;
 mod tls;
 
 use std::{
     io,
-    net::TcpListener,
     sync::{Arc, OnceLock},
     time::Duration,
 };
 
 use actix::Arbiter;
-use actix_web::{App, HttpServer, dev::ServerHandle, web};
+use actix_web::{dev::ServerHandle, web};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use rustls::ServerConfig;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use self::graves::Graves;
+use self::{
+    door::{Behind, Door},
+    graves::Graves,
+};
 use crate::{
-    admin::{self, Chaos, Control, auth, health},
+    admin::{Control, auth, health},
     cli::fsck::store_options,
     clock::Clock,
     config::Config,
     dead_letter::{self, DeadLetters, Sink},
     event::PartitionId,
     journal::{self, Journal, chunk::Chunk, rocks::Rocks, store::StoreError},
-    publish::{self, http::Publisher},
+    publish::http::Publisher,
     subscription::{Greeter, Slot, World},
     topic::{
         expiry,
@@ -97,6 +101,7 @@ fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
 /// Serves until a signal comes, and ends well.
 pub fn run(config: Config) -> Result<(), Error> {
     raise_file_limit();
+    private::keep(&config.server.data_dir).map_err(io_error("the data folder"))?;
     let store = Arc::new(Rocks::open(&config.server.data_dir, &store_options(&config.journal))?);
     let served = actix_rt::System::new().block_on(serve(config, Arc::clone(&store)));
     close(store);
@@ -135,8 +140,9 @@ async fn serve(config: Config, store: Arc<Rocks>) -> Result<(), Error> {
     };
     let (journal, writer) =
         Journal::start(store, clock.clone(), settings::journal_options(&config), Box::new(listener), Box::new(fatal))?;
-    let client = settings::client(&config)?;
-    let rules = settings::rules(&config, &client.identities);
+    let door = Door::open(&config)?;
+    let client = settings::client(&config, door.addresses())?;
+    let rules = settings::rules(&config, &client.identities, door.addresses());
     let (recovered, starts) = Registry::recover(journal.clone(), rules, config.topic.tail_bytes)?;
     let recovered = Arc::clone(registry.get_or_init(|| Arc::new(recovered)));
 
@@ -151,12 +157,13 @@ async fn serve(config: Config, store: Arc<Rocks>) -> Result<(), Error> {
     }
     actix_rt::spawn(graves::keep(letters.clone(), lifeline.held()));
 
-    let gate = issuer::gate(&config, &token, &client.trust).map_err(|error| Error::Issuer(error.to_string()))?;
+    let strangers = Arc::new(settings::strangers(&config));
+    let gate = issuer::gate(&config, &token, &client.trust, Arc::clone(&strangers))
+        .map_err(|error| Error::Issuer(error.to_string()))?;
     let put_aside = Arc::new(move |slot: &Slot, due| graves.tell(slot, due));
     let world = World { journal: journal.clone(), clock: clock.clone(), client: client.clone(), put_aside };
     let arbiters = Arbiters::start(cores());
     let hosts = Hosts { arbiters: Arc::new(arbiters.0.iter().map(Arbiter::handle).collect()), world };
-    let door = Door::open(&config)?;
     let manners = settings::manners(&config, door.public_url.clone());
     recovered.greet_with(Greeter::new(client, clock.clone(), manners));
     // What expired while the server was down sends nothing any more, but its farewell.
@@ -177,8 +184,10 @@ async fn serve(config: Config, store: Arc<Rocks>) -> Result<(), Error> {
         web::Data::new(health::Vitals::new(move || journal.state()))
     };
     let control = Control::new(Arc::clone(&recovered), clock, settings::editions(&config), door.public_url.clone())
-        .with_dead_letters(letters.clone());
-    let http = listen(&config, door, control, publisher.clone(), vitals.clone(), token)?;
+        .with_dead_letters(letters.clone())
+        .guarded_by(strangers);
+    let behind = Behind { control, publisher: publisher.clone(), vitals: vitals.clone(), token };
+    let http = door.serve(&config, behind)?;
     let handle = http.handle();
     vitals.enter(health::Phase::Serving);
     let serving = actix_rt::spawn(http);
@@ -219,70 +228,6 @@ impl Drop for Arbiters {
             }
         }
     }
-}
-
-/// Where publishers and operators come in.
-struct Door {
-    listener: TcpListener,
-    tls: Option<ServerConfig>,
-    /// The address that it really has.
-    own_url: String,
-    /// The address that it gives.
-    public_url: String,
-}
-
-impl Door {
-    /// Whoever connects from now on waits until somebody is there.
-    fn open(config: &Config) -> Result<Self, Error> {
-        let address = config.server.listen;
-        let listener = TcpListener::bind(address).map_err(io_error(format!("cannot listen on {address}")))?;
-        let bound = listener.local_addr().map_err(io_error("the address listened on"))?;
-        let tls = tls::listening(&config.server)?.map(|(tls, shown)| {
-            actix_rt::spawn(tls::keep_fresh(Arc::downgrade(&shown), config.server.tls_reload));
-            tls
-        });
-        let own_url = format!("{}://{bound}", if tls.is_some() { "https" } else { "http" });
-        let public_url = match &config.server.public_url {
-            Some(url) => url.as_str().trim_end_matches('/').to_owned(),
-            None => own_url.clone(),
-        };
-        Ok(Self { listener, tls, own_url, public_url })
-    }
-}
-
-fn listen(
-    config: &Config,
-    door: Door,
-    control: Control,
-    publisher: web::Data<Publisher>,
-    vitals: web::Data<health::Vitals>,
-    token: auth::Token,
-) -> Result<actix_web::dev::Server, Error> {
-    let Door { listener, tls, own_url, .. } = door;
-    let workers = if config.server.workers == 0 { cores() } else { config.server.workers };
-    let chaos = if config.chaos.enabled { Chaos::Enabled } else { Chaos::Disabled };
-    let control = web::Data::new(control);
-    let token = web::Data::new(token);
-    let server = HttpServer::new(move || {
-        let (control, token, vitals) = (control.clone(), token.clone(), vitals.clone());
-        App::new()
-            .app_data(publisher.clone())
-            .configure(publish::http::configure)
-            .configure(move |cfg| admin::configure(cfg, control, token, vitals, chaos))
-            .default_service(web::to(publish::http::not_found))
-    })
-    .workers(workers)
-    .disable_signals()
-    .shutdown_timeout(config.server.shutdown_wait.as_secs());
-    let server = match tls {
-        Some(tls) => server.listen_rustls_0_23(listener, tls),
-        None => server.listen(listener),
-    };
-    let server = server.map_err(io_error(format!("cannot listen on {}", config.server.listen)))?.run();
-    let validation = if config.delivery.validate.enabled { "asked first" } else { "called without being asked" };
-    tracing::info!(url = own_url, workers, endpoints = %config.delivery, validation, "listening");
-    println!("gridhook listens on {own_url}");
-    Ok(server)
 }
 
 /// Waits until what is in flight has landed, but no longer than `most`; the HTTP server answers meanwhile.

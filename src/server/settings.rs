@@ -1,6 +1,6 @@
 //! What the operator wrote, in the words of the parts that it is for.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
 
 use crate::{
     admin::model,
@@ -14,7 +14,10 @@ use crate::{
         edition::{self, Edition},
         validation::Times,
     },
-    publish,
+    publish::{
+        self,
+        auth::strangers::{Patience, Strangers},
+    },
     subscription::{Delivery, greeter::Manners},
     topic::registry::Rules,
 };
@@ -39,20 +42,39 @@ pub(super) fn journal_options(config: &Config) -> journal::Options {
     }
 }
 
-pub(super) fn rules(config: &Config, identities: &Identities) -> Rules {
+pub(super) fn rules(config: &Config, identities: &Identities, own: &[SocketAddr]) -> Rules {
     let editions: BTreeMap<String, Arc<Edition>> = known_editions(config);
     let delivery = Delivery {
-        addresses: addresses(config),
+        addresses: addresses(config, own),
         response_wait: config.delivery.response_wait,
         late_wait: config.delivery.late_wait,
         concurrency_max: u32::try_from(config.delivery.concurrency).unwrap_or(u32::MAX),
         client_certificates: identities.names().map(str::to_owned).collect(),
     };
-    Rules { editions, delivery, domain_topics_max: config.topic.domain_topics }
+    Rules {
+        editions,
+        delivery,
+        domain_topics_max: config.topic.domain_topics,
+        topics_max: config.limits.topics,
+        subscriptions_max: config.limits.subscriptions_per_topic,
+    }
 }
 
-fn addresses(config: &Config) -> AddressRules {
-    AddressRules { allow_http: config.delivery.allow_http, allow_networks: config.delivery.allow_networks.clone() }
+fn addresses(config: &Config, own: &[SocketAddr]) -> AddressRules {
+    let config::Delivery { allow_http, allow_networks, .. } = &config.delivery;
+    AddressRules { allow_http: *allow_http, allow_networks: allow_networks.clone(), own: own.to_vec() }
+}
+
+/// How those are treated who show what is no good.
+pub(super) fn strangers(config: &Config) -> Strangers {
+    let patience = Patience {
+        free: config.limits.failed_keys,
+        wait_max: config.limits.failed_keys_wait,
+        addresses_max: config.limits.failed_keys_addresses,
+        waiting_max: config.limits.failed_keys_held,
+        ..Patience::default()
+    };
+    Strangers::new(patience, config.auth.trusted_proxies.clone())
 }
 
 fn known_editions(config: &Config) -> BTreeMap<String, Arc<Edition>> {
@@ -70,10 +92,10 @@ pub(super) fn editions(config: &Config) -> model::Editions {
             events_per_batch: EVENTS_PER_BATCH,
             events_where_only_kilobytes: batch_events,
             kilobytes_per_batch: model::Range { min: 1, max: 1024, default: batch_kilobytes },
-            filter_text_max: 512,
-            event_types_max: 25,
-            advanced_filters_max: 25,
-            advanced_values_max: 25,
+            filter_text_max: config.limits.filter_text,
+            event_types_max: config.limits.event_types,
+            advanced_filters_max: config.limits.advanced_filters,
+            advanced_values_max: config.limits.advanced_values,
         };
         (name, ranges)
     });
@@ -91,7 +113,7 @@ pub(super) fn publish_limits(config: &Config) -> publish::Limits {
             events_per_second: config.publish.events_per_second,
             bytes_per_second: config.publish.bytes_per_second,
         },
-        ..publish::Limits::default()
+        depth_max: config.limits.event_depth,
     }
 }
 
@@ -103,7 +125,7 @@ pub(super) fn version(version: config::TlsVersion) -> Version {
 }
 
 /// How endpoints are called.
-pub(super) fn client(config: &Config) -> Result<deliver::Options, trust::Error> {
+pub(super) fn client(config: &Config, own: &[SocketAddr]) -> Result<deliver::Options, trust::Error> {
     let config::Delivery { tls_roots, tls_minimum_version, client_certificates_dir, .. } = &config.delivery;
     let roots = tls_roots.iter().map(|roots| match roots {
         config::Roots::System => Roots::System,
@@ -114,8 +136,9 @@ pub(super) fn client(config: &Config) -> Result<deliver::Options, trust::Error> 
         Some(folder) => Identities::load(folder, &trust)?,
         None => Identities::default(),
     };
-    let options = deliver::Options::new(addresses(config), trust);
-    Ok(deliver::Options { identities, keep_alive: config.delivery.idle_connection_wait, ..options })
+    let options = deliver::Options::new(addresses(config, own), trust);
+    let (keep_alive, lingering_max) = (config.delivery.idle_connection_wait, config.limits.lingering);
+    Ok(deliver::Options { identities, keep_alive, lingering_max, ..options })
 }
 
 /// How endpoints are asked whether they may be.

@@ -6,6 +6,7 @@ mod auth;
 mod destination;
 mod domain;
 mod expiration;
+mod fuzz;
 mod health;
 mod http;
 mod list;

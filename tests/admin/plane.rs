@@ -87,6 +87,13 @@ impl Plane {
         finish(app.call(request.to_request()).await).await
     }
 
+    /// Puts these bytes, whatever they are.
+    pub(super) async fn put_bytes(&self, path: &str, body: &[u8]) -> Answer {
+        let request = test::TestRequest::with_uri(path).method(Method::PUT);
+        let request = request.insert_header(("Authorization", format!("Bearer {TOKEN}")));
+        self.send(request.set_payload(body.to_vec())).await
+    }
+
     pub(super) async fn call(&self, method: &str, path: &str, body: Value) -> Answer {
         let method = Method::from_bytes(method.as_bytes()).expect("a method");
         let mut request = test::TestRequest::with_uri(path)

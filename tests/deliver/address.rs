@@ -88,7 +88,7 @@ fn http_needs_a_word_of_the_operator() {
 #[test]
 fn a_network_is_let_through_by_its_prefix() {
     let network: ipnet::IpNet = "10.1.0.0/16".parse().expect("a network");
-    let rules = AddressRules { allow_http: false, allow_networks: vec![network] };
+    let rules = AddressRules { allow_http: false, allow_networks: vec![network], own: Vec::new() };
     assert_eq!(network.to_string(), "10.1.0.0/16");
     assert_eq!(rules.check_address("10.1.255.255".parse().expect("an address")), Ok(()));
     assert!(rules.check_address("10.2.0.0".parse().expect("an address")).is_err());

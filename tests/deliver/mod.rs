@@ -1,6 +1,7 @@
 //! What goes out: requests, addresses, and what becomes of a request at endpoints of every kind.
 
 mod address;
+mod attacks;
 mod connections;
 mod failures;
 mod handshake;

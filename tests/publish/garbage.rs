@@ -9,7 +9,7 @@ use gridhook::{
 use proptest::prelude::*;
 
 use super::{cloud_event, cloud_events, custom, event_grid, read, shown};
-use crate::support::events::events;
+use crate::support::{events::events, fuzz::cases};
 
 #[track_caller]
 fn check(data: &str, expected: Expect) {
@@ -147,7 +147,7 @@ fn valid_bodies() -> Vec<Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4_000))]
+    #![proptest_config(ProptestConfig::with_cases(cases(4_000)))]
 
     #[test]
     fn a_valid_body_with_bytes_changed_is_answered(

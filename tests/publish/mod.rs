@@ -7,6 +7,7 @@ mod cloud_events;
 mod custom;
 mod domains;
 mod event_grid;
+mod fuzz;
 mod garbage;
 mod http;
 mod limits;

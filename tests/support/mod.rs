@@ -4,6 +4,7 @@ pub(crate) mod certificates;
 pub(crate) mod edition;
 pub(crate) mod endpoint;
 pub(crate) mod events;
+pub(crate) mod fuzz;
 pub(crate) mod http;
 pub(crate) mod load;
 pub(crate) mod publisher;

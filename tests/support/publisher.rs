@@ -78,6 +78,8 @@ pub(crate) fn rules() -> Rules {
             client_certificates: std::collections::BTreeSet::new(),
         },
         domain_topics_max: DOMAIN_TOPICS,
+        topics_max: 100,
+        subscriptions_max: 100,
     }
 }
 

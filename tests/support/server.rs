@@ -256,8 +256,17 @@ impl Server {
 
     /// Resident memory, in bytes.
     pub(crate) fn resident(&self) -> u64 {
+        self.memory("VmRSS:")
+    }
+
+    /// The most that it was.
+    pub(crate) fn most_resident(&self) -> u64 {
+        self.memory("VmHWM:")
+    }
+
+    fn memory(&self, which: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.id())).expect("a process that runs");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
+        let line = status.lines().find_map(|line| line.strip_prefix(which)).expect("its memory");
         1024 * line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number of kilobytes")
     }
 

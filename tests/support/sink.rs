@@ -24,6 +24,9 @@ use serde_json::{Value, value::RawValue};
 
 use super::http::{header, read_head};
 
+/// As many heads of a path are kept.
+const HEADS_KEPT: usize = 8;
+
 /// How a path answers.
 #[derive(Clone, Debug)]
 pub(crate) enum Manner {
@@ -111,6 +114,7 @@ pub(crate) type Ledger = HashMap<String, Vec<Arrival>>;
 struct Shared {
     manners: Mutex<HashMap<String, Manner>>,
     ledgers: Mutex<HashMap<String, Ledger>>,
+    heads: Mutex<HashMap<String, VecDeque<String>>>,
     connections: AtomicUsize,
     greetings: Mutex<HashMap<String, Greeting>>,
     handshakes: Mutex<HashMap<String, Vec<Said>>>,
@@ -178,6 +182,11 @@ impl Sink {
     /// Everything that arrived on a path so far.
     pub(crate) fn ledger(&self, path: &str) -> Ledger {
         self.look(path, Clone::clone)
+    }
+
+    /// The heads of the last requests with events on a path.
+    pub(crate) fn heads(&self, path: &str) -> Vec<String> {
+        lock(&self.shared.heads).get(path).into_iter().flatten().cloned().collect()
     }
 
     /// How many events the endpoint took on a path, each counted once.
@@ -250,6 +259,13 @@ impl Shared {
                 batch: 0,
             };
             self.note(&path, &body, arrival);
+            let mut heads = lock(&self.heads);
+            let kept = heads.entry(path.clone()).or_default();
+            kept.push_back(head);
+            if kept.len() > HEADS_KEPT {
+                kept.pop_front();
+            }
+            drop(heads);
             match status {
                 Some(status) => {
                     let answer = format!("HTTP/1.1 {status} Whatever\r\ncontent-length: 0\r\n\r\n");

@@ -14,7 +14,7 @@ pub mod routes;
 pub(super) mod subscriptions;
 pub(super) mod topics;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use actix_web::{
     HttpRequest, HttpResponse,
@@ -35,6 +35,9 @@ use crate::{
 
 /// No resource of ours is near it; ARM's own bound is 4 MiB.
 const BODY_BYTES_MAX: usize = 256 * 1024;
+
+/// A client that has the token and sends its body for longer has lost its way.
+const BODY_WAIT: Duration = Duration::from_secs(10);
 
 /// A mistake of ours: every method that the table of paths lets through has its answer below.
 const UNANSWERED: Error = Error::Broken("nobody answers this method, though the table of paths has it");
@@ -160,10 +163,11 @@ async fn answer_subscription(
 }
 
 pub(super) async fn read_body(payload: web::Payload) -> Result<Bytes, Error> {
-    match payload.to_bytes_limited(BODY_BYTES_MAX).await {
-        Ok(Ok(body)) => Ok(body),
-        Ok(Err(error)) => Err(Error::Body(error.to_string())),
-        Err(_) => Err(Error::TooLarge(BODY_BYTES_MAX)),
+    match tokio::time::timeout(BODY_WAIT, payload.to_bytes_limited(BODY_BYTES_MAX)).await {
+        Ok(Ok(Ok(body))) => Ok(body),
+        Ok(Ok(Err(error))) => Err(Error::Body(error.to_string())),
+        Ok(Err(_)) => Err(Error::TooLarge(BODY_BYTES_MAX)),
+        Err(_) => Err(Error::Slow(BODY_WAIT)),
     }
 }
 

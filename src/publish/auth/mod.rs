@@ -6,6 +6,7 @@
 //! | `key` | who shows one of the topic's two keys |
 //! | [`sas`] | who shows a token that one of the keys has signed, before it expires |
 //! | [`bearer`] | who shows a JWT of the configured issuer, or the operator with the admin token |
+//! | [`strangers`] | nobody: whoever showed what is no good is slowed down here |
 //!
 //! Invariants: a secret is compared in constant time and never logged; of several things that are shown the first counts,
 //! in the order key, SAS token, `Authorization`, and nothing is tried after it; time is an argument.
@@ -16,14 +17,20 @@ pub mod bearer;
 mod key;
 mod network;
 pub mod sas;
+pub mod strangers;
 mod tally;
 
-use actix_web::{HttpRequest, http::header::AUTHORIZATION};
+use std::sync::Arc;
+
+use actix_web::{
+    HttpRequest,
+    http::{StatusCode, header::AUTHORIZATION},
+};
 use ipnet::IpNet;
 use url::Url;
 
 pub use self::tally::{Refusals, Tally};
-use self::{bearer::Bearer, sas::Resource};
+use self::{bearer::Bearer, sas::Resource, strangers::Strangers};
 use super::Refusal;
 use crate::{event::Timestamp, topic::record::TopicRecord};
 
@@ -39,6 +46,8 @@ pub struct Rules {
     pub public_url: Option<Url>,
     /// Who else may publish than the topic's keys.
     pub bearer: Bearer,
+    /// Who failed before.
+    pub strangers: Arc<Strangers>,
 }
 
 /// The door.
@@ -66,6 +75,13 @@ impl Gate {
             self.tally.count(refusal, topic, client, now);
         }
         checked
+    }
+
+    /// Holds the refusal of whoever showed what is no good back, for longer each time.
+    pub(super) async fn hold(&self, request: &HttpRequest, refusal: &Refusal, now: Timestamp) {
+        if refusal.status().0 == StatusCode::UNAUTHORIZED {
+            self.rules.strangers.refuse(request, now).await;
+        }
     }
 
     fn check_shown(&self, request: &HttpRequest, topic: &TopicRecord, now: Timestamp) -> Result<(), Refusal> {

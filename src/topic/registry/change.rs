@@ -93,6 +93,11 @@ impl Registry {
         self.edition(&record)?;
         let key = record.key();
         let Some(topic) = self.topic(&key) else {
+            let most = self.rules.topics_max;
+            if self.topics.read().unwrap_or_else(PoisonError::into_inner).len() >= most {
+                let full = format!("There are {most} topics and domains, and there may be no more (limits.topics).");
+                return Err(Error::Full(full));
+            }
             let partition = PartitionId(numbers.partitions + 1);
             let next = Numbers { partitions: partition.0, ..*numbers };
             record.partitions = vec![partition];
@@ -169,6 +174,7 @@ impl Registry {
                 record.version = child.slot.plan().record.version + 1;
             }
             None => {
+                self.check_room(&topic, &key)?;
                 next.subscriptions += 1;
                 record.number = SubscriptionId(next.subscriptions);
                 record.version = 1;
@@ -201,6 +207,19 @@ impl Registry {
             self.expiry.notify_one();
         }
         Ok(record)
+    }
+
+    /// Whether a topic may have one more subscription. What is proposed counts: it needs no more than its endpoint's word.
+    pub(super) fn check_room(&self, topic: &Topic, key: &str) -> Result<(), Error> {
+        let most = self.rules.subscriptions_max;
+        let proposed = topic.proposals().iter().filter(|proposal| proposal.record.key() != key).count();
+        if topic.child_named(key).is_some() || topic.children().len() + proposed < most {
+            return Ok(());
+        }
+        let (kind, name) = (if topic.record().is_domain() { "domain" } else { "topic" }, topic.record().name.clone());
+        Err(Error::Full(format!(
+            "The {kind} {name} has {most} event subscriptions, and may have no more (limits.subscriptions_per_topic)."
+        )))
     }
 
     /// Removes a subscription and what is proposed for it; where a time is given, only what of them has expired by then.

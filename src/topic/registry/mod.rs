@@ -79,6 +79,10 @@ pub struct Rules {
     pub delivery: Delivery,
     /// The topics that one domain may have.
     pub domain_topics_max: usize,
+    /// Topics and domains.
+    pub topics_max: usize,
+    /// The event subscriptions that one of them may have.
+    pub subscriptions_max: usize,
 }
 
 /// All topics and domains.

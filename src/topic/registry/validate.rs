@@ -96,6 +96,7 @@ impl Registry {
         };
         let (known, record) = (self.known(topic)?, Arc::new(record));
         self.first_of(&known, &record)?;
+        self.check_room(&known, &record.key())?;
         let plan = self.plan(&known.record(), Arc::clone(&record))?;
         plan.check_certificate(&self.rules.delivery).map_err(|error| Error::Refused(error.to_string()))?;
         let (greeted, _asking) = greeter.greet(&plan, &source(&known, &record)).await;

@@ -1,0 +1,67 @@
+//! `[limits]`: what anybody at all may make the server hold.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::read::{self, HOUR};
+
+/// `[limits]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// Connections of a listener.
+    #[serde(deserialize_with = "read::count::<_, _, 1, 1_000_000>")]
+    pub connections: usize,
+    /// Connections of a listener from one address.
+    #[serde(deserialize_with = "read::count::<_, _, 1, 1_000_000>")]
+    pub connections_per_address: usize,
+    /// Connections of the control plane's own listener.
+    #[serde(deserialize_with = "read::count::<_, _, 1, 1_000_000>")]
+    pub admin_connections: usize,
+    /// How long a head may take.
+    #[serde(deserialize_with = "read::wait::<_, 10, HOUR>")]
+    pub head_wait: Duration,
+    /// How long a connection may be idle between two requests.
+    #[serde(deserialize_with = "read::wait::<_, 10, HOUR>")]
+    pub idle_wait: Duration,
+    /// How long an answer may lie there before it is taken.
+    #[serde(deserialize_with = "read::wait::<_, 10, HOUR>")]
+    pub answer_wait: Duration,
+    /// Failures of an address that are answered at once.
+    #[serde(deserialize_with = "read::count::<_, _, 0, 1_000_000>")]
+    pub failed_keys: u32,
+    /// The longest that a refusal is held back.
+    #[serde(deserialize_with = "read::wait::<_, 0, HOUR>")]
+    pub failed_keys_wait: Duration,
+    /// The addresses whose failures are known.
+    #[serde(deserialize_with = "read::count::<_, _, 1, 1_000_000>")]
+    pub failed_keys_addresses: usize,
+    /// The refusals that are held back at a time.
+    #[serde(deserialize_with = "read::count::<_, _, 0, 1_000_000>")]
+    pub failed_keys_held: usize,
+    /// Topics and domains.
+    #[serde(deserialize_with = "read::count::<_, _, 1, 10_000_000>")]
+    pub topics: usize,
+    /// Event subscriptions of one topic or domain.
+    #[serde(deserialize_with = "read::count::<_, _, 1, 10_000_000>")]
+    pub subscriptions_per_topic: usize,
+    /// Entries of `includedEventTypes`.
+    #[serde(deserialize_with = "read::count::<_, _, 1, 10_000>")]
+    pub event_types: usize,
+    /// Entries of `advancedFilters`.
+    #[serde(deserialize_with = "read::count::<_, _, 1, 10_000>")]
+    pub advanced_filters: usize,
+    /// Values of all advanced filters of a subscription together.
+    #[serde(deserialize_with = "read::count::<_, _, 1, 10_000>")]
+    pub advanced_values: usize,
+    /// Characters of a text in a filter.
+    #[serde(deserialize_with = "read::count::<_, _, 1, 65_536>")]
+    pub filter_text: usize,
+    /// Levels of objects and arrays in an event.
+    #[serde(deserialize_with = "read::count::<_, _, 1, 125>")]
+    pub event_depth: usize,
+    /// Requests of a thread that wait for a late answer.
+    #[serde(deserialize_with = "read::count::<_, _, 0, 1_000_000>")]
+    pub lingering: usize,
+}

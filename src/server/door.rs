@@ -1,0 +1,170 @@
+//! The addresses that the server listens on, and what is behind each.
+
+use std::{
+    net::{SocketAddr, TcpListener},
+    sync::Arc,
+};
+
+use actix_server::{Server, ServerBuilder};
+use actix_web::web;
+use rustix::process::{Resource, getrlimit};
+use rustls::ServerConfig;
+
+use super::{
+    Error, cores,
+    front::{Entrance, Places, Waits},
+    io_error, tls,
+};
+use crate::{
+    admin::{self, Chaos, Control, Side, auth, health},
+    config::Config,
+    publish::{self, http::Publisher},
+};
+
+/// What all workers share.
+pub(super) struct Behind {
+    pub(super) control: Control,
+    pub(super) publisher: web::Data<Publisher>,
+    pub(super) vitals: web::Data<health::Vitals>,
+    pub(super) token: auth::Token,
+}
+
+/// Where publishers and operators come in.
+pub(super) struct Door {
+    listener: TcpListener,
+    admin: Option<TcpListener>,
+    tls: Option<ServerConfig>,
+    /// The addresses that it really has.
+    addresses: Vec<SocketAddr>,
+    /// The address that it gives.
+    pub(super) public_url: String,
+}
+
+impl Door {
+    /// Whoever connects from now on waits until somebody is there.
+    pub(super) fn open(config: &Config) -> Result<Self, Error> {
+        let mut addresses = Vec::new();
+        let mut bind = |address: SocketAddr| {
+            let listener = TcpListener::bind(address).map_err(io_error(format!("cannot listen on {address}")))?;
+            addresses.push(listener.local_addr().map_err(io_error("the address listened on"))?);
+            Ok::<_, Error>(listener)
+        };
+        let listener = bind(config.server.listen)?;
+        let admin = config.server.admin_listen.map(bind).transpose()?;
+        let tls = tls::listening(&config.server)?.map(|(tls, shown)| {
+            actix_rt::spawn(tls::keep_fresh(Arc::downgrade(&shown), config.server.tls_reload));
+            tls
+        });
+        let mut door = Self { listener, admin, tls, addresses, public_url: String::new() };
+        door.public_url = match &config.server.public_url {
+            Some(url) => url.as_str().trim_end_matches('/').to_owned(),
+            None => door.url(0),
+        };
+        Ok(door)
+    }
+
+    /// Where it listens: no endpoint may be there.
+    pub(super) fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    fn url(&self, place: usize) -> String {
+        format!("{}://{}", if self.tls.is_some() { "https" } else { "http" }, self.addresses[place])
+    }
+
+    /// Lets those in who wait.
+    pub(super) fn serve(self, config: &Config, behind: Behind) -> Result<Server, Error> {
+        let workers = if config.server.workers == 0 { cores() } else { config.server.workers };
+        let (own_url, admin_url) = (self.url(0), self.admin.as_ref().map(|_| self.url(1)));
+        let Behind { control, publisher, vitals, token } = behind;
+        let shared = Shared {
+            publisher,
+            vitals,
+            control: web::Data::new(control),
+            token: web::Data::new(token),
+            chaos: if config.chaos.enabled { Chaos::Enabled } else { Chaos::Disabled },
+        };
+        let connections = connections(config);
+        let server = ServerBuilder::new()
+            .workers(workers)
+            .disable_signals()
+            .shutdown_timeout(config.server.shutdown_wait.as_secs())
+            // The entrances count for themselves, and say so to whoever is one too many.
+            .max_concurrent_connections(usize::MAX);
+        let side = if self.admin.is_some() { Side::Others } else { Side::Both };
+        let mut server = enter(server, config, self.listener, self.tls.clone(), side, connections, &shared)?;
+        if let Some(admin) = self.admin {
+            let places = config.limits.admin_connections.min(connections);
+            server = enter(server, config, admin, self.tls, Side::Operators, places, &shared)?;
+        }
+        let validation = if config.delivery.validate.enabled { "asked first" } else { "called without being asked" };
+        tracing::info!(url = own_url, admin_url, workers, connections, endpoints = %config.delivery, validation, "listening");
+        if let Some(url) = admin_url {
+            println!("the control plane is at {url}");
+        }
+        println!("gridhook listens on {own_url}");
+        Ok(server.run())
+    }
+}
+
+#[derive(Clone)]
+struct Shared {
+    publisher: web::Data<Publisher>,
+    vitals: web::Data<health::Vitals>,
+    control: web::Data<Control>,
+    token: web::Data<auth::Token>,
+    chaos: Chaos,
+}
+
+fn enter(
+    server: ServerBuilder,
+    config: &Config,
+    listener: TcpListener,
+    tls: Option<ServerConfig>,
+    side: Side,
+    connections: usize,
+    shared: &Shared,
+) -> Result<ServerBuilder, Error> {
+    let shared = shared.clone();
+    let limits = &config.limits;
+    let entrance = Entrance {
+        name: match side {
+            Side::Both | Side::Others => "publishers",
+            Side::Operators => "operators",
+        },
+        listener,
+        tls,
+        places: Places {
+            total: connections,
+            of_address: limits.connections_per_address.min(connections),
+            proxies: config.auth.trusted_proxies.clone(),
+        },
+        waits: Waits { head: limits.head_wait, idle: limits.idle_wait, answer: limits.answer_wait },
+    };
+    let configure = move |cfg: &mut web::ServiceConfig| {
+        let Shared { publisher, vitals, control, token, chaos } = shared.clone();
+        cfg.app_data(publisher);
+        if side != Side::Operators {
+            publish::http::configure(cfg);
+        }
+        admin::configure_side(cfg, control, token, vitals, chaos, side);
+        cfg.default_service(web::to(publish::http::not_found));
+    };
+    entrance.add_to(server, configure).map_err(io_error("cannot listen"))
+}
+
+/// Half of the files that may be open are for those who connect; the store and the endpoints need theirs.
+fn connections(config: &Config) -> usize {
+    let asked = config.limits.connections;
+    let files = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |files| files as usize);
+    let most = asked.min((files / 2).max(1));
+    if most < asked {
+        tracing::warn!(
+            asked,
+            most,
+            files,
+            "fewer connections than limits.connections: the system allows few open files"
+        );
+    }
+    most
+}

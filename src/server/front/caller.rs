@@ -1,0 +1,204 @@
+//! A connection of a publisher or an operator, which may not be slow for ever.
+//!
+//! actix-http has a timer for the head of a connection's *first* request and one for the pause between two. Without more
+//! whoever sends the first byte of a second head, or never reads his answer, has his connection for good. So the stream
+//! below it knows two moments:
+//! - the next head must be whole by then: reckoned from the connection's beginning, and from the end of each answer;
+//! - the answer must have been taken by then: reckoned from the first byte that the peer had no room for.
+//!
+//! What lies between, the body, has a wait of its own where it is read.
+//!
+//! How the stream learns where a request is: [`Stage`] is told when a head has come, and when its answer's body is spent.
+
+use std::{
+    cell::Cell,
+    future::Future as _,
+    io,
+    net::SocketAddr,
+    pin::{Pin, pin},
+    rc::Rc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use actix_rt::net::{ActixStream, Ready, TcpStream};
+use actix_web::body::{BodySize, BoxBody, MessageBody};
+use bytes::Bytes;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
+    time::{Instant, Sleep, sleep_until},
+};
+
+use super::crowd::Place;
+
+/// How long a caller may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// From the end of an answer to the whole of the next head.
+    pub(super) head: Duration,
+    /// To take an answer.
+    pub(super) answer: Duration,
+}
+
+/// Where the request of a connection is.
+pub(super) struct Stage {
+    patience: Patience,
+    head_until: Cell<Option<Instant>>,
+    stuck_until: Cell<Option<Instant>>,
+}
+
+impl Stage {
+    /// The head of a request has come.
+    pub(super) fn begin(&self) {
+        self.head_until.set(None);
+    }
+
+    /// Its answer is spent.
+    pub(super) fn end(&self) {
+        self.head_until.set(Some(Instant::now() + self.patience.head));
+    }
+
+    /// Until when something must happen.
+    fn until(&self) -> Option<Instant> {
+        self.stuck_until.get().or(self.head_until.get())
+    }
+}
+
+/// The connection.
+pub(super) struct Caller {
+    stream: TcpStream,
+    peer: SocketAddr,
+    stage: Rc<Stage>,
+    timer: Pin<Box<Sleep>>,
+    _place: Place,
+}
+
+impl Caller {
+    pub(super) fn new(stream: TcpStream, peer: SocketAddr, patience: Patience, place: Place) -> Self {
+        let until = Instant::now() + patience.head;
+        let stage = Stage { patience, head_until: Cell::new(Some(until)), stuck_until: Cell::new(None) };
+        Self { stream, peer, stage: Rc::new(stage), timer: Box::pin(sleep_until(until)), _place: place }
+    }
+
+    pub(super) fn stage(&self) -> Rc<Stage> {
+        Rc::clone(&self.stage)
+    }
+
+    pub(super) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// An error where something is overdue; else whoever waits is woken when it is.
+    fn watch(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let Some(until) = self.stage.until() else { return Ok(()) };
+        if self.timer.deadline() != until {
+            self.timer.as_mut().reset(until);
+        }
+        match self.timer.as_mut().poll(cx) {
+            Poll::Ready(()) => {
+                if self.stage.stuck_until.get().is_some() {
+                    // Else the kernel would keep what nobody takes, and try for minutes. Without it, it does just that.
+                    self.stream.set_zero_linger().ok();
+                }
+                Err(io::ErrorKind::TimedOut.into())
+            }
+            Poll::Pending => Ok(()),
+        }
+    }
+
+    /// Notes whether the peer took all that it was `offered`. One that takes a byte now and then is stuck all the same.
+    fn written(
+        &mut self,
+        cx: &mut Context<'_>,
+        result: Poll<io::Result<usize>>,
+        offered: usize,
+    ) -> Poll<io::Result<usize>> {
+        let Stage { patience, stuck_until, .. } = &*self.stage;
+        if matches!(result, Poll::Ready(Ok(taken)) if taken == offered) {
+            stuck_until.set(None);
+        } else if stuck_until.get().is_none() {
+            stuck_until.set(Some(Instant::now() + patience.answer));
+        }
+        self.watch(cx)?;
+        result
+    }
+}
+
+impl AsyncRead for Caller {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        self.watch(cx)?;
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Caller {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.written(cx, result, bytes.len())
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let offered = slices.iter().map(|slice| slice.len()).sum();
+        let result = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.written(cx, result, offered)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.watch(cx)?;
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+impl ActixStream for Caller {
+    fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<Ready>> {
+        pin!(self.stream.ready(Interest::READABLE)).poll(cx)
+    }
+
+    fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<Ready>> {
+        pin!(self.stream.ready(Interest::WRITABLE)).poll(cx)
+    }
+}
+
+/// An answer's body that says when it is spent.
+pub(super) struct Spent {
+    body: BoxBody,
+    stage: Option<Rc<Stage>>,
+}
+
+impl Spent {
+    pub(super) fn new(body: BoxBody, stage: Option<Rc<Stage>>) -> Self {
+        Self { body, stage }
+    }
+}
+
+impl Drop for Spent {
+    fn drop(&mut self) {
+        if let Some(stage) = &self.stage {
+            stage.end();
+        }
+    }
+}
+
+impl MessageBody for Spent {
+    type Error = Box<dyn std::error::Error>;
+
+    fn size(&self) -> BodySize {
+        self.body.size()
+    }
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Self::Error>>> {
+        Poll::Ready(ready!(Pin::new(&mut self.body).poll_next(cx)))
+    }
+}

@@ -1,0 +1,223 @@
+//! Where publishers and operators come in: one listener for both, or one for each.
+//!
+//! Between the sockets and actix-web there are a count (`crowd`) and a stream of ours (`caller`), because a server that
+//! anybody may connect to needs bounds that actix-web has not: on connections, in all and from one address, on heads that
+//! never end, and on answers that nobody takes.
+//!
+//! actix-web's own server takes no stream of others, so its three parts (threads that accept, TLS, HTTP) are put together
+//! here. Two bounds are actix-http's own: a head has at most 96 headers and 128 KiB.
+
+mod caller;
+mod crowd;
+
+use std::{
+    io,
+    net::{SocketAddr, TcpListener},
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use actix_http::{HttpService, Protocol, error::DispatchError};
+use actix_rt::net::TcpStream;
+use actix_server::{GracefulShutdownSignal, ServerBuilder};
+use actix_service::{
+    IntoServiceFactory as _, Service as _, ServiceFactory, ServiceFactoryExt as _, fn_service, map_config,
+};
+use actix_tls::accept::rustls_0_23::{Acceptor, TlsStream};
+use actix_web::{App, dev::AppConfig, web};
+use rustls::ServerConfig;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    time::timeout,
+};
+
+pub(super) use self::crowd::Places;
+use self::{
+    caller::{Caller, Patience, Spent, Stage},
+    crowd::Crowd,
+};
+
+/// What whoever finds no place is told: it is short, and nothing was read to make it.
+const NO_PLACE: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+
+/// So many of those who find no place are told so at the same time; further ones are just cut.
+const TOLD_MAX: usize = 256;
+
+/// They have so long to read it: a socket that is closed before its peer has spoken takes the answer with it.
+const TOLD_WAIT: Duration = Duration::from_secs(1);
+
+/// How long whoever connects may take for each part of a request but its body.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waits {
+    /// For a head, and for the handshake of TLS.
+    pub(super) head: Duration,
+    /// Between two requests.
+    pub(super) idle: Duration,
+    /// To take an answer.
+    pub(super) answer: Duration,
+}
+
+/// A listener, and who may come in there.
+pub(super) struct Entrance {
+    pub(super) name: &'static str,
+    pub(super) listener: TcpListener,
+    pub(super) tls: Option<ServerConfig>,
+    pub(super) places: Places,
+    pub(super) waits: Waits,
+}
+
+impl Entrance {
+    /// Adds the entrance to a server, with what `configure` puts behind it.
+    pub(super) fn add_to<F>(self, server: ServerBuilder, configure: F) -> io::Result<ServerBuilder>
+    where
+        F: Fn(&mut web::ServiceConfig) + Clone + Send + 'static,
+    {
+        let Self { name, listener, tls, places, waits } = self;
+        let (address, signal) = (listener.local_addr()?, server.graceful_shutdown_signal());
+        let desk = Desk { crowd: Crowd::new(places), told: Arc::default(), waits };
+        let inside = Inside { address, waits, signal, configure };
+        match tls {
+            None => server.listen(name, listener, move || {
+                let desk = desk.clone();
+                fn_service(move |stream| desk.clone().admit(stream))
+                    .map(|(caller, peer)| (caller, Protocol::Http1, Some(peer)))
+                    .and_then(inside.clone().service::<Caller>(false))
+            }),
+            Some(mut tls) => {
+                tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+                let mut acceptor = Acceptor::new(tls);
+                acceptor.set_handshake_timeout(waits.head);
+                server.listen(name, listener, move || {
+                    let desk = desk.clone();
+                    fn_service(move |stream| desk.clone().admit(stream))
+                        .map(|(caller, _)| caller)
+                        .and_then(acceptor.clone().map_err(drop).map_init_err(drop))
+                        .map(|stream| {
+                            let peer = stream.peer();
+                            (stream, Protocol::Http1, peer)
+                        })
+                        .and_then(inside.clone().service::<TlsStream<Caller>>(true))
+                })
+            }
+        }
+    }
+}
+
+/// Counts who comes.
+#[derive(Clone)]
+struct Desk {
+    crowd: Arc<Crowd>,
+    told: Arc<AtomicUsize>,
+    waits: Waits,
+}
+
+impl Desk {
+    async fn admit(self, stream: TcpStream) -> Result<(Caller, SocketAddr), ()> {
+        let peer = stream.peer_addr().map_err(drop)?;
+        let patience = Patience { head: self.waits.idle + self.waits.head, answer: self.waits.answer };
+        match self.crowd.enter(peer.ip()) {
+            Some(place) => Ok((Caller::new(stream, peer, patience, place), peer)),
+            None => {
+                if self.told.fetch_add(1, Ordering::Relaxed) < TOLD_MAX {
+                    // Whoever is gone by now need not hear it.
+                    timeout(TOLD_WAIT, tell(stream)).await.ok();
+                }
+                self.told.fetch_sub(1, Ordering::Relaxed);
+                Err(())
+            }
+        }
+    }
+}
+
+async fn tell(mut stream: TcpStream) -> io::Result<()> {
+    stream.write_all(NO_PLACE).await?;
+    stream.shutdown().await?;
+    let mut unread = [0; 1024];
+    while stream.read(&mut unread).await? > 0 {}
+    Ok(())
+}
+
+/// What is behind an entrance.
+#[derive(Clone)]
+struct Inside<F> {
+    address: SocketAddr,
+    waits: Waits,
+    signal: GracefulShutdownSignal,
+    configure: F,
+}
+
+/// A stream that knows where its request is.
+trait Staged: AsyncRead + AsyncWrite + Unpin + 'static {
+    fn stage(&self) -> Rc<Stage>;
+    fn peer(&self) -> Option<SocketAddr>;
+}
+
+impl Staged for Caller {
+    fn stage(&self) -> Rc<Stage> {
+        Caller::stage(self)
+    }
+
+    fn peer(&self) -> Option<SocketAddr> {
+        Some(Caller::peer(self))
+    }
+}
+
+impl Staged for TlsStream<Caller> {
+    fn stage(&self) -> Rc<Stage> {
+        self.get_ref().0.stage()
+    }
+
+    fn peer(&self) -> Option<SocketAddr> {
+        Some(self.get_ref().0.peer())
+    }
+}
+
+impl<F: Fn(&mut web::ServiceConfig) + Clone + 'static> Inside<F> {
+    fn service<T: Staged>(
+        self,
+        secure: bool,
+    ) -> impl ServiceFactory<(T, Protocol, Option<SocketAddr>), Config = (), Response = (), Error = (), InitError = ()>
+    {
+        let Self { address, waits, signal, configure } = self;
+        let app = App::new().configure(configure).wrap_fn(|request, service| {
+            let stage = request.conn_data::<Rc<Stage>>().cloned();
+            if let Some(stage) = &stage {
+                stage.begin();
+            }
+            let answer = service.call(request);
+            async move {
+                match answer.await {
+                    Ok(answer) => Ok(answer.map_body(|_, body| Spent::new(body, stage))),
+                    Err(error) => {
+                        if let Some(stage) = &stage {
+                            stage.end();
+                        }
+                        Err(error)
+                    }
+                }
+            }
+        });
+        // The address stands in for a Host that is not said; its makers hide the way to set it, and have no other.
+        let config = AppConfig::__priv_test_new(secure, address.to_string(), address);
+        let app = app.into_factory().map_err(|error: actix_web::Error| error.error_response());
+        HttpService::build()
+            .graceful_shutdown_signal(move || {
+                let signal = signal.clone();
+                async move { signal.notified().await }
+            })
+            .keep_alive(waits.idle)
+            .client_request_timeout(waits.head)
+            .client_disconnect_timeout(TOLD_WAIT)
+            .local_addr(address)
+            .on_connect_ext(|stream: &T, extensions| {
+                extensions.insert(stream.stage());
+            })
+            .finish(map_config(app, move |_| config.clone()))
+            .map_err(|_: DispatchError| ())
+    }
+}

@@ -1,0 +1,127 @@
+//! The list of bounds at `[limits]` in the settings is complete: every constant of the sources that ends in `_MAX` stands in
+//! the table below with the words that the list has for it.
+
+use std::{fs, path::Path};
+
+use gridhook::config::DEFAULTS;
+
+#[rustfmt::skip]
+const LISTED: [(&str, &str, &str); 62] = [
+    ("server/issuer.rs", "KEYS_BYTES_MAX", "keys of the issuer 100 in 256 KiB"),
+    ("server/front/mod.rs", "TOLD_MAX", "256 of those who find no place are told so at a time"),
+    ("admin/model/odata.rs", "DEPTH_MAX", "$filter 32 levels deep"),
+    ("admin/model/topic/ingress.rs", "RULES_MAX", "128 inboundIpRules"),
+    ("admin/model/topic/ingress.rs", "TEXT_MAX", "512 characters in each entry of a mapping"),
+    ("admin/model/subscription/test.rs", "LAST_MAX", "testFilter with 1000 events"),
+    ("admin/auth.rs", "TOKEN_LEN_MAX", "the admin token's file 4 KiB"),
+    ("admin/arm/list.rs", "TOP_MAX", "pages of 100"),
+    ("admin/arm/mod.rs", "BODY_BYTES_MAX", "bodies of 256 KiB within 10 s"),
+    ("journal/records/cursor.rs", "OPEN_MAX", "1,048,576 open ranges in a cursor"),
+    ("journal/floor.rs", "CARRY_MAX", "carried, aged and reaped 1024 at a time"),
+    ("journal/floor.rs", "AGED_MAX", "carried, aged and reaped 1024 at a time"),
+    ("journal/ids.rs", "OPEN_MAX", "4096 blocks of ids in the making"),
+    ("journal/ids.rs", "BLOCKS_MAX", "1024 blocks of ids"),
+    ("policy/subscription/excerpt.rs", "SAID_MAX", "4096 bytes of an answer"),
+    ("policy/subscription/excerpt.rs", "KEPT_MAX", "16 different answers in a minute"),
+    ("topic/versions.rs", "KEPT_MAX", "64 versions of a filter"),
+    ("topic/versions.rs", "ENDED_MAX", "4096 of deleted event subscriptions"),
+    ("admin/dead_letters.rs", "TOP_MAX", "1000 dead letters on a page"),
+    ("dead_letter/purge.rs", "STEPS_MAX", "64 steps in a call"),
+    ("dead_letter/browse.rs", "STEPS_MAX", "64 steps in a call"),
+    ("dead_letter/browse.rs", "FILE_BYTES_MAX", "files of 64 MiB"),
+    ("dead_letter/browse.rs", "PROBLEMS_MAX", "100 problems told"),
+    ("dead_letter/letter.rs", "LETTERS_MAX", "100,000 letters of a file"),
+    ("journal/reader/dossier.rs", "DEAD_MAX", "10,000 dead letters"),
+    ("journal/fsck/report.rs", "COMPLAINTS_MAX", "what fsck complains of 100 lines"),
+    ("journal/writer/keep.rs", "REAP_MAX", "carried, aged and reaped 1024 at a time"),
+    ("journal/writer/mod.rs", "GROUP_MAX", "4096 appends in a group"),
+    ("policy/explain.rs", "FORETOLD_MAX", "100 attempts foretold"),
+    ("policy/property.rs", "PROPERTIES_MAX", "10 delivery properties"),
+    ("policy/property.rs", "VALUE_BYTES_MAX", "values of 4096 bytes"),
+    ("policy/property.rs", "NAME_BYTES_MAX", "names of 128 bytes"),
+    ("policy/validation.rs", "SHOWN_CHARS_MAX", "an endpoint's words 100 characters"),
+    ("policy/endpoint/cap.rs", "PATIENCE_MAX", "a limit's patience 6400 requests"),
+    ("policy/subscription/gather.rs", "LANDED_MAX", "1024 outcomes"),
+    ("policy/subscription/gather.rs", "CHANGES_MAX", "8192 changes"),
+    ("policy/subscription/gather.rs", "FILTERED_MAX", "4096 filtered events"),
+    ("policy/subscription/gather.rs", "GIVEN_UP_MAX", "1024 given up"),
+    ("policy/subscription/gather.rs", "RUNS_MAX", "1024 runs"),
+    ("policy/filter/number.rs", "EXPONENT_MAX", "exponents of 2^61"),
+    ("policy/filter/view.rs", "SEEN_MAX", "values that are shown 200 characters"),
+    ("publish/auth/sas.rs", "TOKEN_BYTES_MAX", "SAS tokens 8 KiB"),
+    ("publish/auth/bearer.rs", "KEYS_MAX", "keys of the issuer 100 in 256 KiB"),
+    ("publish/auth/bearer.rs", "TOKEN_BYTES_MAX", "access tokens 16 KiB"),
+    ("publish/refusal/mod.rs", "NAME_BYTES_MAX", "names in messages 128 bytes"),
+    ("deliver/failure.rs", "DETAIL_BYTES_MAX", "details 400 bytes"),
+    ("deliver/webhook.rs", "BODY_BYTES_MAX", "4096 bytes of an answer"),
+    ("deliver/webhook.rs", "SHELLS_MAX", "256 closed connections in a pool"),
+    ("deliver/webhook.rs", "LINGERING_MAX", "limits.lingering of a thread"),
+    ("deliver/request.rs", "URL_BYTES_MAX", "endpoints of 8192 bytes"),
+    ("deliver/request.rs", "VALUE_BYTES_MAX", "headers of events 2048 bytes"),
+    ("deliver/signature.rs", "SECRETS_MAX", "10 signing secrets"),
+    ("topic/supervise.rs", "DELAY_MAX", "a dying actor's restart 10 s"),
+    ("topic/expiry.rs", "LOOK_MAX", "timers 60 s"),
+    ("dead_letter/sink.rs", "SEGMENT_BYTES_MAX", "segments of a file's name 200 bytes"),
+    ("dead_letter/actor.rs", "TIMER_MAX", "timers 60 s"),
+    ("subscription/explain.rs", "EVENTS_MAX", "4096 events, 16 MiB of the log"),
+    ("subscription/explain.rs", "LOG_BYTES_MAX", "4096 events, 16 MiB of the log"),
+    ("subscription/slot.rs", "DEATHS_MAX", "an event's deaths 3"),
+    ("subscription/actor.rs", "TIMER_MAX", "timers 60 s"),
+    ("subscription/slot/linger.rs", "LINGERING_MAX", "64 of a subscription linger"),
+    ("subscription/greeter.rs", "FAREWELLS_MAX", "64 at a time, each of 10 s"),
+];
+
+/// Not held by anybody else's doing: an operator's own commands, and how deep the data folder is looked into.
+const OUR_OWN: [&str; 3] = ["cli/", "simulate/", "server/private.rs"];
+
+/// The constants of a source that are bounds.
+fn bounds(text: &str) -> Vec<String> {
+    let names = text.lines().filter_map(|line| {
+        let (before, rest) = line.trim_start().split_once("const ")?;
+        let (name, _) = rest.split_once(": ")?;
+        let plain = name.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
+        (plain && name.ends_with("_MAX") && (before.is_empty() || before.starts_with("pub"))).then(|| name.to_owned())
+    });
+    names.collect()
+}
+
+fn look(folder: &Path, root: &Path, missing: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).expect("a folder of sources") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            look(&path, root, missing);
+            continue;
+        }
+        let name = path.strip_prefix(root).expect("it is below").display().to_string();
+        if OUR_OWN.iter().any(|own| name.starts_with(own)) {
+            continue;
+        }
+        for bound in bounds(&fs::read_to_string(&path).expect("a source")) {
+            if !LISTED.iter().any(|(file, listed, _)| *file == name && *listed == bound) {
+                missing.push(format!("{bound} of src/{name}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn every_bound_in_the_sources_is_listed_in_the_settings() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut missing = Vec::new();
+    look(&root, &root, &mut missing);
+    assert!(
+        missing.is_empty(),
+        "say in the list at [limits] in config/gridhook.toml what these bound, and name them in tests/abuse/listed.rs: {missing:#?}"
+    );
+    // The list is a comment of many lines: words, with single spaces.
+    let list: String = DEFAULTS.lines().map(|line| line.trim_start_matches('#').trim().to_owned() + " ").collect();
+    let list = list.split_whitespace().collect::<Vec<_>>().join(" ");
+    let unsaid: Vec<_> = LISTED.iter().filter(|(_, _, words)| !list.contains(words)).collect();
+    assert!(unsaid.is_empty(), "the list at [limits] in config/gridhook.toml does not say {unsaid:#?}");
+}
+
+#[test]
+fn the_look_finds_a_bound() {
+    let text = "/// const OLD_MAX: u8 = 1;\npub(super) const NEW_MAX: usize = 3;\nconst OTHER: u8 = 1;\nfn f<const N_MAX: u8>() {}\n";
+    assert_eq!(bounds(text), ["NEW_MAX"]);
+}

@@ -1,0 +1,28 @@
+//! What strangers, slow peers, floods and silent neighbours can do to the whole server: to hold their own place, and lose it.
+//!
+//! Each bound has its counterpart: with the bound set absurdly high the same look finds that it is missing.
+
+mod attacks;
+mod listed;
+mod neighbours;
+mod overload;
+mod places;
+mod private;
+mod raw;
+mod secrets;
+mod slow;
+mod strangers;
+
+use std::time::Duration;
+
+/// How long a test waits for what must come.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Prints a table, aligned.
+fn print(title: &str, rows: &[[String; 2]]) {
+    let width = rows.iter().map(|[left, _]| left.chars().count()).max().unwrap_or(0);
+    println!("{title}");
+    for [left, right] in rows {
+        println!("  {left:width$}  {right}");
+    }
+}

@@ -1,0 +1,160 @@
+//! A neighbour that never answers is not heard: healthy endpoints get theirs as if it were not there.
+//!
+//! The short form asserts what is no matter of time. The long one (`make soak`) compares latencies: pairs of runs, with and
+//! without black holes, in turns, each after a warm-up.
+
+use std::{collections::HashMap, thread, time::Duration};
+
+use gridhook::{clock::Clock, event::Timestamp};
+use serde_json::Value;
+
+use super::LONG;
+use crate::support::{
+    http::Client,
+    server::{Server, Wish, events_path, wait_for},
+    sink::{Manner, Sink},
+};
+
+/// Healthy subscriptions, and as many black holes beside them.
+const EACH: usize = 50;
+
+/// Events of a request, one for each healthy subscription and its neighbour.
+const EVENTS: usize = 10;
+
+/// How much worse the slowest hundredth may be.
+const RATIO_MAX: f64 = 1.25;
+
+struct Street {
+    server: Server,
+    sink: Sink,
+    key: String,
+}
+
+impl Street {
+    fn new(holes: bool) -> Self {
+        // Black holes shall time out within the run, and again.
+        let (server, sink) =
+            (Server::start(&[("DELIVERY__RESPONSE_WAIT", "2s"), ("DELIVERY__LATE_WAIT", "10s")]), Sink::start());
+        let key = server.topic("street", "EventGridSchema");
+        for number in 0..EACH {
+            for (kind, there) in [("healthy", true), ("hole", holes)] {
+                let path = format!("/{kind}/{number}");
+                if there {
+                    server.subscribe(
+                        "street",
+                        &format!("{kind}-{number}"),
+                        &Wish::of(&sink.url(&path)).types(&[&type_of(number)]),
+                    );
+                }
+                if kind == "hole" {
+                    sink.set(&path, Manner::Hang);
+                }
+            }
+        }
+        Self { server, sink, key }
+    }
+
+    /// So many events a second for so long: when each was sent off, by id.
+    fn publish(&self, per_second: usize, most: Duration) -> HashMap<String, Timestamp> {
+        let (mut client, clock, mut sent) = (Client::new(self.server.at()), Clock::system(), HashMap::new());
+        let (begun, pause) = (clock.now(), Duration::from_secs_f64(EVENTS as f64 / per_second as f64));
+        let requests = (most.as_secs_f64() / pause.as_secs_f64()) as u32;
+        for request in 0..requests {
+            let events: Vec<String> = (0..EVENTS)
+                .map(|event| {
+                    let (id, of) = (format!("{request}-{event}"), (request as usize * EVENTS + event) % EACH);
+                    sent.insert(id.clone(), self.sink.now());
+                    let kind = type_of(of);
+                    format!(r#"{{"id":"{id}","subject":"/a","eventType":"{kind}","eventTime":"2026-11-20T17:18:13Z","dataVersion":"1","data":{{}}}}"#)
+                })
+                .collect();
+            let body = format!("[{}]", events.join(","));
+            let headers = [("aeg-sas-key", self.key.as_str())];
+            let answer = client.ask("POST", &events_path("street"), &headers, body.as_bytes()).expect("an answer");
+            assert_eq!(answer.status, 200, "{}", answer.text());
+            thread::sleep(begun.after(pause * (request + 1)).since(clock.now()));
+        }
+        sent
+    }
+
+    fn taken(&self) -> usize {
+        (0..EACH).map(|number| self.sink.taken(&format!("/healthy/{number}"))).sum()
+    }
+
+    /// How long each event that was sent after `from` was on its way to its healthy endpoint.
+    fn latencies(&self, sent: &HashMap<String, Timestamp>, from: Timestamp) -> Vec<Duration> {
+        let mut found = Vec::new();
+        for number in 0..EACH {
+            self.sink.look(&format!("/healthy/{number}"), |ledger| {
+                for (id, arrivals) in ledger {
+                    if sent[id] >= from {
+                        found.push(arrivals[0].at.since(sent[id]));
+                    }
+                }
+            });
+        }
+        found.sort_unstable();
+        found
+    }
+}
+
+fn type_of(number: usize) -> String {
+    format!("Street.House{number}")
+}
+
+#[test]
+fn fifty_black_holes_hold_their_own_places_and_healthy_neighbours_get_everything() {
+    let street = Street::new(true);
+    let sent = street.publish(500, Duration::from_secs(6));
+    wait_for("everything at the healthy ones", LONG, || street.taken() >= sent.len());
+    assert_eq!(street.taken(), sent.len(), "and nothing twice");
+    let (mut failed, mut held) = (0, 0);
+    for number in 0..EACH {
+        let healthy = street.server.status("street", &format!("healthy-{number}"));
+        assert_eq!(healthy["counters"]["requestsFailed"], 0, "{healthy}");
+        let hole = street.server.status("street", &format!("hole-{number}"));
+        let of = |value: &Value| value.as_u64().expect("a number");
+        assert!(of(&hole["inFlight"]) <= 16, "its places are 16: {hole}");
+        assert!(of(&hole["lingering"]) <= 64, "and 64 for late answers: {hole}");
+        assert_eq!(hole["counters"]["delivered"], 0, "{hole}");
+        failed += of(&hole["counters"]["requestsFailed"]);
+        held += of(&hole["inFlight"]) + of(&hole["lingering"]);
+    }
+    println!("50 black holes: {failed} requests failed, {held} places held; {} events at the others", sent.len());
+    assert!(failed > 0, "they were called");
+}
+
+/// The slowest hundredth's latency, with or without black holes.
+fn p99(holes: bool, long: Duration) -> Duration {
+    let street = Street::new(holes);
+    let sent = street.publish(1000, long);
+    wait_for("everything", LONG, || street.taken() >= sent.len());
+    let first = sent.values().min().copied().unwrap_or_default();
+    let latencies = street.latencies(&sent, first.after(long / 4));
+    let at = |share: usize| latencies[latencies.len() * share / 1000];
+    println!(
+        "{}: {} events, p50 {:.2?}, p99 {:.2?}, p99.9 {:.2?}",
+        if holes { "with black holes   " } else { "without black holes" },
+        latencies.len(),
+        at(500),
+        at(990),
+        at(999)
+    );
+    at(990)
+}
+
+#[test]
+fn neighbours_that_never_answer_are_not_heard_in_the_slowest_hundredth() {
+    if std::env::var_os("GRIDHOOK_SOAK").is_none() {
+        return;
+    }
+    let mut ratios: Vec<f64> = (0..3)
+        .map(|_| {
+            let [without, with] = [false, true].map(|holes| p99(holes, Duration::from_secs(160)));
+            with.as_secs_f64() / without.as_secs_f64()
+        })
+        .collect();
+    ratios.sort_by(f64::total_cmp);
+    println!("p99 with black holes against p99 without, pair by pair: {ratios:.2?}");
+    assert!(ratios[ratios.len() / 2] <= RATIO_MAX, "{ratios:?}");
+}

@@ -1,0 +1,268 @@
+//! Ten times what the server takes: it says so, in time, keeps its memory and its word.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use gridhook::clock::Clock;
+
+use super::LONG;
+use crate::support::{
+    http::{Answer, Client},
+    load,
+    server::{Server, Wish, events_path, wait_for},
+    sink::Sink,
+};
+
+/// What the topic takes in a second, and ten times that.
+const TAKEN: usize = 200;
+const OFFERED: usize = 10 * TAKEN;
+
+const PUBLISHERS: usize = 16;
+
+/// Events of a request.
+const EVENTS: usize = 10;
+
+/// What flat memory is: the caches and tails of these settings, and what an allocator keeps.
+const GROWTH_MAX: u64 = 64 * 1024 * 1024;
+
+/// Who asks how the server is has an answer in this time, on a machine that does other things, too.
+const HEALTH_MAX: Duration = Duration::from_secs(5);
+
+/// What was seen of a flood.
+#[derive(Debug, Default)]
+struct Seen {
+    acknowledged: Vec<String>,
+    shed: usize,
+    /// Refusals that did not say when to come again.
+    curt: usize,
+    other: Vec<String>,
+    probes: Vec<Duration>,
+    memory: Vec<u64>,
+}
+
+impl Seen {
+    fn note(&mut self, ids: Vec<String>, answer: std::io::Result<Answer>) {
+        match answer {
+            Ok(answer) if answer.status == 200 => self.acknowledged.extend(ids),
+            Ok(answer) if matches!(answer.status, 429 | 503) => {
+                self.shed += 1;
+                let seconds = answer.header("retry-after").and_then(|seconds| seconds.parse::<u32>().ok());
+                self.curt += usize::from(seconds.is_none_or(|seconds| seconds == 0));
+            }
+            Ok(answer) => self.other.push(format!("{} {}", answer.status, answer.text())),
+            Err(error) => self.other.push(error.to_string()),
+        }
+    }
+
+    fn growth(&self) -> u64 {
+        let (first, most) = (self.memory.first(), self.memory.iter().max());
+        first.zip(most).map_or(0, |(first, most)| most.saturating_sub(*first))
+    }
+
+    /// What is not as it must be.
+    fn complaints(&self) -> Vec<String> {
+        let slowest = self.probes.iter().max().copied().unwrap_or(Duration::MAX);
+        let mut found = Vec::new();
+        if self.shed == 0 {
+            found.push("nothing was shed".to_owned());
+        }
+        if self.curt > 0 {
+            found.push(format!("{} refusals without Retry-After", self.curt));
+        }
+        if !self.other.is_empty() {
+            found.push(format!("other answers: {:.3?}", self.other));
+        }
+        if slowest > HEALTH_MAX {
+            found.push(format!("a question after its health took {slowest:?}"));
+        }
+        if self.growth() > GROWTH_MAX {
+            found.push(format!("memory grew by {} bytes", self.growth()));
+        }
+        found
+    }
+
+    fn print(&self, title: &str) {
+        let mut probes = self.probes.clone();
+        probes.sort_unstable();
+        let at = |share: usize| probes.get(probes.len() * share / 100).copied().unwrap_or_default();
+        let (acknowledged, shed) = (self.acknowledged.len(), self.shed);
+        println!(
+            "{title}: {acknowledged} events acknowledged, {shed} requests shed; {} probes, p50 {:.1?}, p99 {:.1?}; memory {} MiB at first, \
+             {} MiB more at the most",
+            probes.len(),
+            at(50),
+            at(99),
+            self.memory.first().copied().unwrap_or_default() >> 20,
+            self.growth() >> 20
+        );
+    }
+}
+
+/// Publishers that offer `OFFERED` events a second in all, whatever they are told, for so long.
+fn flood(server: &Server, key: &str, most: Duration) -> Seen {
+    let (seen, stop) = (Arc::new(Mutex::new(Seen::default())), Arc::new(AtomicBool::new(false)));
+    let publishers: Vec<_> = (0..PUBLISHERS)
+        .map(|number| {
+            let (seen, stop, at, key) = (Arc::clone(&seen), Arc::clone(&stop), server.at(), key.to_owned());
+            thread::spawn(move || offer(number, at, &key, &seen, &stop))
+        })
+        .collect();
+    let clock = Clock::system();
+    let begun = clock.now();
+    while clock.now().since(begun) < most {
+        for path in ["/healthz", "/readyz"] {
+            let asked = clock.now();
+            assert_eq!(server.open("GET", path, &[]).status, 200, "{path}");
+            let took = clock.now().since(asked);
+            seen.lock().unwrap_or_else(PoisonError::into_inner).probes.push(took);
+        }
+        let asked = clock.now();
+        server.topic_status("orders");
+        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.probes.push(clock.now().since(asked));
+        // What a server has at the beginning is not what floods make of it.
+        if clock.now().since(begun) > most / 4 {
+            seen.memory.push(server.resident());
+        }
+        drop(seen);
+        thread::sleep(Duration::from_millis(50));
+    }
+    stop.store(true, Ordering::SeqCst);
+    for publisher in publishers {
+        publisher.join().expect("a publisher does not panic");
+    }
+    let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+    std::mem::take(&mut *seen)
+}
+
+fn offer(number: usize, at: SocketAddr, key: &str, seen: &Mutex<Seen>, stop: &AtomicBool) {
+    let pause = Duration::from_secs_f64((PUBLISHERS * EVENTS) as f64 / OFFERED as f64);
+    let (clock, mut client) = (Clock::system(), Client::new(at));
+    let begun = clock.now();
+    for request in 0u32.. {
+        if stop.load(Ordering::SeqCst) {
+            return;
+        }
+        let ids: Vec<String> = (0..EVENTS).map(|event| format!("{number}-{request}-{event}")).collect();
+        let body = load::body(&ids, &"/".repeat(1000));
+        let answer = client.ask("POST", &events_path("orders"), &[("aeg-sas-key", key)], &body);
+        seen.lock().unwrap_or_else(PoisonError::into_inner).note(ids, answer);
+        // By plan and not by pause, so that slow answers do not slow the offer down.
+        thread::sleep((begun.after(pause * request)).since(clock.now()));
+    }
+}
+
+#[test]
+fn at_ten_times_its_rate_it_sheds_stays_responsive_and_keeps_its_word() {
+    let rate = TAKEN.to_string();
+    let (server, sink) =
+        (Server::start(&[("PUBLISH__EVENTS_PER_SECOND", &rate), ("TOPIC__TAIL_BYTES", "4 MiB")]), Sink::start());
+    let key = server.topic("orders", "EventGridSchema");
+    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")).batch(100));
+    let long = std::env::var_os("GRIDHOOK_SOAK").is_some();
+    let seen = flood(&server, &key, Duration::from_secs(if long { 120 } else { 8 }));
+    seen.print("ten times the rate");
+    assert!(seen.complaints().is_empty(), "{:#?}", seen.complaints());
+    wait_for("what was acknowledged", LONG, || sink.taken("/hook") >= seen.acknowledged.len());
+    sink.look("/hook", |ledger| {
+        let missing = seen.acknowledged.iter().filter(|id| !ledger.contains_key(*id)).count();
+        assert_eq!(
+            (missing, ledger.len()),
+            (0, seen.acknowledged.len()),
+            "all that was acknowledged, and nothing else"
+        );
+    });
+}
+
+#[test]
+fn without_the_rate_nothing_is_shed_and_that_is_noticed() {
+    let server = Server::start(&[("PUBLISH__EVENTS_PER_SECOND", "0")]);
+    let key = server.topic("orders", "EventGridSchema");
+    let seen = flood(&server, &key, Duration::from_secs(2));
+    assert!(seen.complaints().contains(&"nothing was shed".to_owned()), "{:?}", seen.complaints());
+}
+
+/// Publishers that send all but the end of a large body, and then stay: how much more memory that takes, how many were told
+/// to come back, and whether a small publisher is served meanwhile.
+fn hoard(server: &Server, key: &str, publishers: usize) -> (u64, usize, u16) {
+    let before = server.resident();
+    let head = format!(
+        "POST {} HTTP/1.1\r\nhost: x\r\naeg-sas-key: {key}\r\ncontent-length: 1000001\r\n\r\n",
+        events_path("orders")
+    );
+    let request = [head.as_bytes(), &[b' '; 1_000_000]].concat();
+    let at = server.at();
+    let threads: Vec<_> = (0..publishers)
+        .map(|_| {
+            let request = request.clone();
+            thread::spawn(move || {
+                let talk = super::raw::Talk { first: &request, drip: None, reads: true, most: Duration::from_secs(4) };
+                let ended = talk.until_answered(at);
+                let told = ended.said.contains("HTTP/1.1 503") && ended.said.contains("retry-after: ");
+                (told, ended)
+            })
+        })
+        .collect();
+    thread::sleep(Duration::from_secs(2));
+    let (grown, small) = (server.most_resident().saturating_sub(before), load::body(&["1".to_owned()], "/a"));
+    let answer = Client::new(at).ask("POST", &events_path("orders"), &[("aeg-sas-key", key)], &small);
+    let status = answer.expect("a publisher is answered").status;
+    let told = threads.into_iter().filter_map(|thread| thread.join().ok()).filter(|(told, _)| *told).count();
+    (grown, told, status)
+}
+
+#[test]
+fn bodies_that_are_never_finished_hold_no_more_than_their_bound() {
+    let bounds =
+        [("PUBLISH__BYTES_IN_FLIGHT", "8 MiB"), ("PUBLISH__REQUEST_BYTES", "1 MiB"), ("PUBLISH__EVENT_BYTES", "1 MiB")];
+    let server = Server::start(&bounds);
+    let key = server.topic("orders", "EventGridSchema");
+    let (grown, told, _) = hoard(&server, &key, 60);
+    println!("60 unfinished bodies of 1 MB, room for 8: {} MiB more memory, {told} told to come back", grown >> 20);
+    assert!(grown < 48 << 20, "{grown} bytes");
+    assert!((45..=55).contains(&told), "{told} were told to come back");
+}
+
+#[test]
+fn without_that_bound_they_hold_what_they_like_and_that_is_noticed() {
+    let server = Server::start(&[("PUBLISH__BYTES_IN_FLIGHT", "1 GiB")]);
+    let key = server.topic("orders", "EventGridSchema");
+    let (grown, told, status) = hoard(&server, &key, 60);
+    assert_eq!((told, status), (0, 200));
+    assert!(grown > 48 << 20, "60 bodies of a megabyte are {grown} bytes");
+}
+
+#[test]
+fn who_announces_much_and_sends_little_takes_nobodys_room() {
+    let bounds =
+        [("PUBLISH__BYTES_IN_FLIGHT", "2 MiB"), ("PUBLISH__REQUEST_BYTES", "1 MiB"), ("PUBLISH__EVENT_BYTES", "1 MiB")];
+    let server = Server::start(&bounds);
+    let key = server.topic("orders", "EventGridSchema");
+    let head = format!(
+        "POST {} HTTP/1.1\r\nhost: x\r\naeg-sas-key: {key}\r\ncontent-length: 1000000\r\n\r\n[",
+        events_path("orders")
+    );
+    let at = server.at();
+    let slow: Vec<_> = (0..40)
+        .map(|_| {
+            let first = head.clone().into_bytes();
+            let most = Duration::from_secs(3);
+            thread::spawn(move || super::raw::Talk { first: &first, drip: None, reads: true, most }.until_answered(at))
+        })
+        .collect();
+    thread::sleep(Duration::from_secs(1));
+    for number in 0..20 {
+        server.publish("orders", &key, &load::body(&[number.to_string()], "/a"));
+    }
+    for ended in slow {
+        let ended = ended.join().expect("a connection does not panic");
+        assert!(ended.said.is_empty(), "forty megabytes were announced where there is room for two: {ended:?}");
+    }
+}

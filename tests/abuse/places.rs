@@ -1,0 +1,122 @@
+//! Connections: so many in all, so many from one address, and two listeners that know nothing of each other.
+
+use std::{
+    io::Read,
+    net::{Ipv4Addr, SocketAddr, TcpStream},
+    time::Duration,
+};
+
+use serde_json::Value;
+use socket2::{Domain, Socket, Type};
+
+use super::LONG;
+use crate::support::{
+    http::Client,
+    server::{Server, events_path, wait_for},
+};
+
+const TOKEN: &str = "a-token-of-the-operator";
+
+/// A connection from one of the addresses of loopback.
+fn from(host: u8, to: SocketAddr) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    socket.bind(&SocketAddr::from((Ipv4Addr::new(127, 0, 0, host), 0)).into()).expect("loopback has many addresses");
+    socket.connect(&to.into()).expect("a connection");
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(Duration::from_millis(200))).expect("a stream takes its option");
+    stream
+}
+
+/// What a connection is told that says nothing; nothing where it has a place.
+fn told(mut stream: &TcpStream) -> String {
+    let mut said = String::new();
+    // With a place nothing comes, which is an error of time.
+    stream.read_to_string(&mut said).ok();
+    said
+}
+
+fn hold(host: u8, count: usize, to: SocketAddr) -> (Vec<TcpStream>, usize) {
+    let streams: Vec<_> = (0..count).map(|_| from(host, to)).collect();
+    let refused = streams.iter().filter(|stream| {
+        let told = told(stream);
+        told.starts_with("HTTP/1.1 503 ") && told.contains("retry-after: 1\r\n")
+    });
+    let refused = refused.count();
+    (streams, refused)
+}
+
+#[test]
+fn one_address_has_its_share_of_the_places_and_all_have_no_more_than_there_are() {
+    let patient = [("LIMITS__IDLE_WAIT", "1h"), ("LIMITS__HEAD_WAIT", "1h")];
+    let bounds = [("LIMITS__CONNECTIONS", "12"), ("LIMITS__CONNECTIONS_PER_ADDRESS", "8")];
+    let server = Server::start(&[patient, bounds].concat());
+    let (first, refused) = hold(2, 10, server.at());
+    assert_eq!(refused, 2, "eight of one address have a place");
+    let (second, refused) = hold(3, 6, server.at());
+    assert_eq!(refused, 2, "and of another one as many as are left");
+    drop((first, second));
+    wait_for("the places", LONG, || {
+        Client::new(server.at()).ask("GET", "/healthz", &[], b"").is_ok_and(|answer| answer.status == 200)
+    });
+}
+
+#[test]
+fn without_the_bound_everybody_has_a_place() {
+    let server = Server::start(&[("LIMITS__IDLE_WAIT", "1h"), ("LIMITS__HEAD_WAIT", "1h")]);
+    assert_eq!(hold(2, 10, server.at()).1, 0);
+}
+
+#[test]
+fn operators_and_publishers_can_have_addresses_of_their_own() {
+    let server = Server::start(&[("SERVER__ADMIN_LISTEN", "127.0.0.1:0"), ("SERVER__ADMIN_TOKEN", TOKEN)]);
+    let said = server.said();
+    let admin = said.lines().find_map(|line| line.strip_prefix("the control plane is at http://"));
+    let admin: SocketAddr = admin.expect("it says where").trim().parse().expect("an address");
+    let bearer = format!("Bearer {TOKEN}");
+    let ask = |at: SocketAddr, method: &str, path: &str| {
+        let answer = Client::new(at).ask(method, path, &[("authorization", &bearer)], b"{}");
+        answer.expect("an answer").status
+    };
+    let topic = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/orders";
+    assert_eq!(ask(admin, "PUT", topic), 201, "operators make a topic");
+    for (method, path) in
+        [("GET", topic), ("GET", "/providers/Microsoft.EventGrid/operations"), ("GET", "/openapi.json")]
+    {
+        assert_eq!(ask(server.at(), method, path), 404, "publishers' address has no {path}");
+        assert_eq!(ask(admin, method, path), 200, "{path}");
+    }
+    assert_eq!(ask(admin, "POST", &events_path("orders")), 404, "operators' address takes no events");
+    assert_eq!(ask(server.at(), "POST", &events_path("orders")), 400, "publishers' does, if they are any");
+    let validate = "/eventsubscriptions/x/validate";
+    assert_eq!(
+        (ask(server.at(), "PUT", validate), ask(admin, "PUT", validate)),
+        (405, 404),
+        "endpoints give their word there"
+    );
+    for path in ["/healthz", "/readyz"] {
+        assert_eq!((ask(server.at(), "GET", path), ask(admin, "GET", path)), (200, 200), "{path} is at both");
+    }
+}
+
+#[test]
+fn bounds_of_the_control_plane_are_said_where_they_are_reached() {
+    let server = Server::start(&[
+        ("LIMITS__TOPICS", "2"),
+        ("LIMITS__SUBSCRIPTIONS_PER_TOPIC", "1"),
+        ("DELIVERY__VALIDATE", "false"),
+    ]);
+    server.topic("one", "EventGridSchema");
+    server.topic("two", "EventGridSchema");
+    let scope = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics";
+    let three = server.admin("PUT", &format!("{scope}/three"), &serde_json::json!({}));
+    assert_eq!((three.status, three.text().contains("limits.topics")), (409, true), "{}", three.text());
+    server.command("DELETE", &format!("{scope}/two"), &Value::Null);
+    server.topic("three", "EventGridSchema");
+
+    let wish = crate::support::server::Wish::of("http://127.0.0.1:9/");
+    server.subscribe("one", "first", &wish);
+    let second = server.ask_for("one", "second", &wish);
+    let named = second.text().contains("limits.subscriptions_per_topic");
+    assert_eq!((second.status, named), (409, true), "{}", second.text());
+    server.subscribe("one", "first", &wish);
+}

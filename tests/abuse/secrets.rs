@@ -1,0 +1,127 @@
+//! Secrets are said to nobody but who asks for them: a server at work is given marked ones, and everything it says is read.
+
+use serde_json::{Value, json};
+
+use super::LONG;
+use crate::support::{
+    http::Client,
+    load,
+    server::{Server, Wish, events_path, subscription, wait_for},
+    sink::{Manner, Sink},
+};
+
+const SCOPE: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid";
+
+/// What nobody may say. Each is in a place of its own.
+const TOKEN: &str = "MARKEDadminTokenOfTheOperator";
+const QUERY: &str = "MARKEDcodeInAnAddress";
+const HEADER: &str = "MARKEDvalueOfAHeader";
+/// Base64 of text with the mark in it.
+const SIGNING: &str = "TUFSS0VEc2lnbmluZ1NlY3JldDAxMjM0NTY3ODk=";
+const WRONG: &str = "MARKEDwrongKey";
+
+fn given_away(said: &str, secrets: &[&str]) -> Vec<String> {
+    // Also as a header or an address would have them.
+    let forms = |secret: &str| [secret.to_owned(), url::form_urlencoded::byte_serialize(secret.as_bytes()).collect()];
+    let found = secrets.iter().flat_map(|secret| forms(secret)).filter(|form| said.contains(form));
+    let lines = found.filter_map(|form| said.lines().find(|line| line.contains(&form)).map(str::to_owned));
+    lines.collect()
+}
+
+#[test]
+fn no_secret_is_in_the_log_in_an_error_or_in_what_is_told() {
+    let settings = [
+        ("SERVER__ADMIN_TOKEN", TOKEN),
+        ("LOG__FILTER", "debug"),
+        ("CHAOS__ENABLED", "true"),
+        ("LIMITS__FAILED_KEYS", "2"),
+    ];
+    let (mut server, sink) = (Server::start(&settings), Sink::start());
+    let bearer = format!("Bearer {TOKEN}");
+    let ask = |server: &Server, method: &str, path: &str, body: &Value| {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        Client::new(server.at()).ask(method, path, &[("authorization", &bearer)], body.as_bytes()).expect("an answer")
+    };
+    let topic = format!("{SCOPE}/topics/orders");
+    ask(&server, "PUT", &topic, &json!({}));
+    let keys = ask(&server, "POST", &format!("{topic}/listKeys"), &Value::Null).json();
+    let [key1, key2] = ["key1", "key2"].map(|name| keys[name].as_str().expect("a key").to_owned());
+    let secrets: Vec<&str> = vec![TOKEN, QUERY, HEADER, SIGNING, WRONG, &key1, &key2, "MARKED"];
+
+    let webhook = json!({
+        "signing": {"secrets": [format!("whsec_{SIGNING}")]},
+        "deliveryAttributeMappings": [{"name": "x-secret", "type": "Static", "properties": {"value": HEADER, "isSecret": true}}],
+    });
+    let mut told = String::new();
+    for (name, manner) in [
+        ("good", Manner::Answer(200)),
+        ("bad", Manner::Answer(500)),
+        ("dead", Manner::Dead),
+        ("gone", Manner::Answer(400)),
+    ] {
+        sink.set(&format!("/{name}?code={QUERY}"), manner);
+        let wish =
+            Wish::of(&sink.url(&format!("/{name}?code={QUERY}"))).also(&webhook, &json!({})).dead_letters("letters");
+        let answer = ask(&server, "PUT", &subscription("orders", name), &json!({"properties": wish.properties()}));
+        assert!(answer.status < 300, "{}", answer.text());
+        told += &answer.text();
+    }
+    // Refused ones, with secrets in what is refused.
+    for url in [
+        format!("http://user:{QUERY}@127.0.0.1/"),
+        format!("http://169.254.169.254/?code={QUERY}"),
+        format!("http://127.0.0.1:1/?code={QUERY}"),
+        format!("nonsense:{QUERY}"),
+    ] {
+        let wish = Wish::of(&url).also(&webhook, &json!({}));
+        told +=
+            &ask(&server, "PUT", &subscription("orders", "refused"), &json!({"properties": wish.properties()})).text();
+    }
+    let publish = |headers: &[(&str, &str)], path: &str| {
+        let body = load::body(&["1".to_owned()], "/a");
+        Client::new(server.at()).ask("POST", path, headers, &body).expect("an answer")
+    };
+    let events = events_path("orders");
+    assert_eq!(publish(&[("aeg-sas-key", &key1)], &events).status, 200);
+    assert_eq!(publish(&[("aeg-sas-key", &key2)], &events).status, 200);
+    assert_eq!(publish(&[("authorization", &bearer)], &events).status, 200);
+    for (name, value) in [
+        ("aeg-sas-key", WRONG.to_owned()),
+        ("aeg-sas-token", format!("r=x&e=y&s={WRONG}")),
+        ("authorization", format!("SharedAccessSignature {WRONG}")),
+        ("authorization", format!("Bearer {WRONG}")),
+        ("authorization", format!("{WRONG} x")),
+    ] {
+        let answer = publish(&[(name, &value)], &format!("{events}?aeg-sas-key-typed-wrong={WRONG}"));
+        assert!(answer.status >= 400, "{name}: {}", answer.status);
+        told += &answer.text();
+        told += &Client::new(server.at()).ask("GET", &topic, &[(name, &value)], b"").expect("an answer").text();
+    }
+    wait_for("an attempt at each", LONG, || {
+        ["good", "bad", "dead", "gone"].iter().all(|name| !sink.heads(&format!("/{name}?code={QUERY}")).is_empty())
+    });
+    // A panic, too, may say something.
+    ask(
+        &server,
+        "POST",
+        "/chaos/kill",
+        &json!({"actor": "subscription", "topic": "orders", "subscription": "bad", "by": "panic"}),
+    );
+    for name in ["good", "bad", "dead", "gone"] {
+        for verb in ["", "/status", "/explain?id=1"] {
+            told += &ask(&server, "GET", &format!("{}{verb}", subscription("orders", name)), &Value::Null).text();
+        }
+    }
+    for path in
+        [&*topic, &format!("{topic}/eventSubscriptions"), &format!("{topic}/status"), "/openapi.json", "/readyz"]
+    {
+        told += &ask(&server, "GET", path, &Value::Null).text();
+    }
+    let full = ask(&server, "POST", &format!("{}/getFullUrl", subscription("orders", "good")), &Value::Null).text();
+    assert!(!given_away(&full, &secrets).is_empty(), "the look finds a secret where one is: {full}");
+    server.terminate();
+    let said = server.said();
+    assert!(said.len() > 2_000, "at this level much is said");
+    assert_eq!(given_away(&said, &secrets), Vec::<String>::new(), "in the log");
+    assert_eq!(given_away(&told, &secrets), Vec::<String>::new(), "in what is told");
+}

@@ -1,0 +1,240 @@
+//! Valid events with their members changed, and valid tokens with their characters changed: what is taken is whole, what is
+//! refused has a code that is known. `make fuzz` runs these for long.
+
+use gridhook::{
+    deliver::convert::delivered,
+    event::{Event, Schema, Timestamp},
+    publish::{Limits, Refusal, auth::sas},
+    topic::record::Keys,
+};
+use jsonwebtoken::Algorithm;
+use proptest::{prelude::*, sample::Index};
+use serde_json::json;
+
+use super::{
+    bearer::{Signer, bearer},
+    read,
+    sas::VECTORS,
+};
+use crate::support::{
+    fuzz::{cases, changed, changes},
+    publisher::{KEY, KEY2},
+};
+
+/// What may stand where another value was.
+const VALUES: [&str; 26] = [
+    "null",
+    "true",
+    "0",
+    "-0",
+    "1e400",
+    "-1e-400",
+    "18446744073709551616",
+    "0.1e1",
+    "\"\"",
+    "\"a\"",
+    "\"\\u0000\"",
+    "\"\\ud800\"",
+    "\"\\udc00\\ud800\"",
+    "\"\\\"\"",
+    "\"\r\"",
+    "\"\u{0}\"",
+    "[]",
+    "{}",
+    "[[]]",
+    "{\"a\":{}}",
+    "{\"id\":1}",
+    "\"2026-11-20T17:18:13Z\"",
+    "\"1.0\"",
+    "\"/subscriptions/s\"",
+    "nul",
+    "\"\u{10ffff}\"",
+];
+
+const NAMES: [&str; 16] = [
+    "id",
+    "ID",
+    "eventType",
+    "eventTime",
+    "subject",
+    "data",
+    "data_base64",
+    "dataVersion",
+    "metadataVersion",
+    "topic",
+    "source",
+    "specversion",
+    "type",
+    "time",
+    "",
+    "\\u0069d",
+];
+
+/// The members of a valid event.
+fn members(schema: Schema) -> Vec<(String, String)> {
+    let grid = [
+        ("id", "\"1\""),
+        ("eventType", "\"T\""),
+        ("subject", "\"/a\""),
+        ("eventTime", "\"2026-11-20T17:18:13Z\""),
+        ("dataVersion", "\"1\""),
+        ("data", "{ \"a\" : 1.0 }"),
+    ];
+    let cloud = [
+        ("specversion", "\"1.0\""),
+        ("id", "\"1\""),
+        ("source", "\"/a\""),
+        ("type", "\"T\""),
+        ("time", "\"2026-11-20T17:18:13Z\""),
+        ("data", "[ 1, 2 ]"),
+    ];
+    let custom = [
+        ("eventId", "\"1\""),
+        ("myEventTypeField", "\"T\""),
+        ("when", "\"2026-11-20T17:18:13Z\""),
+        ("ver", "\"1\""),
+        ("path", "\"/a\""),
+        ("more", "{ \"a\" : 1.0 }"),
+    ];
+    let members = match schema {
+        Schema::EventGrid => grid,
+        Schema::CloudEvents => cloud,
+        Schema::Custom => custom,
+    };
+    members.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec()
+}
+
+#[derive(Clone, Debug)]
+enum Twist {
+    Value(Index, Index),
+    Name(Index, Index),
+    Remove(Index),
+    Repeat(Index),
+}
+
+fn twist() -> impl Strategy<Value = Twist> {
+    prop_oneof![
+        4 => (any::<Index>(), any::<Index>()).prop_map(|(at, value)| Twist::Value(at, value)),
+        2 => (any::<Index>(), any::<Index>()).prop_map(|(at, name)| Twist::Name(at, name)),
+        1 => any::<Index>().prop_map(Twist::Remove),
+        1 => any::<Index>().prop_map(Twist::Repeat),
+    ]
+}
+
+fn twisted(schema: Schema, twists: &[Twist]) -> String {
+    let mut members = members(schema);
+    for twist in twists {
+        let count = members.len();
+        match twist {
+            _ if count == 0 => {}
+            Twist::Value(at, value) => members[at.index(count)].1 = VALUES[value.index(VALUES.len())].to_owned(),
+            Twist::Name(at, name) => members[at.index(count)].0 = NAMES[name.index(NAMES.len())].to_owned(),
+            Twist::Remove(at) => drop(members.remove(at.index(count))),
+            Twist::Repeat(at) => members.push(members[at.index(count)].clone()),
+        }
+    }
+    let members: Vec<String> = members.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
+    format!("{{{}}}", members.join(","))
+}
+
+fn take(schema: Schema, body: &[u8]) -> Result<Vec<Event>, Refusal> {
+    let content_type = match schema {
+        Schema::EventGrid | Schema::Custom => "application/json",
+        Schema::CloudEvents => "application/cloudevents-batch+json",
+    };
+    read(schema, content_type, body, &Limits::default())
+}
+
+/// What becomes of a body: it is refused with a status and a code of the table, or is whole, bounded, and read again as it is.
+fn check(schema: Schema, body: &[u8]) -> Result<(), TestCaseError> {
+    let events = match take(schema, body) {
+        Ok(events) => events,
+        Err(refusal) => {
+            let (status, code) = refusal.status();
+            prop_assert!(
+                matches!(
+                    (status.as_u16(), code),
+                    (400, "InputJsonInvalid") | (401, "Unauthorized") | (413, "PayloadTooLarge")
+                ),
+                "{status} {code}"
+            );
+            prop_assert!(refusal.to_string().len() < 1_000, "{refusal}");
+            return Ok(());
+        }
+    };
+    let bytes: usize = events.iter().map(|event| event.wire().len()).sum();
+    prop_assert!(bytes <= body.len() + 512 * events.len(), "{bytes} bytes of {}", body.len());
+    let wires: Vec<_> = events.iter().map(|event| String::from_utf8_lossy(&event.wire()).into_owned()).collect();
+    let again = take(schema, format!("[{}]", wires.join(",")).as_bytes()).expect("what was taken is taken again");
+    prop_assert_eq!(
+        again.iter().map(|event| event.wire()).collect::<Vec<_>>(),
+        events.iter().map(|event| event.wire()).collect::<Vec<_>>()
+    );
+    for event in &events {
+        for delivery in schema.deliveries() {
+            let form = delivered(event, *delivery).expect("what was taken can be delivered");
+            prop_assert!(
+                serde_json::from_slice::<serde::de::IgnoredAny>(&form).is_ok(),
+                "{}",
+                String::from_utf8_lossy(&form)
+            );
+        }
+    }
+    Ok(())
+}
+
+fn schema() -> impl Strategy<Value = Schema> {
+    prop::sample::select(&[Schema::EventGrid, Schema::CloudEvents, Schema::Custom][..])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases(2_000)))]
+
+    #[test]
+    fn events_with_members_changed_are_taken_whole_or_refused(
+        schema in schema(),
+        twists in prop::collection::vec(prop::collection::vec(twist(), 0..4), 1..4),
+        bytes in changes(2),
+    ) {
+        let events: Vec<String> = twists.iter().map(|twists| twisted(schema, twists)).collect();
+        let body = format!("[{}]", events.join(","));
+        check(schema, body.as_bytes())?;
+        check(schema, &changed(body.as_bytes(), &bytes))?;
+    }
+
+    #[test]
+    fn a_sas_token_that_was_changed_is_good_for_nothing_new(which in 0usize..3, changes in changes(4)) {
+        let token = VECTORS[which];
+        let changed = changed(token.as_bytes(), &changes);
+        let keys = Keys { key1: KEY.to_owned(), key2: KEY2.to_owned() };
+        let resources: Vec<_> = sas::Resource::parse("http://127.0.0.1:18080/api/events").into_iter().collect();
+        if sas::check(&changed, &keys, &resources, Timestamp(0)).is_ok() {
+            let signed = |token: &str| token.trim().split_once("&s=").map(|(signed, _)| signed.to_owned());
+            let changed = String::from_utf8(changed).expect("a good token is text");
+            prop_assert_eq!(signed(&changed), signed(token), "what is signed is as it was");
+        }
+    }
+}
+
+#[test]
+fn an_access_token_that_was_changed_is_good_for_nothing_new() {
+    let (signer, now) = (Signer::new(), 1_615_410_176);
+    let bearer = bearer(&signer);
+    let claims = json!({"iss": "https://issuer/", "aud": "https://eventgrid.azure.net", "exp": now + 300});
+    let tokens = [(Some("ec"), Algorithm::ES256), (Some("rsa"), Algorithm::RS256)]
+        .map(|(kid, algorithm)| signer.sign(kid, algorithm, &claims));
+    for token in &tokens {
+        assert!(bearer.check(token.as_bytes(), Timestamp(now * 1_000_000)).is_ok());
+    }
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(cases(500)));
+    let changed_tokens =
+        (0..tokens.len(), changes(3)).prop_map(|(which, changes)| (which, changed(tokens[which].as_bytes(), &changes)));
+    let checked = runner.run(&changed_tokens, |(which, changed)| {
+        if bearer.check(&changed, Timestamp(now * 1_000_000)).is_ok() {
+            let signed = |token: &[u8]| token.rsplitn(2, |byte| *byte == b'.').last().map(<[u8]>::to_vec);
+            prop_assert_eq!(signed(&changed), signed(tokens[which].as_bytes()), "what is signed is as it was");
+        }
+        Ok(())
+    });
+    checked.expect("no token is made so");
+}
