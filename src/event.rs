@@ -65,6 +65,11 @@ impl Lane {
     pub const OVERFLOW: Self = Self(3);
     /// The first of the lanes that replay jobs and redrives are given, one each.
     pub const FIRST_JOB: Self = Self(16);
+
+    /// Whether it is a job's: whatever an event is owed for there, it is not what its publisher asked for.
+    pub fn is_job(self) -> bool {
+        self >= Self::FIRST_JOB
+    }
 }
 
 /// The life of an actor: a later one fences all earlier ones.

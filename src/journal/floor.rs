@@ -21,6 +21,7 @@ use crate::{
         records::{Floor, Record},
         store::{Batch, Family, Store, StoreError},
     },
+    policy::record::Cursor,
 };
 
 /// So many events at most are carried in one move, so that a move never holds up the appends for long.
@@ -81,7 +82,24 @@ pub(super) struct Passed {
 }
 
 /// The first event that each subscription of a partition may still ask for.
-pub(super) type Lows = BTreeMap<SubscriptionId, Seq>;
+pub(super) type Lows = BTreeMap<SubscriptionId, Low>;
+
+/// What a subscription may still ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Low {
+    /// The first event.
+    pub(super) all: Seq,
+    /// The first but for its jobs': these hold the log, and are nobody's backlog.
+    pub(super) own: Seq,
+}
+
+impl Low {
+    /// What stands in a cursor.
+    pub(super) fn of(cursor: &Cursor) -> Option<Self> {
+        let all = cursor.low()?;
+        Some(Self { all, own: cursor.own_low().unwrap_or(all) })
+    }
+}
 
 /// What is known of the logs.
 #[derive(Debug, Default)]
@@ -157,24 +175,25 @@ pub(super) fn recover(store: &dyn Store) -> Result<Logs, Error> {
     }
     let mut lows: HashMap<PartitionId, Lows> = HashMap::new();
     for (Obligor { partition, subscription }, cursor) in reader::scan_cursors(store)? {
-        if let Some(low) = cursor.low() {
+        if let Some(low) = Low::of(&cursor) {
             lows.entry(partition).or_default().insert(subscription, low);
         }
     }
     Ok(Logs { partitions, lows })
 }
 
-/// Plans the move of a partition's floor into `batch`: what is carried, and the floor itself. [`None`] where it stays.
+/// Plans the move of a partition's floor into `batch`: what is carried, and the floor itself. `held` is the first event that
+/// somebody may still ask for. [`None`] where it stays.
 pub(super) fn plan(
     store: &dyn Store,
     id: PartitionId,
     partition: &Partition,
-    lows: Option<&Lows>,
+    held: Option<Seq>,
     limits: Limits,
     now: Timestamp,
     batch: &mut Batch,
 ) -> Result<Option<Seq>, StoreError> {
-    let low = lows.and_then(|lows| lows.values().copied().min()).unwrap_or(partition.next).min(partition.next);
+    let low = held.unwrap_or(partition.next).min(partition.next);
     if low <= partition.floor {
         return Ok(None);
     }

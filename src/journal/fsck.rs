@@ -80,8 +80,9 @@ struct Share {
     reaped: bool,
     has_cursor: bool,
     /// [`None`] too where the cursor cannot be read.
-    counters: Option<Counters>,
-    owed: u64,
+    columns: Option<[Counters; 2]>,
+    /// Own, and jobs'.
+    owed: [u64; 2],
     dead: u64,
     pins: u64,
 }
@@ -209,7 +210,7 @@ impl Check<'_> {
             };
             let obligor = Obligor { partition, subscription };
             check.report.count("owed", 1);
-            check.share(obligor)?.owed += 1;
+            check.share(obligor)?.owed[usize::from(lane.is_job())] += 1;
             let at = format!("{}: event {} in lane {}", who(obligor), seq.0, lane.0);
             match Owed::decode(value) {
                 Ok(Owed { due, .. })
@@ -323,7 +324,8 @@ impl Check<'_> {
     /// What each subscription says it has is what it has.
     fn shares(&mut self) -> Result<(), StoreError> {
         for (obligor, share) in &self.shares {
-            let Share { reaped, has_cursor, counters, owed, dead, pins } = share;
+            let Share { reaped, has_cursor, columns, owed, dead, pins } = share;
+            let [own, jobs] = owed;
             let who = who(*obligor);
             if pins != dead {
                 self.report.complain(format!("{who}: {dead} dead letters wait and {pins} events are pinned"));
@@ -331,21 +333,26 @@ impl Check<'_> {
             match (has_cursor, reaped) {
                 (true, true) => self.report.complain(format!("{who} was deleted and has a cursor")),
                 (false, false) => {
-                    self.report.complain(format!("{who}: {owed} owed, {dead} dead letters and no cursor"))
+                    self.report.complain(format!("{who}: {} owed, {dead} dead letters and no cursor", own + jobs))
                 }
                 (true, false) | (false, true) => {}
             }
-            let Some(Counters { pending, dead_lettered, .. }) = *counters else { continue };
-            if pending != *owed {
-                self.report.complain(format!("{who}: {pending} pending and {owed} owed records"));
+            let Some([counters, replayed]) = *columns else { continue };
+            if counters.pending != *own {
+                self.report.complain(format!("{who}: {} pending and {own} owed records", counters.pending));
             }
+            if replayed.pending != *jobs {
+                self.report.complain(format!("{who}: {} pending of jobs and {jobs} owed records", replayed.pending));
+            }
+            let dead_lettered = sum([counters.dead_lettered, replayed.dead_lettered]);
             let name = (self.accounts.name)(*obligor);
             let account = self.store.get(Family::Meta, &keys::meta(MetaKind::DeadLetters, name.as_bytes()))?;
             // One that cannot be read was told of.
             let dealt_with = account.map_or(Some(0), |account| (self.accounts.dealt_with)(&account));
-            if let Some(dealt_with) = dealt_with.filter(|dealt_with| sum([*dealt_with, *dead]) != Some(dead_lettered)) {
+            if let Some(dealt_with) = dealt_with.filter(|dealt_with| sum([*dealt_with, *dead]) != dead_lettered) {
                 let put_aside = format!("{dead} waiting and {dealt_with} written or lost");
-                self.report.complain(format!("{who}: {dead_lettered} dead-lettered, {put_aside}"));
+                self.report
+                    .complain(format!("{who}: {} dead-lettered, {put_aside}", dead_lettered.unwrap_or(u64::MAX)));
             }
         }
         Ok(())
@@ -374,5 +381,9 @@ impl Check<'_> {
 
 /// What is on disk is not ours to assert: a sum may be past all counting.
 fn sum<const N: usize>(counts: [u64; N]) -> Option<u64> {
-    counts.into_iter().try_fold(0, u64::checked_add)
+    sum_of(counts.into_iter())
+}
+
+fn sum_of(mut counts: impl Iterator<Item = u64>) -> Option<u64> {
+    counts.try_fold(0, u64::checked_add)
 }

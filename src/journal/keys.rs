@@ -34,6 +34,9 @@ use crate::{
 /// How the name of a job begins that clears away what a deleted subscription left.
 const REAP: &str = "reap";
 
+/// How the name of a job begins that has ended.
+const ENDED: &str = "ended";
+
 /// The first byte of every key. A byte is never used again for something else, even if its kind is given up: 9 were lines
 /// of the ledger that were found neither by time nor by block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +103,8 @@ pub enum MetaKind {
     Floor = 5,
     /// The dead-letter actor's own totals and the file that it is writing.
     DeadLetters = 6,
-    /// A replay, a redrive or another job.
+    /// A replay, a redrive or another job: one that has ended, but for the job that clears away what a deleted subscription
+    /// left. What has not ended is in its subscription's cursor.
     Job = 7,
     /// A subscription whose endpoint has yet to agree, by the names of its topic and its own.
     Proposal = 8,
@@ -252,6 +256,25 @@ pub fn parse_reap(key: &[u8]) -> Option<Obligor> {
     }
     let mut number = || parts.next()?.parse().ok();
     Some(Obligor { partition: PartitionId(number()?), subscription: SubscriptionId(number()?) })
+}
+
+/// The jobs that clear away what deleted subscriptions left.
+pub fn reaps() -> Range<Vec<u8>> {
+    Key(meta(MetaKind::Job, format!("{REAP}/").as_bytes())).prefix()
+}
+
+/// A job of a subscription that has ended.
+pub fn ended_job(obligor: Obligor, lane: Lane) -> Vec<u8> {
+    // So many digits that they sort as the lanes do.
+    let mut key = ended_jobs_of(obligor).start;
+    key.extend_from_slice(format!("{:05}", lane.0).as_bytes());
+    key
+}
+
+/// The jobs of a subscription that have ended.
+pub fn ended_jobs_of(obligor: Obligor) -> Range<Vec<u8>> {
+    let name = format!("{ENDED}/{}/{}/", obligor.partition.0, obligor.subscription.0);
+    Key(meta(MetaKind::Job, name.as_bytes())).prefix()
 }
 
 /// A partition's log.

@@ -131,6 +131,14 @@ pub struct Opened {
     pub end: Seq,
 }
 
+/// As long as it is there, the log from its place on is.
+#[derive(Debug)]
+pub struct Hold {
+    /// The first event that is kept.
+    pub from: Seq,
+    _held: writer::Held,
+}
+
 /// The right to change a subscription's records, until a later life is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
@@ -227,6 +235,11 @@ enum Entry {
         obligor: Obligor,
         buried: Buried,
         reply: oneshot::Sender<Result<(), Error>>,
+    },
+    Hold {
+        partition: PartitionId,
+        from: Seq,
+        reply: oneshot::Sender<Result<Hold, Error>>,
     },
     Close,
 }
@@ -326,6 +339,12 @@ impl Journal {
     /// Writes what became of dead letters.
     pub fn bury(&self, obligor: Obligor, buried: Buried) -> Promise<()> {
         self.ask(|reply| Entry::Bury { obligor, buried, reply })
+    }
+
+    /// Keeps the log of `partition` from `from` on, or from where it begins if that is later, until the hold is dropped: for
+    /// whoever is about to read there, and has nothing durable yet that says so.
+    pub fn hold(&self, partition: PartitionId, from: Seq) -> Promise<Hold> {
+        self.ask(|reply| Entry::Hold { partition, from, reply })
     }
 
     /// Reads, on threads of their own.

@@ -21,7 +21,7 @@ use crate::{
         seek::{self, Position},
         store::{Family, Store, StoreError},
     },
-    policy::record::{Cursor, Dead, DueKey, Fetched, Owed},
+    policy::record::{Cursor, Dead, DueKey, Fetched, Owed, Traffic},
 };
 
 /// Two: one slow read does not hold up every other, and more would only wait for the same disk.
@@ -100,7 +100,12 @@ impl Reads {
     /// Up to `max` keys from `from` on in the order in which a subscription's owed events fall due, and whether there are
     /// no more.
     pub fn due(&self, obligor: Obligor, from: DueKey, max: usize) -> Promise<(Vec<DueKey>, bool)> {
-        self.ask(move |store| read_due(store, obligor, from, max))
+        self.ask(move |store| read_due(store, obligor, from, max, |_| true))
+    }
+
+    /// The same, of one part of them.
+    pub fn due_of(&self, obligor: Obligor, of: Traffic, from: DueKey, max: usize) -> Promise<(Vec<DueKey>, bool)> {
+        self.ask(move |store| read_due(store, obligor, from, max, |lane| Traffic::of(lane) == of))
     }
 
     /// Events and what a subscription owes of them, in the order asked for; what exceeds about `bytes_max` bytes is left
@@ -250,7 +255,13 @@ pub(super) fn chunk_of(key: &[u8], value: Bytes) -> Result<Chunk, StoreError> {
     Chunk::decode(first, value).map_err(damaged)
 }
 
-fn read_due(store: &dyn Store, obligor: Obligor, from: DueKey, max: usize) -> Result<(Vec<DueKey>, bool), Error> {
+fn read_due(
+    store: &dyn Store,
+    obligor: Obligor,
+    from: DueKey,
+    max: usize,
+    is_such: impl Fn(Lane) -> bool,
+) -> Result<(Vec<DueKey>, bool), Error> {
     let mut found = Vec::new();
     let mut all = true;
     let start = keys::due(obligor, from.due, from.lane, from.seq);
@@ -259,7 +270,8 @@ fn read_due(store: &dyn Store, obligor: Obligor, from: DueKey, max: usize) -> Re
             all = false;
             return ControlFlow::Break(());
         }
-        found.extend(keys::parse_due(key).map(|(_, due, lane, seq)| DueKey { due, lane, seq }));
+        let key = keys::parse_due(key).map(|(_, due, lane, seq)| DueKey { due, lane, seq });
+        found.extend(key.filter(|key| is_such(key.lane)));
         ControlFlow::Continue(())
     })?;
     Ok((found, all))

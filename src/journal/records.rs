@@ -9,6 +9,7 @@
 //! A version byte that is unknown is damage here: a store of a later format was refused when it was opened.
 
 mod cursor;
+mod job;
 
 use std::{sync::Arc, time::Duration};
 
@@ -31,7 +32,7 @@ use crate::{
 #[error("a record of the kind {0} is damaged")]
 pub struct Damaged(pub &'static str);
 
-/// A value of the store: `Cursor`, [`Owed`], [`Dead`], [`Entry`], [`Excerpt`] and [`Floor`].
+/// A value of the store: `Cursor`, `Job`, [`Owed`], [`Dead`], [`Entry`], [`Excerpt`] and [`Floor`].
 pub trait Record: Sized {
     /// The record as it is stored.
     ///

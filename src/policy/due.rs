@@ -7,6 +7,8 @@
 //!   ready, or is in flight; behind the horizon the disk knows. A window whose keys are all behind the horizon asks.
 //! - The disk's answer may be older than what was decided while it was on its way: what was owed meanwhile is added, what
 //!   was owed no more is left out.
+//! - A roomy window reads on until it has all there is: those who owe no more than it has room for, can look a lane's keys
+//!   up in it. What may not be sent now is passed over there, and does not stand in anybody's way.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -18,10 +20,14 @@ use crate::{
 /// 4,096 keys of 24 bytes: more would only be read again before their time.
 pub const WINDOW: usize = 4096;
 
+/// A roomy window has so many, some 3 MB of them.
+pub const ROOMY: usize = 16 * WINDOW;
+
 /// The window.
 #[derive(Debug)]
 pub struct Window {
     longest: Duration,
+    size: usize,
     /// Durable and before the horizon.
     keys: BTreeSet<DueKey>,
     /// From here on the disk knows; [`None`] where it knows of nothing that is not here.
@@ -69,6 +75,7 @@ impl Window {
     pub fn recover(next_due: Option<Timestamp>, longest: Duration) -> Self {
         Self {
             longest,
+            size: WINDOW,
             keys: BTreeSet::new(),
             horizon: next_due.map(DueKey::at),
             asked: None,
@@ -76,6 +83,25 @@ impl Window {
             written: Ahead::default(),
             late: Ahead::default(),
         }
+    }
+
+    /// The same with more room, which reads all there is.
+    pub fn recover_roomy(next_due: Option<Timestamp>, longest: Duration) -> Self {
+        Self { size: ROOMY, ..Self::recover(next_due, longest) }
+    }
+
+    /// Whether the disk knows of nothing that is owed and not here.
+    pub fn has_all(&self) -> bool {
+        self.horizon.is_none()
+    }
+
+    /// Takes up to `max` keys of a lane that are on the disk, whenever they fall due.
+    pub fn take_lane(&mut self, lane: Lane, max: usize) -> Vec<DueKey> {
+        let keys: Vec<DueKey> = self.keys.iter().filter(|key| key.lane == lane).take(max).copied().collect();
+        for key in &keys {
+            self.keys.remove(key);
+        }
+        keys
     }
 
     /// An event is owed from now on, or still. Where it was owed before, that key has been left.
@@ -111,7 +137,7 @@ impl Window {
             return;
         }
         self.keys.insert(key);
-        if self.keys.len() > WINDOW {
+        if self.keys.len() > self.size {
             self.horizon = self.keys.pop_last();
         }
     }
@@ -152,6 +178,14 @@ impl Window {
         self.keys.first().or(horizon.as_ref()).map(|key| key.due)
     }
 
+    /// The same for a roomy window, of the lanes that may be sent now.
+    pub fn wakes_of(&self, now: Timestamp, may_go: impl Fn(Lane) -> bool) -> Option<Timestamp> {
+        let first = self.keys.iter().find(|key| may_go(key.lane)).map(|key| key.due);
+        let strayed = self.keys.iter().rev().take_while(|key| self.strays(key.due, now));
+        let strayed = strayed.map(|key| key.lane).any(&may_go);
+        if strayed { Some(now) } else { first }
+    }
+
     /// Whether no event can have been told to wait until then.
     pub fn strays(&self, due: Timestamp, now: Timestamp) -> bool {
         due > self.latest(now)
@@ -162,11 +196,11 @@ impl Window {
         now.after(self.longest)
     }
 
-    /// Takes up to `max` keys that are due, and those that have strayed.
-    pub fn take(&mut self, now: Timestamp, max: usize) -> Vec<DueKey> {
+    /// Takes up to `max` keys that are due, and those that have strayed, of the lanes that may be sent now.
+    pub fn take(&mut self, now: Timestamp, max: usize, may_go: impl Fn(Lane) -> bool) -> Vec<DueKey> {
         let strayed = self.keys.iter().rev().take_while(|key| self.strays(key.due, now));
         let due = self.keys.iter().take_while(|key| key.due <= now);
-        let due: Vec<DueKey> = due.chain(strayed).take(max).copied().collect();
+        let due: Vec<DueKey> = due.chain(strayed).filter(|key| may_go(key.lane)).take(max).copied().collect();
         for key in &due {
             self.keys.remove(key);
         }
@@ -175,8 +209,9 @@ impl Window {
 
     /// From which key on the disk is to be asked, if it is time to: at most one such question is open.
     pub fn ask(&mut self, now: Timestamp) -> Option<DueKey> {
-        if self.asked.is_none() && self.keys.is_empty() {
-            self.asked = self.horizon.filter(|from| from.due <= now || self.strays(from.due, now));
+        let room = self.keys.len() + 2 * WINDOW <= self.size;
+        if self.asked.is_none() && (self.keys.is_empty() || room) {
+            self.asked = self.horizon.filter(|from| room || from.due <= now || self.strays(from.due, now));
             return self.asked;
         }
         None

@@ -136,7 +136,8 @@ impl Reading {
             if self.open.contains(&event.seq) || self.done.contains(&event.seq) {
                 continue;
             }
-            let item = Item { lane: self.lane, seq: event.seq, appended: event.appended, attempts: 0, due: None };
+            let item =
+                Item { lane: self.lane, seq: event.seq, appended: event.appended, attempts: 0, due: None, since: None };
             self.skipped.push_back(std::mem::take(&mut self.tail));
             let group = Group::of(grouping, &event);
             self.ready.push_back(Ready { item, event, last: None, group });
@@ -209,6 +210,12 @@ impl Reading {
             done,
             asked: false,
         }
+    }
+
+    /// Ends the lane here: what it has not read is never read. What is open has its outcome yet.
+    pub fn stop(&mut self) {
+        self.forget_ready();
+        self.end = Some(self.head);
     }
 
     /// Takes in what begins where this lane ends, and was cut off for it.

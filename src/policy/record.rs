@@ -5,6 +5,8 @@
 //! a put or a delete and gives the records back at recovery; the core's memory is a view of them. How they look on disk
 //! is the journal's business.
 
+pub mod job;
+
 use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
@@ -13,6 +15,8 @@ use crate::{
     event::{Event, Lane, Seq, Timestamp},
     policy::outcome::{Outcome, Reason},
 };
+
+use self::job::{Job, JobCommand, JobRefused};
 
 /// How far a subscription has come: one small record, written once for every group of outcomes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,6 +31,12 @@ pub struct Cursor {
     pub held: Option<Held>,
     /// What became of the events passed so far.
     pub counters: Counters,
+    /// What became of the events that jobs passed: a column of its own, so that the first one says what was published.
+    pub replayed: Counters,
+    /// The jobs that have not ended, in the order of their beginning.
+    pub jobs: Vec<Job>,
+    /// How many lanes were given to jobs so far, as far as it can be counted in a lane's number.
+    pub jobs_begun: u16,
     /// When the first owed event falls due; [`None`] where nothing is owed.
     pub next_due: Option<Timestamp>,
     /// What the filter has stopped of late, before it is a line of the ledger: one for each lane at most.
@@ -83,6 +93,16 @@ impl Cursor {
     /// The first event that any lane may still ask for.
     pub fn low(&self) -> Option<Seq> {
         self.lanes.iter().map(LaneCursor::low).min()
+    }
+
+    /// The lanes that work off what is published, once: all but those of jobs.
+    pub fn own_lanes(&self) -> impl Iterator<Item = &LaneCursor> {
+        self.lanes.iter().filter(|lane| !lane.lane.is_job())
+    }
+
+    /// The first event that a lane of these may still ask for: what lies behind is the subscription's backlog.
+    pub fn own_low(&self) -> Option<Seq> {
+        self.own_lanes().map(LaneCursor::low).min()
     }
 }
 
@@ -192,6 +212,24 @@ pub enum Command {
     Probe,
     /// A suspended endpoint is healthy from now on.
     Release,
+    /// About a job.
+    Job(JobCommand),
+}
+
+/// Which of two parts of what a subscription owes: neither stands in the other's way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Traffic {
+    /// What was published for it.
+    Own,
+    /// What jobs have it have once more.
+    Jobs,
+}
+
+impl Traffic {
+    /// Which part a lane belongs to.
+    pub fn of(lane: Lane) -> Self {
+        if lane.is_job() { Self::Jobs } else { Self::Own }
+    }
 }
 
 /// Why a command has no sense as it is.
@@ -203,6 +241,8 @@ pub enum Senseless {
     Probing,
     /// The subscription is held.
     Held,
+    /// A job says so.
+    Job(JobRefused),
 }
 
 impl fmt::Display for Senseless {
@@ -211,6 +251,7 @@ impl fmt::Display for Senseless {
             Self::Healthy => "the endpoint is healthy; only one on probation can be probed or released",
             Self::Probing => "a probe is on its way; wait for its answer, or release the endpoint",
             Self::Held => "the subscription is held; resume it first",
+            Self::Job(refused) => return refused.fmt(f),
         })
     }
 }
@@ -256,7 +297,8 @@ pub struct Owed {
     pub status: Option<u16>,
     /// When the last one was made.
     pub tried: Timestamp,
-    /// When a client first received it, where it is pulled.
+    /// From when on its time to live counts, where that is not its append: when a client first received it, where it is
+    /// pulled; when it was first sent, or put in, by a job.
     pub received: Option<Timestamp>,
 }
 
@@ -459,6 +501,8 @@ pub enum Change {
         /// The record.
         dead: Dead,
     },
+    /// A job has ended: it is no longer in the cursor.
+    JobEnded(Box<Job>),
     /// A line of the ledger.
     Note {
         /// For which lane.

@@ -7,7 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     event::{Lane, Seq},
-    policy::record::{Change, Counters, Cursor, Dead, DueKey, LaneCursor, Owed},
+    policy::{
+        record::job::Job,
+        record::{Change, Counters, Cursor, Dead, DueKey, LaneCursor, Owed, Traffic},
+    },
 };
 
 /// A subscription's records.
@@ -21,6 +24,8 @@ pub struct Disk {
     pub due: BTreeSet<DueKey>,
     /// What was put aside and nobody has taken away.
     pub dead: BTreeMap<(Lane, Seq), Dead>,
+    /// The jobs that have ended.
+    pub ended: Vec<Job>,
 }
 
 impl Disk {
@@ -60,6 +65,7 @@ impl Disk {
             Change::PutAside { lane, seq, dead, .. } => {
                 assert!(self.dead.insert((*lane, *seq), dead.clone()).is_none(), "put aside twice: {change:?}");
             }
+            Change::JobEnded(job) => self.ended.push((**job).clone()),
             Change::Note { .. } | Change::Keep { .. } => {}
         }
     }
@@ -69,11 +75,18 @@ impl Disk {
     /// # Panics
     /// Where one of them does not hold: the core is wrong.
     pub fn check(&self) {
-        let Counters { passed, filtered, matched, delivered, pending, dead_lettered, dropped, canceled, .. } =
-            self.cursor.counters;
-        assert_eq!(passed, filtered + matched, "{:?}", self.cursor);
-        assert_eq!(matched, delivered + pending + dead_lettered + dropped + canceled, "{:?}", self.cursor);
-        assert_eq!(pending, self.owed.len() as u64, "{:?}", self.cursor);
+        let owed_by = |is_such: &dyn Fn(Lane) -> bool| self.owed.keys().filter(|(lane, _)| is_such(*lane)).count();
+        let jobs = self.cursor.jobs.iter();
+        let columns = [(self.cursor.counters, Traffic::Own), (self.cursor.replayed, Traffic::Jobs)];
+        let columns = columns.map(|(counters, of)| (counters, owed_by(&|lane| Traffic::of(lane) == of)));
+        let columns = columns.into_iter().chain(jobs.map(|job| (job.counters, owed_by(&|lane| lane == job.lane))));
+        for (counters, owed) in columns {
+            let Counters { passed, filtered, matched, delivered, pending, dead_lettered, dropped, canceled, .. } =
+                counters;
+            assert_eq!(passed, filtered + matched, "{:?}", self.cursor);
+            assert_eq!(matched, delivered + pending + dead_lettered + dropped + canceled, "{:?}", self.cursor);
+            assert_eq!(pending, owed as u64, "{:?}", self.cursor);
+        }
         let keys: BTreeSet<DueKey> =
             self.owed.iter().map(|((lane, seq), owed)| DueKey { due: owed.due, lane: *lane, seq: *seq }).collect();
         assert_eq!(keys, self.due, "a key for each record");
@@ -94,7 +107,7 @@ impl Disk {
 
     /// One lane that follows the log, and none that reads what another reads, or that has nothing to do.
     fn check_lanes(&self) {
-        let lanes = &self.cursor.lanes;
+        let lanes: Vec<&LaneCursor> = self.cursor.own_lanes().collect();
         assert_eq!(lanes.first().map(|lane| (lane.lane, lane.end)), Some((Lane::LIVE, None)), "{lanes:?}");
         let mut parts: Vec<(Seq, Seq)> =
             lanes.iter().map(|lane| (lane.read, lane.end.unwrap_or(Seq(u64::MAX)))).collect();
@@ -103,20 +116,36 @@ impl Disk {
         parts.sort_unstable();
         assert!(parts.windows(2).all(|two| two[0].1 <= two[1].0), "two lanes with one event: {lanes:?}");
         assert!(lanes[1..].iter().all(|lane| lane.end.is_some()), "{lanes:?}");
-        let finished = |lane: &LaneCursor| lane.end.is_some_and(|end| lane.read >= end) && lane.open.is_empty();
+        let finished = |lane: &&LaneCursor| lane.end.is_some_and(|end| lane.read >= end) && lane.open.is_empty();
         assert!(!lanes.iter().any(finished), "a lane that has nothing to do: {lanes:?}");
+        let mut jobs: Vec<Lane> = self.cursor.jobs.iter().map(|job| job.lane).collect();
+        jobs.sort_unstable();
+        jobs.dedup();
+        assert_eq!(jobs.len(), self.cursor.jobs.len(), "two jobs in a lane: {:?}", self.cursor);
+        let orphan = |lane: &LaneCursor| lane.lane.is_job() && !jobs.contains(&lane.lane);
+        assert!(!self.cursor.lanes.iter().any(orphan), "a job's lane without its job: {:?}", self.cursor);
+        assert!(self.owed.keys().all(|(lane, _)| !lane.is_job() || jobs.contains(lane)), "owed for no job");
     }
 
-    /// Whether the event has an end or a record: no lane has it still to come.
+    /// Whether the event has an end or a record: no lane has it still to come, jobs' aside.
     pub fn has_passed(&self, seq: Seq) -> bool {
-        !self.cursor.lanes.iter().any(|lane| {
+        !self.cursor.own_lanes().any(|lane| {
             let reads = lane.read <= seq && lane.end.is_none_or(|end| seq < end) && !lane.done.contains(&seq);
             reads || lane.open.contains(&seq)
         })
     }
 
-    /// What is owed of the event, in whichever lane.
+    /// The same, for a job: its lane does not have it still to come.
+    pub fn has_passed_in(&self, job: Lane, seq: Seq) -> bool {
+        let lane = self.cursor.lanes.iter().find(|lane| lane.lane == job);
+        !lane.is_some_and(|lane| {
+            let reads = lane.read <= seq && lane.end.is_none_or(|end| seq < end) && !lane.done.contains(&seq);
+            reads || lane.open.contains(&seq)
+        })
+    }
+
+    /// What is owed of the event, in whichever lane but jobs'.
     pub fn owed_of(&self, seq: Seq) -> Option<&Owed> {
-        self.owed.iter().find(|((_, owed), _)| *owed == seq).map(|(_, owed)| owed)
+        self.owed.iter().find(|((lane, owed), _)| *owed == seq && !lane.is_job()).map(|(_, owed)| owed)
     }
 }

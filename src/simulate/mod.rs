@@ -112,6 +112,7 @@ impl Plan {
             destination: Kind::Webhook,
             attempts_max: self.edition.attempts.default,
             version: 1,
+            since: Timestamp::default(),
             time_to_live: Duration::from_secs(60 * u64::from(self.edition.time_to_live_minutes.default)),
             batch,
             grouping: Arc::new([]),

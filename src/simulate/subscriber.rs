@@ -17,7 +17,7 @@ use crate::{
         Effect, Flight, Input, Settings, Subscription, Write,
         due::WINDOW,
         outcome::{Outcome, Reason},
-        record::{Change, Cursor, DueKey, Entry, Fetched, LaneCursor, What as Said},
+        record::{Change, Cursor, DueKey, Entry, Fetched, LaneCursor, Traffic, What as Said},
         retry::Chance,
     },
     simulate::{
@@ -209,10 +209,11 @@ impl Subscriber {
                 let total = events.len() as u64;
                 Some(Input::Read { lane, from, upto: from.plus(total), total, events })
             }
-            Effect::ReadDue { from } => {
-                let keys: Vec<DueKey> = self.disk.due.range(from..).take(WINDOW).copied().collect();
+            Effect::ReadDue { of, from } => {
+                let keys = self.disk.due.range(from..).filter(|key| Traffic::of(key.lane) == of);
+                let keys: Vec<DueKey> = keys.take(WINDOW).copied().collect();
                 let all = keys.len() < WINDOW;
-                Some(Input::DueRead { keys, all })
+                Some(Input::DueRead { of, keys, all })
             }
             Effect::ReadOwed(keys) => {
                 let due = |(lane, seq)| (lane, seq, self.disk.owed.get(&(lane, seq)).map(|owed| owed.due));

@@ -21,7 +21,7 @@ use crate::{
     subscription::{
         clients, delivery,
         plan::Plan,
-        slot::{Handed, Reply, Report, Slot, Taken},
+        slot::{Handed, Obeyed, Reply, Report, Slot, Taken},
         tail::Tail,
     },
 };
@@ -81,8 +81,8 @@ pub struct SubscriptionActor {
     inherited: Vec<Input>,
     timer: Option<SpawnHandle>,
     /// Commands whose write is on its way, and those whose write is yet to come.
-    written: Vec<Reply>,
-    unwritten: Vec<Reply>,
+    written: Vec<(Reply, Obeyed)>,
+    unwritten: Vec<(Reply, Obeyed)>,
 }
 
 impl SubscriptionActor {
@@ -137,7 +137,9 @@ impl SubscriptionActor {
                 reply.send(Err(why)).ok();
                 continue;
             }
-            self.unwritten.push(reply);
+            // The core begins a job before it says what is to be written.
+            let job = self.core.next_job(command);
+            self.unwritten.push((reply, Obeyed { job }));
             self.absorb(Input::Command(command), ctx);
         }
         for report in reports {
@@ -148,9 +150,9 @@ impl SubscriptionActor {
                     Err(error) => return self.fail(&error, ctx),
                 },
                 Report::Durable => {
-                    for reply in self.written.drain(..) {
+                    for (reply, obeyed) in self.written.drain(..) {
                         // Whoever asked may have gone; it is done all the same.
-                        reply.send(Ok(())).ok();
+                        reply.send(Ok(obeyed)).ok();
                     }
                     self.absorb(Input::Durable, ctx);
                 }
@@ -172,7 +174,11 @@ impl SubscriptionActor {
             match change {
                 Change::Cursor(cursor) => self.slot.set_state(cursor, self.core.endpoint(self.world.clock.now())),
                 Change::PutAside { due, .. } => first_file = Some(first_file.map_or(*due, |first| first.min(*due))),
-                Change::Owe { .. } | Change::Settle { .. } | Change::Note { .. } | Change::Keep { .. } => {}
+                Change::Owe { .. }
+                | Change::Settle { .. }
+                | Change::JobEnded(_)
+                | Change::Note { .. }
+                | Change::Keep { .. } => {}
             }
         }
         self.written.append(&mut self.unwritten);
@@ -205,10 +211,10 @@ impl SubscriptionActor {
                 });
                 None
             }
-            Effect::ReadDue { from } => {
-                let answer = self.world.journal.reads().due(self.slot.obligor, from, due::WINDOW);
-                self.await_report(async {
-                    answer.await.map(|(keys, all)| Report::Input(Input::DueRead { keys, all }))
+            Effect::ReadDue { of, from } => {
+                let answer = self.world.journal.reads().due_of(self.slot.obligor, of, from, due::WINDOW);
+                self.await_report(async move {
+                    answer.await.map(|(keys, all)| Report::Input(Input::DueRead { of, keys, all }))
                 });
                 None
             }
@@ -253,7 +259,7 @@ impl SubscriptionActor {
             let events = chunk.events().map_err(|error| journal::Error::Damaged(error.to_string()))?;
             for event in events.into_iter().filter(|event| from <= event.seq && event.seq < slice.upto) {
                 total += 1;
-                let item = Item { lane, seq: event.seq, appended: event.appended, attempts: 0, due: None };
+                let item = Item { lane, seq: event.seq, appended: event.appended, attempts: 0, due: None, since: None };
                 self.slot.take_in_hand(item, &event.id());
                 if self.plan.filter().matches(&event) {
                     matching.push(event);

@@ -10,7 +10,7 @@ use std::{
 
 use crate::{
     deliver::{Client, Outgoing},
-    event::{Event, FlightId, Timestamp},
+    event::{Event, FlightId, Lane, Timestamp},
     policy::{
         Flight,
         outcome::{Answer, Outcome},
@@ -28,10 +28,10 @@ pub(super) fn start(
     now: Timestamp,
 ) {
     let landing = Landing { slot: Arc::clone(slot), id: flight.id };
-    let attempts = flight.items.first().map_or(0, |item| item.attempts);
+    let (lane, attempts) = flight.items.first().map_or((Lane::LIVE, 0), |item| (item.lane, item.attempts));
     let task = actix_rt::spawn(async move {
         assert!(!landing.slot.is_doomed(), "a delivery task is killed by chaos");
-        let ready = ready(&plan, client, &events, attempts, now);
+        let ready = ready(&plan, client, &events, lane, attempts, now);
         drop(events);
         let (client, outgoing) = match ready {
             Ok(ready) => ready,
@@ -54,11 +54,12 @@ fn ready(
     plan: &Plan,
     client: Result<Rc<Client>, Missing>,
     events: &[Event],
+    lane: Lane,
     attempts: u32,
     now: Timestamp,
 ) -> Result<(Rc<Client>, Outgoing), Answer> {
     let refused = |outcome, why: String| Answer { detail: why, ..Answer::bare(outcome) };
-    let outgoing = plan.request(events, attempts, now);
+    let outgoing = plan.request(events, lane, attempts, now);
     let outgoing = outgoing.map_err(|error| refused(Outcome::GenericError, error.to_string()))?;
     let client = client.map_err(|missing| refused(Outcome::SocketError, missing.to_string()))?;
     Ok((client, outgoing))

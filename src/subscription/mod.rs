@@ -19,6 +19,6 @@ pub use self::{
     actor::{Die, PutAside, SubscriptionActor, Wake, World},
     greeter::{Greeter, Ticket},
     plan::{Delivery, Plan},
-    slot::{Report, Slot, State},
+    slot::{Obeyed, Report, Slot, State},
     tail::{Budget, Matched, Tail},
 };

@@ -9,7 +9,7 @@ use crate::{
         request,
         signature::{self, Signer},
     },
-    event::{Event, Schema, Timestamp},
+    event::{Event, Lane, Schema, Timestamp},
     policy::{
         Settings,
         batch::Limits,
@@ -74,6 +74,9 @@ pub struct Plan {
     signer: Option<Signer>,
 }
 
+/// The header that says which job has the events delivered once more.
+const JOB_HEADER: &str = "aeg-replay-job";
+
 /// A request that nobody heard of again is given up so long after the last moment at which it could have been answered.
 const FLIGHT_SLACK: Duration = Duration::from_secs(30);
 
@@ -99,6 +102,7 @@ impl Plan {
         let settings = Settings {
             version: record.version,
             attempts_max: record.retry.max_delivery_attempts,
+            since: Timestamp::default(),
             time_to_live: Duration::from_secs(60 * u64::from(record.retry.event_time_to_live_in_minutes)),
             batch,
             grouping,
@@ -119,9 +123,18 @@ impl Plan {
         Ok(Self { record, settings, destination, response_wait, late_wait, signer })
     }
 
-    /// The request that delivers `events` after `attempts_before` earlier attempts, at `now`.
-    pub fn request(&self, events: &[Event], attempts_before: u32, now: Timestamp) -> Result<Outgoing, request::Error> {
+    /// The request that delivers `events` of a lane after `attempts_before` earlier attempts, at `now`.
+    pub fn request(
+        &self,
+        events: &[Event],
+        lane: Lane,
+        attempts_before: u32,
+        now: Timestamp,
+    ) -> Result<Outgoing, request::Error> {
         let mut outgoing = deliver::build(&self.destination, events, attempts_before)?;
+        if lane.is_job() {
+            outgoing.headers.push((JOB_HEADER, lane.0.to_string()));
+        }
         if let Some(signer) = &self.signer {
             signer.sign(&mut outgoing, events, now);
         }

@@ -60,7 +60,14 @@ pub struct State {
 }
 
 /// Who asked for a command: told when it is durable, or at once why it has no sense.
-pub(super) type Reply = oneshot::Sender<Result<(), Senseless>>;
+pub(super) type Reply = oneshot::Sender<Result<Obeyed, Senseless>>;
+
+/// What a command has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Obeyed {
+    /// The job that it began, if it did.
+    pub job: Option<Lane>,
+}
 
 /// The slot of one subscription in one partition.
 #[derive(Debug)]
@@ -180,6 +187,7 @@ impl Slot {
             && inner.linger.heard().next().is_none()
             && inner.commands.is_empty()
             && inner.state.low >= end
+            && inner.state.cursor.jobs.is_empty()
             && inner.state.cursor.next_due.is_none()
     }
 
@@ -213,7 +221,7 @@ impl Slot {
     }
 
     /// An operator asks for something; the answer comes when it is durable, or at once where it has no sense.
-    pub fn command(&self, command: Command) -> oneshot::Receiver<Result<(), Senseless>> {
+    pub fn command(&self, command: Command) -> oneshot::Receiver<Result<Obeyed, Senseless>> {
         let (reply, answer) = oneshot::channel();
         let mut inner = self.lock();
         inner.commands.push((command, reply));
@@ -321,13 +329,10 @@ impl Slot {
             open: Vec::new(),
             done: Vec::new(),
         };
-        let Cursor { lanes, health, pace, held, counters, next_due, sifted: _, began } = cursor;
-        let lanes = lanes.iter().map(bare).collect();
+        let lanes = cursor.lanes.iter().map(bare).collect();
         let mut inner = self.lock();
         let low = cursor.low().unwrap_or(inner.end);
-        let (health, pace, held, counters, next_due, began) = (*health, *pace, *held, *counters, *next_due, *began);
-        let sifted = Vec::new();
-        let cursor = Cursor { lanes, health, pace, held, counters, next_due, sifted, began };
+        let cursor = Cursor { lanes, sifted: Vec::new(), jobs: cursor.jobs.clone(), ..*cursor };
         inner.state = State { low, endpoint, cursor };
     }
 

@@ -8,10 +8,11 @@ use gridhook::{
     },
     policy::{
         outcome::{Outcome, Reason},
+        record::job::{Job, JobKind, JobState},
         record::{Counters, Cursor, Dead, Entry, Excerpt, Health, Held, LaneCursor, Owed, Pace, Rate, Sifted, What},
     },
 };
-use proptest::{collection::vec, option, prelude::*};
+use proptest::{collection::vec, option, prelude::*, sample::select};
 
 fn at() -> impl Strategy<Value = Timestamp> {
     any::<u64>().prop_map(Timestamp)
@@ -96,15 +97,36 @@ fn sifted() -> impl Strategy<Value = Sifted> {
     })
 }
 
+fn job() -> impl Strategy<Value = Job> {
+    let states =
+        [JobState::Running, JobState::Paused, JobState::Canceling, JobState::Completed, JobState::Canceled].to_vec();
+    let range = (any::<u64>(), any::<u64>()).prop_map(|(from, end)| JobKind::Replay { from: Seq(from), end: Seq(end) });
+    (any::<u16>(), range, option::of(any::<u64>().prop_map(Rate)), at(), at(), select(states), counters()).prop_map(
+        |(lane, kind, rate, began, changed, state, counters)| Job {
+            lane: Lane(lane),
+            kind,
+            rate,
+            began,
+            changed,
+            state,
+            counters,
+        },
+    )
+}
+
 fn cursor() -> impl Strategy<Value = Cursor> {
-    let began = prop_oneof![Just(0), any::<u64>()];
-    (vec(lane(), 0..5), health(), pace(), held(), counters(), option::of(at()), vec(sifted(), 0..3), began).prop_map(
-        |(lanes, health, pace, held, counters, next_due, sifted, began)| Cursor {
+    let jobs = (counters(), vec(job(), 0..3), any::<u16>());
+    let ledger = (vec(sifted(), 0..3), prop_oneof![Just(0), any::<u64>()]);
+    (vec(lane(), 0..5), health(), pace(), held(), counters(), jobs, option::of(at()), ledger).prop_map(
+        |(lanes, health, pace, held, counters, (replayed, jobs, jobs_begun), next_due, (sifted, began))| Cursor {
             lanes,
             health,
             pace,
             held,
             counters,
+            replayed,
+            jobs,
+            jobs_begun,
             next_due,
             sifted,
             began: Seq(began),

@@ -9,7 +9,10 @@ use gridhook::{
         records::Record,
         store::{Family, Store},
     },
-    policy::record::{Cursor, Dead, DueKey, Owed},
+    policy::{
+        record::job::Job,
+        record::{Cursor, Dead, DueKey, Owed},
+    },
     simulate::Disk,
 };
 
@@ -30,6 +33,17 @@ pub(super) fn load(store: &dyn Store, obligor: Obligor) -> Disk {
         disk.dead.insert((lane, seq), Dead::decode(value).expect("whole"));
     });
     disk
+}
+
+/// The jobs that have ended.
+pub(super) fn ended_jobs(store: &dyn Store) -> Vec<Job> {
+    let mut jobs = Vec::new();
+    scan(store, Family::Meta, |key, value| {
+        if key.windows(5).any(|part| part == b"ended") {
+            jobs.push(Job::decode(value).expect("whole"));
+        }
+    });
+    jobs
 }
 
 fn scan(store: &dyn Store, family: Family, mut visit: impl FnMut(&[u8], &[u8])) {

@@ -13,7 +13,7 @@ use gridhook::{
         Effect, Flight, Input, Item, Settings, Subscription, due,
         filter::Filter,
         outcome::{Answer, Outcome},
-        record::{Change, Command, Cursor, Entry, Fetched, LaneCursor, What},
+        record::{Change, Command, Cursor, Entry, Fetched, LaneCursor, Traffic, What},
         retry::Chance,
     },
     simulate::Disk,
@@ -305,10 +305,10 @@ impl Driver {
                 let appended = self.log.get(at).map(|event| event.appended);
                 Input::Position { before, at: Seq(at as u64 + 1), appended }
             }
-            Effect::ReadDue { from } => {
-                let mut keys = self.disk.due.range(from..).copied();
+            Effect::ReadDue { of, from } => {
+                let mut keys = self.disk.due.range(from..).filter(|key| Traffic::of(key.lane) == of).copied();
                 let first: Vec<_> = keys.by_ref().take(due::WINDOW).collect();
-                Input::DueRead { keys: first, all: keys.next().is_none() }
+                Input::DueRead { of, keys: first, all: keys.next().is_none() }
             }
             Effect::Fetch(keys) => Input::Fetched(keys.into_iter().map(|key| self.fetch(key)).collect()),
             Effect::ReadOwed(keys) => {

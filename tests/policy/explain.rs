@@ -241,7 +241,7 @@ fn a_request_on_its_way_is_told_before_anything_that_the_disk_says() {
     driver.publish(&[("yes", 10)]);
     driver.run_until(seconds(12));
     let due = driver.disk.due.first().map(|DueKey { due, .. }| *due);
-    let item = Item { lane: Lane::LIVE, seq: Seq(1), appended: START, attempts: 1, due };
+    let item = Item { lane: Lane::LIVE, seq: Seq(1), appended: START, attempts: 1, due, since: None };
     let flight = Flight { id: FlightId(9), items: vec![item], events: 1, sent: seconds(11), deadline: seconds(71) };
     let flights = [Arc::new(flight)];
     expect!["attempt 2 in flight since 11s until 1m 11s at most · GenericError 500 · #3 42s+3s · 42s MaxDeliveryAttemptsExceeded"].assert_eq(&line(&ask(&driver, &settings, &flights, 1)));

@@ -26,7 +26,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::BufMut;
 use gridhook::{
     config::Editions,
-    event::{Schema, Span, Spans},
+    event::{Schema, Span, Spans, Timestamp},
     journal::chunk::{Draft, Sealed, Written},
     policy::{
         Settings,
@@ -54,6 +54,7 @@ fn plain() -> Settings {
         edition: current(),
         destination: Kind::Webhook,
         attempts_max: 1000,
+        since: Timestamp::default(),
         time_to_live: Duration::from_secs(24 * 60 * 60),
         batch: Limits { events_max: 1, bytes_preferred: 64 * 1024 },
         grouping: Arc::new([]),

@@ -1,7 +1,7 @@
 //! The core and the journal together, against a list of events: whatever happens, and in whatever order, every event that
 //! matches ends exactly once.
 //!
-//! Each seed is a story of random steps: publishes, answers out of order, successes after a timeout, clock jumps, commands,
+//! Each seed is a story of random steps: publishes, replays that begin, pause, go on and are canceled, answers out of order, successes after a timeout, clock jumps, commands,
 //! kills of the actor, crashes of the process, full disks. After it everything heals, and the machine must end by its own wake-ups
 //! alone. A seed that fails is printed; `STORY=<seed>` tells that one only.
 
@@ -20,21 +20,22 @@ use gridhook::{
     clock::{Clock, Hand},
     event::{FlightId, Lane, Obligor, PartitionId, Seq, SubscriptionId, Timestamp},
     journal::{
-        Buried, DeadKey, Error, Journal, Limits, MetaChange, Options, Owner, Position, Promise, Writer,
+        Buried, DeadKey, Error, Hold, Journal, Limits, MetaChange, Options, Owner, Position, Promise, Writer,
         memory::Memory,
         store::{Batch, Family, Store, StoreError, Visit},
     },
     policy::{
-        Effect, Flight, Input, Settings, Subscription, Write, batch,
+        Effect, Flight, Input, Item, Settings, Subscription, Write, batch,
         filter::{Filter, key::Key},
         outcome::{Answer, Outcome},
-        record::{Change, Command, Rate, What},
+        record::job::{Job, JobCommand, JobKind, JobState},
+        record::{Change, Command, Cursor, Rate, What},
         retry::Chance,
     },
 };
 
 use super::{
-    disk::{count, load},
+    disk::{count, ended_jobs, load},
     driver::{START, status},
     plain, sealed,
 };
@@ -99,7 +100,7 @@ impl Dice {
     }
 }
 
-/// What the world knows of an event.
+/// What the world knows of an event, and of each time that a job has it sent once more.
 #[derive(Debug, Default)]
 struct Truth {
     matches: bool,
@@ -117,6 +118,20 @@ struct Slot {
     over: bool,
     /// A batch that was merely too large is no attempt: taken off already.
     taken_off: bool,
+}
+
+/// A replay that was begun.
+#[derive(Debug)]
+struct Replay {
+    from: Seq,
+    end: Seq,
+    /// Until its beginning is durable.
+    hold: Option<Hold>,
+}
+
+/// Whose an obligation in this lane is: that of a job, or that which came with the event.
+fn whose(lane: Lane) -> Lane {
+    if lane.is_job() { lane } else { Lane::LIVE }
 }
 
 /// On its way to the actor.
@@ -148,14 +163,18 @@ struct Story {
     coming: Vec<Coming>,
     /// The write that is on its way, and where its answer comes.
     write: Option<(Write, mpsc::Receiver<Result<(), Error>>)>,
-    truth: BTreeMap<Seq, Truth>,
+    truth: BTreeMap<(Lane, Seq), Truth>,
+    /// The replays that were begun, and what keeps their part of the log until that is durable.
+    replays: BTreeMap<Lane, Replay>,
+    retention: Duration,
     /// The lanes that were on the disk at any time.
     lanes: BTreeSet<Lane>,
     healed: bool,
 }
 
-fn start(shelf: &Arc<Shelf>, clock: &Clock) -> (Journal, Writer) {
-    let options = Options { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits: Limits::default() };
+fn start(shelf: &Arc<Shelf>, clock: &Clock, retention: Duration) -> (Journal, Writer) {
+    let limits = Limits { retention, ..Limits::default() };
+    let options = Options { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits };
     let fatal = Box::new(|error: &StoreError| println!("fatal: {error}"));
     Journal::start(Arc::clone(shelf) as Arc<dyn Store>, clock.clone(), options, Box::new(|_, _| {}), fatal)
         .expect("a sound store")
@@ -184,7 +203,8 @@ impl Story {
         };
         let shelf = Arc::new(Shelf { memory: Memory::new(), full: AtomicBool::new(false) });
         let (clock, hand) = Clock::manual(START);
-        let (journal, writer) = start(&shelf, &clock);
+        let retention = Duration::from_secs([0, 600, 86_400][dice.below(3)]);
+        let (journal, writer) = start(&shelf, &clock, retention);
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let founded = journal.change(vec![MetaChange::Found(PARTITION), MetaChange::Subscribe(OBLIGOR)]);
         runtime.block_on(founded).expect("founded");
@@ -213,6 +233,8 @@ impl Story {
             coming: Vec::new(),
             write: None,
             truth: BTreeMap::new(),
+            replays: BTreeMap::new(),
+            retention,
             lanes: BTreeSet::new(),
             healed: false,
         }
@@ -228,7 +250,8 @@ impl Story {
             12..45 => self.deliver(),
             45..59 => self.answer(),
             59..65 => self.answer_late(),
-            65..78 => self.wake(),
+            65..76 => self.wake(),
+            76..78 => self.command_job(),
             78..86 => {
                 let micros = [1, 999_999, 10_000_000, 600_000_000, 4_000_000_000][self.dice.below(5)];
                 self.hand.advance(Duration::from_micros(micros));
@@ -263,7 +286,10 @@ impl Story {
             Ok(published) => {
                 for (index, matches) in matching.into_iter().enumerate() {
                     let seq = published.first.plus(index as u64);
-                    assert!(self.truth.insert(seq, Truth { matches, ..Truth::default() }).is_none(), "given twice");
+                    assert!(
+                        self.truth.insert((Lane::LIVE, seq), Truth { matches, ..Truth::default() }).is_none(),
+                        "given twice"
+                    );
                 }
                 // A hint that is lost costs latency.
                 if self.dice.below(5) > 0 {
@@ -274,6 +300,44 @@ impl Story {
             Err(Error::Full) => assert!(self.shelf.full.load(Ordering::SeqCst)),
             Err(error) => panic!("{error}"),
         }
+    }
+
+    /// A replay begins, or something is said about one.
+    fn command_job(&mut self) {
+        let jobs = self.core.cursor().jobs;
+        let command = match (self.dice.below(6), jobs.is_empty()) {
+            (0..3, _) | (_, true) => {
+                let end = self.end();
+                let from = Seq(end.0.saturating_sub(self.dice.below(60) as u64).max(1));
+                let hold = self.wait(self.journal.hold(PARTITION, from)).expect("founded");
+                let end = Seq(end.0.saturating_sub(self.dice.below(5) as u64).max(hold.from.0));
+                let rate = [None, Some(Rate::of(0.2)), Some(Rate::of(100.0))][self.dice.below(3)];
+                let command = JobCommand::Start { kind: JobKind::Replay { from: hold.from, end }, rate };
+                return self.start_replay(command, hold, end);
+            }
+            (3, false) => JobCommand::Pause(jobs[self.dice.below(jobs.len())].lane),
+            (4, false) => JobCommand::Resume(jobs[self.dice.below(jobs.len())].lane),
+            (_, false) => JobCommand::Cancel(jobs[self.dice.below(jobs.len())].lane),
+        };
+        self.absorb(Input::Command(Command::Job(command)));
+    }
+
+    fn start_replay(&mut self, command: JobCommand, hold: Hold, end: Seq) {
+        let command = Command::Job(command);
+        if self.core.refuses(command).is_some() {
+            return;
+        }
+        let (lane, from) = (self.core.next_job(command).expect("it begins one"), hold.from);
+        let part: Vec<(Seq, bool)> = self
+            .truth
+            .range((Lane::LIVE, from)..(Lane::LIVE, end))
+            .map(|((_, seq), truth)| (*seq, truth.matches))
+            .collect();
+        for (seq, matches) in part {
+            self.truth.insert((lane, seq), Truth { matches, ..Truth::default() });
+        }
+        self.replays.insert(lane, Replay { from, end, hold: Some(hold) });
+        self.absorb(Input::Command(command));
     }
 
     fn end(&self) -> Seq {
@@ -357,9 +421,9 @@ impl Story {
                     self.wait(reads.position(PARTITION, self.end(), before)).expect("readable");
                 Input::Position { before, at, appended }
             }
-            Effect::ReadDue { from } => {
-                let (keys, all) = self.wait(reads.due(OBLIGOR, from, few.div_ceil(50))).expect("readable");
-                Input::DueRead { keys, all }
+            Effect::ReadDue { of, from } => {
+                let (keys, all) = self.wait(reads.due_of(OBLIGOR, of, from, few.div_ceil(50))).expect("readable");
+                Input::DueRead { of, keys, all }
             }
             Effect::Fetch(keys) => Input::Fetched(self.wait(reads.fetch(OBLIGOR, keys, few)).expect("readable")),
             Effect::ReadOwed(keys) => Input::OwedRead(self.wait(reads.dues(OBLIGOR, keys)).expect("readable")),
@@ -389,7 +453,7 @@ impl Story {
             if too_large && !slot.taken_off {
                 slot.taken_off = true;
                 for item in &slot.flight.items {
-                    self.truth.get_mut(&item.seq).expect("published").attempts -= 1;
+                    self.truth.get_mut(&(whose(item.lane), item.seq)).expect("published").attempts -= 1;
                 }
             }
         }
@@ -421,13 +485,15 @@ impl Story {
     }
 
     fn send(&mut self, flight: Arc<Flight>, now: Timestamp) {
-        let aloft: BTreeSet<Seq> =
-            self.slots.values().flat_map(|slot| slot.flight.items.iter().map(|item| item.seq)).collect();
+        let key = |item: &Item| (whose(item.lane), item.seq);
+        let aloft: BTreeSet<(Lane, Seq)> =
+            self.slots.values().flat_map(|slot| slot.flight.items.iter().map(key)).collect();
+        assert!(flight.items.iter().all(|item| item.lane == flight.items[0].lane), "lanes are mixed: {flight:?}");
         for item in &flight.items {
-            let truth = self.truth.get_mut(&item.seq).expect("published");
+            let truth = self.truth.get_mut(&key(item)).expect("published");
             assert!(truth.matches, "{item:?} does not match");
             assert_eq!(truth.end, None, "{item:?} has ended");
-            assert!(!aloft.contains(&item.seq), "{item:?} is in another flight, or its outcome is not durable");
+            assert!(!aloft.contains(&key(item)), "{item:?} is in another flight, or its outcome is not durable");
             assert!(item.due.is_none_or(|due| due <= now), "{item:?} is early");
             assert_eq!(item.attempts, truth.attempts, "{item:?}");
             assert!(item.attempts < self.settings.attempts_max, "{item:?}");
@@ -469,13 +535,10 @@ impl Story {
             assert!(self.slots.remove(id).is_some(), "landed twice");
         }
         for change in &write.changes {
-            let Change::Note { entry, .. } = change else { continue };
+            let Change::Note { lane, entry, .. } = change else { continue };
             let end = match &entry.what {
-                What::Filtered { .. }
-                | What::Canceled
-                | What::Filed { .. }
-                | What::Lost { .. }
-                | What::Redriven { .. } => continue,
+                What::Filtered { .. } | What::Filed { .. } | What::Lost { .. } | What::Redriven { .. } => continue,
+                What::Canceled => Some("canceled"),
                 What::Late { settled: false } => None,
                 What::Late { settled: true } => Some("delivered late"),
                 What::Attempted { outcome: Outcome::Delivered, .. } => Some("delivered"),
@@ -483,7 +546,7 @@ impl Story {
                 What::GivenUp { .. } => Some("given up"),
             };
             for seq in entry.covers.iter().flat_map(|(first, count)| (0..u64::from(*count)).map(|by| first.plus(by))) {
-                let truth = self.truth.get_mut(&seq).expect("published");
+                let truth = self.truth.get_mut(&(whose(*lane), seq)).expect("published");
                 match end {
                     Some(end) => assert_eq!(truth.end.replace(end), None, "{seq:?} ends twice"),
                     None => assert!(truth.end.is_some(), "{seq:?} is owed, and a late success does not settle it"),
@@ -497,9 +560,25 @@ impl Story {
         let disk = load(&self.shelf.memory, OBLIGOR);
         disk.check();
         self.lanes.extend(disk.cursor.lanes.iter().map(|lane| lane.lane));
-        for (seq, truth) in &self.truth {
-            let ended = disk.has_passed(*seq) && truth.matches && disk.owed_of(*seq).is_none();
-            assert_eq!(ended, truth.end.is_some(), "{seq:?} {truth:?} {disk:?}");
+        let ended = ended_jobs(&self.shelf.memory);
+        let jobs: BTreeMap<Lane, &Job> = disk.cursor.jobs.iter().chain(&ended).map(|job| (job.lane, job)).collect();
+        for (lane, replay) in &mut self.replays {
+            if jobs.contains_key(lane) {
+                replay.hold = None;
+            }
+        }
+        for ((lane, seq), truth) in &self.truth {
+            let (passed, owed) = if lane.is_job() {
+                // What a canceled one never came to has no end.
+                let Some(job) = jobs.get(lane) else { continue };
+                let canceled = matches!(job.state, JobState::Canceling | JobState::Canceled);
+                let passed = disk.has_passed_in(*lane, *seq) && (!canceled || truth.end.is_some());
+                (passed, disk.owed.contains_key(&(*lane, *seq)))
+            } else {
+                (disk.has_passed(*seq), disk.owed_of(*seq).is_some())
+            };
+            let ended = passed && truth.matches && !owed;
+            assert_eq!(ended, truth.end.is_some(), "{lane:?} {seq:?} {truth:?} {disk:?}");
         }
     }
 
@@ -508,6 +587,11 @@ impl Story {
     fn open(&mut self) {
         let opened = self.wait(self.journal.open(OBLIGOR)).expect("it is there");
         self.owner = opened.owner;
+        // A replay whose beginning was not durable never was.
+        let ended = ended_jobs(&self.shelf.memory);
+        let known: BTreeSet<Lane> = opened.cursor.jobs.iter().chain(&ended).map(|job| job.lane).collect();
+        self.replays.retain(|lane, _| known.contains(lane));
+        self.truth.retain(|(lane, _), _| !lane.is_job() || known.contains(lane));
         let flights = self.slots.values().map(|slot| Arc::clone(&slot.flight)).collect();
         let (end, now) = (self.end().min(opened.end), self.clock.now());
         self.core = Subscription::recover(self.settings.clone(), &opened.cursor, end, flights, self.next_flight, now);
@@ -515,7 +599,7 @@ impl Story {
             slot.over = false;
             if std::mem::take(&mut slot.taken_off) {
                 for item in &slot.flight.items {
-                    self.truth.get_mut(&item.seq).expect("published").attempts += 1;
+                    self.truth.get_mut(&(whose(item.lane), item.seq)).expect("published").attempts += 1;
                 }
             }
             if let Some(answer) = slot.answer.clone() {
@@ -548,7 +632,7 @@ impl Story {
         (self.clock, self.hand) = Clock::manual(now);
         let memory = self.shelf.memory.crash(0);
         self.shelf = Arc::new(Shelf { memory, full: AtomicBool::new(false) });
-        let (journal, writer) = start(&self.shelf, &self.clock);
+        let (journal, writer) = start(&self.shelf, &self.clock, self.retention);
         self.journal = journal;
         // It ends when it finds that nobody has its handle, or that its machine is gone.
         self.writer = writer;
@@ -557,9 +641,10 @@ impl Story {
         self.heard.clear();
         self.write = None;
         let disk = load(&self.shelf.memory, OBLIGOR);
-        self.late = disk.cursor.counters.late;
-        for (seq, truth) in &mut self.truth {
-            truth.attempts = disk.owed_of(*seq).map_or(0, |owed| owed.attempts);
+        self.late = disk.cursor.counters.late + disk.cursor.replayed.late;
+        for ((lane, seq), truth) in &mut self.truth {
+            let owed = if lane.is_job() { disk.owed.get(&(*lane, *seq)) } else { disk.owed_of(*seq) };
+            truth.attempts = owed.map_or(0, |owed| owed.attempts);
         }
         self.open();
     }
@@ -593,6 +678,10 @@ impl Story {
             if self.core.cursor().held.is_some() {
                 self.absorb(Input::Command(Command::Resume));
             }
+            let paused = self.core.cursor().jobs.into_iter().find(|job| job.state == JobState::Paused);
+            if let Some(job) = paused {
+                self.absorb(Input::Command(Command::Job(JobCommand::Resume(job.lane))));
+            }
             if !self.coming.is_empty() {
                 self.deliver();
             } else if self.slots.values().any(|slot| slot.answer.is_none()) {
@@ -608,24 +697,53 @@ impl Story {
 
     fn check_end(&mut self) {
         let disk = load(&self.shelf.memory, OBLIGOR);
-        for (seq, truth) in &self.truth {
-            assert_eq!(truth.end.is_some(), truth.matches, "{seq:?} is lost: {truth:?} {:?}", self.core);
+        let ended = ended_jobs(&self.shelf.memory);
+        let completed = |lane: &Lane| ended.iter().any(|job| job.lane == *lane && job.state == JobState::Completed);
+        for ((lane, seq), truth) in self.truth.iter().filter(|((lane, _), _)| !lane.is_job() || completed(lane)) {
+            assert_eq!(truth.end.is_some(), truth.matches, "{lane:?} {seq:?} is lost: {truth:?} {:?}", self.core);
         }
+        self.check_jobs(&disk.cursor, &ended);
         assert!(self.slots.is_empty(), "{} slots are left", self.slots.len());
         assert!(self.heard.is_empty(), "{} late answers are not settled", self.heard.len());
-        assert_eq!(disk.cursor.counters.late, self.late);
+        assert_eq!(disk.cursor.counters.late + disk.cursor.replayed.late, self.late);
         let counters = disk.cursor.counters;
-        let matching = self.truth.values().filter(|truth| truth.matches).count();
+        let own: Vec<&Truth> =
+            self.truth.iter().filter(|((lane, _), _)| !lane.is_job()).map(|(_, truth)| truth).collect();
+        let matching = own.iter().filter(|truth| truth.matches).count();
         assert_eq!((counters.matched, counters.pending), (matching as u64, 0));
-        assert_eq!(counters.passed, self.truth.len() as u64);
+        assert_eq!(counters.passed, own.len() as u64);
         self.bury();
         // The floor moves at most once a second.
-        self.hand.advance(Duration::from_secs(2));
+        // What was appended before the clock was set back is not old before then.
+        self.hand.advance(self.retention + Duration::from_secs(1000 * 24 * 3600));
         self.wait(self.journal.change(Vec::new())).expect("there is room");
         self.wait(self.journal.change(Vec::new())).expect("there is room");
         for family in [Family::Log, Family::Owed, Family::Due, Family::Held, Family::Pin, Family::Dead] {
             assert_eq!(count(&self.shelf.memory, family), 0, "{family:?} has records left");
         }
+    }
+
+    /// Each replay has ended and passed its part of the log, and their column is the sum of them.
+    fn check_jobs(&self, cursor: &Cursor, ended: &[Job]) {
+        assert_eq!(cursor.jobs, [], "a job has not ended: {:?}", self.core);
+        assert_eq!(ended.iter().map(|job| job.lane).collect::<BTreeSet<_>>(), self.replays.keys().copied().collect());
+        for job in ended {
+            let (lane, Replay { from, end, .. }) = (job.lane, &self.replays[&job.lane]);
+            assert_eq!(job.kind, JobKind::Replay { from: *from, end: *end });
+            let truth = || self.truth.range((lane, Seq(0))..(lane, Seq(u64::MAX))).map(|(_, truth)| truth);
+            let how =
+                |end: &str| truth().filter(|truth| truth.end.is_some_and(|is| is.starts_with(end))).count() as u64;
+            let given_up = job.counters.dead_lettered + job.counters.dropped;
+            let counted = [job.counters.delivered, given_up, job.counters.canceled];
+            assert_eq!(counted, [how("delivered"), how("given up"), how("canceled")], "{job:?}");
+            if job.state == JobState::Completed {
+                assert_eq!(job.counters.passed, end.0 - from.0, "{job:?}");
+                assert_eq!(job.counters.canceled, 0, "{job:?}");
+            }
+        }
+        let sum = |of: fn(&Job) -> u64| ended.iter().map(of).sum::<u64>();
+        let all = [sum(|job| job.counters.passed), sum(|job| job.counters.delivered), sum(|job| job.counters.requests)];
+        assert_eq!(all, [cursor.replayed.passed, cursor.replayed.delivered, cursor.replayed.requests]);
     }
 
     /// Every dead letter is there with its event, and leaves nothing behind.
@@ -666,7 +784,7 @@ fn every_event_ends_exactly_once_whatever_happens() {
         }
     }
     println!("stories that had a lane: {lanes:?}");
-    for lane in [Lane::LIVE, Lane::BACKLOG, Lane::EXPIRY, Lane::OVERFLOW] {
+    for lane in [Lane::LIVE, Lane::BACKLOG, Lane::EXPIRY, Lane::OVERFLOW, Lane::FIRST_JOB, Lane(19)] {
         assert!(lanes.get(&lane).is_some_and(|stories| *stories > 20), "hardly a story has {lane:?}: {lanes:?}");
     }
 }

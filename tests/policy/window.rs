@@ -28,12 +28,12 @@ fn more_keys_than_the_window_holds_come_back_from_the_disk_in_order() {
         disk.insert(key(seq, seq));
     }
     window.written();
-    assert!(window.take(Timestamp::NEVER, 10).is_empty(), "nothing is durable yet");
+    assert!(window.take(Timestamp::NEVER, 10, |_| true).is_empty(), "nothing is durable yet");
     assert_eq!(window.wakes(Timestamp(0)), None, "the word that it is durable will come");
     window.durable();
     let mut taken = Vec::new();
     for _ in 0..1000 {
-        for key in window.take(Timestamp::NEVER, 100) {
+        for key in window.take(Timestamp::NEVER, 100, |_| true) {
             window.leave(key);
             disk.remove(&key);
             taken.push(key.seq.0);
@@ -61,7 +61,7 @@ fn an_answer_that_is_older_than_what_was_decided_brings_nothing_back_and_leaves_
     window.written();
     window.durable();
     window.answer(&seen, true, |_| false);
-    assert_eq!(window.take(Timestamp(9), 9), [key(6, 2), key(7, 3)]);
+    assert_eq!(window.take(Timestamp(9), 9, |_| true), [key(6, 2), key(7, 3)]);
 }
 
 #[test]
@@ -71,8 +71,8 @@ fn a_key_that_is_in_the_answer_before_the_word_that_it_is_durable_comes_once() {
     window.written();
     assert_eq!(window.ask(Timestamp(9)), Some(DueKey::at(Timestamp(5))));
     window.answer(&[key(7, 3)], true, |_| false);
-    assert!(window.take(Timestamp(9), 9).is_empty());
+    assert!(window.take(Timestamp(9), 9, |_| true).is_empty());
     window.durable();
-    assert_eq!(window.take(Timestamp(9), 9), [key(7, 3)]);
-    assert!(window.take(Timestamp(9), 9).is_empty());
+    assert_eq!(window.take(Timestamp(9), 9, |_| true), [key(7, 3)]);
+    assert!(window.take(Timestamp(9), 9, |_| true).is_empty());
 }

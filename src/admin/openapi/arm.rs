@@ -274,6 +274,7 @@ fn subscription_verb(route: &Route, verb: SubscriptionVerb, schemas: &mut Schema
                 Command::Hold => ("hold", "Sends nothing until `resume`; what is in flight is finished."),
                 Command::Resume => ("resume", "Sends again."),
                 Command::Probe => ("probe", "Probes a suspended endpoint now; 409 where there is nothing to find out."),
+                Command::Job(_) => ("job", "Says something about a job."),
                 Command::Release => ("release", "Takes a suspended endpoint for healthy; 409 where it is."),
             };
             draft(route, name, sentence)

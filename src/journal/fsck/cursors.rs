@@ -1,6 +1,6 @@
 //! Whether each cursor is what its rules say: its equations, and its lanes.
 
-use super::{Check, Log, sum, who};
+use super::{Check, Log, sum, sum_of, who};
 use crate::{
     event::{Lane, Obligor, Seq},
     journal::{
@@ -22,7 +22,7 @@ impl Check<'_> {
             check.share(obligor)?.has_cursor = true;
             match Cursor::decode(value) {
                 Ok(cursor) => {
-                    check.share(obligor)?.counters = Some(cursor.counters);
+                    check.share(obligor)?.columns = Some([cursor.counters, cursor.replayed]);
                     check.cursor(obligor, &cursor);
                 }
                 Err(error) => check.report.complain(format!("{}: {error}", who(obligor))),
@@ -33,14 +33,10 @@ impl Check<'_> {
 
     fn cursor(&mut self, obligor: Obligor, cursor: &Cursor) {
         let who = who(obligor);
-        let Counters { passed, filtered, matched, delivered, pending, dead_lettered, dropped, canceled, .. } =
-            cursor.counters;
-        if Some(passed) != sum([filtered, matched]) {
-            self.report.complain(format!("{who}: {passed} passed, {filtered} filtered and {matched} matched"));
-        }
-        if Some(matched) != sum([delivered, pending, dead_lettered, dropped, canceled]) {
-            let counters = cursor.counters;
-            self.report.complain(format!("{who}: {matched} matched and not as many accounted for: {counters:?}"));
+        self.equations(&who, cursor.counters);
+        self.equations(&format!("{who}: of its jobs"), cursor.replayed);
+        for job in &cursor.jobs {
+            self.equations(&format!("{who}: of its job {}", job.lane.0), job.counters);
         }
         let log = self.logs.get(&obligor.partition).filter(|log| log.record.floor != floor::ABANDONED);
         let Some(Log { record, end }) = log else {
@@ -51,7 +47,40 @@ impl Check<'_> {
             let floor = record.floor.0;
             self.report.complain(format!("{who} still reads event {}, and the log begins at {floor}", low.0));
         }
+        self.jobs(&who, cursor);
         self.lanes(&who, &cursor.lanes, end);
+    }
+
+    fn equations(&mut self, who: &str, counters: Counters) {
+        let Counters { passed, filtered, matched, delivered, pending, dead_lettered, dropped, canceled, .. } = counters;
+        if Some(passed) != sum([filtered, matched]) {
+            self.report.complain(format!("{who}: {passed} passed, {filtered} filtered and {matched} matched"));
+        }
+        if Some(matched) != sum([delivered, pending, dead_lettered, dropped, canceled]) {
+            self.report.complain(format!("{who}: {matched} matched and not as many accounted for: {counters:?}"));
+        }
+    }
+
+    /// Each job has a lane of its own, and owes what its counters say; no lane is a job's that has none.
+    fn jobs(&mut self, who: &str, cursor: &Cursor) {
+        for (place, job) in cursor.jobs.iter().enumerate() {
+            let lane = job.lane.0;
+            if !job.lane.is_job() || cursor.jobs[..place].iter().any(|other| other.lane == job.lane) {
+                self.report.complain(format!("{who}: lane {lane} is no job's, or another's"));
+            }
+            if job.state.has_ended() {
+                self.report.complain(format!("{who}: the job {lane} is {}, and in the cursor", job.state));
+            }
+        }
+        let lanes = cursor.lanes.iter().map(|lane| lane.lane);
+        for Lane(lane) in lanes.filter(|lane| lane.is_job() && cursor.jobs.iter().all(|job| job.lane != *lane)) {
+            self.report.complain(format!("{who} reads for a job in lane {lane}, and has none there"));
+        }
+        let pending = sum_of(cursor.jobs.iter().map(|job| job.counters.pending));
+        if pending != Some(cursor.replayed.pending) {
+            let column = cursor.replayed.pending;
+            self.report.complain(format!("{who}: jobs have {column} pending, and each has: {pending:?} together"));
+        }
     }
 
     /// One lane follows the log; the others have an end, and no event is in two of them.
@@ -74,8 +103,8 @@ impl Check<'_> {
                     .complain(format!("{who} has read up to {} in lane {lane}, which ends at {}", read.0, ends.0));
             }
         }
-        // One that only waits for outcomes reads nothing.
-        parts.retain(|(read, ends, _)| ends.is_none_or(|ends| *read < ends));
+        // One that only waits for outcomes reads nothing; what a job reads, it reads once more.
+        parts.retain(|(read, ends, lane)| !lane.is_job() && ends.is_none_or(|ends| *read < ends));
         for two in parts.windows(2) {
             let ((_, ends, Lane(one)), (read, _, Lane(other))) = (two[0], two[1]);
             if ends.is_none_or(|ends| ends > read) {

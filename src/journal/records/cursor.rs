@@ -1,7 +1,8 @@
 //! A cursor on disk: one small record, written once for every group of outcomes.
 //!
 //! ```text
-//! version 2 | flags 1 | next due 8, healthy rate and last failure 8, each if flagged | health | eleven counters | lanes | each lane
+//! version 3 | flags 1 | next due 8, healthy rate and last failure 8, each if flagged | health | eleven counters
+//!     | eleven counters of jobs | jobs begun | jobs | each job | lanes | each lane
 //!     | began, if flagged | hulls and each hull, if flagged
 //! lane: number | read | 0, or 1 and end | open | done
 //! hull: lane | version | first | length
@@ -15,7 +16,7 @@ use super::{Layout, put_time, take_outcome, take_time, take_u32};
 use crate::{
     event::{Lane, Seq},
     journal::codec::{Reader, put_varint},
-    policy::record::{Counters, Cursor, Health, Held, LaneCursor, Pace, Rate, Sifted},
+    policy::record::{Counters, Cursor, Health, Held, LaneCursor, Pace, Rate, Sifted, job::Job},
 };
 
 /// A million open events in a lane is far beyond every limit of a subscription: a longer list is damage, and is
@@ -35,8 +36,8 @@ const HAS_BEGUN: u8 = 128;
 impl Layout for Cursor {
     const NAME: &'static str = "cursor";
 
-    /// Late answers are counted since the second, and the pace and who holds it are in there.
-    const VERSION: u8 = 2;
+    /// Late answers are counted since the second, and the pace and who holds it are in there; jobs are since the third.
+    const VERSION: u8 = 3;
 
     fn put(&self, out: &mut Vec<u8>) {
         let Pace { healthy, failed, paced } = self.pace;
@@ -61,6 +62,14 @@ impl Layout for Cursor {
         put_health(out, self.health);
         for counter in counters(&self.counters) {
             put_varint(out, counter);
+        }
+        for counter in counters(&self.replayed) {
+            put_varint(out, counter);
+        }
+        put_varint(out, self.jobs_begun.into());
+        put_varint(out, self.jobs.len() as u64);
+        for job in &self.jobs {
+            job.put(out);
         }
         put_varint(out, self.lanes.len() as u64);
         for lane in &self.lanes {
@@ -89,6 +98,12 @@ impl Layout for Cursor {
         let pace = Pace { healthy, failed, paced: flags & PACED != 0 };
         let health = take_health(reader)?;
         let counters = take_counters(reader)?;
+        let replayed = take_counters(reader)?;
+        let jobs_begun = u16::try_from(reader.varint()?).ok()?;
+        let mut jobs = Vec::new();
+        for _ in 0..reader.varint()? {
+            jobs.push(Job::take(reader)?);
+        }
         let mut lanes = Vec::new();
         for _ in 0..reader.varint()? {
             lanes.push(take_lane(reader)?);
@@ -103,7 +118,7 @@ impl Layout for Cursor {
                 sifted.push(take_sifted(reader)?);
             }
         }
-        Some(Self { lanes, health, pace, held, counters, next_due, sifted, began })
+        Some(Self { lanes, health, pace, held, counters, replayed, jobs, jobs_begun, next_due, sifted, began })
     }
 }
 
@@ -161,7 +176,7 @@ fn take_health(reader: &mut Reader<'_>) -> Option<Health> {
 }
 
 /// The counters in the order that they have on disk.
-fn counters(counters: &Counters) -> [u64; 11] {
+pub(super) fn counters(counters: &Counters) -> [u64; 11] {
     let Counters {
         passed,
         filtered,
@@ -178,7 +193,7 @@ fn counters(counters: &Counters) -> [u64; 11] {
     [passed, filtered, matched, delivered, pending, dead_lettered, dropped, canceled, requests, requests_failed, late]
 }
 
-fn take_counters(reader: &mut Reader<'_>) -> Option<Counters> {
+pub(super) fn take_counters(reader: &mut Reader<'_>) -> Option<Counters> {
     Some(Counters {
         passed: reader.varint()?,
         filtered: reader.varint()?,

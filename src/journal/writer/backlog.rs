@@ -65,12 +65,16 @@ impl Writer {
             return Ok(None);
         }
         let lows = self.lows.get(&id).into_iter().flatten();
-        let Some((laggard, low)) = lows.min_by_key(|(_, low)| **low).filter(|(_, low)| **low < partition.next) else {
+        let Some((laggard, low)) = lows
+            .map(|(whose, low)| (whose, low.own))
+            .min_by_key(|(_, low)| *low)
+            .filter(|(_, low)| *low < partition.next)
+        else {
             partition.passed = Passed { low: partition.next, bytes: partition.running.bytes };
             return Ok(None);
         };
-        if partition.passed.low != *low {
-            partition.passed = Passed { low: *low, bytes: bytes_before(&*self.store, id, partition, *low)? };
+        if partition.passed.low != low {
+            partition.passed = Passed { low, bytes: bytes_before(&*self.store, id, partition, low)? };
         }
         let bytes = partition.backlog();
         let keep = match bound.when_full {

@@ -8,7 +8,7 @@ use crate::{
     journal::{
         Buried, DeadKey, Entry, Error, MetaChange, Owner, Published,
         chunk::{Chunk, Sealed},
-        floor::{self, Partition},
+        floor::{self, Low, Partition},
         keys::{self, MetaKind},
         ledger,
         records::{Floor, Record},
@@ -53,6 +53,8 @@ impl Writer {
                 encode_buried(group, obligor, &buried);
                 Answer::Done(Entry::Bury { obligor, buried, reply })
             }
+            // Answered at once: nothing is written.
+            Entry::Hold { partition, from, reply } => return self.hold(partition, from, reply),
             Entry::Close => return,
         };
         group.answers.push(answer);
@@ -113,7 +115,7 @@ impl Writer {
                 let lane = LaneCursor { lane: Lane::LIVE, read, end: None, open: Vec::new(), done: Vec::new() };
                 let cursor = Cursor { lanes: vec![lane], began: read, ..Cursor::default() };
                 group.batch.put(Family::Cursor, keys::cursor(*obligor), cursor.encode());
-                group.lows.push((*obligor, cursor.low()));
+                group.lows.push((*obligor, Low::of(&cursor)));
             }
             MetaChange::Unsubscribe(obligor) => {
                 // Nobody may write for it any more; what it owed is cleared away bit by bit.
@@ -180,7 +182,7 @@ fn encode_changes(group: &mut Group, obligor: Obligor, changes: &[Change]) {
         match change {
             Change::Cursor(cursor) => {
                 group.batch.put(Family::Cursor, keys::cursor(obligor), cursor.encode());
-                group.lows.push((obligor, cursor.low()));
+                group.lows.push((obligor, Low::of(cursor)));
             }
             Change::Owe { lane, seq, owed, was_due } => {
                 group.batch.put(Family::Owed, keys::owed(partition, *seq, subscription, *lane), owed.encode());
@@ -201,6 +203,10 @@ fn encode_changes(group: &mut Group, obligor: Obligor, changes: &[Change]) {
             Change::Note { lane, attempt, entry } => ledger::put(&mut group.batch, obligor, *lane, *attempt, entry),
             Change::Keep { key, excerpt } => {
                 group.batch.put(Family::Excerpt, keys::excerpt(obligor, *key), excerpt.encode());
+            }
+            Change::JobEnded(job) => {
+                group.batch.put(Family::Meta, keys::ended_job(obligor, job.lane), job.encode());
+                group.ended.insert(obligor);
             }
         }
     }

@@ -11,13 +11,16 @@ use super::{
 use crate::{
     event::{Obligor, Timestamp},
     journal::{
-        DeadKey, State, floor,
-        keys::{self, MetaKind},
-        ledger,
+        DeadKey, State, floor, keys, ledger,
+        reader::damaged,
+        records::Record,
         store::{Batch, Family, StoreError},
     },
-    policy::record::{Entry, What},
+    policy::record::{Entry, What, job::Job},
 };
+
+/// So many jobs that have ended are kept of each subscription, and those of the latest group.
+const ENDED_MAX: usize = 50;
 
 /// So many records of deleted subscriptions are cleared away in one go.
 const REAP_MAX: usize = 1024;
@@ -47,8 +50,10 @@ impl Writer {
         let mut batch = Batch::default();
         let mut moved = Vec::new();
         for (id, partition) in &self.partitions {
-            let (limits, lows) = (self.options.limits, self.lows.get(id));
-            if let Some(target) = floor::plan(&*self.store, *id, partition, lows, limits, now, &mut batch)? {
+            let lows = self.lows.get(id).into_iter().flatten().map(|(_, low)| low.all);
+            let held = lows.chain(self.holds.low(*id)).min();
+            if let Some(target) = floor::plan(&*self.store, *id, partition, held, self.options.limits, now, &mut batch)?
+            {
                 moved.push((*id, target));
             }
         }
@@ -65,10 +70,38 @@ impl Writer {
         Ok(())
     }
 
+    /// Of the jobs that have ended only the latest are kept.
+    pub(super) fn forget_jobs(&self, group: &mut Group) -> Result<(), StoreError> {
+        for obligor in &group.ended {
+            let mut ended = Vec::new();
+            let range = keys::ended_jobs_of(*obligor);
+            let mut bad = None;
+            self.store.scan(Family::Meta, &range.start, &range.end, &mut |key, value| match Job::decode(value) {
+                Ok(job) => {
+                    ended.push((job.changed, key.to_vec()));
+                    ControlFlow::Continue(())
+                }
+                Err(error) => {
+                    bad = Some(damaged(error));
+                    ControlFlow::Break(())
+                }
+            })?;
+            if let Some(bad) = bad {
+                return Err(bad);
+            }
+            ended.sort_unstable();
+            let excess = ended.len().saturating_sub(ENDED_MAX);
+            for (_, key) in ended.drain(..excess) {
+                group.batch.delete(Family::Meta, key);
+            }
+        }
+        Ok(())
+    }
+
     /// Clears away a part of what deleted subscriptions left.
     fn reap(&mut self) -> Result<(), StoreError> {
         let mut obligors = Vec::new();
-        let range = keys::meta_of(MetaKind::Job);
+        let range = keys::reaps();
         self.store.scan(Family::Meta, &range.start, &range.end, &mut |key, _| {
             obligors.extend(keys::parse_reap(key));
             if obligors.len() < 16 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
@@ -99,6 +132,11 @@ impl Writer {
             if group.asked.len() < 2 * REAP_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         if group.asked.is_empty() {
+            let range = keys::ended_jobs_of(obligor);
+            self.store.scan(Family::Meta, &range.start, &range.end, &mut |key, _| {
+                group.batch.delete(Family::Meta, key.to_vec());
+                ControlFlow::Continue(())
+            })?;
             group.batch.delete(Family::Meta, keys::reap(obligor));
         }
         self.free_held(&mut group)?;

@@ -7,22 +7,25 @@
 
 mod backlog;
 mod encode;
+mod hold;
 mod keep;
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     hash::Hash,
     sync::{Arc, mpsc},
     time::Duration,
 };
 
+pub(super) use self::hold::Held;
+use self::hold::Holds;
 use crate::{
     clock::Clock,
     event::{Lane, Life, Obligor, PartitionId, Seq, SubscriptionId, Timestamp},
     journal::{
         Entry, Error, Fatal, Listener, Opened, Options, Owner, Published, State, Status,
         chunk::{Chunk, Sealed},
-        floor::{self, Logs, Lows, Partition},
+        floor::{self, Logs, Low, Lows, Partition},
         ids::OpenBlocks,
         keys,
         records::Record,
@@ -60,6 +63,7 @@ pub(super) fn spawn(
         partitions,
         lows,
         ids: OpenBlocks::default(),
+        holds: Holds::default(),
         entries,
         status,
         lives: HashMap::new(),
@@ -100,6 +104,7 @@ struct Writer {
     partitions: HashMap<PartitionId, Partition>,
     lows: HashMap<PartitionId, Lows>,
     ids: OpenBlocks,
+    holds: Holds,
     entries: mpsc::Receiver<Entry>,
     status: Arc<Status>,
     lives: HashMap<Obligor, Life>,
@@ -114,13 +119,15 @@ struct Group {
     batch: Batch,
     answers: Vec<Answer>,
     appended: Vec<(PartitionId, Chunk)>,
-    lows: Vec<(Obligor, Option<Seq>)>,
+    lows: Vec<(Obligor, Option<Low>)>,
     /// As they were before the group, to go back to if it is not written.
     before: HashMap<PartitionId, Option<Partition>>,
     /// Likewise.
     lives: HashMap<Obligor, Option<Life>>,
     /// Obligations and pins for events that may be held: whether the last word of this group is that they are there.
     asked: HashMap<Obligation, bool>,
+    /// Whose jobs have ended.
+    ended: HashSet<Obligor>,
 }
 
 type Obligation = (PartitionId, Seq, SubscriptionId, Lane);
@@ -184,6 +191,7 @@ impl Writer {
             self.encode(&mut group, entry, now);
         }
         self.free_held(&mut group)?;
+        self.forget_jobs(&mut group)?;
         let written = if group.batch.0.is_empty() { Ok(()) } else { self.store.write(&group.batch) };
         match written {
             Ok(()) => {
@@ -300,7 +308,9 @@ fn push(group: &mut Vec<Entry>, entry: Entry, bytes: &mut usize, urgent: &mut bo
             *urgent = true;
         }
         Entry::Append { urgent: now, .. } => *urgent |= *now,
-        Entry::Open { .. } | Entry::Meta { .. } | Entry::Bury { .. } | Entry::Close => *urgent = true,
+        Entry::Open { .. } | Entry::Meta { .. } | Entry::Bury { .. } | Entry::Hold { .. } | Entry::Close => {
+            *urgent = true
+        }
     }
     group.push(entry);
 }
@@ -323,6 +333,10 @@ fn reply(entry: Entry, answer: Result<(), Error>) {
             reply.send(Err(refused)).ok();
         }
         Entry::Open { reply, .. } => {
+            let refused = answer.err().unwrap_or(Error::Unknown);
+            reply.send(Err(refused)).ok();
+        }
+        Entry::Hold { reply, .. } => {
             let refused = answer.err().unwrap_or(Error::Unknown);
             reply.send(Err(refused)).ok();
         }

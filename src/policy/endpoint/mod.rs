@@ -29,6 +29,9 @@ use crate::{
 use self::{cap::Cap, health::Word, limit::Limit, meter::Meter, pace::Bucket};
 pub use health::{duration, misused_until};
 
+/// Jobs have one place in so many at the most, and one request in so many where there is a pace.
+const JOBS_PART: u32 = 4;
+
 /// An endpoint as its subscription knows it.
 #[derive(Debug)]
 pub struct Endpoint {
@@ -183,6 +186,17 @@ impl Endpoint {
         }
     }
 
+    /// From when on a job's request may leave beside all others, where `aloft` of jobs are on their way and the last of these
+    /// left at `left`: they have a part of the places and of the pace. [`None`] where their places are taken.
+    pub fn spares(&self, aloft: usize, left: Timestamp, now: Timestamp) -> Option<Timestamp> {
+        let places = (self.limit.get() / JOBS_PART).max(1);
+        if aloft >= places as usize {
+            return None;
+        }
+        let wait = |bucket: &Bucket| Duration::from_secs_f64(f64::from(JOBS_PART) / bucket.rate(now));
+        Some(self.bucket.as_ref().map_or(now, |bucket| left.after(wait(bucket)).max(now)))
+    }
+
     /// Whether anything may be sent soon, so that reading ahead is of use.
     pub fn is_open(&self, now: Timestamp) -> bool {
         match self.health {
@@ -264,7 +278,7 @@ impl Endpoint {
     /// Why a command has no sense as it is.
     pub fn refuses(&self, command: Command) -> Option<Senseless> {
         match (command, self.health) {
-            (Command::Hold | Command::Resume, _) => None,
+            (Command::Hold | Command::Resume | Command::Job(_), _) => None,
             (Command::Probe, _) if self.held.is_some() => Some(Senseless::Held),
             (Command::Probe | Command::Release, Health::Healthy { .. }) => Some(Senseless::Healthy),
             (Command::Probe, Health::Probing { .. }) => Some(Senseless::Probing),
@@ -281,6 +295,7 @@ impl Endpoint {
         match (command, self.health) {
             (Command::Hold, _) => self.held = Some(Held::ByOperator),
             (Command::Resume, _) => self.held = None,
+            (Command::Job(_), _) => {}
             (Command::Probe, Health::Suspended { cause, since, until, strikes }) => {
                 self.health = Health::Suspended { cause, since, until: until.min(now), strikes };
             }

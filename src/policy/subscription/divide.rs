@@ -7,7 +7,7 @@
 //! Invariants:
 //! - How old a place of the log is only the journal knows: it is asked ([`Effect::FindPosition`]), once at a time, and
 //!   while it is asked no first attempt leaves, so that what is too old is not sent first.
-//! - There are four lanes at most. An expiry lane takes in what follows it; anything else has to wait until it is finished.
+//! - There are four lanes at most beside those of jobs, which nothing here concerns. An expiry lane takes in what follows it; anything else has to wait until it is finished.
 //!   A backlog lane that is unfinished at the next return takes in what follows it, which is the case where nothing was
 //!   read from the live lane since; otherwise what gathered stays live. It is what came after the last return, not the
 //!   backlog of the day: the live share works it off in order, and has all of the limit when the backlog lane is finished.
@@ -89,6 +89,8 @@ impl Subscription {
         if self.aging.wanted && self.aging.asked.is_none() {
             self.aging.wanted = false;
             let before = now.before(self.settings.time_to_live).after(Duration::from_micros(1));
+            // What is older than the subscription is as old as the subscription.
+            let before = if before > self.settings.since { before } else { Timestamp::default() };
             self.aging.asked = Some(before);
             effects.push(Effect::FindPosition { before });
         }
@@ -119,7 +121,7 @@ impl Subscription {
         }
         self.aging.asked = None;
         self.end = self.end.max(at);
-        let next = appended.map(|appended| appended.after(self.settings.time_to_live));
+        let next = appended.map(|appended| self.dies(appended));
         self.aging.due = next.map(|next| next.max(now.after(LOOK_WAIT)));
         self.aging.again |= !self.cut_off(at, Lane::EXPIRY);
     }
@@ -134,7 +136,7 @@ impl Subscription {
     fn cut_off(&mut self, below: Seq, into: Lane) -> bool {
         let mut all = true;
         let mut sent: Vec<(Seq, Lane)> =
-            self.lanes.iter().filter(|lane| is_sent(lane.lane())).map(|lane| (lane.read(), lane.lane())).collect();
+            self.lanes.iter().filter(|lane| is_own(lane.lane())).map(|lane| (lane.read(), lane.lane())).collect();
         sent.sort_unstable();
         for (read, from) in sent {
             let follows = lane_mut(&mut self.lanes, into).map(|lane| lane.end() == Some(read));
@@ -222,13 +224,23 @@ impl Subscription {
         }
     }
 
-    /// Whether there is anything unread that is to be sent.
+    /// Whether there is anything unread that is to be sent, but for jobs.
     pub(super) fn is_behind(&self) -> bool {
-        self.lanes.iter().any(|lane| is_sent(lane.lane()) && lane.is_behind(self.end))
+        self.lanes.iter().any(|lane| is_own(lane.lane()) && lane.is_behind(self.end))
+    }
+
+    /// When the time to live is over of what was appended then.
+    pub(super) fn dies(&self, appended: Timestamp) -> Timestamp {
+        appended.max(self.settings.since).after(self.settings.time_to_live)
     }
 }
 
 /// Whether the events of `lane` are sent.
 pub(super) fn is_sent(lane: Lane) -> bool {
     lane::gives_up(lane).is_none()
+}
+
+/// Whether they are, and not for a job.
+pub(super) fn is_own(lane: Lane) -> bool {
+    is_sent(lane) && !lane.is_job()
 }

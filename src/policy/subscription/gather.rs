@@ -160,6 +160,11 @@ impl Gathered {
         self.cursor();
     }
 
+    /// So many events more have ended in the next write without a request.
+    pub(super) fn spend(&mut self, events: usize) {
+        self.given_up += events;
+    }
+
     /// How many more events may be given up by ranges before the next write leaves.
     pub(super) fn may_give_up(&self) -> usize {
         GIVEN_UP_MAX.saturating_sub(self.given_up)

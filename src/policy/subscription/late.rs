@@ -94,7 +94,8 @@ impl Subscription {
     fn settle_late(&mut self, now: Timestamp) {
         while let (Question::None, Some(flight)) = (&self.late.question, self.late.words.front()) {
             let keys = flight.items.iter().map(Item::key);
-            let unknown: Vec<(Lane, Seq)> = keys.filter(|key| self.is_unknown(*key)).collect();
+            let mut unknown: Vec<(Lane, Seq)> = keys.collect();
+            unknown.retain(|key| self.is_unknown(*key));
             if !unknown.is_empty() {
                 self.late.question = Question::Ready(unknown);
             } else if let Some(flight) = self.late.words.pop_front() {
@@ -104,13 +105,10 @@ impl Subscription {
     }
 
     /// Whether only the disk knows what became of an obligation.
-    fn is_unknown(&self, key: (Lane, Seq)) -> bool {
-        let engaged = self
-            .items()
-            .map(Item::key)
-            .chain(self.fetching.iter().map(|wanted| wanted.key))
-            .any(|engaged| engaged == key);
-        !engaged && self.due.find(key) == Known::Nothing
+    fn is_unknown(&mut self, key: (Lane, Seq)) -> bool {
+        let queue = self.queue(key.0);
+        let known = queue.engaged().any(|engaged| engaged == key) || queue.due.find(key) != Known::Nothing;
+        !known && !self.aloft().any(|item| item.key() == key)
     }
 
     fn settle_word(&mut self, flight: &Flight, dues: &BTreeMap<(Lane, Seq), Timestamp>, now: Timestamp) {
@@ -124,9 +122,9 @@ impl Subscription {
                 None => ended.push(item.seq),
             }
         }
-        self.counters.late += 1;
         self.gathered.late(flight.id);
         let Some(first) = flight.items.first() else { return };
+        self.count(first.lane, |counters| counters.late += 1);
         for (seqs, settled) in [(settled, true), (ended, false)] {
             if !seqs.is_empty() {
                 let entry = Entry { at: now, covers: super::settle::covers(seqs), what: What::Late { settled } };
@@ -144,13 +142,11 @@ impl Subscription {
                 return Some(Arc::make_mut(flight).items.remove(place));
             }
         }
-        if let Some(place) = self.retries.iter().position(|ready| ready.item.key() == key) {
-            return self.retries.remove(place).map(|ready| ready.item);
+        let queue = self.queue(item.lane);
+        if let Some(found) = queue.take_out(item) {
+            return Some(found);
         }
-        if let Some(place) = self.fetching.iter().position(|wanted| wanted.key == key) {
-            return Some(Item { due: self.fetching.remove(place).due, ..item });
-        }
-        let due = match self.due.find(key) {
+        let due = match queue.due.find(key) {
             Known::Owed(due) => Some(due),
             Known::Left => None,
             Known::Nothing => dues.get(&key).copied(),

@@ -4,8 +4,8 @@
 //! world. [`Subscription::next_due`] says when to ask again if nothing happens. Nothing else has an opinion.
 //!
 //! Its rooms: `words` (what it hears and says), `divide` (what is sent, beside what, and what goes unsent?), `send` (what
-//! is there to send?), `settle` (what came of it?), `excerpt` (what was said?), `late` (what came of it after all?), `gather`
-//! (what is to be written?).
+//! is there to send?), `queue` (what of it is owed?), `jobs` (and what once more?), `settle` (what came of it?), `excerpt`
+//! (what was said?), `late` (what came of it after all?), `gather` (what is to be written?).
 //!
 //! Invariants:
 //! - Memory is a view of the records: a machine recovered from what was written, with the flights that have no durable
@@ -20,24 +20,25 @@
 mod divide;
 mod excerpt;
 mod gather;
+mod jobs;
 mod late;
+mod queue;
 mod send;
 mod settle;
 mod words;
 
 use std::{
-    collections::{BTreeMap, HashSet, VecDeque},
+    collections::{BTreeMap, HashSet},
     sync::Arc,
 };
 
 use crate::{
     event::{FlightId, Lane, Seq, Timestamp},
     policy::{
-        batch::Ready,
         due::Window,
         endpoint::Endpoint,
         lane::Reading,
-        record::{Command, Counters, Cursor, EndpointView, Health, Senseless},
+        record::{Command, Counters, Cursor, EndpointView, Health, Senseless, Traffic},
         retry::{self, Chance},
     },
 };
@@ -45,8 +46,9 @@ use crate::{
 use divide::{Aging, is_sent};
 use excerpt::Excerpts;
 use gather::Gathered;
+use jobs::Jobs;
 use late::Late;
-use send::Wanted;
+use queue::Queue;
 pub use words::{Effect, Flight, Input, Item, Settings, Step, Write};
 
 /// The machine.
@@ -57,16 +59,17 @@ pub struct Subscription {
     /// The live one first.
     lanes: Vec<Reading>,
     aging: Aging,
-    due: Window,
-    /// Open at recovery, and in no flight: to be fetched and sent again.
-    lost: VecDeque<(Lane, Seq)>,
-    fetching: Vec<Wanted>,
-    retries: VecDeque<Ready>,
+    /// What is owed of what was published.
+    own: Queue,
+    /// What jobs owe.
+    replays: Queue,
+    jobs: Jobs,
     flights: BTreeMap<FlightId, Arc<Flight>>,
     next_flight: FlightId,
     turn: usize,
     end: Seq,
     counters: Counters,
+    replayed: Counters,
     late: Late,
     excerpts: Excerpts,
     began: Seq,
@@ -86,7 +89,8 @@ impl Subscription {
         let mut lanes: Vec<Reading> = cursor.lanes.iter().map(Reading::recover).collect();
         let aloft: HashSet<(Lane, Seq)> = flights.iter().flat_map(|flight| &flight.items).map(Item::key).collect();
         let open = lanes.iter().flat_map(|lane| lane.open().iter().map(|seq| (lane.lane(), *seq)));
-        let lost = open.filter(|key| !aloft.contains(key)).collect();
+        let lost: Vec<(Lane, Seq)> = open.filter(|key| !aloft.contains(key)).collect();
+        let lost_of = |of| lost.iter().copied().filter(move |(lane, _)| Traffic::of(*lane) == of);
         // A first attempt that left in an earlier life, after its last write, is open although the cursor does not say so.
         for item in flights.iter().flat_map(|flight| &flight.items).filter(|item| item.due.is_none()) {
             if let Some(lane) = lane_mut(&mut lanes, item.lane) {
@@ -95,20 +99,22 @@ impl Subscription {
         }
         let left = flights.iter().map(|flight| (flight.id, flight.sent));
         let longest_wait = retry::longest_wait(&settings.edition, settings.destination);
+        // Without a job nothing of theirs is owed.
+        let jobs_due = cursor.next_due.filter(|_| !cursor.jobs.is_empty());
         Self {
             endpoint: Endpoint::recover(&settings, cursor, left, now),
             aging: Aging::recover(cursor.health),
             settings,
             lanes,
-            due: Window::recover(cursor.next_due, longest_wait),
-            lost,
-            fetching: Vec::new(),
-            retries: VecDeque::new(),
+            own: Queue::new(Window::recover(cursor.next_due, longest_wait), lost_of(Traffic::Own)),
+            replays: Queue::new(Window::recover_roomy(jobs_due, longest_wait), lost_of(Traffic::Jobs)),
+            jobs: Jobs::recover(&cursor.jobs, cursor.jobs_begun, now),
             flights: flights.into_iter().map(|flight| (flight.id, flight)).collect(),
             next_flight,
             turn: 0,
             end,
             counters: cursor.counters,
+            replayed: cursor.replayed,
             late: Late::default(),
             excerpts: Excerpts::default(),
             began: cursor.began,
@@ -129,7 +135,7 @@ impl Subscription {
             }
             Input::Position { before, at, appended } => self.on_position(before, at, appended, now),
             Input::Overflow { below } => self.on_overflow(below),
-            Input::DueRead { keys, all } => self.on_due_read(&keys, all),
+            Input::DueRead { of, keys, all } => self.on_due_read(of, &keys, all),
             Input::Fetched(fetched) => self.on_fetched(fetched, now),
             Input::Finished { flight, answer } => self.on_finished(flight, &answer, now, chance),
             Input::Late { flight } => self.on_late(flight, now),
@@ -137,7 +143,9 @@ impl Subscription {
             Input::Tick => {}
             Input::Durable => {
                 self.gathered.durable();
-                self.due.durable();
+                self.own.due.durable();
+                self.replays.due.durable();
+                self.jobs.durable();
             }
             Input::Command(command) => self.on_command(command, now),
             Input::Quarantine(item) => self.on_quarantine(item, now, chance),
@@ -167,6 +175,9 @@ impl Subscription {
             pace: self.endpoint.pace(),
             held: self.endpoint.held(),
             counters: self.counters,
+            replayed: self.replayed,
+            jobs: self.jobs.cursors(),
+            jobs_begun: self.jobs.begun(),
             next_due: self.first_due(),
             sifted: self.gathered.sifted().to_vec(),
             began: self.began,
@@ -180,7 +191,10 @@ impl Subscription {
 
     /// Why a command has no sense as it is.
     pub fn refuses(&self, command: Command) -> Option<Senseless> {
-        self.endpoint.refuses(command)
+        match command {
+            Command::Job(command) => self.refuses_job(command).map(Senseless::Job),
+            Command::Hold | Command::Resume | Command::Probe | Command::Release => self.endpoint.refuses(command),
+        }
     }
 
     /// How many requests are on their way.
@@ -196,8 +210,9 @@ impl Subscription {
         match self.endpoint.health() {
             Health::Probing { .. } => None,
             Health::Suspended { until, .. } if until > now => {
-                let waits = self.is_behind() || !self.lost.is_empty() || !self.retries.is_empty();
-                let work = if waits { Some(now) } else { self.first_due() };
+                let waits = self.is_behind() || !self.own.lost.is_empty() || !self.own.retries.is_empty();
+                let work = if waits { Some(now) } else { self.own.first_due() };
+                let work = work.into_iter().chain(self.wait_of_jobs(now)).min();
                 let probe = work.map(|work| work.max(until));
                 probe.into_iter().chain(self.next_due_key(now).filter(|_| self.is_condemned(now))).min()
             }
@@ -205,7 +220,7 @@ impl Subscription {
             Health::Suspended { .. } | Health::Healthy { .. } => {
                 let paced = self.endpoint.paces(self.flights.len(), now);
                 let paced = paced.filter(|_| self.is_ready() && !self.gathered.is_ahead() && !self.is_dividing());
-                paced.into_iter().chain(self.next_due_key(now)).min()
+                paced.into_iter().chain(self.next_due_key(now)).chain(self.next_of_jobs(now)).min()
             }
         }
     }
@@ -213,25 +228,46 @@ impl Subscription {
     /// When the next owed event is to be asked for. What is due now has been asked for, or waits for a free place.
     fn next_due_key(&self, now: Timestamp) -> Option<Timestamp> {
         let blocked = self.fetches_enough() || self.gathered.is_ahead() || self.is_looking();
-        self.due.wakes(now).filter(|_| !blocked)
+        self.own.due.wakes(now).filter(|_| !blocked)
     }
 
     /// When the first owed event falls due, wherever it is by now.
     fn first_due(&self) -> Option<Timestamp> {
-        let fetching = self.fetching.iter().filter_map(|wanted| wanted.due);
-        let engaged = self.items().filter_map(|item| item.due);
-        self.due.first().into_iter().chain(fetching).chain(engaged).min()
+        let aloft = self.aloft().filter_map(|item| item.due);
+        self.own.first_due().into_iter().chain(self.replays.first_due()).chain(aloft).min()
     }
 
-    /// What is ready to be tried again, or in flight.
-    fn items(&self) -> impl Iterator<Item = &Item> {
-        let aloft = self.flights.values().flat_map(|flight| &flight.items);
-        self.retries.iter().map(|ready| &ready.item).chain(aloft)
+    /// What is in flight.
+    fn aloft(&self) -> impl Iterator<Item = &Item> {
+        self.flights.values().flat_map(|flight| &flight.items)
+    }
+
+    /// The way that what is owed in this lane takes.
+    fn queue(&mut self, lane: Lane) -> &mut Queue {
+        match Traffic::of(lane) {
+            Traffic::Own => &mut self.own,
+            Traffic::Jobs => &mut self.replays,
+        }
+    }
+
+    /// Counts what became of an event, or of a request, of this lane: jobs have a column of their own, and each has one.
+    fn count(&mut self, lane: Lane, count: impl Fn(&mut Counters)) {
+        match Traffic::of(lane) {
+            Traffic::Own => count(&mut self.counters),
+            Traffic::Jobs => {
+                count(&mut self.replayed);
+                self.jobs.counters_mut(lane).into_iter().for_each(count);
+            }
+        }
     }
 
     fn on_command(&mut self, command: Command, now: Timestamp) {
-        self.endpoint.obey(command, now);
-        self.aging.renew();
+        if let Command::Job(command) = command {
+            self.on_job_command(command, now);
+        } else {
+            self.endpoint.obey(command, now);
+            self.aging.renew();
+        }
         self.gathered.cursor_now();
     }
 
@@ -241,7 +277,9 @@ impl Subscription {
             return None;
         }
         let cursor = self.cursor();
-        self.due.written();
+        self.own.due.written();
+        self.replays.due.written();
+        self.jobs.written();
         Some(self.gathered.take(cursor, now))
     }
 }

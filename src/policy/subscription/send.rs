@@ -10,7 +10,11 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use super::{Subscription, divide::is_sent};
+use super::{
+    Subscription,
+    divide::is_own,
+    queue::{Queue, Wanted},
+};
 use crate::{
     event::{Event, FlightId, Lane, Seq, Timestamp},
     policy::{
@@ -19,7 +23,7 @@ use crate::{
         lane::Reading,
         outcome::Reason,
         property::Group,
-        record::{Change, DueKey, Fetched, Health, Owed},
+        record::{Change, DueKey, Fetched, Health, Owed, Traffic},
         runs::Runs,
     },
 };
@@ -29,7 +33,7 @@ use crate::{
 enum Share {
     /// The live lane.
     Live,
-    /// Every other lane that is sent.
+    /// Every other lane that is sent, but for jobs'.
     Backlog,
     /// What is tried again.
     Retries,
@@ -45,38 +49,26 @@ const TURNS: [[Share; 3]; 5] = [
     [Share::Backlog, Share::Live, Share::Retries],
 ];
 
-/// Owed events are fetched by so many, or by a batch if that is more.
-const FETCH: usize = 64;
-
-/// What is being fetched.
-#[derive(Debug)]
-pub(super) struct Wanted {
-    pub(super) key: (Lane, Seq),
-    /// When it fell due; [`None`] for one that is lost, not owed.
-    pub(super) due: Option<Timestamp>,
-}
-
-impl Wanted {
-    fn owed(DueKey { due, lane, seq }: DueKey) -> Self {
-        Self { key: (lane, seq), due: Some(due) }
-    }
-}
-
 impl Subscription {
     /// Sends what may be sent, and asks for what could be sent next.
     pub(super) fn pump(&mut self, now: Timestamp) -> Vec<Effect> {
         let mut effects = Vec::new();
         let condemned = self.is_condemned(now);
         self.divide(&mut effects, now);
-        if !self.endpoint.is_open(now) && !condemned {
+        let is_open = self.endpoint.is_open(now);
+        if !is_open {
+            self.forget_ready_jobs();
+        }
+        if !is_open && !condemned {
             self.forget_ready();
         }
+        self.take_back_canceled(now);
         self.give_up_ranges(&mut effects, now);
         if condemned {
             self.give_up_ready(now);
         }
         while !self.gathered.is_ahead() && self.endpoint.places(self.flights.len(), now) > 0 {
-            let batch = self.next_batch(now);
+            let batch = self.next_of_all(now);
             if batch.is_empty() {
                 break;
             }
@@ -93,8 +85,10 @@ impl Subscription {
         if !self.gathered.is_ahead() && !self.is_looking() && (condemned || self.endpoint.is_open(now)) {
             self.ask(&mut effects, now);
         }
+        self.ask_for_jobs(&mut effects, self.endpoint.is_open(now), now);
         self.pass_skipped(now);
         self.drop_finished();
+        self.end_jobs(now);
         effects
     }
 
@@ -124,22 +118,33 @@ impl Subscription {
     }
 
     fn is_expired(&self, ready: &Ready, now: Timestamp) -> bool {
-        ready.item.appended.after(self.settings.time_to_live) <= now
+        let Item { lane, appended, since, .. } = ready.item;
+        match (since, lane.is_job()) {
+            (Some(since), _) => since.after(self.settings.time_to_live) <= now,
+            // It begins to grow old when a job sends it.
+            (None, true) => false,
+            (None, false) => self.dies(appended) <= now,
+        }
     }
 
     /// Whether no more should be fetched before something comes or goes.
     pub(super) fn fetches_enough(&self) -> bool {
-        !self.fetching.is_empty() || self.retries.len() >= self.settings.batch.events_max as usize
+        !self.own.fetching.is_empty() || self.own.retries.len() >= self.settings.batch.events_max as usize
     }
 
-    pub(super) fn on_due_read(&mut self, keys: &[DueKey], all: bool) {
-        let fetching = self.fetching.iter().map(|wanted| wanted.key);
-        let engaged: HashSet<(Lane, Seq)> = self.items().map(Item::key).chain(fetching).collect();
-        self.due.answer(keys, all, |key| engaged.contains(&(key.lane, key.seq)));
+    pub(super) fn on_due_read(&mut self, of: Traffic, keys: &[DueKey], all: bool) {
+        let queues = [&self.own, &self.replays].into_iter().flat_map(Queue::engaged);
+        let engaged: HashSet<(Lane, Seq)> = self.aloft().map(Item::key).chain(queues).collect();
+        let queue = match of {
+            Traffic::Own => &mut self.own,
+            Traffic::Jobs => &mut self.replays,
+        };
+        queue.due.answer(keys, all, |key| engaged.contains(&(key.lane, key.seq)));
     }
 
     pub(super) fn on_fetched(&mut self, fetched: Vec<Fetched>, now: Timestamp) {
-        let mut wanted = std::mem::take(&mut self.fetching);
+        let Some(of) = fetched.first().map(|fetched| fetched.lane) else { return };
+        let mut wanted = std::mem::take(&mut self.queue(of).fetching);
         for Fetched { lane, seq, owed, event } in fetched {
             let Some(place) = wanted.iter().position(|wanted| wanted.key == (lane, seq)) else { continue };
             let Wanted { due, .. } = wanted.remove(place);
@@ -147,34 +152,52 @@ impl Subscription {
                 // The record is the truth: a store may bring back a key that was taken away.
                 continue;
             }
-            if let Some(strayed) = owed.as_ref().filter(|owed| self.due.strays(owed.due, now)) {
+            if let Some(strayed) = owed.as_ref().filter(|owed| self.own.due.strays(owed.due, now)) {
                 self.bring_back(lane, seq, strayed, now);
                 continue;
             }
             let attempts = owed.as_ref().map_or(0, |owed| owed.attempts);
+            let since = owed.as_ref().and_then(|owed| owed.received);
             let last = owed.map(|owed| Last { outcome: owed.last, status: owed.status, tried: owed.tried });
             // A batch that was too large for the endpoint was no attempt at its events.
             let last = last.filter(|_| attempts > 0);
             let appended = event.as_ref().map_or(now, |event| event.appended);
-            let item = Item { lane, seq, appended, attempts, due };
+            let item = Item { lane, seq, appended, attempts, due, since };
             match event {
                 Some(event) => {
                     let group = Group::of(&self.settings.grouping, &event);
-                    self.retries.push_back(Ready { item, event, last, group });
+                    self.queue(lane).retries.push_back(Ready { item, event, last, group });
                 }
                 None => self.give_up(item, Reason::Missing, last, now),
             }
         }
         // What did not fit into one answer is asked for again.
-        self.put_back(wanted);
+        self.queue(of).put_back(wanted);
     }
 
     /// The clock was set back since an event was told to wait: it waits for as long as any event does, and no longer.
     fn bring_back(&mut self, lane: Lane, seq: Seq, strayed: &Owed, now: Timestamp) {
-        let (was_due, due) = (strayed.due, self.due.latest(now));
+        let (was_due, due) = (strayed.due, self.own.due.latest(now));
         self.gathered.change(Change::Owe { lane, seq, owed: Owed { due, ..strayed.clone() }, was_due: Some(was_due) });
-        self.due.leave(DueKey { due: was_due, lane, seq });
-        self.due.owe(DueKey { due, lane, seq });
+        let queue = self.queue(lane);
+        queue.due.leave(DueKey { due: was_due, lane, seq });
+        queue.due.owe(DueKey { due, lane, seq });
+    }
+
+    /// The next batch: a job's where nobody else has anything to send, or where it is its turn.
+    fn next_of_all(&mut self, now: Timestamp) -> Vec<Ready> {
+        if self.jobs.has_turn() {
+            let batch = self.next_job_batch(now);
+            if !batch.is_empty() {
+                return batch;
+            }
+        }
+        let batch = self.next_batch(now);
+        if batch.is_empty() {
+            return self.next_job_batch(now);
+        }
+        self.jobs.pass_turn();
+        batch
     }
 
     fn next_batch(&mut self, now: Timestamp) -> Vec<Ready> {
@@ -184,11 +207,11 @@ impl Subscription {
         for share in TURNS[turn] {
             let lane = match share {
                 Share::Live => self.lane_ready(|lane| lane == Lane::LIVE),
-                Share::Backlog => self.lane_ready(|lane| lane != Lane::LIVE && is_sent(lane)),
-                Share::Retries if self.retries.is_empty() => None,
+                Share::Backlog => self.lane_ready(|lane| lane != Lane::LIVE && is_own(lane)),
+                Share::Retries if self.own.retries.is_empty() => None,
                 Share::Retries => {
                     self.turn = turn;
-                    return batch::take(&mut self.retries, limits);
+                    return batch::take(&mut self.own.retries, limits);
                 }
             };
             if let Some(lane) = lane {
@@ -214,9 +237,9 @@ impl Subscription {
         batch
     }
 
-    /// Whether anything is there to be sent.
+    /// Whether anything is there to be sent, but for jobs.
     pub(super) fn is_ready(&self) -> bool {
-        !self.retries.is_empty() || self.lanes.iter().any(|lane| lane.ready() > 0)
+        !self.own.retries.is_empty() || self.lanes.iter().any(|lane| !lane.lane().is_job() && lane.ready() > 0)
     }
 
     fn send(&mut self, batch: Vec<Ready>, now: Timestamp) -> Effect {
@@ -237,10 +260,10 @@ impl Subscription {
         let dividing = self.is_dividing();
         // A probe has the oldest event there is, so that what gathers meanwhile stays in one piece.
         let probes = !matches!(self.endpoint.health(), Health::Healthy { .. });
-        let is_old = |lane: &Reading| lane.lane() != Lane::LIVE && is_sent(lane.lane()) && lane.is_behind(self.end);
+        let is_old = |lane: &Reading| lane.lane() != Lane::LIVE && is_own(lane.lane()) && lane.is_behind(self.end);
         let old_only = probes && self.lanes.iter().any(is_old);
         let wanting = |lane: &&mut Reading| {
-            !dividing && is_sent(lane.lane()) && lane.ready() < batch && !(old_only && lane.lane() == Lane::LIVE)
+            !dividing && is_own(lane.lane()) && lane.ready() < batch && !(old_only && lane.lane() == Lane::LIVE)
         };
         for lane in self.lanes.iter_mut().filter(wanting) {
             if let Some((from, end)) = lane.ask(self.end) {
@@ -250,34 +273,21 @@ impl Subscription {
         if self.fetches_enough() {
             return;
         }
-        let max = FETCH.max(batch);
-        let lost = self.lost.len().min(max);
-        self.fetching.extend(self.lost.drain(..lost).map(|key| Wanted { key, due: None }));
-        self.fetching.extend(self.due.take(now, max - lost).into_iter().map(Wanted::owed));
-        if !self.fetching.is_empty() {
-            effects.push(Effect::Fetch(self.fetching.iter().map(|wanted| wanted.key).collect()));
+        let fetch = self.own.fetch(now, batch, |_| true);
+        if !fetch.is_empty() {
+            effects.push(Effect::Fetch(fetch));
         }
-        if let Some(from) = self.due.ask(now) {
-            effects.push(Effect::ReadDue { from });
+        if let Some(from) = self.own.due.ask(now) {
+            effects.push(Effect::ReadDue { of: Traffic::Own, from });
         }
     }
 
     /// What is ready is of no use while the endpoint is left alone: it is forgotten and read again when it opens.
     fn forget_ready(&mut self) {
-        for lane in self.lanes.iter_mut().filter(|lane| is_sent(lane.lane())) {
+        for lane in self.lanes.iter_mut().filter(|lane| is_own(lane.lane())) {
             lane.forget_ready();
         }
-        let retries = std::mem::take(&mut self.retries);
-        self.put_back(retries.into_iter().map(|Ready { item, .. }| Wanted { key: item.key(), due: item.due }));
-    }
-
-    fn put_back(&mut self, wanted: impl IntoIterator<Item = Wanted>) {
-        for Wanted { key: (lane, seq), due } in wanted {
-            match due {
-                Some(due) => self.due.put_back(DueKey { due, lane, seq }),
-                None => self.lost.push_back((lane, seq)),
-            }
-        }
+        self.own.forget_ready(|_| true);
     }
 
     fn pass_skipped(&mut self, now: Timestamp) {
@@ -292,8 +302,10 @@ impl Subscription {
         if skipped.is_empty() {
             return;
         }
-        self.counters.passed += skipped.count();
-        self.counters.filtered += skipped.count();
+        let events = skipped.count();
+        self.count(lane, |counters| {
+            (counters.passed, counters.filtered) = (counters.passed + events, counters.filtered + events)
+        });
         self.gathered.skip(lane, self.settings.version, &skipped, now);
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::{Subscription, lane_mut};
 use crate::{
-    event::{FlightId, Seq, Timestamp},
+    event::{FlightId, Lane, Seq, Timestamp},
     policy::{
         Flight, Item,
         batch::Last,
@@ -35,6 +35,7 @@ impl Subscription {
         // An endpoint that takes the events in smaller batches has not failed.
         let outcome = if too_large { Outcome::Aborted } else { answer.outcome };
         let Flight { sent, events, .. } = *flight;
+        let lane = flight.items.first().map_or(Lane::LIVE, |item| item.lane);
         let (aloft, latency) = (self.flights.len() + 1, answer.latency);
         self.endpoint.answered(Heard { flight: id, sent, events, aloft, outcome, latency }, now);
         if self.settings.hold_when_gone && answer.status == Some(GONE) && self.endpoint.held().is_none() {
@@ -42,7 +43,7 @@ impl Subscription {
             self.gathered.cursor_now();
         }
         self.gathered.land(id);
-        self.counters.requests += 1;
+        self.count(lane, |counters| counters.requests += 1);
         if answer.outcome == Outcome::Delivered {
             self.note_attempt(&flight, answer, None, now);
             for item in &flight.items {
@@ -50,7 +51,7 @@ impl Subscription {
             }
             return;
         }
-        self.counters.requests_failed += 1;
+        self.count(lane, |counters| counters.requests_failed += 1);
         if too_large {
             self.endpoint.halve_batches(flight.events);
         }
@@ -64,8 +65,12 @@ impl Subscription {
             let terms = edition.rules(self.settings.destination).terms(self.settings.dead_letter);
             (made + 1, retry::judge(&edition, terms, made + 1, most, answer, now, chance))
         };
-        let next = if let Verdict::Again(due) = verdict { Some(due) } else { None };
+        let canceling = self.takes_back(lane);
+        let next = if let Verdict::Again(due) = verdict { Some(due).filter(|_| !canceling) } else { None };
         self.note_attempt(&flight, answer, next, now);
+        if canceling {
+            return self.cancel(flight.items.clone(), now);
+        }
         let last = Last { outcome: answer.outcome, status: answer.status, tried: flight.sent };
         for item in &flight.items {
             let tried = Item { attempts, ..*item };
@@ -94,9 +99,7 @@ impl Subscription {
         {
             lane.adopt(item.seq);
         }
-        self.lost.retain(|lost| *lost != item.key());
-        self.fetching.retain(|wanted| wanted.key != item.key());
-        self.retries.retain(|ready| !is_it(&ready.item));
+        self.queue(item.lane).drop_key(item.key());
         self.give_up(item, Reason::Quarantined, None, now);
     }
 
@@ -119,10 +122,10 @@ impl Subscription {
         }
         let Item { lane, seq, attempts, .. } = item;
         if !self.puts_aside(reason) {
-            self.counters.dropped += 1;
+            self.count(lane, |counters| counters.dropped += 1);
             return true;
         }
-        self.counters.dead_lettered += 1;
+        self.count(lane, |counters| counters.dead_lettered += 1);
         // An event that ends during probation ends by it, whatever its attempts met before.
         let ended = last.filter(|_| reason != Reason::ProbationCausedByClientError);
         let dead = Dead {
@@ -146,7 +149,7 @@ impl Subscription {
 
     pub(super) fn deliver(&mut self, item: Item) {
         if self.leave(item) {
-            self.counters.delivered += 1;
+            self.count(item.lane, |counters| counters.delivered += 1);
         }
     }
 
@@ -157,25 +160,27 @@ impl Subscription {
             if !self.first_outcome(item) {
                 return;
             }
-            self.counters.pending += 1;
+            self.count(lane, |counters| counters.pending += 1);
         }
-        let owed = Owed { attempts, due, last: answer.outcome, status: answer.status, tried, received: None };
+        // What a job sends is as old as its first attempt there.
+        let received = item.since.or_else(|| lane.is_job().then_some(tried));
+        let owed = Owed { attempts, due, last: answer.outcome, status: answer.status, tried, received };
         self.gathered.change(Change::Owe { lane, seq, owed, was_due });
         self.late.overtake((lane, seq));
         if let Some(was_due) = was_due.filter(|was_due| *was_due != due) {
-            self.due.leave(DueKey { due: was_due, lane, seq });
+            self.queue(lane).due.leave(DueKey { due: was_due, lane, seq });
         }
-        self.due.owe(DueKey { due, lane, seq });
+        self.queue(lane).due.owe(DueKey { due, lane, seq });
     }
 
     /// The event is owed no more. False where that has been written already.
-    fn leave(&mut self, item: Item) -> bool {
+    pub(super) fn leave(&mut self, item: Item) -> bool {
         let Some(was_due) = item.due else { return self.first_outcome(item) };
         let Item { lane, seq, .. } = item;
         self.late.overtake((lane, seq));
-        self.counters.pending = self.counters.pending.saturating_sub(1);
+        self.count(lane, |counters| counters.pending = counters.pending.saturating_sub(1));
         self.gathered.change(Change::Settle { lane, seq, was_due });
-        self.due.leave(DueKey { due: was_due, lane, seq });
+        self.queue(lane).due.leave(DueKey { due: was_due, lane, seq });
         true
     }
 
@@ -184,8 +189,9 @@ impl Subscription {
         let open = lane_mut(&mut self.lanes, item.lane).is_some_and(|lane| lane.finish(item.seq));
         if open {
             self.gathered.cursor();
-            self.counters.passed += 1;
-            self.counters.matched += 1;
+            self.count(item.lane, |counters| {
+                (counters.passed, counters.matched) = (counters.passed + 1, counters.matched + 1)
+            });
         }
         open
     }

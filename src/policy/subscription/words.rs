@@ -14,7 +14,7 @@ use crate::{
         edition::{Edition, Kind},
         filter::key::Key,
         outcome::Answer,
-        record::{Change, Command, DueKey, Fetched, Rate},
+        record::{Change, Command, DueKey, Fetched, Rate, Traffic},
     },
 };
 
@@ -31,6 +31,9 @@ pub struct Settings {
     pub attempts_max: u32,
     /// How long after its append an event is still tried.
     pub time_to_live: Duration,
+    /// What was appended before counts as appended then: a subscription that starts in the past is not to find that all of
+    /// it is too old.
+    pub since: Timestamp,
     /// What goes into one request.
     pub batch: Limits,
     /// What the events of one request must have in common, besides.
@@ -66,6 +69,8 @@ pub struct Item {
     pub attempts: u32,
     /// When it fell due; [`None`] where it was not owed.
     pub due: Option<Timestamp>,
+    /// From when on its time to live counts, where that is not its append.
+    pub since: Option<Timestamp>,
 }
 
 impl Item {
@@ -127,6 +132,8 @@ pub enum Input {
     },
     /// The next keys in the order of falling due were read.
     DueRead {
+        /// Of which part.
+        of: Traffic,
         /// The keys.
         keys: Vec<DueKey>,
         /// Whether there are no more.
@@ -185,6 +192,8 @@ pub enum Effect {
     },
     /// Read the order of falling due; answered by [`Input::DueRead`].
     ReadDue {
+        /// Of this part.
+        of: Traffic,
         /// From here.
         from: DueKey,
     },

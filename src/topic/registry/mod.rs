@@ -24,7 +24,10 @@ pub use self::{
     topic::{Arrived, Child, Status, Topic},
     validate::{Refusal, Word},
 };
-pub use crate::subscription::explain::{Account, Answer, Looked, Wanted};
+pub use crate::subscription::{
+    Obeyed,
+    explain::{Account, Answer, Looked, Wanted},
+};
 use crate::{
     event::{Obligor, PartitionId, Seq},
     journal::{self, Journal, chunk::Chunk, keys::MetaKind},
@@ -187,7 +190,7 @@ impl Registry {
     }
 
     /// Gives a command to a subscription; it is durable when this returns.
-    pub async fn command(&self, topic: &str, subscription: &str, command: Command) -> Result<(), Error> {
+    pub async fn command(&self, topic: &str, subscription: &str, command: Command) -> Result<Obeyed, Error> {
         let topic = self.known(topic)?;
         let child = known_child(&topic, subscription)?;
         let done = child.slot.command(command);

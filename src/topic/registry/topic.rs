@@ -201,7 +201,7 @@ impl Topic {
         let Some(child) = self.child_named(name) else { return Ok(None) };
         let state = child.slot.state();
         let end = self.log_end().unwrap_or(state.low);
-        let unread = state.cursor.lanes.iter().map(|lane| lane.read).filter(|read| *read < end).min();
+        let unread = state.cursor.own_lanes().map(|lane| lane.read).filter(|read| *read < end).min();
         let oldest_unread = match unread {
             // One chunk, found by a seek.
             Some(read) => self
@@ -216,7 +216,7 @@ impl Topic {
         };
         Ok(Some(Status {
             // Sequences are dense within what was written; a gap would make this an upper bound.
-            backlog: state.cursor.lanes.iter().map(|lane| lane.end.unwrap_or(end).0.saturating_sub(lane.read.0)).sum(),
+            backlog: state.cursor.own_lanes().map(|lane| lane.end.unwrap_or(end).0.saturating_sub(lane.read.0)).sum(),
             cursor: state.cursor,
             endpoint: state.endpoint,
             in_flight: child.slot.in_flight(),
