@@ -250,24 +250,28 @@ fn aged(
     }
     let kept = now.before(limits.retention);
     let mut first = partition.floor;
-    let mut looked = 0;
+    let (mut looked, mut any) = (0, false);
     let mut bad = None;
     let range = keys::log_from(id, partition.floor);
-    store.scan(Family::Log, &range.start, &range.end, &mut |key, value| match reader::chunk_of(
-        key,
-        bytes::Bytes::copy_from_slice(value),
-    ) {
-        Ok(chunk) if chunk.appended < kept && looked < AGED_MAX => {
-            first = chunk.end();
-            looked += 1;
-            ControlFlow::Continue(())
-        }
-        Ok(_) => ControlFlow::Break(()),
-        Err(error) => {
-            bad = Some(error);
-            ControlFlow::Break(())
+    store.scan(Family::Log, &range.start, &range.end, &mut |key, value| {
+        any = true;
+        match reader::chunk_of(key, bytes::Bytes::copy_from_slice(value)) {
+            Ok(chunk) if chunk.appended < kept && looked < AGED_MAX => {
+                first = chunk.end();
+                looked += 1;
+                ControlFlow::Continue(())
+            }
+            Ok(_) => ControlFlow::Break(()),
+            Err(error) => {
+                bad = Some(error);
+                ControlFlow::Break(())
+            }
         }
     })?;
+    // The floor may stand in the last chunk, which has the age of the newest event.
+    if !any && partition.appended < kept {
+        first = partition.next;
+    }
     match bad {
         Some(bad) => Err(bad),
         None => Ok(first),
