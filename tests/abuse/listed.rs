@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 use gridhook::config::DEFAULTS;
 
 #[rustfmt::skip]
-const LISTED: [(&str, &str, &str); 62] = [
+const LISTED: [(&str, &str, &str); 65] = [
     ("server/issuer.rs", "KEYS_BYTES_MAX", "keys of the issuer 100 in 256 KiB"),
     ("server/front/mod.rs", "TOLD_MAX", "256 of those who find no place are told so at a time"),
     ("admin/model/odata.rs", "DEPTH_MAX", "$filter 32 levels deep"),
@@ -31,6 +31,9 @@ const LISTED: [(&str, &str, &str); 62] = [
     ("dead_letter/browse.rs", "FILE_BYTES_MAX", "files of 64 MiB"),
     ("dead_letter/browse.rs", "PROBLEMS_MAX", "100 problems told"),
     ("dead_letter/letter.rs", "LETTERS_MAX", "100,000 letters of a file"),
+    ("journal/writer/keep.rs", "ENDED_MAX", "the last 50 that ended"),
+    ("policy/record/job.rs", "JOBS_MAX", "8 of a subscription at once"),
+    ("policy/subscription/jobs.rs", "PENDING_MAX", "8192 events owed for one"),
     ("journal/reader/dossier.rs", "DEAD_MAX", "10,000 dead letters"),
     ("journal/fsck/report.rs", "COMPLAINTS_MAX", "what fsck complains of 100 lines"),
     ("journal/writer/keep.rs", "REAP_MAX", "carried, aged and reaped 1024 at a time"),

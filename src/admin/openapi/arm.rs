@@ -29,10 +29,11 @@ use crate::{
 };
 
 /// What can be said to everybody.
-const ALWAYS: [(u16, &str); 4] = [
+const ALWAYS: [(u16, &str); 5] = [
     (400, "The body or the query is not what is allowed, or its end did not come."),
     (401, "The admin token is missing, or another."),
     (404, "There is no such resource."),
+    (408, "The body did not come in time."),
     (413, "The body is too large."),
 ];
 

@@ -12,10 +12,11 @@ use crate::admin::{
 };
 
 /// What can be said to whoever breaks something on purpose.
-const CHAOS: [(u16, &str); 5] = [
+const CHAOS: [(u16, &str); 6] = [
     (400, "The body is not what is allowed."),
     (401, "The admin token is missing, or another."),
     (404, "There is no such topic or event subscription."),
+    (408, "The body did not come in time."),
     (413, "The body is too large."),
     (503, "The store takes no changes now."),
 ];
