@@ -1,11 +1,7 @@
 //! A disk that is really full: a small one, where the machine lets us make one.
 
 use std::{
-    fs::{self, File},
-    io::Write,
-    path::{Path, PathBuf},
-    process::Command,
-    thread,
+    fs, thread,
     time::{Duration, Instant},
 };
 
@@ -14,60 +10,15 @@ use gridhook::journal::{
     rocks::{OpenError, Rocks, RocksOptions},
     store::{Batch, Family, Store, StoreError},
 };
-use tempfile::TempDir;
 
 use super::keys_in;
+use crate::support::disk::Mount;
 
-/// A disk of 128 MiB in memory.
-struct SmallDisk(TempDir);
-
-impl SmallDisk {
-    fn mount() -> Option<Self> {
-        let folder = tempfile::tempdir().expect("a folder");
-        let mounted =
-            Command::new("mount").args(["-t", "tmpfs", "-o", "size=128m", "tmpfs"]).arg(folder.path()).output();
-        match mounted {
-            Ok(output) if output.status.success() => Some(Self(folder)),
-            Ok(output) => {
-                println!("skipped, no small disk: {}", String::from_utf8_lossy(&output.stderr));
-                None
-            }
-            Err(error) => {
-                println!("skipped, no small disk: {error}");
-                None
-            }
-        }
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    /// Takes all the space but `left` bytes.
-    fn fill(&self, left: u64) -> PathBuf {
-        let path = self.path().join("filler");
-        let mut file = File::create(&path).expect("a file");
-        while file.write_all(&[0; 1 << 16]).is_ok() {}
-        let length = file.metadata().expect("a length").len();
-        file.set_len(length.saturating_sub(left)).expect("cut");
-        path
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let done = Command::new("umount").arg(self.0.path()).status();
-        if !done.is_ok_and(|status| status.success()) {
-            println!("{} is still mounted", self.0.path().display());
-        }
-    }
-}
-
-fn try_open(disk: &SmallDisk) -> Result<Rocks, OpenError> {
+fn try_open(disk: &Mount) -> Result<Rocks, OpenError> {
     Rocks::open(&disk.path().join("data"), &RocksOptions::default())
 }
 
-fn open(disk: &SmallDisk) -> Rocks {
+fn open(disk: &Mount) -> Rocks {
     try_open(disk).expect("a store that is whole")
 }
 
@@ -109,7 +60,7 @@ fn jobs(store: &Rocks) -> u32 {
 
 #[test]
 fn a_full_disk_loses_nothing_and_heals_by_its_ballast_alone() {
-    let Some(disk) = SmallDisk::mount() else { return };
+    let Some(disk) = Mount::tmpfs(128) else { return };
     let store = open(&disk);
     let ballast = disk.path().join("data/ballast");
     assert!(ballast.exists() && !store.is_short_of_space());
@@ -131,7 +82,7 @@ fn a_full_disk_loses_nothing_and_heals_by_its_ballast_alone() {
 
 #[test]
 fn a_store_on_a_full_disk_is_opened_and_heals() {
-    let Some(disk) = SmallDisk::mount() else { return };
+    let Some(disk) = Mount::tmpfs(128) else { return };
     let store = open(&disk);
     let filler = disk.fill(3 << 20);
     let written = write_until_full(&store, 0);
@@ -151,7 +102,7 @@ fn a_store_on_a_full_disk_is_opened_and_heals() {
 
 #[test]
 fn a_store_on_a_full_disk_is_opened_by_its_ballast() {
-    let Some(disk) = SmallDisk::mount() else { return };
+    let Some(disk) = Mount::tmpfs(128) else { return };
     let store = open(&disk);
     for job in 0..100 {
         write(&store, job).expect("there is room");

@@ -3,14 +3,18 @@
 mod backlog;
 mod behaviour;
 mod chunks;
+mod damage;
 mod fsck;
 mod full_disk;
 mod ids;
 mod keys;
 mod ledger;
 mod memory;
+mod options;
+mod prefixes;
 mod records;
 mod rocks;
+mod sabotage;
 mod seek;
 mod watermark;
 mod writer;
@@ -73,8 +77,15 @@ fn log_in(store: &impl Store, partition: u32) -> Vec<u64> {
     keys.iter().map(|key| keys::parse_log(key).map(|(_, Seq(first))| first).expect("a key of the log")).collect()
 }
 
+/// A folder for stores that are opened by the hundred: in memory where there is some, because a sync there takes no time.
+fn scratch() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+    folder.expect("a folder")
+}
+
 /// What a disk would show if the process were killed now.
-fn copy_folder(from: &Path, to: &Path) -> io::Result<()> {
+pub(crate) fn copy_folder(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;

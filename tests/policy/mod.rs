@@ -17,6 +17,7 @@ mod pace;
 mod probation;
 mod promises;
 mod properties;
+mod sabotage;
 mod schedule;
 mod validation;
 mod window;

@@ -5,10 +5,12 @@
 //! kills of the actor, crashes of the process, full disks. After it everything heals, and the machine must end by its own wake-ups
 //! alone. A seed that fails is printed; `STORY=<seed>` tells that one only.
 
+mod prefixes;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
@@ -37,7 +39,9 @@ use gridhook::{
 use super::{
     disk::{count, ended_jobs, load},
     driver::{START, status},
-    plain, sealed,
+    plain,
+    sabotage::{Bug, Saboteur},
+    sealed,
 };
 
 const PARTITION: PartitionId = PartitionId(7);
@@ -47,11 +51,23 @@ const OBLIGOR: Obligor = Obligor { partition: PARTITION, subscription: Subscript
 struct Shelf {
     memory: Memory,
     full: AtomicBool,
+    saboteur: Arc<Saboteur>,
+    /// What was written, in all lives of the process.
+    written: Arc<Mutex<Vec<Batch>>>,
+}
+
+impl Shelf {
+    fn writes(&self) -> usize {
+        self.written.lock().expect("no panic").len()
+    }
 }
 
 impl Store for Shelf {
     fn write(&self, batch: &Batch) -> Result<(), StoreError> {
-        if self.full.load(Ordering::SeqCst) { Err(StoreError::Full) } else { self.memory.write(batch) }
+        let is_full = self.full.load(Ordering::SeqCst);
+        self.saboteur.write(batch, is_full, &self.memory)?;
+        self.written.lock().expect("no panic").push(batch.clone());
+        Ok(())
     }
 
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
@@ -134,6 +150,15 @@ fn whose(lane: Lane) -> Lane {
     if lane.is_job() { lane } else { Lane::LIVE }
 }
 
+/// What somebody was told that it is so.
+#[derive(Clone, Copy, Debug)]
+enum Promised {
+    /// The log has the events below.
+    Published(Seq),
+    /// The event has ended.
+    Ended(Seq),
+}
+
 /// On its way to the actor.
 enum Coming {
     Read(Effect),
@@ -167,9 +192,15 @@ struct Story {
     /// The replays that were begun, and what keeps their part of the log until that is durable.
     replays: BTreeMap<Lane, Replay>,
     retention: Duration,
+    without_replays: bool,
     /// The lanes that were on the disk at any time.
     lanes: BTreeSet<Lane>,
     healed: bool,
+    /// What was promised when so much was written.
+    promised: Vec<(usize, Promised)>,
+    saboteur: Arc<Saboteur>,
+    /// A life that should be dead, where somebody lets it live.
+    zombie: Option<Subscription>,
 }
 
 fn start(shelf: &Arc<Shelf>, clock: &Clock, retention: Duration) -> (Journal, Writer) {
@@ -181,7 +212,7 @@ fn start(shelf: &Arc<Shelf>, clock: &Clock, retention: Duration) -> (Journal, Wr
 }
 
 impl Story {
-    fn begin(seed: u64) -> Self {
+    fn begin(seed: u64, saboteur: &Arc<Saboteur>) -> Self {
         let mut dice = Dice(seed);
         let dead_letter = dice.below(2) == 0;
         let settings = Settings {
@@ -201,7 +232,12 @@ impl Story {
             rate_max: [None, None, Some(Rate::of(0.5))][dice.below(3)],
             ..plain()
         };
-        let shelf = Arc::new(Shelf { memory: Memory::new(), full: AtomicBool::new(false) });
+        let shelf = Arc::new(Shelf {
+            memory: saboteur.disk(Memory::new()),
+            full: AtomicBool::new(false),
+            saboteur: Arc::clone(saboteur),
+            written: Arc::default(),
+        });
         let (clock, hand) = Clock::manual(START);
         let retention = Duration::from_secs([0, 600, 86_400][dice.below(3)]);
         let (journal, writer) = start(&shelf, &clock, retention);
@@ -235,8 +271,12 @@ impl Story {
             truth: BTreeMap::new(),
             replays: BTreeMap::new(),
             retention,
+            without_replays: false,
             lanes: BTreeSet::new(),
             healed: false,
+            promised: Vec::new(),
+            saboteur: Arc::clone(saboteur),
+            zombie: None,
         }
     }
 
@@ -291,6 +331,7 @@ impl Story {
                         "given twice"
                     );
                 }
+                self.promised.push((self.shelf.writes(), Promised::Published(self.end())));
                 // A hint that is lost costs latency.
                 if self.dice.below(5) > 0 {
                     let end = self.end();
@@ -304,6 +345,9 @@ impl Story {
 
     /// A replay begins, or something is said about one.
     fn command_job(&mut self) {
+        if self.without_replays {
+            return;
+        }
         let jobs = self.core.cursor().jobs;
         let command = match (self.dice.below(6), jobs.is_empty()) {
             (0..3, _) | (_, true) => {
@@ -413,7 +457,8 @@ impl Story {
                 let lanes = self.core.cursor().lanes;
                 let withdrawn = lanes.iter().find(|reads| reads.lane == lane).is_none_or(|reads| from < reads.read);
                 assert!(withdrawn || total == slice.upto.0 - from.0, "the floor has passed what is to be read");
-                let events = events.into_iter().filter(|event| self.filter.matches(event)).collect();
+                let mut events = events.into_iter().filter(|event| self.filter.matches(event)).collect();
+                self.saboteur.read(&mut events);
                 Input::Read { lane, from, upto: slice.upto, total, events }
             }
             Effect::FindPosition { before } => {
@@ -434,6 +479,9 @@ impl Story {
     /// The actor's one timer.
     fn wake(&mut self) {
         let Some(next) = self.core.next_due(self.clock.now()) else { return };
+        if self.saboteur.does(Bug::LoseTheTimer) {
+            return;
+        }
         if self.healed || self.dice.below(2) == 0 {
             self.hand.set(next.max(self.clock.now()));
         }
@@ -442,8 +490,10 @@ impl Story {
 
     // --- the actor ---
 
-    fn absorb(&mut self, input: Input) {
+    fn absorb(&mut self, mut input: Input) {
         let now = self.clock.now();
+        let unanswered = self.slots.iter().find(|(_, slot)| slot.answer.is_none()).map(|(id, _)| *id);
+        self.saboteur.hear(&mut input, unanswered);
         if let Input::Finished { flight, answer } = &input
             && let Some(slot) = self.slots.get_mut(flight)
             && !slot.over
@@ -458,16 +508,34 @@ impl Story {
             }
         }
         let chance = Chance(self.dice.below(1000) as f64 / 1000.0);
-        let step = self.core.absorb(input, now, chance);
+        if let Some(zombie) = &mut self.zombie {
+            let step = zombie.absorb(input.clone(), now, chance);
+            if let Some(write) = step.write {
+                self.journal.append(self.owner, write.changes, true, Box::new(|_| {}));
+            }
+        }
+        let early = if self.saboteur.does(Bug::SendEarly) { Duration::from_secs(3600) } else { Duration::ZERO };
+        let finished = if let Input::Finished { flight, .. } = &input { Some(*flight) } else { None };
+        let step = self.core.absorb(input, now.after(early), chance);
+        if let Some(flight) = finished.filter(|_| self.saboteur.does(Bug::StrikeBeforeDurable)) {
+            self.slots.remove(&flight);
+        }
         for slot in self.slots.values_mut().filter(|slot| slot.flight.deadline <= now) {
             slot.over = true;
         }
-        if let Some(write) = step.write {
+        if let Some(mut write) = step.write {
             assert!(self.write.is_none(), "two writes at once");
             let (done, answer) = mpsc::channel();
             // Nobody listens after a crash.
             let done = Box::new(move |result| done.send(result).unwrap_or_default());
-            self.journal.append(self.owner, write.changes.clone(), write.urgent, done);
+            let heard = write.clone();
+            self.saboteur.ask(&mut write);
+            if !write.landed.is_empty() && self.saboteur.does(Bug::DeliverWithoutJournal) {
+                done(Ok(()));
+            } else {
+                self.journal.append(self.owner, std::mem::take(&mut write.changes), write.urgent, done);
+            }
+            let write = heard;
             self.write = Some((write, answer));
         }
         for effect in step.effects {
@@ -531,8 +599,12 @@ impl Story {
             assert!(self.heard.remove(id).is_some(), "settled twice");
             self.late += 1;
         }
+        let mut taken = BTreeSet::new();
         for id in &write.landed {
-            assert!(self.slots.remove(id).is_some(), "landed twice");
+            let slot = self.slots.remove(id).expect("landed twice");
+            if slot.answer.is_some_and(|answer| answer.outcome == Outcome::Delivered) {
+                taken.extend(slot.flight.items.iter().map(|item| (whose(item.lane), item.seq)));
+            }
         }
         for change in &write.changes {
             let Change::Note { lane, entry, .. } = change else { continue };
@@ -548,7 +620,16 @@ impl Story {
             for seq in entry.covers.iter().flat_map(|(first, count)| (0..u64::from(*count)).map(|by| first.plus(by))) {
                 let truth = self.truth.get_mut(&(whose(*lane), seq)).expect("published");
                 match end {
-                    Some(end) => assert_eq!(truth.end.replace(end), None, "{seq:?} ends twice"),
+                    Some(end) => {
+                        assert!(
+                            end != "delivered" || taken.contains(&(whose(*lane), seq)),
+                            "{seq:?} counts as delivered, and nobody took it"
+                        );
+                        assert_eq!(truth.end.replace(end), None, "{seq:?} ends twice");
+                        if !lane.is_job() {
+                            self.promised.push((self.shelf.writes(), Promised::Ended(seq)));
+                        }
+                    }
                     None => assert!(truth.end.is_some(), "{seq:?} is owed, and a late success does not settle it"),
                 }
             }
@@ -592,9 +673,14 @@ impl Story {
         let known: BTreeSet<Lane> = opened.cursor.jobs.iter().chain(&ended).map(|job| job.lane).collect();
         self.replays.retain(|lane, _| known.contains(lane));
         self.truth.retain(|(lane, _), _| !lane.is_job() || known.contains(lane));
-        let flights = self.slots.values().map(|slot| Arc::clone(&slot.flight)).collect();
+        let mut flights: Vec<_> = self.slots.values().map(|slot| Arc::clone(&slot.flight)).collect();
+        if !flights.is_empty() && self.saboteur.does(Bug::ForgetTheFlights) {
+            flights.clear();
+        }
         let (end, now) = (self.end().min(opened.end), self.clock.now());
-        self.core = Subscription::recover(self.settings.clone(), &opened.cursor, end, flights, self.next_flight, now);
+        let next = Subscription::recover(self.settings.clone(), &opened.cursor, end, flights, self.next_flight, now);
+        let former = std::mem::replace(&mut self.core, next);
+        self.zombie = self.saboteur.does(Bug::TwoLivesWrite).then_some(former);
         for (flight, slot) in &mut self.slots {
             slot.over = false;
             if std::mem::take(&mut slot.taken_off) {
@@ -631,7 +717,10 @@ impl Story {
         let now = self.clock.now().before(Duration::from_secs(seconds)).max(START);
         (self.clock, self.hand) = Clock::manual(now);
         let memory = self.shelf.memory.crash(0);
-        self.shelf = Arc::new(Shelf { memory, full: AtomicBool::new(false) });
+        let memory = self.saboteur.disk(memory);
+        let written = Arc::clone(&self.shelf.written);
+        let saboteur = Arc::clone(&self.saboteur);
+        self.shelf = Arc::new(Shelf { memory, full: AtomicBool::new(false), saboteur, written });
         let (journal, writer) = start(&self.shelf, &self.clock, self.retention);
         self.journal = journal;
         // It ends when it finds that nobody has its handle, or that its machine is gone.
@@ -712,7 +801,7 @@ impl Story {
         let matching = own.iter().filter(|truth| truth.matches).count();
         assert_eq!((counters.matched, counters.pending), (matching as u64, 0));
         assert_eq!(counters.passed, own.len() as u64);
-        self.bury();
+        self.bury(counters.dead_lettered + disk.cursor.replayed.dead_lettered);
         // The floor moves at most once a second.
         // What was appended before the clock was set back is not old before then.
         self.hand.advance(self.retention + Duration::from_secs(1000 * 24 * 3600));
@@ -747,9 +836,10 @@ impl Story {
     }
 
     /// Every dead letter is there with its event, and leaves nothing behind.
-    fn bury(&mut self) {
+    fn bury(&mut self, dead_lettered: u64) {
         let waiting = self.wait(self.journal.reads().dead(OBLIGOR, Timestamp::NEVER, usize::MAX, usize::MAX));
         let waiting = waiting.expect("readable");
+        assert_eq!(waiting.len() as u64, dead_lettered, "as many wait as were put aside");
         assert!(waiting.iter().all(|letter| letter.event.as_ref().is_some_and(|event| event.seq == letter.key.seq)));
         let done: Vec<DeadKey> = waiting.iter().map(|letter| letter.key).collect();
         self.wait(self.journal.bury(OBLIGOR, Buried { done, ..Buried::default() })).expect("there is room");
@@ -757,7 +847,12 @@ impl Story {
 }
 
 fn tell(seed: u64, steps: usize) -> BTreeSet<Lane> {
-    let mut story = Story::begin(seed);
+    tell_sabotaged(seed, steps, &Arc::default())
+}
+
+/// Tells a story in which somebody does wrong.
+pub(super) fn tell_sabotaged(seed: u64, steps: usize, saboteur: &Arc<Saboteur>) -> BTreeSet<Lane> {
+    let mut story = Story::begin(seed, saboteur);
     for _ in 0..steps {
         story.step();
     }

@@ -60,6 +60,11 @@ impl Load {
         lock(&self.shared.acknowledged).len()
     }
 
+    /// The ids of all events that were acknowledged by now.
+    pub(crate) fn so_far(&self) -> Vec<String> {
+        lock(&self.shared.acknowledged).clone()
+    }
+
     /// Lets everybody finish, and returns the ids of all events that were acknowledged.
     pub(crate) fn stop(self) -> Vec<String> {
         self.shared.stop.store(true, Ordering::SeqCst);

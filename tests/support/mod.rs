@@ -1,6 +1,7 @@
 //! What several tests use.
 
 pub(crate) mod certificates;
+pub(crate) mod disk;
 pub(crate) mod edition;
 pub(crate) mod endpoint;
 pub(crate) mod events;

@@ -122,7 +122,10 @@ impl Wish {
 pub(crate) struct Server {
     child: Option<Child>,
     folder: tempfile::TempDir,
+    data_dir: PathBuf,
     settings: Vec<(String, String)>,
+    /// What the binary runs under, where it is not alone.
+    under: Vec<String>,
     at: SocketAddr,
     tls: Option<Arc<rustls::ClientConfig>>,
     runs: usize,
@@ -132,12 +135,25 @@ pub(crate) struct Server {
 impl Server {
     /// A server with these settings over the defaults: names of environment variables without `GRIDHOOK_`.
     pub(crate) fn start(settings: &[(&str, &str)]) -> Self {
-        Self::begin(settings, None)
+        let mut server = Self::prepare(settings, None, None);
+        server.restart();
+        server
     }
 
-    fn begin(settings: &[(&str, &str)], tls: Option<Arc<rustls::ClientConfig>>) -> Self {
+    /// A server whose data is in a folder of the test's, not started yet.
+    pub(crate) fn on(data_dir: &Path, settings: &[(&str, &str)]) -> Self {
+        Self::prepare(settings, None, Some(data_dir))
+    }
+
+    /// From its next start on it runs under this command.
+    pub(crate) fn under(&mut self, command: &[&str]) {
+        self.under = command.iter().map(|word| (*word).to_owned()).collect();
+    }
+
+    fn prepare(settings: &[(&str, &str)], tls: Option<Arc<rustls::ClientConfig>>, data_dir: Option<&Path>) -> Self {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = tempfile::tempdir().expect("a temporary folder");
+        let data_dir = data_dir.map_or_else(|| folder.path().join("data"), Path::to_owned);
         let editions = folder.path().join("editions");
         fs::create_dir(&editions).expect("a folder of editions");
         fs::write(editions.join("test.toml"), super::edition::milliseconds()).expect("an edition");
@@ -149,14 +165,14 @@ impl Server {
         settings.push(("GRIDHOOK_POLICY__EDITIONS_DIR".to_owned(), editions.display().to_string()));
         settings.push(("GRIDHOOK_POLICY__EDITION".to_owned(), "test".to_owned()));
         let at = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut server = Self { child: None, folder, settings, at, tls, runs: 0, _alone: alone };
-        server.restart();
-        server
+        Self { child: None, folder, data_dir, settings, under: Vec::new(), at, tls, runs: 0, _alone: alone }
     }
 
     /// A server that speaks https, with a certificate that `tls` believes for 127.0.0.1.
     pub(crate) fn start_tls(settings: &[(&str, &str)], tls: Arc<rustls::ClientConfig>) -> Self {
-        Self::begin(settings, Some(tls))
+        let mut server = Self::prepare(settings, Some(tls), None);
+        server.restart();
+        server
     }
 
     /// A client of its own for each question.
@@ -166,7 +182,7 @@ impl Server {
 
     /// Where its data is.
     pub(crate) fn data_dir(&self) -> PathBuf {
-        self.folder.path().join("data")
+        self.data_dir.clone()
     }
 
     /// Where it listens at present.
@@ -176,38 +192,79 @@ impl Server {
 
     /// Its process id.
     pub(crate) fn id(&self) -> u32 {
-        self.child.as_ref().expect("a server that runs").id()
+        let child = self.child.as_ref().expect("a server that runs").id();
+        if self.under.is_empty() {
+            return child;
+        }
+        let lock = fs::read_to_string(self.data_dir().join("lock")).expect("who holds the folder");
+        lock.trim().parse().expect("the number of a process")
     }
 
     /// Starts it on its folder, on another port. Returns when it is ready, and how long that took.
     pub(crate) fn restart(&mut self) -> Duration {
-        assert!(self.child.is_none(), "the server runs already");
         let clock = Clock::system();
         let started = clock.now();
-        self.runs += 1;
-        let log = |stream| File::create(self.log(stream)).expect("a log");
-        let child = command(&self.data_dir(), &self.settings).stdout(log("out")).stderr(log("err")).spawn();
-        self.child = Some(child.expect("the binary starts"));
-        let mut address = None;
-        wait_for("the server to listen", Duration::from_secs(30), || {
-            let ended = self.child.as_mut().and_then(|child| child.try_wait().expect("a child is waited for"));
-            assert!(ended.is_none(), "the server ended at its start: {ended:?}");
-            let out = fs::read_to_string(self.log("out")).unwrap_or_default();
-            // The line may be there in part.
-            let listening = |line: &'_ str| line.contains("listens on http") && line.ends_with('\n');
-            let line = out.split_inclusive('\n').find(|line| listening(line)).and_then(|line| line.split("://").nth(1));
-            address = line.and_then(|line| line.trim().parse().ok());
-            address.is_some()
-        });
-        self.at = address.expect("it was waited for");
+        self.restart_without_ado();
         wait_for("the server to be ready", Duration::from_secs(30), || {
             self.client().ask("GET", "/readyz", &[], b"").is_ok_and(|answer| answer.status == 200)
         });
         clock.now().since(started)
     }
 
+    /// Starts it and kills it so long after that.
+    pub(crate) fn restart_and_kill(&mut self, after: Duration) {
+        self.spawn();
+        thread::sleep(after);
+        self.kill_9();
+    }
+
+    fn spawn(&mut self) {
+        assert!(self.child.is_none(), "the server runs already");
+        self.runs += 1;
+        let log = |stream| File::create(self.log(stream)).expect("a log");
+        let mut command = command(&self.under, &self.data_dir(), &self.settings);
+        let child = command.stdout(log("out")).stderr(log("err")).spawn();
+        self.child = Some(child.expect("the binary starts"));
+    }
+
+    fn restart_without_ado(&mut self) {
+        self.try_restart().unwrap_or_else(|(status, said)| panic!("the server ended at its start: {status}: {said}"));
+    }
+
+    /// Starts it and returns when it listens, be it ready or not, or when it has ended: how, and what it said.
+    pub(crate) fn try_restart(&mut self) -> Result<(), (ExitStatus, String)> {
+        self.spawn();
+        let (mut address, mut ended) = (None, None);
+        wait_for("the server to listen", Duration::from_secs(30), || {
+            ended = self.child.as_mut().and_then(|child| child.try_wait().expect("a child is waited for"));
+            let out = fs::read_to_string(self.log("out")).unwrap_or_default();
+            // The line may be there in part.
+            let listening = |line: &'_ str| line.contains("listens on http") && line.ends_with('\n');
+            let line = out.split_inclusive('\n').find(|line| listening(line)).and_then(|line| line.split("://").nth(1));
+            address = line.and_then(|line| line.trim().parse().ok());
+            address.is_some() || ended.is_some()
+        });
+        if let Some(status) = ended {
+            self.child = None;
+            return Err((status, self.shown()));
+        }
+        self.at = address.expect("it was waited for");
+        Ok(())
+    }
+
+    /// Whether it was started and nobody has heard of its end.
+    pub(crate) fn is_running(&self) -> bool {
+        self.child.is_some()
+    }
+
     /// Ends it as a power cut ends a process.
     pub(crate) fn kill_9(&mut self) {
+        if !self.under.is_empty() {
+            let killed = Command::new("sh").args(["-c", "kill -KILL \"$0\"", &self.id().to_string()]).status();
+            assert!(killed.is_ok_and(|status| status.success()), "a process that can be killed");
+            self.child.take().expect("a server that runs").wait().expect("a child is waited for");
+            return;
+        }
         let mut child = self.child.take().expect("a server that runs");
         child.kill().expect("a process that can be killed");
         child.wait().expect("a child is waited for");
@@ -391,7 +448,7 @@ impl Server {
 
     /// Starts a second server on the same folder, which must end by itself: what it said.
     pub(crate) fn second(&self) -> (ExitStatus, String) {
-        let output = command(&self.data_dir(), &self.settings).output().expect("the binary starts");
+        let output = command(&[], &self.data_dir(), &self.settings).output().expect("the binary starts");
         let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         (output.status, said)
     }
@@ -401,6 +458,9 @@ impl Drop for Server {
     fn drop(&mut self) {
         if thread::panicking() {
             eprintln!("--- what server {} said last\n{}", self.runs, self.shown());
+        }
+        if !self.under.is_empty() && self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None))) {
+            self.kill_9();
         }
         if let Some(mut child) = self.child.take() {
             // It may have ended by itself.
@@ -427,14 +487,26 @@ pub(crate) fn fsck(data_dir: &Path) -> (ExitStatus, String) {
     (output.status, said)
 }
 
-fn command(data_dir: &Path, settings: &[(String, String)]) -> Command {
-    let mut command = gridhook(&["serve", "--listen", "127.0.0.1:0", "--data-dir"], data_dir);
+fn command(under: &[String], data_dir: &Path, settings: &[(String, String)]) -> Command {
+    let mut command = gridhook_under(under, &["serve", "--listen", "127.0.0.1:0", "--data-dir"], data_dir);
     command.envs(settings.iter().cloned());
     command
 }
 
 fn gridhook(arguments: &[&str], data_dir: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_gridhook"));
+    gridhook_under(&[], arguments, data_dir)
+}
+
+fn gridhook_under(under: &[String], arguments: &[&str], data_dir: &Path) -> Command {
+    let binary = env!("CARGO_BIN_EXE_gridhook");
+    let mut command = match under.split_first() {
+        Some((program, more)) => {
+            let mut command = Command::new(program);
+            command.args(more).arg(binary);
+            command
+        }
+        None => Command::new(binary),
+    };
     command.args(arguments).arg(data_dir);
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("GRIDHOOK_")) {
         command.env_remove(name);

@@ -199,6 +199,11 @@ impl Sink {
         look(lock(&self.shared.ledgers).entry(path.to_owned()).or_default())
     }
 
+    /// What arrived on a path is this, and nothing else.
+    pub(crate) fn reset(&self, path: &str, ledger: Ledger) {
+        lock(&self.shared.ledgers).insert(path.to_owned(), ledger);
+    }
+
     /// How many connections are open.
     pub(crate) fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::SeqCst)

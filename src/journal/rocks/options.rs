@@ -1,7 +1,16 @@
 //! How RocksDB is set up. Every line has a reason; a line that is missing has one too.
 //!
-//! Absent on purpose: `manual_wal_flush` (a full disk is then fatal), unordered and pipelined writes and
-//! `wal_bytes_per_sync` (holes in the log), recycling of logs (old records behind new ones), range deletes.
+//! Absent on purpose:
+//! - `manual_wal_flush`: a full disk is then fatal.
+//! - Unordered and pipelined writes, two write queues, `wal_bytes_per_sync`: holes in the log.
+//! - Recycling of logs: old records behind new ones.
+//! - Range deletes, and `min_tombstones_for_range_conversion`, which makes them: the one slows every seek, the other is
+//!   young. What drains is compacted by its deletes instead.
+//! - `atomic_flush`: one batch over several families is atomic while there is a log.
+//! - `use_fsync`: `fdatasync` is as safe for a file whose length it syncs too.
+//! - `best_efforts_recovery`, and any recovery but one: what is missing is told and never skipped.
+//! - Checks that are on by themselves stay on: `paranoid_checks`, unique ids of tables in the manifest, the counts of
+//!   records at each flush and compaction. A test reads all of this back from RocksDB's own file of options.
 //!
 //! What has no setter is set by an option string, first: the string makes new options out of old ones, and what setters
 //! attached to the old ones would not follow.
@@ -81,13 +90,18 @@ pub(super) fn store(set: &RocksOptions) -> Result<Options, rocksdb::Error> {
     // The first lets a store open on a full disk; the second refuses one whose older logs are missing.
     let mut options =
         Options::default().get_options_from_string("avoid_flush_during_recovery=true;track_and_verify_wals=true")?;
+    // A family that this program has and an older one had not is made; the format says whether that is meant.
     options.create_missing_column_families(true);
     // RocksDB's default would drop acknowledged records behind a flipped bit, in silence.
     options.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
+    // One bound for all families: nine that each had their own would need nine times the memory to be as lazy.
     options.set_db_write_buffer_size(set.buffers_bytes);
     options.set_max_total_wal_size(set.wal_bytes);
     options.set_max_open_files(FILES);
+    // One flush and three compactions: of more, the cores that deliver would notice.
     options.set_max_background_jobs(4);
+    // RocksDB's own log is for whoever looks into an accident: warnings, 16 MiB of them at most, and no figures every ten
+    // minutes, which on a full disk would be what takes the last of the room.
     options.set_log_level(LogLevel::Warn);
     options.set_max_log_file_size(4 << 20);
     options.set_keep_log_file_num(4);
@@ -131,12 +145,16 @@ pub(super) fn family(
     options.set_write_buffer_size(BUFFER);
     options.set_arena_block_size(ARENA);
     let mut table = BlockBasedOptions::default();
+    // Indexes and filters count as blocks: memory is bounded by the cache, however many files are open. Those of the newest
+    // files, which every read asks, stay.
     table.set_block_cache(cache);
     table.set_cache_index_and_filter_blocks(true);
     table.set_pin_l0_filter_and_index_blocks_in_cache(true);
     let (window, deletes) = DELETES;
     match family {
         Family::Log => {
+            // Chunks are read in order and are large: larger blocks compress better. The other families are read record by
+            // record and are small and hardly compress.
             table.set_block_size(16 << 10);
             options.set_compression_type(DBCompressionType::Lz4);
             options.set_target_file_size_base(LOG_FILE);
@@ -163,6 +181,7 @@ pub(super) fn family(
             options.add_compact_on_deletion_collector_factory(window, deletes, 0.0);
         }
         Family::Owed => {
+            // Asked for single events that are mostly not there, like `held`.
             table.set_bloom_filter(10.0, false);
             options.set_compression_type(DBCompressionType::None);
             options.add_compact_on_deletion_collector_factory(window, deletes, 0.0);

@@ -1,0 +1,402 @@
+//! A store whose files were damaged at random places: it is refused, it is repaired, or it does no harm. It never has
+//! less than it acknowledged without saying so.
+//!
+//! Every record that was acknowledged is remembered, and compared after each damage with what is read. Below the watermark
+//! nothing may be missing; above it, where a store was killed within the second after the last note, the end of the log
+//! may be, as a whole: that is counted by itself.
+
+use std::{
+    collections::BTreeMap,
+    fmt, fs,
+    ops::ControlFlow,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+};
+
+use gridhook::{
+    event::{Lane, Obligor, PartitionId, Seq, SubscriptionId, Timestamp},
+    journal::{
+        keys::{self, MetaKind},
+        rocks::{Rocks, RocksOptions},
+        store::{Batch, Family, Store},
+    },
+};
+use tempfile::TempDir;
+
+use super::{chunk, copy_folder, scratch};
+
+/// A store's files, by what they are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum FileKind {
+    Wal,
+    Sst,
+    Manifest,
+    Current,
+    Options,
+    Watermark,
+}
+
+const KINDS: [FileKind; 6] =
+    [FileKind::Wal, FileKind::Sst, FileKind::Manifest, FileKind::Current, FileKind::Options, FileKind::Watermark];
+
+impl FileKind {
+    fn of(path: &Path) -> Option<Self> {
+        let name = path.file_name()?.to_str()?;
+        match name {
+            "CURRENT" => Some(Self::Current),
+            "watermark" => Some(Self::Watermark),
+            _ if name.starts_with("MANIFEST-") => Some(Self::Manifest),
+            _ if name.starts_with("OPTIONS-") => Some(Self::Options),
+            _ if name.ends_with(".log") => Some(Self::Wal),
+            _ if name.ends_with(".sst") => Some(Self::Sst),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Damage {
+    /// One bit is another.
+    Flip,
+    /// The file ends here.
+    Cut,
+    /// A block of 4 KiB has nothing but zeros.
+    Zero,
+    /// The file is gone.
+    Remove,
+}
+
+const DAMAGES: [Damage; 4] = [Damage::Flip, Damage::Cut, Damage::Zero, Damage::Remove];
+
+impl Damage {
+    /// Answers whether the file is another one now.
+    fn inflict(self, file: &Path, chance: &mut fastrand::Rng) -> bool {
+        let before = fs::read(file).expect("a file that can be read");
+        if matches!(self, Self::Remove) {
+            fs::remove_file(file).expect("removed");
+            return true;
+        }
+        if before.is_empty() {
+            return false;
+        }
+        let mut bytes = before.clone();
+        let at = chance.usize(..bytes.len());
+        match self {
+            Self::Flip => bytes[at] ^= 1 << chance.u32(..8),
+            Self::Cut => bytes.truncate(at),
+            Self::Zero => {
+                let block = at / 4096 * 4096;
+                let end = bytes.len().min(block + 4096);
+                bytes[block..end].fill(0);
+            }
+            Self::Remove => {}
+        }
+        fs::write(file, &bytes).expect("written");
+        bytes != before
+    }
+}
+
+/// Everything that a store has.
+type Records = BTreeMap<(Family, Vec<u8>), Vec<u8>>;
+
+/// What became of a store that was damaged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// It was not opened.
+    Refused,
+    /// It was, and says of some records that they are damaged.
+    Told,
+    /// All is there.
+    Harmless,
+    /// The end of what was acknowledged after the last note of the watermark is missing, as a whole.
+    Tail,
+    /// Something is missing, or is not what it was, and nobody says so.
+    Lost(String),
+}
+
+/// How often each came.
+#[derive(Default)]
+struct Verdicts {
+    refused: u32,
+    told: u32,
+    harmless: u32,
+    tail: u32,
+    lost: Vec<String>,
+}
+
+impl Verdicts {
+    fn count(&mut self, verdict: Verdict, what: &str) {
+        match verdict {
+            Verdict::Refused => self.refused += 1,
+            Verdict::Told => self.told += 1,
+            Verdict::Harmless => self.harmless += 1,
+            Verdict::Tail => self.tail += 1,
+            Verdict::Lost(how) => self.lost.push(format!("{what}: {how}")),
+        }
+    }
+}
+
+impl fmt::Display for Verdicts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { refused, told, harmless, tail, lost } = self;
+        write!(
+            f,
+            "{refused} refused, {told} told when read, {harmless} harmless, {tail} shorter by what came after the \
+                   watermark, {} lost in silence",
+            lost.len()
+        )
+    }
+}
+
+/// A store that was used, and what it acknowledged, in order of time.
+struct Used {
+    folder: TempDir,
+    /// What it had when the watermark was noted last.
+    noted: Records,
+    /// What each later batch added.
+    later: Vec<Batch>,
+    // A store that is killed is one whose folder is copied while it lives.
+    _store: Option<Rocks>,
+}
+
+fn apply(records: &mut Records, batch: &Batch) {
+    use gridhook::journal::store::Op;
+    for op in &batch.0 {
+        match op {
+            Op::Put(family, key, value) => records.insert((*family, key.clone()), value.to_vec()),
+            Op::Delete(family, key) | Op::SingleDelete(family, key) => records.remove(&(*family, key.clone())),
+        };
+    }
+}
+
+const OBLIGOR: Obligor = Obligor { partition: PartitionId(1), subscription: SubscriptionId(1) };
+
+/// A step of a server's life: an event chunk, something owed and settled, a cursor, a job.
+fn step(number: u64) -> Batch {
+    let mut batch = Batch::default();
+    batch.put(Family::Log, keys::log(OBLIGOR.partition, Seq(1 + number * 4)), chunk(4, 900));
+    let owed = |seq: u64| keys::owed(OBLIGOR.partition, Seq(seq), OBLIGOR.subscription, Lane::LIVE);
+    let due = |seq: u64| keys::due(OBLIGOR, Timestamp(1000 + seq), Lane::LIVE, Seq(seq));
+    batch.put(Family::Owed, owed(number), vec![number as u8; 40]);
+    batch.put(Family::Due, due(number), Vec::new());
+    if let Some(old) = number.checked_sub(20) {
+        batch.delete(Family::Owed, owed(old));
+        batch.single_delete(Family::Due, due(old));
+    }
+    batch.put(Family::Cursor, keys::cursor(OBLIGOR), number.to_be_bytes().to_vec());
+    batch.put(Family::Meta, keys::meta(MetaKind::Topic, &number.to_be_bytes()), vec![number as u8; 60]);
+    batch.put(Family::Held, keys::held(OBLIGOR.partition, Seq(number)), chunk(1, 200));
+    batch
+}
+
+/// Small buffers, so that a small store has tables, several logs and a manifest with a history.
+fn small() -> RocksOptions {
+    RocksOptions { buffers_bytes: 512 << 10, wal_bytes: 256 << 10, ..RocksOptions::default() }
+}
+
+/// The store is opened three times, and written to each time.
+fn used(is_killed: bool) -> Used {
+    let folder = scratch();
+    let mut records = Records::new();
+    let mut store = None;
+    for life in 0..3 {
+        drop(store.take());
+        let opened = Rocks::open(folder.path(), &small()).expect("a store that is whole");
+        for number in life * 150..(life + 1) * 150 {
+            let batch = step(number);
+            opened.write(&batch).expect("written");
+            apply(&mut records, &batch);
+        }
+        opened.note_watermark().expect("noted");
+        store = Some(opened);
+    }
+    let opened = store.take().expect("a store");
+    let range = keys::meta_of(MetaKind::Format);
+    let format = opened.last(Family::Meta, &range.start, &range.end).expect("readable").expect("a format");
+    records.insert((Family::Meta, format.0), format.1.to_vec());
+    let mut used = Used { folder, noted: records, later: Vec::new(), _store: None };
+    if is_killed {
+        for number in 450..456 {
+            let batch = step(number);
+            opened.write(&batch).expect("written");
+            used.later.push(batch);
+        }
+        used._store = Some(opened);
+    } else {
+        opened.close().expect("closed");
+    }
+    used
+}
+
+/// How a store is opened and read.
+type Reader = fn(&Path) -> Result<Result<Records, String>, String>;
+
+/// As a server does it: refused, or everything that is told, by scans and by single reads.
+fn read(folder: &Path) -> Result<Result<Records, String>, String> {
+    let store = Rocks::open(folder, &small()).map_err(|error| error.to_string())?;
+    let mut records = Records::new();
+    for family in Family::ALL {
+        let scanned = store.scan(family, &[0], &[0xff; 4], &mut |key, value| {
+            records.insert((family, key.to_vec()), value.to_vec());
+            ControlFlow::Continue(())
+        });
+        if let Err(error) = scanned {
+            return Ok(Err(error.to_string()));
+        }
+    }
+    // Single reads go other ways than scans: past filters, and through an index.
+    for key in records.keys().cloned().collect::<Vec<_>>() {
+        match store.get(key.0, &key.1) {
+            Ok(Some(found)) => drop(records.insert(key, found.to_vec())),
+            Ok(None) => drop(records.remove(&key)),
+            Err(error) => return Ok(Err(error.to_string())),
+        }
+    }
+    Ok(Ok(records))
+}
+
+fn judge(used: &Used, folder: &Path, read: Reader) -> Verdict {
+    let records = match catch_unwind(AssertUnwindSafe(|| read(folder))) {
+        Ok(Ok(Ok(records))) => records,
+        Ok(Ok(Err(_))) => return Verdict::Told,
+        Ok(Err(_)) => return Verdict::Refused,
+        Err(_) => return Verdict::Lost("it panicked".to_owned()),
+    };
+    let mut expected = used.noted.clone();
+    let mut states = vec![expected.clone()];
+    for batch in &used.later {
+        apply(&mut expected, batch);
+        states.push(expected.clone());
+    }
+    match states.iter().rposition(|state| *state == records) {
+        Some(place) if place == used.later.len() => Verdict::Harmless,
+        Some(_) => Verdict::Tail,
+        None => {
+            let missing = expected.keys().filter(|key| !records.contains_key(*key)).count();
+            let strange = records.iter().filter(|(key, value)| expected.get(*key) != Some(*value)).count();
+            Verdict::Lost(format!("{missing} of {} missing, {strange} strange", expected.len()))
+        }
+    }
+}
+
+/// The files of a kind, in order.
+fn files(folder: &Path, kind: FileKind) -> Vec<PathBuf> {
+    let entries = [folder.to_owned(), folder.join("rocksdb")].map(|folder| fs::read_dir(folder).expect("a folder"));
+    let mut files: Vec<_> = entries.into_iter().flatten().map(|entry| entry.expect("an entry").path()).collect();
+    files.retain(|path| FileKind::of(path) == Some(kind));
+    files.sort();
+    files
+}
+
+/// The folder as it is while nothing is done in it: what the store does in the background may be half done.
+fn picture(used: &Used) -> TempDir {
+    for _ in 0..100 {
+        let picture = scratch();
+        // A table may go while it is copied.
+        let is_copied = copy_folder(used.folder.path(), picture.path()).is_ok();
+        if is_copied && judge(used, copy(picture.path()).path(), read) == Verdict::Harmless {
+            return picture;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    panic!("a store that nobody damaged is not whole");
+}
+
+/// Damages `rounds` times each kind of file in each way.
+fn damage(used: &Used, rounds: u64, kinds: &[FileKind], read: Reader) -> BTreeMap<FileKind, Verdicts> {
+    let mut verdicts: BTreeMap<FileKind, Verdicts> = BTreeMap::new();
+    let still = picture(used);
+    for (kind, damage) in kinds.iter().flat_map(|kind| DAMAGES.map(|damage| (*kind, damage))) {
+        for round in 0..rounds {
+            let mut chance = fastrand::Rng::with_seed(round * 100 + kind as u64 * 10 + damage as u64);
+            let folder = copy(still.path());
+            let files = files(folder.path(), kind);
+            let file = &files[chance.usize(..files.len())];
+            if !damage.inflict(file, &mut chance) {
+                continue;
+            }
+            let name = file.file_name().expect("a name").to_string_lossy().into_owned();
+            let verdict = judge(used, folder.path(), read);
+            verdicts.entry(kind).or_default().count(verdict, &format!("{damage:?} of {name}, round {round}"));
+        }
+    }
+    verdicts
+}
+
+fn copy(from: &Path) -> TempDir {
+    let folder = scratch();
+    copy_folder(from, folder.path()).expect("copied");
+    folder
+}
+
+/// A few of each, or hundreds where there is time.
+fn rounds(usual: u64, soak: u64) -> u64 {
+    if std::env::var_os("GRIDHOOK_SOAK").is_some() { soak } else { usual }
+}
+
+fn no_damage_is_silent(is_killed: bool, state: &str) {
+    let used = used(is_killed);
+    let verdicts = damage(&used, rounds(4, 40), &KINDS, read);
+    for (kind, verdicts) in &verdicts {
+        println!("{kind:?} of a {state} store: {verdicts}");
+    }
+    for (kind, verdicts) in verdicts {
+        assert!(verdicts.lost.is_empty(), "{kind:?} of a {state} store: {:#?}", verdicts.lost);
+        assert!(is_killed || verdicts.tail == 0, "the watermark of a store that was closed is exact");
+    }
+}
+
+#[test]
+fn no_damage_to_a_store_that_was_closed_is_silent() {
+    no_damage_is_silent(false, "closed");
+}
+
+#[test]
+fn no_damage_to_a_store_that_was_killed_is_silent() {
+    no_damage_is_silent(true, "killed");
+}
+
+/// As RocksDB opens a store that nobody has set up.
+fn read_with_defaults(folder: &Path) -> Result<Result<Records, String>, String> {
+    let (options, path) = (rocksdb::Options::default(), folder.join("rocksdb"));
+    let names = rocksdb::DB::list_cf(&options, &path).map_err(|error| error.to_string())?;
+    let db = rocksdb::DB::open_cf(&options, &path, names).map_err(|error| error.to_string())?;
+    let mut records = Records::new();
+    for family in Family::ALL {
+        let handle = db.cf_handle(family.name()).ok_or("a family is missing")?;
+        for record in db.iterator_cf(handle, rocksdb::IteratorMode::Start) {
+            match record {
+                Ok((key, value)) => drop(records.insert((family, key.into_vec()), value.into_vec())),
+                Err(error) => return Ok(Err(error.to_string())),
+            }
+        }
+    }
+    Ok(Ok(records))
+}
+
+#[test]
+fn with_settings_that_nobody_chose_the_same_damage_is_silent() {
+    let used = used(false);
+    let verdicts = damage(&used, rounds(4, 50), &[FileKind::Wal], read_with_defaults);
+    println!("logs, by RocksDB's own defaults: {}", verdicts[&FileKind::Wal]);
+    assert!(!verdicts[&FileKind::Wal].lost.is_empty(), "the test would not notice a loss");
+}
+
+#[test]
+fn a_manifest_that_ends_anywhere_is_never_silent() {
+    let used = used(false);
+    let still = picture(&used);
+    let manifest = |folder: &Path| files(folder, FileKind::Manifest).pop().expect("a manifest");
+    let length = fs::metadata(manifest(still.path())).expect("a file").len();
+    // An odd step, so that edges of records are among the places as they are, and not as a block's size has them.
+    let step = if std::env::var_os("GRIDHOOK_SOAK").is_some() { 1 } else { (length as usize / 40) | 1 };
+    let mut verdicts = Verdicts::default();
+    for end in (0..length).step_by(step) {
+        let folder = copy(still.path());
+        let file = fs::OpenOptions::new().write(true).open(manifest(folder.path())).expect("a manifest");
+        file.set_len(end).expect("cut");
+        verdicts.count(judge(&used, folder.path(), read), &format!("cut at {end}"));
+    }
+    println!("a manifest of {length} bytes that ends at every {step}th place: {verdicts}");
+    assert!(verdicts.lost.is_empty(), "{:#?}", verdicts.lost);
+}

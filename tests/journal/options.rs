@@ -1,0 +1,119 @@
+//! How RocksDB is set up, read back from the file in which it writes down what it was told. A setting that somebody
+//! changes, or that a later RocksDB has another default for, is changed here on purpose or not at all.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use gridhook::journal::{
+    rocks::{Rocks, RocksOptions},
+    store::Family,
+};
+
+type Sections = BTreeMap<String, BTreeMap<String, String>>;
+
+/// The newest file of options of the store.
+fn read(folder: &Path) -> Sections {
+    let entries = fs::read_dir(folder.join("rocksdb")).expect("a store").map(|entry| entry.expect("an entry").path());
+    let is_options = |path: &std::path::PathBuf| path.to_string_lossy().contains("OPTIONS-");
+    let newest = entries.filter(is_options).max().expect("a file of options");
+    let text = fs::read_to_string(newest).expect("text");
+    let (mut sections, mut section) = (Sections::new(), String::new());
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+            section = name.to_owned();
+        } else if let Some((key, value)) = line.split_once('=') {
+            sections.entry(section.clone()).or_default().insert(key.to_owned(), value.to_owned());
+        }
+    }
+    sections
+}
+
+fn check(sections: &Sections, section: &str, expected: &[(&str, &str)]) {
+    let found = sections.get(section).unwrap_or_else(|| panic!("no {section}"));
+    for (key, value) in expected {
+        assert_eq!(found.get(*key).map(String::as_str), Some(*value), "{key} of {section}");
+    }
+}
+
+/// What keeps what was acknowledged, and what must never be turned on.
+const STORE: [(&str, &str); 20] = [
+    ("wal_recovery_mode", "kTolerateCorruptedTailRecords"),
+    ("track_and_verify_wals", "true"),
+    ("avoid_flush_during_recovery", "true"),
+    ("paranoid_checks", "true"),
+    ("verify_sst_unique_id_in_manifest", "true"),
+    ("flush_verify_memtable_count", "true"),
+    ("compaction_verify_record_count", "true"),
+    ("max_open_files", "-1"),
+    ("max_background_jobs", "4"),
+    ("best_efforts_recovery", "false"),
+    ("manual_wal_flush", "false"),
+    ("unordered_write", "false"),
+    ("enable_pipelined_write", "false"),
+    ("two_write_queues", "false"),
+    ("wal_bytes_per_sync", "0"),
+    ("recycle_log_file_num", "0"),
+    ("allow_mmap_writes", "false"),
+    ("atomic_flush", "false"),
+    ("create_if_missing", "false"),
+    ("use_fsync", "false"),
+];
+
+#[test]
+fn the_store_is_set_up_as_it_was_chosen() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let wanted = RocksOptions {
+        ledger_bytes: 77 << 20,
+        buffers_bytes: 33 << 20,
+        wal_bytes: 66 << 20,
+        ..RocksOptions::default()
+    };
+    // The first start makes it, the second one finds it.
+    drop(Rocks::open(folder.path(), &wanted).expect("a new store"));
+    drop(Rocks::open(folder.path(), &wanted).expect("a store that is there"));
+    let sections = read(folder.path());
+    check(&sections, "DBOptions", &STORE);
+    let (buffers, wal) = (wanted.buffers_bytes.to_string(), wanted.wal_bytes.to_string());
+    check(&sections, "DBOptions", &[("db_write_buffer_size", &buffers), ("max_total_wal_size", &wal)]);
+
+    let buffer = (8 << 20).to_string();
+    check(&sections, "CFOptions \"default\"", &[("write_buffer_size", &buffer)]);
+    for family in Family::ALL {
+        let section = format!("CFOptions \"{}\"", family.name());
+        check(&sections, &section, &[("write_buffer_size", &buffer), ("arena_block_size", "262144")]);
+        // What is small, or looks like chance, is not compressed.
+        let is_compressed = [Family::Log, Family::Ledger, Family::Excerpt, Family::Held].contains(&family);
+        let compression = if is_compressed { "kLZ4Compression" } else { "kNoCompression" };
+        check(&sections, &section, &[("compression", compression)]);
+        let style = if [Family::Ledger, Family::Excerpt].contains(&family) {
+            "kCompactionStyleFIFO"
+        } else {
+            "kCompactionStyleLevel"
+        };
+        check(&sections, &section, &[("compaction_style", style)]);
+        let table = format!("TableOptions/BlockBasedTable \"{}\"", family.name());
+        check(
+            &sections,
+            &table,
+            &[
+                ("cache_index_and_filter_blocks", "true"),
+                ("pin_l0_filter_and_index_blocks_in_cache", "true"),
+                ("checksum", "kXXH3"),
+            ],
+        );
+        let filtered = matches!(family, Family::Owed | Family::Held);
+        assert_eq!(sections[&table]["filter_policy"] != "nullptr", filtered, "{}", family.name());
+        let log = [
+            ("periodic_compaction_seconds", "86400"),
+            ("target_file_size_base", "33554432"),
+            ("max_write_buffer_number", "4"),
+        ];
+        if family == Family::Log {
+            check(&sections, &section, &log);
+            assert_eq!(sections[&section]["compaction_filter_factory"], "gridhook.floors");
+        }
+        if family == Family::Ledger {
+            let fifo = &sections[&section]["compaction_options_fifo"];
+            assert!(fifo.contains(&format!("max_table_files_size={};", wanted.ledger_bytes)), "{fifo}");
+        }
+    }
+}

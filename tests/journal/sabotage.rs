@@ -1,0 +1,268 @@
+//! The negative controls of the tests of the stores: somebody stands before the store and lies, in one way at a time, and the
+//! promises of a store, held against it, must find him out. Without a lie they all hold.
+
+use std::{
+    fs,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+    thread,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use gridhook::{
+    event::{PartitionId, Seq},
+    journal::{
+        keys::{self, MetaKind},
+        memory::{Fault, Memory},
+        rocks::{Rocks, RocksOptions},
+        store::{Batch, Family, Store, StoreError, Visit},
+        watermark::Watermark,
+    },
+};
+
+use super::{chunk, copy_folder, keys_in, log_in, scratch};
+use crate::support::disk::Mount;
+
+/// How somebody lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lie {
+    /// A write is acknowledged and kept in memory until the next one.
+    AcknowledgeBeforeTheWrite,
+    /// Of a batch with several families one is forgotten.
+    ForgetAFamily,
+    /// The watermark is never noted.
+    NeverNote,
+    /// It is noted before what it stands for is synced.
+    NoteTooEarly,
+    /// A full disk has written.
+    SayThatAFullDiskHasWritten,
+    /// A full disk is a failure, over which a process would end.
+    CallAFullDiskAFailure,
+    /// A sync that failed is tried again, and then all is well.
+    TryAFailedSyncAgain,
+    /// The log goes above its floor, too.
+    DropAboveTheFloor,
+}
+
+/// The lie, and the promise that it breaks.
+const LIES: [(Lie, Promise); 8] = [
+    (Lie::AcknowledgeBeforeTheWrite, what_was_acknowledged_survives_a_kill),
+    (Lie::ForgetAFamily, what_was_acknowledged_survives_a_kill),
+    (Lie::NeverNote, a_log_that_was_cut_is_refused),
+    (Lie::NoteTooEarly, what_was_acknowledged_survives_a_kill),
+    (Lie::SayThatAFullDiskHasWritten, a_full_disk_loses_nothing_and_heals),
+    (Lie::CallAFullDiskAFailure, a_full_disk_loses_nothing_and_heals),
+    (Lie::TryAFailedSyncAgain, nothing_is_written_behind_a_failed_sync),
+    (Lie::DropAboveTheFloor, a_floor_takes_nothing_above_it),
+];
+
+/// A promise of a store: holds, or panics. Answers whether it could be tried here.
+type Promise = fn(Option<Lie>) -> bool;
+
+/// Somebody before a store.
+struct Liar<S> {
+    store: S,
+    watermark: PathBuf,
+    lie: Option<Lie>,
+    kept_back: Mutex<Option<Batch>>,
+}
+
+impl<S: Store> Liar<S> {
+    fn new(store: S, folder: &Path, lie: Option<Lie>) -> Self {
+        let watermark = folder.join("watermark");
+        Self { store, watermark, lie, kept_back: Mutex::default() }
+    }
+}
+
+impl<S: Store> Store for Liar<S> {
+    fn write(&self, batch: &Batch) -> Result<(), StoreError> {
+        match self.lie {
+            Some(Lie::AcknowledgeBeforeTheWrite) => {
+                let before = self.kept_back.lock().expect("no panic").replace(batch.clone());
+                before.map_or(Ok(()), |before| self.store.write(&before))
+            }
+            Some(Lie::ForgetAFamily) => {
+                let mut batch = batch.clone();
+                batch.0.retain(|op| !matches!(op, gridhook::journal::store::Op::Put(Family::Owed, ..)));
+                self.store.write(&batch)
+            }
+            Some(Lie::SayThatAFullDiskHasWritten) => match self.store.write(batch) {
+                Err(StoreError::Full) => Ok(()),
+                answer => answer,
+            },
+            Some(Lie::CallAFullDiskAFailure) => match self.store.write(batch) {
+                Err(StoreError::Full) => Err(StoreError::Failed("no space".to_owned())),
+                answer => answer,
+            },
+            Some(Lie::TryAFailedSyncAgain) => match self.store.write(batch) {
+                Err(StoreError::Failed(_)) => Ok(()),
+                answer => answer,
+            },
+            Some(Lie::NeverNote | Lie::NoteTooEarly | Lie::DropAboveTheFloor) | None => self.store.write(batch),
+        }
+    }
+
+    fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        self.store.get(family, key)
+    }
+
+    fn scan(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
+        self.store.scan(family, from, upper, visit)
+    }
+
+    fn last(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
+        self.store.last(family, lower, upper)
+    }
+
+    fn drop_log(&self, partition: PartitionId, floor: Seq) -> Result<(), StoreError> {
+        let more = if self.lie == Some(Lie::DropAboveTheFloor) { 10 } else { 0 };
+        self.store.drop_log(partition, floor.plus(more))
+    }
+
+    fn is_short_of_space(&self) -> bool {
+        self.store.is_short_of_space()
+    }
+
+    fn note_watermark(&self) -> Result<(), StoreError> {
+        match self.lie {
+            Some(Lie::NeverNote) => Ok(()),
+            Some(Lie::NoteTooEarly) => {
+                Watermark::create(&self.watermark, 1_000_000).expect("a watermark");
+                Ok(())
+            }
+            _ => self.store.note_watermark(),
+        }
+    }
+
+    fn close(&self) -> Result<(), StoreError> {
+        self.store.close()
+    }
+}
+
+/// Two records of two families, which belong together.
+fn write(store: &impl Store, number: u32) -> Result<(), StoreError> {
+    let mut batch = Batch::default();
+    batch.put(Family::Meta, keys::meta(MetaKind::Job, &number.to_be_bytes()), vec![number as u8; 30_000]);
+    batch.put(Family::Owed, number.to_be_bytes().to_vec(), vec![1]);
+    store.write(&batch)
+}
+
+/// How many numbers have both of their records.
+fn written(store: &impl Store) -> usize {
+    let range = keys::meta_of(MetaKind::Job);
+    let jobs = keys_in(store, Family::Meta, &range.start, &range.end).len();
+    jobs.min(keys_in(store, Family::Owed, &[0], &[0xff]).len())
+}
+
+fn open(folder: &Path) -> Rocks {
+    Rocks::open(folder, &RocksOptions::default()).expect("a store that is whole")
+}
+
+// --- the promises ---
+
+fn what_was_acknowledged_survives_a_kill(lie: Option<Lie>) -> bool {
+    let (folder, killed) = (scratch(), scratch());
+    let store = Liar::new(open(folder.path()), folder.path(), lie);
+    for number in 0..50 {
+        write(&store, number).expect("there is room");
+    }
+    store.note_watermark().expect("noted");
+    copy_folder(folder.path(), killed.path()).expect("copied");
+    assert_eq!(written(&open(killed.path())), 50);
+    true
+}
+
+fn a_log_that_was_cut_is_refused(lie: Option<Lie>) -> bool {
+    let (folder, killed) = (scratch(), scratch());
+    let store = Liar::new(open(folder.path()), folder.path(), lie);
+    for number in 0..50 {
+        write(&store, number).expect("there is room");
+    }
+    store.note_watermark().expect("noted");
+    copy_folder(folder.path(), killed.path()).expect("copied");
+    let files =
+        fs::read_dir(killed.path().join("rocksdb")).expect("a store").map(|entry| entry.expect("an entry").path());
+    let logs = files.filter(|path| path.extension().is_some_and(|extension| extension == "log"));
+    let log = logs.max_by_key(|path| fs::metadata(path).map_or(0, |log| log.len())).expect("a log");
+    let log = fs::OpenOptions::new().write(true).open(log).expect("a log");
+    log.set_len(log.metadata().expect("a length").len() / 2).expect("cut");
+    let opened = Rocks::open(killed.path(), &RocksOptions::default());
+    assert!(opened.is_err(), "it was opened with {} of 50", opened.map_or(0, |store| written(&store)));
+    true
+}
+
+fn a_full_disk_loses_nothing_and_heals(lie: Option<Lie>) -> bool {
+    let Some(disk) = Mount::tmpfs(96) else { return false };
+    let folder = disk.path().join("data");
+    let store = Liar::new(open(&folder), &folder, lie);
+    let filler = disk.fill(3 << 20);
+    let mut acknowledged = 0;
+    let mut refused = false;
+    for number in 0..3000 {
+        match write(&store, number) {
+            Ok(()) => acknowledged += 1,
+            Err(StoreError::Full) => {
+                refused = true;
+                break;
+            }
+            Err(error) => panic!("a process would end over a full disk: {error}"),
+        }
+    }
+    assert_eq!(written(&store), acknowledged, "what was acknowledged is there");
+    assert!(refused, "the disk never filled");
+    fs::remove_file(filler).expect("removed");
+    // RocksDB looks every five seconds.
+    let healed = (0..600).any(|_| {
+        thread::sleep(Duration::from_millis(50));
+        write(&store, 3000).is_ok()
+    });
+    assert!(healed, "it did not heal");
+    true
+}
+
+fn nothing_is_written_behind_a_failed_sync(lie: Option<Lie>) -> bool {
+    let memory = Memory::new();
+    memory.fail(5..6, Fault::Failed);
+    let store = Liar::new(memory.clone(), Path::new(""), lie);
+    let acknowledged = (0..10).filter(|number| write(&store, *number).is_ok()).count();
+    let found = written(&memory.crash(0));
+    assert_eq!(found, acknowledged, "what was acknowledged is there");
+    true
+}
+
+fn a_floor_takes_nothing_above_it(lie: Option<Lie>) -> bool {
+    let folder = scratch();
+    let rocks = Arc::new(open(folder.path()));
+    let store = Liar::new(Arc::clone(&rocks), folder.path(), lie);
+    for first in (1..200).step_by(10) {
+        let mut batch = Batch::default();
+        batch.put(Family::Log, keys::log(PartitionId(1), Seq(first)), chunk(10, 4096));
+        store.write(&batch).expect("there is room");
+    }
+    store.drop_log(PartitionId(1), Seq(101)).expect("dropped");
+    rocks.compact_log().expect("compacted");
+    assert_eq!(log_in(&store, 1), (101..200).step_by(10).collect::<Vec<_>>());
+    true
+}
+
+#[test]
+fn every_lie_of_a_store_is_found_out() {
+    let (mut caught, mut tried) = (0, 0);
+    for (lie, promise) in LIES {
+        if !promise(None) {
+            continue;
+        }
+        tried += 1;
+        match catch_unwind(AssertUnwindSafe(|| promise(Some(lie)))) {
+            Ok(_) => println!("{lie:?}: NOT caught"),
+            Err(_) => {
+                println!("{lie:?}: caught");
+                caught += 1;
+            }
+        }
+    }
+    println!("caught {caught} of {tried}");
+    assert_eq!(caught, tried, "a lie was not noticed");
+}

@@ -1,0 +1,280 @@
+//! The model's negative controls: somebody between the core, its world and its disk does wrong, one thing at a time, and
+//! the model must notice. A model that notices nothing would prove nothing.
+//!
+//! The bugs are put in at the seams that the model has anyway: what is heard, what is asked to be written, what the store
+//! writes, what a new life is handed. Nothing in the program knows of them.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+
+use gridhook::{
+    event::{Event, FlightId, Seq},
+    journal::{
+        keys::{self, MetaKind},
+        memory::{Fault, Memory},
+        records::{Floor, Record},
+        store::{Batch, Family, Op, Store, StoreError},
+    },
+    policy::{Input, Write, outcome::Outcome, record::Change},
+};
+
+use super::{driver::status, model::tell_sabotaged};
+
+/// What somebody does wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bug {
+    // --- on the disk ---
+    /// A write is acknowledged before it is synced.
+    AcknowledgeBeforeSync,
+    /// A full disk says that it has written.
+    AcknowledgeWhenFull,
+    /// Half of a batch is written.
+    TearABatch,
+    /// What was published is not in the log.
+    LoseAChunk,
+    /// An owed record is not written.
+    ForgetAnOwedRecord,
+    /// A key of the order of falling due is not written.
+    LoseADueKey,
+    /// A cursor is not written.
+    LoseACursor,
+    /// What is owed below the floor is not carried over.
+    CarryNothing,
+    /// A log goes before the floor above it is durable, and then it is not.
+    DropTheLogBeforeItsFloor,
+    /// A dead letter is not written.
+    LoseADeadLetter,
+    // --- between the core and the journal ---
+    /// A cursor is written that stands further than the core is.
+    AdvanceTheCursorTooEarly,
+    /// A delivery is counted twice.
+    CountTwice,
+    /// What fails is not owed.
+    ForgetToOwe,
+    /// An attempt is not counted.
+    ForgetAnAttempt,
+    /// What is put aside is counted and not written.
+    ForgetToPutAside,
+    /// What is done stays owed.
+    ForgetToSettle,
+    /// An outcome counts as durable and is never written.
+    DeliverWithoutJournal,
+    /// A flight is struck off before its outcome is durable.
+    StrikeBeforeDurable,
+    // --- between the core and its world ---
+    /// An answer is credited to what this life has in the air, whichever attempt it belongs to.
+    CreditByLife,
+    /// Any answer is a success.
+    TakeAnyAnswerForSuccess,
+    /// A slice of the log comes without one of its events.
+    LoseAnEventOfASlice,
+    /// The clock of the core is ahead.
+    SendEarly,
+    /// The timer never fires.
+    LoseTheTimer,
+    // --- between two lives ---
+    /// A new life is not handed the flights.
+    ForgetTheFlights,
+    /// An older life writes beside the new one.
+    TwoLivesWrite,
+}
+
+const BUGS: [Bug; 25] = [
+    Bug::AcknowledgeBeforeSync,
+    Bug::AcknowledgeWhenFull,
+    Bug::TearABatch,
+    Bug::LoseAChunk,
+    Bug::ForgetAnOwedRecord,
+    Bug::LoseADueKey,
+    Bug::LoseACursor,
+    Bug::CarryNothing,
+    Bug::DropTheLogBeforeItsFloor,
+    Bug::LoseADeadLetter,
+    Bug::AdvanceTheCursorTooEarly,
+    Bug::CountTwice,
+    Bug::ForgetToOwe,
+    Bug::ForgetAnAttempt,
+    Bug::ForgetToPutAside,
+    Bug::ForgetToSettle,
+    Bug::DeliverWithoutJournal,
+    Bug::StrikeBeforeDurable,
+    Bug::CreditByLife,
+    Bug::TakeAnyAnswerForSuccess,
+    Bug::LoseAnEventOfASlice,
+    Bug::SendEarly,
+    Bug::LoseTheTimer,
+    Bug::ForgetTheFlights,
+    Bug::TwoLivesWrite,
+];
+
+/// Somebody at the seams. By default nobody is there.
+#[derive(Debug, Default)]
+pub(super) struct Saboteur {
+    bug: Option<Bug>,
+    /// How often it did wrong.
+    deeds: AtomicU32,
+    /// What the store itself noticed.
+    noticed: Mutex<Option<String>>,
+}
+
+impl Saboteur {
+    /// Whether this is done now. It was an occasion.
+    pub(super) fn does(&self, bug: Bug) -> bool {
+        let does = self.bug == Some(bug);
+        if does {
+            self.deeds.fetch_add(1, Ordering::SeqCst);
+        }
+        does
+    }
+
+    /// The disk under a store.
+    pub(super) fn disk(&self, memory: Memory) -> Memory {
+        if self.does(Bug::AcknowledgeBeforeSync) {
+            // But for the one that the story begins with.
+            memory.fail(1..u64::MAX, Fault::Lie);
+        }
+        memory
+    }
+
+    /// What the store does with a batch.
+    pub(super) fn write(&self, batch: &Batch, is_full: bool, memory: &Memory) -> Result<(), StoreError> {
+        if is_full {
+            return if self.does(Bug::AcknowledgeWhenFull) { Ok(()) } else { Err(StoreError::Full) };
+        }
+        let Some(bug) = self.bug else { return memory.write(batch) };
+        let mut batch = batch.clone();
+        let lost = match bug {
+            Bug::LoseAChunk => Some(Family::Log),
+            Bug::ForgetAnOwedRecord => Some(Family::Owed),
+            Bug::LoseADueKey => Some(Family::Due),
+            Bug::LoseACursor => Some(Family::Cursor),
+            Bug::CarryNothing => Some(Family::Held),
+            Bug::LoseADeadLetter => Some(Family::Dead),
+            _ => None,
+        };
+        let is_lost = |op: &Op| matches!(op, Op::Put(family, ..) if Some(*family) == lost);
+        // The cursor that a subscription is made with must be there, or there is no story.
+        if memory.writes() > 1 && batch.0.iter().any(is_lost) && self.does(bug) {
+            batch.0.retain(|op| !is_lost(op));
+        }
+        if batch.0.len() > 1 && memory.writes() > 1 && self.does(Bug::TearABatch) {
+            batch.0.truncate(batch.0.len() / 2);
+        }
+        let floors: Vec<_> = batch.0.iter().filter_map(floor).collect();
+        if memory.writes() > 1 && !floors.is_empty() && self.does(Bug::DropTheLogBeforeItsFloor) {
+            for (partition, floor) in floors {
+                memory.drop_log(partition, floor)?;
+            }
+            return Err(StoreError::Full);
+        }
+        // The writer's thread must not end the process: the store in memory insists on rules that a bug may break.
+        catch_unwind(AssertUnwindSafe(|| memory.write(&batch))).unwrap_or_else(|panic| {
+            *self.noticed.lock().unwrap_or_else(PoisonError::into_inner) = Some(said(&*panic));
+            Err(StoreError::Failed("a rule of the store is broken".to_owned()))
+        })
+    }
+
+    /// What the core hears.
+    pub(super) fn hear(&self, input: &mut Input, unanswered: Option<FlightId>) {
+        let Input::Finished { flight, answer } = input else { return };
+        if let Some(other) = unanswered.filter(|other| other != flight)
+            && self.does(Bug::CreditByLife)
+        {
+            *flight = other;
+        }
+        if answer.outcome != Outcome::Delivered && self.does(Bug::TakeAnyAnswerForSuccess) {
+            *answer = status(200);
+        }
+    }
+
+    /// What is read of the log.
+    pub(super) fn read(&self, events: &mut Vec<Event>) {
+        if !events.is_empty() && self.does(Bug::LoseAnEventOfASlice) {
+            events.pop();
+        }
+    }
+
+    /// What the core asks to be written.
+    pub(super) fn ask(&self, write: &mut Write) {
+        let forgotten = |change: &Change| match change {
+            Change::Owe { .. } => self.bug == Some(Bug::ForgetToOwe),
+            Change::PutAside { .. } => self.bug == Some(Bug::ForgetToPutAside),
+            Change::Settle { .. } => self.bug == Some(Bug::ForgetToSettle),
+            _ => false,
+        };
+        if let Some(bug) = self.bug.filter(|_| write.changes.iter().any(forgotten)) {
+            self.does(bug);
+            write.changes.retain(|change| !forgotten(change));
+        }
+        for change in &mut write.changes {
+            match change {
+                Change::Cursor(cursor) => {
+                    if self.does(Bug::AdvanceTheCursorTooEarly) {
+                        cursor.lanes[0].read = cursor.lanes[0].read.plus(1);
+                    }
+                    let counters = &mut cursor.counters;
+                    if counters.delivered > 0 && self.does(Bug::CountTwice) {
+                        // Both equations hold.
+                        counters.passed += 1;
+                        counters.matched += 1;
+                        counters.delivered += 1;
+                    }
+                }
+                Change::Owe { owed, .. } if owed.attempts > 0 && self.does(Bug::ForgetAnAttempt) => owed.attempts -= 1,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The floor that an operation moves.
+fn floor(op: &Op) -> Option<(gridhook::event::PartitionId, Seq)> {
+    let Op::Put(Family::Meta, key, value) = op else { return None };
+    keys::meta_of(MetaKind::Floor).contains(key).then_some(())?;
+    Some((keys::parse_floor(key)?, Floor::decode(value).ok()?.floor))
+}
+
+/// What a panic said, in one line.
+fn said(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("something").lines().next().unwrap_or_default().chars().take(110).collect()
+}
+
+/// So many stories are told before a bug counts as one that nobody notices.
+const STORIES: u64 = 60;
+
+/// In which story it is noticed, how often wrong was done until then, and what was said.
+fn hunt(bug: Bug) -> Result<(u64, u32, String), u32> {
+    let mut deeds = 0;
+    for seed in 0..STORIES {
+        let saboteur = Arc::new(Saboteur { bug: Some(bug), ..Saboteur::default() });
+        let told = catch_unwind(AssertUnwindSafe(|| tell_sabotaged(seed, 400, &saboteur)));
+        deeds += saboteur.deeds.load(Ordering::SeqCst);
+        if let Err(panic) = told {
+            let noticed = saboteur.noticed.lock().unwrap_or_else(PoisonError::into_inner).take();
+            return Ok((seed, deeds, noticed.unwrap_or_else(|| said(&*panic))));
+        }
+    }
+    Err(deeds)
+}
+
+#[test]
+fn the_model_notices_every_seeded_bug() {
+    let mut missed = Vec::new();
+    for bug in BUGS {
+        match hunt(bug) {
+            Ok((seed, deeds, said)) => println!("{bug:?}: caught in story {seed}, deed {deeds}: {said}"),
+            Err(deeds) => {
+                println!("{bug:?}: NOT caught in {STORIES} stories, {deeds} deeds");
+                missed.push((bug, deeds));
+            }
+        }
+    }
+    println!("caught {} of {}", BUGS.len() - missed.len(), BUGS.len());
+    assert!(missed.is_empty(), "not caught: {missed:?}");
+}

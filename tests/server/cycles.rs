@@ -1,0 +1,206 @@
+//! Cycles of load and `kill -9` at any moment of everything that a server does: while it compacts, while it recovers from
+//! the kill before, while dead letters are written, while the control plane makes, changes and deletes, while a subscription
+//! is held. Nothing that was acknowledged is lost, neither an event nor a word of an operator.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use serde_json::json;
+
+use super::{LONG, assert_arrived, dead_letter::ids_in_files, many, wait_until_settled};
+use crate::support::{
+    http::Client,
+    load::{Load, Rate},
+    server::{Server, Wish, subscription, wait_for},
+    sink::{Manner, Sink},
+};
+
+/// Small buffers: tables are written and compacted all the time.
+const SMALL: [(&str, &str); 3] = [
+    ("JOURNAL__WRITE_BUFFER_BYTES", "1 MiB"),
+    ("JOURNAL__MAX_TOTAL_WAL_BYTES", "1 MiB"),
+    ("JOURNAL__OUTCOME_WAIT", "1ms"),
+];
+
+/// What the control plane said last of a subscription; nothing while an answer is open.
+type Word = Option<Option<&'static str>>;
+
+struct Shared {
+    at: Mutex<SocketAddr>,
+    words: Mutex<BTreeMap<String, Word>>,
+    answered: Mutex<usize>,
+    stop: AtomicBool,
+}
+
+/// Somebody who makes, changes and deletes event subscriptions without an end, and remembers what he was told.
+struct Operator {
+    shared: Arc<Shared>,
+    at_work: JoinHandle<()>,
+}
+
+const PREFIXES: [&str; 3] = ["/a", "/b", "/c"];
+
+impl Operator {
+    fn start(server: &Server, url: &str) -> Self {
+        let shared = Arc::new(Shared {
+            at: Mutex::new(server.at()),
+            words: Mutex::default(),
+            answered: Mutex::default(),
+            stop: AtomicBool::new(false),
+        });
+        let token = std::fs::read_to_string(server.data_dir().join("admin-token")).expect("a token");
+        let (works, url) = (Arc::clone(&shared), url.to_owned());
+        let at_work = thread::spawn(move || works.work(&format!("Bearer {}", token.trim()), &url));
+        Self { shared, at_work }
+    }
+
+    /// What he was told last, and how often.
+    fn stop(self) -> (BTreeMap<String, Word>, usize) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        self.at_work.join().expect("an operator does not panic");
+        (std::mem::take(&mut *lock(&self.shared.words)), *lock(&self.shared.answered))
+    }
+}
+
+impl Shared {
+    fn work(&self, token: &str, url: &str) {
+        let mut chance = fastrand::Rng::with_seed(7);
+        while !self.stop.load(Ordering::SeqCst) {
+            thread::sleep(Duration::from_millis(10));
+            let name = format!("temp-{}", chance.u8(..6));
+            let prefix = PREFIXES[chance.usize(..PREFIXES.len())];
+            let path = subscription("orders", &name);
+            let wish = Wish::of(url).prefix(prefix).properties();
+            let (method, path, body, word) = match chance.u8(..10) {
+                0..5 => ("PUT", path, json!({"properties": wish}).to_string(), Some(prefix)),
+                5..8 => ("DELETE", path, String::new(), None),
+                verb => {
+                    // The load's own subscription is held and let go while it is killed.
+                    let verb = if verb == 8 { "hold" } else { "resume" };
+                    let path = format!("{}/{verb}", subscription("orders", "alone"));
+                    let mut client = Client::new(*lock(&self.at));
+                    // Where it was held already the answer is another one.
+                    client.ask("POST", &path, &[("authorization", token)], b"").ok();
+                    continue;
+                }
+            };
+            lock(&self.words).insert(name.clone(), None);
+            let mut client = Client::new(*lock(&self.at));
+            let answer = client.ask(method, &path, &[("authorization", token)], body.as_bytes());
+            if answer.is_ok_and(|answer| (200..300).contains(&answer.status)) {
+                lock(&self.words).insert(name, Some(word));
+                *lock(&self.answered) += 1;
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the operator was told is so.
+fn assert_kept(server: &Server, words: &BTreeMap<String, Word>) {
+    for (name, word) in words {
+        let told = server.told("orders", name);
+        match word {
+            Some(Some(prefix)) => {
+                assert_eq!(told.status, 200, "{name} was made: {}", told.text());
+                assert_eq!(told.json()["properties"]["filter"]["subjectBeginsWith"], *prefix, "{name}");
+            }
+            Some(None) => assert_eq!(told.status, 404, "{name} was deleted: {}", told.text()),
+            None => assert!([200, 404].contains(&told.status), "{name}: {}", told.text()),
+        }
+    }
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_in_cycles_of_load_and_kill_at_any_moment() {
+    let (mut server, sink) = (Server::start(&SMALL), Sink::start());
+    let key = server.topic("orders", "EventGridSchema");
+    server.subscribe("orders", "alone", &Wish::of(&sink.url("/alone")));
+    server.subscribe("orders", "batched", &Wish::of(&sink.url("/batched")).batch(10));
+    // What falls due while its endpoint is left alone is put aside too, so that dead letters are written all the time.
+    let doomed = Wish::of(&sink.url("/doomed")).batch(50).attempts(2).dead_letters("letters");
+    let doomed = doomed.also(&json!({}), &json!({"deadLetterInProbation": true}));
+    server.subscribe("orders", "doomed", &doomed);
+    sink.set("/doomed", Manner::Answer(403));
+    let pause = Duration::from_millis(15);
+    let rate = Rate { topic: "orders".to_owned(), key, publishers: 2, events_per_request: 10, pause };
+    let load = Load::start(server.at(), &rate);
+    let operator = Operator::start(&server, &sink.url("/temp"));
+    let mut chance = fastrand::Rng::with_seed(50);
+    let (cycles, mut starts_killed) = (many(12, 50), 0);
+    for cycle in 0..cycles {
+        let manner = [Manner::Answer(200), Manner::Answer(503), Manner::Slow(Duration::from_millis(20), 200)];
+        sink.set("/alone", manner[cycle % 3].clone());
+        sink.set("/batched", manner[(cycle + 1) % 3].clone());
+        thread::sleep(Duration::from_millis(chance.u64(100..1200)));
+        server.kill_9();
+        // It is killed again while it reads what the kill before left.
+        for _ in 0..chance.usize(..3) {
+            server.restart_and_kill(Duration::from_millis(chance.u64(1..120)));
+            starts_killed += 1;
+        }
+        server.assert_sound();
+        server.restart();
+        load.turn_to(server.at());
+        *lock(&operator.shared.at) = server.at();
+    }
+    let (words, answered) = operator.stop();
+    let acknowledged = load.stop();
+    assert_kept(&server, &words);
+    for path in ["/alone", "/batched"] {
+        sink.set(path, Manner::Answer(200));
+    }
+    server.try_to("orders", "alone", "resume");
+    let mut repeated = Vec::new();
+    for name in ["alone", "batched", "doomed"] {
+        wait_until_settled(&server, "orders", name);
+        if name != "doomed" {
+            repeated.push(assert_arrived(&sink, &format!("/{name}"), &acknowledged).len());
+        }
+    }
+    let mut written = Vec::new();
+    wait_for("all dead letters to be in files", LONG, || {
+        written = ids_in_files(&server);
+        written.dedup();
+        acknowledged.iter().all(|id| written.binary_search(id).is_ok())
+    });
+    server.kill_9();
+    server.assert_sound();
+    println!(
+        "{cycles} kills under load and {starts_killed} of starts, {} events and {answered} words of an operator acknowledged: \
+         none lost, {repeated:?} repeated, {} in dead-letter files",
+        acknowledged.len(),
+        written.len()
+    );
+    assert!(acknowledged.len() > cycles * 50 && answered > cycles, "there was a load");
+}
+
+#[test]
+fn a_server_that_is_killed_while_it_makes_its_store_makes_it_at_the_next_start() {
+    let mut chance = fastrand::Rng::with_seed(3);
+    for _ in 0..many(6, 60) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut server = Server::on(&folder.path().join("data"), &[]);
+        for _ in 0..3 {
+            server.restart_and_kill(Duration::from_millis(chance.u64(0..80)));
+        }
+        server.restart();
+        server.topic("orders", "EventGridSchema");
+        server.kill_9();
+        server.restart();
+        assert_eq!(server.topic_status("orders").as_object().map(serde_json::Map::is_empty), Some(false), "it is kept");
+        server.terminate();
+        server.assert_sound();
+    }
+}

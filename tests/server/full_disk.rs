@@ -1,0 +1,209 @@
+//! A disk that is full, that fails and that may only be read, under a whole server.
+
+use std::{fs, time::Duration};
+
+use serde_json::json;
+
+use super::{LONG, assert_arrived, dead_letter::ids_in_files, many, wait_until_settled};
+use crate::support::{
+    disk::{Mount, has_strace},
+    http::Answer,
+    load::{self, Load, Rate},
+    server::{Server, Wish, events_path, wait_for},
+    sink::{Manner, Sink},
+};
+
+/// What the server says of itself when its store has failed: sysexits' I/O error.
+const EX_IOERR: i32 = 74;
+
+/// A server on a small disk, with one subscription.
+struct Scene {
+    server: Server,
+    disk: Mount,
+    sink: Sink,
+    key: String,
+    acknowledged: Vec<String>,
+    published: usize,
+}
+
+impl Scene {
+    fn start() -> Option<Self> {
+        let disk = Mount::tmpfs(160)?;
+        let mut server = Server::on(&disk.path().join("data"), &[]);
+        server.restart();
+        let sink = Sink::start();
+        let key = server.topic("orders", "EventGridSchema");
+        server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")).batch(10));
+        let doomed = Wish::of(&sink.url("/doomed")).batch(10).dead_letters("letters");
+        server.subscribe("orders", "doomed", &doomed.also(&json!({}), &json!({"deadLetterInProbation": true})));
+        sink.set("/doomed", Manner::Answer(403));
+        Some(Self { server, disk, sink, key, acknowledged: Vec::new(), published: 0 })
+    }
+
+    /// Publishes one event, with a subject that takes room.
+    fn publish(&mut self) -> Answer {
+        let id = vec![format!("event-{}", self.published)];
+        self.published += 1;
+        let body =
+            load::body(&id, &format!("/{}", fastrand::Rng::with_seed(self.published as u64).u128(..)).repeat(2500));
+        let headers = [("aeg-sas-key", self.key.as_str())];
+        let answer = self.server.client().ask("POST", &events_path("orders"), &headers, &body);
+        let answer = answer.expect("a publisher is answered, whatever the disk does");
+        match answer.status {
+            200 => self.acknowledged.extend(id),
+            503 => assert!(answer.header("retry-after").is_some(), "{}", answer.text()),
+            status => panic!("{status}: {}", answer.text()),
+        }
+        answer
+    }
+
+    /// Publishes until there is no room.
+    fn publish_until_refused(&mut self) {
+        for _ in 0..4000 {
+            if self.publish().status == 503 {
+                return;
+            }
+        }
+        panic!("the disk never filled");
+    }
+
+    fn readiness(&self) -> (u16, String) {
+        let answer = self.server.client().ask("GET", "/readyz", &[], b"").expect("somebody answers");
+        (answer.status, answer.text())
+    }
+
+    fn assert_full(&self) {
+        wait_for("the server to say that its disk is full", LONG, || self.readiness().0 == 503);
+        let (_, said) = self.readiness();
+        assert!(said.contains(r#""journal":"full""#) && said.contains("the disk of the data folder is full"), "{said}");
+        assert_eq!(self.server.client().ask("GET", "/healthz", &[], b"").expect("it lives").status, 200);
+    }
+
+    /// There is room again: it heals by itself, and everything arrives.
+    fn assert_healed(mut self) {
+        wait_for("the server to be ready again", LONG, || self.readiness().0 == 200);
+        assert_eq!(self.publish().status, 200);
+        wait_until_settled(&self.server, "orders", "hook");
+        let repeated = assert_arrived(&self.sink, "/hook", &self.acknowledged);
+        println!("{} acknowledged, all arrived, {} repeated", self.acknowledged.len(), repeated.len());
+        wait_for("all dead letters to be in files", LONG, || {
+            let written = ids_in_files(&self.server);
+            self.acknowledged.iter().all(|id| written.binary_search(id).is_ok())
+        });
+        self.server.terminate();
+        self.server.assert_sound();
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_publishers_goes_on_delivering_and_heals() {
+    let Some(mut scene) = Scene::start() else { return };
+    for round in 0..many(1, 5) {
+        let filler = scene.disk.fill(4 << 20);
+        scene.publish_until_refused();
+        scene.assert_full();
+        let count = scene.acknowledged.len();
+        wait_for("what there is to be delivered while the disk is full", LONG, || scene.sink.taken("/hook") >= count);
+        scene.assert_full();
+        println!("round {round}: {count} events acknowledged and delivered, and the disk still full");
+        fs::remove_file(filler).expect("removed");
+        wait_for("the server to be ready again", LONG, || scene.readiness().0 == 200);
+    }
+    scene.assert_healed();
+}
+
+#[test]
+fn a_server_that_is_killed_on_a_full_disk_starts_there_or_says_why_not_and_heals() {
+    for left in [0, 300 << 10, 2 << 20] {
+        let Some(mut scene) = Scene::start() else { return };
+        scene.sink.set("/hook", Manner::Answer(503));
+        let filler = scene.disk.fill(4 << 20);
+        scene.publish_until_refused();
+        scene.server.kill_9();
+        fs::remove_file(filler).expect("removed");
+        // Now not even the ballast's room is left.
+        let filler = scene.disk.fill(left);
+        let said = match scene.server.try_restart() {
+            Ok(()) => {
+                scene.assert_full();
+                "started, and told that it is full".to_owned()
+            }
+            Err((status, said)) => {
+                assert_eq!(status.code(), Some(1), "{said}");
+                assert!(said.contains("is full; free some space and start again"), "{said}");
+                said
+            }
+        };
+        println!("{left} bytes left: {said}");
+        fs::remove_file(filler).expect("removed");
+        if !scene.server.is_running() {
+            scene.server.restart();
+        }
+        scene.sink.set("/hook", Manner::Answer(200));
+        scene.assert_healed();
+    }
+}
+
+#[test]
+fn a_disk_that_may_only_be_read_is_told_at_the_start_and_loses_nothing() {
+    let Some(mut scene) = Scene::start() else { return };
+    scene.sink.set("/hook", Manner::Answer(503));
+    for _ in 0..5 {
+        scene.publish();
+    }
+    scene.server.kill_9();
+    if !scene.disk.remount("ro") {
+        return;
+    }
+    let (status, said) = scene.server.try_restart().expect_err("nothing can be written");
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("cannot be used; look at its owner, its rights and its disk: Read-only file system"),
+        "{said}"
+    );
+    assert!(scene.disk.remount("rw"));
+    scene.server.restart();
+    scene.sink.set("/hook", Manner::Answer(200));
+    scene.assert_healed();
+}
+
+/// The n-th sync from the start of the process fails, as it does where the disk below has gone or may only be read.
+fn a_failed_sync(error: &str, number: u32) {
+    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    let key = server.topic("orders", "EventGridSchema");
+    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")).batch(10));
+    server.terminate();
+    let inject = format!("-einject=fdatasync:error={error}:when={number}");
+    server.under(&["strace", "-f", "-qqq", "--seccomp-bpf", "-o", "/dev/null", "-e", "signal=none", &inject]);
+    server.restart();
+    let pause = Duration::from_millis(2);
+    let rate = Rate { topic: "orders".to_owned(), key, publishers: 3, events_per_request: 5, pause };
+    let load = Load::start(server.at(), &rate);
+    assert_eq!(server.wait(LONG), Some(EX_IOERR), "the process ends: {}", server.said());
+    assert!(server.said().contains("the store failed, and nothing more may be written"), "{}", server.said());
+    server.under(&[]);
+    server.assert_sound();
+    server.restart();
+    load.turn_to(server.at());
+    let acknowledged = load.stop();
+    wait_until_settled(&server, "orders", "hook");
+    let repeated = assert_arrived(&sink, "/hook", &acknowledged);
+    println!(
+        "{error} of sync {number}: ended, {} acknowledged, none lost, {} repeated",
+        acknowledged.len(),
+        repeated.len()
+    );
+    assert!(!acknowledged.is_empty(), "there was a load");
+}
+
+#[test]
+fn a_sync_that_fails_ends_the_process_and_loses_nothing() {
+    if !has_strace() {
+        return;
+    }
+    let numbers = [20, 41, 60, 100, 300, 1000];
+    for number in &numbers[..many(2, numbers.len())] {
+        a_failed_sync("EIO", *number);
+    }
+    a_failed_sync("EROFS", 30);
+}

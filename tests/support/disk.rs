@@ -1,0 +1,153 @@
+//! Disks that do as they are told: small ones, and ones whose power is cut. What the machine does not let us have is said,
+//! and its test is skipped.
+
+use std::{
+    ffi::OsStr,
+    fs::{self, File},
+    io::Write,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use tempfile::TempDir;
+
+/// A file system that is mounted as long as this lives.
+pub(crate) struct Mount(TempDir);
+
+impl Mount {
+    /// A disk in memory.
+    pub(crate) fn tmpfs(mebibytes: u32) -> Option<Self> {
+        Self::of(&["-t", "tmpfs", "-o", &format!("size={mebibytes}m"), "tmpfs"])
+    }
+
+    /// The file system in a file.
+    pub(crate) fn image(image: &Path) -> Option<Self> {
+        Self::of(&["-o".as_ref(), "loop".as_ref(), image.as_os_str()])
+    }
+
+    fn of(arguments: &[impl AsRef<OsStr>]) -> Option<Self> {
+        let folder = tempfile::tempdir().expect("a folder");
+        try_run("mount", Command::new("mount").args(arguments).arg(folder.path())).then_some(Self(folder))
+    }
+
+    /// It is mounted again with this option.
+    pub(crate) fn remount(&self, option: &str) -> bool {
+        try_run("remount", Command::new("mount").args(["-o", &format!("remount,{option}")]).arg(self.path()))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Takes all the space but `left` bytes.
+    pub(crate) fn fill(&self, left: u64) -> PathBuf {
+        let path = self.path().join("filler");
+        let mut file = File::create(&path).expect("a file");
+        while file.write_all(&[0; 1 << 16]).is_ok() {}
+        let length = file.metadata().expect("a length").len();
+        file.set_len(length.saturating_sub(left)).expect("cut");
+        path
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        // What a process that was killed had open is let go in a moment.
+        for _ in 0..100 {
+            if Command::new("umount").arg(self.0.path()).output().is_ok_and(|done| done.status.success()) {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        println!("{} is still mounted", self.0.path().display());
+    }
+}
+
+/// A block device whose power can be cut: a file that is cloned, all of it in one instant, while it is written to.
+pub(crate) struct Device {
+    // Dropped first: it lies on the other one.
+    disk: Mount,
+    pool: Mount,
+    _image: TempDir,
+}
+
+impl Device {
+    /// A disk of ext4. It lies on xfs, which clones files.
+    pub(crate) fn new(mebibytes: u64) -> Option<Self> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let pool = folder.path().join("pool");
+        File::create(&pool).and_then(|file| file.set_len(2 << 30)).expect("a sparse file");
+        let tools = xfs_tools()?;
+        let libraries = tools.join("usr/lib/x86_64-linux-gnu");
+        let mut make = Command::new(tools.join("sbin/mkfs.xfs"));
+        make.env("LD_LIBRARY_PATH", libraries).args(["-q", "-m", "reflink=1"]).arg(&pool);
+        if !try_run("mkfs.xfs", &mut make) {
+            return None;
+        }
+        let pool = Mount::image(&pool)?;
+        let image = pool.path().join("disk");
+        File::create(&image).and_then(|file| file.set_len(mebibytes << 20)).expect("a sparse file");
+        if !try_run("mkfs.ext4", Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image)) {
+            return None;
+        }
+        Some(Self { disk: Mount::image(&image)?, pool, _image: folder })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.disk.path()
+    }
+
+    /// What would be found after a power cut now.
+    pub(crate) fn cut(&self) -> Option<Mount> {
+        let clone = self.pool.path().join("cut");
+        // The clone of the cut before is gone with its mount.
+        fs::remove_file(&clone).ok();
+        let mut copy = Command::new("cp");
+        copy.arg("--reflink=always").arg(self.pool.path().join("disk")).arg(&clone);
+        try_run("cp --reflink", &mut copy).then(|| Mount::image(&clone)).flatten()
+    }
+}
+
+/// The folder with mkfs.xfs, from Debian's own packages, unpacked and not installed.
+fn xfs_tools() -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("xfsprogs");
+    let tools = folder.join("root");
+    if tools.join("sbin/mkfs.xfs").exists() {
+        return Some(tools);
+    }
+    fs::create_dir_all(&folder).expect("a folder of tools");
+    let mut fetch = Command::new("apt-get");
+    fetch.args(["-qq", "download", "xfsprogs", "libinih1", "liburcu8"]).current_dir(&folder);
+    if !try_run("apt-get download xfsprogs", &mut fetch) {
+        return None;
+    }
+    for entry in fs::read_dir(&folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_some_and(|extension| extension == "deb")
+            && !try_run("dpkg-deb", Command::new("dpkg-deb").arg("-x").arg(&path).arg(&tools))
+        {
+            return None;
+        }
+    }
+    Some(tools)
+}
+
+/// Runs a command, and says so where that is not possible here.
+fn try_run(what: &str, command: &mut Command) -> bool {
+    match command.output() {
+        Ok(output) if output.status.success() => true,
+        Ok(output) => {
+            println!("skipped, no {what} here: {}", String::from_utf8_lossy(&output.stderr).trim());
+            false
+        }
+        Err(error) => {
+            println!("skipped, no {what} here: {error}");
+            false
+        }
+    }
+}
+
+/// Whether system calls can be tampered with here.
+pub(crate) fn has_strace() -> bool {
+    try_run("strace", Command::new("strace").args(["-qq", "-e", "trace=none", "true"]))
+}
