@@ -51,6 +51,14 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             println!("{report}");
             Ok(if report.complaints.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
+        Command::Trace(trace) => {
+            println!("{}", actix_rt::System::new().block_on(trace.run())?);
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Ledger(ledger) => {
+            println!("{}", actix_rt::System::new().block_on(ledger.run())?);
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Simulate(simulate) => {
             println!("{}", simulate.run(&Clock::system())?);
             Ok(ExitCode::SUCCESS)

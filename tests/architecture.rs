@@ -63,7 +63,7 @@ const TABLE: &[Rule] = &[
     Rule { module: "topic", ours: &["event", "subscription", "policy::filter", "policy::edition", "policy::record", "policy::validation", "journal", "clock"], crates: NEITHER_STORE_NOR_WIRE },
     Rule { module: "publish", ours: &["event", "topic", "journal", "config", "clock"], crates: NEITHER_STORE_NOR_CLIENT },
     Rule { module: "pull", ours: &["event", "topic", "journal", "config", "clock"], crates: NEITHER_STORE_NOR_CLIENT },
-    Rule { module: "admin", ours: &["event", "topic", "dead_letter", "subscription::record", "policy::explain", "policy::filter", "policy::property", "policy::record", "journal", "publish", "config", "clock"], crates: NEITHER_STORE_NOR_CLIENT },
+    Rule { module: "admin", ours: &["event", "topic", "dead_letter", "subscription::record", "policy::explain", "policy::filter", "policy::outcome", "policy::property", "policy::record", "policy::story", "journal", "publish", "config", "clock"], crates: NEITHER_STORE_NOR_CLIENT },
     Rule { module: "clock", ours: &["event"], crates: NO_ACTORS_NO_STORE },
     Rule { module: "config", ours: &["event", "policy"], crates: NO_ACTORS_NO_STORE },
     Rule { module: "telemetry", ours: &["event", "policy", "config"], crates: NO_ACTORS_NO_STORE },
@@ -314,7 +314,7 @@ fn every_way_of_naming_a_module_is_seen() {
         "use rocksdb as store;\npub use crate::policy::edition::Edition;",
         expect_test::expect![[r#"
         src/admin/mod.rs:1: admin imports rocksdb; it may import every crate but rocksdb, awc
-        src/admin/mod.rs:2: admin imports crate::policy::edition::Edition; it may import event, topic, dead_letter, subscription::record, policy::explain, policy::filter, policy::property, policy::record, journal, publish, config, clock"#]],
+        src/admin/mod.rs:2: admin imports crate::policy::edition::Edition; it may import event, topic, dead_letter, subscription::record, policy::explain, policy::filter, policy::outcome, policy::property, policy::record, policy::story, journal, publish, config, clock"#]],
     );
     check(
         "event.rs",

@@ -36,7 +36,7 @@ pub(super) struct View {
 #[derive(Serialize, ToSchema)]
 #[serde(tag = "state", rename_all = "camelCase")]
 #[schema(as = ExplainedState)]
-enum StateView {
+pub(super) enum StateView {
     InFlight {
         attempt: u32,
         since: String,
@@ -138,7 +138,7 @@ struct LookedView {
 }
 
 impl StateView {
-    fn new(state: &State) -> Self {
+    pub(super) fn new(state: &State) -> Self {
         match state {
             State::InFlight { attempt, since, deadline } => {
                 Self::InFlight { attempt: *attempt, since: since.to_string(), deadline: deadline.to_string() }
@@ -212,7 +212,7 @@ pub(super) async fn explain(
     let answer = topic.explain(name, wanted, now).await.map_err(registry::Error::from)?;
     match answer.ok_or_else(|| no_subscription(path, name))? {
         Answer::Found(account) => {
-            let Account { seq, id, appended, explanation } = *account;
+            let Account { seq, id, appended, explanation, cursor: _ } = *account;
             let Explanation { state, obstacles, forecast } = explanation;
             Ok(HttpResponse::Ok().json(View {
                 topic: topic.record().name.to_string(),
@@ -239,7 +239,7 @@ pub(super) async fn explain(
 }
 
 /// Which event is asked about: one of the two, and once.
-fn wanted(query: &str) -> Result<Wanted, Error> {
+pub(super) fn wanted(query: &str) -> Result<Wanted, Error> {
     let mut asked = Vec::new();
     for (key, value) in url::form_urlencoded::parse(query.as_bytes()) {
         match key.as_ref() {

@@ -19,11 +19,14 @@ mod dead_letters;
 mod error;
 mod explain;
 pub mod health;
+mod ledger;
+mod line;
 pub mod model;
 pub mod openapi;
 pub mod operate;
 mod own_path;
 mod test_filter;
+mod trace;
 mod validate;
 
 use std::{

@@ -7,9 +7,11 @@ pub mod batches;
 pub mod control;
 pub mod dead_letters;
 pub mod fsck;
+pub mod ledger;
 pub mod listen;
 pub mod publish;
 pub mod simulate;
+pub mod trace;
 mod web;
 
 use std::path::PathBuf;
@@ -40,6 +42,10 @@ pub enum Command {
     DeadLetters(dead_letters::DeadLetters),
     /// Look whether a store is sound, while no server runs on it
     Fsck(fsck::Fsck),
+    /// Tell what became of an event, for everybody who subscribes
+    Trace(trace::Trace),
+    /// List what became of a subscription's events, by time and outcome
+    Ledger(ledger::Ledger),
     /// Try an edition of the delivery policy on thousands of endpoints, in virtual time
     Simulate(simulate::Simulate),
 }

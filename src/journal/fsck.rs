@@ -31,6 +31,7 @@ use crate::{
         End, Error,
         chunk::Chunk,
         floor,
+        ids::{self, Ids},
         keys::{self, MetaKind},
         ledger,
         reader::Finder,
@@ -63,6 +64,7 @@ pub fn check(store: &dyn Store, accounts: Accounts) -> Result<Report, Error> {
     check.accounts()?;
     check.shares()?;
     check.ledger()?;
+    check.ids()?;
     Ok(check.report)
 }
 
@@ -356,6 +358,27 @@ impl Check<'_> {
             }
         }
         Ok(())
+    }
+
+    /// A block's filter misses no id of an event that is in the log.
+    fn ids(&mut self) -> Result<(), StoreError> {
+        self.each(Family::Ids, |check, key, value| {
+            check.report.count("blocks of ids", 1);
+            let (Some((id, block)), Some(found)) = (keys::parse_ids(key), Ids::decode(value)) else {
+                check.report.complain(format!("the ids of a block: {key:02x?}"));
+                return Ok(());
+            };
+            let floor = check.logs.get(&id).map_or(floor::ABANDONED, |log| log.record.floor);
+            match ids::missed(check.store, id, block, &found, floor) {
+                Ok(Some(seq)) => {
+                    check.report.complain(format!("partition {}: the id of event {} is not in its block", id.0, seq.0));
+                }
+                // Damage of the log was told.
+                Ok(None) | Err(StoreError::Damaged(_)) => {}
+                Err(error @ (StoreError::Full | StoreError::Failed(_))) => return Err(error),
+            }
+            Ok(())
+        })
     }
 
     fn ledger(&mut self) -> Result<(), StoreError> {

@@ -167,21 +167,49 @@ impl OpenBlocks {
 
 /// The block with what was appended to it before its making began.
 fn complete(store: &dyn Store, id: PartitionId, Open { block, from, mut ids }: Open) -> Result<Ids, StoreError> {
-    let mut at = Seq(block * LEDGER_BLOCK);
-    while at < from {
-        let slice = read_log(store, id, at, from, SLICE_BYTES)?;
+    each_id(store, id, Seq(block * LEDGER_BLOCK), from, &mut |_, text| ids.insert(text))?;
+    Ok(ids)
+}
+
+/// The first event of a block from `floor` on whose id is not in its filter.
+pub(super) fn missed(
+    store: &dyn Store,
+    id: PartitionId,
+    block: u64,
+    ids: &Ids,
+    floor: Seq,
+) -> Result<Option<Seq>, StoreError> {
+    let mut missed = None;
+    each_id(store, id, floor.max(Seq(block * LEDGER_BLOCK)), end_of(block), &mut |seq, text| {
+        if missed.is_none() && !ids.may_have(text) {
+            missed = Some(seq);
+        }
+    })?;
+    Ok(missed)
+}
+
+/// The ids of the log from `from` to before `end`.
+fn each_id(
+    store: &dyn Store,
+    id: PartitionId,
+    from: Seq,
+    end: Seq,
+    visit: &mut dyn FnMut(Seq, &str),
+) -> Result<(), StoreError> {
+    let mut at = from;
+    while at < end {
+        let slice = read_log(store, id, at, end, SLICE_BYTES)?;
         for chunk in &slice.chunks {
-            chunk
-                .each_id(&mut |seq, text| {
-                    if (at..from).contains(&seq) {
-                        ids.insert(text)
-                    }
-                })
-                .map_err(damaged)?;
+            let mut look = |seq: Seq, text: &str| {
+                if (at..end).contains(&seq) {
+                    visit(seq, text);
+                }
+            };
+            chunk.each_id(&mut look).map_err(damaged)?;
         }
         at = slice.upto.max(at.plus(1));
     }
-    Ok(ids)
+    Ok(())
 }
 
 /// Where events with an id are.

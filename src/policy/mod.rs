@@ -17,6 +17,7 @@ pub mod property;
 pub mod record;
 pub mod retry;
 pub mod runs;
+pub mod story;
 mod subscription;
 pub mod validation;
 

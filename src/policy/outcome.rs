@@ -70,6 +70,11 @@ impl Outcome {
         (Self::GenericError, 17),
     ];
 
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        Self::BYTES.into_iter().map(|(outcome, _)| outcome)
+    }
+
     /// What an HTTP status from a webhook means (`spec`: decision 9).
     pub fn of_status(status: u16) -> Self {
         match status {

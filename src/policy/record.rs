@@ -382,6 +382,16 @@ pub struct Line {
     pub entry: Entry,
 }
 
+impl Line {
+    /// Where the answer to the attempt is kept that it speaks of.
+    pub fn excerpt_key(&self) -> Option<ExcerptKey> {
+        match self.entry.what {
+            What::Attempted { status, excerpt: Some(hash), .. } => Some(ExcerptKey::new(self.entry.at, status, hash)),
+            _ => None,
+        }
+    }
+}
+
 /// What a line of the ledger says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {

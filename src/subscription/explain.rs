@@ -14,7 +14,7 @@ use crate::{
     policy::{
         Flight,
         explain::{self, Explanation, Facts, Stored, Waiting},
-        record::DueKey,
+        record::{Cursor, DueKey},
     },
     subscription::slot::Slot,
 };
@@ -49,6 +49,8 @@ pub struct Account {
     pub id: Option<String>,
     /// When the journal took it, where the store has it.
     pub appended: Option<Timestamp>,
+    /// How far the subscription has come.
+    pub cursor: Cursor,
     /// Where it is, and what would become of it.
     pub explanation: Explanation,
 }
@@ -112,7 +114,7 @@ pub async fn explain(
     });
     let id = dossier.event.as_ref().map(|event| event.id().into_owned());
     let appended = dossier.event.as_ref().map(|event| event.appended);
-    Ok(Answer::Found(Box::new(Account { seq, id, appended, explanation })))
+    Ok(Answer::Found(Box::new(Account { seq, id, appended, cursor: dossier.cursor, explanation })))
 }
 
 /// The place of the first event with this id, or where it is not.

@@ -13,6 +13,7 @@ mod plan;
 pub mod record;
 mod slot;
 mod tail;
+pub mod trace;
 pub mod version;
 
 pub use self::{

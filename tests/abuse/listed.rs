@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 use gridhook::config::DEFAULTS;
 
 #[rustfmt::skip]
-const LISTED: [(&str, &str, &str); 65] = [
+const LISTED: [(&str, &str, &str); 68] = [
     ("server/issuer.rs", "KEYS_BYTES_MAX", "keys of the issuer 100 in 256 KiB"),
     ("server/front/mod.rs", "TOLD_MAX", "256 of those who find no place are told so at a time"),
     ("admin/model/odata.rs", "DEPTH_MAX", "$filter 32 levels deep"),
@@ -19,6 +19,9 @@ const LISTED: [(&str, &str, &str); 65] = [
     ("journal/records/cursor.rs", "OPEN_MAX", "1,048,576 open ranges in a cursor"),
     ("journal/floor.rs", "CARRY_MAX", "carried, aged and reaped 1024 at a time"),
     ("journal/floor.rs", "AGED_MAX", "carried, aged and reaped 1024 at a time"),
+    ("admin/trace.rs", "TOP_MAX", "1000 stories or lines"),
+    ("topic/registry/trace.rs", "LOOKS_MAX", "after 32 looks"),
+    ("subscription/trace.rs", "LINES_MAX", "of a story 1000 lines"),
     ("journal/ids.rs", "OPEN_MAX", "4096 blocks of ids in the making"),
     ("journal/ids.rs", "BLOCKS_MAX", "1024 blocks of ids"),
     ("policy/subscription/excerpt.rs", "SAID_MAX", "4096 bytes of an answer"),

@@ -4,11 +4,13 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::BufMut;
 use gridhook::{
+    cli::fsck::accounts,
     clock::Clock,
     event::{Lane, Obligor, PartitionId, Schema, Seq, Span, Spans, SubscriptionId, Timestamp},
     journal::{
         Error, Journal, Limits, MetaChange, Options, Writer,
         chunk::{Draft, Sealed, Written},
+        fsck,
         ids::Ids,
         keys,
         memory::{Fault, Memory},
@@ -174,6 +176,8 @@ fn every_event_is_found_by_its_id_after_restarts_crashes_and_a_full_disk() {
         assert_eq!(desk.find(&plain, 1), [index as u64 + 1], "{plain}");
     }
     assert!(desk.find("id-nobody", 1).is_empty());
+    let report = fsck::check(&store, accounts()).expect("readable");
+    assert!(report.complaints.is_empty(), "{report}");
     desk.publish(&[published[5].clone(), published[5].clone()]).expect("there is room");
     let end = published.len() as u64;
     assert_eq!(desk.find(&published[5].replace('\\', ""), 1), [6, end + 1, end + 2], "an id may come again");
@@ -191,4 +195,7 @@ fn every_event_is_found_by_its_id_after_restarts_crashes_and_a_full_disk() {
     desk.publish(&["very last".to_owned()]).expect("there is room");
     assert_eq!(ids_of(&store), (2..closed).collect::<Vec<_>>());
     desk.stop();
+    super::put(&store, Family::Ids, keys::ids(PARTITION, 2), Ids::default().encode());
+    let told = fsck::check(&store, accounts()).expect("readable").to_string();
+    assert!(told.contains("the id of event 8192 is not in its block"), "{told}");
 }

@@ -19,6 +19,7 @@ mod promises;
 mod properties;
 mod sabotage;
 mod schedule;
+mod story;
 mod validation;
 mod window;
 

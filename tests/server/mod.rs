@@ -27,6 +27,7 @@ mod sabotage;
 mod signing;
 mod stop;
 mod tls;
+mod trace;
 
 use std::time::Duration;
 

@@ -480,6 +480,19 @@ pub(crate) fn subscription(topic: &str, name: &str) -> String {
     format!("{SCOPE}/{topic}/eventSubscriptions/{name}")
 }
 
+/// Runs a command on a running server, as its operator would: what it printed, or why not.
+pub(crate) fn operator(server: &Server, arguments: &[&str]) -> Result<String, String> {
+    let token = server.data_dir().join("admin-token");
+    let output = gridhook(arguments, Path::new("--server"))
+        .arg(format!("http://{}", server.at()))
+        .arg("--token-file")
+        .arg(token)
+        .output()
+        .expect("the binary starts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
+    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+}
+
 /// What `fsck` says of a folder.
 pub(crate) fn fsck(data_dir: &Path) -> (ExitStatus, String) {
     let output = gridhook(&["fsck", "--data-dir"], data_dir).output().expect("the binary starts");

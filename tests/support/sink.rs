@@ -36,6 +36,10 @@ pub(crate) enum Manner {
     Slow(Duration, u16),
     /// With these statuses, one request after another, and then with 200.
     Script(VecDeque<u16>),
+    /// With this status and these words.
+    Say(u16, &'static str),
+    /// With these, one request after another, and then with 200.
+    Words(VecDeque<(u16, &'static str)>),
     /// The connection is closed without an answer.
     Dead,
     /// Never, until the client goes away.
@@ -245,9 +249,11 @@ impl Shared {
                 stream.get_mut().write_all(answer.as_bytes())?;
                 continue;
             }
-            let status = match self.manner(&path) {
-                Manner::Answer(status) => Some(status),
-                Manner::Script(_) => Some(200),
+            let manner = self.manner(&path);
+            let words = if let Manner::Say(_, words) = manner { words } else { "" };
+            let status = match manner {
+                Manner::Answer(status) | Manner::Say(status, _) => Some(status),
+                Manner::Script(_) | Manner::Words(_) => Some(200),
                 Manner::Slow(wait, status) => {
                     thread::sleep(wait);
                     Some(status)
@@ -273,7 +279,8 @@ impl Shared {
             drop(heads);
             match status {
                 Some(status) => {
-                    let answer = format!("HTTP/1.1 {status} Whatever\r\ncontent-length: 0\r\n\r\n");
+                    let length = words.len();
+                    let answer = format!("HTTP/1.1 {status} Whatever\r\ncontent-length: {length}\r\n\r\n{words}");
                     stream.get_mut().write_all(answer.as_bytes())?;
                 }
                 None if matches!(self.manner(&path), Manner::Hang) => {
@@ -316,6 +323,10 @@ impl Shared {
         let mut manners = lock(&self.manners);
         match manners.get_mut(path) {
             Some(Manner::Script(statuses)) => Manner::Answer(statuses.pop_front().unwrap_or(200)),
+            Some(Manner::Words(script)) => {
+                let (status, words) = script.pop_front().unwrap_or((200, ""));
+                Manner::Say(status, words)
+            }
             Some(manner) => manner.clone(),
             None => Manner::Answer(200),
         }

@@ -18,7 +18,6 @@ use std::{sync::Arc, time::Duration};
 
 use actix_web::{
     HttpRequest, HttpResponse,
-    http::Method,
     web::{self, Bytes},
 };
 use serde::Serialize;
@@ -27,7 +26,7 @@ use self::{
     path::{SubscriptionVerb, Target, TopicPath, TopicVerb},
     routes::Subject,
 };
-use super::{Control, Error, dead_letters, explain, model::subscription::Form, operate, test_filter};
+use super::{Control, Error, dead_letters, explain, ledger, model::subscription::Form, operate, test_filter, trace};
 use crate::{
     journal,
     topic::registry::{self, Topic},
@@ -63,7 +62,7 @@ pub(super) async fn answer(
     }
     let body = read_body(payload).await?;
     match target {
-        Target::Topic(topic, verb) => answer_topic(&control, method, topic, verb, &body).await,
+        Target::Topic(topic, verb) => answer_topic(&control, &request, topic, verb, &body).await,
         Target::DomainTopic(topic) => match method.as_str() {
             "GET" => domain_topics::get(&control, &topic),
             "PUT" => domain_topics::put(&control, &topic, &body).await,
@@ -109,13 +108,13 @@ fn answer_list(control: &Control, request: &HttpRequest, target: Target) -> Resu
 
 async fn answer_topic(
     control: &Control,
-    method: &Method,
+    request: &HttpRequest,
     topic: TopicPath,
     verb: TopicVerb,
     body: &[u8],
 ) -> Result<HttpResponse, Error> {
     match verb {
-        TopicVerb::Itself => match method.as_str() {
+        TopicVerb::Itself => match request.method().as_str() {
             "GET" => topics::get(control, &topic),
             "PUT" => topics::put(control, topic, body).await,
             "PATCH" => topics::patch(control, &topic, body).await,
@@ -125,6 +124,7 @@ async fn answer_topic(
         TopicVerb::ListKeys => topics::list_keys(control, &topic),
         TopicVerb::RegenerateKey => topics::regenerate_key(control, &topic, body).await,
         TopicVerb::Status => operate::topic_status(control, &topic),
+        TopicVerb::Trace => trace::trace(control, &topic, request.query_string()).await,
         TopicVerb::EventTypes => topics::event_types(control, &topic),
         TopicVerb::PrivateEndpointConnections => topics::private_endpoint_connections(control, &topic),
     }
@@ -152,6 +152,7 @@ async fn answer_subscription(
         SubscriptionVerb::GetDeliveryAttributes => subscriptions::delivery_attributes(control, topic, name),
         SubscriptionVerb::TestFilter => test_filter::test_filter(control, topic, name, body).await,
         SubscriptionVerb::Status => operate::status(control, topic, name).await,
+        SubscriptionVerb::Ledger => ledger::ledger(control, topic, name, request.query_string()).await,
         SubscriptionVerb::Explain => explain::explain(control, topic, name, request.query_string()).await,
         SubscriptionVerb::DeadLetters => dead_letters::list(control, request, topic, name).await,
         SubscriptionVerb::PurgeDeadLetters => dead_letters::purge(control, topic, name, body).await,

@@ -60,6 +60,8 @@ pub enum TopicVerb {
     RegenerateKey,
     /// `status`, a word of ours.
     Status,
+    /// `trace`, a word of ours.
+    Trace,
     /// `eventTypes`, of what it says it publishes.
     EventTypes,
     /// `privateEndpointConnections`.
@@ -68,11 +70,12 @@ pub enum TopicVerb {
 
 impl TopicVerb {
     /// All of them, and what stands for them behind the name of a topic.
-    pub(super) const ALL: [(Self, &str); 6] = [
+    pub(super) const ALL: [(Self, &str); 7] = [
         (Self::Itself, ""),
         (Self::ListKeys, "/listKeys"),
         (Self::RegenerateKey, "/regenerateKey"),
         (Self::Status, "/status"),
+        (Self::Trace, "/trace"),
         (Self::EventTypes, "/providers/Microsoft.EventGrid/eventTypes"),
         (Self::PrivateEndpointConnections, "/privateEndpointConnections"),
     ];
@@ -99,13 +102,15 @@ pub enum SubscriptionVerb {
     PurgeDeadLetters,
     /// One of the dead letters, by its key: the last name of the path.
     DeadLetter,
+    /// `ledger`, a word of ours.
+    Ledger,
     /// `hold`, `resume`, `probe` and `release`, words of ours.
     Command(Command),
 }
 
 impl SubscriptionVerb {
     /// All of them, and what stands for them behind the name of a subscription.
-    pub(super) const ALL: [(Self, &str); 13] = [
+    pub(super) const ALL: [(Self, &str); 14] = [
         (Self::Itself, ""),
         (Self::GetFullUrl, "/getFullUrl"),
         (Self::GetDeliveryAttributes, "/getDeliveryAttributes"),
@@ -115,6 +120,7 @@ impl SubscriptionVerb {
         (Self::DeadLetters, "/deadLetters"),
         (Self::PurgeDeadLetters, "/deadLetters/purge"),
         (Self::DeadLetter, "/deadLetters/{deadLetterKey}"),
+        (Self::Ledger, "/ledger"),
         (Self::Command(Command::Hold), "/hold"),
         (Self::Command(Command::Resume), "/resume"),
         (Self::Command(Command::Probe), "/probe"),

@@ -92,7 +92,10 @@ impl Subject {
             | Self::TopicType
             | Self::EventTypesOf
             | Self::Topics(_)
-            | Self::Topic(_, TopicVerb::Status | TopicVerb::EventTypes | TopicVerb::PrivateEndpointConnections)
+            | Self::Topic(
+                _,
+                TopicVerb::Status | TopicVerb::Trace | TopicVerb::EventTypes | TopicVerb::PrivateEndpointConnections,
+            )
             | Self::DomainTopics
             | Self::Subscriptions(..)
             | Self::Subscription(
@@ -100,6 +103,7 @@ impl Subject {
                 _,
                 SubscriptionVerb::Status
                 | SubscriptionVerb::Explain
+                | SubscriptionVerb::Ledger
                 | SubscriptionVerb::DeadLetters
                 | SubscriptionVerb::DeadLetter,
             )

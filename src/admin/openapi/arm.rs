@@ -14,7 +14,7 @@ use crate::{
         },
         dead_letters,
         error::Envelope,
-        explain,
+        explain, ledger,
         model::{
             domain_topic::{self, Body as DomainTopicBody},
             provider::{EventType, Operation, TopicType},
@@ -23,6 +23,7 @@ use crate::{
         },
         operate,
         test_filter::Report,
+        trace,
     },
     policy::record::Command,
     topic::record::Kind,
@@ -197,6 +198,15 @@ fn topic_verb(route: &Route, verb: TopicVerb, schemas: &mut Schemas, error: &Val
         }
         TopicVerb::Status => draft(route, "status", "How it is: whether its backlog is at its bound, and who lags.")
             .answer(200, "So it is.", &schemas.of::<operate::TopicView>()),
+        TopicVerb::Trace => paging(draft(
+            route,
+            "trace",
+            "The whole story of an event, for everybody who subscribes: by its id or its sequence.",
+        ))
+        .query("id", "Of the event.", &json!({"type": "string", "minLength": 1}))
+        .query("sequence", "Of the event, instead of its id.", &json!({"type": "integer", "minimum": 1}))
+        .answer(200, "So it went.", &schemas.of::<trace::View>())
+        .errors(&READING, error),
         TopicVerb::EventTypes => {
             list(draft(route, "eventTypes", "The event types that it says it publishes."), schemas.of::<EventType>())
         }
@@ -270,6 +280,15 @@ fn subscription_verb(route: &Route, verb: SubscriptionVerb, schemas: &mut Schema
         SubscriptionVerb::DeadLetters | SubscriptionVerb::DeadLetter | SubscriptionVerb::PurgeDeadLetters => {
             dead_letter_verb(route, verb, schemas, error)
         }
+        SubscriptionVerb::Ledger => {
+            let time = json!({"type": "string", "format": "date-time"});
+            paging(draft(route, "ledger", "What became of events, line by line, in the order of time."))
+                .query("from", "Lines from then on; an hour before `to`, if it is not said.", &time)
+                .query("to", "Lines before then; now, if it is not said.", &time)
+                .query("outcome", "Only lines of this kind, or attempts with this outcome.", &json!({"type": "string"}))
+                .answer(200, "A part of them, and where the next one is.", &schemas.of::<ledger::View>())
+                .errors(&READING, error)
+        }
         SubscriptionVerb::Command(command) => {
             let (name, sentence) = match command {
                 Command::Hold => ("hold", "Sends nothing until `resume`; what is in flight is finished."),
@@ -319,6 +338,12 @@ fn dead_letter_verb(route: &Route, verb: SubscriptionVerb, schemas: &mut Schemas
         .query("$skipToken", "Where the page begins, as `nextLink` has it.", &json!({"type": "string"}))
         .answer(200, "A page of them, and where the next one is.", &schemas.of::<dead_letters::PageView>())
         .errors(&READING, error)
+}
+
+fn paging(draft: Draft) -> Draft {
+    draft
+        .query("top", "How much an answer has.", &json!({"type": "integer", "minimum": 1, "maximum": trace::TOP_MAX}))
+        .query("continue", "Where it goes on, as the answer before had it.", &json!({"type": "string"}))
 }
 
 fn test_filter(route: &Route, schemas: &mut Schemas) -> Draft {

@@ -7,6 +7,7 @@ mod change;
 mod chaos;
 mod domain;
 mod topic;
+mod trace;
 mod validate;
 
 use std::{
@@ -22,11 +23,13 @@ use self::{change::Numbers, domain::DomainTopicRecord};
 pub use self::{
     chaos::{By, Kill, Victim},
     topic::{Arrived, Child, Status, Topic},
+    trace::{Mark, Occurrence, Period, Traces},
     validate::{Refusal, Word},
 };
 pub use crate::subscription::{
     Obeyed,
     explain::{Account, Answer, Looked, Wanted},
+    trace::Traced,
 };
 use crate::{
     event::{Obligor, PartitionId, Seq},

@@ -103,7 +103,7 @@ pub struct Topic {
     pub(super) proposals: RwLock<BTreeMap<String, Arc<Proposal>>>,
     pub(super) domain_topics: RwLock<domain::Names>,
     tail: Arc<Tail>,
-    journal: Journal,
+    pub(super) journal: Journal,
     inbox: Mutex<Inbox>,
     chart: Chart,
     running: AtomicBool,

@@ -1,0 +1,228 @@
+//! A line of the ledger as it is told: its parts for programs, and a sentence for people.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::{
+    event::Lane,
+    policy::{
+        filter::Verdict,
+        outcome::{Outcome, Reason},
+        record::{Entry, Excerpt, ExcerptKey, Line, What},
+    },
+};
+
+/// A line of the ledger.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = LedgerLine)]
+pub(super) struct LineView {
+    at: String,
+    lane: String,
+    /// `filtered`, `delivered`, `deferred`, `undeliverable`, `expired`, `deadLettered`, `dropped`, `late`, `canceled`,
+    /// `filed`, `lost` or `redriven`.
+    pub(super) what: &'static str,
+    /// The whole line as a sentence.
+    text: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attempt: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outcome: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    milliseconds: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_attempt: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    filter: Option<FilterView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    said: Option<SaidView>,
+    /// How many events it speaks of, and the first and the last of them.
+    events: u64,
+    first_sequence: u64,
+    last_sequence: u64,
+}
+
+/// What a version of the filter says of the event.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = LedgerFilter)]
+struct FilterView {
+    version: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stopped_by: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seen: Option<String>,
+}
+
+/// What came back from a request that failed, or what stood in its way.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = LedgerSaid)]
+struct SaidView {
+    /// Whether it is the endpoint's own answer.
+    by_endpoint: bool,
+    text: String,
+}
+
+/// What is known beside a line.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Beside<'a> {
+    pub(super) filters: Option<&'a BTreeMap<u32, Verdict>>,
+    pub(super) excerpts: Option<&'a BTreeMap<ExcerptKey, Excerpt>>,
+}
+
+impl LineView {
+    pub(super) fn new(line: &Line, beside: Beside<'_>) -> Self {
+        let Line { lane, attempt, entry } = line;
+        let Entry { at, covers, what } = entry;
+        let said = line.excerpt_key().and_then(|key| beside.excerpts?.get(&key));
+        let mut view = Self {
+            at: at.to_string(),
+            lane: lane_name(*lane),
+            what: word(what),
+            text: String::new(),
+            attempt: Some(*attempt).filter(|attempt| *attempt > 0),
+            outcome: None,
+            status: None,
+            milliseconds: None,
+            next_attempt: None,
+            reason: None,
+            file: None,
+            filter: None,
+            said: said.map(|Excerpt { answered, said }| SaidView {
+                by_endpoint: *answered,
+                text: String::from_utf8_lossy(said).into_owned(),
+            }),
+            events: covers.iter().map(|(_, count)| u64::from(*count)).sum(),
+            first_sequence: covers.first().map_or(0, |(first, _)| first.0),
+            last_sequence: covers.last().map_or(0, |(first, count)| first.0 + u64::from(*count) - 1),
+        };
+        match what {
+            What::Filtered { version } => {
+                let verdict = beside.filters.and_then(|filters| filters.get(version));
+                view.filter = Some(FilterView::new(*version, verdict));
+            }
+            What::Attempted { outcome, status, latency, next, excerpt: _ } => {
+                view.outcome = Some(outcome.to_string());
+                view.status = *status;
+                view.milliseconds = Some((latency.as_secs_f64() * 1e6).round() / 1e3);
+                view.next_attempt = next.map(|next| next.to_string());
+            }
+            What::GivenUp { reason, .. } => view.reason = Some(reason.to_string()),
+            What::Filed { file } => view.file = Some(file.to_string()),
+            What::Lost { why } => view.reason = Some(why.to_string()),
+            What::Late { .. } | What::Canceled | What::Redriven { .. } => {}
+        }
+        view.text = view.sentence(what);
+        view
+    }
+
+    fn sentence(&self, what: &What) -> String {
+        let attempt = self.attempt.map_or_else(|| "an attempt".to_owned(), |attempt| format!("attempt {attempt}"));
+        match what {
+            What::Filtered { .. } => self.filter.as_ref().map(FilterView::sentence).unwrap_or_default(),
+            What::Attempted { outcome, status, .. } => {
+                let status = status.map(|status| format!("{status} ")).unwrap_or_default();
+                let took = self.milliseconds.unwrap_or_default();
+                let next = match &self.next_attempt {
+                    Some(next) => format!("; the next one not before {next}"),
+                    None => String::new(),
+                };
+                format!("{attempt}: {status}{outcome} after {took} ms{next}")
+            }
+            What::GivenUp { reason, put_aside: true } => format!("given up: {reason}; becomes a dead letter"),
+            What::GivenUp { reason, put_aside: false } => format!("given up: {reason}; dropped"),
+            What::Late { settled: true } => format!("{attempt}: a success after the response wait, which counts"),
+            What::Late { settled: false } => format!("{attempt}: a success after the event had ended"),
+            What::Canceled => "canceled: the subscription was deleted".to_owned(),
+            What::Filed { file } => format!("dead letter written: {file}"),
+            What::Lost { why } => format!("dead letter lost: {why}"),
+            What::Redriven { into } => format!("taken out of the dead letters, sent again in {}", lane_name(*into)),
+        }
+    }
+}
+
+impl FilterView {
+    fn new(version: u32, verdict: Option<&Verdict>) -> Self {
+        match verdict {
+            Some(Verdict::Stopped { clause, why, seen }) => {
+                Self { version, stopped_by: Some(clause.clone()), why: Some(why), seen: seen.clone() }
+            }
+            Some(Verdict::Match) | None => Self { version, stopped_by: None, why: None, seen: None },
+        }
+    }
+
+    fn sentence(&self) -> String {
+        let stopped = format!("stopped by the filter, version {}", self.version);
+        match (&self.stopped_by, self.why, &self.seen) {
+            (Some(clause), Some(why), Some(seen)) => format!("{stopped}: {clause}: {why}: {seen}"),
+            (Some(clause), Some(why), None) => format!("{stopped}: {clause}: {why}"),
+            _ => stopped,
+        }
+    }
+}
+
+/// What a lane is called.
+fn lane_name(lane: Lane) -> String {
+    match lane {
+        Lane::LIVE => "live".to_owned(),
+        Lane::BACKLOG => "backlog".to_owned(),
+        Lane::EXPIRY => "expiry".to_owned(),
+        Lane::OVERFLOW => "overflow".to_owned(),
+        Lane(number) => format!("job {number}"),
+    }
+}
+
+/// The words that lines are told by and asked for.
+pub(super) const WORDS: [&str; 12] = [
+    "filtered",
+    "delivered",
+    "deferred",
+    "undeliverable",
+    "expired",
+    "deadLettered",
+    "dropped",
+    "late",
+    "canceled",
+    "filed",
+    "lost",
+    "redriven",
+];
+
+/// The word for a line.
+pub(super) fn word(what: &What) -> &'static str {
+    match what {
+        What::Filtered { .. } => "filtered",
+        What::Attempted { outcome: Outcome::Delivered, .. } => "delivered",
+        What::Attempted { next: Some(_), .. } => "deferred",
+        What::Attempted { next: None, .. } => "undeliverable",
+        What::GivenUp { reason: Reason::TimeToLiveExceeded, .. } => "expired",
+        What::GivenUp { put_aside: true, .. } => "deadLettered",
+        What::GivenUp { put_aside: false, .. } => "dropped",
+        What::Late { .. } => "late",
+        What::Canceled => "canceled",
+        What::Filed { .. } => "filed",
+        What::Lost { .. } => "lost",
+        What::Redriven { .. } => "redriven",
+    }
+}
+
+/// Whether a line is one that is asked for by its word, or by the name of an outcome or a reason.
+pub(super) fn is_called(what: &What, wanted: &str) -> bool {
+    let name = match what {
+        What::Attempted { outcome, .. } => outcome.to_string(),
+        What::GivenUp { reason, .. } => reason.to_string(),
+        _ => String::new(),
+    };
+    word(what).eq_ignore_ascii_case(wanted) || name.eq_ignore_ascii_case(wanted)
+}

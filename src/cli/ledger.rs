@@ -1,0 +1,96 @@
+//! `gridhook ledger`: what became of a subscription's events, line by line, in the order of time.
+
+use serde::Deserialize;
+use serde_json::Value;
+use url::form_urlencoded;
+
+use super::{
+    control::{self, Control, Output, Printed, Resource},
+    trace::Line,
+};
+
+/// The flags of `ledger`.
+#[derive(Debug, clap::Args)]
+pub struct Ledger {
+    /// The topic or domain
+    #[arg(value_name = "TOPIC")]
+    topic: Resource,
+    /// The event subscription
+    #[arg(value_name = "SUBSCRIPTION")]
+    subscription: String,
+    /// Lines from then on, such as 2026-11-20T12:00:00Z; without it those of the last hour
+    #[arg(long, value_name = "TIME")]
+    from: Option<String>,
+    /// Lines before then; without it those until now
+    #[arg(long, value_name = "TIME")]
+    to: Option<String>,
+    /// Only such lines: filtered, delivered, deferred, undeliverable, expired, deadLettered, dropped, late, canceled, filed,
+    /// lost, redriven, or an outcome such as Busy
+    #[arg(long, value_name = "OUTCOME")]
+    outcome: Option<String>,
+    /// So many lines at most
+    #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    top: u32,
+    #[command(flatten)]
+    control: Control,
+    #[command(flatten)]
+    printed: Printed,
+}
+
+impl Ledger {
+    /// Asks, and says what is to be printed. Has to be called where a system of actix runs.
+    ///
+    /// # Errors
+    /// Where the server cannot be asked, or refuses.
+    pub async fn run(&self) -> Result<String, control::Error> {
+        let session = self.control.session()?;
+        let (mut lines, mut next) = (Vec::new(), None);
+        let most = self.top as usize;
+        let oldest = loop {
+            let mut query = form_urlencoded::Serializer::new(String::new());
+            for (name, value) in
+                [("from", &self.from), ("to", &self.to), ("outcome", &self.outcome), ("continue", &next)]
+            {
+                if let Some(value) = value {
+                    query.append_pair(name, value);
+                }
+            }
+            query.append_pair("top", &(most - lines.len()).min(1_000).to_string());
+            let path = self.topic.subscription(&self.subscription, &format!("/ledger?{}", query.finish()));
+            let page: Value = session.get(&path).await?;
+            lines.extend(page["lines"].as_array().into_iter().flatten().cloned());
+            next = page["continue"].as_str().map(str::to_owned);
+            if next.is_none() || lines.len() >= most {
+                break page["oldest"].as_str().map(str::to_owned);
+            }
+        };
+        match self.printed.output {
+            Output::Json => Ok(Value::from(lines).to_string()),
+            Output::Table => told(&lines, oldest.as_deref(), next.is_some()),
+        }
+    }
+}
+
+fn told(lines: &[Value], oldest: Option<&str>, more: bool) -> Result<String, control::Error> {
+    let mut text = String::new();
+    for line in lines {
+        let line = Line::deserialize(line)?;
+        line.tell(&mut text, Some(&line.events()));
+    }
+    let mut text = text
+        .lines()
+        .filter(|line| !line.is_empty())
+        .map(|line| line.strip_prefix("  ").unwrap_or(line))
+        .collect::<Vec<_>>()
+        .join("\n");
+    if lines.is_empty() {
+        text = match oldest {
+            Some(oldest) => format!("no such lines; the oldest that is kept is of {oldest}"),
+            None => "no lines are kept of this subscription".to_owned(),
+        };
+    }
+    if more {
+        text.push_str("\n  and more: --top");
+    }
+    Ok(text)
+}

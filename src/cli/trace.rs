@@ -1,0 +1,255 @@
+//! `gridhook trace`: what became of an event, for everybody who subscribes to its topic or did, as one page of text.
+
+use std::fmt::{self, Write as _};
+
+use serde::Deserialize;
+use serde_json::Value;
+use url::form_urlencoded;
+
+use super::control::{self, Control, Output, Printed, Resource, Session, segment};
+
+/// The flags of `trace`.
+#[derive(Debug, clap::Args)]
+pub struct Trace {
+    /// The event's id, or its sequence with --sequence
+    #[arg(value_name = "EVENT_ID")]
+    event: String,
+    /// The topic or domain that it was published to; without it all are asked
+    #[arg(long, value_name = "TOPIC")]
+    topic: Option<Resource>,
+    /// EVENT_ID is the event's place in the topic's log
+    #[arg(long, requires = "topic")]
+    sequence: bool,
+    /// The Azure subscription whose topics are asked where none is named
+    #[arg(long, value_name = "ID", default_value = "local")]
+    subscription_id: String,
+    #[command(flatten)]
+    control: Control,
+    #[command(flatten)]
+    printed: Printed,
+}
+
+/// Why there is nothing to print.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The server could not be asked, or refused.
+    #[error(transparent)]
+    Control(#[from] control::Error),
+    /// It was not found.
+    #[error(
+        "no event with the id '{id}' was found: {looked}; what is delivered stays as long as journal.retention says, and \
+         lines of it may be found by its --sequence"
+    )]
+    NotFound {
+        /// What was asked for.
+        id: String,
+        /// Where it was looked for.
+        looked: String,
+    },
+}
+
+/// What the server answers, as far as people read it.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer {
+    topic: String,
+    log_from_sequence: u64,
+    log_before_sequence: u64,
+    events: Vec<Event>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Event {
+    sequence: u64,
+    id: Option<String>,
+    event_type: Option<String>,
+    subject: Option<String>,
+    published: Option<String>,
+    subscriptions: Vec<Story>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Story {
+    subscription: String,
+    domain_topic: Option<String>,
+    #[serde(default)]
+    deleted: bool,
+    text: String,
+    lines: Vec<Line>,
+    #[serde(default)]
+    cut: bool,
+}
+
+/// A line of the ledger, as far as people read it.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Line {
+    at: String,
+    lane: String,
+    text: String,
+    said: Option<Said>,
+    events: u64,
+    first_sequence: u64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Said {
+    by_endpoint: bool,
+    text: String,
+}
+
+impl Trace {
+    /// Asks, and says what is to be printed. Has to be called where a system of actix runs.
+    ///
+    /// # Errors
+    /// Where the server cannot be asked, or nothing was found.
+    pub async fn run(&self) -> Result<String, Error> {
+        let session = self.control.session()?;
+        let topics = match &self.topic {
+            Some(topic) => vec![topic.path("")],
+            None => all_topics(&session, &self.subscription_id).await?,
+        };
+        let (mut found, mut looked) = (Vec::new(), Vec::new());
+        for topic in &topics {
+            for page in self.pages(&session, topic).await? {
+                let answer: Answer = Answer::deserialize(&page).map_err(control::Error::from)?;
+                let Answer { topic, log_from_sequence: from, log_before_sequence: before, .. } = &answer;
+                looked.push(match from < before {
+                    true => format!("{topic} keeps the events {from} to {}", before - 1),
+                    false => format!("{topic} keeps no events"),
+                });
+                if !answer.events.is_empty() {
+                    found.push((answer, page));
+                }
+            }
+        }
+        if found.is_empty() {
+            looked.dedup();
+            let looked = if topics.is_empty() { "there are no topics".to_owned() } else { looked.join(", ") };
+            return Err(Error::NotFound { id: self.event.clone(), looked });
+        }
+        Ok(match self.printed.output {
+            Output::Json => Value::from_iter(found.into_iter().map(|(_, page)| page)).to_string(),
+            Output::Table => found.iter().map(|(answer, _)| answer.to_string()).collect::<Vec<_>>().join("\n\n"),
+        })
+    }
+
+    /// Everything that one topic has to tell: one page after another.
+    async fn pages(&self, session: &Session, topic: &str) -> Result<Vec<Value>, control::Error> {
+        let (mut pages, mut next) = (Vec::new(), None::<String>);
+        loop {
+            let mut query = form_urlencoded::Serializer::new(String::new());
+            query.append_pair(if self.sequence { "sequence" } else { "id" }, &self.event);
+            if let Some(next) = &next {
+                query.append_pair("continue", next);
+            }
+            let page: Value = session.get(&format!("{topic}/trace?{}", query.finish())).await?;
+            next = page["continue"].as_str().map(str::to_owned);
+            pages.push(page);
+            if next.is_none() {
+                return Ok(pages);
+            }
+        }
+    }
+}
+
+/// The resource ids of all topics and domains of an Azure subscription.
+async fn all_topics(session: &Session, subscription_id: &str) -> Result<Vec<String>, control::Error> {
+    let mut ids = Vec::new();
+    for kind in ["topics", "domains"] {
+        let id = segment(subscription_id);
+        let mut path = format!("/subscriptions/{id}/providers/Microsoft.EventGrid/{kind}?$top=100");
+        loop {
+            let page: Value = session.get(&path).await?;
+            let resources = page["value"].as_array().into_iter().flatten();
+            ids.extend(resources.filter_map(|resource| resource["id"].as_str()).map(str::to_owned));
+            let next = page["nextLink"].as_str().and_then(|link| url::Url::parse(link).ok());
+            let Some(next) = next else { break };
+            path = format!("{}?{}", next.path(), next.query().unwrap_or_default());
+        }
+    }
+    Ok(ids)
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, event) in self.events.iter().enumerate() {
+            let between = if place > 0 { "\n\n" } else { "" };
+            write!(f, "{between}{}", event.told(&self.topic))?;
+        }
+        Ok(())
+    }
+}
+
+impl Event {
+    fn told(&self, topic: &str) -> String {
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        match (&self.id, &self.published) {
+            (Some(id), Some(published)) => {
+                write!(text, "event {} in {topic}, sequence {}", shown(id), self.sequence).ok();
+                write!(text, "\n{published}  published").ok();
+                for (name, value) in [("type", &self.event_type), ("subject", &self.subject)] {
+                    if let Some(value) = value.as_ref().filter(|value| !value.is_empty()) {
+                        write!(text, ", {name} {}", shown(value)).ok();
+                    }
+                }
+            }
+            _ => {
+                write!(text, "event {} in {topic}\nthe event itself is not kept any more", self.sequence).ok();
+            }
+        }
+        for story in &self.subscriptions {
+            story.tell(&mut text);
+        }
+        if self.subscriptions.is_empty() {
+            text.push_str("\n\nnobody subscribes");
+        }
+        text
+    }
+}
+
+impl Story {
+    fn tell(&self, text: &mut String) {
+        let of = self.domain_topic.as_ref().map(|topic| format!(" of {}", shown(topic))).unwrap_or_default();
+        let deleted = if self.deleted { " (deleted)" } else { "" };
+        // Writing to a string does not fail.
+        write!(text, "\n\n{}{of}{deleted}: {}", shown(&self.subscription), shown(&self.text)).ok();
+        for line in &self.lines {
+            line.tell(text, None);
+        }
+        if self.cut {
+            text.push_str("\n  and more");
+        }
+    }
+}
+
+impl Line {
+    /// The line and what was said, indented.
+    pub(super) fn tell(&self, text: &mut String, of: Option<&str>) {
+        let of = of.map(|of| format!("{of}: ")).unwrap_or_default();
+        let lane = if self.lane == "live" { String::new() } else { format!(" [{}]", self.lane) };
+        // Writing to a string does not fail.
+        write!(text, "\n  {}  {of}{}{lane}", self.at, shown(&self.text)).ok();
+        if let Some(Said { by_endpoint, text: said }) = &self.said {
+            let who = if *by_endpoint { "it said" } else { "because" };
+            write!(text, "\n    {who}: {}", shown(said)).ok();
+        }
+    }
+
+    /// Of which events it speaks.
+    pub(super) fn events(&self) -> String {
+        match self.events {
+            1 => format!("event {}", self.first_sequence),
+            events => format!("{events} events from {}", self.first_sequence),
+        }
+    }
+}
+
+/// What somebody else wrote, on one line and without what a terminal would obey.
+pub(super) fn shown(text: &str) -> String {
+    text.chars().flat_map(|c| if c.is_control() { c.escape_debug().collect::<Vec<_>>() } else { vec![c] }).collect()
+}
