@@ -46,6 +46,10 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             println!("{}", actix_rt::System::new().block_on(letters.run())?);
             Ok(ExitCode::SUCCESS)
         }
+        Command::Replay(replay) => {
+            println!("{}", actix_rt::System::new().block_on(replay.run())?);
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Fsck(fsck) => {
             let report = fsck.run()?;
             println!("{report}");

@@ -2,6 +2,7 @@
 //!
 //! - [`arm`]: topics, domains and event subscriptions under ARM's paths, with the operators' verbs ([`operate`],
 //!   `test_filter`) below them;
+//! - `replay`: what is stored, sent once more;
 //! - `dead_letters`: what was given up, looked through and purged;
 //! - [`chaos`]: parts broken on purpose, only where it is switched on;
 //! - [`health`]: alive? ready?
@@ -25,6 +26,7 @@ pub mod model;
 pub mod openapi;
 pub mod operate;
 mod own_path;
+mod replay;
 mod test_filter;
 mod trace;
 mod validate;

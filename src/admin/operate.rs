@@ -29,6 +29,9 @@ pub struct View {
     health: HealthView,
     endpoint: PaceView,
     counters: CountersView,
+    /// The same of replays, which are not in `counters`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replayed: Option<CountersView>,
     backlog: u64,
     oldest_unread: Option<String>,
     oldest_unread_age_seconds: Option<u64>,
@@ -130,6 +133,7 @@ impl View {
             health: HealthView::new(cursor.health),
             endpoint: PaceView::new(*endpoint),
             counters: CountersView::new(cursor.counters),
+            replayed: (cursor.jobs_begun > 0).then(|| CountersView::new(cursor.replayed)),
             backlog: *backlog,
             oldest_unread: oldest_unread.map(|appended| appended.to_string()),
             oldest_unread_age_seconds: oldest_unread.map(|appended| now.since(appended).as_secs()),

@@ -10,6 +10,7 @@ pub mod fsck;
 pub mod ledger;
 pub mod listen;
 pub mod publish;
+pub mod replay;
 pub mod simulate;
 pub mod trace;
 mod web;
@@ -40,6 +41,8 @@ pub enum Command {
     Publish(publish::Publish),
     /// List, show and purge what was given up
     DeadLetters(dead_letters::DeadLetters),
+    /// Send stored events to an event subscription once more
+    Replay(replay::Replay),
     /// Look whether a store is sound, while no server runs on it
     Fsck(fsck::Fsck),
     /// Tell what became of an event, for everybody who subscribes

@@ -17,7 +17,7 @@ use serde::{
 use serde_json::value::RawValue;
 
 use crate::{
-    event::{self, Event, Schema, Seq, Timestamp},
+    event::{self, Event, Lane, Schema, Seq, Timestamp},
     policy::record::Dead,
 };
 
@@ -26,16 +26,18 @@ const EVENT_GRID: [&str; 8] =
     ["id", "eventTime", "eventType", "dataVersion", "metadataVersion", "topic", "subject", "data"];
 
 /// What a CloudEvent is given; its own attributes of these names, if it has any, are of an earlier death.
-const CLOUD_EVENT_ADDED: [&str; 4] = ["deadletterreason", "deliveryattempts", "lastdeliveryoutcome", "publishtime"];
+const CLOUD_EVENT_ADDED: [&str; 5] =
+    ["deadletterreason", "deliveryattempts", "lastdeliveryoutcome", "publishtime", "replayjob"];
 
 /// What an Event Grid event is given, and a custom one's envelope.
-const EVENT_GRID_ADDED: [&str; 6] = [
+const EVENT_GRID_ADDED: [&str; 7] = [
     "deadLetterReason",
     "deliveryAttempts",
     "lastDeliveryOutcome",
     "publishTime",
     "lastDeliveryAttemptTime",
     "lastHttpStatusCode",
+    "replayJob",
 ];
 
 /// The stored event is not what its schema says.
@@ -71,26 +73,27 @@ impl Draft {
         Self { text: "[".to_owned(), bytes_max, count: 0 }
     }
 
-    /// Adds an event. False where there is no room for it: the file is as it was.
+    /// Adds an event that was given up in this lane. False where there is no room for it: the file is as it was.
     ///
     /// # Errors
     /// Where the event is no object with the members that its schema asks for; the file is as it was.
-    pub fn add(&mut self, form: Form<'_>, event: &Event, dead: &Dead) -> Result<bool, Unreadable> {
+    pub fn add(&mut self, form: Form<'_>, event: &Event, lane: Lane, dead: &Dead) -> Result<bool, Unreadable> {
+        let fate = Fate { lane, dead };
         let before = self.text.len();
         if self.count > 0 {
             self.text.push_str(",\n");
         }
         let wire = event.wire();
         let written = match (event.schema, form.delivery) {
-            (Schema::EventGrid, Schema::EventGrid | Schema::Custom) => event_grid(&mut self.text, &wire, dead),
+            (Schema::EventGrid, Schema::EventGrid | Schema::Custom) => event_grid(&mut self.text, &wire, fate),
             (Schema::EventGrid, Schema::CloudEvents) => {
-                event::cloud_event(&wire).and_then(|wire| cloud_event(&mut self.text, &wire, dead))
+                event::cloud_event(&wire).and_then(|wire| cloud_event(&mut self.text, &wire, fate))
             }
             (Schema::CloudEvents, Schema::EventGrid | Schema::CloudEvents | Schema::Custom) => {
-                cloud_event(&mut self.text, &wire, dead)
+                cloud_event(&mut self.text, &wire, fate)
             }
             (Schema::Custom, Schema::EventGrid | Schema::CloudEvents | Schema::Custom) => {
-                custom(&mut self.text, &wire, form, event, dead)
+                custom(&mut self.text, &wire, form, event, fate)
             }
         };
         if let Err(source) = written {
@@ -118,7 +121,14 @@ impl Draft {
     }
 }
 
-fn event_grid(out: &mut String, wire: &[u8], dead: &Dead) -> Result<(), serde_json::Error> {
+/// What became of an event.
+#[derive(Clone, Copy)]
+struct Fate<'a> {
+    lane: Lane,
+    dead: &'a Dead,
+}
+
+fn event_grid(out: &mut String, wire: &[u8], fate: Fate<'_>) -> Result<(), serde_json::Error> {
     let members = members(wire)?;
     let mut object = Object::begin(out);
     for name in EVENT_GRID {
@@ -126,12 +136,12 @@ fn event_grid(out: &mut String, wire: &[u8], dead: &Dead) -> Result<(), serde_js
             object.put(name, value.get());
         }
     }
-    fate(&mut object, dead);
+    fate.put(&mut object);
     object.end();
     Ok(())
 }
 
-fn cloud_event(out: &mut String, wire: &[u8], dead: &Dead) -> Result<(), serde_json::Error> {
+fn cloud_event(out: &mut String, wire: &[u8], fate: Fate<'_>) -> Result<(), serde_json::Error> {
     let members = members(wire)?;
     let mut object = Object::begin(out);
     for (name, value) in members {
@@ -139,12 +149,18 @@ fn cloud_event(out: &mut String, wire: &[u8], dead: &Dead) -> Result<(), serde_j
             object.put(&name, value.get());
         }
     }
-    cloud_event_fate(&mut object, dead);
+    fate.put_into_cloud_event(&mut object);
     object.end();
     Ok(())
 }
 
-fn custom(out: &mut String, wire: &[u8], form: Form<'_>, event: &Event, dead: &Dead) -> Result<(), serde_json::Error> {
+fn custom(
+    out: &mut String,
+    wire: &[u8],
+    form: Form<'_>,
+    event: &Event,
+    fate: Fate<'_>,
+) -> Result<(), serde_json::Error> {
     let own: &RawValue = serde_json::from_slice(wire)?;
     let mut object = Object::begin(out);
     object.text("id", &event.id());
@@ -161,32 +177,43 @@ fn custom(out: &mut String, wire: &[u8], form: Form<'_>, event: &Event, dead: &D
         topic => object.text("topic", &format!("{}/topics/{topic}", form.topic)),
     }
     object.text("subject", &event.subject());
-    fate(&mut object, dead);
+    fate.put(&mut object);
     object.put("data", own.get());
     object.end();
     Ok(())
 }
 
-fn fate(object: &mut Object<'_>, dead: &Dead) {
-    object.text("deadLetterReason", &dead.reason.to_string());
-    object.put("deliveryAttempts", &dead.attempts.to_string());
-    object.text("lastDeliveryOutcome", &dead.outcome.to_string());
-    object.text("publishTime", &dead.published.to_event_grid());
-    if let Some(tried) = dead.tried {
-        object.text("lastDeliveryAttemptTime", &tried.to_event_grid());
+impl Fate<'_> {
+    fn put(self, object: &mut Object<'_>) {
+        let Self { lane, dead } = self;
+        object.text("deadLetterReason", &dead.reason.to_string());
+        object.put("deliveryAttempts", &dead.attempts.to_string());
+        object.text("lastDeliveryOutcome", &dead.outcome.to_string());
+        object.text("publishTime", &dead.published.to_event_grid());
+        if let Some(tried) = dead.tried {
+            object.text("lastDeliveryAttemptTime", &tried.to_event_grid());
+        }
+        if let Some(status) = dead.status {
+            object.put("lastHttpStatusCode", &status.to_string());
+        }
+        if lane.is_job() {
+            object.text("replayJob", &lane.0.to_string());
+        }
     }
-    if let Some(status) = dead.status {
-        object.put("lastHttpStatusCode", &status.to_string());
-    }
-}
 
-/// The four attributes of the sample, and no others: it has neither a time nor a status of the last attempt.
-fn cloud_event_fate(object: &mut Object<'_>, dead: &Dead) {
-    let [reason, attempts, outcome, published] = CLOUD_EVENT_ADDED;
-    object.text(reason, &dead.reason.to_string());
-    object.put(attempts, &dead.attempts.to_string());
-    object.text(outcome, &dead.outcome.to_string());
-    object.text(published, &dead.published.to_event_grid());
+    /// The four attributes of the sample: it has neither a time nor a status of the last attempt. What a job gave up has one
+    /// more, of ours.
+    fn put_into_cloud_event(self, object: &mut Object<'_>) {
+        let Self { lane, dead } = self;
+        let [reason, attempts, outcome, published, job] = CLOUD_EVENT_ADDED;
+        object.text(reason, &dead.reason.to_string());
+        object.put(attempts, &dead.attempts.to_string());
+        object.text(outcome, &dead.outcome.to_string());
+        object.text(published, &dead.published.to_event_grid());
+        if lane.is_job() {
+            object.text(job, &lane.0.to_string());
+        }
+    }
 }
 
 /// The event of a dead letter, as it was before it was given up: it can be published again. `custom`: its topic has a

@@ -237,7 +237,7 @@ impl Page {
         let mut draft = Draft::new(options.bytes_max);
         let (mut keys, mut damaged) = (Vec::with_capacity(slice.len()), Vec::new());
         for Waiting { key, dead, event } in slice {
-            match event.map(|event| draft.add(form, &event, &dead)) {
+            match event.map(|event| draft.add(form, &event, key.lane, &dead)) {
                 Some(Ok(true)) => {}
                 // The rest makes the next file.
                 Some(Ok(false)) => break,

@@ -157,8 +157,9 @@ pub enum MetaChange {
     Delete(MetaKind, String),
     /// A new partition, with an empty log.
     Found(PartitionId),
-    /// A new subscription, which starts behind the newest event.
-    Subscribe(Obligor),
+    /// A new subscription, which starts at this place, or where the log begins if that is later; behind the newest event
+    /// where none is given.
+    Subscribe(Obligor, Option<Seq>),
     /// The end of a subscription: what it owes is canceled and its records go.
     Unsubscribe(Obligor),
     /// The end of a partition: its log goes.
@@ -270,6 +271,7 @@ impl<T> Future for Promise<T> {
 pub struct Journal(Arc<Shared>);
 
 struct Shared {
+    limits: Limits,
     queue: mpsc::Sender<Entry>,
     reads: Reads,
     status: Arc<Status>,
@@ -300,6 +302,7 @@ impl Journal {
         let logs = floor::recover(&*store)?;
         let (queue, entries) = mpsc::channel();
         let journal = Self(Arc::new(Shared {
+            limits: options.limits,
             queue,
             reads: Reads::start(Arc::clone(&store)),
             status: Arc::new(Status::new(logs.partitions.iter().map(|(id, partition)| (*id, partition.end())))),
@@ -360,6 +363,11 @@ impl Journal {
     /// Whether the backlog of `partition` is at its bound, or close to it where it is made smaller.
     pub fn crowd(&self, partition: PartitionId) -> Option<Crowd> {
         self.0.status.crowd(partition)
+    }
+
+    /// What the logs may keep.
+    pub fn limits(&self) -> Limits {
+        self.0.limits
     }
 
     /// Whether the journal can write.

@@ -21,13 +21,13 @@ use crate::{
         seek::{self, Position},
         store::{Family, Store, StoreError},
     },
-    policy::record::{Cursor, Dead, DueKey, Fetched, Owed, Traffic},
+    policy::record::{Cursor, Dead, DueKey, Fetched, Owed, Traffic, job::Job},
 };
 
 /// Two: one slow read does not hold up every other, and more would only wait for the same disk.
 const THREADS: usize = 2;
 
-type Job = Box<dyn FnOnce(&dyn Store) + Send>;
+type Task = Box<dyn FnOnce(&dyn Store) + Send>;
 
 /// A slice of a partition's log.
 #[derive(Clone, Debug)]
@@ -52,13 +52,13 @@ pub struct Waiting {
 /// A handle of the reading threads.
 #[derive(Clone)]
 pub struct Reads {
-    jobs: mpsc::Sender<Job>,
+    jobs: mpsc::Sender<Task>,
     store: Arc<dyn Store>,
 }
 
 impl Reads {
     pub(super) fn start(store: Arc<dyn Store>) -> Self {
-        let (jobs, queue) = mpsc::channel::<Job>();
+        let (jobs, queue) = mpsc::channel::<Task>();
         let queue = Arc::new(Mutex::new(queue));
         for index in 0..THREADS {
             let (queue, store) = (Arc::clone(&queue), Arc::clone(&store));
@@ -106,6 +106,11 @@ impl Reads {
     /// The same, of one part of them.
     pub fn due_of(&self, obligor: Obligor, of: Traffic, from: DueKey, max: usize) -> Promise<(Vec<DueKey>, bool)> {
         self.ask(move |store| read_due(store, obligor, from, max, |lane| Traffic::of(lane) == of))
+    }
+
+    /// The jobs of a subscription that have ended and are kept yet.
+    pub fn ended_jobs(&self, obligor: Obligor) -> Promise<Vec<Job>> {
+        self.ask(move |store| Ok(ended_jobs(store, obligor)?))
     }
 
     /// Events and what a subscription owes of them, in the order asked for; what exceeds about `bytes_max` bytes is left
@@ -170,7 +175,7 @@ impl Reads {
 
     fn ask<T: Send + 'static>(&self, job: impl FnOnce(&dyn Store) -> Result<T, Error> + Send + 'static) -> Promise<T> {
         let (reply, promise) = Promise::new();
-        let job: Job = Box::new(move |store| {
+        let job: Task = Box::new(move |store| {
             // Nobody waits any more where the asker was killed meanwhile.
             reply.send(job(store)).ok();
         });
@@ -253,6 +258,16 @@ pub(super) fn read_log(
 pub(super) fn chunk_of(key: &[u8], value: Bytes) -> Result<Chunk, StoreError> {
     let (_, first) = keys::parse_log(key).ok_or_else(|| damaged("a key of the log"))?;
     Chunk::decode(first, value).map_err(damaged)
+}
+
+pub(super) fn ended_jobs(store: &dyn Store, obligor: Obligor) -> Result<Vec<Job>, StoreError> {
+    let mut jobs = Vec::new();
+    let range = keys::ended_jobs_of(obligor);
+    store.scan(Family::Meta, &range.start, &range.end, &mut |_, value| {
+        jobs.push(Job::decode(value).map_err(damaged));
+        ControlFlow::Continue(())
+    })?;
+    jobs.into_iter().collect()
 }
 
 fn read_due(

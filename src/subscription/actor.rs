@@ -174,11 +174,8 @@ impl SubscriptionActor {
             match change {
                 Change::Cursor(cursor) => self.slot.set_state(cursor, self.core.endpoint(self.world.clock.now())),
                 Change::PutAside { due, .. } => first_file = Some(first_file.map_or(*due, |first| first.min(*due))),
-                Change::Owe { .. }
-                | Change::Settle { .. }
-                | Change::JobEnded(_)
-                | Change::Note { .. }
-                | Change::Keep { .. } => {}
+                Change::JobEnded(job) => self.slot.job_ends(job),
+                Change::Owe { .. } | Change::Settle { .. } | Change::Note { .. } | Change::Keep { .. } => {}
             }
         }
         self.written.append(&mut self.unwritten);

@@ -142,7 +142,7 @@ async fn search(
             keys.drain(..fetched.len().max(1).min(keys.len()));
         }
     }
-    let read = slot.state().low.min(end);
+    let read = slot.state().own_low.min(end);
     let from = Seq(read.0.saturating_sub(PASSED_EVENTS).max(Seq::FIRST.0));
     let (mut upto, mut bytes) = (from, 0);
     while upto < end && bytes < LOG_BYTES_MAX {

@@ -102,7 +102,7 @@ impl Plan {
         let settings = Settings {
             version: record.version,
             attempts_max: record.retry.max_delivery_attempts,
-            since: Timestamp::default(),
+            since: record.starts_from.map_or(Timestamp::default(), |starts| starts.made),
             time_to_live: Duration::from_secs(60 * u64::from(record.retry.event_time_to_live_in_minutes)),
             batch,
             grouping,

@@ -40,6 +40,9 @@ pub struct SubscriptionRecord {
     pub on_gone: OnGone,
     /// `labels`, kept and given back.
     pub labels: Vec<String>,
+    /// `startsFrom`, a property of ours: when it was made it was given what had been published from then on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub starts_from: Option<StartsFrom>,
     /// When it is deleted by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<Timestamp>,
@@ -54,6 +57,17 @@ impl SubscriptionRecord {
             None => self.name.key(),
         }
     }
+}
+
+/// Where a subscription begins that was made to begin in the past.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StartsFrom {
+    /// With what was appended then or later, or with what was stored of it.
+    pub at: Timestamp,
+    /// When it was made: what is older is as old as the subscription, as far as its time to live is concerned.
+    #[serde(default)]
+    pub made: Timestamp,
 }
 
 /// A webhook.

@@ -25,7 +25,7 @@ use crate::{
     policy::{
         Flight, Input, Item, Settings,
         outcome::Answer,
-        record::{Command, Cursor, EndpointView, LaneCursor, Senseless},
+        record::{Command, Cursor, EndpointView, LaneCursor, Senseless, job::Job},
     },
     subscription::{Plan, SubscriptionActor, Wake},
 };
@@ -57,6 +57,10 @@ pub struct State {
     pub endpoint: EndpointView,
     /// The first event that it may still ask for.
     pub low: Seq,
+    /// The same without its jobs.
+    pub own_low: Seq,
+    /// Jobs that have ended, until that can be read.
+    pub ending: Vec<Job>,
 }
 
 /// Who asked for a command: told when it is durable, or at once why it has no sense.
@@ -141,7 +145,13 @@ impl Slot {
             linger: Linger::default(),
             in_hand: None,
             deaths: HashMap::new(),
-            state: State { low: cursor.low().unwrap_or(end), endpoint, cursor },
+            state: State {
+                low: cursor.low().unwrap_or(end),
+                own_low: cursor.own_low().unwrap_or(end),
+                endpoint,
+                cursor,
+                ending: Vec::new(),
+            },
             poison: None,
             doomed_deliveries: 0,
             closing: false,
@@ -251,6 +261,7 @@ impl Slot {
         inner.woken = false;
         inner.end = inner.end.max(end);
         inner.reports.clear();
+        inner.state.ending.clear();
         let killer = inner.in_hand.take();
         let answered = inner.flights.values().filter_map(|aloft| {
             let answer = aloft.answer.clone()?;
@@ -331,9 +342,15 @@ impl Slot {
         };
         let lanes = cursor.lanes.iter().map(bare).collect();
         let mut inner = self.lock();
-        let low = cursor.low().unwrap_or(inner.end);
+        let (low, own_low) = (cursor.low().unwrap_or(inner.end), cursor.own_low().unwrap_or(inner.end));
         let cursor = Cursor { lanes, sifted: Vec::new(), jobs: cursor.jobs.clone(), ..*cursor };
-        inner.state = State { low, endpoint, cursor };
+        let ending = std::mem::take(&mut inner.state.ending);
+        inner.state = State { low, own_low, endpoint, cursor, ending };
+    }
+
+    /// A job has ended, which is on its way to the disk.
+    pub(super) fn job_ends(&self, job: &Job) {
+        self.lock().state.ending.push(job.clone());
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

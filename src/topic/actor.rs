@@ -89,7 +89,7 @@ impl TopicActor {
         actix_rt::spawn(async move {
             // Where it cannot be found out now, the next append asks again.
             if let Ok(Position { at, .. }) = journal.reads().last_bytes(partition, end, keep).await {
-                for child in topic.children().iter().filter(|child| child.slot.state().low < at) {
+                for child in topic.children().iter().filter(|child| child.slot.state().own_low < at) {
                     child.slot.overflow(at);
                 }
             }
@@ -123,7 +123,7 @@ impl TopicActor {
 
     fn nudge(&mut self) {
         let children = self.topic.children();
-        let low = children.iter().map(|child| child.slot.state().low).min().unwrap_or(Seq(u64::MAX));
+        let low = children.iter().map(|child| child.slot.state().own_low).min().unwrap_or(Seq(u64::MAX));
         self.topic.tail().pass(low);
         self.retire_idle(&children);
         self.nudge_all(&children);

@@ -4,7 +4,7 @@ use expect_test::{Expect, expect};
 use gridhook::{
     dead_letter::file::{Draft, Form, event_of, path},
     deliver::convert::delivered,
-    event::{Event, Schema, Seq, Timestamp},
+    event::{Event, Lane, Schema, Seq, Timestamp},
     journal::chunk::{Chunk, Running},
     policy::{
         outcome::{Outcome, Reason},
@@ -24,7 +24,7 @@ use crate::support::{events::events, publisher::topic};
 fn file(form: Form<'_>, events: &[(Event, Dead)]) -> String {
     let mut draft = Draft::new(usize::MAX);
     for (event, dead) in events {
-        assert!(draft.add(form, event, dead).expect("an event"), "there is room");
+        assert!(draft.add(form, event, Lane::LIVE, dead).expect("an event"), "there is room");
     }
     draft.finish()
 }
@@ -78,6 +78,21 @@ fn a_status_is_told_and_an_attempt_that_was_not_made_is_not() {
         [{"id":"a","deadLetterReason":"UndeliverableDueToHttpBadRequest","deliveryAttempts":1,"lastDeliveryOutcome":"BadRequest","publishTime":"2020-08-13T17:18:14.0265750Z","lastDeliveryAttemptTime":"2020-08-13T17:18:14.0465750Z","lastHttpStatusCode":400},
         {"id":"a","deadLetterReason":"UndeliverableDueToProbationCausedByClientError","deliveryAttempts":0,"lastDeliveryOutcome":"Probation","publishTime":"2020-08-13T17:18:14.0265750Z"}]"#]]
     .assert_eq(&text);
+}
+
+#[test]
+fn what_a_replay_gave_up_says_which_one_did() {
+    let marked = |schema, wire, mark| {
+        let mut draft = Draft::new(usize::MAX);
+        let event = event(schema, wire, ["a", "t", "s"]);
+        draft.add(Form { delivery: schema, ..FORM }, &event, Lane(17), &dead()).expect("an event");
+        let text = draft.finish();
+        assert!(text.contains(mark), "{text}");
+        let again = event_of(&text[1..text.len() - 1], false).expect("an event");
+        assert!(!again.to_lowercase().contains("replayjob"), "{again}");
+    };
+    marked(Schema::EventGrid, r#"{"id":"a"}"#, r#""replayJob":"17"}"#);
+    marked(Schema::CloudEvents, r#"{"id":"a","specversion":"1.0","source":"s","type":"t"}"#, r#""replayjob":"17"}"#);
 }
 
 #[test]
@@ -212,7 +227,7 @@ fn a_file_has_a_bound_and_takes_one_event_in_any_case() {
     let event = event(Schema::EventGrid, r#"{"id":"a"}"#, ["a", "t", "s"]);
     for bytes_max in [0, 500] {
         let mut draft = Draft::new(bytes_max);
-        let added = (0..).take_while(|_| draft.add(FORM, &event, &dead()).expect("an event")).count();
+        let added = (0..).take_while(|_| draft.add(FORM, &event, Lane::LIVE, &dead()).expect("an event")).count();
         assert_eq!(draft.count(), added);
         let text = draft.finish();
         assert!(added == 1 && bytes_max == 0 || added == 2 && text.len() <= bytes_max, "{added} in {}", text.len());
@@ -224,11 +239,11 @@ fn a_file_has_a_bound_and_takes_one_event_in_any_case() {
 fn an_event_that_is_none_is_refused_and_leaves_no_trace() {
     let mut draft = Draft::new(1 << 20);
     let whole = event(Schema::EventGrid, r#"{"id":"a"}"#, ["a", "t", "s"]);
-    draft.add(FORM, &whole, &dead()).expect("an event");
+    draft.add(FORM, &whole, Lane::LIVE, &dead()).expect("an event");
     for (schema, wire) in
         [(Schema::EventGrid, "[1]"), (Schema::CloudEvents, r#"{"id":"a"}x"#), (Schema::Custom, r#"{"id":"#)]
     {
-        draft.add(FORM, &event(schema, wire, ["a", "t", "s"]), &dead()).expect_err("it is no object");
+        draft.add(FORM, &event(schema, wire, ["a", "t", "s"]), Lane::LIVE, &dead()).expect_err("it is no object");
     }
     assert_eq!((draft.count(), draft.finish()), (1, file(FORM, &[(whole, dead())])));
 }

@@ -72,7 +72,7 @@ impl World {
     /// Publishes `count` events for `obligor` and puts them all aside, due at `due`.
     pub(super) async fn put_aside(&self, obligor: Obligor, count: u32, due: Timestamp) {
         let found = self.journal.end(PartitionId(1)).is_some();
-        let mut changes = vec![MetaChange::Subscribe(obligor)];
+        let mut changes = vec![MetaChange::Subscribe(obligor, None)];
         if !found {
             changes.insert(0, MetaChange::Found(PartitionId(1)));
         }

@@ -45,8 +45,8 @@ impl Desk {
         let founded = vec![
             MetaChange::Found(PARTITION),
             MetaChange::Found(OTHER),
-            MetaChange::Subscribe(QUICK),
-            MetaChange::Subscribe(SLOW),
+            MetaChange::Subscribe(QUICK, None),
+            MetaChange::Subscribe(SLOW, None),
         ];
         self.wait(self.journal.change(founded)).expect("founded");
     }

@@ -119,8 +119,8 @@ fn used() -> (Memory, Desk) {
     let desk = Desk::at(&store);
     desk.wait(desk.journal.change(vec![
         MetaChange::Found(PARTITION),
-        MetaChange::Subscribe(ONE),
-        MetaChange::Subscribe(TWO),
+        MetaChange::Subscribe(ONE, None),
+        MetaChange::Subscribe(TWO, None),
     ]));
     desk.publish(6);
     desk.publish(6);

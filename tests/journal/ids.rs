@@ -46,7 +46,7 @@ impl Desk {
 
     fn founded(store: &Memory) -> Self {
         let desk = Self::at(store);
-        let founded = vec![MetaChange::Found(PARTITION), MetaChange::Subscribe(ONE)];
+        let founded = vec![MetaChange::Found(PARTITION), MetaChange::Subscribe(ONE, None)];
         desk.runtime.block_on(desk.journal.change(founded)).expect("founded");
         desk
     }

@@ -76,7 +76,7 @@ proptest! {
         let (journal, writer) =
             Journal::start(shared, clock, options, Box::new(|_, _| {}), Box::new(|_| {})).expect("sound");
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        let founded = vec![MetaChange::Found(ONE.partition), MetaChange::Subscribe(ONE)];
+        let founded = vec![MetaChange::Found(ONE.partition), MetaChange::Subscribe(ONE, None)];
         runtime.block_on(journal.change(founded)).expect("founded");
         let owner = runtime.block_on(journal.open(ONE)).expect("there").owner;
         let note = |line: &Line| Change::Note { lane: line.lane, attempt: line.attempt, entry: line.entry.clone() };

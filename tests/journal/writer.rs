@@ -79,7 +79,8 @@ impl Desk {
     }
 
     fn found(&self) {
-        let founded = vec![MetaChange::Found(PARTITION), MetaChange::Subscribe(ONE), MetaChange::Subscribe(TWO)];
+        let founded =
+            vec![MetaChange::Found(PARTITION), MetaChange::Subscribe(ONE, None), MetaChange::Subscribe(TWO, None)];
         self.wait(self.journal.change(founded)).expect("founded");
     }
 

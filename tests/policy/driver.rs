@@ -47,6 +47,8 @@ pub(super) struct Driver {
     pub(super) chance: f64,
     /// When each request left.
     pub(super) left: Vec<Timestamp>,
+    /// So much longer each answer takes.
+    latency: Duration,
     /// Whether the disk is looked over after each write, and lines are kept.
     thorough: bool,
     log: Vec<Event>,
@@ -94,6 +96,7 @@ impl Driver {
             writes_left: u32::MAX,
             chance: 0.0,
             left: Vec::new(),
+            latency: Duration::ZERO,
             thorough: true,
             log: Vec::new(),
             filter: Filter { subject_begins_with: "yes".to_owned(), ..Filter::default() },
@@ -109,6 +112,11 @@ impl Driver {
     /// So much stands on the disk that looking it over after each write would take hours.
     pub(super) fn is_large(&mut self) {
         self.thorough = false;
+    }
+
+    /// The endpoint takes so much longer from now on.
+    pub(super) fn slow_down(&mut self, by: Duration) {
+        self.latency = by;
     }
 
     /// Time passes while no process runs.
@@ -291,7 +299,8 @@ impl Driver {
                 if self.thorough {
                     self.lines.push(format!("{} {mark}{batch}", self.since_start()));
                 }
-                self.aloft.extend(answer.map(|(after, answer)| (self.now.after(after), flight.id, answer)));
+                let latency = self.latency;
+                self.aloft.extend(answer.map(|(after, answer)| (self.now.after(after + latency), flight.id, answer)));
                 return;
             }
             Effect::ReadLog { lane, from, end } => {

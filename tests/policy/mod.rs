@@ -17,6 +17,7 @@ mod pace;
 mod probation;
 mod promises;
 mod properties;
+mod replay;
 mod sabotage;
 mod schedule;
 mod story;

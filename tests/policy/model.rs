@@ -242,7 +242,7 @@ impl Story {
         let retention = Duration::from_secs([0, 600, 86_400][dice.below(3)]);
         let (journal, writer) = start(&shelf, &clock, retention);
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        let founded = journal.change(vec![MetaChange::Found(PARTITION), MetaChange::Subscribe(OBLIGOR)]);
+        let founded = journal.change(vec![MetaChange::Found(PARTITION), MetaChange::Subscribe(OBLIGOR, None)]);
         runtime.block_on(founded).expect("founded");
         let opened = runtime.block_on(journal.open(OBLIGOR)).expect("it is there");
         let next_flight = FlightId(1);

@@ -22,6 +22,8 @@ mod power;
 mod properties;
 mod publish;
 mod recovery;
+mod replay;
+mod replay_beside;
 mod retry;
 mod sabotage;
 mod signing;

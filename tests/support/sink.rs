@@ -95,6 +95,8 @@ pub(crate) struct Arrival {
     pub(crate) data: u64,
     /// How many events the request had.
     pub(crate) batch: u32,
+    /// `aeg-replay-job`.
+    pub(crate) job: Option<u16>,
 }
 
 impl Arrival {
@@ -268,6 +270,7 @@ impl Shared {
                 attempts: u32::try_from(attempts).unwrap_or(u32::MAX),
                 data: 0,
                 batch: 0,
+                job: number("aeg-replay-job").and_then(|job| u16::try_from(job).ok()),
             };
             self.note(&path, &body, arrival);
             let mut heads = lock(&self.heads);

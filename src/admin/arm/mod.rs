@@ -26,7 +26,9 @@ use self::{
     path::{SubscriptionVerb, Target, TopicPath, TopicVerb},
     routes::Subject,
 };
-use super::{Control, Error, dead_letters, explain, ledger, model::subscription::Form, operate, test_filter, trace};
+use super::{
+    Control, Error, dead_letters, explain, ledger, model::subscription::Form, operate, replay, test_filter, trace,
+};
 use crate::{
     journal,
     topic::registry::{self, Topic},
@@ -43,8 +45,8 @@ const UNANSWERED: Error = Error::Broken("nobody answers this method, though the 
 
 /// A list that is short by nature: there is no next page.
 #[derive(Serialize)]
-struct List<T> {
-    value: Vec<T>,
+pub(super) struct List<T> {
+    pub(super) value: Vec<T>,
 }
 
 /// Answers a request whose token is good.
@@ -159,6 +161,7 @@ async fn answer_subscription(
         SubscriptionVerb::DeadLetter => {
             dead_letters::get(control, topic, name, &path::last_name(request.path()).unwrap_or_default()).await
         }
+        SubscriptionVerb::Replay(verb) => replay::answer(control, request, topic, name, verb, body).await,
         SubscriptionVerb::Command(command) => operate::command(control, topic, name, command).await,
     }
 }

@@ -104,13 +104,30 @@ pub enum SubscriptionVerb {
     DeadLetter,
     /// `ledger`, a word of ours.
     Ledger,
+    /// `replays`, a word of ours, and what is below it.
+    Replay(ReplayVerb),
     /// `hold`, `resume`, `probe` and `release`, words of ours.
     Command(Command),
 }
 
+/// What is done with replays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplayVerb {
+    /// All are told, or one begins.
+    All,
+    /// One is told.
+    One,
+    /// `pause`.
+    Pause,
+    /// `resume`.
+    Resume,
+    /// `cancel`.
+    Cancel,
+}
+
 impl SubscriptionVerb {
     /// All of them, and what stands for them behind the name of a subscription.
-    pub(super) const ALL: [(Self, &str); 14] = [
+    pub(super) const ALL: [(Self, &str); 19] = [
         (Self::Itself, ""),
         (Self::GetFullUrl, "/getFullUrl"),
         (Self::GetDeliveryAttributes, "/getDeliveryAttributes"),
@@ -121,6 +138,11 @@ impl SubscriptionVerb {
         (Self::PurgeDeadLetters, "/deadLetters/purge"),
         (Self::DeadLetter, "/deadLetters/{deadLetterKey}"),
         (Self::Ledger, "/ledger"),
+        (Self::Replay(ReplayVerb::All), "/replays"),
+        (Self::Replay(ReplayVerb::One), "/replays/{replayId}"),
+        (Self::Replay(ReplayVerb::Pause), "/replays/{replayId}/pause"),
+        (Self::Replay(ReplayVerb::Resume), "/replays/{replayId}/resume"),
+        (Self::Replay(ReplayVerb::Cancel), "/replays/{replayId}/cancel"),
         (Self::Command(Command::Hold), "/hold"),
         (Self::Command(Command::Resume), "/resume"),
         (Self::Command(Command::Probe), "/probe"),
@@ -197,6 +219,19 @@ pub(super) fn last_name(path: &str) -> Option<String> {
 /// Reads a path: which one of what there is it speaks of.
 pub fn parse(path: &str) -> Option<Target> {
     find(path).map(|(_, target)| target)
+}
+
+/// The name that stands behind this word, the last time that the path has it.
+pub fn name_behind(path: &str, word: &str) -> Option<String> {
+    let mut segments = path.rsplit('/').filter(|segment| !segment.is_empty());
+    let mut behind = segments.next()?;
+    for segment in segments {
+        if segment.eq_ignore_ascii_case(word) {
+            return percent_decode_str(behind).decode_utf8().ok().map(|name| name.into_owned());
+        }
+        behind = segment;
+    }
+    None
 }
 
 /// The names in a path, each with what it is the name of.

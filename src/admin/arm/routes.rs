@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use actix_web::http::Method;
 
-use super::path::{SubscriptionVerb, TopicVerb};
+use super::path::{ReplayVerb, SubscriptionVerb, TopicVerb};
 use crate::{admin::model::subscription::Form, topic::record::Kind};
 
 /// What a path speaks of, without the names in it.
@@ -84,6 +84,7 @@ impl Subject {
     pub fn methods(self) -> &'static [Method] {
         const READ: &[Method] = &[Method::GET];
         const ACT: &[Method] = &[Method::POST];
+        const READ_OR_ACT: &[Method] = &[Method::GET, Method::POST];
         const ALL: &[Method] = &[Method::GET, Method::PUT, Method::PATCH, Method::DELETE];
         const UNCHANGING: &[Method] = &[Method::GET, Method::PUT, Method::DELETE];
         match self {
@@ -105,7 +106,8 @@ impl Subject {
                 | SubscriptionVerb::Explain
                 | SubscriptionVerb::Ledger
                 | SubscriptionVerb::DeadLetters
-                | SubscriptionVerb::DeadLetter,
+                | SubscriptionVerb::DeadLetter
+                | SubscriptionVerb::Replay(ReplayVerb::One),
             )
             | Self::AllSubscriptions => READ,
             Self::Topic(_, TopicVerb::Itself) | Self::Subscription(_, _, SubscriptionVerb::Itself) => ALL,
@@ -118,8 +120,10 @@ impl Subject {
                 | SubscriptionVerb::GetDeliveryAttributes
                 | SubscriptionVerb::TestFilter
                 | SubscriptionVerb::PurgeDeadLetters
+                | SubscriptionVerb::Replay(ReplayVerb::Pause | ReplayVerb::Resume | ReplayVerb::Cancel)
                 | SubscriptionVerb::Command(_),
             ) => ACT,
+            Self::Subscription(_, _, SubscriptionVerb::Replay(ReplayVerb::All)) => READ_OR_ACT,
         }
     }
 }

@@ -101,6 +101,7 @@ pub(super) async fn put(
     let mut wished = subscription::put(&name, &record, ranges, body)?;
     wished.filter.domain_topic = domain_topic.map(|name| name.to_string());
     check_expiration(control, &wished, "properties.expirationTimeUtc")?;
+    check_start(control, &topic, &mut wished, "properties.startsFrom")?;
     save(control, turn, &record, form, wished, None).await
 }
 
@@ -119,7 +120,29 @@ pub(super) async fn patch(
     let mut wished = subscription::patch(&existing, &record, ranges, body)?;
     wished.filter.domain_topic.clone_from(&existing.filter.domain_topic);
     check_expiration(control, &wished, "expirationTimeUtc")?;
+    check_start(control, &topic, &mut wished, "startsFrom")?;
     save(control, turn, &record, form, wished, Some(existing)).await
+}
+
+/// A new subscription may start in the past; one that is there has started.
+fn check_start(control: &Control, topic: &Topic, wished: &mut SubscriptionRecord, target: &str) -> Result<(), Error> {
+    let (now, before) = (control.clock.now(), topic.subscription(&wished.key()));
+    let started = before.as_ref().and_then(|before| before.starts_from);
+    let Some(starts) = &mut wished.starts_from else { return Ok(()) };
+    if before.is_some() && started.is_none_or(|started| started.at != starts.at) {
+        let problem = format!(
+            "is {}, and the event subscription is there already; leave it out, and POST …/replays for what was published \
+             before",
+            starts.at
+        );
+        return Err(Invalid::new(target, problem).into());
+    }
+    if starts.at > now {
+        let problem = format!("is {}, which is in the future (it is {now}); allowed is a time in the past", starts.at);
+        return Err(Invalid::new(target, problem).into());
+    }
+    starts.made = now;
+    Ok(())
 }
 
 fn check_expiration(control: &Control, wished: &SubscriptionRecord, target: &str) -> Result<(), Error> {

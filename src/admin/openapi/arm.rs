@@ -7,7 +7,7 @@ use super::draft::{Draft, Schemas, list_of};
 use crate::{
     admin::{
         arm::{
-            path::{SubscriptionVerb, TopicVerb},
+            path::{ReplayVerb, SubscriptionVerb, TopicVerb},
             routes::{Route, Source, Subject},
             subscriptions::FullUrl,
             topics::SharedAccessKeys,
@@ -21,7 +21,7 @@ use crate::{
             subscription::{self, Form, attribute::Body as Attribute},
             topic::{self, WhichKey},
         },
-        operate,
+        operate, replay,
         test_filter::Report,
         trace,
     },
@@ -84,7 +84,7 @@ pub(super) fn describe(route: &Route, method: &Method, schemas: &mut Schemas) ->
             schemas.of::<subscription::View>(),
         ),
         Subject::Subscription(_, _, SubscriptionVerb::Itself) => itself(route, method, schemas, &error),
-        Subject::Subscription(_, _, verb) => subscription_verb(route, verb, schemas, &error),
+        Subject::Subscription(_, _, verb) => subscription_verb(route, verb, method, schemas, &error),
     };
     draft
         .secured(&["admin"])
@@ -254,7 +254,13 @@ fn itself(route: &Route, method: &Method, schemas: &mut Schemas, error: &Value) 
     }
 }
 
-fn subscription_verb(route: &Route, verb: SubscriptionVerb, schemas: &mut Schemas, error: &Value) -> Draft {
+fn subscription_verb(
+    route: &Route,
+    verb: SubscriptionVerb,
+    method: &Method,
+    schemas: &mut Schemas,
+    error: &Value,
+) -> Draft {
     match verb {
         SubscriptionVerb::Itself | SubscriptionVerb::GetFullUrl => {
             let url = schemas.of::<FullUrl<'static>>();
@@ -289,6 +295,7 @@ fn subscription_verb(route: &Route, verb: SubscriptionVerb, schemas: &mut Schema
                 .answer(200, "A part of them, and where the next one is.", &schemas.of::<ledger::View>())
                 .errors(&READING, error)
         }
+        SubscriptionVerb::Replay(verb) => replay_verb(route, verb, method, schemas, error),
         SubscriptionVerb::Command(command) => {
             let (name, sentence) = match command {
                 Command::Hold => ("hold", "Sends nothing until `resume`; what is in flight is finished."),
@@ -302,6 +309,37 @@ fn subscription_verb(route: &Route, verb: SubscriptionVerb, schemas: &mut Schema
                 .errors(&CHANGING, error)
         }
     }
+}
+
+fn replay_verb(route: &Route, verb: ReplayVerb, method: &Method, schemas: &mut Schemas, error: &Value) -> Draft {
+    let view = schemas.of::<replay::View>();
+    let (id, sentence) = match verb {
+        ReplayVerb::All if *method == Method::POST => {
+            let (body, dry_run) = (schemas.of::<replay::Body>(), schemas.of::<replay::DryRun>());
+            return draft(
+                route,
+                "startReplay",
+                "Sends a part of what is stored once more; or counts what it would send.",
+            )
+            .body(false, &body, json!({"from": "2026-01-01T00:00:00Z", "dryRun": true}))
+            .answer(200, "So many, and nothing was sent.", &dry_run)
+            .answer(201, "It has begun.", &view)
+            .errors(&CHANGING, error);
+        }
+        ReplayVerb::All => {
+            let all = draft(route, "listReplays", "Its replays that go on, and the last that have ended.");
+            return list(all, view).errors(&READING, error);
+        }
+        ReplayVerb::One => {
+            return draft(route, "getReplay", "A replay: how far it is, and what became of its events.")
+                .answer(200, "It.", &view)
+                .errors(&READING, error);
+        }
+        ReplayVerb::Pause => ("pauseReplay", "Sends nothing of it for now; what is in flight is finished."),
+        ReplayVerb::Resume => ("resumeReplay", "Goes on with it."),
+        ReplayVerb::Cancel => ("cancelReplay", "Ends it; what has been delivered stays delivered."),
+    };
+    draft(route, id, sentence).answer(200, "So it is now.", &view).errors(&CHANGING, error)
 }
 
 /// What dead letters are asked for by, in a query.

@@ -157,6 +157,7 @@ pub(super) fn names_in(template: &str) -> Vec<Value> {
             "domainName" | "domain" => ("Of a domain.", "shops"),
             "domainTopicName" => ("Of a topic of the domain.", "berlin"),
             "eventSubscriptionName" => ("Of an event subscription.", "billing"),
+            "replayId" => ("Of a replay.", "16"),
             "deadLetterKey" => ("Of a dead letter, as the list has it.", "2026~11~20~8~a.json~0"),
             "topicTypeName" => ("Of a type of topics.", "Microsoft.EventGrid.Topics"),
             _ => ("As topics have it.", "local"),

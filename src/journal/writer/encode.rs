@@ -110,8 +110,11 @@ impl Writer {
                 partition.appended = partition.appended.max(now);
                 group.batch.put(Family::Meta, keys::floor(*id), partition.record().encode());
             }
-            MetaChange::Subscribe(obligor) => {
-                let read = self.partitions.get(&obligor.partition).map_or(Seq::FIRST, |partition| partition.next);
+            MetaChange::Subscribe(obligor, start) => {
+                // The floor is moved by this thread: it cannot pass what is said here.
+                let read = self.partitions.get(&obligor.partition).map_or(Seq::FIRST, |partition| {
+                    start.map_or(partition.next, |start| start.max(partition.floor).min(partition.next))
+                });
                 let lane = LaneCursor { lane: Lane::LIVE, read, end: None, open: Vec::new(), done: Vec::new() };
                 let cursor = Cursor { lanes: vec![lane], began: read, ..Cursor::default() };
                 group.batch.put(Family::Cursor, keys::cursor(*obligor), cursor.encode());

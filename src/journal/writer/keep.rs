@@ -9,14 +9,13 @@ use super::{
     encode::{bury, settle},
 };
 use crate::{
-    event::{Obligor, Timestamp},
+    event::{Lane, Obligor, Timestamp},
     journal::{
         DeadKey, State, floor, keys, ledger,
-        reader::damaged,
-        records::Record,
+        reader::ended_jobs,
         store::{Batch, Family, StoreError},
     },
-    policy::record::{Entry, What, job::Job},
+    policy::record::{Entry, What},
 };
 
 /// So many jobs that have ended are kept of each subscription, and those of the latest group.
@@ -73,26 +72,12 @@ impl Writer {
     /// Of the jobs that have ended only the latest are kept.
     pub(super) fn forget_jobs(&self, group: &mut Group) -> Result<(), StoreError> {
         for obligor in &group.ended {
-            let mut ended = Vec::new();
-            let range = keys::ended_jobs_of(*obligor);
-            let mut bad = None;
-            self.store.scan(Family::Meta, &range.start, &range.end, &mut |key, value| match Job::decode(value) {
-                Ok(job) => {
-                    ended.push((job.changed, key.to_vec()));
-                    ControlFlow::Continue(())
-                }
-                Err(error) => {
-                    bad = Some(damaged(error));
-                    ControlFlow::Break(())
-                }
-            })?;
-            if let Some(bad) = bad {
-                return Err(bad);
-            }
+            let mut ended: Vec<(Timestamp, Lane)> =
+                ended_jobs(&*self.store, *obligor)?.into_iter().map(|job| (job.changed, job.lane)).collect();
             ended.sort_unstable();
             let excess = ended.len().saturating_sub(ENDED_MAX);
-            for (_, key) in ended.drain(..excess) {
-                group.batch.delete(Family::Meta, key);
+            for (_, lane) in ended.drain(..excess) {
+                group.batch.delete(Family::Meta, keys::ended_job(*obligor, lane));
             }
         }
         Ok(())

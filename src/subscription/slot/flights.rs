@@ -85,6 +85,8 @@ impl Slot {
         }
         inner.achieved |= !flights.is_empty();
         if inner.life == life {
+            // A life has one write on its way at a time.
+            inner.state.ending.clear();
             inner.reports.push(Report::Durable);
             inner.wake();
         }

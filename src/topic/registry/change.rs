@@ -172,14 +172,17 @@ impl Registry {
             Some(child) => {
                 record.number = child.number();
                 record.version = child.slot.plan().record.version + 1;
+                // It began where it began.
+                record.starts_from = child.slot.plan().record.starts_from;
             }
             None => {
                 self.check_room(&topic, &key)?;
                 next.subscriptions += 1;
                 record.number = SubscriptionId(next.subscriptions);
                 record.version = 1;
-                changes
-                    .push(MetaChange::Subscribe(Obligor { partition: topic.partition(), subscription: record.number }));
+                let start = topic.start(record.starts_from).await?;
+                let obligor = Obligor { partition: topic.partition(), subscription: record.number };
+                changes.push(MetaChange::Subscribe(obligor, start));
                 changes.push(next.put());
             }
         }

@@ -6,6 +6,7 @@
 mod change;
 mod chaos;
 mod domain;
+mod replay;
 mod topic;
 mod trace;
 mod validate;
@@ -22,6 +23,7 @@ pub(super) use self::change::json;
 use self::{change::Numbers, domain::DomainTopicRecord};
 pub use self::{
     chaos::{By, Kill, Victim},
+    replay::{Content, Part, Place},
     topic::{Arrived, Child, Status, Topic},
     trace::{Mark, Occurrence, Period, Traces},
     validate::{Refusal, Word},

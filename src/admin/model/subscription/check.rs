@@ -7,7 +7,7 @@ use crate::{
     admin::model::{Invalid, Ranges, instant, topic::schema_name as input_schema_name},
     event::{Schema, Timestamp},
     policy::filter::Filter,
-    subscription::record::{DeadLetterDestination, OnGone, RetryPolicy, SubscriptionRecord},
+    subscription::record::{DeadLetterDestination, OnGone, RetryPolicy, StartsFrom, SubscriptionRecord},
 };
 
 /// Checks that a request can be made of it. What it says is never repeated: a secret may be in it.
@@ -190,6 +190,11 @@ pub(super) fn on_gone_name(on_gone: OnGone) -> &'static str {
 /// Reads `expirationTimeUtc`. Whether it has passed is not asked here.
 pub(super) fn expiration(given: &str) -> Result<Timestamp, Invalid> {
     instant("expirationTimeUtc", given)
+}
+
+/// Reads `startsFrom`. Whether it has passed is not asked here.
+pub(super) fn starts_from(given: &str) -> Result<StartsFrom, Invalid> {
+    Ok(StartsFrom { at: instant("startsFrom", given)?, made: Timestamp::default() })
 }
 
 /// Whether what `record` asks for is within `ranges`: asked before its topic changes to the edition that they are of.

@@ -90,6 +90,9 @@ pub(in crate::admin) struct Properties {
     dead_letter_in_probation: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     on_gone: Option<String>,
+    /// For a new one: what was published at this time or later and is stored comes first, as `2026-01-01T00:00:00Z`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    starts_from: Option<String>,
 }
 
 #[derive(Deserialize, Serialize, ToSchema)]
@@ -265,6 +268,7 @@ fn record(
         on_gone: check::on_gone(properties.on_gone.as_deref())?,
         dead_letter,
         labels: properties.labels.unwrap_or_default(),
+        starts_from: properties.starts_from.as_deref().map(check::starts_from).transpose()?,
         expires: properties.expiration_time_utc.as_deref().map(check::expiration).transpose()?,
     })
 }
@@ -282,6 +286,7 @@ fn settable(record: &SubscriptionRecord) -> Properties {
         dead_letter,
         dead_letter_in_probation,
         on_gone,
+        starts_from,
         labels,
         expires,
     } = record;
@@ -315,6 +320,7 @@ fn settable(record: &SubscriptionRecord) -> Properties {
         // Words of ours: a client that does not know them is told of them only where they were used.
         dead_letter_in_probation: dead_letter_in_probation.then_some(true),
         on_gone: (*on_gone != OnGone::default()).then(|| check::on_gone_name(*on_gone).to_owned()),
+        starts_from: starts_from.map(|starts| starts.at.to_string()),
         expiration_time_utc: expires.map(|expires| expires.to_string()),
     }
 }

@@ -13,18 +13,20 @@
 //! - A job has ended when it has no lane, owes nothing and has no more to put in. A suspended endpoint stops jobs as it stops
 //!   everything, and is never a reason to give one of their events up.
 
+mod allowance;
+mod turn;
+
+use self::allowance::Allowance;
 use super::{Subscription, lane_mut, settle::covers};
 use crate::{
     event::{Lane, Timestamp},
     policy::{
-        Effect, Flight, Item,
-        batch::{self, Limits, Ready},
+        Item,
         lane::Reading,
         record::job::{JOBS_MAX, Job, JobCommand, JobKind, JobRefused, JobState},
-        record::{Change, Command, Counters, DueKey, Entry, LaneCursor, Rate, Traffic, What},
+        record::{Change, Command, Counters, DueKey, Entry, LaneCursor, Rate, What},
     },
 };
-use std::time::Duration;
 
 /// So many events of a job are owed at the most, but for those that were on their way when it came to that.
 const PENDING_MAX: u64 = 8192;
@@ -34,9 +36,6 @@ const TURN: u32 = 20;
 
 /// So many lanes there are for jobs.
 const LANES: u16 = u16::MAX - Lane::FIRST_JOB.0;
-
-/// So much of a job's rate can gather while it does not send: less would make small batches of large ones.
-const BURST: Duration = Duration::from_millis(250);
 
 /// The jobs that have not ended.
 #[derive(Debug)]
@@ -64,44 +63,6 @@ enum Beginning {
     Gathered,
     Written,
     Durable,
-}
-
-/// What a job's own rate leaves it.
-#[derive(Debug)]
-struct Allowance {
-    rate: f64,
-    events: f64,
-    filled: Timestamp,
-}
-
-impl Allowance {
-    fn new(rate: Rate, now: Timestamp) -> Self {
-        // A rate of nothing at all would stall for ever.
-        Self { rate: rate.max(Rate(1)).per_second(), events: 1.0, filled: now }
-    }
-
-    fn most(&self) -> f64 {
-        (self.rate * BURST.as_secs_f64()).max(1.0)
-    }
-
-    fn events(&self, now: Timestamp) -> f64 {
-        (self.events + self.rate * now.since(self.filled).as_secs_f64()).min(self.most())
-    }
-
-    /// When so many events may leave: as many as it can ever allow at once, if that is fewer.
-    fn opens(&self, events: u32, now: Timestamp) -> Timestamp {
-        let lacking = f64::from(events).min(self.most()) - self.events(now) - 1e-6;
-        if lacking <= 0.0 {
-            now
-        } else {
-            now.after(Duration::from_secs_f64(lacking / self.rate)).after(Duration::from_micros(1))
-        }
-    }
-
-    fn take(&mut self, events: usize, now: Timestamp) {
-        self.events = self.events(now) - events as f64;
-        self.filled = self.filled.max(now);
-    }
 }
 
 impl Running {
@@ -295,146 +256,6 @@ impl Subscription {
 
     fn job_lanes(&self, is_such: impl Fn(&Running) -> bool) -> Vec<Lane> {
         self.jobs.list.iter().filter(|running| is_such(running)).map(|running| running.job.lane).collect()
-    }
-
-    /// How many requests of jobs are on their way.
-    fn job_flights(&self) -> usize {
-        let is_job = |flight: &Flight| flight.items.first().is_some_and(|item| item.lane.is_job());
-        self.flights.values().filter(|flight| is_job(flight)).count()
-    }
-
-    /// From when on a job's request may leave, as far as the endpoint is concerned; [`None`] where only an answer can bring
-    /// a place.
-    fn spares_jobs(&self, now: Timestamp) -> Option<Timestamp> {
-        self.endpoint.spares(self.job_flights(), self.jobs.left, now)
-    }
-
-    /// What a job could send at once, before its rate is asked.
-    fn job_ready(&self, lane: Lane) -> u32 {
-        let retries = self.replays.retries.iter().filter(|ready| ready.item.lane == lane).count();
-        let fresh = self.lanes.iter().find(|reading| reading.lane() == lane).map_or(0, Reading::ready);
-        let ready = if retries > 0 { retries } else { fresh };
-        u32::try_from(ready).unwrap_or(u32::MAX).min(self.endpoint.batch_max())
-    }
-
-    /// The next batch of a job, each in its turn; empty where none may send, or has anything to.
-    pub(super) fn next_job_batch(&mut self, now: Timestamp) -> Vec<Ready> {
-        if self.jobs.is_empty() || self.is_dividing() || self.spares_jobs(now).is_none_or(|at| at > now) {
-            return Vec::new();
-        }
-        let mut lanes = self.job_lanes(Running::runs);
-        lanes.sort_unstable();
-        let first = lanes.partition_point(|lane| *lane <= self.jobs.last);
-        lanes.rotate_left(first);
-        for lane in lanes {
-            let ready = self.job_ready(lane);
-            let Some(place) = self.jobs.list.iter().position(|running| running.job.lane == lane) else { continue };
-            let allowance = self.jobs.list[place].allowance.as_ref();
-            if ready == 0 || allowance.is_some_and(|allowance| allowance.opens(ready, now) > now) {
-                continue;
-            }
-            let allowed = allowance.map_or(u32::MAX, |allowance| (allowance.events(now) + 1e-6) as u32);
-            let events_max = self.endpoint.batch_max().min(allowed.max(1));
-            let batch = self.take_of_job(lane, Limits { events_max, ..self.settings.batch }, now);
-            if let Some(allowance) = &mut self.jobs.list[place].allowance {
-                allowance.take(batch.len(), now);
-            }
-            (self.jobs.others, self.jobs.last, self.jobs.left) = (0, lane, now);
-            return batch;
-        }
-        Vec::new()
-    }
-
-    /// What was tried before goes first: it is bounded, and holds its job up.
-    fn take_of_job(&mut self, lane: Lane, limits: Limits, now: Timestamp) -> Vec<Ready> {
-        let retries = std::mem::take(&mut self.replays.retries);
-        let (mut own, others) =
-            retries.into_iter().partition::<std::collections::VecDeque<_>, _>(|ready| ready.item.lane == lane);
-        let batch = batch::take(&mut own, limits);
-        self.replays.retries = others;
-        self.replays.retries.extend(own);
-        match self.lanes.iter().position(|reading| reading.lane() == lane) {
-            Some(place) if batch.is_empty() => self.take(place, limits, now),
-            Some(_) | None => batch,
-        }
-    }
-
-    /// Asks for what jobs could send next.
-    pub(super) fn ask_for_jobs(&mut self, effects: &mut Vec<Effect>, is_open: bool, now: Timestamp) {
-        if self.jobs.is_empty() || self.endpoint.is_closed() {
-            return;
-        }
-        if let Some(from) = self.replays.due.ask(now) {
-            effects.push(Effect::ReadDue { of: Traffic::Jobs, from });
-        }
-        if !is_open || self.gathered.is_ahead() || self.is_dividing() {
-            return;
-        }
-        let batch = self.settings.batch.events_max as usize;
-        for lane in self.job_lanes(|running| running.runs() && running.job.counters.pending < PENDING_MAX) {
-            let Some(reading) = lane_mut(&mut self.lanes, lane).filter(|reading| reading.ready() < batch) else {
-                continue;
-            };
-            if let Some((from, end)) = reading.ask(self.end) {
-                effects.push(Effect::ReadLog { lane, from, end });
-            }
-        }
-        let wanted = self.fetchable_jobs();
-        let fetch = self.replays.fetch(now, batch, |lane| wanted.contains(&lane));
-        if !fetch.is_empty() {
-            effects.push(Effect::Fetch(fetch));
-        }
-    }
-
-    /// The jobs that have nothing fetched and could send it.
-    fn fetchable_jobs(&self) -> Vec<Lane> {
-        let has_ready = |lane| self.replays.retries.iter().any(|ready| ready.item.lane == lane);
-        self.job_lanes(|running| running.runs() && !has_ready(running.job.lane))
-    }
-
-    /// When a job could send, or should ask, if nothing happens before. Where a place or an answer is wanting, that brings it.
-    pub(super) fn next_of_jobs(&self, now: Timestamp) -> Option<Timestamp> {
-        if self.jobs.is_empty() || self.gathered.is_ahead() || self.is_dividing() {
-            return None;
-        }
-        let place = match self.endpoint.places(self.flights.len(), now) {
-            0 => self.endpoint.paces(self.flights.len(), now),
-            1.. => Some(now),
-        };
-        let sends = place.zip(self.spares_jobs(now)).and_then(|(place, spare)| {
-            let opens = self.jobs.list.iter().filter(|running| running.runs()).filter_map(|running| {
-                let ready = self.job_ready(running.job.lane);
-                let opens = running.allowance.as_ref().map_or(now, |allowance| allowance.opens(ready, now));
-                (ready > 0).then_some(opens)
-            });
-            opens.min().map(|opens| opens.max(place).max(spare))
-        });
-        sends.into_iter().chain(self.next_job_key(now)).min()
-    }
-
-    fn next_job_key(&self, now: Timestamp) -> Option<Timestamp> {
-        let wanted = self.fetchable_jobs();
-        let idle = self.replays.fetching.is_empty() && !wanted.is_empty();
-        idle.then(|| self.replays.due.wakes_of(now, |lane| wanted.contains(&lane))).flatten()
-    }
-
-    /// Whether a job has anything to send, or when it falls due: an endpoint that is left alone for now is probed for it, if
-    /// for nothing else.
-    pub(super) fn wait_of_jobs(&self, now: Timestamp) -> Option<Timestamp> {
-        let running = self.job_lanes(Running::runs);
-        let behind = |lane: &Reading| running.contains(&lane.lane()) && lane.is_behind(self.end);
-        let waits = self.lanes.iter().any(behind)
-            || self.replays.lost.iter().any(|(lane, _)| running.contains(lane))
-            || self.replays.retries.iter().any(|ready| running.contains(&ready.item.lane));
-        if waits { Some(now) } else { self.replays.due.wakes_of(now, |lane| running.contains(&lane)) }
-    }
-
-    /// What jobs have ready is of no use while the endpoint is left alone.
-    pub(super) fn forget_ready_jobs(&mut self) {
-        for lane in self.lanes.iter_mut().filter(|lane| lane.lane().is_job()) {
-            lane.forget_ready();
-        }
-        self.replays.forget_ready(|_| true);
     }
 
     /// Those that have nothing left to do are no more.

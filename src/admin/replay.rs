@@ -1,0 +1,236 @@
+//! Replays: events that are stored, sent to one event subscription once more.
+
+use std::time::Duration;
+
+use actix_web::{HttpRequest, HttpResponse, http::Method};
+use serde::{Deserialize, Serialize};
+use tracing::info;
+use utoipa::ToSchema;
+
+use super::{
+    Control, Error,
+    arm::{
+        List, no_subscription,
+        path::{self, ReplayVerb, TopicPath},
+        topic,
+    },
+    model::{Invalid, instant, parse, read},
+};
+use crate::{
+    event::{Lane, Seq, Timestamp},
+    policy::record::{
+        Command, Counters, Rate,
+        job::{Job, JobCommand, JobKind, JobState},
+    },
+    topic::registry::{Content, Part, Place},
+};
+
+/// A million events in a second is no bound at all.
+const RATE_MAX: f64 = 1e6;
+
+/// What is asked for.
+#[derive(Default, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = ReplayBody)]
+pub(super) struct Body {
+    /// Events that were appended at this time or later, as `2040-01-01T00:00:00Z`.
+    #[schema(example = "2026-01-01T00:00:00Z")]
+    from: Option<String>,
+    /// Events that were appended before this time.
+    to: Option<String>,
+    /// Events from this sequence on, instead of `from`.
+    from_sequence: Option<u64>,
+    /// Events up to this sequence, with it, instead of `to`.
+    to_sequence: Option<u64>,
+    /// At most so many events in a second, repeated attempts counted; without it the endpoint's own limits hold.
+    events_per_second: Option<f64>,
+    /// Counts what would be sent, and sends nothing.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+impl Body {
+    fn part(&self) -> Result<Part, Invalid> {
+        let place = |time: (&str, Option<&str>), seq: (&str, Option<Seq>)| match (time.1, seq.1) {
+            (Some(_), Some(_)) => {
+                Err(Invalid::new(time.0, format!("and {} say the same; allowed is one of them", seq.0)))
+            }
+            (Some(given), None) => Ok(Some(Place::Since(instant(time.0, given)?))),
+            (None, seq) => Ok(seq.map(Place::At)),
+        };
+        Ok(Part {
+            from: place(("from", self.from.as_deref()), ("fromSequence", self.from_sequence.map(Seq)))?,
+            to: place(
+                ("to", self.to.as_deref()),
+                ("toSequence", self.to_sequence.map(|last| Seq(last.saturating_add(1)))),
+            )?,
+        })
+    }
+
+    fn rate(&self) -> Result<Option<Rate>, Invalid> {
+        let check = |given: f64| {
+            if (0.001..=RATE_MAX).contains(&given) {
+                return Ok(Rate::of(given));
+            }
+            Err(Invalid::new("eventsPerSecond", format!("is {given}; allowed is 0.001 to {RATE_MAX}")))
+        };
+        self.events_per_second.map(check).transpose()
+    }
+}
+
+/// What a replay would send.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = ReplayDryRun)]
+pub(super) struct DryRun {
+    from_sequence: u64,
+    to_sequence: u64,
+    stored: u64,
+    matching: u64,
+}
+
+impl DryRun {
+    fn new(Content { from, end, events, matching }: Content) -> Self {
+        Self { from_sequence: from.0, to_sequence: end.0 - 1, stored: events, matching }
+    }
+}
+
+/// A job, as it is told.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Replay)]
+pub(super) struct View {
+    /// The header `aeg-replay-job` of its requests has it too.
+    id: String,
+    kind: String,
+    state: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from_sequence: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    to_sequence: Option<u64>,
+    events_per_second: Option<f64>,
+    began: String,
+    changed: String,
+    progress: Progress,
+    counters: JobCounters,
+}
+
+/// How far it has come.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = ReplayProgress)]
+struct Progress {
+    passed: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    of: Option<u64>,
+    /// Seconds until all is passed, at the pace so far.
+    eta_seconds: Option<u64>,
+}
+
+/// What became of its events.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = ReplayCounters)]
+struct JobCounters {
+    matched: u64,
+    filtered: u64,
+    delivered: u64,
+    pending: u64,
+    dead_lettered: u64,
+    dropped: u64,
+    canceled: u64,
+    requests: u64,
+    requests_failed: u64,
+}
+
+impl View {
+    fn new(job: &Job, now: Timestamp) -> Self {
+        let JobKind::Replay { from, end } = job.kind;
+        let Counters { passed, filtered, matched, delivered, pending, dead_lettered, dropped, canceled, .. } =
+            job.counters;
+        let Counters { requests, requests_failed, .. } = job.counters;
+        let of = end.0.saturating_sub(from.0);
+        let eta = eta(now.since(job.began), passed, of).filter(|_| job.state == JobState::Running);
+        Self {
+            id: job.lane.0.to_string(),
+            kind: job.kind.to_string(),
+            state: job.state.to_string(),
+            from_sequence: Some(from.0),
+            to_sequence: Some(end.0.saturating_sub(1)),
+            events_per_second: job.rate.map(Rate::per_second),
+            began: job.began.to_string(),
+            changed: job.changed.to_string(),
+            progress: Progress { passed, of: Some(of), eta_seconds: eta.map(|eta| eta.as_secs()) },
+            counters: JobCounters {
+                matched,
+                filtered,
+                delivered,
+                pending,
+                dead_lettered,
+                dropped,
+                canceled,
+                requests,
+                requests_failed,
+            },
+        }
+    }
+}
+
+/// How long the rest takes, if it goes on as it went so far.
+fn eta(so_far: Duration, passed: u64, of: u64) -> Option<Duration> {
+    let left = of.saturating_sub(passed) as f64 / Some(passed).filter(|passed| *passed > 0)? as f64;
+    Duration::try_from_secs_f64(so_far.as_secs_f64() * left).ok()
+}
+
+/// `…/replays`, asked with GET or POST, and `…/replays/{replayId}` with what may be said of one.
+pub(super) async fn answer(
+    control: &Control,
+    request: &HttpRequest,
+    path: &TopicPath,
+    name: &str,
+    verb: ReplayVerb,
+    body: &[u8],
+) -> Result<HttpResponse, Error> {
+    topic(control, path)?.subscription(name).ok_or_else(|| no_subscription(path, name))?;
+    let (key, registry) = (path.key(), &control.registry);
+    let command: fn(Lane) -> JobCommand = match verb {
+        ReplayVerb::All if *request.method() == Method::POST => return start(control, path, name, body).await,
+        ReplayVerb::All => {
+            let jobs = registry.jobs(&key, name).await?;
+            let value = jobs.iter().map(|job| View::new(job, control.clock.now())).collect();
+            return Ok(HttpResponse::Ok().json(List { value }));
+        }
+        ReplayVerb::One => return one(control, path, name, lane(request)?).await,
+        ReplayVerb::Pause => JobCommand::Pause,
+        ReplayVerb::Resume => JobCommand::Resume,
+        ReplayVerb::Cancel => JobCommand::Cancel,
+    };
+    let command = command(lane(request)?);
+    registry.command(&key, name, Command::Job(command)).await?;
+    info!(topic = key, subscription = name, ?command, "operator's command done");
+    one(control, path, name, lane(request)?).await
+}
+
+async fn one(control: &Control, path: &TopicPath, name: &str, lane: Lane) -> Result<HttpResponse, Error> {
+    let job = control.registry.job(&path.key(), name, lane).await?;
+    Ok(HttpResponse::Ok().json(View::new(&job, control.clock.now())))
+}
+
+/// The lane of the job that the path names.
+fn lane(request: &HttpRequest) -> Result<Lane, Error> {
+    let id = path::name_behind(request.path(), "replays").unwrap_or_default();
+    let lane = id.parse().ok().map(Lane).filter(|lane| lane.is_job());
+    lane.ok_or_else(|| Error::NotFound(format!("there is no replay '{id}'")))
+}
+
+async fn start(control: &Control, path: &TopicPath, name: &str, body: &[u8]) -> Result<HttpResponse, Error> {
+    let body: Body = if body.is_empty() { Body::default() } else { read(parse(body)?)? };
+    let (key, part, rate) = (path.key(), body.part()?, body.rate()?);
+    if body.dry_run {
+        let content = control.registry.look_at(&key, name, part).await?;
+        return Ok(HttpResponse::Ok().json(DryRun::new(content)));
+    }
+    let job = control.registry.replay(&key, name, part, rate).await?;
+    info!(topic = key, subscription = name, job = job.lane.0, "a replay begins");
+    Ok(HttpResponse::Created().json(View::new(&job, control.clock.now())))
+}

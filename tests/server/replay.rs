@@ -1,0 +1,305 @@
+//! What is stored is sent once more, beside what is published: exactly, through kills, and as its operator says.
+
+use std::{process::Command, thread, time::Duration};
+
+use gridhook::event::Timestamp;
+use serde_json::{Value, json};
+
+use super::{LONG, assert_arrived, many, wait_until_settled};
+use crate::support::{
+    load::{self, Load, Rate},
+    server::{Server, Wish, subscription, wait_for},
+    sink::{Arrival, Manner, Sink},
+};
+
+/// A log that is kept.
+const KEPT: (&str, &str) = ("JOURNAL__RETENTION", "7d");
+
+/// In one request.
+const BATCH: u32 = 50;
+
+pub(super) fn replays(topic: &str, name: &str, rest: &str) -> String {
+    format!("{}/replays{rest}", subscription(topic, name))
+}
+
+/// Begins a replay: its id.
+pub(super) fn start(server: &Server, topic: &str, name: &str, body: &Value) -> String {
+    let answer = server.command("POST", &replays(topic, name, ""), body);
+    assert_eq!(answer.status, 201, "{}", answer.text());
+    answer.json()["id"].as_str().expect("an id").to_owned()
+}
+
+fn show(server: &Server, name: &str, id: &str) -> Value {
+    server.command("GET", &replays("orders", name, &format!("/{id}")), &Value::Null).json()
+}
+
+fn say(server: &Server, name: &str, id: &str, word: &str) -> Value {
+    server.command("POST", &replays("orders", name, &format!("/{id}/{word}")), &Value::Null).json()
+}
+
+fn wait_until_ended(server: &Server, name: &str, id: &str) -> Value {
+    let wait = LONG * many(1, 20) as u32;
+    wait_for(&format!("replay {id}"), wait, || show(server, name, id)["state"] == "completed");
+    show(server, name, id)
+}
+
+/// Publishes events with these numbers, in requests of up to 1,000.
+pub(super) fn publish(server: &Server, key: &str, numbers: std::ops::Range<usize>, subject: &str) -> Vec<String> {
+    let ids: Vec<String> = numbers.map(|number| format!("{subject}-{number}")).collect();
+    for ids in ids.chunks(1000) {
+        server.publish("orders", key, &load::body(ids, subject));
+    }
+    ids
+}
+
+/// How often each event arrived for a job and was taken, at the least, and at the most.
+fn taken_again(sink: &Sink, path: &str, ids: &[String]) -> (usize, usize, usize) {
+    sink.look(path, |ledger| {
+        let of = |id: &String| ledger.get(id).map_or(&[][..], Vec::as_slice);
+        let times = |id: &String| of(id).iter().filter(|arrival| arrival.is_taken() && arrival.job.is_some()).count();
+        let all: Vec<usize> = ids.iter().map(times).collect();
+        let (least, most) = (all.iter().min(), all.iter().max());
+        (least.copied().unwrap_or(0), most.copied().unwrap_or(0), all.iter().sum())
+    })
+}
+
+#[test]
+fn a_replay_is_whole_through_kills_while_others_have_live_traffic() {
+    let (mut server, sink) = (Server::start(&[KEPT]), Sink::start());
+    let key = server.topic("orders", "EventGridSchema");
+    server.subscribe("orders", "past", &Wish::of(&sink.url("/past")).batch(BATCH).prefix("/past"));
+    server.subscribe("orders", "live", &Wish::of(&sink.url("/live")).prefix("/load"));
+    let count = many(3_000, 1_000_000);
+    let ids = publish(&server, &key, 0..count, "/past");
+    wait_for("the first delivery", LONG * 10, || sink.taken("/past") == count);
+    wait_until_settled(&server, "orders", "past");
+    let before = server.status("orders", "past")["counters"].clone();
+
+    let rate =
+        Rate { topic: "orders".to_owned(), key, publishers: 1, events_per_request: 2, pause: Duration::from_millis(5) };
+    let traffic = Load::start(server.at(), &rate);
+    let dry_run = server.command("POST", &replays("orders", "past", ""), &json!({"toSequence": count, "dryRun": true}));
+    let told = dry_run.json();
+    assert_eq!((dry_run.status, &told["stored"], &told["matching"]), (200, &count.into(), &count.into()), "{told}");
+    let id = start(
+        &server,
+        "orders",
+        "past",
+        &json!({"fromSequence": 1, "toSequence": count, "eventsPerSecond": many(1_000, 20_000)}),
+    );
+    let from = sink.now();
+    for kill in 1..=3 {
+        let far = count * kill / 5;
+        wait_for("a part of it", LONG * 10, || taken_again(&sink, "/past", &ids).2 > far);
+        server.kill_9();
+        server.assert_sound();
+        server.restart();
+        traffic.turn_to(server.at());
+        assert_eq!(show(&server, "past", &id)["state"], "running", "it goes on after a kill");
+    }
+    let job = wait_until_ended(&server, "past", &id);
+    let took = sink.now().since(from);
+    let acknowledged = traffic.stop();
+    wait_until_settled(&server, "orders", "live");
+    assert_arrived(&sink, "/live", &acknowledged);
+    let (least, most, sum) = taken_again(&sink, "/past", &ids);
+    println!("{count} events again in {took:?} with 3 kills: each {least} to {most} times, {} repeated", sum - count);
+    assert_eq!(least, 1, "something was skipped");
+    // What was in flight at a kill, in requests of 50: a quarter of 16 places.
+    assert!(sum - count <= 3 * 2 * 4 * BATCH as usize, "{} were repeated", sum - count);
+    let counters = &job["counters"];
+    assert_eq!(
+        (&counters["matched"], &counters["delivered"], &counters["pending"]),
+        (&count.into(), &count.into(), &0.into()),
+        "{job}"
+    );
+    assert_eq!(job["progress"]["passed"], job["progress"]["of"], "{job}");
+    let status = server.status("orders", "past");
+    assert_eq!(status["counters"]["delivered"], before["delivered"], "its own column is as it was: {status}");
+    assert_eq!(status["replayed"]["delivered"], count, "{status}");
+    assert_eq!(status["backlog"], 0, "a replay is no backlog: {status}");
+    sink.look("/live", |ledger| assert!(ledger.values().flatten().all(|arrival| arrival.job.is_none())));
+    server.terminate();
+    server.assert_sound();
+}
+
+#[test]
+fn a_new_subscription_that_starts_in_the_past_gets_what_is_stored_and_then_what_comes() {
+    let (mut server, sink) = (Server::start(&[KEPT]), Sink::start());
+    let key = server.topic("orders", "EventGridSchema");
+    publish(&server, &key, 0..700, "/old");
+    thread::sleep(Duration::from_millis(20));
+    let at = sink.now();
+    thread::sleep(Duration::from_millis(20));
+    let mut wanted = publish(&server, &key, 700..2_000, "/a");
+    let rate = Rate {
+        topic: "orders".to_owned(),
+        key: key.clone(),
+        publishers: 2,
+        events_per_request: 5,
+        pause: Duration::from_millis(5),
+    };
+    let traffic = Load::start(server.at(), &rate);
+    wait_for("some traffic", LONG, || traffic.acknowledged() > 100);
+    let past = |at: Timestamp| {
+        Wish::of(&sink.url("/late")).batch(BATCH).also(&json!({}), &json!({"startsFrom": at.to_string()}))
+    };
+    server.subscribe("orders", "late", &past(at));
+    let more = traffic.acknowledged() + 200;
+    wait_for("more traffic", LONG, || traffic.acknowledged() > more);
+    server.kill_9();
+    server.restart();
+    traffic.turn_to(server.at());
+    let more = traffic.acknowledged() + 200;
+    wait_for("more traffic", LONG, || traffic.acknowledged() > more);
+    wanted.extend(traffic.stop());
+    wait_for("all of it", LONG, || sink.taken("/late") >= wanted.len());
+    wait_until_settled(&server, "orders", "late");
+    let repeated = assert_arrived(&sink, "/late", &wanted);
+    sink.look("/late", |ledger| {
+        assert!(ledger.keys().all(|id| !id.starts_with("/old")), "something from before came");
+        assert!(ledger.values().flatten().all(|arrival| arrival.job.is_none()), "it is no replay");
+    });
+    assert!(repeated.len() <= 2 * 16 * BATCH as usize, "{} were repeated by a kill", repeated.len());
+    assert_eq!(server.counter("orders", "late", "delivered"), server.counter("orders", "late", "passed"));
+    assert_eq!(server.told("orders", "late").json()["properties"]["startsFrom"], at.to_string());
+
+    // The same again is no change; another place is refused, and so is the future.
+    server.subscribe("orders", "late", &past(at));
+    let refused = server.ask_for("orders", "late", &past(at.before(Duration::from_secs(60))));
+    assert!(refused.status == 400 && refused.text().contains("is there already"), "{}", refused.text());
+    let refused = server.ask_for("orders", "later", &past(at.after(Duration::from_secs(3600))));
+    assert!(refused.status == 400 && refused.text().contains("in the future"), "{}", refused.text());
+    server.terminate();
+    server.assert_sound();
+}
+
+#[test]
+fn a_replay_is_paused_goes_on_and_is_canceled_and_others_are_refused_with_a_reason() {
+    let (mut server, sink) = (Server::start(&[KEPT]), Sink::start());
+    let key = server.topic("orders", "EventGridSchema");
+    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")).batch(BATCH));
+    let refused = |body: Value| {
+        let answer = server.admin("POST", &replays("orders", "hook", ""), &body);
+        (answer.status, answer.json()["error"]["message"].as_str().expect("a message").to_owned())
+    };
+    assert_eq!(refused(json!({})).0, 400, "nothing is stored");
+    let ids = publish(&server, &key, 0..500, "/a");
+    wait_for("the first delivery", LONG, || sink.taken("/hook") == 500);
+    for (body, why) in [
+        (json!({"from": "yesterday"}), "from is \"yesterday\"; allowed is"),
+        (json!({"from": "2026-01-01T00:00:00Z", "fromSequence": 3}), "say the same"),
+        (json!({"fromSequence": 501}), "stored are the events 1 to 500, appended from"),
+        (json!({"toSequence": 0}), "no event is there; stored are"),
+        (json!({"eventsPerSecond": 0}), "eventsPerSecond is 0; allowed is"),
+        (json!({"since": "x"}), "since"),
+    ] {
+        let (status, message) = refused(body);
+        assert!(status == 400 && message.contains(why), "{status} {message}");
+    }
+    let id = start(&server, "orders", "hook", &json!({"eventsPerSecond": 50}));
+    wait_for("a part", LONG, || taken_again(&sink, "/hook", &ids).2 > 20);
+    assert_eq!(say(&server, "hook", &id, "pause")["state"], "paused");
+    thread::sleep(Duration::from_millis(100));
+    let paused = taken_again(&sink, "/hook", &ids).2;
+    server.kill_9();
+    server.restart();
+    thread::sleep(Duration::from_millis(300));
+    assert_eq!(taken_again(&sink, "/hook", &ids).2, paused, "a paused replay sends nothing, after a kill neither");
+    assert_eq!(server.admin("POST", &replays("orders", "hook", &format!("/{id}/pause")), &Value::Null).status, 409);
+    assert_eq!(say(&server, "hook", &id, "resume")["state"], "running");
+    wait_for("more of it", LONG, || taken_again(&sink, "/hook", &ids).2 > paused);
+    say(&server, "hook", &id, "cancel");
+    wait_for("its end", LONG, || show(&server, "hook", &id)["state"] == "canceled");
+    let sent = taken_again(&sink, "/hook", &ids).2;
+    thread::sleep(Duration::from_millis(200));
+    assert_eq!(taken_again(&sink, "/hook", &ids).2, sent);
+    server.operate("orders", "hook", "hold");
+    let all: Vec<String> = (0..8).map(|_| start(&server, "orders", "hook", &json!({}))).collect();
+    let ninth = server.admin("POST", &replays("orders", "hook", ""), &json!({}));
+    assert!(ninth.status == 409 && ninth.text().contains("8 jobs of this event subscription"), "{}", ninth.text());
+    server.operate("orders", "hook", "resume");
+    for id in &all {
+        assert_eq!(wait_until_ended(&server, "hook", id)["counters"]["delivered"], 500);
+    }
+    let listed = server.command("GET", &replays("orders", "hook", ""), &Value::Null).json();
+    assert_eq!(listed["value"].as_array().map(Vec::len), Some(9), "{listed}");
+    assert_eq!(server.admin("GET", &replays("orders", "hook", "/99"), &Value::Null).status, 404);
+    server.terminate();
+    server.assert_sound();
+}
+
+#[test]
+fn what_the_floor_has_passed_is_said_to_be_gone() {
+    let (server, sink) = (Server::start(&[("JOURNAL__RETENTION", "1s")]), Sink::start());
+    let key = server.topic("orders", "EventGridSchema");
+    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")));
+    publish(&server, &key, 0..10, "/a");
+    wait_until_settled(&server, "orders", "hook");
+    let ask = || server.admin("POST", &replays("orders", "hook", ""), &json!({"fromSequence": 1, "dryRun": true}));
+    wait_for("the log to be given up", LONG, || {
+        publish(&server, &key, 10..11, "/a");
+        ask().status == 400
+    });
+    let message = ask().text();
+    assert!(
+        message.contains("the log has been given up there; stored are the events")
+            || message.contains("nothing is stored"),
+        "{message}"
+    );
+}
+
+#[test]
+fn what_a_replay_gives_up_is_a_dead_letter_that_says_so() {
+    let (mut server, sink) = (Server::start(&[KEPT]), Sink::start());
+    let key = server.topic("orders", "EventGridSchema");
+    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")).attempts(1).dead_letters("aside"));
+    publish(&server, &key, 0..5, "/a");
+    wait_for("the first delivery", LONG, || sink.taken("/hook") == 5);
+    sink.set("/hook", Manner::Answer(400));
+    let id = start(&server, "orders", "hook", &json!({}));
+    let job = wait_until_ended(&server, "hook", &id);
+    assert_eq!((&job["counters"]["deadLettered"], &job["counters"]["delivered"]), (&5.into(), &0.into()), "{job}");
+    assert_eq!(server.counter("orders", "hook", "deadLettered"), 0, "what was published was delivered");
+    let refused = sink.look("/hook", |ledger| {
+        let all: Vec<Arrival> = ledger.values().flatten().copied().collect();
+        all.iter().filter(|arrival| !arrival.is_taken()).map(|arrival| arrival.job).collect::<Vec<_>>()
+    });
+    assert_eq!(refused, vec![id.parse().ok(); 5], "each says which replay it is of");
+    server.terminate();
+    server.assert_sound();
+}
+
+#[test]
+fn the_command_starts_shows_and_lists_replays() {
+    let (server, sink) = (Server::start(&[KEPT]), Sink::start());
+    let key = server.topic("orders", "EventGridSchema");
+    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")).batch(BATCH));
+    publish(&server, &key, 0..100, "/a");
+    wait_for("the first delivery", LONG, || sink.taken("/hook") == 100);
+    let topic = subscription("orders", "").replace("/eventSubscriptions/", "");
+    let run = |words: &[&str]| {
+        let token = server.data_dir().join("admin-token");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gridhook"));
+        command.args(["replay", words[0], &topic, "hook"]).args(&words[1..]);
+        command.args(["--server", &format!("http://{}", server.at()), "--token-file"]).arg(token);
+        let output = command.output().expect("the binary starts");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+        (said, String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (said, _) = run(&["start", "--from-sequence", "11", "--dry-run"]);
+    assert_eq!(said, "90 of 90 stored events match (sequences 11 to 100); nothing was sent\n");
+    let (said, bar) = run(&["start", "--from-sequence", "11", "--events-per-second", "500", "--watch"]);
+    assert!(said.contains("ID  STATE") && said.contains("16  completed  11-100     90/90"), "{said}");
+    assert!(bar.contains("[##############################] 90/90, 90 delivered, completed"), "{bar}");
+    let (said, _) = run(&["list", "--output", "json"]);
+    let listed: Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!(listed["value"][0]["counters"]["delivered"], 90, "{said}");
+    let (said, _) = run(&["start", "--events-per-second", "1"]);
+    assert!(said.contains("17  running"), "{said}");
+    assert!(run(&["pause", "17"]).0.contains("17  paused"));
+    assert!(run(&["resume", "17"]).0.contains("17  running"));
+    assert!(run(&["cancel", "17"]).0.contains("17  cancel"));
+    assert!(run(&["show", "17"]).0.contains("17  cancel"));
+}
