@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Parser;
 use gridhook::{
-    cli::{Cli, Command},
+    cli::{Cli, Command, backup::Done},
     clock::Clock,
     config::Config,
     server, telemetry,
@@ -50,11 +50,6 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             println!("{}", actix_rt::System::new().block_on(replay.run())?);
             Ok(ExitCode::SUCCESS)
         }
-        Command::Fsck(fsck) => {
-            let report = fsck.run()?;
-            println!("{report}");
-            Ok(if report.complaints.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-        }
         Command::Trace(trace) => {
             println!("{}", actix_rt::System::new().block_on(trace.run())?);
             Ok(ExitCode::SUCCESS)
@@ -63,9 +58,18 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             println!("{}", actix_rt::System::new().block_on(ledger.run())?);
             Ok(ExitCode::SUCCESS)
         }
+        Command::Fsck(fsck) => Ok(told(&actix_rt::System::new().block_on(fsck.run())?)),
+        Command::Backup(backup) => Ok(told(&actix_rt::System::new().block_on(backup.run())?)),
+        Command::Restore(restore) => Ok(told(&restore.run()?)),
         Command::Simulate(simulate) => {
             println!("{}", simulate.run(&Clock::system())?);
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+/// Prints what was done; a store that is not sound fails.
+fn told(Done { told, is_sound }: &Done) -> ExitCode {
+    println!("{told}");
+    if *is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

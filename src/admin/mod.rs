@@ -5,6 +5,7 @@
 //! - `replay`: what is stored, sent once more;
 //! - `dead_letters`: what was given up, looked through and purged;
 //! - [`chaos`]: parts broken on purpose, only where it is switched on;
+//! - `store`: the store looked at, and backed up, while it runs;
 //! - [`health`]: alive? ready?
 //! - `validate`: the manual way of the handshake, for endpoints;
 //! - [`openapi`]: all of this and the publishers' endpoint, described for machines;
@@ -27,6 +28,7 @@ pub mod openapi;
 pub mod operate;
 mod own_path;
 mod replay;
+mod store;
 mod test_filter;
 mod trace;
 mod validate;
@@ -41,7 +43,10 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use self::{auth::Token, health::Vitals, model::Editions};
 pub use self::{error::Error, own_path::OwnPath};
-use crate::{clock::Clock, dead_letter::DeadLetters, publish::auth::strangers::Strangers, topic::registry::Registry};
+use crate::{
+    clock::Clock, dead_letter::DeadLetters, journal::backup::Backups, publish::auth::strangers::Strangers,
+    topic::registry::Registry,
+};
 
 /// More changes than this at the same time are not asked for by people, nor by their scripts.
 const TURNS: usize = 64;
@@ -53,6 +58,7 @@ pub struct Control {
     editions: Editions,
     public_url: String,
     letters: Option<DeadLetters>,
+    backups: Option<Arc<Backups>>,
     strangers: Arc<Strangers>,
     turns: [Mutex<()>; TURNS],
 }
@@ -61,13 +67,19 @@ impl Control {
     /// A control plane of `registry`, for topics that follow one of `editions` and are reached at `public_url`.
     pub fn new(registry: Arc<Registry>, clock: Clock, editions: Editions, public_url: String) -> Self {
         let turns = std::array::from_fn(|_| Mutex::new(()));
-        Self { registry, clock, editions, public_url, letters: None, strangers: Arc::default(), turns }
+        Self { registry, clock, editions, public_url, letters: None, backups: None, strangers: Arc::default(), turns }
     }
 
     /// The same, with dead letters to look through.
     #[must_use]
     pub fn with_dead_letters(self, letters: DeadLetters) -> Self {
         Self { letters: Some(letters), ..self }
+    }
+
+    /// The same, with a store to look at and to back up.
+    #[must_use]
+    pub fn with_backups(self, backups: Backups) -> Self {
+        Self { backups: Some(Arc::new(backups)), ..self }
     }
 
     /// The same, where those who fail are known from elsewhere.
@@ -139,6 +151,8 @@ pub fn configure_side(
             OwnPath::Readyz => cfg.service(resource.route(route.to(health::readyz))),
             OwnPath::Document => cfg.service(resource.route(route.to(openapi::answer))),
             OwnPath::Validate => cfg.service(resource.route(route.to(validate::answer))),
+            OwnPath::CheckStore => cfg.service(resource.route(route.to(store::check)).wrap(from_fn(auth::require))),
+            OwnPath::BackUpStore => cfg.service(resource.route(route.to(store::back_up)).wrap(from_fn(auth::require))),
             OwnPath::Kill => cfg.service(resource.route(route.to(chaos::kill)).wrap(from_fn(auth::require))),
             OwnPath::Poison => cfg.service(resource.route(route.to(chaos::poison)).wrap(from_fn(auth::require))),
         };

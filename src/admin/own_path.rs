@@ -20,15 +20,30 @@ pub enum OwnPath {
     Kill,
     /// An event is made to kill whoever takes it in hand.
     Poison,
+    /// The store is looked at.
+    CheckStore,
+    /// The store is backed up.
+    BackUpStore,
 }
 
 impl OwnPath {
     /// Those that there are.
     pub fn all(chaos: Chaos) -> impl Iterator<Item = Self> {
-        let all = [Self::Healthz, Self::Readyz, Self::Document, Self::Validate, Self::Kill, Self::Poison];
+        let all = [
+            Self::Healthz,
+            Self::Readyz,
+            Self::Document,
+            Self::Validate,
+            Self::CheckStore,
+            Self::BackUpStore,
+            Self::Kill,
+            Self::Poison,
+        ];
         all.into_iter().filter(move |path| match path {
             Self::Kill | Self::Poison => chaos == Chaos::Enabled,
-            Self::Healthz | Self::Readyz | Self::Document | Self::Validate => true,
+            Self::Healthz | Self::Readyz | Self::Document | Self::Validate | Self::CheckStore | Self::BackUpStore => {
+                true
+            }
         })
     }
 
@@ -39,6 +54,8 @@ impl OwnPath {
             Self::Readyz => "/readyz",
             Self::Document => "/openapi.json",
             Self::Validate => "/eventsubscriptions/{eventSubscriptionName}/validate",
+            Self::CheckStore => "/store/check",
+            Self::BackUpStore => "/store/backup",
             Self::Kill => "/chaos/kill",
             Self::Poison => "/chaos/poison",
         }
@@ -63,7 +80,7 @@ impl OwnPath {
         match self {
             Self::Healthz | Self::Readyz | Self::Document => READ,
             Self::Validate => WORD,
-            Self::Kill | Self::Poison => ACT,
+            Self::Kill | Self::Poison | Self::CheckStore | Self::BackUpStore => ACT,
         }
     }
 }

@@ -1,31 +1,51 @@
 //! `gridhook fsck`: whether a store is what its rules say.
 //!
-//! A store is opened as the server opens it, which recovers what a killed process left; but none is made where there is
-//! none, because a mistyped folder must not be found sound.
+//! A store without a server is opened read-only: looking changes nothing. With `--repair` it is opened as the server opens
+//! it, and what can be mended without losing anything is mended. With `--online` the server looks at its own store.
 
-use std::path::PathBuf;
+use std::{ops::ControlFlow, path::PathBuf};
 
+use serde_json::json;
+
+use super::{
+    Serve,
+    backup::{self, Done},
+    control::{Control, Output, Printed},
+    follow::{self, follow},
+    spinner::Spinner,
+};
 use crate::{
-    cli::Serve,
     config::{self, Config},
     dead_letter::Totals,
     journal::{
-        self,
-        fsck::{self, Accounts, Report},
-        rocks::{OpenError, Rocks, RocksOptions},
+        fsck::{self, Accounts, Progress, Report},
+        rocks::{Frozen, OpenError, Rocks, RocksOptions},
+        store::{Store, StoreError},
     },
 };
 
 /// The flags of `fsck`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example: gridhook fsck --data-dir data\nThe exit status is 1 where something is wrong.")]
+#[command(
+    after_help = "Example: gridhook fsck --data-dir data\nA running server looks at its own store: gridhook fsck --online\nThe exit status is 1 where something is wrong."
+)]
 pub struct Fsck {
     /// The settings; without it the defaults hold
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where everything is kept (server.data_dir)
+    /// Where everything is kept (server.data_dir), or a backup
     #[arg(long, value_name = "DIR")]
     data_dir: Option<String>,
+    /// Mend what can be mended without losing anything; what would be mended is told without it
+    #[arg(long)]
+    repair: bool,
+    /// Ask the running server to look at its own store
+    #[arg(long, conflicts_with_all = ["config", "data_dir", "repair"])]
+    online: bool,
+    #[command(flatten)]
+    control: Control,
+    #[command(flatten)]
+    printed: Printed,
 }
 
 /// Why nothing could be looked at.
@@ -40,22 +60,57 @@ pub enum Error {
     /// There is none.
     #[error("there is no store in {}; name the data folder of a server", .0.display())]
     None(PathBuf),
+    /// The server did not look.
+    #[error(transparent)]
+    Server(#[from] follow::Error),
     /// The store cannot be read.
     #[error(transparent)]
-    Journal(#[from] journal::Error),
+    Stop(#[from] fsck::Stop),
+    /// What was mended is not all on the disk.
+    #[error(transparent)]
+    Close(#[from] StoreError),
 }
 
 impl Fsck {
-    /// Looks.
-    pub fn run(self) -> Result<Report, Error> {
-        let config = Config::load(&Serve::of(self.config, self.data_dir).sources())?;
-        let folder = config.server.data_dir;
+    /// Looks. Has to be called where a system of actix runs.
+    pub async fn run(&self) -> Result<Done, Error> {
+        if !self.online {
+            let report = self.look()?;
+            let told = match self.printed.output {
+                Output::Table => report.to_string(),
+                Output::Json => serde_json::to_string_pretty(&report).expect("a report is JSON"),
+            };
+            return Ok(Done { told, is_sound: report.is_sound() });
+        }
+        let session = self.control.session().map_err(follow::Error::from)?;
+        let told = follow(&session, "/store/check", &json!({})).await?;
+        let report = &told["report"];
+        let shown = match self.printed.output {
+            Output::Table => backup::report(report),
+            Output::Json => format!("{report:#}"),
+        };
+        Ok(Done { told: shown, is_sound: backup::is_sound(report) })
+    }
+
+    fn look(&self) -> Result<Report, Error> {
+        let config = Config::load(&Serve::of(self.config.clone(), self.data_dir.clone()).sources())?;
+        let (folder, options) = (config.server.data_dir, store_options(&config.journal));
         // Whatever else there is, opening says what is wrong with it.
         if !["rocksdb", "watermark"].iter().any(|name| folder.join(name).exists()) {
             return Err(Error::None(folder));
         }
-        let store = Rocks::open(&folder, &store_options(&config.journal))?;
-        Ok(fsck::check(&store, accounts())?)
+        let spinner = Spinner::new();
+        let mut watch = |Progress { at, records }| {
+            spinner.tell(format!("{records} records, at the {at}"));
+            ControlFlow::Continue(())
+        };
+        if !self.repair {
+            return Ok(fsck::check(&Frozen::open(&folder, &options)?, accounts(), &mut watch)?);
+        }
+        let store = Rocks::open(&folder, &options)?;
+        let report = fsck::repair(&store, accounts(), &mut watch);
+        store.close()?;
+        Ok(report?)
     }
 }
 

@@ -3,15 +3,18 @@
 //! `serve` is only read here; `main` runs it, because a command knows nothing of the server's parts. A flag of `serve`
 //! is a layer of the settings and is checked with them, so that a wrong flag and a wrong key are told in the same words.
 
+pub mod backup;
 pub mod batches;
 pub mod control;
 pub mod dead_letters;
+pub mod follow;
 pub mod fsck;
 pub mod ledger;
 pub mod listen;
 pub mod publish;
 pub mod replay;
 pub mod simulate;
+mod spinner;
 pub mod trace;
 mod web;
 
@@ -43,12 +46,16 @@ pub enum Command {
     DeadLetters(dead_letters::DeadLetters),
     /// Send stored events to an event subscription once more
     Replay(replay::Replay),
-    /// Look whether a store is sound, while no server runs on it
-    Fsck(fsck::Fsck),
     /// Tell what became of an event, for everybody who subscribes
     Trace(trace::Trace),
     /// List what became of a subscription's events, by time and outcome
     Ledger(ledger::Ledger),
+    /// Look whether a store is sound: one without a server, or that of the running server
+    Fsck(fsck::Fsck),
+    /// Have the running server copy its store to another folder
+    Backup(backup::Backup),
+    /// Bring a backup back as the store of a data folder that has none
+    Restore(backup::Restore),
     /// Try an edition of the delivery policy on thousands of endpoints, in virtual time
     Simulate(simulate::Simulate),
 }

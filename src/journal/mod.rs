@@ -15,6 +15,7 @@
 //!
 //! Absent on purpose: any opinion on *what* is written. Which changes a subscription makes is the policy's business.
 
+pub mod backup;
 pub mod chunk;
 pub mod codec;
 mod floor;

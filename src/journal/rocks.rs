@@ -18,12 +18,13 @@
 
 mod floors;
 mod folder;
+mod frozen;
 mod open;
 mod options;
+mod read;
 
 use std::{
     io,
-    ops::ControlFlow,
     path::{Path, PathBuf},
     sync::{
         Mutex, OnceLock, PoisonError,
@@ -32,10 +33,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use rocksdb::{ColumnFamily, DB, ErrorKind, ReadOptions, WriteBatch, WriteOptions};
+use rocksdb::{ColumnFamily, DB, ErrorKind, WriteBatch, WriteOptions, checkpoint::Checkpoint};
 
-pub use self::options::RocksOptions;
 use self::{floors::Floors, folder::Folder};
+pub(super) use self::{folder::Lock, open::STORE};
+pub use self::{frozen::Frozen, options::RocksOptions};
 use super::{
     chunk, keys,
     store::{Batch, Family, Op, Store, StoreError, Visit},
@@ -122,6 +124,7 @@ pub enum OpenError {
 #[derive(Debug)]
 pub struct Rocks {
     db: DB,
+    options: RocksOptions,
     synced: Synced,
     floors: Floors,
     watermark: Mutex<Watermark>,
@@ -162,6 +165,19 @@ impl Rocks {
         self.db.flush_cf(log).map_err(of_rocksdb)?;
         self.db.compact_range_cf(log, None::<&[u8]>, None::<&[u8]>);
         Ok(())
+    }
+
+    /// What is in the store now, as a store that stands still, in the folder `to`, which must not be there. It costs a copy of
+    /// the write-ahead log; all else are links, where `to` is on the same disk. Writers are not held up.
+    ///
+    /// A snapshot would not do: what compactions discard and what [`Store::drop_log`] drops is gone for snapshots too.
+    pub fn freeze(&self, to: &Path) -> Result<Frozen, OpenError> {
+        let refuse = |error| open::of_store(to, error);
+        let acknowledged = self.acknowledged.load(Ordering::Acquire);
+        let checkpoint = Checkpoint::new(&self.db).map_err(|error| refuse(of_rocksdb(error)))?;
+        // Whatever the log has, no family is flushed for it: looking often would leave many small files.
+        checkpoint.create_checkpoint_with_log_size(to, u64::MAX).map_err(|error| refuse(of_rocksdb(error)))?;
+        Frozen::at(to, acknowledged, &self.options, None)
     }
 
     fn family(&self, family: Family) -> &ColumnFamily {
@@ -221,38 +237,15 @@ impl Store for Rocks {
     }
 
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
-        let found = self.db.get_pinned_cf(self.family(family), key).map_err(of_rocksdb)?;
-        Ok(found.map(|value| Bytes::copy_from_slice(&value)))
+        read::get(&self.db, self.family(family), key)
     }
 
     fn scan(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
-        let mut options = ReadOptions::default();
-        options.set_iterate_upper_bound(upper);
-        let mut records = self.db.raw_iterator_cf_opt(self.family(family), options);
-        records.seek(from);
-        while let Some((key, value)) = records.item() {
-            if visit(key, value) == ControlFlow::Break(()) {
-                return Ok(());
-            }
-            records.next();
-        }
-        records.status().map_err(of_rocksdb)
+        read::scan(&self.db, self.family(family), from, upper, visit)
     }
 
     fn last(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
-        if lower >= upper {
-            return Ok(None);
-        }
-        let mut options = ReadOptions::default();
-        options.set_iterate_lower_bound(lower);
-        options.set_iterate_upper_bound(upper);
-        let mut records = self.db.raw_iterator_cf_opt(self.family(family), options);
-        records.seek_to_last();
-        if let Some((key, value)) = records.item() {
-            return Ok(Some((key.to_vec(), Bytes::copy_from_slice(value))));
-        }
-        records.status().map_err(of_rocksdb)?;
-        Ok(None)
+        read::last(&self.db, self.family(family), lower, upper)
     }
 
     fn drop_log(&self, partition: PartitionId, floor: Seq) -> Result<(), StoreError> {

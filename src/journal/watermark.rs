@@ -43,6 +43,26 @@ pub enum Found {
     Whole(Watermark),
 }
 
+/// What a watermark file says that is only read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// There is none.
+    Missing,
+    /// There is one, and neither of its slots is valid.
+    Damaged,
+    /// So much was acknowledged.
+    Whole(u64),
+}
+
+/// Reads the file at `path`, which may be one that cannot be written.
+pub fn read(path: &Path) -> io::Result<Mark> {
+    match File::open(path) {
+        Ok(mut file) => Ok(newest(&mut file)?.map_or(Mark::Damaged, |(_, sequence)| Mark::Whole(sequence))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Mark::Missing),
+        Err(error) => Err(error),
+    }
+}
+
 /// The open file.
 #[derive(Debug)]
 pub struct Watermark {
@@ -59,10 +79,7 @@ impl Watermark {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Missing),
             Err(error) => return Err(error),
         };
-        let mut bytes = Vec::new();
-        (&mut file).take(SLOTS * BLOCK as u64).read_to_end(&mut bytes)?;
-        let newest = bytes.chunks(BLOCK).filter_map(decode).max();
-        Ok(match newest {
+        Ok(match newest(&mut file)? {
             Some((turn, sequence)) => Found::Whole(Self { file, turn, sequence }),
             None => Found::Damaged,
         })
@@ -102,6 +119,13 @@ impl Watermark {
         (self.turn, self.sequence) = (turn, sequence);
         Ok(())
     }
+}
+
+/// Turn and sequence number of the valid slot of the later turn.
+fn newest(file: &mut File) -> io::Result<Option<(u64, u64)>> {
+    let mut bytes = Vec::new();
+    file.take(SLOTS * BLOCK as u64).read_to_end(&mut bytes)?;
+    Ok(bytes.chunks(BLOCK).filter_map(decode).max())
 }
 
 fn encode(turn: u64, sequence: u64) -> Vec<u8> {

@@ -30,12 +30,12 @@ use self::{
 };
 use crate::{
     admin::{Control, auth, health},
-    cli::fsck::store_options,
+    cli::fsck::{accounts, store_options},
     clock::Clock,
     config::Config,
     dead_letter::{self, DeadLetters, Sink},
     event::PartitionId,
-    journal::{self, Journal, chunk::Chunk, rocks::Rocks, store::StoreError},
+    journal::{self, Journal, backup::Backups, chunk::Chunk, rocks::Rocks, store::StoreError},
     publish::http::Publisher,
     subscription::{Greeter, Slot, World},
     topic::{
@@ -131,6 +131,8 @@ async fn serve(config: Config, store: Arc<Rocks>) -> Result<(), Error> {
         println!("the admin token is in {}", auth::token_path(data_dir).display());
     }
 
+    let (options, of_store) = (store_options(&config.journal), Arc::downgrade(&store));
+    let backups = Backups::new(of_store, data_dir.clone(), options, accounts(), clock.clone());
     let registry: Arc<OnceLock<Arc<Registry>>> = Arc::default();
     let hears = Arc::clone(&registry);
     let listener = move |partition: PartitionId, chunks: Vec<Chunk>| {
@@ -185,6 +187,7 @@ async fn serve(config: Config, store: Arc<Rocks>) -> Result<(), Error> {
     };
     let control = Control::new(Arc::clone(&recovered), clock, settings::editions(&config), door.public_url.clone())
         .with_dead_letters(letters.clone())
+        .with_backups(backups)
         .guarded_by(strangers);
     let behind = Behind { control, publisher: publisher.clone(), vitals: vitals.clone(), token };
     let http = door.serve(&config, behind)?;

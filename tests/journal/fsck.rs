@@ -1,6 +1,6 @@
 //! A store that was really used is sound, and every damage is told.
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
 use expect_test::expect;
 use gridhook::{
@@ -24,6 +24,8 @@ use gridhook::{
 
 use super::put;
 use crate::policy::sealed;
+
+mod repair;
 
 const PARTITION: PartitionId = PartitionId(1);
 const ONE: Obligor = Obligor { partition: PARTITION, subscription: SubscriptionId(1) };
@@ -82,7 +84,8 @@ impl Desk {
 
 fn cursor(read: u64, counters: Counters) -> Change {
     let lane = LaneCursor { lane: Lane::LIVE, read: Seq(read), end: None, open: Vec::new(), done: Vec::new() };
-    Change::Cursor(Box::new(Cursor { lanes: vec![lane], counters, ..Cursor::default() }))
+    let next_due = (counters.pending > 0).then_some(DUE);
+    Change::Cursor(Box::new(Cursor { lanes: vec![lane], counters, next_due, ..Cursor::default() }))
 }
 
 fn owe(seq: u64) -> Change {
@@ -148,7 +151,12 @@ fn used() -> (Memory, Desk) {
 }
 
 fn look(store: &Memory) -> Report {
-    fsck::check(store, accounts()).expect("memory can be read")
+    fsck::check(store, accounts(), &mut |_| ControlFlow::Continue(())).expect("memory can be read")
+}
+
+/// Whether the report says so, of what is wrong or of what is left over.
+fn tells(report: &Report, told: &str) -> bool {
+    report.complaints.iter().chain(&report.leftovers).any(|finding| finding.what.contains(told))
 }
 
 fn assert_sound(store: &Memory, when: &str) {
@@ -327,6 +335,22 @@ const COUNTS: &[Damage] = &[
     ("a lane that ends before it begins", |store| lane(store, Lane::EXPIRY, 12, 10), "in lane 2, which ends at 10"),
     ("a lane on the live one", |store| lane(store, Lane::BACKLOG, 9, 16), "reads event 13 in lane 1 and in lane 0"),
     ("no live lane", no_live_lane, "has 0 live lanes and 0 that follow the log"),
+    (
+        "no time of the first that falls due",
+        |store| edit(store, Family::Cursor, keys::cursor(ONE), |cursor: &mut Cursor| cursor.next_due = None),
+        "the first owed event falls due at 1970-01-01T00:33:20.0000000Z, and its cursor says never",
+    ),
+    (
+        "too late a time of it",
+        |store| edit(store, Family::Cursor, keys::cursor(ONE), |cursor: &mut Cursor| cursor.next_due = Some(FILE_DUE)),
+        "and its cursor says 1970-01-01T00:50:00.0000000Z",
+    ),
+    ("pending, alone", |store| count(store, |c| c.pending += 1), "3 pending and 2 owed records"),
+    (
+        "dead-lettered, alone",
+        |store| count(store, |c| c.dead_lettered -= 1),
+        "1 dead-lettered, 1 waiting and 1 written",
+    ),
     ("no partition", |store| delete(store, Family::Meta, keys::floor(PARTITION)), "has a cursor in no log"),
 ];
 
@@ -436,7 +460,7 @@ fn caught(table: &[Damage], missed: &mut Vec<String>) -> usize {
         desk.stop();
         damage(&store);
         let report = look(&store);
-        if !report.complaints.iter().any(|complaint| complaint.contains(told)) {
+        if !tells(&report, told) {
             missed.push(format!("{name}: {told:?} is not in: {report}"));
         }
     }
@@ -467,7 +491,7 @@ fn every_damage_is_told() {
         desk.stop();
         put(&store, family, vec![kind as u8, MetaKind::Floor as u8, 7], vec![1]);
         let report = look(&store);
-        match report.complaints.iter().any(|complaint| complaint.contains(told)) {
+        match tells(&report, told) {
             true => keys_caught += 1,
             false => missed.push(format!("{told:?} is not in: {report}")),
         }
@@ -480,8 +504,9 @@ fn every_damage_is_told() {
 fn a_store_with_a_thousand_damages_is_told_in_a_hundred_lines() {
     let (store, desk) = used();
     desk.stop();
+    let event = value(&store, Family::Held, &held(3));
     for seq in 0..1_000 {
-        put(&store, Family::Due, due(DUE, 100 + seq), Vec::new());
+        put(&store, Family::Held, held(100 + seq), event.clone());
     }
     let report = look(&store);
     assert_eq!((report.complaints.len(), report.untold), (100, 900));

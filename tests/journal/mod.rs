@@ -1,6 +1,7 @@
 //! How records look on disk, and the two stores.
 
 mod backlog;
+mod backups;
 mod behaviour;
 mod chunks;
 mod damage;

@@ -3,6 +3,7 @@
 //! Longer forms run where `GRIDHOOK_SOAK` is set: `make soak`.
 
 mod backlog;
+mod backup;
 mod change;
 mod chaos;
 mod cycles;

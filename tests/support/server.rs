@@ -304,6 +304,12 @@ impl Server {
         fsck(&self.data_dir())
     }
 
+    /// A command that asks it, with its own token.
+    pub(crate) fn say(&self, arguments: &[&str]) -> (ExitStatus, String) {
+        let (server, token) = (format!("http://{}", self.at), self.data_dir().join("admin-token"));
+        say(&[arguments, &["--server", &server, "--token-file", token.to_str().expect("text")]].concat())
+    }
+
     /// What it has on disk is what its rules say. It must have ended.
     pub(crate) fn assert_sound(&self) {
         assert!(self.child.is_none(), "the server has ended");
@@ -470,6 +476,13 @@ impl Drop for Server {
     }
 }
 
+/// What a command of the binary says, and how it ends.
+pub(crate) fn say(arguments: &[&str]) -> (ExitStatus, String) {
+    let output = bare(&[], arguments).output().expect("the binary starts");
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    (output.status, said)
+}
+
 /// The path that events are published to.
 pub(crate) fn events_path(topic: &str) -> String {
     format!("/topics/{topic}/api/events")
@@ -495,9 +508,13 @@ pub(crate) fn operator(server: &Server, arguments: &[&str]) -> Result<String, St
 
 /// What `fsck` says of a folder.
 pub(crate) fn fsck(data_dir: &Path) -> (ExitStatus, String) {
-    let output = gridhook(&["fsck", "--data-dir"], data_dir).output().expect("the binary starts");
-    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    (output.status, said)
+    fsck_with(data_dir, &[])
+}
+
+/// The same, with more flags.
+pub(crate) fn fsck_with(data_dir: &Path, flags: &[&str]) -> (ExitStatus, String) {
+    let data_dir = data_dir.to_str().expect("text");
+    say(&[&["fsck", "--data-dir", data_dir], flags].concat())
 }
 
 fn command(under: &[String], data_dir: &Path, settings: &[(String, String)]) -> Command {
@@ -511,6 +528,12 @@ fn gridhook(arguments: &[&str], data_dir: &Path) -> Command {
 }
 
 fn gridhook_under(under: &[String], arguments: &[&str], data_dir: &Path) -> Command {
+    let mut command = bare(under, arguments);
+    command.arg(data_dir);
+    command
+}
+
+fn bare(under: &[String], arguments: &[&str]) -> Command {
     let binary = env!("CARGO_BIN_EXE_gridhook");
     let mut command = match under.split_first() {
         Some((program, more)) => {
@@ -520,7 +543,7 @@ fn gridhook_under(under: &[String], arguments: &[&str], data_dir: &Path) -> Comm
         }
         None => Command::new(binary),
     };
-    command.args(arguments).arg(data_dir);
+    command.args(arguments);
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("GRIDHOOK_")) {
         command.env_remove(name);
     }

@@ -111,6 +111,12 @@ impl Draft {
         self
     }
 
+    /// Can end with this status and one of these content types.
+    pub(super) fn contents(mut self, status: u16, what: &str, content: Value) -> Self {
+        self.answers.insert(status.to_string(), json!({"description": what, "content": content}));
+        self
+    }
+
     /// Can end with this status and a sentence.
     pub(super) fn text(mut self, status: u16, what: &str) -> Self {
         let content = json!({"text/plain": {"schema": {"type": "string"}}});

@@ -9,6 +9,7 @@ use crate::admin::{
     chaos::{KillBody, PoisonBody},
     error::Envelope,
     health::{Alive, Readiness},
+    store::{BackupBody, Line},
 };
 
 /// What can be said to whoever breaks something on purpose.
@@ -19,6 +20,15 @@ const CHAOS: [(u16, &str); 6] = [
     (408, "The body did not come in time."),
     (413, "The body is too large."),
     (503, "The store takes no changes now."),
+];
+
+/// What can be said to whoever asks for the store.
+const STORE: [(u16, &str); 5] = [
+    (400, "The folder is not what is allowed."),
+    (401, "The admin token is missing, or another."),
+    (409, "A check or a backup is on its way."),
+    (413, "The body is too large."),
+    (503, "The store is closed."),
 ];
 
 /// What can be said to an endpoint that gives its word.
@@ -58,6 +68,15 @@ pub(super) fn describe(path: OwnPath, method: &Method, schemas: &mut Schemas) ->
             told(asked, 200, "OpenAPI 3.1.", &json!({"type": "object"}))
         }
         OwnPath::Validate => validate(method, &error),
+        OwnPath::CheckStore => {
+            let asked = draft("store", "checkStore", "The store is looked at, record by record, as it is now.");
+            lines(asked, schemas, &error)
+        }
+        OwnPath::BackUpStore => {
+            let body = schemas.of::<BackupBody>();
+            let asked = draft("store", "backUpStore", "The store is copied as it is now, and the copy is looked at.");
+            lines(asked.body(true, &body, json!({"folder": "/srv/backups/monday"})), schemas, &error)
+        }
         OwnPath::Kill => {
             let (body, example) =
                 (schemas.of::<KillBody>(), json!({"actor": "topic", "topic": "orders", "by": "stop"}));
@@ -79,6 +98,14 @@ pub(super) fn describe(path: OwnPath, method: &Method, schemas: &mut Schemas) ->
             asked.secured(&["admin"]).body(true, &body, example).answer(200, "It will.", &body).errors(&CHAOS, &error)
         }
     }
+}
+
+/// Told line by line while it happens.
+fn lines(draft: Draft, schemas: &mut Schemas, error: &serde_json::Value) -> Draft {
+    let line = schemas.of::<Line>();
+    let content = json!({"application/x-ndjson": {"schema": line}});
+    let what = "Lines of JSON: progress, and at last a report, the backup that was made, or an error.";
+    draft.secured(&["admin"]).contents(200, what, content).errors(&STORE, error)
 }
 
 fn validate(method: &Method, error: &serde_json::Value) -> Draft {

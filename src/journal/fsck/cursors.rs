@@ -1,31 +1,28 @@
-//! Whether each cursor is what its rules say: its equations, and its lanes.
+//! Whether each cursor is what its rules say: its equations, its lanes, its jobs.
 
-use super::{Check, Log, sum, sum_of, who};
+use super::{Check, Log, Stop, sum, sum_of, who};
 use crate::{
     event::{Lane, Obligor, Seq},
-    journal::{
-        floor, keys,
-        records::Record,
-        store::{Family, StoreError},
-    },
+    journal::{floor, keys, records::Record, store::Family},
     policy::record::{Counters, Cursor, LaneCursor},
 };
 
 impl Check<'_> {
-    pub(super) fn cursors(&mut self) -> Result<(), StoreError> {
+    pub(super) fn cursors(&mut self) -> Result<(), Stop> {
         self.each(Family::Cursor, |check, key, value| {
             let Some(obligor) = keys::parse_cursor(key) else {
-                check.report.complain(format!("a key of a cursor: {key:02x?}"));
+                check.report.wrong(format!("a key of a cursor: {key:02x?}"));
                 return Ok(());
             };
             check.report.count("cursors", 1);
             check.share(obligor)?.has_cursor = true;
             match Cursor::decode(value) {
                 Ok(cursor) => {
-                    check.share(obligor)?.columns = Some([cursor.counters, cursor.replayed]);
+                    let share = check.share(obligor)?;
+                    (share.columns, share.next_due) = (Some([cursor.counters, cursor.replayed]), cursor.next_due);
                     check.cursor(obligor, &cursor);
                 }
-                Err(error) => check.report.complain(format!("{}: {error}", who(obligor))),
+                Err(error) => check.report.wrong(format!("{}: {error}", who(obligor))),
             }
             Ok(())
         })
@@ -33,31 +30,35 @@ impl Check<'_> {
 
     fn cursor(&mut self, obligor: Obligor, cursor: &Cursor) {
         let who = who(obligor);
-        self.equations(&who, cursor.counters);
+        self.first_equation(&who, cursor.counters);
         self.equations(&format!("{who}: of its jobs"), cursor.replayed);
         for job in &cursor.jobs {
             self.equations(&format!("{who}: of its job {}", job.lane.0), job.counters);
         }
         let log = self.logs.get(&obligor.partition).filter(|log| log.record.floor != floor::ABANDONED);
         let Some(Log { record, end }) = log else {
-            return self.report.complain(format!("{who} has a cursor in no log"));
+            return self.report.wrong(format!("{who} has a cursor in no log"));
         };
         let end = end.map_or(record.next, |end| end.next.max(record.next));
         if let Some(low) = cursor.low().filter(|low| *low < record.floor) {
             let floor = record.floor.0;
-            self.report.complain(format!("{who} still reads event {}, and the log begins at {floor}", low.0));
+            self.report.wrong(format!("{who} still reads event {}, and the log begins at {floor}", low.0));
         }
         self.jobs(&who, cursor);
         self.lanes(&who, &cursor.lanes, end);
     }
 
-    fn equations(&mut self, who: &str, counters: Counters) {
-        let Counters { passed, filtered, matched, delivered, pending, dead_lettered, dropped, canceled, .. } = counters;
+    fn first_equation(&mut self, who: &str, Counters { passed, filtered, matched, .. }: Counters) {
         if Some(passed) != sum([filtered, matched]) {
-            self.report.complain(format!("{who}: {passed} passed, {filtered} filtered and {matched} matched"));
+            self.report.wrong(format!("{who}: {passed} passed, {filtered} filtered and {matched} matched"));
         }
+    }
+
+    fn equations(&mut self, who: &str, counters: Counters) {
+        self.first_equation(who, counters);
+        let Counters { matched, delivered, pending, dead_lettered, dropped, canceled, .. } = counters;
         if Some(matched) != sum([delivered, pending, dead_lettered, dropped, canceled]) {
-            self.report.complain(format!("{who}: {matched} matched and not as many accounted for: {counters:?}"));
+            self.report.wrong(format!("{who}: {matched} matched and not as many accounted for: {counters:?}"));
         }
     }
 
@@ -66,20 +67,20 @@ impl Check<'_> {
         for (place, job) in cursor.jobs.iter().enumerate() {
             let lane = job.lane.0;
             if !job.lane.is_job() || cursor.jobs[..place].iter().any(|other| other.lane == job.lane) {
-                self.report.complain(format!("{who}: lane {lane} is no job's, or another's"));
+                self.report.wrong(format!("{who}: lane {lane} is no job's, or another's"));
             }
             if job.state.has_ended() {
-                self.report.complain(format!("{who}: the job {lane} is {}, and in the cursor", job.state));
+                self.report.wrong(format!("{who}: the job {lane} is {}, and in the cursor", job.state));
             }
         }
         let lanes = cursor.lanes.iter().map(|lane| lane.lane);
         for Lane(lane) in lanes.filter(|lane| lane.is_job() && cursor.jobs.iter().all(|job| job.lane != *lane)) {
-            self.report.complain(format!("{who} reads for a job in lane {lane}, and has none there"));
+            self.report.wrong(format!("{who} reads for a job in lane {lane}, and has none there"));
         }
         let pending = sum_of(cursor.jobs.iter().map(|job| job.counters.pending));
         if pending != Some(cursor.replayed.pending) {
             let column = cursor.replayed.pending;
-            self.report.complain(format!("{who}: jobs have {column} pending, and each has: {pending:?} together"));
+            self.report.wrong(format!("{who}: jobs have {column} pending, and each has: {pending:?} together"));
         }
     }
 
@@ -88,7 +89,7 @@ impl Check<'_> {
         let follow = lanes.iter().filter(|lane| lane.end.is_none()).count();
         let live = lanes.iter().filter(|lane| lane.lane == Lane::LIVE && lane.end.is_none()).count();
         if (follow, live) != (1, 1) {
-            self.report.complain(format!("{who} has {live} live lanes and {follow} that follow the log"));
+            self.report.wrong(format!("{who} has {live} live lanes and {follow} that follow the log"));
         }
         let mut parts: Vec<_> = lanes.iter().map(|lane| (lane.read, lane.end, lane.lane)).collect();
         parts.sort_unstable_by_key(|(read, ends, _)| (*read, ends.unwrap_or(Seq(u64::MAX))));
@@ -96,11 +97,10 @@ impl Check<'_> {
             let place = ends.unwrap_or(*read).max(*read);
             if place > end {
                 self.report
-                    .complain(format!("{who} reads up to {} in lane {lane}, and the log ends at {}", place.0, end.0));
+                    .wrong(format!("{who} reads up to {} in lane {lane}, and the log ends at {}", place.0, end.0));
             }
             if let Some(ends) = ends.filter(|ends| ends < read) {
-                self.report
-                    .complain(format!("{who} has read up to {} in lane {lane}, which ends at {}", read.0, ends.0));
+                self.report.wrong(format!("{who} has read up to {} in lane {lane}, which ends at {}", read.0, ends.0));
             }
         }
         // One that only waits for outcomes reads nothing; what a job reads, it reads once more.
@@ -108,7 +108,7 @@ impl Check<'_> {
         for two in parts.windows(2) {
             let ((_, ends, Lane(one)), (read, _, Lane(other))) = (two[0], two[1]);
             if ends.is_none_or(|ends| ends > read) {
-                self.report.complain(format!("{who} reads event {} in lane {one} and in lane {other}", read.0));
+                self.report.wrong(format!("{who} reads event {} in lane {one} and in lane {other}", read.0));
             }
         }
     }

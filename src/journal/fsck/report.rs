@@ -2,31 +2,135 @@
 
 use std::{collections::BTreeMap, fmt};
 
-/// More complaints than this say nothing new: they are counted.
-const COMPLAINTS_MAX: usize = 100;
+use serde::{Deserialize, Serialize};
+
+/// More findings than this say nothing new: they are counted.
+const FINDINGS_MAX: usize = 100;
+
+/// What can be mended without losing anything: each says the same thing as another record that is there and whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Mend {
+    /// A place in the order of falling due for nothing that is owed, or not for that time: it is taken away.
+    StrayDue,
+    /// An owed event has no place in that order: it is given the one that it names.
+    MissingDue,
+    /// A cursor does not say when the first owed event falls due, or too late: it says so.
+    NextDue,
+    /// A cursor counts other events as pending than are owed, and adds up with these: it counts these.
+    Pending,
+    /// The same of dead letters.
+    DeadLettered,
+    /// A dead letter's event is not pinned: it is.
+    MissingPin,
+    /// An event is pinned for no dead letter, and none is missing: it is not pinned any more.
+    StrayPin,
+    /// An event is held and nobody asks for it: it goes.
+    StrayHeld,
+}
+
+impl Mend {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::StrayDue,
+        Self::MissingDue,
+        Self::NextDue,
+        Self::Pending,
+        Self::DeadLettered,
+        Self::MissingPin,
+        Self::StrayPin,
+        Self::StrayHeld,
+    ];
+
+    /// Whether something goes: only where nothing else is wrong.
+    fn takes_away(self) -> bool {
+        match self {
+            Self::StrayDue | Self::StrayPin | Self::StrayHeld => true,
+            Self::MissingDue | Self::NextDue | Self::Pending | Self::DeadLettered | Self::MissingPin => false,
+        }
+    }
+}
+
+/// Something that is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// In a sentence.
+    pub what: String,
+    /// How it can be mended without losing anything, if it can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mend: Option<Mend>,
+}
 
 /// What was found.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct Report {
     /// Partitions, chunks and events of the log, cursors, owed, held, dead-letter and ledger records.
-    pub counts: BTreeMap<&'static str, u64>,
+    pub counts: BTreeMap<String, u64>,
     /// What is wrong, the first of it; empty for a sound store.
-    pub complaints: Vec<String>,
+    pub complaints: Vec<Finding>,
     /// How much more is wrong.
     pub untold: u64,
+    /// What is left over and harms nothing, the first of it: a server takes it away when it meets it.
+    pub leftovers: Vec<Finding>,
+    /// How much more is left over.
+    pub leftovers_untold: u64,
+    /// Whether something is wrong that cannot be mended.
+    #[serde(skip)]
+    beyond_mending: bool,
+    /// How many records were mended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mended: Option<u64>,
 }
 
 impl Report {
-    pub(super) fn count(&mut self, what: &'static str, by: u64) {
-        *self.counts.entry(what).or_default() += by;
+    /// Whether the store is what its rules say.
+    pub fn is_sound(&self) -> bool {
+        self.complaints.is_empty()
     }
 
-    pub(super) fn complain(&mut self, complaint: String) {
-        if self.complaints.len() < COMPLAINTS_MAX {
-            self.complaints.push(complaint);
-        } else {
-            self.untold += 1;
+    /// How much of what was found can be mended, of what is told.
+    pub fn mendable(&self) -> usize {
+        self.complaints.iter().chain(&self.leftovers).filter(|finding| finding.mend.is_some()).count()
+    }
+
+    pub(super) fn is_beyond_mending(&self) -> bool {
+        self.beyond_mending
+    }
+
+    /// What would be taken away is not.
+    pub(super) fn keep_strays(&mut self) {
+        for finding in self.complaints.iter_mut().chain(&mut self.leftovers) {
+            finding.mend = finding.mend.filter(|mend| !mend.takes_away());
         }
+    }
+
+    pub(super) fn count(&mut self, what: &'static str, by: u64) {
+        *self.counts.entry(what.to_owned()).or_default() += by;
+    }
+
+    /// Something is wrong that only a backup mends.
+    pub(super) fn wrong(&mut self, what: String) {
+        self.beyond_mending = true;
+        add(&mut self.complaints, &mut self.untold, Finding { what, mend: None });
+    }
+
+    /// Something is wrong and can be mended.
+    pub(super) fn mendable_wrong(&mut self, mend: Mend, what: String) {
+        add(&mut self.complaints, &mut self.untold, Finding { what, mend: Some(mend) });
+    }
+
+    /// Something is left over.
+    pub(super) fn left_over(&mut self, mend: Mend, what: String) {
+        add(&mut self.leftovers, &mut self.leftovers_untold, Finding { what, mend: Some(mend) });
+    }
+}
+
+fn add(found: &mut Vec<Finding>, untold: &mut u64, finding: Finding) {
+    if found.len() < FINDINGS_MAX {
+        found.push(finding);
+    } else {
+        *untold += 1;
     }
 }
 
@@ -34,8 +138,17 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counts: Vec<String> = self.counts.iter().map(|(what, count)| format!("{count} {what}")).collect();
         writeln!(f, "{}", counts.join(", "))?;
-        for complaint in &self.complaints {
-            writeln!(f, "wrong: {complaint}")?;
+        for Finding { what, mend } in &self.complaints {
+            writeln!(f, "wrong: {what}{}", if mend.is_some() { " (--repair mends it)" } else { "" })?;
+        }
+        for Finding { what, .. } in &self.leftovers {
+            writeln!(f, "left over: {what}")?;
+        }
+        if self.leftovers_untold > 0 {
+            writeln!(f, "left over: {} more", self.leftovers_untold)?;
+        }
+        if let Some(mended) = self.mended {
+            writeln!(f, "{mended} records mended")?;
         }
         match (self.complaints.len(), self.untold) {
             (0, _) => f.write_str("the store is sound"),

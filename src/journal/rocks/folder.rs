@@ -25,37 +25,66 @@ const SHARE: u64 = 2;
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
-    // The lock is held as long as the file is open.
-    _lock: File,
+    _lock: Lock,
+}
+
+/// The lock of a data folder, held as long as the file is open.
+#[derive(Debug)]
+pub(in crate::journal) struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    pub(in crate::journal) fn take(path: &Path) -> Result<Self, OpenError> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path.join("lock"));
+        let mut file = file.map_err(|source| OpenError::Folder { folder: path.to_owned(), source })?;
+        lock(path, &mut file)?;
+        match note_process(&mut file) {
+            Ok(()) => {}
+            // The number is for people; the lock is held without it, and a full disk must not keep us from opening.
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => {}
+            Err(source) => return Err(OpenError::Folder { folder: path.to_owned(), source }),
+        }
+        Ok(Self { _file: file })
+    }
+
+    /// The lock of a folder that may be no data folder, or one that cannot be written: it gets no file that it does not have.
+    pub(super) fn take_if_there(path: &Path) -> Result<Option<Self>, OpenError> {
+        match path.join("lock").try_exists() {
+            Ok(false) => return Ok(None),
+            Ok(true) => {}
+            Err(source) => return Err(OpenError::Folder { folder: path.to_owned(), source }),
+        }
+        match Self::take(path) {
+            Err(OpenError::Folder { .. }) => {}
+            taken => return taken.map(Some),
+        }
+        let mut file =
+            File::open(path.join("lock")).map_err(|source| OpenError::Folder { folder: path.to_owned(), source })?;
+        lock(path, &mut file).map(|()| Some(Self { _file: file }))
+    }
+}
+
+fn lock(path: &Path, file: &mut File) -> Result<(), OpenError> {
+    match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => {
+            let mut holder = String::new();
+            // Who holds it is told if it can be read; that somebody does is certain without it.
+            if file.read_to_string(&mut holder).is_err() || holder.trim().is_empty() {
+                "unknown".clone_into(&mut holder);
+            }
+            Err(OpenError::InUse { folder: path.to_owned(), process: holder.trim().to_owned() })
+        }
+        Err(TryLockError::Error(source)) => Err(OpenError::Folder { folder: path.to_owned(), source }),
+    }
 }
 
 impl Folder {
     /// Makes the folder, if there is none, and takes its lock.
     pub(super) fn hold(path: &Path) -> Result<Self, OpenError> {
-        let refuse = |source| OpenError::Folder { folder: path.to_owned(), source };
-        std::fs::create_dir_all(path).map_err(refuse)?;
-        let lock = path.join("lock");
-        let mut lock =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(lock).map_err(refuse)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let mut holder = String::new();
-                // Who holds it is told if it can be read; that somebody does is certain without it.
-                if lock.read_to_string(&mut holder).is_err() || holder.trim().is_empty() {
-                    "unknown".clone_into(&mut holder);
-                }
-                return Err(OpenError::InUse { folder: path.to_owned(), process: holder.trim().to_owned() });
-            }
-            Err(TryLockError::Error(source)) => return Err(refuse(source)),
-        }
-        match note_process(&mut lock) {
-            Ok(()) => {}
-            // The number is for people; the lock is held without it, and a full disk must not keep us from opening.
-            Err(error) if error.kind() == io::ErrorKind::StorageFull => {}
-            Err(error) => return Err(refuse(error)),
-        }
-        Ok(Self { path: path.to_owned(), _lock: lock })
+        std::fs::create_dir_all(path).map_err(|source| OpenError::Folder { folder: path.to_owned(), source })?;
+        Ok(Self { path: path.to_owned(), _lock: Lock::take(path)? })
     }
 
     pub(super) fn path(&self) -> &Path {

@@ -18,6 +18,7 @@ use super::{
     options::{self, synced},
 };
 use crate::journal::{
+    backup::FROZEN,
     keys::{self, MetaKind},
     records::{Floor, Record},
     store::{Family, Store, StoreError},
@@ -25,7 +26,7 @@ use crate::journal::{
 };
 
 /// Where RocksDB is, below the data folder.
-const STORE: &str = "rocksdb";
+pub(in crate::journal) const STORE: &str = "rocksdb";
 
 /// Where it is made. What is found there was never used: it is thrown away.
 const DRAFT: &str = "rocksdb.new";
@@ -38,6 +39,7 @@ pub(super) fn open(path: &Path, wanted: &RocksOptions) -> Result<Rocks, OpenErro
     let watermark = find_watermark(&folder, wanted)?;
     let floors = Floors::default();
     let store = path.join(STORE);
+    remove(&path.join(FROZEN)).map_err(|source| of_io(&folder, source))?;
     sync_logs(&store).map_err(|source| of_io(&folder, source))?;
     let open_store = || open_db(options::store(wanted), &store, wanted, &floors);
     let db = match open_store() {
@@ -45,13 +47,14 @@ pub(super) fn open(path: &Path, wanted: &RocksOptions) -> Result<Rocks, OpenErro
         Err(StoreError::Full) if folder.drop_ballast().map_err(|source| of_io(&folder, source))? => open_store(),
         opened => opened,
     };
-    let db = db.map_err(|error| of_store(&folder, error))?;
+    let db = db.map_err(|error| of_store(path, error))?;
     let (recovered, acknowledged) = (db.latest_sequence_number(), watermark.sequence());
     if recovered < acknowledged {
         return Err(OpenError::Behind { recovered, acknowledged });
     }
     let rocks = Rocks {
         db,
+        options: *wanted,
         synced: Synced(synced()),
         floors,
         watermark: Mutex::new(watermark),
@@ -61,8 +64,8 @@ pub(super) fn open(path: &Path, wanted: &RocksOptions) -> Result<Rocks, OpenErro
         failed: OnceLock::new(),
         folder,
     };
-    check_format(&rocks)?;
-    check_families(&rocks, &store)?;
+    check_format(&rocks, path)?;
+    check_families(&store)?;
     load_floors(&rocks)?;
     let room = rocks.folder.take_ballast().map_err(|source| of_io(&rocks.folder, source))?;
     Ok(Rocks { short: AtomicBool::new(!room), ..rocks })
@@ -93,16 +96,20 @@ fn find_watermark(folder: &Folder, wanted: &RocksOptions) -> Result<Watermark, O
 /// Makes a store that has nothing in it but its format.
 fn make_draft(folder: &Folder, wanted: &RocksOptions) -> Result<(), OpenError> {
     let draft = folder.path().join(DRAFT);
-    match fs::remove_dir_all(&draft) {
-        Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(source) => return Err(of_io(folder, source)),
-    }
-    let refuse = |error| of_store(folder, error);
+    remove(&draft).map_err(|source| of_io(folder, source))?;
+    let refuse = |error| of_store(folder.path(), error);
     let db = open_db(options::new_store(wanted), &draft, wanted, &Floors::default()).map_err(refuse)?;
     let meta = db.cf_handle(Family::Meta.name()).expect("every family was opened with the store");
     let key = keys::meta(MetaKind::Format, b"");
     db.put_cf_opt(meta, key, FORMAT.to_be_bytes(), &synced()).map_err(|error| refuse(of_rocksdb(error)))
+}
+
+/// Takes a folder away, if it is there.
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// The draft becomes the store.
@@ -153,10 +160,10 @@ fn unknown_families(store: &Path) -> Result<Vec<String>, StoreError> {
     Ok(names)
 }
 
-fn check_format(rocks: &Rocks) -> Result<(), OpenError> {
-    let found = rocks
+pub(super) fn check_format(store: &dyn Store, folder: &Path) -> Result<(), OpenError> {
+    let found = store
         .get(Family::Meta, &keys::meta(MetaKind::Format, b""))
-        .map_err(|error| of_store(&rocks.folder, error))?
+        .map_err(|error| of_store(folder, error))?
         .ok_or_else(|| OpenError::Damaged("its format is missing".to_owned()))?;
     // These four bytes keep their form in every format: it is by them that one is told from another.
     let found = <[u8; 4]>::try_from(&found[..]).map(u32::from_be_bytes);
@@ -167,8 +174,8 @@ fn check_format(rocks: &Rocks) -> Result<(), OpenError> {
     }
 }
 
-fn check_families(rocks: &Rocks, store: &Path) -> Result<(), OpenError> {
-    let unknown = unknown_families(store).map_err(|error| of_store(&rocks.folder, error))?;
+pub(super) fn check_families(store: &Path) -> Result<(), OpenError> {
+    let unknown = unknown_families(store).map_err(|error| of_store(store, error))?;
     match unknown.first() {
         None => Ok(()),
         Some(name) => Err(OpenError::Damaged(format!("it has a family {name:?} that is not of its format"))),
@@ -192,13 +199,13 @@ fn load_floors(rocks: &Rocks) -> Result<(), OpenError> {
             ControlFlow::Break(())
         }
     });
-    scanned.map_err(|error| of_store(&rocks.folder, error))?;
+    scanned.map_err(|error| of_store(rocks.folder.path(), error))?;
     damaged.map_or(Ok(()), |damage| Err(OpenError::Damaged(damage)))
 }
 
-fn of_store(folder: &Folder, error: StoreError) -> OpenError {
+pub(super) fn of_store(folder: &Path, error: StoreError) -> OpenError {
     match error {
-        StoreError::Full => OpenError::Full { folder: folder.path().to_owned() },
+        StoreError::Full => OpenError::Full { folder: folder.to_owned() },
         StoreError::Damaged(what) => OpenError::Damaged(what),
         StoreError::Failed(what) => OpenError::Failed(what),
     }

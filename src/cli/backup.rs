@@ -1,0 +1,139 @@
+//! `gridhook backup` and `gridhook restore`: a running server's store copied to another folder, and brought back.
+//!
+//! The server makes the backup, where it runs; the folder is one of its machine. Restoring is done without a server.
+
+use std::{
+    ops::ControlFlow,
+    path::{self, PathBuf},
+};
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{
+    Serve,
+    control::{Control, Output, Printed},
+    follow::{self, follow},
+    fsck::{accounts, store_options},
+    spinner::Spinner,
+};
+use crate::{
+    config::{self, Config},
+    journal::{backup, fsck::Report},
+};
+
+/// The flags of `backup`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: gridhook backup /srv/backups/monday\nThe exit status is 1 where something is wrong.")]
+pub struct Backup {
+    /// A folder of the server's machine that is empty or not there yet
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    #[command(flatten)]
+    control: Control,
+    #[command(flatten)]
+    printed: Printed,
+}
+
+/// The flags of `restore`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example: gridhook restore /srv/backups/monday --data-dir data\nThe exit status is 1 where something is \
+                        wrong."
+)]
+pub struct Restore {
+    /// What `gridhook backup` made
+    #[arg(value_name = "BACKUP")]
+    backup: PathBuf,
+    /// The settings; without it the defaults hold
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where everything is to be kept (server.data_dir): a folder without a store
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<String>,
+    #[command(flatten)]
+    printed: Printed,
+}
+
+/// Why it was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The settings.
+    #[error(transparent)]
+    Config(#[from] config::Error),
+    /// The server did not.
+    #[error(transparent)]
+    Server(#[from] follow::Error),
+    /// It was not restored.
+    #[error(transparent)]
+    Store(#[from] backup::Error),
+}
+
+/// What was done, as it is printed, and whether the store is sound.
+#[derive(Debug)]
+pub struct Done {
+    /// What is printed.
+    pub told: String,
+    /// Whether nothing is wrong.
+    pub is_sound: bool,
+}
+
+/// A backup as the server tells of it.
+#[derive(Deserialize)]
+struct Made {
+    folder: String,
+    files: u64,
+    bytes: u64,
+}
+
+impl Backup {
+    /// Has it made. Has to be called where a system of actix runs.
+    pub async fn run(&self) -> Result<Done, Error> {
+        // What is no path of the server's machine is refused there; one below this folder is only written shorter.
+        let folder = path::absolute(&self.folder).unwrap_or_else(|_| self.folder.clone());
+        let session = self.control.session().map_err(follow::Error::from)?;
+        let told = follow(&session, "/store/backup", &json!({"folder": folder})).await?;
+        let is_sound = is_sound(&told["report"]);
+        if let Output::Json = self.printed.output {
+            return Ok(Done { told: format!("{told:#}"), is_sound });
+        }
+        let made = Made::deserialize(&told["backup"])
+            .map_err(|error| follow::Error::from(super::control::Error::Answer(error)))?;
+        let Made { folder, files, bytes } = made;
+        let lines = report(&told["report"]);
+        Ok(Done { told: format!("{lines}\nbacked up to {folder}: {files} files, {bytes} bytes"), is_sound })
+    }
+}
+
+impl Restore {
+    /// Brings it back.
+    pub fn run(&self) -> Result<Done, Error> {
+        let config = Config::load(&Serve::of(self.config.clone(), self.data_dir.clone()).sources())?;
+        let (data_dir, options) = (config.server.data_dir, store_options(&config.journal));
+        let spinner = Spinner::new();
+        let mut watch = |progress: backup::Progress| {
+            spinner.tell(progress.to_string());
+            ControlFlow::Continue(())
+        };
+        let restored = backup::restore(&self.backup, &data_dir, &options, accounts(), &mut watch)?;
+        drop(spinner);
+        let backup::Restored { manifest, report } = restored;
+        let told = match self.printed.output {
+            Output::Table => {
+                format!("{report}\nrestored to {}: the store of {}", data_dir.display(), manifest.made)
+            }
+            Output::Json => format!("{:#}", json!({"report": report, "backup": manifest})),
+        };
+        Ok(Done { told, is_sound: report.is_sound() })
+    }
+}
+
+/// Whether a report that came as JSON says that nothing is wrong.
+pub(super) fn is_sound(report: &Value) -> bool {
+    report["complaints"].as_array().is_some_and(Vec::is_empty)
+}
+
+/// A report that came as JSON, for people.
+pub(super) fn report(report: &Value) -> String {
+    Report::deserialize(report).map_or_else(|_| report.to_string(), |report| report.to_string())
+}

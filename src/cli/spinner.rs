@@ -1,0 +1,40 @@
+//! A line on standard error for what takes longer than a second.
+
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::{clock::Clock, event::Timestamp};
+
+/// The line. It goes when this is dropped.
+pub(super) struct Spinner {
+    line: ProgressBar,
+    clock: Clock,
+    from: Timestamp,
+}
+
+impl Spinner {
+    pub(super) fn new() -> Self {
+        let line = ProgressBar::no_length();
+        line.set_draw_target(ProgressDrawTarget::hidden());
+        line.set_style(ProgressStyle::with_template("{spinner} {msg}").expect("the template is one"));
+        let clock = Clock::system();
+        Self { line, from: clock.now(), clock }
+    }
+
+    /// Says how far it is.
+    pub(super) fn tell(&self, what: String) {
+        if self.line.is_hidden() && self.clock.now().since(self.from) >= Duration::from_secs(1) {
+            // It stays hidden where standard error is not a terminal.
+            self.line.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        self.line.set_message(what);
+        self.line.tick();
+    }
+}
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        self.line.finish_and_clear();
+    }
+}

@@ -1,0 +1,298 @@
+//! A running store frozen and copied; a backup brought back, and every damaged one refused.
+
+use std::{
+    fs,
+    ops::ControlFlow,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use gridhook::{
+    cli::fsck::accounts,
+    clock::Clock,
+    journal::{
+        backup::{self, Backups, Made, Manifest, Progress, Restored},
+        fsck::Stop,
+        keys::{self, MetaKind},
+        rocks::{OpenError, Rocks, RocksOptions},
+        store::{Family, Store},
+    },
+};
+use tempfile::TempDir;
+
+use super::{copy_folder, keys_in, put};
+
+/// A store with a server's folder, and a place for backups beside it.
+struct Desk {
+    folder: TempDir,
+    store: Arc<Rocks>,
+    backups: Backups,
+}
+
+fn go_on(_: Progress) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+impl Desk {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let data = folder.path().join("data");
+        let store = Arc::new(Rocks::open(&data, &RocksOptions::default()).expect("a new store"));
+        fs::write(data.join("admin-token"), b"secret\n").expect("written");
+        let weak = Arc::downgrade(&store);
+        let backups = Backups::new(weak, data, RocksOptions::default(), accounts(), Clock::system());
+        Self { folder, store, backups }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Writes the topics `from..to`, one batch each.
+    fn fill(&self, from: u32, to: u32) {
+        for topic in from..to {
+            put(&*self.store, Family::Meta, keys::meta(MetaKind::Topic, &topic.to_be_bytes()), vec![topic as u8; 100]);
+        }
+    }
+
+    fn back_up(&self, name: &str) -> Made {
+        let turn = self.backups.turn().expect("nobody else");
+        self.backups.make(&turn, &self.path(name), &mut go_on).expect("made")
+    }
+
+    fn restore(&self, from: &str, to: &str) -> Result<Restored, backup::Error> {
+        let options = RocksOptions::default();
+        backup::restore(&self.path(from), &self.path(to), &options, accounts(), &mut go_on)
+    }
+}
+
+fn topics(folder: &Path) -> usize {
+    let store = Rocks::open(folder, &RocksOptions::default()).expect("a store that is whole");
+    let range = keys::meta_of(MetaKind::Topic);
+    keys_in(&store, Family::Meta, &range.start, &range.end).len()
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).expect("a folder");
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_backup_has_what_was_acknowledged_before_it_and_comes_back() {
+    let desk = Desk::new();
+    for (round, name) in ["one", "two", "three"].iter().enumerate() {
+        desk.fill(round as u32 * 50, (round as u32 + 1) * 50);
+        if round == 1 {
+            // Not only in the log.
+            desk.store.compact_log().expect("compacted");
+        }
+        let Made { manifest, report } = desk.back_up(name);
+        assert!(report.is_sound() && manifest.sound, "{report}");
+    }
+    desk.fill(150, 160);
+    for (round, name) in ["one", "two", "three"].iter().enumerate() {
+        let back = format!("{name}-back");
+        let Restored { report, .. } = desk.restore(name, &back).expect("restored");
+        assert!(report.is_sound(), "{report}");
+        assert_eq!(names(&desk.path(&back)), ["admin-token", "lock", "rocksdb", "watermark"]);
+        assert_eq!(topics(&desk.path(&back)), (round + 1) * 50);
+    }
+    assert!(!desk.path("data").join("rocksdb.frozen").exists());
+}
+
+#[test]
+fn nobody_else_reads_a_backup_or_what_came_back() {
+    let desk = Desk::new();
+    desk.fill(0, 5);
+    desk.back_up("backup");
+    desk.restore("backup", "back").expect("restored");
+    let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
+    for folder in ["backup", "back"] {
+        let folder = desk.path(folder);
+        assert_eq!(mode(&folder), 0o700, "{}", folder.display());
+        assert_eq!(mode(&folder.join("admin-token")), 0o600);
+        assert_eq!(fs::read(folder.join("admin-token")).expect("bytes"), b"secret\n");
+        for name in names(&folder.join("rocksdb")).iter().filter(|name| !name.starts_with("LO")) {
+            assert_eq!(mode(&folder.join("rocksdb").join(name)) & 0o077, 0, "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_backup_in_which_any_file_is_missing_cut_or_changed_is_refused_by_name() {
+    let desk = Desk::new();
+    desk.fill(0, 50);
+    desk.store.compact_log().expect("compacted");
+    desk.fill(50, 60);
+    let manifest = desk.back_up("backup").manifest;
+    type Damage = fn(&Path);
+    let damages: [(&str, Damage); 3] = [
+        ("is missing", |file| fs::remove_file(file).expect("removed")),
+        ("bytes and had", |file| {
+            let bytes = fs::read(file).expect("bytes");
+            fs::write(file, &bytes[..bytes.len() - 1]).expect("written");
+        }),
+        ("has other bytes than it had", |file| {
+            let mut bytes = fs::read(file).expect("bytes");
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 4;
+            fs::write(file, bytes).expect("written");
+        }),
+    ];
+    let (mut refused, mut tried) = (0, 0);
+    for file in manifest.files.iter().filter(|file| file.bytes > 0) {
+        for (told, damage) in damages {
+            let damaged = tempfile::tempdir().expect("a folder");
+            copy_folder(&desk.path("backup"), damaged.path()).expect("copied");
+            damage(&damaged.path().join(&file.path));
+            tried += 1;
+            let back = desk.path("back");
+            let options = RocksOptions::default();
+            let restored = backup::restore(damaged.path(), &back, &options, accounts(), &mut go_on);
+            let error = restored.map(drop).expect_err(&file.path).to_string();
+            assert!(error.contains(&file.path) && error.contains(told), "{} {told}: {error}", file.path);
+            assert!(!back.exists(), "nothing is left of what was begun");
+            refused += 1;
+        }
+    }
+    println!("refused {refused} of {tried} damaged backups");
+    assert!(tried >= 15, "{tried}");
+}
+
+#[test]
+fn a_backup_whose_files_are_cut_together_with_what_it_says_of_them_is_refused_by_its_watermark() {
+    let desk = Desk::new();
+    desk.fill(0, 50);
+    let mut manifest = desk.back_up("backup").manifest;
+    let logs = manifest.files.iter_mut().filter(|file| file.path.ends_with(".log"));
+    let wal = logs.max_by_key(|file| file.bytes).expect("a log with something in it");
+    let path = desk.path("backup").join(&wal.path);
+    let bytes = fs::read(&path).expect("bytes");
+    let cut = &bytes[..bytes.len() - 20];
+    fs::write(&path, cut).expect("written");
+    (wal.bytes, wal.crc32) = (cut.len() as u64, crc32fast::hash(cut));
+    fs::write(desk.path("backup/backup.json"), serde_json::to_vec(&manifest).expect("JSON")).expect("written");
+    let error = desk.restore("backup", "back").expect_err("it lost something");
+    assert!(matches!(error, backup::Error::Open(OpenError::Behind { .. })), "{error}");
+    assert!(!desk.path("back").exists());
+}
+
+#[test]
+fn what_is_no_backup_or_not_finished_or_newer_is_refused() {
+    let desk = Desk::new();
+    desk.fill(0, 5);
+    let error = desk.restore("data", "back").expect_err("a data folder is no backup").to_string();
+    assert!(error.contains("has no backup.json: it is no backup, or one that was not finished"), "{error}");
+    let manifest = desk.back_up("backup").manifest;
+    let write = |manifest: &Manifest| {
+        fs::write(desk.path("backup/backup.json"), serde_json::to_vec(manifest).expect("JSON")).expect("written");
+    };
+    write(&Manifest { form: 2, ..manifest.clone() });
+    let error = desk.restore("backup", "back").expect_err("it is newer").to_string();
+    assert!(error.contains("has form 2 and this program knows forms up to 1"), "{error}");
+    for path in ["../outside", "rocksdb/../../outside", "rocksdb/a/b", "/etc/passwd"] {
+        let mut strange = manifest.clone();
+        path.clone_into(&mut strange.files[0].path);
+        write(&strange);
+        let error = desk.restore("backup", "back").expect_err(path).to_string();
+        assert!(error.contains("which no backup has"), "{error}");
+    }
+    fs::write(desk.path("backup/backup.json"), b"{").expect("written");
+    let error = desk.restore("backup", "back").expect_err("it is damaged").to_string();
+    assert!(error.contains("is damaged: backup.json cannot be read"), "{error}");
+}
+
+#[test]
+fn nothing_that_is_there_is_written_over() {
+    let desk = Desk::new();
+    desk.fill(0, 5);
+    let turn = desk.backups.turn().expect("nobody else");
+    let refusal = |path: &Path| {
+        let error = desk.backups.make(&turn, path, &mut go_on).map(drop).expect_err("refused").to_string();
+        assert!(matches!(desk.backups.check_target(path), Err(told) if told.to_string() == error), "{error}");
+        error
+    };
+    let mine = desk.path("mine");
+    fs::create_dir(&mine).expect("made");
+    fs::write(mine.join("thesis"), b"").expect("written");
+    assert!(refusal(&mine).contains("is not empty"));
+    assert_eq!(names(&mine), ["thesis"]);
+    assert!(refusal(Path::new("backup")).contains("is no absolute path"));
+    assert!(refusal(&desk.path("data/backup")).contains("lies in the data folder"));
+    assert!(refusal(&desk.path("nowhere/backup")).contains("nowhere: No such file"));
+    drop(turn);
+    fs::remove_file(mine.join("thesis")).expect("removed");
+    desk.back_up("mine");
+    for name in ["rocksdb", "watermark", "admin-token"] {
+        let used = desk.path("used");
+        fs::create_dir_all(&used).expect("made");
+        fs::write(used.join(name), b"mine").expect("written");
+        let error = desk.restore("mine", "used").expect_err("there is something").to_string();
+        assert!(error.contains(&format!("has a {name} already")), "{error}");
+        assert_eq!(names(&used), [name]);
+        fs::remove_dir_all(&used).expect("removed");
+    }
+}
+
+#[test]
+fn what_is_called_off_leaves_nothing_and_the_next_one_may_begin() {
+    let desk = Desk::new();
+    desk.fill(0, 600);
+    let folder = desk.path("backup");
+    for pieces in 0..100 {
+        let turn = desk.backups.turn().expect("the last one is over");
+        assert!(matches!(desk.backups.turn(), Err(backup::Error::Busy)));
+        let mut left = pieces;
+        let mut watch = |_| {
+            left -= 1;
+            if left < 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let made = desk.backups.make(&turn, &folder, &mut watch);
+        if left >= 0 {
+            // It was asked no more often than that.
+            assert!(made.is_ok() && pieces > 3, "{pieces}");
+            return;
+        }
+        let error = made.map(drop).expect_err("called off");
+        assert!(matches!(error, backup::Error::Stop(Stop::CalledOff)), "{error}");
+        assert!(!folder.exists() && !desk.path("data/rocksdb.frozen").exists());
+    }
+    panic!("a backup has not so many pieces");
+}
+
+#[test]
+fn what_a_killed_check_left_is_gone_after_the_next_start() {
+    let desk = Desk::new();
+    desk.fill(0, 5);
+    desk.store.freeze(&desk.path("data/rocksdb.frozen")).expect("frozen");
+    let killed = desk.path("killed");
+    copy_folder(&desk.path("data"), &killed).expect("copied");
+    assert!(killed.join("rocksdb.frozen").exists());
+    assert_eq!(topics(&killed), 5);
+    assert!(!killed.join("rocksdb.frozen").exists());
+}
+
+#[test]
+fn a_store_that_is_looked_at_is_not_held_up_and_not_changed() {
+    let desk = Desk::new();
+    desk.fill(0, 600);
+    let turn = desk.backups.turn().expect("nobody else");
+    let mut between = 600;
+    let watch = &mut |_| {
+        // In the middle of the look.
+        desk.fill(between, between + 1);
+        between += 1;
+        ControlFlow::Continue(())
+    };
+    let report = desk.backups.look(&turn, watch).expect("looked at");
+    assert!(report.is_sound(), "{report}");
+    let held = keys::held(gridhook::event::PartitionId(1), gridhook::event::Seq(7));
+    put(&*desk.store, Family::Held, held.clone(), super::chunk(1, 10));
+    let report = desk.backups.look(&turn, &mut go_on).expect("looked at");
+    assert!(!report.is_sound() && report.to_string().contains("the event 7 is held and nobody asks"), "{report}");
+    assert!(desk.store.get(Family::Held, &held).expect("readable").is_some());
+}

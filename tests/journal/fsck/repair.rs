@@ -1,0 +1,249 @@
+//! What can be mended is mended, to the record; nothing else is touched.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gridhook::journal::fsck::Mend;
+use proptest::prelude::*;
+
+use super::*;
+
+type Records = BTreeMap<(Family, Vec<u8>), Vec<u8>>;
+
+fn records(store: &Memory) -> Records {
+    let mut found = Records::new();
+    for family in Family::ALL {
+        let range = keys::all(family);
+        let visit = &mut |key: &[u8], value: &[u8]| {
+            found.insert((family, key.to_vec()), value.to_vec());
+            ControlFlow::Continue(())
+        };
+        store.scan(family, &range.start, &range.end, visit).expect("memory can be read");
+    }
+    found
+}
+
+fn mend(store: &Memory) -> Report {
+    fsck::repair(store, accounts(), &mut |_| ControlFlow::Continue(())).expect("memory can be read and written")
+}
+
+/// What was found to mend.
+fn mends(report: &Report) -> BTreeSet<Mend> {
+    report.complaints.iter().chain(&report.leftovers).filter_map(|finding| finding.mend).collect()
+}
+
+type Row = (Mend, fn(&Memory));
+
+const MENDED: &[Row] = &[
+    (Mend::StrayDue, |store| put(store, Family::Due, due(DUE, 4), Vec::new())),
+    (Mend::StrayDue, |store| put(store, Family::Due, due(START, 3), Vec::new())),
+    (Mend::MissingDue, |store| delete(store, Family::Due, due(DUE, 3))),
+    (Mend::NextDue, |store| {
+        edit(store, Family::Cursor, keys::cursor(ONE), |cursor: &mut Cursor| cursor.next_due = None);
+    }),
+    (Mend::NextDue, |store| {
+        edit(store, Family::Cursor, keys::cursor(ONE), |cursor: &mut Cursor| cursor.next_due = Some(FILE_DUE));
+    }),
+    (Mend::Pending, |store| count(store, |counters| counters.pending += 3)),
+    (Mend::DeadLettered, |store| count(store, |counters| counters.dead_lettered -= 1)),
+    (Mend::MissingPin, |store| delete(store, Family::Pin, pin(4))),
+    (Mend::StrayPin, |store| put(store, Family::Pin, pin(5), Vec::new())),
+    (Mend::StrayHeld, |store| put(store, Family::Held, held(1), value(store, Family::Held, &held(3)))),
+];
+
+#[test]
+fn what_can_be_mended_is_mended_to_the_record() {
+    let mut mended = BTreeSet::new();
+    for (kind, damage) in MENDED {
+        let (store, desk) = used();
+        desk.stop();
+        let sound = records(&store);
+        damage(&store);
+        let damaged = records(&store);
+        let report = look(&store);
+        assert!(mends(&report).contains(kind), "{report}");
+        assert_eq!(report.is_sound(), *kind == Mend::StrayDue, "{report}");
+        assert_eq!(records(&store), damaged, "looking changes nothing");
+        let report = mend(&store);
+        assert!(report.is_sound() && report.leftovers.is_empty() && report.mended == Some(1), "{kind:?}: {report}");
+        assert_eq!(records(&store), sound, "{kind:?}");
+        mended.insert(*kind);
+    }
+    println!("mended {} of {} kinds, in {} ways", mended.len(), Mend::ALL.len(), MENDED.len());
+    assert_eq!(mended, BTreeSet::from(Mend::ALL));
+}
+
+#[test]
+fn two_damages_that_hide_each_other_are_both_mended() {
+    let (store, desk) = used();
+    desk.stop();
+    let sound = records(&store);
+    // As many pins as dead letters.
+    delete(&store, Family::Pin, pin(4));
+    put(&store, Family::Pin, pin(5), Vec::new());
+    count(&store, |counters| counters.pending += 1);
+    let report = mend(&store);
+    assert!(report.is_sound(), "{report}");
+    assert_eq!(records(&store), sound);
+}
+
+/// Of all that can be damaged, what cannot be mended stays as it is, record by record.
+#[test]
+fn what_cannot_be_mended_is_left_as_it_is() {
+    let (mut kept, mut restored) = (0, 0);
+    for (name, damage, told) in COUNTS.iter().chain(OBLIGATIONS).chain(LOGS).chain(RECORDS) {
+        let (store, desk) = used();
+        desk.stop();
+        let sound = records(&store);
+        damage(&store);
+        let damaged = records(&store);
+        let report = mend(&store);
+        if report.is_sound() {
+            assert!(records(&store) == sound, "{name}: {report}");
+            restored += 1;
+        } else {
+            assert!(tells(&report, told), "{name}: it is still told: {report}");
+            assert!(records(&store) == damaged, "{name}: {report}");
+            kept += 1;
+        }
+    }
+    println!("{restored} damages mended, {kept} left as they were");
+    assert!(restored >= 9 && kept >= 30, "{restored} and {kept}");
+}
+
+#[test]
+fn a_look_that_is_called_off_ends_and_mends_nothing() {
+    let (store, desk) = used();
+    desk.stop();
+    put(&store, Family::Due, due(DUE, 4), Vec::new());
+    let line = value(&store, Family::Ledger, &ledger_line(&store));
+    for seq in 0..300 {
+        let key = LineKey { obligor: ONE, lane: Lane::LIVE, first: Seq(100 + seq), at: START, attempt: 1, what: 3 };
+        put(&store, Family::Ledger, keys::ledger(key), line.clone());
+    }
+    let before = records(&store);
+    let mut asked = Vec::new();
+    let mut watch = |progress: fsck::Progress| {
+        asked.push((progress.at, progress.records));
+        ControlFlow::Break(())
+    };
+    let looked = fsck::check(&store, accounts(), &mut watch);
+    let mended = fsck::repair(&store, accounts(), &mut watch);
+    assert!(matches!((&looked, &mended), (Err(fsck::Stop::CalledOff), Err(fsck::Stop::CalledOff))));
+    assert_eq!(asked, [("ledger", 256), ("ledger", 256)]);
+    assert_eq!(records(&store), before);
+}
+
+/// What became of an event for the first subscription.
+#[derive(Clone, Copy, Debug)]
+enum Became {
+    Filtered,
+    Delivered,
+    Owed,
+    Waiting,
+    Written,
+}
+
+fn became() -> impl Strategy<Value = Became> {
+    prop_oneof![
+        Just(Became::Filtered),
+        Just(Became::Delivered),
+        Just(Became::Owed),
+        Just(Became::Waiting),
+        Just(Became::Written)
+    ]
+}
+
+/// A store in which each event became what it says; the second subscription has read up to `other`.
+fn store_of(events: &[Became], other: usize) -> Memory {
+    let store = Memory::new();
+    let desk = Desk::at(&store);
+    let made = vec![MetaChange::Found(PARTITION), MetaChange::Subscribe(ONE, None), MetaChange::Subscribe(TWO, None)];
+    desk.wait(desk.journal.change(made));
+    for part in events.chunks(7) {
+        desk.publish(part.len());
+    }
+    let (mut changes, mut written) = (Vec::new(), Vec::new());
+    let mut counters = Counters::default();
+    for (seq, became) in (1..).zip(events) {
+        counters.passed += 1;
+        match became {
+            Became::Filtered => counters.filtered += 1,
+            Became::Delivered => counters.delivered += 1,
+            Became::Owed => {
+                counters.pending += 1;
+                changes.push(owe(seq));
+            }
+            Became::Waiting | Became::Written => {
+                counters.dead_lettered += 1;
+                changes.extend([put_aside(seq), note(seq)]);
+            }
+        }
+        if let Became::Written = became {
+            written.push(DeadKey { due: FILE_DUE, seq: Seq(seq), lane: Lane::LIVE });
+        }
+    }
+    counters.matched = counters.passed - counters.filtered;
+    changes.push(cursor(events.len() as u64 + 1, counters));
+    desk.write(ONE, changes);
+    let read = other as u64;
+    let counters = Counters { passed: read, matched: read, delivered: read, ..Counters::default() };
+    desk.write(TWO, vec![cursor(read + 1, counters)]);
+    desk.housekeep();
+    let totals = Totals { written: written.len() as u64, ..Totals::default() };
+    desk.wait(desk.journal.bury(
+        ONE,
+        Buried { totals: Some((Totals::name(ONE), totals.encode().into())), done: written, notes: Vec::new() },
+    ));
+    desk.stop();
+    store
+}
+
+/// One record is damaged in a way that can be mended; which one, `pick` says. False where there is none of the kind.
+fn damage(store: &Memory, kind: Mend, pick: prop::sample::Index, events: &[Became]) -> bool {
+    let of = |wanted: fn(&Became) -> bool| {
+        let seqs: Vec<u64> = (1..).zip(events).filter(|(_, became)| wanted(became)).map(|(seq, _)| seq).collect();
+        (!seqs.is_empty()).then(|| seqs[pick.index(seqs.len())])
+    };
+    let owed_event = of(|became| matches!(became, Became::Owed));
+    let waiting = of(|became| matches!(became, Became::Waiting));
+    let neither = of(|became| !matches!(became, Became::Owed | Became::Waiting));
+    match (kind, owed_event, waiting, neither) {
+        (Mend::StrayDue, _, _, Some(seq)) => put(store, Family::Due, due(DUE, seq), Vec::new()),
+        (Mend::MissingDue, Some(seq), _, _) => delete(store, Family::Due, due(DUE, seq)),
+        (Mend::NextDue, Some(_), _, _) => {
+            edit(store, Family::Cursor, keys::cursor(ONE), |cursor: &mut Cursor| cursor.next_due = None);
+        }
+        (Mend::Pending, ..) => count(store, |counters| counters.pending += 1 + pick.index(5) as u64),
+        (Mend::DeadLettered, ..) => count(store, |counters| counters.dead_lettered += 1 + pick.index(5) as u64),
+        (Mend::MissingPin, _, Some(seq), _) => delete(store, Family::Pin, pin(seq)),
+        (Mend::StrayPin, _, _, Some(seq)) => put(store, Family::Pin, pin(seq), Vec::new()),
+        (Mend::StrayHeld, _, _, Some(seq)) => {
+            let event = super::super::chunk(1, 10);
+            put(store, Family::Held, held(seq), event);
+        }
+        _ => return false,
+    }
+    true
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_sound_store_is_itself_again_after_its_repair(
+        events in prop::collection::vec(became(), 1..40),
+        other in any::<prop::sample::Index>(),
+        kind in prop::sample::select(Mend::ALL.to_vec()),
+        pick in any::<prop::sample::Index>(),
+    ) {
+        let store = store_of(&events, other.index(events.len() + 1));
+        let report = look(&store);
+        prop_assert!(report.is_sound() && report.leftovers.is_empty(), "{}", report);
+        let sound = records(&store);
+        prop_assume!(damage(&store, kind, pick, &events));
+        prop_assert!(mends(&look(&store)).contains(&kind));
+        let report = mend(&store);
+        prop_assert!(report.is_sound() && report.leftovers.is_empty(), "{}", report);
+        prop_assert_eq!(records(&store), sound);
+    }
+}
