@@ -15,11 +15,17 @@ use super::{
     control::{Control, Output, Printed},
     follow::{self, follow},
     fsck::{accounts, store_options},
+    plane::plane,
     spinner::Spinner,
 };
 use crate::{
+    clock::Clock,
     config::{self, Config},
-    journal::{backup, fsck::Report},
+    journal::{
+        backup,
+        fsck::Report,
+        salvage::{self, Salvaged},
+    },
 };
 
 /// The flags of `backup`.
@@ -51,6 +57,9 @@ pub struct Restore {
     /// Where everything is to be kept (server.data_dir): a folder without a store
     #[arg(long, value_name = "DIR")]
     data_dir: Option<String>,
+    /// Take a damaged data folder, or a damaged backup, for what is left of it, and list what is missing
+    #[arg(long)]
+    accept_loss: bool,
     #[command(flatten)]
     printed: Printed,
 }
@@ -115,6 +124,13 @@ impl Restore {
             spinner.tell(progress.to_string());
             ControlFlow::Continue(())
         };
+        if self.accept_loss {
+            let now = Clock::system().now();
+            let (from, accounts, plane) = (&self.backup, accounts(), plane());
+            let salvaged = salvage::accept_loss(from, &data_dir, &options, accounts, plane, now, &mut watch)?;
+            drop(spinner);
+            return Ok(self.salvaged(&salvaged, &data_dir));
+        }
         let restored = backup::restore(&self.backup, &data_dir, &options, accounts(), &mut watch)?;
         drop(spinner);
         let backup::Restored { manifest, report } = restored;
@@ -125,6 +141,16 @@ impl Restore {
             Output::Json => format!("{:#}", json!({"report": report, "backup": manifest})),
         };
         Ok(Done { told, is_sound: report.is_sound() })
+    }
+}
+
+impl Restore {
+    fn salvaged(&self, Salvaged { loss, report }: &Salvaged, data_dir: &path::Path) -> Done {
+        let told = match self.printed.output {
+            Output::Table => format!("{loss}{report}\nwhat is left of it is in {}", data_dir.display()),
+            Output::Json => format!("{:#}", json!({"loss": loss, "report": report})),
+        };
+        Done { told, is_sound: report.is_sound() }
     }
 }
 

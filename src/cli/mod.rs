@@ -11,6 +11,7 @@ pub mod follow;
 pub mod fsck;
 pub mod ledger;
 pub mod listen;
+pub mod plane;
 pub mod publish;
 pub mod replay;
 pub mod simulate;

@@ -24,6 +24,7 @@
 //! written, and certificates.
 
 mod copy;
+mod damaged;
 mod folders;
 mod pace;
 mod restore;
@@ -41,6 +42,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 pub use self::copy::Copied;
+pub(super) use self::damaged::copy_damaged;
 pub use self::restore::{Restored, restore};
 use self::{folders::Cleaned, pace::Pace};
 use crate::{

@@ -124,6 +124,7 @@ fn look(store: &dyn Store, accounts: Accounts, watch: &mut Watch<'_>) -> Result<
         report: Report::default(),
         mends: Batch::default(),
         logs: BTreeMap::new(),
+        losses: BTreeMap::new(),
         shares: BTreeMap::new(),
     };
     for (name, section) in SECTIONS {
@@ -186,6 +187,8 @@ struct Check<'a> {
     report: Report,
     mends: Batch,
     logs: BTreeMap<PartitionId, Log>,
+    /// What an operator accepted as lost: the first place behind it, by the first of it.
+    losses: BTreeMap<(PartitionId, Seq), Seq>,
     shares: BTreeMap<Obligor, Share>,
 }
 

@@ -112,11 +112,13 @@ pub enum MetaKind {
     DomainTopic = 9,
     /// A version of a subscription's filter, by the numbers of its partition, of itself and of the version.
     Filter = 10,
+    /// Events that an operator accepted as lost, by partition and the first of them.
+    Loss = 20,
 }
 
 impl MetaKind {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Format,
         Self::Topic,
         Self::Subscription,
@@ -127,6 +129,7 @@ impl MetaKind {
         Self::Proposal,
         Self::DomainTopic,
         Self::Filter,
+        Self::Loss,
     ];
 }
 
@@ -228,6 +231,27 @@ pub fn parse_floor(key: &[u8]) -> Option<PartitionId> {
     let (kind, name) = parse_meta(key)?;
     let name = name.try_into().ok()?;
     (kind == MetaKind::Floor).then_some(PartitionId(u32::from_be_bytes(name)))
+}
+
+/// Events that are in no log any more, and that an operator accepted as lost: a record of `meta`.
+pub fn loss(partition: PartitionId, first: Seq) -> Vec<u8> {
+    let mut name = partition.0.to_be_bytes().to_vec();
+    name.extend_from_slice(&first.0.to_be_bytes());
+    meta(MetaKind::Loss, &name)
+}
+
+/// The record under [`loss`]: the first place behind them.
+pub fn loss_value(end: Seq) -> Vec<u8> {
+    end.0.to_be_bytes().to_vec()
+}
+
+/// What [`loss`] and [`loss_value`] were made of.
+pub fn parse_loss(key: &[u8], value: &[u8]) -> Option<(PartitionId, Seq, Seq)> {
+    let (kind, name) = parse_meta(key)?;
+    let (mut name, mut value) = (Reader::new(name), Reader::new(value));
+    let parsed = (PartitionId(name.u32()?), Seq(name.u64()?), Seq(value.u64()?));
+    (kind == MetaKind::Loss && value.is_empty()).then_some(())?;
+    whole(&name, parsed)
 }
 
 /// A chunk of the log, by the place of its first event.

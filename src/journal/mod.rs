@@ -27,6 +27,7 @@ pub mod memory;
 mod reader;
 pub mod records;
 pub mod rocks;
+pub mod salvage;
 mod seek;
 mod status;
 pub mod store;

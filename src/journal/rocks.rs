@@ -87,7 +87,7 @@ pub enum OpenError {
     /// Acknowledged changes are missing.
     #[error(
         "the store recovered up to change {recovered}, but changes up to {acknowledged} were acknowledged: {} are \
-         missing; bring the missing files back, or restore a backup", acknowledged - recovered
+         missing; bring the missing files back, restore a backup, or accept the loss with gridhook restore --accept-loss", acknowledged - recovered
     )]
     Behind {
         /// RocksDB's latest sequence number.
@@ -97,8 +97,8 @@ pub enum OpenError {
     },
     /// Whether anything is missing cannot be told.
     #[error(
-        "the watermark {} {problem}, so it cannot be told whether the store is whole; bring that file back, or restore \
-         a backup", file.display()
+        "the watermark {} {problem}, so it cannot be told whether the store is whole; bring that file back, restore a \
+         backup, or accept what is missing with gridhook restore --accept-loss", file.display()
     )]
     NoWatermark {
         /// Where it should be.
@@ -107,7 +107,9 @@ pub enum OpenError {
         problem: &'static str,
     },
     /// The store is damaged.
-    #[error("the store is damaged and nothing of it was skipped; restore a backup: {0}")]
+    #[error(
+        "the store is damaged and nothing of it was skipped; restore a backup, or accept the loss with gridhook restore --accept-loss: {0}"
+    )]
     Damaged(String),
     /// No byte can be written.
     #[error("the disk of the data folder {} is full; free some space and start again", folder.display())]
@@ -152,6 +154,17 @@ impl Rocks {
     /// Opens the store in the data folder `folder`, or makes one where there is none.
     pub fn open(folder: &Path, options: &RocksOptions) -> Result<Self, OpenError> {
         open::open(folder, options)
+    }
+
+    /// Opens the copy of a damaged store in `folder`, of which everything is taken that can be read, and tells with which change
+    /// it ends.
+    pub(super) fn open_damaged(folder: &Path, options: &RocksOptions) -> Result<(Self, u64), OpenError> {
+        open::open_damaged(folder, options)
+    }
+
+    /// RocksDB's sequence number of what was written last.
+    pub(super) fn sequence(&self) -> u64 {
+        self.db.latest_sequence_number()
     }
 
     /// How many bytes may still be written to the disk of the data folder.

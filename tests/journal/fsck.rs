@@ -26,6 +26,7 @@ use super::put;
 use crate::policy::sealed;
 
 mod repair;
+mod salvage;
 
 const PARTITION: PartitionId = PartitionId(1);
 const ONE: Obligor = Obligor { partition: PARTITION, subscription: SubscriptionId(1) };

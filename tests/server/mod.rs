@@ -2,6 +2,7 @@
 //!
 //! Longer forms run where `GRIDHOOK_SOAK` is set: `make soak`.
 
+mod accept_loss;
 mod backlog;
 mod backup;
 mod change;

@@ -1,10 +1,12 @@
 //! Whether each log begins at its floor, is dense, and adds up.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 
 use super::{Check, Log, Stop};
 use crate::{
-    event::PartitionId,
+    event::{PartitionId, Seq},
     journal::{
         End,
         chunk::Chunk,
@@ -26,6 +28,13 @@ impl Check<'_> {
                 (id, record) => check.report.wrong(format!("the floor of {id:?}: {record:?}")),
             }
             Ok(())
+        })?;
+        self.each_in(Family::Meta, &keys::meta_of(MetaKind::Loss), |check, key, value| {
+            match keys::parse_loss(key, value) {
+                Some((id, first, end)) => drop(check.losses.insert((id, first), end)),
+                None => check.report.wrong(format!("a note of a loss: {key:02x?}")),
+            }
+            Ok(())
         })
     }
 
@@ -36,7 +45,8 @@ impl Check<'_> {
         });
         for (PartitionId(id), Log { record, end }) in &self.logs {
             let next = end.map_or(record.floor, |end| end.next);
-            if record.floor != floor::ABANDONED && next < record.next {
+            let accepted = is_accepted(&self.losses, PartitionId(*id), next, record.next);
+            if record.floor != floor::ABANDONED && next < record.next && !accepted {
                 let was = record.next.0;
                 self.report.wrong(format!("partition {id}: its log ends at {} and was at {was} before", next.0));
             }
@@ -68,13 +78,14 @@ impl Check<'_> {
             return;
         }
         let begins = log.end.map_or(log.record.floor, |end| end.next);
-        if first > begins {
+        let gap_is_known = is_accepted(&self.losses, id, begins, first);
+        if first > begins && !gap_is_known {
             self.report.wrong(format!("{at} comes behind a gap: {} is next", begins.0));
         }
         if let Some(end) = log.end {
             if first < end.next {
                 self.report.wrong(format!("{at} begins in the one before, which ends at {}", end.next.0));
-            } else if chunk.before != end.running {
+            } else if chunk.before != end.running && !(first > end.next && gap_is_known) {
                 self.report.wrong(format!("{at} has {:?} before it and says {:?}", end.running, chunk.before));
             }
         }
@@ -85,4 +96,10 @@ impl Check<'_> {
         self.report.count("chunks", 1);
         self.report.count("events", chunk.count.into());
     }
+}
+
+/// Whether all places from `first` up to `end` were accepted as lost.
+fn is_accepted(losses: &BTreeMap<(PartitionId, Seq), Seq>, id: PartitionId, first: Seq, end: Seq) -> bool {
+    let note = losses.range(..=(id, first)).next_back();
+    note.is_some_and(|((of, _), lost)| *of == id && *lost >= end)
 }

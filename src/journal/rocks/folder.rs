@@ -49,7 +49,7 @@ impl Lock {
     }
 
     /// The lock of a folder that may be no data folder, or one that cannot be written: it gets no file that it does not have.
-    pub(super) fn take_if_there(path: &Path) -> Result<Option<Self>, OpenError> {
+    pub(in crate::journal) fn take_if_there(path: &Path) -> Result<Option<Self>, OpenError> {
         match path.join("lock").try_exists() {
             Ok(false) => return Ok(None),
             Ok(true) => {}

@@ -71,6 +71,32 @@ pub(super) fn open(path: &Path, wanted: &RocksOptions) -> Result<Rocks, OpenErro
     Ok(Rocks { short: AtomicBool::new(!room), ..rocks })
 }
 
+/// Opens the copy of a damaged store in the folder `path`, and tells how far it goes. Nothing is compared with a watermark, and
+/// nothing of the log is discarded.
+pub(super) fn open_damaged(path: &Path, wanted: &RocksOptions) -> Result<(Rocks, u64), OpenError> {
+    let folder = Folder::hold(path)?;
+    let floors = Floors::default();
+    let db = open_db(options::damaged(wanted), &path.join(STORE), wanted, &floors);
+    let db = db.map_err(|error| of_store(path, error))?;
+    let recovered = db.latest_sequence_number();
+    let watermark = Watermark::create(&path.join("watermark"), recovered).map_err(|source| of_io(&folder, source))?;
+    let rocks = Rocks {
+        db,
+        options: *wanted,
+        synced: Synced(synced()),
+        floors,
+        watermark: Mutex::new(watermark),
+        acknowledged: recovered.into(),
+        full: AtomicBool::new(false),
+        short: AtomicBool::new(false),
+        failed: OnceLock::new(),
+        folder,
+    };
+    check_format(&rocks, path)?;
+    check_families(&path.join(STORE))?;
+    Ok((rocks, recovered))
+}
+
 /// The watermark of the store that is there, or of the one that is made where there is none. It is looked at first: a
 /// store without one is not even touched.
 fn find_watermark(folder: &Folder, wanted: &RocksOptions) -> Result<Watermark, OpenError> {

@@ -109,6 +109,17 @@ pub(super) fn store(set: &RocksOptions) -> Result<Options, rocksdb::Error> {
     Ok(options)
 }
 
+/// What holds for a copy of a damaged store, of which everything is taken that can be read. That is flushed at once: the damaged
+/// logs are not read again.
+pub(super) fn damaged(set: &RocksOptions) -> Result<Options, rocksdb::Error> {
+    let mut options =
+        store(set)?.get_options_from_string("track_and_verify_wals=false;avoid_flush_during_recovery=false")?;
+    // Up to the first damage would not do: RocksDB refuses that where any family was flushed behind it.
+    options.set_wal_recovery_mode(DBRecoveryMode::SkipAnyCorruptedRecord);
+    options.create_missing_column_families(true);
+    Ok(options)
+}
+
 /// What holds for a family that we do not use. Its buffer counts all the same: RocksDB does not heal from a full disk
 /// before as much is free as the largest buffer of any family has, and its default is 64 MiB.
 pub(super) fn unused() -> Options {

@@ -7,9 +7,9 @@ use proptest::prelude::*;
 
 use super::*;
 
-type Records = BTreeMap<(Family, Vec<u8>), Vec<u8>>;
+pub(super) type Records = BTreeMap<(Family, Vec<u8>), Vec<u8>>;
 
-fn records(store: &Memory) -> Records {
+pub(super) fn records(store: &Memory) -> Records {
     let mut found = Records::new();
     for family in Family::ALL {
         let range = keys::all(family);
@@ -135,7 +135,7 @@ fn a_look_that_is_called_off_ends_and_mends_nothing() {
 
 /// What became of an event for the first subscription.
 #[derive(Clone, Copy, Debug)]
-enum Became {
+pub(super) enum Became {
     Filtered,
     Delivered,
     Owed,
@@ -143,7 +143,7 @@ enum Became {
     Written,
 }
 
-fn became() -> impl Strategy<Value = Became> {
+pub(super) fn became() -> impl Strategy<Value = Became> {
     prop_oneof![
         Just(Became::Filtered),
         Just(Became::Delivered),
@@ -154,7 +154,7 @@ fn became() -> impl Strategy<Value = Became> {
 }
 
 /// A store in which each event became what it says; the second subscription has read up to `other`.
-fn store_of(events: &[Became], other: usize) -> Memory {
+pub(super) fn store_of(events: &[Became], other: usize) -> Memory {
     let store = Memory::new();
     let desk = Desk::at(&store);
     let made = vec![MetaChange::Found(PARTITION), MetaChange::Subscribe(ONE, None), MetaChange::Subscribe(TWO, None)];

@@ -1,0 +1,82 @@
+//! A damaged store copied to a new data folder, to be worked on there.
+//!
+//! Until it is kept, the data folder has a watermark and no store: a server refuses it.
+
+use std::{
+    fs,
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    Error, Pace, STORE, TOKEN, WATERMARK, Watch, copy,
+    folders::{self, Cleaned},
+    of_io, restore,
+};
+use crate::{
+    clock::Clock,
+    journal::{
+        rocks::Lock,
+        watermark::{self, Mark, Watermark},
+    },
+};
+
+/// Where the copy is worked on, below the new data folder.
+const SCRATCH: &str = "rocksdb.damaged";
+
+/// The copy.
+pub(in crate::journal) struct Damaged {
+    target: Cleaned,
+    data_dir: PathBuf,
+    scratch: PathBuf,
+    acknowledged: Option<u64>,
+    // Nobody starts a server on either meanwhile.
+    _locks: (Option<Lock>, Lock),
+}
+
+/// Copies the store in `from`, a data folder or a backup, which is only read.
+pub(in crate::journal) fn copy_damaged(from: &Path, data_dir: &Path, watch: &mut Watch<'_>) -> Result<Damaged, Error> {
+    let store = from.join(STORE);
+    if !store.is_dir() {
+        let problem = format!("has no {STORE}: it is neither a data folder nor a backup");
+        return Err(Error::Backup { backup: from.to_owned(), problem });
+    }
+    let damaged = Lock::take_if_there(from)?;
+    let (mut target, lock) = restore::take(data_dir)?;
+    let mark = watermark::read(&from.join(WATERMARK)).map_err(of_io(&from.join(WATERMARK)))?;
+    let acknowledged = match mark {
+        Mark::Whole(sequence) => Some(sequence),
+        Mark::Missing | Mark::Damaged => None,
+    };
+    Watermark::create(&target.own(WATERMARK), acknowledged.unwrap_or(0).max(1)).map_err(of_io(data_dir))?;
+    let scratch = target.own(SCRATCH);
+    folders::new_folder(&scratch).map_err(of_io(&scratch))?;
+    copy::all(&store, &scratch.join(STORE), STORE, &mut Pace::new(&Clock::system()), watch)?;
+    let token = from.join(TOKEN);
+    if token.try_exists().map_err(of_io(&token))? {
+        copy::one(&token, &target.own(TOKEN), TOKEN, &mut |_| ControlFlow::Continue(()))?;
+    }
+    Ok(Damaged { target, data_dir: data_dir.to_owned(), scratch, acknowledged, _locks: (damaged, lock) })
+}
+
+impl Damaged {
+    /// Where it can be opened like a data folder.
+    pub(in crate::journal) fn scratch(&self) -> &Path {
+        &self.scratch
+    }
+
+    /// How much was acknowledged; [`None`] where that cannot be told.
+    pub(in crate::journal) fn acknowledged(&self) -> Option<u64> {
+        self.acknowledged
+    }
+
+    /// It is sound now, up to the change `sequence`, and becomes the store of the data folder: what was accepted is the new
+    /// watermark.
+    pub(in crate::journal) fn keep(mut self, sequence: u64) -> Result<(), Error> {
+        let store = self.target.own(STORE);
+        fs::rename(self.scratch.join(STORE), &store).map_err(of_io(&store))?;
+        Watermark::create(&self.data_dir.join(WATERMARK), sequence).map_err(of_io(&self.data_dir))?;
+        folders::remove(&self.scratch)?;
+        self.target.keep()
+    }
+}

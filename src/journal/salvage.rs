@@ -1,0 +1,210 @@
+//! A damaged store, taken for what is left of it: on a copy, when an operator accepts the loss.
+//!
+//! A server refuses a store that recovers less than was acknowledged, and one whose write-ahead log is damaged. Here the
+//! store is copied to a new data folder, opened with every damaged record of that log skipped, and made sound again:
+//! what is missing is listed and counted, what remains is delivered.
+//!
+//! What may be missing after that is any set of whole writes, and of a write those families that were not in a file yet;
+//! so each record is there, or an older one, or none. From that follows how each is mended:
+//! - Records that cannot be read go. They are told one by one.
+//! - A log has gaps where its chunks are missing. They are noted in the store ([`keys::loss`]), so that a look knows them,
+//!   and the next event gets a place above everything that any record mentions.
+//! - A cursor may be an older one. What it has not read is delivered, again perhaps; what its subscription owed of that
+//!   already goes, so that no event is owed twice. Below the log's beginning it is moved up to it.
+//! - What is owed and cannot be read is given up, with a line in the ledger, as the server does it.
+//! - Counters are made to say what is there: what was owed and is gone counts as dropped, what was put aside and is gone
+//!   as lost. What is owed and was settled counts as delivered once less, because it will be delivered again.
+//! - A job that has ended does not begin again; what was owed for one that is not known goes.
+//! - A subscription without a cursor reads from the log's beginning. What has no subscription, or no topic, goes.
+//!
+//! Invariants: the damaged folder is only read; what comes out is sound, or is not kept.
+//!
+//! Absent on purpose: damage in RocksDB's tables, which the server's own cuts and crashes never cause: a disk that lost
+//! those needs a backup.
+
+mod cursors;
+mod jobs;
+mod logs;
+mod loss;
+mod obligations;
+mod plane;
+mod records;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::{ControlFlow, Range},
+    path::Path,
+};
+
+use self::logs::Part;
+pub use self::{
+    loss::{Gap, Gone, Loss},
+    plane::{Numbers, Plane},
+};
+use crate::{
+    event::{Lane, Obligor, PartitionId, Seq, Timestamp},
+    journal::{
+        backup::{self, Error, Progress, Watch},
+        fsck::{self, Accounts, Report, Stop},
+        keys,
+        rocks::{Rocks, RocksOptions},
+        store::{Batch, Family, Store, StoreError},
+    },
+    policy::record::Cursor,
+};
+
+/// So many changes are written together.
+const BATCH: usize = 1024;
+
+/// What is left of a store.
+#[derive(Debug)]
+pub struct Salvaged {
+    /// What is missing.
+    pub loss: Loss,
+    /// What was found in it at last.
+    pub report: Report,
+}
+
+/// Makes a new store in `data_dir` of what is left of the damaged one in `from`, a data folder or a backup.
+pub fn accept_loss(
+    from: &Path,
+    data_dir: &Path,
+    options: &RocksOptions,
+    accounts: Accounts,
+    plane: Plane,
+    now: Timestamp,
+    watch: &mut Watch<'_>,
+) -> Result<Salvaged, Error> {
+    let copy = backup::copy_damaged(from, data_dir, watch)?;
+    let (store, recovered) = Rocks::open_damaged(copy.scratch(), options)?;
+    let mut watch = |progress| watch(Progress::Looking(progress));
+    let salvaged = salvage(&store, accounts, plane, now, &mut watch);
+    // RocksDB is closed before its folder is moved.
+    let closed = store.close();
+    let sequence = store.sequence();
+    drop(store);
+    let (mut loss, report) = salvaged?;
+    closed.map_err(Stop::from)?;
+    (loss.recovered, loss.acknowledged) = (recovered, copy.acknowledged());
+    if !report.is_sound() {
+        return Err(Error::Backup { backup: from.to_owned(), problem: format!("cannot be made sound: {report}") });
+    }
+    copy.keep(sequence)?;
+    Ok(Salvaged { loss, report })
+}
+
+/// Makes `store` sound.
+pub fn salvage(
+    store: &dyn Store,
+    accounts: Accounts,
+    plane: Plane,
+    now: Timestamp,
+    watch: &mut fsck::Watch<'_>,
+) -> Result<(Loss, Report), Stop> {
+    let mut salvage = Salvage {
+        store,
+        accounts,
+        plane,
+        now,
+        batch: Batch::default(),
+        loss: Loss::default(),
+        parts: BTreeMap::new(),
+        above: BTreeMap::new(),
+        wanted: BTreeSet::new(),
+        cursors: BTreeMap::new(),
+        owed: BTreeMap::new(),
+        dead: BTreeMap::new(),
+        subscriptions: 0,
+    };
+    for step in STEPS {
+        step(&mut salvage)?;
+        salvage.flush()?;
+    }
+    let report = fsck::repair(store, accounts, watch)?;
+    Ok((salvage.loss, report))
+}
+
+type Step = fn(&mut Salvage<'_>) -> Result<(), Stop>;
+
+/// In order: later ones use what earlier ones have gathered, and find what these have mended.
+const STEPS: [Step; 9] = [
+    |salvage| salvage.unreadable(),
+    |salvage| salvage.control_plane(),
+    |salvage| salvage.mentioned(),
+    |salvage| salvage.known_cursors(),
+    |salvage| salvage.jobs(),
+    |salvage| salvage.logs(),
+    |salvage| salvage.lanes(),
+    |salvage| salvage.obligations(),
+    |salvage| salvage.counters(),
+];
+
+struct Salvage<'a> {
+    store: &'a dyn Store,
+    accounts: Accounts,
+    plane: Plane,
+    now: Timestamp,
+    batch: Batch,
+    loss: Loss,
+    parts: BTreeMap<PartitionId, Part>,
+    /// The first place above everything that is mentioned.
+    above: BTreeMap<PartitionId, Seq>,
+    /// The subscriptions that the control plane knows.
+    wanted: BTreeSet<Obligor>,
+    cursors: BTreeMap<Obligor, Cursor>,
+    /// How many events are owed in each lane.
+    owed: BTreeMap<(Obligor, Lane), u64>,
+    /// How many dead letters wait.
+    dead: BTreeMap<Obligor, u64>,
+    /// The largest number of a subscription that is mentioned.
+    subscriptions: u32,
+}
+
+impl Salvage<'_> {
+    /// Visits all records of a range. What is written meanwhile is not seen.
+    fn each(
+        &mut self,
+        family: Family,
+        range: &Range<Vec<u8>>,
+        mut visit: impl FnMut(&mut Self, &[u8], &[u8]) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let (store, mut failed) = (self.store, Ok(()));
+        store.scan(family, &range.start, &range.end, &mut |key, value| {
+            failed = visit(self, key, value);
+            if failed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        failed
+    }
+
+    fn all(
+        &mut self,
+        family: Family,
+        visit: impl FnMut(&mut Self, &[u8], &[u8]) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        self.each(family, &keys::all(family), visit)
+    }
+
+    fn delete(&mut self, family: Family, key: Vec<u8>) -> Result<(), StoreError> {
+        // The one family whose records are taken away so.
+        if family == Family::Due {
+            self.batch.single_delete(family, key);
+        } else {
+            self.batch.delete(family, key);
+        }
+        self.flush_if_full()
+    }
+
+    fn put(&mut self, family: Family, key: Vec<u8>, value: Vec<u8>) -> Result<(), StoreError> {
+        self.batch.put(family, key, value);
+        self.flush_if_full()
+    }
+
+    fn flush_if_full(&mut self) -> Result<(), StoreError> {
+        if self.batch.0.len() < BATCH { Ok(()) } else { self.flush() }
+    }
+
+    fn flush(&mut self) -> Result<(), StoreError> {
+        let batch = std::mem::take(&mut self.batch);
+        if batch.0.is_empty() { Ok(()) } else { self.store.write(&batch) }
+    }
+}

@@ -1,0 +1,104 @@
+//! What is missing, and how it is told.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// More of a kind than this is counted.
+const TOLD_MAX: usize = 1000;
+
+/// Events that are in no log any more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Gap {
+    /// Of which partition.
+    pub partition: u32,
+    /// The place of the first of them.
+    pub first: u64,
+    /// How many places; some may have had no event.
+    pub count: u64,
+}
+
+/// An event that a subscription will not get.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Gone {
+    /// Which subscription.
+    pub subscription: u32,
+    /// In which partition.
+    pub partition: u32,
+    /// Which event.
+    pub sequence: u64,
+    /// Whether it waited as a dead letter; if not, it was owed.
+    pub was_dead_letter: bool,
+}
+
+/// What is missing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Loss {
+    /// Everything up to this change was acknowledged; [`None`] where the watermark is lost too.
+    pub acknowledged: Option<u64>,
+    /// What is there ends with this change; some before it may have been skipped.
+    pub recovered: u64,
+    /// Events that are in no log any more.
+    pub events: Vec<Gap>,
+    /// Events that a subscription will not get, beside those.
+    pub obligations: Vec<Gone>,
+    /// What else was lost or made anew, in sentences.
+    pub records: Vec<String>,
+    /// What is not told, of all of these.
+    pub untold: u64,
+}
+
+impl Loss {
+    pub(super) fn event(&mut self, gap: Gap) {
+        add(&mut self.events, &mut self.untold, gap);
+    }
+
+    pub(super) fn obligation(&mut self, gone: Gone) {
+        add(&mut self.obligations, &mut self.untold, gone);
+    }
+
+    pub(super) fn record(&mut self, what: String) {
+        add(&mut self.records, &mut self.untold, what);
+    }
+}
+
+fn add<T>(to: &mut Vec<T>, untold: &mut u64, what: T) {
+    if to.len() < TOLD_MAX {
+        to.push(what);
+    } else {
+        *untold += 1;
+    }
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let recovered = self.recovered;
+        match self.acknowledged {
+            Some(acknowledged) if acknowledged > recovered => {
+                let missing = acknowledged - recovered;
+                writeln!(f, "missing: changes {} to {acknowledged}, {missing} of them", recovered + 1)?;
+            }
+            Some(_) => writeln!(f, "the last change is there; missing is what was skipped before it")?,
+            None => {
+                writeln!(f, "missing: the watermark; how much is missing behind change {recovered} cannot be told")?
+            }
+        }
+        for Gap { partition, first, count } in &self.events {
+            let last = first + count - 1;
+            writeln!(f, "missing: events {first} to {last} of partition {partition}, {count} of them")?;
+        }
+        for Gone { subscription, partition, sequence, was_dead_letter } in &self.obligations {
+            let was = if *was_dead_letter { "put aside as a dead letter" } else { "owed" };
+            writeln!(f, "missing: event {sequence} of partition {partition}, {was} for subscription {subscription}")?;
+        }
+        for what in &self.records {
+            writeln!(f, "{what}")?;
+        }
+        if self.untold > 0 {
+            writeln!(f, "missing: {} more", self.untold)?;
+        }
+        Ok(())
+    }
+}

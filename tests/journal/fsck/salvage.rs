@@ -1,0 +1,182 @@
+//! Whatever is missing from a store, what is left is sound, and nothing of it is forgotten.
+
+use gridhook::{
+    cli::plane::plane,
+    journal::salvage::{self, Loss},
+};
+use proptest::prelude::*;
+
+use super::{
+    repair::{became, records, store_of},
+    *,
+};
+
+fn accept(store: &Memory) -> (Loss, Report) {
+    let looked = &mut |_| ControlFlow::Continue(());
+    salvage::salvage(store, accounts(), plane(), START, looked).expect("memory can be read and written")
+}
+
+/// What the control plane knows of the two subscriptions.
+fn known(store: &Memory) {
+    let json = |value: &str| value.as_bytes().to_vec();
+    put(store, Family::Meta, keys::meta(MetaKind::Topic, b"orders"), json(r#"{"partitions":[1]}"#));
+    put(store, Family::Meta, keys::meta(MetaKind::Subscription, b"orders/one"), json(r#"{"number":1}"#));
+    put(store, Family::Meta, keys::meta(MetaKind::Subscription, b"orders/two"), json(r#"{"number":2}"#));
+    let numbers = json(r#"{"partitions":1,"subscriptions":2}"#);
+    put(store, Family::Meta, keys::meta(MetaKind::Numbers, b"numbers"), numbers);
+}
+
+#[test]
+fn a_sound_store_loses_nothing() {
+    let (store, desk) = used();
+    desk.stop();
+    known(&store);
+    let before = records(&store);
+    let (loss, report) = accept(&store);
+    assert!(report.is_sound(), "{report}");
+    assert_eq!(loss, Loss::default());
+    let mut after = records(&store);
+    // The place of the next event is written down, though the log says it too.
+    after.insert((Family::Meta, keys::floor(PARTITION)), before[&(Family::Meta, keys::floor(PARTITION))].clone());
+    assert!(after == before);
+}
+
+#[test]
+fn what_is_missing_is_told_to_the_event() {
+    let (store, desk) = used();
+    desk.stop();
+    known(&store);
+    delete(&store, Family::Log, log(13));
+    delete(&store, Family::Held, held(3));
+    delete(&store, Family::Held, held(4));
+    delete(&store, Family::Meta, keys::meta(MetaKind::Subscription, b"orders/two"));
+    let (loss, report) = accept(&store);
+    assert!(report.is_sound(), "{report}");
+    expect![[r#"
+        the last change is there; missing is what was skipped before it
+        missing: events 13 to 14 of partition 1, 2 of them
+        missing: event 3 of partition 1, owed for subscription 1
+        missing: event 4 of partition 1, put aside as a dead letter for subscription 1
+        removed: the cursor of subscription 2 of partition 1, which is not known
+    "#]]
+    .assert_eq(&Loss { acknowledged: Some(0), ..loss }.to_string());
+    let cursor = Cursor::decode(&value(&store, Family::Cursor, &keys::cursor(ONE))).expect("whole");
+    let Counters { passed, delivered, pending, dead_lettered, dropped, .. } = cursor.counters;
+    assert_eq!((passed, delivered, pending, dead_lettered, dropped), (8, 2, 1, 2, 1));
+    let totals = Totals::decode(&value(&store, Family::Meta, &account())).expect("whole");
+    assert_eq!((totals.written, totals.lost), (1, 1));
+    let (loss, report) = accept(&store);
+    assert!(report.is_sound() && loss == Loss::default(), "a loss is accepted once: {loss:?}");
+}
+
+#[test]
+fn the_next_event_gets_a_place_above_everything_that_is_mentioned() {
+    let (store, desk) = used();
+    desk.stop();
+    known(&store);
+    for first in [7, 13, 15] {
+        delete(&store, Family::Log, log(first));
+    }
+    read(&store, 40);
+    let (loss, report) = accept(&store);
+    assert!(report.is_sound(), "{report}");
+    assert_eq!(
+        (loss.events[0].first, loss.events[0].count),
+        (9, 31),
+        "from where one still reads to where the other has"
+    );
+    let desk = Desk::at(&store);
+    let published = desk.wait(desk.journal.publish(PARTITION, sealed(&[("yes", 10)]), None));
+    assert_eq!(published.first, Seq(40));
+    assert_sound(&store, "events follow the gap");
+    desk.housekeep();
+    assert_sound(&store, "and the floor moves");
+    desk.stop();
+}
+
+/// What is asked of an event by the first subscription: it is owed, it waits as a dead letter, or it is unread.
+fn is_asked_for(store: &Memory, seq: u64) -> bool {
+    let has = |family, key: Vec<u8>| store.get(family, &key).expect("readable").is_some();
+    let cursor = store.get(Family::Cursor, &keys::cursor(ONE)).expect("readable");
+    let unread = cursor
+        .and_then(|cursor| Cursor::decode(&cursor).ok())
+        .is_none_or(|cursor| cursor.lanes.iter().any(|lane| lane.read <= Seq(seq)));
+    // Below its floor a log does not exist for any reader.
+    let floor = store.get(Family::Meta, &keys::floor(PARTITION)).expect("readable").expect("it is there");
+    let unread = unread && Floor::decode(&floor).expect("whole").floor <= Seq(seq);
+    has(Family::Owed, owed(seq)) || has(Family::Dead, dead(seq)) || unread
+}
+
+/// Whether an event can be read: the chunk that it would be in, or what is held.
+fn is_there(store: &Memory, seq: u64) -> bool {
+    let range = keys::log_of(PARTITION).start..log(seq + 1);
+    let chunk = store.last(Family::Log, &range.start, &range.end).expect("readable").and_then(|(key, value)| {
+        let (_, first) = keys::parse_log(&key)?;
+        gridhook::journal::chunk::Chunk::decode(first, value).ok()
+    });
+    chunk.is_some_and(|chunk| chunk.end() > Seq(seq))
+        || store.get(Family::Held, &held(seq)).expect("readable").is_some()
+}
+
+/// The first place above all that is mentioned.
+fn above(store: &Memory) -> Seq {
+    let place = |(family, key): (Family, Vec<u8>), value: Vec<u8>| match family {
+        Family::Log => {
+            let (_, first) = keys::parse_log(&key)?;
+            Some(gridhook::journal::chunk::Chunk::decode(first, value.into()).ok()?.end())
+        }
+        Family::Cursor => Cursor::decode(&value).ok()?.lanes.iter().map(|lane| lane.read).max(),
+        Family::Owed => keys::parse_owed(&key).map(|(_, seq, ..)| seq.plus(1)),
+        Family::Due => keys::parse_due(&key).map(|(.., seq)| seq.plus(1)),
+        Family::Held => keys::parse_held(&key).map(|(_, seq)| seq.plus(1)),
+        Family::Pin => keys::parse_pin(&key).map(|(_, seq, ..)| seq.plus(1)),
+        Family::Dead => keys::parse_dead(&key).map(|(_, _, seq, _)| seq.plus(1)),
+        Family::Meta | Family::Ledger | Family::Excerpt | Family::Ids => None,
+    };
+    records(store).into_iter().filter_map(|(key, value)| place(key, value)).max().unwrap_or_default()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Records are missing, as they are where writes were skipped, and a cursor is an older one.
+    #[test]
+    fn whatever_is_missing_the_rest_is_sound_and_nothing_of_it_is_forgotten(
+        events in prop::collection::vec(became(), 1..40),
+        other in any::<prop::sample::Index>(),
+        missing in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
+        older in prop::option::of(any::<prop::sample::Index>()),
+    ) {
+        let store = store_of(&events, other.index(events.len() + 1));
+        known(&store);
+        if let Some(older) = older {
+            let read = older.index(events.len() + 1) as u64 + 1;
+            edit(&store, Family::Cursor, keys::cursor(ONE), |cursor: &mut Cursor| cursor.lanes[0].read = Seq(read));
+        }
+        for one in missing {
+            // What the control plane has is not only a record, but what an operator wanted: that is asked of it elsewhere.
+            let all: Vec<_> = records(&store).into_keys().filter(|(family, _)| *family != Family::Meta).collect();
+            if !all.is_empty() {
+                let (family, key) = all[one.index(all.len())].clone();
+                delete(&store, family, key);
+            }
+        }
+        let seqs = 1..=events.len() as u64;
+        let asked: Vec<u64> = seqs.filter(|seq| is_there(&store, *seq) && is_asked_for(&store, *seq)).collect();
+        let above = above(&store);
+        let (loss, report) = accept(&store);
+        prop_assert!(report.is_sound() && report.leftovers.is_empty(), "{} {}", loss, report);
+        for seq in asked {
+            prop_assert!(is_there(&store, seq) && is_asked_for(&store, seq), "event {}: {}", seq, loss);
+        }
+        let (again, _) = accept(&store);
+        prop_assert_eq!(again, Loss::default());
+        let desk = Desk::at(&store);
+        let published = desk.wait(desk.journal.publish(PARTITION, sealed(&[("yes", 10)]), None));
+        prop_assert!(published.first >= above, "{:?} of {:?}: {}", published.first, above, loss);
+        desk.housekeep();
+        desk.stop();
+        let report = look(&store);
+        prop_assert!(report.is_sound(), "{}", report);
+    }
+}

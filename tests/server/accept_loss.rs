@@ -1,0 +1,129 @@
+//! A damaged store is refused by the server, taken for what is left of it when the loss is accepted, and served.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use super::{LONG, wait_until_settled};
+use crate::support::{
+    load,
+    server::{self, Server, Wish, wait_for},
+    sink::{Manner, Sink},
+};
+
+/// Each in a request of its own, so that the event with the id n has the place n.
+const EVENTS: u64 = 400;
+
+/// The watermark is noted once a second.
+const NOTED: Duration = Duration::from_millis(1500);
+
+/// RocksDB's log with the most in it.
+fn fullest_wal(data_dir: &Path) -> PathBuf {
+    let entries = fs::read_dir(data_dir.join("rocksdb")).expect("a store").map(|entry| entry.expect("an entry").path());
+    let wals = entries.filter(|path| path.extension().is_some_and(|extension| extension == "log"));
+    wals.max_by_key(|path| fs::metadata(path).expect("a file").len()).expect("a store has a log")
+}
+
+/// A server that was killed with everything unread by one subscription, and owed to another.
+fn killed(sink: &Sink) -> (Server, String) {
+    let mut server = Server::start(&[]);
+    let key = server.topic("orders", "EventGridSchema");
+    server.subscribe("orders", "held", &Wish::of(&sink.url("/held")));
+    server.operate("orders", "held", "hold");
+    sink.set("/ill", Manner::Answer(503));
+    server.subscribe("orders", "ill", &Wish::of(&sink.url("/ill")));
+    for id in 1..=EVENTS {
+        server.publish("orders", &key, &load::body(&[id.to_string()], "/a"));
+    }
+    thread::sleep(NOTED);
+    server.kill_9();
+    (server, key)
+}
+
+/// The server refuses; what is left is taken, and served: the ids that arrive, and what was said to be missing.
+fn taken(mut server: Server, key: &str, sink: &Sink, refusal: &str) -> (BTreeSet<u64>, Value) {
+    let data_dir = server.data_dir();
+    let (status, said) = server::fsck(&data_dir);
+    assert!(!status.success() && said.contains(refusal), "{said}");
+    let damaged = data_dir.with_file_name("damaged");
+    fs::rename(&data_dir, &damaged).expect("moved");
+    let (from, to) = (damaged.to_str().expect("text"), data_dir.to_str().expect("text"));
+    let before = fs::read(fullest_wal(&damaged)).expect("bytes");
+    let (status, said) = server::say(&["restore", from, "--data-dir", to]);
+    assert!(!status.success() && said.contains("has no backup.json"), "{said}");
+    let (status, said) = server::say(&["restore", from, "--data-dir", to, "--accept-loss", "--output", "json"]);
+    assert!(status.success(), "{said}");
+    assert!(fs::read(fullest_wal(&damaged)).expect("bytes") == before, "the damaged folder is only read");
+    let told: Value = serde_json::from_str(&said).expect("JSON");
+    let (status, said) = server::fsck(&data_dir);
+    assert!(status.success(), "{said}");
+    sink.set("/ill", Manner::Answer(200));
+    server.restart();
+    server.operate("orders", "held", "resume");
+    server.publish("orders", key, &load::body(&["9999".to_owned()], "/a"));
+    wait_for("what is left to arrive", LONG, || {
+        server.try_to("orders", "ill", "release");
+        sink.look("/held", |ledger| ledger.contains_key("9999"))
+            && sink.look("/ill", |ledger| {
+                ledger.get("9999").is_some_and(|arrivals| arrivals.iter().any(crate::support::sink::Arrival::is_taken))
+            })
+    });
+    for name in ["held", "ill"] {
+        wait_until_settled(&server, "orders", name);
+    }
+    server.terminate();
+    server.assert_sound();
+    let arrived =
+        sink.look("/held", |ledger| ledger.keys().filter_map(|id| id.parse().ok()).collect::<BTreeSet<u64>>());
+    let taken = sink.look("/ill", |ledger| {
+        let taken = ledger.iter().filter(|(_, arrivals)| arrivals.iter().any(crate::support::sink::Arrival::is_taken));
+        taken.filter_map(|(id, _)| id.parse().ok()).collect::<BTreeSet<u64>>()
+    });
+    let missing: Vec<_> = arrived.difference(&taken).collect();
+    assert!(missing.is_empty(), "what one got the other got: {missing:?}");
+    (arrived.into_iter().filter(|id| *id <= EVENTS).collect(), told["loss"].clone())
+}
+
+#[test]
+fn accept_loss_of_a_log_that_was_cut_leaves_the_events_before_the_cut() {
+    let sink = Sink::start();
+    let (server, key) = killed(&sink);
+    let wal = fullest_wal(&server.data_dir());
+    let whole = fs::metadata(&wal).expect("a file").len();
+    fs::OpenOptions::new().write(true).open(&wal).expect("a file").set_len(whole * 2 / 3).expect("cut");
+    let (arrived, loss) = taken(server, &key, &sink, "changes up to");
+    let last = arrived.last().copied().expect("some are left");
+    println!("{} of {EVENTS} events are left; {loss}", arrived.len());
+    assert!(last > EVENTS / 10 && last < EVENTS, "{last}");
+    assert_eq!(arrived, (1..=last).collect::<BTreeSet<_>>(), "all before the cut, and none behind it");
+    let (acknowledged, recovered) = (loss["acknowledged"].as_u64(), loss["recovered"].as_u64());
+    assert!(acknowledged > recovered, "{loss}");
+    assert_eq!(loss["events"], serde_json::json!([]), "no record mentions what is behind the cut");
+}
+
+#[test]
+fn accept_loss_of_a_flipped_bit_lists_exactly_the_events_that_are_missing() {
+    let sink = Sink::start();
+    let (server, key) = killed(&sink);
+    let wal = fullest_wal(&server.data_dir());
+    let mut bytes = fs::read(&wal).expect("bytes");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 4;
+    fs::write(&wal, bytes).expect("written");
+    let (arrived, loss) = taken(server, &key, &sink, "the store is damaged");
+    let mut listed = BTreeSet::new();
+    for gap in loss["events"].as_array().expect("a list") {
+        let (first, count) = (gap["first"].as_u64().expect("a number"), gap["count"].as_u64().expect("a number"));
+        listed.extend(first..first + count);
+    }
+    println!("{} of {EVENTS} events are missing: {loss}", listed.len());
+    assert!(!listed.is_empty(), "{loss}");
+    let missing: BTreeSet<u64> = (1..=EVENTS).filter(|id| !arrived.contains(id)).collect();
+    assert_eq!(missing, listed);
+}
