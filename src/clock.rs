@@ -9,7 +9,10 @@
 //! was early.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicI64, Ordering},
+    },
     time::{Duration, Instant, SystemTime},
 };
 
@@ -21,8 +24,36 @@ pub struct Clock(Arc<Source>);
 
 #[derive(Debug)]
 enum Source {
-    System { started: Instant, follower: Mutex<Follower> },
+    System { started: Instant, follower: Mutex<Follower>, skew: Skew },
     Manual(Mutex<Timestamp>),
+}
+
+/// By how much the wall clock is told wrong, on purpose: for chaos. Clones are handles of the same.
+#[derive(Clone, Debug, Default)]
+pub struct Skew(Arc<AtomicI64>);
+
+impl Skew {
+    /// From now on the wall clock is told so much later, or right again.
+    pub fn ahead(&self, by: Duration) {
+        self.0.store(micros(by), Ordering::Relaxed);
+    }
+
+    /// From now on it is told so much earlier.
+    pub fn behind(&self, by: Duration) {
+        self.0.store(-micros(by), Ordering::Relaxed);
+    }
+
+    fn of(&self, wall: Timestamp) -> Timestamp {
+        match self.0.load(Ordering::Relaxed) {
+            0 => wall,
+            by if by > 0 => wall.after(Duration::from_micros(by.unsigned_abs())),
+            by => wall.before(Duration::from_micros(by.unsigned_abs())),
+        }
+    }
+}
+
+fn micros(of: Duration) -> i64 {
+    i64::try_from(of.as_micros()).unwrap_or(i64::MAX)
 }
 
 /// Sets the clock of a test.
@@ -41,8 +72,13 @@ pub struct Step {
 impl Clock {
     /// The clock of the machine.
     pub fn system() -> Self {
-        let follower = Mutex::new(Follower::new(wall()));
-        Self(Arc::new(Source::System { started: instant(), follower }))
+        Self::skewed(Skew::default())
+    }
+
+    /// The same, with a wall clock that `skew` can tell wrong.
+    pub fn skewed(skew: Skew) -> Self {
+        let follower = Mutex::new(Follower::new(skew.of(wall())));
+        Self(Arc::new(Source::System { started: instant(), follower, skew }))
     }
 
     /// A clock that stands still until its hand is moved.
@@ -54,10 +90,10 @@ impl Clock {
     /// The time: never earlier than any answer before.
     pub fn now(&self) -> Timestamp {
         match &*self.0 {
-            Source::System { started, follower } => {
+            Source::System { started, follower, skew } => {
                 let mut follower = follower.lock().unwrap_or_else(PoisonError::into_inner);
                 // Both are read under the lock, so that readings come to the follower in their order.
-                follower.observe(instant().saturating_duration_since(*started), wall())
+                follower.observe(instant().saturating_duration_since(*started), skew.of(wall()))
             }
             Source::Manual(at) => *at.lock().unwrap_or_else(PoisonError::into_inner),
         }

@@ -32,7 +32,7 @@
 //! - [`server`] wires all of it, and knows the order of starting and stopping.
 //! - [`topic::registry`] is what there is; [`admin`] changes it and tells of it.
 //! - [`subscription::greeter`] asks an endpoint before it is called; what waits for its word is a [`topic::proposal`].
-//! - [`topic::supervise`] builds a fresh actor where one died.
+//! - [`topic::supervise`] builds a fresh actor where one died; [`chaos`] is how one is killed on purpose.
 //! - [`config`] is what the operator wrote, checked; [`policy::edition`] has the tables of the policy, which are data.
 //! - [`simulate`] drives the policy with thousands of endpoints in virtual time, for whoever tunes an edition.
 //! - [`clock`] is the only reader of time; [`telemetry`] sets the log up; [`cli`] has the commands.
@@ -42,6 +42,7 @@
 //! of access tokens for its keys.
 
 pub mod admin;
+pub mod chaos;
 pub mod cli;
 pub mod clock;
 pub mod config;

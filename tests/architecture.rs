@@ -30,6 +30,7 @@ use Crates::{Not, Only};
 
 const ALL: &[&str] = &[
     "admin",
+    "chaos",
     "cli",
     "clock",
     "config",
@@ -58,12 +59,13 @@ const TABLE: &[Rule] = &[
     Rule { module: "policy", ours: &["event"], crates: Only(&["bytes", "serde", "serde_json", "humantime_serde", "thiserror"]) },
     Rule { module: "journal", ours: &["event", "policy::record", "policy::outcome", "clock"], crates: Not(&["actix", "actix_rt", "actix_web", "awc"]) },
     Rule { module: "deliver", ours: &["event", "policy::outcome", "policy::property", "policy::validation"], crates: Not(&["rocksdb", "actix_web"]) },
-    Rule { module: "subscription", ours: &["event", "policy", "journal", "deliver", "clock"], crates: NEITHER_STORE_NOR_WIRE },
-    Rule { module: "dead_letter", ours: &["event", "policy", "journal", "clock"], crates: NEITHER_STORE_NOR_WIRE },
-    Rule { module: "topic", ours: &["event", "subscription", "policy::filter", "policy::edition", "policy::record", "policy::validation", "journal", "clock"], crates: NEITHER_STORE_NOR_WIRE },
+    Rule { module: "subscription", ours: &["event", "policy", "journal", "deliver", "chaos", "clock"], crates: NEITHER_STORE_NOR_WIRE },
+    Rule { module: "dead_letter", ours: &["event", "policy", "journal", "chaos", "clock"], crates: NEITHER_STORE_NOR_WIRE },
+    Rule { module: "topic", ours: &["event", "subscription", "policy::filter", "policy::edition", "policy::record", "policy::validation", "journal", "chaos", "clock"], crates: NEITHER_STORE_NOR_WIRE },
     Rule { module: "publish", ours: &["event", "topic", "journal", "config", "clock"], crates: NEITHER_STORE_NOR_CLIENT },
     Rule { module: "pull", ours: &["event", "topic", "journal", "config", "clock"], crates: NEITHER_STORE_NOR_CLIENT },
-    Rule { module: "admin", ours: &["event", "topic", "dead_letter", "subscription::record", "policy::explain", "policy::filter", "policy::outcome", "policy::property", "policy::record", "policy::story", "journal", "publish", "config", "clock"], crates: NEITHER_STORE_NOR_CLIENT },
+    Rule { module: "admin", ours: &["event", "topic", "dead_letter", "subscription::record", "policy::explain", "policy::filter", "policy::outcome", "policy::property", "policy::record", "policy::story", "journal", "publish", "config", "chaos", "clock"], crates: NEITHER_STORE_NOR_CLIENT },
+    Rule { module: "chaos", ours: &[], crates: Only(&["actix"]) },
     Rule { module: "clock", ours: &["event"], crates: NO_ACTORS_NO_STORE },
     Rule { module: "config", ours: &["event", "policy"], crates: NO_ACTORS_NO_STORE },
     Rule { module: "telemetry", ours: &["event", "policy", "config"], crates: NO_ACTORS_NO_STORE },
@@ -306,7 +308,7 @@ fn every_way_of_naming_a_module_is_seen() {
         "topic/tail.rs",
         "use crate::policy::{filter::Filter, retry};\n// crate::server\nlet s = \"awc::Client\";",
         expect_test::expect![
-            "src/topic/tail.rs:1: topic imports crate::policy::retry; it may import event, subscription, policy::filter, policy::edition, policy::record, policy::validation, journal, clock"
+            "src/topic/tail.rs:1: topic imports crate::policy::retry; it may import event, subscription, policy::filter, policy::edition, policy::record, policy::validation, journal, chaos, clock"
         ],
     );
     check(
@@ -314,7 +316,7 @@ fn every_way_of_naming_a_module_is_seen() {
         "use rocksdb as store;\npub use crate::policy::edition::Edition;",
         expect_test::expect![[r#"
         src/admin/mod.rs:1: admin imports rocksdb; it may import every crate but rocksdb, awc
-        src/admin/mod.rs:2: admin imports crate::policy::edition::Edition; it may import event, topic, dead_letter, subscription::record, policy::explain, policy::filter, policy::outcome, policy::property, policy::record, policy::story, journal, publish, config, clock"#]],
+        src/admin/mod.rs:2: admin imports crate::policy::edition::Edition; it may import event, topic, dead_letter, subscription::record, policy::explain, policy::filter, policy::outcome, policy::property, policy::record, policy::story, journal, publish, config, chaos, clock"#]],
     );
     check(
         "event.rs",

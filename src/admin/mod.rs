@@ -6,6 +6,7 @@
 //! - `dead_letters`: what was given up, looked through and purged;
 //! - [`chaos`]: parts broken on purpose, only where it is switched on;
 //! - `store`: the store looked at, and backed up, while it runs;
+//! - `supervision`: which actors died, why, and how soon they were at work again;
 //! - [`health`]: alive? ready?
 //! - `validate`: the manual way of the handshake, for endpoints;
 //! - [`openapi`]: all of this and the publishers' endpoint, described for machines;
@@ -29,6 +30,7 @@ pub mod operate;
 mod own_path;
 mod replay;
 mod store;
+mod supervision;
 mod test_filter;
 mod trace;
 mod validate;
@@ -41,8 +43,12 @@ use std::{
 use actix_web::{HttpRequest, HttpResponse, guard, middleware::from_fn, web};
 use tokio::sync::{Mutex, MutexGuard};
 
-use self::{auth::Token, health::Vitals, model::Editions};
-pub use self::{error::Error, own_path::OwnPath};
+use self::{auth::Token, chaos::desk::Desk, health::Vitals, model::Editions};
+pub use self::{
+    chaos::desk::{Tools, Undertaker},
+    error::Error,
+    own_path::OwnPath,
+};
 use crate::{
     clock::Clock, dead_letter::DeadLetters, journal::backup::Backups, publish::auth::strangers::Strangers,
     topic::registry::Registry,
@@ -60,14 +66,16 @@ pub struct Control {
     letters: Option<DeadLetters>,
     backups: Option<Arc<Backups>>,
     strangers: Arc<Strangers>,
+    desk: Desk,
     turns: [Mutex<()>; TURNS],
 }
 
 impl Control {
     /// A control plane of `registry`, for topics that follow one of `editions` and are reached at `public_url`.
     pub fn new(registry: Arc<Registry>, clock: Clock, editions: Editions, public_url: String) -> Self {
-        let turns = std::array::from_fn(|_| Mutex::new(()));
-        Self { registry, clock, editions, public_url, letters: None, backups: None, strangers: Arc::default(), turns }
+        let (desk, turns) = (Desk::new(Tools::default()), std::array::from_fn(|_| Mutex::new(())));
+        let (letters, backups, strangers) = (None, None, Arc::default());
+        Self { registry, clock, editions, public_url, letters, backups, strangers, desk, turns }
     }
 
     /// The same, with dead letters to look through.
@@ -86,6 +94,17 @@ impl Control {
     #[must_use]
     pub fn guarded_by(self, strangers: Arc<Strangers>) -> Self {
         Self { strangers, ..self }
+    }
+
+    /// The same, with what supervision and chaos reach of the server beside its topics.
+    #[must_use]
+    pub fn with_tools(self, tools: Tools) -> Self {
+        Self { desk: Desk::new(tools), ..self }
+    }
+
+    /// Whatever goes on for chaos ends: the server stops.
+    pub fn end_chaos(&self) {
+        self.desk.end_all(&self.registry);
     }
 
     /// A change reads what is there and writes the whole: one at a time for each topic. A turn is shared by topics at
@@ -153,6 +172,18 @@ pub fn configure_side(
             OwnPath::Validate => cfg.service(resource.route(route.to(validate::answer))),
             OwnPath::CheckStore => cfg.service(resource.route(route.to(store::check)).wrap(from_fn(auth::require))),
             OwnPath::BackUpStore => cfg.service(resource.route(route.to(store::back_up)).wrap(from_fn(auth::require))),
+            OwnPath::Supervision => {
+                cfg.service(resource.route(route.to(supervision::report)).wrap(from_fn(auth::require)))
+            }
+            OwnPath::Chaos => {
+                let read = web::get().to(chaos::report);
+                let end = web::delete().to(chaos::end);
+                cfg.service(resource.route(read).route(end).wrap(from_fn(auth::require)))
+            }
+            OwnPath::Stall => cfg.service(resource.route(route.to(chaos::stall)).wrap(from_fn(auth::require))),
+            OwnPath::Writes => cfg.service(resource.route(route.to(chaos::writes)).wrap(from_fn(auth::require))),
+            OwnPath::Responses => cfg.service(resource.route(route.to(chaos::responses)).wrap(from_fn(auth::require))),
+            OwnPath::ChaosClock => cfg.service(resource.route(route.to(chaos::clock)).wrap(from_fn(auth::require))),
             OwnPath::Kill => cfg.service(resource.route(route.to(chaos::kill)).wrap(from_fn(auth::require))),
             OwnPath::Poison => cfg.service(resource.route(route.to(chaos::poison)).wrap(from_fn(auth::require))),
         };

@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 use super::{
     Control, Error,
     arm::{no_subscription, path::TopicPath, topic},
+    supervision::Lives,
 };
 use crate::{
     event::Timestamp,
@@ -38,7 +39,7 @@ pub struct View {
     next_due: Option<String>,
     in_flight: usize,
     lingering: usize,
-    actor: ActorView,
+    actor: Lives,
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -90,15 +91,6 @@ struct CountersView {
     late: u64,
 }
 
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = StatusActor)]
-struct ActorView {
-    life: u64,
-    restarts: u64,
-    last_cause: Option<String>,
-}
-
 /// How a topic is, as it is told.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -110,6 +102,8 @@ pub struct TopicView {
     /// Told where the backlog is at its bound, or close to it and being made smaller.
     #[serde(skip_serializing_if = "Option::is_none")]
     crowd: Option<CrowdView>,
+    /// The lives of its own actor, which keeps those of its subscriptions.
+    actor: Lives,
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -123,7 +117,7 @@ struct CrowdView {
 impl View {
     /// What is told of `status`.
     pub fn new(topic: &str, subscription: &SubscriptionRecord, status: &Status, now: Timestamp) -> Self {
-        let Status { cursor, endpoint, backlog, in_flight, lingering, oldest_unread, life, restarts, last_cause } =
+        let Status { cursor, endpoint, backlog, in_flight, lingering, oldest_unread, supervision, quarantined } =
             status;
         Self {
             topic: topic.to_owned(),
@@ -140,7 +134,7 @@ impl View {
             next_due: cursor.next_due.map(|due| due.to_string()),
             in_flight: *in_flight,
             lingering: *lingering,
-            actor: ActorView { life: *life, restarts: *restarts, last_cause: last_cause.clone() },
+            actor: Lives::new(supervision, Some(quarantined)),
         }
     }
 }
@@ -216,6 +210,7 @@ pub(super) fn topic_status(control: &Control, path: &TopicPath) -> Result<HttpRe
             let name = topic.subscription_name(crowd.laggard).map(|name| name.to_string());
             CrowdView { laggard: name.unwrap_or_else(|| crowd.laggard.0.to_string()), backlog_bytes: crowd.bytes }
         }),
+        actor: Lives::new(&topic.chart().supervision(), None),
     };
     Ok(HttpResponse::Ok().json(view))
 }

@@ -16,6 +16,18 @@ pub enum OwnPath {
     Document,
     /// An endpoint gives its word.
     Validate,
+    /// Which actors died, and how soon they were at work again.
+    Supervision,
+    /// What is broken on purpose.
+    Chaos,
+    /// An actor, or the journal, does nothing for a while.
+    Stall,
+    /// The journal's next writes fail.
+    Writes,
+    /// Responses of endpoints are lost, late or damaged.
+    Responses,
+    /// The wall clock is set wrong.
+    ChaosClock,
     /// An actor is killed on purpose.
     Kill,
     /// An event is made to kill whoever takes it in hand.
@@ -36,15 +48,25 @@ impl OwnPath {
             Self::Validate,
             Self::CheckStore,
             Self::BackUpStore,
+            Self::Supervision,
+            Self::Chaos,
             Self::Kill,
             Self::Poison,
+            Self::Stall,
+            Self::Writes,
+            Self::Responses,
+            Self::ChaosClock,
         ];
-        all.into_iter().filter(move |path| match path {
-            Self::Kill | Self::Poison => chaos == Chaos::Enabled,
-            Self::Healthz | Self::Readyz | Self::Document | Self::Validate | Self::CheckStore | Self::BackUpStore => {
-                true
-            }
-        })
+        all.into_iter().filter(move |path| chaos == Chaos::Enabled || !(path.is_act() || *path == Self::Chaos))
+    }
+
+    /// Whether something is broken by asking.
+    pub(super) fn is_act(self) -> bool {
+        match self {
+            Self::Kill | Self::Poison | Self::Stall | Self::Writes | Self::Responses | Self::ChaosClock => true,
+            Self::Healthz | Self::Readyz | Self::Document | Self::Validate => false,
+            Self::CheckStore | Self::BackUpStore | Self::Supervision | Self::Chaos => false,
+        }
     }
 
     /// The path, with a name in braces.
@@ -56,6 +78,12 @@ impl OwnPath {
             Self::Validate => "/eventsubscriptions/{eventSubscriptionName}/validate",
             Self::CheckStore => "/store/check",
             Self::BackUpStore => "/store/backup",
+            Self::Supervision => "/supervision",
+            Self::Chaos => "/chaos",
+            Self::Stall => "/chaos/stall",
+            Self::Writes => "/chaos/writes",
+            Self::Responses => "/chaos/responses",
+            Self::ChaosClock => "/chaos/clock",
             Self::Kill => "/chaos/kill",
             Self::Poison => "/chaos/poison",
         }
@@ -75,12 +103,17 @@ impl OwnPath {
         // Whoever spreads load asks with either.
         const READ: &[Method] = &[Method::GET, Method::HEAD];
         const ACT: &[Method] = &[Method::POST];
+        const ASK: &[Method] = &[Method::GET];
+        const SWITCH: &[Method] = &[Method::GET, Method::DELETE];
         // Not HEAD: those who look whether an address is there give nobody's word.
         const WORD: &[Method] = &[Method::GET, Method::POST];
         match self {
             Self::Healthz | Self::Readyz | Self::Document => READ,
             Self::Validate => WORD,
-            Self::Kill | Self::Poison | Self::CheckStore | Self::BackUpStore => ACT,
+            Self::CheckStore | Self::BackUpStore => ACT,
+            Self::Supervision => ASK,
+            Self::Chaos => SWITCH,
+            Self::Kill | Self::Poison | Self::Stall | Self::Writes | Self::Responses | Self::ChaosClock => ACT,
         }
     }
 }

@@ -9,7 +9,10 @@ use std::{
 
 use actix::{Actor, AsyncContext, Context, Handler, Message, SpawnHandle};
 
-use crate::dead_letter::{DeadLetters, work};
+use crate::{
+    chaos::Suffer,
+    dead_letter::{DeadLetters, work},
+};
 
 /// Hint: something was told, or a turn has ended.
 #[derive(Message)]
@@ -26,11 +29,18 @@ const TIMER_MIN: Duration = Duration::from_millis(1);
 pub struct DeadLetterActor {
     letters: DeadLetters,
     timer: Option<SpawnHandle>,
+    first_act: Option<Box<dyn FnOnce()>>,
 }
 
 impl DeadLetterActor {
     pub(super) fn new(letters: DeadLetters) -> Self {
-        Self { letters, timer: None }
+        Self { letters, timer: None, first_act: None }
+    }
+
+    /// Does this when it has looked for the first time.
+    #[must_use]
+    pub fn telling(self, first_act: impl FnOnce() + 'static) -> Self {
+        Self { first_act: Some(Box::new(first_act)), ..self }
     }
 
     fn look(&mut self, ctx: &mut Context<Self>) {
@@ -40,6 +50,9 @@ impl DeadLetterActor {
             actix_rt::spawn(work::run(self.letters.clone(), job));
         }
         self.rearm(ctx);
+        if let Some(act) = self.first_act.take() {
+            act();
+        }
     }
 
     fn rearm(&mut self, ctx: &mut Context<Self>) {
@@ -69,5 +82,13 @@ impl Handler<Look> for DeadLetterActor {
 
     fn handle(&mut self, _: Look, ctx: &mut Self::Context) {
         self.look(ctx);
+    }
+}
+
+impl Handler<Suffer> for DeadLetterActor {
+    type Result = ();
+
+    fn handle(&mut self, suffer: Suffer, ctx: &mut Self::Context) {
+        suffer.befall(ctx);
     }
 }

@@ -54,6 +54,7 @@ pub use self::{
     totals::Totals,
 };
 use crate::{
+    chaos::Suffer,
     clock::Clock,
     dead_letter::{
         actor::Look,
@@ -162,6 +163,15 @@ impl DeadLetters {
     pub fn waiting(&self, notice: Notice) {
         self.staging().notice(notice);
         self.wake();
+    }
+
+    /// Lets the actor that lives now suffer. False where none does.
+    #[expect(clippy::disallowed_methods, reason = "sent once, and an actor that is gone needs none")]
+    pub fn suffer(&self, suffer: Suffer) -> bool {
+        let actor = self.0.actor.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(actor) = actor.and_then(|actor| actor.upgrade()).filter(actix::Addr::connected) else { return false };
+        actor.do_send(suffer);
+        true
     }
 
     /// Begins no more files, and waits until those in hand are finished, at most for `wait`. True where they are.

@@ -18,6 +18,7 @@
 pub mod backup;
 pub mod chunk;
 pub mod codec;
+pub mod fault;
 mod floor;
 pub mod fsck;
 pub mod ids;

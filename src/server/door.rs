@@ -23,7 +23,7 @@ use crate::{
 
 /// What all workers share.
 pub(super) struct Behind {
-    pub(super) control: Control,
+    pub(super) control: web::Data<Control>,
     pub(super) publisher: web::Data<Publisher>,
     pub(super) vitals: web::Data<health::Vitals>,
     pub(super) token: auth::Token,
@@ -80,7 +80,7 @@ impl Door {
         let shared = Shared {
             publisher,
             vitals,
-            control: web::Data::new(control),
+            control,
             token: web::Data::new(token),
             chaos: if config.chaos.enabled { Chaos::Enabled } else { Chaos::Disabled },
         };

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
+    clock::Clock,
     dead_letter::{DeadLetterActor, DeadLetters, Notice, Target},
     event::Timestamp,
     subscription::Slot,
@@ -36,14 +37,15 @@ impl Graves {
 }
 
 /// Keeps the dead-letter actor alive until the line is cut.
-pub(super) async fn keep(letters: DeadLetters, held: Held) {
-    supervise(Sexton { letters, chart: Chart::default() }, held).await;
+pub(super) async fn keep(letters: DeadLetters, chart: Arc<Chart>, clock: Clock, held: Held) {
+    supervise(Sexton { letters, chart, clock }, held).await;
 }
 
 /// Builds the lives of the dead-letter actor.
 struct Sexton {
     letters: DeadLetters,
-    chart: Chart,
+    chart: Arc<Chart>,
+    clock: Clock,
 }
 
 impl Supervised for Sexton {
@@ -57,7 +59,12 @@ impl Supervised for Sexton {
         &self.chart
     }
 
+    fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
     async fn build(&self) -> Option<DeadLetterActor> {
-        Some(self.letters.build())
+        let (chart, clock) = (Arc::clone(&self.chart), self.clock.clone());
+        Some(self.letters.build().telling(move || chart.acted(&clock)))
     }
 }

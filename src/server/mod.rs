@@ -4,6 +4,7 @@
 //! so. Stop: publishes are refused, what is in flight is finished (bounded), what was answered is flushed, and only then
 //! does the process end. A second signal ends it at once.
 
+mod chaos;
 mod door;
 mod front;
 mod graves;
@@ -29,7 +30,7 @@ use self::{
     graves::Graves,
 };
 use crate::{
-    admin::{Control, auth, health},
+    admin::{Control, Tools, Undertaker, auth, health},
     cli::fsck::{accounts, store_options},
     clock::Clock,
     config::Config,
@@ -42,7 +43,7 @@ use crate::{
         expiry,
         keeper::{self, Hosts},
         registry::{self, Registry},
-        supervise::Lifeline,
+        supervise::{Chart, Lifeline},
         versions,
     },
 };
@@ -123,7 +124,9 @@ fn close(store: Arc<Rocks>) {
 }
 
 async fn serve(config: Config, store: Arc<Rocks>) -> Result<(), Error> {
-    let clock = Clock::system();
+    let tools = Tools::default();
+    let clock = Clock::skewed(tools.skew.clone());
+    actix_rt::spawn(chaos::tell_steps(clock.clone()));
     let data_dir = &config.server.data_dir;
     let configured = config.server.admin_token.as_ref().map(crate::config::Secret::expose);
     let token = auth::admin_token(configured, data_dir).map_err(io_error("the admin token"))?;
@@ -140,8 +143,13 @@ async fn serve(config: Config, store: Arc<Rocks>) -> Result<(), Error> {
             registry.appended(partition, chunks);
         }
     };
-    let (journal, writer) =
-        Journal::start(store, clock.clone(), settings::journal_options(&config), Box::new(listener), Box::new(fatal))?;
+    let (journal, writer) = Journal::start(
+        chaos::store(&config, store, &tools),
+        clock.clone(),
+        settings::journal_options(&config),
+        Box::new(listener),
+        Box::new(fatal),
+    )?;
     let door = Door::open(&config)?;
     let client = settings::client(&config, door.addresses())?;
     let rules = settings::rules(&config, &client.identities, door.addresses());
@@ -157,13 +165,23 @@ async fn serve(config: Config, store: Arc<Rocks>) -> Result<(), Error> {
             graves.tell(&slot, due);
         }
     }
-    actix_rt::spawn(graves::keep(letters.clone(), lifeline.held()));
+    let lives = Arc::new(Chart::default());
+    actix_rt::spawn(graves::keep(letters.clone(), Arc::clone(&lives), clock.clone(), lifeline.held()));
+    let reached = letters.clone();
+    let undertaker = Undertaker { chart: lives, suffer: Box::new(move |suffer| reached.suffer(suffer)) };
+    let tools = Tools { dead_letters: Some(undertaker), ..tools };
 
     let strangers = Arc::new(settings::strangers(&config));
     let gate = issuer::gate(&config, &token, &client.trust, Arc::clone(&strangers))
         .map_err(|error| Error::Issuer(error.to_string()))?;
     let put_aside = Arc::new(move |slot: &Slot, due| graves.tell(slot, due));
-    let world = World { journal: journal.clone(), clock: clock.clone(), client: client.clone(), put_aside };
+    let world = World {
+        journal: journal.clone(),
+        clock: clock.clone(),
+        client: client.clone(),
+        put_aside,
+        disturbance: Arc::clone(&tools.disturbance),
+    };
     let arbiters = Arbiters::start(cores());
     let hosts = Hosts { arbiters: Arc::new(arbiters.0.iter().map(Arbiter::handle).collect()), world };
     let manners = settings::manners(&config, door.public_url.clone());
@@ -188,8 +206,10 @@ async fn serve(config: Config, store: Arc<Rocks>) -> Result<(), Error> {
     let control = Control::new(Arc::clone(&recovered), clock, settings::editions(&config), door.public_url.clone())
         .with_dead_letters(letters.clone())
         .with_backups(backups)
-        .guarded_by(strangers);
-    let behind = Behind { control, publisher: publisher.clone(), vitals: vitals.clone(), token };
+        .guarded_by(strangers)
+        .with_tools(tools);
+    let control = web::Data::new(control);
+    let behind = Behind { control: control.clone(), publisher: publisher.clone(), vitals: vitals.clone(), token };
     let http = door.serve(&config, behind)?;
     let handle = http.handle();
     vitals.enter(health::Phase::Serving);
@@ -197,6 +217,7 @@ async fn serve(config: Config, store: Arc<Rocks>) -> Result<(), Error> {
     wait_for_a_signal().await?;
 
     vitals.enter(health::Phase::Stopping);
+    control.end_chaos();
     publisher.close();
     recovered.close();
     drain(&recovered, config.server.shutdown_wait, handle).await;

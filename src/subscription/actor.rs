@@ -13,6 +13,7 @@ use std::{collections::VecDeque, rc::Rc, sync::Arc, time::Duration};
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, SpawnHandle};
 
 use crate::{
+    chaos::Suffer,
     clock::Clock,
     deliver::{self, Client},
     event::{Event, Lane, Seq, Timestamp},
@@ -20,6 +21,7 @@ use crate::{
     policy::{Effect, Flight, Input, Item, Step, Subscription, Write, due, record::Change, retry::Chance},
     subscription::{
         clients, delivery,
+        disturb::Disturbance,
         plan::Plan,
         slot::{Handed, Obeyed, Reply, Report, Slot, Taken},
         tail::Tail,
@@ -30,16 +32,6 @@ use crate::{
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Wake;
-
-/// Chaos: ends this life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Message)]
-#[rtype(result = "()")]
-pub enum Die {
-    /// By a panic in a handler.
-    Panicking,
-    /// By a stop.
-    Stopping,
-}
 
 /// A timer is never longer: a machine that slept, or a clock that was set, is noticed after so long.
 const TIMER_MAX: Duration = Duration::from_secs(60);
@@ -64,7 +56,12 @@ pub struct World {
     pub client: deliver::Options,
     /// Told when a dead letter of this slot waits: its file is due then.
     pub put_aside: PutAside,
+    /// What is done to answers on purpose.
+    pub disturbance: Arc<Disturbance>,
 }
+
+/// What is to be done when a life has worked off what waited for it.
+pub type FirstAct = Box<dyn FnOnce()>;
 
 /// Who hears that a dead letter of a slot waits, and when its file is due.
 pub type PutAside = Arc<dyn Fn(&Slot, Timestamp) + Send + Sync>;
@@ -79,6 +76,7 @@ pub struct SubscriptionActor {
     core: Subscription,
     client: Result<Rc<Client>, clients::Missing>,
     inherited: Vec<Input>,
+    first_act: Option<FirstAct>,
     timer: Option<SpawnHandle>,
     /// Commands whose write is on its way, and those whose write is yet to come.
     written: Vec<(Reply, Obeyed)>,
@@ -87,7 +85,12 @@ pub struct SubscriptionActor {
 
 impl SubscriptionActor {
     /// Opens the records for a new life. To be called on the arbiter that it will live on.
-    pub async fn build(world: World, tail: Arc<Tail>, slot: Arc<Slot>) -> Result<Self, journal::Error> {
+    pub async fn build(
+        world: World,
+        tail: Arc<Tail>,
+        slot: Arc<Slot>,
+        first_act: FirstAct,
+    ) -> Result<Self, journal::Error> {
         let Opened { owner, cursor, end } = world.journal.open(slot.obligor).await?;
         let Handed { plan, flights, next_flight, inputs } = slot.begin(owner.life, end);
         let settings = plan.settings.clone();
@@ -104,6 +107,7 @@ impl SubscriptionActor {
             core,
             client,
             inherited: inputs,
+            first_act: Some(first_act),
             timer: None,
             written: Vec::new(),
             unwritten: Vec::new(),
@@ -160,6 +164,9 @@ impl SubscriptionActor {
             }
         }
         self.absorb(Input::Appended { end }, ctx);
+        if let Some(act) = self.first_act.take() {
+            act();
+        }
     }
 
     fn fail(&self, error: &journal::Error, ctx: &mut Context<Self>) {
@@ -277,7 +284,8 @@ impl SubscriptionActor {
             return;
         }
         let (plan, client) = (Arc::clone(&self.plan), self.client.clone());
-        delivery::start(&self.slot, plan, client, &flight, events, self.world.clock.now());
+        let disturbance = Arc::clone(&self.world.disturbance);
+        delivery::start(&self.slot, plan, client, &flight, events, disturbance, self.world.clock.now());
     }
 
     /// Lets an answer lie in the slot when it comes. What nobody waits for any more is dropped there.
@@ -321,13 +329,10 @@ impl Handler<Wake> for SubscriptionActor {
     }
 }
 
-impl Handler<Die> for SubscriptionActor {
+impl Handler<Suffer> for SubscriptionActor {
     type Result = ();
 
-    fn handle(&mut self, how: Die, ctx: &mut Self::Context) {
-        match how {
-            Die::Panicking => panic!("killed by chaos"),
-            Die::Stopping => ctx.stop(),
-        }
+    fn handle(&mut self, suffer: Suffer, ctx: &mut Self::Context) {
+        suffer.befall(ctx);
     }
 }

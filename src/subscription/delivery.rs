@@ -6,6 +6,7 @@
 use std::{
     rc::Rc,
     sync::{Arc, Weak},
+    time::Duration,
 };
 
 use crate::{
@@ -15,7 +16,12 @@ use crate::{
         Flight,
         outcome::{Answer, Outcome},
     },
-    subscription::{clients::Missing, plan::Plan, slot::Slot},
+    subscription::{
+        clients::Missing,
+        disturb::{self, Disturbance, Mischief},
+        plan::Plan,
+        slot::Slot,
+    },
 };
 
 /// Lets a request leave that the slot knows of.
@@ -25,10 +31,12 @@ pub(super) fn start(
     client: Result<Rc<Client>, Missing>,
     flight: &Flight,
     events: Vec<Event>,
+    disturbance: Arc<Disturbance>,
     now: Timestamp,
 ) {
     let landing = Landing { slot: Arc::clone(slot), id: flight.id };
     let (lane, attempts) = flight.items.first().map_or((Lane::LIVE, 0), |item| (item.lane, item.attempts));
+    let (obligor, count) = (slot.obligor, events.len());
     let task = actix_rt::spawn(async move {
         assert!(!landing.slot.is_doomed(), "a delivery task is killed by chaos");
         let ready = ready(&plan, client, &events, lane, attempts, now);
@@ -38,6 +46,12 @@ pub(super) fn start(
             Err(answer) => return landing.report(answer),
         };
         let (answer, lingering) = client.call(&plan.destination, outgoing, now).answer(plan.response_wait).await;
+        match disturbance.befalls(obligor, &answer, count) {
+            None => {}
+            Some(Mischief::Drop) => return landing.report(disturb::dropped(&answer)),
+            Some(Mischief::Corrupt) => return landing.report(disturb::corrupted(&answer)),
+            Some(Mischief::Delay(by)) => return landing.delay(answer, by, &plan).await,
+        }
         match lingering.filter(|_| plan.late_wait > plan.response_wait) {
             None => landing.report(answer),
             Some(lingering) => {
@@ -74,6 +88,22 @@ struct Landing {
 impl Landing {
     fn report(self, answer: Answer) {
         self.slot.finished(self.id, answer);
+    }
+
+    /// Reports so much later, as if the endpoint had taken so long.
+    async fn delay(self, answer: Answer, by: Duration, plan: &Plan) {
+        let latency = answer.latency.saturating_add(by);
+        let rest = plan.response_wait.saturating_sub(answer.latency);
+        tokio::time::sleep(by.min(rest)).await;
+        if by <= rest {
+            return self.report(Answer { latency, ..answer });
+        }
+        let taken = answer.outcome == Outcome::Delivered && latency <= plan.late_wait;
+        let word = self.linger(disturb::delayed(plan.response_wait));
+        if taken {
+            tokio::time::sleep(by - rest).await;
+        }
+        word.say(taken);
     }
 
     /// Reports, and stays for a late word.

@@ -7,6 +7,7 @@
 mod actor;
 mod clients;
 mod delivery;
+pub mod disturb;
 pub mod explain;
 pub mod greeter;
 mod plan;
@@ -17,9 +18,9 @@ pub mod trace;
 pub mod version;
 
 pub use self::{
-    actor::{Die, PutAside, SubscriptionActor, Wake, World},
+    actor::{FirstAct, PutAside, SubscriptionActor, Wake, World},
     greeter::{Greeter, Ticket},
     plan::{Delivery, Plan},
-    slot::{Obeyed, Report, Slot, State},
+    slot::{Obeyed, Quarantined, Report, Slot, State},
     tail::{Budget, Matched, Tail},
 };

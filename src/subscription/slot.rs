@@ -12,8 +12,8 @@ mod flights;
 mod linger;
 
 use std::{
-    collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    collections::{BTreeMap, HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU32},
 };
 
 use actix::Addr;
@@ -63,6 +63,28 @@ pub struct State {
     pub ending: Vec<Job>,
 }
 
+/// Events that were put aside because they killed their actor again and again.
+#[derive(Clone, Debug, Default)]
+pub struct Quarantined {
+    /// How many, since the server started.
+    pub count: u64,
+    /// The newest of them: place and id, oldest first.
+    pub newest: VecDeque<(Seq, String)>,
+}
+
+/// So many quarantined events are told by name.
+const QUARANTINED_TOLD: usize = 8;
+
+impl Quarantined {
+    fn add(&mut self, seq: Seq, id: String) {
+        self.count += 1;
+        self.newest.push_back((seq, id));
+        if self.newest.len() > QUARANTINED_TOLD {
+            self.newest.pop_front();
+        }
+    }
+}
+
 /// Who asked for a command: told when it is durable, or at once why it has no sense.
 pub(super) type Reply = oneshot::Sender<Result<Obeyed, Senseless>>;
 
@@ -79,6 +101,8 @@ pub struct Slot {
     /// Whose it is.
     pub obligor: Obligor,
     inner: Mutex<Inner>,
+    /// So many tasks of requests are to panic: asked by each, so not under the lock.
+    doomed: AtomicU32,
 }
 
 #[derive(Debug)]
@@ -94,10 +118,12 @@ struct Inner {
     next_flight: FlightId,
     linger: Linger,
     in_hand: Option<Item>,
+    /// The id of the event in hand, or of the last one: kept, so that noting one makes no string.
+    in_hand_id: String,
     deaths: HashMap<(Lane, Seq), u32>,
+    quarantined: Quarantined,
     state: State,
     poison: Option<(String, u32)>,
-    doomed_deliveries: u32,
     closing: bool,
     achieved: bool,
 }
@@ -144,7 +170,9 @@ impl Slot {
             next_flight: FlightId(1),
             linger: Linger::default(),
             in_hand: None,
+            in_hand_id: String::new(),
             deaths: HashMap::new(),
+            quarantined: Quarantined::default(),
             state: State {
                 low: cursor.low().unwrap_or(end),
                 own_low: cursor.own_low().unwrap_or(end),
@@ -153,11 +181,10 @@ impl Slot {
                 ending: Vec::new(),
             },
             poison: None,
-            doomed_deliveries: 0,
             closing: false,
             achieved: false,
         };
-        Self { obligor, inner: Mutex::new(inner) }
+        Self { obligor, inner: Mutex::new(inner), doomed: AtomicU32::new(0) }
     }
 
     /// How it is served.
@@ -183,6 +210,11 @@ impl Slot {
     /// The requests on their way, or back and not durable.
     pub fn flights(&self) -> Vec<Arc<Flight>> {
         self.lock().flights.values().map(|aloft| Arc::clone(&aloft.flight)).collect()
+    }
+
+    /// What was put aside because it killed again and again.
+    pub fn quarantined(&self) -> Quarantined {
+        self.lock().quarantined.clone()
     }
 
     /// How many requests may be answered yet though their wait is over.
@@ -263,13 +295,17 @@ impl Slot {
         inner.reports.clear();
         inner.state.ending.clear();
         let killer = inner.in_hand.take();
+        // First of all, before any other input makes the new life take the killer in hand.
+        let quarantined = killer.filter(|item| inner.deaths.get(&(item.lane, item.seq)) >= Some(&DEATHS_MAX));
+        if let Some(item) = quarantined {
+            let id = inner.in_hand_id.clone();
+            inner.quarantined.add(item.seq, id);
+        }
         let answered = inner.flights.values().filter_map(|aloft| {
             let answer = aloft.answer.clone()?;
             Some(Input::Finished { flight: aloft.flight.id, answer })
         });
         let late = inner.linger.heard().map(|flight| Input::Late { flight: Arc::clone(flight) });
-        // First of all, before any other input makes the new life take the killer in hand.
-        let quarantined = killer.filter(|item| inner.deaths.get(&(item.lane, item.seq)) >= Some(&DEATHS_MAX));
         let inputs = quarantined.map(Input::Quarantine).into_iter().chain(answered).chain(late).collect();
         Handed {
             plan: Arc::clone(&inner.plan),
@@ -305,6 +341,8 @@ impl Slot {
     pub(super) fn take_in_hand(&self, item: Item, event_id: &str) {
         let mut inner = self.lock();
         inner.in_hand = Some(item);
+        inner.in_hand_id.clear();
+        inner.in_hand_id.push_str(event_id);
         if let Some((poisoned, times)) = &mut inner.poison
             && *poisoned == event_id
             && *times > 0

@@ -11,12 +11,12 @@ use std::{
     time::Duration,
 };
 
-use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message};
+use actix::{Actor, AsyncContext, Context, Handler, Message};
 
 use crate::{
+    chaos::Suffer,
     event::{Seq, SubscriptionId},
     journal::{self, Position, chunk::Chunk},
-    subscription::Die,
     topic::{
         index::Index,
         keeper::{self, Hosts},
@@ -75,6 +75,7 @@ impl TopicActor {
             }
         }
         self.relieve();
+        self.topic.chart().acted(&self.hosts.world.clock);
     }
 
     /// Where the backlog is too large and the operator lets the oldest events go, those who lag are told up to where.
@@ -154,6 +155,10 @@ impl TopicActor {
         if self.children.contains_key(&child.number()) {
             return;
         }
+        // Whom an earlier life of this actor has taken along.
+        if let Some(died) = self.topic.chart().died() {
+            child.chart.orphaned(died);
+        }
         let lifeline = Lifeline::new();
         keeper::keep_subscription(Arc::clone(child), Arc::clone(&self.topic), &self.hosts, lifeline.held());
         self.children.insert(child.number(), lifeline);
@@ -178,13 +183,10 @@ impl Handler<Wake> for TopicActor {
     }
 }
 
-impl Handler<Die> for TopicActor {
+impl Handler<Suffer> for TopicActor {
     type Result = ();
 
-    fn handle(&mut self, how: Die, ctx: &mut Self::Context) {
-        match how {
-            Die::Panicking => panic!("killed by chaos"),
-            Die::Stopping => ctx.stop(),
-        }
+    fn handle(&mut self, suffer: Suffer, ctx: &mut Self::Context) {
+        suffer.befall(ctx);
     }
 }

@@ -8,6 +8,7 @@ use std::{sync::Arc, time::Duration};
 use actix::ArbiterHandle;
 
 use crate::{
+    clock::Clock,
     journal,
     subscription::{SubscriptionActor, World},
     topic::{
@@ -75,6 +76,10 @@ impl Supervised for TopicKeeper {
         self.topic.chart()
     }
 
+    fn clock(&self) -> &Clock {
+        &self.hosts.world.clock
+    }
+
     async fn build(&self) -> Option<TopicActor> {
         Some(TopicActor::new(Arc::clone(&self.topic), self.hosts.clone()))
     }
@@ -98,11 +103,17 @@ impl Supervised for SubscriptionKeeper {
         &self.child.chart
     }
 
+    fn clock(&self) -> &Clock {
+        &self.hosts.world.clock
+    }
+
     async fn build(&self) -> Option<SubscriptionActor> {
         loop {
             let (world, tail, slot) =
                 (self.hosts.world.clone(), Arc::clone(self.topic.tail()), Arc::clone(&self.child.slot));
-            match SubscriptionActor::build(world, tail, slot).await {
+            let (child, clock) = (Arc::clone(&self.child), world.clock.clone());
+            let first_act = Box::new(move || child.chart.acted(&clock));
+            match SubscriptionActor::build(world, tail, slot, first_act).await {
                 Ok(actor) => return Some(actor),
                 // Deleted meanwhile, or the server ends.
                 Err(journal::Error::Unknown | journal::Error::Closed) => return None,
@@ -125,7 +136,7 @@ impl Supervised for SubscriptionKeeper {
         }
         match how {
             End::Panicked => self.child.slot.died(false),
-            End::Killed | End::Stopped => self.child.slot.died(true),
+            End::Killed | End::Stopped | End::Orphaned => self.child.slot.died(true),
         }
     }
 }

@@ -6,8 +6,10 @@
 //! anything. It ends with its parent: when the [`Lifeline`] is cut, the task and the actor are dropped.
 
 use std::{
+    collections::VecDeque,
+    fmt,
     sync::{
-        Mutex, PoisonError,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
@@ -15,6 +17,8 @@ use std::{
 
 use actix::{Actor, Addr, AsyncContext, Context};
 use tokio::sync::watch;
+
+use crate::{chaos::Mark, clock::Clock, event::Timestamp};
 
 /// The delay after the second death in a row, doubled for each further one …
 const DELAY: Duration = Duration::from_millis(10);
@@ -67,8 +71,18 @@ impl Held {
 pub struct Chart {
     lives: AtomicU64,
     in_row: AtomicU32,
-    on_purpose: AtomicBool,
-    last_cause: Mutex<Option<String>>,
+    mark: Mark,
+    /// Whether a life has yet to work off what waited for it. Asked at every start, so not under the lock.
+    recovering: AtomicBool,
+    history: Mutex<History>,
+}
+
+#[derive(Debug, Default)]
+struct History {
+    ends: Ends,
+    last: Option<(End, Timestamp)>,
+    died: Option<Timestamp>,
+    recoveries: Recoveries,
 }
 
 /// How a life ended.
@@ -80,6 +94,72 @@ pub enum End {
     Killed,
     /// It stopped: it could not go on.
     Stopped,
+    /// Its parent's life ended, and its own with it.
+    Orphaned,
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Panicked => "panicked",
+            Self::Killed => "killed on purpose",
+            Self::Stopped => "stopped",
+            Self::Orphaned => "ended with its topic's actor",
+        })
+    }
+}
+
+/// How often lives ended, by how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ends {
+    /// [`End::Panicked`].
+    pub panicked: u64,
+    /// [`End::Killed`].
+    pub killed: u64,
+    /// [`End::Stopped`].
+    pub stopped: u64,
+    /// [`End::Orphaned`].
+    pub orphaned: u64,
+}
+
+/// The times from a death to the first useful act of the next life: it has worked off what waited for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recoveries {
+    /// How many there were.
+    pub count: u64,
+    /// The longest of all.
+    pub longest: Duration,
+    /// The newest of them, oldest first.
+    pub newest: VecDeque<Duration>,
+}
+
+/// So many recoveries of an actor are kept: a minute of one that dies every 60 ms.
+const RECOVERIES_KEPT: usize = 1_000;
+
+impl Recoveries {
+    fn add(&mut self, took: Duration) {
+        self.count += 1;
+        self.longest = self.longest.max(took);
+        self.newest.push_back(took);
+        if self.newest.len() > RECOVERIES_KEPT {
+            self.newest.pop_front();
+        }
+    }
+}
+
+/// What there is to say of the lives of an actor.
+#[derive(Clone, Debug)]
+pub struct Supervision {
+    /// The number of the life that runs.
+    pub life: u64,
+    /// How many times it was built again.
+    pub restarts: u64,
+    /// How its lives ended.
+    pub ends: Ends,
+    /// How the last one did, and when.
+    pub last: Option<(End, Timestamp)>,
+    /// How long it took each time until the next one was at work.
+    pub recoveries: Recoveries,
 }
 
 impl Chart {
@@ -93,14 +173,16 @@ impl Chart {
         self.life().saturating_sub(1)
     }
 
-    /// Why the last life ended.
-    pub fn last_cause(&self) -> Option<String> {
-        self.last_cause.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// What there is to say.
+    pub fn supervision(&self) -> Supervision {
+        let History { ends, last, recoveries, .. } = &*self.history();
+        let (life, restarts) = (self.life(), self.restarts());
+        Supervision { life, restarts, ends: *ends, last: *last, recoveries: recoveries.clone() }
     }
 
-    /// The next death is asked for, and counts neither for the delay nor against an event.
-    pub fn kill_on_purpose(&self) {
-        self.on_purpose.store(true, Ordering::Release);
+    /// Where a death that was asked for is noted: it counts neither for the delay nor against an event.
+    pub fn mark(&self) -> Mark {
+        self.mark.clone()
     }
 
     /// Something was achieved: the next death is the first again.
@@ -108,33 +190,69 @@ impl Chart {
         self.in_row.store(0, Ordering::Relaxed);
     }
 
+    /// The life that runs has worked off what waited for it.
+    pub fn acted(&self, clock: &Clock) {
+        // Read first: it is asked at every wake of a topic, and mostly there is nothing to note.
+        if self.recovering.load(Ordering::Relaxed) && self.recovering.swap(false, Ordering::AcqRel) {
+            let mut history = self.history();
+            if let Some(died) = history.died.take() {
+                history.recoveries.add(clock.now().since(died));
+            }
+        }
+    }
+
+    /// When the last life died, where the one that runs has not come so far as to replace it.
+    pub fn died(&self) -> Option<Timestamp> {
+        if self.recovering.load(Ordering::Acquire) { self.history().died } else { None }
+    }
+
+    /// Its parent died at `at`, and its own life with it.
+    pub fn orphaned(&self, at: Timestamp) {
+        if self.life() > 0 {
+            self.note(End::Orphaned, at);
+        }
+    }
+
     fn begin(&self) {
         self.lives.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn end(&self, panicked: bool) -> End {
-        let end = match (self.on_purpose.swap(false, Ordering::AcqRel), panicked) {
+    fn end(&self, panicked: bool, now: Timestamp) -> End {
+        let end = match (self.mark.take(), panicked) {
             (true, true | false) => End::Killed,
             (false, true) => End::Panicked,
             (false, false) => End::Stopped,
         };
-        let cause = match end {
-            End::Panicked => "panicked",
-            End::Killed => "killed on purpose",
-            End::Stopped => "stopped",
-        };
-        *self.last_cause.lock().unwrap_or_else(PoisonError::into_inner) = Some(cause.to_owned());
+        self.note(end, now);
         end
+    }
+
+    fn note(&self, end: End, at: Timestamp) {
+        let mut history = self.history();
+        match end {
+            End::Panicked => history.ends.panicked += 1,
+            End::Killed => history.ends.killed += 1,
+            End::Stopped => history.ends.stopped += 1,
+            End::Orphaned => history.ends.orphaned += 1,
+        }
+        history.last = Some((end, at));
+        // One that dies before it has recovered has been away since the first death.
+        history.died.get_or_insert(at);
+        self.recovering.store(true, Ordering::Release);
     }
 
     fn delay(&self, end: End) -> Duration {
         match end {
-            End::Killed => Duration::ZERO,
+            End::Killed | End::Orphaned => Duration::ZERO,
             End::Panicked | End::Stopped => match self.in_row.fetch_add(1, Ordering::Relaxed) {
                 0 => Duration::ZERO,
                 before => DELAY.saturating_mul(1 << (before - 1).min(16)).min(DELAY_MAX),
             },
         }
+    }
+
+    fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -148,6 +266,9 @@ pub trait Supervised: 'static {
 
     /// What is known of its lives.
     fn chart(&self) -> &Chart;
+
+    /// What time it is.
+    fn clock(&self) -> &Clock;
 
     /// Builds a fresh one. [`None`] where there is nothing left to do: supervision ends.
     fn build(&self) -> impl Future<Output = Option<Self::Actor>>;
@@ -186,7 +307,8 @@ pub async fn supervise<S: Supervised>(supervised: S, mut held: Held) {
             }
         };
         drop(address);
-        let how = supervised.chart().end(ended.is_err_and(|error| error.is_panic()));
+        let panicked = ended.is_err_and(|error| error.is_panic());
+        let how = supervised.chart().end(panicked, supervised.clock().now());
         supervised.ended(how);
         let delay = supervised.chart().delay(how);
         tracing::warn!(

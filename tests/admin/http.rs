@@ -230,7 +230,7 @@ async fn hold_and_resume_are_told_by_status() {
     let plane = Plane::new(Chaos::Disabled).with_subscription().await;
     let subscription = format!("{RG}/topics/orders/eventSubscriptions/to-shop");
     let held = plane.call("POST", &format!("{subscription}/hold"), Value::Null).await;
-    expect![[r#"200 {"topic":"orders","subscription":"to-shop","heldBy":"operator","health":{"state":"healthy","failures":0},"endpoint":{"rate":null,"healthyRate":null,"concurrency":16,"eventsPerRequest":1},"counters":{"passed":0,"filtered":0,"matched":0,"delivered":0,"pending":0,"deadLettered":0,"dropped":0,"canceled":0,"requests":0,"requestsFailed":0,"late":0},"backlog":0,"oldestUnread":null,"oldestUnreadAgeSeconds":null,"nextDue":null,"inFlight":0,"lingering":0,"actor":{"life":1,"restarts":0,"lastCause":null}}"#]].assert_eq(&held.brief());
+    expect![[r#"200 {"topic":"orders","subscription":"to-shop","heldBy":"operator","health":{"state":"healthy","failures":0},"endpoint":{"rate":null,"healthyRate":null,"concurrency":16,"eventsPerRequest":1},"counters":{"passed":0,"filtered":0,"matched":0,"delivered":0,"pending":0,"deadLettered":0,"dropped":0,"canceled":0,"requests":0,"requestsFailed":0,"late":0},"backlog":0,"oldestUnread":null,"oldestUnreadAgeSeconds":null,"nextDue":null,"inFlight":0,"lingering":0,"actor":{"life":1,"restarts":0,"ends":{"panicked":0,"killed":0,"stopped":0,"orphaned":0},"lastCause":null,"lastEnd":null,"recovery":{"count":0,"last":null,"p50":null,"p99":null,"longest":null},"quarantined":{"count":0,"newest":[]}}}"#]].assert_eq(&held.brief());
     let resumed = plane.call("POST", &format!("{subscription}/resume"), Value::Null).await;
     assert_eq!(resumed.json()["heldBy"], Value::Null);
     assert_eq!(
@@ -297,7 +297,7 @@ async fn chaos_is_passed_on_where_it_is_enabled() {
         200 {"actor":"delivery","topic":"orders","subscription":"to-shop","by":"panic"}
         400 {"error":{"code":"InvalidRequest","message":"subscription is missing; the actor is one subscription's.","target":"subscription","details":[]}}
         400 {"error":{"code":"InvalidRequest","message":"subscription is given and the actor is a topic's; leave it out.","target":"subscription","details":[]}}
-        400 {"error":{"code":"InvalidRequest","message":"actor cannot be read: unknown variant `server`, expected one of `topic`, `subscription`, `delivery`.","target":"actor","details":[]}}
+        400 {"error":{"code":"InvalidRequest","message":"actor cannot be read: unknown variant `server`, expected one of `topic`, `subscription`, `delivery`, `deadLetter`, `random`.","target":"actor","details":[]}}
         200 {"topic":"orders","subscription":"to-shop","eventId":"e-1","times":3}
         400 {"error":{"code":"InvalidRequest","message":"times is 0; allowed is 1 or more.","target":"times","details":[]}}
         404 {"error":{"code":"ResourceNotFound","message":"there is no topic 'none'","target":null,"details":[]}}

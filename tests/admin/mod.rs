@@ -3,6 +3,7 @@
 mod advanced;
 mod attributes;
 mod auth;
+mod chaos;
 mod destination;
 mod domain;
 mod expiration;

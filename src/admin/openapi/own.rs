@@ -6,18 +6,20 @@ use serde_json::json;
 use super::draft::{Draft, Schemas};
 use crate::admin::{
     OwnPath,
-    chaos::{KillBody, PoisonBody},
+    chaos::{ClockBody, KillBody, PoisonBody, ResponsesBody, StallBody, WritesBody, desk},
     error::Envelope,
     health::{Alive, Readiness},
     store::{BackupBody, Line},
+    supervision,
 };
 
 /// What can be said to whoever breaks something on purpose.
-const CHAOS: [(u16, &str); 6] = [
-    (400, "The body is not what is allowed."),
+const CHAOS: [(u16, &str); 7] = [
+    (400, "The body is not what is allowed, or nobody is there to whom it could be done."),
     (401, "The admin token is missing, or another."),
     (404, "There is no such topic or event subscription."),
     (408, "The body did not come in time."),
+    (409, "As many faults are on as there may be."),
     (413, "The body is too large."),
     (503, "The store takes no changes now."),
 ];
@@ -29,6 +31,13 @@ const STORE: [(u16, &str); 5] = [
     (409, "A check or a backup is on its way."),
     (413, "The body is too large."),
     (503, "The store is closed."),
+];
+
+/// What can be said to whoever asks for the lives of actors.
+const SUPERVISION: [(u16, &str); 3] = [
+    (400, "The query is not what is allowed."),
+    (401, "The admin token is missing, or another."),
+    (404, "There is no such topic."),
 ];
 
 /// What can be said to an endpoint that gives its word.
@@ -52,7 +61,7 @@ pub(super) fn describe(path: OwnPath, method: &Method, schemas: &mut Schemas) ->
         Method::HEAD => draft.done(status, what),
         _ => draft.answer(status, what, schema),
     };
-    match path {
+    let draft = match path {
         OwnPath::Healthz => {
             let alive = schemas.of::<Alive>();
             told(draft("health", "healthz", "Whether the process lives."), 200, "It does.", &alive)
@@ -77,27 +86,66 @@ pub(super) fn describe(path: OwnPath, method: &Method, schemas: &mut Schemas) ->
             let asked = draft("store", "backUpStore", "The store is copied as it is now, and the copy is looked at.");
             lines(asked.body(true, &body, json!({"folder": "/srv/backups/monday"})), schemas, &error)
         }
+        OwnPath::Supervision => {
+            let view = schemas.of::<supervision::Report>();
+            draft("supervision", "supervision", "Which actors died, why, and how soon they were at work again.")
+                .secured(&["admin"])
+                .query("top", "How many actors are told by name: 1 to 1,000.", &json!({"type": "integer"}))
+                .query("topic", "Only this topic's.", &json!({"type": "string"}))
+                .answer(200, "Those that died most often, and all together.", &view)
+                .errors(&SUPERVISION, &error)
+        }
+        OwnPath::Chaos => {
+            let view = schemas.of::<desk::Report>();
+            let draft = match *method {
+                Method::DELETE => draft("chaos", "endChaos", "Ends everything that is broken on purpose."),
+                _ => draft("chaos", "chaos", "What is broken on purpose, until when, and how often what was done."),
+            };
+            draft.secured(&["admin"]).answer(200, "How it is now.", &view).errors(&CHAOS[1..2], &error)
+        }
         OwnPath::Kill => {
             let (body, example) =
                 (schemas.of::<KillBody>(), json!({"actor": "topic", "topic": "orders", "by": "stop"}));
-            let asked = draft("chaos", "kill", "Kills an actor on purpose. Only where the settings allow it.");
-            asked
-                .secured(&["admin"])
-                .body(true, &body, example)
-                .answer(200, "It is told to die.", &body)
-                .errors(&CHAOS, &error)
+            act("kill", "Kills an actor.").body(true, &body, example).answer(200, "It is told to die.", &body)
         }
         OwnPath::Poison => {
             let example = json!({"topic": "orders", "subscription": "billing", "eventId": "1", "times": 1});
             let body = schemas.of::<PoisonBody>();
-            let asked = draft(
-                "chaos",
-                "poison",
-                "Makes an event kill whoever takes it in hand. Only where the settings allow it.",
-            );
-            asked.secured(&["admin"]).body(true, &body, example).answer(200, "It will.", &body).errors(&CHAOS, &error)
+            let asked = act("poison", "Makes an event kill whoever takes it in hand.");
+            asked.body(true, &body, example).answer(200, "It will.", &body)
         }
-    }
+        OwnPath::Stall => {
+            let (body, example) = (schemas.of::<StallBody>(), json!({"actor": "journal", "duration": "500ms"}));
+            let asked = act("stall", "An actor, or the journal, does nothing for a while.");
+            begun(asked.body(true, &body, example), schemas)
+        }
+        OwnPath::Writes => {
+            let (body, example) = (schemas.of::<WritesBody>(), json!({"fail": 3, "duration": "10s"}));
+            let asked = act("failWrites", "The journal's next writes fail, as on a full disk.");
+            begun(asked.body(true, &body, example), schemas)
+        }
+        OwnPath::Responses => {
+            let example = json!({"fault": "drop", "rate": 0.05, "duration": "30s"});
+            let asked = act("disturbResponses", "Responses of endpoints are dropped, delayed or corrupted.");
+            begun(asked.body(true, &schemas.of::<ResponsesBody>(), example), schemas)
+        }
+        OwnPath::ChaosClock => {
+            let (body, example) = (schemas.of::<ClockBody>(), json!({"step": "-1h", "duration": "10s"}));
+            let asked = act("stepClock", "The wall clock is set wrong for a while.");
+            begun(asked.body(true, &body, example), schemas)
+        }
+    };
+    if path.is_act() { draft.errors(&CHAOS, &error) } else { draft }
+}
+
+/// What is done on purpose.
+fn act(id: &str, summary: &str) -> Draft {
+    Draft::new("chaos", id, &format!("{summary} Only where the settings allow it.")).secured(&["admin"])
+}
+
+/// It goes on for a while.
+fn begun(draft: Draft, schemas: &mut Schemas) -> Draft {
+    draft.answer(200, "It goes on from now.", &schemas.of::<desk::On>())
 }
 
 /// Told line by line while it happens.

@@ -1,5 +1,7 @@
 //! What breaks on purpose: only where chaos is switched on does anybody call this.
 
+use std::sync::atomic::Ordering;
+
 use actix::Addr;
 
 use super::Slot;
@@ -16,6 +18,12 @@ impl Slot {
         self.lock().poison = Some((event_id.to_owned(), times));
     }
 
+    /// No event is poisoned any more, and no task of a request is to panic.
+    pub fn spare(&self) {
+        self.lock().poison = None;
+        self.doomed.store(0, Ordering::Relaxed);
+    }
+
     /// Kills the task of a request that is on its way. False where there is none.
     pub fn kill_delivery(&self) -> bool {
         let inner = self.lock();
@@ -25,14 +33,13 @@ impl Slot {
 
     /// The task of the next request panics.
     pub fn doom_delivery(&self) {
-        self.lock().doomed_deliveries += 1;
+        self.doomed.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether this task is to panic.
     pub(in crate::subscription) fn is_doomed(&self) -> bool {
-        let mut inner = self.lock();
-        let doomed = inner.doomed_deliveries > 0;
-        inner.doomed_deliveries = inner.doomed_deliveries.saturating_sub(1);
-        doomed
+        // Read first: a write that changes nothing would still be one.
+        self.doomed.load(Ordering::Relaxed) > 0
+            && self.doomed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |doomed| doomed.checked_sub(1)).is_ok()
     }
 }

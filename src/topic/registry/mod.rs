@@ -22,14 +22,14 @@ use tokio::sync::{Notify, mpsc};
 pub(super) use self::change::json;
 use self::{change::Numbers, domain::DomainTopicRecord};
 pub use self::{
-    chaos::{By, Kill, Victim},
+    chaos::{By, Count, Counts, Disturbance, Mischief, Rule, Victim, WhoseAnswers},
     replay::{Content, Part, Place},
     topic::{Arrived, Child, Status, Topic},
     trace::{Mark, Occurrence, Period, Traces},
     validate::{Refusal, Word},
 };
 pub use crate::subscription::{
-    Obeyed,
+    Obeyed, Quarantined,
     explain::{Account, Answer, Looked, Wanted},
     trace::Traced,
 };

@@ -20,7 +20,7 @@ use crate::{
     journal::{self, Crowd, Journal, chunk::Chunk},
     policy::record::{Cursor, EndpointView},
     subscription::{
-        Budget, Plan, Slot, Tail,
+        Budget, Plan, Quarantined, Slot, Tail,
         explain::{Answer, Wanted, explain},
         record::SubscriptionRecord,
     },
@@ -28,7 +28,7 @@ use crate::{
         actor::{TopicActor, Wake},
         proposal::Proposal,
         record::TopicRecord,
-        supervise::{Chart, Held, Lifeline},
+        supervise::{Chart, Held, Lifeline, Supervision},
     },
 };
 
@@ -53,12 +53,10 @@ pub struct Status {
     pub lingering: usize,
     /// When the journal took the oldest event of the backlog; [`None`] where there is none.
     pub oldest_unread: Option<Timestamp>,
-    /// Which life of its actor runs.
-    pub life: u64,
-    /// How many times the actor was built again.
-    pub restarts: u64,
-    /// Why the last life ended.
-    pub last_cause: Option<String>,
+    /// The lives of its actor.
+    pub supervision: Supervision,
+    /// What killed them again and again.
+    pub quarantined: Quarantined,
 }
 
 /// A subscription, for as long as it is there.
@@ -222,10 +220,16 @@ impl Topic {
             in_flight: child.slot.in_flight(),
             lingering: child.slot.lingering(),
             oldest_unread,
-            life: child.chart.life(),
-            restarts: child.chart.restarts(),
-            last_cause: child.chart.last_cause(),
+            supervision: child.chart.supervision(),
+            quarantined: child.slot.quarantined(),
         }))
+    }
+
+    /// The lives of its subscriptions' actors, by the key of their records, and what was put aside for killing them.
+    pub fn supervised(&self) -> Vec<(String, Supervision, Quarantined)> {
+        let told =
+            |child: Arc<Child>| (child.slot.plan().record.key(), child.chart.supervision(), child.slot.quarantined());
+        self.children().into_iter().map(told).collect()
     }
 
     /// Why an event waits for one of its subscriptions. [`None`] where there is no such subscription.

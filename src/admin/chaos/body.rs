@@ -1,0 +1,209 @@
+//! What chaos is asked for, and what of it is allowed.
+
+use std::time::Duration;
+
+use humantime_serde::re::humantime::parse_duration;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::{admin::model::Invalid, journal::fault::STALL_MAX};
+
+/// Nothing goes on for longer.
+const MOST: Duration = Duration::from_secs(3_600);
+
+/// A response is not held back for longer: endpoints themselves have less.
+const DELAY_MAX: Duration = Duration::from_secs(300);
+
+/// The wall clock is not set further away.
+const STEP_MAX: Duration = Duration::from_secs(7 * 86_400);
+
+/// So many writes fail at the most: at four a second, a publisher's patience and more.
+const WRITES_MAX: u64 = 10_000;
+
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = ChaosActor)]
+pub(super) enum Actor {
+    Topic,
+    Subscription,
+    Delivery,
+    DeadLetter,
+    /// One of those that live: a subscription, a topic or, where no topic is named, the dead-letter actor.
+    Random,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = ChaosStalled)]
+pub(super) enum Stalled {
+    Topic,
+    Subscription,
+    DeadLetter,
+    Random,
+    Journal,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq, ToSchema)]
+#[serde(rename_all = "lowercase")]
+#[schema(as = ChaosMeans)]
+pub(super) enum Means {
+    Panic,
+    Stop,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq, ToSchema)]
+#[serde(rename_all = "lowercase")]
+#[schema(as = ChaosMischief)]
+pub(super) enum Kind {
+    Drop,
+    Delay,
+    Corrupt,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = ChaosKill)]
+pub(in crate::admin) struct KillBody {
+    pub(super) actor: Actor,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) topic: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) subscription: Option<String>,
+    pub(super) by: Means,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = ChaosStall)]
+pub(in crate::admin) struct StallBody {
+    pub(super) actor: Stalled,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) topic: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) subscription: Option<String>,
+    /// Such as `500ms`; a minute at the most.
+    pub(super) duration: String,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = ChaosWrites)]
+pub(in crate::admin) struct WritesBody {
+    /// So many writes.
+    pub(super) fail: u64,
+    /// Such as `10s`: after that none fails any more.
+    pub(super) duration: String,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = ChaosResponses)]
+pub(in crate::admin) struct ResponsesBody {
+    pub(super) fault: Kind,
+    /// The share of responses, above 0 and up to 1.
+    pub(super) rate: f64,
+    /// By how much a response comes later, where that is the fault.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) delay: Option<String>,
+    /// Only those of the subscriptions of this topic.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) topic: Option<String>,
+    /// Only this one's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) subscription: Option<String>,
+    /// Such as `30s`.
+    pub(super) duration: String,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = ChaosClock)]
+pub(in crate::admin) struct ClockBody {
+    /// Such as `1h`, or `-1h` for a clock that is set back.
+    pub(super) step: String,
+    /// Such as `10s`: then it is set right again.
+    pub(super) duration: String,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = ChaosPoison)]
+pub(in crate::admin) struct PoisonBody {
+    pub(super) topic: String,
+    pub(super) subscription: String,
+    pub(super) event_id: String,
+    pub(super) times: u32,
+    /// After which it is forgotten: ten minutes where nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) duration: Option<String>,
+}
+
+/// A topic and a subscription where both must be named.
+pub(super) fn names<'a>(topic: Option<&'a str>, subscription: Option<&'a str>) -> Result<(&'a str, &'a str), Invalid> {
+    let topic = topic.ok_or_else(|| Invalid::new("topic", "is missing; the actor is one topic's"))?;
+    let missing = || Invalid::new("subscription", "is missing; the actor is one subscription's");
+    Ok((topic, subscription.ok_or_else(missing)?))
+}
+
+/// Whether the names that are given are those that this kind of actor has.
+pub(super) fn check_names(actor: Actor, topic: Option<&str>, subscription: Option<&str>) -> Result<(), Invalid> {
+    let needless = |target: &str| Invalid::new(target, "is given and the actor is none of it; leave it out");
+    match (actor, topic, subscription) {
+        (Actor::Topic, None, _) => Err(Invalid::new("topic", "is missing; the actor is one topic's")),
+        (Actor::Topic, Some(_), Some(_)) => {
+            Err(Invalid::new("subscription", "is given and the actor is a topic's; leave it out"))
+        }
+        (Actor::Subscription | Actor::Delivery, ..) => names(topic, subscription).map(|_| ()),
+        (Actor::DeadLetter, Some(_), _) => Err(needless("topic")),
+        (Actor::DeadLetter | Actor::Random, _, Some(_)) => Err(needless("subscription")),
+        (Actor::Topic, Some(_), None) | (Actor::DeadLetter, None, None) | (Actor::Random, _, None) => Ok(()),
+    }
+}
+
+/// How long something goes on.
+pub(super) fn time(text: &str) -> Result<Duration, Invalid> {
+    duration("duration", text, MOST)
+}
+
+/// How long a part does nothing.
+pub(super) fn stall_time(text: &str) -> Result<Duration, Invalid> {
+    duration("duration", text, STALL_MAX)
+}
+
+/// By how much a response comes later.
+pub(super) fn delay(text: &str) -> Result<Duration, Invalid> {
+    duration("delay", text, DELAY_MAX)
+}
+
+/// Whether the clock is set back, and by how much it is set.
+pub(super) fn step(text: &str) -> Result<(bool, Duration), Invalid> {
+    let (back, by) = match text.strip_prefix('-') {
+        Some(by) => (true, by),
+        None => (false, text),
+    };
+    Ok((back, duration("step", by, STEP_MAX)?))
+}
+
+/// Which share of responses.
+pub(super) fn rate(rate: f64) -> Result<f64, Invalid> {
+    if rate > 0.0 && rate <= 1.0 {
+        return Ok(rate);
+    }
+    Err(Invalid::new("rate", format!("is {rate}; allowed is a share above 0 and up to 1")))
+}
+
+/// How many writes.
+pub(super) fn check_writes(fail: u64) -> Result<(), Invalid> {
+    if (1..=WRITES_MAX).contains(&fail) {
+        return Ok(());
+    }
+    Err(Invalid::new("fail", format!("is {fail}; allowed are 1 to {WRITES_MAX} writes")))
+}
+
+fn duration(target: &str, text: &str, most: Duration) -> Result<Duration, Invalid> {
+    let shown = humantime_serde::re::humantime::format_duration(most);
+    let wrong =
+        || Invalid::new(target, format!("is \"{text}\"; allowed is a duration from 1ms to {shown}, such as \"500ms\""));
+    let read = parse_duration(text).map_err(|_| wrong())?;
+    if read < Duration::from_millis(1) || read > most { Err(wrong()) } else { Ok(read) }
+}
