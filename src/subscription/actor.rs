@@ -259,10 +259,16 @@ impl SubscriptionActor {
     fn sift(&self, lane: Lane, from: Seq, slice: LogSlice) -> Result<Input, journal::Error> {
         let mut total = 0;
         let mut matching = Vec::new();
+        // It has been put aside as a match, before the place that is read from: to take it in hand would kill again.
+        let killers = self.slot.killers(lane);
         for chunk in slice.chunks {
             let events = chunk.events().map_err(|error| journal::Error::Damaged(error.to_string()))?;
             for event in events.into_iter().filter(|event| from <= event.seq && event.seq < slice.upto) {
                 total += 1;
+                if killers.contains(&event.seq) {
+                    matching.push(event);
+                    continue;
+                }
                 let item = Item { lane, seq: event.seq, appended: event.appended, attempts: 0, due: None, since: None };
                 self.slot.take_in_hand(item, &event.id());
                 if self.plan.filter().matches(&event) {

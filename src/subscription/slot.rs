@@ -353,6 +353,13 @@ impl Slot {
         }
     }
 
+    /// The events of a lane that have killed as often as they may: mostly none.
+    pub(super) fn killers(&self, lane: Lane) -> Vec<Seq> {
+        let inner = self.lock();
+        let killers = inner.deaths.iter().filter(|((of, _), deaths)| *of == lane && **deaths >= DEATHS_MAX);
+        killers.map(|((_, seq), _)| *seq).collect()
+    }
+
     /// No event is in hand.
     pub(super) fn put_down(&self) {
         self.lock().in_hand = None;
