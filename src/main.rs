@@ -61,6 +61,16 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Fsck(fsck) => Ok(told(&actix_rt::System::new().block_on(fsck.run())?)),
         Command::Backup(backup) => Ok(told(&actix_rt::System::new().block_on(backup.run())?)),
         Command::Restore(restore) => Ok(told(&restore.run()?)),
+        Command::Supervision(supervision) => {
+            println!("{}", actix_rt::System::new().block_on(supervision.run())?);
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Chaos(chaos) => {
+            let output = chaos.output();
+            let verdict = actix_rt::System::new().block_on(chaos.run(Clock::system()))?;
+            println!("{}", verdict.told(output));
+            Ok(if verdict.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
         Command::Simulate(simulate) => {
             println!("{}", simulate.run(&Clock::system())?);
             Ok(ExitCode::SUCCESS)

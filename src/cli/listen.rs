@@ -248,14 +248,19 @@ fn shown(value: &header::HeaderValue) -> String {
 
 /// The handshake of Event Grid's own schema: the code is given back.
 fn validate(body: &[u8]) -> HttpResponse {
-    let read: Result<[Validation; 1], _> = serde_json::from_slice(body);
-    match read {
-        Ok([Validation { data: ValidationData { validation_code } }]) => {
-            eprintln!("handshake: validation code {} given back", visible(&validation_code));
-            HttpResponse::Ok().json(serde_json::json!({ "validationResponse": validation_code }))
+    match validation_code(body) {
+        Ok(code) => {
+            eprintln!("handshake: validation code {} given back", visible(&code));
+            HttpResponse::Ok().json(serde_json::json!({ "validationResponse": code }))
         }
         Err(error) => HttpResponse::BadRequest().body(format!("no validation event: {error}")),
     }
+}
+
+/// The code that a validation event asks to be given back.
+pub(super) fn validation_code(body: &[u8]) -> serde_json::Result<String> {
+    let [Validation { data: ValidationData { validation_code } }] = serde_json::from_slice(body)?;
+    Ok(validation_code)
 }
 
 /// The events of a body: those of an array, or the one that it is.

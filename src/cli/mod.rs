@@ -5,6 +5,7 @@
 
 pub mod backup;
 pub mod batches;
+pub mod chaos;
 pub mod control;
 pub mod dead_letters;
 pub mod follow;
@@ -16,6 +17,7 @@ pub mod publish;
 pub mod replay;
 pub mod simulate;
 mod spinner;
+pub mod supervision;
 pub mod trace;
 mod web;
 
@@ -57,6 +59,10 @@ pub enum Command {
     Backup(backup::Backup),
     /// Bring a backup back as the store of a data folder that has none
     Restore(backup::Restore),
+    /// Show which of a running server's actors died, why, and how soon they were at work again
+    Supervision(supervision::Supervision),
+    /// Kill parts of a running server at random under load, and account for everything it acknowledged
+    Chaos(Box<chaos::Chaos>),
     /// Try an edition of the delivery policy on thousands of endpoints, in virtual time
     Simulate(simulate::Simulate),
 }

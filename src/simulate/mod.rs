@@ -48,6 +48,7 @@ use subscriber::{Subscriber, World};
 pub use disk::Disk;
 pub use plot::{Error as DrawError, draw};
 pub use report::{Report, Row, Spread};
+pub use table::number;
 pub use temper::{Spell, Temper};
 
 /// Far from the epoch.

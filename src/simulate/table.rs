@@ -87,7 +87,7 @@ fn none() -> String {
 }
 
 /// With commas between the thousands.
-pub(super) fn number(number: u64) -> String {
+pub fn number(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
     for (place, digit) in digits.chars().enumerate() {

@@ -1,0 +1,73 @@
+//! Who is killed when, drawn from the seed.
+
+use std::{cell::Cell, rc::Rc, time::Duration};
+
+use serde_json::{Value, json};
+
+use super::{Kind, Means, is_refusal, name_of};
+use crate::{
+    cli::control::{Error, Session},
+    clock::Clock,
+};
+
+/// A schedule of kills.
+pub(super) struct Kills {
+    pub(super) topic: String,
+    pub(super) subscriptions: usize,
+    pub(super) kinds: Vec<Kind>,
+    pub(super) means: Vec<Means>,
+    pub(super) every: Duration,
+    pub(super) seed: u64,
+    pub(super) clock: Clock,
+}
+
+/// How often somebody was killed, and how often nobody was there.
+#[derive(Debug, Default)]
+pub(super) struct Count {
+    pub(super) killed: Cell<u64>,
+    pub(super) missed: Cell<u64>,
+}
+
+impl Kills {
+    /// Kills until it is stopped, and errors where the server does.
+    pub(super) async fn run(
+        self,
+        session: Rc<Session>,
+        count: Rc<Count>,
+        stopped: Rc<Cell<bool>>,
+    ) -> Result<(), Error> {
+        let mut chance = fastrand::Rng::with_seed(self.seed);
+        let mut next = self.clock.now().after(self.every);
+        while !self.every.is_zero() && !stopped.get() {
+            actix_rt::time::sleep(next.since(self.clock.now())).await;
+            // A schedule that fell behind goes on from here; it does not catch up.
+            next = next.after(self.every).max(self.clock.now());
+            let body = self.draw(&mut chance);
+            match session.post::<Value>("/chaos/kill", &body).await {
+                Ok(_) => count.killed.set(count.killed.get() + 1),
+                Err(error) if is_refusal(&error) => count.missed.set(count.missed.get() + 1),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn draw(&self, chance: &mut fastrand::Rng) -> Value {
+        // All are drawn for each kill, so that one answer does not change the ones that follow.
+        let kind = self.kinds[chance.usize(..self.kinds.len())];
+        let means = self.means[chance.usize(..self.means.len())];
+        let subscription = name_of(chance.usize(..self.subscriptions));
+        let by = match means {
+            Means::Panic => "panic",
+            Means::Stop => "stop",
+        };
+        match kind {
+            Kind::Subscription => {
+                json!({"actor": "subscription", "topic": self.topic, "subscription": subscription, "by": by})
+            }
+            Kind::Topic => json!({"actor": "topic", "topic": self.topic, "by": by}),
+            Kind::DeadLetter => json!({"actor": "deadLetter", "by": by}),
+            Kind::Delivery => json!({"actor": "delivery", "topic": self.topic, "subscription": subscription, "by": by}),
+        }
+    }
+}

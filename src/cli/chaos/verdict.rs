@@ -1,0 +1,156 @@
+//! What a run comes to: printed for people, or as JSON.
+
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use super::ledger::Sum;
+use crate::{
+    cli::control::{Output, Table},
+    simulate::number as counted,
+};
+
+/// How long actors took to be at work again, in milliseconds.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+pub(super) struct Recovery {
+    count: u64,
+    p50: Option<f64>,
+    p99: Option<f64>,
+    longest: Option<f64>,
+}
+
+/// What there was of the load.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Published {
+    /// Requests that were acknowledged.
+    pub requests: u64,
+    /// Requests that were refused with 503 or 429.
+    pub refused: u64,
+    /// Requests of which nobody knows what became.
+    pub unknown: u64,
+}
+
+/// The verdict.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Verdict {
+    pub(super) topic: String,
+    pub(super) seed: u64,
+    pub(super) seconds: f64,
+    pub(super) subscriptions: usize,
+    pub(super) requests: Published,
+    pub(super) acknowledged: u64,
+    pub(super) expected: u64,
+    pub(super) arrived: u64,
+    pub(super) lost: u64,
+    /// A few of the lost: `subscription/event`.
+    pub(super) lost_events: Vec<String>,
+    pub(super) repeated: u64,
+    pub(super) repeated_allowed: u64,
+    pub(super) damaged: u64,
+    pub(super) refused_but_arrived: u64,
+    /// Whether the server had nothing left to do at the end.
+    pub(super) settled: bool,
+    pub(super) restarts: Recovery,
+    /// What was done, by kind, as the server counts it.
+    pub(super) acts: BTreeMap<String, u64>,
+    /// Kills that met nobody: the actor was between two lives, or had nothing to do.
+    pub(super) missed: u64,
+    pub(super) ok: bool,
+}
+
+impl Verdict {
+    /// Takes the account in, and judges.
+    pub(super) fn judge(mut self, sum: Sum) -> Self {
+        let Sum { acknowledged, arrived, lost, named, repeated, damaged, refused_but_arrived } = sum;
+        let names = named.into_iter().map(|(subscription, event)| format!("{}/{event}", super::name_of(subscription)));
+        self.lost_events = names.collect();
+        self.acknowledged = acknowledged;
+        self.expected = acknowledged * self.subscriptions as u64;
+        (self.arrived, self.lost, self.repeated, self.damaged) = (arrived, lost, repeated, damaged);
+        self.refused_but_arrived = refused_but_arrived;
+        self.ok = acknowledged > 0 && lost == 0 && damaged == 0 && repeated <= self.repeated_allowed;
+        self
+    }
+
+    /// Whether nothing was lost, nothing damaged, and nothing repeated that may not be.
+    pub fn is_ok(&self) -> bool {
+        self.ok
+    }
+
+    /// As it is printed.
+    pub fn told(&self, output: Output) -> String {
+        match output {
+            Output::Table => self.to_string(),
+            Output::Json => serde_json::json!(self).to_string(),
+        }
+    }
+
+    fn why(&self) -> String {
+        let mut wrong = Vec::new();
+        if self.acknowledged == 0 {
+            wrong.push("nothing was acknowledged, so nothing was shown".to_owned());
+        }
+        if self.lost > 0 {
+            let some = self.lost_events.join(", ");
+            let waiting = if self.settled { "" } else { "; the server is not done yet, --settle gives it more time" };
+            wrong.push(format!("{} did not arrive ({some}{}){waiting}", counted(self.lost), self.more()));
+        }
+        if self.damaged > 0 {
+            wrong.push(format!("{} arrived that were not sent like this", counted(self.damaged)));
+        }
+        if self.repeated > self.repeated_allowed {
+            wrong.push(format!("{} more were repeated than may be", counted(self.repeated - self.repeated_allowed)));
+        }
+        match wrong.as_slice() {
+            [] if self.repeated > 0 => {
+                "nothing was lost; what was repeated was lost, late or cut off on its way back".to_owned()
+            }
+            [] => "nothing was lost, nothing was repeated".to_owned(),
+            wrong => wrong.join("; "),
+        }
+    }
+
+    fn more(&self) -> &'static str {
+        if self.lost as usize > self.lost_events.len() { ", …" } else { "" }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rate = self.acknowledged as f64 / self.seconds.max(0.001);
+        let time = Duration::from_secs_f64((self.seconds * 10.0).round() / 10.0);
+        writeln!(
+            f,
+            "{time:?}, {} events/s, {} subscriptions, seed {}\n",
+            counted(rate.round() as u64),
+            self.subscriptions,
+            self.seed
+        )?;
+        let Published { requests, refused, unknown } = self.requests;
+        let Recovery { count, p50, p99, longest } = self.restarts;
+        let millis = |time: Option<f64>| time.map_or("-".to_owned(), |time| format!("{time:.1}ms"));
+        let acts = self.acts.iter().filter(|(_, count)| **count > 0);
+        let acts: Vec<String> = acts.map(|(name, count)| format!("{name} {}", counted(*count))).collect();
+        let mut table = Table::new(["acknowledged", &counted(self.acknowledged), ""]);
+        let mut line = |name: &str, number: u64, more: String| table.line([name.to_owned(), counted(number), more]);
+        line("requests", requests, format!("{} refused, {} without an answer", counted(refused), counted(unknown)));
+        line("arrived", self.arrived, format!("of {}", counted(self.expected)));
+        line("lost", self.lost, String::new());
+        line("repeated", self.repeated, format!("allowed {}", counted(self.repeated_allowed)));
+        line("damaged", self.damaged, String::new());
+        line("restarts", count, format!("p50 {}, p99 {}, longest {}", millis(p50), millis(p99), millis(longest)));
+        line("acts", self.acts_in_all(), acts.join(", "));
+        line("missed", self.missed, "kills that met nobody".to_owned());
+        writeln!(f, "{table}\n")?;
+        write!(f, "{}: {}", if self.ok { "passed" } else { "FAILED" }, self.why())
+    }
+}
+
+impl Verdict {
+    /// The events of disturbed responses are told beside them, and are no acts.
+    fn acts_in_all(&self) -> u64 {
+        self.acts.iter().filter(|(name, _)| !name.ends_with(".events")).map(|(_, count)| count).sum()
+    }
+}

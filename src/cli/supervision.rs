@@ -1,0 +1,78 @@
+//! `gridhook supervision`: which actors died, why, and how soon they were at work again.
+
+use serde_json::Value;
+
+use super::control::{Control, Error, Output, Printed, Table, segment};
+
+/// The flags of `supervision`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Supervision {
+    #[command(flatten)]
+    control: Control,
+    #[command(flatten)]
+    printed: Printed,
+    /// Only this topic's actors
+    #[arg(long, value_name = "NAME")]
+    topic: Option<String>,
+    /// How many actors are told, those that died most often first
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    top: u32,
+}
+
+impl Supervision {
+    /// What there is to print.
+    pub async fn run(self) -> Result<String, Error> {
+        let topic = self.topic.as_deref().map(|topic| format!("&topic={}", segment(topic))).unwrap_or_default();
+        let report: Value = self.control.session()?.get(&format!("/supervision?top={}{topic}", self.top)).await?;
+        Ok(match self.printed.output {
+            Output::Json => report.to_string(),
+            Output::Table => told(&report),
+        })
+    }
+}
+
+fn told(report: &Value) -> String {
+    let all = format!(
+        "{} actors, {} of them died; {} events quarantined",
+        report["actors"], report["died"], report["quarantined"]
+    );
+    let mut table = Table::new([
+        "actor",
+        "restarts",
+        "panicked",
+        "killed",
+        "stopped",
+        "orphaned",
+        "last cause",
+        "p50",
+        "p99",
+        "longest",
+        "quarantined",
+    ]);
+    let lines = report["most"].as_array().into_iter().flatten();
+    for actor in lines {
+        let text = |value: &Value| value.as_str().map_or("-".to_owned(), str::to_owned);
+        let count = |value: &Value| value.as_u64().unwrap_or_default().to_string();
+        let millis = |value: &Value| value.as_f64().map_or("-".to_owned(), |millis| format!("{millis:.1}ms"));
+        let name = match (actor["topic"].as_str(), actor["subscription"].as_str()) {
+            (None, _) => "dead letters".to_owned(),
+            (Some(topic), None) => topic.to_owned(),
+            (Some(topic), Some(subscription)) => format!("{topic}/{subscription}"),
+        };
+        let (ends, recovery) = (&actor["ends"], &actor["recovery"]);
+        table.line([
+            name,
+            count(&actor["restarts"]),
+            count(&ends["panicked"]),
+            count(&ends["killed"]),
+            count(&ends["stopped"]),
+            count(&ends["orphaned"]),
+            text(&actor["lastCause"]),
+            millis(&recovery["p50"]),
+            millis(&recovery["p99"]),
+            millis(&recovery["longest"]),
+            count(&actor["quarantined"]["count"]),
+        ]);
+    }
+    format!("{all}\n\n{table}")
+}

@@ -1,0 +1,117 @@
+//! A proxy that does wrong where it is told to: what stands between a server and whoever checks it, for negative controls.
+
+use std::{
+    io::{BufReader, Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use super::http::{Client, header, read_head};
+
+/// What is done to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Act {
+    /// It is answered 200 and goes nowhere.
+    Swallow,
+    /// It is passed on twice.
+    Repeat,
+    /// It is passed on with other digits in it.
+    Alter,
+}
+
+/// Which requests carry events; the others are passed on.
+pub(crate) type Carries = fn(&str) -> bool;
+
+struct Shared {
+    to: SocketAddr,
+    act: Act,
+    carries: Carries,
+    seen: AtomicUsize,
+    stop: AtomicBool,
+}
+
+/// A proxy on loopback.
+pub(crate) struct Meddler {
+    at: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+/// Of those that carry events this one is done wrong to.
+const VICTIM: usize = 20;
+
+impl Meddler {
+    /// In front of `to`; does `act` to one of the requests that carry events.
+    pub(crate) fn start(to: SocketAddr, act: Act, carries: Carries) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+        let at = listener.local_addr().expect("a listener has an address");
+        let stop = AtomicBool::new(false);
+        let shared = Arc::new(Shared { to, act, carries, seen: AtomicUsize::new(0), stop });
+        let meddler = Self { at, shared: Arc::clone(&shared) };
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                if shared.stop.load(Ordering::SeqCst) {
+                    return;
+                }
+                let (Ok(stream), shared) = (stream, Arc::clone(&shared)) else { continue };
+                // An error says that somebody went away.
+                thread::spawn(move || shared.serve(stream).ok());
+            }
+        });
+        meddler
+    }
+
+    /// Its own address.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.at)
+    }
+
+    /// Whether it has done it.
+    pub(crate) fn is_guilty(&self) -> bool {
+        self.shared.seen.load(Ordering::SeqCst) > VICTIM
+    }
+}
+
+impl Drop for Meddler {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        // Nobody may be there any more to be woken.
+        TcpStream::connect(self.at).ok();
+    }
+}
+
+impl Shared {
+    fn serve(&self, stream: TcpStream) -> std::io::Result<()> {
+        let (mut stream, mut onward) = (BufReader::new(stream), Client::new(self.to));
+        loop {
+            let head = read_head(&mut stream)?;
+            let length = header(&head, "content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+            let mut body = vec![0; length];
+            stream.read_exact(&mut body)?;
+            let meant = (self.carries)(&head) && self.seen.fetch_add(1, Ordering::SeqCst) == VICTIM;
+            let request = |body: &[u8]| [head.as_bytes(), body].concat();
+            let answer = match meant.then_some(self.act) {
+                Some(Act::Swallow) => {
+                    stream.get_mut().write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")?;
+                    continue;
+                }
+                Some(Act::Repeat) => {
+                    onward.exchange(&request(&body))?;
+                    onward.exchange(&request(&body))?
+                }
+                Some(Act::Alter) => {
+                    let other = String::from_utf8_lossy(&body).replace("\"number\":", "\"number\":1");
+                    let head =
+                        head.replace(&format!("content-length: {length}"), &format!("content-length: {}", other.len()));
+                    onward.exchange(&[head.as_bytes(), other.as_bytes()].concat())?
+                }
+                None => onward.exchange(&request(&body))?,
+            };
+            let head = format!("HTTP/1.1 {} Passed On\r\ncontent-length: {}\r\n\r\n", answer.status, answer.body.len());
+            stream.get_mut().write_all(&[head.as_bytes(), &answer.body].concat())?;
+        }
+    }
+}
