@@ -73,7 +73,11 @@ fn the_defaults_are_those_of_the_design() {
     assert_eq!((journal.outcome_wait, journal.retention), (Duration::from_millis(10), Duration::ZERO));
     assert_eq!((journal.write_buffer_bytes, journal.max_total_wal_bytes), (32 << 20, 64 << 20));
     assert_eq!(topic.tail_bytes, 64 << 20);
-    assert_eq!((dead_letter.folder, dead_letter.notice_topic), (PathBuf::from("data/dead-letters"), None));
+    let folder = std::path::absolute("data/dead-letters").expect("a folder");
+    let stores: Vec<_> =
+        dead_letter.stores.iter().map(|(name, store)| (name.as_str(), store.address.to_string())).collect();
+    assert_eq!(stores, [("folder", format!("file://{}", folder.display()))]);
+    assert_eq!(dead_letter.notice_topic, None);
     assert_eq!(
         (policy.edition.as_str(), policy.editions.names().collect::<Vec<_>>()),
         ("current", vec!["2020", "2021", "2023", "current", "namespace"])
@@ -384,4 +388,139 @@ fn editions_of_ones_own_are_read_from_a_folder_and_checked() {
         109 | Sleepy = "10s"
             | ^^^^^^
         unknown variant `Sleepy`, expected one of `Delivered`, `NotFound`, `Disabled`, `Full`, `Unauthorized`, `BadRequest`, `TimedOut`, `Busy`, `PayloadTooLarge`, `Probation`, `Canceled`, `Aborted`, `SocketError`, `ResolutionError`, `SessionQueueNotSupported`, `Forbidden`, `InvalidAzureFunctionDestination`, `GenericError`"#]].assert_eq(&told(&current.replace("Busy = ", "Sleepy = ")));
+}
+
+const STORES: &str = r#"
+[dead_letter]
+folder = ""
+[dead_letter.stores.archive]
+url = "s3://letters/prefix"
+accounts = ["mystorageaccount"]
+endpoint = "http://127.0.0.1:9000"
+allow_http = true
+region = "eu-central-1"
+access_key_id = "key"
+secret_access_key = "very secret"
+[dead_letter.stores.blob]
+url = "https://account1.blob.core.windows.net"
+"#;
+
+#[test]
+fn stores_of_dead_letters_are_tables_with_names() {
+    let config = load(STORES, &[("GRIDHOOK_DEAD_LETTER__STORES__BLOB__ACCESS_KEY", "c2VjcmV0")], &[]).expect("stores");
+    let stores = &config.dead_letter.stores;
+    assert_eq!(stores.keys().collect::<Vec<_>>(), ["archive", "blob"]);
+    let archive = &stores["archive"];
+    assert_eq!((archive.address.to_string().as_str(), archive.allow_http), ("s3://letters/prefix", true));
+    assert_eq!(archive.endpoint.as_ref().map(url::Url::as_str), Some("http://127.0.0.1:9000/"));
+    let secrets: Vec<_> = archive.credentials.iter().map(|(name, secret)| (*name, secret.expose())).collect();
+    assert_eq!(secrets, [("access_key_id", "key"), ("secret_access_key", "very secret")]);
+    assert_eq!(stores["blob"].credentials[0].1.expose(), "c2VjcmV0");
+    assert!(!format!("{config:?}").contains("very secret"));
+    let place = config.dead_letter.places.find("MyStorageAccount", "a").expect("a place");
+    assert_eq!((place.store.as_str(), place.folder.as_str()), ("archive", "a"));
+}
+
+#[test]
+fn a_credential_may_stand_in_a_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("key");
+    fs::write(&path, "from a file\n").expect("written");
+    let store = format!(
+        "[dead_letter.stores.a]\nurl = \"s3://b\"\naccess_key_id = \"k\"\nsecret_access_key_file = {:?}\n",
+        path.display().to_string()
+    );
+    let config = load(&store, &[], &[]).expect("a store");
+    assert_eq!(config.dead_letter.stores["a"].credentials[1].1.expose(), "from a file");
+}
+
+#[test]
+fn a_store_that_cannot_be_is_told_without_its_secrets() {
+    let store = |lines: &str| format!("[dead_letter.stores.a]\n{lines}\n");
+    refuses(
+        &store("url = \"ftp://host\""),
+        &[],
+        expect![[
+            r#"gridhook.toml: dead_letter.stores.a.url is "ftp://host"; allowed is file:///folder, s3://bucket/prefix, gs://bucket/prefix, https://account.blob.core.windows.net/container or az://account/container"#
+        ]],
+    );
+    refuses(
+        &store("accounts = [\"b\"]"),
+        &[],
+        expect![
+            "default: dead_letter.stores.a.url is missing; allowed is file:///folder, s3://bucket/prefix, gs://bucket/prefix, https://account.blob.core.windows.net/container or az://account/container"
+        ],
+    );
+    refuses(
+        &store("url = \"s3://b\"\nbucket = \"c\""),
+        &[],
+        expect![
+            "gridhook.toml: there is no key dead_letter.stores.a.bucket; allowed are dead_letter.stores.a.access_key, dead_letter.stores.a.access_key_file, dead_letter.stores.a.access_key_id, dead_letter.stores.a.access_key_id_file, dead_letter.stores.a.accounts, dead_letter.stores.a.allow_http, dead_letter.stores.a.client_id, dead_letter.stores.a.client_id_file, dead_letter.stores.a.client_secret, dead_letter.stores.a.client_secret_file, dead_letter.stores.a.endpoint, dead_letter.stores.a.region, dead_letter.stores.a.sas_token, dead_letter.stores.a.sas_token_file, dead_letter.stores.a.secret_access_key, dead_letter.stores.a.secret_access_key_file, dead_letter.stores.a.service_account_key, dead_letter.stores.a.service_account_key_file, dead_letter.stores.a.session_token, dead_letter.stores.a.session_token_file, dead_letter.stores.a.tenant_id, dead_letter.stores.a.tenant_id_file, dead_letter.stores.a.url"
+        ],
+    );
+    refuses(
+        &store("url = \"s3://b\"\naccess_key = \"secret\""),
+        &[],
+        expect![
+            "gridhook.toml: dead_letter.stores.a.access_key is (not shown); allowed is nothing: the credentials for s3://b are access_key_id, secret_access_key, session_token"
+        ],
+    );
+    refuses(
+        &store("url = \"file:///b\"\naccess_key = \"secret\""),
+        &[],
+        expect![
+            "gridhook.toml: dead_letter.stores.a.access_key is (not shown); allowed is nothing: a folder needs no credentials (file:///b)"
+        ],
+    );
+    refuses(
+        &store("url = \"s3://b\"\nendpoint = \"http://c\""),
+        &[],
+        expect![[
+            r#"gridhook.toml: dead_letter.stores.a.endpoint is "http://c"; allowed is https, or http where dead_letter.stores.a.allow_http is true"#
+        ]],
+    );
+    refuses(
+        &store("url = \"file:///\""),
+        &[],
+        expect![[
+            r#"gridhook.toml: dead_letter.stores.a.url is "file:///"; allowed is a folder, but not the root of all"#
+        ]],
+    );
+    refuses(
+        &store("url = \"s3://b\"\nsecret_access_key = \"s\"\nsecret_access_key_file = \"f\""),
+        &[],
+        expect![[
+            r#"gridhook.toml: dead_letter.stores.a.secret_access_key_file is "f"; allowed is nothing where dead_letter.stores.a.secret_access_key is set, too"#
+        ]],
+    );
+    refuses(
+        "[dead_letter.stores.A]\nurl = \"s3://b\"",
+        &[],
+        expect![[
+            r#"gridhook.toml: dead_letter.stores.A.url is "s3://b"; allowed is a store whose name has 1 to 40 small letters, digits, hyphens and underscores"#
+        ]],
+    );
+    refuses(
+        "[dead_letter.stores.folder]\nurl = \"s3://b\"",
+        &[],
+        expect![[
+            r#"gridhook.toml: dead_letter.stores.folder.url is "s3://b"; allowed is a store of another name: "folder" is the one of dead_letter.folder"#
+        ]],
+    );
+    let two = |a: &str, b: &str| format!("[dead_letter.stores.a]\n{a}\n[dead_letter.stores.b]\n{b}\n");
+    refuses(
+        &two("url = \"s3://b\"", "url = \"s3://b/\""),
+        &[],
+        expect![[
+            r#"gridhook.toml: dead_letter.stores.b.url is "s3://b/"; allowed is an address that no other store has: a has it"#
+        ]],
+    );
+    let [one, other] = ["url = \"s3://b\"\naccounts = [\"x\"]", "url = \"s3://c\"\naccounts = [\"x\"]"];
+    refuses(
+        &two(one, other),
+        &[],
+        expect![[
+            r#"gridhook.toml: dead_letter.stores.b.accounts is ["x"]; allowed is accounts that no other store has: "x" is one of another"#
+        ]],
+    );
 }

@@ -22,8 +22,6 @@ use crate::{
         purge::Purged,
     },
     event::{Obligor, Schema},
-    subscription::record::SubscriptionRecord,
-    topic::registry::Topic,
 };
 
 /// Letters on a page where nobody asks for another number …
@@ -198,7 +196,7 @@ pub(super) async fn list(
     path: &TopicPath,
     name: &str,
 ) -> Result<HttpResponse, Error> {
-    let (letters, shelf) = (control.letters()?, shelf(control, path, name)?);
+    let (letters, shelf) = shelf(control, path, name)?;
     let (mut filter, mut top, mut after, mut kept) = (FilterBody::default(), TOP, None, Vec::new());
     for (key, value) in url::form_urlencoded::parse(request.query_string().as_bytes()) {
         let (key, value) = (key.into_owned(), value.into_owned());
@@ -240,7 +238,7 @@ fn page_size(given: &str) -> Result<usize, Invalid> {
 
 /// `GET …/deadLetters/{key}`.
 pub(super) async fn get(control: &Control, path: &TopicPath, name: &str, key: &str) -> Result<HttpResponse, Error> {
-    let (letters, shelf) = (control.letters()?, shelf(control, path, name)?);
+    let (letters, shelf) = shelf(control, path, name)?;
     let wanted: Key = key.parse().map_err(|no_key: browse::NoKey| Invalid::new("the key", no_key.to_string()))?;
     match letters.one(&shelf, wanted).await? {
         Ok(Some(found)) => {
@@ -262,7 +260,7 @@ pub(super) async fn get(control: &Control, path: &TopicPath, name: &str, key: &s
 
 /// `POST …/deadLetters/purge`.
 pub(super) async fn purge(control: &Control, path: &TopicPath, name: &str, body: &[u8]) -> Result<HttpResponse, Error> {
-    let (letters, shelf) = (control.letters()?, shelf(control, path, name)?);
+    let (letters, shelf) = shelf(control, path, name)?;
     let asked: PurgeBody = read(parse(body)?)?;
     let query = meant(asked.filter.as_ref(), asked.keys.as_deref(), asked.all)?;
     let at = cursor("after", asked.after.as_deref())?;
@@ -274,20 +272,15 @@ pub(super) async fn purge(control: &Control, path: &TopicPath, name: &str, body:
     Ok(HttpResponse::Ok().json(PurgedView { letters, dry_run: asked.dry_run, problems: told(problems), next }))
 }
 
-/// Where the dead letters of a subscription are.
-fn shelf(control: &Control, path: &TopicPath, name: &str) -> Result<Shelf, Error> {
+/// Where the dead letters of a subscription are, and who writes them.
+fn shelf<'a>(control: &'a Control, path: &TopicPath, name: &str) -> Result<(&'a DeadLetters, Shelf), Error> {
     let topic = topic(control, path)?;
     let subscription = topic.subscription(name).ok_or_else(|| no_subscription(path, name))?;
-    Ok(shelf_of(&topic, &subscription))
-}
-
-fn shelf_of(topic: &Topic, subscription: &SubscriptionRecord) -> Shelf {
-    let destination = subscription.dead_letter.as_ref();
-    Shelf {
-        obligor: Obligor { partition: topic.partition(), subscription: subscription.number },
-        folder: destination.map(|to| dead_letter::file::folder(&to.container, subscription.name.as_str())),
-        custom: topic.record().input_schema == Schema::Custom,
-    }
+    let obligor = Obligor { partition: topic.partition(), subscription: subscription.number };
+    let stores = control.letters.as_ref().and_then(|stores| stores.of(obligor));
+    let (letters, target) = stores.ok_or(Error::Broken("there is nobody who writes dead letters"))?;
+    let folder = target.as_ref().map(dead_letter::file::folder);
+    Ok((letters, Shelf { obligor, folder, custom: topic.record().input_schema == Schema::Custom }))
 }
 
 fn told(problems: Vec<Problem>) -> Vec<ProblemView> {
@@ -317,12 +310,6 @@ impl LetterView {
             file,
             index,
         }
-    }
-}
-
-impl Control {
-    fn letters(&self) -> Result<&DeadLetters, Error> {
-        self.letters.as_ref().ok_or(Error::Broken("there is nobody who writes dead letters"))
     }
 }
 

@@ -50,7 +50,7 @@ pub use self::{
     own_path::OwnPath,
 };
 use crate::{
-    clock::Clock, dead_letter::DeadLetters, journal::backup::Backups, publish::auth::strangers::Strangers,
+    clock::Clock, dead_letter::Stores, journal::backup::Backups, publish::auth::strangers::Strangers,
     topic::registry::Registry,
 };
 
@@ -63,7 +63,7 @@ pub struct Control {
     clock: Clock,
     editions: Editions,
     public_url: String,
-    letters: Option<DeadLetters>,
+    letters: Option<Stores>,
     backups: Option<Arc<Backups>>,
     strangers: Arc<Strangers>,
     desk: Desk,
@@ -80,7 +80,7 @@ impl Control {
 
     /// The same, with dead letters to look through.
     #[must_use]
-    pub fn with_dead_letters(self, letters: DeadLetters) -> Self {
+    pub fn with_dead_letters(self, letters: Stores) -> Self {
         Self { letters: Some(letters), ..self }
     }
 

@@ -80,6 +80,8 @@ struct ActorView {
     topic: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     subscription: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    store: Option<String>,
     #[serde(flatten)]
     lives: Lives,
 }
@@ -89,7 +91,7 @@ struct ActorView {
 #[serde(rename_all = "camelCase")]
 #[schema(as = Supervision)]
 pub(super) struct Report {
-    /// How many actors are supervised: a topic, a subscription, and the one that writes dead letters.
+    /// How many actors are supervised: those of topics, of subscriptions, and of stores for dead letters.
     actors: usize,
     /// How many of them have died.
     died: usize,
@@ -185,15 +187,24 @@ pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) ->
     let mut all = Gathered::default();
     for topic in topics {
         let name = topic.record().key();
-        all.add("topic", Some(&name), None, &topic.chart().supervision(), None);
+        all.add(Whose::Topic(name.clone()), &topic.chart().supervision(), None);
         for (subscription, supervision, quarantined) in topic.supervised() {
-            all.add("subscription", Some(&name), Some(subscription), &supervision, Some(&quarantined));
+            let whose = Whose::Subscription(name.clone(), subscription);
+            all.add(whose, &supervision, Some(&quarantined));
         }
     }
-    if let Some(undertaker) = control.desk.tools.dead_letters.as_ref().filter(|_| query.topic.is_none()) {
-        all.add("deadLetter", None, None, &undertaker.chart.supervision(), None);
+    for undertaker in control.desk.tools.dead_letters.iter().filter(|_| query.topic.is_none()) {
+        let whose = Whose::Store(undertaker.store.clone());
+        all.add(whose, &undertaker.chart.supervision(), None);
     }
     Ok(HttpResponse::Ok().json(all.report(top)))
+}
+
+/// Whose actor.
+enum Whose {
+    Topic(String),
+    Subscription(String, String),
+    Store(String),
 }
 
 /// What was gathered of all actors.
@@ -207,14 +218,7 @@ struct Gathered {
 }
 
 impl Gathered {
-    fn add(
-        &mut self,
-        kind: &'static str,
-        topic: Option<&str>,
-        subscription: Option<String>,
-        supervision: &Supervision,
-        quarantined: Option<&Quarantined>,
-    ) {
+    fn add(&mut self, whose: Whose, supervision: &Supervision, quarantined: Option<&Quarantined>) {
         self.actors += 1;
         self.quarantined += quarantined.map_or(0, |quarantined| quarantined.count);
         let lives = Lives::new(supervision, quarantined);
@@ -226,7 +230,17 @@ impl Gathered {
         self.recoveries.count += count;
         self.recoveries.longest = self.recoveries.longest.max(*longest);
         self.recoveries.newest.extend(newest);
-        let view = ActorView { kind, topic: topic.map(str::to_owned), subscription, lives };
+        let view = match whose {
+            Whose::Topic(topic) => {
+                ActorView { kind: "topic", topic: Some(topic), subscription: None, store: None, lives }
+            }
+            Whose::Subscription(topic, name) => {
+                ActorView { kind: "subscription", topic: Some(topic), subscription: Some(name), store: None, lives }
+            }
+            Whose::Store(store) => {
+                ActorView { kind: "deadLetter", topic: None, subscription: None, store: Some(store), lives }
+            }
+        };
         self.died.insert((deaths, self.actors), view);
     }
 

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, ffi::OsString, fmt, path::PathBuf};
 
 use toml::{Table, Value};
 
-use crate::config::{DEFAULTS, Error, RawConfig};
+use crate::config::{DEFAULTS, Error, RawConfig, dead_letter};
 
 /// Where settings come from, besides the defaults.
 #[derive(Clone, Debug, Default)]
@@ -114,7 +114,7 @@ impl Layers {
     }
 
     fn put(&mut self, key: String, value: Value, origin: Origin) -> Result<(), Error> {
-        if !self.0.contains_key(&key) {
+        if !self.0.contains_key(&key) && !dead_letter::is_key(&key) {
             return Err(Error::UnknownKey { allowed: self.neighbours(&key), key, origin });
         }
         self.0.insert(key, (value, origin));
@@ -123,6 +123,9 @@ impl Layers {
 
     /// The keys of the same section, or the sections where there is no such section.
     fn neighbours(&self, key: &str) -> String {
+        if let Some(keys) = dead_letter::neighbours(key) {
+            return keys;
+        }
         let section = key.split('.').next().unwrap_or_default();
         let inside = self.0.keys().filter(|known| known.split('.').next() == Some(section)).cloned();
         let mut found: Vec<String> = inside.collect();
@@ -138,9 +141,12 @@ impl Layers {
     pub(super) fn read(&self) -> Result<RawConfig, Error> {
         let mut table = Table::new();
         for (key, (value, _)) in &self.0 {
-            let (section, name) = key.split_once('.').expect("a test finds every default in a section");
-            let section = table.entry(section).or_insert_with(|| Value::Table(Table::new()));
-            section.as_table_mut().expect("only tables were put there").insert(name.to_owned(), value.clone());
+            let (section, name) = key.rsplit_once('.').expect("a test finds every default in a section");
+            let section = section.split('.').fold(&mut table, |table, part| {
+                let inner = table.entry(part).or_insert_with(|| Value::Table(Table::new()));
+                inner.as_table_mut().expect("only tables were put there")
+            });
+            section.insert(name.to_owned(), value.clone());
         }
         serde_path_to_error::deserialize(Value::Table(table))
             .map_err(|error| self.complain(&error.path().to_string(), error.inner().message().to_owned()))
@@ -168,7 +174,7 @@ impl Layers {
 
     fn show(&self, key: &str) -> String {
         match self.0.get(key) {
-            Some(_) if key.ends_with("token") => "(not shown)".to_owned(),
+            Some(_) if key.ends_with("token") || dead_letter::is_secret(key) => "(not shown)".to_owned(),
             Some((value, _)) => value.to_string(),
             None => "missing".to_owned(),
         }

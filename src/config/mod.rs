@@ -10,6 +10,7 @@
 //! Absent on purpose: settings that change while the server runs. An operator restarts; a restart takes seconds.
 
 mod auth;
+mod dead_letter;
 mod delivery;
 mod editions;
 mod error;
@@ -23,9 +24,10 @@ use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
 use read::{DAY, GIB, HOUR, KIB, MIB, SECOND, TIB};
 use serde::Deserialize;
 
-use self::{auth::RawAuth, delivery::RawDelivery, layers::Layers};
+use self::{auth::RawAuth, dead_letter::RawDeadLetter, delivery::RawDelivery, layers::Layers};
 pub use self::{
     auth::{Auth, Issuer, KeySource},
+    dead_letter::{DeadLetter, Store},
     delivery::Delivery,
     editions::Editions,
     error::Error,
@@ -75,7 +77,7 @@ struct RawConfig {
     delivery: RawDelivery,
     journal: Journal,
     topic: Topic,
-    dead_letter: DeadLetter,
+    dead_letter: RawDeadLetter,
     policy: RawPolicy,
     chaos: Chaos,
     limits: Limits,
@@ -225,18 +227,6 @@ pub struct Topic {
     pub domain_topics: usize,
 }
 
-/// `[dead_letter]`
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DeadLetter {
-    /// The folder of the containers; [`Config::load`] has put the data folder before it.
-    #[serde(deserialize_with = "read::filled")]
-    pub folder: PathBuf,
-    /// The topic in which each file is told; [`None`] where nobody is told.
-    #[serde(deserialize_with = "read::optional")]
-    pub notice_topic: Option<String>,
-}
-
 /// `[policy]`
 #[derive(Clone, Debug)]
 pub struct Policy {
@@ -293,7 +283,7 @@ impl Config {
     /// What the operator wrote, checked.
     pub fn load(sources: &Sources) -> Result<Self, Error> {
         let layers = Layers::merge(sources)?;
-        let RawConfig { server, log, publish, auth, delivery, journal, topic, mut dead_letter, policy, chaos, limits } =
+        let RawConfig { server, log, publish, auth, delivery, journal, topic, dead_letter, policy, chaos, limits } =
             layers.read()?;
 
         if publish.event_bytes > publish.request_bytes {
@@ -318,7 +308,7 @@ impl Config {
             let names: Vec<_> = editions.names().collect();
             return Err(layers.complain("policy.edition", format!("one of {}", names.join(", "))));
         }
-        dead_letter.folder = server.data_dir.join(dead_letter.folder);
+        let dead_letter = dead_letter.resolve(&server.data_dir, &layers)?;
         let delivery = delivery.resolve(&server);
         let policy = Policy { edition: policy.edition, editions };
         Ok(Self { server, log, publish, auth, delivery, journal, topic, dead_letter, policy, chaos, limits })

@@ -100,6 +100,27 @@ pub(super) fn flag<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error>
     }
 }
 
+/// Yes or no, or (from the environment, where everything is text) its word.
+pub(super) fn flag_or_text<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
+    let allowed = "true or false";
+    match raw(from, allowed)? {
+        Raw::Flag(flag) => Ok(flag),
+        Raw::Text(text) => text.parse().map_err(|_| D::Error::custom(allowed)),
+        Raw::Number(_) | Raw::List(_) => Err(D::Error::custom(allowed)),
+    }
+}
+
+/// Texts: a list, or (from the environment) one text with commas between.
+pub(super) fn texts<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    let allowed = "a list of texts that are not empty";
+    let list: Vec<String> = match raw(from, allowed)? {
+        Raw::Text(text) => text.split(',').map(|part| part.trim().to_owned()).collect(),
+        Raw::List(list) => list,
+        Raw::Flag(_) | Raw::Number(_) => return Err(D::Error::custom(allowed)),
+    };
+    if list.iter().any(String::is_empty) { Err(D::Error::custom(allowed)) } else { Ok(list) }
+}
+
 /// Yes, no, or as the address says that the server listens on.
 pub(super) fn switch<'de, D: Deserializer<'de>>(from: D) -> Result<Switch<bool>, D::Error> {
     let allowed = "true, false or \"auto\"";

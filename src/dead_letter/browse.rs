@@ -19,6 +19,7 @@ use crate::{
     },
     event::{Lane, Obligor, Seq, Timestamp},
     journal::{self, DeadKey},
+    policy::place::check_part,
 };
 
 /// Dead letters that wait are read by so many …
@@ -169,7 +170,7 @@ impl FromStr for Key {
             return key().map(Self::Waiting).ok_or(NoKey);
         }
         let (index, file) = parts.split_last().ok_or(NoKey)?;
-        let is_path = !file.is_empty() && file.iter().all(|part| sink::check_segment(part).is_ok());
+        let is_path = !file.is_empty() && file.iter().all(|part| check_part(part).is_ok());
         match index.parse() {
             Ok(index) if is_path => Ok(Self::Written { file: file.join("/"), index }),
             Ok(_) | Err(_) => Err(NoKey),
@@ -351,7 +352,7 @@ impl<'a> Walk<'a> {
         }
         let Some(folder) = &self.shelf.folder else { return Ok(Step::default()) };
         let name = format!("{folder}/{file}");
-        if self.letters.totals(self.shelf.obligor).await?.in_progress.is_some_and(|begun| begun.name == name) {
+        if self.letters.totals(self.shelf.obligor).await?.in_progress.is_some_and(|begun| begun.path() == name) {
             // What is in it still waits, and is met there.
             return Ok(Step::default());
         }

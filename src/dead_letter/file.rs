@@ -1,6 +1,7 @@
-//! A dead-letter file of the basic tier: a JSON array, an event to a line, each with why and when it was given up.
+//! A dead-letter file: a JSON array, an event to a line, each with why and when it was given up.
 //!
-//! An event stands in the schema that it is delivered in, in the order of the specification's samples (seed 000): what
+//! It has one of two forms. That of namespaces keeps an event and its fate apart ([`namespace`](self)). In the basic tier an
+//! event stands in the schema that it is delivered in, in the order of the specification's samples (seed 000): what
 //! the event has, then what became of it. An event of a custom schema stands in an Event Grid envelope, its own object
 //! whole as `data` in the last place. Every value, `data` above all, is copied byte for byte as it was published; names
 //! and values of this file's own are the only ones that are made here.
@@ -8,17 +9,18 @@
 //! A dead letter that was published again as a CloudEvent has our attributes already: ours of today take their place, so
 //! that no name comes twice.
 
-use std::borrow::Cow;
+mod namespace;
+mod object;
 
-use serde::{
-    Deserializer,
-    de::{MapAccess, Visitor},
-};
+use bytes::Bytes;
 use serde_json::value::RawValue;
 
+use self::object::Object;
+pub(super) use self::object::{Members, members};
 use crate::{
+    dead_letter::Target,
     event::{self, Event, Lane, Schema, Seq, Timestamp},
-    policy::record::Dead,
+    policy::{edition::FileForm, property::Property, record::Dead},
 };
 
 /// The order of an Event Grid event in the samples.
@@ -53,10 +55,14 @@ pub struct Unreadable {
 /// What is the same for all events of a file.
 #[derive(Clone, Copy, Debug)]
 pub struct Form<'a> {
+    /// Which of the forms.
+    pub file: FileForm,
     /// The schema that events are delivered in.
     pub delivery: Schema,
     /// The resource id of the topic, or of the domain.
     pub topic: &'a str,
+    /// The headers that events are delivered with, but for those that are secret.
+    pub properties: &'a [Property],
 }
 
 /// A file in the making.
@@ -84,17 +90,9 @@ impl Draft {
             self.text.push_str(",\n");
         }
         let wire = event.wire();
-        let written = match (event.schema, form.delivery) {
-            (Schema::EventGrid, Schema::EventGrid | Schema::Custom) => event_grid(&mut self.text, &wire, fate),
-            (Schema::EventGrid, Schema::CloudEvents) => {
-                event::cloud_event(&wire).and_then(|wire| cloud_event(&mut self.text, &wire, fate))
-            }
-            (Schema::CloudEvents, Schema::EventGrid | Schema::CloudEvents | Schema::Custom) => {
-                cloud_event(&mut self.text, &wire, fate)
-            }
-            (Schema::Custom, Schema::EventGrid | Schema::CloudEvents | Schema::Custom) => {
-                custom(&mut self.text, &wire, form, event, fate)
-            }
+        let written = match form.file {
+            FileForm::Namespace => namespace::letter(&mut self.text, &wire, form, event, fate),
+            FileForm::Basic => basic(&mut self.text, &wire, form, event, fate),
         };
         if let Err(source) = written {
             self.text.truncate(before);
@@ -126,6 +124,25 @@ impl Draft {
 struct Fate<'a> {
     lane: Lane,
     dead: &'a Dead,
+}
+
+fn basic(
+    out: &mut String,
+    wire: &Bytes,
+    form: Form<'_>,
+    event: &Event,
+    fate: Fate<'_>,
+) -> Result<(), serde_json::Error> {
+    match (event.schema, form.delivery) {
+        (Schema::EventGrid, Schema::EventGrid | Schema::Custom) => event_grid(out, wire, fate),
+        (Schema::EventGrid, Schema::CloudEvents) => {
+            event::cloud_event(wire).and_then(|wire| cloud_event(out, &wire, fate))
+        }
+        (Schema::CloudEvents, Schema::EventGrid | Schema::CloudEvents | Schema::Custom) => cloud_event(out, wire, fate),
+        (Schema::Custom, Schema::EventGrid | Schema::CloudEvents | Schema::Custom) => {
+            custom(out, wire, form, event, fate)
+        }
+    }
 }
 
 fn event_grid(out: &mut String, wire: &[u8], fate: Fate<'_>) -> Result<(), serde_json::Error> {
@@ -238,82 +255,18 @@ pub fn event_of(letter: &str, custom: bool) -> Result<String, serde_json::Error>
     Ok(event)
 }
 
-/// The folder of a subscription's files.
-pub fn folder(container: &str, subscription_name: &str) -> String {
-    format!("{container}/{}", subscription_name.to_uppercase())
+/// The folder of all files for `target`, below its store's address: in the basic tier the name of the subscription, in upper
+/// case.
+pub fn folder(target: &Target) -> String {
+    let own = match target.form {
+        FileForm::Basic => target.subscription_name.to_uppercase(),
+        FileForm::Namespace => namespace::folder(&target.topic, &target.subscription_name),
+    };
+    if target.folder.is_empty() { own } else { format!("{}/{own}", target.folder) }
 }
 
-/// Where a file stands below the root of its destination: container, name of the subscription in upper case, and the
-/// hour of its making, in UTC and without zeros in front.
-pub fn path(container: &str, subscription_name: &str, made: Timestamp, id: uuid::Uuid) -> String {
+/// Where a file stands: in the folder of its subscription, by the hour of its making, in UTC and without zeros in front.
+pub fn path(folder: &str, made: Timestamp, id: uuid::Uuid) -> String {
     let (year, month, day, hour) = made.hour();
-    format!("{}/{year}/{month}/{day}/{hour}/{id}.json", folder(container, subscription_name))
+    format!("{folder}/{year}/{month}/{day}/{hour}/{id}.json")
 }
-
-/// An object in the making.
-struct Object<'a> {
-    out: &'a mut String,
-    empty: bool,
-}
-
-impl<'a> Object<'a> {
-    fn begin(out: &'a mut String) -> Self {
-        out.push('{');
-        Self { out, empty: true }
-    }
-
-    /// Adds a member whose value is JSON already.
-    fn put(&mut self, name: &str, json: &str) {
-        if !self.empty {
-            self.out.push(',');
-        }
-        self.empty = false;
-        self.out.push_str(&quoted(name));
-        self.out.push(':');
-        self.out.push_str(json);
-    }
-
-    fn text(&mut self, name: &str, text: &str) {
-        self.put(name, &quoted(text));
-    }
-
-    fn end(self) {
-        self.out.push('}');
-    }
-}
-
-fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
-}
-
-pub(super) type Members<'a> = Vec<(Cow<'a, str>, &'a RawValue)>;
-
-/// The members of an object, in their order, values as they stand.
-pub(super) fn members(wire: &[u8]) -> Result<Members<'_>, serde_json::Error> {
-    let mut reader = serde_json::Deserializer::from_slice(wire);
-    let members = reader.deserialize_map(MembersOf)?;
-    reader.end()?;
-    Ok(members)
-}
-
-struct MembersOf;
-
-impl<'a> Visitor<'a> for MembersOf {
-    type Value = Members<'a>;
-
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("an event")
-    }
-
-    fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut members = Vec::with_capacity(12);
-        while let Some((Name(name), value)) = map.next_entry()? {
-            members.push((name, value));
-        }
-        Ok(members)
-    }
-}
-
-/// A member's name, borrowed where it has no escapes.
-#[derive(serde::Deserialize)]
-struct Name<'a>(#[serde(borrow)] Cow<'a, str>);

@@ -10,6 +10,7 @@
 use std::pin::Pin;
 
 use crate::{
+    dead_letter::sink::Blob,
     event::{Obligor, Timestamp},
     journal,
 };
@@ -19,10 +20,8 @@ use crate::{
 pub struct Filed {
     /// Whose dead letters are in it.
     pub obligor: Obligor,
-    /// Its path: the container first, and its GUID last.
-    pub name: String,
-    /// Where it can be had.
-    pub url: String,
+    /// Where it is: its path's last part is its GUID.
+    pub blob: Blob,
     /// How long it is.
     pub bytes: usize,
     /// When it was written, this time.
@@ -30,14 +29,9 @@ pub struct Filed {
 }
 
 impl Filed {
-    /// The container, and the path below it.
-    pub fn place(&self) -> (&str, &str) {
-        self.name.split_once('/').unwrap_or(("", &self.name))
-    }
-
     /// Its GUID: the same however often it is written and told.
     pub fn id(&self) -> &str {
-        let name = self.name.rsplit('/').next().unwrap_or_default();
+        let name = self.blob.path.rsplit('/').next().unwrap_or_default();
         name.strip_suffix(".json").unwrap_or(name)
     }
 }

@@ -1,7 +1,7 @@
 //! Put aside: what was given up is written to files at its destination, and only then forgotten.
 //!
 //! The core puts a dead letter into the journal, due after a delay, so that many share a file. From there it is this
-//! module's: [`staging`] says whose turn it is, [`work`](self) makes one file of what is due for one subscription,
+//! module's: of the [`Stores`] each has an actor of its own, so that one out of reach delays no other; [`staging`] says whose turn it is, [`work`](self) makes one file of what is due for one subscription,
 //! [`sink`] puts the file where it belongs, a [`herald`] tells of it, and [`totals`] is the account of all that.
 //!
 //! Invariants:
@@ -11,7 +11,7 @@
 //!   takes the name away too: a name in the journal stands for a file of which nothing was taken away yet, so it may
 //!   be written again, over whatever there is, with the same dead letters, with more of them or with fewer. A name that
 //!   is gone is never written to again. So a repeat loses nothing and counts nothing twice.
-//! - One piece of work at a time for each subscription, and it holds its place until its put has ended: two lives of
+//! - One piece of work at a time for each subscription, in whichever store, and it holds its place until its put has ended: two lives of
 //!   the actor cannot write the same file. What an earlier life asked of the journal and was not answered is waited for
 //!   first, with an empty write behind it in the same queue.
 //! - Nothing here is needed by anybody to go on: a destination out of reach costs its own subscriptions latency, and
@@ -32,13 +32,14 @@ pub mod marker;
 pub mod purge;
 pub mod sink;
 pub mod staging;
+mod stores;
 pub mod totals;
 mod work;
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -51,6 +52,7 @@ pub use self::{
     actor::DeadLetterActor,
     herald::{Filed, Herald},
     sink::Sink,
+    stores::Stores,
     totals::Totals,
 };
 use crate::{
@@ -62,19 +64,28 @@ use crate::{
     },
     event::{Obligor, Schema, Timestamp},
     journal::{self, Journal, keys::MetaKind},
+    policy::{edition::FileForm, property::Property},
 };
 
 /// Where a subscription's dead letters go, and in which form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// The container: a folder below the sink's root. See [`sink::check_segment`].
-    pub container: String,
+    /// The store's name.
+    pub store: String,
+    /// The folder in it: parts of a path with `/` between them; none where it is empty.
+    pub folder: String,
     /// The subscription's name, as it was given.
     pub subscription_name: String,
     /// The schema that the subscription's events are delivered in.
     pub delivery_schema: Schema,
     /// The topic's resource id, for events whose wire form does not have it.
     pub topic: String,
+    /// The form of the files.
+    pub form: FileForm,
+    /// The headers that events are delivered with, but for those that are secret.
+    pub properties: Vec<Property>,
+    /// The waits after a first, second, third failure to put a file; the last one repeats, and there is one at least.
+    pub retry: Vec<Duration>,
     /// How long the destination may be out of reach before dead letters are lost.
     pub outage_window: Duration,
     /// Whether they are lost at once where the destination is not found.
@@ -110,7 +121,25 @@ impl Default for Options {
     }
 }
 
-/// A handle of the dead letters of one destination: cheap to clone, never blocks. It outlives the actor's lives, and
+/// Says where a subscription's dead letters go now; [`None`]: nothing new is known.
+pub type Aim = Box<dyn Fn(Obligor) -> Option<Target> + Send + Sync>;
+
+/// What all stores have in common.
+#[derive(Clone)]
+struct Means {
+    herald: Option<Arc<Herald>>,
+    aim: Option<Arc<Aim>>,
+    /// One slice is read at a time: the journal's other reader stays free for those who deliver.
+    reading: Arc<Semaphore>,
+    /// Who is at work on a subscription's dead letters has its desk, in whichever store.
+    desks: Desks,
+    /// All stores, by name: none where this is the only one.
+    all: Arc<OnceLock<Weak<BTreeMap<String, DeadLetters>>>>,
+}
+
+type Desks = Arc<Mutex<HashMap<Obligor, Arc<tokio::sync::Mutex<()>>>>>;
+
+/// A handle of the dead letters of one store: cheap to clone, never blocks. It outlives the actor's lives, and
 /// holds all that they know beside the journal.
 #[derive(Clone)]
 pub struct DeadLetters(Arc<Shared>);
@@ -119,13 +148,9 @@ struct Shared {
     journal: Journal,
     clock: Clock,
     sink: Sink,
-    herald: Option<Herald>,
     options: Options,
     staging: Mutex<Staging>,
-    /// One slice is read at a time: the journal's other reader stays free for those who deliver.
-    reading: Semaphore,
-    /// Who is at work on a subscription's dead letters has its desk.
-    desks: Mutex<HashMap<Obligor, Arc<tokio::sync::Mutex<()>>>>,
+    means: Means,
     /// How many pieces of work are in hand.
     in_hand: watch::Sender<usize>,
     /// The actor that lives now.
@@ -138,15 +163,20 @@ impl DeadLetters {
     /// The dead letters that go to `sink`, of which `herald` tells. Nothing is written until an actor from
     /// [`DeadLetters::build`] is started.
     pub fn new(journal: Journal, clock: Clock, sink: Sink, herald: Option<Herald>, options: Options) -> Self {
+        let reading = Arc::new(Semaphore::new(1));
+        let (desks, all) = (Desks::default(), Arc::default());
+        let means = Means { herald: herald.map(Arc::new), aim: None, reading, desks, all };
+        Self::with(journal, clock, sink, options, means)
+    }
+
+    fn with(journal: Journal, clock: Clock, sink: Sink, options: Options, means: Means) -> Self {
         Self(Arc::new(Shared {
             journal,
             clock,
             sink,
-            herald,
             options,
             staging: Mutex::new(Staging::new(options.rules)),
-            reading: Semaphore::new(1),
-            desks: Mutex::default(),
+            means,
             in_hand: watch::Sender::new(0),
             actor: Mutex::new(None),
             told: AtomicBool::new(false),
@@ -174,6 +204,31 @@ impl DeadLetters {
         true
     }
 
+    /// What `job` is now: its subscription may have been changed since it was told of. [`None`] where its dead letters go
+    /// to another store, which has been told.
+    fn aimed(&self, job: Job) -> Option<Job> {
+        let aimed = self.0.means.aim.as_ref().and_then(|aim| aim(job.obligor));
+        let Some(target) = aimed.filter(|target| *target != *job.target) else { return Some(job) };
+        if target.store != job.target.store
+            && let Some(all) = self.0.means.all.get().and_then(Weak::upgrade)
+            && let Some(other) = all.get(&target.store)
+        {
+            other.waiting(Notice { obligor: job.obligor, target, due: self.0.clock.now() });
+            return None;
+        }
+        Some(Job { target: Arc::new(target), ..job })
+    }
+
+    /// The subscription's dead letters go to another store from now on.
+    fn forget(&self, obligor: Obligor) {
+        self.staging().forget(obligor);
+    }
+
+    /// Where its files are.
+    pub fn sink(&self) -> &Sink {
+        &self.0.sink
+    }
+
     /// Begins no more files, and waits until those in hand are finished, at most for `wait`. True where they are.
     pub async fn settle(&self, wait: Duration) -> bool {
         self.staging().close();
@@ -195,7 +250,7 @@ impl DeadLetters {
     /// The right to write a subscription's account and to take its dead letters away: one at a time.
     async fn desk(&self, obligor: Obligor) -> OwnedMutexGuard<()> {
         let desk = {
-            let mut desks = self.0.desks.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut desks = self.0.means.desks.lock().unwrap_or_else(PoisonError::into_inner);
             // Those at which nobody is, nor waits to be.
             desks.retain(|_, desk| Arc::strong_count(desk) > 1);
             Arc::clone(desks.entry(obligor).or_default())

@@ -19,14 +19,14 @@ use crate::{
     event::{Obligor, Timestamp},
 };
 
-/// How many files are made at once, and how soon failures are tried again.
+/// How many files are made at once, and how soon our own failures are tried again.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
     /// Pieces of work at once.
     pub at_once: usize,
-    /// The wait after a failure; each further one doubles it.
+    /// The wait after a failure that is not the store's; each further one doubles it.
     pub retry_first: Duration,
-    /// The longest wait after a failure.
+    /// The longest such wait.
     pub retry_max: Duration,
 }
 
@@ -84,6 +84,8 @@ struct Desk {
     failures: u32,
     /// When the destination first failed to take a file, if it has taken none since.
     outage: Option<Timestamp>,
+    /// Whether it goes when its turn has ended: its dead letters go elsewhere.
+    leaves: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,11 +106,13 @@ impl Staging {
     pub fn notice(&mut self, notice: Notice) {
         let Notice { obligor, target, due } = notice;
         let Some(desk) = self.desks.get_mut(&obligor) else {
-            let desk = Desk { target: Arc::new(target), place: Place::Queued(due), failures: 0, outage: None };
+            let desk =
+                Desk { target: Arc::new(target), place: Place::Queued(due), failures: 0, outage: None, leaves: false };
             self.desks.insert(obligor, desk);
             self.queue.insert((due, obligor));
             return;
         };
+        desk.leaves = false;
         if *desk.target != target {
             desk.target = Arc::new(target);
         }
@@ -120,6 +124,18 @@ impl Staging {
             }
             Place::Queued(_) => {}
             Place::InHand { told } => desk.place = Place::InHand { told: earliest(told, Some(due)) },
+        }
+    }
+
+    /// A subscription's dead letters are somebody else's from now on.
+    pub fn forget(&mut self, obligor: Obligor) {
+        let Some(desk) = self.desks.get_mut(&obligor) else { return };
+        match desk.place {
+            Place::Queued(at) => {
+                self.queue.remove(&(at, obligor));
+                self.desks.remove(&obligor);
+            }
+            Place::InHand { .. } => desk.leaves = true,
         }
     }
 
@@ -157,11 +173,14 @@ impl Staging {
             Report::Lost => Some(now),
             Report::Unreachable => {
                 desk.outage.get_or_insert(now);
-                Some(now.after(self.rules.wait(&mut desk.failures)))
+                let waits = &desk.target.retry;
+                let step = usize::try_from(desk.failures).unwrap_or(usize::MAX).min(waits.len().saturating_sub(1));
+                desk.failures = desk.failures.saturating_add(1);
+                Some(now.after(waits.get(step).copied().unwrap_or(self.rules.retry_max)))
             }
             Report::Broken => Some(now.after(self.rules.wait(&mut desk.failures))),
         };
-        match look {
+        match look.filter(|_| !desk.leaves) {
             Some(at) => {
                 desk.place = Place::Queued(at);
                 self.queue.insert((at, obligor));

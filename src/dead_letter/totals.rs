@@ -45,10 +45,17 @@ pub struct Totals {
 /// A file that may be at its destination, whole or not at all, and of which nothing was taken away yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InProgress {
-    /// Its path.
+    /// Its store and its path, with `:` between them; its path alone where it is in the folder beside the data.
     pub name: String,
     /// The last dead letter in it: it begins with the first that waits.
     pub last: DeadKey,
+}
+
+impl InProgress {
+    /// Its path below its store's address: no part of a path has a colon.
+    pub fn path(&self) -> &str {
+        self.name.split_once(':').map_or(&self.name, |(_, path)| path)
+    }
 }
 
 impl Totals {

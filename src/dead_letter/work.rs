@@ -11,15 +11,16 @@ use bytes::Bytes;
 use crate::{
     dead_letter::{
         DeadLetters, Options, Shared, Target,
-        file::{self, Draft, Form},
+        file::{self, Draft, Form, folder},
         herald::Filed,
-        sink::{self, check_segment},
+        sink,
         staging::{Job, Report},
         totals::{InProgress, Totals},
     },
     event::{Lane, Obligor, Seq, Timestamp},
     journal::{self, Buried, DeadKey, Waiting},
     policy::{
+        place::{FOLDER, check_part},
         record::{Entry, Line, What},
         runs::Runs,
     },
@@ -37,6 +38,10 @@ enum Error {
 /// Does `job`, and reports how it ended.
 pub(super) async fn run(letters: DeadLetters, job: Job) {
     let mut guard = Guard { letters, obligor: job.obligor, report: Report::Broken };
+    let Some(job) = guard.letters.aimed(job) else {
+        guard.report = Report::Done { next: None };
+        return;
+    };
     match turn(&guard.letters, &job).await {
         Ok(report) => guard.report = report,
         Err(error) => tracing::error!(subscription = ?job.obligor, %error, "dead letters could not be worked on"),
@@ -63,7 +68,7 @@ async fn turn(letters: &DeadLetters, job: &Job) -> Result<Report, Error> {
     // Behind whatever an earlier turn asked for and did not hear of: what is read now does not change by itself.
     journal.bury(*obligor, Buried::default()).await?;
     let mut totals = letters.totals(*obligor).await?;
-    if totals.in_progress.as_ref().is_some_and(|file| !file.name.starts_with(&folder(target))) {
+    if totals.in_progress.as_ref().is_some_and(|file| begun(target, file).is_none()) {
         // The destination was changed meanwhile. What may be at the old one stays there, uncounted.
         totals.in_progress = None;
     }
@@ -76,19 +81,19 @@ async fn turn(letters: &DeadLetters, job: &Job) -> Result<Report, Error> {
     if page.count > 0
         && let Err(error) = put(&letters.0, job, &mut totals, &page).await?
     {
-        tracing::warn!(subscription = ?obligor, container = target.container, %error, "a dead-letter file is not written");
+        tracing::warn!(subscription = ?obligor, store = target.store, folder = target.folder, %error, "a dead-letter file is not written");
         let gone = error.is_not_found() && target.drop_where_not_found;
         let lost_by = if gone { Some(Timestamp::NEVER) } else { job.lost_by };
         return lose(&letters.0, job.obligor, lost_by, totals, &page.keys, &error).await;
     }
-    if let Some(begun) = totals.in_progress.as_ref().filter(|_| page.count == 0) {
+    if let (0, Some(begun)) = (page.count, totals.in_progress.as_ref().and_then(|file| begun(target, file))) {
         // All that was to be in it was taken back meanwhile, and it may be there.
-        if let Err(error) = letters.0.sink.delete(&begun.name).await {
-            tracing::warn!(subscription = ?obligor, file = begun.name, %error, "a file that was begun can't be taken away");
+        if let Err(error) = letters.0.sink.delete(begun).await {
+            tracing::warn!(subscription = ?obligor, file = begun, %error, "a file that was begun can't be taken away");
             return Ok(Report::Unreachable);
         }
     }
-    tell(&letters.0, *obligor, &totals, &page).await?;
+    tell(&letters.0, job, &totals, &page).await?;
     totals.written += page.count;
     totals.lost += page.damaged.len() as u64;
     totals.files += u64::from(page.count > 0);
@@ -113,9 +118,9 @@ async fn turn(letters: &DeadLetters, job: &Job) -> Result<Report, Error> {
 
 /// What belongs into the file: all that is due, or what was in the file that was begun.
 async fn read(shared: &Shared, obligor: Obligor, begun: Option<&InProgress>) -> Result<Vec<Waiting>, Error> {
-    let Shared { journal, clock, options, reading, .. } = shared;
+    let Shared { journal, clock, options, means, .. } = shared;
     // The semaphore is never closed.
-    let _permit = reading.acquire().await;
+    let _permit = means.reading.acquire().await;
     let by = begun.map_or(clock.now(), |file| file.last.due);
     let mut slice = journal.reads().dead(obligor, by, options.events_max, options.bytes_max).await?;
     if let Some(file) = begun {
@@ -131,33 +136,34 @@ async fn put(
     totals: &mut Totals,
     page: &Page,
 ) -> Result<Result<(), sink::Error>, journal::Error> {
-    let Target { container, subscription_name, .. } = &*job.target;
-    for segment in [container, subscription_name] {
-        if let Err(refused) = check_segment(segment) {
+    let target = &*job.target;
+    for part in target.folder.split_terminator('/').chain([target.subscription_name.as_str()]) {
+        if let Err(refused) = check_part(part) {
             return Ok(Err(sink::Error::Name(refused)));
         }
     }
     let name = match (&totals.in_progress, page.keys.last()) {
         (None, Some(last)) => {
-            let name = file::path(container, subscription_name, shared.clock.now(), uuid::Uuid::new_v4());
-            totals.in_progress = Some(InProgress { name: name.clone(), last: *last });
+            let name = file::path(&folder(target), shared.clock.now(), uuid::Uuid::new_v4());
+            totals.in_progress = Some(InProgress { name: label(target, &name), last: *last });
             bury(shared, job.obligor, totals, Vec::new(), Vec::new()).await?;
             name
         }
-        (Some(file), _) => file.name.clone(),
+        (Some(file), _) => begun(target, file).unwrap_or_default().to_owned(),
         (None, None) => return Ok(Ok(())),
     };
     Ok(shared.sink.put(&name, page.text.clone()).await)
 }
 
 /// Tells of the file that was just put.
-async fn tell(shared: &Shared, obligor: Obligor, totals: &Totals, page: &Page) -> Result<(), journal::Error> {
-    let (Some(herald), Some(file)) = (&shared.herald, &totals.in_progress) else { return Ok(()) };
+async fn tell(shared: &Shared, job: &Job, totals: &Totals, page: &Page) -> Result<(), journal::Error> {
+    let name = totals.in_progress.as_ref().and_then(|file| begun(&job.target, file));
+    let (Some(herald), Some(name)) = (&shared.means.herald, name) else { return Ok(()) };
     if page.count == 0 {
         return Ok(());
     }
-    let (name, url) = (file.name.clone(), shared.sink.url(&file.name));
-    herald(Filed { obligor, name, url, bytes: page.text.len(), at: shared.clock.now() }).await
+    let (obligor, blob) = (job.obligor, shared.sink.blob(name));
+    herald(Filed { obligor, blob, bytes: page.text.len(), at: shared.clock.now() }).await
 }
 
 /// The destination does not take the file: what was due by `lost_by` is lost, the rest waits on.
@@ -214,9 +220,16 @@ async fn done(shared: &Shared, obligor: Obligor) -> Result<Report, Error> {
     Ok(Report::Done { next: next.first().map(|waiting| waiting.key.due) })
 }
 
-/// The beginning of the path of every file for `target`.
-fn folder(target: &Target) -> String {
-    format!("{}/", file::folder(&target.container, &target.subscription_name))
+/// A file's name as the journal has it: with the store before it, unless that is the folder beside the data.
+fn label(target: &Target, path: &str) -> String {
+    if target.store == FOLDER { path.to_owned() } else { format!("{}:{path}", target.store) }
+}
+
+/// The path of a file that was begun for `target`. [`None`]: it was begun for another one.
+fn begun<'a>(target: &Target, file: &'a InProgress) -> Option<&'a str> {
+    let name = file.name.as_str();
+    let path = if target.store == FOLDER { name } else { name.strip_prefix(&target.store)?.strip_prefix(':')? };
+    path.strip_prefix(&folder(target))?.starts_with('/').then_some(path)
 }
 
 /// A file, made.
@@ -233,7 +246,8 @@ struct Page {
 impl Page {
     /// Blocks: it reads and writes megabytes of JSON.
     fn of(slice: Vec<Waiting>, target: &Target, options: Options) -> Self {
-        let form = Form { delivery: target.delivery_schema, topic: &target.topic };
+        let Target { form, delivery_schema, topic, properties, .. } = target;
+        let form = Form { file: *form, delivery: *delivery_schema, topic, properties };
         let mut draft = Draft::new(options.bytes_max);
         let (mut keys, mut damaged) = (Vec::with_capacity(slice.len()), Vec::new());
         for Waiting { key, dead, event } in slice {

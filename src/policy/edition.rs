@@ -163,11 +163,28 @@ pub struct DeadLetter {
     /// From the giving up to the file.
     #[serde(with = "humantime_serde")]
     pub delay: Duration,
+    /// The form of its file.
+    pub form: FileForm,
+    /// The waits after a store's first, second, third failure to take a file; the last one repeats. Never empty, none zero.
+    #[serde(deserialize_with = "durations")]
+    pub retry: Vec<Duration>,
     /// How long a store may be out of reach before an event is dropped.
     #[serde(with = "humantime_serde")]
     pub outage_window: Duration,
+    /// The most days that a subscription may ask for in its place; 0: it may not ask.
+    pub retry_period_days_max: u32,
     /// Whether an event is dropped at once where the store says that it has no such place.
     pub drop_where_not_found: bool,
+}
+
+/// The forms that files of dead letters have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FileForm {
+    /// Of topics: each event with its fate among its own members.
+    Basic,
+    /// Of namespaces: each event beside its fate.
+    Namespace,
 }
 
 impl Edition {
@@ -187,7 +204,8 @@ impl Edition {
         self.webhook.check("webhook")?;
         self.resource.check("resource")?;
         self.probation.check()?;
-        self.pace.check()
+        self.pace.check()?;
+        self.dead_letter.check()
     }
 }
 
@@ -334,6 +352,15 @@ impl Pace {
             return Err(format!("pace.least is {least}; allowed is a number from 0.001 to 1000, requests in a second"));
         }
         positive("pace.forgotten_after", *forgotten_after)
+    }
+}
+
+impl DeadLetter {
+    fn check(&self) -> Result<(), String> {
+        if self.retry.is_empty() {
+            return Err("dead_letter.retry is empty; allowed is one duration or more".to_owned());
+        }
+        self.retry.iter().try_for_each(|wait| positive("dead_letter.retry", *wait))
     }
 }
 

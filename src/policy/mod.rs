@@ -13,6 +13,7 @@ pub mod explain;
 pub mod filter;
 pub mod lane;
 pub mod outcome;
+pub mod place;
 pub mod property;
 pub mod record;
 pub mod retry;

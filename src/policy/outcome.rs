@@ -148,6 +148,8 @@ pub enum Reason {
     Missing,
     /// The topic's backlog was at its bound, and the operator chose that the oldest unread events go.
     BacklogExceeded,
+    /// A client that pulls said that it will never process it.
+    Rejected,
 }
 
 impl Reason {
@@ -161,6 +163,7 @@ impl Reason {
             Self::Quarantined => [5, 0],
             Self::Missing => [6, 0],
             Self::BacklogExceeded => [7, 0],
+            Self::Rejected => [8, 0],
         }
     }
 
@@ -174,6 +177,7 @@ impl Reason {
             5 => Some(Self::Quarantined),
             6 => Some(Self::Missing),
             7 => Some(Self::BacklogExceeded),
+            8 => Some(Self::Rejected),
             _ => None,
         }
     }
@@ -190,6 +194,7 @@ impl fmt::Display for Reason {
             Self::Quarantined => f.write_str("Quarantined"),
             Self::Missing => f.write_str("Missing"),
             Self::BacklogExceeded => f.write_str("BacklogExceeded"),
+            Self::Rejected => f.write_str("Rejected"),
         }
     }
 }

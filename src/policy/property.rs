@@ -150,6 +150,12 @@ pub fn headers(properties: &[Property], event: Option<&Event>) -> Vec<(String, S
     pairs.collect()
 }
 
+/// The properties that anybody may see.
+pub fn open(properties: &[Property]) -> Vec<Property> {
+    let is_open = |property: &&Property| !matches!(property.source, Source::Static { is_secret: true, .. });
+    properties.iter().filter(is_open).cloned().collect()
+}
+
 /// The value that an event has at `key`, if a header can have it: a string, a number or a boolean.
 fn value_at(view: &View<'_>, key: &Key) -> Option<String> {
     let text = view.text(key)?;

@@ -1,11 +1,12 @@
-//! The way of a dead letter from a subscription to the dead-letter actor, and who keeps that actor alive.
+//! The way of a dead letter from a subscription to the actor of its store, and who keeps these actors alive.
 
 use std::sync::Arc;
 
 use crate::{
     clock::Clock,
-    dead_letter::{DeadLetterActor, DeadLetters, Notice, Target},
+    dead_letter::{self, DeadLetterActor, DeadLetters, Notice, Stores, Target},
     event::Timestamp,
+    policy::{place::Places, property},
     subscription::Slot,
     topic::{
         registry::Registry,
@@ -13,36 +14,64 @@ use crate::{
     },
 };
 
-/// Tells the dead-letter actor which letters wait, and where they are to go.
+/// Knows where dead letters go.
+#[derive(Clone)]
 pub(super) struct Graves {
     pub(super) registry: Arc<Registry>,
-    pub(super) letters: DeadLetters,
+    pub(super) places: Places,
 }
 
 impl Graves {
-    pub(super) fn tell(&self, slot: &Slot, due: Timestamp) {
-        let (plan, topic) = (slot.plan(), self.registry.owner(slot.obligor.partition));
-        let (Some(topic), Some(destination)) = (topic, &plan.record.dead_letter) else { return };
+    /// Tells the actors of the stores which letters wait, and where they are to go.
+    pub(super) fn tell(&self, stores: &Stores, slot: &Slot, due: Timestamp) {
+        if let Some(target) = self.target(slot) {
+            stores.waiting(Notice { obligor: slot.obligor, target, due });
+        }
+    }
+
+    /// Tells a store whether dead letters still go there.
+    pub(super) fn aim(&self) -> dead_letter::Aim {
+        let graves = self.clone();
+        Box::new(move |obligor| graves.target(&*graves.registry.slot(obligor)?))
+    }
+
+    /// Where a subscription's dead letters go now. [`None`]: nowhere, or to a store that is not there any more, where they
+    /// wait until it is.
+    fn target(&self, slot: &Slot) -> Option<Target> {
+        let (plan, topic) = (slot.plan(), self.registry.owner(slot.obligor.partition)?);
+        let destination = plan.record.dead_letter.as_ref()?;
+        let place = match self.places.find(&destination.resource_id, &destination.container) {
+            Ok(place) => place,
+            Err(error) => {
+                let subscription = plan.record.name.as_str();
+                tracing::error!(subscription, "dead letters wait for a store: deadLetterDestination {error}");
+                return None;
+            }
+        };
         let edition = &plan.settings.edition.dead_letter;
-        let target = Target {
-            container: destination.container.clone(),
+        Some(Target {
+            store: place.store,
+            folder: place.folder,
             subscription_name: plan.record.name.to_string(),
             delivery_schema: plan.record.delivery_schema,
             topic: topic.record().resource_id(),
-            outage_window: edition.outage_window,
+            form: edition.form,
+            properties: property::open(&plan.record.webhook.delivery_properties),
+            retry: edition.retry.clone(),
+            outage_window: destination.retry_period().unwrap_or(edition.outage_window),
             drop_where_not_found: edition.drop_where_not_found,
-        };
-        self.letters.waiting(Notice { obligor: slot.obligor, target, due });
+        })
     }
 }
 
-/// Keeps the dead-letter actor alive until the line is cut.
-pub(super) async fn keep(letters: DeadLetters, chart: Arc<Chart>, clock: Clock, held: Held) {
-    supervise(Sexton { letters, chart, clock }, held).await;
+/// Keeps the actor of a store alive until the line is cut.
+pub(super) async fn keep(store: String, letters: DeadLetters, chart: Arc<Chart>, clock: Clock, held: Held) {
+    supervise(Sexton { store, letters, chart, clock }, held).await;
 }
 
-/// Builds the lives of the dead-letter actor.
+/// Builds the lives of a store's actor.
 struct Sexton {
+    store: String,
     letters: DeadLetters,
     chart: Arc<Chart>,
     clock: Clock,
@@ -52,7 +81,7 @@ impl Supervised for Sexton {
     type Actor = DeadLetterActor;
 
     fn name(&self) -> String {
-        "dead letters".to_owned()
+        format!("dead letters of the store {}", self.store)
     }
 
     fn chart(&self) -> &Chart {

@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::settings;
 use crate::{
     config::Config,
-    dead_letter::{self, Filed},
+    dead_letter::{self, Filed, sink::Blob},
     event::Schema,
     journal::{self, Journal, chunk::Draft},
     publish::{
@@ -58,7 +58,12 @@ impl Herald {
             Ok(()) => Ok(()),
             Err(Untold::Never(why)) => {
                 let Self { topic, .. } = self;
-                tracing::warn!(topic, file = filed.name, why, "nobody is told of a file: see dead_letter.notice_topic");
+                tracing::warn!(
+                    topic,
+                    file = filed.blob.url,
+                    why,
+                    "nobody is told of a file: see dead_letter.notice_topic"
+                );
                 Ok(())
             }
             Err(Untold::NotNow(error)) => Err(error),
@@ -102,8 +107,8 @@ impl Herald {
 
 /// The body of a request with the one event that tells of a file, in the order of the specification's sample.
 fn body(filed: &Filed) -> Vec<u8> {
-    let Filed { obligor: _, name: _, url, bytes, at } = filed;
-    let ((container, path), id) = (filed.place(), filed.id());
+    let Filed { obligor: _, blob: Blob { container, path, url }, bytes, at } = filed;
+    let id = filed.id();
     let data = BlobCreated {
         api: "PutBlob",
         client_request_id: id,

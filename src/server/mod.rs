@@ -34,7 +34,7 @@ use crate::{
     cli::fsck::{accounts, store_options},
     clock::Clock,
     config::Config,
-    dead_letter::{self, DeadLetters, Sink},
+    dead_letter::{self, Stores},
     event::PartitionId,
     journal::{self, Journal, backup::Backups, chunk::Chunk, rocks::Rocks, store::StoreError},
     publish::http::Publisher,
@@ -83,9 +83,9 @@ pub enum Error {
     /// The control plane's records.
     #[error(transparent)]
     Registry(#[from] registry::Error),
-    /// The folder of dead letters.
-    #[error(transparent)]
-    Sink(#[from] dead_letter::sink::Error),
+    /// The stores of dead letters.
+    #[error("the store {0} of dead letters: {1}")]
+    Sink(String, dead_letter::sink::Error),
     /// The keys of the issuer of access tokens.
     #[error("auth.jwks: {0}")]
     Issuer(String),
@@ -156,25 +156,31 @@ async fn serve(config: Config, store: Arc<Rocks>) -> Result<(), Error> {
     let (recovered, starts) = Registry::recover(journal.clone(), rules, config.topic.tail_bytes)?;
     let recovered = Arc::clone(registry.get_or_init(|| Arc::new(recovered)));
 
-    let sink = Sink::local(&config.dead_letter.folder)?;
     let herald = herald::of(&config, &recovered, &journal);
-    let letters = DeadLetters::new(journal.clone(), clock.clone(), sink, herald, dead_letter::Options::default());
-    let (graves, lifeline) = (Graves { registry: Arc::clone(&recovered), letters: letters.clone() }, Lifeline::new());
+    let sinks = settings::sinks(&config)?;
+    let graves = Graves { registry: Arc::clone(&recovered), places: config.dead_letter.places.clone() };
+    let options = dead_letter::Options::default();
+    let (stores, lifeline) = (Stores::new(&journal, &clock, sinks, (graves.aim(), herald), options), Lifeline::new());
     for (obligor, due) in journal.reads().all_dead()? {
         if let Some(slot) = recovered.slot(obligor) {
-            graves.tell(&slot, due);
+            graves.tell(&stores, &slot, due);
         }
     }
-    let lives = Arc::new(Chart::default());
-    actix_rt::spawn(graves::keep(letters.clone(), Arc::clone(&lives), clock.clone(), lifeline.held()));
-    let reached = letters.clone();
-    let undertaker = Undertaker { chart: lives, suffer: Box::new(move |suffer| reached.suffer(suffer)) };
-    let tools = Tools { dead_letters: Some(undertaker), ..tools };
+    let mut dead_letters = Vec::new();
+    for (name, letters) in stores.all() {
+        let (store, chart, reached) = (name.to_owned(), Arc::new(Chart::default()), letters.clone());
+        let kept = graves::keep(store.clone(), letters.clone(), Arc::clone(&chart), clock.clone(), lifeline.held());
+        actix_rt::spawn(kept);
+        let suffer = Box::new(move |suffer| reached.suffer(suffer));
+        dead_letters.push(Undertaker { store, chart, suffer });
+    }
+    let tools = Tools { dead_letters, ..tools };
 
     let strangers = Arc::new(settings::strangers(&config));
     let gate = issuer::gate(&config, &token, &client.trust, Arc::clone(&strangers))
         .map_err(|error| Error::Issuer(error.to_string()))?;
-    let put_aside = Arc::new(move |slot: &Slot, due| graves.tell(slot, due));
+    let told = stores.clone();
+    let put_aside = Arc::new(move |slot: &Slot, due| graves.tell(&told, slot, due));
     let world = World {
         journal: journal.clone(),
         clock: clock.clone(),
@@ -204,7 +210,7 @@ async fn serve(config: Config, store: Arc<Rocks>) -> Result<(), Error> {
         web::Data::new(health::Vitals::new(move || journal.state()))
     };
     let control = Control::new(Arc::clone(&recovered), clock, settings::editions(&config), door.public_url.clone())
-        .with_dead_letters(letters.clone())
+        .with_dead_letters(stores.clone())
         .with_backups(backups)
         .guarded_by(strangers)
         .with_tools(tools);
@@ -221,7 +227,7 @@ async fn serve(config: Config, store: Arc<Rocks>) -> Result<(), Error> {
     publisher.close();
     recovered.close();
     drain(&recovered, config.server.shutdown_wait, handle).await;
-    if !letters.settle(config.server.shutdown_wait).await {
+    if !stores.settle(config.server.shutdown_wait).await {
         tracing::warn!("stopping with a dead-letter file in hand: it will be written again");
     }
     serving.await.map_err(|error| io_error("serving")(io::Error::other(error)))?.map_err(io_error("serving"))?;

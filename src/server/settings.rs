@@ -1,10 +1,11 @@
 //! What the operator wrote, in the words of the parts that it is for.
 
-use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
+use std::{collections::BTreeMap, net::SocketAddr, path::Path, sync::Arc};
 
 use crate::{
     admin::model,
     config::{self, BacklogFull, Config},
+    dead_letter::{Sink, sink},
     deliver::{
         self, AddressRules, Identities, Trust,
         trust::{self, Roots, Version},
@@ -12,6 +13,7 @@ use crate::{
     journal,
     policy::{
         edition::{self, Edition},
+        place,
         validation::Times,
     },
     publish::{
@@ -50,6 +52,7 @@ pub(super) fn rules(config: &Config, identities: &Identities, own: &[SocketAddr]
         late_wait: config.delivery.late_wait,
         concurrency_max: u32::try_from(config.delivery.concurrency).unwrap_or(u32::MAX),
         client_certificates: identities.names().map(str::to_owned).collect(),
+        places: config.dead_letter.places.clone(),
     };
     Rules {
         editions,
@@ -58,6 +61,25 @@ pub(super) fn rules(config: &Config, identities: &Identities, own: &[SocketAddr]
         topics_max: config.limits.topics,
         subscriptions_max: config.limits.subscriptions_per_topic,
     }
+}
+
+/// The stores of dead letters, by name. Blocks: a folder is made.
+pub(super) fn sinks(config: &Config) -> Result<Vec<(String, Sink)>, super::Error> {
+    let open = |(name, store): (&String, &config::Store)| {
+        let config::Store { address, endpoint, region, allow_http, credentials } = store;
+        let sink = match address.kind {
+            place::Kind::Folder => Sink::local(&Path::new("/").join(address.path.join("/"))),
+            place::Kind::S3 | place::Kind::Azure | place::Kind::Google => Sink::cloud(sink::Settings {
+                address: address.clone(),
+                endpoint: endpoint.clone(),
+                region: region.clone(),
+                allow_http: *allow_http,
+                credentials: credentials.iter().map(|(name, value)| (*name, value.expose().to_owned())).collect(),
+            }),
+        };
+        Ok((name.clone(), sink.map_err(|error| super::Error::Sink(name.clone(), error))?))
+    };
+    config.dead_letter.stores.iter().map(open).collect()
 }
 
 fn addresses(config: &Config, own: &[SocketAddr]) -> AddressRules {
@@ -96,6 +118,7 @@ pub(super) fn editions(config: &Config) -> model::Editions {
             event_types_max: config.limits.event_types,
             advanced_filters_max: config.limits.advanced_filters,
             advanced_values_max: config.limits.advanced_values,
+            retry_period_days_max: edition.dead_letter.retry_period_days_max,
         };
         (name, ranges)
     });

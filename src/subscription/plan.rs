@@ -15,10 +15,11 @@ use crate::{
         batch::Limits,
         edition::{Edition, Kind},
         filter::Filter,
+        place::{Places, Unplaced},
         property,
         record::Rate,
     },
-    subscription::record::{OnGone, SubscriptionRecord},
+    subscription::record::{DeadLetterDestination, OnGone, SubscriptionRecord},
 };
 
 /// Why a subscription cannot be served as it was set up.
@@ -41,6 +42,9 @@ pub enum Error {
     /// Not with these signatures.
     #[error("destination.properties.{0}")]
     Signing(#[from] signature::Error),
+    /// Its dead letters would have no place.
+    #[error("deadLetterDestination.properties.resourceId {0}")]
+    Place(#[from] Unplaced),
 }
 
 /// How requests are made, for every subscription of the server.
@@ -56,6 +60,8 @@ pub struct Delivery {
     pub concurrency_max: u32,
     /// The names of the certificates that a subscription may let endpoints see.
     pub client_certificates: BTreeSet<String>,
+    /// Where dead letters may go.
+    pub places: Places,
 }
 
 /// How a subscription is served.
@@ -145,6 +151,9 @@ impl Plan {
     /// all the same; its requests fail, and say why.
     pub fn check(&self, delivery: &Delivery) -> Result<(), Error> {
         self.check_certificate(delivery)?;
+        if let Some(DeadLetterDestination { resource_id, container, .. }) = &self.record.dead_letter {
+            delivery.places.find(resource_id, container)?;
+        }
         Ok(delivery.addresses.check_url(self.destination.url())?)
     }
 

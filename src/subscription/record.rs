@@ -1,6 +1,6 @@
 //! An event subscription as an operator set it up: what the control plane writes and the store keeps.
 
-use std::{fmt, num::NonZeroU32};
+use std::{fmt, num::NonZeroU32, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use url::Url;
@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use crate::{
     event::{Name, Schema, SubscriptionId, Timestamp},
-    policy::{filter::Filter, property::Property},
+    policy::{filter::Filter, place, property::Property},
 };
 
 /// An event subscription of a topic.
@@ -144,8 +144,23 @@ pub enum OnGone {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeadLetterDestination {
-    /// The storage account's resource id; kept and given back.
+    /// The storage account's resource id, or the address of a place in a store; kept and given back.
     pub resource_id: String,
-    /// The container: a folder below the store's root.
+    /// The container; empty where the address says it all.
     pub container: String,
+    /// `deliveryRetryPeriodInDays`: for so long a store that is out of reach is tried again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_period_days: Option<u32>,
+}
+
+impl DeadLetterDestination {
+    /// Whether a `resourceId` is an address instead of a storage account's.
+    pub fn is_address(resource_id: &str) -> bool {
+        place::is_address(resource_id)
+    }
+
+    /// For how long a store that is out of reach is tried again; [`None`]: as the edition says.
+    pub fn retry_period(&self) -> Option<Duration> {
+        self.retry_period_days.map(|days| Duration::from_secs(24 * 3600 * u64::from(days)))
+    }
 }

@@ -11,7 +11,7 @@ use gridhook::{
     config::Editions,
     deliver::AddressRules,
     event::{Event, Lane, Name, Schema, Seq, Span, Spans, Timestamp},
-    policy::batch::Limits,
+    policy::{batch::Limits, place::Places},
     subscription::{Delivery, Plan, record::SubscriptionRecord},
 };
 use serde_json::{Value, json};
@@ -78,6 +78,7 @@ fn served(given: &Value) -> (Limits, String) {
         late_wait: Duration::from_secs(180),
         concurrency_max: 1,
         client_certificates: BTreeSet::new(),
+        places: Places::default(),
     };
     let edition = Editions::load(None, None).expect("they are sound").get("current").expect("it has this one");
     let plan = Plan::new(Arc::new(record), Schema::CloudEvents, edition, &delivery).expect("it can be served");

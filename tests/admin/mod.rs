@@ -44,6 +44,7 @@ fn ranges() -> Ranges {
         event_types_max: 25,
         advanced_filters_max: 25,
         advanced_values_max: 25,
+        retry_period_days_max: 0,
     }
 }
 

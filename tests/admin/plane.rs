@@ -12,7 +12,7 @@ use actix_web::{
 use gridhook::{
     admin::{Chaos, Control, auth, health::Vitals},
     clock::{Clock, Hand},
-    dead_letter::{self, DeadLetters, Sink},
+    dead_letter::{self, Sink, Stores},
     journal::{self, memory::Memory},
     topic::registry::Registry,
 };
@@ -119,10 +119,11 @@ impl Plane {
 }
 
 /// Nothing was ever given up.
-fn no_letters() -> DeadLetters {
+fn no_letters() -> Stores {
     let (journal, clock, _) = journal(&Memory::new());
     let sink = Sink::over(Arc::new(object_store::memory::InMemory::new()));
-    DeadLetters::new(journal, clock, sink, None, dead_letter::Options::default())
+    let aim: dead_letter::Aim = Box::new(|_| None);
+    Stores::new(&journal, &clock, [("folder".to_owned(), sink)], (aim, None), dead_letter::Options::default())
 }
 
 async fn finish<B: MessageBody + 'static>(response: Result<ServiceResponse<B>, actix_web::Error>) -> Answer {

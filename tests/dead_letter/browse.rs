@@ -19,7 +19,7 @@ use super::{
 
 /// Of [`target`].
 fn shelf(obligor: Obligor) -> Shelf {
-    Shelf { obligor, folder: Some(folder("c", "my-subscription")), custom: false }
+    Shelf { obligor, folder: Some(folder(&target("c"))), custom: false }
 }
 
 fn ids(page: &Page) -> Vec<&str> {

@@ -2,7 +2,10 @@ use std::collections::BTreeMap;
 
 use expect_test::{Expect, expect};
 use gridhook::{
-    dead_letter::file::{Draft, Form, event_of, path},
+    dead_letter::{
+        self,
+        file::{Draft, Form, event_of, folder, path},
+    },
     deliver::convert::delivered,
     event::{Event, Lane, Schema, Seq, Timestamp},
     journal::chunk::{Chunk, Running},
@@ -18,7 +21,7 @@ use gridhook::{
 };
 use serde_json::value::RawValue;
 
-use super::{FORM, PUBLISHED, dead, event};
+use super::{FORM, PUBLISHED, dead, event, target};
 use crate::support::{events::events, publisher::topic};
 
 fn file(form: Form<'_>, events: &[(Event, Dead)]) -> String {
@@ -183,7 +186,7 @@ fn the_specification_s_custom_event_is_delivered_bare_and_put_aside_in_its_envel
     let own = sent.trim().trim_start_matches('[').trim_end_matches(']').trim();
     assert_eq!(delivered(&event, Schema::Custom).expect("it is of that schema"), own);
 
-    let text = file(Form { delivery: Schema::Custom, topic: &topic.resource_id() }, &[(event, dead())]);
+    let text = file(Form { delivery: Schema::Custom, topic: &topic.resource_id(), ..FORM }, &[(event, dead())]);
     let [letter]: [&RawValue; 1] = serde_json::from_str(&text).expect("an array of one");
     let id = text.split('"').nth(3).expect("the id comes first");
     assert!(id.parse::<uuid::Uuid>().is_ok() && !own.contains(id), "a GUID that the event does not have: {id}");
@@ -252,7 +255,9 @@ fn an_event_that_is_none_is_refused_and_leaves_no_trace() {
 fn a_path_has_the_name_in_upper_case_and_no_zeros_in_front() {
     let id = uuid::Uuid::from_u128(0x1111_1111_1111_1111_1111_1111_1111_1111);
     // 2019-08-08T05:06:07Z
-    let path = path("myblobcontainer", "my-blob-subscription", Timestamp(1_565_240_767_000_000), id);
+    let target =
+        dead_letter::Target { subscription_name: "my-blob-subscription".to_owned(), ..target("myblobcontainer") };
+    let path = path(&folder(&target), Timestamp(1_565_240_767_000_000), id);
     expect!["myblobcontainer/MY-BLOB-SUBSCRIPTION/2019/8/8/5/11111111-1111-1111-1111-111111111111.json"]
         .assert_eq(&path);
 }

@@ -39,7 +39,7 @@ impl Told {
                 let waiting = journal.reads().dead(obligor(1), filed.at, 1_000, 1 << 20).await?.len();
                 let mut draft = Draft::new(Schema::EventGrid);
                 draft.push(|out| {
-                    out.extend_from_slice(filed.name.as_bytes());
+                    out.extend_from_slice(filed.blob.path.as_bytes());
                     Written { wire_end: out.len(), spans: gridhook::event::Spans::default() }
                 });
                 journal.publish(PartitionId(1), draft.into_chunks(), None).await?;
@@ -57,7 +57,7 @@ impl Told {
 
 /// The file that was told.
 fn place(filed: &Filed) -> PathBuf {
-    let url: url::Url = filed.url.parse().expect("an address");
+    let url: url::Url = filed.blob.url.parse().expect("an address");
     url.to_file_path().expect("of a file")
 }
 
@@ -77,14 +77,14 @@ fn assert_told(told: &Told, folder: &Path) {
     let files = files(folder);
     let told = told.all();
     assert!(told.iter().all(|(_, there, _)| *there), "{told:?}");
-    for name in files.keys() {
-        let of = told.iter().find(|(filed, _, _)| Path::new(&filed.name) == name).expect("each file is told");
-        let (container, path) = of.0.place();
-        assert_eq!((container, format!("letters/{path}")), ("letters", of.0.name.clone()));
-        assert!(of.0.id().parse::<uuid::Uuid>().is_ok() && of.0.name.ends_with(&format!("{}.json", of.0.id())));
-        assert_eq!(std::fs::metadata(folder.join(name)).expect("a file").len() as usize, of.0.bytes);
+    let name = |filed: &Filed| Path::new(&filed.blob.container).join(&filed.blob.path);
+    for file in files.keys() {
+        let (of, _, _) = told.iter().find(|(filed, _, _)| name(filed) == *file).expect("each file is told");
+        assert_eq!(of.blob.container, "letters");
+        assert!(of.id().parse::<uuid::Uuid>().is_ok() && of.blob.path.ends_with(&format!("{}.json", of.id())));
+        assert_eq!(std::fs::metadata(folder.join(file)).expect("a file").len() as usize, of.bytes);
     }
-    assert!(told.iter().all(|(filed, _, _)| files.contains_key(Path::new(&filed.name))));
+    assert!(told.iter().all(|(filed, _, _)| files.contains_key(&name(filed))));
 }
 
 #[test]

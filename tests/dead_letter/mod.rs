@@ -7,8 +7,11 @@ mod file;
 mod gone;
 mod herald;
 mod letter;
+mod namespace;
+mod outage;
 mod sink;
 mod staging;
+mod stores;
 mod totals;
 mod world;
 
@@ -18,7 +21,9 @@ use gridhook::{
     event::{Event, Obligor, PartitionId, Schema, Seq, Span, Spans, SubscriptionId, Timestamp},
     journal::chunk::{Chunk, Draft, Running, Written},
     policy::{
+        edition::FileForm,
         outcome::{Outcome, Reason},
+        place::FOLDER,
         record::Dead,
     },
 };
@@ -28,18 +33,22 @@ const PUBLISHED: Timestamp = Timestamp(1_597_339_094_026_575);
 
 const TOPIC: &str = "/subscriptions/s/resourceGroups/g/providers/Microsoft.EventGrid/topics/myCustomSchemaTopic";
 
-const FORM: Form<'static> = Form { delivery: Schema::EventGrid, topic: TOPIC };
+const FORM: Form<'static> = Form { file: FileForm::Basic, delivery: Schema::EventGrid, topic: TOPIC, properties: &[] };
 
 fn obligor(subscription: u32) -> Obligor {
     Obligor { partition: PartitionId(1), subscription: SubscriptionId(subscription) }
 }
 
-fn target(container: &str) -> Target {
+fn target(folder: &str) -> Target {
     Target {
-        container: container.to_owned(),
+        store: FOLDER.to_owned(),
+        folder: folder.to_owned(),
         subscription_name: "my-subscription".to_owned(),
         delivery_schema: Schema::EventGrid,
         topic: TOPIC.to_owned(),
+        form: FileForm::Basic,
+        properties: Vec::new(),
+        retry: [20, 40].map(std::time::Duration::from_millis).to_vec(),
         outage_window: std::time::Duration::from_secs(4 * 3600),
         drop_where_not_found: true,
     }

@@ -1,7 +1,10 @@
 use std::fs;
 
 use bytes::Bytes;
-use gridhook::dead_letter::sink::{Error, Sink, check_segment};
+use gridhook::{
+    dead_letter::sink::{Blob, Error, Listed, Settings, Sink},
+    policy::place::{Address, check_part},
+};
 
 const NAME: &str = "letters/SUB/2020/8/13/17/a.json";
 
@@ -56,7 +59,7 @@ fn no_name_leads_out_of_the_folder() {
 fn odd_names_are_kept_as_they_are() {
     let folder = tempfile::tempdir().expect("a folder");
     for container in ["$web", "a b", "100%", "a%2Fb", "a?b#c", "straße", "..a"] {
-        check_segment(container).expect("it is one part of a path");
+        check_part(container).expect("it is one part of a path");
         let name = format!("{container}/a.json");
         run(async {
             let sink = Sink::local(folder.path()).expect("a folder");
@@ -73,4 +76,89 @@ fn a_folder_that_cannot_be_made_is_told_at_the_start() {
     fs::write(&file, b"").expect("written");
     let refused = Sink::local(&file.join("root"));
     assert!(matches!(refused, Err(Error::Root { .. })), "{refused:?}");
+}
+
+#[test]
+fn files_are_listed_in_order_a_page_at_a_time_read_and_taken_away() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let names = ["letters/SUB/2020/8/13/17/b.json", "letters/SUB/2020/8/13/17/c.json", "letters/SUB/2020/8/9/1/a.json"];
+    run(async {
+        let sink = Sink::local(folder.path()).expect("a folder");
+        assert_eq!(sink.list("letters/SUB", None, 9).await.expect("a listing"), [], "there is no such folder");
+        for name in names.iter().rev().chain(&["letters/SUB-2/2020/8/9/1/a.json"]) {
+            sink.put(name, Bytes::from_static(b"[1]")).await.expect("written");
+        }
+        let listed = |name: &&str| Listed { name: (*name).to_owned(), bytes: 3 };
+        let first = sink.list("letters/SUB", None, 2).await.expect("a listing");
+        assert_eq!(first, names[..2].iter().map(listed).collect::<Vec<_>>());
+        let rest = sink.list("letters/SUB", Some(names[1]), 2).await.expect("a listing");
+        assert_eq!(rest, names[2..].iter().map(listed).collect::<Vec<_>>());
+
+        assert_eq!(sink.get(names[0], 3).await.expect("a file"), "[1]");
+        assert!(matches!(sink.get(names[0], 2).await, Err(Error::TooLong { bytes: 3, bytes_max: 2 })));
+        sink.delete(names[0]).await.expect("taken away");
+        sink.delete(names[0]).await.expect("it is gone already");
+        assert!(sink.get(names[0], 3).await.is_err_and(|error| error.is_not_found()));
+        assert_eq!(sink.list("letters/SUB", None, 9).await.expect("a listing").len(), 2);
+    });
+}
+
+/// Where the file `a b/SUB/1.json` of a store is.
+fn blob(address: &str, endpoint: Option<&str>, credentials: &[(&'static str, &str)]) -> Blob {
+    let settings = Settings {
+        address: Address::parse(address).expect("an address"),
+        endpoint: endpoint.map(|endpoint| endpoint.parse().expect("an address")),
+        region: Some("eu-central-1".to_owned()),
+        allow_http: true,
+        credentials: credentials.iter().map(|(name, value)| (*name, (*value).to_owned())).collect(),
+    };
+    Sink::cloud(settings).expect("a store").blob("a b/SUB/1.json")
+}
+
+#[test]
+fn a_file_of_each_kind_of_store_is_told_with_its_container_its_path_and_its_address() {
+    let of = |container: &str, path: &str, url: &str| Blob {
+        container: container.to_owned(),
+        path: path.to_owned(),
+        url: url.to_owned(),
+    };
+    let s3 = [("access_key_id", "k"), ("secret_access_key", "s")];
+    assert_eq!(
+        blob("s3://bucket/kept", None, &s3),
+        of("bucket", "kept/a b/SUB/1.json", "https://bucket.s3.eu-central-1.amazonaws.com/kept/a%20b/SUB/1.json")
+    );
+    assert_eq!(
+        blob("s3://", Some("http://127.0.0.1:9/"), &s3),
+        of("a b", "SUB/1.json", "http://127.0.0.1:9/a%20b/SUB/1.json")
+    );
+    let azure = [("access_key", "c2VjcmV0")];
+    assert_eq!(
+        blob("az://account1/letters", None, &azure),
+        of("letters", "a b/SUB/1.json", "https://account1.blob.core.windows.net/letters/a%20b/SUB/1.json")
+    );
+    let google = [(
+        "service_account_key",
+        r#"{"private_key":"k","private_key_id":"i","client_email":"e","disable_oauth":true}"#,
+    )];
+    assert_eq!(
+        blob("gs://bucket", None, &google),
+        of("bucket", "a b/SUB/1.json", "https://storage.googleapis.com/bucket/a%20b/SUB/1.json")
+    );
+    let folder = tempfile::tempdir().expect("a folder");
+    let root = folder.path().canonicalize().expect("a folder");
+    let local = Sink::local(&root).expect("a folder").blob("letters/SUB/1.json");
+    assert_eq!(local, of("letters", "SUB/1.json", &format!("file://{}/letters/SUB/1.json", root.display())));
+}
+
+#[test]
+fn settings_that_no_store_can_use_are_told_at_the_start() {
+    let settings = Settings {
+        address: Address::parse("az://account1/letters").expect("an address"),
+        endpoint: None,
+        region: None,
+        allow_http: false,
+        credentials: vec![("access_key", "no base64!".to_owned())],
+    };
+    assert!(!format!("{settings:?}").contains("base64"));
+    Sink::cloud(settings).expect_err("no key");
 }

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use gridhook::{
     dead_letter::{
-        Notice,
+        Notice, Target,
         staging::{Report, Rules, Staging},
     },
     event::Timestamp,
@@ -19,7 +19,8 @@ fn at(seconds: u64) -> Timestamp {
 }
 
 fn notice(subscription: u32, due: u64) -> Notice {
-    Notice { obligor: obligor(subscription), target: target("letters"), due: at(due) }
+    let retry = [1, 2, 3].map(Duration::from_secs).to_vec();
+    Notice { obligor: obligor(subscription), target: Target { retry, ..target("letters") }, due: at(due) }
 }
 
 fn staging(notices: &[(u32, u64)]) -> Staging {
@@ -148,5 +149,5 @@ fn nobody_has_a_turn_once_it_is_closed() {
 fn a_changed_target_is_taken_over() {
     let mut staging = staging(&[(1, 0)]);
     staging.notice(Notice { target: target("elsewhere"), ..notice(1, 50) });
-    assert_eq!(staging.take(at(0)).pop().expect("a turn").target.container, "elsewhere");
+    assert_eq!(staging.take(at(0)).pop().expect("a turn").target.folder, "elsewhere");
 }

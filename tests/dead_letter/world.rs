@@ -38,6 +38,7 @@ pub(super) struct World {
     pub(super) journal: Journal,
     pub(super) letters: DeadLetters,
     pub(super) hand: Hand,
+    pub(super) clock: Clock,
     writer: Writer,
 }
 
@@ -65,8 +66,8 @@ impl World {
         let (journal, writer) =
             Journal::start(Arc::new(memory.clone()), clock.clone(), options, Box::new(|_, _| {}), Box::new(|_| {}))
                 .expect("a store that is whole");
-        let letters = DeadLetters::new(journal.clone(), clock, sink, herald(journal.clone()), OPTIONS);
-        Self { journal, letters, hand, writer }
+        let letters = DeadLetters::new(journal.clone(), clock.clone(), sink, herald(journal.clone()), OPTIONS);
+        Self { journal, letters, hand, clock, writer }
     }
 
     /// Publishes `count` events for `obligor` and puts them all aside, due at `due`.

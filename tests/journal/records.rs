@@ -31,6 +31,7 @@ fn reason() -> impl Strategy<Value = Reason> {
         Just(Reason::Quarantined),
         Just(Reason::Missing),
         Just(Reason::BacklogExceeded),
+        Just(Reason::Rejected),
     ]
 }
 

@@ -7,7 +7,7 @@ use gridhook::{
     config::Editions,
     policy::{
         Settings,
-        edition::{Edition, Kind, Range},
+        edition::{Edition, FileForm, Kind, Range},
         outcome::{Answer, Outcome},
     },
 };
@@ -188,6 +188,9 @@ fn every_edition_of_the_program_can_be_followed() {
         assert_eq!(edition.dead_letter.delay, Duration::from_secs(5 * 60), "{name}");
         let window = if name == "namespace" { 48 } else { 4 };
         assert_eq!(edition.dead_letter.outage_window, Duration::from_secs(window * 60 * 60), "{name}");
+        assert_eq!(edition.dead_letter.retry, [10, 60, 300].map(Duration::from_secs), "{name}");
+        let (form, days) = if name == "namespace" { (FileForm::Namespace, 2) } else { (FileForm::Basic, 0) };
+        assert_eq!((edition.dead_letter.form, edition.dead_letter.retry_period_days_max), (form, days), "{name}");
         let most = if name == "namespace" { 10 } else { 30 };
         assert_eq!(edition.attempts, Range { min: 1, max: most, default: most }, "{name}");
         let longest = if name == "namespace" { 7 * 1_440 } else { 1_440 };
@@ -195,6 +198,17 @@ fn every_edition_of_the_program_can_be_followed() {
         let drops = ["2023", "current"].contains(&name);
         assert_eq!(edition.dead_letter.drop_where_not_found, drops, "{name}");
     }
+}
+
+#[test]
+fn a_store_that_fails_must_be_tried_again() {
+    let mut edition = (*edition("current")).clone();
+    edition.dead_letter.retry.clear();
+    expect!["dead_letter.retry is empty; allowed is one duration or more"]
+        .assert_eq(&edition.check().expect_err("there is no wait"));
+    edition.dead_letter.retry = vec![Duration::ZERO];
+    expect!["dead_letter.retry is 0; allowed is a duration longer than nothing"]
+        .assert_eq(&edition.check().expect_err("it would be tried in a circle"));
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod filter;
 mod late;
 mod model;
 mod pace;
+mod place;
 mod probation;
 mod promises;
 mod properties;

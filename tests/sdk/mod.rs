@@ -4,7 +4,7 @@
 //! The stories are in `python/` and `javascript/`; each is a program that ends well or says what was wrong.
 
 mod contract;
-mod packages;
+pub(crate) mod packages;
 
 use std::{
     fs::{self, File},

@@ -1,4 +1,5 @@
-//! The official packages, installed once for each set of pinned versions, from PyPI and npm.
+//! Packages of PyPI and npm, installed once for each set of pinned versions: the official clients, and servers that speak as
+//! clouds do.
 //!
 //! They go to a folder of the build, named after what is in it, and are marked when they are all there: an installation
 //! that was cut short is made again. A virtual environment cannot be moved, so that it is made where it stays.
@@ -9,26 +10,38 @@ use std::{
     os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::Command,
-    sync::LazyLock,
+    sync::{LazyLock, Mutex, PoisonError},
 };
 
 /// The interpreter that has the official clients.
-pub(super) static PYTHON: LazyLock<PathBuf> = LazyLock::new(|| environment("requirements.txt").join("bin/python"));
+pub(super) static PYTHON: LazyLock<PathBuf> =
+    LazyLock::new(|| environment("python", "requirements.txt").join("bin/python"));
 
 /// What tests the server against its own description. Not beside the clients, which need none of what it needs.
 pub(super) static SCHEMATHESIS: LazyLock<PathBuf> =
-    LazyLock::new(|| environment("schemathesis.txt").join("bin/schemathesis"));
+    LazyLock::new(|| environment("python", "schemathesis.txt").join("bin/schemathesis"));
 
 /// The folder that has the JavaScript packages.
-pub(super) static JAVASCRIPT: LazyLock<PathBuf> = LazyLock::new(|| {
-    installed("javascript", &["package.json", "package-lock.json"], |sources, folder| {
+pub(super) static JAVASCRIPT: LazyLock<PathBuf> = LazyLock::new(|| modules("javascript"));
+
+/// The program that speaks as S3 does.
+pub(crate) static MOTO: LazyLock<PathBuf> =
+    LazyLock::new(|| environment("stores", "requirements.txt").join("bin/moto_server"));
+
+/// The script for Node that speaks as Azure Blob Storage does.
+pub(crate) static AZURITE: LazyLock<PathBuf> =
+    LazyLock::new(|| modules("stores").join("node_modules/azurite/dist/src/blob/main.js"));
+
+/// The modules of a folder's list.
+fn modules(language: &str) -> PathBuf {
+    installed(language, &["package.json", "package-lock.json"], |sources, folder| {
         fs::create_dir(folder).expect("a folder of packages");
         for name in ["package.json", "package-lock.json"] {
             fs::copy(sources.join(name), folder.join(name)).expect("a list of packages is copied");
         }
         run(Command::new("npm").args(["ci", "--silent", "--no-audit", "--no-fund"]).current_dir(folder));
     })
-});
+}
 
 /// A folder in which a story in JavaScript finds its packages: they are looked for beside the file.
 pub(super) fn javascript_stage() -> tempfile::TempDir {
@@ -50,8 +63,8 @@ pub(super) fn sources(language: &str) -> PathBuf {
 }
 
 /// A virtual environment with the packages of `list`.
-fn environment(list: &str) -> PathBuf {
-    installed("python", &[list], |sources, folder| {
+fn environment(language: &str, list: &str) -> PathBuf {
+    installed(language, &[list], |sources, folder| {
         run(Command::new("python3").args(["-m", "venv"]).arg(folder));
         let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes", "-r"];
         run(Command::new(folder.join("bin/python")).args(pip).arg(sources.join(list)));
@@ -59,6 +72,9 @@ fn environment(list: &str) -> PathBuf {
 }
 
 fn installed(language: &str, lists: &[&str], install: impl FnOnce(&Path, &Path)) -> PathBuf {
+    // Two tests at once must not install the same.
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let sources = sources(language);
     let mut hasher = DefaultHasher::new();
     for list in lists {

@@ -32,6 +32,7 @@ mod retry;
 mod sabotage;
 mod signing;
 mod stop;
+mod stores;
 mod tls;
 mod trace;
 

@@ -1,6 +1,8 @@
 //! What several tests use.
 
+pub(crate) mod bucket;
 pub(crate) mod certificates;
+pub(crate) mod cloud;
 pub(crate) mod disk;
 pub(crate) mod edition;
 pub(crate) mod endpoint;

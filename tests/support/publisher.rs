@@ -76,6 +76,7 @@ pub(crate) fn rules() -> Rules {
             late_wait: Duration::from_secs(180),
             concurrency_max: 16,
             client_certificates: std::collections::BTreeSet::new(),
+            places: config.dead_letter.places.clone(),
         },
         domain_topics_max: DOMAIN_TOPICS,
         topics_max: 100,

@@ -76,8 +76,12 @@ impl Wish {
     }
 
     /// What is given up goes to this container.
-    pub(crate) fn dead_letters(mut self, container: &str) -> Self {
-        let properties = json!({"resourceId": "/r", "blobContainerName": container});
+    pub(crate) fn dead_letters(self, container: &str) -> Self {
+        self.dead_letters_at(&json!({"resourceId": "/r", "blobContainerName": container}))
+    }
+
+    /// What is given up goes there.
+    pub(crate) fn dead_letters_at(mut self, properties: &Value) -> Self {
         self.properties["deadLetterDestination"] = json!({"endpointType": "StorageBlob", "properties": properties});
         self
     }
@@ -157,6 +161,7 @@ impl Server {
         let editions = folder.path().join("editions");
         fs::create_dir(&editions).expect("a folder of editions");
         fs::write(editions.join("test.toml"), super::edition::milliseconds()).expect("an edition");
+        fs::write(editions.join("namespaces.toml"), super::edition::namespaces()).expect("an edition");
         // Azure's rates are a sixth of what the tests send; whoever tests them sets them.
         let unbounded = [("PUBLISH__EVENTS_PER_SECOND", "0"), ("PUBLISH__BYTES_PER_SECOND", "0")];
         let settings = unbounded.iter().chain(settings);
@@ -363,7 +368,12 @@ impl Server {
 
     /// Makes a topic, and returns a key of it.
     pub(crate) fn topic(&self, name: &str, schema: &str) -> String {
-        self.command("PUT", &format!("{SCOPE}/{name}"), &json!({"properties": {"inputSchema": schema}}));
+        self.topic_of(name, &json!({"inputSchema": schema}))
+    }
+
+    /// Makes a topic with these properties, and returns a key of it.
+    pub(crate) fn topic_of(&self, name: &str, properties: &Value) -> String {
+        self.command("PUT", &format!("{SCOPE}/{name}"), &json!({"properties": properties}));
         let keys = self.command("POST", &format!("{SCOPE}/{name}/listKeys"), &Value::Null).json();
         keys["key1"].as_str().expect("a key").to_owned()
     }

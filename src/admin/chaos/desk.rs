@@ -40,12 +40,14 @@ pub struct Tools {
     pub skew: Skew,
     /// The answers of endpoints.
     pub disturbance: Arc<Disturbance>,
-    /// The actor that writes dead letters.
-    pub dead_letters: Option<Undertaker>,
+    /// The actors that write dead letters, one for each store.
+    pub dead_letters: Vec<Undertaker>,
 }
 
-/// The dead-letter actor, as it is supervised and as it is reached.
+/// The dead-letter actor of a store, as it is supervised and as it is reached.
 pub struct Undertaker {
+    /// The name of the store.
+    pub store: String,
     /// Its lives.
     pub chart: Arc<Chart>,
     /// Sends it word; false where it does not live.

@@ -33,6 +33,7 @@ const POISON_MOST: Duration = Duration::from_secs(600);
 /// Whom an act befalls.
 enum Whom {
     Actor(Victim),
+    /// The dead-letter actor of any store.
     DeadLetters,
 }
 
@@ -226,7 +227,7 @@ impl Control {
         match whom {
             Whom::Actor(victim) => Ok(self.registry.suffer(victim, ordeal)?),
             Whom::DeadLetters => {
-                let undertaker = self.desk.tools.dead_letters.as_ref();
+                let undertaker = fastrand::choice(&self.desk.tools.dead_letters);
                 let told = undertaker.is_some_and(|one| (one.suffer)(Suffer { ordeal, mark: one.chart.mark() }));
                 if told {
                     Ok(())

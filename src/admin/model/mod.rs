@@ -90,6 +90,8 @@ pub struct Ranges {
     pub advanced_filters_max: usize,
     /// Values of all advanced filters of a subscription together.
     pub advanced_values_max: usize,
+    /// `deliveryRetryPeriodInDays`, at the most; 0 where it cannot be asked for.
+    pub retry_period_days_max: u32,
 }
 
 /// The editions of the delivery policy that a topic may name.

@@ -116,8 +116,14 @@ pub(super) fn container_of(resource_id: &str) -> Option<(&str, &str)> {
 }
 
 /// The container is named by itself or in the resource id (which is how Azure's command line has it); it is told by itself.
-pub(super) fn dead_letter(given: DeadLetter) -> Result<DeadLetterDestination, Invalid> {
+/// The address of a place in a store, in place of a resource id, needs none.
+pub(super) fn dead_letter(given: DeadLetter, ranges: &Ranges) -> Result<DeadLetterDestination, Invalid> {
+    let retry_period_days = retry_period(given.delivery_retry_period_in_days, ranges)?;
     let Blob { resource_id, blob_container_name: named } = given.properties;
+    if DeadLetterDestination::is_address(&resource_id) {
+        named.as_deref().map_or(Ok(()), |named| check_container(CONTAINER_NAME, named))?;
+        return Ok(DeadLetterDestination { resource_id, container: named.unwrap_or_default(), retry_period_days });
+    }
     let (account, (at, container)) = match (container_of(&resource_id), named.as_deref()) {
         (None, Some(named)) => (resource_id.as_str(), (CONTAINER_NAME, named)),
         (Some((account, container)), None) => (account, (RESOURCE_ID, container)),
@@ -139,7 +145,17 @@ pub(super) fn dead_letter(given: DeadLetter) -> Result<DeadLetterDestination, In
         return Err(Invalid::new(RESOURCE_ID, problem));
     }
     check_container(at, container)?;
-    Ok(DeadLetterDestination { resource_id: account.to_owned(), container: container.to_owned() })
+    Ok(DeadLetterDestination { resource_id: account.to_owned(), container: container.to_owned(), retry_period_days })
+}
+
+fn retry_period(given: Option<i64>, ranges: &Ranges) -> Result<Option<u32>, Invalid> {
+    let Some(days) = given else { return Ok(None) };
+    let at = "deadLetterDestination.deliveryRetryPeriodInDays";
+    match (u32::try_from(days), ranges.retry_period_days_max) {
+        (_, 0) => Err(Invalid::new(at, "is not known to the topic's edition; allowed is to leave it out".to_owned())),
+        (Ok(days), most) if (1..=most).contains(&days) => Ok(Some(days)),
+        (_, most) => Err(Invalid::new(at, format!("is {days}; allowed is a whole number from 1 to {most}"))),
+    }
 }
 
 /// The container is a folder of ours, so that its name is checked as Azure does: no path can be made of it.
@@ -204,6 +220,10 @@ pub fn fits(record: &SubscriptionRecord, ranges: &Ranges) -> Result<(), Invalid>
         .attempts
         .check("maxDeliveryAttempts", Some(attempts.into()))
         .and_then(|_| ranges.time_to_live_minutes.check("eventTimeToLiveInMinutes", Some(minutes.into())))
+        .and_then(|_| {
+            let days = record.dead_letter.as_ref().and_then(|place| place.retry_period_days);
+            retry_period(days.map(i64::from), ranges)
+        })
         .map(|_| ())
         .map_err(|invalid| {
             let name = &record.name;

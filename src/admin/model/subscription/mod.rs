@@ -21,7 +21,7 @@ use super::{
 use crate::{
     event::{Name, SubscriptionId},
     policy::filter::Filter,
-    subscription::record::{OnGone, RetryPolicy, Signing, SubscriptionRecord, Webhook},
+    subscription::record::{DeadLetterDestination, OnGone, RetryPolicy, Signing, SubscriptionRecord, Webhook},
     topic::record::TopicRecord,
 };
 
@@ -153,6 +153,9 @@ struct DeadLetter {
     /// `StorageBlob`.
     #[schema(example = "StorageBlob")]
     endpoint_type: String,
+    /// For so many days a store that is out of reach is tried again, where the topic's edition allows to ask for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delivery_retry_period_in_days: Option<i64>,
     properties: Blob,
 }
 
@@ -160,6 +163,7 @@ struct DeadLetter {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = DeadLetterProperties)]
 struct Blob {
+    /// The storage account, as `dead_letter.stores` has it, or an address such as `s3://bucket/prefix`.
     resource_id: String,
     blob_container_name: Option<String>,
 }
@@ -208,7 +212,10 @@ fn give_way(value: &mut Value, patch: &Value) {
         drop(take(value, "destination.properties.maxEventsPerBatch"));
     }
     let place = &patch["deadLetterDestination"]["properties"]["resourceId"];
-    if place.as_str().is_some_and(|place| check::container_of(place).is_some()) {
+    if place
+        .as_str()
+        .is_some_and(|place| DeadLetterDestination::is_address(place) || check::container_of(place).is_some())
+    {
         drop(take(value, "deadLetterDestination.properties.blobContainerName"));
     }
 }
@@ -235,7 +242,7 @@ fn record(
     let (max_events_per_batch, preferred_batch_size_in_kilobytes) =
         check::batch(webhook.max_events_per_batch, webhook.preferred_batch_size_in_kilobytes, ranges)?;
     let delivery_schema = check::delivery_schema(properties.event_delivery_schema.as_deref(), topic.input_schema)?;
-    let dead_letter = properties.dead_letter_destination.map(check::dead_letter).transpose()?;
+    let dead_letter = properties.dead_letter_destination.map(|given| check::dead_letter(given, ranges)).transpose()?;
     Ok(SubscriptionRecord {
         number: SubscriptionId(0),
         version: 0,
@@ -312,9 +319,10 @@ fn settable(record: &SubscriptionRecord) -> Properties {
         }),
         dead_letter_destination: dead_letter.as_ref().map(|dead_letter| DeadLetter {
             endpoint_type: "StorageBlob".to_owned(),
+            delivery_retry_period_in_days: dead_letter.retry_period_days.map(i64::from),
             properties: Blob {
                 resource_id: dead_letter.resource_id.clone(),
-                blob_container_name: Some(dead_letter.container.clone()),
+                blob_container_name: Some(dead_letter.container.clone()).filter(|container| !container.is_empty()),
             },
         }),
         // Words of ours: a client that does not know them is told of them only where they were used.

@@ -1,0 +1,218 @@
+//! `[dead_letter]`: where dead letters go, and with which credentials.
+//!
+//! A store is a table `[dead_letter.stores.NAME]` of its own, so that its keys are not among the defaults: which there are
+//! stands here. A credential is a value, or the name of a file with it (`…_file`); it is shown by nothing.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf, absolute},
+};
+
+use serde::Deserialize;
+use url::Url;
+
+use super::{Error, Secret, layers::Layers, read};
+use crate::policy::place::{Address, FOLDER, FORMS, Kind, Known, Malformed, Places};
+
+/// The section that has the stores.
+const STORES: &str = "dead_letter.stores.";
+
+/// The keys of a store that everybody may see.
+const PLAIN: [&str; 7] = ["accounts", "allow_http", "client_id", "endpoint", "region", "tenant_id", "url"];
+
+/// The credentials of each kind of store, in the words of that kind.
+const CREDENTIALS: [(Kind, &[&str]); 4] = [
+    (Kind::Folder, &[]),
+    (Kind::S3, &["access_key_id", "secret_access_key", "session_token"]),
+    (Kind::Azure, &["access_key", "sas_token", "tenant_id", "client_id", "client_secret"]),
+    (Kind::Google, &["service_account_key"]),
+];
+
+/// `[dead_letter]`
+#[derive(Clone, Debug)]
+pub struct DeadLetter {
+    /// The topic in which each file is told; [`None`] where nobody is told.
+    pub notice_topic: Option<String>,
+    /// All stores, by name; the folder beside the data, if there is one, is [`FOLDER`].
+    pub stores: BTreeMap<String, Store>,
+    /// Which of them, and where in it, a subscription's destination means.
+    pub places: Places,
+}
+
+/// A store of dead letters.
+#[derive(Clone, Debug)]
+pub struct Store {
+    /// Where it is.
+    pub address: Address,
+    /// The server to ask, where it is not that of the cloud.
+    pub endpoint: Option<Url>,
+    /// The region of its buckets.
+    pub region: Option<String>,
+    /// Whether it may be asked without TLS.
+    pub allow_http: bool,
+    /// Its credentials, by the name of the setting. None: those of the environment or the machine.
+    pub credentials: Vec<(&'static str, Secret)>,
+}
+
+/// What the operator wrote, every value by itself.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawDeadLetter {
+    #[serde(deserialize_with = "read::optional")]
+    folder: Option<PathBuf>,
+    #[serde(deserialize_with = "read::optional")]
+    notice_topic: Option<String>,
+    #[serde(default)]
+    stores: BTreeMap<String, RawStore>,
+}
+
+#[derive(Deserialize)]
+struct RawStore {
+    #[serde(default, deserialize_with = "read::optional")]
+    url: Option<String>,
+    #[serde(default, deserialize_with = "read::texts")]
+    accounts: Vec<String>,
+    #[serde(default, deserialize_with = "read::web")]
+    endpoint: Option<Url>,
+    #[serde(default, deserialize_with = "read::optional")]
+    region: Option<String>,
+    #[serde(default, deserialize_with = "read::flag_or_text")]
+    allow_http: bool,
+    /// Which of them there are is checked key by key, before.
+    #[serde(flatten)]
+    credentials: BTreeMap<String, String>,
+}
+
+/// Whether `key` is one of a store's.
+pub(super) fn is_key(key: &str) -> bool {
+    key.strip_prefix(STORES)
+        .and_then(|rest| rest.split_once('.'))
+        .is_some_and(|(_, name)| keys().any(|key| key == name))
+}
+
+/// Whether the value of `key` must not be shown.
+pub(super) fn is_secret(key: &str) -> bool {
+    let name = key.rsplit('.').next().unwrap_or_default();
+    key.starts_with(STORES) && !PLAIN.contains(&name) && !name.ends_with("_file")
+}
+
+/// The keys that a store may have, where `key` is meant to be one.
+pub(super) fn neighbours(key: &str) -> Option<String> {
+    let name = key.strip_prefix(STORES)?.split('.').next().unwrap_or_default();
+    Some(keys().map(|key| format!("{STORES}{name}.{key}")).collect::<Vec<_>>().join(", "))
+}
+
+fn keys() -> impl Iterator<Item = String> {
+    let plain = PLAIN.iter().map(|name| (*name).to_owned());
+    let credentials = CREDENTIALS.iter().flat_map(|(_, names)| names.iter());
+    let mut keys: Vec<String> =
+        plain.chain(credentials.flat_map(|name| [(*name).to_owned(), format!("{name}_file")])).collect();
+    keys.sort();
+    keys.dedup();
+    keys.into_iter()
+}
+
+impl RawDeadLetter {
+    pub(super) fn resolve(self, data_dir: &Path, layers: &Layers) -> Result<DeadLetter, Error> {
+        let mut resolved =
+            DeadLetter { notice_topic: self.notice_topic, stores: BTreeMap::new(), places: Places::default() };
+        let mut known: Vec<Known> = Vec::new();
+        if let Some(folder) = self.folder {
+            let address = folder_address(&data_dir.join(folder))
+                .map_err(|allowed| layers.complain("dead_letter.folder", allowed))?;
+            known.push(Known { name: FOLDER.to_owned(), address, accounts: Vec::new() });
+        }
+        for (name, raw) in self.stores {
+            let at = format!("{STORES}{name}");
+            check_name(&name).map_err(|allowed| layers.complain(&format!("{at}.url"), allowed))?;
+            let accounts = raw.accounts.clone();
+            let store = raw.resolve(&at, layers)?;
+            if let Some(other) = known.iter().find(|other| other.address == store.address) {
+                let allowed = format!("an address that no other store has: {} has it", other.name);
+                return Err(layers.complain(&format!("{at}.url"), allowed));
+            }
+            if let Some(account) =
+                accounts.iter().find(|account| known.iter().any(|other| other.accounts.contains(account)))
+            {
+                let allowed = format!("accounts that no other store has: \"{account}\" is one of another");
+                return Err(layers.complain(&format!("{at}.accounts"), allowed));
+            }
+            known.push(Known { name: name.clone(), address: store.address.clone(), accounts });
+            resolved.stores.insert(name, store);
+        }
+        // What no store stands for goes to the folder, unless one stands for all the rest.
+        let rest = known.iter().any(|known| known.accounts.iter().any(|account| account == "*"));
+        if let Some(folder) = known.first_mut().filter(|known| known.name == FOLDER) {
+            let accounts = if rest { Vec::new() } else { vec!["*".to_owned()] };
+            folder.accounts = accounts;
+            let address = folder.address.clone();
+            let store = Store { address, endpoint: None, region: None, allow_http: false, credentials: Vec::new() };
+            resolved.stores.insert(FOLDER.to_owned(), store);
+        }
+        resolved.places = Places::new(known);
+        Ok(resolved)
+    }
+}
+
+impl RawStore {
+    fn resolve(self, at: &str, layers: &Layers) -> Result<Store, Error> {
+        let Self { url, accounts: _, endpoint, region, allow_http, credentials } = self;
+        let key = |name: &str| format!("{at}.{name}");
+        let address = Address::parse(&url.unwrap_or_default()).map_err(|problem| {
+            let allowed = match problem {
+                Malformed::Form => FORMS.to_owned(),
+                Malformed::Part(problem) => format!("an address, but {problem}"),
+            };
+            layers.complain(&key("url"), allowed)
+        })?;
+        if address.kind == Kind::Folder && address.path.is_empty() {
+            return Err(layers.complain(&key("url"), "a folder, but not the root of all".to_owned()));
+        }
+        if endpoint.as_ref().is_some_and(|endpoint| endpoint.scheme() == "http") && !allow_http {
+            return Err(layers.complain(&key("endpoint"), format!("https, or http where {at}.allow_http is true")));
+        }
+        let of_kind = CREDENTIALS.iter().find(|(kind, _)| *kind == address.kind).map_or(&[][..], |(_, names)| names);
+        let mut read = Vec::new();
+        for (name, value) in credentials {
+            let plain = name.strip_suffix("_file").unwrap_or(&name);
+            let Some(known) = of_kind.iter().find(|known| **known == plain) else {
+                let allowed = match of_kind {
+                    [] => format!("nothing: a folder needs no credentials ({address})"),
+                    names => format!("nothing: the credentials for {address} are {}", names.join(", ")),
+                };
+                return Err(layers.complain(&key(&name), allowed));
+            };
+            if read.iter().any(|(there, _)| there == known) {
+                return Err(layers.complain(&key(&name), format!("nothing where {} is set, too", key(plain))));
+            }
+            let secret = if plain == name { value } else { read_file(Path::new(&value))? };
+            read.push((*known, Secret::new(&secret)));
+        }
+        Ok(Store { address, endpoint, region, allow_http, credentials: read })
+    }
+}
+
+/// The name stands in variables of the environment, and before the names of files.
+fn check_name(name: &str) -> Result<(), String> {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-';
+    if name == FOLDER {
+        return Err(format!("a store of another name: \"{FOLDER}\" is the one of dead_letter.folder"));
+    }
+    if (1..=40).contains(&name.len()) && name.bytes().all(plain) {
+        return Ok(());
+    }
+    Err("a store whose name has 1 to 40 small letters, digits, hyphens and underscores".to_owned())
+}
+
+fn read_file(path: &Path) -> Result<String, Error> {
+    let text = fs::read_to_string(path).map_err(|error| Error::Unreadable { path: path.to_owned(), error })?;
+    Ok(text.trim_end().to_owned())
+}
+
+fn folder_address(folder: &Path) -> Result<Address, String> {
+    let folder = absolute(folder).map_err(|error| format!("a folder that can be found: {error}"))?;
+    let parts = folder.iter().skip(1).map(|part| part.to_str().map(str::to_owned));
+    let path = parts.collect::<Option<Vec<String>>>().ok_or("a folder whose name is UTF-8")?;
+    Ok(Address { kind: Kind::Folder, account: String::new(), path })
+}

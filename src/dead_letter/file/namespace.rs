@@ -1,0 +1,124 @@
+//! A dead letter as namespaces have it: `event`, `customDeliveryProperties` and `deadletterProperties`, in this order
+//! (seed 001).
+//!
+//! The event is a CloudEvent and stands as it was published: `data` where that was JSON, `data_base64` where it was not.
+//! Nothing is added to it, so that it can be published again as it is. The document's examples disagree on the key of the
+//! fate and on whether the event is wrapped; this is what most of them have.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+
+use super::{
+    Fate, Form,
+    object::{Object, members},
+};
+use crate::{
+    event::{self, Event, Schema},
+    policy::{
+        outcome::{Outcome, Reason},
+        property,
+    },
+};
+
+pub(super) fn letter(
+    out: &mut String,
+    wire: &Bytes,
+    form: Form<'_>,
+    event: &Event,
+    fate: Fate<'_>,
+) -> Result<(), serde_json::Error> {
+    let wire = match event.schema {
+        Schema::CloudEvents => wire.clone(),
+        Schema::EventGrid => event::cloud_event(wire)?,
+        Schema::Custom => custom(wire, form, event)?,
+    };
+    members(&wire)?;
+    let whole: &RawValue = serde_json::from_slice(&wire)?;
+    let mut object = Object::begin(out);
+    object.put("event", whole.get());
+    let headers = property::headers(form.properties, Some(event));
+    if !headers.is_empty() {
+        object.inner("customDeliveryProperties", |inner| {
+            for (name, value) in &headers {
+                inner.text(name, value);
+            }
+        });
+    }
+    object.inner("deadletterProperties", |inner| fate.put_into_namespace(inner));
+    object.end();
+    Ok(())
+}
+
+impl Fate<'_> {
+    fn put_into_namespace(self, object: &mut Object<'_>) {
+        let Self { lane, dead } = self;
+        object.text("deadletterreason", &sentence(dead.reason));
+        object.put("deliveryattempts", &dead.attempts.to_string());
+        object.text("deliveryresult", &dead.outcome.to_string());
+        object.text("publishutc", &dead.published.to_event_grid());
+        if let Some(tried) = dead.tried {
+            // A clock that was set back would put the attempt before the publication, as in the document's own example.
+            object.text("deliveryattemptutc", &tried.max(dead.published).to_event_grid());
+        }
+        if lane.is_job() {
+            object.text("replayjob", &lane.0.to_string());
+        }
+    }
+}
+
+/// Why, as a sentence: the document's own for the first two, and the like for the others.
+fn sentence(reason: Reason) -> Cow<'static, str> {
+    let sentence = match reason {
+        Reason::Undeliverable(
+            Outcome::BadRequest
+            | Outcome::Unauthorized
+            | Outcome::Forbidden
+            | Outcome::NotFound
+            | Outcome::PayloadTooLarge
+            | Outcome::GenericError,
+        )
+        | Reason::ProbationCausedByClientError => "Undeliverable due to client error",
+        Reason::MaxDeliveryAttemptsExceeded => "Maximum delivery attempts was exceeded.",
+        Reason::TimeToLiveExceeded => "Time to live was exceeded.",
+        Reason::Rejected => "Event was rejected.",
+        Reason::Quarantined => "Event is a poison message.",
+        Reason::BacklogExceeded => "Backlog was exceeded.",
+        Reason::Missing => "Event is missing.",
+        Reason::Undeliverable(outcome) => return format!("Undeliverable due to {outcome}").into(),
+    };
+    sentence.into()
+}
+
+/// The CloudEvent around an event of a custom schema.
+fn custom(wire: &[u8], form: Form<'_>, event: &Event) -> Result<Bytes, serde_json::Error> {
+    let own: &RawValue = serde_json::from_slice(wire)?;
+    let mut out = String::with_capacity(wire.len() + 256);
+    let mut object = Object::begin(&mut out);
+    object.text("specversion", "1.0");
+    object.text("type", &event.event_type());
+    object.text("source", form.topic);
+    object.text("id", &event.id());
+    object.text("time", &event.event_time().unwrap_or_else(|| event.appended.to_event_grid().into()));
+    let subject = event.subject();
+    if !subject.is_empty() {
+        object.text("subject", &subject);
+    }
+    object.text("datacontenttype", "application/json");
+    object.put("data", own.get());
+    object.end();
+    Ok(out.into())
+}
+
+/// The folder of a subscription: the namespace, the topic, the subscription, each as it was named. A topic that is in no
+/// namespace stands below its resource group.
+pub(super) fn folder(topic: &str, subscription: &str) -> String {
+    let parts: Vec<&str> = topic.split('/').collect();
+    let after = |kind: &str| {
+        let at = parts.iter().position(|part| part.eq_ignore_ascii_case(kind))?;
+        parts.get(at + 1).copied()
+    };
+    let namespace = after("namespaces").or_else(|| after("resourceGroups")).unwrap_or_default();
+    format!("{namespace}/{}/{subscription}", parts.last().copied().unwrap_or_default())
+}

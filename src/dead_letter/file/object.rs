@@ -1,0 +1,85 @@
+//! Reading and writing JSON objects without touching what stands in them.
+
+use std::borrow::Cow;
+
+use serde::{
+    Deserializer,
+    de::{MapAccess, Visitor},
+};
+use serde_json::value::RawValue;
+
+/// An object in the making.
+pub(super) struct Object<'a> {
+    out: &'a mut String,
+    empty: bool,
+}
+
+impl<'a> Object<'a> {
+    pub(super) fn begin(out: &'a mut String) -> Self {
+        out.push('{');
+        Self { out, empty: true }
+    }
+
+    /// Adds a member whose value is JSON already.
+    pub(super) fn put(&mut self, name: &str, json: &str) {
+        if !self.empty {
+            self.out.push(',');
+        }
+        self.empty = false;
+        self.out.push_str(&quoted(name));
+        self.out.push(':');
+        self.out.push_str(json);
+    }
+
+    pub(super) fn text(&mut self, name: &str, text: &str) {
+        self.put(name, &quoted(text));
+    }
+
+    /// Adds a member whose value is an object.
+    pub(super) fn inner(&mut self, name: &str, fill: impl FnOnce(&mut Object<'_>)) {
+        self.put(name, "");
+        let mut object = Object::begin(self.out);
+        fill(&mut object);
+        object.end();
+    }
+
+    pub(super) fn end(self) {
+        self.out.push('}');
+    }
+}
+
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+pub(in crate::dead_letter) type Members<'a> = Vec<(Cow<'a, str>, &'a RawValue)>;
+
+/// The members of an object, in their order, values as they stand.
+pub(in crate::dead_letter) fn members(wire: &[u8]) -> Result<Members<'_>, serde_json::Error> {
+    let mut reader = serde_json::Deserializer::from_slice(wire);
+    let members = reader.deserialize_map(MembersOf)?;
+    reader.end()?;
+    Ok(members)
+}
+
+struct MembersOf;
+
+impl<'a> Visitor<'a> for MembersOf {
+    type Value = Members<'a>;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an event")
+    }
+
+    fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut members = Vec::with_capacity(12);
+        while let Some((Name(name), value)) = map.next_entry()? {
+            members.push((name, value));
+        }
+        Ok(members)
+    }
+}
+
+/// A member's name, borrowed where it has no escapes.
+#[derive(serde::Deserialize)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);

@@ -1,0 +1,169 @@
+//! A store of a cloud: S3, Azure Blob Storage, Google Cloud Storage, or what speaks like one of them.
+//!
+//! Its address may end before the bucket (in Azure's word the container): then the first part of a file's name is one, and
+//! each has a client of its own, made when it is first asked for. There are no more of them than subscriptions name.
+//!
+//! A request is tried again once by itself, for a connection that broke; what fails then is the caller's to repeat.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use object_store::{
+    BackoffConfig, ClientOptions, ObjectStore, RetryConfig, aws::AmazonS3Builder, azure::MicrosoftAzureBuilder,
+    gcp::GoogleCloudStorageBuilder, path::Path,
+};
+use url::Url;
+
+use super::Error;
+use crate::policy::place::{Address, Kind};
+
+/// Name, connection and TLS.
+const CONNECT_WAIT: Duration = Duration::from_secs(10);
+
+/// A whole request: 16 MiB in it are little more than one megabit in a second.
+const REQUEST_WAIT: Duration = Duration::from_secs(120);
+
+/// A bucket to try the settings with: no request is made.
+const TRIAL: &str = "bucket";
+
+/// How a store of a cloud is reached.
+#[derive(Clone)]
+pub struct Settings {
+    /// Where it is.
+    pub address: Address,
+    /// The server to ask, where it is not that of the cloud.
+    pub endpoint: Option<Url>,
+    /// The region of its buckets.
+    pub region: Option<String>,
+    /// Whether it may be asked without TLS.
+    pub allow_http: bool,
+    /// Its credentials, by `object_store`'s names. None: those of the environment or the machine.
+    pub credentials: Vec<(&'static str, String)>,
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Settings({}, {} credentials hidden)", self.address, self.credentials.len())
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Cloud {
+    settings: Settings,
+    buckets: Mutex<HashMap<String, Arc<dyn ObjectStore>>>,
+}
+
+impl Cloud {
+    /// Makes no request: a store that is out of reach stops no start. One whose settings cannot be used does.
+    pub(super) fn open(settings: Settings) -> Result<Self, Error> {
+        // For TLS there is ring, in this program's own clients and in that of the stores. Who came first has set it.
+        rustls::crypto::ring::default_provider().install_default().ok();
+        settings.client(TRIAL)?;
+        Ok(Self { settings, buckets: Mutex::default() })
+    }
+
+    /// The client, and the path there, for the file or folder `name`.
+    pub(super) fn find(&self, name: &str) -> Result<(Arc<dyn ObjectStore>, Path), Error> {
+        let (bucket, path) = self.split(name).ok_or_else(|| Error::Name("the path names no bucket".to_owned()))?;
+        let path = Path::parse(path).map_err(|error| Error::Name(error.to_string()))?;
+        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = buckets.get(&bucket) {
+            return Ok((Arc::clone(client), path));
+        }
+        let client = self.settings.client(&bucket)?;
+        buckets.insert(bucket, Arc::clone(&client));
+        Ok((client, path))
+    }
+
+    /// Whether it can be asked for what follows a name.
+    pub(super) fn begins_anywhere(&self) -> bool {
+        matches!(self.settings.address.kind, Kind::S3 | Kind::Google)
+    }
+
+    /// The bucket, and the path in it.
+    pub(super) fn split(&self, name: &str) -> Option<(String, String)> {
+        let mut parts = self.settings.address.path.iter().map(String::as_str);
+        let mut own = name.split('/').filter(|part| !part.is_empty());
+        let bucket = parts.next().or_else(|| own.next())?.to_owned();
+        Some((bucket, parts.chain(own).collect::<Vec<_>>().join("/")))
+    }
+
+    /// The name of what has the path `key` in the bucket that `folder` is in.
+    pub(super) fn name_of(&self, folder: &str, key: &str) -> String {
+        match self.settings.address.path.as_slice() {
+            [] => format!("{}/{key}", folder.split('/').next().unwrap_or_default()),
+            [_, prefix @ ..] => {
+                let inside: usize = prefix.iter().map(|part| part.len() + 1).sum();
+                key.get(inside..).unwrap_or_default().to_owned()
+            }
+        }
+    }
+
+    /// Where a file can be had.
+    pub(super) fn url(&self, name: &str) -> Option<String> {
+        let (bucket, path) = self.split(name)?;
+        let Settings { address, endpoint, region, .. } = &self.settings;
+        let base = match (endpoint, address.kind) {
+            (Some(endpoint), _) => format!("{}/{bucket}", endpoint.as_str().trim_end_matches('/')),
+            (None, Kind::Azure) => format!("https://{}.blob.core.windows.net/{bucket}", address.account),
+            (None, Kind::Google) => format!("https://storage.googleapis.com/{bucket}"),
+            (None, Kind::S3 | Kind::Folder) => {
+                format!("https://{bucket}.s3.{}.amazonaws.com", region.as_deref().unwrap_or("us-east-1"))
+            }
+        };
+        let mut url = Url::parse(&base).ok()?;
+        url.path_segments_mut().ok()?.pop_if_empty().extend(path.split('/'));
+        Some(url.into())
+    }
+}
+
+impl Settings {
+    fn client(&self, bucket: &str) -> Result<Arc<dyn ObjectStore>, Error> {
+        let options = ClientOptions::new()
+            .with_allow_http(self.allow_http)
+            .with_connect_timeout(CONNECT_WAIT)
+            .with_timeout(REQUEST_WAIT);
+        let retry = RetryConfig {
+            backoff: BackoffConfig { init_backoff: Duration::from_millis(100), ..BackoffConfig::default() },
+            max_retries: 1,
+            retry_timeout: REQUEST_WAIT,
+        };
+        let ambient = self.credentials.is_empty();
+        let endpoint = self.endpoint.as_ref().map(|endpoint| endpoint.as_str().trim_end_matches('/'));
+        Ok(match self.address.kind {
+            Kind::Folder => return Err(Error::Name(format!("{} is a folder, and no store of a cloud", self.address))),
+            Kind::S3 => {
+                let mut to = if ambient { AmazonS3Builder::from_env() } else { AmazonS3Builder::new() };
+                for (name, value) in &self.credentials {
+                    to = to.with_config(name.parse()?, value);
+                }
+                to = endpoint.into_iter().fold(to, AmazonS3Builder::with_endpoint);
+                to = self.region.iter().fold(to, AmazonS3Builder::with_region);
+                to = to.with_client_options(options).with_retry(retry).with_allow_http(self.allow_http);
+                Arc::new(to.with_bucket_name(bucket).build()?)
+            }
+            Kind::Azure => {
+                let mut to = if ambient { MicrosoftAzureBuilder::from_env() } else { MicrosoftAzureBuilder::new() };
+                for (name, value) in &self.credentials {
+                    to = to.with_config(name.parse()?, value);
+                }
+                to = endpoint.into_iter().fold(to, |to, endpoint| to.with_endpoint(endpoint.to_owned()));
+                to = to.with_client_options(options).with_retry(retry).with_allow_http(self.allow_http);
+                Arc::new(to.with_account(&self.address.account).with_container_name(bucket).build()?)
+            }
+            Kind::Google => {
+                let mut to =
+                    if ambient { GoogleCloudStorageBuilder::from_env() } else { GoogleCloudStorageBuilder::new() };
+                for (name, value) in &self.credentials {
+                    to = to.with_config(name.parse()?, value);
+                }
+                to = endpoint.into_iter().fold(to, GoogleCloudStorageBuilder::with_base_url);
+                Arc::new(to.with_client_options(options).with_retry(retry).with_bucket_name(bucket).build()?)
+            }
+        })
+    }
+}

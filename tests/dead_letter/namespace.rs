@@ -1,0 +1,198 @@
+//! The form of namespaces, against the examples of its document (seed 001), byte for byte but for their line breaks.
+
+use std::time::Duration;
+
+use expect_test::{Expect, expect};
+use gridhook::{
+    dead_letter::{
+        Target,
+        file::{Draft, Form, folder, path},
+    },
+    event::{Event, Lane, Schema, Timestamp},
+    policy::{
+        edition::FileForm,
+        outcome::{Outcome, Reason},
+        property::{self, Property},
+        record::Dead,
+    },
+};
+use serde_json::json;
+
+use super::{event, target};
+
+const TOPIC: &str =
+    "/subscriptions/s/resourceGroups/g/providers/Microsoft.EventGrid/namespaces/mynamespace/topics/mytopic";
+
+/// 2023-06-19T23:28:08.306389Z: what the journal keeps of the example's time.
+const PUBLISHED: Timestamp = Timestamp(1_687_217_288_306_389);
+
+/// The example's event.
+const STRUCTURED: &str = r#"{"specversion":"1.0","type":"com.example.someevent","source":"/mycontext","id":"A234-1234-1234","time":"2018-04-05T17:31:00Z","comexampleextension1":"value","comexampleothervalue":5,"datacontenttype":"application/json","data":{"total": 1.0}}"#;
+
+/// The example's other event, as the server keeps what was published in binary mode.
+const BINARY: &str = r#"{"specversion":"1.0","type":"com.example.someevent","source":"/mycontext","id":"A234-1234-1234","time":"2018-04-05T17:31:00Z","comexampleextension1":"value","comexampleothervalue":5,"datacontenttype":"application/vnd.apache.thrift.binary","data_base64":"AAEC"}"#;
+
+/// The example's headers, and one that is nobody's business.
+fn headers() -> Vec<Property> {
+    let header = |name: &str, value: &str, secret: bool| json!({"name": name, "type": "Static", "properties": {"value": value, "isSecret": secret}});
+    let dynamic = json!({"name": "Kind", "type": "Dynamic", "properties": {"sourceField": "comexampleextension1"}});
+    let absent = json!({"name": "Absent", "type": "Dynamic", "properties": {"sourceField": "data.absent"}});
+    let all = json!([
+        header("Custom-Header-1", "value1", false),
+        header("Authorization", "Bearer x", true),
+        header("Custom-Header-2", "34", false),
+        dynamic,
+        absent
+    ]);
+    serde_json::from_value(all).expect("properties")
+}
+
+/// The fate of the examples, without the attempt that was made before the publication.
+fn unauthorized() -> Dead {
+    Dead {
+        reason: Reason::Undeliverable(Outcome::Unauthorized),
+        attempts: 3,
+        outcome: Outcome::Unauthorized,
+        status: Some(401),
+        published: PUBLISHED,
+        tried: Some(PUBLISHED.after(Duration::from_millis(16))),
+        given_up: PUBLISHED.after(Duration::from_secs(1)),
+    }
+}
+
+fn file(properties: &[Property], event: &Event, dead: &Dead) -> String {
+    let form = Form { file: FileForm::Namespace, delivery: event.schema, topic: TOPIC, properties };
+    let mut draft = Draft::new(usize::MAX);
+    assert!(draft.add(form, event, Lane::LIVE, dead).expect("an event"), "there is room");
+    draft.finish()
+}
+
+fn check(properties: &[Property], event: &Event, dead: &Dead, expected: Expect) {
+    expected.assert_eq(&file(properties, event, dead));
+}
+
+fn cloud(wire: &str) -> Event {
+    event(Schema::CloudEvents, wire, ["A234-1234-1234", "com.example.someevent", ""])
+}
+
+#[test]
+fn an_event_of_structured_mode_stands_beside_its_headers_and_its_fate() {
+    check(
+        &property::open(&headers()),
+        &cloud(STRUCTURED),
+        &unauthorized(),
+        expect![[
+            r#"[{"event":{"specversion":"1.0","type":"com.example.someevent","source":"/mycontext","id":"A234-1234-1234","time":"2018-04-05T17:31:00Z","comexampleextension1":"value","comexampleothervalue":5,"datacontenttype":"application/json","data":{"total": 1.0}},"customDeliveryProperties":{"Custom-Header-1":"value1","Custom-Header-2":"34","Kind":"value"},"deadletterProperties":{"deadletterreason":"Undeliverable due to client error","deliveryattempts":3,"deliveryresult":"Unauthorized","publishutc":"2023-06-19T23:28:08.3063890Z","deliveryattemptutc":"2023-06-19T23:28:08.3223890Z"}}]"#
+        ]],
+    );
+}
+
+#[test]
+fn an_event_of_binary_mode_has_its_data_in_base64() {
+    check(
+        &property::open(&headers()),
+        &cloud(BINARY),
+        &unauthorized(),
+        expect![[
+            r#"[{"event":{"specversion":"1.0","type":"com.example.someevent","source":"/mycontext","id":"A234-1234-1234","time":"2018-04-05T17:31:00Z","comexampleextension1":"value","comexampleothervalue":5,"datacontenttype":"application/vnd.apache.thrift.binary","data_base64":"AAEC"},"customDeliveryProperties":{"Custom-Header-1":"value1","Custom-Header-2":"34","Kind":"value"},"deadletterProperties":{"deadletterreason":"Undeliverable due to client error","deliveryattempts":3,"deliveryresult":"Unauthorized","publishutc":"2023-06-19T23:28:08.3063890Z","deliveryattemptutc":"2023-06-19T23:28:08.3223890Z"}}]"#
+        ]],
+    );
+}
+
+#[test]
+fn without_headers_there_is_no_object_for_them_and_no_attempt_where_none_was_made() {
+    let dead = Dead {
+        reason: Reason::TimeToLiveExceeded,
+        attempts: 0,
+        outcome: Outcome::Probation,
+        status: None,
+        tried: None,
+        ..unauthorized()
+    };
+    check(
+        &[],
+        &cloud(r#"{"specversion":"1.0","id":"a","source":"/s","type":"T"}"#),
+        &dead,
+        expect![[
+            r#"[{"event":{"specversion":"1.0","id":"a","source":"/s","type":"T"},"deadletterProperties":{"deadletterreason":"Time to live was exceeded.","deliveryattempts":0,"deliveryresult":"Probation","publishutc":"2023-06-19T23:28:08.3063890Z"}}]"#
+        ]],
+    );
+}
+
+#[test]
+fn an_attempt_is_never_before_the_publication() {
+    let dead = Dead { tried: Some(PUBLISHED.before(Duration::from_secs(864_000))), ..unauthorized() };
+    assert!(file(&[], &cloud(STRUCTURED), &dead).contains(r#""deliveryattemptutc":"2023-06-19T23:28:08.3063890Z""#));
+}
+
+#[test]
+fn every_reason_is_a_sentence() {
+    let sentence = |reason| {
+        let file = file(&[], &cloud(STRUCTURED), &Dead { reason, ..unauthorized() });
+        let read: serde_json::Value = serde_json::from_str(&file).expect("a file");
+        read[0]["deadletterProperties"]["deadletterreason"].as_str().expect("a reason").to_owned()
+    };
+    let of = |outcome| sentence(Reason::Undeliverable(outcome));
+    for outcome in [Outcome::BadRequest, Outcome::Unauthorized, Outcome::Forbidden, Outcome::NotFound] {
+        assert_eq!(of(outcome), "Undeliverable due to client error");
+    }
+    assert_eq!(sentence(Reason::ProbationCausedByClientError), "Undeliverable due to client error");
+    assert_eq!(sentence(Reason::MaxDeliveryAttemptsExceeded), "Maximum delivery attempts was exceeded.");
+    assert_eq!(sentence(Reason::TimeToLiveExceeded), "Time to live was exceeded.");
+    assert_eq!(sentence(Reason::Rejected), "Event was rejected.");
+    assert_eq!(sentence(Reason::Quarantined), "Event is a poison message.");
+    assert_eq!(of(Outcome::TimedOut), "Undeliverable due to TimedOut");
+}
+
+#[test]
+fn events_of_other_schemas_stand_as_cloud_events() {
+    let grid = r#"{"id":"1","topic":"/t","subject":"/a","data":{"x": 1.0},"eventType":"T","eventTime":"2026-11-20T12:00:00Z","metadataVersion":"1","dataVersion":"1"}"#;
+    let dead = unauthorized();
+    check(
+        &[],
+        &event(Schema::EventGrid, grid, ["1", "T", "/a"]),
+        &dead,
+        expect![[
+            r#"[{"event":{"id":"1","source":"/t","type":"T","time":"2026-11-20T12:00:00Z","subject":"/a","data":{"x": 1.0},"specversion":"1.0"},"deadletterProperties":{"deadletterreason":"Undeliverable due to client error","deliveryattempts":3,"deliveryresult":"Unauthorized","publishutc":"2023-06-19T23:28:08.3063890Z","deliveryattemptutc":"2023-06-19T23:28:08.3223890Z"}}]"#
+        ]],
+    );
+    check(
+        &[],
+        &event(Schema::Custom, r#"{"own": [1.0]}"#, ["1", "T", "/a"]),
+        &dead,
+        expect![[
+            r#"[{"event":{"specversion":"1.0","type":"T","source":"/subscriptions/s/resourceGroups/g/providers/Microsoft.EventGrid/namespaces/mynamespace/topics/mytopic","id":"1","time":"2020-08-13T17:18:14.0265750Z","subject":"/a","datacontenttype":"application/json","data":{"own": [1.0]}},"deadletterProperties":{"deadletterreason":"Undeliverable due to client error","deliveryattempts":3,"deliveryresult":"Unauthorized","publishutc":"2023-06-19T23:28:08.3063890Z","deliveryattemptutc":"2023-06-19T23:28:08.3223890Z"}}]"#
+        ]],
+    );
+}
+
+#[test]
+fn a_file_has_several_events_and_one_that_is_none_changes_nothing() {
+    let form = Form { file: FileForm::Namespace, delivery: Schema::CloudEvents, topic: TOPIC, properties: &[] };
+    let mut draft = Draft::new(usize::MAX);
+    for wire in [STRUCTURED, BINARY] {
+        draft.add(form, &cloud(wire), Lane::LIVE, &unauthorized()).expect("an event");
+        draft.add(form, &cloud(r#"{"specversion""#), Lane::LIVE, &unauthorized()).expect_err("it is no object");
+    }
+    let read: Vec<serde_json::Value> = serde_json::from_str(&draft.finish()).expect("an array");
+    assert_eq!(read.iter().map(|letter| letter["event"]["id"] == "A234-1234-1234").collect::<Vec<_>>(), [true, true]);
+}
+
+#[test]
+fn a_path_has_every_name_as_it_was_given_and_no_zeros_in_front() {
+    let id = uuid::uuid!("480b2295-0c38-40d0-b25a-f34b30aac1a9");
+    // 2023-09-23T02:03:04Z
+    let made = Timestamp(1_695_434_584_000_000);
+    let target = |topic: &str| Target {
+        form: FileForm::Namespace,
+        topic: topic.to_owned(),
+        subscription_name: "myeventsubscription".to_owned(),
+        ..target("mycontainer")
+    };
+    expect![
+        "mycontainer/mynamespace/mytopic/myeventsubscription/2023/9/23/2/480b2295-0c38-40d0-b25a-f34b30aac1a9.json"
+    ]
+    .assert_eq(&path(&folder(&target(TOPIC)), made, id));
+    let outside = "/subscriptions/s/resourceGroups/g/providers/Microsoft.EventGrid/topics/orders";
+    expect!["mycontainer/g/orders/myeventsubscription"].assert_eq(&folder(&target(outside)));
+}

@@ -1,0 +1,67 @@
+//! A store that is out of reach, through all of the time that an edition waits for it, on a clock of the test's own.
+
+use std::time::Duration;
+
+use gridhook::{
+    config::Editions,
+    dead_letter::{
+        Notice, Target,
+        staging::{Report, Rules, Staging},
+    },
+    event::Timestamp,
+    subscription::record::DeadLetterDestination,
+};
+
+use super::{obligor, target};
+
+const START: Timestamp = Timestamp(1_597_341_600_000_000);
+
+/// When files are tried, in seconds from the first, until what waits is lost.
+fn tries(edition: &str, days: Option<u32>) -> Vec<u64> {
+    let edition = Editions::load(None, None).expect("editions").get(edition).expect("an edition");
+    let destination = DeadLetterDestination {
+        resource_id: "/r".to_owned(),
+        container: "letters".to_owned(),
+        retry_period_days: days,
+    };
+    let target = Target {
+        retry: edition.dead_letter.retry.clone(),
+        outage_window: destination.retry_period().unwrap_or(edition.dead_letter.outage_window),
+        ..target("letters")
+    };
+    let mut staging = Staging::new(Rules::default());
+    staging.notice(Notice { obligor: obligor(1), target, due: START });
+    let mut tries = Vec::new();
+    for _ in 0..1_000 {
+        let now = staging.next_due().expect("it is tried again");
+        assert_eq!(staging.take(now.before(Duration::from_micros(1))), [], "never early");
+        let job = staging.take(now).pop().expect("a turn");
+        tries.push(now.since(START).as_secs());
+        if job.lost_by.is_some_and(|by| START <= by) {
+            return tries;
+        }
+        staging.finished(obligor(1), Report::Unreachable, now);
+    }
+    panic!("it is never lost: {tries:?}");
+}
+
+fn assert_schedule(tries: &[u64], window: u64) {
+    assert_eq!(tries[..6], [0, 10, 70, 370, 670, 970], "10 s, 1 m, 5 m, then every 5 m");
+    assert!(tries[3..].windows(2).all(|pair| pair[1] - pair[0] == 300), "{tries:?}");
+    let last = tries.last().copied().expect("there are some");
+    assert!((window..window + 300).contains(&last), "lost at {last}");
+}
+
+#[test]
+fn in_the_basic_tier_a_store_is_tried_for_four_hours() {
+    for edition in ["2020", "2021", "2023", "current"] {
+        assert_schedule(&tries(edition, None), 4 * 3600);
+    }
+}
+
+#[test]
+fn in_namespaces_a_store_is_tried_for_two_days_or_for_as_many_as_the_subscription_says() {
+    assert_schedule(&tries("namespace", None), 2 * 24 * 3600);
+    assert_schedule(&tries("namespace", Some(2)), 2 * 24 * 3600);
+    assert_schedule(&tries("namespace", Some(1)), 24 * 3600);
+}

@@ -1,0 +1,116 @@
+//! Several stores: one that is out of reach keeps no other waiting, and what waits for it can go elsewhere.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::Path,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use actix::Actor;
+use gridhook::{
+    dead_letter::{Notice, Sink, Stores, Target, Totals},
+    event::Obligor,
+    journal::memory::Memory,
+};
+
+use super::{
+    obligor, target,
+    world::{OPTIONS, START, World, ids, run},
+};
+
+fn at(store: &str, folder: &str) -> Target {
+    Target { store: store.to_owned(), ..target(folder) }
+}
+
+/// Where each subscription's dead letters go now.
+type Targets = Arc<Mutex<BTreeMap<Obligor, Target>>>;
+
+/// The stores `a` and `b`, folders below `root`, on the journal of `world`.
+fn stores(world: &World, root: &Path, targets: &Targets) -> Stores {
+    let sinks = ["a", "b"].map(|name| (name.to_owned(), Sink::local(&root.join(name)).expect("a folder")));
+    let targets = Arc::clone(targets);
+    let aim = Box::new(move |obligor| targets.lock().expect("no panic").get(&obligor).cloned());
+    Stores::new(&world.journal, &world.clock, sinks, (aim, None), OPTIONS)
+}
+
+/// Nothing can be written to a folder whose place is taken by a file.
+fn break_store(root: &Path) {
+    fs::write(root.join("a/letters"), b"").expect("written");
+}
+
+async fn until(world: &World, stores: &Stores, of: Obligor, enough: impl Fn(&Totals) -> bool) -> Totals {
+    let letters = stores.get("a").expect("a store");
+    for _ in 0..500 {
+        let totals = letters.totals(of).await.expect("a journal that works");
+        if enough(&totals) {
+            return totals;
+        }
+        world.hand.advance(Duration::from_millis(20));
+        actix_rt::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("it never came to that: {:?}", letters.totals(of).await);
+}
+
+#[test]
+fn a_store_out_of_reach_keeps_no_other_waiting() {
+    let folder = tempfile::tempdir().expect("a folder");
+    run(async {
+        let world = World::start(&Memory::new(), &folder.path().join("none"), START);
+        let stores = stores(&world, folder.path(), &Targets::default());
+        let _actors: Vec<_> = stores.all().map(|(_, letters)| letters.build().start()).collect();
+        break_store(folder.path());
+        // As many as make a store's files at once.
+        for subscription in 1..=OPTIONS.rules.at_once as u32 {
+            world.put_aside(obligor(subscription), 1, START).await;
+            stores.waiting(Notice { obligor: obligor(subscription), target: at("a", "letters"), due: START });
+        }
+        world.put_aside(obligor(9), 2, START).await;
+        assert!(stores.waiting(Notice { obligor: obligor(9), target: at("b", "letters"), due: START }));
+        until(&world, &stores, obligor(9), |totals| totals.written == 2).await;
+        assert_eq!(ids(&folder.path().join("b")), ["9-0", "9-1"]);
+        assert_eq!(world.waiting(obligor(1)).await, 1);
+        fs::remove_file(folder.path().join("a/letters")).expect("removed");
+        until(&world, &stores, obligor(1), |totals| totals.written == 1).await;
+        assert!(stores.settle(Duration::from_secs(5)).await);
+        world.stop().await;
+    });
+}
+
+#[test]
+fn what_waits_for_a_store_that_does_not_come_back_goes_to_the_one_that_is_named_instead() {
+    let folder = tempfile::tempdir().expect("a folder");
+    run(async {
+        let (world, targets) = (World::start(&Memory::new(), &folder.path().join("none"), START), Targets::default());
+        let stores = stores(&world, folder.path(), &targets);
+        let _actors: Vec<_> = stores.all().map(|(_, letters)| letters.build().start()).collect();
+        break_store(folder.path());
+        targets.lock().expect("no panic").insert(obligor(1), at("a", "letters"));
+        world.put_aside(obligor(1), 5, START).await;
+        stores.waiting(Notice { obligor: obligor(1), target: at("a", "letters"), due: START });
+        let begun = until(&world, &stores, obligor(1), |totals| totals.in_progress.is_some()).await;
+        assert!(begun.in_progress.expect("it is begun").name.starts_with("a:letters/MY-SUBSCRIPTION/"));
+
+        targets.lock().expect("no panic").insert(obligor(1), at("b", "elsewhere/letters"));
+        let totals = until(&world, &stores, obligor(1), |totals| totals.written == 5).await;
+        assert_eq!((totals.lost, totals.in_progress, world.waiting(obligor(1)).await), (0, None, 0));
+        assert_eq!(ids(&folder.path().join("b/elsewhere/letters/MY-SUBSCRIPTION")).len(), 5);
+        assert!(stores.settle(Duration::from_secs(5)).await);
+        world.stop().await;
+    });
+}
+
+#[test]
+fn a_store_that_is_not_there_keeps_its_dead_letters_in_the_journal() {
+    let folder = tempfile::tempdir().expect("a folder");
+    run(async {
+        let world = World::start(&Memory::new(), &folder.path().join("none"), START);
+        let stores = stores(&world, folder.path(), &Targets::default());
+        world.put_aside(obligor(1), 1, START).await;
+        assert!(!stores.waiting(Notice { obligor: obligor(1), target: at("c", "letters"), due: START }));
+        assert!(stores.get("c").is_none());
+        assert_eq!(world.waiting(obligor(1)).await, 1);
+        world.stop().await;
+    });
+}

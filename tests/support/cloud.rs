@@ -1,0 +1,173 @@
+//! Servers that speak as the stores of clouds do: Azurite, Microsoft's own for Azure Blob Storage, and moto, which is S3. For
+//! Google's there is an endpoint of our own, [`Bucket`].
+
+use std::{
+    fs::{self, File},
+    net::SocketAddr,
+    process::{Child, Command},
+    time::{Duration, SystemTime},
+};
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use gridhook::{
+    dead_letter::{Sink, sink::Settings},
+    policy::place::{Address, Kind},
+};
+
+use super::{bucket::Bucket, http::Client, server::wait_for};
+use crate::sdk::packages::{AZURITE, MOTO};
+
+/// The account and the key that everybody's Azurite has.
+const ACCOUNT: &str = "devstoreaccount1";
+const KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
+
+/// A key of Google's that asks for no token.
+const SERVICE_ACCOUNT: &str = r#"{"private_key":"k","private_key_id":"i","client_email":"e","disable_oauth":true}"#;
+
+/// An interpreter that starts on a machine with other work.
+const START: Duration = Duration::from_secs(120);
+
+/// A store of a cloud, on a port that it keeps.
+pub(crate) struct Cloud {
+    kind: Kind,
+    child: Option<Child>,
+    bucket: Option<Bucket>,
+    folder: tempfile::TempDir,
+    at: SocketAddr,
+    address: String,
+}
+
+impl Cloud {
+    /// Starts one, with a bucket `letters`. `address` is what the settings call it.
+    pub(crate) fn start(address: &str) -> Self {
+        let kind = Address::parse(address).expect("an address").kind;
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut cloud = Self { kind, child: None, bucket: None, folder, at, address: address.to_owned() };
+        cloud.resume();
+        cloud
+    }
+
+    /// Starts it again. It has what it had, but for moto, which has nothing but an empty bucket.
+    pub(crate) fn resume(&mut self) {
+        if self.kind == Kind::Google {
+            let (bucket, at) = Bucket::start(self.at, self.bucket.as_ref());
+            (self.bucket, self.at) = (Some(bucket), at);
+            return;
+        }
+        let port = self.at.port().to_string();
+        let mut command = match self.kind {
+            Kind::Azure => {
+                let mut command = Command::new("node");
+                command.arg(&*AZURITE).args(["--skipApiVersionCheck", "--disableTelemetry", "--location"]);
+                command.arg(self.folder.path().join("blobs")).args(["--blobHost", "127.0.0.1", "--blobPort", &port]);
+                command
+            }
+            Kind::S3 | Kind::Google | Kind::Folder => {
+                let mut command = Command::new(&*MOTO);
+                command.args(["-H", "127.0.0.1", "-p", &port]);
+                command
+            }
+        };
+        let logs = ["out", "err"].map(|stream| self.folder.path().join(stream));
+        let [out, err] = logs.each_ref().map(|log| File::create(log).expect("a log"));
+        self.child = Some(command.stdout(out).stderr(err).spawn().expect("it starts"));
+        let mut found = None;
+        wait_for("the store to listen", START, || {
+            let said = logs.each_ref().map(|log| fs::read_to_string(log).unwrap_or_default());
+            let mut lines = said.iter().flat_map(|said| said.lines());
+            found = lines.find_map(|line| {
+                let rest = line.split("http://").nth(1)?;
+                let end = rest.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == ':')).unwrap_or(rest.len());
+                rest[..end].parse::<SocketAddr>().ok()
+            });
+            found.is_some_and(|at| at.port() != 0 && Client::new(at).ask("GET", "/", &[], b"").is_ok())
+        });
+        self.at = found.expect("it was waited for");
+        self.make_bucket();
+    }
+
+    /// Ends it. Not the hard way: Azurite would forget what it has not written yet.
+    pub(crate) fn stop(&mut self) {
+        if let Some(bucket) = &mut self.bucket {
+            return bucket.stop();
+        }
+        let mut child = self.child.take().expect("a store that runs");
+        let id = child.id().to_string();
+        let sent = Command::new("sh").args(["-c", "kill -TERM \"$0\"", &id]).status().expect("a shell");
+        assert!(sent.success(), "a signal is sent");
+        wait_for("the store to end", START, || child.try_wait().expect("a child is waited for").is_some());
+    }
+
+    fn make_bucket(&self) {
+        let answer = match self.kind {
+            Kind::Azure => {
+                let date = httpdate::fmt_http_date(SystemTime::now());
+                let asked = format!(
+                    "PUT{}x-ms-date:{date}\nx-ms-version:2021-08-06\n/{ACCOUNT}/{ACCOUNT}/letters\nrestype:container",
+                    "\n".repeat(12)
+                );
+                let key = BASE64_STANDARD.decode(KEY).expect("a key");
+                let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &key);
+                let signature = BASE64_STANDARD.encode(ring::hmac::sign(&key, asked.as_bytes()));
+                let authorization = format!("SharedKey {ACCOUNT}:{signature}");
+                let headers =
+                    [("x-ms-date", &*date), ("x-ms-version", "2021-08-06"), ("authorization", &*authorization)];
+                Client::new(self.at).ask("PUT", &format!("/{ACCOUNT}/letters?restype=container"), &headers, b"")
+            }
+            Kind::S3 | Kind::Google | Kind::Folder => Client::new(self.at).ask("PUT", "/letters", &[], b""),
+        };
+        let status = answer.expect("an answer").status;
+        // 409: Azurite kept it.
+        assert!([200, 201, 409].contains(&status), "no bucket is made: {status}");
+    }
+
+    fn endpoint(&self) -> String {
+        match self.kind {
+            Kind::Azure => format!("http://{}/{ACCOUNT}", self.at),
+            Kind::S3 | Kind::Google | Kind::Folder => format!("http://{}", self.at),
+        }
+    }
+
+    fn credentials(&self) -> Vec<(&'static str, String)> {
+        let all: &[(&str, &str)] = match self.kind {
+            Kind::Azure => &[("access_key", KEY)],
+            Kind::Google => &[("service_account_key", SERVICE_ACCOUNT)],
+            Kind::S3 | Kind::Folder => &[("access_key_id", "key"), ("secret_access_key", "secret")],
+        };
+        all.iter().map(|(name, value)| (*name, (*value).to_owned())).collect()
+    }
+
+    /// The settings of a server for this store, under the name `cloud` and with the account `archive`.
+    pub(crate) fn settings(&self) -> Vec<(String, String)> {
+        let plain = [
+            ("url", self.address.clone()),
+            ("accounts", "archive".to_owned()),
+            ("endpoint", self.endpoint()),
+            ("allow_http", "true".to_owned()),
+        ];
+        let all = plain.into_iter().chain(self.credentials());
+        all.map(|(name, value)| (format!("DEAD_LETTER__STORES__CLOUD__{}", name.to_uppercase()), value)).collect()
+    }
+
+    /// The store, as the server sees it.
+    pub(crate) fn sink(&self) -> Sink {
+        let settings = Settings {
+            address: Address::parse(&self.address).expect("an address"),
+            endpoint: Some(self.endpoint().parse().expect("an address")),
+            region: None,
+            allow_http: true,
+            credentials: self.credentials(),
+        };
+        Sink::cloud(settings).expect("a store")
+    }
+}
+
+impl Drop for Cloud {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().ok();
+            child.wait().ok();
+        }
+    }
+}
