@@ -43,6 +43,15 @@ impl Seq {
     /// The first place in a log.
     pub const FIRST: Self = Self(1);
 
+    /// From here on places are in no log: they are given to events that are kept apart for one subscription, and are read
+    /// by nobody else.
+    pub const APART: Self = Self(1 << 63);
+
+    /// Whether it is such a place.
+    pub fn is_apart(self) -> bool {
+        self >= Self::APART
+    }
+
     /// The place `by` further on.
     pub fn plus(self, by: u64) -> Self {
         Self(self.0 + by)

@@ -4,24 +4,31 @@
 //! nobody sends everything again, or purges it, by a slip. What may take long is done a part at a time: an answer with
 //! `next` asks for another call with it as `after`.
 
+mod words;
+
 use actix_web::{HttpRequest, HttpResponse};
-use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tracing::info;
-use utoipa::ToSchema;
 
+pub(super) use self::words::{BegunView, PageView, PurgeBody, PurgedView, RedriveBody, WholeView};
+use self::words::{FilterBody, LetterView, told};
 use super::{
     Control, Error,
     arm::{no_subscription, path::TopicPath, topic},
-    model::{Invalid, instant, parse, read},
+    model::{Invalid, parse, read},
 };
 use crate::{
     dead_letter::{
-        self, DeadLetters,
-        browse::{self, Cursor, Found, Key, Page, Place, Problem, Query, Shelf},
+        DeadLetters, Redrives,
+        browse::{self, Cursor, Key, Page, Problem, Query, Shelf},
         purge::Purged,
+        redrive::Ask,
     },
     event::{Obligor, Schema},
+    policy::record::{
+        Command, Rate,
+        job::{JobCommand, JobKind},
+    },
 };
 
 /// Letters on a page where nobody asks for another number …
@@ -29,140 +36,6 @@ const TOP: usize = 50;
 
 /// … and the most that anybody gets.
 const TOP_MAX: usize = 1_000;
-
-/// Which dead letters are meant.
-#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = DeadLetterFilter)]
-pub(super) struct FilterBody {
-    /// `waiting` or `written`.
-    place: Option<String>,
-    /// Last tried, or else published, then or later.
-    from: Option<String>,
-    /// Before then.
-    to: Option<String>,
-    /// `deadLetterReason`, compared without case.
-    reason: Option<String>,
-    /// The event's own id.
-    id: Option<String>,
-}
-
-/// What is to be done, and with which.
-#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = DeadLetterPurge)]
-pub(super) struct PurgeBody {
-    filter: Option<FilterBody>,
-    /// These, by their keys.
-    keys: Option<Vec<String>>,
-    /// All there are.
-    #[serde(default)]
-    all: bool,
-    /// Only counts them.
-    #[serde(default)]
-    dry_run: bool,
-    /// Goes on where an answer said `next`.
-    after: Option<String>,
-}
-
-/// What came of it.
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = DeadLettersPurged)]
-pub(super) struct PurgedView {
-    letters: u64,
-    dry_run: bool,
-    problems: Vec<ProblemView>,
-    next: Option<String>,
-}
-
-/// What could not be read, and was left as it is.
-#[derive(Serialize, ToSchema)]
-#[schema(as = DeadLetterProblem)]
-struct ProblemView {
-    at: String,
-    why: String,
-}
-
-/// A page of dead letters, as it is told.
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = DeadLetters)]
-pub(super) struct PageView {
-    value: Vec<LetterView>,
-    problems: Vec<ProblemView>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next_link: Option<String>,
-}
-
-/// A dead letter, as it is told.
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = DeadLetter)]
-pub(super) struct LetterView {
-    key: String,
-    place: &'static str,
-    id: Option<String>,
-    event_type: Option<String>,
-    subject: Option<String>,
-    dead_letter_reason: Option<String>,
-    delivery_attempts: Option<u32>,
-    last_delivery_outcome: Option<String>,
-    last_http_status_code: Option<u16>,
-    publish_time: Option<String>,
-    last_delivery_attempt_time: Option<String>,
-    /// When the file of one that waits is due.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    file_due: Option<String>,
-    /// The file of one that is written, below the subscription's folder, and its place in it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    file: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    index: Option<u32>,
-}
-
-/// One of them, with its event.
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = DeadLetterWithEvent)]
-pub(super) struct WholeView {
-    #[serde(flatten)]
-    letter: LetterView,
-    schema: &'static str,
-    /// The event as it was before it was given up, byte for byte.
-    #[schema(value_type = Object)]
-    event: Box<RawValue>,
-}
-
-impl FilterBody {
-    fn query(&self, under: &str) -> Result<Query, Invalid> {
-        let target = |key: &str| format!("{under}{key}");
-        let time =
-            |key: &str, given: &Option<String>| given.as_deref().map(|given| instant(&target(key), given)).transpose();
-        let place = match self.place.as_deref() {
-            None => None,
-            Some("waiting") => Some(Place::Waiting),
-            Some("written") => Some(Place::Written),
-            Some(other) => {
-                let problem = format!("is \"{}\"; allowed are waiting and written", other.escape_debug());
-                return Err(Invalid::new(target("place"), problem));
-            }
-        };
-        Ok(Query {
-            place,
-            from: time("from", &self.from)?,
-            to: time("to", &self.to)?,
-            reason: self.reason.clone(),
-            id: self.id.clone(),
-            keys: None,
-        })
-    }
-
-    fn says_nothing(&self) -> bool {
-        let Self { place, from, to, reason, id } = self;
-        [place, from, to, reason, id].into_iter().all(Option::is_none)
-    }
-}
 
 /// Which dead letters a body means.
 fn meant(filter: Option<&FilterBody>, keys: Option<&[String]>, all: bool) -> Result<Query, Invalid> {
@@ -272,47 +145,57 @@ pub(super) async fn purge(control: &Control, path: &TopicPath, name: &str, body:
     Ok(HttpResponse::Ok().json(PurgedView { letters, dry_run: asked.dry_run, problems: told(problems), next }))
 }
 
+/// `POST …/deadLetters/redrive`: 202 with the job that has begun; or, where it only counts, 200.
+pub(super) async fn redrive(
+    control: &Control,
+    path: &TopicPath,
+    name: &str,
+    body: &[u8],
+) -> Result<HttpResponse, Error> {
+    let (redrives, (_, shelf)) = (control.redrives()?, shelf(control, path, name)?);
+    let asked: RedriveBody = read(parse(body)?)?;
+    let query = meant(asked.filter.as_ref(), asked.keys.as_deref(), asked.all)?;
+    let at = cursor("after", asked.after.as_deref())?;
+    if asked.dry_run {
+        let Purged { letters, problems, next } = redrives.count(&shelf, &query, at).await?;
+        let next = next.map(|next| next.to_string());
+        return Ok(HttpResponse::Ok().json(PurgedView { letters, dry_run: true, problems: told(problems), next }));
+    }
+    let rate = asked.rate.map(rate).transpose()?;
+    let kind = JobKind::Redrive { drained: false };
+    let begun = control.registry.command(&path.key(), name, Command::Job(JobCommand::Start { kind, rate })).await?;
+    let lane = begun.job.ok_or(Error::Broken("a redrive has begun and has no job"))?;
+    let begun = redrives.begin(shelf.obligor, lane, &Ask { query, keep: asked.keep }).await;
+    if let Err(error) = begun {
+        // Nobody knows what it was to do: it ends. Where that cannot be written either, the next start ends it.
+        let cancel = Command::Job(JobCommand::Cancel(lane));
+        control.registry.command(&path.key(), name, cancel).await.ok();
+        return Err(browse::Error::Journal(error).into());
+    }
+    info!(topic = path.key(), subscription = name, job = lane.0, "a redrive has begun");
+    Ok(HttpResponse::Accepted().json(BegunView { job: lane.0 }))
+}
+
+fn rate(asked: f64) -> Result<Rate, Invalid> {
+    if asked.is_finite() && (0.001..=1_000_000.0).contains(&asked) {
+        return Ok(Rate::of(asked));
+    }
+    Err(Invalid::new("rate", format!("is {asked}; allowed are 0.001 to 1000000 events a second")))
+}
+
 /// Where the dead letters of a subscription are, and who writes them.
 fn shelf<'a>(control: &'a Control, path: &TopicPath, name: &str) -> Result<(&'a DeadLetters, Shelf), Error> {
     let topic = topic(control, path)?;
     let subscription = topic.subscription(name).ok_or_else(|| no_subscription(path, name))?;
     let obligor = Obligor { partition: topic.partition(), subscription: subscription.number };
-    let stores = control.letters.as_ref().and_then(|stores| stores.of(obligor));
-    let (letters, target) = stores.ok_or(Error::Broken("there is nobody who writes dead letters"))?;
-    let folder = target.as_ref().map(dead_letter::file::folder);
-    Ok((letters, Shelf { obligor, folder, custom: topic.record().input_schema == Schema::Custom }))
+    control.redrives()?.shelf(obligor).ok_or_else(|| no_subscription(path, name))
 }
 
-fn told(problems: Vec<Problem>) -> Vec<ProblemView> {
-    problems.into_iter().map(|Problem { at, why }| ProblemView { at, why }).collect()
-}
-
-impl LetterView {
-    fn new(found: &Found) -> Self {
-        let (letter, fate) = (&found.letter, &found.letter.fate);
-        let (place, file_due, file, index) = match &found.key {
-            Key::Waiting(key) => ("waiting", Some(key.due.to_string()), None, None),
-            Key::Written { file, index } => ("written", None, Some(file.clone()), Some(*index)),
-        };
-        Self {
-            key: found.key.to_string(),
-            place,
-            id: letter.id.clone(),
-            event_type: letter.event_type.clone(),
-            subject: letter.subject.clone(),
-            dead_letter_reason: fate.reason.clone(),
-            delivery_attempts: fate.attempts,
-            last_delivery_outcome: fate.outcome.clone(),
-            last_http_status_code: fate.status,
-            publish_time: fate.published.map(|at| at.to_string()),
-            last_delivery_attempt_time: fate.tried.map(|at| at.to_string()),
-            file_due,
-            file,
-            index,
-        }
+impl Control {
+    fn redrives(&self) -> Result<&Redrives, Error> {
+        self.redrives.as_ref().ok_or(Error::Broken("there is nobody who writes dead letters"))
     }
 }
-
 impl From<browse::Error> for Error {
     fn from(error: browse::Error) -> Self {
         match error {
@@ -320,6 +203,7 @@ impl From<browse::Error> for Error {
             browse::Error::Store(error) => {
                 Self::Unavailable(format!("The store of dead letters does not answer: {error}. Try again later."))
             }
+            browse::Error::NoStore => Self::Broken("there is nobody who writes dead letters"),
             browse::Error::Work(error) => Self::Journal(error.to_string()),
         }
     }

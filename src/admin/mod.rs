@@ -3,7 +3,7 @@
 //! - [`arm`]: topics, domains and event subscriptions under ARM's paths, with the operators' verbs ([`operate`],
 //!   `test_filter`) below them;
 //! - `replay`: what is stored, sent once more;
-//! - `dead_letters`: what was given up, looked through and purged;
+//! - `dead_letters`: what was given up, looked through, sent again and purged;
 //! - [`chaos`]: parts broken on purpose, only where it is switched on;
 //! - `store`: the store looked at, and backed up, while it runs;
 //! - `supervision`: which actors died, why, and how soon they were at work again;
@@ -50,7 +50,7 @@ pub use self::{
     own_path::OwnPath,
 };
 use crate::{
-    clock::Clock, dead_letter::Stores, journal::backup::Backups, publish::auth::strangers::Strangers,
+    clock::Clock, dead_letter::Redrives, journal::backup::Backups, publish::auth::strangers::Strangers,
     topic::registry::Registry,
 };
 
@@ -63,7 +63,7 @@ pub struct Control {
     clock: Clock,
     editions: Editions,
     public_url: String,
-    letters: Option<Stores>,
+    redrives: Option<Redrives>,
     backups: Option<Arc<Backups>>,
     strangers: Arc<Strangers>,
     desk: Desk,
@@ -74,14 +74,14 @@ impl Control {
     /// A control plane of `registry`, for topics that follow one of `editions` and are reached at `public_url`.
     pub fn new(registry: Arc<Registry>, clock: Clock, editions: Editions, public_url: String) -> Self {
         let (desk, turns) = (Desk::new(Tools::default()), std::array::from_fn(|_| Mutex::new(())));
-        let (letters, backups, strangers) = (None, None, Arc::default());
-        Self { registry, clock, editions, public_url, letters, backups, strangers, desk, turns }
+        let (redrives, backups, strangers) = (None, None, Arc::default());
+        Self { registry, clock, editions, public_url, redrives, backups, strangers, desk, turns }
     }
 
-    /// The same, with dead letters to look through.
+    /// The same, with dead letters to look through and to send again.
     #[must_use]
-    pub fn with_dead_letters(self, letters: Stores) -> Self {
-        Self { letters: Some(letters), ..self }
+    pub fn with_dead_letters(self, redrives: Redrives) -> Self {
+        Self { redrives: Some(redrives), ..self }
     }
 
     /// The same, with a store to look at and to back up.

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     event::Timestamp,
-    policy::record::{Command, Counters, EndpointView, Health, Rate},
+    policy::record::{Command, Counters, EndpointView, Health, Rate, job::Job},
     subscription::record::SubscriptionRecord,
     topic::registry::{self, Status},
 };
@@ -30,9 +30,12 @@ pub struct View {
     health: HealthView,
     endpoint: PaceView,
     counters: CountersView,
-    /// The same of replays, which are not in `counters`.
+    /// The same of what jobs sent once more, which is not in `counters`.
     #[serde(skip_serializing_if = "Option::is_none")]
     replayed: Option<CountersView>,
+    /// The jobs that have not ended.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    jobs: Vec<JobView>,
     backlog: u64,
     oldest_unread: Option<String>,
     oldest_unread_age_seconds: Option<u64>,
@@ -91,6 +94,34 @@ struct CountersView {
     late: u64,
 }
 
+/// A replay or a redrive, and how far it has come.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = StatusJob)]
+struct JobView {
+    job: u16,
+    kind: String,
+    state: String,
+    rate: Option<f64>,
+    began: String,
+    changed: String,
+    counters: CountersView,
+}
+
+impl JobView {
+    fn new(job: &Job) -> Self {
+        Self {
+            job: job.lane.0,
+            kind: job.kind.to_string(),
+            state: job.state.to_string(),
+            rate: job.rate.map(Rate::per_second),
+            began: job.began.to_string(),
+            changed: job.changed.to_string(),
+            counters: CountersView::new(job.counters),
+        }
+    }
+}
+
 /// How a topic is, as it is told.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -128,6 +159,7 @@ impl View {
             endpoint: PaceView::new(*endpoint),
             counters: CountersView::new(cursor.counters),
             replayed: (cursor.jobs_begun > 0).then(|| CountersView::new(cursor.replayed)),
+            jobs: cursor.jobs.iter().map(JobView::new).collect(),
             backlog: *backlog,
             oldest_unread: oldest_unread.map(|appended| appended.to_string()),
             oldest_unread_age_seconds: oldest_unread.map(|appended| now.since(appended).as_secs()),

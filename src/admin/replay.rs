@@ -100,7 +100,7 @@ impl DryRun {
 #[serde(rename_all = "camelCase")]
 #[schema(as = Replay)]
 pub(super) struct View {
-    /// The header `aeg-replay-job` of its requests has it too.
+    /// The header `aeg-replay-job` of its requests has it too, or `aeg-redrive-job` of a redrive's.
     id: String,
     kind: String,
     state: String,
@@ -145,22 +145,26 @@ struct JobCounters {
 
 impl View {
     fn new(job: &Job, now: Timestamp) -> Self {
-        let JobKind::Replay { from, end } = job.kind;
+        let range = match job.kind {
+            JobKind::Replay { from, end } => Some((from.0, end.0)),
+            // How many it will find nobody knows before it has looked.
+            JobKind::Redrive { .. } => None,
+        };
         let Counters { passed, filtered, matched, delivered, pending, dead_lettered, dropped, canceled, .. } =
             job.counters;
         let Counters { requests, requests_failed, .. } = job.counters;
-        let of = end.0.saturating_sub(from.0);
-        let eta = eta(now.since(job.began), passed, of).filter(|_| job.state == JobState::Running);
+        let of = range.map(|(from, end)| end.saturating_sub(from));
+        let left = of.filter(|_| job.state == JobState::Running).and_then(|of| eta(now.since(job.began), passed, of));
         Self {
             id: job.lane.0.to_string(),
             kind: job.kind.to_string(),
             state: job.state.to_string(),
-            from_sequence: Some(from.0),
-            to_sequence: Some(end.0.saturating_sub(1)),
+            from_sequence: range.map(|(from, _)| from),
+            to_sequence: range.map(|(_, end)| end.saturating_sub(1)),
             events_per_second: job.rate.map(Rate::per_second),
             began: job.began.to_string(),
             changed: job.changed.to_string(),
-            progress: Progress { passed, of: Some(of), eta_seconds: eta.map(|eta| eta.as_secs()) },
+            progress: Progress { passed, of, eta_seconds: left.map(|left| left.as_secs()) },
             counters: JobCounters {
                 matched,
                 filtered,

@@ -1,4 +1,4 @@
-//! `gridhook dead-letters`: a subscription's dead letters, listed, shown, purged.
+//! `gridhook dead-letters`: a subscription's dead letters, listed, shown, sent again, purged.
 //!
 //! What a server does a part at a time is asked for until all is done. Nothing is done to all of them by a slip: that has
 //! to be said, with `--all`.
@@ -21,6 +21,8 @@ enum Verb {
     List(List),
     /// Show one, with its event
     Show(Show),
+    /// Send some again, to their event subscription alone
+    Redrive(Redrive),
     /// Give some up for good
     Purge(Purge),
 }
@@ -129,6 +131,41 @@ struct Purge {
     meant: Meant,
 }
 
+#[derive(Debug, Args)]
+struct Redrive {
+    #[command(flatten)]
+    whose: Whose,
+    #[command(flatten)]
+    meant: Meant,
+    /// At most so many events in a second
+    #[arg(long, value_name = "EVENTS")]
+    rate: Option<f64>,
+    /// Keep files of which everything was sent again
+    #[arg(long)]
+    keep: bool,
+}
+
+impl Redrive {
+    async fn run(self) -> Result<String, Error> {
+        let Self { whose, meant, rate, keep } = self;
+        let (session, path) = (whose.control.session()?, whose.path("/redrive"));
+        if meant.dry_run {
+            let done = in_parts(&session, &path, meant.body()).await?;
+            return Ok(whose.told(&done, "would be sent again"));
+        }
+        let mut body = meant.body();
+        body["keep"] = keep.into();
+        if let Some(rate) = rate {
+            body["rate"] = rate.into();
+        }
+        let begun: Value = session.post(&path, &body).await?;
+        Ok(match whose.printed.output {
+            Output::Json => pretty(&begun),
+            Output::Table => format!("redrive {} has begun", begun["job"]),
+        })
+    }
+}
+
 impl DeadLetters {
     /// Does it; what is to be printed.
     pub async fn run(self) -> Result<String, Error> {
@@ -138,6 +175,7 @@ impl DeadLetters {
                 let told: Value = whose.control.session()?.get(&whose.path(&format!("/{}", segment(&key)))).await?;
                 Ok(pretty(&told))
             }
+            Verb::Redrive(redrive) => redrive.run().await,
             Verb::Purge(Purge { whose, meant }) => {
                 let done = in_parts(&whose.control.session()?, &whose.path("/purge"), meant.body()).await?;
                 let word = if meant.dry_run { "would be purged" } else { "purged" };

@@ -45,7 +45,7 @@ pub enum Command {
     Listen(listen::Listen),
     /// Publish events from a file or from standard input
     Publish(publish::Publish),
-    /// List, show and purge what was given up
+    /// List, show, send again and purge what was given up
     DeadLetters(dead_letters::DeadLetters),
     /// Send stored events to an event subscription once more
     Replay(replay::Replay),

@@ -92,6 +92,15 @@ impl Letter {
         self.fate.tried.or(self.fate.published)
     }
 
+    /// Its event without what a topic stamps on it: as its publisher wrote it.
+    pub fn without_topic(&self) -> String {
+        match members(self.event.as_bytes()) {
+            Ok(all) => without(&all, |name| matches!(name, "topic" | "metadataVersion")),
+            // What can't be read is told by whoever reads it next.
+            Err(_) => self.event.clone(),
+        }
+    }
+
     /// What stands in a file as `letter`. `custom`: its topic has a custom schema.
     ///
     /// # Errors

@@ -21,6 +21,8 @@
 //! For people: [`browse`] looks through what waits and what was written, each read as a [`letter`]; [`purge`] gives it up
 //! for good, and a [`marker`] beside a file says of which of its letters.
 //!
+//! A [`redrive`] sends them again.
+//!
 //! Absent on purpose: the delay and the give-up (the core's), and any limit to how many wait (the journal's).
 
 mod actor;
@@ -30,6 +32,7 @@ pub mod herald;
 pub mod letter;
 pub mod marker;
 pub mod purge;
+pub mod redrive;
 pub mod sink;
 pub mod staging;
 mod stores;
@@ -51,6 +54,7 @@ use tokio::sync::{OwnedMutexGuard, Semaphore, watch};
 pub use self::{
     actor::DeadLetterActor,
     herald::{Filed, Herald},
+    redrive::{Redrives, Roster},
     sink::Sink,
     stores::Stores,
     totals::Totals,

@@ -4,7 +4,7 @@
 //! of which nothing is left goes, and then what was written down beside it. A crash between two of these steps leaves
 //! something to be purged again, and never counts anything twice.
 //!
-//! One piece of work at a time for each subscription ([`DeadLetters::desk`]): the accounts are written whole.
+//! One piece of work at a time for each subscription (`DeadLetters::desk`): the accounts are written whole.
 
 use super::{
     DeadLetters, Totals,

@@ -17,7 +17,7 @@ use object_store::{ObjectStore, ObjectStoreExt, PutPayload, path::Path};
 
 pub use self::cloud::Settings;
 use self::{cloud::Cloud, folder::Folder};
-use crate::policy::place::check_part;
+use crate::{event::Timestamp, policy::place::check_part};
 
 /// Why a store did not do as it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +64,8 @@ pub struct Listed {
     pub name: String,
     /// How long it is.
     pub bytes: u64,
+    /// When it was written, as its store says.
+    pub modified: Timestamp,
 }
 
 /// Where a file is, in the words of a store of blobs.
@@ -142,7 +144,7 @@ impl Sink {
             },
             Place::Folder(_) | Place::Other(_) => (false, store.list(Some(&path))),
         };
-        let mut first: BTreeMap<String, u64> = BTreeMap::new();
+        let mut first: BTreeMap<String, Listed> = BTreeMap::new();
         while let Some(file) = all.next().await {
             let file = match file {
                 Ok(file) => file,
@@ -157,7 +159,8 @@ impl Sink {
             if after.is_some_and(|after| name.as_str() <= after) {
                 continue;
             }
-            first.insert(name, file.size);
+            let modified = u64::try_from(file.last_modified.timestamp_micros()).map_or(Timestamp::NEVER, Timestamp);
+            first.insert(name.clone(), Listed { name, bytes: file.size, modified });
             if first.len() > max {
                 first.pop_last();
                 if sorted {
@@ -165,7 +168,7 @@ impl Sink {
                 }
             }
         }
-        Ok(first.into_iter().map(|(name, bytes)| Listed { name, bytes }).collect())
+        Ok(first.into_values().collect())
     }
 
     /// A file, whole, of at most so many bytes.

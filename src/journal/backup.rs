@@ -16,7 +16,7 @@
 //! Invariants:
 //! - One point: whatever was acknowledged before it began is in it, and of every write all or nothing.
 //! - It is looked at from its own files before it is called made.
-//! - It is bounded: one at a time, on a thread of its own, which rests for as long as it works ([`Pace`]), and not where the
+//! - It is bounded: one at a time, on a thread of its own, which rests for as long as it works (`Pace`), and not where the
 //!   copy would fill the disk.
 //! - Nothing that was there is written over, and what was begun and not finished is taken away again.
 //!

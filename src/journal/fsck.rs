@@ -5,7 +5,7 @@
 //! every cursor's equations hold, its lanes read where there is a log and no event twice, it knows when the first owed
 //! event falls due, and as many events are owed, and as many dead letters accounted for, as it says; an owed event has
 //! exactly one place in the order of falling due; a dead letter pins its event; what is owed or pinned can be read; nothing
-//! is held that nobody asks for. One file for each family of these, and one line in [`SECTIONS`].
+//! is held that nobody asks for. One file for each family of these, and one line in `SECTIONS`.
 //!
 //! Invariants:
 //! - The store is streamed. Memory holds a line for each partition and each subscription and nothing for each event; the

@@ -12,7 +12,7 @@
 //! - No id of a block is missing from its filter. 16 bits for an id and 8 of them set: one in 1,700 others is taken for one.
 //! - Each block has a key of its own, drawn by chance and told nobody: ids that a publisher made up on purpose are no more
 //!   often taken for others than any.
-//! - Memory is bounded: beyond [`OPEN_MAX`] blocks in the making are forgotten, and read from the log when they close.
+//! - Memory is bounded: beyond `OPEN_MAX` blocks in the making are forgotten, and read from the log when they close.
 
 use std::{
     collections::HashMap,

@@ -112,13 +112,15 @@ pub enum MetaKind {
     DomainTopic = 9,
     /// A version of a subscription's filter, by the numbers of its partition, of itself and of the version.
     Filter = 10,
+    /// How far a redrive has come, by its subscription's numbers and its lane.
+    Redrive = 11,
     /// Events that an operator accepted as lost, by partition and the first of them.
     Loss = 20,
 }
 
 impl MetaKind {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Format,
         Self::Topic,
         Self::Subscription,
@@ -129,6 +131,7 @@ impl MetaKind {
         Self::Proposal,
         Self::DomainTopic,
         Self::Filter,
+        Self::Redrive,
         Self::Loss,
     ];
 }
@@ -285,6 +288,25 @@ pub fn parse_reap(key: &[u8]) -> Option<Obligor> {
 /// The jobs that clear away what deleted subscriptions left.
 pub fn reaps() -> Range<Vec<u8>> {
     Key(meta(MetaKind::Job, format!("{REAP}/").as_bytes())).prefix()
+}
+
+/// The name of the record of a redrive that goes on.
+pub fn redrive_name(obligor: Obligor, lane: Lane) -> String {
+    format!("{}/{}/{}", obligor.partition.0, obligor.subscription.0, lane.0)
+}
+
+/// What [`redrive_name`] was made of.
+pub fn parse_redrive_name(name: &str) -> Option<(Obligor, Lane)> {
+    let (partition, rest) = name.split_once('/')?;
+    let (subscription, lane) = rest.split_once('/')?;
+    let partition = PartitionId(partition.parse().ok()?);
+    let obligor = Obligor { partition, subscription: SubscriptionId(subscription.parse().ok()?) };
+    Some((obligor, Lane(lane.parse().ok()?)))
+}
+
+/// The record of a redrive that goes on.
+pub fn redrive(obligor: Obligor, lane: Lane) -> Vec<u8> {
+    meta(MetaKind::Redrive, redrive_name(obligor, lane).as_bytes())
 }
 
 /// A job of a subscription that has ended.

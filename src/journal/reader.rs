@@ -144,6 +144,15 @@ impl Reads {
         self.ask(move |store| read_dead(store, obligor, after, Timestamp::NEVER, max, bytes_max))
     }
 
+    /// The last place of a partition at which an event is held, if there is any.
+    pub fn last_held(&self, partition: PartitionId) -> Promise<Option<Seq>> {
+        self.ask(move |store| {
+            let range = keys::held_of(partition);
+            let last = store.last(Family::Held, &range.start, &range.end)?;
+            Ok(last.and_then(|(key, _)| keys::parse_held(&key)).map(|(_, seq)| seq))
+        })
+    }
+
     /// Who has dead letters waiting, and when the first of them is due. Blocks: for the start, before anything runs that
     /// must not wait.
     pub fn all_dead(&self) -> Result<Vec<(Obligor, Timestamp)>, Error> {

@@ -150,6 +150,8 @@ pub enum Reason {
     BacklogExceeded,
     /// A client that pulls said that it will never process it.
     Rejected,
+    /// It was being sent again, and the operator who had asked for it thought better of it.
+    RedriveCanceled,
 }
 
 impl Reason {
@@ -164,6 +166,7 @@ impl Reason {
             Self::Missing => [6, 0],
             Self::BacklogExceeded => [7, 0],
             Self::Rejected => [8, 0],
+            Self::RedriveCanceled => [9, 0],
         }
     }
 
@@ -178,6 +181,7 @@ impl Reason {
             6 => Some(Self::Missing),
             7 => Some(Self::BacklogExceeded),
             8 => Some(Self::Rejected),
+            9 => Some(Self::RedriveCanceled),
             _ => None,
         }
     }
@@ -195,6 +199,7 @@ impl fmt::Display for Reason {
             Self::Missing => f.write_str("Missing"),
             Self::BacklogExceeded => f.write_str("BacklogExceeded"),
             Self::Rejected => f.write_str("Rejected"),
+            Self::RedriveCanceled => f.write_str("RedriveCanceled"),
         }
     }
 }

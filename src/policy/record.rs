@@ -475,6 +475,32 @@ impl ExcerptKey {
     }
 }
 
+/// A page of dead letters that a redrive takes back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TakenBack {
+    /// The lane of the redrive.
+    pub lane: Lane,
+    /// They: each place once.
+    pub letters: Vec<Returned>,
+    /// How far the redrive has come with them, as it writes it down.
+    pub progress: Bytes,
+    /// The account of dead letters after it, and its name, where any of them waited.
+    pub account: Option<(String, Bytes)>,
+    /// Whether there are no more to come.
+    pub drained: bool,
+}
+
+/// A dead letter that is taken back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Returned {
+    /// The place of its event.
+    pub seq: Seq,
+    /// When its file was due and for which lane it was given up, where it waited.
+    pub waited: Option<(Timestamp, Seq, Lane)>,
+    /// Its event, where the store does not have it at this place.
+    pub event: Option<Bytes>,
+}
+
 /// One change of a subscription's records. What is changed together is written together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
@@ -511,6 +537,8 @@ pub enum Change {
         /// The record.
         dead: Dead,
     },
+    /// Dead letters are taken back: those that waited wait no more, and their events are at the places that are owed.
+    TakeBack(Box<TakenBack>),
     /// A job has ended: it is no longer in the cursor.
     JobEnded(Box<Job>),
     /// A line of the ledger.

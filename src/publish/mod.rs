@@ -5,6 +5,7 @@
 //!   a permit for the bytes *before* it reads them, hands the body to [`schema`] and what comes back to the journal. 200 is
 //!   answered when the journal says that the events are durable, and never before.
 //! - [`schema`] turns bytes into a draft of log records, or into a [`Refusal`]; it reads no clock and calls nobody.
+//! - `again` reads one event that comes back, as its topic would.
 //! - A [`Refusal`] is everything a publisher can be told, in Event Grid's own words where these are known.
 //!
 //! A request is taken or refused as a whole: the draft is handed on only when its last event was read.
@@ -14,6 +15,7 @@
 
 use std::time::Duration;
 
+mod again;
 pub mod auth;
 pub mod http;
 pub mod publisher;
@@ -21,6 +23,7 @@ pub mod rate;
 pub mod refusal;
 pub mod schema;
 
+pub use again::again;
 pub use refusal::Refusal;
 
 /// What one request may cost. The defaults are Azure's where Azure has a figure.

@@ -11,6 +11,7 @@ mod graves;
 mod herald;
 mod issuer;
 mod private;
+mod roster;
 mod settings;
 mod tls;
 
@@ -28,13 +29,14 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use self::{
     door::{Behind, Door},
     graves::Graves,
+    roster::Roster,
 };
 use crate::{
     admin::{Control, Tools, Undertaker, auth, health},
     cli::fsck::{accounts, store_options},
     clock::Clock,
     config::Config,
-    dead_letter::{self, Stores},
+    dead_letter::{self, Redrives, Stores},
     event::PartitionId,
     journal::{self, Journal, backup::Backups, chunk::Chunk, rocks::Rocks, store::StoreError},
     publish::http::Publisher,
@@ -209,8 +211,11 @@ async fn serve(config: Config, store: Arc<Rocks>) -> Result<(), Error> {
         let journal = journal.clone();
         web::Data::new(health::Vitals::new(move || journal.state()))
     };
+    let roster = Roster { registry: Arc::clone(&recovered), limits: settings::publish_limits(&config) };
+    let redrives = Redrives::new(journal.clone(), clock.clone(), stores.clone(), Arc::new(roster));
+    redrives.resume()?;
     let control = Control::new(Arc::clone(&recovered), clock, settings::editions(&config), door.public_url.clone())
-        .with_dead_letters(stores.clone())
+        .with_dead_letters(redrives)
         .with_backups(backups)
         .guarded_by(strangers)
         .with_tools(tools);

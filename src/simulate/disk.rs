@@ -65,6 +65,11 @@ impl Disk {
             Change::PutAside { lane, seq, dead, .. } => {
                 assert!(self.dead.insert((*lane, *seq), dead.clone()).is_none(), "put aside twice: {change:?}");
             }
+            Change::TakeBack(page) => {
+                for (_, seq, lane) in page.letters.iter().filter_map(|letter| letter.waited) {
+                    assert!(self.dead.remove(&(lane, seq)).is_some(), "was not put aside: {change:?}");
+                }
+            }
             Change::JobEnded(job) => self.ended.push((**job).clone()),
             Change::Note { .. } | Change::Keep { .. } => {}
         }

@@ -131,7 +131,7 @@ impl SubscriptionActor {
 
     /// Takes what arrived since the last time.
     fn take(&mut self, ctx: &mut Context<Self>) {
-        let Taken { end, reports, commands } = self.slot.take();
+        let Taken { end, reports, commands, pages } = self.slot.take();
         if self.slot.is_closing() {
             self.core.close();
         }
@@ -145,6 +145,15 @@ impl SubscriptionActor {
             let job = self.core.next_job(command);
             self.unwritten.push((reply, Obeyed { job }));
             self.absorb(Input::Command(command), ctx);
+        }
+        for (page, reply) in pages {
+            if let Some(why) = self.core.refuses_letters(page.lane) {
+                // Whoever asked may have gone.
+                reply.send(Err(why)).ok();
+                continue;
+            }
+            self.unwritten.push((reply, Obeyed { job: None }));
+            self.absorb(Input::TakeBack(page), ctx);
         }
         for report in reports {
             match report {
@@ -182,7 +191,11 @@ impl SubscriptionActor {
                 Change::Cursor(cursor) => self.slot.set_state(cursor, self.core.endpoint(self.world.clock.now())),
                 Change::PutAside { due, .. } => first_file = Some(first_file.map_or(*due, |first| first.min(*due))),
                 Change::JobEnded(job) => self.slot.job_ends(job),
-                Change::Owe { .. } | Change::Settle { .. } | Change::Note { .. } | Change::Keep { .. } => {}
+                Change::Owe { .. }
+                | Change::Settle { .. }
+                | Change::Note { .. }
+                | Change::TakeBack(_)
+                | Change::Keep { .. } => {}
             }
         }
         self.written.append(&mut self.unwritten);

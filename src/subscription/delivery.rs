@@ -15,6 +15,7 @@ use crate::{
     policy::{
         Flight,
         outcome::{Answer, Outcome},
+        record::job::JobKind,
     },
     subscription::{
         clients::Missing,
@@ -39,7 +40,8 @@ pub(super) fn start(
     let (obligor, count) = (slot.obligor, events.len());
     let task = actix_rt::spawn(async move {
         assert!(!landing.slot.is_doomed(), "a delivery task is killed by chaos");
-        let ready = ready(&plan, client, &events, lane, attempts, now);
+        let kind = landing.slot.job_kind(lane);
+        let ready = ready(&plan, client, &events, (lane, kind), attempts, now);
         drop(events);
         let (client, outgoing) = match ready {
             Ok(ready) => ready,
@@ -68,12 +70,12 @@ fn ready(
     plan: &Plan,
     client: Result<Rc<Client>, Missing>,
     events: &[Event],
-    lane: Lane,
+    job: (Lane, Option<JobKind>),
     attempts: u32,
     now: Timestamp,
 ) -> Result<(Rc<Client>, Outgoing), Answer> {
     let refused = |outcome, why: String| Answer { detail: why, ..Answer::bare(outcome) };
-    let outgoing = plan.request(events, lane, attempts, now);
+    let outgoing = plan.request(events, job, attempts, now);
     let outgoing = outgoing.map_err(|error| refused(Outcome::GenericError, error.to_string()))?;
     let client = client.map_err(|missing| refused(Outcome::SocketError, missing.to_string()))?;
     Ok((client, outgoing))

@@ -17,7 +17,7 @@ use crate::{
         filter::Filter,
         place::{Places, Unplaced},
         property,
-        record::Rate,
+        record::{Rate, job::JobKind},
     },
     subscription::record::{DeadLetterDestination, OnGone, SubscriptionRecord},
 };
@@ -81,7 +81,10 @@ pub struct Plan {
 }
 
 /// The header that says which job has the events delivered once more.
-const JOB_HEADER: &str = "aeg-replay-job";
+const REPLAY_HEADER: &str = "aeg-replay-job";
+
+/// The same where they are dead letters.
+const REDRIVE_HEADER: &str = "aeg-redrive-job";
 
 /// A request that nobody heard of again is given up so long after the last moment at which it could have been answered.
 const FLIGHT_SLACK: Duration = Duration::from_secs(30);
@@ -129,17 +132,21 @@ impl Plan {
         Ok(Self { record, settings, destination, response_wait, late_wait, signer })
     }
 
-    /// The request that delivers `events` of a lane after `attempts_before` earlier attempts, at `now`.
+    /// The request that delivers `events` of a lane, and of the job that it is of, after `attempts_before` earlier attempts, at `now`.
     pub fn request(
         &self,
         events: &[Event],
-        lane: Lane,
+        (lane, kind): (Lane, Option<JobKind>),
         attempts_before: u32,
         now: Timestamp,
     ) -> Result<Outgoing, request::Error> {
         let mut outgoing = deliver::build(&self.destination, events, attempts_before)?;
         if lane.is_job() {
-            outgoing.headers.push((JOB_HEADER, lane.0.to_string()));
+            let header = match kind {
+                Some(JobKind::Redrive { .. }) => REDRIVE_HEADER,
+                Some(JobKind::Replay { .. }) | None => REPLAY_HEADER,
+            };
+            outgoing.headers.push((header, lane.0.to_string()));
         }
         if let Some(signer) = &self.signer {
             signer.sign(&mut outgoing, events, now);

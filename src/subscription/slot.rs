@@ -25,7 +25,10 @@ use crate::{
     policy::{
         Flight, Input, Item, Settings,
         outcome::Answer,
-        record::{Command, Cursor, EndpointView, LaneCursor, Senseless, job::Job},
+        record::{
+            Command, Cursor, EndpointView, LaneCursor, Senseless, TakenBack,
+            job::{Job, JobKind},
+        },
     },
     subscription::{Plan, SubscriptionActor, Wake},
 };
@@ -114,6 +117,7 @@ struct Inner {
     end: Seq,
     reports: Vec<Report>,
     commands: Vec<(Command, Reply)>,
+    pages: Vec<(Box<TakenBack>, Reply)>,
     flights: BTreeMap<FlightId, Aloft>,
     next_flight: FlightId,
     linger: Linger,
@@ -150,6 +154,7 @@ pub(super) struct Taken {
     pub(super) end: Seq,
     pub(super) reports: Vec<Report>,
     pub(super) commands: Vec<(Command, Reply)>,
+    pub(super) pages: Vec<(Box<TakenBack>, Reply)>,
 }
 
 impl Slot {
@@ -166,6 +171,7 @@ impl Slot {
             end,
             reports: Vec::new(),
             commands: Vec::new(),
+            pages: Vec::new(),
             flights: BTreeMap::new(),
             next_flight: FlightId(1),
             linger: Linger::default(),
@@ -228,6 +234,7 @@ impl Slot {
         inner.flights.is_empty()
             && inner.linger.heard().next().is_none()
             && inner.commands.is_empty()
+            && inner.pages.is_empty()
             && inner.state.low >= end
             && inner.state.cursor.jobs.is_empty()
             && inner.state.cursor.next_due.is_none()
@@ -269,6 +276,21 @@ impl Slot {
         inner.commands.push((command, reply));
         inner.wake();
         answer
+    }
+
+    /// Dead letters are to be sent again by one of its redrives: the answer comes when they are owed, durably, or at once
+    /// where there is no such redrive, or it does not run.
+    pub fn take_back(&self, page: TakenBack) -> oneshot::Receiver<Result<Obeyed, Senseless>> {
+        let (reply, answer) = oneshot::channel();
+        let mut inner = self.lock();
+        inner.pages.push((Box::new(page), reply));
+        inner.wake();
+        answer
+    }
+
+    /// What the job with this lane does, while it goes on.
+    pub fn job_kind(&self, lane: Lane) -> Option<JobKind> {
+        self.lock().state.cursor.jobs.iter().find(|job| job.lane == lane).map(|job| job.kind)
     }
 
     /// Nothing new shall leave: the server stops.
@@ -373,6 +395,7 @@ impl Slot {
             end: inner.end,
             reports: std::mem::take(&mut inner.reports),
             commands: std::mem::take(&mut inner.commands),
+            pages: std::mem::take(&mut inner.pages),
         }
     }
 

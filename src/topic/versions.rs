@@ -1,8 +1,8 @@
 //! Which versions of subscriptions' filters are kept ([`version`]).
 //!
 //! Invariants: a version is written with the change that makes it, and only where that changes the filter; one is kept as
-//! long as a line of the ledger may speak of it, also where its subscription was deleted, and there are [`KEPT_MAX`] of a
-//! subscription and [`ENDED_MAX`] of deleted ones at most.
+//! long as a line of the ledger may speak of it, also where its subscription was deleted, and there are `KEPT_MAX` of a
+//! subscription and `ENDED_MAX` of deleted ones at most.
 
 use std::{sync::Arc, time::Duration};
 

@@ -12,8 +12,10 @@ use actix_web::{
 use gridhook::{
     admin::{Chaos, Control, auth, health::Vitals},
     clock::{Clock, Hand},
-    dead_letter::{self, Sink, Stores},
-    journal::{self, memory::Memory},
+    dead_letter::{self, Redrives, Roster, Sink, Stores, letter::Letter},
+    event::{Lane, Obligor},
+    journal::{self, chunk::Sealed, memory::Memory},
+    policy::record::{TakenBack, job::Job},
     topic::registry::Registry,
 };
 use serde_json::{Value, json};
@@ -119,11 +121,38 @@ impl Plane {
 }
 
 /// Nothing was ever given up.
-fn no_letters() -> Stores {
+fn no_letters() -> Redrives {
     let (journal, clock, _) = journal(&Memory::new());
     let sink = Sink::over(Arc::new(object_store::memory::InMemory::new()));
     let aim: dead_letter::Aim = Box::new(|_| None);
-    Stores::new(&journal, &clock, [("folder".to_owned(), sink)], (aim, None), dead_letter::Options::default())
+    let stores = [("folder".to_owned(), sink)];
+    let stores = Stores::new(&journal, &clock, stores, (aim, None), dead_letter::Options::default());
+    Redrives::new(journal, clock, stores, Arc::new(Nobody))
+}
+
+/// Nobody has dead letters.
+struct Nobody;
+
+impl Roster for Nobody {
+    fn redrives(&self) -> Vec<(Obligor, Lane)> {
+        Vec::new()
+    }
+
+    fn is_custom(&self, _: Obligor) -> Option<bool> {
+        None
+    }
+
+    fn job(&self, _: Obligor, _: Lane) -> Option<Job> {
+        None
+    }
+
+    fn recast(&self, _: Obligor, _: &Letter) -> Result<Sealed, String> {
+        Err("there is none".to_owned())
+    }
+
+    fn take_back(&self, _: Obligor, _: TakenBack) -> std::pin::Pin<Box<dyn Future<Output = bool> + Send>> {
+        Box::pin(std::future::ready(false))
+    }
 }
 
 async fn finish<B: MessageBody + 'static>(response: Result<ServiceResponse<B>, actix_web::Error>) -> Answer {

@@ -3,6 +3,7 @@ use std::fs;
 use bytes::Bytes;
 use gridhook::{
     dead_letter::sink::{Blob, Error, Listed, Settings, Sink},
+    event::Timestamp,
     policy::place::{Address, check_part},
 };
 
@@ -88,11 +89,13 @@ fn files_are_listed_in_order_a_page_at_a_time_read_and_taken_away() {
         for name in names.iter().rev().chain(&["letters/SUB-2/2020/8/9/1/a.json"]) {
             sink.put(name, Bytes::from_static(b"[1]")).await.expect("written");
         }
-        let listed = |name: &&str| Listed { name: (*name).to_owned(), bytes: 3 };
+        let named = |page: Vec<Listed>| page.into_iter().map(|file| (file.name, file.bytes)).collect::<Vec<_>>();
+        let expected = names.map(|name| (name.to_owned(), 3));
         let first = sink.list("letters/SUB", None, 2).await.expect("a listing");
-        assert_eq!(first, names[..2].iter().map(listed).collect::<Vec<_>>());
+        assert!(first.iter().all(|file| file.modified > Timestamp::default()), "a folder knows when: {first:?}");
+        assert_eq!(named(first), expected[..2]);
         let rest = sink.list("letters/SUB", Some(names[1]), 2).await.expect("a listing");
-        assert_eq!(rest, names[2..].iter().map(listed).collect::<Vec<_>>());
+        assert_eq!(named(rest), expected[2..]);
 
         assert_eq!(sink.get(names[0], 3).await.expect("a file"), "[1]");
         assert!(matches!(sink.get(names[0], 2).await, Err(Error::TooLong { bytes: 3, bytes_max: 2 })));

@@ -18,6 +18,7 @@ mod place;
 mod probation;
 mod promises;
 mod properties;
+mod redrive;
 mod replay;
 mod sabotage;
 mod schedule;

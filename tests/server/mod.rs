@@ -26,6 +26,7 @@ mod power;
 mod properties;
 mod publish;
 mod recovery;
+mod redrive;
 mod replay;
 mod replay_beside;
 mod retry;

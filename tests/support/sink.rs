@@ -91,6 +91,8 @@ pub(crate) struct Arrival {
     pub(crate) status: Option<u16>,
     /// `aeg-delivery-count`.
     pub(crate) attempts: u32,
+    /// `aeg-redrive-job`, where it is sent again.
+    pub(crate) redrive: Option<u16>,
     /// A hash of the bytes of its `data`.
     pub(crate) data: u64,
     /// How many events the request had.
@@ -232,7 +234,7 @@ impl Drop for Sink {
 #[derive(Deserialize)]
 struct Body<'a> {
     id: String,
-    #[serde(borrow)]
+    #[serde(borrow, alias = "data_base64")]
     data: &'a RawValue,
 }
 
@@ -268,6 +270,7 @@ impl Shared {
                 answered: clock.now(),
                 status,
                 attempts: u32::try_from(attempts).unwrap_or(u32::MAX),
+                redrive: number("aeg-redrive-job").and_then(|job| u16::try_from(job).ok()),
                 data: 0,
                 batch: 0,
                 job: number("aeg-replay-job").and_then(|job| u16::try_from(job).ok()),

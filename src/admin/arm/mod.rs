@@ -157,6 +157,7 @@ async fn answer_subscription(
         SubscriptionVerb::Ledger => ledger::ledger(control, topic, name, request.query_string()).await,
         SubscriptionVerb::Explain => explain::explain(control, topic, name, request.query_string()).await,
         SubscriptionVerb::DeadLetters => dead_letters::list(control, request, topic, name).await,
+        SubscriptionVerb::RedriveDeadLetters => dead_letters::redrive(control, topic, name, body).await,
         SubscriptionVerb::PurgeDeadLetters => dead_letters::purge(control, topic, name, body).await,
         SubscriptionVerb::DeadLetter => {
             dead_letters::get(control, topic, name, &path::last_name(request.path()).unwrap_or_default()).await

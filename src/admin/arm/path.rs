@@ -98,6 +98,8 @@ pub enum SubscriptionVerb {
     Explain,
     /// `deadLetters`, a word of ours.
     DeadLetters,
+    /// `deadLetters/redrive`.
+    RedriveDeadLetters,
     /// `deadLetters/purge`.
     PurgeDeadLetters,
     /// One of the dead letters, by its key: the last name of the path.
@@ -127,7 +129,7 @@ pub enum ReplayVerb {
 
 impl SubscriptionVerb {
     /// All of them, and what stands for them behind the name of a subscription.
-    pub(super) const ALL: [(Self, &str); 19] = [
+    pub(super) const ALL: [(Self, &str); 20] = [
         (Self::Itself, ""),
         (Self::GetFullUrl, "/getFullUrl"),
         (Self::GetDeliveryAttributes, "/getDeliveryAttributes"),
@@ -135,6 +137,7 @@ impl SubscriptionVerb {
         (Self::Status, "/status"),
         (Self::Explain, "/explain"),
         (Self::DeadLetters, "/deadLetters"),
+        (Self::RedriveDeadLetters, "/deadLetters/redrive"),
         (Self::PurgeDeadLetters, "/deadLetters/purge"),
         (Self::DeadLetter, "/deadLetters/{deadLetterKey}"),
         (Self::Ledger, "/ledger"),

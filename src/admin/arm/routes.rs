@@ -119,6 +119,7 @@ impl Subject {
                 SubscriptionVerb::GetFullUrl
                 | SubscriptionVerb::GetDeliveryAttributes
                 | SubscriptionVerb::TestFilter
+                | SubscriptionVerb::RedriveDeadLetters
                 | SubscriptionVerb::PurgeDeadLetters
                 | SubscriptionVerb::Replay(ReplayVerb::Pause | ReplayVerb::Resume | ReplayVerb::Cancel)
                 | SubscriptionVerb::Command(_),

@@ -1,5 +1,7 @@
 //! ARM's paths, described.
 
+mod dead_letters;
+
 use actix_web::http::Method;
 use serde_json::{Value, json};
 
@@ -12,7 +14,6 @@ use crate::{
             subscriptions::FullUrl,
             topics::SharedAccessKeys,
         },
-        dead_letters,
         error::Envelope,
         explain, ledger,
         model::{
@@ -283,9 +284,10 @@ fn subscription_verb(
                 .errors(&READING, error)
                 .answer(404, NOWHERE, &nowhere)
         }
-        SubscriptionVerb::DeadLetters | SubscriptionVerb::DeadLetter | SubscriptionVerb::PurgeDeadLetters => {
-            dead_letter_verb(route, verb, schemas, error)
-        }
+        SubscriptionVerb::DeadLetters
+        | SubscriptionVerb::DeadLetter
+        | SubscriptionVerb::RedriveDeadLetters
+        | SubscriptionVerb::PurgeDeadLetters => dead_letters::describe(route, verb, schemas, error),
         SubscriptionVerb::Ledger => {
             let time = json!({"type": "string", "format": "date-time"});
             paging(draft(route, "ledger", "What became of events, line by line, in the order of time."))
@@ -340,42 +342,6 @@ fn replay_verb(route: &Route, verb: ReplayVerb, method: &Method, schemas: &mut S
         ReplayVerb::Cancel => ("cancelReplay", "Ends it; what has been delivered stays delivered."),
     };
     draft(route, id, sentence).answer(200, "So it is now.", &view).errors(&CHANGING, error)
-}
-
-/// What dead letters are asked for by, in a query.
-const DEAD_LETTERS: [(&str, &str, &str); 5] = [
-    ("place", "`waiting` for their file, or `written`.", "string"),
-    ("from", "Last tried, or else published, then or later.", "string"),
-    ("to", "Before then.", "string"),
-    ("reason", "Why they were given up.", "string"),
-    ("id", "Of their event.", "string"),
-];
-
-fn dead_letter_verb(route: &Route, verb: SubscriptionVerb, schemas: &mut Schemas, error: &Value) -> Draft {
-    if verb == SubscriptionVerb::DeadLetter {
-        return draft(route, "getDeadLetter", "A dead letter, with its event.")
-            .answer(200, "It.", &schemas.of::<dead_letters::WholeView>())
-            .answer(409, "It can't be read, and why.", error)
-            .errors(&READING, error);
-    }
-    if verb == SubscriptionVerb::PurgeDeadLetters {
-        return draft(route, "purgeDeadLetters", "Gives dead letters up for good, a part at a time; or counts them.")
-            .body(true, &schemas.of::<dead_letters::PurgeBody>(), json!({"all": true, "dryRun": true}))
-            .answer(
-                200,
-                "So many; where it has `next`, the rest begins there.",
-                &schemas.of::<dead_letters::PurgedView>(),
-            )
-            .errors(&CHANGING, error);
-    }
-    let list =
-        draft(route, "listDeadLetters", "Its dead letters: those that wait for their file, then those in files.");
-    let list =
-        DEAD_LETTERS.iter().fold(list, |list, (name, what, kind)| list.query(name, what, &json!({"type": kind})));
-    list.query("$top", "How many a page has.", &json!({"type": "integer", "minimum": 1, "maximum": 1000}))
-        .query("$skipToken", "Where the page begins, as `nextLink` has it.", &json!({"type": "string"}))
-        .answer(200, "A page of them, and where the next one is.", &schemas.of::<dead_letters::PageView>())
-        .errors(&READING, error)
 }
 
 fn paging(draft: Draft) -> Draft {

@@ -85,6 +85,7 @@ fn sentence(reason: Reason) -> Cow<'static, str> {
         Reason::Rejected => "Event was rejected.",
         Reason::Quarantined => "Event is a poison message.",
         Reason::BacklogExceeded => "Backlog was exceeded.",
+        Reason::RedriveCanceled => "Redrive was canceled.",
         Reason::Missing => "Event is missing.",
         Reason::Undeliverable(outcome) => return format!("Undeliverable due to {outcome}").into(),
     };

@@ -1,7 +1,7 @@
 //! A job on disk: in its subscription's cursor while it goes on, and a record of its own when it has ended.
 //!
 //! ```text
-//! lane | kind 1 | replay: from, end | 0, or 1 and the rate | began 8 | changed 8 | state 1 | eleven counters
+//! lane | kind 1 | replay: from, end; redrive: drained 1 | 0, or 1 and the rate | began 8 | changed 8 | state 1 | eleven counters
 //! ```
 
 use super::{
@@ -30,6 +30,7 @@ impl Layout for Job {
                 put_varint(out, from.0);
                 put_varint(out, end.0);
             }
+            JobKind::Redrive { drained } => out.extend([2, drained.into()]),
         }
         out.push(self.rate.is_some().into());
         if let Some(Rate(rate)) = self.rate {
@@ -53,6 +54,10 @@ impl Layout for Job {
         let lane = Lane(u16::try_from(reader.varint()?).ok()?);
         let kind = match reader.u8()? {
             1 => JobKind::Replay { from: Seq(reader.varint()?), end: Seq(reader.varint()?) },
+            2 => match reader.u8()? {
+                drained @ (0 | 1) => JobKind::Redrive { drained: drained == 1 },
+                _ => return None,
+            },
             _ => return None,
         };
         let rate = match reader.u8()? {

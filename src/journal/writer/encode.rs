@@ -14,7 +14,7 @@ use crate::{
         records::{Floor, Record},
         store::{Family, StoreError},
     },
-    policy::record::{Change, Cursor, LaneCursor, Line},
+    policy::record::{Change, Cursor, LaneCursor, Line, Returned, TakenBack},
 };
 
 impl Writer {
@@ -158,7 +158,9 @@ impl Writer {
         for event in events(true) {
             freed.remove(&event);
         }
-        freed.retain(|(id, seq)| self.partitions.get(id).is_none_or(|partition| *seq < partition.floor));
+        freed.retain(|(id, seq)| {
+            seq.is_apart() || self.partitions.get(id).is_none_or(|partition| *seq < partition.floor)
+        });
         for (id, seq) in freed {
             let mut wanted = false;
             for (family, range) in
@@ -207,6 +209,7 @@ fn encode_changes(group: &mut Group, obligor: Obligor, changes: &[Change]) {
             Change::Keep { key, excerpt } => {
                 group.batch.put(Family::Excerpt, keys::excerpt(obligor, *key), excerpt.encode());
             }
+            Change::TakeBack(page) => take_back(group, obligor, page),
             Change::JobEnded(job) => {
                 group.batch.put(Family::Meta, keys::ended_job(obligor, job.lane), job.encode());
                 group.ended.insert(obligor);
@@ -221,6 +224,22 @@ pub(super) fn settle(group: &mut Group, obligor: Obligor, lane: Lane, seq: Seq, 
     group.batch.delete(Family::Owed, keys::owed(partition, seq, subscription, lane));
     group.batch.single_delete(Family::Due, keys::due(obligor, was_due, lane, seq));
     group.asked.insert((partition, seq, subscription, lane), false);
+}
+
+/// Dead letters are dead no more. That their events are owed is a change of its own, which comes behind.
+fn take_back(group: &mut Group, obligor: Obligor, page: &TakenBack) {
+    for Returned { seq, waited, event } in &page.letters {
+        if let Some((due, seq, lane)) = *waited {
+            bury(group, obligor, DeadKey { due, seq, lane });
+        }
+        if let Some(event) = event {
+            group.batch.put(Family::Held, keys::held(obligor.partition, *seq), event.clone());
+        }
+    }
+    group.batch.put(Family::Meta, keys::redrive(obligor, page.lane), page.progress.clone());
+    if let Some((name, account)) = &page.account {
+        group.batch.put(Family::Meta, keys::meta(MetaKind::DeadLetters, name.as_bytes()), account.clone());
+    }
 }
 
 fn encode_buried(group: &mut Group, obligor: Obligor, buried: &Buried) {

@@ -43,21 +43,18 @@ pub enum JobKind {
         /// … to before here.
         end: Seq,
     },
-}
-
-impl JobKind {
-    /// Whether what it owes is taken back when it is canceled: its events have ended before, for what was published.
-    pub fn is_taken_back(self) -> bool {
-        match self {
-            Self::Replay { .. } => true,
-        }
-    }
+    /// Sends dead letters again, which are put into its lane a page at a time.
+    Redrive {
+        /// Whether there are no more to come.
+        drained: bool,
+    },
 }
 
 impl fmt::Display for JobKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Replay { .. } => "replay",
+            Self::Redrive { .. } => "redrive",
         })
     }
 }

@@ -4,8 +4,9 @@
 //! world. [`Subscription::next_due`] says when to ask again if nothing happens. Nothing else has an opinion.
 //!
 //! Its rooms: `words` (what it hears and says), `divide` (what is sent, beside what, and what goes unsent?), `send` (what
-//! is there to send?), `queue` (what of it is owed?), `jobs` (and what once more?), `settle` (what came of it?), `excerpt`
-//! (what was said?), `late` (what came of it after all?), `gather` (what is to be written?).
+//! is there to send?), `queue` (what of it is owed?), `jobs` (and what once more?), `redrive` (and what of what was given
+//! up?), `settle` (what came of it?), `excerpt` (what was said?), `late` (what came of it after all?), `gather` (what is to
+//! be written?).
 //!
 //! Invariants:
 //! - Memory is a view of the records: a machine recovered from what was written, with the flights that have no durable
@@ -23,6 +24,7 @@ mod gather;
 mod jobs;
 mod late;
 mod queue;
+mod redrive;
 mod send;
 mod settle;
 mod words;
@@ -148,6 +150,7 @@ impl Subscription {
                 self.jobs.durable();
             }
             Input::Command(command) => self.on_command(command, now),
+            Input::TakeBack(page) => self.take_letters_back(*page, now),
             Input::Quarantine(item) => self.on_quarantine(item, now, chance),
         }
         self.lose_overdue_flights(now, chance);

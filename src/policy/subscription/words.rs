@@ -14,7 +14,7 @@ use crate::{
         edition::{Edition, Kind},
         filter::key::Key,
         outcome::Answer,
-        record::{Change, Command, DueKey, Fetched, Rate, Traffic},
+        record::{Change, Command, DueKey, Fetched, Rate, TakenBack, Traffic},
     },
 };
 
@@ -162,6 +162,8 @@ pub enum Input {
     Durable,
     /// An operator asked for something.
     Command(Command),
+    /// Dead letters are to be sent again.
+    TakeBack(Box<TakenBack>),
     /// This event killed the actor that had it in hand, again and again.
     Quarantine(Item),
 }

@@ -38,7 +38,7 @@ use crate::{
     journal::{self, Journal, chunk::Chunk, keys::MetaKind},
     policy::{
         edition::Edition,
-        record::{Command, Cursor, Senseless},
+        record::{Command, Cursor, Senseless, TakenBack},
     },
     subscription::{Budget, Delivery, Greeter, Plan, Slot, record::SubscriptionRecord},
     topic::record::TopicRecord,
@@ -201,6 +201,25 @@ impl Registry {
         let done = child.slot.command(command);
         topic.changed();
         done.await.map_err(|_| journal::Error::Closed)?.map_err(Error::Senseless)
+    }
+
+    /// Hands a subscription dead letters that one of its redrives is to send again; they are owed, durably, when the answer
+    /// is there.
+    pub fn take_back(
+        &self,
+        obligor: Obligor,
+        page: TakenBack,
+    ) -> impl Future<Output = Result<Obeyed, Error>> + Send + use<> {
+        let handed = self.owner(obligor.partition).zip(self.slot(obligor)).map(|(topic, slot)| {
+            let done = slot.take_back(page);
+            topic.changed();
+            done
+        });
+        async move {
+            let unknown = || Error::Unknown("there is no such event subscription".to_owned());
+            let done = handed.ok_or_else(unknown)?;
+            done.await.map_err(|_| journal::Error::Closed)?.map_err(Error::Senseless)
+        }
     }
 
     /// Nothing new leaves any more: the server stops.

@@ -98,6 +98,14 @@ impl Jobs {
         self.list.iter_mut().find(|running| running.job.lane == lane).map(|running| &mut running.job.counters)
     }
 
+    pub(super) fn job(&self, lane: Lane) -> Option<&Job> {
+        self.list.iter().map(|running| &running.job).find(|job| job.lane == lane)
+    }
+
+    pub(super) fn job_mut(&mut self, lane: Lane) -> Option<&mut Job> {
+        self.list.iter_mut().map(|running| &mut running.job).find(|job| job.lane == lane)
+    }
+
     /// Others have sent.
     pub(super) fn pass_turn(&mut self) {
         self.others = self.others.saturating_add(1);
@@ -197,6 +205,8 @@ impl Subscription {
                 let cursor = LaneCursor { lane, read: from, end: Some(end), open: Vec::new(), done: Vec::new() };
                 self.lanes.push(Reading::recover(&cursor));
             }
+            // Its dead letters come by themselves.
+            JobKind::Redrive { .. } => {}
         }
     }
 
@@ -221,7 +231,7 @@ impl Subscription {
 
     /// Whether what this lane owes is taken back, because its job is canceled.
     pub(super) fn takes_back(&self, lane: Lane) -> bool {
-        let is_so = |job: &Job| job.state == JobState::Canceling && job.kind.is_taken_back();
+        let is_so = |job: &Job| job.state == JobState::Canceling;
         self.jobs.list.iter().any(|running| running.job.lane == lane && is_so(&running.job))
     }
 
@@ -241,6 +251,8 @@ impl Subscription {
 
     /// These obligations of a job end with it.
     pub(super) fn cancel(&mut self, items: Vec<Item>, now: Timestamp) {
+        let Some(Item { lane, .. }) = items.first().copied() else { return };
+        let items = self.give_back(lane, items, now);
         let mut canceled = Vec::with_capacity(items.len());
         for item in items {
             if self.leave(item) {
@@ -248,7 +260,9 @@ impl Subscription {
                 canceled.push(item);
             }
         }
-        let Some(Item { lane, .. }) = canceled.first().copied() else { return };
+        if canceled.is_empty() {
+            return;
+        }
         self.gathered.spend(canceled.len());
         let covers = covers(canceled.iter().map(|item| item.seq).collect());
         self.gathered.note(lane, 0, Entry { at: now, covers, what: What::Canceled });
@@ -261,7 +275,11 @@ impl Subscription {
     /// Those that have nothing left to do are no more.
     pub(super) fn end_jobs(&mut self, now: Timestamp) {
         let lanes: Vec<Lane> = self.lanes.iter().map(Reading::lane).collect();
-        let is_over = |job: &Job| job.counters.pending == 0 && !lanes.contains(&job.lane);
+        let has_more = |job: &Job| match job.kind {
+            JobKind::Replay { .. } | JobKind::Redrive { drained: true } => false,
+            JobKind::Redrive { drained: false } => job.state != JobState::Canceling,
+        };
+        let is_over = |job: &Job| job.counters.pending == 0 && !lanes.contains(&job.lane) && !has_more(job);
         let (over, list): (Vec<Running>, Vec<Running>) =
             std::mem::take(&mut self.jobs.list).into_iter().partition(|running| is_over(&running.job));
         self.jobs.list = list;

@@ -1,0 +1,182 @@
+//! A look through all that is meant, a step at a time: a slice of the journal, or one file.
+
+use std::collections::VecDeque;
+
+use super::{Cursor, Error, Found, Key, Place, Problem, Query, Shelf, key::SLASH};
+use crate::{
+    dead_letter::{
+        DeadLetters,
+        letter::{self, Letter},
+        marker::SUFFIX,
+        sink::{self, Listed},
+    },
+    event::{Lane, Seq, Timestamp},
+    journal::DeadKey,
+};
+
+/// Dead letters that wait are read by so many …
+const SLICE: usize = 512;
+
+/// … and by about so many bytes.
+const SLICE_BYTES: usize = 4 << 20;
+
+/// Four times what this server writes into one file: a larger one is none of ours, and is told instead of read.
+pub(super) const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// Names are asked of the store by so many.
+const NAMES: usize = 256;
+
+/// What one step met.
+#[derive(Debug, Default)]
+pub(in crate::dead_letter) struct Step {
+    pub(in crate::dead_letter) found: Vec<Found>,
+    pub(in crate::dead_letter) problems: Vec<Problem>,
+    /// The file that was read, and how many letters it has.
+    pub(in crate::dead_letter) file: Option<(String, u32)>,
+}
+
+/// A look through all that is meant.
+pub(in crate::dead_letter) struct Walk<'a> {
+    letters: &'a DeadLetters,
+    shelf: &'a Shelf,
+    query: &'a Query,
+    /// Where it is; [`None`] behind everything.
+    pub(in crate::dead_letter) at: Option<Cursor>,
+    /// What was given up, or written, then or later is passed over.
+    until: Timestamp,
+    names: VecDeque<Listed>,
+}
+
+impl<'a> Walk<'a> {
+    pub(in crate::dead_letter) fn new(
+        letters: &'a DeadLetters,
+        shelf: &'a Shelf,
+        query: &'a Query,
+        at: Cursor,
+    ) -> Self {
+        Self { letters, shelf, query, at: Some(at), until: Timestamp::NEVER, names: VecDeque::new() }
+    }
+
+    /// The same, of what there was before then.
+    pub(in crate::dead_letter) fn until(self, until: Timestamp) -> Self {
+        Self { until, ..self }
+    }
+
+    /// The next step. Behind the last one there is nothing.
+    pub(in crate::dead_letter) async fn step(&mut self) -> Result<Step, Error> {
+        match self.at.clone() {
+            None => Ok(Step::default()),
+            Some(Cursor::Waiting(_)) if !self.query.wants(Place::Waiting) => {
+                self.at = Some(Cursor::Written(None));
+                Ok(Step::default())
+            }
+            Some(Cursor::Waiting(after)) => self.waiting(after).await,
+            Some(Cursor::Written(_)) if !self.query.wants(Place::Written) => {
+                self.at = None;
+                Ok(Step::default())
+            }
+            Some(Cursor::Written(Some((file, Some(index))))) => {
+                self.at = Some(Cursor::Written(Some((file.clone(), None))));
+                self.file(&file, Some(index)).await
+            }
+            Some(Cursor::Written(after)) => self.next_file(after.map(|(file, _)| file)).await,
+        }
+    }
+
+    pub(super) async fn waiting(&mut self, after: Option<DeadKey>) -> Result<Step, Error> {
+        let reads = self.letters.0.journal.reads();
+        let slice = reads.dead_after(self.shelf.obligor, after, SLICE, SLICE_BYTES).await?;
+        self.at = Some(slice.last().map_or(Cursor::Written(None), |last| Cursor::Waiting(Some(last.key))));
+        let mut step = Step::default();
+        for waiting in slice.into_iter().filter(|waiting| waiting.dead.given_up < self.until) {
+            let key = Key::Waiting(waiting.key);
+            match Letter::waiting(&waiting) {
+                Some(letter) if self.query.has(&key, &letter) => step.found.push(Found { key, letter }),
+                Some(_) => {}
+                None => {
+                    let why = "its event is not in the store".to_owned();
+                    step.problems.push(Problem { at: key.to_string(), why });
+                }
+            }
+        }
+        Ok(step)
+    }
+
+    async fn next_file(&mut self, after: Option<String>) -> Result<Step, Error> {
+        let Some(folder) = &self.shelf.folder else {
+            self.at = None;
+            return Ok(Step::default());
+        };
+        if self.names.is_empty() {
+            let after = after.map(|file| format!("{folder}/{file}"));
+            self.names = self.letters.0.sink.list(folder, after.as_deref(), NAMES).await?.into();
+        }
+        let Some(Listed { name, modified, .. }) = self.names.pop_front() else {
+            self.at = None;
+            return Ok(Step::default());
+        };
+        let file = name.strip_prefix(&format!("{folder}/")).unwrap_or(&name).to_owned();
+        self.at = Some(Cursor::Written(Some((file.clone(), None))));
+        if name.ends_with(SUFFIX) || modified >= self.until || !self.query.may_have(&file) {
+            return Ok(Step::default());
+        }
+        self.file(&file, None).await
+    }
+
+    /// The letters of a file that are meant, behind a place in it.
+    pub(super) async fn file(&self, file: &str, after: Option<u32>) -> Result<Step, Error> {
+        let problem =
+            |why: String| Ok(Step { problems: vec![Problem { at: file.to_owned(), why }], ..Step::default() });
+        if file.contains(SLASH) {
+            return problem(format!("its name has a `{SLASH}`, which the name of a dead-letter file cannot have"));
+        }
+        let Some(folder) = &self.shelf.folder else { return Ok(Step::default()) };
+        let name = format!("{folder}/{file}");
+        if self.letters.totals(self.shelf.obligor).await?.in_progress.is_some_and(|begun| begun.path() == name) {
+            // What is in it still waits, and is met there.
+            return Ok(Step::default());
+        }
+        let text = match self.letters.0.sink.get(&name, FILE_BYTES_MAX).await {
+            Ok(text) => text,
+            Err(error @ sink::Error::TooLong { .. }) => return problem(error.to_string()),
+            Err(error) if error.is_not_found() => return Ok(Step::default()),
+            Err(error) => return Err(error.into()),
+        };
+        let marker = match self.letters.marker(&name).await? {
+            Ok(marker) => marker,
+            Err(why) => return problem(format!("what is written down beside it can't be read: {why}")),
+        };
+        let custom = self.shelf.custom;
+        // Megabytes of JSON.
+        let read = match tokio::task::spawn_blocking(move || letter::read(&text, custom)).await? {
+            Ok(read) => read,
+            Err(why) => return problem(why),
+        };
+        let mut step = Step { file: Some((file.to_owned(), count(read.len()))), ..Step::default() };
+        for (index, letter) in (0u32..).zip(read) {
+            if after.is_some_and(|after| index <= after) || marker.has(index) {
+                continue;
+            }
+            let key = Key::Written { file: file.to_owned(), index };
+            match letter {
+                Ok(letter) if self.query.has(&key, &letter) => step.found.push(Found { key, letter }),
+                Ok(_) => {}
+                Err(why) => step.problems.push(Problem { at: key.to_string(), why }),
+            }
+        }
+        Ok(step)
+    }
+}
+
+/// The last key that there can be before this one.
+pub(super) fn before(DeadKey { due, seq, lane }: DeadKey) -> Option<DeadKey> {
+    match (seq.0.checked_sub(1), lane.0.checked_sub(1)) {
+        (_, Some(lane)) => Some(DeadKey { due, seq, lane: Lane(lane) }),
+        (Some(seq), None) => Some(DeadKey { due, seq: Seq(seq), lane: Lane(u16::MAX) }),
+        (None, None) => None,
+    }
+}
+
+fn count(letters: usize) -> u32 {
+    u32::try_from(letters).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,79 @@
+//! What a redrive was asked for and how far it has come, as it is written down with each page.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    dead_letter::browse::{Cursor, Key, Place, Query},
+    event::Timestamp,
+};
+
+/// What an operator asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ask {
+    /// These.
+    pub query: Query,
+    /// Whether files stay also where nothing is left of them.
+    pub keep: bool,
+}
+
+/// How far a redrive has come, as it is written down.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Progress {
+    from: Option<Timestamp>,
+    to: Option<Timestamp>,
+    reason: Option<String>,
+    id: Option<String>,
+    waiting: Option<bool>,
+    keys: Option<Vec<String>>,
+    pub(super) keep: bool,
+    /// Where the next page begins.
+    pub(super) at: Option<String>,
+    /// The page that was taken in, where it is of a file.
+    pub(super) page: Option<FilePage>,
+}
+
+/// Letters of a file that are on their way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct FilePage {
+    pub(super) file: String,
+    /// How many letters the file has.
+    pub(super) letters: u32,
+    /// Those of the page.
+    pub(super) indexes: Vec<(u32, u32)>,
+    /// What the job had dropped and canceled before it.
+    pub(super) lost_before: u64,
+}
+
+impl Progress {
+    pub(super) fn new(ask: &Ask) -> Self {
+        let Ask { query, keep } = ask;
+        let keys = query.keys.as_ref().map(|keys| keys.iter().map(Key::to_string).collect());
+        Self {
+            from: query.from,
+            to: query.to,
+            reason: query.reason.clone(),
+            id: query.id.clone(),
+            waiting: query.place.map(|place| place == Place::Waiting),
+            keys,
+            keep: *keep,
+            at: Some(Cursor::START.to_string()),
+            page: None,
+        }
+    }
+
+    pub(super) fn query(&self) -> Query {
+        let place = self.waiting.map(|waiting| if waiting { Place::Waiting } else { Place::Written });
+        // What was written down was a key.
+        let keys = self.keys.as_ref().map(|keys| keys.iter().filter_map(|key| key.parse().ok()).collect());
+        Query { place, from: self.from, to: self.to, reason: self.reason.clone(), id: self.id.clone(), keys }
+    }
+
+    pub(super) fn at(&self) -> Option<Cursor> {
+        self.at.as_ref().and_then(|at| at.parse().ok())
+    }
+
+    pub(super) fn record(&self) -> Bytes {
+        serde_json::to_vec(self).expect("strings and numbers are JSON").into()
+    }
+}

@@ -1,0 +1,98 @@
+//! Dead letters that are sent again: taken back into the lane of their job, a page at a time.
+//!
+//! Invariants:
+//! - What is taken back is owed in the write in which it stops waiting, and by nobody else: it is never in two places, and
+//!   in none at no time.
+//! - It begins anew, without an attempt, and its time to live from now on. What fails again becomes a dead letter again, and
+//!   the redrive that sent it does not meet it a second time.
+//! - A redrive that is canceled gives back what it owes: it becomes dead letters again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Subscription;
+use crate::{
+    event::{Lane, Seq, Timestamp},
+    policy::{
+        Item,
+        outcome::{Outcome, Reason},
+        record::{
+            Change, DueKey, Entry, Owed, Senseless, TakenBack, What,
+            job::{JobKind, JobRefused, JobState},
+        },
+        runs::Runs,
+    },
+};
+
+impl Subscription {
+    /// Why a page of dead letters can't be taken back for this redrive.
+    pub fn refuses_letters(&self, lane: Lane) -> Option<Senseless> {
+        let refused = match self.jobs.job(lane) {
+            None => JobRefused::Unknown(lane),
+            Some(job) => match (job.kind, job.state) {
+                (JobKind::Redrive { .. }, JobState::Running) => return None,
+                (JobKind::Redrive { .. }, state) => JobRefused::Is(lane, state),
+                (JobKind::Replay { .. }, _) => JobRefused::Unknown(lane),
+            },
+        };
+        Some(Senseless::Job(refused))
+    }
+
+    /// Takes a page of dead letters back: they are owed from now on.
+    pub(super) fn take_letters_back(&mut self, page: TakenBack, now: Timestamp) {
+        let lane = page.lane;
+        if self.refuses_letters(lane).is_some() {
+            return;
+        }
+        let letters = page.letters.len() as u64;
+        if let Some(job) = self.jobs.job_mut(lane) {
+            job.kind = JobKind::Redrive { drained: page.drained };
+        }
+        let places: Vec<_> = page.letters.iter().map(|letter| letter.seq).collect();
+        let mut waited: BTreeMap<Lane, BTreeSet<Seq>> = BTreeMap::new();
+        for (_, seq, of) in page.letters.iter().filter_map(|letter| letter.waited) {
+            waited.entry(of).or_default().insert(seq);
+        }
+        for (of, seqs) in waited {
+            let covers = seqs.into_iter().collect::<Runs>().into_covers();
+            self.gathered.note(of, 0, Entry { at: now, covers, what: What::Redriven { into: lane } });
+        }
+        self.gathered.change(Change::TakeBack(Box::new(page)));
+        self.count(lane, |counters| {
+            counters.passed += letters;
+            counters.matched += letters;
+            counters.pending += letters;
+        });
+        for seq in places {
+            let (last, status) = (Outcome::Aborted, None);
+            let owed = Owed { attempts: 0, due: now, last, status, tried: now, received: Some(now) };
+            self.gathered.change(Change::Owe { lane, seq, owed, was_due: None });
+            self.queue(lane).due.owe(DueKey { due: now, lane, seq });
+        }
+        self.gathered.cursor_now();
+    }
+
+    /// What a canceled redrive owes, becomes dead letters again where there is a place for them. Returns the others.
+    pub(super) fn give_back(&mut self, lane: Lane, items: Vec<Item>, now: Timestamp) -> Vec<Item> {
+        let redrives = self.jobs.job(lane).is_some_and(|job| matches!(job.kind, JobKind::Redrive { .. }));
+        if !redrives || !self.settings.dead_letter {
+            return items;
+        }
+        let mut back = Vec::with_capacity(items.len());
+        for item in items {
+            if self.abandon(item, Reason::RedriveCanceled, None, now) {
+                back.push(item.seq);
+            }
+        }
+        back.sort_unstable();
+        self.gathered.spend(back.len());
+        let covers = back.into_iter().collect::<Runs>().into_covers();
+        if !covers.is_empty() {
+            self.gathered.note(
+                lane,
+                0,
+                Entry { at: now, covers, what: What::GivenUp { reason: Reason::RedriveCanceled, put_aside: true } },
+            );
+        }
+        Vec::new()
+    }
+}

@@ -1,0 +1,281 @@
+//! Dead letters are sent again: to their subscription alone, once, marked, counted, and whenever the server is killed.
+
+use std::{collections::BTreeSet, fs, path::PathBuf, process::Command, time::Duration};
+
+use serde_json::{Value, json};
+
+use super::{
+    LONG,
+    dead_letter::{files, ids_in_files},
+    wait_until_settled,
+};
+use crate::support::{
+    load,
+    server::{Server, Wish, subscription, wait_for},
+    sink::{self, Arrival, Manner, Sink},
+};
+
+const CONTAINER: &str = "letters";
+
+/// Requests of jobs at once: a quarter of an endpoint's.
+const JOBS_AT_ONCE: usize = 4;
+
+fn ids(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("{number:03}")).collect()
+}
+
+/// A server with the subscription `Hook`, whose endpoint refuses, and `other`, whose endpoint does not.
+fn start(wish: impl FnOnce(Wish) -> Wish) -> (Server, Sink, String) {
+    let (server, sink) = (Server::start(&[]), Sink::start());
+    let key = server.topic("orders", "EventGridSchema");
+    server.subscribe("orders", "Hook", &wish(Wish::of(&sink.url("/hook")).dead_letters(CONTAINER)));
+    server.subscribe("orders", "other", &Wish::of(&sink.url("/other")));
+    sink.set("/hook", Manner::Answer(400));
+    (server, sink, key)
+}
+
+/// What `gridhook dead-letters` prints for a subscription `Hook`.
+fn command(server: &Server, topic: &str, verb: &str, rest: &[&str]) -> Value {
+    let topic = subscription(topic, "x").replace("/eventSubscriptions/x", "");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gridhook"));
+    command.args(["dead-letters", verb, &topic, "Hook", "--output", "json", "--server"]);
+    command.arg(format!("http://{}", server.at())).arg("--token-file").arg(server.data_dir().join("admin-token"));
+    let output = command.args(rest).output().expect("the binary starts");
+    assert!(output.status.success(), "{verb} {rest:?}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+fn listed(server: &Server, topic: &str) -> usize {
+    found(server, topic, &[])
+}
+
+fn found(server: &Server, topic: &str, which: &[&str]) -> usize {
+    command(server, topic, "list", which)["value"].as_array().map_or(0, Vec::len)
+}
+
+/// The column of jobs.
+fn replayed(server: &Server, topic: &str, counter: &str) -> u64 {
+    let status = server.status(topic, "Hook");
+    // It is told from the first job on.
+    let Some(column) = status.get("replayed") else { return 0 };
+    column[counter].as_u64().unwrap_or_else(|| panic!("{counter}: {status}"))
+}
+
+fn give_up(server: &Server, key: &str, ids: &[String], before: u64) {
+    server.publish("orders", key, &load::body(ids, "/a"));
+    let given_up = before + ids.len() as u64;
+    wait_for("the events to be given up", LONG, || server.counter("orders", "Hook", "deadLettered") == given_up);
+}
+
+#[test]
+fn they_arrive_once_and_marked_wherever_they_were_and_their_neighbours_get_nothing_twice() {
+    let (mut server, sink, key) = start(|wish| wish.batch(3));
+    let all = ids(9);
+    give_up(&server, &key, &all[..6], 0);
+    wait_for("their file", LONG, || ids_in_files(&server) == all[..6]);
+    give_up(&server, &key, &all[6..], 6);
+    wait_for("the neighbour to have all", LONG, || sink.taken("/other") == 9);
+    sink.set("/hook", Manner::Answer(200));
+
+    assert_eq!(command(&server, "orders", "redrive", &["--all", "--dry-run"])["letters"], 9);
+    assert_eq!(sink.taken("/hook"), 0, "a dry run sends nothing");
+    let job = command(&server, "orders", "redrive", &["--id", "002"])["job"].as_u64().expect("a job");
+    wait_for("one to arrive", LONG, || sink.taken("/hook") == 1);
+    wait_for("the rest to be listed", LONG, || listed(&server, "orders") == 8);
+    let next = command(&server, "orders", "redrive", &["--all"])["job"].as_u64().expect("a job");
+    assert!(next > job, "each has a number of its own");
+    wait_for("all to arrive", LONG, || sink.taken("/hook") == 9);
+    wait_for("nothing to be left", LONG, || listed(&server, "orders") == 0 && files(&server).is_empty());
+
+    let is_again = |arrival: &&Arrival| arrival.redrive.is_some();
+    sink.look("/hook", |ledger| {
+        for id in &all {
+            let again: Vec<&Arrival> = ledger[id].iter().filter(is_again).collect();
+            assert_eq!(again.len(), 1, "{id}: {:?}", ledger[id]);
+            let expected = if id == "002" { job } else { next };
+            assert_eq!(
+                (again[0].redrive, again[0].attempts),
+                (u16::try_from(expected).ok(), 0),
+                "{id}: it begins anew"
+            );
+            assert_eq!(again[0].data, sink::hash(&load::data(id)), "{id}: byte for byte");
+            assert!(ledger[id].iter().filter(|arrival| !is_again(arrival)).all(|arrival| !arrival.is_taken()));
+        }
+    });
+    sink.look("/other", |ledger| {
+        assert!(ledger.values().all(|arrivals| arrivals.len() == 1 && arrivals[0].redrive.is_none()), "{ledger:?}");
+    });
+    wait_until_settled(&server, "orders", "Hook");
+    wait_for("them to be counted", LONG, || replayed(&server, "orders", "delivered") == 9);
+    assert_eq!(server.counter("orders", "Hook", "deadLettered"), 9);
+    assert_eq!(server.counter("orders", "Hook", "delivered"), 0, "they have a column of their own");
+    for (counter, expected) in [("matched", 9), ("delivered", 9), ("pending", 0), ("deadLettered", 0), ("dropped", 0)] {
+        assert_eq!(replayed(&server, "orders", counter), expected, "{counter}");
+    }
+    server.terminate();
+    server.assert_sound();
+}
+
+#[test]
+fn what_fails_again_is_a_dead_letter_again_and_nothing_goes_in_a_circle() {
+    let (mut server, sink, key) = start(|wish| wish);
+    give_up(&server, &key, &ids(4), 0);
+    wait_for("their files", LONG, || ids_in_files(&server) == ids(4));
+    command(&server, "orders", "redrive", &["--all"]);
+    wait_for("them to be given up again", LONG, || replayed(&server, "orders", "deadLettered") == 4);
+    wait_for("the redrive to end", LONG, || server.said().contains("a redrive has ended"));
+    wait_for("them to be in files again", LONG, || found(&server, "orders", &["--place", "written"]) == 4);
+    assert_eq!((ids_in_files(&server), listed(&server, "orders")), (ids(4), 4), "and nowhere else");
+    assert!(sink.ledger("/hook").values().all(|arrivals| arrivals.len() == 2), "once, and once again");
+    sink.set("/hook", Manner::Answer(200));
+    command(&server, "orders", "redrive", &["--reason", "UndeliverableDueToHttpBadRequest"]);
+    wait_for("them to arrive", LONG, || sink.taken("/hook") == 4);
+    wait_for("their files to go", LONG, || files(&server).is_empty());
+    wait_for("them to be counted", LONG, || replayed(&server, "orders", "delivered") == 4);
+    assert_eq!((replayed(&server, "orders", "matched"), replayed(&server, "orders", "deadLettered")), (8, 4));
+    server.terminate();
+    server.assert_sound();
+}
+
+#[test]
+fn a_kill_in_the_middle_loses_none_and_repeats_what_was_in_flight_at_most() {
+    let (mut server, sink, key) = start(|wish| wish);
+    let all = ids(60);
+    give_up(&server, &key, &all[..50], 0);
+    wait_for("their files", LONG, || ids_in_files(&server) == all[..50]);
+    give_up(&server, &key, &all[50..], 50);
+    sink.set("/hook", Manner::Slow(Duration::from_millis(30), 200));
+    command(&server, "orders", "redrive", &["--all"]);
+    for taken in [8, 25, 45] {
+        wait_for("some to arrive", LONG, || sink.taken("/hook") >= taken);
+        server.kill_9();
+        server.assert_sound();
+        server.restart();
+    }
+    wait_for("all to arrive", LONG, || sink.taken("/hook") == 60);
+    wait_for("nothing to be left", LONG, || listed(&server, "orders") == 0 && files(&server).is_empty());
+    let repeated: usize = sink.look("/hook", |ledger| {
+        let again = ledger.values().map(|arrivals| arrivals.iter().filter(|arrival| arrival.is_taken()).count());
+        again.map(|taken| taken - 1).sum()
+    });
+    // What was answered in the last moment before a kill may not be durable; a group waits 10 ms for company.
+    assert!(repeated <= 3 * 4 * JOBS_AT_ONCE, "{repeated} arrived once more");
+    wait_for("them to be counted", LONG, || replayed(&server, "orders", "delivered") == 60);
+    server.terminate();
+    server.assert_sound();
+}
+
+/// A file below the folder of the subscription `Hook`.
+fn put_file(server: &Server, name: &str, text: &str) -> PathBuf {
+    let folder = server.data_dir().join("dead-letters").join(CONTAINER).join("HOOK/2023/6/19/23");
+    fs::create_dir_all(&folder).expect("a folder");
+    fs::write(folder.join(name), text).expect("a file");
+    folder.join(name)
+}
+
+#[test]
+fn files_of_all_five_shapes_are_sent_again_and_damaged_ones_stay() {
+    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    let scope = subscription("x", "y").replace("/x/eventSubscriptions/y", "");
+    let mapping = json!({"inputSchemaMappingType": "Json", "properties": {
+        "eventType": {"defaultValue": "T"}, "subject": {"defaultValue": "s"}, "dataVersion": {"defaultValue": "1"}}});
+    server.topic("orders", "EventGridSchema");
+    server.topic("clouds", "CloudEventSchemaV1_0");
+    let custom = json!({"properties": {"inputSchema": "CustomEventSchema", "inputSchemaMapping": mapping}});
+    server.command("PUT", &format!("{scope}/customs"), &custom);
+
+    let basic = r#""deadLetterReason":"MaxDeliveryAttemptsExceeded","deliveryAttempts":3,"lastDeliveryOutcome":"NotFound","publishTime":"2023-06-19T23:28:08.3063899Z","lastDeliveryAttemptTime":"2023-06-19T23:28:08.3063899Z""#;
+    let cloud_fate = r#""deadletterreason":"MaxDeliveryAttemptsExceeded","deliveryattempts":3,"lastdeliveryoutcome":"NotFound","publishtime":"2023-06-19T23:28:08.3063899Z""#;
+    let namespace = r#"{"deadletterreason":"Undeliverable due to client error","deliveryattempts":3,"deliveryresult":"Unauthorized","publishutc":"2023-06-19T23:28:08.3063899Z","deliveryattemptutc":"2023-06-19T23:28:08.3063899Z"}"#;
+    let cloud = |id: &str, data: &str| format!(r#""specversion":"1.0","type":"t","source":"/s","id":"{id}",{data}"#);
+    let data = r#""data":{ "n" : 1.0 }"#;
+    let event_grid = format!(
+        r#"[{{"id":"eg","eventTime":"2020-08-13T17:18:13Z","eventType":"T","dataVersion":"","metadataVersion":"1","topic":"/subscriptions/of/another/place","subject":"/s",{data},{basic}}}]"#
+    );
+    let own = format!(
+        r#"[{{"id":"x","eventTime":"2020-08-13T17:18:13Z","eventType":"T","dataVersion":"1.0","metadataVersion":"1","topic":"/t","subject":"s",{basic},"data":{{"id":"custom",{data}}}}}]"#
+    );
+    let clouds = [
+        ("flat", format!("{{{},{cloud_fate}}}", cloud("flat", data))),
+        (
+            "structured",
+            format!(
+                r#"{{"event":{{{}}},"customDeliveryProperties":{{"a":"b"}},"deadletterProperties":{namespace}}}"#,
+                cloud("structured", data)
+            ),
+        ),
+        (
+            "namespace-flat",
+            format!(
+                r#"{{{},"customDeliveryProperties":{{}},"deadLetterProperties":{namespace}}}"#,
+                cloud("namespace-flat", data)
+            ),
+        ),
+        (
+            "binary",
+            format!(
+                r#"{{"event":{{{}}},"deadletterProperties":{namespace}}}"#,
+                cloud("binary", r#""datacontenttype":"application/x","data_base64":"AAEC""#)
+            ),
+        ),
+    ];
+    let clouds: Vec<(&str, String)> = clouds.into_iter().map(|(id, letter)| (id, format!("[{letter}]"))).collect();
+    let of = |id: &'static str, text: String| vec![(id, text)];
+    let table = [
+        ("orders", "", of("eg", event_grid)),
+        ("clouds", "", clouds),
+        ("customs", "CustomInputSchema", of("custom", own)),
+    ];
+    for (topic, schema, letters) in table {
+        let wish = Wish::of(&sink.url(&format!("/{topic}"))).dead_letters(CONTAINER);
+        server.subscribe(topic, "Hook", &if schema.is_empty() { wish } else { wish.schema(schema) });
+        let damaged = put_file(&server, "damaged.json", r#"[{"id":"cut"#);
+        for (id, text) in &letters {
+            put_file(&server, &format!("{id}.json"), text);
+        }
+        let counted = command(&server, topic, "redrive", &["--all", "--dry-run"]);
+        assert_eq!(
+            (counted["letters"].as_u64(), counted["problems"].as_array().map(Vec::len)),
+            (Some(letters.len() as u64), Some(1)),
+            "{counted}"
+        );
+        command(&server, topic, "redrive", &["--all"]);
+        wait_for("all to arrive", LONG, || sink.taken(&format!("/{topic}")) == letters.len());
+        wait_for("their files to go", LONG, || files(&server) == [damaged.clone()]);
+        let (arrived, expected): (BTreeSet<String>, BTreeSet<String>) = (
+            sink.ledger(&format!("/{topic}")).into_keys().collect(),
+            letters.iter().map(|(id, _)| (*id).to_owned()).collect(),
+        );
+        assert_eq!(arrived, expected, "{topic}");
+        for (id, arrivals) in sink.ledger(&format!("/{topic}")) {
+            let expected = if id == "binary" { r#""AAEC""# } else { r#"{ "n" : 1.0 }"# };
+            assert_eq!((arrivals.len(), arrivals[0].data), (1, sink::hash(expected)), "{id}");
+            assert!(arrivals[0].redrive.is_some(), "{id}");
+        }
+        fs::remove_file(damaged).expect("the file is there");
+        server.unsubscribe(topic, "Hook");
+    }
+    server.terminate();
+    server.assert_sound();
+}
+
+#[test]
+fn what_the_endpoint_cannot_be_given_is_told_and_stays() {
+    let (mut server, _sink, _key) = start(|wish| wish);
+    let fate = r#""deadletterreason":"x","deliveryattempts":1,"lastdeliveryoutcome":"NotFound","publishtime":"2023-06-19T23:28:08Z""#;
+    let file = put_file(
+        &server,
+        "cloud.json",
+        &format!(r#"[{{"specversion":"1.0","type":"t","source":"/s","id":"c",{fate}}}]"#),
+    );
+    let counted = command(&server, "orders", "redrive", &["--all", "--dry-run"]);
+    assert_eq!(counted["letters"], 0, "{counted}");
+    let why = counted["problems"][0]["why"].as_str().expect("a reason");
+    assert!(why.contains("CloudEvents") && why.contains("EventGrid"), "{why}");
+    command(&server, "orders", "redrive", &["--all"]);
+    wait_for("the redrive to end", LONG, || server.said().contains("a redrive has ended"));
+    assert_eq!(files(&server), [file]);
+    assert_eq!(replayed(&server, "orders", "matched"), 0);
+    server.terminate();
+    server.assert_sound();
+}
