@@ -16,7 +16,7 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     event::{Lane, Seq, Timestamp},
     policy::{
-        Flight, Settings,
+        Flight, Item, Settings,
         batch::Last,
         endpoint,
         outcome::{Answer, Outcome, Reason},
@@ -204,7 +204,8 @@ pub fn explain(facts: Facts<'_>) -> Explanation {
 
 fn state(facts: &Facts<'_>) -> State {
     let Facts { cursor, flights, seq, event, owed, dead, .. } = *facts;
-    let aloft = flights.iter().find_map(|flight| Some((flight, flight.items.iter().find(|item| item.seq == seq)?)));
+    let is_it = |item: &&Item| item.seq == seq && !item.lane.is_job();
+    let aloft = flights.iter().find_map(|flight| Some((flight, flight.items.iter().find(is_it)?)));
     if let Some((flight, item)) = aloft {
         return State::InFlight { attempt: item.attempts + 1, since: flight.sent, deadline: flight.deadline };
     }
@@ -218,7 +219,7 @@ fn state(facts: &Facts<'_>) -> State {
     if seq >= facts.end {
         return State::Unpublished;
     }
-    if cursor.lanes.iter().any(|lane| lane.open.binary_search(&seq).is_ok()) {
+    if cursor.own_lanes().any(|lane| lane.open.binary_search(&seq).is_ok()) {
         return State::Open;
     }
     if event.is_some_and(|event| !event.matches) {
@@ -228,7 +229,7 @@ fn state(facts: &Facts<'_>) -> State {
         lane.read <= seq && lane.end.is_none_or(|end| seq < end) && lane.done.binary_search(&seq).is_err()
     };
     // The lane that comes to it first.
-    match cursor.lanes.iter().filter(is_unread).map(|lane| seq.0 - lane.read.0).min() {
+    match cursor.own_lanes().filter(is_unread).map(|lane| seq.0 - lane.read.0).min() {
         // Sequences may have gaps: at most so many.
         Some(behind) => State::Unread { behind },
         None => State::Passed,

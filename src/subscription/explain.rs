@@ -108,7 +108,8 @@ pub async fn explain(
         end,
         seq,
         event: dossier.event.as_ref().map(stored),
-        owed: dossier.owed.first().map(|(lane, owed)| (*lane, owed)),
+        // What a replay owes is another obligation.
+        owed: dossier.owed.iter().find(|(lane, _)| !lane.is_job()).map(|(lane, owed)| (*lane, owed)),
         dead: dossier.is_dead.then_some(Waiting { record }),
         now,
     });
