@@ -11,11 +11,13 @@
 //!   and the next event gets a place above everything that any record mentions.
 //! - A cursor may be an older one. What it has not read is delivered, again perhaps; what its subscription owed of that
 //!   already goes, so that no event is owed twice. Below the log's beginning it is moved up to it.
+//! - Where a cursor says that more is owed than is, nothing says which events those are: its subscription reads the log
+//!   again from its beginning, but for what the ledger says has ended. The same where there is no cursor.
 //! - What is owed and cannot be read is given up, with a line in the ledger, as the server does it.
 //! - Counters are made to say what is there: what was owed and is gone counts as dropped, what was put aside and is gone
 //!   as lost. What is owed and was settled counts as delivered once less, because it will be delivered again.
 //! - A job that has ended does not begin again; what was owed for one that is not known goes.
-//! - A subscription without a cursor reads from the log's beginning. What has no subscription, or no topic, goes.
+//! - What has no subscription, or no topic, goes.
 //!
 //! Invariants: the damaged folder is only read; what comes out is sound, or is not kept.
 //!
@@ -29,6 +31,7 @@ mod loss;
 mod obligations;
 mod plane;
 mod records;
+mod rewind;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -112,8 +115,10 @@ pub fn salvage(
         above: BTreeMap::new(),
         wanted: BTreeSet::new(),
         cursors: BTreeMap::new(),
+        anew: BTreeSet::new(),
         owed: BTreeMap::new(),
         dead: BTreeMap::new(),
+        dead_told: BTreeMap::new(),
         subscriptions: 0,
     };
     for step in STEPS {
@@ -127,7 +132,7 @@ pub fn salvage(
 type Step = fn(&mut Salvage<'_>) -> Result<(), Stop>;
 
 /// In order: later ones use what earlier ones have gathered, and find what these have mended.
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 11] = [
     |salvage| salvage.unreadable(),
     |salvage| salvage.control_plane(),
     |salvage| salvage.mentioned(),
@@ -135,8 +140,10 @@ const STEPS: [Step; 9] = [
     |salvage| salvage.jobs(),
     |salvage| salvage.logs(),
     |salvage| salvage.lanes(),
+    |salvage| salvage.rewind(),
     |salvage| salvage.obligations(),
     |salvage| salvage.counters(),
+    |salvage| salvage.ids(),
 ];
 
 struct Salvage<'a> {
@@ -152,10 +159,14 @@ struct Salvage<'a> {
     /// The subscriptions that the control plane knows.
     wanted: BTreeSet<Obligor>,
     cursors: BTreeMap<Obligor, Cursor>,
+    /// Those of them that had none.
+    anew: BTreeSet<Obligor>,
     /// How many events are owed in each lane.
     owed: BTreeMap<(Obligor, Lane), u64>,
     /// How many dead letters wait.
     dead: BTreeMap<Obligor, u64>,
+    /// How many of them were told as missing.
+    dead_told: BTreeMap<Obligor, u64>,
     /// The largest number of a subscription that is mentioned.
     subscriptions: u32,
 }

@@ -4,10 +4,9 @@ use std::{
     collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
-    thread,
-    time::Duration,
 };
 
+use gridhook::journal::watermark::{self, Mark};
 use serde_json::Value;
 
 use super::{LONG, wait_until_settled};
@@ -19,9 +18,6 @@ use crate::support::{
 
 /// Each in a request of its own, so that the event with the id n has the place n.
 const EVENTS: u64 = 400;
-
-/// The watermark is noted once a second.
-const NOTED: Duration = Duration::from_millis(1500);
 
 /// RocksDB's log with the most in it.
 fn fullest_wal(data_dir: &Path) -> PathBuf {
@@ -41,7 +37,9 @@ fn killed(sink: &Sink) -> (Server, String) {
     for id in 1..=EVENTS {
         server.publish("orders", &key, &load::body(&[id.to_string()], "/a"));
     }
-    thread::sleep(NOTED);
+    // It is noted once a second, and each request is a change.
+    let mark = server.data_dir().join("watermark");
+    wait_for("the watermark", LONG, || matches!(watermark::read(&mark), Ok(Mark::Whole(noted)) if noted > EVENTS));
     server.kill_9();
     (server, key)
 }

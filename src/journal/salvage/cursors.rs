@@ -34,7 +34,7 @@ impl Salvage<'_> {
             if !self.cursors.contains_key(&of) {
                 let (subscription, partition) = (of.subscription.0, of.partition.0);
                 self.loss.record(format!(
-                    "made anew: the cursor of subscription {subscription} of partition {partition}, which reads all there is"
+                    "made anew: the cursor of subscription {subscription} of partition {partition}, which reads all there is but what has ended"
                 ));
                 let live = LaneCursor {
                     lane: Lane::LIVE,
@@ -44,6 +44,7 @@ impl Salvage<'_> {
                     done: Vec::new(),
                 };
                 self.cursors.insert(of, Cursor { lanes: vec![live], ..Cursor::default() });
+                self.anew.insert(of);
             }
         }
         Ok(())
@@ -101,7 +102,15 @@ impl Salvage<'_> {
         let account = self.store.get(Family::Meta, &key)?;
         let dealt_with = account.as_deref().map_or(Some(0), self.accounts.dealt_with).unwrap_or(0);
         let counted = cursor.counters.dead_lettered.saturating_add(cursor.replayed.dead_lettered);
-        let dealt_with = dealt_with.max(counted.saturating_sub(dead));
+        let missing = counted.saturating_sub(dead).saturating_sub(dealt_with);
+        let untold = missing.saturating_sub(self.dead_told.get(&of).copied().unwrap_or_default());
+        if untold > 0 {
+            let (subscription, partition) = (of.subscription.0, of.partition.0);
+            let what =
+                format!("missing: {untold} dead letters of subscription {subscription} of partition {partition}");
+            self.loss.record(what);
+        }
+        let dealt_with = dealt_with.saturating_add(missing);
         let more = dealt_with.saturating_add(dead).saturating_sub(counted);
         let counters = &mut cursor.counters;
         counters.dead_lettered = counters.dead_lettered.saturating_add(more);

@@ -51,6 +51,7 @@ impl Salvage<'_> {
             }
             if let Fate::Lost = fate {
                 salvage.lose(of, lane, seq, true)?;
+                *salvage.dead_told.entry(of).or_default() += 1;
             }
             salvage.delete(Family::Pin, keys::pin(of.partition, seq, of.subscription, lane))?;
             salvage.delete(Family::Dead, key.to_vec())
@@ -119,7 +120,7 @@ impl Salvage<'_> {
 
 /// Whether the cursor, which may be an older one, has yet to pass the event: unread, or open. The lanes that the log is
 /// divided into share their events; a job's lane has its own.
-fn comes_again(cursor: &Cursor, lane: Lane, seq: Seq) -> bool {
+pub(super) fn comes_again(cursor: &Cursor, lane: Lane, seq: Seq) -> bool {
     let shares = |other: Lane| other == lane || !(other.is_job() || lane.is_job());
     cursor.lanes.iter().filter(|other| shares(other.lane)).any(|other| {
         let unread = seq >= other.read && other.end.is_none_or(|end| seq < end);

@@ -11,6 +11,7 @@ use crate::{
         chunk::Chunk,
         floor,
         fsck::Stop,
+        ids::{self, Ids},
         keys::{self, LineKey, MetaKind},
         records::{Floor, Record},
         store::{Family, StoreError},
@@ -50,6 +51,20 @@ impl Salvage<'_> {
         let accounts = self.accounts;
         self.each(Family::Meta, &keys::meta_of(MetaKind::DeadLetters), |salvage, key, value| {
             if (accounts.dealt_with)(value).is_some() { Ok(()) } else { salvage.gone("account of dead letters", key) }
+        })?;
+        Ok(())
+    }
+
+    /// The filter of a block that is not whole goes: where there is none, the log itself is looked through.
+    pub(super) fn ids(&mut self) -> Result<(), Stop> {
+        self.all(Family::Ids, |salvage, key, value| {
+            let is_whole = match (keys::parse_ids(key), Ids::decode(value)) {
+                (Some((id, block)), Some(found)) => {
+                    ids::missed(salvage.store, id, block, &found, salvage.floor(id))?.is_none()
+                }
+                (Some(_) | None, _) => false,
+            };
+            if is_whole { Ok(()) } else { salvage.delete(Family::Ids, key.to_vec()) }
         })?;
         Ok(())
     }

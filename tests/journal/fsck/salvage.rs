@@ -7,7 +7,7 @@ use gridhook::{
 use proptest::prelude::*;
 
 use super::{
-    repair::{became, records, store_of},
+    repair::{Became, became, records, store_of},
     *,
 };
 
@@ -70,6 +70,26 @@ fn what_is_missing_is_told_to_the_event() {
 }
 
 #[test]
+fn who_does_not_know_any_more_what_it_owes_reads_the_log_again_but_for_what_has_ended() {
+    let store = store_of(&[Became::Waiting, Became::Owed, Became::Written, Became::Owed, Became::Delivered], 0);
+    known(&store);
+    delete(&store, Family::Owed, owed(2));
+    let (loss, report) = accept(&store);
+    assert!(report.is_sound(), "{report}");
+    let told = "missing: what 1 events are that subscription 1 of partition 1 owes; it reads the log again from event 1, but \
+                what is known to have ended";
+    assert_eq!(loss.records, [told]);
+    let cursor = Cursor::decode(&value(&store, Family::Cursor, &keys::cursor(ONE))).expect("whole");
+    assert_eq!((cursor.lanes[0].read, &cursor.lanes[0].done[..]), (Seq(1), &[Seq(1), Seq(3), Seq(4)][..]));
+    let Counters { passed, delivered, pending, dead_lettered, dropped, .. } = cursor.counters;
+    assert_eq!(
+        (passed, delivered, pending, dead_lettered, dropped),
+        (4, 1, 1, 2, 0),
+        "event 2 is counted when it is passed"
+    );
+}
+
+#[test]
 fn the_next_event_gets_a_place_above_everything_that_is_mentioned() {
     let (store, desk) = used();
     desk.stop();
@@ -101,10 +121,13 @@ fn is_asked_for(store: &Memory, seq: u64) -> bool {
     let unread = cursor
         .and_then(|cursor| Cursor::decode(&cursor).ok())
         .is_none_or(|cursor| cursor.lanes.iter().any(|lane| lane.read <= Seq(seq)));
-    // Below its floor a log does not exist for any reader.
-    let floor = store.get(Family::Meta, &keys::floor(PARTITION)).expect("readable").expect("it is there");
-    let unread = unread && Floor::decode(&floor).expect("whole").floor <= Seq(seq);
+    let unread = unread && floor(store) <= Seq(seq);
     has(Family::Owed, owed(seq)) || has(Family::Dead, dead(seq)) || unread
+}
+
+/// Below its floor a log does not exist for any reader.
+fn floor(store: &Memory) -> Seq {
+    Floor::decode(&value(store, Family::Meta, &keys::floor(PARTITION))).expect("whole").floor
 }
 
 /// Whether an event can be read: the chunk that it would be in, or what is held.
@@ -168,6 +191,11 @@ proptest! {
         prop_assert!(report.is_sound() && report.leftovers.is_empty(), "{} {}", loss, report);
         for seq in asked {
             prop_assert!(is_there(&store, seq) && is_asked_for(&store, seq), "event {}: {}", seq, loss);
+        }
+        for (seq, became) in (1..).zip(&events) {
+            // Its owed record may be what is missing.
+            let was_owed = matches!(became, Became::Owed) && floor(&store) <= Seq(seq) && is_there(&store, seq);
+            prop_assert!(!was_owed || is_asked_for(&store, seq), "event {} was owed: {}", seq, loss);
         }
         let (again, _) = accept(&store);
         prop_assert_eq!(again, Loss::default());
