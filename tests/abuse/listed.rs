@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 use gridhook::config::DEFAULTS;
 
 #[rustfmt::skip]
-const LISTED: [(&str, &str, &str); 79] = [
+const LISTED: [(&str, &str, &str); 80] = [
     ("server/issuer.rs", "KEYS_BYTES_MAX", "keys of the issuer 100 in 256 KiB"),
     ("server/front/mod.rs", "TOLD_MAX", "256 of those who find no place are told so at a time"),
     ("admin/model/odata.rs", "DEPTH_MAX", "$filter 32 levels deep"),
@@ -38,6 +38,7 @@ const LISTED: [(&str, &str, &str); 79] = [
     ("journal/fsck/report.rs", "FINDINGS_MAX", "what fsck finds 100 lines"),
     ("journal/fsck.rs", "MENDS_MAX", "8192 records mended by one look"),
     ("journal/salvage/loss.rs", "TOLD_MAX", "1000 of each kind that is lost"),
+    ("journal/salvage/rewind.rs", "DONE_MAX", "524,288 known outcomes of a cursor"),
     ("journal/backup/pace.rs", "REST_MAX", "rests of 100 ms"),
     ("admin/store.rs", "LINES_MAX", "4 lines ahead of a slow reader"),
     ("admin/chaos/desk.rs", "ON_MAX", "64 faults at once"),
