@@ -186,7 +186,11 @@ impl RawStore {
             if read.iter().any(|(there, _)| there == known) {
                 return Err(layers.complain(&key(&name), format!("nothing where {} is set, too", key(plain))));
             }
-            let secret = if plain == name { value } else { read_file(Path::new(&value))? };
+            let secret = if plain == name {
+                value
+            } else {
+                read_file(Path::new(&value)).map_err(|problem| layers.complain(&key(&name), problem))?
+            };
             read.push((*known, Secret::new(&secret)));
         }
         Ok(Store { address, endpoint, region, allow_http, credentials: read })
@@ -205,8 +209,8 @@ fn check_name(name: &str) -> Result<(), String> {
     Err("a store whose name has 1 to 40 small letters, digits, hyphens and underscores".to_owned())
 }
 
-fn read_file(path: &Path) -> Result<String, Error> {
-    let text = fs::read_to_string(path).map_err(|error| Error::Unreadable { path: path.to_owned(), error })?;
+fn read_file(path: &Path) -> Result<String, String> {
+    let text = fs::read_to_string(path).map_err(|error| format!("a file that can be read: {error}"))?;
     Ok(text.trim_end().to_owned())
 }
 

@@ -303,7 +303,14 @@ impl Config {
             (Some(_), Some(_)) | (None, None) => {}
         }
 
-        let editions = Editions::load(policy.editions_dir.as_deref(), delivery.suspend_after_failures)?;
+        let editions = Editions::load(policy.editions_dir.as_deref(), delivery.suspend_after_failures);
+        let editions = editions.map_err(|error| match error {
+            Error::Unreadable { path, error } => {
+                let allowed = format!("a folder of editions that can be read: {}: {error}", path.display());
+                layers.complain("policy.editions_dir", allowed)
+            }
+            other => other,
+        })?;
         if editions.get(&policy.edition).is_none() {
             let names: Vec<_> = editions.names().collect();
             return Err(layers.complain("policy.edition", format!("one of {}", names.join(", "))));

@@ -55,17 +55,36 @@ fn check(text: &[u8]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// The settings as delivered, and the lines of them that set something.
+fn defaults() -> (Vec<String>, Vec<usize>) {
+    let lines: Vec<String> = DEFAULTS.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect();
+    let keys = (0..lines.len()).filter(|line| lines[*line].contains(" = ")).collect();
+    (lines, keys)
+}
+
+fn set(line: &mut String, value: &str) {
+    let (name, _) = line.split_once(" = ").expect("a key");
+    *line = format!("{name} = {value}");
+}
+
+#[test]
+fn every_setting_with_each_of_the_values_is_read_or_told() {
+    let (lines, keys) = defaults();
+    for (key, value) in keys.iter().flat_map(|key| VALUES.map(|value| (*key, value))) {
+        let mut lines = lines.clone();
+        set(&mut lines[key], value);
+        check(lines.join("\n").as_bytes()).unwrap_or_else(|said| panic!("{}: {said}", lines[key]));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases(300)))]
 
     #[test]
     fn settings_with_values_changed_are_read_or_told(twists in prop::collection::vec((any::<Index>(), any::<Index>()), 1..4)) {
-        let mut lines: Vec<String> = DEFAULTS.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect();
-        let keys: Vec<usize> = (0..lines.len()).filter(|line| lines[*line].contains(" = ")).collect();
+        let (mut lines, keys) = defaults();
         for (key, value) in twists {
-            let line = &mut lines[keys[key.index(keys.len())]];
-            let (name, _) = line.split_once(" = ").expect("a key");
-            *line = format!("{name} = {}", VALUES[value.index(VALUES.len())]);
+            set(&mut lines[keys[key.index(keys.len())]], VALUES[value.index(VALUES.len())]);
         }
         check(lines.join("\n").as_bytes())?;
     }
