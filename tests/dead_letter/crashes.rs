@@ -7,6 +7,7 @@ use gridhook::{
     journal::{
         State,
         memory::{Fault, Memory},
+        store::Store,
     },
 };
 
@@ -17,7 +18,7 @@ use super::{
 
 /// 7 dead letters make 3 files, and each file two writes: its name, and the removal of its dead letters.
 const LETTERS: u32 = 7;
-const WRITES: u64 = 6;
+pub(super) const WRITES: u64 = 6;
 
 fn expected() -> Vec<String> {
     (0..LETTERS).map(|index| format!("1-{index}")).collect()
@@ -31,10 +32,22 @@ async fn finish(world: &World) -> Totals {
     world.until(obligor(1), |totals| totals.written == u64::from(LETTERS)).await
 }
 
-/// Runs until write `killed` (from 0) fails, then a new process on what is left.
-async fn killed_at(killed: u64, kept: usize, more_meanwhile: u32) {
+/// When the process is killed, and what is there then.
+#[derive(Clone, Copy)]
+pub(super) struct Kill {
+    /// The write of the actor's that fails, from 0.
+    pub(super) write: u64,
+    /// How many of the writes that were not synced are kept.
+    pub(super) kept: usize,
+    /// So many dead letters come between the kill and the repeat.
+    pub(super) more_meanwhile: u32,
+}
+
+/// Runs until the process is killed, then a new process on what is left; `through` stands before the store.
+pub(super) async fn survive<S: Store>(kill: Kill, through: impl Fn(Memory) -> S) {
+    let Kill { write: killed, kept, more_meanwhile } = kill;
     let (memory, folder) = (Memory::new(), tempfile::tempdir().expect("a folder"));
-    let world = World::start(&memory, folder.path(), START);
+    let world = World::on(through(memory.clone()), folder.path(), START);
     world.put_aside(obligor(1), LETTERS - more_meanwhile, START.after(Duration::from_secs(1))).await;
     world.hand.advance(Duration::from_millis(1_000));
     let at = memory.writes() + killed;
@@ -53,7 +66,7 @@ async fn killed_at(killed: u64, kept: usize, more_meanwhile: u32) {
 
     let memory = memory.crash(kept);
     // A clock that was set back: what is put aside now is due before what was in the file.
-    let world = World::start(&memory, folder.path(), START);
+    let world = World::on(through(memory), folder.path(), START);
     if more_meanwhile > 0 {
         world.put_aside(obligor(1), more_meanwhile, START).await;
     }
@@ -75,8 +88,8 @@ async fn killed_at(killed: u64, kept: usize, more_meanwhile: u32) {
 #[test]
 fn no_kill_at_any_write_loses_or_repeats_a_dead_letter() {
     for kept in [0, 1] {
-        for killed in 0..WRITES {
-            run(killed_at(killed, kept, 0));
+        for write in 0..WRITES {
+            run(survive(Kill { write, kept, more_meanwhile: 0 }, |memory| memory));
         }
     }
 }
@@ -85,8 +98,8 @@ fn no_kill_at_any_write_loses_or_repeats_a_dead_letter() {
 fn no_kill_at_any_write_is_confused_by_what_is_put_aside_before_the_repeat() {
     for kept in [0, 1] {
         // 5 dead letters make 2 files.
-        for killed in 0..4 {
-            run(killed_at(killed, kept, 2));
+        for write in 0..4 {
+            run(survive(Kill { write, kept, more_meanwhile: 2 }, |memory| memory));
         }
     }
 }

@@ -9,6 +9,7 @@ mod herald;
 mod letter;
 mod namespace;
 mod outage;
+mod sabotage;
 mod sink;
 mod staging;
 mod stores;

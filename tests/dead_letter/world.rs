@@ -18,6 +18,7 @@ use gridhook::{
         self, Journal, Limits, MetaChange, Writer,
         chunk::{Draft, Written},
         memory::Memory,
+        store::Store,
     },
     policy::record::{Change, Dead},
 };
@@ -53,6 +54,11 @@ impl World {
         Self::heralded(memory, sink, now, |_| None)
     }
 
+    /// A server on what `store` has or says it has.
+    pub(super) fn on(store: impl Store, folder: &Path, now: Timestamp) -> Self {
+        Self::build(Arc::new(store), Sink::local(folder).expect("a folder"), now, |_| None)
+    }
+
     /// The same, with a herald that may use the journal.
     pub(super) fn heralded(
         memory: &Memory,
@@ -60,12 +66,20 @@ impl World {
         now: Timestamp,
         herald: impl FnOnce(Journal) -> Option<Herald>,
     ) -> Self {
+        Self::build(Arc::new(memory.clone()), sink, now, herald)
+    }
+
+    fn build(
+        store: Arc<dyn Store>,
+        sink: Sink,
+        now: Timestamp,
+        herald: impl FnOnce(Journal) -> Option<Herald>,
+    ) -> Self {
         let (clock, hand) = Clock::manual(now);
         let limits = Limits { retention: Duration::from_secs(3600), ..Limits::default() };
         let options = journal::Options { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits };
-        let (journal, writer) =
-            Journal::start(Arc::new(memory.clone()), clock.clone(), options, Box::new(|_, _| {}), Box::new(|_| {}))
-                .expect("a store that is whole");
+        let (journal, writer) = Journal::start(store, clock.clone(), options, Box::new(|_, _| {}), Box::new(|_| {}))
+            .expect("a store that is whole");
         let letters = DeadLetters::new(journal.clone(), clock.clone(), sink, herald(journal.clone()), OPTIONS);
         Self { journal, letters, hand, clock, writer }
     }

@@ -79,6 +79,14 @@ impl Scene {
         assert_eq!(self.server.client().ask("GET", "/healthz", &[], b"").expect("it lives").status, 200);
     }
 
+    /// An operator's change is refused in clear words, and nothing of it is there.
+    fn assert_nothing_is_made(&self, name: &str) {
+        let answer = self.server.ask_for("orders", name, &Wish::of(&self.sink.url("/late")));
+        assert_eq!(answer.status, 503, "{}", answer.text());
+        assert!(answer.header("retry-after").is_some() && answer.text().contains("full"), "{}", answer.text());
+        assert_eq!(self.server.told("orders", name).status, 404, "half a change");
+    }
+
     /// There is room again: it heals by itself, and everything arrives.
     fn assert_healed(mut self) {
         wait_for("the server to be ready again", LONG, || self.readiness().0 == 200);
@@ -105,9 +113,12 @@ fn a_full_disk_refuses_publishers_goes_on_delivering_and_heals() {
         let count = scene.acknowledged.len();
         wait_for("what there is to be delivered while the disk is full", LONG, || scene.sink.taken("/hook") >= count);
         scene.assert_full();
+        let late = format!("late-{round}");
+        scene.assert_nothing_is_made(&late);
         println!("round {round}: {count} events acknowledged and delivered, and the disk still full");
         fs::remove_file(filler).expect("removed");
         wait_for("the server to be ready again", LONG, || scene.readiness().0 == 200);
+        scene.server.subscribe("orders", &late, &Wish::of(&scene.sink.url("/late")));
     }
     scene.assert_healed();
 }

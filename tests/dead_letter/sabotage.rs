@@ -1,0 +1,158 @@
+//! The negative controls of the kills: a store that forgets one thing of what the actor writes. Each must be found out by the
+//! same test that holds without it.
+
+use std::{
+    ops::ControlFlow,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+
+use bytes::Bytes;
+use gridhook::{
+    dead_letter::Totals,
+    event::{PartitionId, Seq},
+    journal::{
+        keys::{self, MetaKind},
+        memory::Memory,
+        store::{Batch, Family, Op, Store, StoreError, Visit},
+    },
+};
+
+use super::{
+    crashes::{Kill, WRITES, survive},
+    world::run,
+};
+
+/// What is forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bug {
+    /// The name of a file, before it is written: its repeat has another name.
+    ForgetTheName,
+    /// That a file was finished: what was in it waits on.
+    ForgetToRemove,
+    /// That a file was counted.
+    ForgetToCount,
+    /// A dead letter beside those that are in the file goes with them.
+    RemoveOneMore,
+}
+
+const BUGS: [Bug; 4] = [Bug::ForgetTheName, Bug::ForgetToRemove, Bug::ForgetToCount, Bug::RemoveOneMore];
+
+/// A store that forgets.
+struct Forgetful {
+    memory: Memory,
+    bug: Bug,
+    deeds: Arc<AtomicU32>,
+}
+
+impl Forgetful {
+    /// The batch as it is written; [`None`] where there is nothing to forget in it.
+    fn changed(&self, batch: &Batch) -> Option<Batch> {
+        let removes = batch.0.iter().any(is_removal);
+        let names = batch.0.iter().filter_map(totals).any(|totals| totals.in_progress.is_some());
+        let counts = !names && batch.0.iter().filter_map(totals).count() > 0;
+        let mut batch = batch.clone();
+        match self.bug {
+            Bug::ForgetTheName if names && !removes => batch.0.retain(|op| totals(op).is_none()),
+            Bug::ForgetToRemove if removes => batch.0.retain(|op| !is_removal(op)),
+            Bug::ForgetToCount if counts && removes => batch.0.retain(|op| totals(op).is_none()),
+            Bug::RemoveOneMore if removes => batch.0.push(self.one_more(&batch)?),
+            _ => return None,
+        }
+        Some(batch)
+    }
+
+    /// The removal of the first dead letter that this batch leaves.
+    fn one_more(&self, batch: &Batch) -> Option<Op> {
+        let mut found = None;
+        let visit: &mut Visit<'_> = &mut |key, _| {
+            let removed =
+                batch.0.iter().any(|op| matches!(op, Op::Delete(_, of) | Op::SingleDelete(_, of) if of == key));
+            if removed {
+                return ControlFlow::Continue(());
+            }
+            found = Some(Op::Delete(Family::Dead, key.to_vec()));
+            ControlFlow::Break(())
+        };
+        self.memory.scan(Family::Dead, &[], &[u8::MAX; 40], visit).expect("a store in memory");
+        found
+    }
+}
+
+fn is_removal(op: &Op) -> bool {
+    matches!(op, Op::Delete(Family::Dead, _) | Op::SingleDelete(Family::Dead, _))
+}
+
+/// The account that an operation writes.
+fn totals(op: &Op) -> Option<Totals> {
+    let Op::Put(Family::Meta, key, value) = op else { return None };
+    keys::meta_of(MetaKind::DeadLetters).contains(key).then(|| Totals::decode(value).expect("whole"))
+}
+
+impl Store for Forgetful {
+    fn write(&self, batch: &Batch) -> Result<(), StoreError> {
+        let Some(changed) = self.changed(batch) else { return self.memory.write(batch) };
+        self.deeds.fetch_add(1, Ordering::SeqCst);
+        self.memory.write(&changed)
+    }
+
+    fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        self.memory.get(family, key)
+    }
+
+    fn scan(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
+        self.memory.scan(family, from, upper, visit)
+    }
+
+    fn last(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
+        self.memory.last(family, lower, upper)
+    }
+
+    fn drop_log(&self, partition: PartitionId, floor: Seq) -> Result<(), StoreError> {
+        self.memory.drop_log(partition, floor)
+    }
+
+    fn is_short_of_space(&self) -> bool {
+        self.memory.is_short_of_space()
+    }
+
+    fn note_watermark(&self) -> Result<(), StoreError> {
+        self.memory.note_watermark()
+    }
+
+    fn close(&self) -> Result<(), StoreError> {
+        self.memory.close()
+    }
+}
+
+/// At which write a kill shows it, and what is done wrong until then.
+fn hunt(bug: Bug) -> Result<(u64, u32), u32> {
+    let deeds = Arc::new(AtomicU32::new(0));
+    for write in 0..WRITES {
+        let through = |memory| Forgetful { memory, bug, deeds: Arc::clone(&deeds) };
+        let kill = Kill { write, kept: 0, more_meanwhile: 0 };
+        if catch_unwind(AssertUnwindSafe(|| run(survive(kill, through)))).is_err() {
+            return Ok((write, deeds.load(Ordering::SeqCst)));
+        }
+    }
+    Err(deeds.load(Ordering::SeqCst))
+}
+
+#[test]
+fn the_kills_notice_every_seeded_bug() {
+    let mut caught = 0;
+    for bug in BUGS {
+        match hunt(bug) {
+            Ok((write, deeds)) => {
+                println!("{bug:?}: caught by the kill at write {write}, deed {deeds}");
+                caught += usize::from(deeds > 0);
+            }
+            Err(deeds) => println!("{bug:?}: NOT caught, {deeds} deeds"),
+        }
+    }
+    println!("caught {caught} of {}", BUGS.len());
+    assert_eq!(caught, BUGS.len());
+}
