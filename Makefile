@@ -5,7 +5,7 @@ export CARGO_TARGET_DIR ?= $(HOME)/.cache/gridhook/target
 
 CARGO := .ci/with-tools cargo
 
-.PHONY: help run test soak fuzz build
+.PHONY: help run test soak fuzz build deb
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,3 +27,14 @@ fuzz: ## Change valid inputs of every reader for long: CASES=200000 for each pro
 
 build: ## Build the binary
 	$(CARGO) build --release --locked
+
+# What the binary writes itself, for the package: manual and completions.
+WRITTEN := $(CARGO_TARGET_DIR)/release/packaging
+
+deb: build ## Make the package of Debian (needs cargo deb: cargo install --locked cargo-deb)
+	mkdir -p $(WRITTEN)/completions
+	$(CARGO_TARGET_DIR)/release/gridhook man $(WRITTEN)/man
+	$(CARGO_TARGET_DIR)/release/gridhook completions bash > $(WRITTEN)/completions/gridhook
+	$(CARGO_TARGET_DIR)/release/gridhook completions zsh > $(WRITTEN)/completions/_gridhook
+	$(CARGO_TARGET_DIR)/release/gridhook completions fish > $(WRITTEN)/completions/gridhook.fish
+	$(CARGO) deb --no-build --locked $(ARGS)

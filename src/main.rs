@@ -33,6 +33,11 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             server::run(config)?;
             Ok(ExitCode::SUCCESS)
         }
+        Command::Health(health) => {
+            let told = actix_rt::System::new().block_on(health.run());
+            println!("{told}");
+            Ok(if told.is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
         Command::Listen(listen) => {
             actix_rt::System::new().block_on(listen.run(Clock::system())).context("cannot listen")?;
             Ok(ExitCode::SUCCESS)
@@ -73,6 +78,15 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::Simulate(simulate) => {
             println!("{}", simulate.run(&Clock::system())?);
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Completions(completions) => {
+            completions.run().context("cannot print")?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Manual(manual) => {
+            let pages = manual.run().context("cannot write the pages")?;
+            println!("{pages} pages written");
             Ok(ExitCode::SUCCESS)
         }
     }

@@ -14,6 +14,7 @@ mod edition;
 mod fuzz;
 mod journal;
 mod licences;
+mod packaging;
 mod policy;
 mod publish;
 mod readme;

@@ -6,12 +6,15 @@
 pub mod backup;
 pub mod batches;
 pub mod chaos;
+pub mod completions;
 pub mod control;
 pub mod dead_letters;
 pub mod follow;
 pub mod fsck;
+pub mod health;
 pub mod ledger;
 pub mod listen;
+pub mod manual;
 pub mod plane;
 pub mod publish;
 pub mod replay;
@@ -41,6 +44,8 @@ pub struct Cli {
 pub enum Command {
     /// Run the server
     Serve(Serve),
+    /// Say whether a server takes events, as an exit status
+    Health(health::Health),
     /// Play a webhook: answer the handshakes, print each event
     Listen(listen::Listen),
     /// Publish events from a file or from standard input
@@ -65,6 +70,11 @@ pub enum Command {
     Chaos(Box<chaos::Chaos>),
     /// Try an edition of the delivery policy on thousands of endpoints, in virtual time
     Simulate(simulate::Simulate),
+    /// Print what a shell needs to complete the commands and their flags
+    Completions(completions::Completions),
+    /// Write the manual's pages, one for each command
+    #[command(name = "man")]
+    Manual(manual::Manual),
 }
 
 /// The flags of `serve`.

@@ -68,6 +68,11 @@ impl Door {
         &self.addresses
     }
 
+    /// Where publishers connect.
+    pub(super) fn own_url(&self) -> String {
+        self.url(0)
+    }
+
     fn url(&self, place: usize) -> String {
         format!("{}://{}", if self.tls.is_some() { "https" } else { "http" }, self.addresses[place])
     }
@@ -75,7 +80,7 @@ impl Door {
     /// Lets those in who wait.
     pub(super) fn serve(self, config: &Config, behind: Behind) -> Result<Server, Error> {
         let workers = if config.server.workers == 0 { cores() } else { config.server.workers };
-        let (own_url, admin_url) = (self.url(0), self.admin.as_ref().map(|_| self.url(1)));
+        let (own_url, admin_url) = (self.own_url(), self.admin.as_ref().map(|_| self.url(1)));
         let Behind { control, publisher, vitals, token } = behind;
         let shared = Shared {
             publisher,

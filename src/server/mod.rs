@@ -10,6 +10,7 @@ mod front;
 mod graves;
 mod herald;
 mod issuer;
+mod notify;
 mod private;
 mod roster;
 mod settings;
@@ -17,6 +18,7 @@ mod tls;
 
 use std::{
     io,
+    rc::Rc,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -29,6 +31,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use self::{
     door::{Behind, Door},
     graves::Graves,
+    notify::Notifier,
     roster::Roster,
 };
 use crate::{
@@ -191,6 +194,8 @@ async fn serve(config: Config, store: Arc<Rocks>) -> Result<(), Error> {
         disturbance: Arc::clone(&tools.disturbance),
     };
     let arbiters = Arbiters::start(cores());
+    let notifier = Rc::new(Notifier::of_environment());
+    actix_rt::spawn(Rc::clone(&notifier).watch(arbiters.0.iter().map(Arbiter::handle).collect()));
     let hosts = Hosts { arbiters: Arc::new(arbiters.0.iter().map(Arbiter::handle).collect()), world };
     let manners = settings::manners(&config, door.public_url.clone());
     recovered.greet_with(Greeter::new(client, clock.clone(), manners));
@@ -221,13 +226,16 @@ async fn serve(config: Config, store: Arc<Rocks>) -> Result<(), Error> {
         .with_tools(tools);
     let control = web::Data::new(control);
     let behind = Behind { control: control.clone(), publisher: publisher.clone(), vitals: vitals.clone(), token };
+    let own_url = door.own_url();
     let http = door.serve(&config, behind)?;
     let handle = http.handle();
     vitals.enter(health::Phase::Serving);
+    notifier.ready(&own_url);
     let serving = actix_rt::spawn(http);
     wait_for_a_signal().await?;
 
     vitals.enter(health::Phase::Stopping);
+    notifier.stopping();
     control.end_chaos();
     publisher.close();
     recovered.close();

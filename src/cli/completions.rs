@@ -1,0 +1,42 @@
+//! `gridhook completions`: what a shell needs to know of our flags.
+
+use std::io::{self, Write};
+
+use clap::CommandFactory;
+use clap_complete::aot::{Shell as Known, generate};
+
+use super::Cli;
+
+/// The flags of `completions`.
+#[derive(Clone, Copy, Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  gridhook completions bash > /etc/bash_completion.d/gridhook\n  gridhook completions zsh > /usr/local/share/zsh/site-functions/_gridhook\n  gridhook completions fish > ~/.config/fish/completions/gridhook.fish"
+)]
+pub struct Completions {
+    /// For which shell
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+/// The shells that we stand for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+impl Completions {
+    /// Writes the script to standard output.
+    pub fn run(self) -> io::Result<()> {
+        let shell = match self.shell {
+            Shell::Bash => Known::Bash,
+            Shell::Zsh => Known::Zsh,
+            Shell::Fish => Known::Fish,
+        };
+        // Made whole first: the generator panics where nobody reads.
+        let mut script = Vec::new();
+        generate(shell, &mut Cli::command(), "gridhook", &mut script);
+        io::stdout().write_all(&script)
+    }
+}

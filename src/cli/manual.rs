@@ -1,0 +1,87 @@
+//! `gridhook man`: a page for the program and one for each of its commands, made of the same words as `--help`.
+
+use std::{fs, io, path::PathBuf};
+
+use clap::{Command, CommandFactory};
+use clap_mangen::{
+    Man,
+    roff::{Roff, bold, roman},
+};
+
+use super::Cli;
+
+/// The flags of `man`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Example: gridhook man /usr/local/share/man/man1 && man gridhook-serve")]
+pub struct Manual {
+    /// Where the pages are written; the folder is made
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+}
+
+/// What the program's own page says beside its flags: heading, and names with what they are.
+const SECTIONS: [(&str, &[(&str, &str)]); 3] = [
+    (
+        "EXIT STATUS",
+        &[
+            ("0", "All went well."),
+            ("1", "It did not: what was asked is not so, was refused, or could not be done. Standard error says why."),
+            ("2", "The flags cannot be read."),
+            (
+                "74",
+                "serve: the store failed, and nothing more may be written. The next start has all that was acknowledged.",
+            ),
+            ("130", "serve: a second signal ended it at once."),
+        ],
+    ),
+    (
+        "ENVIRONMENT",
+        &[
+            ("GRIDHOOK_SECTION__KEY", "The setting section.key, over the file: GRIDHOOK_SERVER__LISTEN=0.0.0.0:8080."),
+            ("GRIDHOOK_ADMIN_TOKEN", "The admin token, of serve and of every command that asks a server."),
+            ("NOTIFY_SOCKET, WATCHDOG_USEC", "Where a service manager hears of serve, and how often it wants to."),
+        ],
+    ),
+    (
+        "FILES",
+        &[
+            ("/etc/gridhook/gridhook.toml", "The settings, where the package was installed."),
+            ("/usr/share/doc/gridhook/gridhook.toml", "Every setting with its default, and why it is so."),
+            ("/var/lib/gridhook", "The store, the admin token and the dead letters, where the package was installed."),
+        ],
+    ),
+];
+
+impl Manual {
+    /// Writes the pages: how many.
+    pub fn run(&self) -> io::Result<usize> {
+        fs::create_dir_all(&self.folder)?;
+        let mut root = Cli::command();
+        // From here on each command has the name of its page.
+        root.build();
+        let mut waiting = vec![root];
+        let mut written = 0;
+        while let Some(command) = waiting.pop() {
+            waiting.extend(command.get_subcommands().filter(|child| !child.is_hide_set()).cloned());
+            self.write(command)?;
+            written += 1;
+        }
+        Ok(written)
+    }
+
+    fn write(&self, command: Command) -> io::Result<()> {
+        let is_root = command.get_name() == "gridhook";
+        let man = Man::new(command);
+        let mut text = Vec::new();
+        man.render(&mut text)?;
+        for (heading, entries) in SECTIONS.into_iter().filter(|_| is_root) {
+            let mut roff = Roff::new();
+            roff.control("SH", [heading]);
+            for (term, words) in entries {
+                roff.control("TP", []).text([bold(*term)]).text([roman(*words)]);
+            }
+            roff.to_writer(&mut text)?;
+        }
+        fs::write(self.folder.join(man.get_filename()), text)
+    }
+}

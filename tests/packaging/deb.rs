@@ -1,0 +1,103 @@
+//! The package of Debian: its files are there, its settings can be used, its scripts are shell. Where `cargo deb` is
+//! installed it is made and looked into.
+
+use std::{collections::BTreeMap, fs, path::Path, process::Command};
+
+use gridhook::config::{Config, Sources};
+use toml::{Table, Value};
+
+use super::{BINARY, packaged, read, root, said, tool};
+
+fn metadata() -> Table {
+    let manifest: Table = fs::read_to_string(root().join("Cargo.toml")).expect("a manifest").parse().expect("TOML");
+    manifest["package"]["metadata"]["deb"].as_table().expect("metadata").clone()
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value.get(key).and_then(Value::as_str).unwrap_or_else(|| panic!("{key} is a text in {value}"))
+}
+
+/// Source and target of each file of the package.
+fn assets() -> BTreeMap<String, String> {
+    let assets = metadata()["assets"].as_array().expect("a list").clone();
+    assets.iter().map(|asset| (text(asset, "source").to_owned(), text(asset, "dest").to_owned())).collect()
+}
+
+#[test]
+fn every_file_of_the_package_is_there_or_made_by_make_deb() {
+    let makefile = fs::read_to_string(root().join("Makefile")).expect("a Makefile");
+    let mut missing = Vec::new();
+    for source in assets().keys() {
+        let is_there = match source.strip_prefix("target/release/") {
+            Some("gridhook") => true,
+            // What the binary writes: the folder is the Makefile's.
+            Some(made) => made.strip_prefix("packaging/").is_some_and(|_| makefile.contains("/packaging")),
+            None => root().join(source).exists(),
+        };
+        if !is_there {
+            missing.push(source.clone());
+        }
+    }
+    assert!(missing.is_empty() && assets().len() > 5, "{missing:?}");
+    let metadata = metadata();
+    let kept: Vec<&str> = metadata["conf-files"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
+    let targets: Vec<String> = assets().values().map(|target| format!("/{target}")).collect();
+    assert!(kept.iter().all(|file| targets.iter().any(|target| target == file)), "{kept:?} are in {targets:?}");
+}
+
+#[test]
+fn the_package_and_the_unit_mean_the_same_places() {
+    let (unit, targets) = (read("gridhook.service"), assets());
+    let there = |path: &str| targets.values().any(|target| path.trim_start_matches('/').starts_with(target.as_str()));
+    for path in ["/usr/bin/gridhook", "/etc/gridhook/gridhook.toml"] {
+        assert!(unit.contains(path) && there(path), "{path}");
+    }
+    assert!(read("sysusers.conf").starts_with("u gridhook ") && unit.contains("User=gridhook\n"));
+    assert!(read("debian/postinst").contains("/var/lib/gridhook") && unit.contains("StateDirectory=gridhook\n"));
+}
+
+#[test]
+fn the_packages_settings_can_be_used_and_its_scripts_are_shell() {
+    let sources = Sources { file: Some(packaged("gridhook.toml")), ..Sources::default() };
+    let config = Config::load(&sources).expect("settings");
+    assert!(config.server.is_loopback_only(), "a server that nobody configured is nobody else's business");
+    for script in ["debian/postinst", "debian/postrm"] {
+        let path = packaged(script);
+        let output = tool("sh", &["-n", path.to_str().expect("text")]);
+        assert!(output.status.success(), "{}", said(&output));
+        // Where this stands, what starts and stops the unit is put in.
+        assert!(read(script).contains("\n#DEBHELPER#\n"), "{script}");
+    }
+}
+
+#[test]
+fn the_package_has_what_it_says_where_it_can_be_made() {
+    if !Command::new("cargo").args(["deb", "--version"]).output().is_ok_and(|output| output.status.success()) {
+        println!("cargo deb is not installed (cargo install --locked cargo-deb): the package was not made");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let release = Path::new(BINARY).parent().expect("a folder");
+    let made = release.join("packaging");
+    fs::create_dir_all(made.join("completions")).expect("a folder");
+    let write = |arguments: &[&str]| Command::new(BINARY).args(arguments).output().expect("the binary starts").stdout;
+    write(&["man", made.join("man").to_str().expect("text")]);
+    for (shell, name) in [("bash", "gridhook"), ("zsh", "_gridhook"), ("fish", "gridhook.fish")] {
+        fs::write(made.join("completions").join(name), write(&["completions", shell])).expect("a script");
+    }
+    let package = folder.path().join("gridhook.deb");
+    let output = Command::new("cargo")
+        .args(["deb", "--no-build", "--no-strip", "--fast", "--locked", "-o"])
+        .arg(&package)
+        .current_dir(root())
+        .env("CARGO_TARGET_DIR", release.parent().expect("a folder"))
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "{}", said(&output));
+    let listed = said(&tool("dpkg-deb", &["--contents", package.to_str().expect("text")]));
+    for path in ["./usr/bin/gridhook", "./etc/gridhook/gridhook.toml", "/gridhook.service", "man1/gridhook-serve.1"] {
+        assert!(listed.contains(path), "{path} is in\n{listed}");
+    }
+    let told = said(&tool("dpkg-deb", &["--info", package.to_str().expect("text")]));
+    assert!(told.contains("postinst") && told.contains("conffiles"), "{told}");
+}

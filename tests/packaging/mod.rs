@@ -1,0 +1,41 @@
+//! What the server is shipped in: the unit and its sandbox, the protocol of readiness, manual and completions, the package
+//! of Debian and the image.
+
+mod deb;
+mod image;
+mod notify;
+mod shell;
+mod unit;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_gridhook");
+
+/// The folder with Cargo.toml.
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A file of `config/packaging`.
+fn read(name: &str) -> String {
+    fs::read_to_string(packaged(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+fn packaged(name: &str) -> PathBuf {
+    root().join("config/packaging").join(name)
+}
+
+/// Runs a tool of Debian's that `.ci/with-tools` brings.
+fn tool(name: &str, arguments: &[&str]) -> Output {
+    let output = Command::new(name).args(arguments).env("LC_ALL", "C.UTF-8").output();
+    output.unwrap_or_else(|error| panic!("{name}: {error}; `make test` installs it on Debian"))
+}
+
+/// What a tool said, on either stream.
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
+}

@@ -1,0 +1,126 @@
+//! The real binary under a service manager of ours: a socket of datagrams, as systemd has one.
+
+use std::{
+    io,
+    os::{
+        linux::net::SocketAddrExt,
+        unix::net::{SocketAddr, UnixDatagram},
+    },
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use super::BINARY;
+use crate::support::{http::Client, server::wait_for};
+
+/// What is said is said within this.
+const LONG: Duration = Duration::from_secs(60);
+
+/// A server that is started as a service; it ends with the test.
+struct Service(Child);
+
+impl Service {
+    fn start(folder: &Path, variables: &[(&str, &str)]) -> Self {
+        let mut command = Command::new(BINARY);
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("GRIDHOOK_")) {
+            command.env_remove(name);
+        }
+        command.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(folder.join("data"));
+        command.env_remove("WATCHDOG_PID").env_remove("WATCHDOG_USEC").envs(variables.iter().copied());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Self(command.spawn().expect("the binary starts"))
+    }
+
+    /// Asks it to end, and waits until it has.
+    fn stop(&mut self) {
+        let sent = Command::new("kill").args(["-TERM", &self.0.id().to_string()]).status().expect("a signal");
+        assert!(sent.success());
+    }
+
+    fn ended(&mut self) -> Option<i32> {
+        let mut status = None;
+        wait_for("the service to end", LONG, || {
+            status = self.0.try_wait().expect("a child is waited for");
+            status.is_some()
+        });
+        status.and_then(|status| status.code())
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+/// The next message.
+fn hear(socket: &UnixDatagram) -> String {
+    let mut buffer = [0; 4096];
+    let read = socket.recv(&mut buffer).expect("a message within a minute");
+    String::from_utf8_lossy(&buffer[..read]).into_owned()
+}
+
+/// Hears messages until one begins so.
+fn hear_until(socket: &UnixDatagram, begin: &str) -> String {
+    (0..1000).map(|_| hear(socket)).find(|message| message.starts_with(begin)).expect("it comes in the end")
+}
+
+fn listening(socket: io::Result<UnixDatagram>) -> UnixDatagram {
+    let socket = socket.expect("a socket");
+    socket.set_read_timeout(Some(LONG)).expect("a socket that waits");
+    socket
+}
+
+#[test]
+fn a_service_manager_hears_when_the_server_is_ready_that_it_lives_and_that_it_stops() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("notify");
+    let socket = listening(UnixDatagram::bind(&path));
+    let mut service =
+        Service::start(folder.path(), &[("NOTIFY_SOCKET", path.to_str().expect("text")), ("WATCHDOG_USEC", "100000")]);
+    let ready = hear_until(&socket, "READY=1");
+    // Whoever hears it finds a server that takes events.
+    let at = ready.trim().rsplit("//").next().and_then(|at| at.parse().ok()).unwrap_or_else(|| panic!("{ready}"));
+    let answer = Client::of(at, None).ask("GET", "/readyz", &[], b"").expect("an answer");
+    assert_eq!(answer.status, 200, "{ready}");
+    for _ in 0..5 {
+        hear_until(&socket, "WATCHDOG=1");
+    }
+    service.stop();
+    hear_until(&socket, "STOPPING=1");
+    assert_eq!(service.ended(), Some(0));
+}
+
+#[test]
+fn the_service_manager_may_have_a_socket_without_a_file_and_want_no_signs_of_life() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let name = format!("gridhook-test-{}", std::process::id());
+    let address = SocketAddr::from_abstract_name(&name).expect("a name");
+    let socket = listening(UnixDatagram::bind_addr(&address));
+    // The signs of life are wanted of another process.
+    let variables = [("NOTIFY_SOCKET", &*format!("@{name}")), ("WATCHDOG_USEC", "1000"), ("WATCHDOG_PID", "1")];
+    let mut service = Service::start(folder.path(), &variables);
+    assert!(hear(&socket).starts_with("READY=1\n"));
+    service.stop();
+    assert!(hear(&socket).starts_with("STOPPING=1\n"));
+    assert_eq!(service.ended(), Some(0));
+}
+
+#[test]
+fn nobody_who_listens_is_no_reason_not_to_serve() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let nowhere = folder.path().join("nowhere");
+    let mut service = Service::start(folder.path(), &[("NOTIFY_SOCKET", nowhere.to_str().expect("text"))]);
+    wait_for("a server that has its folder", LONG, || folder.path().join("data/admin-token").exists());
+    // It serves before it can be asked to stop, or else the signal ends it as one that it does not hear.
+    wait_for("a server that hears signals", LONG, || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", service.0.id())).unwrap_or_default();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & (1 << 14) != 0)
+    });
+    service.stop();
+    assert_eq!(service.ended(), Some(0));
+}

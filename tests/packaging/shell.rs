@@ -1,0 +1,130 @@
+//! `gridhook health`, `gridhook completions` and `gridhook man`, as who installs the program uses them.
+
+use std::{
+    fs,
+    net::TcpListener,
+    path::Path,
+    process::{Command, Output, Stdio},
+};
+
+use clap::CommandFactory;
+use expect_test::expect;
+use gridhook::cli::Cli;
+
+use super::{BINARY, root, said, tool};
+use crate::support::server::{Server, say};
+
+fn run(arguments: &[&str]) -> Output {
+    let output = Command::new(BINARY).args(arguments).stdin(Stdio::null()).output();
+    output.expect("the binary starts")
+}
+
+#[test]
+fn health_is_an_exit_status() {
+    let mut server = Server::start(&[]);
+    let url = format!("http://{}", server.at());
+    let ask = |more: &[&str]| say(&[&["health", "--server", &url], more].concat());
+    let (status, told) = ask(&[]);
+    assert_eq!((status.code(), told.as_str()), (Some(0), "serving\n"));
+    let (status, told) = ask(&["--live"]);
+    assert_eq!((status.code(), told.as_str()), (Some(0), "alive\n"));
+    server.terminate();
+    let (status, told) = ask(&["--live"]);
+    assert_eq!(status.code(), Some(1));
+    assert!(told.contains(&url), "{told}");
+
+    // Somebody who takes connections and never answers.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let url = format!("http://{}/", silent.local_addr().expect("its address"));
+    let (status, told) = say(&["health", "--server", &url, "--wait", "50ms"]);
+    assert_eq!(status.code(), Some(1));
+    expect![[r#"
+        SERVER: no answer within 50ms
+    "#]]
+    .assert_eq(&told.replace(&url, "SERVER"));
+}
+
+#[test]
+fn somebody_else_who_answers_is_no_healthy_server() {
+    let server = Server::start(&[]);
+    // Whatever stands behind this address is answered with 200, and is not a word on health.
+    let url = format!("http://{}/openapi.json?", server.at());
+    for more in [&[][..], &["--live"]] {
+        let (status, told) = say(&[&["health", "--server", &url], more].concat());
+        assert_eq!(status.code(), Some(1), "{told}");
+        assert!(told.contains("200 OK, and not in the words of gridhook"), "{told}");
+    }
+}
+
+/// What bash offers where `words` stand behind the prompt.
+fn completed(script: &Path, words: &str) -> Vec<String> {
+    let line = format!(
+        "source '{}'; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMP_LINE='{words}'; \
+         COMP_POINT=${{#COMP_LINE}}; _gridhook gridhook \"${{COMP_WORDS[COMP_CWORD]}}\" \"${{COMP_WORDS[COMP_CWORD-1]}}\"; \
+         printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+        script.display()
+    );
+    let output = tool("bash", &["--noprofile", "--norc", "-c", &line]);
+    assert!(output.status.success(), "{}", said(&output));
+    said(&output).lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn shells_complete_commands_and_flags() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for shell in ["bash", "zsh", "fish"] {
+        let output = run(&["completions", shell]);
+        assert!(output.status.success(), "{}", said(&output));
+        let script = folder.path().join(shell);
+        fs::write(&script, &output.stdout).expect("a script");
+        let text = said(&output);
+        let missing: Vec<String> = commands().into_iter().filter(|name| !text.contains(name.as_str())).collect();
+        assert!(missing.is_empty(), "{shell} knows nothing of {missing:?}");
+        // Those that are not on this machine have nobody who reads the script, either.
+        if Command::new(shell).arg("--version").stdout(Stdio::null()).status().is_ok() {
+            let output = tool(shell, &["-n", script.to_str().expect("text")]);
+            assert!(output.status.success(), "{shell}: {}", said(&output));
+        }
+    }
+    let bash = folder.path().join("bash");
+    expect!["publish"].assert_eq(&completed(&bash, "gridhook publ").join(" "));
+    expect!["--key"].assert_eq(&completed(&bash, "gridhook publish --key").join(" "));
+}
+
+/// The commands that are shown, by their own names.
+fn commands() -> Vec<String> {
+    let root = Cli::command();
+    let shown = root.get_subcommands().filter(|command| !command.is_hide_set());
+    shown.map(|command| command.get_name().to_owned()).collect()
+}
+
+#[test]
+fn every_command_has_a_page_that_man_finds_nothing_wrong_with() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let into = folder.path().join("man/man1");
+    let output = run(&["man", into.to_str().expect("text")]);
+    assert!(output.status.success(), "{}", said(&output));
+    let pages: Vec<_> =
+        fs::read_dir(&into).expect("a folder of pages").map(|page| page.expect("a page").path()).collect();
+    for command in commands() {
+        let page = into.join(format!("gridhook-{command}.1"));
+        assert!(pages.contains(&page), "gridhook {command} has a page");
+    }
+    assert!(said(&output).starts_with(&format!("{} pages written", pages.len())), "{}", said(&output));
+    assert!(pages.contains(&into.join("gridhook-dead-letters-redrive.1")), "{pages:?}");
+    for page in &pages {
+        let page = page.to_str().expect("text");
+        let output = Command::new("man")
+            .args(["--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z", page])
+            .envs([("LC_ALL", "C.UTF-8"), ("MANROFFSEQ", ""), ("MANWIDTH", "80")])
+            .output()
+            .expect("man is there; `make test` installs it on Debian");
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && told.is_empty(), "{page}: {told}");
+    }
+    let main = fs::read_to_string(into.join("gridhook.1")).expect("the first page");
+    for heading in [".SH \"EXIT STATUS\"", ".SH ENVIRONMENT", ".SH FILES"] {
+        assert!(main.contains(heading), "{heading} is in\n{main}");
+    }
+    assert!(root().join("config/gridhook.toml").exists(), "the page names the file with every key");
+}
