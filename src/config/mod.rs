@@ -156,6 +156,9 @@ pub struct Publish {
     /// The most events that one request may have.
     #[serde(deserialize_with = "read::count::<_, _, 1, 100_000>")]
     pub events_per_request: usize,
+    /// The same for topics of namespaces.
+    #[serde(deserialize_with = "read::count::<_, _, 1, 100_000>")]
+    pub namespace_events_per_request: usize,
     /// The bodies of all requests in progress together.
     #[serde(deserialize_with = "read::size::<_, _, KIB, { 64 * GIB }>")]
     pub bytes_in_flight: usize,

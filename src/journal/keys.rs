@@ -114,13 +114,15 @@ pub enum MetaKind {
     Filter = 10,
     /// How far a redrive has come, by its subscription's numbers and its lane.
     Redrive = 11,
+    /// A namespace, by its name.
+    Namespace = 12,
     /// Events that an operator accepted as lost, by partition and the first of them.
     Loss = 20,
 }
 
 impl MetaKind {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Format,
         Self::Topic,
         Self::Subscription,
@@ -132,6 +134,7 @@ impl MetaKind {
         Self::DomainTopic,
         Self::Filter,
         Self::Redrive,
+        Self::Namespace,
         Self::Loss,
     ];
 }

@@ -20,7 +20,7 @@ use url::form_urlencoded;
 use uuid::Uuid;
 
 pub use super::publisher::Publisher;
-use super::{Refusal, refusal};
+use super::{Refusal, namespace, refusal};
 use crate::topic::{
     record::{Kind, key},
     registry::{Registry, Topic},
@@ -46,10 +46,11 @@ pub fn configure(config: &mut web::ServiceConfig) {
             .default_service(web::to(method_not_allowed));
         config.service(events);
     }
+    namespace::configure(config);
 }
 
-/// Words in any case, and a slash at the end or none, as in Azure.
-fn pattern(path: &str) -> String {
+/// The router's form of a path: words in any case, and a slash at the end or none, as in Azure.
+pub(crate) fn pattern(path: &str) -> String {
     let mut pattern = String::new();
     for part in path.split('/').skip(1) {
         if part.starts_with('{') {
@@ -76,9 +77,9 @@ async fn publish(publisher: web::Data<Publisher>, request: HttpRequest, mut body
 /// An answer that holds on to what was not read of the request. When a chunked body is let go before the answer is out,
 /// actix-http reads and discards it to its end, which a stranger need not ever send; so held, the connection is closed
 /// behind the answer, after the server's disconnect timeout.
-struct Refused {
-    text: BoxBody,
-    _unread: web::Payload,
+pub(super) struct Refused {
+    pub(super) text: BoxBody,
+    pub(super) _unread: web::Payload,
 }
 
 impl MessageBody for Refused {
@@ -104,11 +105,11 @@ async fn options(publisher: web::Data<Publisher>, request: HttpRequest) -> HttpR
     }
 }
 
-async fn method_not_allowed(publisher: web::Data<Publisher>) -> HttpResponse {
+pub(super) async fn method_not_allowed(publisher: web::Data<Publisher>) -> HttpResponse {
     publisher.refuse(&Refusal::Method)
 }
 
-/// The topic or the domain that the request is for, by its path or its host. An `api-version` may be left out, but not made up.
+/// The topic or the domain that the request is for, by its path or its host.
 pub(super) fn find_topic(registry: &Registry, request: &HttpRequest) -> Result<Arc<Topic>, Refusal> {
     let names = request.match_info();
     let find = |kind, name| registry.topic(&key(kind, name));
@@ -123,6 +124,12 @@ pub(super) fn find_topic(registry: &Registry, request: &HttpRequest) -> Result<A
         }
     };
     let topic = found.ok_or_else(|| unknown(request))?;
+    check_version(request)?;
+    Ok(topic)
+}
+
+/// An `api-version` may be left out, but not made up.
+pub(super) fn check_version(request: &HttpRequest) -> Result<(), Refusal> {
     let mut query = form_urlencoded::parse(request.query_string().as_bytes());
     match query.find(|(name, _)| name.eq_ignore_ascii_case("api-version")) {
         Some((_, version))
@@ -131,11 +138,11 @@ pub(super) fn find_topic(registry: &Registry, request: &HttpRequest) -> Result<A
             let version = Refusal::shortened(&version).to_owned();
             Err(Refusal::ApiVersion { uri: uri(request), version, supported: VERSIONS.join(", ") })
         }
-        Some(_) | None => Ok(topic),
+        Some(_) | None => Ok(()),
     }
 }
 
-fn unknown(request: &HttpRequest) -> Refusal {
+pub(super) fn unknown(request: &HttpRequest) -> Refusal {
     Refusal::NotFound { uri: uri(request) }
 }
 

@@ -1,6 +1,6 @@
 //! Comes in: a publisher's request becomes events in a topic's log, or is refused as a whole.
 //!
-//! - [`http`] has the paths and the answers.
+//! - [`http`] has the paths and the answers, [`namespace`] those of namespaces.
 //! - [`publisher`] finds the topic, asks [`auth`] whether the publisher may and [`rate`] whether the topic takes more, takes
 //!   a permit for the bytes *before* it reads them, hands the body to [`schema`] and what comes back to the journal. 200 is
 //!   answered when the journal says that the events are durable, and never before.
@@ -18,6 +18,7 @@ use std::time::Duration;
 mod again;
 pub mod auth;
 pub mod http;
+pub mod namespace;
 pub mod publisher;
 pub mod rate;
 pub mod refusal;
@@ -35,6 +36,8 @@ pub struct Limits {
     pub event_bytes_max: usize,
     /// Events of one request.
     pub events_max: usize,
+    /// The same in a namespace.
+    pub namespace_events_max: usize,
     /// Levels of objects and arrays in one event, its own braces counted.
     pub depth_max: usize,
     /// Bytes of all requests that are read or wait for the journal at the same time.
@@ -51,6 +54,7 @@ impl Default for Limits {
             request_bytes_max: 1_536_000,
             event_bytes_max: 1_049_600,
             events_max: 5_000,
+            namespace_events_max: 1_000,
             // serde_json, which every later reader uses, stops at 127. An event is delivered in an array, and a dead
             // letter may have one more object around it.
             depth_max: 125,

@@ -26,8 +26,9 @@ use uuid::Uuid;
 
 use super::{
     Limits, Refusal,
-    auth::{Gate, Refusals},
+    auth::{Gate, House, Refusals},
     http::find_topic,
+    namespace::{self, Entered},
     rate::Throttle,
     schema::{self, Content, Target},
 };
@@ -78,29 +79,68 @@ impl Publisher {
     }
 
     pub(super) async fn publish(&self, request: &HttpRequest, body: &mut web::Payload) -> Result<(), Refusal> {
-        if self.closed.load(Ordering::Acquire) {
-            return Err(Refusal::Closing);
-        }
+        self.refuse_closed()?;
         let topic = find_topic(&self.registry, request)?;
-        let record = topic.record();
-        if let Err(refusal) = self.gate.check(request, &record, self.clock.now()) {
+        self.ask(request, &House::of(&topic.record())).await?;
+        self.take(&topic, request, body, &self.limits).await
+    }
+
+    /// The same, for a topic of a namespace.
+    pub(super) async fn publish_in_namespace(
+        &self,
+        request: &HttpRequest,
+        body: &mut web::Payload,
+    ) -> Result<(), Refusal> {
+        let Entered { topic, .. } = self.enter(request).await?;
+        let limits = Limits { events_max: self.limits.namespace_events_max, ..self.limits };
+        self.take(&topic, request, body, &limits).await
+    }
+
+    /// The topic of a namespace that a request is for, where whoever sent it may do something there. What is refused is
+    /// counted, and held back where it showed what is no good.
+    ///
+    /// # Errors
+    /// What whoever sent it is told: with [`Publisher::refuse_in_namespace`].
+    pub async fn enter(&self, request: &HttpRequest) -> Result<Entered, Refusal> {
+        self.refuse_closed()?;
+        let entered = namespace::find(&self.registry, request)?;
+        self.ask(request, &House::in_namespace(&entered.namespace, &entered.topic.record())).await?;
+        Ok(entered)
+    }
+
+    fn refuse_closed(&self) -> Result<(), Refusal> {
+        if self.closed.load(Ordering::Acquire) { Err(Refusal::Closing) } else { Ok(()) }
+    }
+
+    async fn ask(&self, request: &HttpRequest, house: &House<'_>) -> Result<(), Refusal> {
+        if let Err(refusal) = self.gate.check(request, house, self.clock.now()) {
             self.gate.hold(request, &refusal, self.clock.now()).await;
             return Err(refusal);
         }
+        Ok(())
+    }
+
+    async fn take(
+        &self,
+        topic: &Topic,
+        request: &HttpRequest,
+        body: &mut web::Payload,
+        limits: &Limits,
+    ) -> Result<(), Refusal> {
         let headers = request.headers();
         refuse_encoded(headers)?;
         if let Some(crowd) = topic.crowd().filter(|crowd| crowd.is_full) {
-            return Err(full(&topic, crowd.laggard));
+            return Err(full(topic, crowd.laggard));
         }
         let announced = self.announced(headers)?;
         self.throttle.ask(topic.partition(), self.clock.now())?;
         self.refuse_without_room(announced)?;
         let (body, permit) = self.receive(body, announced).await?;
-        let target = Target::of(&record);
-        let draft = schema::read(&target, &content(headers, target.schema), &body, &self.limits)?;
+        let target = Target::of(&topic.record());
+        let draft = schema::read(&target, &content(headers, target.schema), &body, limits)?;
         self.throttle.take(topic.partition(), draft.count(), body.len(), self.clock.now());
         drop(body);
-        self.append(&topic, draft, permit).await
+        self.append(topic, draft, permit).await
     }
 
     async fn append(
@@ -178,6 +218,11 @@ impl Publisher {
 
     pub(super) fn refuse(&self, refusal: &Refusal) -> HttpResponse {
         refusal.respond(Uuid::new_v4(), self.clock.now())
+    }
+
+    /// What whoever asks for something in a namespace is told instead.
+    pub fn refuse_in_namespace(&self, refusal: &Refusal) -> HttpResponse {
+        refusal.respond_in_namespace(Uuid::new_v4(), self.clock.now())
     }
 }
 

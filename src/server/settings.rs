@@ -130,6 +130,7 @@ pub(super) fn publish_limits(config: &Config) -> publish::Limits {
         request_bytes_max: config.publish.request_bytes,
         event_bytes_max: config.publish.event_bytes,
         events_max: config.publish.events_per_request,
+        namespace_events_max: config.publish.namespace_events_per_request,
         admitted_bytes_max: config.publish.bytes_in_flight,
         body_wait: config.publish.body_wait,
         rates: publish::rate::Rates {

@@ -1,7 +1,8 @@
 //! Fanned out: a topic, its actor, and the subscriptions that the actor keeps alive.
 //!
 //! A domain is a topic in all of this: one log and one actor, whose events each say which of the domain's own topics they
-//! are for, and whose subscriptions ask for one of these or for all.
+//! are for, and whose subscriptions ask for one of these or for all. A topic of a namespace is one too; the [`namespace`]
+//! itself is a name, its keys, and who may come from where.
 //!
 //! [`registry::Registry`] is what the control plane changes and what everybody looks topics up in; a [`registry::Topic`]
 //! outlives the lives of its actor. The actor hears of appends from the journal, matches each event once ([`index`]) and
@@ -14,6 +15,7 @@ pub mod index;
 pub mod ingress;
 pub mod keeper;
 pub mod kept;
+pub mod namespace;
 pub mod proposal;
 pub mod record;
 pub mod registry;

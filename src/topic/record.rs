@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub use super::kept::Kept;
 use crate::{
     event::{Name, PartitionId, Schema},
-    topic::ingress::Ingress,
+    topic::{ingress::Ingress, namespace},
 };
 
 /// Where in an Azure subscription a topic is said to live. Any is accepted; it is kept and given back.
@@ -17,6 +17,16 @@ pub struct Scope {
     pub subscription: String,
     /// `resourceGroups/{…}`.
     pub resource_group: String,
+}
+
+impl Scope {
+    /// The resource id of something of ours that lives there; `word` says what it is.
+    pub fn resource_id(&self, word: &str, name: &Name) -> String {
+        let Self { subscription, resource_group } = self;
+        format!(
+            "/subscriptions/{subscription}/resourceGroups/{resource_group}/providers/Microsoft.EventGrid/{word}/{name}"
+        )
+    }
 }
 
 /// The two access keys of a topic: both are valid, so that one can be changed while the other is in use.
@@ -41,13 +51,15 @@ pub enum Kind {
     Topic,
     /// A domain: one log, whose events each say which topic of the domain they are for.
     Domain,
+    /// A topic of a namespace: a topic like others, whose name is its own within the namespace.
+    NamespaceTopic,
 }
 
 impl Kind {
     /// The word for it in ARM's paths and in the path that is published to.
     pub fn word(self) -> &'static str {
         match self {
-            Self::Topic => "topics",
+            Self::Topic | Self::NamespaceTopic => "topics",
             Self::Domain => "domains",
         }
     }
@@ -61,7 +73,14 @@ pub fn key(kind: Kind, name: &str) -> String {
         Kind::Topic if name.contains(':') => format!("topic:{name}"),
         Kind::Topic => name,
         Kind::Domain => format!("domain:{name}"),
+        // Without its namespace it is nobody's name.
+        Kind::NamespaceTopic => key_in_namespace("", &name),
     }
+}
+
+/// How a topic of a namespace is looked up: by both names, without case.
+pub fn key_in_namespace(namespace: &str, name: &str) -> String {
+    format!("namespace:{}:{}", namespace.to_ascii_lowercase(), name.to_ascii_lowercase())
 }
 
 /// Who makes and deletes the topics of a domain.
@@ -74,11 +93,21 @@ pub struct DomainTopics {
     pub auto_delete: bool,
 }
 
+/// Of a topic of a namespace: where it belongs, and what it has of its own there.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Membership {
+    /// The namespace's name.
+    pub name: Name,
+    /// `eventRetentionInDays`: no subscription may take longer for an event.
+    pub retention_days: u32,
+}
+
 /// A topic, or a domain.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TopicRecord {
-    /// Its name, unique in the server among those of its kind, compared without case.
+    /// Its name, unique among those of its kind in the server, or in its namespace, compared without case.
     pub name: Name,
     /// Where it is said to live.
     pub scope: Scope,
@@ -99,6 +128,9 @@ pub struct TopicRecord {
     /// Of a domain: how its topics come and go. A topic has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domain: Option<DomainTopics>,
+    /// Of a topic of a namespace: which one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<Membership>,
     /// `metricResourceId`: what metrics may call it, however often its name is used again.
     #[serde(default)]
     pub metric_resource_id: String,
@@ -110,7 +142,11 @@ pub struct TopicRecord {
 impl TopicRecord {
     /// Which kind it is.
     pub fn kind(&self) -> Kind {
-        if self.is_domain() { Kind::Domain } else { Kind::Topic }
+        match (&self.namespace, self.is_domain()) {
+            (Some(_), _) => Kind::NamespaceTopic,
+            (None, true) => Kind::Domain,
+            (None, false) => Kind::Topic,
+        }
     }
 
     /// Whether it is a domain.
@@ -120,17 +156,20 @@ impl TopicRecord {
 
     /// How it is looked up.
     pub fn key(&self) -> String {
-        key(self.kind(), self.name.as_str())
+        match &self.namespace {
+            Some(namespace) => key_in_namespace(namespace.name.as_str(), self.name.as_str()),
+            None => key(self.kind(), self.name.as_str()),
+        }
     }
 
     /// Its resource id: what is stamped into its events as `topic`.
     pub fn resource_id(&self) -> String {
-        let Scope { subscription, resource_group } = &self.scope;
-        format!(
-            "/subscriptions/{subscription}/resourceGroups/{resource_group}/providers/Microsoft.EventGrid/{}/{}",
-            self.kind().word(),
-            self.name
-        )
+        match &self.namespace {
+            Some(namespace) => {
+                format!("{}/topics/{}", self.scope.resource_id(namespace::WORD, &namespace.name), self.name)
+            }
+            None => self.scope.resource_id(self.kind().word(), &self.name),
+        }
     }
 
     /// The resource id of one of a domain's topics; its own, where none is named.

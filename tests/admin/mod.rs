@@ -11,6 +11,7 @@ mod fuzz;
 mod health;
 mod http;
 mod list;
+mod namespace;
 mod odata;
 mod openapi;
 mod path;
@@ -50,9 +51,19 @@ fn ranges() -> Ranges {
 
 fn editions() -> Editions {
     let short = Ranges { attempts: Range { min: 1, max: 5, default: 5 }, ..ranges() };
+    let namespace = Ranges {
+        attempts: Range { min: 1, max: 10, default: 10 },
+        time_to_live_minutes: Range { min: 1, max: 10_080, default: 1440 },
+        retry_period_days_max: 2,
+        ..ranges()
+    };
     Editions {
         default: "current".to_owned(),
-        known: BTreeMap::from([("current".to_owned(), ranges()), ("short".to_owned(), short)]),
+        known: BTreeMap::from([
+            ("current".to_owned(), ranges()),
+            ("namespace".to_owned(), namespace),
+            ("short".to_owned(), short),
+        ]),
     }
 }
 
@@ -72,6 +83,7 @@ fn topic_record(input_schema: Schema) -> TopicRecord {
         location: "local".to_owned(),
         tags: BTreeMap::new(),
         domain: None,
+        namespace: None,
         metric_resource_id: "0-0".to_owned(),
         kept: Kept::default(),
     }

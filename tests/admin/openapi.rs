@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use gridhook::{
     admin::{Chaos, OwnPath, arm::routes::ROUTES, openapi::document},
-    publish::http,
+    publish::{http, namespace},
 };
 use serde_json::{Value, json};
 
@@ -41,6 +41,7 @@ fn every_route_is_described_and_nothing_else() {
             routes.extend(methods.iter().map(|method| (path.to_owned(), method.to_string())));
         };
         http::PATHS.iter().for_each(|path| add(path, &http::METHODS));
+        namespace::publish_paths().iter().for_each(|path| add(path, &[namespace::METHOD]));
         OwnPath::all(chaos).for_each(|path| add(path.template(), path.methods()));
         ROUTES.iter().for_each(|route| add(&route.template, route.subject.methods()));
         assert_eq!(operations(&document(chaos)), routes);
@@ -92,7 +93,7 @@ async fn what_is_described_is_answered_and_what_is_not_is_refused_with_what_is()
     let told = operations(&document);
     let mut asked = 0;
     for (path, item) in document["paths"].as_object().expect("paths") {
-        if http::PATHS.contains(&path.as_str()) {
+        if http::PATHS.contains(&path.as_str()) || path.ends_with(":publish") {
             continue;
         }
         let real = filled(path, item, |_, example| example.to_owned());
@@ -128,7 +129,7 @@ async fn the_examples_of_the_description_are_taken() {
     // What hangs on something is made after it: its path is longer.
     let mut puts: Vec<_> = paths.iter().filter(|(_, item)| !item["put"].is_null()).collect();
     puts.sort_by_key(|(path, _)| path.len());
-    assert_eq!(puts.len(), 9, "topics, domains, their topics, and six ways to a subscription");
+    assert_eq!(puts.len(), 12, "topics, domains, namespaces, the topics of both, and seven ways to a subscription");
     for (path, item) in puts {
         let real = filled(path, item, |_, example| example.to_owned());
         for method in ["put", "patch"] {

@@ -10,9 +10,10 @@ const RG: &str = "/subscriptions/S/resourceGroups/g/providers/Microsoft.EventGri
 
 fn told(path: &str) -> String {
     let of = |path: &TopicPath| {
-        let TopicPath { scope, kind, name, domain_topic } = path;
+        let TopicPath { scope, kind, name, namespace, domain_topic } = path;
+        let above = namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
         let below = domain_topic.as_ref().map(|topic| format!("/{topic}")).unwrap_or_default();
-        format!("{kind:?} {}/{}/{name}{below}", scope.subscription, scope.resource_group).to_lowercase()
+        format!("{kind:?} {}/{}/{above}{name}{below}", scope.subscription, scope.resource_group).to_lowercase()
     };
     let at = |place: &Place| format!("{}/{:?}", place.subscription, place.resource_group);
     let form = |form: Form| format!("{form:?}").to_lowercase();

@@ -266,7 +266,7 @@ fn every_refusal_says_what_is_allowed() {
         properties.minimumTlsVersionAllowed cannot be read: unknown variant `1.4`, expected one of `1.0`, `1.1`, `1.2`
         properties.eventTypeInfo.kind cannot be read: unknown variant `Outline`, expected `Inline`
         properties.privateEndpointConnections is not supported yet (the address that the server listens on decides who reaches it): allowed is []
-        properties.edition is "1999"; allowed are current, short
+        properties.edition is "1999"; allowed are current, namespace, short
         the topic's name is "ab"; allowed are 3 to 50 letters (a to z), digits and hyphens
         the topic's name is "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"; allowed are 3 to 50 letters (a to z), digits and hyphens
         the topic's name is "a_b"; allowed are 3 to 50 letters (a to z), digits and hyphens

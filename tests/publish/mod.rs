@@ -11,6 +11,7 @@ mod fuzz;
 mod garbage;
 mod http;
 mod limits;
+mod namespace;
 mod network;
 mod rate;
 mod refusals;

@@ -36,7 +36,7 @@ fn seconds(seconds: u64) -> Timestamp {
 
 fn verdict(token: &str, resource: &str, now: Timestamp) -> String {
     let resources: Vec<_> = Resource::parse(resource).into_iter().collect();
-    match check(token.as_bytes(), &keys(), &resources, now) {
+    match check(token.as_bytes(), &[&keys()], &resources, now) {
         Ok(()) => "good".to_owned(),
         Err(problem) => format!("{problem:?}"),
     }
@@ -100,7 +100,7 @@ fn both_keys_sign_and_no_other() {
     // A topic whose keys are gone has none that an empty one would fit.
     let resources = [Resource::parse(RESOURCE).expect("an address")];
     let none = Keys { key1: String::new(), key2: String::new() };
-    assert!(check(signed("", resource, expiry).as_bytes(), &none, &resources, seconds(0)).is_err());
+    assert!(check(signed("", resource, expiry).as_bytes(), &[&none], &resources, seconds(0)).is_err());
 }
 
 #[test]
@@ -153,18 +153,18 @@ proptest! {
         let resources = [Resource::parse(RESOURCE).expect("an address")];
         // In the signature, hexadecimal digits of another case say the same.
         let same = changed.eq_ignore_ascii_case(token) && (changed == token || token[at - 2..at].contains(&b'%'));
-        let good = check(&changed, &keys(), &resources, seconds(0)).is_ok();
+        let good = check(&changed, &[&keys()], &resources, seconds(0)).is_ok();
         prop_assert!(!good || same, "{}", String::from_utf8_lossy(&changed));
     }
 
     #[test]
     fn any_bytes_are_answered(token in prop::collection::vec(any::<u8>(), 0..200), parts in "[re=&s%+A-Za-z0-9/: ]{0,80}") {
         let resources = [Resource::parse(RESOURCE).expect("an address")];
-        prop_assert!(check(&token, &keys(), &resources, seconds(0)).is_err());
-        prop_assert!(check(parts.as_bytes(), &keys(), &resources, seconds(0)).is_err());
+        prop_assert!(check(&token, &[&keys()], &resources, seconds(0)).is_err());
+        prop_assert!(check(parts.as_bytes(), &[&keys()], &resources, seconds(0)).is_err());
         // Even where somebody signs nonsense.
         let nonsense: String = url::form_urlencoded::byte_serialize(&token).collect();
         let nonsense = signed(KEY, &nonsense, &nonsense);
-        prop_assert!(check(nonsense.as_bytes(), &keys(), &resources, seconds(0)).is_err());
+        prop_assert!(check(nonsense.as_bytes(), &[&keys()], &resources, seconds(0)).is_err());
     }
 }

@@ -21,6 +21,7 @@ mod garbage;
 mod handshake;
 mod kill;
 mod late;
+mod namespaces;
 mod notice;
 mod power;
 mod properties;

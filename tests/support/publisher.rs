@@ -54,6 +54,7 @@ pub(crate) fn topic(name: &str, input_schema: Schema) -> TopicRecord {
         location: String::new(),
         tags: BTreeMap::new(),
         domain: None,
+        namespace: None,
         metric_resource_id: String::new(),
         kept: Kept::default(),
     }
@@ -67,9 +68,14 @@ pub(crate) fn domain(name: &str, input_schema: Schema) -> TopicRecord {
 /// The rules of a server with the defaults.
 pub(crate) fn rules() -> Rules {
     let config = Config::load(&gridhook::config::Sources::default()).expect("the defaults are a configuration");
-    let current = config.policy.editions.get("current").expect("the current edition is built in");
+    let edition = |name: &str| config.policy.editions.get(name).expect("the edition is built in");
+    let (current, namespace) = (edition("current"), edition("namespace"));
     Rules {
-        editions: BTreeMap::from([("current".to_owned(), Arc::clone(&current)), ("short".to_owned(), current)]),
+        editions: BTreeMap::from([
+            ("current".to_owned(), Arc::clone(&current)),
+            ("namespace".to_owned(), namespace),
+            ("short".to_owned(), current),
+        ]),
         delivery: Delivery {
             addresses: AddressRules::loopback(),
             response_wait: Duration::from_secs(30),

@@ -3,11 +3,15 @@
 //! Statuses are those that every one of these clients accepts: PUT and PATCH 201, also for what exists, DELETE 204, also
 //! for what does not, POST and GET 200. Any `api-version` is taken, or none: there is one form of each resource.
 //!
-//! The name of a topic or of a domain is unique in the server, not in its resource group; under another scope than its own
+//! Of the resources of namespaces some clients take no 201 for a PATCH: there it is 200.
+//!
+//! The name of a topic, of a domain or of a namespace is unique in the server, not in its resource group; under another scope than its own
 //! it is not found and cannot be made a second time.
 
 mod domain_topics;
 mod list;
+mod namespace_topics;
+mod namespaces;
 pub mod path;
 mod provider;
 pub mod routes;
@@ -23,7 +27,7 @@ use actix_web::{
 use serde::Serialize;
 
 use self::{
-    path::{SubscriptionVerb, Target, TopicPath, TopicVerb},
+    path::{NamespacePath, NamespaceVerb, SubscriptionVerb, Target, TopicPath, TopicVerb},
     routes::Subject,
 };
 use super::{
@@ -65,6 +69,7 @@ pub(super) async fn answer(
     let body = read_body(payload).await?;
     match target {
         Target::Topic(topic, verb) => answer_topic(&control, &request, topic, verb, &body).await,
+        Target::Namespace(path, verb) => answer_namespace(&control, &request, path, verb, &body).await,
         Target::DomainTopic(topic) => match method.as_str() {
             "GET" => domain_topics::get(&control, &topic),
             "PUT" => domain_topics::put(&control, &topic, &body).await,
@@ -83,6 +88,8 @@ pub(super) async fn answer(
         | Target::TopicType(_)
         | Target::EventTypesOf(_)
         | Target::Topics(..)
+        | Target::Namespaces(_)
+        | Target::NamespaceTopics(_)
         | Target::DomainTopics(_)
         | Target::Subscriptions(..)
         | Target::AllSubscriptions { .. } => answer_list(&control, &request, target),
@@ -97,14 +104,38 @@ fn answer_list(control: &Control, request: &HttpRequest, target: Target) -> Resu
         Target::TopicType(name) => provider::topic_type(&name),
         Target::EventTypesOf(name) => provider::event_types(&name),
         Target::Topics(kind, place) => topics::list(control, request, kind, &place),
+        Target::Namespaces(place) => namespaces::list(control, request, &place),
+        Target::NamespaceTopics(path) => namespace_topics::list(control, request, &path),
         Target::DomainTopics(domain) => domain_topics::list(control, request, &domain),
         Target::Subscriptions(topic, form) => subscriptions::list(control, request, &topic, form),
         Target::AllSubscriptions { place, location, topic_type } => {
             subscriptions::list_all(control, request, &place, location.as_deref(), topic_type.as_deref())
         }
-        Target::Topic(..) | Target::DomainTopic(_) | Target::Subscription(..) | Target::Sourceless(_) => {
-            Err(Error::NoSuchPath(request.path().to_owned()))
-        }
+        Target::Topic(..)
+        | Target::Namespace(..)
+        | Target::DomainTopic(_)
+        | Target::Subscription(..)
+        | Target::Sourceless(_) => Err(Error::NoSuchPath(request.path().to_owned())),
+    }
+}
+
+async fn answer_namespace(
+    control: &Control,
+    request: &HttpRequest,
+    path: NamespacePath,
+    verb: NamespaceVerb,
+    body: &[u8],
+) -> Result<HttpResponse, Error> {
+    match verb {
+        NamespaceVerb::Itself => match request.method().as_str() {
+            "GET" => namespaces::get(control, &path),
+            "PUT" => namespaces::put(control, path, body).await,
+            "PATCH" => namespaces::patch(control, &path, body).await,
+            "DELETE" => namespaces::delete(control, &path).await,
+            _ => Err(UNANSWERED),
+        },
+        NamespaceVerb::ListKeys => namespaces::list_keys(control, &path),
+        NamespaceVerb::RegenerateKey => namespaces::regenerate_key(control, &path, body).await,
     }
 }
 
@@ -116,6 +147,13 @@ async fn answer_topic(
     body: &[u8],
 ) -> Result<HttpResponse, Error> {
     match verb {
+        TopicVerb::Itself if topic.namespace.is_some() => match request.method().as_str() {
+            "GET" => namespace_topics::get(control, &topic),
+            "PUT" => namespace_topics::put(control, topic, body).await,
+            "PATCH" => namespace_topics::patch(control, &topic, body).await,
+            "DELETE" => topics::delete(control, &topic).await,
+            _ => Err(UNANSWERED),
+        },
         TopicVerb::Itself => match request.method().as_str() {
             "GET" => topics::get(control, &topic),
             "PUT" => topics::put(control, topic, body).await,
@@ -178,7 +216,8 @@ pub(super) async fn read_body(payload: web::Payload) -> Result<Bytes, Error> {
 
 /// The topic or the domain that a path names, if it lives where the path says.
 pub(super) fn topic(control: &Control, path: &TopicPath) -> Result<Arc<Topic>, Error> {
-    let found = control.registry.topic(&path.key()).filter(|topic| topics::lives_in(&topic.record(), &path.scope));
+    let found =
+        control.registry.topic(&path.key()).filter(|topic| topics::lives_in(&topic.record().scope, &path.scope));
     found.ok_or_else(|| not_found(&TopicPath { domain_topic: None, ..path.clone() }))
 }
 

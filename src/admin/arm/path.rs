@@ -32,6 +32,8 @@ pub struct TopicPath {
     pub kind: Kind,
     /// Its name.
     pub name: Name,
+    /// Of a topic of a namespace: which one.
+    pub namespace: Option<Name>,
     /// Which topic of the domain is meant, if one is.
     pub domain_topic: Option<Name>,
 }
@@ -39,14 +41,44 @@ pub struct TopicPath {
 impl TopicPath {
     /// How the topic or the domain is looked up.
     pub fn key(&self) -> String {
-        record::key(self.kind, self.name.as_str())
+        match &self.namespace {
+            Some(namespace) => record::key_in_namespace(namespace.as_str(), self.name.as_str()),
+            None => record::key(self.kind, self.name.as_str()),
+        }
     }
 
     /// As ARM calls it: `Microsoft.EventGrid/topics/orders`.
     pub fn resource(&self) -> String {
-        let own = format!("Microsoft.EventGrid/{}/{}", self.kind.word(), self.name);
+        let above = self.namespace.as_ref().map(|name| format!("namespaces/{name}/")).unwrap_or_default();
+        let own = format!("Microsoft.EventGrid/{above}{}/{}", self.kind.word(), self.name);
         self.domain_topic.as_ref().map_or(own.clone(), |topic| format!("{own}/topics/{topic}"))
     }
+}
+
+/// A namespace, as a path names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamespacePath {
+    /// Where it is said to live.
+    pub scope: Scope,
+    /// Its name.
+    pub name: Name,
+}
+
+/// What is done with a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NamespaceVerb {
+    /// The namespace itself is put, read, changed, deleted.
+    Itself,
+    /// `listKeys`.
+    ListKeys,
+    /// `regenerateKey`.
+    RegenerateKey,
+}
+
+impl NamespaceVerb {
+    /// All of them, and what stands for them behind the name of a namespace.
+    pub(super) const ALL: [(Self, &str); 3] =
+        [(Self::Itself, ""), (Self::ListKeys, "/listKeys"), (Self::RegenerateKey, "/regenerateKey")];
 }
 
 /// What is done with a topic or a domain.
@@ -78,6 +110,15 @@ impl TopicVerb {
         (Self::Trace, "/trace"),
         (Self::EventTypes, "/providers/Microsoft.EventGrid/eventTypes"),
         (Self::PrivateEndpointConnections, "/privateEndpointConnections"),
+    ];
+
+    /// Those that a topic of a namespace has.
+    pub(super) const OF_NAMESPACE: [(Self, &str); 5] = [
+        (Self::Itself, ""),
+        (Self::ListKeys, "/listKeys"),
+        (Self::RegenerateKey, "/regenerateKey"),
+        (Self::Status, "/status"),
+        (Self::Trace, "/trace"),
     ];
 }
 
@@ -168,6 +209,12 @@ pub enum Target {
     Topics(Kind, Place),
     /// A topic or a domain.
     Topic(TopicPath, TopicVerb),
+    /// All namespaces.
+    Namespaces(Place),
+    /// A namespace.
+    Namespace(NamespacePath, NamespaceVerb),
+    /// All topics of a namespace.
+    NamespaceTopics(NamespacePath),
     /// All topics of a domain.
     DomainTopics(TopicPath),
     /// A topic of a domain.
@@ -251,12 +298,19 @@ impl Names<'_> {
 
     fn topic(&self) -> Option<TopicPath> {
         let scope = Scope { subscription: self.get("subscriptionId")?, resource_group: self.get("resourceGroupName")? };
+        let namespace = self.get("namespaceName").as_deref().map(Name::new);
         let (kind, name) = match self.get("domainName") {
             Some(name) => (Kind::Domain, name),
+            None if namespace.is_some() => (Kind::NamespaceTopic, self.get("topicName")?),
             None => (Kind::Topic, self.get("topicName")?),
         };
         let domain_topic = self.get("domainTopicName").as_deref().map(Name::new);
-        Some(TopicPath { scope, kind, name: Name::new(&name), domain_topic })
+        Some(TopicPath { scope, kind, name: Name::new(&name), namespace, domain_topic })
+    }
+
+    fn namespace(&self) -> Option<NamespacePath> {
+        let scope = Scope { subscription: self.get("subscriptionId")?, resource_group: self.get("resourceGroupName")? };
+        Some(NamespacePath { scope, name: Name::new(&self.get("namespaceName")?) })
     }
 }
 
@@ -268,6 +322,9 @@ fn target(subject: Subject, names: Names<'_>) -> Option<Target> {
         Subject::EventTypesOf => Target::EventTypesOf(names.get("topicTypeName")?),
         Subject::Topics(kind) => Target::Topics(kind, names.place()?),
         Subject::Topic(_, verb) => Target::Topic(names.topic()?, verb),
+        Subject::Namespaces => Target::Namespaces(names.place()?),
+        Subject::Namespace(verb) => Target::Namespace(names.namespace()?, verb),
+        Subject::NamespaceTopics => Target::NamespaceTopics(names.namespace()?),
         Subject::DomainTopics => Target::DomainTopics(names.topic()?),
         Subject::DomainTopic => Target::DomainTopic(names.topic()?),
         Subject::Subscriptions(_, form) => Target::Subscriptions(names.topic()?, form),

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use actix_web::http::Method;
 
-use super::path::{ReplayVerb, SubscriptionVerb, TopicVerb};
+use super::path::{NamespaceVerb, ReplayVerb, SubscriptionVerb, TopicVerb};
 use crate::{admin::model::subscription::Form, topic::record::Kind};
 
 /// What a path speaks of, without the names in it.
@@ -25,6 +25,12 @@ pub enum Subject {
     Topics(Kind),
     /// A topic or a domain.
     Topic(Kind, TopicVerb),
+    /// All namespaces.
+    Namespaces,
+    /// A namespace.
+    Namespace(NamespaceVerb),
+    /// All topics of a namespace.
+    NamespaceTopics,
     /// All topics of a domain.
     DomainTopics,
     /// A topic of a domain.
@@ -97,6 +103,8 @@ impl Subject {
                 _,
                 TopicVerb::Status | TopicVerb::Trace | TopicVerb::EventTypes | TopicVerb::PrivateEndpointConnections,
             )
+            | Self::Namespaces
+            | Self::NamespaceTopics
             | Self::DomainTopics
             | Self::Subscriptions(..)
             | Self::Subscription(
@@ -110,9 +118,12 @@ impl Subject {
                 | SubscriptionVerb::Replay(ReplayVerb::One),
             )
             | Self::AllSubscriptions => READ,
-            Self::Topic(_, TopicVerb::Itself) | Self::Subscription(_, _, SubscriptionVerb::Itself) => ALL,
+            Self::Topic(_, TopicVerb::Itself)
+            | Self::Namespace(NamespaceVerb::Itself)
+            | Self::Subscription(_, _, SubscriptionVerb::Itself) => ALL,
             Self::DomainTopic => UNCHANGING,
             Self::Topic(_, TopicVerb::ListKeys | TopicVerb::RegenerateKey)
+            | Self::Namespace(NamespaceVerb::ListKeys | NamespaceVerb::RegenerateKey)
             | Self::Subscription(
                 _,
                 _,
@@ -144,6 +155,7 @@ fn routes() -> Vec<Route> {
             let template = format!("{place}/{}", kind.word());
             routes.push(Route { template, subject: Subject::Topics(kind) });
         }
+        routes.push(Route { template: format!("{place}/namespaces"), subject: Subject::Namespaces });
         let (location, topic_type) = ("/locations/{location}", "/topicTypes/{topicTypeName}");
         for of in ["", location, topic_type, &format!("{location}{topic_type}")] {
             let template = format!("{place}{of}/eventSubscriptions");
@@ -162,16 +174,35 @@ fn routes() -> Vec<Route> {
     routes.push(Route { template: topics, subject: Subject::DomainTopics });
     routes.push(Route { template: topic.clone(), subject: Subject::DomainTopic });
     add_subscriptions(&mut routes, &topic, Source::DomainTopic);
+    add_namespaces(&mut routes, &group);
     routes
+}
+
+fn add_namespaces(routes: &mut Vec<Route>, group: &str) {
+    let namespace = format!("{group}/namespaces/{{namespaceName}}");
+    for (verb, word) in NamespaceVerb::ALL {
+        routes.push(Route { template: format!("{namespace}{word}"), subject: Subject::Namespace(verb) });
+    }
+    let (topics, kind) = (format!("{namespace}/topics"), Kind::NamespaceTopic);
+    let topic = format!("{topics}/{{topicName}}");
+    routes.push(Route { template: topics, subject: Subject::NamespaceTopics });
+    for (verb, word) in TopicVerb::OF_NAMESPACE {
+        routes.push(Route { template: format!("{topic}{word}"), subject: Subject::Topic(kind, verb) });
+    }
+    add_subscriptions_by(routes, &topic, Source::Whole(kind), Form::Nested, "");
 }
 
 fn add_subscriptions(routes: &mut Vec<Route>, below: &str, source: Source) {
     for (form, between) in [(Form::Nested, ""), (Form::Scoped, PROVIDER)] {
-        let all = format!("{below}{between}/eventSubscriptions");
-        for (verb, word) in SubscriptionVerb::ALL {
-            let template = format!("{all}/{{eventSubscriptionName}}{word}");
-            routes.push(Route { template, subject: Subject::Subscription(source, form, verb) });
-        }
-        routes.push(Route { template: all, subject: Subject::Subscriptions(source, form) });
+        add_subscriptions_by(routes, below, source, form, between);
     }
+}
+
+fn add_subscriptions_by(routes: &mut Vec<Route>, below: &str, source: Source, form: Form, between: &str) {
+    let all = format!("{below}{between}/eventSubscriptions");
+    for (verb, word) in SubscriptionVerb::ALL {
+        let template = format!("{all}/{{eventSubscriptionName}}{word}");
+        routes.push(Route { template, subject: Subject::Subscription(source, form, verb) });
+    }
+    routes.push(Route { template: all, subject: Subject::Subscriptions(source, form) });
 }

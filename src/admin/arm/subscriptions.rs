@@ -56,7 +56,9 @@ pub(super) fn list_all(
     let mut keyed = Vec::new();
     for topic in control.registry.topics() {
         let record = topic.record();
-        let asked = is_in(&record, place)
+        // What hangs on a topic of a namespace is another type of resource in Azure, with words of its own.
+        let asked = record.namespace.is_none()
+            && is_in(&record.scope, place)
             && location.is_none_or(|location| is_place(location, &record.location))
             && topic_type.is_none_or(|wanted| wanted.eq_ignore_ascii_case(provider::type_name(record.kind())));
         if asked {

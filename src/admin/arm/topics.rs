@@ -21,6 +21,7 @@ use crate::{
         },
     },
     topic::{
+        kept::Identity,
         record::{Keys, Kind, Scope, TopicRecord},
         registry::Topic,
     },
@@ -30,14 +31,13 @@ use crate::{
 const KEY_BYTES: usize = 32;
 
 /// Scopes are compared as ARM does, without case.
-pub(super) fn lives_in(record: &TopicRecord, scope: &Scope) -> bool {
-    is_same(&record.scope.subscription, &scope.subscription)
-        && is_same(&record.scope.resource_group, &scope.resource_group)
+pub(super) fn lives_in(of: &Scope, scope: &Scope) -> bool {
+    is_same(&of.subscription, &scope.subscription) && is_same(&of.resource_group, &scope.resource_group)
 }
 
-pub(super) fn is_in(record: &TopicRecord, place: &Place) -> bool {
-    is_same(&record.scope.subscription, &place.subscription)
-        && place.resource_group.as_ref().is_none_or(|group| is_same(&record.scope.resource_group, group))
+pub(super) fn is_in(scope: &Scope, place: &Place) -> bool {
+    is_same(&scope.subscription, &place.subscription)
+        && place.resource_group.as_ref().is_none_or(|group| is_same(&scope.resource_group, group))
 }
 
 fn is_same(a: &str, b: &str) -> bool {
@@ -47,7 +47,7 @@ fn is_same(a: &str, b: &str) -> bool {
 pub(super) fn list(control: &Control, request: &HttpRequest, kind: Kind, place: &Place) -> Result<HttpResponse, Error> {
     let page = Page::of(request, control)?;
     let mut records: Vec<Arc<TopicRecord>> = control.registry.topics().iter().map(|topic| topic.record()).collect();
-    records.retain(|record| record.kind() == kind && is_in(record, place));
+    records.retain(|record| record.kind() == kind && is_in(&record.scope, place));
     let keyed = records.into_iter().map(|record| (record.key(), record)).collect();
     let view = |record: &Arc<TopicRecord>| value_of(&View::new(record, &control.public_url));
     Ok(page.answer(keyed, |record| record.name.as_str(), view))
@@ -64,7 +64,7 @@ pub(super) async fn put(control: &Control, path: TopicPath, body: &[u8]) -> Resu
     let record = match control.registry.topic(&path.key()) {
         Some(topic) => {
             let existing = topic.record();
-            if !lives_in(&existing, &path.scope) {
+            if !lives_in(&existing.scope, &path.scope) {
                 return Err(Error::Conflict(format!(
                     "The name '{}' is taken: names of {} are unique in the server, and {} exists.",
                     path.name,
@@ -105,12 +105,16 @@ fn update(control: &Control, topic: &Topic, wish: Wish) -> Result<TopicRecord, E
 
 /// With an id for the system's identity, if it is to have one: the same for as long as it has one.
 fn identified(mut record: TopicRecord, before: Option<&TopicRecord>) -> TopicRecord {
-    if let Some(identity) = record.kept.identity.as_mut().filter(|identity| identity.kind.has_system()) {
-        let known = before.and_then(|before| before.kept.identity.as_ref()?.principal_id.clone());
+    identify(record.kept.identity.as_mut(), before.and_then(|before| before.kept.identity.as_ref()));
+    record
+}
+
+pub(super) fn identify(wished: Option<&mut Identity>, before: Option<&Identity>) {
+    if let Some(identity) = wished.filter(|identity| identity.kind.has_system()) {
+        let known = before.and_then(|before| before.principal_id.clone());
         identity.principal_id = Some(known.unwrap_or_else(|| Uuid::new_v4().to_string()));
         identity.tenant_id = Some(Uuid::nil().to_string());
     }
-    record
 }
 
 async fn save(control: &Control, record: TopicRecord) -> Result<HttpResponse, Error> {
@@ -135,7 +139,7 @@ pub(in crate::admin) struct SharedAccessKeys<'a> {
     key2: &'a str,
 }
 
-fn told(keys: &Keys) -> HttpResponse {
+pub(super) fn told(keys: &Keys) -> HttpResponse {
     HttpResponse::Ok().json(SharedAccessKeys { key1: &keys.key1, key2: &keys.key2 })
 }
 
@@ -147,10 +151,7 @@ pub(super) async fn regenerate_key(control: &Control, path: &TopicPath, body: &[
     let key = Key::read(body)?;
     let _turn = control.turn(&path.key()).await;
     let mut record = TopicRecord::clone(&topic(control, path)?.record());
-    match key {
-        Key::Key1 => record.keys.key1 = secret(KEY_BYTES, &STANDARD)?,
-        Key::Key2 => record.keys.key2 = secret(KEY_BYTES, &STANDARD)?,
-    }
+    regenerate(&mut record.keys, key)?;
     let saved = control.registry.put_topic(record).await?.record();
     info!(topic = saved.key(), ?key, "access key made anew");
     Ok(told(&saved.keys))
@@ -167,6 +168,16 @@ pub(super) fn private_endpoint_connections(control: &Control, path: &TopicPath) 
     Ok(HttpResponse::Ok().json(List::<()> { value: Vec::new() }))
 }
 
-fn new_keys() -> Result<Keys, Error> {
+/// Makes one of the keys anew.
+pub(super) fn regenerate(keys: &mut Keys, key: Key) -> Result<(), Error> {
+    let fresh = secret(KEY_BYTES, &STANDARD)?;
+    match key {
+        Key::Key1 => keys.key1 = fresh,
+        Key::Key2 => keys.key2 = fresh,
+    }
+    Ok(())
+}
+
+pub(super) fn new_keys() -> Result<Keys, Error> {
     Ok(Keys { key1: secret(KEY_BYTES, &STANDARD)?, key2: secret(KEY_BYTES, &STANDARD)? })
 }

@@ -11,6 +11,7 @@
 //! Pure on purpose: no HTTP, no registry, no clock, no randomness. The numbers of the policy come as [`Editions`].
 
 pub mod domain_topic;
+pub mod namespace;
 pub mod odata;
 pub mod provider;
 pub mod subscription;

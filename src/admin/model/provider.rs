@@ -26,7 +26,7 @@ struct Display {
 }
 
 /// What can be done with which resource: its path, its name for people, and the verbs.
-const OPERATIONS: [(&str, &str, &[&str]); 7] = [
+const OPERATIONS: [(&str, &str, &[&str]); 10] = [
     ("topics", "Topic", &["read", "write", "delete", "listKeys/action", "regenerateKey/action"]),
     ("topics/eventSubscriptions", "Event subscription of a topic", &SUBSCRIPTION),
     ("domains", "Domain", &["read", "write", "delete", "listKeys/action", "regenerateKey/action"]),
@@ -34,6 +34,13 @@ const OPERATIONS: [(&str, &str, &[&str]); 7] = [
     ("domains/eventSubscriptions", "Event subscription of a domain", &SUBSCRIPTION),
     ("domains/topics/eventSubscriptions", "Event subscription of a topic of a domain", &SUBSCRIPTION),
     ("eventSubscriptions", "Event subscription", &SUBSCRIPTION),
+    ("namespaces", "Namespace", &["read", "write", "delete", "listKeys/action", "regenerateKey/action"]),
+    (
+        "namespaces/topics",
+        "Topic of a namespace",
+        &["read", "write", "delete", "listKeys/action", "regenerateKey/action"],
+    ),
+    ("namespaces/topics/eventSubscriptions", "Event subscription of a topic of a namespace", &SUBSCRIPTION),
 ];
 
 const SUBSCRIPTION: [&str; 5] = ["read", "write", "delete", "getFullUrl/action", "getDeliveryAttributes/action"];
@@ -95,7 +102,9 @@ pub fn topic_types() -> Vec<TopicType> {
 
 fn topic_type(kind: Kind) -> TopicType {
     let (resource_type, display_name, description) = match kind {
-        Kind::Topic => ("topics", "Event Grid Topics", "Events of your own, published to a topic."),
+        Kind::Topic | Kind::NamespaceTopic => {
+            ("topics", "Event Grid Topics", "Events of your own, published to a topic.")
+        }
         Kind::Domain => ("domains", "Event Grid Domains", "Events of your own, published to the topics of a domain."),
     };
     let name = type_name(kind);
@@ -123,6 +132,7 @@ fn topic_type(kind: Kind) -> TopicType {
 pub fn type_name(kind: Kind) -> &'static str {
     match kind {
         Kind::Topic => "Microsoft.EventGrid.Topics",
+        Kind::NamespaceTopic => "Microsoft.EventGrid.Namespaces",
         Kind::Domain => "Microsoft.EventGrid.Domains",
     }
 }

@@ -1,6 +1,6 @@
 //! Topics and domains, as the control plane speaks of them.
 
-mod ingress;
+pub(super) mod ingress;
 mod view;
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// The location of a topic whose client names none.
-const LOCATION: &str = "local";
+pub(super) const LOCATION: &str = "local";
 
 /// All `inputSchema`s.
 const SCHEMAS: [Schema; 3] = [Schema::EventGrid, Schema::CloudEvents, Schema::Custom];
@@ -165,17 +165,10 @@ impl Wish {
     /// A new topic or domain.
     pub fn create(self, name: &str, scope: Scope, keys: Keys, editions: &Editions) -> Result<TopicRecord, Invalid> {
         let what = match self.kind {
-            Kind::Topic => "the topic's name",
+            Kind::Topic | Kind::NamespaceTopic => "the topic's name",
             Kind::Domain => "the domain's name",
         };
-        check_name(what, name, 50)?;
-        let lower = name.to_ascii_lowercase();
-        if let Some(taken) = ["microsoft", "eventgrid", "system"].iter().find(|taken| lower.starts_with(**taken)) {
-            return Err(Invalid::new(
-                what,
-                format!("is \"{name}\"; names that begin with \"{taken}\" are Event Grid's own"),
-            ));
-        }
+        check_top_name(what, name)?;
         check_place("the subscription in the path", &scope.subscription)?;
         check_place("the resource group in the path", &scope.resource_group)?;
         let domain = self.domain(Some(DomainTopics { auto_create: true, auto_delete: true }));
@@ -193,6 +186,7 @@ impl Wish {
             location: self.location.unwrap_or_else(|| LOCATION.to_owned()),
             tags: self.tags,
             domain,
+            namespace: None,
             metric_resource_id: String::new(),
             kept: self.kept,
         })
@@ -231,8 +225,21 @@ impl Wish {
     }
 }
 
+/// Names of topics, domains and namespaces; some are Event Grid's own.
+pub(super) fn check_top_name(what: &str, name: &str) -> Result<(), Invalid> {
+    check_name(what, name, 50)?;
+    let lower = name.to_ascii_lowercase();
+    match ["microsoft", "eventgrid", "system"].iter().find(|taken| lower.starts_with(**taken)) {
+        Some(taken) => {
+            let problem = format!("is \"{name}\"; names that begin with \"{taken}\" are Event Grid's own");
+            Err(Invalid::new(what, problem))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Ids of subscriptions and names of resource groups end up in every event's `topic`: any that need no escaping there.
-fn check_place(what: &str, given: &str) -> Result<(), Invalid> {
+pub(super) fn check_place(what: &str, given: &str) -> Result<(), Invalid> {
     let legal = (1..=90).contains(&given.chars().count())
         && given.chars().all(|c| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '(' | ')'));
     if legal {

@@ -1,6 +1,7 @@
 //! ARM's paths, described.
 
 mod dead_letters;
+mod namespaces;
 
 use actix_web::http::Method;
 use serde_json::{Value, json};
@@ -18,6 +19,7 @@ use crate::{
         explain, ledger,
         model::{
             domain_topic::{self, Body as DomainTopicBody},
+            namespace,
             provider::{EventType, Operation, TopicType},
             subscription::{self, Form, attribute::Body as Attribute},
             topic::{self, WhichKey},
@@ -70,6 +72,12 @@ pub(super) fn describe(route: &Route, method: &Method, schemas: &mut Schemas) ->
         Subject::Topics(kind) => {
             paged(draft(route, "list", &format!("All {}.", kind.word())), schemas.of::<topic::View>())
         }
+        Subject::Namespaces => paged(draft(route, "list", "All namespaces."), schemas.of::<namespace::View>()),
+        Subject::Namespace(verb) => namespaces::describe(route, verb, method, schemas, &error),
+        Subject::NamespaceTopics => {
+            paged(draft(route, "list", "All topics of a namespace."), schemas.of::<namespace::topic::View>())
+        }
+        Subject::Topic(Kind::NamespaceTopic, TopicVerb::Itself) => namespaces::topic(route, method, schemas, &error),
         Subject::Topic(kind, TopicVerb::Itself) => topic_itself(route, kind, method, schemas, &error),
         Subject::Topic(_, verb) => topic_verb(route, verb, schemas, &error),
         Subject::DomainTopics => {
@@ -105,6 +113,10 @@ fn tag(subject: Subject) -> &'static str {
         Subject::Topics(Kind::Topic) | Subject::Topic(Kind::Topic, _) => "topics",
         Subject::Topics(Kind::Domain) | Subject::Topic(Kind::Domain, _) => "domains",
         Subject::DomainTopics | Subject::DomainTopic => "domain topics",
+        Subject::Namespaces | Subject::Namespace(_) => "namespaces",
+        Subject::NamespaceTopics | Subject::Topics(Kind::NamespaceTopic) | Subject::Topic(Kind::NamespaceTopic, _) => {
+            "namespace topics"
+        }
         Subject::Subscriptions(..) | Subject::Subscription(..) | Subject::AllSubscriptions => "event subscriptions",
     }
 }
@@ -114,6 +126,7 @@ fn of(route: &Route) -> String {
     let kind = |kind| match kind {
         Kind::Topic => "Topic",
         Kind::Domain => "Domain",
+        Kind::NamespaceTopic => "NamespaceTopic",
     };
     let hung = |source, form| {
         let source = match source {
@@ -132,6 +145,9 @@ fn of(route: &Route) -> String {
         Subject::Operations | Subject::TopicTypes | Subject::TopicType | Subject::EventTypesOf => String::new(),
         Subject::Topics(of) => format!("{}s{place}", kind(of)),
         Subject::Topic(of, _) => kind(of).to_owned(),
+        Subject::Namespaces => format!("Namespaces{place}"),
+        Subject::Namespace(_) => "Namespace".to_owned(),
+        Subject::NamespaceTopics => "NamespaceTopics".to_owned(),
         Subject::DomainTopics => "DomainTopics".to_owned(),
         Subject::DomainTopic => "DomainTopic".to_owned(),
         Subject::Subscriptions(source, form) => format!("Subscriptions{}", hung(source, form)),
@@ -163,7 +179,7 @@ fn topic_itself(route: &Route, kind: Kind, method: &Method, schemas: &mut Schema
     let (body, view) = (schemas.of::<topic::Body>(), schemas.of::<topic::View>());
     let example = json!({"location": "local", "tags": {"team": "shop"}});
     let word = match kind {
-        Kind::Topic => "topic",
+        Kind::Topic | Kind::NamespaceTopic => "topic",
         Kind::Domain => "domain",
     };
     match *method {

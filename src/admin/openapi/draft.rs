@@ -154,13 +154,15 @@ impl Draft {
 
 /// The names in a path, each with an example.
 pub(super) fn names_in(template: &str) -> Vec<Value> {
-    let names = template.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+    // Behind the name of a topic of a namespace stands, in the same segment, what is done with it.
+    let names = template.split('/').filter_map(|part| Some(part.strip_prefix('{')?.split_once('}')?.0));
     let parameter = |name: &str| {
         let (what, example) = match name {
             "subscriptionId" => ("Any: it is kept and given back.", "s"),
             "resourceGroupName" => ("Any: it is kept and given back.", "r"),
             "topicName" | "topic" => ("Of a topic.", "orders"),
             "domainName" | "domain" => ("Of a domain.", "shops"),
+            "namespaceName" | "namespace" => ("Of a namespace.", "plant"),
             "domainTopicName" => ("Of a topic of the domain.", "berlin"),
             "eventSubscriptionName" => ("Of an event subscription.", "billing"),
             "replayId" => ("Of a replay.", "16"),

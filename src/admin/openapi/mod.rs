@@ -21,7 +21,7 @@ use serde_json::{Map, Value, json};
 
 use self::draft::{Draft, Schemas};
 use super::{Chaos, OwnPath, arm::routes::ROUTES};
-use crate::publish::http;
+use crate::publish::{http, namespace};
 
 /// The description, written once.
 #[derive(Clone, Debug)]
@@ -51,6 +51,9 @@ pub fn document(chaos: Chaos) -> Value {
         for method in http::METHODS {
             add(path, method.as_str(), publishing::describe(path, &method, &mut schemas));
         }
+    }
+    for path in namespace::publish_paths() {
+        add(&path, namespace::METHOD.as_str(), publishing::in_namespace(&path, &mut schemas));
     }
     for path in OwnPath::all(chaos) {
         for method in path.methods() {
@@ -85,6 +88,11 @@ fn security_schemes() -> Value {
         "key": key("header", "aeg-sas-key", "One of the topic's two keys."),
         "keyInQuery": key("query", "aeg-sas-key", "One of the topic's two keys."),
         "token": key("header", "aeg-sas-token", "A SAS token that was signed with one of the topic's two keys."),
+        "keyInAuthorization": key(
+            "header",
+            "Authorization",
+            "`SharedAccessKey`, and one of the keys of the namespace or of its topic.",
+        ),
         "tokenInAuthorization": key("header", "Authorization", "`SharedAccessSignature`, and a SAS token."),
     })
 }

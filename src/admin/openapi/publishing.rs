@@ -48,6 +48,37 @@ pub(super) fn describe(path: &str, method: &Method, schemas: &mut Schemas) -> Dr
         .errors(&SENT, &error)
 }
 
+/// What can be said to whoever wants something of a topic of a namespace.
+const IN_NAMESPACE: [(u16, &str); 2] =
+    [(404, "There is no such namespace, or it is not clear which one is meant."), (410, "There is no such topic.")];
+
+/// `POST` of one of the two paths of a topic of a namespace.
+pub(super) fn in_namespace(path: &str, schemas: &mut Schemas) -> Draft {
+    let (word, whose) = match path.contains("{namespace}") {
+        true => ("Namespace", "of the namespace"),
+        false => ("OnlyNamespace", "of the namespace that the first label of the host names, or of the only one"),
+    };
+    let (error, cloud) = (schemas.of::<AnswerBody<'static>>(), schemas.of::<CloudEvent>());
+    let versions = json!({"type": "string", "enum": VERSIONS, "example": VERSIONS[VERSIONS.len() - 1]});
+    let example =
+        json!({"specversion": "1.0", "id": "1", "source": "plant", "type": "heated", "data": {"degrees": 80}});
+    let several = json!({"type": "array", "minItems": 1, "items": cloud});
+    Draft::new("publish", &format!("publishTo{word}"), &format!("Publishes to a topic {whose}, all or none."))
+        .query("api-version", "May be left out.", &versions)
+        .secured(&["keyInAuthorization", "key", "keyInQuery", "token", "tokenInAuthorization", "publisher"])
+        .bodies(
+            true,
+            json!({
+                "application/cloudevents+json": {"schema": cloud, "example": example},
+                "application/cloudevents-batch+json": {"schema": several, "example": [example]},
+            }),
+        )
+        .answer(200, "The events are stored.", &json!({"type": "object"}))
+        .errors(&ASKED, &error)
+        .errors(&SENT, &error)
+        .errors(&IN_NAMESPACE, &error)
+}
+
 /// A body in each schema; which one a topic takes is said by its `inputSchema`.
 fn bodies(schemas: &mut Schemas) -> serde_json::Value {
     let (event, cloud, custom) =

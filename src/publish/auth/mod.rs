@@ -2,8 +2,9 @@
 //!
 //! | file | who comes in |
 //! | --- | --- |
+//! | `house` | what is asked: the rules and the keys of a topic, or of its namespace |
 //! | `network` | whose address the topic's rules let in; asked first |
-//! | `key` | who shows one of the topic's two keys |
+//! | `key` | who shows one of the topic's two keys, or of its namespace's |
 //! | [`sas`] | who shows a token that one of the keys has signed, before it expires |
 //! | [`bearer`] | who shows a JWT of the configured issuer, or the operator with the admin token |
 //! | [`strangers`] | nobody: whoever showed what is no good is slowed down here |
@@ -14,6 +15,7 @@
 //! Absent on purpose: users and roles. A key, or an access token for this server, publishes to the topic.
 
 pub mod bearer;
+mod house;
 mod key;
 mod network;
 pub mod sas;
@@ -29,10 +31,11 @@ use actix_web::{
 use ipnet::IpNet;
 use url::Url;
 
+pub(super) use self::house::House;
 pub use self::tally::{Refusals, Tally};
 use self::{bearer::Bearer, sas::Resource, strangers::Strangers};
 use super::Refusal;
-use crate::{event::Timestamp, topic::record::TopicRecord};
+use crate::event::Timestamp;
 
 /// The header that has a SAS token, and nothing else.
 const SAS: &str = "aeg-sas-token";
@@ -68,11 +71,11 @@ impl Gate {
     }
 
     /// Lets the request through, or says why not. What is refused is counted, and logged without what was shown.
-    pub(super) fn check(&self, request: &HttpRequest, topic: &TopicRecord, now: Timestamp) -> Result<(), Refusal> {
+    pub(super) fn check(&self, request: &HttpRequest, house: &House<'_>, now: Timestamp) -> Result<(), Refusal> {
         let client = network::client(request, &self.rules.trusted_proxies);
-        let checked = network::check(topic, client).and_then(|()| self.check_shown(request, topic, now));
+        let checked = network::check(house, client).and_then(|()| self.check_shown(request, house, now));
         if let Err(refusal) = &checked {
-            self.tally.count(refusal, topic, client, now);
+            self.tally.count(refusal, house, client, now);
         }
         checked
     }
@@ -84,44 +87,48 @@ impl Gate {
         }
     }
 
-    fn check_shown(&self, request: &HttpRequest, topic: &TopicRecord, now: Timestamp) -> Result<(), Refusal> {
+    fn check_shown(&self, request: &HttpRequest, house: &House<'_>, now: Timestamp) -> Result<(), Refusal> {
         let headers = request.headers();
-        let local = || if topic.ingress.disable_local_auth { Err(no_local_auth(request)) } else { Ok(()) };
+        let local = || if house.ingress.disable_local_auth { Err(no_local_auth(request)) } else { Ok(()) };
         if let Some(given) = key::shown(request) {
-            return local().and_then(|()| key::check(&given, &topic.keys, request));
+            return local().and_then(|()| key::check(&given, &house.keys, request));
         }
         if let Some(token) = headers.get(SAS) {
-            return local().and_then(|()| self.check_sas(token.as_bytes(), request, topic, now));
+            return local().and_then(|()| self.check_sas(token.as_bytes(), request, house, now));
         }
-        let Some(authorization) = headers.get(AUTHORIZATION) else { return Err(Refusal::NoKey) };
+        let Some(authorization) = headers.get(AUTHORIZATION) else { return Err(house.nothing_shown()) };
         let (scheme, token) = split(authorization.as_bytes());
         if scheme.eq_ignore_ascii_case(b"SharedAccessSignature") {
-            return local().and_then(|()| self.check_sas(token, request, topic, now));
+            return local().and_then(|()| self.check_sas(token, request, house, now));
+        }
+        if house.is_namespace && scheme.eq_ignore_ascii_case(b"SharedAccessKey") {
+            return local().and_then(|()| key::check(token, &house.keys, request));
         }
         if scheme.eq_ignore_ascii_case(b"Bearer") {
             return self.rules.bearer.check(token, now).map_err(|problem| problem.refusal(host(request)));
         }
-        Err(Refusal::Scheme)
+        Err(house.unknown_scheme())
     }
 
-    fn check_sas(
-        &self,
-        token: &[u8],
-        request: &HttpRequest,
-        topic: &TopicRecord,
-        now: Timestamp,
-    ) -> Result<(), Refusal> {
+    fn check_sas(&self, token: &[u8], request: &HttpRequest, house: &House<'_>, now: Timestamp) -> Result<(), Refusal> {
         let called = {
             let connection = request.connection_info();
-            Resource::parse(&format!("{}://{}{}", connection.scheme(), connection.host(), request.path()))
+            let path = if house.is_namespace { without_verb(request.path()) } else { request.path() };
+            Resource::parse(&format!("{}://{}{path}", connection.scheme(), connection.host()))
         };
-        let public = self.rules.public_url.as_ref().and_then(|url| {
-            let (url, word) = (url.as_str().trim_end_matches('/'), topic.kind().word());
-            Resource::parse(&format!("{url}/{word}/{}/api/events", topic.name))
-        });
+        let public = self
+            .rules
+            .public_url
+            .as_ref()
+            .and_then(|url| Resource::parse(&format!("{}{}", url.as_str().trim_end_matches('/'), house.path)));
         let resources: Vec<_> = called.into_iter().chain(public).collect();
-        sas::check(token, &topic.keys, &resources, now).map_err(|problem| problem.refusal(host(request)))
+        sas::check(token, &house.keys, &resources, now).map_err(|problem| problem.refusal(host(request)))
     }
+}
+
+/// `/topics/orders` of `/topics/orders:publish`: what a token is for is a resource, not what is done with it.
+fn without_verb(path: &str) -> &str {
+    path.rsplit_once(':').map_or(path, |(resource, _)| resource)
 }
 
 /// Whom the publisher called.

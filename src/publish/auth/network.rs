@@ -10,8 +10,8 @@ use actix_web::HttpRequest;
 use ipnet::IpNet;
 
 use crate::{
-    publish::Refusal,
-    topic::{ingress::PublicNetworkAccess, record::TopicRecord},
+    publish::{Refusal, auth::House},
+    topic::ingress::PublicNetworkAccess,
 };
 
 /// Where the request came from: the peer; or, behind a proxy that the operator trusts, the last address in
@@ -35,17 +35,17 @@ pub(super) fn client(request: &HttpRequest, trusted: &[IpNet]) -> Option<IpAddr>
 }
 
 /// Whether the topic takes events from there. A connection without an address comes in only where nobody asks for one.
-pub(super) fn check(topic: &TopicRecord, client: Option<IpAddr>) -> Result<(), Refusal> {
-    match topic.ingress.public_network_access {
+pub(super) fn check(house: &House<'_>, client: Option<IpAddr>) -> Result<(), Refusal> {
+    match house.ingress.public_network_access {
         PublicNetworkAccess::Disabled if client.is_some_and(is_private) => Ok(()),
-        PublicNetworkAccess::Disabled => Err(Refusal::PublicNetwork { topic: topic.name.to_string(), client }),
+        PublicNetworkAccess::Disabled => Err(Refusal::PublicNetwork { topic: house.name.to_string(), client }),
         PublicNetworkAccess::Enabled => {
-            let rules = &topic.ingress.inbound_ip_rules;
+            let rules = &house.ingress.inbound_ip_rules;
             let allowed = |address| rules.iter().any(|rule| rule.ip_mask.contains(address));
             if rules.is_empty() || client.is_some_and(allowed) {
                 return Ok(());
             }
-            Err(Refusal::AddressRules { topic: topic.name.to_string(), client })
+            Err(Refusal::AddressRules { topic: house.name.to_string(), client })
         }
     }
 }

@@ -43,10 +43,11 @@ impl Problem {
 }
 
 /// Whether `token` is signed by one of `keys`, for one of `resources` or for what is above it, and has not expired.
-pub fn check(token: &[u8], keys: &Keys, resources: &[Resource], now: Timestamp) -> Result<(), Problem> {
+pub fn check(token: &[u8], keys: &[&Keys], resources: &[Resource], now: Timestamp) -> Result<(), Problem> {
     let token = Token::parse(token).ok_or(Problem::Token(SasProblem::Format))?;
-    // Both keys are tried, whichever fits.
-    if !(token.is_signed_by(&keys.key1) | token.is_signed_by(&keys.key2)) {
+    // All keys are tried, whichever fits.
+    let signed = |keys: &&Keys| token.is_signed_by(&keys.key1) | token.is_signed_by(&keys.key2);
+    if !keys.iter().fold(false, |fits, keys| fits | signed(keys)) {
         return Err(Problem::Token(SasProblem::Signature));
     }
     let expiry = expiry(token.expiry).ok_or(Problem::Token(SasProblem::Format))?;

@@ -8,7 +8,8 @@ use std::{
 
 use actix_web::http::StatusCode;
 
-use crate::{event::Timestamp, publish::Refusal, topic::record::TopicRecord};
+use super::House;
+use crate::{event::Timestamp, publish::Refusal};
 
 /// A line a second shows that somebody is at the door; more would only fill the log.
 const LOG_PAUSE: Duration = Duration::from_secs(1);
@@ -41,10 +42,10 @@ impl Tally {
         Refusals { nothing, not_authorized, address }
     }
 
-    pub(super) fn count(&self, refusal: &Refusal, topic: &TopicRecord, client: Option<IpAddr>, now: Timestamp) {
+    pub(super) fn count(&self, refusal: &Refusal, house: &House<'_>, client: Option<IpAddr>, now: Timestamp) {
         let count = if refusal.status().0 == StatusCode::FORBIDDEN {
             &self.address
-        } else if matches!(refusal, Refusal::NoKey | Refusal::EmptyKey | Refusal::Scheme) {
+        } else if matches!(refusal, Refusal::NoKey | Refusal::EmptyKey | Refusal::Scheme | Refusal::NoAuthorization) {
             &self.nothing
         } else {
             &self.not_authorized
@@ -57,7 +58,7 @@ impl Tally {
             let Refusals { nothing, not_authorized, address } = self.read();
             let client = client.map(tracing::field::display);
             tracing::warn!(
-                topic = %topic.name, client, reason = %refusal, nothing, not_authorized, address,
+                topic = %house.name, client, reason = %refusal, nothing, not_authorized, address,
                 "publisher refused"
             );
         }

@@ -17,6 +17,9 @@ const SOON_SECONDS: u32 = 1;
 /// Ten seconds: a full disk wants a hand, a restart wants a moment.
 const LATER_SECONDS: u32 = 10;
 
+const VERSIONS: header::HeaderName = header::HeaderName::from_static("api-supported-versions");
+const ERROR_CODE: header::HeaderName = header::HeaderName::from_static("x-ms-error-code");
+
 #[derive(Serialize, ToSchema)]
 #[schema(as = PublishError)]
 pub(crate) struct Body<'a> {
@@ -41,6 +44,19 @@ struct Detail<'a> {
 impl Refusal {
     /// The answer to the request `id`, at `now`.
     pub fn respond(&self, id: Uuid, now: Timestamp) -> HttpResponse {
+        let (_, mut response) = self.answer(id, now);
+        response.headers_mut().insert(VERSIONS, header::HeaderValue::from_static("2018-01-01"));
+        response
+    }
+
+    /// The same in a namespace, where the code is said in a header, too.
+    pub fn respond_in_namespace(&self, id: Uuid, now: Timestamp) -> HttpResponse {
+        let (code, mut response) = self.answer(id, now);
+        response.headers_mut().insert(ERROR_CODE, header::HeaderValue::from_static(code));
+        response
+    }
+
+    fn answer(&self, id: Uuid, now: Timestamp) -> (&'static str, HttpResponse) {
         let (status, detail) = self.status();
         let mut message = self.to_string();
         if self.is_reported() {
@@ -51,7 +67,6 @@ impl Refusal {
         let body = Body { error: Error { code, message: &message, details } };
         let mut response = HttpResponse::build(status);
         response.insert_header(("x-ms-request-id", id.to_string()));
-        response.insert_header(("api-supported-versions", "2018-01-01"));
         response.insert_header((header::CONTENT_TYPE, "application/json; charset=utf-8"));
         if let Some(seconds) = self.retry_after_seconds() {
             response.insert_header((header::RETRY_AFTER, seconds));
@@ -59,7 +74,7 @@ impl Refusal {
         if matches!(self, Self::Method) {
             response.insert_header((header::ALLOW, "OPTIONS, POST"));
         }
-        response.body(serde_json::to_string(&body).expect("strings are always written"))
+        (code, response.body(serde_json::to_string(&body).expect("strings are always written")))
     }
 
     fn retry_after_seconds(&self) -> Option<u32> {
@@ -86,6 +101,7 @@ fn code(status: StatusCode) -> &'static str {
         StatusCode::UNAUTHORIZED => "Unauthorized",
         StatusCode::FORBIDDEN => "Forbidden",
         StatusCode::NOT_FOUND => "NotFound",
+        StatusCode::GONE => "Gone",
         StatusCode::METHOD_NOT_ALLOWED => "MethodNotAllowed",
         StatusCode::REQUEST_TIMEOUT => "RequestTimeout",
         StatusCode::PAYLOAD_TOO_LARGE => "RequestEntityTooLarge",

@@ -137,6 +137,11 @@ pub enum Refusal {
     /// `Authorization` with a scheme that Event Grid does not have.
     #[error("Request has an unsupported Authorization scheme (must be SharedAccessSignature or Bearer).")]
     Scheme,
+    /// Nothing that a namespace knows.
+    #[error(
+        "Request must have an 'Authorization' header with the scheme SharedAccessKey, SharedAccessSignature or Bearer."
+    )]
+    NoAuthorization,
     /// The topic's rules do not let this address in.
     #[error("Publishing to {topic} by client {} is rejected due to IpAddress filtering rules.", Client(.client))]
     AddressRules {
@@ -182,6 +187,29 @@ pub enum Refusal {
         /// The address, percent-encoded as a whole, without its query: a key may be in that.
         uri: String,
     },
+    /// No such topic in a namespace that is there.
+    #[error("There is no topic '{topic}' in the namespace '{namespace}'.")]
+    NoTopic {
+        /// The namespace.
+        namespace: String,
+        /// The name that was asked for, not too long.
+        topic: String,
+    },
+    /// No such event subscription of a topic of a namespace.
+    #[error("There is no event subscription '{subscription}' of the topic '{topic}' in the namespace '{namespace}'.")]
+    NoSubscription {
+        /// The namespace.
+        namespace: String,
+        /// The topic.
+        topic: String,
+        /// The name that was asked for, not too long.
+        subscription: String,
+    },
+    /// A namespace is asked for, and it is not clear which one.
+    #[error(
+        "The request does not say which namespace it is for, or names one that is not there. Name it in the path ('/namespaces/NAME/topics/…') or as the first label of the host."
+    )]
+    NoNamespace,
     /// Another method than POST.
     #[error(".")]
     Method,
@@ -297,9 +325,13 @@ impl Refusal {
             | Self::NotAuthorized { .. }
             | Self::Sas { .. }
             | Self::UnreadableToken
+            | Self::NoAuthorization
             | Self::Scheme => (StatusCode::UNAUTHORIZED, "Unauthorized"),
             Self::AddressRules { .. } | Self::PublicNetwork { .. } => (StatusCode::FORBIDDEN, "Forbidden"),
-            Self::NotFound { .. } => (StatusCode::NOT_FOUND, "ResourceNotFound"),
+            Self::NotFound { .. } | Self::NoSubscription { .. } | Self::NoNamespace => {
+                (StatusCode::NOT_FOUND, "ResourceNotFound")
+            }
+            Self::NoTopic { .. } => (StatusCode::GONE, "ResourceNotFound"),
             Self::Method => (StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed"),
             Self::Slow { .. } => (StatusCode::REQUEST_TIMEOUT, "RequestTimeout"),
             Self::TooLarge { .. } | Self::TooMany { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "PayloadTooLarge"),

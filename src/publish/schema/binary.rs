@@ -1,13 +1,15 @@
 //! A CloudEvent in the binary mode of HTTP: its attributes are headers (`ce-id`, `ce-type`, …), the body is its `data`.
 //!
 //! What is kept is the same event in its JSON form, the body byte for byte as `data`; from there on there is one set of
-//! rules, that of [`cloud_events`]. The basic tier takes JSON bodies only.
+//! rules, that of [`cloud_events`]. The basic tier takes JSON bodies only. Namespaces take any: what its content type does
+//! not call JSON is kept as `data_base64`.
 //!
 //! A header's value is read as the binding says: quotes around it are taken off, with the escapes inside, and then percent
 //! signs are decoded.
 
 use std::borrow::Cow;
 
+use base64::{Engine, engine::general_purpose::STANDARD};
 use percent_encoding::percent_decode;
 use serde_json::value::RawValue;
 
@@ -23,16 +25,23 @@ const SCHEMA: Schema = Schema::CloudEvents;
 /// The attributes that every event has. Any of them among the headers means this mode.
 pub(super) const REQUIRED: [&str; 4] = ["id", "source", "type", "specversion"];
 
+/// What says of which kind the data is. Here that is the body's content type.
+const DATA_CONTENT_TYPE: &str = "datacontenttype";
+
 /// Reads the event whose attributes are in `content` and whose data is `body`.
 pub(super) fn read(
     target: &Target,
     content: &Content<'_>,
-    body: &str,
+    body: &[u8],
     limits: &Limits,
     draft: &mut Draft,
 ) -> Result<(), Refusal> {
-    if content.media_type() != "application/json" {
+    if !target.is_in_namespace && content.media_type() != "application/json" {
         return Err(Refusal::ContentType);
+    }
+    if target.is_in_namespace && content.attributes.iter().any(|(name, _)| *name == DATA_CONTENT_TYPE) {
+        let why = "Header 'ce-datacontenttype' is not allowed: the Content-Type header says of which kind the data is";
+        return Err(Refusal::Nonconforming { schema: SCHEMA, why: why.to_owned() });
     }
     let object = structured(content, body)?;
     if object.len() > limits.event_bytes_max {
@@ -45,9 +54,27 @@ pub(super) fn read(
     cloud_events::read(target, object, draft)
 }
 
+/// What stands for a body in an event's JSON form: a member's name and its value.
+fn data<'a>(content: &Content<'_>, body: &'a [u8]) -> Result<Option<(&'static str, Cow<'a, str>)>, Refusal> {
+    if body.is_empty() {
+        return Ok(None);
+    }
+    if !is_json(&content.media_type()) {
+        return Ok(Some(("data_base64", format!("\"{}\"", STANDARD.encode(body)).into())));
+    }
+    let text = super::utf8(SCHEMA, body)?;
+    let data: &RawValue = serde_json::from_str(text).map_err(|error| super::not_json(SCHEMA, &error))?;
+    Ok(Some(("data", data.get().into())))
+}
+
+/// `*/json` and `*/*+json`.
+fn is_json(media_type: &str) -> bool {
+    media_type.split_once('/').is_some_and(|(_, kind)| kind == "json" || kind.ends_with("+json"))
+}
+
 /// The JSON form.
-fn structured(content: &Content<'_>, body: &str) -> Result<String, Refusal> {
-    let data: &RawValue = serde_json::from_str(body).map_err(|error| super::not_json(SCHEMA, &error))?;
+fn structured(content: &Content<'_>, body: &[u8]) -> Result<String, Refusal> {
+    let data = data(content, body)?;
     let mut attributes = Vec::with_capacity(content.attributes.len());
     for (name, value) in &content.attributes {
         attributes.push((*name, decoded(name, value)?));
@@ -56,17 +83,20 @@ fn structured(content: &Content<'_>, body: &str) -> Result<String, Refusal> {
     if let Some(name) = REQUIRED.into_iter().find(|name| !has(name)) {
         return Err(Refusal::MissingHeader { name });
     }
-    let content_type = content.content_type.unwrap_or_default();
-    attributes.push(("datacontenttype", Cow::Borrowed(content_type)));
-    let mut object = String::with_capacity(data.get().len() + 256);
+    if let Some(content_type) = content.content_type {
+        attributes.push((DATA_CONTENT_TYPE, Cow::Borrowed(content_type)));
+    }
+    let mut object = String::with_capacity(body.len() + 256);
     for (name, value) in &attributes {
         object.push(if object.is_empty() { '{' } else { ',' });
         object.push_str(&serde_json::Value::from(*name).to_string());
         object.push(':');
         object.push_str(&serde_json::Value::from(&**value).to_string());
     }
-    object.push_str(r#","data":"#);
-    object.push_str(data.get());
+    if let Some((name, value)) = data {
+        object.push_str(&format!(r#","{name}":"#));
+        object.push_str(&value);
+    }
     object.push('}');
     Ok(object)
 }

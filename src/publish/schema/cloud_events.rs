@@ -21,6 +21,9 @@ use crate::{
 
 const SCHEMA: Schema = Schema::CloudEvents;
 
+/// The names of extensions in namespaces, as the specification recommends it to everybody.
+const NAMESPACE_NAME_CHARS_MAX: usize = 20;
+
 /// The members that the specification names, as they were sent.
 #[derive(Default)]
 struct Members<'a> {
@@ -36,11 +39,14 @@ struct Members<'a> {
     data_base64: Option<&'a RawValue>,
     /// Names only, to find one that comes twice. A set, because an event has room for a hundred thousand.
     extensions: HashSet<Cow<'a, str>>,
+    /// How long the names of extensions may be.
+    name_chars_max: usize,
 }
 
 /// Checks the event `object` and adds it to the draft. In a domain its `source` names the topic.
 pub(super) fn read(target: &Target, object: &RawValue, draft: &mut Draft) -> Result<(), Refusal> {
     let mut members = Members::default();
+    members.name_chars_max = if target.is_in_namespace { NAMESPACE_NAME_CHARS_MAX } else { usize::MAX };
     json::members(object, |name, value| members.put(name, value))
         .map_err(|error| Refusal::not_json(SCHEMA, error.to_string()))??;
     members.check()?;
@@ -91,6 +97,10 @@ impl<'a> Members<'a> {
         let is_name = |name: &str| name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
         if name.is_empty() || !is_name(&name) {
             return Err(Refusal::unexpected(SCHEMA, &name));
+        }
+        if name.len() > self.name_chars_max {
+            let (name, most) = (Refusal::shortened(&name), self.name_chars_max);
+            return Err(wrong(format!("The name of the extension '{name}' has more than {most} characters")));
         }
         let is_value = match json::token(value.get()) {
             Some(Token::String) => json::text(value).is_some(),

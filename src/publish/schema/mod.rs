@@ -38,6 +38,8 @@ pub struct Target {
     places: Places,
     /// Whether it is a domain: each event says which of its topics it is for.
     is_domain: bool,
+    /// Whether it is a topic of a namespace, whose CloudEvents may have any kind of data.
+    is_in_namespace: bool,
 }
 
 impl Target {
@@ -46,7 +48,8 @@ impl Target {
         let resource_id = topic.resource_id();
         let stamp = serde_json::Value::from(resource_id.as_str()).to_string();
         let places = Places::of(&topic.ingress.mapping.clone().unwrap_or_default());
-        Self { schema: topic.input_schema, resource_id, stamp, places, is_domain: topic.is_domain() }
+        let is_in_namespace = topic.namespace.is_some();
+        Self { schema: topic.input_schema, resource_id, stamp, places, is_domain: topic.is_domain(), is_in_namespace }
     }
 
     /// What, inside of a JSON string, names a topic of this domain: all of it, or, of a resource id of such a topic, the
@@ -97,7 +100,8 @@ enum Mode {
 /// Reads all events of a body.
 pub fn read(target: &Target, content: &Content<'_>, body: &Bytes, limits: &Limits) -> Result<Draft, Refusal> {
     let schema = target.schema;
-    if body.is_empty() {
+    // In a namespace an event in binary mode may be nothing but its attributes.
+    if body.is_empty() && !(target.is_in_namespace && content.is_binary()) {
         return Err(Refusal::CutOff);
     }
     if body.len() > limits.request_bytes_max {
@@ -105,18 +109,17 @@ pub fn read(target: &Target, content: &Content<'_>, body: &Bytes, limits: &Limit
     }
     let mode = match schema {
         Schema::EventGrid | Schema::Custom => Mode::Batch,
+        Schema::CloudEvents if target.is_in_namespace => mode_by_body(content, body)?,
         Schema::CloudEvents => mode(content)?,
     };
-    let text = std::str::from_utf8(body)
-        .map_err(|error| Refusal::not_json(schema, format!("byte {} is not UTF-8", error.valid_up_to())))?;
     let mut draft = Draft::new(schema);
     let events = match mode {
         Mode::Binary => {
-            binary::read(target, content, text, limits, &mut draft)?;
+            binary::read(target, content, body, limits, &mut draft)?;
             return Ok(draft);
         }
-        Mode::Structured => lone(schema, text)?,
-        Mode::Batch => several(schema, text, limits)?,
+        Mode::Structured => lone(schema, utf8(schema, body)?)?,
+        Mode::Batch => several(schema, utf8(schema, body)?, limits)?,
     };
     for event in &events {
         if event.get().len() > limits.event_bytes_max {
@@ -135,6 +138,11 @@ pub fn read(target: &Target, content: &Content<'_>, body: &Bytes, limits: &Limit
         }
     }
     Ok(draft)
+}
+
+fn utf8(schema: Schema, body: &[u8]) -> Result<&str, Refusal> {
+    std::str::from_utf8(body)
+        .map_err(|error| Refusal::not_json(schema, format!("byte {} is not UTF-8", error.valid_up_to())))
 }
 
 /// The event that a body is, without a look into it.
@@ -183,6 +191,15 @@ fn mode(content: &Content<'_>) -> Result<Mode, Refusal> {
         "application/cloudevents-batch+json" => Ok(Mode::Batch),
         _ => Err(Refusal::ContentType),
     }
+}
+
+/// The mode of a body that comes to a namespace: whether it has one event or several is told by the body itself, because
+/// clients send arrays under the content type of one event.
+fn mode_by_body(content: &Content<'_>, body: &[u8]) -> Result<Mode, Refusal> {
+    if content.is_binary() {
+        return mode(content);
+    }
+    Ok(if body.trim_ascii_start().starts_with(b"[") { Mode::Batch } else { Mode::Structured })
 }
 
 /// How far into `object` a part of it begins: both are borrowed from the same body.

@@ -91,6 +91,7 @@ impl Registry {
         let mut numbers = self.numbers.lock().await;
         // Also where no subscription is to be planned yet.
         self.edition(&record)?;
+        self.check_namespace(&record)?;
         let key = record.key();
         let Some(topic) = self.topic(&key) else {
             let most = self.rules.topics_max;
@@ -126,23 +127,31 @@ impl Registry {
     async fn remove_topic(&self, name: &str) -> Result<bool, Error> {
         let _turn = self.numbers.lock().await;
         let Some(topic) = self.topic(name) else { return Ok(false) };
+        self.journal.change(Self::deletion(&topic)).await?;
+        self.forget(&topic);
+        Ok(true)
+    }
+
+    /// What takes a topic, and all that hangs on it, out of the store.
+    pub(super) fn deletion(topic: &Arc<Topic>) -> Vec<MetaChange> {
         let key = topic.record().key();
         let mut changes =
             vec![MetaChange::Delete(MetaKind::Topic, key.clone()), MetaChange::Abandon(topic.partition())];
-        changes.extend(topic.domain_topics().iter().map(|name| domain::delete(&topic, name)));
-        let children = topic.children();
-        for child in &children {
-            changes.extend(unsubscribe(&key, child));
-        }
+        changes.extend(topic.domain_topics().iter().map(|name| domain::delete(topic, name)));
+        changes.extend(topic.children().iter().flat_map(|child| unsubscribe(&key, child)));
         changes.extend(topic.proposals().iter().filter_map(|proposal| topic.withdraw(&proposal.record.key())));
-        self.journal.change(changes).await?;
+        changes
+    }
+
+    /// It is out of the store: nothing of it runs any more, and its endpoints are told.
+    pub(super) fn forget(&self, topic: &Arc<Topic>) {
+        let (key, children) = (topic.record().key(), topic.children());
         self.topics.write().unwrap_or_else(PoisonError::into_inner).remove(&key);
         self.partitions.write().unwrap_or_else(PoisonError::into_inner).remove(&topic.partition());
         topic.end();
         for child in children {
-            self.bid_farewell(&topic, &child.slot.plan());
+            self.bid_farewell(topic, &child.slot.plan());
         }
-        Ok(true)
     }
 
     /// A change that was made from `basis` is refused where the subscription is another by now.

@@ -6,6 +6,7 @@
 mod change;
 mod chaos;
 mod domain;
+mod namespace;
 mod replay;
 mod topic;
 mod trace;
@@ -41,7 +42,7 @@ use crate::{
         record::{Command, Cursor, Senseless, TakenBack},
     },
     subscription::{Budget, Delivery, Greeter, Plan, Slot, record::SubscriptionRecord},
-    topic::record::TopicRecord,
+    topic::{namespace::NamespaceRecord, record::TopicRecord},
 };
 
 /// Why a change was not made.
@@ -100,6 +101,8 @@ pub struct Registry {
     budget: Arc<Budget>,
     topics: RwLock<HashMap<String, Arc<Topic>>>,
     partitions: RwLock<HashMap<PartitionId, Arc<Topic>>>,
+    /// By name, in lower case.
+    namespaces: RwLock<BTreeMap<String, Arc<NamespaceRecord>>>,
     numbers: tokio::sync::Mutex<Numbers>,
     /// Who asks endpoints, from the moment on that the server's own address is known.
     greeter: OnceLock<Arc<Greeter>>,
@@ -125,11 +128,15 @@ impl Registry {
             budget: Arc::new(Budget::new(tail_bytes)),
             topics: RwLock::default(),
             partitions: RwLock::default(),
+            namespaces: RwLock::default(),
             numbers: tokio::sync::Mutex::new(numbers),
             greeter: OnceLock::new(),
             starts,
             expiry: Notify::new(),
         };
+        for (name, value) in reads.all_meta(MetaKind::Namespace)? {
+            registry.insert_namespace(parse::<NamespaceRecord>(&name, &value)?);
+        }
         for (name, value) in reads.all_meta(MetaKind::Topic)? {
             let record: TopicRecord = parse(&name, &value)?;
             registry.insert(registry.new_topic(record)?);

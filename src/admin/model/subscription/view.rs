@@ -62,6 +62,7 @@ impl View {
     pub fn new(record: &SubscriptionRecord, topic: &TopicRecord, form: Form) -> Self {
         let nested = match (topic.kind(), &record.filter.domain_topic) {
             (Kind::Topic, _) => "Microsoft.EventGrid/topics/eventSubscriptions",
+            (Kind::NamespaceTopic, _) => "Microsoft.EventGrid/namespaces/topics/eventSubscriptions",
             (Kind::Domain, None) => "Microsoft.EventGrid/domains/eventSubscriptions",
             (Kind::Domain, Some(_)) => "Microsoft.EventGrid/domains/topics/eventSubscriptions",
         };

@@ -23,22 +23,22 @@ const TEXT_MAX: usize = 512;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = TopicIngress)]
-pub(super) struct Body {
+pub(in crate::admin::model) struct Body {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) disable_local_auth: Option<bool>,
+    pub(in crate::admin::model) disable_local_auth: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) public_network_access: Option<PublicNetworkAccess>,
+    pub(in crate::admin::model) public_network_access: Option<PublicNetworkAccess>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) inbound_ip_rules: Option<Vec<IpRule>>,
+    pub(in crate::admin::model) inbound_ip_rules: Option<Vec<IpRule>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) input_schema_mapping: Option<MappingBody>,
+    pub(in crate::admin::model) input_schema_mapping: Option<MappingBody>,
 }
 
 /// `inputSchemaMapping`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = InputSchemaMapping)]
-pub(super) struct MappingBody {
+pub(in crate::admin::model) struct MappingBody {
     input_schema_mapping_type: MappingType,
     #[serde(default)]
     properties: Mapping,
@@ -51,7 +51,7 @@ enum MappingType {
 
 impl Body {
     /// What a client is told, or may patch, of `ingress`.
-    pub(super) fn of(ingress: &Ingress) -> Self {
+    pub(in crate::admin::model) fn of(ingress: &Ingress) -> Self {
         let mapping = ingress.mapping.clone();
         Self {
             disable_local_auth: Some(ingress.disable_local_auth),
@@ -64,7 +64,12 @@ impl Body {
 
     /// The settings of a topic with this schema; `existing` is the mapping that it has. As everywhere in ARM, what is left
     /// out is as in a new topic, but for the mapping, which belongs to the schema and stays with it.
-    pub(super) fn settle(self, kind: Kind, schema: Schema, existing: Option<&Mapping>) -> Result<Ingress, Invalid> {
+    pub(in crate::admin::model) fn settle(
+        self,
+        kind: Kind,
+        schema: Schema,
+        existing: Option<&Mapping>,
+    ) -> Result<Ingress, Invalid> {
         let rules = self.inbound_ip_rules.unwrap_or_default();
         if rules.len() > RULES_MAX {
             let count = rules.len();

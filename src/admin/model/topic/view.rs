@@ -62,7 +62,7 @@ impl View {
             id: record.resource_id(),
             name: record.name.to_string(),
             kind_of_resource: match record.kind() {
-                Kind::Topic => "Microsoft.EventGrid/topics",
+                Kind::Topic | Kind::NamespaceTopic => "Microsoft.EventGrid/topics",
                 Kind::Domain => "Microsoft.EventGrid/domains",
             },
             location: record.location.clone(),

@@ -1,0 +1,78 @@
+//! Topics of namespaces: made, read, changed. They are deleted, and have their keys told, as all topics do.
+
+use std::sync::Arc;
+
+use actix_web::{HttpRequest, HttpResponse};
+use tracing::info;
+use uuid::Uuid;
+
+use super::{
+    list::Page,
+    namespaces::namespace,
+    not_found,
+    path::{NamespacePath, TopicPath},
+    topic,
+    topics::new_keys,
+};
+use crate::{
+    admin::{
+        Control, Error,
+        model::{
+            namespace::topic::{View, Wish, fits},
+            subscription, value_of,
+        },
+    },
+    topic::{record::TopicRecord, registry::Topic},
+};
+
+pub(super) fn list(control: &Control, request: &HttpRequest, path: &NamespacePath) -> Result<HttpResponse, Error> {
+    let page = Page::of(request, control)?;
+    let topics = control.registry.namespace_topics(namespace(control, path)?.name.as_str());
+    let keyed = topics.iter().map(|topic| topic.record()).map(|record| (record.key(), record)).collect();
+    Ok(page.answer(keyed, |record: &Arc<TopicRecord>| record.name.as_str(), |record| value_of(&View::new(record))))
+}
+
+pub(super) fn get(control: &Control, path: &TopicPath) -> Result<HttpResponse, Error> {
+    Ok(HttpResponse::Ok().json(View::new(&topic(control, path)?.record())))
+}
+
+pub(super) async fn put(control: &Control, path: TopicPath, body: &[u8]) -> Result<HttpResponse, Error> {
+    let wish = Wish::put(path.name.as_str(), body)?;
+    let above = path.namespace.clone().ok_or_else(|| not_found(&path))?;
+    let namespace = namespace(control, &NamespacePath { scope: path.scope.clone(), name: above })?;
+    let _turn = control.turn(&path.key()).await;
+    let record = match control.registry.topic(&path.key()) {
+        Some(topic) => update(control, &topic, wish)?,
+        None => {
+            let new = wish.create(path.name.as_str(), &namespace, new_keys()?, &control.editions)?;
+            TopicRecord { metric_resource_id: Uuid::new_v4().to_string(), ..new }
+        }
+    };
+    Ok(HttpResponse::Created().json(View::new(&*save(control, record).await?)))
+}
+
+pub(super) async fn patch(control: &Control, path: &TopicPath, body: &[u8]) -> Result<HttpResponse, Error> {
+    let _turn = control.turn(&path.key()).await;
+    let topic = topic(control, path)?;
+    let wish = Wish::patch(&topic.record(), body)?;
+    let record = update(control, &topic, wish)?;
+    Ok(HttpResponse::Ok().json(View::new(&*save(control, record).await?)))
+}
+
+/// A shorter retention, or another edition, is refused as long as a subscription asks for more than it allows.
+fn update(control: &Control, topic: &Topic, wish: Wish) -> Result<TopicRecord, Error> {
+    let record = wish.update(&topic.record(), &control.editions)?;
+    let ranges = control.editions.ranges(&record.edition)?;
+    let wished = control.registry.all_provisioned(topic).into_iter().map(|wished| wished.record);
+    for subscription in topic.subscriptions().into_iter().chain(wished) {
+        fits(&subscription, &record)?;
+        subscription::fits(&subscription, ranges)?;
+    }
+    Ok(record)
+}
+
+async fn save(control: &Control, record: TopicRecord) -> Result<Arc<TopicRecord>, Error> {
+    let saved = control.registry.put_topic(record).await?.record();
+    info!(topic = saved.key(), edition = saved.edition, "topic saved");
+    Ok(saved)
+}

@@ -1,0 +1,117 @@
+//! Namespaces: made, read, changed, deleted; and their keys.
+
+use std::sync::Arc;
+
+use actix_web::{HttpRequest, HttpResponse};
+use tracing::info;
+
+use super::{
+    list::Page,
+    path::{NamespacePath, Place},
+    topics::{identify, is_in, lives_in, new_keys, regenerate, told},
+};
+use crate::{
+    admin::{
+        Control, Error,
+        model::{
+            namespace::{View, Wish},
+            topic::Key,
+            value_of,
+        },
+    },
+    event::Name,
+    topic::namespace::NamespaceRecord,
+};
+
+/// The namespace that a path names, if it lives where the path says.
+pub(super) fn namespace(control: &Control, path: &NamespacePath) -> Result<Arc<NamespaceRecord>, Error> {
+    let found = control.registry.namespace(path.name.as_str()).filter(|found| lives_in(&found.scope, &path.scope));
+    found.ok_or_else(|| {
+        Error::NotFound(format!(
+            "The Resource 'Microsoft.EventGrid/namespaces/{}' under resource group '{}' was not found.",
+            path.name, path.scope.resource_group
+        ))
+    })
+}
+
+/// All that is changed of a namespace, or of what topics it has, is changed in one turn.
+pub(super) fn turn_of(name: &Name) -> String {
+    format!("namespace:{}", name.key())
+}
+
+pub(super) fn list(control: &Control, request: &HttpRequest, place: &Place) -> Result<HttpResponse, Error> {
+    let page = Page::of(request, control)?;
+    let mut records = control.registry.namespaces();
+    records.retain(|record| is_in(&record.scope, place));
+    let keyed = records.into_iter().map(|record| (record.key(), record)).collect();
+    let view = |record: &Arc<NamespaceRecord>| value_of(&View::new(record, &control.public_url));
+    Ok(page.answer(keyed, |record| record.name.as_str(), view))
+}
+
+pub(super) fn get(control: &Control, path: &NamespacePath) -> Result<HttpResponse, Error> {
+    Ok(HttpResponse::Ok().json(View::new(&*namespace(control, path)?, &control.public_url)))
+}
+
+pub(super) async fn put(control: &Control, path: NamespacePath, body: &[u8]) -> Result<HttpResponse, Error> {
+    let wish = Wish::put(path.name.as_str(), body)?;
+    let _turn = control.turn(&turn_of(&path.name)).await;
+    let record = match control.registry.namespace(path.name.as_str()) {
+        Some(existing) if !lives_in(&existing.scope, &path.scope) => {
+            return Err(Error::Conflict(format!(
+                "The name '{}' is taken: names of namespaces are unique in the server, and {} exists.",
+                path.name,
+                existing.resource_id()
+            )));
+        }
+        Some(existing) => identified(wish.update(&existing), Some(&existing)),
+        None => identified(wish.create(path.name.as_str(), path.scope, new_keys()?)?, None),
+    };
+    let saved = save(control, record).await?;
+    Ok(HttpResponse::Created().json(View::new(&saved, &control.public_url)))
+}
+
+pub(super) async fn patch(control: &Control, path: &NamespacePath, body: &[u8]) -> Result<HttpResponse, Error> {
+    let _turn = control.turn(&turn_of(&path.name)).await;
+    let existing = namespace(control, path)?;
+    let record = Wish::patch(&existing, body)?.update(&existing);
+    let saved = save(control, identified(record, Some(&existing))).await?;
+    Ok(HttpResponse::Ok().json(View::new(&saved, &control.public_url)))
+}
+
+fn identified(mut record: NamespaceRecord, before: Option<&NamespaceRecord>) -> NamespaceRecord {
+    identify(record.kept.identity.as_mut(), before.and_then(|before| before.kept.identity.as_ref()));
+    record
+}
+
+async fn save(control: &Control, record: NamespaceRecord) -> Result<Arc<NamespaceRecord>, Error> {
+    let saved = control.registry.put_namespace(record).await?;
+    info!(namespace = saved.key(), "namespace saved");
+    Ok(saved)
+}
+
+pub(super) async fn delete(control: &Control, path: &NamespacePath) -> Result<HttpResponse, Error> {
+    let _turn = control.turn(&turn_of(&path.name)).await;
+    // What lives under another scope is not this resource: as gone as it can be.
+    if namespace(control, path).is_ok() && control.registry.delete_namespace(path.name.as_str()).await? {
+        info!(namespace = path.name.key(), "namespace deleted, with its topics");
+    }
+    Ok(HttpResponse::NoContent().finish())
+}
+
+pub(super) fn list_keys(control: &Control, path: &NamespacePath) -> Result<HttpResponse, Error> {
+    Ok(told(&namespace(control, path)?.keys))
+}
+
+pub(super) async fn regenerate_key(
+    control: &Control,
+    path: &NamespacePath,
+    body: &[u8],
+) -> Result<HttpResponse, Error> {
+    let key = Key::read(body)?;
+    let _turn = control.turn(&turn_of(&path.name)).await;
+    let mut record = NamespaceRecord::clone(&*namespace(control, path)?);
+    regenerate(&mut record.keys, key)?;
+    let saved = save(control, record).await?;
+    info!(namespace = saved.key(), ?key, "access key made anew");
+    Ok(told(&saved.keys))
+}

@@ -1,0 +1,174 @@
+//! Namespaces, as the control plane speaks of them; their topics are in [`topic`].
+
+pub mod topic;
+mod view;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+pub use self::view::View;
+use super::{
+    Invalid, Unsupported, check_same_name, drop_read_only, merge, parse, read, refuse_unsupported,
+    topic::{LOCATION, check_place, check_top_name, ingress},
+    value_of,
+};
+use crate::{
+    event::{Name, Schema},
+    topic::{
+        ingress::{Ingress, IpRule, PublicNetworkAccess},
+        kept::{Identity, TlsVersion},
+        namespace::{Kept, NamespaceRecord, Sku},
+        record::{Keys, Kind, Scope},
+    },
+};
+
+/// As many throughput units as Azure sells.
+const UNITS: std::ops::RangeInclusive<u32> = 1..=40;
+
+const READ_ONLY: [&str; 8] = [
+    "id",
+    "type",
+    "systemData",
+    "identity.principalId",
+    "identity.tenantId",
+    "properties.provisioningState",
+    "properties.endpoint",
+    "properties.topicsConfiguration.hostname",
+];
+
+const UNSUPPORTED: [Unsupported; 4] = [
+    Unsupported {
+        at: "properties.privateEndpointConnections",
+        harmless: &["[]"],
+        because: "the address that the server listens on decides who reaches it",
+    },
+    Unsupported {
+        at: "properties.topicsConfiguration.customDomains",
+        harmless: &["[]"],
+        because: "the server answers to every host that leads to it",
+    },
+    Unsupported {
+        at: "properties.topicsConfiguration",
+        harmless: &["{}"],
+        because: "it only has a hostname, to be read",
+    },
+    Unsupported {
+        at: "properties.topicSpacesConfiguration",
+        harmless: &["{}", r#"{"state":"Disabled"}"#],
+        because: "there is no MQTT broker",
+    },
+];
+
+/// What can be set, as it stands in a body.
+#[derive(Default, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = NamespaceBody)]
+pub(in crate::admin) struct Body {
+    #[serde(skip_serializing)]
+    name: Option<String>,
+    location: Option<String>,
+    tags: Option<BTreeMap<String, String>>,
+    sku: Option<Sku>,
+    identity: Option<Identity>,
+    properties: Option<Properties>,
+}
+
+#[derive(Default, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = NamespaceBodyProperties)]
+struct Properties {
+    public_network_access: Option<PublicNetworkAccess>,
+    inbound_ip_rules: Option<Vec<IpRule>>,
+    is_zone_redundant: Option<bool>,
+    minimum_tls_version_allowed: Option<TlsVersion>,
+}
+
+/// What a client asks of a namespace, checked by itself; what it leaves open depends on whether it exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wish {
+    location: Option<String>,
+    tags: BTreeMap<String, String>,
+    ingress: Ingress,
+    kept: Kept,
+}
+
+impl Wish {
+    /// Reads the body of a PUT of the namespace `name`.
+    pub fn put(name: &str, body: &[u8]) -> Result<Self, Invalid> {
+        Self::of(name, parse(body)?)
+    }
+
+    /// Reads the body of a PATCH of `record`.
+    pub fn patch(record: &NamespaceRecord, body: &[u8]) -> Result<Self, Invalid> {
+        let mut whole = value_of(&settable(record));
+        merge(&mut whole, parse(body)?);
+        Self::of(record.name.as_str(), whole)
+    }
+
+    fn of(name: &str, mut value: Value) -> Result<Self, Invalid> {
+        drop_read_only(&mut value, &READ_ONLY);
+        refuse_unsupported(&mut value, &UNSUPPORTED)?;
+        let body: Body = read(value)?;
+        check_same_name(body.name.as_deref(), name)?;
+        let properties = body.properties.unwrap_or_default();
+        let sku = body.sku.unwrap_or_default();
+        if !UNITS.contains(&sku.capacity) {
+            let (given, least, most) = (sku.capacity, UNITS.start(), UNITS.end());
+            return Err(Invalid::new("sku.capacity", format!("is {given}; allowed is {least} to {most}")));
+        }
+        let asked = ingress::Body {
+            public_network_access: properties.public_network_access,
+            inbound_ip_rules: properties.inbound_ip_rules,
+            ..ingress::Body::default()
+        };
+        Ok(Self {
+            location: body.location,
+            tags: body.tags.unwrap_or_default(),
+            ingress: asked.settle(Kind::NamespaceTopic, Schema::CloudEvents, None)?,
+            kept: Kept {
+                sku,
+                identity: body.identity,
+                is_zone_redundant: properties.is_zone_redundant,
+                minimum_tls_version_allowed: properties.minimum_tls_version_allowed,
+            },
+        })
+    }
+
+    /// A new namespace.
+    pub fn create(self, name: &str, scope: Scope, keys: Keys) -> Result<NamespaceRecord, Invalid> {
+        check_top_name("the namespace's name", name)?;
+        check_place("the subscription in the path", &scope.subscription)?;
+        check_place("the resource group in the path", &scope.resource_group)?;
+        let Self { location, tags, ingress, kept } = self;
+        let location = location.unwrap_or_else(|| LOCATION.to_owned());
+        Ok(NamespaceRecord { name: Name::new(name), scope, keys, ingress, location, tags, kept })
+    }
+
+    /// `existing`, changed. Keys, name and scope stay; so does the location where none is named.
+    pub fn update(self, existing: &NamespaceRecord) -> NamespaceRecord {
+        let Self { location, tags, ingress, kept } = self;
+        let location = location.unwrap_or_else(|| existing.location.clone());
+        NamespaceRecord { ingress, location, tags, kept, ..existing.clone() }
+    }
+}
+
+/// What a client can set, as it is set.
+fn settable(record: &NamespaceRecord) -> Body {
+    let Kept { sku, identity, is_zone_redundant, minimum_tls_version_allowed } = record.kept.clone();
+    Body {
+        name: None,
+        location: Some(record.location.clone()),
+        tags: Some(record.tags.clone()),
+        sku: Some(sku),
+        identity,
+        properties: Some(Properties {
+            public_network_access: Some(record.ingress.public_network_access),
+            inbound_ip_rules: Some(record.ingress.inbound_ip_rules.clone()),
+            is_zone_redundant,
+            minimum_tls_version_allowed,
+        }),
+    }
+}

@@ -1,0 +1,201 @@
+//! Topics of namespaces, as the control plane speaks of them.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use crate::{
+    admin::model::{
+        Editions, Invalid, Range, check_name, check_same_name, drop_read_only, merge, parse, read, topic::schema_name,
+        value_of,
+    },
+    event::{Name, Schema},
+    subscription::record::SubscriptionRecord,
+    topic::{
+        ingress::Ingress,
+        namespace::NamespaceRecord,
+        record::{Kept, Keys, Membership, TopicRecord},
+    },
+};
+
+/// The edition of a new topic that names none.
+const EDITION: &str = "namespace";
+
+/// `eventRetentionInDays`.
+const RETENTION_DAYS: Range = Range { min: 1, max: 7, default: 1 };
+
+/// The only `publisherType`.
+const CUSTOM: &str = "Custom";
+
+const READ_ONLY: [&str; 5] = ["id", "type", "systemData", "properties.provisioningState", "properties.endpoint"];
+
+/// What can be set, as it stands in a body.
+#[derive(Default, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = NamespaceTopicBody)]
+pub(in crate::admin) struct Body {
+    #[serde(skip_serializing)]
+    name: Option<String>,
+    properties: Option<Properties>,
+}
+
+#[derive(Default, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = NamespaceTopicBodyProperties)]
+struct Properties {
+    /// `Custom`.
+    publisher_type: Option<String>,
+    /// `CloudEventSchemaV1_0`.
+    input_schema: Option<String>,
+    #[schema(minimum = 1, maximum = 7)]
+    event_retention_in_days: Option<i64>,
+    edition: Option<String>,
+}
+
+/// What a client asks of a topic of a namespace; what it leaves open depends on whether it exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wish {
+    retention_days: u32,
+    edition: Option<String>,
+}
+
+impl Wish {
+    /// Reads the body of a PUT of the topic `name`.
+    pub fn put(name: &str, body: &[u8]) -> Result<Self, Invalid> {
+        Self::of(name, parse(body)?)
+    }
+
+    /// Reads the body of a PATCH of `record`.
+    pub fn patch(record: &TopicRecord, body: &[u8]) -> Result<Self, Invalid> {
+        let settable = Body {
+            name: None,
+            properties: Some(Properties {
+                publisher_type: Some(CUSTOM.to_owned()),
+                input_schema: Some(schema_name(record.input_schema).to_owned()),
+                event_retention_in_days: Some(retention_days(record).into()),
+                edition: Some(record.edition.clone()),
+            }),
+        };
+        let mut whole = value_of(&settable);
+        merge(&mut whole, parse(body)?);
+        Self::of(record.name.as_str(), whole)
+    }
+
+    fn of(name: &str, mut value: Value) -> Result<Self, Invalid> {
+        drop_read_only(&mut value, &READ_ONLY);
+        let body: Body = read(value)?;
+        check_same_name(body.name.as_deref(), name)?;
+        let properties = body.properties.unwrap_or_default();
+        for (at, given, only) in [
+            ("properties.publisherType", &properties.publisher_type, CUSTOM),
+            ("properties.inputSchema", &properties.input_schema, schema_name(Schema::CloudEvents)),
+        ] {
+            if let Some(given) = given.as_ref().filter(|given| *given != only) {
+                return Err(Invalid::new(at, format!("is \"{}\"; allowed is {only}", given.escape_debug())));
+            }
+        }
+        let at = "properties.eventRetentionInDays";
+        let retention_days = RETENTION_DAYS.check(at, properties.event_retention_in_days)?;
+        Ok(Self { retention_days, edition: properties.edition })
+    }
+
+    /// A new topic of `namespace`.
+    pub fn create(
+        self,
+        name: &str,
+        namespace: &NamespaceRecord,
+        keys: Keys,
+        editions: &Editions,
+    ) -> Result<TopicRecord, Invalid> {
+        check_name("the topic's name", name, 50)?;
+        let edition = self.edition.unwrap_or_else(|| EDITION.to_owned());
+        editions.ranges(&edition)?;
+        Ok(TopicRecord {
+            name: Name::new(name),
+            scope: namespace.scope.clone(),
+            partitions: Vec::new(),
+            input_schema: Schema::CloudEvents,
+            keys,
+            ingress: Ingress::default(),
+            edition,
+            location: namespace.location.clone(),
+            tags: Default::default(),
+            domain: None,
+            namespace: Some(Membership { name: namespace.name.clone(), retention_days: self.retention_days }),
+            metric_resource_id: String::new(),
+            kept: Kept::default(),
+        })
+    }
+
+    /// `existing`, changed: its retention, and its edition where one is named.
+    pub fn update(self, existing: &TopicRecord, editions: &Editions) -> Result<TopicRecord, Invalid> {
+        let edition = self.edition.unwrap_or_else(|| existing.edition.clone());
+        editions.ranges(&edition)?;
+        let namespace = existing.namespace.clone();
+        let namespace = namespace.map(|of| Membership { retention_days: self.retention_days, ..of });
+        Ok(TopicRecord { edition, namespace, ..existing.clone() })
+    }
+}
+
+/// How long an event of a topic may be waited for.
+pub fn retention_days(topic: &TopicRecord) -> u32 {
+    topic.namespace.as_ref().map_or(RETENTION_DAYS.default, |namespace| namespace.retention_days)
+}
+
+/// The minutes that a subscription may ask for an event to live.
+pub fn minutes_max(topic: &TopicRecord) -> u32 {
+    retention_days(topic) * 24 * 60
+}
+
+/// Whether what a subscription asks for is within the retention of its topic: asked before that is made shorter.
+pub fn fits(subscription: &SubscriptionRecord, topic: &TopicRecord) -> Result<(), Invalid> {
+    let (asked, most) = (subscription.retry.event_time_to_live_in_minutes, minutes_max(topic));
+    if asked <= most {
+        return Ok(());
+    }
+    let (days, name) = (retention_days(topic), &subscription.name);
+    let problem = format!(
+        "is {days}; the eventTimeToLive of the event subscription {name} is {asked} minutes, and allowed is {most}"
+    );
+    Err(Invalid::new("properties.eventRetentionInDays", problem))
+}
+
+/// A topic of a namespace as it is told.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = NamespaceTopic)]
+pub struct View {
+    id: String,
+    name: String,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    properties: ToldProperties,
+}
+
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = NamespaceTopicProperties)]
+struct ToldProperties {
+    provisioning_state: &'static str,
+    publisher_type: &'static str,
+    input_schema: &'static str,
+    event_retention_in_days: u32,
+    edition: String,
+}
+
+impl View {
+    /// What a client is told of `record`.
+    pub fn new(record: &TopicRecord) -> Self {
+        Self {
+            id: record.resource_id(),
+            name: record.name.to_string(),
+            kind: "Microsoft.EventGrid/namespaces/topics",
+            properties: ToldProperties {
+                provisioning_state: "Succeeded",
+                publisher_type: CUSTOM,
+                input_schema: schema_name(record.input_schema),
+                event_retention_in_days: retention_days(record),
+                edition: record.edition.clone(),
+            },
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! A namespace as it is told: without its keys.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::topic::{
+    ingress::{IpRule, PublicNetworkAccess},
+    kept::{Identity, TlsVersion},
+    namespace::{NamespaceRecord, Sku, WORD},
+};
+
+/// A namespace as it is told.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Namespace)]
+pub struct View {
+    id: String,
+    name: String,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    location: String,
+    tags: BTreeMap<String, String>,
+    sku: Sku,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    identity: Option<Identity>,
+    properties: Properties,
+}
+
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = NamespaceProperties)]
+struct Properties {
+    provisioning_state: &'static str,
+    /// Where its clients go.
+    endpoint: String,
+    topics_configuration: TopicsConfiguration,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    is_zone_redundant: Option<bool>,
+    public_network_access: PublicNetworkAccess,
+    inbound_ip_rules: Vec<IpRule>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    minimum_tls_version_allowed: Option<TlsVersion>,
+}
+
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = TopicsConfiguration)]
+struct TopicsConfiguration {
+    /// The endpoint without its scheme: what clients put one before.
+    hostname: String,
+}
+
+impl View {
+    /// What a client is told of `record` by the server that is reached at `public_url`.
+    pub fn new(record: &NamespaceRecord, public_url: &str) -> Self {
+        let kept = record.kept.clone();
+        let endpoint = format!("{}/{WORD}/{}", public_url.trim_end_matches('/'), record.name);
+        let hostname = endpoint.split_once("://").map_or(endpoint.as_str(), |(_, rest)| rest).to_owned();
+        Self {
+            id: record.resource_id(),
+            name: record.name.to_string(),
+            kind: "Microsoft.EventGrid/namespaces",
+            location: record.location.clone(),
+            tags: record.tags.clone(),
+            sku: kept.sku,
+            identity: kept.identity,
+            properties: Properties {
+                provisioning_state: "Succeeded",
+                endpoint,
+                topics_configuration: TopicsConfiguration { hostname },
+                is_zone_redundant: kept.is_zone_redundant,
+                public_network_access: record.ingress.public_network_access,
+                inbound_ip_rules: record.ingress.inbound_ip_rules.clone(),
+                minimum_tls_version_allowed: kept.minimum_tls_version_allowed,
+            },
+        }
+    }
+}

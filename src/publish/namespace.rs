@@ -1,0 +1,88 @@
+//! Namespaces, as publishers and consumers address them: `/namespaces/{namespace}/topics/{topic}:publish`, which is what a
+//! client makes of an endpoint that ends with the namespace's name; or, as in Azure, `/topics/{topic}:publish` at a host
+//! whose first label is the namespace's name. Where the server has one namespace and no other, it need not be named.
+//!
+//! Who may publish may also consume: a namespace has one pair of keys for both, and so has a topic.
+
+use std::sync::Arc;
+
+use actix_web::{HttpRequest, HttpResponse, body::MessageBody, http::Method, web};
+use uuid::Uuid;
+
+use super::{
+    Refusal,
+    http::{Publisher, Refused, check_version, method_not_allowed, pattern, unknown},
+};
+use crate::topic::{
+    namespace::NamespaceRecord,
+    record::key_in_namespace,
+    registry::{Registry, Topic},
+};
+
+/// How it can be asked to take events.
+pub const METHOD: Method = Method::POST;
+
+/// Where events come in, behind what [`paths`] puts before it.
+const PUBLISH: &str = ":publish";
+
+/// Where events come in.
+pub fn publish_paths() -> [String; 2] {
+    paths(PUBLISH)
+}
+
+/// The two paths of what is done with a topic of a namespace, or with something below it.
+pub fn paths(below: &str) -> [String; 2] {
+    ["", "/namespaces/{namespace}"].map(|above| format!("{above}/topics/{{topic}}{below}"))
+}
+
+pub(super) fn configure(config: &mut web::ServiceConfig) {
+    for path in publish_paths() {
+        let resource = web::resource(pattern(&path))
+            .route(web::method(METHOD).to(publish))
+            .default_service(web::to(method_not_allowed));
+        config.service(resource);
+    }
+}
+
+/// Where a request was let in.
+pub struct Entered {
+    /// The namespace that it is for.
+    pub namespace: Arc<NamespaceRecord>,
+    /// The topic of it that is meant.
+    pub topic: Arc<Topic>,
+}
+
+/// The topic that a request is for.
+pub(super) fn find(registry: &Registry, request: &HttpRequest) -> Result<Entered, Refusal> {
+    check_version(request)?;
+    let names = request.match_info();
+    let topic = names.get("topic").ok_or_else(|| unknown(request))?;
+    let namespace = match names.get("namespace") {
+        Some(name) => registry.namespace(name),
+        None => {
+            let connection = request.connection_info();
+            let label = connection.host().split_once('.').map(|(label, _)| label);
+            label.and_then(|label| registry.namespace(label)).or_else(|| registry.sole_namespace())
+        }
+    };
+    let namespace = namespace.ok_or(Refusal::NoNamespace)?;
+    let name = namespace.name.as_str();
+    match registry.topic(&key_in_namespace(name, topic)) {
+        Some(topic) => Ok(Entered { namespace, topic }),
+        None => {
+            let topic = Refusal::shortened(topic).to_owned();
+            Err(Refusal::NoTopic { namespace: name.to_owned(), topic })
+        }
+    }
+}
+
+async fn publish(publisher: web::Data<Publisher>, request: HttpRequest, mut body: web::Payload) -> HttpResponse {
+    match publisher.publish_in_namespace(&request, &mut body).await {
+        Ok(()) => HttpResponse::Ok()
+            .insert_header(("x-ms-request-id", Uuid::new_v4().to_string()))
+            .json(serde_json::Map::new()),
+        Err(refusal) => {
+            publisher.refuse_in_namespace(&refusal).map_body(|_, text| Refused { text, _unread: body }.boxed())
+        }
+    }
+}
