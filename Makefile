@@ -5,7 +5,7 @@ export CARGO_TARGET_DIR ?= $(HOME)/.cache/gridhook/target
 
 CARGO := .ci/with-tools cargo
 
-.PHONY: help run test soak fuzz build deb
+.PHONY: help run test soak fuzz bench build deb
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,14 @@ FUZZ := fuzz publish::garbage publish::sas journal::records journal::chunks jour
 
 fuzz: ## Change valid inputs of every reader for long: CASES=200000 for each property
 	PROPTEST_CASES=$(or $(CASES),200000) $(CARGO) test --release --locked -- $(FUZZ) $(ARGS)
+
+bench: ## Hold the server against what its parts cost alone; NAME=single runs one bench, BENCH_SCALE=quick measures less
+ifneq ($(filter pure,$(or $(NAME),pure)),)
+	$(CARGO) bench --locked --bench pure -- $(ARGS)
+endif
+ifneq ($(NAME),pure)
+	$(CARGO) bench --locked --bench gridhook -- $(NAME)
+endif
 
 build: ## Build the binary
 	$(CARGO) build --release --locked

@@ -4,6 +4,7 @@
 mod abuse;
 mod admin;
 mod architecture;
+mod bench;
 mod cli;
 mod clock;
 mod config;
@@ -12,6 +13,8 @@ mod dead_letter;
 mod deliver;
 mod edition;
 mod fuzz;
+#[path = "../benches/harness/mod.rs"]
+mod harness;
 mod journal;
 mod licences;
 mod packaging;

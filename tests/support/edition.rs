@@ -31,9 +31,30 @@ pub(crate) fn namespaces() -> String {
     toml::to_string(&edition).expect("a table is TOML")
 }
 
+/// The wait of `patient` after a first failure.
+pub(crate) const PATIENT_STEP: Duration = Duration::from_secs(2);
+
+/// The current edition, but nothing suspends an endpoint, chance adds nothing to a wait, and what is answered 503 waits for
+/// an hour: a retry queue grows as long as it is told to, and when the others are due is known.
+pub(crate) fn patient() -> String {
+    let mut edition = current();
+    let step = Value::from(format!("{}ms", PATIENT_STEP.as_millis()));
+    let retry = [("schedule", vec![step.clone()].into()), ("repeat", step.clone()), ("jitter_share", 0.0.into())];
+    set(&mut edition, "retry", &retry);
+    set(&mut edition, "webhook", &[("otherwise", step)]);
+    let never = [("after_failures", 1_000_000_000.into()), ("requests_min", 1_000_000_000.into())];
+    set(&mut edition, "probation", &never);
+    let waits = edition["webhook"]["waits"].as_table_mut().expect("a table");
+    waits.insert("503".to_owned(), "1h".into());
+    toml::to_string(&edition).expect("a table is TOML")
+}
+
+fn current() -> Table {
+    include_str!("../../config/editions/current.toml").parse().expect("the current edition is TOML")
+}
+
 fn table() -> Table {
-    let current = include_str!("../../config/editions/current.toml");
-    let mut edition: Table = current.parse().expect("the current edition is TOML");
+    let mut edition = current();
     let steps = STEPS.iter().map(|step| Value::from(format!("{}ms", step.as_millis()))).collect::<Vec<_>>();
     set(&mut edition, "retry", &[("schedule", steps.into()), ("repeat", "1s".into()), ("jitter_share", JITTER.into())]);
     set(&mut edition, "webhook", &[("otherwise", "100ms".into())]);

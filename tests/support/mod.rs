@@ -11,6 +11,7 @@ pub(crate) mod fuzz;
 pub(crate) mod http;
 pub(crate) mod load;
 pub(crate) mod meddler;
+pub(crate) mod process;
 pub(crate) mod publisher;
 pub(crate) mod server;
 pub(crate) mod sink;

@@ -13,7 +13,10 @@ use std::{
 use gridhook::clock::Clock;
 use serde_json::{Value, json};
 
-use super::http::{Answer, Client};
+use super::{
+    http::{Answer, Client},
+    process,
+};
 
 /// The scope that all topics of the tests are in.
 const SCOPE: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics";
@@ -162,6 +165,7 @@ impl Server {
         fs::create_dir(&editions).expect("a folder of editions");
         fs::write(editions.join("test.toml"), super::edition::milliseconds()).expect("an edition");
         fs::write(editions.join("namespaces.toml"), super::edition::namespaces()).expect("an edition");
+        fs::write(editions.join("patient.toml"), super::edition::patient()).expect("an edition");
         // Azure's rates are a sixth of what the tests send; whoever tests them sets them.
         let unbounded = [("PUBLISH__EVENTS_PER_SECOND", "0"), ("PUBLISH__BYTES_PER_SECOND", "0")];
         let settings = unbounded.iter().chain(settings);
@@ -324,27 +328,17 @@ impl Server {
 
     /// Resident memory, in bytes.
     pub(crate) fn resident(&self) -> u64 {
-        self.memory("VmRSS:")
+        process::resident(self.id())
     }
 
     /// The most that it was.
     pub(crate) fn most_resident(&self) -> u64 {
-        self.memory("VmHWM:")
-    }
-
-    fn memory(&self, which: &str) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.id())).expect("a process that runs");
-        let line = status.lines().find_map(|line| line.strip_prefix(which)).expect("its memory");
-        1024 * line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number of kilobytes")
+        process::most_resident(self.id())
     }
 
     /// Processor time since its start.
     pub(crate) fn processor(&self) -> Duration {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.id())).expect("a process that runs");
-        // Behind the name, which may have spaces: user and system time are the 12th and the 13th, in hundredths.
-        let (_, fields) = stat.rsplit_once(')').expect("a name");
-        let ticks = fields.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("a number"));
-        Duration::from_millis(10 * ticks.sum::<u64>())
+        process::processor(self.id())
     }
 
     // --- control plane ---

@@ -1,0 +1,56 @@
+//! What one sync of this disk takes while a load runs: the floor of what a publisher waits for.
+
+use std::{
+    fs::OpenOptions,
+    io::Write,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use hdrhistogram::Histogram;
+
+use super::{load::histogram, time::now};
+
+/// About what a small group of publishes appends.
+const BYTES: usize = 1024;
+
+/// Seldom enough to be nobody's load.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Somebody who appends a little to a file and syncs it, again and again.
+pub(crate) struct Probe {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Histogram<u64>>,
+}
+
+impl Probe {
+    /// Begins, with a file in `folder`.
+    pub(crate) fn start(folder: &Path) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let path = folder.join("probe");
+        let thread = thread::spawn(move || {
+            let mut file = OpenOptions::new().create(true).append(true).open(path).expect("a file");
+            let mut took = histogram();
+            while !stopped.load(Ordering::Relaxed) {
+                let began = now();
+                file.write_all(&[0; BYTES]).and_then(|()| file.sync_data()).expect("a disk that takes it");
+                took.saturating_record(now() - began);
+                thread::sleep(PAUSE);
+            }
+            took
+        });
+        Self { stop, thread }
+    }
+
+    /// Ends, with how long its syncs took, in nanoseconds.
+    pub(crate) fn stop(self) -> Histogram<u64> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().expect("a probe does not panic")
+    }
+}

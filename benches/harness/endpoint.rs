@@ -1,0 +1,195 @@
+//! A webhook that does as little as it can: it counts what arrives, and how long it was on its way.
+
+use std::{
+    collections::HashMap,
+    io,
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use hdrhistogram::Histogram;
+use tokio::net::{TcpListener, TcpStream};
+
+use super::{
+    load::{DIGITS, FAILS, MARK, PLAIN, content_length, histogram},
+    time::{nanoseconds, now},
+};
+use crate::support::{edition::PATIENT_STEP, server::wait_for};
+
+/// A path that always answers 503.
+pub(crate) const DOWN: &str = "/down";
+
+/// A path where an event with a time fails first and is taken when it comes again, and one that fails always does.
+pub(crate) const RETRIED: &str = "/retried";
+
+/// What is read at once.
+const PIECE: usize = 64 * 1024;
+
+/// What has arrived takes no longer than this to arrive.
+const LONG: Duration = Duration::from_secs(600);
+
+#[derive(Default)]
+struct Shared {
+    events: AtomicU64,
+    requests: AtomicU64,
+    last: AtomicU64,
+    seen: Mutex<Seen>,
+}
+
+struct Seen {
+    /// Nanoseconds from an event's time until it was here.
+    ways: Histogram<u64>,
+    /// When the events that failed once were answered, by their times.
+    failed: HashMap<u64, u64>,
+    /// Nanoseconds between the time that these were due and that of their return.
+    late: Histogram<u64>,
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        Self { ways: histogram(), failed: HashMap::new(), late: histogram() }
+    }
+}
+
+/// A webhook on loopback.
+pub(crate) struct Endpoint {
+    at: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+impl Endpoint {
+    /// On one thread, which ends with the process.
+    pub(crate) fn start() -> Self {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+        listener.set_nonblocking(true).expect("an option of a socket");
+        let at = listener.local_addr().expect("a listener has an address");
+        let shared: Arc<Shared> = Arc::default();
+        let serving = Arc::clone(&shared);
+        thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            let local = tokio::task::LocalSet::new();
+            local.block_on(&runtime, accept(listener, &serving));
+        });
+        Self { at, shared }
+    }
+
+    /// The address of a path.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.at)
+    }
+
+    /// How many events were answered with 200.
+    pub(crate) fn events(&self) -> u64 {
+        self.shared.events.load(Ordering::Relaxed)
+    }
+
+    /// And in how many requests.
+    pub(crate) fn requests(&self) -> u64 {
+        self.shared.requests.load(Ordering::Relaxed)
+    }
+
+    /// When the last one came.
+    pub(crate) fn last(&self) -> u64 {
+        self.shared.last.load(Ordering::Relaxed)
+    }
+
+    /// Waits until so many events were answered with 200.
+    pub(crate) fn wait_for(&self, events: u64) {
+        wait_for(&format!("{events} events to arrive"), LONG, || self.events() >= events);
+    }
+
+    /// How long events were on their way since this was asked last, and how late what had failed.
+    pub(crate) fn take(&self) -> (Histogram<u64>, Histogram<u64>) {
+        let mut seen = self.shared.seen();
+        (std::mem::replace(&mut seen.ways, histogram()), std::mem::replace(&mut seen.late, histogram()))
+    }
+}
+
+async fn accept(listener: std::net::TcpListener, shared: &Arc<Shared>) {
+    let listener = TcpListener::from_std(listener).expect("a listener");
+    loop {
+        // What cannot be accepted will be tried again by its client.
+        let Ok((stream, _)) = listener.accept().await else { continue };
+        let shared = Arc::clone(shared);
+        tokio::task::spawn_local(async move {
+            // An error says that the client went away.
+            serve(&stream, &shared).await.ok();
+        });
+    }
+}
+
+async fn serve(stream: &TcpStream, shared: &Shared) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut buffer = Vec::with_capacity(4096);
+    loop {
+        stream.readable().await?;
+        let length = buffer.len();
+        let want = PIECE.min(4096.max(length));
+        buffer.resize(length + want, 0);
+        let read = stream.try_read(&mut buffer[length..]);
+        buffer.truncate(length + read.as_ref().map_or(0, |read| *read));
+        match read {
+            Ok(0) => return Ok(()),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            Err(error) => return Err(error),
+        }
+        while let Some(head) = memchr::memmem::find(&buffer, b"\r\n\r\n") {
+            let end = head + 4 + content_length(&buffer[..head]);
+            if buffer.len() < end {
+                break;
+            }
+            let status = shared.note(&buffer[..head], &buffer[head + 4..end]);
+            buffer.drain(..end);
+            let answer = format!("HTTP/1.1 {status} Whatever\r\ncontent-length: 0\r\n\r\n");
+            // An answer is too short to be cut.
+            while stream.try_write(answer.as_bytes()).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+                stream.writable().await?;
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn note(&self, head: &[u8], body: &[u8]) -> u16 {
+        let path = head.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
+        if path == DOWN.as_bytes() {
+            return 503;
+        }
+        let (at, mut events) = (now(), 0);
+        let first_time = memchr::memmem::find(head, b"aeg-delivery-count: 0\r\n").is_some();
+        let mut seen = self.seen();
+        for place in memchr::memchr_iter(MARK, body) {
+            let digits = body[place + 1..].iter().take(DIGITS);
+            let stamp = digits.fold(0, |stamp, digit| stamp * 10 + u64::from(digit - b'0'));
+            match (stamp, path == RETRIED.as_bytes()) {
+                (FAILS, true) => return 503,
+                (FAILS | PLAIN, _) => {}
+                (stamp, true) if first_time => {
+                    seen.failed.insert(stamp, at);
+                    return 500;
+                }
+                (stamp, true) => {
+                    let due = seen.failed.remove(&stamp).map(|failed| failed + nanoseconds(PATIENT_STEP));
+                    seen.late.saturating_record(at.saturating_sub(due.unwrap_or(at)));
+                }
+                (stamp, false) => seen.ways.saturating_record(at.saturating_sub(stamp)),
+            }
+            events += 1;
+        }
+        drop(seen);
+        self.events.fetch_add(events, Ordering::Relaxed);
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.last.store(at, Ordering::Relaxed);
+        200
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,166 @@
+//! The parts that the server is made of, alone: each in a process of its own, so that its processor time can be read as
+//! the server's is.
+//!
+//! - The *relay* is actix-web in and awc out, on one worker, with nothing between: no journal, no filter, no retry.
+//! - The *caller* is awc alone, as many requests at a time as a publisher has connections.
+
+use std::{
+    cell::Cell,
+    io::{BufRead, BufReader, Write},
+    net::SocketAddr,
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    rc::Rc,
+    thread,
+};
+
+use actix_web::{App, HttpResponse, HttpServer, web};
+use bytes::Bytes;
+
+use super::load::{Shape, Target, body};
+
+/// What a process is to be, where it is one of these.
+pub(crate) const ROLE: &str = "BENCH_ROLE";
+
+/// What a line of such a process begins with: a test's process has other lines, too.
+const SAYS: &str = "floor: ";
+
+/// A process of that kind.
+pub(crate) struct Floor {
+    child: Child,
+    words: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Floor {
+    /// Hands on to `url` what is posted to it, before it answers.
+    pub(crate) fn relay(again: fn() -> Command, url: &str) -> (Self, Target) {
+        let mut floor = Self::start(again, &format!("relay {url}"));
+        let at = floor.hear().parse().expect("an address");
+        (floor, Target { at, path: "/".to_owned(), key: String::new() })
+    }
+
+    /// Posts to `url` when told to.
+    pub(crate) fn caller(again: fn() -> Command, url: &str, at_a_time: usize) -> Self {
+        Self::start(again, &format!("caller {url} {at_a_time}"))
+    }
+
+    fn start(again: fn() -> Command, role: &str) -> Self {
+        let child = again().env(ROLE, role).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = child.expect("this program starts again");
+        let words = child.stdin.take().expect("a pipe");
+        let answers = BufReader::new(child.stdout.take().expect("a pipe"));
+        Self { child, words, answers }
+    }
+
+    /// Its process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Has a caller make so many requests, and returns when the last one is answered.
+    pub(crate) fn call(&mut self, requests: u64) {
+        writeln!(self.words, "{requests}").expect("a process that listens");
+        assert_eq!(self.hear(), "done");
+    }
+
+    fn hear(&mut self) -> String {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            let read = self.answers.read_line(&mut line).expect("a process that speaks");
+            assert!(read > 0, "the process of a floor has ended");
+            if let Some((_, said)) = line.split_once(SAYS) {
+                return said.trim().to_owned();
+            }
+        }
+    }
+}
+
+impl Drop for Floor {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// Is what this process is to be, until its parent is gone. False where it is to be none of these.
+pub(crate) fn is_one() -> bool {
+    let Ok(role) = std::env::var(ROLE) else { return false };
+    let words: Vec<String> = role.split(' ').map(str::to_owned).collect();
+    match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["relay", url] => actix_rt::System::new().block_on(relay(url.to_owned())),
+        ["caller", url, at_a_time] => {
+            let at_a_time = at_a_time.parse().expect("a number");
+            actix_rt::System::new().block_on(caller(url.to_owned(), at_a_time));
+        }
+        _ => panic!("{ROLE} is {role:?}"),
+    }
+    true
+}
+
+fn say(what: &str) {
+    println!("{SAYS}{what}");
+}
+
+/// As little as awc can be told to do: nothing is timed, nothing is followed.
+fn client() -> awc::Client {
+    awc::Client::builder()
+        .connector(awc::Connector::new().limit(0))
+        .disable_timeout()
+        .disable_redirects()
+        .no_default_headers()
+        .finish()
+}
+
+async fn post(client: &awc::Client, url: &str, body: Bytes) {
+    let request = client.post(url).insert_header(("content-type", "application/json"));
+    let mut answer = request.send_body(body).await.expect("an endpoint that answers");
+    assert_eq!(answer.status().as_u16(), 200);
+    answer.body().await.expect("an answer's end");
+}
+
+async fn relay(url: String) {
+    let app = move || {
+        let (client, url) = (Rc::new(client()), url.clone());
+        let hand_on = web::to(move |body: Bytes| {
+            let (client, url) = (Rc::clone(&client), url.clone());
+            async move {
+                post(&client, &url, body).await;
+                HttpResponse::Ok().finish()
+            }
+        });
+        App::new().default_service(hand_on)
+    };
+    let server = HttpServer::new(app).workers(1).disable_signals();
+    let server = server.bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("loopback has a free port");
+    say(&server.addrs()[0].to_string());
+    thread::spawn(|| {
+        // Nothing is ever said here: this is the end of whoever started it.
+        std::io::stdin().read_line(&mut String::new()).ok();
+        std::process::exit(0);
+    });
+    server.run().await.expect("a server");
+}
+
+async fn caller(url: String, at_a_time: usize) {
+    let (client, body) = (client(), Bytes::from(body(Shape::ONE)));
+    let mut line = String::new();
+    while std::io::stdin().read_line(&mut line).is_ok_and(|read| read > 0) {
+        let left = Rc::new(Cell::new(line.trim().parse::<u64>().expect("a number")));
+        line.clear();
+        let callers = (0..at_a_time).map(|_| {
+            let (client, url, body, left) = (client.clone(), url.clone(), body.clone(), Rc::clone(&left));
+            actix_rt::spawn(async move {
+                while let Some(rest) = left.get().checked_sub(1) {
+                    left.set(rest);
+                    post(&client, &url, body.clone()).await;
+                }
+            })
+        });
+        for caller in callers.collect::<Vec<_>>() {
+            caller.await.expect("a caller does not panic");
+        }
+        say("done");
+    }
+}

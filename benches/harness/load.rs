@@ -1,0 +1,238 @@
+//! Publishers, each on a thread with a connection of its own.
+//!
+//! *Closed*: each sends its next request when the last one is answered, so that the server is as busy as it can be. *Open*:
+//! requests leave by a timetable, and what is measured begins at the time that stands there; a server that stalls is not
+//! spared the requests that it kept from leaving.
+
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+    time::Duration,
+};
+
+use hdrhistogram::Histogram;
+
+use super::time::{nanoseconds, now};
+
+/// The type of all events.
+pub(crate) const TYPE: &str = "Bench.Event";
+
+/// What all subjects begin with.
+pub(crate) const SUBJECT: &str = "/bench";
+
+/// What stands before the stamp of an event, and nowhere else.
+pub(crate) const MARK: u8 = b'~';
+
+/// The digits of a stamp, and of an id.
+pub(crate) const DIGITS: usize = 19;
+
+/// The stamp of an event that is to fail.
+pub(crate) const FAILS: u64 = 0;
+
+/// The stamp of an event whose way nobody measures; all above it are times.
+pub(crate) const PLAIN: u64 = 1;
+
+/// No answer takes longer.
+const WAIT: Duration = Duration::from_secs(60);
+
+/// Stacks are touched for real: small ones keep a thousand publishers small.
+const STACK: usize = 128 * 1024;
+
+static NUMBERS: AtomicU64 = AtomicU64::new(1);
+
+/// Where to publish to.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    pub(crate) at: SocketAddr,
+    pub(crate) path: String,
+    pub(crate) key: String,
+}
+
+/// What a request is like.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    /// How many events it has.
+    pub(crate) events: usize,
+    /// How long each of them is, with the two bytes around it.
+    pub(crate) bytes: usize,
+    /// The stamp of its events; none: the time when each was to leave.
+    pub(crate) stamp: Option<u64>,
+}
+
+impl Shape {
+    /// One event of 512 bytes.
+    pub(crate) const ONE: Self = Self { events: 1, bytes: 512, stamp: Some(PLAIN) };
+
+    /// A hundred of them.
+    pub(crate) const HUNDRED: Self = Self { events: 100, ..Self::ONE };
+}
+
+/// How much is sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Amount {
+    /// So many requests.
+    Requests(u64),
+    /// For so long.
+    For(Duration),
+}
+
+/// What was sent.
+#[derive(Debug)]
+pub(crate) struct Sent {
+    pub(crate) events: u64,
+    /// How long the answers took, in nanoseconds.
+    pub(crate) answers: Histogram<u64>,
+}
+
+/// Sends to all of `targets` in turn, as fast as it is answered.
+pub(crate) fn closed(targets: &[Target], shape: Shape, connections: usize, amount: Amount) -> Sent {
+    let (begin, taken) = (now(), AtomicU64::new(0));
+    run(targets, shape, connections, &|| {
+        let number = taken.fetch_add(1, Ordering::Relaxed);
+        let at = now();
+        let more = match amount {
+            Amount::Requests(requests) => number < requests,
+            Amount::For(time) => at < begin + nanoseconds(time),
+        };
+        more.then_some((number, at))
+    })
+}
+
+/// Sends so many requests a second, to all of `targets` in turn, for so long.
+pub(crate) fn open(targets: &[Target], shape: Shape, connections: usize, rate: f64, time: Duration) -> Sent {
+    let (begin, taken) = (now(), AtomicU64::new(0));
+    run(targets, shape, connections, &|| {
+        let number = taken.fetch_add(1, Ordering::Relaxed);
+        let at = begin + (number as f64 * 1e9 / rate) as u64;
+        if at >= begin + nanoseconds(time) {
+            return None;
+        }
+        thread::sleep(Duration::from_nanos(at.saturating_sub(now())));
+        Some((number, at))
+    })
+}
+
+/// A histogram of nanoseconds up to some minutes.
+pub(crate) fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1_000, 600_000_000_000, 3).expect("bounds of a histogram")
+}
+
+type Next<'a> = dyn Fn() -> Option<(u64, u64)> + Sync + 'a;
+
+fn run(targets: &[Target], shape: Shape, connections: usize, next: &Next<'_>) -> Sent {
+    let mut sent = Sent { events: 0, answers: histogram() };
+    thread::scope(|scope| {
+        let publish = || publish(targets, shape, next);
+        let publishers: Vec<_> = (0..connections)
+            .map(|_| thread::Builder::new().stack_size(STACK).spawn_scoped(scope, publish).expect("a thread"))
+            .collect();
+        for publisher in publishers {
+            let one = publisher.join().expect("a publisher does not panic");
+            sent.events += one.events;
+            sent.answers.add(one.answers).expect("the same bounds");
+        }
+    });
+    sent
+}
+
+fn publish(targets: &[Target], shape: Shape, next: &Next<'_>) -> Sent {
+    let mut sent = Sent { events: 0, answers: histogram() };
+    let mut requests: Vec<Request> = targets.iter().map(|target| Request::new(target, shape)).collect();
+    let mut streams: Vec<(SocketAddr, TcpStream)> = Vec::new();
+    while let Some((number, at)) = next() {
+        let which = (number % targets.len() as u64) as usize;
+        let address = targets[which].at;
+        if streams.iter().all(|(other, _)| *other != address) {
+            streams.push((address, connect(address)));
+        }
+        let (_, stream) = streams.iter_mut().find(|(other, _)| *other == address).expect("it was made");
+        requests[which].renew(shape, at);
+        stream.write_all(&requests[which].bytes).expect("a server that reads");
+        read_answer(stream);
+        sent.events += shape.events as u64;
+        sent.answers.saturating_record(now().saturating_sub(at));
+    }
+    sent
+}
+
+fn connect(at: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(at).expect("a server that listens");
+    stream.set_nodelay(true).expect("an option of a socket");
+    stream.set_read_timeout(Some(WAIT)).expect("an option of a socket");
+    stream
+}
+
+/// Reads an answer, which must be 200 and fit in one page.
+fn read_answer(stream: &mut TcpStream) {
+    let (mut answer, mut length) = ([0; 4096], 0);
+    loop {
+        let read = stream.read(&mut answer[length..]).expect("a server that answers");
+        assert!(read > 0, "the server has closed the connection");
+        length += read;
+        let Some(head) = memchr::memmem::find(&answer[..length], b"\r\n\r\n") else { continue };
+        if length >= head + 4 + content_length(&answer[..head]) {
+            break;
+        }
+    }
+    assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer[..length]));
+}
+
+/// What a head says of its body's length.
+pub(crate) fn content_length(head: &[u8]) -> usize {
+    let Some(at) = memchr::memmem::find(head, b"content-length: ") else { return 0 };
+    let digits = head[at + 16..].iter().take_while(|byte| byte.is_ascii_digit());
+    digits.fold(0, |length, digit| length * 10 + usize::from(digit - b'0'))
+}
+
+/// A request whose ids and stamps are written anew each time.
+struct Request {
+    bytes: Vec<u8>,
+    ids: Vec<usize>,
+    stamps: Vec<usize>,
+}
+
+impl Request {
+    fn new(target: &Target, shape: Shape) -> Self {
+        let body = body(shape);
+        let Target { at, path, key } = target;
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: {at}\r\ncontent-type: application/json\r\naeg-sas-key: {key}\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        let bytes = [head.as_bytes(), body.as_bytes()].concat();
+        let places = |mark: &[u8]| memchr::memmem::find_iter(&bytes, mark).map(|at| at + mark.len()).collect();
+        Self { ids: places(br#""id":""#), stamps: places(&[MARK]), bytes }
+    }
+
+    fn renew(&mut self, shape: Shape, at: u64) {
+        let first = NUMBERS.fetch_add(self.ids.len() as u64, Ordering::Relaxed);
+        for (number, place) in (first..).zip(&self.ids) {
+            write(&mut self.bytes[*place..][..DIGITS], number);
+        }
+        for place in &self.stamps {
+            write(&mut self.bytes[*place..][..DIGITS], shape.stamp.unwrap_or(at));
+        }
+    }
+}
+
+fn write(place: &mut [u8], mut number: u64) {
+    for digit in place.iter_mut().rev() {
+        *digit = b'0' + (number % 10) as u8;
+        number /= 10;
+    }
+}
+
+/// A body of events that are filled up to the bytes they are to have.
+pub(crate) fn body(shape: Shape) -> String {
+    let zeros = "0".repeat(DIGITS);
+    let mark = char::from(MARK);
+    let event = |pad: &str| {
+        format!(
+            r#"{{"id":"{zeros}","subject":"{SUBJECT}/0000","eventType":"{TYPE}","eventTime":"2026-11-20T17:18:13Z","dataVersion":"1","data":{{"at":"{mark}{zeros}","pad":"{pad}"}}}}"#
+        )
+    };
+    let pad = "x".repeat(shape.bytes.saturating_sub(event("").len() + 2));
+    format!("[{}]", vec![event(&pad); shape.events].join(","))
+}

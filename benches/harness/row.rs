@@ -1,0 +1,170 @@
+//! A line of the table: what was measured, what it is held against, and what came of it.
+
+use std::fmt;
+
+use serde_json::{Value, json};
+
+/// What a figure is held against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Against {
+    /// Its floor, in the same run: so many times that at the most.
+    Floor,
+    /// The budget itself, at the most.
+    Most,
+    /// The budget itself, at least.
+    Least,
+}
+
+/// What came of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// As fast as one can wish.
+    Stretch,
+    Met,
+    /// Missed by less than the runs differ from each other.
+    Noise,
+    Missed,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Stretch => "met, stretch too",
+            Self::Met => "met",
+            Self::Noise => "missed within noise",
+            Self::Missed => "MISSED",
+        })
+    }
+}
+
+/// A line of the table.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    /// Its number in the table of budgets.
+    pub(crate) number: &'static str,
+    pub(crate) what: &'static str,
+    /// What is on.
+    pub(crate) on: String,
+    /// Of floor and figure.
+    pub(crate) unit: &'static str,
+    /// What the floor is.
+    pub(crate) floor_is: &'static str,
+    pub(crate) against: Against,
+    pub(crate) budget: f64,
+    pub(crate) stretch: f64,
+    /// Of each run.
+    pub(crate) figures: Vec<f64>,
+    /// Of the same runs; empty where there is none.
+    pub(crate) floors: Vec<f64>,
+    /// What else the last run has told.
+    pub(crate) beside: Vec<(String, f64)>,
+}
+
+impl Row {
+    /// What is held against the budget, of each run.
+    fn values(&self) -> Vec<f64> {
+        match self.against {
+            Against::Floor => self.figures.iter().zip(&self.floors).map(|(figure, floor)| figure / floor).collect(),
+            Against::Most | Against::Least => self.figures.clone(),
+        }
+    }
+
+    /// What is held against the budget: the median of the runs.
+    pub(crate) fn value(&self) -> f64 {
+        median(&self.values())
+    }
+
+    /// How far the runs are from their median, in the median.
+    pub(crate) fn noise(&self) -> f64 {
+        let value = self.value();
+        median(&self.values().iter().map(|one| (one - value).abs()).collect::<Vec<_>>())
+    }
+
+    pub(crate) fn verdict(&self) -> Verdict {
+        let (value, noise) = (self.value(), self.noise());
+        let within = |bound: f64, noise: f64| match self.against {
+            Against::Floor | Against::Most => value - noise <= bound,
+            Against::Least => value + noise >= bound,
+        };
+        match () {
+            () if within(self.stretch, 0.0) => Verdict::Stretch,
+            () if within(self.budget, 0.0) => Verdict::Met,
+            () if within(self.budget, noise) => Verdict::Noise,
+            () => Verdict::Missed,
+        }
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        json!({
+            "row": self.number, "what": self.what, "on": self.on, "unit": self.unit, "floorIs": self.floor_is,
+            "floors": self.floors, "figures": self.figures, "value": self.value(), "noise": self.noise(),
+            "budget": self.budget, "stretch": self.stretch, "verdict": self.verdict().to_string(),
+            "beside": self.beside.iter().map(|(name, value)| (name.clone(), json!(value))).collect::<serde_json::Map<_, _>>(),
+        })
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bound = |bound| match self.against {
+            Against::Floor => format!("≤ {bound}×"),
+            Against::Most => format!("≤ {}", number(bound)),
+            Against::Least => format!("≥ {}", number(bound)),
+        };
+        let (budget, stretch) = (bound(self.budget), bound(self.stretch));
+        let floor = if self.floors.is_empty() { "-".to_owned() } else { number(median(&self.floors)) };
+        let value = match self.against {
+            Against::Floor => format!("{:.2}×", self.value()),
+            Against::Most | Against::Least => number(self.value()),
+        };
+        let (figure, noise) = (number(median(&self.figures)), number(self.noise()));
+        writeln!(
+            f,
+            "{:3} {:52} {:>9} {:>9} {:4} {:>9} ±{:7} {:>10} {:>10}  {}",
+            self.number,
+            self.what,
+            floor,
+            figure,
+            self.unit,
+            value,
+            noise,
+            budget,
+            stretch,
+            self.verdict()
+        )?;
+        writeln!(f, "      on: {}; floor: {}", self.on, self.floor_is)?;
+        if self.beside.is_empty() {
+            return Ok(());
+        }
+        let beside: Vec<_> = self.beside.iter().map(|(name, value)| format!("{name} {}", number(*value))).collect();
+        writeln!(f, "      {}", beside.join(", "))
+    }
+}
+
+/// The line above the others.
+pub(crate) fn head() -> String {
+    format!(
+        "{:3} {:52} {:>9} {:>9} {:4} {:>9} {:8} {:>10} {:>10}  verdict",
+        "row", "what", "floor", "figure", "unit", "value", " noise", "budget", "stretch"
+    )
+}
+
+/// The value in the middle.
+pub(crate) fn median(values: &[f64]) -> f64 {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => f64::NAN,
+        length if length % 2 == 1 => values[length / 2],
+        length => f64::midpoint(values[length / 2 - 1], values[length / 2]),
+    }
+}
+
+/// Three digits that matter, or all before the point.
+pub(crate) fn number(value: f64) -> String {
+    match value.abs() {
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}

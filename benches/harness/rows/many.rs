@@ -1,0 +1,72 @@
+//! Ten thousand subscriptions: what they take while nothing happens, and while each has an event a second.
+
+use std::{thread, time::Duration};
+
+use super::{MEGABYTE, USUAL};
+use crate::harness::{
+    Bench,
+    endpoint::Endpoint,
+    load::{Shape, Target, open},
+    row::{Against, Row},
+    stage::{Cost, Stage},
+};
+
+/// Operators at a time, while the subscriptions are made.
+const OPERATORS: usize = 8;
+
+/// Publishers; each topic has one request a second.
+const CONNECTIONS: usize = 8;
+
+pub(crate) fn run(bench: &Bench) -> Vec<Row> {
+    let (scale, endpoint, stage) = (&bench.scale, Endpoint::start(), Stage::start());
+    let targets: Vec<Target> = (0..scale.square).map(|topic| stage.topic(&name(topic), "current")).collect();
+    thread::scope(|scope| {
+        for operator in 0..OPERATORS {
+            let (stage, endpoint) = (&stage, &endpoint);
+            scope.spawn(move || {
+                for topic in (operator..scale.square).step_by(OPERATORS) {
+                    for number in 0..scale.square {
+                        let url = endpoint.url(&format!("/{topic}/{number}"));
+                        stage.subscribe(&name(topic), &format!("billing-{number}"), &url, |wish| wish);
+                    }
+                }
+            });
+        }
+    });
+    thread::sleep(Duration::from_secs(2).min(scale.time));
+    let resident = || stage.server.resident() as f64 / MEGABYTE;
+    let mut idle = Vec::new();
+    let mut busy = Vec::new();
+    let mut beside = Vec::new();
+    for _ in 0..scale.runs {
+        idle.push(resident());
+        let load =
+            || open(&targets, Shape::ONE, CONNECTIONS, targets.len() as f64, scale.time.max(Duration::from_secs(1)));
+        let cost = Cost::of(stage.server.id(), &endpoint, scale.square as u64, load);
+        busy.push(resident());
+        beside = cost.beside();
+        beside.push(("µs CPU a delivery".to_owned(), cost.each()));
+    }
+    // The first is what they take before they ever had anything to do.
+    idle.truncate(1);
+    let idle = Row {
+        number: "7a",
+        what: "memory with 10,000 subscriptions, idle",
+        on: USUAL.to_owned(),
+        unit: "MB",
+        floor_is: "none",
+        against: Against::Most,
+        budget: 200.0,
+        stretch: 120.0,
+        figures: idle,
+        floors: Vec::new(),
+        beside: Vec::new(),
+    };
+    let busy =
+        Row { number: "7b", what: "the same, each with an event a second", figures: busy, beside, ..idle.clone() };
+    vec![idle, busy]
+}
+
+fn name(topic: usize) -> String {
+    format!("orders-{topic}")
+}

@@ -1,0 +1,14 @@
+//! The budgets, a file for what is measured together.
+
+pub(crate) mod backlog;
+pub(crate) mod batches;
+pub(crate) mod fan_out;
+pub(crate) mod latency;
+pub(crate) mod many;
+pub(crate) mod single;
+
+/// What is on wherever nothing else is said.
+pub(crate) const USUAL: &str = "journal synced, ledger, health, access key, filter by type and subject";
+
+/// Bytes in a megabyte.
+pub(crate) const MEGABYTE: f64 = 1024.0 * 1024.0;

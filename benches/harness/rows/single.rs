@@ -1,0 +1,60 @@
+//! One event in a request, one in a delivery: what everything costs that is done for each event.
+
+use super::USUAL;
+use crate::harness::{
+    Bench,
+    endpoint::Endpoint,
+    floor::Floor,
+    load::{Amount, Shape, Target, closed},
+    row::{Against, Row},
+    stage::{Cost, Stage},
+};
+
+pub(crate) fn run(bench: &Bench) -> Vec<Row> {
+    let endpoint = Endpoint::start();
+    let (relay, relayed) = Floor::relay(bench.again, &endpoint.url("/"));
+    let stage = Stage::start();
+    let target = stage.topic("orders", "current");
+    stage.subscribe("orders", "billing", &endpoint.url("/billing"), |wish| wish);
+    let (floors, figures) =
+        pairs(bench, &endpoint, (&relay, &relayed), (&stage, &target), Shape::ONE, bench.scale.connections);
+    let each = |costs: &[Cost]| costs.iter().map(Cost::each).collect();
+    vec![Row {
+        number: "1",
+        what: "one event a request, one a delivery: CPU an event",
+        on: USUAL.to_owned(),
+        unit: "µs",
+        floor_is: "a relay of the same bodies, actix-web in, awc out",
+        against: Against::Floor,
+        budget: 2.0,
+        stretch: 1.4,
+        figures: each(&figures),
+        floors: each(&floors),
+        beside: beside(&floors, &figures),
+    }]
+}
+
+/// The last run, and the relay's rate in it.
+pub(super) fn beside(floors: &[Cost], figures: &[Cost]) -> Vec<(String, f64)> {
+    let relay = floors.last().map(|cost| ("the relay's events/s".to_owned(), cost.rate()));
+    figures.last().map(Cost::beside).unwrap_or_default().into_iter().chain(relay).collect()
+}
+
+/// The costs of the relay and of the server, in turn, once both are warm.
+pub(super) fn pairs(
+    bench: &Bench,
+    endpoint: &Endpoint,
+    (relay, relayed): (&Floor, &Target),
+    (stage, target): (&Stage, &Target),
+    shape: Shape,
+    connections: usize,
+) -> (Vec<Cost>, Vec<Cost>) {
+    let time = bench.scale.time;
+    let cost = |process, target: &Target, time| {
+        let load = || closed(std::slice::from_ref(target), shape, connections, Amount::For(time));
+        Cost::of(process, endpoint, 1, load)
+    };
+    let pair = |time| (cost(relay.id(), relayed, time), cost(stage.server.id(), target, time));
+    pair(time / 4);
+    (0..bench.scale.runs).map(|_| pair(time)).unzip()
+}

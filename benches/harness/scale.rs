@@ -1,0 +1,104 @@
+//! How much is measured.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// How much is measured.
+pub(crate) struct Scale {
+    pub(crate) name: &'static str,
+    /// How often a pair of floor and figure is measured.
+    pub(crate) runs: usize,
+    /// For how long each time.
+    pub(crate) time: Duration,
+    /// Publishers at a time.
+    pub(crate) connections: usize,
+    /// Subscriptions that an event is fanned out to.
+    pub(crate) fan_out: u64,
+    /// Events that are, in a run.
+    pub(crate) fanned: u64,
+    /// Topics of the bench of many subscriptions, each with as many subscriptions.
+    pub(crate) square: usize,
+    /// Events behind a suspended subscription.
+    pub(crate) backlog: u64,
+    /// Events in a retry queue.
+    pub(crate) retries: u64,
+    /// Events whose return is timed.
+    pub(crate) probes: u64,
+    /// How far each axis of the plots goes, in powers of ten: topics, subscriptions, backlog, retry queue.
+    pub(crate) growth: [u32; 4],
+    /// Where tables are written.
+    pub(crate) results: PathBuf,
+    /// Where plots are written.
+    pub(crate) plots: PathBuf,
+}
+
+impl Scale {
+    /// The one of that name.
+    pub(crate) fn named(name: &str) -> Result<Self, String> {
+        match name {
+            "full" => Ok(Self::full()),
+            "quick" => Ok(Self::quick()),
+            "smoke" => Ok(Self::smoke()),
+            _ => Err(format!("there is no scale {name:?}; there are full, quick and smoke")),
+        }
+    }
+
+    /// As the budgets are meant.
+    fn full() -> Self {
+        Self {
+            name: "full",
+            runs: 5,
+            time: Duration::from_secs(4),
+            connections: 64,
+            fan_out: 100,
+            fanned: 1_000,
+            square: 100,
+            backlog: 10_000_000,
+            retries: 1_000_000,
+            probes: 2_000,
+            growth: [3, 3, 7, 6],
+            results: Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench"),
+            plots: Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/plots"),
+        }
+    }
+
+    /// For whoever changes something and looks again.
+    fn quick() -> Self {
+        let results = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-quick");
+        Self {
+            name: "quick",
+            runs: 3,
+            time: Duration::from_secs(2),
+            fanned: 500,
+            square: 30,
+            backlog: 1_000_000,
+            retries: 100_000,
+            growth: [2, 2, 6, 5],
+            plots: results.clone(),
+            results,
+            ..Self::full()
+        }
+    }
+
+    /// Just enough to have everything done once.
+    fn smoke() -> Self {
+        let results = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-smoke");
+        Self {
+            name: "smoke",
+            runs: 1,
+            time: Duration::from_millis(200),
+            connections: 4,
+            fan_out: 3,
+            fanned: 5,
+            square: 2,
+            backlog: 1_000,
+            retries: 200,
+            probes: 5,
+            growth: [1, 1, 2, 2],
+            plots: results.clone(),
+            results,
+        }
+    }
+}

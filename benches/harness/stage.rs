@@ -1,0 +1,162 @@
+//! A server with its topics and subscriptions, as a user has it, and what a load on it costs.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
+
+use serde_json::json;
+
+use super::{
+    endpoint::Endpoint,
+    load::{SUBJECT, Sent, TYPE, Target},
+    time::now,
+};
+use crate::support::{
+    process,
+    server::{Server, Wish, events_path},
+};
+
+/// Outcomes wait for company before they are written; this is longer.
+const SETTLES: Duration = Duration::from_millis(50);
+
+/// A server of the real binary, on the disk that the build is on.
+pub(crate) struct Stage {
+    pub(crate) server: Server,
+    folder: tempfile::TempDir,
+}
+
+impl Stage {
+    /// With the defaults, but for what stands between a bench and its load: endpoints are not asked, rates are not bounded.
+    pub(crate) fn start() -> Self {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary folder");
+        let settings = [("DELIVERY__VALIDATE", "false"), ("JOURNAL__BACKLOG_MAX", "64 GiB")];
+        let mut server = Server::on(&folder.path().join("data"), &settings);
+        server.restart();
+        Self { server, folder }
+    }
+
+    /// A topic that follows an edition.
+    pub(crate) fn topic(&self, name: &str, edition: &str) -> Target {
+        let properties = json!({"inputSchema": "EventGridSchema", "edition": edition});
+        let key = self.server.topic_of(name, &properties);
+        Target { at: self.server.at(), path: events_path(name), key }
+    }
+
+    /// A subscription with the filter that most have: a type, and what the subject begins with.
+    pub(crate) fn subscribe(&self, topic: &str, name: &str, url: &str, wish: impl FnOnce(Wish) -> Wish) {
+        let usual = Wish::of(url).types(&[TYPE]).prefix(SUBJECT);
+        self.server.subscribe(topic, name, &wish(usual));
+    }
+
+    /// Its folder.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// What its data takes on disk, in bytes.
+    pub(crate) fn on_disk(&self) -> u64 {
+        let mut folders: Vec<PathBuf> = vec![self.server.data_dir()];
+        let mut bytes = 0;
+        while let Some(folder) = folders.pop() {
+            // Files come and go while this looks.
+            for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+                match entry.metadata() {
+                    Ok(metadata) if metadata.is_dir() => folders.push(entry.path()),
+                    Ok(metadata) => bytes += metadata.len(),
+                    Err(_) => {}
+                }
+            }
+        }
+        bytes
+    }
+}
+
+/// What a load cost.
+#[derive(Debug)]
+pub(crate) struct Cost {
+    /// What was published.
+    pub(crate) sent: Sent,
+    /// What arrived of it, in events.
+    pub(crate) arrived: u64,
+    /// In how many requests.
+    pub(crate) requests: u64,
+    /// How long it took until the last one arrived.
+    pub(crate) took: Duration,
+    /// Processor time of the process that was measured.
+    pub(crate) processor: Duration,
+    /// What it had the disk write.
+    pub(crate) written: Option<u64>,
+    /// How often the disk was told to empty its cache, by whomever.
+    pub(crate) syncs: Option<u64>,
+}
+
+impl Cost {
+    /// Of what `load` publishes, of which each event arrives `times` times, for a process.
+    pub(crate) fn of(process: u32, endpoint: &Endpoint, times: u64, load: impl FnOnce() -> Sent) -> Self {
+        let before = Reading::of(process);
+        let (events, requests, began) = (endpoint.events(), endpoint.requests(), now());
+        let sent = load();
+        endpoint.wait_for(events + sent.events * times);
+        thread::sleep(SETTLES);
+        let after = Reading::of(process);
+        let since = |(after, before): (u64, u64)| after.saturating_sub(before);
+        Self {
+            sent,
+            arrived: endpoint.events() - events,
+            requests: endpoint.requests() - requests,
+            took: Duration::from_nanos(endpoint.last().saturating_sub(began)),
+            processor: after.processor.saturating_sub(before.processor),
+            written: after.written.zip(before.written).map(since),
+            syncs: after.syncs.zip(before.syncs).map(since),
+        }
+    }
+
+    /// Microseconds of processor time for each event that arrived.
+    pub(crate) fn each(&self) -> f64 {
+        self.processor.as_secs_f64() * 1e6 / self.arrived as f64
+    }
+
+    /// Events that arrived in a second.
+    pub(crate) fn rate(&self) -> f64 {
+        self.arrived as f64 / self.took.as_secs_f64()
+    }
+
+    /// What is told beside, with its unit.
+    pub(crate) fn beside(&self) -> Vec<(String, f64)> {
+        let mut beside = vec![
+            ("events/s".to_owned(), self.rate()),
+            ("events a request".to_owned(), self.arrived as f64 / self.requests.max(1) as f64),
+            ("ms to an answer, p50".to_owned(), self.sent.answers.value_at_quantile(0.5) as f64 / 1e6),
+            ("ms to an answer, p99".to_owned(), self.sent.answers.value_at_quantile(0.99) as f64 / 1e6),
+        ];
+        let events = self.sent.events.max(1) as f64;
+        beside.extend(self.written.map(|bytes| ("disk bytes an event".to_owned(), bytes as f64 / events)));
+        beside.extend(self.syncs.map(|syncs| ("syncs/s".to_owned(), syncs as f64 / self.took.as_secs_f64())));
+        beside
+    }
+}
+
+struct Reading {
+    processor: Duration,
+    written: Option<u64>,
+    syncs: Option<u64>,
+}
+
+impl Reading {
+    fn of(process: u32) -> Self {
+        Self { processor: process::processor(process), written: process::written(process), syncs: syncs() }
+    }
+}
+
+/// The cache flushes of all disks that are devices since the system started, where it counts them.
+fn syncs() -> Option<u64> {
+    let disks = fs::read_dir("/sys/block").ok()?.flatten().filter(|disk| disk.path().join("device").exists());
+    let flushes = disks.filter_map(|disk| {
+        let stat = fs::read_to_string(disk.path().join("stat")).ok()?;
+        stat.split_whitespace().nth(15)?.parse::<u64>().ok()
+    });
+    Some(flushes.sum()).filter(|flushes| *flushes > 0)
+}

@@ -1,0 +1,19 @@
+//! One clock for everybody who sends and receives.
+
+use std::{
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
+
+static BEGIN: OnceLock<Instant> = OnceLock::new();
+
+/// Nanoseconds since somebody asked first.
+pub(crate) fn now() -> u64 {
+    let begin = *BEGIN.get_or_init(Instant::now);
+    nanoseconds(begin.elapsed())
+}
+
+/// The same as a number.
+pub(crate) fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,122 @@
+//! The pure parts, each alone: what is done for every event between the socket and the disk. `cargo bench --bench pure`.
+
+use std::hint::black_box;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use gridhook::{
+    event::{Event, Lane, Schema, Seq, Span, Spans, Timestamp},
+    journal::{
+        chunk::{Chunk, Draft, Running, Sealed, Written},
+        records::Record,
+    },
+    policy::{
+        filter::{Filter, index::Index, view::View},
+        record::{Cursor, LaneCursor},
+    },
+};
+use serde_json::json;
+
+/// What the server allocates with.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Events of a request.
+const EVENTS: usize = 100;
+
+/// A request's events in wire form, half a kibibyte each.
+fn sealed() -> Vec<Sealed> {
+    let mut draft = Draft::new(Schema::EventGrid);
+    for number in 0..EVENTS {
+        draft.push(|out| write(out, number));
+    }
+    draft.into_chunks()
+}
+
+fn write(out: &mut BytesMut, number: usize) -> Written {
+    let pad = "x".repeat(240);
+    let wire = format!(
+        r#"{{"id":"{number:019}","subject":"/bench/{number:04}","eventType":"Bench.Event","eventTime":"2026-11-20T17:18:13Z","dataVersion":"1","metadataVersion":"1","topic":"orders","data":{{"total":{number},"pad":"{pad}"}}}}"#
+    );
+    let before = out.len();
+    let span = |text: &str| {
+        let start = wire.find(text).map_or(0, |at| before + at);
+        Span { start: start as u32, len: text.len() as u32 }
+    };
+    let spans = Spans {
+        id: span(&format!("{number:019}")),
+        subject: span(&format!("/bench/{number:04}")),
+        event_type: span("Bench.Event"),
+        ..Spans::default()
+    };
+    out.put_slice(wire.as_bytes());
+    Written { wire_end: out.len(), spans }
+}
+
+fn stamped() -> Bytes {
+    let chunk = sealed().pop().expect("a chunk");
+    chunk.stamp(Timestamp(1_615_410_176_000_000), Running::default())
+}
+
+fn events() -> Vec<Event> {
+    Chunk::decode(Seq::FIRST, stamped()).and_then(|chunk| chunk.events()).expect("a sound chunk")
+}
+
+fn filter(json: serde_json::Value) -> Filter {
+    serde_json::from_value(json).expect("a filter")
+}
+
+fn filters(criterion: &mut Criterion) {
+    let events = events();
+    let kinds = [
+        ("type and prefix", json!({"includedEventTypes": ["Bench.Event"], "subjectBeginsWith": "/bench"})),
+        (
+            "a number in data",
+            json!({"advancedFilters": [{"operatorType": "NumberGreaterThan", "key": "data.total", "value": 50}]}),
+        ),
+    ];
+    let mut group = criterion.benchmark_group("filter");
+    group.throughput(Throughput::Elements(events.len() as u64));
+    for (name, json) in kinds {
+        let filter = filter(json);
+        group.bench_function(name, |bench| {
+            bench.iter(|| events.iter().filter(|event| filter.matches(black_box(event))).count());
+        });
+    }
+    for size in [10, 1_000] {
+        let filters: Vec<_> =
+            (0..size).map(|number| filter(json!({"subjectBeginsWith": format!("/bench/{number:04}")}))).collect();
+        let index = Index::new(&filters);
+        group.bench_function(format!("an index of {size}"), |bench| {
+            bench.iter(|| {
+                events.iter().map(|event| index.candidates(&View::new(black_box(event))).len()).sum::<usize>()
+            });
+        });
+    }
+    group.finish();
+}
+
+fn chunks(criterion: &mut Criterion) {
+    let bytes = stamped();
+    let mut group = criterion.benchmark_group("chunk");
+    group.throughput(Throughput::Elements(EVENTS as u64));
+    group.bench_function("seal", |bench| bench.iter(sealed));
+    group.bench_function("read", |bench| {
+        bench.iter(|| Chunk::decode(Seq::FIRST, black_box(bytes.clone())).and_then(|chunk| chunk.events()));
+    });
+    group.finish();
+}
+
+fn records(criterion: &mut Criterion) {
+    let lane =
+        LaneCursor { lane: Lane::LIVE, read: Seq(1_000_000), end: None, open: vec![Seq(999_990)], done: Vec::new() };
+    let cursor = Cursor { lanes: vec![lane], began: Seq::FIRST, ..Cursor::default() };
+    let bytes = cursor.encode();
+    let mut group = criterion.benchmark_group("cursor");
+    group.bench_function("encode", |bench| bench.iter(|| black_box(&cursor).encode()));
+    group.bench_function("decode", |bench| bench.iter(|| Cursor::decode(black_box(&bytes))));
+    group.finish();
+}
+
+criterion_group!(pure, filters, chunks, records);
+criterion_main!(pure);

@@ -1,0 +1,34 @@
+//! What the system knows of a process.
+
+use std::{fs, time::Duration};
+
+/// Processor time since its start, its own and the system's for it.
+pub(crate) fn processor(id: u32) -> Duration {
+    let stat = fs::read_to_string(format!("/proc/{id}/stat")).expect("a process that runs");
+    // Behind the name, which may have spaces: user and system time are the 12th and the 13th, in hundredths.
+    let (_, fields) = stat.rsplit_once(')').expect("a name");
+    let ticks = fields.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("a number"));
+    Duration::from_millis(10 * ticks.sum::<u64>())
+}
+
+/// Resident memory, in bytes.
+pub(crate) fn resident(id: u32) -> u64 {
+    memory(id, "VmRSS:")
+}
+
+/// The most that it was.
+pub(crate) fn most_resident(id: u32) -> u64 {
+    memory(id, "VmHWM:")
+}
+
+fn memory(id: u32, which: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{id}/status")).expect("a process that runs");
+    let line = status.lines().find_map(|line| line.strip_prefix(which)).expect("its memory");
+    1024 * line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number of kilobytes")
+}
+
+/// How many bytes it had the disk write, where the system tells.
+pub(crate) fn written(id: u32) -> Option<u64> {
+    let io = fs::read_to_string(format!("/proc/{id}/io")).ok()?;
+    io.lines().find_map(|line| line.strip_prefix("write_bytes: "))?.parse().ok()
+}
