@@ -38,6 +38,22 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             println!("{told}");
             Ok(if told.is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
+        Command::Config(settings) => {
+            println!("{}", settings.run()?);
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Topics(topics) => {
+            println!("{}", actix_rt::System::new().block_on(topics.run())?);
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Subscriptions(subscriptions) => {
+            println!("{}", actix_rt::System::new().block_on(subscriptions.run(&Clock::system()))?);
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Explain(explain) => {
+            println!("{}", actix_rt::System::new().block_on(explain.run(&Clock::system()))?);
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Listen(listen) => {
             actix_rt::System::new().block_on(listen.run(Clock::system())).context("cannot listen")?;
             Ok(ExitCode::SUCCESS)

@@ -281,6 +281,36 @@ fn serve_refuses_settings_that_cannot_be_used() {
     );
 }
 
+#[test]
+fn settings_are_checked_without_a_start() {
+    let check = |arguments: &[&str]| {
+        let mut command = gridhook(&[&["config", "check"], arguments].concat());
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("GRIDHOOK_")) {
+            command.env_remove(name);
+        }
+        command.env("GRIDHOOK_ADMIN_TOKEN", "very-secret-and-long").env("GRIDHOOK_LOG__FORMAT", "json");
+        let output = command.output().expect("an end");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let (code, told, _) = check(&["--changed", "--listen", "127.0.0.1:0"]);
+    assert_eq!(code, Some(0));
+    expect![[r#"
+        KEY                 VALUE          FROM
+        log.format          "json"         environment variable GRIDHOOK_LOG__FORMAT
+        server.admin_token  (not shown)    environment variable GRIDHOOK_ADMIN_TOKEN
+        server.listen       "127.0.0.1:0"  flag --listen"#]]
+    .assert_eq(&told);
+    let (code, told, _) = check(&["--output", "json"]);
+    let all: Value = serde_json::from_str(&told).expect("JSON");
+    let waits = all.as_array().expect("a list").iter().find(|one| one["key"] == "delivery.response_wait");
+    assert_eq!(waits, Some(&json!({"key": "delivery.response_wait", "value": "\"30s\"", "origin": "default"})));
+    assert!(code == Some(0) && !told.contains("very-secret-and-long"), "{told}");
+    let (code, told, said) = check(&["--listen", "here"]);
+    assert_eq!((code, told.as_str()), (Some(1), ""));
+    expect![[r#"gridhook: flag --listen: server.listen is "here"; allowed is an IP address and a port, such as "127.0.0.1:8080" or "[::]:8080""#]].assert_eq(&said);
+}
+
 fn cut(input: &str, events: usize, bytes: usize) -> String {
     let mut out = Vec::new();
     let read = batches::read(input.as_bytes(), Form::Events, Limits { events, bytes }, |batch| {

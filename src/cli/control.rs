@@ -19,7 +19,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use url::Url;
 
-use super::web;
+use super::{nearest, web};
 
 /// Where the server is and who asks, as flags.
 #[derive(Clone, Debug, clap::Args)]
@@ -98,6 +98,14 @@ impl Resource {
     }
 }
 
+/// How a resource with this id is named in a command: shortly, where that is enough.
+pub fn short(id: &str) -> String {
+    match id.strip_prefix(SCOPE).map(|rest| rest.trim_start_matches('/')) {
+        Some(rest) => rest.strip_prefix("topics/").unwrap_or(rest).to_owned(),
+        None => id.to_owned(),
+    }
+}
+
 /// A name as a segment of a path.
 pub fn segment(name: &str) -> String {
     utf8_percent_encode(name, SEGMENT).to_string()
@@ -136,6 +144,9 @@ pub enum Error {
     /// It answered what we cannot read.
     #[error("the answer is not what this version of gridhook understands: {0}")]
     Answer(#[from] serde_json::Error),
+    /// What was typed, or stands in a file, cannot be used.
+    #[error("{0}")]
+    Input(String),
 }
 
 /// 64 MiB: more than any answer has; a list is paged.
@@ -149,22 +160,25 @@ pub struct Session {
     client: Client,
     server: Url,
     token: String,
+    /// Where the token came from, in words.
+    token_from: String,
 }
 
 impl Control {
     /// Ready to ask. Has to be called where a system of actix runs.
     pub fn session(&self) -> Result<Session, Error> {
-        Ok(Session { client: web::client(), server: self.server.clone(), token: self.token()? })
+        let (token, token_from) = self.token()?;
+        Ok(Session { client: web::client(), server: self.server.clone(), token, token_from })
     }
 
-    fn token(&self) -> Result<String, Error> {
+    fn token(&self) -> Result<(String, String), Error> {
         let read = |path: &Path| match fs::read_to_string(path) {
-            Ok(token) => Ok(token.trim().to_owned()),
+            Ok(token) => Ok((token.trim().to_owned(), path.display().to_string())),
             Err(error) => Err(Error::Token { path: path.to_owned(), error }),
         };
         match (&self.token_file, std::env::var("GRIDHOOK_ADMIN_TOKEN")) {
             (Some(path), _) => read(path),
-            (None, Ok(token)) => Ok(token),
+            (None, Ok(token)) => Ok((token, "GRIDHOOK_ADMIN_TOKEN".to_owned())),
             (None, Err(_)) => read(Path::new(TOKEN_FILE)),
         }
     }
@@ -181,8 +195,25 @@ impl Session {
         self.ask(Method::POST, path, Some(body)).await
     }
 
-    /// Asks in any way. An answer without a body is `null`.
+    /// Asks in any way. An answer without a body is `null`; where there is no such topic or event subscription, the refusal
+    /// says which names are like it.
     pub async fn ask<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<T, Error> {
+        match self.ask_only(method, path, body).await {
+            Err(Error::Refused { status: StatusCode::NOT_FOUND, reason }) => {
+                let reason = reason + &nearest::words(self, path).await;
+                Err(Error::Refused { status: StatusCode::NOT_FOUND, reason })
+            }
+            answered => answered,
+        }
+    }
+
+    /// The same without those names.
+    pub(super) async fn ask_only<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
@@ -199,7 +230,12 @@ impl Session {
 
     /// A request with the token in it, for those who read the answer as it comes.
     pub fn request(&self, method: Method, path: &str) -> ClientRequest {
-        let url = format!("{}{path}", self.server.as_str().trim_end_matches('/'));
+        self.request_to(&self.server, method, path)
+    }
+
+    /// The same to another address of the same server.
+    pub fn request_to(&self, server: &Url, method: Method, path: &str) -> ClientRequest {
+        let url = format!("{}{path}", server.as_str().trim_end_matches('/'));
         self.client.request(method, url).insert_header((header::AUTHORIZATION, format!("Bearer {}", self.token)))
     }
 
@@ -209,10 +245,14 @@ impl Session {
         let mut response = response.timeout(WAIT);
         let status = response.status();
         let body = response.body().limit(ANSWER_BYTES_MAX).await.map_err(|error| failed(&error))?;
-        match status.is_success() {
-            true => Ok(body),
-            false => Err(Error::Refused { status, reason: web::reason(&body) }),
+        if status.is_success() {
+            return Ok(body);
         }
+        let mut reason = web::reason(&body);
+        if status == StatusCode::UNAUTHORIZED {
+            reason = format!("{reason} (the token is that of {}; --token-file names another)", self.token_from);
+        }
+        Err(Error::Refused { status, reason })
     }
 }
 
@@ -251,4 +291,40 @@ impl fmt::Display for Table {
         }
         Ok(())
     }
+}
+
+/// The JSON object in a file, or on standard input; without a file an empty one.
+pub(super) fn body_of(file: Option<&Path>) -> Result<Value, Error> {
+    match file.map(|path| (path, read_input(path))) {
+        None => Ok(Value::Object(serde_json::Map::new())),
+        Some((_, Ok(value @ Value::Object(_)))) => Ok(value),
+        Some((path, Ok(_))) => Err(Error::Input(format!("{} has no JSON object; allowed is one", path.display()))),
+        Some((_, Err(error))) => Err(error),
+    }
+}
+
+/// The JSON in a file, or on standard input.
+pub(super) fn read_input(path: &Path) -> Result<Value, Error> {
+    let read = match path == Path::new("-") {
+        true => io::read_to_string(io::stdin()),
+        false => fs::read_to_string(path),
+    };
+    let text = read.map_err(|error| Error::Input(format!("{} cannot be read: {error}", path.display())))?;
+    serde_json::from_str(&text).map_err(|error| Error::Input(format!("{} is not JSON: {error}", path.display())))
+}
+
+/// Sets what stands at `path`, keys below keys, in a body that a person may have written.
+pub(super) fn set(body: &mut Value, path: &[&str], value: Value) -> Result<(), Error> {
+    let mut at = body;
+    for key in path {
+        if at.is_null() {
+            *at = Value::Object(serde_json::Map::new());
+        }
+        let Value::Object(inside) = at else {
+            return Err(Error::Input(format!("{} cannot be set: what is above it is no JSON object", path.join("."))));
+        };
+        at = inside.entry(*key).or_insert(Value::Null);
+    }
+    *at = value;
+    Ok(())
 }

@@ -3,26 +3,34 @@
 //! `serve` is only read here; `main` runs it, because a command knows nothing of the server's parts. A flag of `serve`
 //! is a layer of the settings and is checked with them, so that a wrong flag and a wrong key are told in the same words.
 
+mod ask;
 pub mod backup;
 pub mod batches;
 pub mod chaos;
 pub mod completions;
+pub mod config;
 pub mod control;
 pub mod dead_letters;
+pub mod explain;
 pub mod follow;
 pub mod fsck;
 pub mod health;
 pub mod ledger;
+mod list;
 pub mod listen;
 pub mod manual;
+pub mod nearest;
 pub mod plane;
 pub mod publish;
 pub mod replay;
 pub mod simulate;
 mod spinner;
+pub mod subscriptions;
 pub mod supervision;
+pub mod topics;
 pub mod trace;
 mod web;
+mod words;
 
 use std::path::PathBuf;
 
@@ -46,6 +54,14 @@ pub enum Command {
     Serve(Serve),
     /// Say whether a server takes events, as an exit status
     Health(health::Health),
+    /// Look at the settings without starting anything
+    Config(config::Settings),
+    /// List, show, make, change and delete topics and domains; show their keys
+    Topics(topics::Topics),
+    /// List, show, make, change, delete, hold and probe event subscriptions; try their filters
+    Subscriptions(subscriptions::Subscriptions),
+    /// Tell why an event waits for an event subscription, and when it is tried next
+    Explain(explain::Explain),
     /// Play a webhook: answer the handshakes, print each event
     Listen(listen::Listen),
     /// Publish events from a file or from standard input

@@ -6,7 +6,10 @@ use serde::Deserialize;
 use serde_json::Value;
 use url::form_urlencoded;
 
-use super::control::{self, Control, Output, Printed, Resource, Session, segment};
+use super::{
+    control::{self, Control, Output, Printed, Resource, Session},
+    list,
+};
 
 /// The flags of `trace`.
 #[derive(Debug, clap::Args)]
@@ -159,17 +162,9 @@ impl Trace {
 /// The resource ids of all topics and domains of an Azure subscription.
 async fn all_topics(session: &Session, subscription_id: &str) -> Result<Vec<String>, control::Error> {
     let mut ids = Vec::new();
-    for kind in ["topics", "domains"] {
-        let id = segment(subscription_id);
-        let mut path = format!("/subscriptions/{id}/providers/Microsoft.EventGrid/{kind}?$top=100");
-        loop {
-            let page: Value = session.get(&path).await?;
-            let resources = page["value"].as_array().into_iter().flatten();
-            ids.extend(resources.filter_map(|resource| resource["id"].as_str()).map(str::to_owned));
-            let next = page["nextLink"].as_str().and_then(|link| url::Url::parse(link).ok());
-            let Some(next) = next else { break };
-            path = format!("{}?{}", next.path(), next.query().unwrap_or_default());
-        }
+    for kind in list::KINDS {
+        let resources = list::all(session, &list::path(subscription_id, kind)).await?;
+        ids.extend(resources.iter().filter_map(|resource| resource["id"].as_str()).map(str::to_owned));
     }
     Ok(ids)
 }

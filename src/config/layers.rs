@@ -57,6 +57,17 @@ impl fmt::Display for Origin {
     }
 }
 
+/// A setting as it holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// Its key, as `server.listen`.
+    pub key: String,
+    /// Its value, as TOML has it; of a secret only that there is one.
+    pub value: String,
+    /// Where it came from.
+    pub origin: Origin,
+}
+
 /// All layers, merged.
 pub(super) struct Layers(BTreeMap<String, (Value, Origin)>);
 
@@ -178,6 +189,18 @@ impl Layers {
             Some((value, _)) => value.to_string(),
             None => "missing".to_owned(),
         }
+    }
+}
+
+impl Layers {
+    /// Every key with its value and where it came from; of a secret only whether there is one.
+    pub(super) fn all(&self) -> Vec<Setting> {
+        let setting = |(key, (value, origin)): (&String, &(Value, Origin))| {
+            let empty = value.as_str().is_some_and(str::is_empty);
+            let value = if empty { value.to_string() } else { self.show(key) };
+            Setting { key: key.clone(), value, origin: origin.clone() }
+        };
+        self.0.iter().map(setting).collect()
     }
 }
 

@@ -31,7 +31,7 @@ pub use self::{
     delivery::Delivery,
     editions::Editions,
     error::Error,
-    layers::{Flag, Origin, Sources},
+    layers::{Flag, Origin, Setting, Sources},
     limits::Limits,
     words::{Roots, TlsVersion, Validate},
 };
@@ -323,6 +323,12 @@ impl Config {
         let policy = Policy { edition: policy.edition, editions };
         Ok(Self { server, log, publish, auth, delivery, journal, topic, dead_letter, policy, chaos, limits })
     }
+}
+
+/// Every setting as it holds, with where it came from; what could not be run is the same error as at a start.
+pub fn settings(sources: &Sources) -> Result<Vec<Setting>, Error> {
+    Config::load(sources)?;
+    Ok(Layers::merge(sources)?.all())
 }
 
 impl Server {

@@ -219,3 +219,16 @@ fn negative_controls_of_the_verdict_are_all_caught() {
     assert_eq!(caught, seeded.len());
     assert_eq!(left_behind(&server), [""; 0]);
 }
+
+#[test]
+fn where_operators_have_an_address_of_their_own_publishers_are_played_at_the_other() {
+    let server = Server::start(&[("CHAOS__ENABLED", "true"), ("SERVER__ADMIN_LISTEN", "127.0.0.1:0")]);
+    let said = server.said();
+    let admin = said.split("the control plane is at ").nth(1).and_then(|rest| rest.split_whitespace().next());
+    let admin = admin.expect("an address");
+    let own = own_url(&server);
+    let flags = ["--duration", "1s", "--rate", "200", "--kill-every", "100ms", "--publish-to", &own];
+    let output = chaos(&server, admin, &flags).output().expect("the binary starts");
+    let verdict = verdict(&output);
+    assert!(output.status.success() && number(&verdict, "acknowledged") > 0, "{verdict}");
+}

@@ -23,6 +23,7 @@ mod kill;
 mod late;
 mod namespaces;
 mod notice;
+mod operator;
 mod power;
 mod properties;
 mod publish;

@@ -9,6 +9,7 @@ use std::{
 };
 
 use awc::http::{Method, header};
+use url::Url;
 
 use super::{
     verdict::Published,
@@ -38,6 +39,8 @@ const ANSWER_BYTES_MAX: usize = 64 << 10;
 #[derive(Clone)]
 pub(super) struct Load {
     session: Rc<Session>,
+    /// Where publishers connect, if not where operators do.
+    at: Option<Rc<Url>>,
     path: Rc<str>,
     account: Account,
     in_flight: Rc<Cell<usize>>,
@@ -46,9 +49,17 @@ pub(super) struct Load {
 }
 
 impl Load {
-    pub(super) fn new(session: Rc<Session>, topic: &str, account: Account) -> Self {
+    pub(super) fn new(session: Rc<Session>, at: Option<Url>, topic: &str, account: Account) -> Self {
         let path = format!("/topics/{topic}/api/events").into();
-        Self { session, path, account, in_flight: Rc::default(), stopped: Rc::default(), published: Rc::default() }
+        Self {
+            session,
+            at: at.map(Rc::new),
+            path,
+            account,
+            in_flight: Rc::default(),
+            stopped: Rc::default(),
+            published: Rc::default(),
+        }
     }
 
     /// What was published so far.
@@ -89,7 +100,10 @@ impl Load {
 
     async fn publish(&self, events: usize) {
         let (first, body) = with(&self.account, |ledger| ledger.issue(events));
-        let request = self.session.request(Method::POST, &self.path);
+        let request = match &self.at {
+            Some(at) => self.session.request_to(at, Method::POST, &self.path),
+            None => self.session.request(Method::POST, &self.path),
+        };
         let request = request.insert_header((header::CONTENT_TYPE, "application/json; charset=utf-8"));
         let Ok(mut response) = request.send_body(body).await else {
             self.published.borrow_mut().unknown += 1;

@@ -66,6 +66,9 @@ pub struct Chaos {
     /// The webhook's address as the server reaches it, where that is another
     #[arg(long, value_name = "URL")]
     endpoint: Option<Url>,
+    /// Where publishers connect, where the control plane has an address of its own (server.admin_listen)
+    #[arg(long, value_name = "URL")]
+    publish_to: Option<Url>,
     /// How long to wait for what has not arrived when the load has ended
     #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = parse_duration)]
     settle: Duration,

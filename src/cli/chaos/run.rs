@@ -82,7 +82,10 @@ impl Run {
     async fn through(&self, endpoint: &str, before: &BTreeMap<String, u64>) -> Result<Verdict, Error> {
         let mut signals = Signals::hear()?;
         self.set_up(endpoint).await.map_err(asked("the topic cannot be made"))?;
-        let load = Load::new(Rc::clone(&self.session), &self.topic, Arc::clone(&self.account));
+        let load = {
+            let at = self.chaos.publish_to.clone();
+            Load::new(Rc::clone(&self.session), at, &self.topic, Arc::clone(&self.account))
+        };
         let started = self.clock.now();
         self.wreak(&load, &mut signals).await?;
         let seconds = self.clock.now().since(started).as_secs_f64();

@@ -1,0 +1,61 @@
+//! `gridhook config check`: the settings read as a start would read them, and what would be run.
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::{
+    Serve,
+    control::{Output, Printed, Table},
+};
+use crate::config::{self, Origin, Setting};
+
+/// The flags of `config`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  gridhook config check --config gridhook.toml
+  gridhook config check --changed
+  GRIDHOOK_LOG__FORMAT=json gridhook config check --output json")]
+pub struct Settings {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Read the settings, and show each with where it came from; the exit status is 1 where the server could not start with
+    /// them
+    Check {
+        #[command(flatten)]
+        serve: Serve,
+        /// Only those that are not the defaults
+        #[arg(long)]
+        changed: bool,
+        #[command(flatten)]
+        printed: Printed,
+    },
+}
+
+impl Settings {
+    /// What there is to print.
+    ///
+    /// # Errors
+    /// Where the server could not start with these settings.
+    pub fn run(self) -> Result<String, config::Error> {
+        let Verb::Check { serve, changed, printed } = self.verb;
+        let all = config::settings(&serve.sources())?;
+        let shown = all.iter().filter(|setting| !changed || setting.origin != Origin::Default);
+        Ok(match printed.output {
+            Output::Json => {
+                let told = |Setting { key, value, origin }: &Setting| json!({"key": key, "value": value, "origin": origin.to_string()});
+                format!("{:#}", shown.map(told).collect::<Value>())
+            }
+            Output::Table => {
+                let mut table = Table::new(["KEY", "VALUE", "FROM"]);
+                for Setting { key, value, origin } in shown {
+                    table.line([key.clone(), value.clone(), origin.to_string()]);
+                }
+                table.to_string()
+            }
+        })
+    }
+}

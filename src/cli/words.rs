@@ -1,0 +1,65 @@
+//! Values of the control plane's JSON as people read them.
+
+use std::time::Duration;
+
+use humantime_serde::re::humantime::format_duration;
+use serde_json::Value;
+
+use crate::{clock::Clock, simulate::number};
+
+/// What stands where there is nothing.
+pub(super) const NONE: &str = "-";
+
+/// A text.
+pub(super) fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) if text.is_empty() => NONE.to_owned(),
+        Value::String(text) => super::trace::shown(text),
+        Value::Null => NONE.to_owned(),
+        Value::Array(list) if list.is_empty() => NONE.to_owned(),
+        Value::Array(list) => list.iter().map(text).collect::<Vec<_>>().join(", "),
+        other => super::trace::shown(&other.to_string()),
+    }
+}
+
+/// A count, with commas between the thousands.
+pub(super) fn count(value: &Value) -> String {
+    value.as_u64().map_or_else(|| NONE.to_owned(), number)
+}
+
+/// A time that has passed, or that will: its two largest units.
+pub(super) fn span(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let coarse = match seconds {
+        0 => return format!("{}ms", time.as_millis()),
+        1..3_600 => seconds,
+        3_600..86_400 => seconds - seconds % 60,
+        _ => seconds - seconds % 3_600,
+    };
+    format_duration(Duration::from_secs(coarse)).to_string()
+}
+
+/// A point in time, without fractions of a second, and how far it is from now.
+pub(super) fn when(value: &Value, clock: &Clock) -> String {
+    let Some(text) = value.as_str() else { return NONE.to_owned() };
+    let Ok(at) = text.parse::<jiff::Timestamp>() else { return super::trace::shown(text) };
+    let micros = at.as_microsecond() - i64::try_from(clock.now().0).unwrap_or(i64::MAX);
+    let away = span(Duration::from_micros(micros.unsigned_abs()));
+    let short = at.strftime("%Y-%m-%d %H:%M:%SZ");
+    if micros > 0 { format!("{short} (in {away})") } else { format!("{short} ({away} ago)") }
+}
+
+/// Of an endpoint's health: one word, and why where it is not well.
+pub(super) fn health(health: &Value, clock: &Clock) -> String {
+    match health["state"].as_str() {
+        Some("suspended") => {
+            format!("suspended for {}; next probe {}", text(&health["cause"]), when(&health["nextProbe"], clock))
+        }
+        Some("probing") => format!("probing, suspended for {}", text(&health["cause"])),
+        Some("healthy") => match health["failures"].as_u64() {
+            Some(failures) if failures > 0 => format!("healthy, the last {failures} requests failed"),
+            Some(_) | None => "healthy".to_owned(),
+        },
+        Some(_) | None => NONE.to_owned(),
+    }
+}

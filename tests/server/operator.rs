@@ -1,0 +1,176 @@
+//! What an operator types, against the real server: topics, event subscriptions, why an event waits.
+
+use expect_test::expect;
+use serde_json::Value;
+
+use super::LONG;
+use crate::support::{
+    load,
+    server::{Server, operator, say, wait_for},
+    sink::{Manner, Sink},
+};
+
+fn json(told: &str) -> Value {
+    serde_json::from_str(told).unwrap_or_else(|error| panic!("{error}: {told}"))
+}
+
+/// What a command prints that must be done.
+fn done(server: &Server, arguments: &[&str]) -> String {
+    operator(server, arguments).unwrap_or_else(|error| panic!("{arguments:?}: {error}"))
+}
+
+/// What a command says that must not be done.
+fn refused(server: &Server, arguments: &[&str]) -> String {
+    operator(server, arguments).expect_err("a refusal")
+}
+
+/// Ports and times differ from run to run.
+fn masked(server: &Server, text: &str) -> String {
+    text.replace(&server.at().to_string(), "SERVER")
+}
+
+#[test]
+fn topics_are_made_changed_listed_and_deleted() {
+    let server = Server::start(&[]);
+    let made = done(&server, &["topics", "create", "orders", "--tag", "team=shop", "--allow-from", "127.0.0.0/8"]);
+    expect![[r#"
+        made orders
+        id                   /subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid/topics/orders
+        endpoint             http://SERVER/topics/orders/api/events
+        input schema         EventGridSchema
+        edition              test
+        location             local
+        tags                 team=shop
+        keys are taken       yes
+        public network       Enabled
+        allowed from         127.0.0.0/8"#]]
+    .assert_eq(&masked(&server, &made));
+    expect!["gridhook: orders is there already; gridhook topics update orders changes it"]
+        .assert_eq(&refused(&server, &["topics", "create", "orders"]));
+
+    done(&server, &["topics", "create", "domains/shop", "--input-schema", "CloudEventSchemaV1_0"]);
+    done(&server, &["topics", "create", "domains/shop/topics/europe"]);
+    expect![[r#"
+        NAME          SCHEMA                EDITION  LOCATION  ENDPOINT
+        orders        EventGridSchema       test     local     http://SERVER/topics/orders/api/events
+        domains/shop  CloudEventSchemaV1_0  test     local     http://SERVER/domains/shop/api/events"#]]
+    .assert_eq(&masked(&server, &done(&server, &["topics", "list"])));
+    let topics = json(&done(&server, &["topics", "list", "domains/shop", "--output", "json"]));
+    assert_eq!(topics[0]["name"], "europe", "{topics}");
+
+    let changed = done(&server, &["topics", "update", "orders", "--local-auth", "false", "--output", "json"]);
+    let properties = &json(&changed)["properties"];
+    assert_eq!(
+        (&properties["disableLocalAuth"], &properties["inboundIpRules"][0]["ipMask"]),
+        (&true.into(), &"127.0.0.0/8".into())
+    );
+    assert!(refused(&server, &["topics", "update", "orders"]).contains("nothing is to be changed"));
+
+    let [before, after] = [&[][..], &["--regenerate", "key2"]]
+        .map(|more| json(&done(&server, &[&["topics", "keys", "orders", "--output", "json"], more].concat())));
+    assert_eq!(before["key1"], after["key1"]);
+    assert_ne!(before["key2"], after["key2"]);
+
+    expect!["gridhook: Delete orders, its events and its 0 event subscriptions? Nothing was done: there is no terminal to say yes at; --yes says it"]
+        .assert_eq(&refused(&server, &["topics", "delete", "orders"]));
+    expect!["deleted orders"].assert_eq(&done(&server, &["topics", "delete", "orders", "--yes"]));
+    let left = json(&done(&server, &["topics", "list", "--output", "json"]));
+    assert_eq!(left.as_array().map(Vec::len), Some(1), "{left}");
+}
+
+#[test]
+fn subscriptions_are_made_changed_held_and_shown_and_their_filters_tried() {
+    let server = Server::start(&[]);
+    let sink = Sink::start();
+    let url = sink.url("/hook?code=secret");
+    done(&server, &["topics", "create", "orders"]);
+    let flags = ["--endpoint", &url, "--subject-begins-with", "/a", "--time-to-live", "2h", "--dead-letters", "/r"];
+    let made = done(
+        &server,
+        &[&["subscriptions", "create", "orders", "billing"][..], &flags, &["--container", "dead"]].concat(),
+    );
+    assert!(made.contains("subject begins    /a") && made.contains("attempts within 2h"), "{made}");
+    assert!(made.contains("dead letters      /r/dead") && !made.contains("secret"), "{made}");
+    let shown = done(&server, &["subscriptions", "show", "orders", "billing", "--full-url"]);
+    assert!(shown.contains("code=secret") && shown.contains("health            healthy"), "{shown}");
+
+    let listed = done(&server, &["subscriptions", "list"]);
+    assert!(listed.starts_with("TOPIC") && listed.contains("\norders"), "{listed}");
+    let changed = ["subscriptions", "update", "orders", "billing", "--max-attempts", "7", "--output", "json"];
+    let changed = json(&done(&server, &changed));
+    let retry = &changed["properties"]["retryPolicy"];
+    assert_eq!((&retry["maxDeliveryAttempts"], &retry["eventTimeToLiveInMinutes"]), (&7.into(), &120.into()));
+
+    let key = json(&done(&server, &["topics", "keys", "orders", "--output", "json"]));
+    let key = key["key1"].as_str().expect("a key");
+    assert!(done(&server, &["subscriptions", "pause", "orders", "billing"]).contains("held by           operator"));
+    server.publish("orders", key, &load::body(&["first".to_owned()], "/a"));
+    server.publish("orders", key, &load::body(&["other".to_owned()], "/b"));
+    let tested = done(&server, &["subscriptions", "test-filter", "orders", "billing", "--last", "10"]);
+    assert!(tested.starts_with("1 of 2 events match") && tested.contains("subjectBeginsWith"), "{tested}");
+    let explained = done(&server, &["explain", "orders", "billing", "first"]);
+    assert!(explained.contains("event first, sequence 1, for billing: "), "{explained}");
+    assert!(explained.contains("in its way: the subscription is held by operator"), "{explained}");
+    let nowhere = refused(&server, &["explain", "orders", "billing", "second"]);
+    assert!(nowhere.contains("no event 'second' was found among 0 in flight"), "{nowhere}");
+    let resumed = json(&done(&server, &["subscriptions", "resume", "orders", "billing", "--output", "json"]));
+    assert_eq!(resumed["heldBy"], Value::Null);
+    let healthy = refused(&server, &["subscriptions", "probe", "orders", "billing"]);
+    assert!(healthy.contains("the endpoint is healthy"), "{healthy}");
+    assert_eq!(done(&server, &["subscriptions", "delete", "orders", "billing", "--yes"]), "deleted billing of orders");
+}
+
+#[test]
+fn a_suspended_endpoint_is_told_with_its_probe_and_probed() {
+    let server = Server::start(&[("DELIVERY__SUSPEND_AFTER_FAILURES", "1"), ("POLICY__EDITION", "current")]);
+    let sink = Sink::start();
+    done(&server, &["topics", "create", "orders", "--edition", "current"]);
+    done(&server, &["subscriptions", "create", "orders", "billing", "--endpoint", &sink.url("/hook")]);
+    sink.set("/hook", Manner::Answer(503));
+    let key = json(&done(&server, &["topics", "keys", "orders", "--output", "json"]));
+    server.publish("orders", key["key1"].as_str().expect("a key"), &load::body(&["first".to_owned()], "/a"));
+    let shown = || done(&server, &["subscriptions", "show", "orders", "billing"]);
+    wait_for("the endpoint to be suspended", LONG, || shown().contains("suspended for Busy; next probe 20"));
+    assert!(shown().contains("(in "), "{}", shown());
+    let probed = done(&server, &["subscriptions", "probe", "orders", "billing"]);
+    assert!(probed.contains("probing") || probed.contains("suspended"), "{probed}");
+}
+
+#[test]
+fn a_name_that_is_not_there_is_told_with_those_that_are_like_it() {
+    let server = Server::start(&[]);
+    let sink = Sink::start();
+    done(&server, &["topics", "create", "orders"]);
+    done(&server, &["topics", "create", "invoices"]);
+    done(&server, &["subscriptions", "create", "orders", "billing", "--endpoint", &sink.url("/hook")]);
+    let ends = |arguments: &[&str], end: &str| {
+        let said = refused(&server, arguments);
+        assert!(said.ends_with(end), "{arguments:?}: {said}");
+    };
+    ends(&["topics", "show", "ordres"], "was not found. Did you mean orders?");
+    ends(&["topics", "show", "zzz"], "was not found. There are invoices, orders.");
+    ends(&["subscriptions", "show", "orders", "biling"], "was not found. Did you mean billing?");
+    ends(&["subscriptions", "list", "order"], "was not found. Did you mean orders?");
+    ends(&["ledger", "orders", "x"], "was not found. There are billing.");
+    ends(&["topics", "show", "domains/shop"], "was not found. There are no domains there.");
+    let elsewhere = "/subscriptions/local/resourceGroups/other/providers/Microsoft.EventGrid/topics/orders";
+    ends(
+        &["topics", "show", elsewhere],
+        "name it by its whole id, /subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid/topics/orders",
+    );
+}
+
+#[test]
+fn a_server_that_is_not_there_and_a_token_that_is_wrong_are_told_with_what_to_do() {
+    let server = Server::start(&[]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let token = folder.path().join("token");
+    std::fs::write(&token, "wrong").expect("a file");
+    let (token, at) = (token.to_str().expect("text"), format!("http://{}", server.at()));
+    let (status, said) = say(&["topics", "list", "--server", &at, "--token-file", token]);
+    assert!(!status.success() && said.contains("401") && said.contains("--token-file names another"), "{said}");
+    let (status, said) = say(&["topics", "list", "--server", &at, "--token-file", "nowhere"]);
+    assert!(!status.success() && said.contains("name its file with --token-file"), "{said}");
+    let (status, said) = say(&["topics", "list", "--server", "http://127.0.0.1:9", "--token-file", token]);
+    assert!(!status.success() && said.contains("is the server running"), "{said}");
+}
