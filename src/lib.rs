@@ -33,6 +33,7 @@
 //! - [`topic::registry`] is what there is; [`admin`] changes it and tells of it.
 //! - [`subscription::greeter`] asks an endpoint before it is called; what waits for its word is a [`topic::proposal`].
 //! - [`topic::supervise`] builds a fresh actor where one died; [`chaos`] is how one is killed on purpose.
+//! - [`declared`] is what a file says is to be there; [`admin`] makes it so at the start, and `gridhook apply` at any time.
 //! - [`config`] is what the operator wrote, checked; [`policy::edition`] has the tables of the policy, which are data.
 //! - [`simulate`] drives the policy with thousands of endpoints in virtual time, for whoever tunes an edition.
 //! - [`clock`] is the only reader of time; [`telemetry`] sets the log up; [`cli`] has the commands.
@@ -47,6 +48,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod dead_letter;
+pub mod declared;
 pub mod deliver;
 pub mod event;
 pub mod journal;

@@ -50,6 +50,10 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             println!("{}", actix_rt::System::new().block_on(subscriptions.run(&Clock::system()))?);
             Ok(ExitCode::SUCCESS)
         }
+        Command::Apply(apply) => {
+            println!("{}", actix_rt::System::new().block_on(apply.run())?);
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Explain(explain) => {
             println!("{}", actix_rt::System::new().block_on(explain.run(&Clock::system()))?);
             Ok(ExitCode::SUCCESS)

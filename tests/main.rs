@@ -10,6 +10,7 @@ mod clock;
 mod config;
 mod control;
 mod dead_letter;
+mod declared;
 mod deliver;
 mod edition;
 mod fuzz;

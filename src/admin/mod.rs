@@ -2,6 +2,7 @@
 //!
 //! - [`arm`]: topics, domains and event subscriptions under ARM's paths, with the operators' verbs ([`operate`],
 //!   `test_filter`) below them;
+//! - `declare`: what a file declares, made so at the start;
 //! - `replay`: what is stored, sent once more;
 //! - `dead_letters`: what was given up, looked through, sent again and purged;
 //! - [`chaos`]: parts broken on purpose, only where it is switched on;
@@ -19,6 +20,7 @@ pub mod arm;
 pub mod auth;
 pub mod chaos;
 mod dead_letters;
+mod declare;
 mod error;
 mod explain;
 pub mod health;
@@ -46,6 +48,7 @@ use tokio::sync::{Mutex, MutexGuard};
 use self::{auth::Token, chaos::desk::Desk, health::Vitals, model::Editions};
 pub use self::{
     chaos::desk::{Tools, Undertaker},
+    declare::{Undone, declare},
     error::Error,
     own_path::OwnPath,
 };

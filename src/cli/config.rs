@@ -1,5 +1,7 @@
 //! `gridhook config check`: the settings read as a start would read them, and what would be run.
 
+use std::collections::BTreeMap;
+
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
@@ -7,7 +9,10 @@ use super::{
     Serve,
     control::{Output, Printed, Table},
 };
-use crate::config::{self, Origin, Setting};
+use crate::{
+    config::{self, Origin, Setting},
+    declared::{self, Place},
+};
 
 /// The flags of `config`.
 #[derive(Debug, Args)]
@@ -35,14 +40,29 @@ enum Verb {
     },
 }
 
+/// Why the server could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The settings.
+    #[error(transparent)]
+    Config(#[from] config::Error),
+    /// The file that is applied at the start.
+    #[error("server.apply: {0}")]
+    Declared(#[from] declared::Error),
+}
+
 impl Settings {
     /// What there is to print.
     ///
     /// # Errors
     /// Where the server could not start with these settings.
-    pub fn run(self) -> Result<String, config::Error> {
+    pub fn run(self) -> Result<String, Error> {
         let Verb::Check { serve, changed, printed } = self.verb;
-        let all = config::settings(&serve.sources())?;
+        let sources = serve.sources();
+        let all = config::settings(&sources)?;
+        if let Some(file) = &config::Config::load(&sources)?.server.apply {
+            declared::load(file, &Place::default(), &BTreeMap::new())?;
+        }
         let shown = all.iter().filter(|setting| !changed || setting.origin != Origin::Default);
         Ok(match printed.output {
             Output::Json => {

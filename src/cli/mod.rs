@@ -3,6 +3,7 @@
 //! `serve` is only read here; `main` runs it, because a command knows nothing of the server's parts. A flag of `serve`
 //! is a layer of the settings and is checked with them, so that a wrong flag and a wrong key are told in the same words.
 
+pub mod apply;
 mod ask;
 pub mod backup;
 pub mod batches;
@@ -60,6 +61,8 @@ pub enum Command {
     Topics(topics::Topics),
     /// List, show, make, change, delete, hold and probe event subscriptions; try their filters
     Subscriptions(subscriptions::Subscriptions),
+    /// Have there be what a file declares: topics, domains, event subscriptions
+    Apply(apply::Apply),
     /// Tell why an event waits for an event subscription, and when it is tried next
     Explain(explain::Explain),
     /// Play a webhook: answer the handshakes, print each event

@@ -117,6 +117,9 @@ pub struct Server {
     /// The oldest version of TLS that it speaks.
     #[serde(deserialize_with = "read::tls_version")]
     pub tls_minimum_version: TlsVersion,
+    /// A file with what is to be there: applied at every start. [`None`]: there is none.
+    #[serde(deserialize_with = "read::optional")]
+    pub apply: Option<PathBuf>,
     /// How often its certificate is looked at.
     #[serde(deserialize_with = "read::wait::<_, 100, DAY>")]
     pub tls_reload: Duration,

@@ -17,7 +17,9 @@ mod settings;
 mod tls;
 
 use std::{
+    collections::BTreeMap,
     io,
+    path::PathBuf,
     rc::Rc,
     sync::{Arc, OnceLock},
     time::Duration,
@@ -35,11 +37,12 @@ use self::{
     roster::Roster,
 };
 use crate::{
-    admin::{Control, Tools, Undertaker, auth, health},
+    admin::{self, Control, Tools, Undertaker, auth, health},
     cli::fsck::{accounts, store_options},
     clock::Clock,
     config::Config,
     dead_letter::{self, Redrives, Stores},
+    declared::{self, Declared},
     event::PartitionId,
     journal::{self, Journal, backup::Backups, chunk::Chunk, rocks::Rocks, store::StoreError},
     publish::http::Publisher,
@@ -94,6 +97,12 @@ pub enum Error {
     /// The keys of the issuer of access tokens.
     #[error("auth.jwks: {0}")]
     Issuer(String),
+    /// The file with what is to be there.
+    #[error("server.apply: {0}")]
+    Declared(#[from] crate::declared::Error),
+    /// What it declares could not be made.
+    #[error("server.apply: {0}")]
+    Undone(#[from] admin::Undone),
     /// Certificates.
     #[error(transparent)]
     Trust(#[from] crate::deliver::trust::Error),
@@ -107,9 +116,10 @@ fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
 /// Serves until a signal comes, and ends well.
 pub fn run(config: Config) -> Result<(), Error> {
     raise_file_limit();
+    let declared = declared(&config)?;
     private::keep(&config.server.data_dir).map_err(io_error("the data folder"))?;
     let store = Arc::new(Rocks::open(&config.server.data_dir, &store_options(&config.journal))?);
-    let served = actix_rt::System::new().block_on(serve(config, Arc::clone(&store)));
+    let served = actix_rt::System::new().block_on(serve(config, declared, Arc::clone(&store)));
     close(store);
     served
 }
@@ -128,7 +138,13 @@ fn close(store: Arc<Rocks>) {
     std::mem::forget(store);
 }
 
-async fn serve(config: Config, store: Arc<Rocks>) -> Result<(), Error> {
+/// What the operator's file declares, if there is one: read before anything is opened.
+fn declared(config: &Config) -> Result<Option<Declared>, Error> {
+    let load = |file: &PathBuf| declared::load(file, &declared::Place::default(), &BTreeMap::new());
+    Ok(config.server.apply.as_ref().map(load).transpose()?)
+}
+
+async fn serve(config: Config, declared: Option<Declared>, store: Arc<Rocks>) -> Result<(), Error> {
     let tools = Tools::default();
     let clock = Clock::skewed(tools.skew.clone());
     actix_rt::spawn(chaos::tell_steps(clock.clone()));
@@ -225,6 +241,14 @@ async fn serve(config: Config, store: Arc<Rocks>) -> Result<(), Error> {
         .guarded_by(strangers)
         .with_tools(tools);
     let control = web::Data::new(control);
+    if let Some(declared) = declared
+        && let Err(undone) = admin::declare(&control, &declared).await
+    {
+        recovered.close();
+        journal.close();
+        writer.join();
+        return Err(undone.into());
+    }
     let behind = Behind { control: control.clone(), publisher: publisher.clone(), vitals: vitals.clone(), token };
     let own_url = door.own_url();
     let http = door.serve(&config, behind)?;

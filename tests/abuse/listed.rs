@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 use gridhook::config::DEFAULTS;
 
 #[rustfmt::skip]
-const LISTED: [(&str, &str, &str); 81] = [
+const LISTED: [(&str, &str, &str); 83] = [
     ("publish/schema/cloud_events.rs", "NAMESPACE_NAME_CHARS_MAX", "of a CloudEvent in a namespace 20"),
     ("server/issuer.rs", "KEYS_BYTES_MAX", "keys of the issuer 100 in 256 KiB"),
     ("server/front/mod.rs", "TOLD_MAX", "256 of those who find no place are told so at a time"),
@@ -42,6 +42,8 @@ const LISTED: [(&str, &str, &str); 81] = [
     ("journal/salvage/rewind.rs", "DONE_MAX", "524,288 known outcomes of a cursor"),
     ("journal/backup/pace.rs", "REST_MAX", "rests of 100 ms"),
     ("admin/store.rs", "LINES_MAX", "4 lines ahead of a slow reader"),
+    ("declared/expression.rs", "DEPTH_MAX", "expressions of templates 32 levels deep"),
+    ("declared/template.rs", "LEVELS_MAX", "resources in resources 4 levels"),
     ("admin/chaos/desk.rs", "ON_MAX", "64 faults at once"),
     ("admin/chaos/body.rs", "DELAY_MAX", "responses held back for 5 minutes"),
     ("admin/chaos/body.rs", "STEP_MAX", "a clock 7 days wrong"),

@@ -7,7 +7,7 @@ use super::{TopicPath, list::Page, not_found, topic};
 use crate::{
     admin::{
         Control, Error,
-        model::{domain_topic, value_of},
+        model::{difference::Difference, domain_topic, value_of},
     },
     event::Name,
 };
@@ -27,7 +27,15 @@ pub(super) fn get(control: &Control, path: &TopicPath) -> Result<HttpResponse, E
     Ok(HttpResponse::Ok().json(domain_topic::View::new(&domain.record().resource_id(), &name)))
 }
 
-pub(super) async fn put(control: &Control, path: &TopicPath, body: &[u8]) -> Result<HttpResponse, Error> {
+/// What a PUT would change: whether it is there is all that there is of it.
+pub(in crate::admin) fn difference(control: &Control, path: &TopicPath, body: &[u8]) -> Result<Difference, Error> {
+    let name = named(path)?;
+    domain_topic::check(name, body)?;
+    let exists = topic(control, path)?.domain_topic(name.as_str()).is_some();
+    Ok(Difference { exists, ..Difference::default() })
+}
+
+pub(in crate::admin) async fn put(control: &Control, path: &TopicPath, body: &[u8]) -> Result<HttpResponse, Error> {
     let name = named(path)?;
     domain_topic::check(name, body)?;
     let _turn = control.turn(&path.key()).await;

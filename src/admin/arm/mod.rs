@@ -8,7 +8,7 @@
 //! The name of a topic, of a domain or of a namespace is unique in the server, not in its resource group; under another scope than its own
 //! it is not found and cannot be made a second time.
 
-mod domain_topics;
+pub(super) mod domain_topics;
 mod list;
 mod namespace_topics;
 mod namespaces;
@@ -17,15 +17,18 @@ mod provider;
 pub mod routes;
 pub(super) mod subscriptions;
 pub(super) mod topics;
+mod what_if;
 
 use std::{sync::Arc, time::Duration};
 
 use actix_web::{
     HttpRequest, HttpResponse,
+    http::Method,
     web::{self, Bytes},
 };
 use serde::Serialize;
 
+pub(super) use self::what_if::difference;
 use self::{
     path::{NamespacePath, NamespaceVerb, SubscriptionVerb, Target, TopicPath, TopicVerb},
     routes::Subject,
@@ -67,6 +70,9 @@ pub(super) async fn answer(
         return Err(Error::Method { method: method.to_string(), allowed });
     }
     let body = read_body(payload).await?;
+    if *method == Method::PUT && what_if::is_asked(&request)? {
+        return Ok(HttpResponse::Ok().json(difference(&control, target, &body)?));
+    }
     match target {
         Target::Topic(topic, verb) => answer_topic(&control, &request, topic, verb, &body).await,
         Target::Namespace(path, verb) => answer_namespace(&control, &request, path, verb, &body).await,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Serialize;
+use serde_json::Value;
 use tokio::sync::MutexGuard;
 use tracing::info;
 use utoipa::ToSchema;
@@ -15,14 +16,20 @@ use crate::{
     admin::{
         Control, Error,
         model::{
-            Invalid, domain_topic, provider,
+            Invalid,
+            difference::{Change, Difference},
+            domain_topic, provider,
             subscription::{self, Form, View},
             value_of,
         },
     },
     event::Name,
     subscription::record::SubscriptionRecord,
-    topic::{proposal::Provisioned, record::TopicRecord, registry::Topic},
+    topic::{
+        proposal::{Provisioned, Provisioning},
+        record::TopicRecord,
+        registry::Topic,
+    },
 };
 
 pub(super) fn list(
@@ -83,7 +90,7 @@ pub(super) fn get(control: &Control, path: &TopicPath, form: Form, name: &str) -
     Ok(HttpResponse::Ok().json(View::provisioned(&subscription, &topic.record(), form)))
 }
 
-pub(super) async fn put(
+pub(in crate::admin) async fn put(
     control: &Control,
     path: &TopicPath,
     form: Form,
@@ -92,19 +99,50 @@ pub(super) async fn put(
 ) -> Result<HttpResponse, Error> {
     let turn = control.turn(&path.key()).await;
     let topic = topic(control, path)?;
+    let (_, wished) = wished(control, path, &topic, name, body)?;
+    save(control, turn, &topic.record(), form, wished, None).await
+}
+
+/// What a PUT would change; nothing is, and no endpoint is asked.
+pub(in crate::admin) fn difference(
+    control: &Control,
+    path: &TopicPath,
+    name: &str,
+    body: &[u8],
+) -> Result<Difference, Error> {
+    let topic = topic(control, path)?;
+    let (existing, wished) = wished(control, path, &topic, name, body)?;
+    let before = existing.as_ref().map(|existing| subscription::set(&existing.record));
+    let mut difference = Difference::between(before.as_ref(), &subscription::set(&wished));
+    if existing.is_some_and(|existing| matches!(existing.state, Provisioning::Failed)) {
+        // Its endpoint did not agree: a PUT asks it again.
+        let (at, [before, after]) = ("provisioningState".to_owned(), ["Failed", "Succeeded"].map(Value::from));
+        difference.changes.push(Change { at, before, after });
+    }
+    Ok(difference)
+}
+
+/// What there is, and what a PUT makes of it.
+fn wished(
+    control: &Control,
+    path: &TopicPath,
+    topic: &Topic,
+    name: &str,
+    body: &[u8],
+) -> Result<(Option<Provisioned>, SubscriptionRecord), Error> {
     let record = topic.record();
     let given = name.rsplit('/').next().unwrap_or(name);
     // What exists keeps the name that it was made with.
-    let existing = control.registry.provisioned(&topic, name);
-    let name = existing.map_or_else(|| Name::new(given), |existing| existing.record.name.clone());
-    let domain_topic = own_domain_topic(&topic, path);
+    let existing = control.registry.provisioned(topic, name);
+    let name = existing.as_ref().map_or_else(|| Name::new(given), |existing| existing.record.name.clone());
+    let domain_topic = own_domain_topic(topic, path);
     domain_topic.as_ref().map(domain_topic::check_its_name).transpose()?;
     let ranges = control.editions.ranges(&record.edition)?;
     let mut wished = subscription::put(&name, &record, ranges, body)?;
     wished.filter.domain_topic = domain_topic.map(|name| name.to_string());
     check_expiration(control, &wished, "properties.expirationTimeUtc")?;
-    check_start(control, &topic, &mut wished, "properties.startsFrom")?;
-    save(control, turn, &record, form, wished, None).await
+    check_start(control, topic, &mut wished, "properties.startsFrom")?;
+    Ok((existing, wished))
 }
 
 pub(super) async fn patch(

@@ -15,8 +15,9 @@ use crate::{
         Control, Error,
         auth::secret,
         model::{
+            difference::Difference,
             provider, subscription,
-            topic::{Key, View, Wish},
+            topic::{Key, View, Wish, set},
             value_of,
         },
     },
@@ -58,10 +59,22 @@ pub(super) fn get(control: &Control, path: &TopicPath) -> Result<HttpResponse, E
     Ok(HttpResponse::Ok().json(View::new(&record, &control.public_url)))
 }
 
-pub(super) async fn put(control: &Control, path: TopicPath, body: &[u8]) -> Result<HttpResponse, Error> {
-    let wish = Wish::put(path.kind, path.name.as_str(), body)?;
+pub(in crate::admin) async fn put(control: &Control, path: TopicPath, body: &[u8]) -> Result<HttpResponse, Error> {
     let _turn = control.turn(&path.key()).await;
-    let record = match control.registry.topic(&path.key()) {
+    let (_, wished) = wished(control, path, body)?;
+    save(control, wished).await
+}
+
+/// What a PUT would change; nothing is.
+pub(in crate::admin) fn difference(control: &Control, path: TopicPath, body: &[u8]) -> Result<Difference, Error> {
+    let (existing, wished) = wished(control, path, body)?;
+    Ok(Difference::between(existing.map(|existing| set(&existing)).as_ref(), &set(&wished)))
+}
+
+/// What there is, and what a PUT makes of it.
+fn wished(control: &Control, path: TopicPath, body: &[u8]) -> Result<(Option<Arc<TopicRecord>>, TopicRecord), Error> {
+    let wish = Wish::put(path.kind, path.name.as_str(), body)?;
+    Ok(match control.registry.topic(&path.key()) {
         Some(topic) => {
             let existing = topic.record();
             if !lives_in(&existing.scope, &path.scope) {
@@ -72,14 +85,13 @@ pub(super) async fn put(control: &Control, path: TopicPath, body: &[u8]) -> Resu
                     existing.resource_id()
                 )));
             }
-            update(control, &topic, wish)?
+            (Some(existing), update(control, &topic, wish)?)
         }
         None => {
             let new = wish.create(path.name.as_str(), path.scope, new_keys()?, &control.editions)?;
-            identified(TopicRecord { metric_resource_id: Uuid::new_v4().to_string(), ..new }, None)
+            (None, identified(TopicRecord { metric_resource_id: Uuid::new_v4().to_string(), ..new }, None))
         }
-    };
-    save(control, record).await
+    })
 }
 
 pub(super) async fn patch(control: &Control, path: &TopicPath, body: &[u8]) -> Result<HttpResponse, Error> {

@@ -10,6 +10,7 @@
 //!
 //! Pure on purpose: no HTTP, no registry, no clock, no randomness. The numbers of the policy come as [`Editions`].
 
+pub mod difference;
 pub mod domain_topic;
 pub mod namespace;
 pub mod odata;

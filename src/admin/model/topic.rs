@@ -264,6 +264,11 @@ pub(super) fn schema_name(schema: Schema) -> &'static str {
     }
 }
 
+/// What a client can set, as JSON.
+pub(in crate::admin) fn set(record: &TopicRecord) -> Value {
+    value_of(&settable(record))
+}
+
 /// What a client can set, as it is set.
 fn settable(record: &TopicRecord) -> Body {
     let Kept {

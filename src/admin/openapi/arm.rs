@@ -18,6 +18,7 @@ use crate::{
         error::Envelope,
         explain, ledger,
         model::{
+            difference::Difference,
             domain_topic::{self, Body as DomainTopicBody},
             namespace,
             provider::{EventType, Operation, TopicType},
@@ -184,7 +185,7 @@ fn topic_itself(route: &Route, kind: Kind, method: &Method, schemas: &mut Schema
     };
     match *method {
         Method::GET => draft(route, "get", &format!("A {word}.")).answer(200, "It, without its keys.", &view),
-        Method::PUT => draft(route, "put", &format!("Makes a {word}, or sets it anew."))
+        Method::PUT => what_if(draft(route, "put", &format!("Makes a {word}, or sets it anew.")), schemas)
             .body(false, &body, example)
             .answer(201, "It is made, or changed.", &view)
             .errors(&CHANGING, error),
@@ -194,6 +195,15 @@ fn topic_itself(route: &Route, kind: Kind, method: &Method, schemas: &mut Schema
             .errors(&CHANGING, error),
         _ => deleted(draft(route, "delete", &format!("Deletes a {word}, its events and its subscriptions.")), error),
     }
+}
+
+/// A PUT can be asked for what it would change.
+fn what_if(draft: Draft, schemas: &mut Schemas) -> Draft {
+    draft.query("whatIf", "`true`: what would be changed is told, and nothing is.", &json!({"type": "boolean"})).answer(
+        200,
+        "What would be changed: only where `whatIf` asks for it.",
+        &schemas.of::<Difference>(),
+    )
 }
 
 fn deleted(draft: Draft, error: &Value) -> Draft {
@@ -238,7 +248,7 @@ fn domain_topic(route: &Route, method: &Method, schemas: &mut Schemas, error: &V
     let view = schemas.of::<domain_topic::View>();
     match *method {
         Method::GET => draft(route, "get", "A topic of a domain.").answer(200, "It.", &view),
-        Method::PUT => draft(route, "put", "Makes a topic of a domain.")
+        Method::PUT => what_if(draft(route, "put", "Makes a topic of a domain."), schemas)
             .body(false, &schemas.of::<DomainTopicBody>(), json!({}))
             .answer(201, "It is made, or was there.", &view)
             .errors(&CHANGING, error),
@@ -253,7 +263,7 @@ fn itself(route: &Route, method: &Method, schemas: &mut Schemas, error: &Value) 
         Method::GET => {
             draft(route, "get", "An event subscription.").answer(200, "It, without what may be secret.", &view)
         }
-        Method::PUT => draft(route, "put", "Makes an event subscription, or sets it anew.")
+        Method::PUT => what_if(draft(route, "put", "Makes an event subscription, or sets it anew."), schemas)
             .body(true, &schemas.of::<subscription::Body>(), json!({"properties": {"destination": destination}}))
             .answer(201, "It is made, or changed; `provisioningState` says whether it is in force.", &view)
             .errors(&CHANGING, error),

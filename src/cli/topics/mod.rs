@@ -7,6 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
 use self::wish::Wish;
+pub(super) use self::wish::pair;
 use super::{
     ask,
     control::{self, Control, Error, Output, Printed, Resource, Session, Table},

@@ -45,7 +45,7 @@ enum Schema {
     Custom,
 }
 
-fn pair(text: &str) -> Result<(String, String), String> {
+pub(in crate::cli) fn pair(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("allowed is NAME=VALUE")?;
     Ok((name.to_owned(), value.to_owned()))
 }

@@ -103,7 +103,7 @@ pub(super) fn told(properties: &[Property]) -> Vec<Value> {
 }
 
 /// Takes the secrets out of a list of mappings.
-pub(super) fn hide_secrets(mappings: &mut Value) {
+pub(in crate::admin) fn hide_secrets(mappings: &mut Value) {
     for mapping in mappings.as_array_mut().into_iter().flatten() {
         let properties = &mut mapping["properties"];
         if properties["isSecret"] == true {

@@ -280,6 +280,11 @@ fn record(
     })
 }
 
+/// What a client can set, as JSON, with its secrets.
+pub(in crate::admin) fn set(record: &SubscriptionRecord) -> Value {
+    value_of(&settable(record))
+}
+
 /// What a client can set, as it is set: with the whole address.
 fn settable(record: &SubscriptionRecord) -> Properties {
     let SubscriptionRecord {

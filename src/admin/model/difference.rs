@@ -1,0 +1,85 @@
+//! What a PUT would change: each value that would be another, before and after, secrets hidden.
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::subscription::attribute;
+
+/// What a PUT would change.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
+#[schema(as = Difference)]
+pub struct Difference {
+    /// Whether the resource is there already.
+    pub exists: bool,
+    /// What would be another; of a resource that is not there, everything that is set.
+    pub changes: Vec<Change>,
+}
+
+/// A value that would be another.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[schema(as = DifferenceChange)]
+pub struct Change {
+    /// Where it stands: the keys above it and its own, joined by dots.
+    pub at: String,
+    /// What it is; `null` where there is none.
+    pub before: Value,
+    /// What it would be.
+    pub after: Value,
+}
+
+impl Difference {
+    /// Between what is there, if it is, and what would be: both as they can be set, with their secrets.
+    pub fn between(before: Option<&Value>, after: &Value) -> Self {
+        let mut changes = Vec::new();
+        compare("", before.unwrap_or(&Value::Null), after, &mut changes);
+        Self { exists: before.is_some(), changes }
+    }
+}
+
+fn compare(at: &str, before: &Value, after: &Value, changes: &mut Vec<Change>) {
+    if before == after {
+        return;
+    }
+    let nothing = Map::new();
+    let (old, new) = match (before, after) {
+        (Value::Object(old), Value::Object(new)) => (old, new),
+        (Value::Null, Value::Object(new)) => (&nothing, new),
+        (Value::Object(old), Value::Null) => (old, &nothing),
+        _ => return changes.push(told(at, before, after)),
+    };
+    let gone = old.keys().filter(|key| !new.contains_key(*key));
+    for key in new.keys().chain(gone) {
+        let inner = if at.is_empty() { key.clone() } else { format!("{at}.{key}") };
+        let value = |of: &Map<String, Value>| of.get(key).cloned().unwrap_or_default();
+        compare(&inner, &value(old), &value(new), changes);
+    }
+}
+
+fn told(at: &str, before: &Value, after: &Value) -> Change {
+    let (was, mut is) = (hidden(at, before), hidden(at, after));
+    if was == is {
+        is = match is {
+            Value::String(text) => format!("{text} (another secret)").into(),
+            _ => "(another secret)".into(),
+        };
+    }
+    Change { at: at.to_owned(), before: was, after: is }
+}
+
+/// The same without what may be secret.
+fn hidden(at: &str, value: &Value) -> Value {
+    match (at.rsplit('.').next().unwrap_or_default(), value) {
+        ("endpointUrl", Value::String(url)) => match url.split_once('?') {
+            Some((base, _)) => format!("{base}?[hidden]").into(),
+            None => value.clone(),
+        },
+        ("secrets", Value::Array(secrets)) => secrets.iter().map(|_| "[hidden]").collect(),
+        ("deliveryAttributeMappings", value) => {
+            let mut value = value.clone();
+            attribute::hide_secrets(&mut value);
+            value
+        }
+        (_, value) => value.clone(),
+    }
+}

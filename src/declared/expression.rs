@@ -1,0 +1,182 @@
+//! The expressions of a template: `[concat(parameters('name'), '/billing')]`.
+//!
+//! Those that the portal writes when it exports, and no others: `parameters`, `variables`, `concat`, `resourceId` and
+//! `resourceGroup().location`. What else there is in ARM is refused by its name.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::Place;
+
+/// Expressions are nested no deeper.
+const DEPTH_MAX: usize = 32;
+
+/// What expressions may speak of.
+pub(super) struct Scope<'a> {
+    pub(super) parameters: BTreeMap<String, Value>,
+    pub(super) variables: BTreeMap<String, Value>,
+    pub(super) place: &'a Place,
+}
+
+impl Scope<'_> {
+    /// The same value with everything worked out that is an expression.
+    pub(super) fn value(&self, value: Value) -> Result<Value, String> {
+        self.value_at(value, 0)
+    }
+
+    fn value_at(&self, value: Value, depth: usize) -> Result<Value, String> {
+        if depth > DEPTH_MAX {
+            return Err(format!("what it says is nested deeper than {DEPTH_MAX} levels"));
+        }
+        match value {
+            Value::String(text) => self.text(&text, depth),
+            Value::Array(list) => list.into_iter().map(|value| self.value_at(value, depth + 1)).collect(),
+            Value::Object(map) => {
+                map.into_iter().map(|(key, value)| Ok((key, self.value_at(value, depth + 1)?))).collect()
+            }
+            other => Ok(other),
+        }
+    }
+
+    fn text(&self, text: &str, depth: usize) -> Result<Value, String> {
+        if let Some(literal) = text.strip_prefix("[[") {
+            return Ok(format!("[{literal}").into());
+        }
+        let Some(inner) = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')) else {
+            return Ok(text.into());
+        };
+        let mut reader = Reader { rest: inner.trim(), scope: self };
+        let value = reader.expression(depth).map_err(|what| format!("the expression {text}: {what}"))?;
+        match reader.rest.trim() {
+            "" => Ok(value),
+            rest => Err(format!("the expression {text}: '{rest}' is behind its end")),
+        }
+    }
+}
+
+struct Reader<'a> {
+    rest: &'a str,
+    scope: &'a Scope<'a>,
+}
+
+impl Reader<'_> {
+    fn expression(&mut self, depth: usize) -> Result<Value, String> {
+        if depth > DEPTH_MAX {
+            return Err(format!("it is nested deeper than {DEPTH_MAX} levels"));
+        }
+        self.rest = self.rest.trim_start();
+        if self.rest.starts_with('\'') {
+            return self.literal().map(Value::from);
+        }
+        let end = self.rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '-').unwrap_or(self.rest.len());
+        let (word, rest) = self.rest.split_at(end);
+        self.rest = rest.trim_start();
+        if let Ok(number) = word.parse::<i64>() {
+            return Ok(number.into());
+        }
+        if !self.take('(') {
+            return Err(format!("'{word}' is no function; allowed are {FUNCTIONS}"));
+        }
+        let mut arguments = Vec::new();
+        while !self.take(')') {
+            if !arguments.is_empty() && !self.take(',') {
+                return Err("a comma or a closing bracket is missing".to_owned());
+            }
+            arguments.push(self.expression(depth + 1)?);
+        }
+        self.call(word, &arguments, depth)
+    }
+
+    fn call(&mut self, function: &str, arguments: &[Value], depth: usize) -> Result<Value, String> {
+        let known = |what: &str, all: &BTreeMap<String, Value>| {
+            let name = one_text(function, arguments)?;
+            let found = all.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+            found.map(|(_, value)| value.clone()).ok_or_else(|| format!("there is no {what} '{name}'"))
+        };
+        match function.to_ascii_lowercase().as_str() {
+            "parameters" => known("parameter", &self.scope.parameters),
+            // A variable may be an expression itself.
+            "variables" => self.scope.value_at(known("variable", &self.scope.variables)?, depth + 1),
+            "concat" => Ok(texts(function, arguments)?.concat().into()),
+            "resourceid" => self.resource_id(&texts(function, arguments)?),
+            "resourcegroup" if arguments.is_empty() => match self.rest.strip_prefix(".location") {
+                Some(rest) => {
+                    self.rest = rest;
+                    Ok("local".into())
+                }
+                None => Err("of resourceGroup() only .location is known here".to_owned()),
+            },
+            _ => Err(format!("the function {function} is not supported; allowed are {FUNCTIONS}")),
+        }
+    }
+
+    /// `resourceId('Microsoft.EventGrid/topics', 'orders')`, perhaps with a subscription and a resource group before.
+    fn resource_id(&self, texts: &[String]) -> Result<Value, String> {
+        let kind = texts.iter().position(|text| text.contains('/')).filter(|at| *at <= 2);
+        let kind = kind.ok_or("resourceId has no type such as Microsoft.EventGrid/topics")?;
+        let Place { subscription, resource_group } = self.scope.place;
+        let (subscription, group) = match &texts[..kind] {
+            [] => (subscription, resource_group),
+            [group] => (subscription, group),
+            [subscription, group, ..] => (subscription, group),
+        };
+        let mut words = texts[kind].split('/');
+        let (provider, types, names) = (words.next().unwrap_or_default(), words, &texts[kind + 1..]);
+        let pairs: Vec<String> = types.zip(names).map(|(word, name)| format!("/{word}/{name}")).collect();
+        if pairs.len() != names.len() || pairs.len() + 1 != texts[kind].split('/').count() {
+            return Err(format!("resourceId has not as many names as the type {} has", texts[kind]));
+        }
+        Ok(format!("/subscriptions/{subscription}/resourceGroups/{group}/providers/{provider}{}", pairs.concat())
+            .into())
+    }
+
+    /// A text in single quotes; two of them are one in it.
+    fn literal(&mut self) -> Result<String, String> {
+        let mut text = String::new();
+        let mut chars = self.rest.char_indices().skip(1).peekable();
+        while let Some((at, c)) = chars.next() {
+            match c {
+                '\'' if chars.peek().is_some_and(|(_, next)| *next == '\'') => {
+                    chars.next();
+                    text.push('\'');
+                }
+                '\'' => {
+                    self.rest = self.rest[at + 1..].trim_start();
+                    return Ok(text);
+                }
+                c => text.push(c),
+            }
+        }
+        Err("a text has no closing quote".to_owned())
+    }
+
+    fn take(&mut self, c: char) -> bool {
+        self.rest = self.rest.trim_start();
+        match self.rest.strip_prefix(c) {
+            Some(rest) => {
+                self.rest = rest.trim_start();
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+const FUNCTIONS: &str = "parameters, variables, concat, resourceId and resourceGroup().location";
+
+fn texts(function: &str, values: &[Value]) -> Result<Vec<String>, String> {
+    let text = |value: &Value| match value {
+        Value::String(text) => Ok(text.clone()),
+        Value::Number(number) => Ok(number.to_string()),
+        other => Err(format!("{function} is given {other}; allowed are texts")),
+    };
+    values.iter().map(text).collect()
+}
+
+fn one_text<'a>(function: &str, values: &'a [Value]) -> Result<&'a str, String> {
+    match values {
+        [Value::String(text)] => Ok(text),
+        _ => Err(format!("{function} takes one name")),
+    }
+}

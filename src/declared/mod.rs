@@ -1,0 +1,178 @@
+//! Topics and event subscriptions as a file declares them: what is to be there, in the order in which it is to be made.
+//!
+//! A file is one of two kinds: gridhook's own (TOML or JSON), whose keys are those of the control plane, or a template of
+//! Azure's Resource Manager (JSON) as the portal exports it. Either becomes a list of resources with the bodies that a PUT
+//! of each takes; whether those are allowed is the control plane's to say.
+//!
+//! Absent on purpose: asking and changing. Whoever applies a file compares each resource with what there is.
+
+mod expression;
+mod own;
+mod template;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
+
+/// Why a file declares nothing.
+#[derive(Debug, thiserror::Error)]
+#[error("{file}: {what}")]
+pub struct Error {
+    file: String,
+    what: String,
+}
+
+/// What is declared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// A topic.
+    Topic,
+    /// A domain.
+    Domain,
+    /// A topic of a domain.
+    DomainTopic,
+    /// An event subscription.
+    Subscription,
+}
+
+/// An Azure subscription and a resource group in it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The Azure subscription.
+    pub subscription: String,
+    /// The resource group.
+    pub resource_group: String,
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Self { subscription: "local".to_owned(), resource_group: "dev".to_owned() }
+    }
+}
+
+/// A resource that is to be there.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resource {
+    /// What it is.
+    pub kind: Kind,
+    /// Where it lives.
+    pub place: Place,
+    /// Types and names, one after another: `topics`, `orders`, `eventSubscriptions`, `billing`.
+    pub names: Vec<String>,
+    /// What a PUT says of it.
+    pub body: Value,
+}
+
+impl Resource {
+    fn new(place: &Place, names: &[&str], body: Value) -> Result<Self, String> {
+        let types: Vec<String> = names.iter().step_by(2).map(|word| word.to_ascii_lowercase()).collect();
+        let types: Vec<&str> = types.iter().map(String::as_str).collect();
+        let (kind, types): (_, &[&str]) = match types[..] {
+            ["topics"] => (Kind::Topic, &["topics"]),
+            ["domains"] => (Kind::Domain, &["domains"]),
+            ["domains", "topics"] => (Kind::DomainTopic, &["domains", "topics"]),
+            ["topics", "eventsubscriptions"] => (Kind::Subscription, &["topics", "eventSubscriptions"]),
+            ["domains", "eventsubscriptions"] => (Kind::Subscription, &["domains", "eventSubscriptions"]),
+            ["domains", "topics", "eventsubscriptions"] => {
+                (Kind::Subscription, &["domains", "topics", "eventSubscriptions"])
+            }
+            _ => return Err(format!("a resource of the type {} is not supported; {TYPES}", types.join("/"))),
+        };
+        let names = types.iter().zip(names.iter().skip(1).step_by(2));
+        let names = names.flat_map(|(word, name)| [(*word).to_owned(), (*name).to_owned()]).collect();
+        Ok(Self { kind, place: place.clone(), names, body })
+    }
+
+    /// Its path at the control plane.
+    pub fn path(&self) -> String {
+        path(&self.place, &self.names)
+    }
+
+    /// The path of what it hangs on: of a topic of a domain the domain, of an event subscription its topic.
+    pub fn parent(&self) -> Option<String> {
+        (self.names.len() > 2).then(|| path(&self.place, &self.names[..self.names.len() - 2]))
+    }
+
+    /// What it is and what it is called, for people.
+    pub fn told(&self) -> String {
+        match self.kind {
+            Kind::Topic => format!("topic {}", self.names[1]),
+            Kind::Domain => format!("domain {}", self.names[1]),
+            Kind::DomainTopic => format!("topic {} of domains/{}", self.names[3], self.names[1]),
+            Kind::Subscription => {
+                let of = self.names[..self.names.len() - 2].join("/");
+                let of = of.strip_prefix("topics/").unwrap_or(&of);
+                format!("event subscription {} of {of}", self.names[self.names.len() - 1])
+            }
+        }
+    }
+}
+
+const TYPES: &str = "allowed are topics, domains, domains/topics, and eventSubscriptions below each";
+
+/// The names in it are an operator's.
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+fn path(place: &Place, names: &[String]) -> String {
+    let segment = |name: &String| format!("/{}", utf8_percent_encode(name, SEGMENT));
+    let [subscription, group] = [&place.subscription, &place.resource_group].map(segment);
+    let names: String = names.iter().map(segment).collect();
+    format!("/subscriptions{subscription}/resourceGroups{group}/providers/Microsoft.EventGrid{names}")
+}
+
+/// Everything that a file declares.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Declared {
+    /// Topics and domains first, what hangs on them later.
+    pub resources: Vec<Resource>,
+    /// The places that it speaks of: the resources' own, or where there are none, the one that holds for the file.
+    pub places: BTreeSet<Place>,
+}
+
+/// Reads a file. `place` holds where the file names no other; `parameters` are those of a template.
+///
+/// # Errors
+/// Where the file cannot be read, or says what is not understood: with the file, the place in it and what is allowed.
+pub fn load(path: &Path, place: &Place, parameters: &BTreeMap<String, String>) -> Result<Declared, Error> {
+    let error = |what: String| Error { file: path.display().to_string(), what };
+    let text = fs::read_to_string(path).map_err(|why| error(format!("it cannot be read: {why}")))?;
+    let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
+    read(&text, is_json, place, parameters).map_err(error)
+}
+
+/// Reads the text of a file.
+///
+/// # Errors
+/// What is wrong, and what is allowed.
+pub fn read(
+    text: &str,
+    is_json: bool,
+    place: &Place,
+    parameters: &BTreeMap<String, String>,
+) -> Result<Declared, String> {
+    let value = match is_json {
+        true => serde_json::from_str(text).map_err(|why| format!("it is not JSON: {why}"))?,
+        false => own::json_of(text.parse::<toml::Table>().map_err(|why| why.to_string().trim_end().to_owned())?.into()),
+    };
+    let is_template = value["resources"].is_array() || value["$schema"].is_string();
+    let (mut resources, place) = match is_template {
+        true => (template::read(value, place, parameters)?, place.clone()),
+        false if !parameters.is_empty() => return Err("only a template of ARM has parameters".to_owned()),
+        false => own::read(value, place)?,
+    };
+    resources.sort_by_key(|resource| resource.kind);
+    let mut seen = BTreeSet::new();
+    if let Some(twice) = resources.iter().find(|resource| !seen.insert(resource.path().to_ascii_lowercase())) {
+        return Err(format!("the {} is there twice", twice.told()));
+    }
+    let mut places: BTreeSet<Place> = resources.iter().map(|resource| resource.place.clone()).collect();
+    if places.is_empty() {
+        places.insert(place);
+    }
+    Ok(Declared { resources, places })
+}

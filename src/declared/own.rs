@@ -1,0 +1,126 @@
+//! gridhook's own form of a file: a table for each topic, with the keys of the control plane.
+//!
+//! ```toml
+//! [topics.orders]
+//! inputSchema = "EventGridSchema"
+//!
+//! [topics.orders.eventSubscriptions.billing]
+//! endpointUrl = "https://example.com/hook"
+//! filter = { includedEventTypes = ["Order.Placed"] }
+//! ```
+
+use serde_json::{Map, Value, json};
+
+use super::{Place, Resource};
+
+/// What stands beside `properties` in ARM's bodies; everything else is one of them.
+const BESIDE: [&str; 7] = ["location", "tags", "sku", "kind", "extendedLocation", "identity", "properties"];
+
+/// Properties of a webhook that may stand in the subscription's own table.
+const WEBHOOK: [&str; 6] = [
+    "endpointUrl",
+    "maxEventsPerBatch",
+    "preferredBatchSizeInKilobytes",
+    "clientCertificate",
+    "signing",
+    "deliveryAttributeMappings",
+];
+
+type Table = Map<String, Value>;
+
+/// TOML as JSON: a date is a text.
+pub(super) fn json_of(value: toml::Value) -> Value {
+    match value {
+        toml::Value::String(text) => text.into(),
+        toml::Value::Integer(number) => number.into(),
+        toml::Value::Float(number) => number.into(),
+        toml::Value::Boolean(flag) => flag.into(),
+        toml::Value::Datetime(at) => at.to_string().into(),
+        toml::Value::Array(list) => list.into_iter().map(json_of).collect(),
+        toml::Value::Table(table) => table.into_iter().map(|(key, value)| (key, json_of(value))).collect(),
+    }
+}
+
+/// The resources of a file, and the place that it names.
+pub(super) fn read(value: Value, place: &Place) -> Result<(Vec<Resource>, Place), String> {
+    let mut file = table("the file", value)?;
+    let mut place = place.clone();
+    for (key, into) in [("subscription", &mut place.subscription), ("resourceGroup", &mut place.resource_group)] {
+        match file.remove(key) {
+            Some(Value::String(name)) if !name.is_empty() => *into = name,
+            Some(_) => return Err(format!("{key} is not a name; allowed is a text")),
+            None => {}
+        }
+    }
+    let mut all = Vec::new();
+    for (name, topic) in tables(&mut file, "topics")? {
+        add(&mut all, &place, &["topics", &name], topic)?;
+    }
+    for (name, mut domain) in tables(&mut file, "domains")? {
+        for (topic_name, mut topic) in tables(&mut domain, "topics")? {
+            let names = ["domains", &name, "topics", &topic_name];
+            add_subscriptions(&mut all, &place, &names, &mut topic)?;
+            all.push(Resource::new(&place, &names, body(topic))?);
+        }
+        add(&mut all, &place, &["domains", &name], domain)?;
+    }
+    match file.keys().next() {
+        Some(key) => Err(format!("there is no key {key}; allowed are topics, domains, subscription and resourceGroup")),
+        None => Ok((all, place)),
+    }
+}
+
+fn add(all: &mut Vec<Resource>, place: &Place, names: &[&str], mut topic: Table) -> Result<(), String> {
+    add_subscriptions(all, place, names, &mut topic)?;
+    all.push(Resource::new(place, names, body(topic))?);
+    Ok(())
+}
+
+fn add_subscriptions(all: &mut Vec<Resource>, place: &Place, of: &[&str], topic: &mut Table) -> Result<(), String> {
+    for (name, subscription) in tables(topic, "eventSubscriptions")? {
+        let names = [of, &["eventSubscriptions", &name]].concat();
+        let body = subscription_body(subscription).map_err(|what| format!("{}: {what}", names.join(".")))?;
+        all.push(Resource::new(place, &names, body)?);
+    }
+    Ok(())
+}
+
+/// The webhook's own properties are put where ARM has them.
+fn subscription_body(mut subscription: Table) -> Result<Value, String> {
+    let webhook: Table =
+        WEBHOOK.iter().filter_map(|key| Some(((*key).to_owned(), subscription.remove(*key)?))).collect();
+    if let Some(key) = webhook.keys().next() {
+        if subscription.contains_key("destination") {
+            return Err(format!("{key} and destination are there; allowed is one of them"));
+        }
+        let destination = json!({"endpointType": "WebHook", "properties": webhook});
+        subscription.insert("destination".to_owned(), destination);
+    }
+    Ok(body(subscription))
+}
+
+fn body(all: Table) -> Value {
+    let (beside, properties): (Table, Table) = all.into_iter().partition(|(key, _)| BESIDE.contains(&key.as_str()));
+    let mut body = Value::Object(beside);
+    for (key, value) in properties {
+        // `properties` may be written out; a value in its place that is no table is told by whoever takes the body.
+        if body["properties"].is_null() || body["properties"].is_object() {
+            body["properties"][key] = value;
+        }
+    }
+    body
+}
+
+/// The tables below `key`, by name.
+fn tables(of: &mut Table, key: &str) -> Result<Vec<(String, Table)>, String> {
+    let Some(value) = of.remove(key) else { return Ok(Vec::new()) };
+    let named = table(key, value)?.into_iter();
+    named.map(|(name, value)| Ok((name.clone(), table(&format!("{key}.{name}"), value)?))).collect()
+}
+
+fn table(what: &str, value: Value) -> Result<Table, String> {
+    match value {
+        Value::Object(table) => Ok(table),
+        _ => Err(format!("{what} is no table; allowed is one")),
+    }
+}

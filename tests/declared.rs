@@ -1,0 +1,203 @@
+//! Files with topics and event subscriptions: what they declare, and how they are refused.
+
+use std::collections::BTreeMap;
+
+use expect_test::{Expect, expect};
+use gridhook::declared::{self, Place};
+
+fn told(text: &str, is_json: bool, parameters: &[(&str, &str)]) -> String {
+    let parameters: BTreeMap<String, String> =
+        parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    match declared::read(text, is_json, &Place::default(), &parameters) {
+        Ok(declared) => {
+            let one =
+                |resource: &declared::Resource| format!("{} {} {}", resource.told(), resource.path(), resource.body);
+            declared.resources.iter().map(one).collect::<Vec<_>>().join("\n")
+        }
+        Err(error) => error,
+    }
+    .replace("/subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid", "…")
+}
+
+fn check_toml(text: &str, expected: Expect) {
+    expected.assert_eq(&told(text, false, &[]));
+}
+
+fn check_template(resources: &str, parameters: &[(&str, &str)], expected: Expect) {
+    let template = format!(
+        r#"{{"$schema": "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#",
+            "contentVersion": "1.0.0.0",
+            "parameters": {{"topic": {{"defaultValue": "orders", "type": "String"}}, "secret": {{"type": "SecureString"}}}},
+            "variables": {{"both": "[concat(parameters('topic'), '/billing')]"}},
+            "resources": [{resources}]}}"#
+    );
+    expected.assert_eq(&told(&template, true, parameters));
+}
+
+#[test]
+fn a_table_for_each_topic_becomes_its_bodies() {
+    check_toml(
+        r#"
+        [topics.orders]
+        inputSchema = "CloudEventSchemaV1_0"
+        tags = { team = "shop" }
+
+        [topics.orders.eventSubscriptions.billing]
+        endpointUrl = "https://example.com/hook?code=1"
+        maxEventsPerBatch = 10
+        filter = { includedEventTypes = ["Order.Placed"] }
+        expirationTimeUtc = 2040-01-01T00:00:00Z
+
+        [domains.shop.topics.europe.eventSubscriptions.all]
+        destination = { endpointType = "WebHook", properties = { endpointUrl = "https://example.com/" } }
+        "#,
+        expect![[r#"
+            topic orders …/topics/orders {"properties":{"inputSchema":"CloudEventSchemaV1_0"},"tags":{"team":"shop"}}
+            domain shop …/domains/shop {}
+            topic europe of domains/shop …/domains/shop/topics/europe {}
+            event subscription billing of orders …/topics/orders/eventSubscriptions/billing {"properties":{"destination":{"endpointType":"WebHook","properties":{"endpointUrl":"https://example.com/hook?code=1","maxEventsPerBatch":10}},"expirationTimeUtc":"2040-01-01T00:00:00Z","filter":{"includedEventTypes":["Order.Placed"]}}}
+            event subscription all of domains/shop/topics/europe …/domains/shop/topics/europe/eventSubscriptions/all {"properties":{"destination":{"endpointType":"WebHook","properties":{"endpointUrl":"https://example.com/"}}}}"#]],
+    );
+}
+
+#[test]
+fn a_file_names_its_own_place() {
+    let file = "subscription = \"s\"\nresourceGroup = \"r\"\n[topics.orders]";
+    check_toml(
+        file,
+        expect!["topic orders /subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/orders {}"],
+    );
+}
+
+#[test]
+fn what_is_not_understood_is_told_with_what_is_allowed() {
+    check_toml(
+        "[queues.a]",
+        expect!["there is no key queues; allowed are topics, domains, subscription and resourceGroup"],
+    );
+    check_toml("topics = 5", expect!["topics is no table; allowed is one"]);
+    check_toml("[topics]\norders = 5", expect!["topics.orders is no table; allowed is one"]);
+    check_toml("resourceGroup = 5", expect!["resourceGroup is not a name; allowed is a text"]);
+    check_toml(
+        "[topics.a.eventSubscriptions.b]\nendpointUrl = \"x\"\ndestination = {}",
+        expect!["topics.a.eventSubscriptions.b: endpointUrl and destination are there; allowed is one of them"],
+    );
+    check_toml("[topics.Orders]\n[topics.orders]", expect!["the topic orders is there twice"]);
+    check_toml(
+        "[topics.orders",
+        expect![[r#"
+            TOML parse error at line 1, column 15
+              |
+            1 | [topics.orders
+              |               ^
+            unclosed table, expected `]`"#]],
+    );
+}
+
+/// As the portal exports it.
+const TOPIC: &str = r#"{"type": "Microsoft.EventGrid/topics", "apiVersion": "2025-02-15", "name": "[parameters('topic')]",
+    "location": "westeurope", "sku": {"name": "Basic"}, "kind": "Azure", "identity": {"type": "None"},
+    "properties": {"minimumTlsVersionAllowed": "1.2", "inputSchema": "EventGridSchema", "publicNetworkAccess": "Enabled",
+        "inboundIpRules": [], "disableLocalAuth": false, "dataResidencyBoundary": "WithinGeopair"}}"#;
+
+const SUBSCRIPTION: &str = r#"{"type": "Microsoft.EventGrid/topics/eventSubscriptions", "apiVersion": "2025-02-15",
+    "name": "[variables('both')]", "dependsOn": ["[resourceId('Microsoft.EventGrid/topics', parameters('topic'))]"],
+    "properties": {"destination": {"properties": {"endpointUrl": "[concat('https://example.com/?code=', parameters('secret'))]"},
+        "endpointType": "WebHook"}, "labels": ["[[literal]"], "deadLetterDestination": {"endpointType": "StorageBlob",
+        "properties": {"resourceId": "[resourceId('other', 'Microsoft.Storage/storageAccounts', 'letters')]"}}}}"#;
+
+#[test]
+fn a_template_is_taken_as_the_portal_exports_it() {
+    check_template(
+        &format!("{SUBSCRIPTION}, {TOPIC}"),
+        &[("secret", "hidden")],
+        expect![[r#"
+            topic orders …/topics/orders {"identity":{"type":"None"},"kind":"Azure","location":"westeurope","properties":{"dataResidencyBoundary":"WithinGeopair","disableLocalAuth":false,"inboundIpRules":[],"inputSchema":"EventGridSchema","minimumTlsVersionAllowed":"1.2","publicNetworkAccess":"Enabled"},"sku":{"name":"Basic"}}
+            event subscription billing of orders …/topics/orders/eventSubscriptions/billing {"properties":{"deadLetterDestination":{"endpointType":"StorageBlob","properties":{"resourceId":"/subscriptions/local/resourceGroups/other/providers/Microsoft.Storage/storageAccounts/letters"}},"destination":{"endpointType":"WebHook","properties":{"endpointUrl":"https://example.com/?code=hidden"}},"labels":["[literal]"]}}"#]],
+    );
+}
+
+#[test]
+fn a_template_hangs_subscriptions_on_their_topics_in_several_ways() {
+    let ways = [
+        r#"{"type": "Microsoft.EventGrid/topics/providers/eventSubscriptions", "name": "orders/Microsoft.EventGrid/billing"}"#,
+        r#"{"type": "Microsoft.EventGrid/eventSubscriptions", "name": "billing", "scope": "Microsoft.EventGrid/topics/orders"}"#,
+        r#"{"type": "Microsoft.EventGrid/eventSubscriptions", "name": "billing", "scope": "[resourceId('Microsoft.EventGrid/topics', 'orders')]"}"#,
+    ];
+    for way in ways {
+        check_template(
+            way,
+            &[("secret", "x")],
+            expect!["event subscription billing of orders …/topics/orders/eventSubscriptions/billing {}"],
+        );
+    }
+    check_template(
+        r#"{"type": "Microsoft.EventGrid/domains", "name": "shop", "resources": [
+            {"type": "topics", "name": "europe", "resources": [{"type": "eventSubscriptions", "name": "all"}]}]}"#,
+        &[("secret", "x")],
+        expect![[r#"
+            domain shop …/domains/shop {}
+            topic europe of domains/shop …/domains/shop/topics/europe {}
+            event subscription all of domains/shop/topics/europe …/domains/shop/topics/europe/eventSubscriptions/all {}"#]],
+    );
+}
+
+#[test]
+fn what_a_template_says_that_is_not_known_is_refused_by_name() {
+    let check = |resource: &str, expected: Expect| check_template(resource, &[("secret", "x")], expected);
+    let named = |name: &str| format!(r#"{{"type": "Microsoft.EventGrid/topics", "name": "{name}"}}"#);
+    check_template(
+        TOPIC,
+        &[],
+        expect!["the parameter 'secret' has no default value; give it with --parameter secret=VALUE, or a default"],
+    );
+    check_template(TOPIC, &[("other", "x")], expect!["the template has no parameter 'other'; it has secret, topic"]);
+    check(
+        &named("[uniqueString('a')]"),
+        expect![
+            "[uniqueString('a')]: the expression [uniqueString('a')]: the function uniqueString is not supported; allowed are parameters, variables, concat, resourceId and resourceGroup().location"
+        ],
+    );
+    check(
+        &named("[parameters('x')]"),
+        expect!["[parameters('x')]: the expression [parameters('x')]: there is no parameter 'x'"],
+    );
+    check(
+        &named("[concat('a' 'b')]"),
+        expect!["[concat('a' 'b')]: the expression [concat('a' 'b')]: a comma or a closing bracket is missing"],
+    );
+    check(
+        r#"{"type": "Microsoft.Storage/storageAccounts", "name": "a"}"#,
+        expect![
+            "a: a resource of the type Microsoft.Storage/storageAccounts is not supported; allowed are topics, domains, domains/topics, and eventSubscriptions below each, of Microsoft.EventGrid"
+        ],
+    );
+    check(
+        r#"{"type": "Microsoft.EventGrid/systemTopics", "name": "a"}"#,
+        expect![
+            "a: a resource of the type systemtopics is not supported; allowed are topics, domains, domains/topics, and eventSubscriptions below each"
+        ],
+    );
+    check(
+        r#"{"type": "Microsoft.EventGrid/topics/eventSubscriptions", "name": "a"}"#,
+        expect!["a: its type Microsoft.EventGrid/topics/eventSubscriptions has 2 levels and its name 1"],
+    );
+    check(
+        r#"{"type": "Microsoft.EventGrid/topics", "name": "a", "copy": {}}"#,
+        expect!["a: copy is not supported in a resource; leave it out"],
+    );
+    check(
+        r#"{"type": "Microsoft.EventGrid/topics", "name": "a", "condition": false}"#,
+        expect!["a: condition is not supported; leave it out"],
+    );
+}
+
+#[test]
+fn no_template_takes_the_reader_too_deep() {
+    let deep = format!("[{}'a'{}]", "concat(".repeat(5_000), ")".repeat(5_000));
+    let told =
+        told(&format!(r#"{{"resources": [{{"type": "Microsoft.EventGrid/topics", "name": "{deep}"}}]}}"#), true, &[]);
+    assert!(told.ends_with("it is nested deeper than 32 levels"), "{told}");
+    let endless = r#"{"variables": {"a": "[variables('a')]"}, "resources": [{"type": "Microsoft.EventGrid/topics", "name": "[variables('a')]"}]}"#;
+    assert!(self::told(endless, true, &[]).contains("nested deeper than 32 levels"));
+}

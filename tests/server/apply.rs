@@ -1,0 +1,258 @@
+//! What a file declares is made so, by the command and at the start, and a second time nothing changes.
+
+use std::{fs, path::PathBuf};
+
+use expect_test::expect;
+use serde_json::Value;
+
+use crate::support::{
+    server::{Server, operator},
+    sink::{Greeting, Sink},
+};
+
+/// A file in a folder of its own.
+struct Written {
+    folder: tempfile::TempDir,
+    name: &'static str,
+}
+
+impl Written {
+    fn new(name: &'static str, text: &str) -> Self {
+        let written = Self { folder: tempfile::tempdir().expect("a folder"), name };
+        written.write(text);
+        written
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join(self.name)
+    }
+
+    fn write(&self, text: &str) {
+        fs::write(self.path(), text).expect("a file");
+    }
+}
+
+fn apply(server: &Server, file: &Written, flags: &[&str]) -> Result<String, String> {
+    let path = file.path();
+    operator(server, &[&["apply", "-f", path.to_str().expect("text")], flags].concat())
+}
+
+fn applied(server: &Server, file: &Written, flags: &[&str]) -> String {
+    apply(server, file, flags).unwrap_or_else(|error| panic!("{flags:?}: {error}"))
+}
+
+fn names(server: &Server, arguments: &[&str]) -> Vec<String> {
+    let told = operator(server, &[arguments, &["--output", "json"]].concat()).expect("a list");
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    told.as_array().expect("a list").iter().map(|one| one["name"].as_str().expect("a name").to_owned()).collect()
+}
+
+fn two(sink: &Sink, filter: &str) -> String {
+    format!(
+        r#"
+        [topics.orders]
+        tags = {{ team = "shop" }}
+
+        [topics.orders.eventSubscriptions.billing]
+        endpointUrl = "{}?code=hidden"
+        filter = {filter}
+
+        [domains.shop.topics.europe.eventSubscriptions.all]
+        endpointUrl = "{}"
+        "#,
+        sink.url("/billing"),
+        sink.url("/all")
+    )
+}
+
+#[test]
+fn a_file_is_applied_and_a_second_time_nothing_changes() {
+    let server = Server::start(&[]);
+    let sink = Sink::start();
+    let file = Written::new("topics.toml", &two(&sink, "{ subjectBeginsWith = \"/a\" }"));
+    let dry = applied(&server, &file, &["--dry-run"]);
+    assert!(
+        dry.starts_with("+ topic orders\n") && dry.ends_with("to do: create 5, change 0, delete 0; nothing was done"),
+        "{dry}"
+    );
+    assert_eq!(names(&server, &["topics", "list"]), [""; 0]);
+    let unsure = apply(&server, &file, &[]).expect_err("nobody said yes");
+    assert!(unsure.contains("--yes"), "{unsure}");
+
+    let done = applied(&server, &file, &["--yes"]);
+    assert!(done.ends_with("done: create 5, change 0, delete 0"), "{done}");
+    assert_eq!(names(&server, &["topics", "list"]), ["orders", "shop"]);
+    assert_eq!(names(&server, &["subscriptions", "list", "domains/shop/topics/europe"]), ["all"]);
+    expect!["nothing changes: 5 resources are as the file says"].assert_eq(&applied(&server, &file, &["--yes"]));
+
+    file.write(&two(&sink, "{ subjectBeginsWith = \"/b\" }").replace("code=hidden", "code=other"));
+    let changed = applied(&server, &file, &["--yes"]).replace(&sink.url(""), "SINK");
+    expect![[r#"
+        ~ event subscription billing of orders
+            destination.properties.endpointUrl: SINK/billing?[hidden] -> SINK/billing?[hidden] (another secret)
+            filter.subjectBeginsWith: /a -> /b
+        = 4 unchanged
+
+        done: create 0, change 1, delete 0"#]]
+    .assert_eq(&changed);
+    assert!(applied(&server, &file, &["--yes"]).starts_with("nothing changes"));
+}
+
+#[test]
+fn what_somebody_changed_by_hand_is_seen_and_only_prune_deletes() {
+    let server = Server::start(&[]);
+    let sink = Sink::start();
+    let file = Written::new("topics.toml", &two(&sink, "{}"));
+    applied(&server, &file, &["--yes"]);
+    let extra = sink.url("/extra");
+    for arguments in [
+        &["topics", "create", "invoices"][..],
+        &["topics", "create", "domains/shop/topics/asia"],
+        &["subscriptions", "create", "orders", "extra", "--endpoint", &extra],
+        &["subscriptions", "update", "orders", "billing", "--label", "by hand"],
+    ] {
+        operator(&server, arguments).unwrap_or_else(|error| panic!("{arguments:?}: {error}"));
+    }
+    let dry = applied(&server, &file, &["--dry-run", "--prune"]);
+    expect![[r#"
+        ~ event subscription billing of orders
+            labels: ["by hand"] -> []
+        - orders/eventSubscriptions/extra
+        - invoices
+        - domains/shop/topics/asia
+        = 4 unchanged
+
+        to do: create 0, change 1, delete 3; nothing was done"#]]
+    .assert_eq(&sorted(&dry));
+    let without: Value = serde_json::from_str(&applied(&server, &file, &["--yes", "--output", "json"])).expect("JSON");
+    assert_eq!(
+        (&without["steps"].as_array().map(Vec::len), &without["applied"]),
+        (&Some(1), &true.into()),
+        "{without}"
+    );
+    assert_eq!(names(&server, &["topics", "list"]), ["invoices", "orders", "shop"]);
+    let pruned = applied(&server, &file, &["--yes", "--prune"]);
+    assert!(pruned.ends_with("done: create 0, change 0, delete 3"), "{pruned}");
+    assert_eq!(names(&server, &["topics", "list"]), ["orders", "shop"]);
+    assert_eq!(names(&server, &["subscriptions", "list"]), ["all", "billing"]);
+    assert_eq!(names(&server, &["topics", "list", "domains/shop"]), ["europe"]);
+}
+
+/// Deletions come in the order of the lists.
+fn sorted(told: &str) -> String {
+    let mut lines: Vec<&str> = told.lines().collect();
+    let gone: Vec<usize> = (0..lines.len()).filter(|at| lines[*at].starts_with("- ")).collect();
+    if let (Some(first), Some(last)) = (gone.first(), gone.last()) {
+        lines[*first..=*last].sort_by(|a, b| b.cmp(a));
+    }
+    lines.join("\n")
+}
+
+#[test]
+fn a_refusal_names_the_resource_and_what_was_done_before() {
+    let server = Server::start(&[]);
+    let sink = Sink::start();
+    let file = Written::new("topics.toml", &two(&sink, "{ includedEventTypes = 5 }"));
+    let error = apply(&server, &file, &["--yes"]).expect_err("a refusal");
+    assert!(error.contains("the event subscription billing of orders: refused with 400"), "{error}");
+    assert!(
+        error.contains("filter.includedEventTypes") && error.ends_with("; 3 of 5 changes were made before"),
+        "{error}"
+    );
+    // What is there already is asked before anything is done.
+    file.write("[topics.orders]\ninputSchema = \"CustomEventSchema\"\n[topics.another]");
+    let error = apply(&server, &file, &["--yes"]).expect_err("a refusal");
+    assert!(error.contains("the topic orders: InvalidRequest: properties.inputSchema"), "{error}");
+    assert_eq!(names(&server, &["topics", "list"]), ["orders", "shop"]);
+}
+
+#[test]
+fn a_template_that_the_portal_exported_is_applied_as_it_stands() {
+    let server = Server::start(&[]);
+    let sink = Sink::start();
+    let template = r#"{
+        "$schema": "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#",
+        "contentVersion": "1.0.0.0",
+        "parameters": {
+            "topics_orders_name": {"defaultValue": "orders", "type": "String"},
+            "billing_url": {"type": "SecureString"}
+        },
+        "variables": {},
+        "resources": [
+            {
+                "type": "Microsoft.EventGrid/topics",
+                "apiVersion": "2025-02-15",
+                "name": "[parameters('topics_orders_name')]",
+                "location": "westeurope",
+                "sku": {"name": "Basic"},
+                "kind": "Azure",
+                "identity": {"type": "None"},
+                "properties": {
+                    "minimumTlsVersionAllowed": "1.2",
+                    "inputSchema": "EventGridSchema",
+                    "publicNetworkAccess": "Enabled",
+                    "inboundIpRules": [],
+                    "disableLocalAuth": false,
+                    "dataResidencyBoundary": "WithinGeopair"
+                }
+            },
+            {
+                "type": "Microsoft.EventGrid/topics/eventSubscriptions",
+                "apiVersion": "2025-02-15",
+                "name": "[concat(parameters('topics_orders_name'), '/billing')]",
+                "dependsOn": ["[resourceId('Microsoft.EventGrid/topics', parameters('topics_orders_name'))]"],
+                "properties": {
+                    "destination": {
+                        "properties": {
+                            "endpointUrl": "[parameters('billing_url')]",
+                            "maxEventsPerBatch": 1,
+                            "preferredBatchSizeInKilobytes": 64
+                        },
+                        "endpointType": "WebHook"
+                    },
+                    "filter": {"includedEventTypes": ["Order.Placed"], "enableAdvancedFilteringOnArrays": true},
+                    "labels": [],
+                    "eventDeliverySchema": "EventGridSchema",
+                    "retryPolicy": {"maxDeliveryAttempts": 30, "eventTimeToLiveInMinutes": 1440}
+                }
+            }
+        ]
+    }"#;
+    let file = Written::new("template.json", template);
+    let missing = apply(&server, &file, &["--yes"]).expect_err("a parameter is missing");
+    assert!(missing.contains("give it with --parameter billing_url=VALUE"), "{missing}");
+    let url = format!("billing_url={}", sink.url("/billing?code=1"));
+    let done = applied(&server, &file, &["--yes", "--parameter", &url]);
+    assert!(done.ends_with("done: create 2, change 0, delete 0"), "{done}");
+    assert!(applied(&server, &file, &["--yes", "--parameter", &url]).starts_with("nothing changes: 2"));
+}
+
+#[test]
+fn the_same_file_is_applied_at_every_start_before_the_server_is_ready() {
+    let sink = Sink::start();
+    let file = Written::new("topics.toml", &two(&sink, "{}"));
+    let path = file.path();
+    let mut server = Server::start(&[("SERVER__APPLY", path.to_str().expect("text"))]);
+    assert_eq!(names(&server, &["subscriptions", "list"]), ["all", "billing"]);
+    let asked = sink.handshakes("/billing").len();
+
+    // What is so already is not touched: an endpoint that is down does not stop a start.
+    sink.greet("/billing", Greeting::Refuse(503));
+    server.terminate();
+    server.restart();
+    assert_eq!(sink.handshakes("/billing").len(), asked);
+    assert!(applied(&server, &file, &["--dry-run"]).starts_with("nothing changes"));
+
+    server.terminate();
+    file.write(&two(&sink, "{}").replace("/billing", "/another"));
+    sink.greet("/another", Greeting::Refuse(503));
+    let (status, said) = server.try_restart().expect_err("a declared endpoint does not agree");
+    assert!(!status.success(), "{said}");
+    assert!(said.contains("server.apply: the event subscription billing of orders: Webhook validation"), "{said}");
+    file.write("[topics.orders");
+    let (_, said) = server.try_restart().expect_err("the file is damaged");
+    assert!(said.contains("gridhook: server.apply: ") && said.contains("TOML parse error at line 1"), "{said}");
+    file.write("[topics.orders]\ntags = { team = \"other\" }");
+    server.restart();
+    assert!(operator(&server, &["topics", "show", "orders"]).expect("a topic").contains("team=other"));
+}
