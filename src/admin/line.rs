@@ -10,7 +10,7 @@ use crate::{
     policy::{
         filter::Verdict,
         outcome::{Outcome, Reason},
-        record::{Entry, Excerpt, ExcerptKey, Line, What},
+        record::{Entry, Excerpt, ExcerptKey, Line, What, lease::LeaseStep},
     },
 };
 
@@ -121,7 +121,13 @@ impl LineView {
             What::GivenUp { reason, .. } => view.reason = Some(reason.to_string()),
             What::Filed { file } => view.file = Some(file.to_string()),
             What::Lost { why } => view.reason = Some(why.to_string()),
-            What::Late { .. } | What::Canceled | What::Redriven { .. } => {}
+            What::Lease(
+                LeaseStep::Received { until } | LeaseStep::Renewed { until } | LeaseStep::Released { until },
+            ) => view.next_attempt = Some(until.to_string()),
+            What::Late { .. }
+            | What::Canceled
+            | What::Redriven { .. }
+            | What::Lease(LeaseStep::Acknowledged | LeaseStep::Expired) => {}
         }
         view.text = view.sentence(what);
         view
@@ -147,8 +153,19 @@ impl LineView {
             What::Canceled => "canceled: the subscription was deleted".to_owned(),
             What::Filed { file } => format!("dead letter written: {file}"),
             What::Lost { why } => format!("dead letter lost: {why}"),
+            What::Lease(step) => lease_sentence(&attempt, *step),
             What::Redriven { into } => format!("taken out of the dead letters, sent again in {}", lane_name(*into)),
         }
+    }
+}
+
+fn lease_sentence(attempt: &str, step: LeaseStep) -> String {
+    match step {
+        LeaseStep::Received { until } => format!("{attempt}: received by a client, locked until {until}"),
+        LeaseStep::Renewed { until } => format!("{attempt}: the lock was renewed until {until}"),
+        LeaseStep::Acknowledged => format!("{attempt}: acknowledged"),
+        LeaseStep::Released { until } => format!("{attempt}: released; not received again before {until}"),
+        LeaseStep::Expired => format!("{attempt}: the lock expired without a word"),
     }
 }
 
@@ -184,7 +201,7 @@ fn lane_name(lane: Lane) -> String {
 }
 
 /// The words that lines are told by and asked for.
-pub(super) const WORDS: [&str; 12] = [
+pub(super) const WORDS: [&str; 17] = [
     "filtered",
     "delivered",
     "deferred",
@@ -197,6 +214,11 @@ pub(super) const WORDS: [&str; 12] = [
     "filed",
     "lost",
     "redriven",
+    "received",
+    "renewed",
+    "acknowledged",
+    "released",
+    "lockExpired",
 ];
 
 /// The word for a line.
@@ -214,6 +236,11 @@ pub(super) fn word(what: &What) -> &'static str {
         What::Filed { .. } => "filed",
         What::Lost { .. } => "lost",
         What::Redriven { .. } => "redriven",
+        What::Lease(LeaseStep::Received { .. }) => "received",
+        What::Lease(LeaseStep::Renewed { .. }) => "renewed",
+        What::Lease(LeaseStep::Acknowledged) => "acknowledged",
+        What::Lease(LeaseStep::Released { .. }) => "released",
+        What::Lease(LeaseStep::Expired) => "lockExpired",
     }
 }
 

@@ -61,6 +61,9 @@ pub struct Limits {
     /// Levels of objects and arrays in an event.
     #[serde(deserialize_with = "read::count::<_, _, 1, 125>")]
     pub event_depth: usize,
+    /// Events of one event subscription that clients have received and not settled.
+    #[serde(deserialize_with = "read::count::<_, _, 1, 65_000>")]
+    pub leases_per_subscription: u32,
     /// Requests of a thread that wait for a late answer.
     #[serde(deserialize_with = "read::count::<_, _, 0, 1_000_000>")]
     pub lingering: usize,

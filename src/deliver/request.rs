@@ -31,6 +31,9 @@ pub enum Error {
     /// Only the web is called.
     #[error("the endpoint's address begins with `{0}:`, but it must begin with `https:` or `http:`")]
     Scheme(String),
+    /// Clients come for its events.
+    #[error("the events are pulled, not sent")]
+    Pulled,
     /// There is nobody to call.
     #[error("the endpoint's address names no host")]
     Host,

@@ -119,11 +119,11 @@ impl Reads {
         self.ask(move |store| fetch(store, obligor, &wanted, bytes_max))
     }
 
-    /// When events fall due that a subscription may owe, in the order asked for; [`None`] for what it does not owe.
-    pub fn dues(&self, obligor: Obligor, wanted: Vec<(Lane, Seq)>) -> Promise<Vec<(Lane, Seq, Option<Timestamp>)>> {
+    /// What a subscription owes of these, without their events, in the order asked for; [`None`] for what it does not owe.
+    pub fn owed(&self, obligor: Obligor, wanted: Vec<(Lane, Seq)>) -> Promise<Vec<(Lane, Seq, Option<Owed>)>> {
         self.ask(move |store| {
-            let due = |(lane, seq)| Ok((lane, seq, read_owed(store, obligor, lane, seq)?.map(|owed| owed.due)));
-            wanted.into_iter().map(due).collect()
+            let owed = |(lane, seq)| Ok((lane, seq, read_owed(store, obligor, lane, seq)?));
+            wanted.into_iter().map(owed).collect()
         })
     }
 

@@ -23,7 +23,7 @@ use crate::{
     event::{Lane, Seq, Timestamp},
     policy::{
         outcome::{Outcome, Reason},
-        record::{Dead, Entry, Excerpt, Owed, What},
+        record::{Dead, Entry, Excerpt, Owed, What, lease::LeaseStep},
     },
 };
 
@@ -169,6 +169,11 @@ pub fn what_byte(what: &What) -> u8 {
         What::Filed { .. } => 6,
         What::Lost { .. } => 7,
         What::Redriven { .. } => 8,
+        What::Lease(LeaseStep::Received { .. }) => 9,
+        What::Lease(LeaseStep::Renewed { .. }) => 10,
+        What::Lease(LeaseStep::Acknowledged) => 11,
+        What::Lease(LeaseStep::Released { .. }) => 12,
+        What::Lease(LeaseStep::Expired) => 13,
     }
 }
 
@@ -236,7 +241,10 @@ fn put_what(out: &mut Vec<u8>, what: &What) {
         What::Late { settled } => out.push((*settled).into()),
         What::Filed { file: text } | What::Lost { why: text } => put_text(out, text),
         What::Redriven { into } => put_varint(out, into.0.into()),
-        What::Canceled => {}
+        What::Lease(LeaseStep::Received { until } | LeaseStep::Renewed { until } | LeaseStep::Released { until }) => {
+            put_time(out, *until)
+        }
+        What::Canceled | What::Lease(LeaseStep::Acknowledged | LeaseStep::Expired) => {}
     }
 }
 
@@ -257,6 +265,11 @@ fn take_what(reader: &mut Reader<'_>) -> Option<What> {
         6 => What::Filed { file: take_text(reader)? },
         7 => What::Lost { why: take_text(reader)? },
         8 => What::Redriven { into: Lane(u16::try_from(reader.varint()?).ok()?) },
+        9 => What::Lease(LeaseStep::Received { until: take_time(reader)? }),
+        10 => What::Lease(LeaseStep::Renewed { until: take_time(reader)? }),
+        11 => What::Lease(LeaseStep::Acknowledged),
+        12 => What::Lease(LeaseStep::Released { until: take_time(reader)? }),
+        13 => What::Lease(LeaseStep::Expired),
         _ => return None,
     })
 }

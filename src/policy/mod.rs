@@ -22,4 +22,4 @@ pub mod story;
 mod subscription;
 pub mod validation;
 
-pub use subscription::{Effect, Flight, Input, Item, Settings, Step, Subscription, Write};
+pub use subscription::{Effect, Flight, Input, Item, Pull, Settings, Step, Subscription, Write};

@@ -45,11 +45,14 @@ pub enum Outcome {
     InvalidAzureFunctionDestination,
     /// Every other status.
     GenericError,
+    /// A client that pulls holds it, or has let it go without a word.
+    #[serde(skip_deserializing)]
+    Delivering,
 }
 
 impl Outcome {
     /// Every outcome with the byte that it has on disk. A byte is never used again for something else.
-    const BYTES: [(Self, u8); 18] = [
+    const BYTES: [(Self, u8); 19] = [
         (Self::Delivered, 0),
         (Self::NotFound, 1),
         (Self::Disabled, 2),
@@ -68,6 +71,7 @@ impl Outcome {
         (Self::Forbidden, 15),
         (Self::InvalidAzureFunctionDestination, 16),
         (Self::GenericError, 17),
+        (Self::Delivering, 18),
     ];
 
     /// All of them.
@@ -110,7 +114,8 @@ impl Outcome {
             | Self::Canceled
             | Self::Aborted
             | Self::SessionQueueNotSupported
-            | Self::InvalidAzureFunctionDestination => false,
+            | Self::InvalidAzureFunctionDestination
+            | Self::Delivering => false,
         }
     }
 

@@ -6,6 +6,7 @@
 //! is the journal's business.
 
 pub mod job;
+pub mod lease;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -16,7 +17,10 @@ use crate::{
     policy::outcome::{Outcome, Reason},
 };
 
-use self::job::{Job, JobCommand, JobRefused};
+use self::{
+    job::{Job, JobCommand, JobRefused},
+    lease::LeaseStep,
+};
 
 /// How far a subscription has come: one small record, written once for every group of outcomes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -297,8 +301,8 @@ pub struct Owed {
     pub status: Option<u16>,
     /// When the last one was made.
     pub tried: Timestamp,
-    /// From when on its time to live counts, where that is not its append: when a client first received it, where it is
-    /// pulled; when it was first sent, or put in, by a job.
+    /// From when on its time to live counts, where that is not its append: when it was first sent, or put in, by a job. Of
+    /// what is pulled, when a client first received it: from then on renewals count.
     pub received: Option<Timestamp>,
 }
 
@@ -438,6 +442,8 @@ pub enum What {
         /// Why.
         why: Arc<str>,
     },
+    /// A client that pulls did this with them.
+    Lease(LeaseStep),
     /// They were dead letters and are sent again.
     Redriven {
         /// In which lane.

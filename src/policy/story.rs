@@ -17,7 +17,7 @@ use crate::{
         explain::State,
         filter,
         outcome::{Outcome, Reason},
-        record::{Cursor, Line, What},
+        record::{Cursor, Line, What, lease::LeaseStep},
     },
 };
 
@@ -111,8 +111,10 @@ pub fn tell(known: Known<'_>) -> Story {
 fn rank(what: &What) -> u8 {
     match what {
         What::Filtered { .. } => 0,
-        What::Attempted { .. } => 1,
+        What::Lease(LeaseStep::Received { .. }) => 0,
+        What::Attempted { .. } | What::Lease(LeaseStep::Renewed { .. }) => 1,
         What::Late { .. } => 2,
+        What::Lease(LeaseStep::Acknowledged | LeaseStep::Released { .. } | LeaseStep::Expired) => 2,
         What::GivenUp { .. } => 3,
         What::Canceled => 4,
         What::Filed { .. } | What::Lost { .. } => 5,
@@ -149,7 +151,8 @@ fn verdict(steps: &[Line], known: &Known<'_>) -> Verdict {
         let next = match (&entry.what, &last) {
             (What::Attempted { outcome: Outcome::Delivered, .. }, _) => Verdict::Delivered { at, attempt, late: false },
             (What::Late { settled: true }, _) => Verdict::Delivered { at, attempt, late: true },
-            (What::Attempted { .. } | What::Redriven { .. }, _) => Verdict::Pending,
+            (What::Lease(LeaseStep::Acknowledged), _) => Verdict::Delivered { at, attempt, late: false },
+            (What::Attempted { .. } | What::Lease(_) | What::Redriven { .. }, _) => Verdict::Pending,
             (What::GivenUp { reason, put_aside }, _) => {
                 Verdict::GivenUp { reason: *reason, then: if *put_aside { Aside::Waits } else { Aside::Dropped } }
             }

@@ -53,6 +53,7 @@ pub(super) fn rules(config: &Config, identities: &Identities, own: &[SocketAddr]
         concurrency_max: u32::try_from(config.delivery.concurrency).unwrap_or(u32::MAX),
         client_certificates: identities.names().map(str::to_owned).collect(),
         places: config.dead_letter.places.clone(),
+        leases_max: config.limits.leases_per_subscription,
     };
     Rules {
         editions,

@@ -126,6 +126,7 @@ impl Plan {
             dead_letter: self.dead_letter,
             dead_letter_in_probation: false,
             hold_when_gone: false,
+            pull: None,
             edition: Arc::clone(&self.edition),
         }
     }

@@ -199,6 +199,8 @@ impl Subscriber {
                 self.send(flight, now, world);
                 None
             }
+            // No subscriber is one that pulls.
+            Effect::Hand { .. } | Effect::Tell { .. } => None,
             Effect::FindPosition { before } => {
                 let at = world.log.at(before);
                 Some(Input::Position { before, at, appended: world.log.event(at).map(|event| event.appended) })
@@ -216,8 +218,8 @@ impl Subscriber {
                 Some(Input::DueRead { of, keys, all })
             }
             Effect::ReadOwed(keys) => {
-                let due = |(lane, seq)| (lane, seq, self.disk.owed.get(&(lane, seq)).map(|owed| owed.due));
-                Some(Input::OwedRead(keys.into_iter().map(due).collect()))
+                let owed = |(lane, seq)| (lane, seq, self.disk.owed.get(&(lane, seq)).cloned());
+                Some(Input::OwedRead(keys.into_iter().map(owed).collect()))
             }
             Effect::Fetch(keys) => {
                 let fetch = |(lane, seq)| Fetched {
@@ -268,6 +270,7 @@ impl Tally {
             | Said::Canceled
             | Said::Filed { .. }
             | Said::Lost { .. }
+            | Said::Lease(_)
             | Said::Redriven { .. } => {}
         }
     }

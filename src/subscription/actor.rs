@@ -131,7 +131,7 @@ impl SubscriptionActor {
 
     /// Takes what arrived since the last time.
     fn take(&mut self, ctx: &mut Context<Self>) {
-        let Taken { end, reports, commands, pages } = self.slot.take();
+        let Taken { end, reports, commands, pages, pulls } = self.slot.take();
         if self.slot.is_closing() {
             self.core.close();
         }
@@ -154,6 +154,9 @@ impl SubscriptionActor {
             }
             self.unwritten.push((reply, Obeyed { job: None }));
             self.absorb(Input::TakeBack(page), ctx);
+        }
+        for input in pulls {
+            self.absorb(input, ctx);
         }
         for report in reports {
             match report {
@@ -218,6 +221,11 @@ impl SubscriptionActor {
                 self.send(flight, events);
                 None
             }
+            Effect::Hand { to, events } => self.slot.hand(to, events),
+            Effect::Tell { to, verdicts } => {
+                self.slot.tell(to, verdicts);
+                None
+            }
             Effect::ReadLog { lane, from, end } => self.read_log(lane, from, end),
             Effect::FindPosition { before } => {
                 let partition = self.slot.obligor.partition;
@@ -236,7 +244,7 @@ impl SubscriptionActor {
                 None
             }
             Effect::ReadOwed(wanted) => {
-                let answer = self.world.journal.reads().dues(self.slot.obligor, wanted);
+                let answer = self.world.journal.reads().owed(self.slot.obligor, wanted);
                 self.await_report(async { answer.await.map(|found| Report::Input(Input::OwedRead(found))) });
                 None
             }

@@ -47,7 +47,9 @@ pub(super) fn start(
             Ok(ready) => ready,
             Err(answer) => return landing.report(answer),
         };
-        let (answer, lingering) = client.call(&plan.destination, outgoing, now).answer(plan.response_wait).await;
+        // What is pulled is not sent.
+        let Some(destination) = &plan.destination else { return landing.report(Answer::bare(Outcome::Aborted)) };
+        let (answer, lingering) = client.call(destination, outgoing, now).answer(plan.response_wait).await;
         match disturbance.befalls(obligor, &answer, count) {
             None => {}
             Some(Mischief::Drop) => return landing.report(disturb::dropped(&answer)),

@@ -148,15 +148,11 @@ impl Greeter {
         self.asking().insert(asking.id.clone());
         let event_id = Uuid::new_v4().to_string();
         let occasion = Occasion { id: &event_id, topic, now };
-        let handshake = Handshake::of(plan.destination.schema());
-        let outgoing = match handshake {
-            Handshake::EventGrid => ask_for_code(&plan.destination, &occasion, &code, &url),
-            Handshake::CloudEvents => ask_for_permission(&plan.destination, &url, self.manners.rate),
-        };
-        let heard = self.ask(handshake, plan, &outgoing).await;
-        let (verdict, status) = match heard {
+        let (verdict, status) = match self.hear(plan, &occasion, &code, &url).await {
             Err(cause) => (Verdict::Refused(cause), None),
-            Ok(heard) => {
+            // Nobody is called whose events are pulled.
+            Ok(None) => (Verdict::Granted(None), None),
+            Ok(Some((handshake, heard))) => {
                 let verdict = match handshake {
                     Handshake::EventGrid => validation::judge_code(&code, &heard),
                     Handshake::CloudEvents => validation::judge_permission(ORIGIN, &heard),
@@ -170,19 +166,31 @@ impl Greeter {
     }
 
     /// Asks; an endpoint that is silent is asked again after a pause.
-    async fn ask(&self, handshake: Handshake, plan: &Plan, outgoing: &deliver::Outgoing) -> Result<Heard, Cause> {
+    async fn hear(
+        &self,
+        plan: &Plan,
+        occasion: &Occasion<'_>,
+        code: &str,
+        url: &str,
+    ) -> Result<Option<(Handshake, Heard)>, Cause> {
+        let Some(destination) = &plan.destination else { return Ok(None) };
+        let handshake = Handshake::of(destination.schema());
+        let outgoing = match handshake {
+            Handshake::EventGrid => ask_for_code(destination, occasion, code, url),
+            Handshake::CloudEvents => ask_for_permission(destination, url, self.manners.rate),
+        };
         let Times { answer, pause, window: _ } = self.manners.times;
         let client = clients::client(&self.client, plan.record.webhook.client_certificate.as_deref())
             .map_err(|missing| Cause::Unanswered { outcome: Outcome::SocketError, detail: missing.to_string() })?;
-        let mut said = client.ask(handshake, &plan.destination, outgoing, answer).await;
+        let mut said = client.ask(handshake, destination, &outgoing, answer).await;
         for _ in 1..TRIES {
             if !matches!(&said, Err(Cause::Unanswered { outcome: Outcome::TimedOut, .. })) {
                 break;
             }
             tokio::time::sleep(pause).await;
-            said = client.ask(handshake, &plan.destination, outgoing, answer).await;
+            said = client.ask(handshake, destination, &outgoing, answer).await;
         }
-        said
+        said.map(|heard| Some((handshake, heard)))
     }
 
     fn validation_url(&self, plan: &Plan, id: &Uuid, now: Timestamp, token: &str) -> String {
@@ -196,6 +204,9 @@ impl Greeter {
     /// Tells the endpoint of `plan` that the subscription is gone, in a task of its own.
     pub fn bid_farewell(&self, plan: &Arc<Plan>, topic: &str, subscription_id: String) {
         let name = plan.record.name.clone();
+        if plan.record.is_pulled() {
+            return;
+        }
         let Ok(place) = Arc::clone(&self.farewells).try_acquire_owned() else {
             tracing::debug!(topic, subscription = %name, "too many farewells at once: this endpoint is not told");
             return;
@@ -207,9 +218,10 @@ impl Greeter {
         actix_rt::spawn(async move {
             let id = Uuid::new_v4().to_string();
             let occasion = Occasion { id: &id, topic: &topic, now };
-            let outgoing = farewell(&plan.destination, &occasion, &subscription_id);
+            let Some(destination) = &plan.destination else { return };
+            let outgoing = farewell(destination, &occasion, &subscription_id);
             let waits = Waits { response: FAREWELL_WAIT };
-            let answer = client.post(&plan.destination, outgoing, &waits, now).await;
+            let answer = client.post(destination, outgoing, &waits, now).await;
             tracing::debug!(topic, subscription = %name, outcome = %answer.outcome, "the endpoint was told of the deletion");
             drop(place);
         });

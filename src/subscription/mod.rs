@@ -21,6 +21,6 @@ pub use self::{
     actor::{FirstAct, PutAside, SubscriptionActor, Wake, World},
     greeter::{Greeter, Ticket},
     plan::{Delivery, Plan},
-    slot::{Obeyed, Quarantined, Report, Slot, State},
+    slot::{Obeyed, Quarantined, Received, Report, Slot, State, Waiting},
     tail::{Budget, Matched, Tail},
 };

@@ -11,7 +11,7 @@ use crate::{
     },
     event::{Event, Lane, Schema, Timestamp},
     policy::{
-        Settings,
+        Pull, Settings,
         batch::Limits,
         edition::{Edition, Kind},
         filter::Filter,
@@ -19,7 +19,7 @@ use crate::{
         property,
         record::{Rate, job::JobKind},
     },
-    subscription::record::{DeadLetterDestination, OnGone, SubscriptionRecord},
+    subscription::record::{DeadLetterDestination, OnGone, Queue, SubscriptionRecord},
 };
 
 /// Why a subscription cannot be served as it was set up.
@@ -58,6 +58,8 @@ pub struct Delivery {
     pub late_wait: Duration,
     /// Requests on their way at once, for each subscription.
     pub concurrency_max: u32,
+    /// Events that clients hold of a subscription, at most.
+    pub leases_max: u32,
     /// The names of the certificates that a subscription may let endpoints see.
     pub client_certificates: BTreeSet<String>,
     /// Where dead letters may go.
@@ -71,8 +73,8 @@ pub struct Plan {
     pub record: Arc<SubscriptionRecord>,
     /// How it is delivered, for the core.
     pub settings: Settings,
-    /// Where it is delivered to.
-    pub destination: Destination,
+    /// Where it is delivered to; [`None`] where clients pull.
+    pub destination: Option<Destination>,
     /// How long an answer is waited for.
     pub response_wait: Duration,
     /// How long after the request left a success is still heard.
@@ -85,6 +87,12 @@ const REPLAY_HEADER: &str = "aeg-replay-job";
 
 /// The same where they are dead letters.
 const REDRIVE_HEADER: &str = "aeg-redrive-job";
+
+/// So many events are received in one answer at most …
+pub(crate) const RECEIVED_MAX: u32 = 100;
+
+/// … and as many as have these bytes, or one that is larger.
+const RECEIVED_BYTES: u64 = 4 * 1024 * 1024;
 
 /// A request that nobody heard of again is given up so long after the last moment at which it could have been answered.
 const FLIGHT_SLACK: Duration = Duration::from_secs(30);
@@ -99,15 +107,24 @@ impl Plan {
     ) -> Result<Self, Error> {
         let webhook = &record.webhook;
         let batched = webhook.max_events_per_batch > 1;
-        let destination =
-            Destination::new(&webhook.endpoint_url, record.name.as_str(), input, record.delivery_schema, batched)?
-                .with_properties(&webhook.delivery_properties);
+        let destination = match record.is_pulled() {
+            true => None,
+            false => Some(
+                Destination::new(&webhook.endpoint_url, record.name.as_str(), input, record.delivery_schema, batched)?
+                    .with_properties(&webhook.delivery_properties),
+            ),
+        };
         // Who sends events one by one need not compare them.
         let grouping = property::keys(&webhook.delivery_properties).filter(|_| batched).cloned().collect();
-        let batch = Limits {
-            events_max: webhook.max_events_per_batch,
-            bytes_preferred: 1024 * u64::from(webhook.preferred_batch_size_in_kilobytes),
+        let batch = match record.queue {
+            None => Limits {
+                events_max: webhook.max_events_per_batch,
+                bytes_preferred: 1024 * u64::from(webhook.preferred_batch_size_in_kilobytes),
+            },
+            Some(_) => Limits { events_max: RECEIVED_MAX, bytes_preferred: RECEIVED_BYTES },
         };
+        let lock = |queue: Queue| Duration::from_secs(u64::from(queue.receive_lock_duration_in_seconds));
+        let pull = record.queue.map(|queue| Pull { lock: lock(queue), leases_max: delivery.leases_max });
         let settings = Settings {
             version: record.version,
             attempts_max: record.retry.max_delivery_attempts,
@@ -124,6 +141,7 @@ impl Plan {
             destination: Kind::Webhook,
             dead_letter_in_probation: record.dead_letter_in_probation && record.dead_letter.is_some(),
             hold_when_gone: record.on_gone == OnGone::Disable,
+            pull,
             edition,
         };
         let secrets = webhook.signing.as_ref().map(|signing| signing.secrets.iter().map(String::as_str));
@@ -140,7 +158,8 @@ impl Plan {
         attempts_before: u32,
         now: Timestamp,
     ) -> Result<Outgoing, request::Error> {
-        let mut outgoing = deliver::build(&self.destination, events, attempts_before)?;
+        let destination = self.destination.as_ref().ok_or(request::Error::Pulled)?;
+        let mut outgoing = deliver::build(destination, events, attempts_before)?;
         if lane.is_job() {
             let header = match kind {
                 Some(JobKind::Redrive { .. }) => REDRIVE_HEADER,
@@ -161,7 +180,10 @@ impl Plan {
         if let Some(DeadLetterDestination { resource_id, container, .. }) = &self.record.dead_letter {
             delivery.places.find(resource_id, container)?;
         }
-        Ok(delivery.addresses.check_url(self.destination.url())?)
+        match &self.destination {
+            Some(destination) => Ok(delivery.addresses.check_url(destination.url())?),
+            None => Ok(()),
+        }
     }
 
     /// Whether the certificate that it names is there.

@@ -21,8 +21,12 @@ pub struct SubscriptionRecord {
     pub version: u32,
     /// Its name, unique in its topic, in its domain or in its domain's topic, compared without case.
     pub name: Name,
-    /// Where events are sent.
+    /// Where events are sent; to no address, where clients pull them.
+    #[serde(default)]
     pub webhook: Webhook,
+    /// How clients pull them. [`None`]: they are pushed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<Queue>,
     /// Which events.
     pub filter: Filter,
     /// In which schema.
@@ -49,6 +53,11 @@ pub struct SubscriptionRecord {
 }
 
 impl SubscriptionRecord {
+    /// Whether clients pull its events.
+    pub fn is_pulled(&self) -> bool {
+        self.queue.is_some()
+    }
+
     /// How it is looked up in its topic or domain: its name in lower case; for one of a domain's topic, that topic's name
     /// and a slash before it.
     pub fn key(&self) -> String {
@@ -70,8 +79,25 @@ pub struct StartsFrom {
     pub made: Timestamp,
 }
 
+/// How clients pull: `deliveryMode` `Queue`. How often and for how long an event is handed out says [`RetryPolicy`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Queue {
+    /// For so long a client has an event that it received: 60 to 300 seconds.
+    pub receive_lock_duration_in_seconds: u32,
+}
+
+impl Queue {
+    /// The shortest lock.
+    pub const LOCK_SECONDS_MIN: u32 = 60;
+    /// The longest lock.
+    pub const LOCK_SECONDS_MAX: u32 = 300;
+    /// The lock where nothing is said.
+    pub const LOCK_SECONDS_DEFAULT: u32 = 60;
+}
+
 /// A webhook.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Webhook {
     /// Its address, with the query: a secret may be in it, so only `getFullUrl` gives it back.

@@ -10,6 +10,7 @@
 mod chaos;
 mod flights;
 mod linger;
+mod pull;
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -33,7 +34,9 @@ use crate::{
     subscription::{Plan, SubscriptionActor, Wake},
 };
 
-use self::linger::Linger;
+use self::{linger::Linger, pull::Desk};
+
+pub use self::pull::{Received, Waiting};
 
 /// An event that was in hand at so many deaths is quarantined.
 const DEATHS_MAX: u32 = 3;
@@ -118,6 +121,7 @@ struct Inner {
     reports: Vec<Report>,
     commands: Vec<(Command, Reply)>,
     pages: Vec<(Box<TakenBack>, Reply)>,
+    desk: Desk,
     flights: BTreeMap<FlightId, Aloft>,
     next_flight: FlightId,
     linger: Linger,
@@ -155,6 +159,8 @@ pub(super) struct Taken {
     pub(super) reports: Vec<Report>,
     pub(super) commands: Vec<(Command, Reply)>,
     pub(super) pages: Vec<(Box<TakenBack>, Reply)>,
+    /// Of clients that pull.
+    pub(super) pulls: VecDeque<Input>,
 }
 
 impl Slot {
@@ -172,6 +178,7 @@ impl Slot {
             reports: Vec::new(),
             commands: Vec::new(),
             pages: Vec::new(),
+            desk: Desk::default(),
             flights: BTreeMap::new(),
             next_flight: FlightId(1),
             linger: Linger::default(),
@@ -235,6 +242,7 @@ impl Slot {
             && inner.linger.heard().next().is_none()
             && inner.commands.is_empty()
             && inner.pages.is_empty()
+            && inner.desk.is_idle()
             && inner.state.low >= end
             && inner.state.cursor.jobs.is_empty()
             && inner.state.cursor.next_due.is_none()
@@ -315,6 +323,7 @@ impl Slot {
         inner.woken = false;
         inner.end = inner.end.max(end);
         inner.reports.clear();
+        inner.desk.begin();
         inner.state.ending.clear();
         let killer = inner.in_hand.take();
         // First of all, before any other input makes the new life take the killer in hand.
@@ -396,6 +405,7 @@ impl Slot {
             reports: std::mem::take(&mut inner.reports),
             commands: std::mem::take(&mut inner.commands),
             pages: std::mem::take(&mut inner.pages),
+            pulls: inner.desk.take(),
         }
     }
 

@@ -6,8 +6,10 @@ use std::{fs, path::Path};
 use gridhook::config::DEFAULTS;
 
 #[rustfmt::skip]
-const LISTED: [(&str, &str, &str); 83] = [
+const LISTED: [(&str, &str, &str); 85] = [
     ("publish/schema/cloud_events.rs", "NAMESPACE_NAME_CHARS_MAX", "of a CloudEvent in a namespace 20"),
+    ("subscription/plan.rs", "RECEIVED_MAX", "100 events and 4 MiB in an answer"),
+    ("subscription/record.rs", "LOCK_SECONDS_MAX", "locks of 300 s"),
     ("server/issuer.rs", "KEYS_BYTES_MAX", "keys of the issuer 100 in 256 KiB"),
     ("server/front/mod.rs", "TOLD_MAX", "256 of those who find no place are told so at a time"),
     ("admin/model/odata.rs", "DEPTH_MAX", "$filter 32 levels deep"),

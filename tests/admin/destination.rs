@@ -77,6 +77,7 @@ fn served(given: &Value) -> (Limits, String) {
         response_wait: Duration::from_secs(30),
         late_wait: Duration::from_secs(180),
         concurrency_max: 1,
+        leases_max: 100,
         client_certificates: BTreeSet::new(),
         places: Places::default(),
     };

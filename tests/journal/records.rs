@@ -9,6 +9,7 @@ use gridhook::{
     policy::{
         outcome::{Outcome, Reason},
         record::job::{Job, JobKind, JobState},
+        record::lease::LeaseStep,
         record::{Counters, Cursor, Dead, Entry, Excerpt, Health, Held, LaneCursor, Owed, Pace, Rate, Sifted, What},
     },
 };
@@ -173,6 +174,10 @@ fn what() -> impl Strategy<Value = What> {
         "\\PC{0,9}".prop_map(|file| What::Filed { file: file.into() }),
         "\\PC{0,9}".prop_map(|why| What::Lost { why: why.into() }),
         any::<u16>().prop_map(|lane| What::Redriven { into: Lane(lane) }),
+        at().prop_map(|until| What::Lease(LeaseStep::Received { until })),
+        at().prop_map(|until| What::Lease(LeaseStep::Renewed { until })),
+        at().prop_map(|until| What::Lease(LeaseStep::Released { until })),
+        select(vec![What::Lease(LeaseStep::Acknowledged), What::Lease(LeaseStep::Expired)]),
     ]
 }
 
@@ -313,6 +318,11 @@ fn the_bytes_of_the_ledger_are_those_that_were_given() {
         What::Filed { file: "a".into() },
         What::Lost { why: "b".into() },
         What::Redriven { into: Lane(16) },
+        What::Lease(LeaseStep::Received { until: Timestamp(1) }),
+        What::Lease(LeaseStep::Renewed { until: Timestamp(1) }),
+        What::Lease(LeaseStep::Acknowledged),
+        What::Lease(LeaseStep::Released { until: Timestamp(1) }),
+        What::Lease(LeaseStep::Expired),
     ];
-    assert_eq!(all.each_ref().map(what_byte), [1, 2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(all.each_ref().map(what_byte), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]);
 }

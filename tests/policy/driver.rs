@@ -258,6 +258,7 @@ impl Driver {
             What::Late { settled: false } => "late for nothing".to_owned(),
             What::Filtered { .. }
             | What::Attempted { .. }
+            | What::Lease(_)
             | What::Canceled
             | What::Filed { .. }
             | What::Lost { .. }
@@ -283,6 +284,7 @@ impl Driver {
 
     fn perform(&mut self, effect: Effect) {
         let input = match effect {
+            Effect::Hand { .. } | Effect::Tell { .. } => return self.lines.push("handed out".to_owned()),
             Effect::Send { flight, events } => {
                 assert!(flight.items.iter().all(|item| item.due.is_none_or(|due| due <= self.now)), "early");
                 assert_eq!(flight.items.len(), events.len());
@@ -321,8 +323,8 @@ impl Driver {
             }
             Effect::Fetch(keys) => Input::Fetched(keys.into_iter().map(|key| self.fetch(key)).collect()),
             Effect::ReadOwed(keys) => {
-                let due = |(lane, seq)| (lane, seq, self.disk.owed.get(&(lane, seq)).map(|owed| owed.due));
-                let answer = Input::OwedRead(keys.into_iter().map(due).collect());
+                let owed = |(lane, seq)| (lane, seq, self.disk.owed.get(&(lane, seq)).cloned());
+                let answer = Input::OwedRead(keys.into_iter().map(owed).collect());
                 match &mut self.held_back {
                     Some(held_back) => return held_back.push_back(answer),
                     None => answer,

@@ -12,6 +12,7 @@ mod expiry;
 mod explain;
 mod filter;
 mod late;
+mod lease;
 mod model;
 mod pace;
 mod place;
@@ -71,6 +72,7 @@ fn plain() -> Settings {
         dead_letter: true,
         dead_letter_in_probation: false,
         hold_when_gone: false,
+        pull: None,
     }
 }
 

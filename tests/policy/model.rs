@@ -471,8 +471,8 @@ impl Story {
                 Input::DueRead { of, keys, all }
             }
             Effect::Fetch(keys) => Input::Fetched(self.wait(reads.fetch(OBLIGOR, keys, few)).expect("readable")),
-            Effect::ReadOwed(keys) => Input::OwedRead(self.wait(reads.dues(OBLIGOR, keys)).expect("readable")),
-            Effect::Send { .. } => unreachable!("is no read"),
+            Effect::ReadOwed(keys) => Input::OwedRead(self.wait(reads.owed(OBLIGOR, keys)).expect("readable")),
+            Effect::Send { .. } | Effect::Hand { .. } | Effect::Tell { .. } => unreachable!("is no read"),
         }
     }
 
@@ -541,6 +541,7 @@ impl Story {
         for effect in step.effects {
             match effect {
                 Effect::Send { flight, .. } => self.send(flight, now),
+                Effect::Hand { .. } | Effect::Tell { .. } => panic!("what is pushed is handed out"),
                 Effect::ReadLog { .. }
                 | Effect::FindPosition { .. }
                 | Effect::ReadDue { .. }
@@ -614,7 +615,7 @@ impl Story {
                 What::Late { settled: false } => None,
                 What::Late { settled: true } => Some("delivered late"),
                 What::Attempted { outcome: Outcome::Delivered, .. } => Some("delivered"),
-                What::Attempted { .. } => continue,
+                What::Attempted { .. } | What::Lease(_) => continue,
                 What::GivenUp { .. } => Some("given up"),
             };
             for seq in entry.covers.iter().flat_map(|(first, count)| (0..u64::from(*count)).map(|by| first.plus(by))) {

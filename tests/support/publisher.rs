@@ -81,6 +81,7 @@ pub(crate) fn rules() -> Rules {
             response_wait: Duration::from_secs(30),
             late_wait: Duration::from_secs(180),
             concurrency_max: 16,
+            leases_max: 100,
             client_certificates: std::collections::BTreeSet::new(),
             places: config.dead_letter.places.clone(),
         },

@@ -12,7 +12,7 @@ use crate::{
     journal::{fsck::Stop, keys, records::Record, store::Family},
     policy::{
         outcome::Outcome,
-        record::{Cursor, Entry, LaneCursor, What},
+        record::{Cursor, Entry, LaneCursor, What, lease::LeaseStep},
     },
 };
 
@@ -94,6 +94,7 @@ fn has_ended(what: &What) -> bool {
     match what {
         What::Attempted { outcome, .. } => *outcome == Outcome::Delivered,
         What::Late { settled } => *settled,
+        What::Lease(step) => *step == LeaseStep::Acknowledged,
         What::GivenUp { .. } | What::Canceled | What::Filed { .. } | What::Lost { .. } => true,
         What::Filtered { .. } | What::Redriven { .. } => false,
     }

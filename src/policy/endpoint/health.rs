@@ -30,7 +30,7 @@ impl Word {
     pub(super) fn of(outcome: Outcome) -> Self {
         match outcome {
             Outcome::Delivered => Self::Took,
-            Outcome::Aborted => Self::Nothing,
+            Outcome::Aborted | Outcome::Delivering => Self::Nothing,
             Outcome::NotFound
             | Outcome::Disabled
             | Outcome::Full
@@ -69,7 +69,8 @@ fn is_client_error(cause: Outcome) -> bool {
         | Outcome::ResolutionError
         | Outcome::SessionQueueNotSupported
         | Outcome::InvalidAzureFunctionDestination
-        | Outcome::GenericError => false,
+        | Outcome::GenericError
+        | Outcome::Delivering => false,
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! When an endpoint may be called again, what is too old by then is cut off as the expiry lane; when it has come back from a
 //! suspension, what gathered meanwhile is cut off as the backlog lane, and the live lane goes on from the log's end. A held
-//! subscription sends nothing, and time goes on all the same: a timer asks for it.
+//! subscription sends nothing, nor does one whose clients do not come, and time goes on all the same: a timer asks for it.
 //!
 //! Invariants:
 //! - How old a place of the log is only the journal knows: it is asked ([`Effect::FindPosition`]), once at a time, and
@@ -71,11 +71,11 @@ impl Subscription {
         if returned {
             self.part_with_backlog();
         }
-        if self.endpoint.is_closed() || !(open || self.endpoint.held().is_some()) {
+        if self.endpoint.is_closed() || !(open || self.ages_unsent()) {
             return;
         }
         let behind = self.is_behind();
-        if self.endpoint.held().is_none() || !behind {
+        if !self.ages_unsent() || !behind {
             self.aging.due = None;
         } else if self.aging.due.is_none() {
             // What comes from now on is young enough until then.
@@ -96,11 +96,14 @@ impl Subscription {
         }
     }
 
+    /// Whether events may grow too old without anybody looking at them: nothing is sent, or nobody asks for it.
+    fn ages_unsent(&self) -> bool {
+        self.endpoint.held().is_some() || self.is_pulled()
+    }
+
     /// When to look for what is too old if nothing happens before.
     pub(super) fn ages(&self) -> Option<Timestamp> {
-        self.aging
-            .due
-            .filter(|_| self.endpoint.held().is_some() && !self.endpoint.is_closed() && self.aging.asked.is_none())
+        self.aging.due.filter(|_| self.ages_unsent() && !self.endpoint.is_closed() && self.aging.asked.is_none())
     }
 
     /// Whether the journal was asked and has not answered: nothing is read meanwhile, or what is owed would be there before

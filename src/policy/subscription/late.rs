@@ -15,13 +15,16 @@ use std::{
     sync::Arc,
 };
 
-use super::Subscription;
+use super::{
+    Subscription,
+    question::{Question, Word},
+};
 use crate::{
     event::{Lane, Seq, Timestamp},
     policy::{
-        Effect, Flight, Item,
+        Flight, Item,
         due::Known,
-        record::{Entry, What},
+        record::{Entry, Owed, What},
     },
 };
 
@@ -32,37 +35,10 @@ pub(super) struct Late {
     question: Question,
 }
 
-/// What the disk is asked about the first of them.
-#[derive(Debug, Default)]
-enum Question {
-    #[default]
-    None,
-    /// To be asked.
-    Ready(Vec<(Lane, Seq)>),
-    /// Asked. What is decided about one of them meanwhile makes the answer stale.
-    Asked { keys: Vec<(Lane, Seq)>, stale: bool },
-}
-
 impl Late {
-    /// Something is decided about an obligation.
-    pub(super) fn overtake(&mut self, key: (Lane, Seq)) {
-        if let Question::Asked { keys, stale } = &mut self.question {
-            *stale |= keys.contains(&key);
-        }
-    }
-
-    /// The question that is to be asked now, once.
-    pub(super) fn ask(&mut self) -> Option<Effect> {
-        match std::mem::take(&mut self.question) {
-            Question::Ready(keys) => {
-                self.question = Question::Asked { keys: keys.clone(), stale: false };
-                Some(Effect::ReadOwed(keys))
-            }
-            other @ (Question::None | Question::Asked { .. }) => {
-                self.question = other;
-                None
-            }
-        }
+    /// What is asked of the disk.
+    pub(super) fn question(&mut self) -> &mut Question {
+        &mut self.question
     }
 }
 
@@ -74,17 +50,13 @@ impl Subscription {
         self.settle_late(now);
     }
 
-    /// The disk says when the events that were asked for fall due, if they are owed at all.
-    pub(super) fn on_owed_read(&mut self, found: &[(Lane, Seq, Option<Timestamp>)], now: Timestamp) {
-        let Question::Asked { keys, stale } = &self.late.question else { return };
-        // An answer to an earlier life's question, or to one about another word, has other keys.
-        if !found.iter().map(|(lane, seq, _)| (*lane, *seq)).eq(keys.iter().copied()) {
-            return;
-        }
-        let stale = *stale;
-        self.late.question = Question::None;
-        if !stale && let Some(flight) = self.late.words.pop_front() {
-            let dues = found.iter().filter_map(|(lane, seq, due)| Some(((*lane, *seq), (*due)?))).collect();
+    /// The disk says what it has of the events that were asked for, if they are owed at all.
+    pub(super) fn on_owed_read(&mut self, found: &[(Lane, Seq, Option<Owed>)], now: Timestamp) {
+        let Some(word) = self.late.question.answer(found) else { return };
+        if word == Word::Good
+            && let Some(flight) = self.late.words.pop_front()
+        {
+            let dues = found.iter().filter_map(|(lane, seq, owed)| Some(((*lane, *seq), owed.as_ref()?.due))).collect();
             self.settle_word(&flight, &dues, now);
         }
         self.settle_late(now);
@@ -92,12 +64,12 @@ impl Subscription {
 
     /// Settles what was heard, up to the first of which the disk must be asked.
     fn settle_late(&mut self, now: Timestamp) {
-        while let (Question::None, Some(flight)) = (&self.late.question, self.late.words.front()) {
+        while let (false, Some(flight)) = (self.late.question.is_open(), self.late.words.front()) {
             let keys = flight.items.iter().map(Item::key);
             let mut unknown: Vec<(Lane, Seq)> = keys.collect();
             unknown.retain(|key| self.is_unknown(*key));
             if !unknown.is_empty() {
-                self.late.question = Question::Ready(unknown);
+                self.late.question.put(unknown);
             } else if let Some(flight) = self.late.words.pop_front() {
                 self.settle_word(&flight, &BTreeMap::new(), now);
             }

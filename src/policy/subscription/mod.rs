@@ -5,7 +5,8 @@
 //!
 //! Its rooms: `words` (what it hears and says), `divide` (what is sent, beside what, and what goes unsent?), `send` (what
 //! is there to send?), `queue` (what of it is owed?), `jobs` (and what once more?), `redrive` (and what of what was given
-//! up?), `settle` (what came of it?), `excerpt` (what was said?), `late` (what came of it after all?), `gather` (what is to
+//! up?), `lease` and `idle` (who pulls, and what does he hold?), `settle` (what came of it?), `question` (what does only the
+//! disk know?), `excerpt` (what was said?), `late` (what came of it after all?), `gather` (what is to
 //! be written?).
 //!
 //! Invariants:
@@ -16,13 +17,16 @@
 //!   up: what is too old, and what a subscription wants as dead letters instead of waiting.
 //!
 //! A request leaves before anything is written, because nothing is promised by it: after a crash the flights are what is
-//! repeated.
+//! repeated. Who pulls is promised that he alone has an event, so that is written first.
 
 mod divide;
 mod excerpt;
 mod gather;
+mod idle;
 mod jobs;
 mod late;
+mod lease;
+mod question;
 mod queue;
 mod redrive;
 mod send;
@@ -40,7 +44,7 @@ use crate::{
         due::Window,
         endpoint::Endpoint,
         lane::Reading,
-        record::{Command, Counters, Cursor, EndpointView, Health, Senseless, Traffic},
+        record::{Command, Counters, Cursor, EndpointView, Health, Senseless, Traffic, lease::RELEASED_FOR},
         retry::{self, Chance},
     },
 };
@@ -50,8 +54,10 @@ use excerpt::Excerpts;
 use gather::Gathered;
 use jobs::Jobs;
 use late::Late;
+use lease::Leases;
+use question::Question;
 use queue::Queue;
-pub use words::{Effect, Flight, Input, Item, Settings, Step, Write};
+pub use words::{Effect, Flight, Input, Item, Pull, Settings, Step, Write};
 
 /// The machine.
 #[derive(Debug)]
@@ -73,6 +79,7 @@ pub struct Subscription {
     counters: Counters,
     replayed: Counters,
     late: Late,
+    leases: Leases,
     excerpts: Excerpts,
     began: Seq,
     gathered: Gathered,
@@ -100,7 +107,15 @@ impl Subscription {
             }
         }
         let left = flights.iter().map(|flight| (flight.id, flight.sent));
-        let longest_wait = retry::longest_wait(&settings.edition, settings.destination);
+        let longest_wait = match settings.pull {
+            None => retry::longest_wait(&settings.edition, settings.destination),
+            Some(pull) => RELEASED_FOR.max(pull.lock),
+        };
+        let due = match settings.pull {
+            None => Window::recover(cursor.next_due, longest_wait),
+            // What is leased is bounded, and what is due is looked at whoever waits.
+            Some(_) => Window::recover_roomy(cursor.next_due, longest_wait),
+        };
         // Without a job nothing of theirs is owed.
         let jobs_due = cursor.next_due.filter(|_| !cursor.jobs.is_empty());
         Self {
@@ -108,7 +123,7 @@ impl Subscription {
             aging: Aging::recover(cursor.health),
             settings,
             lanes,
-            own: Queue::new(Window::recover(cursor.next_due, longest_wait), lost_of(Traffic::Own)),
+            own: Queue::new(due, lost_of(Traffic::Own)),
             replays: Queue::new(Window::recover_roomy(jobs_due, longest_wait), lost_of(Traffic::Jobs)),
             jobs: Jobs::recover(&cursor.jobs, cursor.jobs_begun, now),
             flights: flights.into_iter().map(|flight| (flight.id, flight)).collect(),
@@ -118,6 +133,7 @@ impl Subscription {
             counters: cursor.counters,
             replayed: cursor.replayed,
             late: Late::default(),
+            leases: Leases::default(),
             excerpts: Excerpts::default(),
             began: cursor.began,
             gathered: Gathered::recover(&cursor.sifted),
@@ -126,6 +142,7 @@ impl Subscription {
 
     /// Takes what has happened.
     pub fn absorb(&mut self, input: Input, now: Timestamp, chance: Chance) -> Step {
+        let mut effects = Vec::new();
         match input {
             Input::Appended { end } => self.end = self.end.max(end),
             Input::Read { lane, from, upto, total, events } => {
@@ -141,21 +158,29 @@ impl Subscription {
             Input::Fetched(fetched) => self.on_fetched(fetched, now),
             Input::Finished { flight, answer } => self.on_finished(flight, &answer, now, chance),
             Input::Late { flight } => self.on_late(flight, now),
-            Input::OwedRead(found) => self.on_owed_read(&found, now),
+            Input::OwedRead(found) => {
+                self.on_owed_read(&found, now);
+                self.on_leases_read(&found, now);
+            }
+            Input::Receive(who, events_max) => self.on_receive(who, events_max),
+            Input::Withdraw(who) => self.on_withdraw(who),
+            Input::Claim(claim) => self.on_claim(claim),
             Input::Tick => {}
             Input::Durable => {
                 self.gathered.durable();
                 self.own.due.durable();
                 self.replays.due.durable();
                 self.jobs.durable();
+                effects = self.leases.durable();
             }
             Input::Command(command) => self.on_command(command, now),
             Input::TakeBack(page) => self.take_letters_back(*page, now),
             Input::Quarantine(item) => self.on_quarantine(item, now, chance),
         }
         self.lose_overdue_flights(now, chance);
-        let mut effects = self.pump(now);
-        effects.extend(self.late.ask());
+        self.settle_claims(now);
+        self.pump(&mut effects, now);
+        effects.extend([self.late.question(), self.leases.question()].into_iter().filter_map(Question::ask));
         Step { write: self.write(now), effects }
     }
 
@@ -231,7 +256,7 @@ impl Subscription {
     /// When the next owed event is to be asked for. What is due now has been asked for, or waits for a free place.
     fn next_due_key(&self, now: Timestamp) -> Option<Timestamp> {
         let blocked = self.fetches_enough() || self.gathered.is_ahead() || self.is_looking();
-        self.own.due.wakes(now).filter(|_| !blocked)
+        self.own.due.wakes(now).into_iter().chain(self.own.idle.first_death()).min().filter(|_| !blocked)
     }
 
     /// When the first owed event falls due, wherever it is by now.
@@ -283,6 +308,7 @@ impl Subscription {
         self.own.due.written();
         self.replays.due.written();
         self.jobs.written();
+        self.leases.written();
         Some(self.gathered.take(cursor, now))
     }
 }

@@ -8,6 +8,8 @@ use crate::{
     policy::{Item, batch::Ready, due::Window, record::DueKey},
 };
 
+use super::idle::Idle;
+
 /// Owed events are fetched by so many, or by a batch if that is more.
 const FETCH: usize = 64;
 
@@ -33,23 +35,26 @@ pub(super) struct Queue {
     pub(super) lost: VecDeque<(Lane, Seq)>,
     pub(super) fetching: Vec<Wanted>,
     pub(super) retries: VecDeque<Ready>,
+    /// Due, and nobody has asked for it.
+    pub(super) idle: Idle,
 }
 
 impl Queue {
     pub(super) fn new(due: Window, lost: impl Iterator<Item = (Lane, Seq)>) -> Self {
-        Self { due, lost: lost.collect(), fetching: Vec::new(), retries: VecDeque::new() }
+        Self { due, lost: lost.collect(), fetching: Vec::new(), retries: VecDeque::new(), idle: Idle::default() }
     }
 
     /// What is being fetched or ready, apart from its event.
     pub(super) fn engaged(&self) -> impl Iterator<Item = (Lane, Seq)> {
-        self.fetching.iter().map(|wanted| wanted.key).chain(self.retries.iter().map(|ready| ready.item.key()))
+        let ready = self.retries.iter().map(|ready| ready.item.key());
+        self.fetching.iter().map(|wanted| wanted.key).chain(ready).chain(self.idle.keys())
     }
 
     /// When the first of these falls due, wherever it is by now.
     pub(super) fn first_due(&self) -> Option<Timestamp> {
         let fetching = self.fetching.iter().filter_map(|wanted| wanted.due);
         let ready = self.retries.iter().filter_map(|ready| ready.item.due);
-        self.due.first().into_iter().chain(fetching).chain(ready).min()
+        self.due.first().into_iter().chain(fetching).chain(ready).chain(self.idle.first_due()).min()
     }
 
     /// What is to be fetched next, of the lanes that may be sent now; nothing while something is on its way.
@@ -115,5 +120,6 @@ impl Queue {
         self.lost.retain(|lost| *lost != key);
         self.fetching.retain(|wanted| wanted.key != key);
         self.retries.retain(|ready| ready.item.key() != key);
+        self.idle.drop_key(key);
     }
 }

@@ -51,10 +51,9 @@ const TURNS: [[Share; 3]; 5] = [
 
 impl Subscription {
     /// Sends what may be sent, and asks for what could be sent next.
-    pub(super) fn pump(&mut self, now: Timestamp) -> Vec<Effect> {
-        let mut effects = Vec::new();
+    pub(super) fn pump(&mut self, effects: &mut Vec<Effect>, now: Timestamp) {
         let condemned = self.is_condemned(now);
-        self.divide(&mut effects, now);
+        self.divide(effects, now);
         let is_open = self.endpoint.is_open(now);
         if !is_open {
             self.forget_ready_jobs();
@@ -63,11 +62,11 @@ impl Subscription {
             self.forget_ready();
         }
         self.take_back_canceled(now);
-        self.give_up_ranges(&mut effects, now);
+        self.give_up_ranges(effects, now);
         if condemned {
             self.give_up_ready(now);
         }
-        while !self.gathered.is_ahead() && self.endpoint.places(self.flights.len(), now) > 0 {
+        while !self.gathered.is_ahead() && self.has_place(now) {
             let batch = self.next_of_all(now);
             if batch.is_empty() {
                 break;
@@ -77,19 +76,35 @@ impl Subscription {
             for ready in expired {
                 self.give_up(ready.item, Reason::TimeToLiveExceeded, ready.last, now);
             }
-            if !alive.is_empty() {
-                effects.push(self.send(alive, now));
+            match (alive.is_empty(), self.is_pulled()) {
+                (true, _) => {}
+                (false, true) => self.lease(alive, now),
+                (false, false) => effects.push(self.send(alive, now)),
             }
         }
+        self.rest_leases(effects);
         // A probe that has just left shuts the endpoint.
         if !self.gathered.is_ahead() && !self.is_looking() && (condemned || self.endpoint.is_open(now)) {
-            self.ask(&mut effects, now);
+            self.ask(effects, now);
         }
-        self.ask_for_jobs(&mut effects, self.endpoint.is_open(now), now);
+        self.ask_for_jobs(effects, self.is_wanted() && self.endpoint.is_open(now), now);
         self.pass_skipped(now);
         self.drop_finished();
         self.end_jobs(now);
-        effects
+    }
+
+    /// Whether anything may leave now: there is a place for a request, or a client that waits.
+    fn has_place(&self, now: Timestamp) -> bool {
+        if self.is_pulled() {
+            return self.is_wanted() && !self.endpoint.is_shut();
+        }
+        self.endpoint.places(self.flights.len(), now) > 0
+    }
+
+    /// How many events may leave together.
+    pub(super) fn batch_max(&self) -> u32 {
+        let most = self.endpoint.batch_max();
+        if self.is_pulled() { most.min(self.leases.wanted()) } else { most }
     }
 
     /// Whether what falls due now becomes a dead letter at once: the endpoint is left alone for an error of the client's, and
@@ -117,13 +132,13 @@ impl Subscription {
         if self.is_expired(ready, now) { Reason::TimeToLiveExceeded } else { Reason::ProbationCausedByClientError }
     }
 
-    fn is_expired(&self, ready: &Ready, now: Timestamp) -> bool {
+    pub(super) fn is_expired(&self, ready: &Ready, now: Timestamp) -> bool {
         let Item { lane, appended, since, .. } = ready.item;
         match (since, lane.is_job()) {
-            (Some(since), _) => since.after(self.settings.time_to_live) <= now,
+            (Some(since), true) => since.after(self.settings.time_to_live) <= now,
             // It begins to grow old when a job sends it.
             (None, true) => false,
-            (None, false) => self.dies(appended) <= now,
+            (_, false) => self.dies(appended) <= now,
         }
     }
 
@@ -166,7 +181,11 @@ impl Subscription {
             match event {
                 Some(event) => {
                     let group = Group::of(&self.settings.grouping, &event);
-                    self.queue(lane).retries.push_back(Ready { item, event, last, group });
+                    let ready = Ready { item, event, last, group };
+                    match self.is_pulled() {
+                        true => self.take_up(ready, now),
+                        false => self.queue(lane).retries.push_back(ready),
+                    }
                 }
                 None => self.give_up(item, Reason::Missing, last, now),
             }
@@ -201,7 +220,7 @@ impl Subscription {
     }
 
     fn next_batch(&mut self, now: Timestamp) -> Vec<Ready> {
-        let events_max = self.endpoint.batch_max();
+        let events_max = self.batch_max();
         let limits = Limits { events_max, ..self.settings.batch };
         let turn = (self.turn + 1) % TURNS.len();
         for share in TURNS[turn] {
@@ -216,6 +235,7 @@ impl Subscription {
             };
             if let Some(lane) = lane {
                 self.turn = turn;
+                let limits = Limits { events_max: events_max.min(self.room()), ..limits };
                 return self.take(lane, limits, now);
             }
         }
@@ -224,7 +244,7 @@ impl Subscription {
 
     /// The first of such lanes that has something to send, if first attempts may leave.
     fn lane_ready(&self, is_such: impl Fn(Lane) -> bool) -> Option<usize> {
-        let settled = !self.is_dividing();
+        let settled = !self.is_dividing() && self.room() > 0;
         self.lanes.iter().position(|lane| settled && is_such(lane.lane()) && lane.ready() > 0)
     }
 
@@ -262,10 +282,11 @@ impl Subscription {
         let probes = !matches!(self.endpoint.health(), Health::Healthy { .. });
         let is_old = |lane: &Reading| lane.lane() != Lane::LIVE && is_own(lane.lane()) && lane.is_behind(self.end);
         let old_only = probes && self.lanes.iter().any(is_old);
+        let may_read = self.is_wanted() && self.room() > 0;
         let wanting = |lane: &&mut Reading| {
             !dividing && is_own(lane.lane()) && lane.ready() < batch && !(old_only && lane.lane() == Lane::LIVE)
         };
-        for lane in self.lanes.iter_mut().filter(wanting) {
+        for lane in self.lanes.iter_mut().filter(wanting).filter(|_| may_read) {
             if let Some((from, end)) = lane.ask(self.end) {
                 effects.push(Effect::ReadLog { lane: lane.lane(), from, end });
             }
@@ -273,6 +294,7 @@ impl Subscription {
         if self.fetches_enough() {
             return;
         }
+        self.wake_idle(now);
         let fetch = self.own.fetch(now, batch, |_| true);
         if !fetch.is_empty() {
             effects.push(Effect::Fetch(fetch));

@@ -75,7 +75,7 @@ impl Subscription {
         for item in &flight.items {
             let tried = Item { attempts, ..*item };
             match verdict {
-                Verdict::Again(due) => self.owe(tried, due, answer, flight.sent),
+                Verdict::Again(due) => self.owe(tried, due, (answer.outcome, answer.status), flight.sent),
                 Verdict::Never(reason) => self.give_up(tried, reason, Some(last), now),
             }
         }
@@ -131,7 +131,7 @@ impl Subscription {
         let dead = Dead {
             reason,
             attempts,
-            outcome: ended.map_or(Outcome::Probation, |last| last.outcome),
+            outcome: ended.map_or(self.unattempted(), |last| last.outcome),
             status: ended.and_then(|last| last.status),
             published: item.appended,
             tried: last.map(|last| last.tried),
@@ -140,6 +140,11 @@ impl Subscription {
         let due = now.after(self.settings.edition.dead_letter.delay);
         self.gathered.change(Change::PutAside { lane, seq, due, dead });
         true
+    }
+
+    /// What is said of an event that ends without an attempt.
+    fn unattempted(&self) -> Outcome {
+        if self.is_pulled() { Outcome::Delivering } else { Outcome::Probation }
     }
 
     /// Whether what is given up waits for the dead-letter destination. Where the bytes are gone there is nothing to put aside.
@@ -154,7 +159,7 @@ impl Subscription {
     }
 
     /// The event is owed, from now on or still, after `item.attempts` attempts, of which the last left at `tried`.
-    fn owe(&mut self, item: Item, due: Timestamp, answer: &Answer, tried: Timestamp) {
+    pub(super) fn owe(&mut self, item: Item, due: Timestamp, (last, status): (Outcome, Option<u16>), tried: Timestamp) {
         let Item { lane, seq, attempts, due: was_due, .. } = item;
         if was_due.is_none() {
             if !self.first_outcome(item) {
@@ -164,9 +169,9 @@ impl Subscription {
         }
         // What a job sends is as old as its first attempt there.
         let received = item.since.or_else(|| lane.is_job().then_some(tried));
-        let owed = Owed { attempts, due, last: answer.outcome, status: answer.status, tried, received };
+        let owed = Owed { attempts, due, last, status, tried, received };
         self.gathered.change(Change::Owe { lane, seq, owed, was_due });
-        self.late.overtake((lane, seq));
+        self.overtake((lane, seq));
         if let Some(was_due) = was_due.filter(|was_due| *was_due != due) {
             self.queue(lane).due.leave(DueKey { due: was_due, lane, seq });
         }
@@ -177,11 +182,18 @@ impl Subscription {
     pub(super) fn leave(&mut self, item: Item) -> bool {
         let Some(was_due) = item.due else { return self.first_outcome(item) };
         let Item { lane, seq, .. } = item;
-        self.late.overtake((lane, seq));
+        self.overtake((lane, seq));
+        self.leases.end((lane, seq));
         self.count(lane, |counters| counters.pending = counters.pending.saturating_sub(1));
         self.gathered.change(Change::Settle { lane, seq, was_due });
         self.queue(lane).due.leave(DueKey { due: was_due, lane, seq });
         true
+    }
+
+    /// Something is decided about an obligation: what is asked of the disk about it is no longer so.
+    fn overtake(&mut self, key: (Lane, Seq)) {
+        self.late.question().overtake(key);
+        self.leases.question().overtake(key);
     }
 
     /// A first attempt has its outcome: the lane passes the event.

@@ -14,7 +14,10 @@ use crate::{
         edition::{Edition, Kind},
         filter::key::Key,
         outcome::Answer,
-        record::{Change, Command, DueKey, Fetched, Rate, TakenBack, Traffic},
+        record::{
+            Change, Command, DueKey, Fetched, Owed, Rate, TakenBack, Traffic,
+            lease::{Claim, Lease, ReceiveId, Verdict},
+        },
     },
 };
 
@@ -54,6 +57,17 @@ pub struct Settings {
     pub dead_letter_in_probation: bool,
     /// Whether 410 holds the subscription.
     pub hold_when_gone: bool,
+    /// How clients pull its events; [`None`] where they are pushed.
+    pub pull: Option<Pull>,
+}
+
+/// How clients pull.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pull {
+    /// For so long a client has an event that it received.
+    pub lock: Duration,
+    /// So many events at most are received and neither acknowledged nor given up: then new ones wait.
+    pub leases_max: u32,
 }
 
 /// One obligation, on its way.
@@ -69,7 +83,8 @@ pub struct Item {
     pub attempts: u32,
     /// When it fell due; [`None`] where it was not owed.
     pub due: Option<Timestamp>,
-    /// From when on its time to live counts, where that is not its append.
+    /// From when on its time to live counts, where that is not its append; of what is pulled, when a client first received
+    /// it.
     pub since: Option<Timestamp>,
 }
 
@@ -154,8 +169,14 @@ pub enum Input {
         /// The request, as it left.
         flight: Arc<Flight>,
     },
-    /// When events fall due that were asked for, in the same order; [`None`] for what is not owed.
-    OwedRead(Vec<(Lane, Seq, Option<Timestamp>)>),
+    /// What is owed of the events that were asked for, in the same order; [`None`] for what is not.
+    OwedRead(Vec<(Lane, Seq, Option<Owed>)>),
+    /// A client waits for so many events at most.
+    Receive(ReceiveId, u32),
+    /// It waits no more.
+    Withdraw(ReceiveId),
+    /// A client says what it did with what it holds; answered by [`Effect::Tell`].
+    Claim(Claim),
     /// Time has passed.
     Tick,
     /// What was being written is durable.
@@ -177,6 +198,20 @@ pub enum Effect {
         flight: Arc<Flight>,
         /// Its events, in the order of its items.
         events: Vec<Event>,
+    },
+    /// Hand these to the client that waits; none where it shall come again. They are durably its own.
+    Hand {
+        /// Which.
+        to: ReceiveId,
+        /// What it holds from now on.
+        events: Vec<(Lease, Event)>,
+    },
+    /// Tell a client what became of its word, durably.
+    Tell {
+        /// The claim's number.
+        to: u64,
+        /// In the order of its leases.
+        verdicts: Vec<Verdict>,
     },
     /// Read the log; answered by [`Input::Read`].
     ReadLog {

@@ -72,7 +72,7 @@ impl Registry {
     /// Whether the endpoint must agree before `record` can be in force.
     pub fn must_ask(&self, topic: &str, record: &SubscriptionRecord) -> bool {
         let before = self.topic(topic).and_then(|topic| topic.subscription(&record.key()));
-        self.asker().is_some() && !before.is_some_and(|before| is_same_endpoint(&before, record))
+        self.asker().is_some() && !record.is_pulled() && !before.is_some_and(|before| is_same_endpoint(&before, record))
     }
 
     fn asker(&self) -> Option<&Arc<Greeter>> {
@@ -90,7 +90,7 @@ impl Registry {
         record: SubscriptionRecord,
         basis: Option<Arc<SubscriptionRecord>>,
     ) -> Result<Provisioned, Error> {
-        let Some(greeter) = self.asker().cloned() else {
+        let Some(greeter) = self.asker().filter(|_| !record.is_pulled()).cloned() else {
             let record = self.put_subscription(topic, record).await?;
             return Ok(Provisioned::of(Some(record), None, Timestamp::default()).expect("it is in force"));
         };

@@ -247,6 +247,7 @@ fn record(
         number: SubscriptionId(0),
         version: 0,
         name: name.clone(),
+        queue: None,
         webhook: Webhook {
             endpoint_url: check::endpoint_url(webhook.endpoint_url)?,
             max_events_per_batch,
@@ -291,6 +292,7 @@ fn settable(record: &SubscriptionRecord) -> Properties {
         number: _,
         version: _,
         name: _,
+        queue: _,
         webhook,
         filter,
         delivery_schema,

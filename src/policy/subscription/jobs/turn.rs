@@ -54,7 +54,7 @@ impl Subscription {
                 continue;
             }
             let allowed = allowance.map_or(u32::MAX, |allowance| (allowance.events(now) + 1e-6) as u32);
-            let events_max = self.endpoint.batch_max().min(allowed.max(1));
+            let events_max = self.batch_max().min(allowed.max(1));
             let batch = self.take_of_job(lane, Limits { events_max, ..self.settings.batch }, now);
             if let Some(allowance) = &mut self.jobs.list[place].allowance {
                 allowance.take(batch.len(), now);
@@ -118,7 +118,7 @@ impl Subscription {
 
     /// When a job could send, or should ask, if nothing happens before. Where a place or an answer is wanting, that brings it.
     pub(in crate::policy::subscription) fn next_of_jobs(&self, now: Timestamp) -> Option<Timestamp> {
-        if self.jobs.is_empty() || self.gathered.is_ahead() || self.is_dividing() {
+        if self.jobs.is_empty() || self.gathered.is_ahead() || self.is_dividing() || !self.is_wanted() {
             return None;
         }
         let place = match self.endpoint.places(self.flights.len(), now) {

@@ -1,0 +1,226 @@
+//! Clients that pull, against a list of events: they come and go, say things late and twice and never; the actor is killed,
+//! the process crashes between any two writes, the clock is set back. No event is lost, none is with two while a lock holds,
+//! no attempt is forgotten, and each ends once. Each seed is a story; `STORY=<seed>` tells that one only.
+//!
+//! And the negative controls: somebody does wrong at a seam, and the model must notice.
+
+mod truth;
+mod world;
+
+use std::{
+    cell::Cell,
+    collections::BTreeMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+use gridhook::{
+    event::Obligor,
+    journal::memory::Memory,
+    policy::{Input, Write, record::Change},
+};
+
+use self::world::World;
+use super::disk::load;
+
+/// SplitMix64.
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+}
+
+/// What somebody does wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bug {
+    /// A client has its answer before that is durable.
+    AnswerBeforeDurable,
+    /// What is leased, or comes back, is not owed.
+    ForgetToOwe,
+    /// An attempt is not counted.
+    ForgetAnAttempt,
+    /// What is acknowledged stays owed.
+    ForgetToSettle,
+    /// What is rejected is counted and not put aside.
+    ForgetToPutAside,
+    /// A lock is written down as shorter than it was promised.
+    ShortenALock,
+    /// The cursor stands further than the machine is.
+    AdvanceTheCursorTooEarly,
+    /// Any token will do, whichever attempt it is of.
+    TakeAnyToken,
+    /// The clock of the machine is ahead.
+    ExpireEarly,
+    /// The timer never fires.
+    LoseTheTimer,
+    /// A slice of the log comes without one of its events.
+    LoseAnEventOfASlice,
+    /// A new life does not know that something is owed.
+    ForgetWhatIsDue,
+    /// A write is told as durable, and only a part of it is.
+    TearAWrite,
+}
+
+const BUGS: [Bug; 13] = [
+    Bug::AnswerBeforeDurable,
+    Bug::ForgetToOwe,
+    Bug::ForgetAnAttempt,
+    Bug::ForgetToSettle,
+    Bug::ForgetToPutAside,
+    Bug::ShortenALock,
+    Bug::AdvanceTheCursorTooEarly,
+    Bug::TakeAnyToken,
+    Bug::ExpireEarly,
+    Bug::LoseTheTimer,
+    Bug::LoseAnEventOfASlice,
+    Bug::ForgetWhatIsDue,
+    Bug::TearAWrite,
+];
+
+/// Somebody at the seams; mostly nobody.
+struct Saboteur {
+    bug: Option<Bug>,
+    deeds: Cell<u32>,
+}
+
+impl Saboteur {
+    fn new(bug: Option<Bug>) -> Self {
+        Self { bug, deeds: Cell::new(0) }
+    }
+
+    fn is(&self, bug: Bug) -> bool {
+        self.bug == Some(bug)
+    }
+
+    fn does(&self, bug: Bug) -> bool {
+        let does = self.is(bug);
+        self.deeds.set(self.deeds.get() + u32::from(does));
+        does
+    }
+
+    fn deeds(&self) -> u32 {
+        self.deeds.get()
+    }
+
+    /// What the machine hears.
+    fn hear(&self, input: &mut Input, memory: &Memory, obligor: Obligor) {
+        let Input::Claim(claim) = input else { return };
+        if self.is(Bug::TakeAnyToken) {
+            let disk = load(memory, obligor);
+            for lease in &mut claim.leases {
+                if let Some(owed) = disk.owed_of(lease.seq).filter(|owed| owed.attempts != lease.attempt) {
+                    self.does(Bug::TakeAnyToken);
+                    lease.attempt = owed.attempts;
+                }
+            }
+        }
+    }
+
+    /// What the machine wants written.
+    fn ask(&self, write: &mut Write) {
+        let forgotten = |change: &Change| match change {
+            Change::Owe { .. } => self.is(Bug::ForgetToOwe),
+            Change::Settle { .. } => self.is(Bug::ForgetToSettle),
+            Change::PutAside { .. } => self.is(Bug::ForgetToPutAside),
+            _ => false,
+        };
+        let before = write.changes.len();
+        write.changes.retain(|change| !forgotten(change));
+        self.deeds.set(self.deeds.get() + (before - write.changes.len()) as u32);
+        if self.is(Bug::TearAWrite) && write.changes.len() > 1 {
+            self.does(Bug::TearAWrite);
+            write.changes.truncate(write.changes.len() / 2);
+        }
+        for change in &mut write.changes {
+            match change {
+                Change::Cursor(cursor) if self.does(Bug::AdvanceTheCursorTooEarly) => {
+                    cursor.lanes[0].read = cursor.lanes[0].read.plus(1);
+                }
+                Change::Owe { owed, .. } if self.does(Bug::ForgetAnAttempt) => {
+                    owed.attempts = owed.attempts.saturating_sub(1);
+                }
+                Change::Owe { owed, .. } if self.does(Bug::ShortenALock) => {
+                    owed.due = owed.due.before(std::time::Duration::from_secs(30));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn tell(seed: u64, bug: Option<Bug>, words: &mut BTreeMap<&'static str, u32>, deeds: &mut u32) {
+    let mut world = World::begin(seed, bug);
+    let told = catch_unwind(AssertUnwindSafe(|| {
+        for _ in 0..600 {
+            world.step();
+        }
+        world.heal();
+    }));
+    *deeds += world.deeds();
+    for (word, count) in &world.words {
+        *words.entry(word).or_default() += count;
+    }
+    world.close();
+    if let Err(panic) = told {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+#[test]
+fn each_event_is_with_one_client_and_ends_once_whatever_happens() {
+    let (mut words, mut deeds) = (BTreeMap::new(), 0);
+    if let Some(seed) = std::env::var("STORY").ok().and_then(|seed| seed.parse().ok()) {
+        return tell(seed, None, &mut words, &mut deeds);
+    }
+    let stories = if std::env::var_os("GRIDHOOK_SOAK").is_some() { 3000 } else { 200 };
+    for seed in 0..stories {
+        let told = catch_unwind(AssertUnwindSafe(|| tell(seed, None, &mut words, &mut deeds)));
+        if let Err(panic) = told {
+            println!("STORY={seed} tells this one alone");
+            std::panic::resume_unwind(panic);
+        }
+    }
+    println!("{stories} stories; words that were taken, and refused: {words:?}");
+    for word in ["acknowledge", "release", "reject", "renew", "refused"] {
+        assert!(words.get(word).is_some_and(|count| *count > 100), "hardly anybody said {word}: {words:?}");
+    }
+}
+
+/// What a panic said, in one line.
+fn said(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("something").lines().next().unwrap_or_default().chars().take(110).collect()
+}
+
+/// So many stories are told before a bug counts as one that nobody notices.
+const STORIES: u64 = 60;
+
+#[test]
+fn the_model_notices_every_sabotage_of_leases() {
+    let mut missed = Vec::new();
+    for bug in BUGS {
+        let (mut words, mut deeds) = (BTreeMap::new(), 0);
+        let caught = (0..STORIES).find_map(|seed| {
+            let told = catch_unwind(AssertUnwindSafe(|| tell(seed, Some(bug), &mut words, &mut deeds)));
+            told.err().map(|panic| (seed, said(&*panic)))
+        });
+        match caught {
+            Some((seed, said)) => println!("{bug:?}: caught in story {seed}, deed {deeds}: {said}"),
+            None => {
+                println!("{bug:?}: NOT caught in {STORIES} stories, {deeds} deeds, {words:?}");
+                missed.push(bug);
+            }
+        }
+    }
+    println!("caught {} of {}", BUGS.len() - missed.len(), BUGS.len());
+    assert!(missed.is_empty(), "not caught: {missed:?}");
+}

@@ -1,0 +1,217 @@
+//! What is so, kept as simply as it can be: who has which event until when, how often it was handed out, how it ended.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use gridhook::{
+    event::{Seq, Timestamp},
+    policy::{
+        Settings,
+        outcome::{Outcome, Reason},
+        record::lease::{Lease, LeaseStep, RELEASED_FOR, RENEWED_FOR, Verb, Verdict},
+        record::{Change, Entry, What},
+    },
+    simulate::Disk,
+};
+
+use super::world::is_plain;
+
+#[derive(Debug, Default)]
+struct Truth {
+    matches: bool,
+    appended: Timestamp,
+    attempts: u32,
+    received: Option<Timestamp>,
+    /// The attempt that has the lock, and until when.
+    lock: Option<(u32, Timestamp)>,
+    /// Nobody receives it before.
+    free: Timestamp,
+    end: Option<&'static str>,
+}
+
+pub(super) struct Truths {
+    settings: Settings,
+    events: BTreeMap<Seq, Truth>,
+    handed: BTreeSet<(Seq, u32)>,
+    /// As late as a clock ever was.
+    latest: Timestamp,
+}
+
+impl Truths {
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self {
+            settings: settings.clone(),
+            events: BTreeMap::new(),
+            handed: BTreeSet::new(),
+            latest: Timestamp::default(),
+        }
+    }
+
+    pub(super) fn publish(&mut self, seq: Seq, matches: bool, now: Timestamp) {
+        // In a log it is never earlier than before.
+        let appended = self.events.values().next_back().map_or(now, |last| last.appended.max(now));
+        let truth = Truth { matches, appended, ..Truth::default() };
+        assert!(self.events.insert(seq, truth).is_none(), "given twice");
+    }
+
+    /// No wait is longer than an hour by the clock, or than a lock.
+    pub(super) fn clock_set(&mut self, now: Timestamp) {
+        let latest = now.after(RELEASED_FOR);
+        for truth in self.events.values_mut() {
+            truth.free = truth.free.min(latest);
+            // What a lock has left may be brought back to this.
+            if let Some((_, until)) = &mut truth.lock {
+                *until = (*until).min(latest);
+            }
+        }
+    }
+
+    /// These are durable.
+    pub(super) fn written(&mut self, changes: &[Change], now: Timestamp) {
+        self.latest = self.latest.max(now);
+        let ends = |change: &&Change| matches!(change, Change::Note { entry, .. } if matches!(entry.what, What::GivenUp { .. }));
+        let (last, first): (Vec<&Change>, Vec<&Change>) = changes.iter().partition(ends);
+        // Of what stands in one write, an end is the last word.
+        for change in first.into_iter().chain(last) {
+            let Change::Note { lane, attempt, entry } = change else { continue };
+            assert!(is_plain(*lane), "{lane:?}");
+            let Entry { at, covers, what } = entry;
+            assert!(*at <= now, "decided at {at}, and it is {now}");
+            for seq in covers.iter().flat_map(|(first, count)| (0..u64::from(*count)).map(|by| first.plus(by))) {
+                let truth = self.events.get_mut(&seq).expect("published");
+                if !matches!(what, What::Filtered { .. }) {
+                    truth.note(seq, *attempt, *at, what, (&self.settings, self.latest));
+                }
+            }
+        }
+    }
+
+    /// A client has these from now on.
+    pub(super) fn handed(&mut self, lease: Lease, now: Timestamp) {
+        let Lease { seq, attempt, .. } = lease;
+        assert!(self.handed.insert((seq, attempt)), "{lease:?} is handed to two");
+        let truth = &self.events[&seq];
+        assert_eq!(lease.appended, truth.appended);
+        assert!(truth.attempts >= attempt, "{lease:?} is handed out before it is written: {truth:?}");
+        if let Some((holder, until)) = truth.lock {
+            assert!(holder == attempt || until <= now, "{lease:?} is handed out, and {holder} has the lock: {truth:?}");
+        }
+    }
+
+    /// A client that said so at `at` hears what became of it. `others` may have been faster.
+    pub(super) fn told(&self, lease: Lease, verb: Verb, verdict: Verdict, at: Timestamp, now: Timestamp, others: bool) {
+        let truth = &self.events[&lease.seq];
+        let held = truth.lock.filter(|(attempt, until)| *attempt == lease.attempt && *until > now);
+        match verdict {
+            Verdict::Done => match verb {
+                Verb::Acknowledge => assert_eq!(truth.end, Some("acknowledged"), "{lease:?} {truth:?}"),
+                Verb::Reject => assert_eq!(truth.end, Some("given up"), "{lease:?} {truth:?}"),
+                Verb::Release(_) | Verb::Renew => assert!(truth.attempts >= lease.attempt, "{lease:?} {truth:?}"),
+            },
+            Verdict::Lost => assert!(held.is_none() || others, "{lease:?} was good at {at}: {truth:?}"),
+            Verdict::TooOld => {
+                let received = truth.received.expect("it was");
+                assert!(verb == Verb::Renew && received.after(RENEWED_FOR) <= now, "{lease:?} {truth:?}");
+            }
+        }
+    }
+
+    /// What is on the disk is what was told.
+    pub(super) fn check(&self, disk: &Disk) {
+        for (seq, truth) in &self.events {
+            let owed = disk.owed_of(*seq);
+            assert_eq!(owed.map_or(0, |owed| owed.attempts), if truth.end.is_some() { 0 } else { truth.attempts });
+            match (owed, truth.lock) {
+                (Some(owed), Some((attempt, until))) => {
+                    assert_eq!((owed.attempts, owed.last), (attempt, Outcome::Delivering), "{seq:?} {truth:?}");
+                    assert!(owed.due >= until, "{seq:?} {truth:?} {owed:?}");
+                }
+                (Some(owed), None) => assert_ne!(owed.last, Outcome::Delivering, "{seq:?} {truth:?}"),
+                (None, lock) => assert_eq!(lock, None, "{seq:?} is forgotten: {truth:?}"),
+            }
+            let ended = disk.has_passed(*seq) && truth.matches && owed.is_none();
+            assert_eq!(ended, truth.end.is_some(), "{seq:?} {truth:?} {disk:?}");
+        }
+        let most = self.settings.pull.expect("pulled").leases_max;
+        assert!(disk.owed.len() <= most as usize, "{} are leased, and {most} may be", disk.owed.len());
+    }
+
+    pub(super) fn check_end(&self, disk: &Disk) {
+        for (seq, truth) in &self.events {
+            assert_eq!(truth.end.is_some(), truth.matches, "{seq:?} is lost: {truth:?}");
+        }
+        let matching = self.events.values().filter(|truth| truth.matches).count() as u64;
+        let done = self.events.values().filter(|truth| truth.end == Some("acknowledged")).count() as u64;
+        let counters = disk.cursor.counters;
+        assert_eq!((counters.matched, counters.pending, counters.delivered), (matching, 0, done));
+        assert_eq!(counters.passed, self.events.len() as u64);
+    }
+}
+
+impl Truth {
+    /// A line of the ledger is a step of the event.
+    fn note(&mut self, seq: Seq, attempt: u32, at: Timestamp, what: &What, (settings, latest): (&Settings, Timestamp)) {
+        assert!(self.matches, "{seq:?} does not match");
+        assert_eq!(self.end, None, "{seq:?} has ended, and now {what:?}");
+        let holds = self.lock.is_some_and(|(holder, until)| holder == attempt && at < until);
+        match what {
+            What::Lease(LeaseStep::Received { until }) => {
+                assert_eq!(attempt, self.attempts + 1, "{seq:?} {self:?}");
+                assert!(attempt <= settings.attempts_max, "{seq:?} {self:?}");
+                assert!(self.free <= at, "{seq:?} is early: {self:?}");
+                assert_eq!(self.lock, None, "{seq:?} is received twice: {self:?}");
+                assert!(self.appended.after(settings.time_to_live) > at, "{seq:?} is too old: {self:?}");
+                let lock = settings.pull.expect("pulled").lock;
+                assert_eq!(*until, at.after(lock));
+                self.attempts = attempt;
+                self.received.get_or_insert(at);
+                self.lock = Some((attempt, *until));
+            }
+            What::Lease(LeaseStep::Renewed { until }) => {
+                assert!(holds, "{seq:?} is renewed by who does not hold it: {self:?}");
+                let received = self.received.expect("it was");
+                let most = at.after(Duration::from_secs(60)).min(received.after(RENEWED_FOR));
+                let (_, before) = self.lock.expect("it is held");
+                assert_eq!(*until, most.max(before), "{seq:?} {self:?}");
+                self.lock = Some((attempt, *until));
+            }
+            What::Lease(LeaseStep::Acknowledged) => {
+                assert!(holds, "{seq:?} is acknowledged by who does not hold it: {self:?}");
+                self.end("acknowledged");
+            }
+            What::Lease(LeaseStep::Released { until }) => {
+                assert!(holds, "{seq:?} is released by who does not hold it: {self:?}");
+                (self.lock, self.free) = (None, *until);
+            }
+            What::Lease(LeaseStep::Expired) => {
+                let (holder, until) = self.lock.expect("a lock that expires");
+                assert!(holder == attempt && until <= at, "{seq:?} expires early at {at}: {self:?}");
+                self.lock = None;
+            }
+            What::GivenUp { reason, put_aside } => {
+                match reason {
+                    Reason::Rejected => assert!(holds, "{seq:?} is rejected by who does not hold it: {self:?}"),
+                    Reason::MaxDeliveryAttemptsExceeded => {
+                        assert_eq!(self.attempts, settings.attempts_max);
+                        assert_eq!(self.lock, None, "{seq:?} {self:?}");
+                    }
+                    Reason::TimeToLiveExceeded => {
+                        // What was cut off for its age stays so where the clock is set back.
+                        assert!(self.appended.after(settings.time_to_live) <= latest, "{seq:?} is young: {self:?}");
+                        assert_eq!(self.lock, None, "{seq:?} is held: {self:?}");
+                    }
+                    other => panic!("{seq:?} is given up: {other}"),
+                }
+                assert_eq!(*put_aside, settings.dead_letter);
+                self.end("given up");
+            }
+            other => panic!("{seq:?}: {other:?}"),
+        }
+    }
+
+    fn end(&mut self, how: &'static str) {
+        (self.lock, self.end) = (None, Some(how));
+    }
+}

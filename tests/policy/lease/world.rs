@@ -1,0 +1,447 @@
+//! Clients, a machine, its journal and its disk: whatever happens in whichever order.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, mpsc},
+    time::Duration,
+};
+
+use gridhook::{
+    clock::{Clock, Hand},
+    event::{FlightId, Lane, Obligor, PartitionId, Seq, SubscriptionId, Timestamp},
+    journal::{
+        Error, Journal, Limits, MetaChange, Options, Owner, Position, Promise, Writer,
+        memory::Memory,
+        store::{Store, StoreError},
+    },
+    policy::{
+        Effect, Input, Pull, Settings, Step, Subscription, Write, batch,
+        filter::Filter,
+        record::Command,
+        record::lease::{Claim, Lease, ReceiveId, Verb, Verdict},
+        retry::Chance,
+    },
+};
+
+use super::{
+    super::{disk::load, driver::START, plain, sealed},
+    Bug, Dice, Saboteur,
+    truth::Truths,
+};
+
+const PARTITION: PartitionId = PartitionId(7);
+const OBLIGOR: Obligor = Obligor { partition: PARTITION, subscription: SubscriptionId(3) };
+const LOCK: Duration = Duration::from_secs(60);
+
+/// What a client said, and when.
+struct Said {
+    claim: Claim,
+    at: Timestamp,
+}
+
+pub(super) struct World {
+    dice: Dice,
+    settings: Settings,
+    filter: Filter,
+    memory: Memory,
+    journal: Journal,
+    writer: Writer,
+    clock: Clock,
+    hand: Hand,
+    runtime: tokio::runtime::Runtime,
+    core: Subscription,
+    owner: Owner,
+    /// On its way to the machine.
+    coming: Vec<Input>,
+    reads: Vec<Effect>,
+    /// Handed to the journal, and not there.
+    write: Option<Write>,
+    ids: u64,
+    waiting: BTreeSet<ReceiveId>,
+    said: BTreeMap<u64, Said>,
+    /// What clients know of, good or not.
+    held: Vec<Lease>,
+    truths: Truths,
+    saboteur: Saboteur,
+    /// How often each word was taken, and refused.
+    pub(super) words: BTreeMap<&'static str, u32>,
+}
+
+fn start(memory: &Memory, clock: &Clock) -> (Journal, Writer) {
+    let limits = Limits { retention: Duration::ZERO, ..Limits::default() };
+    let options = Options { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits };
+    let fatal = Box::new(|error: &StoreError| println!("fatal: {error}"));
+    Journal::start(Arc::new(memory.clone()) as Arc<dyn Store>, clock.clone(), options, Box::new(|_, _| {}), fatal)
+        .expect("a sound store")
+}
+
+impl World {
+    pub(super) fn begin(seed: u64, bug: Option<Bug>) -> Self {
+        let mut dice = Dice(seed);
+        let settings = Settings {
+            attempts_max: [1, 2, 4, 10][dice.below(4)],
+            time_to_live: Duration::from_secs([300, 7200, 86_400][dice.below(3)]),
+            batch: batch::Limits { events_max: 100, bytes_preferred: [100, 1 << 16][dice.below(2)] },
+            dead_letter: dice.below(2) == 0,
+            pull: Some(Pull { lock: LOCK, leases_max: [1, 4, 100][dice.below(3)] }),
+            ..plain()
+        };
+        let (memory, (clock, hand)) = (Memory::new(), Clock::manual(START));
+        let (journal, writer) = start(&memory, &clock);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let founded = journal.change(vec![MetaChange::Found(PARTITION), MetaChange::Subscribe(OBLIGOR, None)]);
+        runtime.block_on(founded).expect("founded");
+        let opened = runtime.block_on(journal.open(OBLIGOR)).expect("it is there");
+        let core =
+            Subscription::recover(settings.clone(), &opened.cursor, opened.end, Vec::new(), FlightId(1), clock.now());
+        Self {
+            dice,
+            truths: Truths::new(&settings),
+            settings,
+            filter: Filter { subject_begins_with: "yes".to_owned(), ..Filter::default() },
+            memory,
+            journal,
+            writer,
+            clock,
+            hand,
+            runtime,
+            core,
+            owner: opened.owner,
+            coming: Vec::new(),
+            reads: Vec::new(),
+            write: None,
+            ids: 0,
+            waiting: BTreeSet::new(),
+            said: BTreeMap::new(),
+            held: Vec::new(),
+            saboteur: Saboteur::new(bug),
+            words: BTreeMap::new(),
+        }
+    }
+
+    /// How often the saboteur did wrong.
+    pub(super) fn deeds(&self) -> u32 {
+        self.saboteur.deeds()
+    }
+
+    fn wait<T>(&self, promise: Promise<T>) -> Result<T, Error> {
+        self.runtime.block_on(promise)
+    }
+
+    fn end(&self) -> Seq {
+        self.journal.end(PARTITION).expect("founded").next
+    }
+
+    pub(super) fn step(&mut self) {
+        match self.dice.below(100) {
+            0..6 => self.publish(),
+            6..16 => self.receive(),
+            16..18 => self.withdraw(),
+            18..40 => self.say(),
+            40..86 => (0..=self.dice.below(8)).for_each(|_| self.go_on()),
+            86..90 => self.wake(),
+            90..97 => {
+                let seconds = [0.000_001, 1.0, 1.0, 10.0, 10.0, 31.0, 61.0, 600.0, 4000.0][self.dice.below(9)];
+                self.hand.advance(Duration::from_secs_f64(seconds));
+            }
+            97 => {
+                let held = self.dice.below(6) == 0;
+                self.absorb(Input::Command(if held { Command::Hold } else { Command::Resume }));
+            }
+            98 => self.kill(),
+            _ => self.crash(),
+        }
+    }
+
+    fn publish(&mut self) {
+        let matching: Vec<bool> = (0..=self.dice.below(8)).map(|_| self.dice.below(4) > 0).collect();
+        let events: Vec<(&str, usize)> =
+            matching.iter().map(|yes| (if *yes { "yes" } else { "no" }, self.dice.below(80))).collect();
+        let published = self.wait(self.journal.publish(PARTITION, sealed(&events), None)).expect("there is room");
+        for (index, matches) in matching.into_iter().enumerate() {
+            self.truths.publish(published.first.plus(index as u64), matches, self.clock.now());
+        }
+        // A hint that is lost costs latency.
+        if self.dice.below(5) > 0 {
+            self.coming.push(Input::Appended { end: self.end() });
+        }
+    }
+
+    // --- clients ---
+
+    fn id(&mut self) -> u64 {
+        self.ids += 1;
+        self.ids
+    }
+
+    fn receive(&mut self) {
+        let who = ReceiveId(self.id());
+        self.waiting.insert(who);
+        let most = [1, 1, 3, 100][self.dice.below(4)];
+        self.coming.push(Input::Receive(who, most));
+    }
+
+    fn withdraw(&mut self) {
+        if let Some(who) = self.waiting.pop_first() {
+            self.coming.push(Input::Withdraw(who));
+        }
+    }
+
+    /// A client says something of what it holds, or held.
+    fn say(&mut self) {
+        if self.held.is_empty() {
+            return;
+        }
+        let leases = (0..=self.dice.below(3)).map(|_| self.held[self.dice.below(self.held.len())]).collect();
+        let verb = match self.dice.below(10) {
+            0..4 => Verb::Acknowledge,
+            4..6 => Verb::Release(Duration::from_secs([0, 10, 60, 600, 3600][self.dice.below(5)])),
+            6 => Verb::Reject,
+            _ => Verb::Renew,
+        };
+        self.claim(verb, leases);
+    }
+
+    fn claim(&mut self, verb: Verb, leases: Vec<Lease>) {
+        let claim = Claim { id: self.id(), verb, leases };
+        self.said.insert(claim.id, Said { claim: claim.clone(), at: self.clock.now() });
+        self.coming.push(Input::Claim(claim));
+    }
+
+    fn hand_over(&mut self, to: ReceiveId, leases: Vec<Lease>) {
+        for lease in &leases {
+            self.truths.handed(*lease, self.clock.now());
+            *self.words.entry(if lease.attempt > 1 { "received again" } else { "received" }).or_default() += 1;
+        }
+        let is_there = self.waiting.remove(&to);
+        if !is_there {
+            // As the slot does it for who is gone.
+            self.claim(Verb::Release(Duration::ZERO), leases);
+        } else if self.dice.below(8) > 0 {
+            self.held.extend(leases);
+        }
+    }
+
+    fn told(&mut self, to: u64, verdicts: &[Verdict]) {
+        let Said { claim, at } = self.said.remove(&to).expect("it was said, and not answered before");
+        assert_eq!(verdicts.len(), claim.leases.len());
+        let word = match claim.verb {
+            Verb::Acknowledge => "acknowledge",
+            Verb::Release(_) => "release",
+            Verb::Reject => "reject",
+            Verb::Renew => "renew",
+        };
+        for (lease, verdict) in claim.leases.iter().zip(verdicts) {
+            *self.words.entry(word).or_default() += u32::from(*verdict == Verdict::Done);
+            *self.words.entry("refused").or_default() += u32::from(*verdict != Verdict::Done);
+            let others = self.said.values().any(|other| other.claim.leases.contains(lease));
+            let twice = claim.leases.iter().filter(|other| *other == lease).count() > 1;
+            self.truths.told(*lease, claim.verb, *verdict, at, self.clock.now(), others || twice);
+        }
+    }
+
+    // --- the machine ---
+
+    /// Something goes a step further.
+    fn go_on(&mut self) {
+        if self.write.is_some() && self.dice.below(3) == 0 {
+            return self.settle_write();
+        }
+        if !self.reads.is_empty() && self.dice.below(2) == 0 {
+            let effect = self.reads.swap_remove(self.dice.below(self.reads.len()));
+            let input = self.read(effect);
+            return self.absorb(input);
+        }
+        if !self.coming.is_empty() {
+            let input = self.coming.swap_remove(self.dice.below(self.coming.len()));
+            self.absorb(input);
+        }
+    }
+
+    fn read(&mut self, effect: Effect) -> Input {
+        let (reads, few) = (self.journal.reads(), 1 + self.dice.below(400));
+        match effect {
+            Effect::ReadLog { lane, from, end } => {
+                let end = end.unwrap_or(self.end());
+                let slice = self.wait(reads.log(PARTITION, from, end, few)).expect("readable");
+                let events = slice.chunks.iter().flat_map(|chunk| chunk.events().expect("sound"));
+                let events: Vec<_> = events.filter(|event| from <= event.seq && event.seq < slice.upto).collect();
+                let total = events.len() as u64;
+                let mut events: Vec<_> = events.into_iter().filter(|event| self.filter.matches(event)).collect();
+                if !events.is_empty() && self.saboteur.does(Bug::LoseAnEventOfASlice) {
+                    events.pop();
+                }
+                Input::Read { lane, from, upto: slice.upto, total, events }
+            }
+            Effect::FindPosition { before } => {
+                let Position { at, appended } =
+                    self.wait(reads.position(PARTITION, self.end(), before)).expect("readable");
+                Input::Position { before, at, appended }
+            }
+            Effect::ReadDue { of, from } => {
+                let (keys, all) = self.wait(reads.due_of(OBLIGOR, of, from, few.div_ceil(50))).expect("readable");
+                Input::DueRead { of, keys, all }
+            }
+            Effect::Fetch(keys) => Input::Fetched(self.wait(reads.fetch(OBLIGOR, keys, few)).expect("readable")),
+            Effect::ReadOwed(keys) => Input::OwedRead(self.wait(reads.owed(OBLIGOR, keys)).expect("readable")),
+            Effect::Send { .. } | Effect::Hand { .. } | Effect::Tell { .. } => unreachable!("is no read"),
+        }
+    }
+
+    fn wake(&mut self) {
+        let Some(next) = self.core.next_due(self.clock.now()) else { return };
+        if self.saboteur.does(Bug::LoseTheTimer) {
+            return;
+        }
+        if self.dice.below(2) == 0 {
+            self.hand.set(next.max(self.clock.now()));
+        }
+        self.absorb(Input::Tick);
+    }
+
+    fn absorb(&mut self, mut input: Input) {
+        self.saboteur.hear(&mut input, &self.memory, OBLIGOR);
+        let ahead = if self.saboteur.does(Bug::ExpireEarly) { Duration::from_secs(45) } else { Duration::ZERO };
+        let Step { write, effects } = self.core.absorb(input, self.clock.now().after(ahead), Chance(0.0));
+        if let Some(mut write) = write {
+            assert!(self.write.is_none(), "two writes at once");
+            self.saboteur.ask(&mut write);
+            self.write = Some(write);
+            if self.saboteur.does(Bug::AnswerBeforeDurable) {
+                self.coming.push(Input::Durable);
+            }
+        }
+        for effect in effects {
+            match effect {
+                Effect::Send { .. } => panic!("what is pulled is sent"),
+                Effect::Hand { to, events } => {
+                    self.hand_over(to, events.into_iter().map(|(lease, _)| lease).collect());
+                }
+                Effect::Tell { to, verdicts } => self.told(to, &verdicts),
+                Effect::ReadLog { .. }
+                | Effect::FindPosition { .. }
+                | Effect::ReadDue { .. }
+                | Effect::Fetch(_)
+                | Effect::ReadOwed(_) => self.reads.push(effect),
+            }
+        }
+    }
+
+    /// The journal writes what it was handed.
+    fn settle_write(&mut self) {
+        let Some(write) = self.write.take() else { return };
+        let (done, answer) = mpsc::channel();
+        let done = Box::new(move |result| done.send(result).unwrap_or_default());
+        self.journal.append(self.owner, write.changes.clone(), true, done);
+        self.wait(self.journal.change(Vec::new())).expect("there is room");
+        answer.try_recv().expect("it was tried").expect("nobody fences the present life");
+        self.truths.written(&write.changes, self.clock.now());
+        self.check_disk();
+        if !self.saboteur.is(Bug::AnswerBeforeDurable) {
+            self.coming.push(Input::Durable);
+        }
+    }
+
+    fn check_disk(&self) {
+        let disk = load(&self.memory, OBLIGOR);
+        disk.check();
+        self.truths.check(&disk);
+    }
+
+    // --- disasters ---
+
+    /// The actor dies. What it had handed to the journal may be written yet.
+    fn kill(&mut self) {
+        self.coming.clear();
+        self.reads.clear();
+        if self.dice.below(2) == 0 {
+            self.settle_write();
+        }
+        self.write = None;
+        self.coming.clear();
+        self.open();
+    }
+
+    /// The process dies, and with it whatever nobody has written down. Only a new one may find that the clock was set back.
+    fn crash(&mut self) {
+        self.coming.clear();
+        self.reads.clear();
+        self.write = None;
+        let back = Duration::from_secs([0, 0, 1, 50, 3000][self.dice.below(5)]);
+        let now = self.clock.now().before(back).max(START);
+        (self.clock, self.hand) = Clock::manual(now);
+        self.truths.clock_set(now);
+        self.memory = self.memory.crash(0);
+        (self.journal, self.writer) = start(&self.memory, &self.clock);
+        // Their connections are gone.
+        self.waiting.clear();
+        self.open();
+    }
+
+    fn open(&mut self) {
+        let mut opened = self.wait(self.journal.open(OBLIGOR)).expect("it is there");
+        if self.saboteur.does(Bug::ForgetWhatIsDue) {
+            opened.cursor.next_due = None;
+        }
+        self.owner = opened.owner;
+        // What was said to the last life is answered by nobody.
+        self.said.clear();
+        let now = self.clock.now();
+        self.core =
+            Subscription::recover(self.settings.clone(), &opened.cursor, opened.end, Vec::new(), FlightId(1), now);
+        self.coming.extend(self.waiting.iter().map(|who| Input::Receive(*who, 2)));
+        self.check_disk();
+    }
+
+    // --- the end ---
+
+    /// All is well from now on: clients come and acknowledge, and everything must come to its end.
+    pub(super) fn heal(&mut self) {
+        self.held.clear();
+        self.coming.push(Input::Command(Command::Resume));
+        self.coming.push(Input::Appended { end: self.end() });
+        for _ in 0..100_000 {
+            if self.write.is_some() {
+                self.settle_write();
+            } else if !self.reads.is_empty() {
+                let effect = self.reads.swap_remove(0);
+                let input = self.read(effect);
+                self.absorb(input);
+            } else if !self.coming.is_empty() {
+                let input = self.coming.swap_remove(0);
+                self.absorb(input);
+            } else if !self.held.is_empty() {
+                let held = std::mem::take(&mut self.held);
+                self.claim(Verb::Acknowledge, held);
+            } else if self.waiting.is_empty() {
+                self.receive();
+            } else if self.core.next_due(self.clock.now()).is_some() && !self.saboteur.is(Bug::LoseTheTimer) {
+                let next = self.core.next_due(self.clock.now()).expect("looked at above");
+                self.hand.set(next.max(self.clock.now()));
+                self.absorb(Input::Tick);
+            } else {
+                return self.check_end();
+            }
+        }
+        panic!("it does not come to an end: {:?}", self.core);
+    }
+
+    fn check_end(&mut self) {
+        let disk = load(&self.memory, OBLIGOR);
+        self.truths.check_end(&disk);
+        let waiting = self.wait(self.journal.reads().dead(OBLIGOR, Timestamp::NEVER, usize::MAX, usize::MAX));
+        let waiting = waiting.expect("readable");
+        assert_eq!(waiting.len() as u64, disk.cursor.counters.dead_lettered);
+        assert!(waiting.iter().all(|letter| letter.event.is_some()));
+    }
+
+    pub(super) fn close(self) {
+        self.journal.close();
+        self.writer.join();
+    }
+}
+
+/// The lane that nobody leaves here but by growing too old.
+pub(super) fn is_plain(lane: Lane) -> bool {
+    lane == Lane::LIVE || lane == Lane::EXPIRY
+}
