@@ -38,6 +38,9 @@ pub(in crate::admin) fn difference(control: &Control, target: Target, body: &[u8
         | Target::TopicType(_)
         | Target::EventTypesOf(_)
         | Target::Topics(..)
+        | Target::Namespaces(_)
+        | Target::Namespace(..)
+        | Target::NamespaceTopics(_)
         | Target::DomainTopics(_)
         | Target::Subscriptions(..)
         | Target::AllSubscriptions { .. }

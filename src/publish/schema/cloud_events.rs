@@ -45,8 +45,8 @@ struct Members<'a> {
 
 /// Checks the event `object` and adds it to the draft. In a domain its `source` names the topic.
 pub(super) fn read(target: &Target, object: &RawValue, draft: &mut Draft) -> Result<(), Refusal> {
-    let mut members = Members::default();
-    members.name_chars_max = if target.is_in_namespace { NAMESPACE_NAME_CHARS_MAX } else { usize::MAX };
+    let name_chars_max = if target.is_in_namespace { NAMESPACE_NAME_CHARS_MAX } else { usize::MAX };
+    let mut members = Members { name_chars_max, ..Members::default() };
     json::members(object, |name, value| members.put(name, value))
         .map_err(|error| Refusal::not_json(SCHEMA, error.to_string()))??;
     members.check()?;
