@@ -318,7 +318,7 @@ fn every_way_of_naming_a_module_is_seen() {
         "use rocksdb as store;\npub use crate::policy::edition::Edition;",
         expect_test::expect![[r#"
         src/admin/mod.rs:1: admin imports rocksdb; it may import every crate but rocksdb, awc
-        src/admin/mod.rs:2: admin imports crate::policy::edition::Edition; it may import event, topic, dead_letter, subscription::record, policy::explain, policy::filter, policy::outcome, policy::property, policy::record, policy::story, journal, publish, config, chaos, clock"#]],
+        src/admin/mod.rs:2: admin imports crate::policy::edition::Edition; it may import event, topic, dead_letter, declared, subscription::record, policy::explain, policy::filter, policy::outcome, policy::property, policy::record, policy::story, journal, publish, config, chaos, clock"#]],
     );
     check(
         "event.rs",

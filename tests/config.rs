@@ -179,7 +179,7 @@ fn an_unknown_key_is_told_with_its_neighbours() {
         "server = 5\n",
         &[],
         expect![
-            "gridhook.toml: there is no key server; allowed are server.admin_listen, server.admin_token, server.data_dir, server.listen, server.public_url, server.shutdown_wait, server.tls_certificate, server.tls_key, server.tls_minimum_version, server.tls_reload, server.workers"
+            "gridhook.toml: there is no key server; allowed are server.admin_listen, server.admin_token, server.apply, server.data_dir, server.listen, server.public_url, server.shutdown_wait, server.tls_certificate, server.tls_key, server.tls_minimum_version, server.tls_reload, server.workers"
         ],
     );
 }
