@@ -32,6 +32,7 @@
 //! - [`server`] wires all of it, and knows the order of starting and stopping.
 //! - [`topic::registry`] is what there is; [`admin`] changes it and tells of it.
 //! - [`subscription::greeter`] asks an endpoint before it is called; what waits for its word is a [`topic::proposal`].
+//! - [`pull`] is where clients fetch what is not sent to them: the same machine, with a lease for each attempt.
 //! - [`topic::supervise`] builds a fresh actor where one died; [`chaos`] is how one is killed on purpose.
 //! - [`declared`] is what a file says is to be there; [`admin`] makes it so at the start, and `gridhook apply` at any time.
 //! - [`config`] is what the operator wrote, checked; [`policy::edition`] has the tables of the policy, which are data.
@@ -54,6 +55,7 @@ pub mod event;
 pub mod journal;
 pub mod policy;
 pub mod publish;
+pub mod pull;
 pub mod server;
 pub mod simulate;
 pub mod subscription;

@@ -116,13 +116,15 @@ pub enum MetaKind {
     Redrive = 11,
     /// A namespace, by its name.
     Namespace = 12,
+    /// What nobody else may know, by what it is for.
+    Secret = 13,
     /// Events that an operator accepted as lost, by partition and the first of them.
     Loss = 20,
 }
 
 impl MetaKind {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Format,
         Self::Topic,
         Self::Subscription,
@@ -135,6 +137,7 @@ impl MetaKind {
         Self::Filter,
         Self::Redrive,
         Self::Namespace,
+        Self::Secret,
         Self::Loss,
     ];
 }

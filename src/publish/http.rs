@@ -105,7 +105,7 @@ async fn options(publisher: web::Data<Publisher>, request: HttpRequest) -> HttpR
     }
 }
 
-pub(super) async fn method_not_allowed(publisher: web::Data<Publisher>) -> HttpResponse {
+pub(crate) async fn method_not_allowed(publisher: web::Data<Publisher>) -> HttpResponse {
     publisher.refuse(&Refusal::Method)
 }
 

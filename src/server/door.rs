@@ -19,12 +19,14 @@ use crate::{
     admin::{self, Chaos, Control, Side, auth, health},
     config::Config,
     publish::{self, http::Publisher},
+    pull,
 };
 
 /// What all workers share.
 pub(super) struct Behind {
     pub(super) control: web::Data<Control>,
     pub(super) publisher: web::Data<Publisher>,
+    pub(super) tokens: web::Data<pull::Tokens>,
     pub(super) vitals: web::Data<health::Vitals>,
     pub(super) token: auth::Token,
 }
@@ -81,9 +83,10 @@ impl Door {
     pub(super) fn serve(self, config: &Config, behind: Behind) -> Result<Server, Error> {
         let workers = if config.server.workers == 0 { cores() } else { config.server.workers };
         let (own_url, admin_url) = (self.own_url(), self.admin.as_ref().map(|_| self.url(1)));
-        let Behind { control, publisher, vitals, token } = behind;
+        let Behind { control, publisher, tokens, vitals, token } = behind;
         let shared = Shared {
             publisher,
+            tokens,
             vitals,
             control,
             token: web::Data::new(token),
@@ -115,6 +118,7 @@ impl Door {
 #[derive(Clone)]
 struct Shared {
     publisher: web::Data<Publisher>,
+    tokens: web::Data<pull::Tokens>,
     vitals: web::Data<health::Vitals>,
     control: web::Data<Control>,
     token: web::Data<auth::Token>,
@@ -147,10 +151,11 @@ fn enter(
         waits: Waits { head: limits.head_wait, idle: limits.idle_wait, answer: limits.answer_wait },
     };
     let configure = move |cfg: &mut web::ServiceConfig| {
-        let Shared { publisher, vitals, control, token, chaos } = shared.clone();
-        cfg.app_data(publisher);
+        let Shared { publisher, tokens, vitals, control, token, chaos } = shared.clone();
+        cfg.app_data(publisher).app_data(tokens);
         if side != Side::Operators {
             publish::http::configure(cfg);
+            pull::http::configure(cfg);
         }
         admin::configure_side(cfg, control, token, vitals, chaos, side);
         cfg.default_service(web::to(publish::http::not_found));

@@ -46,6 +46,7 @@ use crate::{
     event::PartitionId,
     journal::{self, Journal, backup::Backups, chunk::Chunk, rocks::Rocks, store::StoreError},
     publish::http::Publisher,
+    pull::Tokens,
     subscription::{Greeter, Slot, World},
     topic::{
         expiry,
@@ -249,7 +250,9 @@ async fn serve(config: Config, declared: Option<Declared>, store: Arc<Rocks>) ->
         writer.join();
         return Err(undone.into());
     }
-    let behind = Behind { control: control.clone(), publisher: publisher.clone(), vitals: vitals.clone(), token };
+    let tokens = web::Data::new(Tokens::recover(&journal).await?);
+    let behind =
+        Behind { control: control.clone(), publisher: publisher.clone(), tokens, vitals: vitals.clone(), token };
     let own_url = door.own_url();
     let http = door.serve(&config, behind)?;
     let handle = http.handle();

@@ -6,7 +6,8 @@ use std::{fs, path::Path};
 use gridhook::config::DEFAULTS;
 
 #[rustfmt::skip]
-const LISTED: [(&str, &str, &str); 85] = [
+const LISTED: [(&str, &str, &str); 86] = [
+    ("pull/words.rs", "TOKENS_MAX", "100 lock tokens in a request of 64 KiB"),
     ("publish/schema/cloud_events.rs", "NAMESPACE_NAME_CHARS_MAX", "of a CloudEvent in a namespace 20"),
     ("subscription/plan.rs", "RECEIVED_MAX", "100 events and 4 MiB in an answer"),
     ("subscription/record.rs", "LOCK_SECONDS_MAX", "locks of 300 s"),

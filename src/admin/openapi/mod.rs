@@ -15,13 +15,17 @@ mod draft;
 mod events;
 mod own;
 mod publishing;
+mod pull;
 
 use actix_web::{HttpResponse, http::header::ContentType, web};
 use serde_json::{Map, Value, json};
 
 use self::draft::{Draft, Schemas};
 use super::{Chaos, OwnPath, arm::routes::ROUTES};
-use crate::publish::{http, namespace};
+use crate::{
+    publish::{http, namespace},
+    pull::http as pulling,
+};
 
 /// The description, written once.
 #[derive(Clone, Debug)]
@@ -54,6 +58,11 @@ pub fn document(chaos: Chaos) -> Value {
     }
     for path in namespace::publish_paths() {
         add(&path, namespace::METHOD.as_str(), publishing::in_namespace(&path, &mut schemas));
+    }
+    for operation in pulling::OPERATIONS {
+        for path in pulling::operation_paths(operation) {
+            add(&path, pulling::METHOD.as_str(), pull::describe(operation, &path, &mut schemas));
+        }
     }
     for path in OwnPath::all(chaos) {
         for method in path.methods() {

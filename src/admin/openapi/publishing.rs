@@ -10,7 +10,7 @@ use super::{
 use crate::publish::{http::VERSIONS, refusal::AnswerBody};
 
 /// What can be said to whoever asks, with or without events.
-const ASKED: [(u16, &str); 2] =
+pub(super) const ASKED: [(u16, &str); 2] =
     [(400, "The version of the API, or what was sent, is not what is allowed."), (404, "There is no such topic.")];
 
 /// What can be said to whoever publishes, besides.
@@ -49,7 +49,7 @@ pub(super) fn describe(path: &str, method: &Method, schemas: &mut Schemas) -> Dr
 }
 
 /// What can be said to whoever wants something of a topic of a namespace.
-const IN_NAMESPACE: [(u16, &str); 2] =
+pub(super) const IN_NAMESPACE: [(u16, &str); 2] =
     [(404, "There is no such namespace, or it is not clear which one is meant."), (410, "There is no such topic.")];
 
 /// `POST` of one of the two paths of a topic of a namespace.

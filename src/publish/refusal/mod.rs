@@ -205,6 +205,12 @@ pub enum Refusal {
         /// The name that was asked for, not too long.
         subscription: String,
     },
+    /// A client that pulls asks for, or says, what it may not.
+    #[error("{why}.")]
+    Parameter {
+        /// What, and what is allowed.
+        why: String,
+    },
     /// A namespace is asked for, and it is not clear which one.
     #[error(
         "The request does not say which namespace it is for, or names one that is not there. Name it in the path ('/namespaces/NAME/topics/…') or as the first label of the host."
@@ -319,6 +325,7 @@ impl Refusal {
             | Self::Broken => (StatusCode::BAD_REQUEST, "InputJsonInvalid"),
             Self::EmptyKey => (StatusCode::BAD_REQUEST, "InvalidSas"),
             Self::MissingHeader { .. } => (StatusCode::BAD_REQUEST, "InvalidCloudEventHeader"),
+            Self::Parameter { .. } => (StatusCode::BAD_REQUEST, "InvalidParameter"),
             Self::ApiVersion { .. } => (StatusCode::BAD_REQUEST, "UnsupportedApiVersion"),
             Self::OtherTopic { .. }
             | Self::NoKey
@@ -361,7 +368,7 @@ impl Refusal {
     }
 
     /// As much of a name as a message has room for.
-    pub(super) fn shortened(name: &str) -> &str {
+    pub(crate) fn shortened(name: &str) -> &str {
         match name.char_indices().find(|(at, _)| *at >= NAME_BYTES_MAX) {
             Some((end, _)) => &name[..end],
             None => name,

@@ -281,6 +281,18 @@ impl Topic {
         children.values().find(|child| child.number() == number).cloned()
     }
 
+    /// What outlives the actor of one of its subscriptions, by the key of its record in any case.
+    pub fn slot(&self, name: &str) -> Option<Arc<Slot>> {
+        Some(Arc::clone(&self.child_named(name)?.slot))
+    }
+
+    /// Something lies in a slot: where no actor hears of it, one is built.
+    pub fn rouse(self: &Arc<Self>, slot: &Slot) {
+        if slot.is_asleep() {
+            self.changed();
+        }
+    }
+
     pub(super) fn child_named(&self, name: &str) -> Option<Arc<Child>> {
         let children = self.children.read().unwrap_or_else(PoisonError::into_inner);
         children.get(&name.to_ascii_lowercase()).cloned()

@@ -1,0 +1,208 @@
+//! The paths: `POST …/topics/{topic}/eventsubscriptions/{subscription}:receive`, and four like it.
+
+use std::{sync::Arc, time::Duration};
+
+use actix_web::{
+    HttpRequest, HttpResponse,
+    http::{Method, header::CONTENT_TYPE},
+    web,
+};
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
+use uuid::Uuid;
+
+use super::{
+    Tokens,
+    words::{LockTokens, Query, Settled, received},
+};
+use crate::{
+    policy::record::lease::{Lease, Verb, Verdict},
+    publish::{
+        Refusal,
+        http::{Publisher, method_not_allowed, pattern},
+        namespace::paths,
+    },
+    subscription::Slot,
+    topic::registry::Topic,
+};
+
+/// How it is asked.
+pub const METHOD: Method = Method::POST;
+
+/// What clients can do, as it stands behind the subscription's name.
+pub const OPERATIONS: [&str; 5] = ["receive", "acknowledge", "release", "reject", "renewLock"];
+
+/// The largest list of lock tokens.
+const BODY_BYTES: usize = 64 * 1024;
+
+/// So long it may take to come.
+const BODY_WAIT: Duration = Duration::from_secs(10);
+
+/// Where an operation is asked for.
+pub fn operation_paths(operation: &str) -> [String; 2] {
+    paths(&format!("/eventsubscriptions/{{subscription}}:{operation}"))
+}
+
+/// Adds the operations to an app that has a `web::Data` of [`Publisher`] and of [`Tokens`].
+pub fn configure(config: &mut web::ServiceConfig) {
+    for operation in OPERATIONS {
+        // The first preview had no capital in it.
+        let spelled = [operation.to_owned(), operation.to_ascii_lowercase()];
+        let spelled = if spelled[0] == spelled[1] { &spelled[..1] } else { &spelled[..] };
+        for path in spelled.iter().flat_map(|operation| operation_paths(operation)) {
+            let resource = web::resource(pattern(&path)).default_service(web::to(method_not_allowed));
+            config.service(match operation {
+                "receive" => resource.route(web::method(METHOD).to(receive)),
+                "acknowledge" => resource.route(web::method(METHOD).to(acknowledge)),
+                "release" => resource.route(web::method(METHOD).to(release)),
+                "reject" => resource.route(web::method(METHOD).to(reject)),
+                _ => resource.route(web::method(METHOD).to(renew)),
+            });
+        }
+    }
+}
+
+/// The subscription that a request is for.
+struct Asked {
+    topic: Arc<Topic>,
+    slot: Arc<Slot>,
+}
+
+impl Asked {
+    /// It, if whoever asks may.
+    async fn of(publisher: &Publisher, request: &HttpRequest) -> Result<Self, Refusal> {
+        let entered = publisher.enter(request).await?;
+        let name = request.match_info().get("subscription").unwrap_or_default();
+        let unknown = || Refusal::NoSubscription {
+            namespace: entered.namespace.name.to_string(),
+            topic: entered.topic.record().name.to_string(),
+            subscription: Refusal::shortened(name).to_owned(),
+        };
+        let slot = entered.topic.slot(name).ok_or_else(unknown)?;
+        if !slot.plan().record.is_pulled() {
+            return Err(Refusal::Parameter {
+                why: "The events of this event subscription are pushed: its deliveryMode is not Queue".to_owned(),
+            });
+        }
+        Ok(Self { topic: entered.topic, slot })
+    }
+}
+
+async fn receive(publisher: web::Data<Publisher>, tokens: web::Data<Tokens>, request: HttpRequest) -> HttpResponse {
+    match received_by(&publisher, &tokens, &request).await {
+        Ok(body) => done(body),
+        Err(refusal) => publisher.refuse_in_namespace(&refusal),
+    }
+}
+
+async fn received_by(publisher: &Publisher, tokens: &Tokens, request: &HttpRequest) -> Result<String, Refusal> {
+    let Asked { topic, slot } = Asked::of(publisher, request).await?;
+    let query = Query::new(request.query_string());
+    let parameters = query.max_events().and_then(|events| Ok((events, query.max_wait()?)));
+    let (events_max, wait) = parameters.map_err(|why| Refusal::Parameter { why })?;
+    let mut waiting = slot.receive(events_max);
+    topic.rouse(&slot);
+    let events = tokio::time::timeout(wait, waiting.events()).await.unwrap_or_default();
+    let sealed = |(lease, event): (Lease, _)| (tokens.seal(slot.obligor, lease), lease.attempt, event);
+    Ok(received(&events.into_iter().map(sealed).collect::<Vec<_>>()))
+}
+
+async fn acknowledge(
+    publisher: web::Data<Publisher>,
+    tokens: web::Data<Tokens>,
+    request: HttpRequest,
+    body: web::Payload,
+) -> HttpResponse {
+    settle(&publisher, &tokens, &request, body, |_| Ok(Verb::Acknowledge)).await
+}
+
+async fn release(
+    publisher: web::Data<Publisher>,
+    tokens: web::Data<Tokens>,
+    request: HttpRequest,
+    body: web::Payload,
+) -> HttpResponse {
+    settle(&publisher, &tokens, &request, body, |query| query.delay().map(Verb::Release)).await
+}
+
+async fn reject(
+    publisher: web::Data<Publisher>,
+    tokens: web::Data<Tokens>,
+    request: HttpRequest,
+    body: web::Payload,
+) -> HttpResponse {
+    settle(&publisher, &tokens, &request, body, |_| Ok(Verb::Reject)).await
+}
+
+async fn renew(
+    publisher: web::Data<Publisher>,
+    tokens: web::Data<Tokens>,
+    request: HttpRequest,
+    body: web::Payload,
+) -> HttpResponse {
+    settle(&publisher, &tokens, &request, body, |_| Ok(Verb::Renew)).await
+}
+
+async fn settle(
+    publisher: &Publisher,
+    tokens: &Tokens,
+    request: &HttpRequest,
+    body: web::Payload,
+    verb: impl Fn(&Query<'_>) -> Result<Verb, String>,
+) -> HttpResponse {
+    let settled = async {
+        let Asked { topic, slot } = Asked::of(publisher, request).await?;
+        let verb = verb(&Query::new(request.query_string())).map_err(|why| Refusal::Parameter { why })?;
+        let given = LockTokens::read(&read(body).await?).map_err(|why| Refusal::Parameter { why })?;
+        Ok(settle_all(&topic, &slot, tokens, verb, given).await)
+    };
+    match settled.await {
+        Ok(settled) => done(serde_json::to_string(&settled).expect("strings are always written")),
+        Err(refusal) => publisher.refuse_in_namespace(&refusal),
+    }
+}
+
+async fn settle_all(topic: &Arc<Topic>, slot: &Slot, tokens: &Tokens, verb: Verb, given: LockTokens) -> Settled {
+    let opened = given.lock_tokens.into_iter().map(|token| (tokens.open(slot.obligor, &token), token));
+    let (good, bad): (Vec<_>, Vec<_>) = opened.partition(|(lease, _)| lease.is_some());
+    let leases: Vec<Lease> = good.iter().filter_map(|(lease, _)| *lease).collect();
+    let mut settled = Settled::default();
+    let verdicts: Vec<Verdict> = if leases.is_empty() {
+        Vec::new()
+    } else {
+        let answer = slot.claim(verb, leases);
+        topic.rouse(slot);
+        // Where the actor dies over it nobody knows.
+        answer.await.unwrap_or_default()
+    };
+    for (place, (_, token)) in good.into_iter().enumerate() {
+        settled.add(token, verdicts.get(place).copied());
+    }
+    for (_, token) in bad {
+        settled.add_bad(token);
+    }
+    settled
+}
+
+async fn read(mut body: web::Payload) -> Result<Bytes, Refusal> {
+    let reading = async {
+        let mut read = BytesMut::new();
+        while let Some(part) = body.next().await {
+            let part = part.map_err(|_| Refusal::Broken)?;
+            if read.len() + part.len() > BODY_BYTES {
+                return Err(Refusal::TooLarge { bytes_max: BODY_BYTES });
+            }
+            read.extend_from_slice(&part);
+        }
+        Ok(read.freeze())
+    };
+    let slow = Refusal::Slow { seconds: BODY_WAIT.as_secs() };
+    tokio::time::timeout(BODY_WAIT, reading).await.unwrap_or(Err(slow))
+}
+
+fn done(body: String) -> HttpResponse {
+    HttpResponse::Ok()
+        .insert_header(("x-ms-request-id", Uuid::new_v4().to_string()))
+        .insert_header((CONTENT_TYPE, "application/json; charset=utf-8"))
+        .body(body)
+}

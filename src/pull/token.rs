@@ -1,0 +1,101 @@
+//! Lock tokens: who holds which attempt at which event, sealed so that nobody makes one up.
+//!
+//! A token says nothing but what it is about, and the store has nothing of it: whether it is still good is asked of the
+//! subscription. It survives restarts, because the key of the seal is in the store.
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use bytes::Bytes;
+use ring::hmac;
+use subtle::ConstantTimeEq;
+
+use crate::{
+    event::{Lane, Obligor, Seq, Timestamp},
+    journal::{self, Journal, MetaChange, keys::MetaKind},
+    policy::record::lease::Lease,
+};
+
+/// The first byte of a token: how the rest is laid out.
+const VERSION: u8 = 1;
+
+/// Version, partition, subscription, lane, sequence, attempt, time of the append.
+const WORD_LEN: usize = 1 + 4 + 4 + 2 + 8 + 4 + 8;
+
+/// Half of the seal is kept: nobody guesses 128 bits.
+const SEAL_LEN: usize = 16;
+
+/// The name of the record of the key.
+const KEY: &str = "locks";
+
+/// Seals, and knows its seal again.
+pub struct Tokens {
+    key: hmac::Key,
+}
+
+impl Tokens {
+    /// With this key.
+    pub fn new(key: &[u8; 32]) -> Self {
+        Self { key: hmac::Key::new(hmac::HMAC_SHA256, key) }
+    }
+
+    /// With the key that the store has, or a new one, which it has from now on.
+    ///
+    /// # Errors
+    /// Where the store can't be read or written.
+    pub async fn recover(journal: &Journal) -> Result<Self, journal::Error> {
+        let known = journal.reads().all_meta(MetaKind::Secret)?.into_iter().find(|(name, _)| name == KEY);
+        if let Some((_, key)) = known {
+            let key = <&[u8; 32]>::try_from(&key[..]);
+            return key.map(Self::new).map_err(|_| journal::Error::Damaged("the key of lock tokens".to_owned()));
+        }
+        let mut key = [0; 32];
+        getrandom::fill(&mut key).map_err(|error| journal::Error::Damaged(format!("no randomness: {error}")))?;
+        journal.change(vec![MetaChange::Put(MetaKind::Secret, KEY.to_owned(), Bytes::copy_from_slice(&key))]).await?;
+        Ok(Self::new(&key))
+    }
+
+    /// The token of a lease.
+    pub fn seal(&self, obligor: Obligor, lease: Lease) -> String {
+        let mut token = word(obligor, lease);
+        let seal = self.seal_of(&token);
+        token.extend_from_slice(&seal);
+        URL_SAFE_NO_PAD.encode(token)
+    }
+
+    /// The lease that a token of this subscription is about; [`None`] where it is no such token.
+    pub fn open(&self, obligor: Obligor, token: &str) -> Option<Lease> {
+        let bytes = URL_SAFE_NO_PAD.decode(token).ok().filter(|bytes| bytes.len() == WORD_LEN + SEAL_LEN)?;
+        let (given, seal) = bytes.split_at(WORD_LEN);
+        let good: bool = self.seal_of(given).ct_eq(seal).into();
+        if !good {
+            return None;
+        }
+        let number =
+            |at: usize, len: usize| given[at..at + len].iter().fold(0u64, |all, byte| all << 8 | u64::from(*byte));
+        let lease = Lease {
+            lane: Lane(u16::try_from(number(9, 2)).ok()?),
+            seq: Seq(number(11, 8)),
+            attempt: u32::try_from(number(19, 4)).ok()?,
+            appended: Timestamp(number(23, 8)),
+        };
+        // Also whose it is, and of which version.
+        (word(obligor, lease) == given).then_some(lease)
+    }
+
+    fn seal_of(&self, word: &[u8]) -> [u8; SEAL_LEN] {
+        let mut seal = [0; SEAL_LEN];
+        seal.copy_from_slice(&hmac::sign(&self.key, word).as_ref()[..SEAL_LEN]);
+        seal
+    }
+}
+
+fn word(obligor: Obligor, lease: Lease) -> Vec<u8> {
+    let mut word = Vec::with_capacity(WORD_LEN + SEAL_LEN);
+    word.push(VERSION);
+    word.extend_from_slice(&obligor.partition.0.to_be_bytes());
+    word.extend_from_slice(&obligor.subscription.0.to_be_bytes());
+    word.extend_from_slice(&lease.lane.0.to_be_bytes());
+    word.extend_from_slice(&lease.seq.0.to_be_bytes());
+    word.extend_from_slice(&lease.attempt.to_be_bytes());
+    word.extend_from_slice(&lease.appended.0.to_be_bytes());
+    word
+}

@@ -1,0 +1,208 @@
+//! What clients ask for and say, and what they are told, in the words of namespaces' data plane.
+
+use std::{borrow::Cow, ops::RangeInclusive, time::Duration};
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use url::form_urlencoded;
+use utoipa::ToSchema;
+
+use crate::{
+    event::{Event, Schema, cloud_event},
+    policy::record::lease::Verdict,
+};
+
+/// Events in one answer.
+pub const EVENTS: RangeInclusive<u32> = 1..=100;
+
+/// Where nothing is said.
+const EVENTS_DEFAULT: u32 = 1;
+
+/// Seconds that a client waits.
+pub const WAIT: RangeInclusive<u32> = 10..=120;
+
+/// Where nothing is said.
+const WAIT_DEFAULT: u32 = 60;
+
+/// Seconds that a release puts an event off.
+pub const DELAYS: [u32; 5] = [0, 10, 60, 600, 3600];
+
+/// Lock tokens in one request.
+const TOKENS_MAX: usize = 100;
+
+/// Parameters of a request.
+pub struct Query<'a>(&'a str);
+
+impl<'a> Query<'a> {
+    /// What stands behind the `?`.
+    pub fn new(query: &'a str) -> Self {
+        Self(query)
+    }
+
+    fn find(&self, name: &str) -> Option<Cow<'a, str>> {
+        form_urlencoded::parse(self.0.as_bytes())
+            .find(|(known, _)| known.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value)
+    }
+
+    fn within(&self, name: &str, range: &RangeInclusive<u32>, default: u32) -> Result<u32, String> {
+        let Some(given) = self.find(name) else { return Ok(default) };
+        given.parse().ok().filter(|number| range.contains(number)).ok_or_else(|| {
+            let given: String = given.chars().take(32).collect();
+            format!("{name} is '{given}'; allowed are whole numbers from {} to {}", range.start(), range.end())
+        })
+    }
+
+    /// `maxEvents`.
+    pub fn max_events(&self) -> Result<u32, String> {
+        self.within("maxEvents", &EVENTS, EVENTS_DEFAULT)
+    }
+
+    /// `maxWaitTime`.
+    pub fn max_wait(&self) -> Result<Duration, String> {
+        self.within("maxWaitTime", &WAIT, WAIT_DEFAULT).map(|seconds| Duration::from_secs(seconds.into()))
+    }
+
+    /// `releaseDelayInSeconds`, which was `delayInSeconds` once.
+    pub fn delay(&self) -> Result<Duration, String> {
+        let name = "releaseDelayInSeconds";
+        let Some(given) = self.find(name).or_else(|| self.find("delayInSeconds")) else { return Ok(Duration::ZERO) };
+        let delay = given.parse().ok().filter(|seconds| DELAYS.contains(seconds));
+        delay.map(|seconds: u32| Duration::from_secs(seconds.into())).ok_or_else(|| {
+            let given: String = given.chars().take(32).collect();
+            format!("{name} is '{given}'; allowed are 0, 10, 60, 600 and 3600")
+        })
+    }
+}
+
+/// What a client says is about these.
+#[derive(Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LockTokens {
+    /// The tokens, as they were received.
+    pub lock_tokens: Vec<String>,
+}
+
+impl LockTokens {
+    /// Reads a body.
+    pub fn read(body: &[u8]) -> Result<Self, String> {
+        let read: Self = serde_json::from_slice(body)
+            .map_err(|error| format!(r#"The body is not {{"lockTokens": ["…"]}} as JSON: {error}"#))?;
+        match read.lock_tokens.len() {
+            0 => Err("lockTokens is empty; allowed are 1 to 100 lock tokens".to_owned()),
+            1..=TOKENS_MAX => Ok(read),
+            many => Err(format!("lockTokens has {many} entries; allowed are 1 to 100 lock tokens")),
+        }
+    }
+}
+
+/// What is received, as it is described.
+#[derive(ToSchema)]
+#[schema(as = ReceiveResult)]
+pub struct ReceivedBody {
+    /// The events.
+    pub value: Vec<ReceivedEvent>,
+}
+
+/// An event behind its lock token.
+#[derive(ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = ReceiveDetails)]
+pub struct ReceivedEvent {
+    /// What there is to say of it.
+    pub broker_properties: BrokerProperties,
+    /// The CloudEvent, as it was published.
+    #[schema(value_type = Object)]
+    pub event: String,
+}
+
+/// What there is to say of a received event.
+#[derive(ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BrokerProperties {
+    /// Who holds it shows this.
+    pub lock_token: String,
+    /// How many times it was received, this one counted.
+    pub delivery_count: u32,
+}
+
+/// What became of each token.
+#[derive(Debug, Default, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Settled {
+    /// Of these it is so.
+    pub succeeded_lock_tokens: Vec<String>,
+    /// Of these it is not.
+    pub failed_lock_tokens: Vec<Failed>,
+}
+
+/// A token of which it is not so.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Failed {
+    /// Which.
+    pub lock_token: String,
+    /// Why not.
+    pub error: Why,
+}
+
+/// Why not.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = LockTokenError)]
+pub struct Why {
+    /// In a word.
+    pub code: &'static str,
+    /// In a sentence.
+    pub message: &'static str,
+}
+
+impl Settled {
+    /// Adds a token.
+    pub fn add(&mut self, token: String, word: Option<Verdict>) {
+        let (code, message) = match word {
+            Some(Verdict::Done) => return self.succeeded_lock_tokens.push(token),
+            Some(Verdict::Lost) => ("TokenLost", "Token has expired."),
+            Some(Verdict::TooOld) => {
+                ("TokenLost", "The lock cannot be renewed any more: the event was first received an hour ago.")
+            }
+            None => ("InternalServerError", "It is not known whether it was done. Say it again."),
+        };
+        self.fail(token, code, message);
+    }
+
+    /// Adds what is no token.
+    pub fn add_bad(&mut self, token: String) {
+        self.fail(token, "BadToken", "It is not a lock token of this event subscription.");
+    }
+
+    fn fail(&mut self, lock_token: String, code: &'static str, message: &'static str) {
+        self.failed_lock_tokens.push(Failed { lock_token, error: Why { code, message } });
+    }
+}
+
+/// The answer to who receives: each event behind its token, as it was published.
+pub fn received(events: &[(String, u32, Event)]) -> String {
+    let mut out = String::with_capacity(64 + events.iter().map(|(_, _, event)| event.wire_len() + 192).sum::<usize>());
+    out.push_str(r#"{"value":["#);
+    for (index, (token, attempt, event)) in events.iter().enumerate() {
+        if index > 0 {
+            out.push(',');
+        }
+        // A token is base64: nothing in it has to be escaped.
+        out.push_str(&format!(r#"{{"brokerProperties":{{"lockToken":"{token}","deliveryCount":{attempt}}},"event":"#));
+        out.push_str(&String::from_utf8_lossy(&cloud(event)));
+        out.push('}');
+    }
+    out.push_str("]}");
+    out
+}
+
+/// Topics of namespaces have nothing but CloudEvents; one of Event Grid's own would become one.
+fn cloud(event: &Event) -> Bytes {
+    match event.schema {
+        Schema::CloudEvents | Schema::Custom => event.wire(),
+        Schema::EventGrid => {
+            event.form(Schema::CloudEvents, || cloud_event(&event.wire())).unwrap_or_else(|_| event.wire())
+        }
+    }
+}
