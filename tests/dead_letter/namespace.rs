@@ -145,6 +145,19 @@ fn every_reason_is_a_sentence() {
 }
 
 #[test]
+fn what_clients_pulled_in_vain_says_so() {
+    for (reason, says) in [
+        (Reason::Rejected, "Event was rejected."),
+        (Reason::MaxDeliveryAttemptsExceeded, "Event was not acknowledged nor rejected."),
+        (Reason::TimeToLiveExceeded, "Event was not acknowledged nor rejected."),
+    ] {
+        let dead = Dead { reason, outcome: Outcome::Delivering, status: None, ..unauthorized() };
+        let file = file(&[], &cloud(STRUCTURED), &dead);
+        assert!(file.contains(&format!(r#""deliveryresult":"{says}""#)), "{file}");
+    }
+}
+
+#[test]
 fn events_of_other_schemas_stand_as_cloud_events() {
     let grid = r#"{"id":"1","topic":"/t","subject":"/a","data":{"x": 1.0},"eventType":"T","eventTime":"2026-11-20T12:00:00Z","metadataVersion":"1","dataVersion":"1"}"#;
     let dead = unauthorized();

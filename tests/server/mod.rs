@@ -28,6 +28,7 @@ mod operator;
 mod power;
 mod properties;
 mod publish;
+mod pull;
 mod recovery;
 mod redrive;
 mod replay;

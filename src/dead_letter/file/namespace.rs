@@ -19,6 +19,7 @@ use crate::{
     policy::{
         outcome::{Outcome, Reason},
         property,
+        record::Dead,
     },
 };
 
@@ -56,7 +57,7 @@ impl Fate<'_> {
         let Self { lane, dead } = self;
         object.text("deadletterreason", &sentence(dead.reason));
         object.put("deliveryattempts", &dead.attempts.to_string());
-        object.text("deliveryresult", &dead.outcome.to_string());
+        object.text("deliveryresult", &result(dead));
         object.text("publishutc", &dead.published.to_event_grid());
         if let Some(tried) = dead.tried {
             // A clock that was set back would put the attempt before the publication, as in the document's own example.
@@ -65,6 +66,15 @@ impl Fate<'_> {
         if lane.is_job() {
             object.text("replayjob", &lane.0.to_string());
         }
+    }
+}
+
+/// How its attempts ended: by an outcome, or, where clients pulled it, in the document's own words.
+fn result(dead: &Dead) -> Cow<'static, str> {
+    match (dead.outcome, dead.reason) {
+        (Outcome::Delivering, Reason::Rejected) => "Event was rejected.".into(),
+        (Outcome::Delivering, _) => "Event was not acknowledged nor rejected.".into(),
+        (outcome, _) => outcome.to_string().into(),
     }
 }
 
