@@ -51,14 +51,14 @@ pub fn ask_for_code(destination: &Destination, occasion: &Occasion<'_>, code: &s
     outgoing(destination, "SubscriptionValidation", "application/json; charset=utf-8", &json!([event]))
 }
 
-/// The request that asks a CloudEvents endpoint, `destination`, for its permission; `url` is where it may give it later, and `rate` how
-/// many requests a minute it is asked for.
-pub fn ask_for_permission(destination: &Destination, url: &str, rate: u32) -> Outgoing {
-    let headers = vec![
-        ("webhook-request-origin", ORIGIN.to_owned()),
-        ("webhook-request-callback", header_value(url)),
-        ("webhook-request-rate", rate.to_string()),
-    ];
+/// The request that asks a CloudEvents endpoint, `destination`, for its permission; `later` is where it may give it later,
+/// and how many requests a minute it is asked for.
+pub fn ask_for_permission(destination: &Destination, later: Option<(&str, u32)>) -> Outgoing {
+    let mut headers = vec![("webhook-request-origin", ORIGIN.to_owned())];
+    if let Some((url, rate)) = later {
+        headers.push(("webhook-request-callback", header_value(url)));
+        headers.push(("webhook-request-rate", rate.to_string()));
+    }
     Outgoing { headers, properties: properties(destination, None), body: Bytes::new() }
 }
 

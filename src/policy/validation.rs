@@ -172,6 +172,19 @@ pub fn judge_permission(origin: &str, heard: &Heard) -> Verdict {
     }
 }
 
+/// The same where nobody may come back to it: an endpoint that does not say yes says no. No rate is asked for, and none that
+/// is said is looked at.
+pub fn judge_at_once(origin: &str, heard: &Heard) -> Verdict {
+    let unrated = Heard { allowed_rate: None, ..heard.clone() };
+    match judge_permission(origin, &unrated) {
+        Verdict::Manual => {
+            let wanted = "allowed is an answer to OPTIONS with WebHook-Allowed-Origin";
+            Verdict::Refused(Cause::Status { status: heard.status, wanted })
+        }
+        verdict @ (Verdict::Granted(_) | Verdict::Refused(_)) => verdict,
+    }
+}
+
 /// An allowed rate. `*` is none; so is no header at all, because many endpoints leave it out.
 ///
 /// # Errors

@@ -93,6 +93,15 @@ impl Ticket {
     }
 }
 
+/// How an endpoint may say yes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answering {
+    /// In its answer, or later.
+    AtLeisure,
+    /// In its answer, or not at all: so it is in namespaces, which also ask for no rate.
+    AtOnce,
+}
+
 /// What an endpoint said.
 #[derive(Clone, Debug)]
 pub struct Greeted {
@@ -140,7 +149,7 @@ impl Greeter {
 
     /// Asks the endpoint of `plan`, a subscription of the topic with the resource id `topic`. What is returned beside the
     /// answer is to be held until the answer is in force: meanwhile the ticket is known to be early, not wrong.
-    pub async fn greet(&self, plan: &Plan, topic: &str) -> (Greeted, Asking<'_>) {
+    pub async fn greet(&self, plan: &Plan, topic: &str, answering: Answering) -> (Greeted, Asking<'_>) {
         let (id, token) = (Uuid::new_v4(), format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple()));
         let (now, code) = (self.clock.now(), id.to_string().to_uppercase());
         let url = self.validation_url(plan, &id, now, &token);
@@ -148,14 +157,15 @@ impl Greeter {
         self.asking().insert(asking.id.clone());
         let event_id = Uuid::new_v4().to_string();
         let occasion = Occasion { id: &event_id, topic, now };
-        let (verdict, status) = match self.hear(plan, &occasion, &code, &url).await {
+        let (verdict, status) = match self.hear(plan, &occasion, &code, &url, answering).await {
             Err(cause) => (Verdict::Refused(cause), None),
             // Nobody is called whose events are pulled.
             Ok(None) => (Verdict::Granted(None), None),
             Ok(Some((handshake, heard))) => {
-                let verdict = match handshake {
-                    Handshake::EventGrid => validation::judge_code(&code, &heard),
-                    Handshake::CloudEvents => validation::judge_permission(ORIGIN, &heard),
+                let verdict = match (handshake, answering) {
+                    (Handshake::EventGrid, _) => validation::judge_code(&code, &heard),
+                    (Handshake::CloudEvents, Answering::AtLeisure) => validation::judge_permission(ORIGIN, &heard),
+                    (Handshake::CloudEvents, Answering::AtOnce) => validation::judge_at_once(ORIGIN, &heard),
                 };
                 (verdict, Some(heard.status))
             }
@@ -172,12 +182,16 @@ impl Greeter {
         occasion: &Occasion<'_>,
         code: &str,
         url: &str,
+        answering: Answering,
     ) -> Result<Option<(Handshake, Heard)>, Cause> {
         let Some(destination) = &plan.destination else { return Ok(None) };
         let handshake = Handshake::of(destination.schema());
         let outgoing = match handshake {
             Handshake::EventGrid => ask_for_code(destination, occasion, code, url),
-            Handshake::CloudEvents => ask_for_permission(destination, url, self.manners.rate),
+            Handshake::CloudEvents => {
+                let later = (answering == Answering::AtLeisure).then_some((url, self.manners.rate));
+                ask_for_permission(destination, later)
+            }
         };
         let Times { answer, pause, window: _ } = self.manners.times;
         let client = clients::client(&self.client, plan.record.webhook.client_certificate.as_deref())

@@ -35,6 +35,9 @@ pub struct SubscriptionRecord {
     pub retry: RetryPolicy,
     /// Where events go that are given up. [`None`]: they are dropped, counted and in the ledger.
     pub dead_letter: Option<DeadLetterDestination>,
+    /// In whose names Azure would deliver and put aside; kept and given back.
+    #[serde(default, skip_serializing_if = "Identities::is_none")]
+    pub identities: Identities,
     /// `deadLetterInProbation`, a property of ours: while the endpoint is left alone for an error of the client's, what falls
     /// due becomes a dead letter at once.
     #[serde(default)]
@@ -66,6 +69,47 @@ impl SubscriptionRecord {
             None => self.name.key(),
         }
     }
+}
+
+/// The identities of a subscription of a namespace topic: they are told, and nothing is ever done in their names.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Identities {
+    /// Of `deliveryWithResourceIdentity`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delivery: Option<ResourceIdentity>,
+    /// Of `deadLetterDestinationWithResourceIdentity`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dead_letter: Option<ResourceIdentity>,
+}
+
+impl Identities {
+    fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// An identity, as a subscription names it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = EventSubscriptionIdentity)]
+pub struct ResourceIdentity {
+    /// Whose it is.
+    #[serde(rename = "type")]
+    pub kind: ResourceIdentityKind,
+    /// Its resource id, where it is the user's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_assigned_identity: Option<String>,
+}
+
+/// `type` of an identity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = EventSubscriptionIdentityType)]
+pub enum ResourceIdentityKind {
+    /// The system's.
+    SystemAssigned,
+    /// The user's.
+    UserAssigned,
 }
 
 /// Where a subscription begins that was made to begin in the past.

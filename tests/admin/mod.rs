@@ -12,6 +12,7 @@ mod health;
 mod http;
 mod list;
 mod namespace;
+mod namespace_subscription;
 mod odata;
 mod openapi;
 mod path;

@@ -138,7 +138,9 @@ async fn the_examples_of_the_description_are_taken() {
             }
             let body = item[method]["requestBody"]["content"]["application/json"]["example"].clone();
             let answer = plane.call(&method.to_ascii_uppercase(), &real, body).await;
-            assert_eq!(answer.status, 201, "{method} {path}: {}", answer.text);
+            // Azure's clients want it so of what belongs to namespaces.
+            let expected = if method == "patch" && path.contains("/namespaces/") { 200 } else { 201 };
+            assert_eq!(answer.status, expected, "{method} {path}: {}", answer.text);
         }
     }
 }

@@ -33,7 +33,7 @@ fn occasion() -> Occasion<'static> {
 fn outgoing(handshake: Handshake, destination: &Destination) -> Outgoing {
     match handshake {
         Handshake::EventGrid => ask_for_code(destination, &occasion(), "CODE", "http://here/validate?token=1"),
-        Handshake::CloudEvents => ask_for_permission(destination, "http://here/validate?token=1", 120),
+        Handshake::CloudEvents => ask_for_permission(destination, Some(("http://here/validate?token=1", 120))),
     }
 }
 

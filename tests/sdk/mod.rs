@@ -120,6 +120,12 @@ fn the_python_sdk_manages_topics_domains_and_subscriptions() {
 }
 
 #[test]
+fn the_python_sdk_manages_namespaces_and_publishes_to_their_topics() {
+    Stage::http().tell(python("namespaces.py"));
+    Stage::https().tell(python("namespaces.py"));
+}
+
+#[test]
 fn the_python_sdk_raises_its_own_errors_and_waits_when_it_is_told_to() {
     Stage::http().tell(python("errors.py"));
 }

@@ -1,12 +1,20 @@
-//! Namespaces: addressed by path, by host, or by neither; opened by their keys; and still there after a kill.
+//! Namespaces: addressed by path, by host, or by neither; opened by their keys; and still there after a kill. What is pushed
+//! from them, and what becomes of what is given up.
+
+use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::support::server::Server;
+use super::{LONG, dead_letter::files};
+use crate::support::{
+    http::header,
+    server::{Server, wait_for},
+    sink::{Greeting, Manner, Sink},
+};
 
 const RG: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/namespaces";
 
-const EVENT: &str = r#"{"specversion":"1.0","id":"1","source":"/a","type":"T"}"#;
+const EVENT: &str = r#"{"specversion":"1.0","id":"1","source":"/a","type":"T","data":{}}"#;
 
 fn make(server: &Server, namespace: &str, topics: &[&str]) -> String {
     server.command("PUT", &format!("{RG}/{namespace}"), &json!({"location": "local"}));
@@ -93,4 +101,158 @@ fn who_may_not_is_told_in_the_words_of_namespaces() {
     }
     let counts = server.command("GET", &format!("{RG}/plant/topics/heat/status"), &Value::Null).json();
     assert!(counts.is_object(), "{counts}");
+}
+
+/// A server with the namespace `plant` and the topic `heat`, whose edition has milliseconds for minutes, and its key.
+fn plant() -> (Server, String) {
+    let server = Server::start(&[("CHAOS__ENABLED", "true")]);
+    make(&server, "plant", &[]);
+    let topic = json!({"properties": {"edition": "namespaces"}});
+    server.command("PUT", &format!("{RG}/plant/topics/heat"), &topic);
+    let key = key(&server, "plant");
+    (server, key)
+}
+
+fn subscription(name: &str) -> String {
+    format!("{RG}/plant/topics/heat/eventSubscriptions/{name}")
+}
+
+/// An event subscription that pushes to `url` with the headers of the documents, and a secret one; its dead letters go to
+/// `mycontainer`.
+fn pushed(url: &str, attempts: u32) -> Value {
+    let header = |name: &str, value: &str, secret: bool| json!({"name": name, "type": "Static", "properties": {"value": value, "isSecret": secret}});
+    let headers = [
+        header("Custom-Header-1", "value1", false),
+        header("Custom-Header-2", "34", false),
+        header("Authorization", "Basic hidden", true),
+    ];
+    json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Push", "push": {
+        "maxDeliveryCount": attempts,
+        "destination": {"endpointType": "WebHook", "properties": {
+            "endpointUrl": url, "deliveryAttributeMappings": headers}},
+        "deadLetterDestinationWithResourceIdentity": {
+            "deliveryRetryPeriodInDays": 2,
+            "endpointType": "StorageBlob",
+            "StorageBlob": {"blobContainerName": "mycontainer", "resourceId": "/r"},
+            "identity": {"type": "SystemAssigned"},
+        },
+    }}}})
+}
+
+/// Publishes a body with these headers.
+fn publish_as(server: &Server, key: &str, headers: &[(&str, &str)], body: &[u8]) {
+    let authorization = format!("SharedAccessKey {key}");
+    let headers = [&[("authorization", authorization.as_str())], headers].concat();
+    let answer = server.client().ask("POST", "/namespaces/plant/topics/heat:publish", &headers, body);
+    let answer = answer.expect("a publisher is answered");
+    assert_eq!((answer.status, answer.text().as_str()), (200, "{}"));
+}
+
+/// The letters of the only file, once it is there, and its path below the folder of all.
+fn letters(server: &Server) -> (Vec<Value>, Vec<String>) {
+    wait_for("a file", LONG, || !files(server).is_empty());
+    let found = files(server);
+    assert_eq!(found.len(), 1, "{found:?}");
+    let text = fs::read_to_string(&found[0]).expect("a file of text");
+    let below = found[0].strip_prefix(server.data_dir().join("dead-letters")).expect("it is below");
+    let parts = below.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+    (serde_json::from_str(&text).expect("letters"), parts)
+}
+
+#[test]
+fn what_a_push_endpoint_refuses_is_a_dead_letter_of_its_namespace() {
+    let (server, key) = plant();
+    let sink = Sink::start();
+    sink.set("/alarm", Manner::Answer(401));
+    server.command("PUT", &subscription("MyEventSubscription"), &pushed(&sink.url("/alarm"), 3));
+    // What documents publish in binary mode.
+    let event = [
+        ("ce-specversion", "1.0"),
+        ("ce-type", "com.example.someevent"),
+        ("ce-source", "/mycontext"),
+        ("ce-id", "A234-1234-1234"),
+        ("ce-time", "2018-04-05T17:31:00Z"),
+        ("ce-comexampleextension1", "value"),
+        ("content-type", "application/vnd.apache.thrift.binary"),
+    ];
+    publish_as(&server, &key, &event, b"\x00\xff{");
+    let (letters, parts) = letters(&server);
+    let [container, namespace, topic, subscription, year, month, day, hour, name] = parts.as_slice() else {
+        panic!("{parts:?}")
+    };
+    assert_eq!([container, namespace, topic, subscription], ["mycontainer", "plant", "heat", "MyEventSubscription"]);
+    for number in [year, month, day, hour] {
+        assert!(number.parse::<u16>().is_ok_and(|parsed| parsed.to_string() == *number), "{parts:?}");
+    }
+    assert!(name.strip_suffix(".json").is_some_and(|id| id.parse::<uuid::Uuid>().is_ok()), "{name}");
+    let [letter] = letters.as_slice() else { panic!("{letters:?}") };
+    let keys: Vec<_> = letter.as_object().expect("an object").keys().map(String::as_str).collect();
+    assert_eq!(keys.len(), 3, "{keys:?}");
+    assert_eq!(
+        letter["event"],
+        json!({
+            "id": "A234-1234-1234", "source": "/mycontext", "type": "com.example.someevent", "specversion": "1.0",
+            "time": "2018-04-05T17:31:00Z", "comexampleextension1": "value",
+            "datacontenttype": "application/vnd.apache.thrift.binary", "data_base64": "AP97",
+        })
+    );
+    assert_eq!(letter["customDeliveryProperties"], json!({"Custom-Header-1": "value1", "Custom-Header-2": "34"}));
+    let fate = &letter["deadletterProperties"];
+    assert_eq!(fate["deadletterreason"], "Undeliverable due to client error");
+    assert_eq!((&fate["deliveryresult"], &fate["deliveryattempts"]), (&json!("Unauthorized"), &json!(1)));
+    assert!(fate["publishutc"].as_str() <= fate["deliveryattemptutc"].as_str(), "{fate}");
+    // The request had all headers, the secret one too.
+    let heads = sink.heads("/alarm");
+    assert_eq!(heads.len(), 1, "{heads:?}");
+    for (name, value) in [("custom-header-1", "value1"), ("custom-header-2", "34"), ("authorization", "Basic hidden")] {
+        assert_eq!(header(&heads[0], name), Some(value), "{}", heads[0]);
+    }
+    assert_eq!(header(&heads[0], "content-type"), Some("application/cloudevents+json; charset=utf-8"));
+}
+
+#[test]
+fn what_is_pushed_too_often_is_a_dead_letter_and_so_is_a_poison_message() {
+    let (server, key) = plant();
+    let sink = Sink::start();
+    sink.set("/alarm", Manner::Answer(503));
+    server.command("PUT", &subscription("alarm"), &pushed(&sink.url("/alarm"), 2));
+    publish_as(&server, &key, &[], EVENT.as_bytes());
+    let (found, _) = letters(&server);
+    assert_eq!(found[0]["event"], serde_json::from_str::<Value>(EVENT).expect("JSON"));
+    let fate = &found[0]["deadletterProperties"];
+    assert_eq!(fate["deadletterreason"], "Maximum delivery attempts was exceeded.");
+    assert_eq!((&fate["deliveryresult"], &fate["deliveryattempts"]), (&json!("Busy"), &json!(2)));
+    // The other one kills whoever sends it.
+    let poison = json!({"topic": "namespace:plant:heat", "subscription": "alarm", "eventId": "bad", "times": 100});
+    server.command("POST", "/chaos/poison", &poison);
+    publish_as(&server, &key, &[], EVENT.replace(r#""1""#, r#""bad""#).as_bytes());
+    wait_for("a second file", LONG, || files(&server).len() == 2);
+    let texts = files(&server).into_iter().map(|file| fs::read_to_string(file).expect("a file of text"));
+    let bad: Vec<String> = texts.filter(|text| text.contains(r#""bad""#)).collect();
+    assert!(bad.len() == 1 && bad[0].contains("Event is a poison message."), "{bad:?}");
+}
+
+#[test]
+fn an_endpoint_of_a_namespace_says_yes_at_once_or_there_is_no_subscription() {
+    let (server, key) = plant();
+    let sink = Sink::start();
+    let wish = |path: &str| pushed(&sink.url(path), 3);
+    sink.greet("/late", Greeting::Withhold);
+    let refused = server.admin("PUT", &subscription("alarm"), &wish("/late"));
+    assert_eq!(refused.status, 400, "{}", refused.text());
+    assert!(refused.text().contains("WebHook-Allowed-Origin"), "{}", refused.text());
+    assert_eq!(server.admin("GET", &subscription("alarm"), &Value::Null).status, 404);
+    // A rate that it allows is nothing that was asked for.
+    sink.greet("/alarm", Greeting::AgreeTo("7"));
+    let told = server.command("PUT", &subscription("alarm"), &wish("/alarm")).json();
+    assert_eq!(told["properties"]["provisioningState"], "Succeeded");
+    let webhook = &told["properties"]["deliveryConfiguration"]["push"]["destination"]["properties"];
+    assert!(webhook["allowedRate"].is_null(), "{told}");
+    let said = sink.handshakes("/alarm");
+    assert_eq!(header(&said[0].head, "webhook-request-origin"), Some("eventgrid.azure.net"));
+    for absent in ["webhook-request-callback", "webhook-request-rate"] {
+        assert_eq!(header(&said[0].head, absent), None, "{}", said[0].head);
+    }
+    publish_as(&server, &key, &[], format!("[{EVENT}]").as_bytes());
+    wait_for("the event", LONG, || sink.taken("/alarm") == 1);
 }

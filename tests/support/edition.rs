@@ -26,7 +26,12 @@ pub(crate) fn milliseconds() -> String {
 /// no such place.
 pub(crate) fn namespaces() -> String {
     let mut edition = table();
-    let form = [("delay", "0s".into()), ("form", "namespace".into()), ("drop_where_not_found", false.into())];
+    let form = [
+        ("delay", "0s".into()),
+        ("form", "namespace".into()),
+        ("retry_period_days_max", 2.into()),
+        ("drop_where_not_found", false.into()),
+    ];
     set(&mut edition, "dead_letter", &form);
     toml::to_string(&edition).expect("a table is TOML")
 }

@@ -18,7 +18,8 @@ use crate::{
     admin::{
         Control, Error,
         model::{
-            namespace::topic::{View, Wish, fits},
+            difference::Difference,
+            namespace::topic::{View, Wish, fits, set},
             subscription, value_of,
         },
     },
@@ -37,18 +38,29 @@ pub(super) fn get(control: &Control, path: &TopicPath) -> Result<HttpResponse, E
 }
 
 pub(super) async fn put(control: &Control, path: TopicPath, body: &[u8]) -> Result<HttpResponse, Error> {
-    let wish = Wish::put(path.name.as_str(), body)?;
-    let above = path.namespace.clone().ok_or_else(|| not_found(&path))?;
-    let namespace = namespace(control, &NamespacePath { scope: path.scope.clone(), name: above })?;
     let _turn = control.turn(&path.key()).await;
-    let record = match control.registry.topic(&path.key()) {
-        Some(topic) => update(control, &topic, wish)?,
+    let (_, record) = wished(control, &path, body)?;
+    Ok(HttpResponse::Created().json(View::new(&*save(control, record).await?)))
+}
+
+/// What a PUT would change; nothing is.
+pub(super) fn difference(control: &Control, path: &TopicPath, body: &[u8]) -> Result<Difference, Error> {
+    let (existing, wished) = wished(control, path, body)?;
+    Ok(Difference::between(existing.map(|existing| set(&existing)).as_ref(), &set(&wished)))
+}
+
+/// What there is, and what a PUT makes of it.
+fn wished(control: &Control, path: &TopicPath, body: &[u8]) -> Result<(Option<Arc<TopicRecord>>, TopicRecord), Error> {
+    let wish = Wish::put(path.name.as_str(), body)?;
+    let above = path.namespace.clone().ok_or_else(|| not_found(path))?;
+    let namespace = namespace(control, &NamespacePath { scope: path.scope.clone(), name: above })?;
+    match control.registry.topic(&path.key()) {
+        Some(topic) => Ok((Some(topic.record()), update(control, &topic, wish)?)),
         None => {
             let new = wish.create(path.name.as_str(), &namespace, new_keys()?, &control.editions)?;
-            TopicRecord { metric_resource_id: Uuid::new_v4().to_string(), ..new }
+            Ok((None, TopicRecord { metric_resource_id: Uuid::new_v4().to_string(), ..new }))
         }
-    };
-    Ok(HttpResponse::Created().json(View::new(&*save(control, record).await?)))
+    }
 }
 
 pub(super) async fn patch(control: &Control, path: &TopicPath, body: &[u8]) -> Result<HttpResponse, Error> {

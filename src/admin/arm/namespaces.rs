@@ -14,7 +14,8 @@ use crate::{
     admin::{
         Control, Error,
         model::{
-            namespace::{View, Wish},
+            difference::Difference,
+            namespace::{View, Wish, set},
             topic::Key,
             value_of,
         },
@@ -53,21 +54,37 @@ pub(super) fn get(control: &Control, path: &NamespacePath) -> Result<HttpRespons
 }
 
 pub(super) async fn put(control: &Control, path: NamespacePath, body: &[u8]) -> Result<HttpResponse, Error> {
-    let wish = Wish::put(path.name.as_str(), body)?;
     let _turn = control.turn(&turn_of(&path.name)).await;
-    let record = match control.registry.namespace(path.name.as_str()) {
-        Some(existing) if !lives_in(&existing.scope, &path.scope) => {
-            return Err(Error::Conflict(format!(
-                "The name '{}' is taken: names of namespaces are unique in the server, and {} exists.",
-                path.name,
-                existing.resource_id()
-            )));
-        }
-        Some(existing) => identified(wish.update(&existing), Some(&existing)),
-        None => identified(wish.create(path.name.as_str(), path.scope, new_keys()?)?, None),
-    };
+    let (_, record) = wished(control, path, body)?;
     let saved = save(control, record).await?;
     Ok(HttpResponse::Created().json(View::new(&saved, &control.public_url)))
+}
+
+/// What a PUT would change; nothing is.
+pub(super) fn difference(control: &Control, path: NamespacePath, body: &[u8]) -> Result<Difference, Error> {
+    let (existing, wished) = wished(control, path, body)?;
+    Ok(Difference::between(existing.map(|existing| set(&existing)).as_ref(), &set(&wished)))
+}
+
+/// What there is, and what a PUT makes of it.
+fn wished(
+    control: &Control,
+    path: NamespacePath,
+    body: &[u8],
+) -> Result<(Option<Arc<NamespaceRecord>>, NamespaceRecord), Error> {
+    let wish = Wish::put(path.name.as_str(), body)?;
+    match control.registry.namespace(path.name.as_str()) {
+        Some(existing) if !lives_in(&existing.scope, &path.scope) => Err(Error::Conflict(format!(
+            "The name '{}' is taken: names of namespaces are unique in the server, and {} exists.",
+            path.name,
+            existing.resource_id()
+        ))),
+        Some(existing) => {
+            let record = identified(wish.update(&existing), Some(&existing));
+            Ok((Some(existing), record))
+        }
+        None => Ok((None, identified(wish.create(path.name.as_str(), path.scope, new_keys()?)?, None))),
+    }
 }
 
 pub(super) async fn patch(control: &Control, path: &NamespacePath, body: &[u8]) -> Result<HttpResponse, Error> {

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::{HttpRequest, HttpResponse, http::StatusCode};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::MutexGuard;
@@ -19,7 +19,7 @@ use crate::{
             Invalid,
             difference::{Change, Difference},
             domain_topic, provider,
-            subscription::{self, Form, View},
+            subscription::{self, Form, View, namespace::check_mode},
             value_of,
         },
     },
@@ -112,8 +112,9 @@ pub(in crate::admin) fn difference(
 ) -> Result<Difference, Error> {
     let topic = topic(control, path)?;
     let (existing, wished) = wished(control, path, &topic, name, body)?;
-    let before = existing.as_ref().map(|existing| subscription::set(&existing.record));
-    let mut difference = Difference::between(before.as_ref(), &subscription::set(&wished));
+    let of = topic.record();
+    let before = existing.as_ref().map(|existing| subscription::set(&existing.record, &of));
+    let mut difference = Difference::between(before.as_ref(), &subscription::set(&wished, &of));
     if existing.is_some_and(|existing| matches!(existing.state, Provisioning::Failed)) {
         // Its endpoint did not agree: a PUT asks it again.
         let (at, [before, after]) = ("provisioningState".to_owned(), ["Failed", "Succeeded"].map(Value::from));
@@ -140,6 +141,9 @@ fn wished(
     let ranges = control.editions.ranges(&record.edition)?;
     let mut wished = subscription::put(&name, &record, ranges, body)?;
     wished.filter.domain_topic = domain_topic.map(|name| name.to_string());
+    if let Some(existing) = &existing {
+        check_mode(&existing.record, &wished)?;
+    }
     check_expiration(control, &wished, "properties.expirationTimeUtc")?;
     check_start(control, topic, &mut wished, "properties.startsFrom")?;
     Ok((existing, wished))
@@ -159,9 +163,14 @@ pub(super) async fn patch(
     let ranges = control.editions.ranges(&record.edition)?;
     let mut wished = subscription::patch(&existing, &record, ranges, body)?;
     wished.filter.domain_topic.clone_from(&existing.filter.domain_topic);
+    check_mode(&existing, &wished)?;
     check_expiration(control, &wished, "expirationTimeUtc")?;
     check_start(control, &topic, &mut wished, "startsFrom")?;
-    save(control, turn, &record, form, wished, Some(existing)).await
+    let mut answer = save(control, turn, &record, form, wished, Some(existing)).await?;
+    if record.namespace.is_some() {
+        *answer.status_mut() = StatusCode::OK;
+    }
+    Ok(answer)
 }
 
 /// A new subscription may start in the past; one that is there has started.

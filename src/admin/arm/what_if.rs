@@ -4,7 +4,11 @@
 use actix_web::HttpRequest;
 use url::form_urlencoded;
 
-use super::{domain_topics, path::SubscriptionVerb, path::Target, path::TopicVerb, subscriptions, topics};
+use super::{
+    domain_topics, namespace_topics, namespaces,
+    path::{NamespaceVerb, SubscriptionVerb, Target, TopicVerb},
+    subscriptions, topics,
+};
 use crate::admin::{
     Control, Error,
     model::{Invalid, difference::Difference},
@@ -26,6 +30,10 @@ pub(super) fn is_asked(request: &HttpRequest) -> Result<bool, Error> {
 /// What a PUT of `target` would change.
 pub(in crate::admin) fn difference(control: &Control, target: Target, body: &[u8]) -> Result<Difference, Error> {
     match target {
+        Target::Namespace(path, NamespaceVerb::Itself) => namespaces::difference(control, path, body),
+        Target::Topic(topic, TopicVerb::Itself) if topic.namespace.is_some() => {
+            namespace_topics::difference(control, &topic, body)
+        }
         Target::Topic(topic, TopicVerb::Itself) => topics::difference(control, topic, body),
         Target::DomainTopic(topic) => domain_topics::difference(control, &topic, body),
         Target::Subscription(topic, _, name, SubscriptionVerb::Itself) => {

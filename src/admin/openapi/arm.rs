@@ -85,6 +85,10 @@ pub(super) fn describe(route: &Route, method: &Method, schemas: &mut Schemas) ->
             paged(draft(route, "list", "All topics of a domain."), schemas.of::<domain_topic::View>())
         }
         Subject::DomainTopic => domain_topic(route, method, schemas, &error),
+        Subject::Subscriptions(Source::Whole(Kind::NamespaceTopic), _) => paged(
+            draft(route, "list", "All event subscriptions of a topic of a namespace."),
+            namespaces::subscription_view(schemas),
+        ),
         Subject::Subscriptions(..) => paged(
             draft(route, "list", "All event subscriptions of a topic, a domain or a topic of a domain."),
             schemas.of::<subscription::View>(),
@@ -93,6 +97,9 @@ pub(super) fn describe(route: &Route, method: &Method, schemas: &mut Schemas) ->
             draft(route, "list", "All event subscriptions of a place, or those of topics in a location or of a type."),
             schemas.of::<subscription::View>(),
         ),
+        Subject::Subscription(Source::Whole(Kind::NamespaceTopic), _, SubscriptionVerb::Itself) => {
+            namespaces::subscription(route, method, schemas, &error)
+        }
         Subject::Subscription(_, _, SubscriptionVerb::Itself) => itself(route, method, schemas, &error),
         Subject::Subscription(_, _, verb) => subscription_verb(route, verb, method, schemas, &error),
     };

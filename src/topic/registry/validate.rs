@@ -20,7 +20,7 @@ use crate::{
     event::Timestamp,
     journal::{MetaChange, keys::MetaKind},
     policy::validation::{Cause, Handshake, Verdict, is_over, rate},
-    subscription::{Greeter, Plan, record::SubscriptionRecord},
+    subscription::{Greeter, Plan, greeter::Answering, record::SubscriptionRecord},
     topic::proposal::{Proposal, Provisioned},
 };
 
@@ -99,7 +99,11 @@ impl Registry {
         self.check_room(&known, &record.key())?;
         let plan = self.plan(&known.record(), Arc::clone(&record))?;
         plan.check_certificate(&self.rules.delivery).map_err(|error| Error::Refused(error.to_string()))?;
-        let (greeted, _asking) = greeter.greet(&plan, &source(&known, &record)).await;
+        let answering = match known.record().namespace {
+            Some(_) => Answering::AtOnce,
+            None => Answering::AtLeisure,
+        };
+        let (greeted, _asking) = greeter.greet(&plan, &source(&known, &record), answering).await;
         let permission = match greeted.verdict {
             Verdict::Granted(rate) => Permission::Granted(rate),
             Verdict::Manual => {

@@ -155,6 +155,11 @@ impl Wish {
     }
 }
 
+/// What a client can set, as JSON.
+pub(in crate::admin) fn set(record: &NamespaceRecord) -> Value {
+    value_of(&settable(record))
+}
+
 /// What a client can set, as it is set.
 fn settable(record: &NamespaceRecord) -> Body {
     let Kept { sku, identity, is_zone_redundant, minimum_tls_version_allowed } = record.kept.clone();

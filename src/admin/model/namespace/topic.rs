@@ -67,16 +67,7 @@ impl Wish {
 
     /// Reads the body of a PATCH of `record`.
     pub fn patch(record: &TopicRecord, body: &[u8]) -> Result<Self, Invalid> {
-        let settable = Body {
-            name: None,
-            properties: Some(Properties {
-                publisher_type: Some(CUSTOM.to_owned()),
-                input_schema: Some(schema_name(record.input_schema).to_owned()),
-                event_retention_in_days: Some(retention_days(record).into()),
-                edition: Some(record.edition.clone()),
-            }),
-        };
-        let mut whole = value_of(&settable);
+        let mut whole = set(record);
         merge(&mut whole, parse(body)?);
         Self::of(record.name.as_str(), whole)
     }
@@ -135,6 +126,19 @@ impl Wish {
         let namespace = namespace.map(|of| Membership { retention_days: self.retention_days, ..of });
         Ok(TopicRecord { edition, namespace, ..existing.clone() })
     }
+}
+
+/// What a client can set, as JSON.
+pub(in crate::admin) fn set(record: &TopicRecord) -> Value {
+    value_of(&Body {
+        name: None,
+        properties: Some(Properties {
+            publisher_type: Some(CUSTOM.to_owned()),
+            input_schema: Some(schema_name(record.input_schema).to_owned()),
+            event_retention_in_days: Some(retention_days(record).into()),
+            edition: Some(record.edition.clone()),
+        }),
+    })
 }
 
 /// How long an event of a topic may be waited for.

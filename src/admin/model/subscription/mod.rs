@@ -3,6 +3,7 @@
 mod advanced;
 pub(in crate::admin) mod attribute;
 mod check;
+pub(in crate::admin) mod namespace;
 pub mod test;
 mod view;
 
@@ -19,10 +20,12 @@ use super::{
     take, text_at, value_of,
 };
 use crate::{
-    event::{Name, SubscriptionId},
+    event::{Name, Schema, SubscriptionId},
     policy::filter::Filter,
-    subscription::record::{DeadLetterDestination, OnGone, RetryPolicy, Signing, SubscriptionRecord, Webhook},
-    topic::record::TopicRecord,
+    subscription::record::{
+        DeadLetterDestination, Identities, OnGone, RetryPolicy, Signing, SubscriptionRecord, Webhook,
+    },
+    topic::record::{Kind, TopicRecord},
 };
 
 const READ_ONLY: [&str; 5] = [
@@ -33,7 +36,7 @@ const READ_ONLY: [&str; 5] = [
     "destination.properties.allowedRate",
 ];
 
-const UNSUPPORTED: [Unsupported; 5] = [
+const UNSUPPORTED: [Unsupported; 2] = [
     Unsupported {
         at: "deliveryWithResourceIdentity",
         harmless: &[],
@@ -44,6 +47,10 @@ const UNSUPPORTED: [Unsupported; 5] = [
         harmless: &[],
         because: "there are no managed identities, use deadLetterDestination",
     },
+];
+
+/// The same of a webhook, wherever it stands.
+const WEBHOOK_UNSUPPORTED: [Unsupported; 3] = [
     Unsupported {
         at: "destination.properties.azureActiveDirectoryTenantId",
         harmless: &[r#""""#],
@@ -170,6 +177,9 @@ struct Blob {
 
 /// Reads the body of a PUT: the subscription `name` of `topic`, with neither number nor version yet.
 pub fn put(name: &Name, topic: &TopicRecord, ranges: &Ranges, body: &[u8]) -> Result<SubscriptionRecord, Invalid> {
+    if topic.kind() == Kind::NamespaceTopic {
+        return namespace::put(name, topic, ranges, body);
+    }
     check_name("the subscription's name", name.as_str(), 64)?;
     let mut value = parse(body)?;
     drop_read_only(&mut value, &["id", "type", "systemData"]);
@@ -182,13 +192,17 @@ pub fn put(name: &Name, topic: &TopicRecord, ranges: &Ranges, body: &[u8]) -> Re
     record(name, topic, ranges, properties).map_err(|invalid| invalid.under("properties"))
 }
 
-/// Reads the body of a PATCH of `existing`, which has no `properties` around it: Azure's clients send it flat.
+/// Reads the body of a PATCH of `existing`, which has no `properties` around it: Azure's clients send it flat, but for
+/// those of namespaces.
 pub fn patch(
     existing: &SubscriptionRecord,
     topic: &TopicRecord,
     ranges: &Ranges,
     body: &[u8],
 ) -> Result<SubscriptionRecord, Invalid> {
+    if topic.kind() == Kind::NamespaceTopic {
+        return namespace::patch(existing, topic, ranges, body);
+    }
     let patch = parse(body)?;
     if patch.get("properties").is_some() {
         return Err(Invalid::new(
@@ -223,6 +237,7 @@ fn give_way(value: &mut Value, patch: &Value) {
 fn refuse_unsupported_properties(properties: &mut Value) -> Result<(), Invalid> {
     drop_read_only(properties, &READ_ONLY);
     refuse_unsupported(properties, &UNSUPPORTED)?;
+    refuse_unsupported(properties, &WEBHOOK_UNSUPPORTED)?;
     for (at, only) in [("destination.endpointType", "WebHook"), ("deadLetterDestination.endpointType", "StorageBlob")] {
         if let Some(given) = text_at(properties, at).filter(|given| *given != only) {
             return Err(Invalid::new(at, format!("is \"{given}\"; allowed is {only}, others are not supported yet")));
@@ -237,10 +252,7 @@ fn record(
     ranges: &Ranges,
     properties: Properties,
 ) -> Result<SubscriptionRecord, Invalid> {
-    let webhook = properties.destination.properties;
     let retry = properties.retry_policy.unwrap_or_default();
-    let (max_events_per_batch, preferred_batch_size_in_kilobytes) =
-        check::batch(webhook.max_events_per_batch, webhook.preferred_batch_size_in_kilobytes, ranges)?;
     let delivery_schema = check::delivery_schema(properties.event_delivery_schema.as_deref(), topic.input_schema)?;
     let dead_letter = properties.dead_letter_destination.map(|given| check::dead_letter(given, ranges)).transpose()?;
     Ok(SubscriptionRecord {
@@ -248,20 +260,7 @@ fn record(
         version: 0,
         name: name.clone(),
         queue: None,
-        webhook: Webhook {
-            endpoint_url: check::endpoint_url(webhook.endpoint_url)?,
-            max_events_per_batch,
-            preferred_batch_size_in_kilobytes,
-            allowed_rate: None,
-            client_certificate: webhook.client_certificate,
-            signing: webhook.signing,
-            delivery_properties: attribute::read(
-                "destination.properties.deliveryAttributeMappings",
-                webhook.delivery_attribute_mappings.unwrap_or_default(),
-                topic.input_schema,
-                delivery_schema,
-            )?,
-        },
+        webhook: webhook(properties.destination.properties, topic.input_schema, delivery_schema, ranges)?,
         filter: check::filter(properties.filter.unwrap_or_default(), topic.input_schema, ranges)?,
         delivery_schema,
         retry: RetryPolicy {
@@ -275,6 +274,7 @@ fn record(
         dead_letter_in_probation: check::in_probation(properties.dead_letter_in_probation, dead_letter.as_ref())?,
         on_gone: check::on_gone(properties.on_gone.as_deref())?,
         dead_letter,
+        identities: Identities::default(),
         labels: properties.labels.unwrap_or_default(),
         starts_from: properties.starts_from.as_deref().map(check::starts_from).transpose()?,
         expires: properties.expiration_time_utc.as_deref().map(check::expiration).transpose()?,
@@ -282,8 +282,44 @@ fn record(
 }
 
 /// What a client can set, as JSON, with its secrets.
-pub(in crate::admin) fn set(record: &SubscriptionRecord) -> Value {
-    value_of(&settable(record))
+pub(in crate::admin) fn set(record: &SubscriptionRecord, topic: &TopicRecord) -> Value {
+    match topic.kind() {
+        Kind::NamespaceTopic => namespace::settable(record),
+        Kind::Topic | Kind::Domain => value_of(&settable(record)),
+    }
+}
+
+/// The webhook that stands at `destination.properties`.
+fn webhook(given: WebhookBody, input: Schema, delivery: Schema, ranges: &Ranges) -> Result<Webhook, Invalid> {
+    let (max_events_per_batch, preferred_batch_size_in_kilobytes) =
+        check::batch(given.max_events_per_batch, given.preferred_batch_size_in_kilobytes, ranges)?;
+    Ok(Webhook {
+        endpoint_url: check::endpoint_url(given.endpoint_url)?,
+        max_events_per_batch,
+        preferred_batch_size_in_kilobytes,
+        allowed_rate: None,
+        client_certificate: given.client_certificate,
+        signing: given.signing,
+        delivery_properties: attribute::read(
+            "destination.properties.deliveryAttributeMappings",
+            given.delivery_attribute_mappings.unwrap_or_default(),
+            input,
+            delivery,
+        )?,
+    })
+}
+
+/// What a client can set of a webhook, as it is set.
+fn webhook_body(webhook: &Webhook) -> WebhookBody {
+    WebhookBody {
+        endpoint_url: Some(webhook.endpoint_url.clone()),
+        max_events_per_batch: Some(webhook.max_events_per_batch.into()),
+        preferred_batch_size_in_kilobytes: Some(webhook.preferred_batch_size_in_kilobytes.into()),
+        client_certificate: webhook.client_certificate.clone(),
+        signing: webhook.signing.clone(),
+        delivery_attribute_mappings: (!webhook.delivery_properties.is_empty())
+            .then(|| attribute::told(&webhook.delivery_properties)),
+    }
 }
 
 /// What a client can set, as it is set: with the whole address.
@@ -298,6 +334,8 @@ fn settable(record: &SubscriptionRecord) -> Properties {
         delivery_schema,
         retry,
         dead_letter,
+        // Without a word for them here.
+        identities: _,
         dead_letter_in_probation,
         on_gone,
         starts_from,
@@ -305,18 +343,7 @@ fn settable(record: &SubscriptionRecord) -> Properties {
         expires,
     } = record;
     Properties {
-        destination: Destination {
-            endpoint_type: "WebHook".to_owned(),
-            properties: WebhookBody {
-                endpoint_url: Some(webhook.endpoint_url.clone()),
-                max_events_per_batch: Some(webhook.max_events_per_batch.into()),
-                preferred_batch_size_in_kilobytes: Some(webhook.preferred_batch_size_in_kilobytes.into()),
-                client_certificate: webhook.client_certificate.clone(),
-                signing: webhook.signing.clone(),
-                delivery_attribute_mappings: (!webhook.delivery_properties.is_empty())
-                    .then(|| attribute::told(&webhook.delivery_properties)),
-            },
-        },
+        destination: Destination { endpoint_type: "WebHook".to_owned(), properties: webhook_body(webhook) },
         filter: Some(filter_body(filter)),
         labels: Some(labels.clone()),
         event_delivery_schema: Some(check::schema_name(*delivery_schema).to_owned()),

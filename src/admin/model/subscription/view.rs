@@ -6,10 +6,10 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{DeadLetter, FilterBody, RetryBody, attribute, settable};
+use super::{DeadLetter, FilterBody, RetryBody, attribute, namespace, settable};
 use crate::{
     admin::model::{drop_read_only, merge, value_of},
-    subscription::record::SubscriptionRecord,
+    subscription::record::{SubscriptionRecord, Webhook},
     topic::{
         proposal::{Provisioned, Provisioning},
         record::{Kind, TopicRecord},
@@ -73,26 +73,10 @@ impl View {
             }
         };
         let topic_id = topic.resource_id_of(record.filter.domain_topic.as_deref());
-        let mut properties = value_of(&settable(record));
-        hide_secrets(&mut properties);
-        drop_read_only(&mut properties, &["destination.properties.endpointUrl"]);
-        if let Some(mappings) = properties.pointer_mut("/destination/properties/deliveryAttributeMappings") {
-            attribute::hide_secrets(mappings);
-        }
-        merge(
-            &mut properties,
-            value_of(&Told {
-                topic: &topic_id,
-                provisioning_state: "Succeeded",
-                destination: ToldDestination {
-                    properties: ToldWebhook {
-                        endpoint_base_url: record.webhook.base_url(),
-                        minimum_tls_version_allowed: "1.2",
-                        allowed_rate: record.webhook.allowed_rate,
-                    },
-                },
-            }),
-        );
+        let properties = match topic.kind() {
+            Kind::NamespaceTopic => namespace::told(record),
+            Kind::Topic | Kind::Domain => told(record, &topic_id),
+        };
         Self { id: format!("{topic_id}/{between}/{}", record.name), name: record.name.to_string(), kind, properties }
     }
 
@@ -111,9 +95,35 @@ impl View {
     }
 }
 
+fn told(record: &SubscriptionRecord, topic_id: &str) -> Value {
+    let mut properties = value_of(&settable(record));
+    if let Some(webhook) = properties.pointer_mut("/destination/properties") {
+        tell_webhook(webhook, &record.webhook);
+    }
+    merge(&mut properties, value_of(&Told { topic: topic_id, provisioning_state: "Succeeded" }));
+    properties
+}
+
+/// Makes of what can be set of a webhook what is told of it.
+pub(super) fn tell_webhook(properties: &mut Value, webhook: &Webhook) {
+    hide_secrets(properties);
+    drop_read_only(properties, &["endpointUrl"]);
+    if let Some(mappings) = properties.get_mut("deliveryAttributeMappings") {
+        attribute::hide_secrets(mappings);
+    }
+    merge(
+        properties,
+        value_of(&ToldWebhook {
+            endpoint_base_url: webhook.base_url(),
+            minimum_tls_version_allowed: "1.2",
+            allowed_rate: webhook.allowed_rate,
+        }),
+    );
+}
+
 /// A secret is told by what it is for, not what it is.
-fn hide_secrets(properties: &mut Value) {
-    let Some(Value::Array(secrets)) = properties.pointer_mut("/destination/properties/signing/secrets") else { return };
+fn hide_secrets(webhook: &mut Value) {
+    let Some(Value::Array(secrets)) = webhook.pointer_mut("/signing/secrets") else { return };
     for secret in secrets {
         let kind = secret.as_str().and_then(|secret| secret.split('_').next()).unwrap_or_default();
         *secret = format!("{kind}_[hidden]").into();
@@ -125,12 +135,6 @@ fn hide_secrets(properties: &mut Value) {
 struct Told<'a> {
     topic: &'a str,
     provisioning_state: &'static str,
-    destination: ToldDestination,
-}
-
-#[derive(Serialize)]
-struct ToldDestination {
-    properties: ToldWebhook,
 }
 
 #[derive(Serialize)]

@@ -1,0 +1,90 @@
+//! What can be set, as it stands in a body.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::{Destination, dead_letter};
+use crate::admin::model::subscription::advanced;
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = NamespaceSubscriptionBody)]
+pub(in crate::admin) struct Body {
+    pub(super) name: Option<String>,
+    pub(super) properties: Properties,
+}
+
+#[derive(Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = NamespaceSubscriptionProperties)]
+pub(in crate::admin) struct Properties {
+    pub(super) delivery_configuration: DeliveryConfiguration,
+    /// `CloudEventSchemaV1_0`.
+    #[schema(example = "CloudEventSchemaV1_0")]
+    pub(super) event_delivery_schema: Option<String>,
+    pub(super) filters_configuration: Option<FiltersConfiguration>,
+    /// When it is deleted by itself, as `2040-01-01T00:00:00Z`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = "2040-01-01T00:00:00Z")]
+    pub(super) expiration_time_utc: Option<String>,
+    /// For a new one: what was published at this time or later and is stored comes first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) starts_from: Option<String>,
+}
+
+#[derive(Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = DeliveryConfiguration)]
+pub(super) struct DeliveryConfiguration {
+    /// `Push`, or `Queue`.
+    #[schema(example = "Push")]
+    pub(super) delivery_mode: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) queue: Option<QueueInfo>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) push: Option<Push>,
+}
+
+#[derive(Default, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = QueueInfo)]
+pub(super) struct QueueInfo {
+    #[schema(minimum = 60, maximum = 300)]
+    pub(super) receive_lock_duration_in_seconds: Option<i64>,
+    #[schema(minimum = 1, maximum = 10)]
+    pub(super) max_delivery_count: Option<i64>,
+    /// In ISO 8601, as `P1D` or `PT30M`: no longer than the topic keeps an event.
+    #[schema(example = "P1D")]
+    pub(super) event_time_to_live: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<dead_letter::Body>)]
+    pub(super) dead_letter_destination_with_resource_identity: Option<Value>,
+}
+
+#[derive(Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = PushInfo)]
+pub(super) struct Push {
+    #[schema(minimum = 1, maximum = 10)]
+    pub(super) max_delivery_count: Option<i64>,
+    /// In ISO 8601, as `P1D` or `PT30M`: no longer than the topic keeps an event.
+    #[schema(example = "P1D")]
+    pub(super) event_time_to_live: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<dead_letter::Body>)]
+    pub(super) dead_letter_destination_with_resource_identity: Option<Value>,
+    /// Or, with an `identity` beside it, in `deliveryWithResourceIdentity`.
+    pub(super) destination: Destination,
+}
+
+#[derive(Default, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = FiltersConfiguration)]
+pub(super) struct FiltersConfiguration {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) included_event_types: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<advanced::Described>>)]
+    pub(super) filters: Option<Vec<Value>>,
+}

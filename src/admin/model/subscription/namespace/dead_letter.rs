@@ -1,0 +1,89 @@
+//! `deadLetterDestinationWithResourceIdentity`: as the documents have it, with `StorageBlob` in it, or as the SDKs have it,
+//! with a whole `deadLetterDestination`. It is told as the SDKs have it.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::super::{Blob, DeadLetter, check};
+use crate::{
+    admin::model::{Invalid, Ranges, read, value_of},
+    subscription::record::{DeadLetterDestination, ResourceIdentity},
+};
+
+/// The key.
+pub(super) const KEY: &str = "deadLetterDestinationWithResourceIdentity";
+
+/// As the SDKs have it.
+#[derive(Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = DeadLetterWithResourceIdentity)]
+pub(super) struct Body {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    identity: Option<ResourceIdentity>,
+    /// For so many days a store that is out of reach is tried again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 2)]
+    delivery_retry_period_in_days: Option<i64>,
+    dead_letter_destination: DeadLetter,
+}
+
+/// As the documents have it.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Documented {
+    identity: Option<ResourceIdentity>,
+    delivery_retry_period_in_days: Option<i64>,
+    endpoint_type: String,
+    #[serde(rename = "StorageBlob", alias = "storageBlob")]
+    storage_blob: Blob,
+}
+
+/// A place for dead letters, and in whose name it would be written to.
+pub(super) type Place = (DeadLetterDestination, Option<ResourceIdentity>);
+
+/// Reads what stands under the key.
+pub(super) fn place(given: Value, ranges: &Ranges) -> Result<Place, Invalid> {
+    // A null says that there is none of the two.
+    let is_documented = given.get("deadLetterDestination").is_none_or(Value::is_null);
+    let (identity, letters) = if is_documented {
+        let Documented { identity, delivery_retry_period_in_days, endpoint_type, storage_blob: properties } =
+            read(given)?;
+        (identity, DeadLetter { endpoint_type, delivery_retry_period_in_days, properties })
+    } else {
+        let Body { identity, delivery_retry_period_in_days: days, dead_letter_destination: letters } = read(given)?;
+        let days = days.or(letters.delivery_retry_period_in_days);
+        (identity, DeadLetter { delivery_retry_period_in_days: days, ..letters })
+    };
+    let renamed = |invalid: Invalid| if is_documented { documented(invalid) } else { invalid };
+    if letters.endpoint_type != "StorageBlob" {
+        let problem = format!(
+            "is \"{}\"; allowed is StorageBlob, others are not supported yet",
+            letters.endpoint_type.escape_debug()
+        );
+        return Err(renamed(Invalid::new("deadLetterDestination.endpointType", problem)));
+    }
+    Ok((check::dead_letter(letters, ranges).map_err(renamed)?, identity))
+}
+
+/// What is wrong with it, by the keys of the documents.
+fn documented(invalid: Invalid) -> Invalid {
+    let target = invalid.target.replace("deadLetterDestination.properties", "StorageBlob");
+    Invalid { target: target.replace("deadLetterDestination.", ""), ..invalid }
+}
+
+/// As it is told, and can be put again.
+pub(super) fn told(place: &DeadLetterDestination, identity: Option<&ResourceIdentity>) -> Value {
+    value_of(&Body {
+        identity: identity.cloned(),
+        delivery_retry_period_in_days: place.retry_period_days.map(i64::from),
+        dead_letter_destination: DeadLetter {
+            endpoint_type: "StorageBlob".to_owned(),
+            delivery_retry_period_in_days: None,
+            properties: Blob {
+                resource_id: place.resource_id.clone(),
+                blob_container_name: Some(place.container.clone()).filter(|container| !container.is_empty()),
+            },
+        },
+    })
+}

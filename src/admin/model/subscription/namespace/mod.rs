@@ -1,0 +1,326 @@
+//! Event subscriptions of namespace topics, as the control plane speaks of them: in words of their own
+//! (`deliveryConfiguration`, `filtersConfiguration`), read by the same checks into the same record as all others.
+
+mod body;
+mod dead_letter;
+mod duration;
+
+use serde_json::{Value, json};
+
+pub(in crate::admin) use self::body::{Body, Properties};
+use self::body::{DeliveryConfiguration, FiltersConfiguration, Push, QueueInfo};
+use super::{Destination, FilterBody, WEBHOOK_UNSUPPORTED, check, view, webhook, webhook_body};
+use crate::{
+    admin::model::{
+        Invalid, Range, Ranges, check_name, check_same_name, drop_read_only, merge, namespace::topic::minutes_max,
+        parse, read, refuse_unsupported, take, text_at, value_of,
+    },
+    event::{Name, Schema, SubscriptionId},
+    policy::filter::Filter,
+    subscription::record::{Identities, OnGone, Queue, RetryPolicy, SubscriptionRecord, Webhook},
+    topic::record::TopicRecord,
+};
+
+/// What `deliveryMode` says of a subscription whose events are sent to an endpoint.
+const PUSH: &str = "Push";
+
+/// The same where clients pull them.
+const QUEUE: &str = "Queue";
+
+/// `receiveLockDurationInSeconds`.
+const LOCK_SECONDS: Range =
+    Range { min: Queue::LOCK_SECONDS_MIN, max: Queue::LOCK_SECONDS_MAX, default: Queue::LOCK_SECONDS_DEFAULT };
+
+/// Where a destination stands that is called in the name of an identity.
+const IDENTIFIED: &str = "deliveryWithResourceIdentity";
+
+/// What is only told, of `properties`.
+const READ_ONLY: [&str; 2] = ["provisioningState", "endpointInService"];
+
+/// Reads the body of a PUT: the subscription `name` of `topic`, with neither number nor version yet.
+pub(super) fn put(
+    name: &Name,
+    topic: &TopicRecord,
+    ranges: &Ranges,
+    body: &[u8],
+) -> Result<SubscriptionRecord, Invalid> {
+    check_name("the subscription's name", name.as_str(), 50)?;
+    read_whole(name, topic, ranges, parse(body)?)
+}
+
+/// Reads the body of a PATCH of `existing`, in which `properties` are around what changes, as in a PUT.
+pub(super) fn patch(
+    existing: &SubscriptionRecord,
+    topic: &TopicRecord,
+    ranges: &Ranges,
+    body: &[u8],
+) -> Result<SubscriptionRecord, Invalid> {
+    let patch = parse(body)?;
+    let mut value = json!({ "properties": settable(existing) });
+    give_way(&mut value, &patch);
+    merge(&mut value, patch);
+    read_whole(&existing.name, topic, ranges, value)
+}
+
+/// A subscription is pushed or pulled for as long as it is there: what it owes is owed in one of the two ways.
+pub(in crate::admin) fn check_mode(before: &SubscriptionRecord, wished: &SubscriptionRecord) -> Result<(), Invalid> {
+    if before.is_pulled() == wished.is_pulled() {
+        return Ok(());
+    }
+    let is = if before.is_pulled() { QUEUE } else { PUSH };
+    let problem = format!("cannot be changed; allowed is {is}, or delete the event subscription and make it anew");
+    Err(Invalid::new("properties.deliveryConfiguration.deliveryMode", problem))
+}
+
+/// What is set anew in another form takes the place of what is there: the two would be held against each other.
+fn give_way(value: &mut Value, patch: &Value) {
+    let push = "properties.deliveryConfiguration.push";
+    let given = &patch["properties"]["deliveryConfiguration"]["push"];
+    if !given[dead_letter::KEY]["StorageBlob"].is_null() {
+        drop(take(value, &format!("{push}.{}", dead_letter::KEY)));
+    }
+    if !given[IDENTIFIED].is_null() {
+        drop(take(value, &format!("{push}.destination")));
+    } else if !given["destination"].is_null()
+        && let Some(Value::Object(mut identified)) = take(value, &format!("{push}.{IDENTIFIED}"))
+    {
+        value["properties"]["deliveryConfiguration"]["push"]["destination"] =
+            identified.remove("destination").unwrap_or_default();
+    }
+}
+
+fn read_whole(
+    name: &Name,
+    topic: &TopicRecord,
+    ranges: &Ranges,
+    mut value: Value,
+) -> Result<SubscriptionRecord, Invalid> {
+    drop_read_only(&mut value, &["id", "type", "systemData"]);
+    let push = value.pointer_mut("/properties/deliveryConfiguration/push");
+    let identity = match push.filter(|push| push.is_object()) {
+        Some(push) => {
+            settle_destination(push).map_err(|invalid| invalid.under("properties.deliveryConfiguration.push"))?
+        }
+        None => None,
+    };
+    if let Some(properties) = value.get_mut("properties") {
+        drop_read_only(properties, &READ_ONLY);
+    }
+    let Body { name: given, properties } = read(value)?;
+    check_same_name(given.as_deref(), name.as_str())?;
+    let identity = identity
+        .map(read)
+        .transpose()
+        .map_err(|invalid| invalid.under(&format!("properties.deliveryConfiguration.push.{IDENTIFIED}.identity")))?;
+    let mut read = record(name, topic, ranges, properties).map_err(|invalid| invalid.under("properties"))?;
+    read.identities.delivery = identity;
+    Ok(read)
+}
+
+/// There is one destination in the end, wherever it stands, and what is not to be set is not in it. Returns the identity
+/// that stands beside it.
+fn settle_destination(push: &mut Value) -> Result<Option<Value>, Invalid> {
+    let identified = take(push, IDENTIFIED).filter(|identified| !identified.is_null());
+    let identity = match identified {
+        None => None,
+        Some(_) if push.get("destination").is_some_and(|given| !given.is_null()) => {
+            return Err(Invalid::new(IDENTIFIED, "is given beside destination; leave one of them out"));
+        }
+        Some(mut identified) => {
+            push["destination"] = take(&mut identified, "destination").unwrap_or_default();
+            let identity = take(&mut identified, "identity");
+            if let Some(other) = identified.as_object().and_then(|rest| rest.keys().next()) {
+                let at = format!("{IDENTIFIED}.{other}");
+                return Err(Invalid::new(at, "is not known; allowed are identity and destination"));
+            }
+            identity
+        }
+    };
+    drop_read_only(push, &["destination.properties.endpointBaseUrl", "destination.properties.allowedRate"]);
+    refuse_unsupported(push, &WEBHOOK_UNSUPPORTED)?;
+    if let Some(given) = text_at(push, "destination.endpointType").filter(|given| *given != "WebHook") {
+        let problem = format!("is \"{}\"; allowed is WebHook, others are not supported yet", given.escape_debug());
+        return Err(Invalid::new("destination.endpointType", problem));
+    }
+    Ok(identity)
+}
+
+/// What the two ways of delivery have in common.
+struct Terms {
+    max_delivery_count: Option<i64>,
+    event_time_to_live: Option<String>,
+    dead_letter: Option<Value>,
+}
+
+fn record(
+    name: &Name,
+    topic: &TopicRecord,
+    ranges: &Ranges,
+    properties: Properties,
+) -> Result<SubscriptionRecord, Invalid> {
+    let delivery_schema = check::delivery_schema(properties.event_delivery_schema.as_deref(), topic.input_schema)?;
+    let DeliveryConfiguration { delivery_mode, queue: asked, push } = properties.delivery_configuration;
+    let (at, queue, webhook, terms) = match (delivery_mode.as_str(), asked, push) {
+        (PUSH, None, Some(push)) => {
+            let at = "deliveryConfiguration.push";
+            let webhook = webhook(push.destination.properties, Schema::CloudEvents, delivery_schema, ranges);
+            let terms = Terms {
+                max_delivery_count: push.max_delivery_count,
+                event_time_to_live: push.event_time_to_live,
+                dead_letter: push.dead_letter_destination_with_resource_identity,
+            };
+            (at, None, webhook.map_err(|invalid| invalid.under(at))?, terms)
+        }
+        (QUEUE, asked, None) => {
+            let (at, asked) = ("deliveryConfiguration.queue", asked.unwrap_or_default());
+            let seconds = LOCK_SECONDS.check("receiveLockDurationInSeconds", asked.receive_lock_duration_in_seconds);
+            let queue = Queue { receive_lock_duration_in_seconds: seconds.map_err(|invalid| invalid.under(at))? };
+            let terms = Terms {
+                max_delivery_count: asked.max_delivery_count,
+                event_time_to_live: asked.event_time_to_live,
+                dead_letter: asked.dead_letter_destination_with_resource_identity,
+            };
+            (at, Some(queue), Webhook::default(), terms)
+        }
+        (mode, asked, push) => return Err(mistaken(mode, asked.is_some(), push.is_some())),
+    };
+    let under = |invalid: Invalid| invalid.under(at);
+    let letters = terms.dead_letter.filter(|given| !given.is_null());
+    let place = letters.map(|given| dead_letter::place(given, ranges)).transpose();
+    let (dead_letter, of_dead_letters) = place.map_err(|invalid| under(invalid.under(dead_letter::KEY)))?.unzip();
+    let attempts = ranges.attempts.check("maxDeliveryCount", terms.max_delivery_count);
+    let minutes = time_to_live(topic, ranges, terms.event_time_to_live.as_deref());
+    Ok(SubscriptionRecord {
+        number: SubscriptionId(0),
+        version: 0,
+        name: name.clone(),
+        queue,
+        webhook,
+        filter: filter(properties.filters_configuration.unwrap_or_default(), ranges)?,
+        delivery_schema,
+        retry: RetryPolicy {
+            max_delivery_attempts: attempts.map_err(under)?,
+            event_time_to_live_in_minutes: minutes.map_err(under)?,
+        },
+        dead_letter,
+        identities: Identities { delivery: None, dead_letter: of_dead_letters.flatten() },
+        dead_letter_in_probation: false,
+        on_gone: OnGone::default(),
+        labels: Vec::new(),
+        starts_from: properties.starts_from.as_deref().map(check::starts_from).transpose()?,
+        expires: properties.expiration_time_utc.as_deref().map(check::expiration).transpose()?,
+    })
+}
+
+/// What is wrong with a mode and what stands beside it.
+fn mistaken(mode: &str, queue: bool, push: bool) -> Invalid {
+    let (key, problem) = match (mode, queue, push) {
+        (PUSH, true, _) => ("queue", "is given, and deliveryMode is Push; leave it out".to_owned()),
+        (PUSH, false, _) => ("push", "is missing, and deliveryMode is Push; allowed is a destination in it".to_owned()),
+        (QUEUE, ..) => ("push", "is given, and deliveryMode is Queue; leave it out".to_owned()),
+        _ => ("deliveryMode", format!("is \"{}\"; allowed are {QUEUE} and {PUSH}", mode.escape_debug())),
+    };
+    Invalid::new(format!("deliveryConfiguration.{key}"), problem)
+}
+
+/// No longer than the topic keeps an event.
+fn time_to_live(topic: &TopicRecord, ranges: &Ranges, given: Option<&str>) -> Result<u32, Invalid> {
+    let Range { min, max, default } = ranges.time_to_live_minutes;
+    let max = max.min(minutes_max(topic));
+    let Some(given) = given else { return Ok(default.min(max)) };
+    let at = "eventTimeToLive";
+    let asked = duration::minutes(at, given)?;
+    u32::try_from(asked).ok().filter(|asked| (min..=max).contains(asked)).ok_or_else(|| {
+        let [least, most] = [min, max].map(duration::iso);
+        let given = given.escape_debug();
+        let problem =
+            format!("is \"{given}\"; allowed is {least} to {most}: no longer than the topic's eventRetentionInDays");
+        Invalid::new(at, problem)
+    })
+}
+
+/// Read as that of every other subscription, and refused by the keys that it has here.
+fn filter(given: FiltersConfiguration, ranges: &Ranges) -> Result<Filter, Invalid> {
+    let FiltersConfiguration { included_event_types, filters } = given;
+    let body = FilterBody { included_event_types, advanced_filters: filters, ..FilterBody::default() };
+    check::filter(body, Schema::CloudEvents, ranges).map_err(|invalid| {
+        let target = invalid.target.replace("filter.advancedFilters", "filtersConfiguration.filters");
+        let target = match target.strip_prefix("filter.") {
+            Some(below) => format!("filtersConfiguration.{below}"),
+            None => target,
+        };
+        Invalid { target, ..invalid }
+    })
+}
+
+/// What a client can set, as it is set: with the whole address.
+pub(super) fn settable(record: &SubscriptionRecord) -> Value {
+    let filters = &record.filter.advanced_filters;
+    let properties = Properties {
+        delivery_configuration: delivery(record),
+        event_delivery_schema: Some(check::schema_name(record.delivery_schema).to_owned()),
+        filters_configuration: Some(FiltersConfiguration {
+            included_event_types: record.filter.included_event_types.clone(),
+            filters: (!filters.is_empty()).then(|| filters.iter().map(value_of).collect()),
+        }),
+        expiration_time_utc: record.expires.map(|expires| expires.to_string()),
+        starts_from: record.starts_from.map(|starts| starts.at.to_string()),
+    };
+    let mut value = value_of(&properties);
+    if let Some(identity) = &record.identities.delivery {
+        let push = &mut value["deliveryConfiguration"]["push"];
+        let destination = take(push, "destination").unwrap_or_default();
+        push[IDENTIFIED] = json!({ "identity": identity, "destination": destination });
+    }
+    value
+}
+
+fn delivery(record: &SubscriptionRecord) -> DeliveryConfiguration {
+    let RetryPolicy { max_delivery_attempts, event_time_to_live_in_minutes } = record.retry;
+    let max_delivery_count = Some(max_delivery_attempts.into());
+    let event_time_to_live = Some(duration::iso(event_time_to_live_in_minutes));
+    let identity = record.identities.dead_letter.as_ref();
+    let dead_letter_destination_with_resource_identity =
+        record.dead_letter.as_ref().map(|place| dead_letter::told(place, identity));
+    match record.queue {
+        Some(Queue { receive_lock_duration_in_seconds }) => DeliveryConfiguration {
+            delivery_mode: QUEUE.to_owned(),
+            queue: Some(QueueInfo {
+                receive_lock_duration_in_seconds: Some(receive_lock_duration_in_seconds.into()),
+                max_delivery_count,
+                event_time_to_live,
+                dead_letter_destination_with_resource_identity,
+            }),
+            push: None,
+        },
+        None => DeliveryConfiguration {
+            delivery_mode: PUSH.to_owned(),
+            queue: None,
+            push: Some(Push {
+                max_delivery_count,
+                event_time_to_live,
+                dead_letter_destination_with_resource_identity,
+                destination: Destination {
+                    endpoint_type: "WebHook".to_owned(),
+                    properties: webhook_body(&record.webhook),
+                },
+            }),
+        },
+    }
+}
+
+/// The properties of a subscription as they are told: without the query of its endpoint, and without secrets.
+pub(super) fn told(record: &SubscriptionRecord) -> Value {
+    let mut properties = settable(record);
+    properties["provisioningState"] = "Succeeded".into();
+    if record.is_pulled() {
+        return properties;
+    }
+    let push = &mut properties["deliveryConfiguration"]["push"];
+    let destination = match push.get(IDENTIFIED) {
+        Some(_) => &mut push[IDENTIFIED]["destination"],
+        None => &mut push["destination"],
+    };
+    view::tell_webhook(&mut destination["properties"], &record.webhook);
+    properties
+}

@@ -1,0 +1,227 @@
+//! Event subscriptions of namespace topics over HTTP, against a registry in memory.
+
+use gridhook::admin::Chaos;
+use serde_json::{Value, json};
+
+use super::plane::{Answer, Plane, RG};
+
+fn place(name: &str) -> String {
+    format!("{RG}/namespaces/plant/topics/heat/eventSubscriptions/{name}")
+}
+
+async fn plane() -> Plane {
+    let plane = Plane::new(Chaos::Disabled);
+    let namespace = format!("{RG}/namespaces/plant");
+    assert_eq!(plane.call("PUT", &namespace, json!({"location": "local"})).await.status, 201);
+    let topic = json!({"properties": {"eventRetentionInDays": 2}});
+    assert_eq!(plane.call("PUT", &format!("{namespace}/topics/heat"), topic).await.status, 201);
+    plane
+}
+
+fn hook() -> Value {
+    json!({"endpointType": "WebHook", "properties": {
+        "endpointUrl": "http://127.0.0.1:9/heat?code=secret",
+        "deliveryAttributeMappings": [
+            {"name": "Custom-Header-1", "type": "Static", "properties": {"value": "value1", "isSecret": false}},
+            {"name": "Pass", "type": "Static", "properties": {"value": "hidden", "isSecret": true}},
+        ],
+    }})
+}
+
+fn push(more: &Value) -> Value {
+    let mut push = json!({"destination": hook()});
+    for (key, value) in more.as_object().into_iter().flatten() {
+        push[key] = value.clone();
+    }
+    json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Push", "push": push}}})
+}
+
+fn queue(queue: &Value) -> Value {
+    json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Queue", "queue": queue}}})
+}
+
+fn letters() -> Value {
+    json!({
+        "deliveryRetryPeriodInDays": 2,
+        "endpointType": "StorageBlob",
+        "StorageBlob": {"blobContainerName": "data", "resourceId": "/subscriptions/0/storageAccounts/a"},
+        "identity": {"type": "UserAssigned", "userAssignedIdentity": "/subscriptions/0/identities/i"},
+    })
+}
+
+#[track_caller]
+fn refused(answer: &Answer, target: &str, says: &str) {
+    let error = answer.json()["error"].clone();
+    let is = (answer.status, error["target"].as_str());
+    assert_eq!(is, (400, Some(target)), "{error}");
+    assert!(error["message"].as_str().is_some_and(|message| message.contains(says)), "{error}");
+}
+
+#[actix_web::test]
+async fn what_is_pushed_is_told_as_it_was_set_without_what_is_secret() {
+    let plane = plane().await;
+    let mut body = push(&json!({
+        "maxDeliveryCount": 3, "eventTimeToLive": "P1DT30M",
+        "deadLetterDestinationWithResourceIdentity": letters(),
+    }));
+    body["properties"]["eventDeliverySchema"] = "CloudEventSchemaV1_0".into();
+    body["properties"]["filtersConfiguration"] = json!({
+        "includedEventTypes": ["hot"],
+        "filters": [{"operatorType": "NumberGreaterThan", "key": "data.degrees", "value": 80}],
+    });
+    let answer = plane.call("PUT", &place("alarm"), body).await;
+    assert_eq!(answer.status, 201, "{}", answer.text);
+    let told = answer.json();
+    assert_eq!(told["id"], place("alarm"));
+    assert_eq!(told["type"], "Microsoft.EventGrid/namespaces/topics/eventSubscriptions");
+    assert!(!answer.text.contains("code=secret") && !answer.text.contains("hidden\""), "{told}");
+    let properties = &told["properties"];
+    assert_eq!(properties["provisioningState"], "Succeeded");
+    assert_eq!(properties["filtersConfiguration"]["includedEventTypes"], json!(["hot"]));
+    assert_eq!(properties["filtersConfiguration"]["filters"][0]["operatorType"], "NumberGreaterThan");
+    let push = &properties["deliveryConfiguration"]["push"];
+    assert_eq!((&push["maxDeliveryCount"], &push["eventTimeToLive"]), (&json!(3), &json!("P1DT30M")));
+    assert_eq!(push["destination"]["properties"]["endpointBaseUrl"], "http://127.0.0.1:9/heat");
+    let told_letters = &push["deadLetterDestinationWithResourceIdentity"];
+    assert_eq!(
+        told_letters,
+        &json!({
+            "deliveryRetryPeriodInDays": 2, "identity": letters()["identity"],
+            "deadLetterDestination": {"endpointType": "StorageBlob", "properties": {
+                "resourceId": "/subscriptions/0/storageAccounts/a", "blobContainerName": "data"}},
+        })
+    );
+    let url = plane.call("POST", &format!("{}/getFullUrl", place("alarm")), Value::Null).await.json();
+    assert_eq!(url["endpointUrl"], "http://127.0.0.1:9/heat?code=secret");
+    // Some of it is changed, and the rest stays, secrets too.
+    let patch = json!({"properties": {"deliveryConfiguration": {"push": {"maxDeliveryCount": 4}}}});
+    let patched = plane.call("PATCH", &place("alarm"), patch).await;
+    assert_eq!(
+        (patched.status, &patched.json()["properties"]["deliveryConfiguration"]["push"]["eventTimeToLive"]),
+        (200, &json!("P1DT30M"))
+    );
+    let attributes = plane.call("POST", &format!("{}/getDeliveryAttributes", place("alarm")), Value::Null).await;
+    assert!(attributes.text.contains("hidden"), "{}", attributes.text);
+    let list = plane.call("GET", &place(""), Value::Null).await.json();
+    assert_eq!(list["value"].as_array().map(Vec::len), Some(1), "{list}");
+    let elsewhere = plane.call("GET", &format!("{RG}/eventSubscriptions"), Value::Null).await.json();
+    assert_eq!(elsewhere, json!({"value": []}), "its words are others than those of this list");
+}
+
+#[actix_web::test]
+async fn dead_letters_are_asked_for_as_the_documents_have_it_or_as_the_sdks_have_it() {
+    let plane = plane().await;
+    let sdk = json!({"identity": {"type": "SystemAssigned"}, "deadLetterDestination": {
+        "endpointType": "StorageBlob", "properties": {"resourceId": "/r", "blobContainerName": "data"}}});
+    let key = "deadLetterDestinationWithResourceIdentity";
+    let answer = plane.call("PUT", &place("one"), push(&json!({ key: sdk.clone() }))).await;
+    assert_eq!(answer.json()["properties"]["deliveryConfiguration"]["push"][key], sdk, "{}", answer.text);
+    // On one that is there, it can be asked for in the other form.
+    let patch = json!({"properties": {"deliveryConfiguration": {"push": {key: letters()}}}});
+    let answer = plane.call("PATCH", &place("one"), patch).await;
+    let told = &answer.json()["properties"]["deliveryConfiguration"]["push"][key];
+    assert_eq!(told["deadLetterDestination"]["properties"]["resourceId"], "/subscriptions/0/storageAccounts/a");
+    let at = |below: &str| format!("properties.deliveryConfiguration.push.{key}.{below}");
+    for (change, below, says) in [
+        (json!({"endpointType": "ServiceBus"}), "endpointType", "StorageBlob"),
+        (json!({"deliveryRetryPeriodInDays": 3}), "deliveryRetryPeriodInDays", "1 to 2"),
+        (json!({"StorageBlob": {"resourceId": "/r"}}), "StorageBlob.blobContainerName", "is missing"),
+        (json!({"identity": {"type": "None"}}), "identity.type", "SystemAssigned"),
+    ] {
+        let mut given = letters();
+        for (name, value) in change.as_object().into_iter().flatten() {
+            given[name] = value.clone();
+        }
+        refused(&plane.call("PUT", &place("one"), push(&json!({ key: given }))).await, &at(below), says);
+    }
+}
+
+#[actix_web::test]
+async fn an_event_lives_no_longer_than_its_topic_keeps_it() {
+    let plane = plane().await;
+    let at = "properties.deliveryConfiguration.push.eventTimeToLive";
+    for (given, says) in [
+        ("P2DT1M", "PT1M to P2D"),
+        ("PT0S", "PT1M to P2D"),
+        ("PT90S", "whole minutes"),
+        ("P1M", "without years and months"),
+        ("1 day", "in ISO 8601"),
+        ("soon", "in ISO 8601"),
+    ] {
+        refused(&plane.call("PUT", &place("alarm"), push(&json!({"eventTimeToLive": given}))).await, at, says);
+    }
+    for (given, told) in [("P2D", "P2D"), ("PT36H", "P1DT12H"), ("PT120S", "PT2M"), ("P0DT1H", "PT1H")] {
+        let answer = plane.call("PUT", &place("alarm"), push(&json!({"eventTimeToLive": given}))).await;
+        assert_eq!(answer.json()["properties"]["deliveryConfiguration"]["push"]["eventTimeToLive"], told);
+    }
+    assert_eq!(plane.call("PUT", &place("alarm"), push(&json!({"eventTimeToLive": "P2D"}))).await.status, 201);
+    let shorter = json!({"properties": {"eventRetentionInDays": 1}});
+    let answer = plane.call("PATCH", &format!("{RG}/namespaces/plant/topics/heat"), shorter).await;
+    refused(&answer, "properties.eventRetentionInDays", "of the event subscription alarm is 2880 minutes");
+}
+
+#[actix_web::test]
+async fn what_is_pulled_has_a_lock_and_stays_pulled() {
+    let plane = plane().await;
+    let answer = plane.call("PUT", &place("pulled"), queue(&json!({}))).await;
+    assert_eq!(answer.status, 201, "{}", answer.text);
+    assert_eq!(
+        answer.json()["properties"]["deliveryConfiguration"],
+        json!({"deliveryMode": "Queue", "queue": {
+            "receiveLockDurationInSeconds": 60, "maxDeliveryCount": 10, "eventTimeToLive": "P1D"}})
+    );
+    let at = |key: &str| format!("properties.deliveryConfiguration.{key}");
+    for (body, key, says) in [
+        (queue(&json!({"receiveLockDurationInSeconds": 301})), "queue.receiveLockDurationInSeconds", "60 to 300"),
+        (queue(&json!({"maxDeliveryCount": 11})), "queue.maxDeliveryCount", "1 to 10"),
+        (push(&json!({})), "deliveryMode", "allowed is Queue"),
+        (json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Push"}}}), "push", "is missing"),
+        (json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Pull"}}}), "deliveryMode", "Queue and Push"),
+    ] {
+        refused(&plane.call("PUT", &place("pulled"), body).await, &at(key), says);
+    }
+    let patch = json!({"properties": {"deliveryConfiguration": {"queue": {"receiveLockDurationInSeconds": 90}}}});
+    let patched = plane.call("PATCH", &place("pulled"), patch).await;
+    assert_eq!(patched.status, 200, "{}", patched.text);
+    let told = plane.call("GET", &place("pulled"), Value::Null).await.json();
+    assert_eq!(told["properties"]["deliveryConfiguration"]["queue"]["receiveLockDurationInSeconds"], 90);
+}
+
+#[actix_web::test]
+async fn an_endpoint_may_be_called_in_the_name_of_an_identity() {
+    let plane = plane().await;
+    let identity = json!({"type": "SystemAssigned"});
+    let identified = json!({"deliveryWithResourceIdentity": {"identity": identity, "destination": hook()}});
+    let body = json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Push", "push": identified}}});
+    let answer = plane.call("PUT", &place("alarm"), body).await;
+    assert_eq!(answer.status, 201, "{}", answer.text);
+    let push = answer.json()["properties"]["deliveryConfiguration"]["push"].clone();
+    assert_eq!(push["deliveryWithResourceIdentity"]["identity"], identity);
+    let webhook = &push["deliveryWithResourceIdentity"]["destination"]["properties"];
+    assert_eq!(webhook["endpointBaseUrl"], "http://127.0.0.1:9/heat");
+    assert!(push["destination"].is_null() && webhook["endpointUrl"].is_null(), "{push}");
+    let both = push_with(&push["deliveryWithResourceIdentity"]);
+    let at = "properties.deliveryConfiguration.push.deliveryWithResourceIdentity";
+    refused(&plane.call("PUT", &place("alarm"), both).await, at, "beside destination");
+}
+
+fn push_with(identified: &Value) -> Value {
+    push(&json!({ "deliveryWithResourceIdentity": identified }))
+}
+
+#[actix_web::test]
+async fn what_a_put_would_change_is_told_and_not_done() {
+    let plane = plane().await;
+    let namespace = format!("{RG}/namespaces/plant");
+    for (path, body, exists, at) in [
+        (place("alarm"), push(&json!({})), false, "deliveryConfiguration.deliveryMode"),
+        (format!("{namespace}/topics/heat"), json!({}), true, "properties.eventRetentionInDays"),
+        (namespace.clone(), json!({"location": "other"}), true, "location"),
+    ] {
+        let told = plane.call("PUT", &format!("{path}?whatIf=true"), body).await.json();
+        assert_eq!(told["exists"], exists, "{told}");
+        assert!(told["changes"].to_string().contains(at) && !told.to_string().contains("code=secret"), "{told}");
+    }
+    assert_eq!(plane.call("GET", &place("alarm"), Value::Null).await.status, 404);
+    assert_eq!(plane.call("GET", &namespace, Value::Null).await.json()["location"], "local");
+}
