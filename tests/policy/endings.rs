@@ -59,9 +59,9 @@ fn with_thirty_minutes_ten_attempts_have_no_effect_and_the_time_to_live_decides(
 
 #[test]
 fn an_event_past_either_limit_is_a_dead_letter_where_there_is_a_place_and_dropped_where_there_is_none() {
-    for name in ["2020", "2021", "2023", "current"] {
+    for name in ["2020", "2021", "2023", "current", "namespace"] {
         for (minutes, attempts_max, reason) in
-            [(30, 5, Reason::MaxDeliveryAttemptsExceeded), (30, 10, Reason::TimeToLiveExceeded)]
+            [(29, 5, Reason::MaxDeliveryAttemptsExceeded), (29, 10, Reason::TimeToLiveExceeded)]
         {
             for dead_letter in [true, false] {
                 let limits = Settings { time_to_live: minutes * MINUTE, attempts_max, ..following(edition(name)) };

@@ -256,3 +256,73 @@ fn an_endpoint_of_a_namespace_says_yes_at_once_or_there_is_no_subscription() {
     publish_as(&server, &key, &[], format!("[{EVENT}]").as_bytes());
     wait_for("the event", LONG, || sink.taken("/alarm") == 1);
 }
+
+/// What documents publish: its bytes.
+const SOME_EVENT: &str = include_str!("../data/someevent.cloud-event.json");
+
+#[test]
+fn the_events_of_the_documents_are_dead_letters_as_they_were_published_in_either_mode() {
+    let server = Server::start(&[]);
+    let sink = Sink::start();
+    make(&server, "jfgnspsc2", &[]);
+    let topic = format!("{RG}/jfgnspsc2/topics/mytopic1");
+    server.command("PUT", &topic, &json!({"properties": {"edition": "namespaces"}}));
+    sink.set("/alarm", Manner::Answer(401));
+    server.command("PUT", &format!("{topic}/eventSubscriptions/alarm"), &pushed(&sink.url("/alarm"), 3));
+    let shown = format!("SharedAccessKey {}", key(&server, "jfgnspsc2"));
+    let post = |headers: &str, body: &[u8]| {
+        let head = format!(
+            "POST /topics/mytopic1:publish HTTP/1.1\r\nhost: jfgnspsc2.eastus-1.eventgrid.azure.net\r\n\
+             authorization: {shown}\r\ncontent-length: {}\r\n{headers}\r\n",
+            body.len()
+        );
+        let answer = server.client().exchange(&[head.as_bytes(), body].concat()).expect("a publisher is answered");
+        assert_eq!((answer.status, answer.text().as_str()), (200, "{}"));
+    };
+    post("content-type: application/cloudevents+json\r\n", SOME_EVENT.as_bytes());
+    let (found, _) = letters(&server);
+    assert_eq!(found[0]["event"], serde_json::from_str::<Value>(SOME_EVENT).expect("JSON"));
+    let text = fs::read_to_string(&files(&server)[0]).expect("a file of text");
+    assert!(text.contains(SOME_EVENT.trim()), "byte for byte: {text}");
+    post(
+        "ce-specversion: 1.0\r\nce-type: com.example.someevent\r\nce-source: /mycontext\r\nce-id: B\r\n\
+         ce-time: 2018-04-05T17:31:00Z\r\nce-comexampleextension1: value\r\nce-comexampleothervalue: 5\r\n\
+         content-type: application/vnd.apache.thrift.binary\r\n",
+        &[0, 159, 146, 150],
+    );
+    wait_for("a second file", LONG, || files(&server).len() == 2);
+    let texts = files(&server).into_iter().map(|file| fs::read_to_string(file).expect("a file of text"));
+    let binary: Vec<Value> = texts
+        .flat_map(|text| serde_json::from_str::<Vec<Value>>(&text).expect("letters"))
+        .filter(|letter| letter["event"]["id"] == "B")
+        .collect();
+    let [letter] = binary.as_slice() else { panic!("{binary:?}") };
+    let event = &letter["event"];
+    assert_eq!(event["datacontenttype"], "application/vnd.apache.thrift.binary");
+    assert_eq!((&event["data_base64"], &event["comexampleothervalue"]), (&json!("AJ+Slg=="), &json!("5")));
+}
+
+#[test]
+fn dead_letters_of_a_namespace_are_read_sent_again_one_by_one_or_left() {
+    let (server, key) = plant();
+    let sink = Sink::start();
+    sink.set("/alarm", Manner::Answer(401));
+    let place = subscription("alarm");
+    server.command("PUT", &place, &pushed(&sink.url("/alarm"), 3));
+    let event = |id: &str| EVENT.replace(r#""1""#, &format!(r#""{id}""#));
+    publish_as(&server, &key, &[], format!("[{},{}]", event("one"), event("two")).as_bytes());
+    let listed = || {
+        let told = server.command("GET", &format!("{place}/deadLetters?place=written"), &Value::Null).json();
+        told["value"].as_array().cloned().unwrap_or_default()
+    };
+    wait_for("both to be in files", LONG, || listed().len() == 2);
+    for letter in listed() {
+        assert_eq!(letter["deadLetterReason"], "Undeliverable due to client error", "{letter}");
+    }
+    sink.set("/alarm", Manner::Answer(200));
+    server.command("POST", &format!("{place}/deadLetters/redrive"), &json!({"filter": {"id": "one"}}));
+    wait_for("one to arrive", LONG, || sink.taken("/alarm") == 1);
+    wait_for("the other one to be left", LONG, || listed().len() == 1);
+    assert_eq!(listed()[0]["id"], "two");
+    assert!(sink.ledger("/alarm")["two"].iter().all(|arrival| !arrival.is_taken()));
+}
