@@ -235,22 +235,27 @@ pub struct Spans {
     /// Which of a domain's topics the event is for: a name only, which may lie inside of a resource id. None outside of
     /// domains.
     pub domain_topic: Span,
+    /// The place of its publishing in a trace, where that is recorded. It stands beside the wire form, and is no JSON.
+    pub trace: Span,
 }
 
 impl Spans {
     /// How many there are.
-    pub const COUNT: usize = 7;
+    pub const COUNT: usize = 8;
+
+    /// How many an event has that is not traced: all but the last.
+    pub const UNTRACED: usize = Self::COUNT - 1;
 
     /// All of them, in the order of a chunk's table.
     pub fn all(&self) -> [Span; Self::COUNT] {
-        let Self { id, event_type, subject, data_version, topic, event_time, domain_topic } = *self;
-        [id, event_type, subject, data_version, topic, event_time, domain_topic]
+        let Self { id, event_type, subject, data_version, topic, event_time, domain_topic, trace } = *self;
+        [id, event_type, subject, data_version, topic, event_time, domain_topic, trace]
     }
 
     /// The same again, from that order.
     pub fn of(all: [Span; Self::COUNT]) -> Self {
-        let [id, event_type, subject, data_version, topic, event_time, domain_topic] = all;
-        Self { id, event_type, subject, data_version, topic, event_time, domain_topic }
+        let [id, event_type, subject, data_version, topic, event_time, domain_topic, trace] = all;
+        Self { id, event_type, subject, data_version, topic, event_time, domain_topic, trace }
     }
 }
 
@@ -358,9 +363,15 @@ impl Event {
         self.text(self.spans.domain_topic)
     }
 
+    /// The place of its publishing in a trace, as whoever published it wrote it down; [`None`] where it was not traced.
+    pub fn trace(&self) -> Option<&str> {
+        let text = std::str::from_utf8(&self.chunk[self.spans.trace.range()]).ok()?;
+        (!text.is_empty()).then_some(text)
+    }
+
     /// Its strings as they stand, to be copied into another schema's form.
     pub fn literals(&self) -> Literals<'_> {
-        let [id, event_type, subject, data_version, topic, event_time, _] =
+        let [id, event_type, subject, data_version, topic, event_time, _, _] =
             self.spans.all().map(|span| &self.chunk[span.range()]);
         Literals { id, event_type, subject, data_version, topic, event_time }
     }

@@ -37,11 +37,11 @@
 //! - [`declared`] is what a file says is to be there; [`admin`] makes it so at the start, and `gridhook apply` at any time.
 //! - [`config`] is what the operator wrote, checked; [`policy::edition`] has the tables of the policy, which are data.
 //! - [`simulate`] drives the policy with thousands of endpoints in virtual time, for whoever tunes an edition.
-//! - [`clock`] is the only reader of time; [`telemetry`] sets the log up; [`cli`] has the commands.
+//! - [`clock`] is the only reader of time; [`telemetry`] sets the log up, and tells traces; [`cli`] has the commands.
 //!
 //! Who may import whom is a table, and a test checks it. The short of it: `policy` knows nothing but events, `journal`
-//! writes the policy's words, only `journal` knows RocksDB, only `deliver` and `cli` call anybody, and `server` the issuer
-//! of access tokens for its keys.
+//! writes the policy's words, only `journal` knows RocksDB, only `deliver` and `cli` call anybody, `server` the issuer
+//! of access tokens for its keys, and `telemetry` a collector of traces.
 
 pub mod admin;
 pub mod chaos;

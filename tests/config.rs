@@ -59,7 +59,7 @@ fn every_default_stands_in_a_section_and_is_read_as_it_is() {
 
 #[test]
 fn the_defaults_are_those_of_the_design() {
-    let Config { server, log, publish, auth, delivery, journal, topic, dead_letter, policy, chaos, limits } =
+    let Config { server, log, publish, auth, delivery, journal, topic, dead_letter, policy, chaos, telemetry, limits } =
         defaults();
     assert_eq!(server.listen, SocketAddr::from(([127, 0, 0, 1], 8080)));
     assert!(server.admin_token.is_none() && server.public_url.is_none());
@@ -83,6 +83,7 @@ fn the_defaults_are_those_of_the_design() {
         ("current", vec!["2020", "2021", "2023", "current", "namespace"])
     );
     assert!(!chaos.enabled);
+    assert!(telemetry.otlp_endpoint.is_none() && telemetry.sample_share == 1.0);
     assert!(server.admin_listen.is_none());
     assert_eq!((limits.connections, limits.connections_per_address), (8192, 4096));
     assert_eq!(
@@ -172,7 +173,7 @@ fn an_unknown_key_is_told_with_its_neighbours() {
         "",
         &[("GRIDHOOK_LISTEN", "127.0.0.1:1")],
         expect![
-            "environment variable GRIDHOOK_LISTEN: there is no key listen; allowed are auth.*, chaos.*, dead_letter.*, delivery.*, journal.*, limits.*, log.*, policy.*, publish.*, server.*, topic.*"
+            "environment variable GRIDHOOK_LISTEN: there is no key listen; allowed are auth.*, chaos.*, dead_letter.*, delivery.*, journal.*, limits.*, log.*, policy.*, publish.*, server.*, telemetry.*, topic.*"
         ],
     );
     refuses(

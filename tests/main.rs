@@ -28,3 +28,4 @@ mod simulate;
 mod spec;
 mod support;
 mod tail;
+mod telemetry;

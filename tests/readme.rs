@@ -257,6 +257,79 @@ fn the_quick_start_prints_what_it_says() {
     assert_eq!(answers.len(), calls.matches("arm ").count(), "{answers:?}");
     let errors: Vec<_> = answers.iter().filter_map(|answer| answer["error"]["code"].as_str()).collect();
     assert_eq!(errors, ["Conflict"; 2], "a probe and a release of a healthy endpoint: {answers:?}");
+
+    other.type_in(&asking(&address));
+    let blocks: Vec<Block> = blocks().into_iter().filter(|block| block.kind == "sh operator").collect();
+    assert!(blocks.len() >= 4, "{} blocks are an operator's", blocks.len());
+    for Block { line, commands, .. } in blocks {
+        // The first command that fails ends the block.
+        let commands = commands.replace("127.0.0.1", &address);
+        other.type_in(&format!("( set -e\n{commands}\n); echo \"status $?\"; echo '{DONE}'"));
+        let step = Step { line, terminal: Screen::Other, commands, printed: Vec::new() };
+        compare(&step, &mut other, &["…".to_owned(), "status 0".to_owned()]);
+    }
+    for written in ["before-upgrade/backup.json", "gridhook.bash", "man1/gridhook.1"] {
+        assert!(folder.path().join(written).exists(), "{written} is there");
+    }
+}
+
+/// A function that lets commands find a server that is not where it is by default.
+fn asking(address: &str) -> String {
+    format!(
+        "gridhook() {{ case \"$1 $*\" in trace*|ledger*|backup*|health*|*--online*) \
+         command gridhook \"$@\" --server http://{address}:8080 ;; *) command gridhook \"$@\" ;; esac; }}"
+    )
+}
+
+/// A block of shell.
+struct Block {
+    /// The line of the README that it begins in.
+    line: usize,
+    /// What stands behind its ticks.
+    kind: String,
+    commands: String,
+}
+
+/// All blocks of shell, in order.
+fn blocks() -> Vec<Block> {
+    let mut blocks = Vec::new();
+    let mut lines = README.lines().enumerate();
+    while let Some((number, line)) = lines.next() {
+        let Some(kind) = line.strip_prefix("```") else { continue };
+        let commands: Vec<&str> = lines.by_ref().map(|(_, line)| line).take_while(|line| *line != "```").collect();
+        let is_shell = ["sh", "bash", "console", "shell"].contains(&kind.split(' ').next().unwrap_or_default());
+        if is_shell {
+            blocks.push(Block { line: number + 1, kind: kind.to_owned(), commands: commands.join("\n") });
+        }
+    }
+    blocks
+}
+
+/// The sources of a module of tests.
+fn sources(module: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(module.replace("::", "/"));
+    fs::read_to_string(path.with_extension("rs")).unwrap_or_else(|error| panic!("{module}: {error}"))
+}
+
+#[test]
+fn every_block_of_shell_is_executed_here_or_names_the_test_that_runs_its_commands() {
+    let quick = steps("Quick start").len();
+    let mut own = 0;
+    for Block { line, kind, commands } in blocks() {
+        match kind.split(' ').collect::<Vec<_>>()[..] {
+            ["sh"] | ["sh", "server"] => own += 1,
+            // By the test above.
+            ["sh", "control-plane" | "operator"] => {}
+            ["sh", "see", module] => {
+                let tests = sources(module);
+                let named = commands.lines().filter_map(|line| line.strip_prefix("gridhook ")?.split(' ').next());
+                let missing: Vec<&str> = named.filter(|command| !tests.contains(command)).collect();
+                assert!(missing.is_empty(), "README.md:{line}: {module} does not run {missing:?}");
+            }
+            _ => panic!("README.md:{line}: nobody executes a block of {kind:?}"),
+        }
+    }
+    assert_eq!(own, quick, "every plain block is one of the quick start, which is executed");
 }
 
 /// Every test's path, as `make test ARGS=…` filters it.

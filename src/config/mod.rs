@@ -17,6 +17,7 @@ mod error;
 mod layers;
 mod limits;
 mod read;
+mod telemetry;
 mod words;
 
 use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
@@ -33,6 +34,7 @@ pub use self::{
     error::Error,
     layers::{Flag, Origin, Setting, Sources},
     limits::Limits,
+    telemetry::Telemetry,
     words::{Roots, TlsVersion, Validate},
 };
 
@@ -62,6 +64,8 @@ pub struct Config {
     pub policy: Policy,
     /// Whether parts may be broken on purpose.
     pub chaos: Chaos,
+    /// Where the way of events is told as traces.
+    pub telemetry: Telemetry,
     /// What anybody at all may make the server hold.
     pub limits: Limits,
 }
@@ -80,6 +84,7 @@ struct RawConfig {
     dead_letter: RawDeadLetter,
     policy: RawPolicy,
     chaos: Chaos,
+    telemetry: Telemetry,
     limits: Limits,
 }
 
@@ -289,8 +294,20 @@ impl Config {
     /// What the operator wrote, checked.
     pub fn load(sources: &Sources) -> Result<Self, Error> {
         let layers = Layers::merge(sources)?;
-        let RawConfig { server, log, publish, auth, delivery, journal, topic, dead_letter, policy, chaos, limits } =
-            layers.read()?;
+        let RawConfig {
+            server,
+            log,
+            publish,
+            auth,
+            delivery,
+            journal,
+            topic,
+            dead_letter,
+            policy,
+            chaos,
+            telemetry,
+            limits,
+        } = layers.read()?;
 
         if publish.event_bytes > publish.request_bytes {
             return Err(layers.too_large("publish.event_bytes", "publish.request_bytes"));
@@ -324,7 +341,7 @@ impl Config {
         let dead_letter = dead_letter.resolve(&server.data_dir, &layers)?;
         let delivery = delivery.resolve(&server);
         let policy = Policy { edition: policy.edition, editions };
-        Ok(Self { server, log, publish, auth, delivery, journal, topic, dead_letter, policy, chaos, limits })
+        Ok(Self { server, log, publish, auth, delivery, journal, topic, dead_letter, policy, chaos, telemetry, limits })
     }
 }
 

@@ -78,6 +78,23 @@ where
     read.and_then(|number| T::try_from(number).ok()).ok_or_else(|| D::Error::custom(allowed()))
 }
 
+/// A share of one.
+pub(super) fn share<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    /// From the environment it is a text, as everything there.
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Number {
+        Share(f64),
+        Text(String),
+    }
+    let allowed = "a number from 0 to 1, such as 0.1";
+    let read = match Number::deserialize(from).map_err(|_| D::Error::custom(allowed))? {
+        Number::Share(share) => Some(share),
+        Number::Text(text) => text.parse().ok(),
+    };
+    read.filter(|share| (0.0..=1.0).contains(share)).ok_or_else(|| D::Error::custom(allowed))
+}
+
 /// A number of failures, or none for the edition's own.
 pub(super) fn failures<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
     let allowed = "a whole number of 1 or more, or \"edition\"";

@@ -6,7 +6,8 @@
 //!
 //! The table has, for each event, the length of its wire form, the length of what follows it (strings that routing asks
 //! for and that the wire form does not have: the defaults of a custom schema) and the places of its strings, counted
-//! from its own first byte, as varints. Publishers write everything but the stamps ([`Draft`]); the writer thread, which
+//! from its own first byte, as varints. Version 3 has one string more for each event: its place in a trace. It is written
+//! where that is recorded, and nowhere else. Publishers write everything but the stamps ([`Draft`]); the writer thread, which
 //! alone knows the time of the append and what stands before it in the log, puts these in ([`Sealed::stamp`]) without a
 //! copy of the events. The running count and bytes are those of the partition *before* this chunk: a backlog is a
 //! difference of two.
@@ -21,14 +22,23 @@ use crate::event::{self, Event, Forms, Schema, Seq, Span, Spans, Timestamp};
 /// The format of this record; 1 had no places for a custom event's topic and time, and none for a domain's topic.
 const VERSION: u8 = 2;
 
+/// The same with places in traces.
+const TRACED: u8 = 3;
+
 /// Version, schema, three stamps, count and length of the table.
 const HEAD: usize = 1 + 1 + 8 + 8 + 8 + 4 + 4;
 
 /// Where the stamps begin.
 const STAMPS: usize = 2;
 
-/// An event's line in the table has at least these varints: two lengths and the lengths of its strings.
-const LINE_MIN: usize = 2 + Spans::COUNT;
+/// How many strings a line of the table has in a chunk of this version; [`None`] where there is no such version.
+fn strings(version: u8) -> Option<usize> {
+    match version {
+        VERSION => Some(Spans::UNTRACED),
+        TRACED => Some(Spans::COUNT),
+        _ => None,
+    }
+}
 
 /// 64 KiB: a reader that wants one event reads no more than this beside it.
 const FULL: usize = 64 * 1024;
@@ -42,6 +52,8 @@ pub struct Damaged(&'static str);
 #[derive(Debug)]
 pub struct Draft {
     schema: Schema,
+    version: u8,
+    trace: Option<Box<str>>,
     full: Vec<Sealed>,
     open: OpenChunk,
 }
@@ -73,7 +85,13 @@ pub struct Sealed {
 impl Draft {
     /// A draft without events.
     pub fn new(schema: Schema) -> Self {
-        Self { schema, full: Vec::new(), open: OpenChunk::default() }
+        Self { schema, version: VERSION, trace: None, full: Vec::new(), open: OpenChunk::default() }
+    }
+
+    /// The same, of a request that has this place in a trace.
+    #[must_use]
+    pub fn traced(self, place: &str) -> Self {
+        Self { version: TRACED, trace: Some(place.into()), ..self }
     }
 
     /// Adds the event that `write` appends to the buffer: its wire form and then, if there are any, strings that the
@@ -81,10 +99,15 @@ impl Draft {
     pub fn push(&mut self, write: impl FnOnce(&mut BytesMut) -> Written) {
         let open = &mut self.open;
         let before = open.wires.len();
-        let Written { wire_end, spans } = write(&mut open.wires);
+        let Written { wire_end, mut spans } = write(&mut open.wires);
+        if let Some(place) = &self.trace {
+            spans.trace = Span { start: open.wires.len() as u32, len: place.len() as u32 };
+            open.wires.put_slice(place.as_bytes());
+        }
         put_varint(&mut open.table, (wire_end - before) as u64);
         put_varint(&mut open.table, (open.wires.len() - wire_end) as u64);
-        for span in spans.all() {
+        let strings = strings(self.version).expect("a draft is of a version that there is");
+        for span in &spans.all()[..strings] {
             // A string that is absent stands at 0; one that is there is counted from its event's first byte.
             put_varint(&mut open.table, u64::from(span.len));
             if span.len > 0 {
@@ -99,7 +122,8 @@ impl Draft {
 
     /// One event as a chunk of its own, with the stamps that it has: what is held when the log behind it goes.
     pub fn hold(event: &Event) -> Bytes {
-        let mut draft = Self::new(event.schema);
+        let version = if event.trace().is_some() { TRACED } else { VERSION };
+        let mut draft = Self { version, ..Self::new(event.schema) };
         draft.push(|out| {
             let (wire_end, spans) = event.copy_to(out);
             Written { wire_end, spans }
@@ -125,7 +149,7 @@ impl Draft {
             return;
         }
         let mut bytes = BytesMut::with_capacity(HEAD + table.len() + wires.len());
-        bytes.put_u8(VERSION);
+        bytes.put_u8(self.version);
         bytes.put_u8(schema_byte(self.schema));
         bytes.put_bytes(0, 24);
         bytes.put_u32(count);
@@ -175,6 +199,7 @@ pub struct Chunk {
     bytes: Bytes,
     schema: Schema,
     table_len: usize,
+    strings: usize,
 }
 
 impl Chunk {
@@ -184,9 +209,7 @@ impl Chunk {
             return Err(Damaged("it is longer than any chunk"));
         }
         let mut head = Reader::new(&bytes);
-        if head.u8() != Some(VERSION) {
-            return Err(Damaged("its version is unknown"));
-        }
+        let strings = head.u8().and_then(strings).ok_or(Damaged("its version is unknown"))?;
         let schema = head.u8().and_then(schema_of).ok_or(Damaged("its schema is unknown"))?;
         let mut word = || head.u64().ok_or(Damaged("its head is cut off"));
         let appended = Timestamp(word()?);
@@ -197,14 +220,15 @@ impl Chunk {
         if count == 0 || bytes.len() < HEAD + table_len {
             return Err(Damaged("its table is cut off"));
         }
-        if count as usize > table_len / LINE_MIN {
+        // A line has at least these varints: two lengths and the lengths of its strings.
+        if count as usize > table_len / (2 + strings) {
             return Err(Damaged("it has more events than its table"));
         }
         let ends = [(first.0, u64::from(count)), (before.count, u64::from(count)), (before.bytes, bytes.len() as u64)];
         if ends.iter().any(|(before, more)| before.checked_add(*more).is_none()) {
             return Err(Damaged("it ends past all counting"));
         }
-        Ok(Self { first, count, appended, before, bytes, schema, table_len })
+        Ok(Self { first, count, appended, before, bytes, schema, table_len, strings })
     }
 
     /// The place behind its last event.
@@ -260,7 +284,7 @@ impl Chunk {
                 (start + len <= end as u64).then_some(Span { start: start as u32, len: len as u32 })
             };
             let mut spans = [Span::default(); Spans::COUNT];
-            for place in &mut spans {
+            for place in &mut spans[..self.strings] {
                 *place = span().ok_or(Damaged("a string lies outside of its event"))?;
             }
             let wire = Span { start: at as u32, len: wire_len as u32 };
@@ -281,9 +305,7 @@ impl Chunk {
 /// which asks it of every chunk that it is shown. [`None`] where the record is damaged.
 pub fn end_of(first: Seq, bytes: &[u8]) -> Option<Seq> {
     let mut head = Reader::new(bytes);
-    if head.u8() != Some(VERSION) {
-        return None;
-    }
+    head.u8().and_then(strings)?;
     head.take(HEAD - 4 - 4 - 1)?;
     let count = head.u32().filter(|count| *count > 0)?;
     first.0.checked_add(u64::from(count)).map(Seq)

@@ -5,6 +5,7 @@
 //!   a permit for the bytes *before* it reads them, hands the body to [`schema`] and what comes back to the journal. 200 is
 //!   answered when the journal says that the events are durable, and never before.
 //! - [`schema`] turns bytes into a draft of log records, or into a [`Refusal`]; it reads no clock and calls nobody.
+//! - `traced` tells what a request's trace is, where traces are recorded.
 //! - `again` reads one event that comes back, as its topic would.
 //! - A [`Refusal`] is everything a publisher can be told, in Event Grid's own words where these are known.
 //!
@@ -23,6 +24,7 @@ pub mod publisher;
 pub mod rate;
 pub mod refusal;
 pub mod schema;
+mod traced;
 
 pub use again::again;
 pub use refusal::Refusal;

@@ -31,11 +31,13 @@ use super::{
     namespace::{self, Entered},
     rate::Throttle,
     schema::{self, Content, Target},
+    traced::{Published, Traced},
 };
 use crate::{
     clock::Clock,
     event::{Schema, SubscriptionId},
     journal::{self, Journal},
+    telemetry::trace::Tracer,
     topic::registry::{Registry, Topic},
 };
 
@@ -56,6 +58,7 @@ pub struct Publisher {
     limits: Limits,
     gate: Gate,
     throttle: Throttle,
+    tracer: Tracer,
     room: Arc<Semaphore>,
     closed: AtomicBool,
 }
@@ -65,7 +68,14 @@ impl Publisher {
     pub fn new(registry: Arc<Registry>, journal: Journal, clock: Clock, limits: Limits, gate: Gate) -> Self {
         let room = Arc::new(Semaphore::new(permits(limits.admitted_bytes_max) as usize));
         let throttle = Throttle::new(limits.rates);
-        Self { registry, journal, clock, limits, gate, throttle, room, closed: AtomicBool::new(false) }
+        let (tracer, closed) = (Tracer::default(), AtomicBool::new(false));
+        Self { registry, journal, clock, limits, gate, throttle, tracer, room, closed }
+    }
+
+    /// The same, with its requests recorded there.
+    #[must_use]
+    pub fn traced_by(self, tracer: Tracer) -> Self {
+        Self { tracer, ..self }
     }
 
     /// Refuses every request from now on. What is with the journal already is still answered.
@@ -135,12 +145,25 @@ impl Publisher {
         let announced = self.announced(headers)?;
         self.throttle.ask(topic.partition(), self.clock.now())?;
         self.refuse_without_room(announced)?;
+        let began = self.clock.now();
         let (body, permit) = self.receive(body, announced).await?;
-        let target = Target::of(&topic.record());
-        let draft = schema::read(&target, &content(headers, target.schema), &body, limits)?;
-        self.throttle.take(topic.partition(), draft.count(), body.len(), self.clock.now());
+        let record = topic.record();
+        let target = Target::of(&record);
+        let content = content(headers, target.schema);
+        let traced = Traced::begin(&self.tracer, headers, (target.schema, &content), &body, began);
+        let draft = match &traced {
+            Some(traced) => schema::read_traced(&target, &content, &body, limits, &traced.stored())?,
+            None => schema::read(&target, &content, &body, limits)?,
+        };
+        let (events, bytes, asked) = (draft.count(), body.len(), self.clock.now());
+        self.throttle.take(topic.partition(), events, bytes, asked);
         drop(body);
-        self.append(topic, draft, permit).await
+        let appended = self.append(topic, draft, permit).await;
+        if let Some(traced) = traced {
+            let (topic, answered) = (record.name.as_str(), self.clock.now());
+            traced.end(&Published { topic, events, bytes, asked, answered }, &appended);
+        }
+        appended
     }
 
     async fn append(

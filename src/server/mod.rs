@@ -48,6 +48,7 @@ use crate::{
     publish::http::Publisher,
     pull::Tokens,
     subscription::{Greeter, Slot, World},
+    telemetry::trace,
     topic::{
         expiry,
         keeper::{self, Hosts},
@@ -198,6 +199,10 @@ async fn serve(config: Config, declared: Option<Declared>, store: Arc<Rocks>) ->
     }
     let tools = Tools { dead_letters, ..tools };
 
+    let (tracer, exporter) = trace::start(&config.telemetry, clock.clone(), door.public_url.clone())
+        .map_err(io_error("the thread that exports traces"))?
+        .unzip();
+    let tracer = tracer.unwrap_or_default();
     let strangers = Arc::new(settings::strangers(&config));
     let gate = issuer::gate(&config, &token, &client.trust, Arc::clone(&strangers))
         .map_err(|error| Error::Issuer(error.to_string()))?;
@@ -209,6 +214,7 @@ async fn serve(config: Config, declared: Option<Declared>, store: Arc<Rocks>) ->
         client: client.clone(),
         put_aside,
         disturbance: Arc::clone(&tools.disturbance),
+        tracer: tracer.clone(),
     };
     let arbiters = Arbiters::start(cores());
     let notifier = Rc::new(Notifier::of_environment());
@@ -222,13 +228,9 @@ async fn serve(config: Config, declared: Option<Declared>, store: Arc<Rocks>) ->
     actix_rt::spawn(versions::run(Arc::clone(&recovered), journal.clone()));
     actix_rt::spawn(keeper::run(starts, hosts));
 
-    let publisher = web::Data::new(Publisher::new(
-        Arc::clone(&recovered),
-        journal.clone(),
-        clock.clone(),
-        settings::publish_limits(&config),
-        gate,
-    ));
+    let limits = settings::publish_limits(&config);
+    let publisher = Publisher::new(Arc::clone(&recovered), journal.clone(), clock.clone(), limits, gate);
+    let publisher = web::Data::new(publisher.traced_by(tracer));
     let vitals = {
         let journal = journal.clone();
         web::Data::new(health::Vitals::new(move || journal.state()))
@@ -274,6 +276,9 @@ async fn serve(config: Config, declared: Option<Declared>, store: Arc<Rocks>) ->
     journal.close();
     writer.join();
     drop(arbiters);
+    if let Some(exporter) = exporter {
+        exporter.close();
+    }
     tracing::info!("stopped");
     Ok(())
 }

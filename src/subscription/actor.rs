@@ -25,7 +25,9 @@ use crate::{
         plan::Plan,
         slot::{Handed, Obeyed, Reply, Report, Slot, Taken},
         tail::Tail,
+        traced::Settling,
     },
+    telemetry::trace::Tracer,
 };
 
 /// Something lies in the slot. A hint: losing it costs latency, never an event.
@@ -58,6 +60,8 @@ pub struct World {
     pub put_aside: PutAside,
     /// What is done to answers on purpose.
     pub disturbance: Arc<Disturbance>,
+    /// Where attempts are recorded as spans, and what came of them.
+    pub tracer: Tracer,
 }
 
 /// What is to be done when a life has worked off what waited for it.
@@ -202,10 +206,15 @@ impl SubscriptionActor {
             }
         }
         self.written.append(&mut self.unwritten);
+        let (tracer, name, clock) = (&self.world.tracer, self.plan.record.name.as_str(), self.world.clock.clone());
+        let settling = Settling::of(tracer, &self.slot, name, (&landed, &changes), clock.now());
         let (slot, life, tell) = (Arc::clone(&self.slot), self.owner.life, Arc::clone(&self.world.put_aside));
         let done = move |result: Result<(), journal::Error>| match result {
             Ok(()) => {
                 slot.landed(life, &landed, &late, &struck);
+                if let Some(settling) = settling {
+                    settling.end(clock.now());
+                }
                 if let Some(due) = first_file {
                     tell(&slot, due);
                 }
@@ -311,8 +320,8 @@ impl SubscriptionActor {
             return;
         }
         let (plan, client) = (Arc::clone(&self.plan), self.client.clone());
-        let disturbance = Arc::clone(&self.world.disturbance);
-        delivery::start(&self.slot, plan, client, &flight, events, disturbance, self.world.clock.now());
+        let aside = (Arc::clone(&self.world.disturbance), &self.world.tracer);
+        delivery::start(&self.slot, plan, client, &flight, events, aside, self.world.clock.now());
     }
 
     /// Lets an answer lie in the slot when it comes. What nobody waits for any more is dropped there.

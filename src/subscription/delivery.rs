@@ -22,7 +22,9 @@ use crate::{
         disturb::{self, Disturbance, Mischief},
         plan::Plan,
         slot::Slot,
+        traced::Attempt,
     },
+    telemetry::trace::Tracer,
 };
 
 /// Lets a request leave that the slot knows of.
@@ -32,24 +34,39 @@ pub(super) fn start(
     client: Result<Rc<Client>, Missing>,
     flight: &Flight,
     events: Vec<Event>,
-    disturbance: Arc<Disturbance>,
+    (disturbance, tracer): (Arc<Disturbance>, &Tracer),
     now: Timestamp,
 ) {
     let landing = Landing { slot: Arc::clone(slot), id: flight.id };
     let (lane, attempts) = flight.items.first().map_or((Lane::LIVE, 0), |item| (item.lane, item.attempts));
+    let traced = Attempt::begin(tracer, &plan, &events, attempts, now);
+    if let Some(attempt) = traced.as_ref().filter(|attempt| attempt.is_recorded()) {
+        slot.traces(flight.id, attempt.place.clone());
+    }
     let (obligor, count) = (slot.obligor, events.len());
     let task = actix_rt::spawn(async move {
         assert!(!landing.slot.is_doomed(), "a delivery task is killed by chaos");
         let kind = landing.slot.job_kind(lane);
         let ready = ready(&plan, client, &events, (lane, kind), attempts, now);
         drop(events);
-        let (client, outgoing) = match ready {
+        let (client, mut outgoing) = match ready {
             Ok(ready) => ready,
-            Err(answer) => return landing.report(answer),
+            Err(answer) => {
+                if let Some(attempt) = traced {
+                    attempt.end(&plan, &answer);
+                }
+                return landing.report(answer);
+            }
         };
+        if let Some(attempt) = &traced {
+            outgoing.headers.extend(attempt.headers(&outgoing.properties));
+        }
         // What is pulled is not sent.
         let Some(destination) = &plan.destination else { return landing.report(Answer::bare(Outcome::Aborted)) };
         let (answer, lingering) = client.call(destination, outgoing, now).answer(plan.response_wait).await;
+        if let Some(attempt) = traced {
+            attempt.end(&plan, &answer);
+        }
         match disturbance.befalls(obligor, &answer, count) {
             None => {}
             Some(Mischief::Drop) => return landing.report(disturb::dropped(&answer)),

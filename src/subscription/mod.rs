@@ -15,6 +15,7 @@ pub mod record;
 mod slot;
 mod tail;
 pub mod trace;
+mod traced;
 pub mod version;
 
 pub use self::{

@@ -32,6 +32,7 @@ use crate::{
         },
     },
     subscription::{Plan, SubscriptionActor, Wake},
+    telemetry::trace::Context,
 };
 
 use self::{linger::Linger, pull::Desk};
@@ -141,6 +142,8 @@ struct Aloft {
     flight: Arc<Flight>,
     answer: Option<Answer>,
     task: Option<AbortHandle>,
+    /// Its place in a trace, where that is recorded.
+    place: Option<Context>,
 }
 
 /// What a new life is handed.

@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 use gridhook::config::DEFAULTS;
 
 #[rustfmt::skip]
-const LISTED: [(&str, &str, &str); 86] = [
+const LISTED: [(&str, &str, &str); 90] = [
     ("pull/words.rs", "TOKENS_MAX", "100 lock tokens in a request of 64 KiB"),
     ("publish/schema/cloud_events.rs", "NAMESPACE_NAME_CHARS_MAX", "of a CloudEvent in a namespace 20"),
     ("subscription/plan.rs", "RECEIVED_MAX", "100 events and 4 MiB in an answer"),
@@ -92,6 +92,10 @@ const LISTED: [(&str, &str, &str); 86] = [
     ("subscription/slot.rs", "DEATHS_MAX", "an event's deaths 3"),
     ("subscription/actor.rs", "TIMER_MAX", "timers 60 s"),
     ("subscription/slot/linger.rs", "LINGERING_MAX", "64 of a subscription linger"),
+    ("subscription/traced.rs", "LINKS_MAX", "32 links of a span"),
+    ("telemetry/trace/context.rs", "STATE_BYTES_MAX", "512 bytes of a tracestate"),
+    ("telemetry/trace/span.rs", "TEXT_BYTES_MAX", "256 bytes of a text in it"),
+    ("telemetry/trace/export.rs", "BATCH_SPANS_MAX", "512 spans in a request"),
     ("subscription/greeter.rs", "FAREWELLS_MAX", "64 at a time, each of 10 s"),
 ];
 

@@ -1,6 +1,7 @@
+use bytes::{BufMut, Bytes};
 use gridhook::{
-    event::Seq,
-    journal::chunk::{Chunk, end_of},
+    event::{Schema, Seq, Span, Spans, Timestamp},
+    journal::chunk::{Chunk, Draft, Running, Written, end_of},
 };
 use proptest::prelude::*;
 
@@ -20,6 +21,53 @@ fn a_chunk_is_read_back_as_it_was_written() {
         events.iter().map(|event| (event.seq, event.wire_len())).collect::<Vec<_>>(),
         [(Seq(5), 100), (Seq(6), 100), (Seq(7), 100)]
     );
+}
+
+/// Two events of a request that has this place in a trace.
+fn traced(place: &str) -> Bytes {
+    let mut draft = Draft::new(Schema::CloudEvents).traced(place);
+    for wire in ["{\"id\":\"one\"}", "{\"id\":\"two\"}"] {
+        draft.push(|out| {
+            let start = out.len() as u32;
+            out.put_slice(wire.as_bytes());
+            Written { wire_end: out.len(), spans: Spans { id: Span { start: start + 7, len: 3 }, ..Spans::default() } }
+        });
+    }
+    let sealed = draft.into_chunks().pop().expect("a chunk");
+    sealed.stamp(Timestamp(9), Running::default())
+}
+
+#[test]
+fn the_place_in_a_trace_stands_beside_an_event_and_stays_with_it_where_it_is_held() {
+    let place = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01 vendor=1";
+    let bytes = traced(place);
+    assert_eq!((bytes[0], end_of(Seq(5), &bytes)), (3, Some(Seq(7))));
+    let events = Chunk::decode(Seq(5), bytes).and_then(|chunk| chunk.events()).expect("whole events");
+    for (event, id) in events.iter().zip(["one", "two"]) {
+        let held = Chunk::decode(event.seq, Draft::hold(event)).and_then(|chunk| chunk.events()).expect("one event");
+        for event in [event, &held[0], &event.detached()] {
+            assert_eq!((event.trace(), &*event.id()), (Some(place), id));
+            assert_eq!(event.wire(), format!("{{\"id\":\"{id}\"}}"), "the wire form is what was published");
+        }
+    }
+}
+
+#[test]
+fn a_chunk_without_places_in_traces_costs_nothing_for_them() {
+    let bytes = chunk(1, 20);
+    let event = &Chunk::decode(Seq(1), bytes.clone()).and_then(|chunk| chunk.events()).expect("an event")[0];
+    assert_eq!((bytes[0], event.trace(), Draft::hold(event)[0]), (2, None, 2));
+    let other = [&[4], &bytes[1..]].concat();
+    assert!(Chunk::decode(Seq(1), other.clone().into()).is_err() && end_of(Seq(1), &other).is_none());
+}
+
+#[test]
+fn a_traced_chunk_that_is_cut_anywhere_is_damaged() {
+    let bytes = traced("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+    for cut in 0..bytes.len() {
+        let events = Chunk::decode(Seq(1), bytes.slice(..cut)).and_then(|chunk| chunk.events());
+        assert!(events.is_err(), "cut at {cut}");
+    }
 }
 
 #[test]

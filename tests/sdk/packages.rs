@@ -32,6 +32,10 @@ pub(crate) static MOTO: LazyLock<PathBuf> =
 pub(crate) static AZURITE: LazyLock<PathBuf> =
     LazyLock::new(|| modules("stores").join("node_modules/azurite/dist/src/blob/main.js"));
 
+/// The interpreter that has OpenTelemetry's own protobuf, and the script that reads requests with it.
+pub(crate) static OTLP: LazyLock<(PathBuf, PathBuf)> =
+    LazyLock::new(|| (environment("otlp", "requirements.txt").join("bin/python"), sources("otlp").join("read.py")));
+
 /// The modules of a folder's list.
 fn modules(language: &str) -> PathBuf {
     installed(language, &["package.json", "package-lock.json"], |sources, folder| {

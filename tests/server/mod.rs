@@ -25,6 +25,7 @@ mod late;
 mod namespaces;
 mod notice;
 mod operator;
+mod otlp;
 mod power;
 mod properties;
 mod publish;

@@ -108,8 +108,14 @@ pub(crate) fn running_registry(store: &Memory) -> (Arc<Registry>, Clock, Hand) {
     let (journal, clock, hand) = journal(store);
     let (registry, starts) = Registry::recover(journal.clone(), rules(), 1024 * 1024).expect("an empty store");
     let client = Options::new(AddressRules::loopback(), Trust::load(None).expect("certificates"));
-    let world =
-        World { journal, clock: clock.clone(), client, put_aside: Arc::new(|_, _| {}), disturbance: Arc::default() };
+    let world = World {
+        journal,
+        clock: clock.clone(),
+        client,
+        put_aside: Arc::new(|_, _| {}),
+        disturbance: Arc::default(),
+        tracer: Default::default(),
+    };
     let hosts = Hosts { arbiters: Arc::new(vec![actix::Arbiter::current()]), world };
     actix_rt::spawn(keeper::run(starts, hosts));
     (Arc::new(registry), clock, hand)

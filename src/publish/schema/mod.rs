@@ -81,7 +81,7 @@ impl Content<'_> {
         content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
     }
 
-    fn is_binary(&self) -> bool {
+    pub(super) fn is_binary(&self) -> bool {
         self.attributes.iter().any(|(name, _)| binary::REQUIRED.contains(name))
     }
 }
@@ -99,6 +99,27 @@ enum Mode {
 
 /// Reads all events of a body.
 pub fn read(target: &Target, content: &Content<'_>, body: &Bytes, limits: &Limits) -> Result<Draft, Refusal> {
+    read_into(Draft::new(target.schema), target, content, body, limits)
+}
+
+/// The same, of a request that has this place in a trace.
+pub(super) fn read_traced(
+    target: &Target,
+    content: &Content<'_>,
+    body: &Bytes,
+    limits: &Limits,
+    place: &str,
+) -> Result<Draft, Refusal> {
+    read_into(Draft::new(target.schema).traced(place), target, content, body, limits)
+}
+
+fn read_into(
+    mut draft: Draft,
+    target: &Target,
+    content: &Content<'_>,
+    body: &Bytes,
+    limits: &Limits,
+) -> Result<Draft, Refusal> {
     let schema = target.schema;
     // In a namespace an event in binary mode may be nothing but its attributes.
     if body.is_empty() && !(target.is_in_namespace && content.is_binary()) {
@@ -112,7 +133,6 @@ pub fn read(target: &Target, content: &Content<'_>, body: &Bytes, limits: &Limit
         Schema::CloudEvents if target.is_in_namespace => mode_by_body(content, body)?,
         Schema::CloudEvents => mode(content)?,
     };
-    let mut draft = Draft::new(schema);
     let events = match mode {
         Mode::Binary => {
             binary::read(target, content, body, limits, &mut draft)?;

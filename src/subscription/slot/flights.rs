@@ -11,6 +11,7 @@ use super::{Aloft, Report, Slot};
 use crate::{
     event::{FlightId, Lane, Life, Seq},
     policy::{Flight, Input, outcome::Answer},
+    telemetry::trace::Context,
 };
 
 impl Slot {
@@ -21,7 +22,7 @@ impl Slot {
             return false;
         }
         inner.next_flight = inner.next_flight.max(FlightId(flight.id.0 + 1));
-        inner.flights.insert(flight.id, Aloft { flight, answer: None, task: None });
+        inner.flights.insert(flight.id, Aloft { flight, answer: None, task: None, place: None });
         true
     }
 
@@ -30,6 +31,20 @@ impl Slot {
         if let Some(aloft) = self.lock().flights.get_mut(&id) {
             aloft.task = Some(task);
         }
+    }
+
+    /// The request's place in a trace, where that is recorded.
+    pub(in crate::subscription) fn traces(&self, id: FlightId, place: Context) {
+        if let Some(aloft) = self.lock().flights.get_mut(&id) {
+            aloft.place = Some(place);
+        }
+    }
+
+    /// Those of these requests that have a place in a trace.
+    pub(in crate::subscription) fn traced(&self, ids: &[FlightId]) -> Vec<(Arc<Flight>, Context)> {
+        let inner = self.lock();
+        let found = ids.iter().filter_map(|id| inner.flights.get(id));
+        found.filter_map(|aloft| Some((Arc::clone(&aloft.flight), aloft.place.clone()?))).collect()
     }
 
     /// A request came back, or is lost. The first word counts.

@@ -1,7 +1,11 @@
-//! The log: structured, to standard error, as text for people or one JSON object a line for machines.
+//! What whoever watches the server is told: the log, and ([`trace`]) the way of single events through it.
+//!
+//! The log is structured, to standard error, as text for people or one JSON object a line for machines.
 //!
 //! Standard output belongs to what the commands print. Absent on purpose: log files and their rotation; whoever runs the
 //! server has a journal for that.
+
+pub mod trace;
 
 use std::io::{self, IsTerminal};
 

@@ -1,0 +1,118 @@
+//! A request that is traced: where its trace comes from, what stands beside its events in the log, and its two spans.
+//!
+//! The trace is that of the request's header `traceparent`; of the first event that has the attribute, where there is no
+//! header; or a new one. What stands beside each event is the place of the span that publishes it, so that attempts hang
+//! below it, whichever process makes them.
+
+use actix_web::http::header::HeaderMap;
+
+use super::{Refusal, schema::Content};
+use crate::{
+    event::{Schema, Timestamp},
+    telemetry::trace::{Context, Kind, Span, SpanId, Tracer, carrier},
+};
+
+/// One request.
+pub(super) struct Traced {
+    tracer: Tracer,
+    place: Context,
+    parent: Option<SpanId>,
+    began: Timestamp,
+}
+
+/// What has come of it.
+pub(super) struct Published<'a> {
+    /// The topic, or the domain.
+    pub(super) topic: &'a str,
+    /// How many events it had.
+    pub(super) events: u32,
+    /// How many bytes.
+    pub(super) bytes: usize,
+    /// When the journal was asked.
+    pub(super) asked: Timestamp,
+    /// When the journal had answered.
+    pub(super) answered: Timestamp,
+}
+
+impl Traced {
+    /// Of a request that has been read. [`None`] where nothing is recorded of it.
+    pub(super) fn begin(
+        tracer: &Tracer,
+        headers: &HeaderMap,
+        (schema, content): (Schema, &Content<'_>),
+        body: &[u8],
+        began: Timestamp,
+    ) -> Option<Self> {
+        if !tracer.is_on() {
+            return None;
+        }
+        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let of_header = text("traceparent").and_then(|parent| Context::parse(parent, text("tracestate")));
+        let parent = of_header.or_else(|| match schema {
+            Schema::CloudEvents => of_events(content, body),
+            Schema::EventGrid | Schema::Custom => None,
+        });
+        let place = tracer.place(parent.as_ref())?;
+        Some(Self { tracer: tracer.clone(), place, parent: parent.map(|parent| parent.span), began })
+    }
+
+    /// What stands beside its events.
+    pub(super) fn stored(&self) -> String {
+        self.place.stored()
+    }
+
+    /// It was answered.
+    pub(super) fn end(self, published: &Published<'_>, result: &Result<(), Refusal>) {
+        let Published { topic, events, bytes, asked, answered } = *published;
+        let Self { tracer, place, parent, began } = self;
+        let error = result.as_ref().err().map(ToString::to_string);
+        if let Some(context) = tracer.place(Some(&place)) {
+            tracer.record(Span {
+                context,
+                parent: Some(place.span),
+                name: format!("journal {topic}"),
+                kind: Kind::Internal,
+                began: asked,
+                ended: answered,
+                attributes: vec![("messaging.destination.name", topic.into())],
+                links: Vec::new(),
+                error: error.clone(),
+            });
+        }
+        let status = result.as_ref().map_or_else(|refusal| refusal.status().0.as_u16(), |()| 200);
+        tracer.record(Span {
+            context: place,
+            parent,
+            name: format!("publish {topic}"),
+            kind: Kind::Server,
+            began,
+            ended: answered,
+            attributes: vec![
+                ("messaging.system", "gridhook".into()),
+                ("messaging.operation.name", "publish".into()),
+                ("messaging.destination.name", topic.into()),
+                ("messaging.batch.message_count", events.into()),
+                ("http.request.body.size", bytes.into()),
+                ("http.request.method", "POST".into()),
+                ("http.response.status_code", u32::from(status).into()),
+            ],
+            links: Vec::new(),
+            error,
+        });
+    }
+}
+
+/// In binary mode the attributes are headers.
+fn of_events(content: &Content<'_>, body: &[u8]) -> Option<Context> {
+    let attribute = |wanted: &str| {
+        let (_, value) = content.attributes.iter().find(|(name, _)| *name == wanted)?;
+        std::str::from_utf8(value).ok()
+    };
+    if content.is_binary() {
+        return Context::parse(attribute("traceparent")?, attribute("tracestate"));
+    }
+    match body.trim_ascii_start().first() {
+        Some(b'[') => carrier::of_first(body),
+        Some(_) | None => carrier::of_event(body),
+    }
+}

@@ -1,0 +1,91 @@
+//! The place of a span in a trace, as W3C writes it: `traceparent` and `tracestate`.
+
+use std::{fmt, sync::Arc};
+
+/// 512 bytes of `tracestate`: what W3C asks everybody to pass on. More is left out.
+const STATE_BYTES_MAX: usize = 512;
+
+/// A `traceparent` of the version that there is.
+const LEN: usize = 55;
+
+/// A trace. Never zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TraceId(pub u128);
+
+impl fmt::Display for TraceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+/// A span of a trace. Never zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SpanId(pub u64);
+
+impl fmt::Display for SpanId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// A span, as those know it who come after it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Context {
+    /// Its trace.
+    pub trace: TraceId,
+    /// Itself.
+    pub span: SpanId,
+    /// Whether whoever began the trace has it recorded.
+    pub is_sampled: bool,
+    /// What others put beside it, passed on as it is.
+    pub state: Option<Arc<str>>,
+}
+
+impl Context {
+    /// Reads the two headers. [`None`] where the first is not what W3C says; a bad `tracestate` is left out.
+    pub fn parse(parent: &str, state: Option<&str>) -> Option<Self> {
+        let parent = parent.trim();
+        let bytes = parent.as_bytes();
+        let version = hex(parent.get(..2)?)?;
+        // A later version may have more behind a hyphen.
+        let is_whole = bytes.len() == LEN || (version > 0 && bytes.get(LEN) == Some(&b'-'));
+        if version == 0xff || !is_whole || [2, 35, 52].iter().any(|place| bytes[*place] != b'-') {
+            return None;
+        }
+        let trace = hex(parent.get(3..35)?).filter(|trace| *trace != 0)?;
+        let span = hex(parent.get(36..52)?).filter(|span| *span != 0)?;
+        let flags = hex(parent.get(53..LEN)?)?;
+        let plain = |state: &&str| {
+            (1..=STATE_BYTES_MAX).contains(&state.len()) && state.bytes().all(|byte| matches!(byte, b' '..=b'~'))
+        };
+        let state = state.map(str::trim).filter(plain).map(Arc::from);
+        Some(Self { trace: TraceId(trace), span: SpanId(span as u64), is_sampled: flags & 1 == 1, state })
+    }
+
+    /// As a header.
+    pub fn parent(&self) -> String {
+        format!("00-{}-{}-{:02x}", self.trace, self.span, u8::from(self.is_sampled))
+    }
+
+    /// As it stands beside an event in the log: the two headers with a space between.
+    pub fn stored(&self) -> String {
+        match &self.state {
+            Some(state) => format!("{} {state}", self.parent()),
+            None => self.parent(),
+        }
+    }
+
+    /// The same again.
+    pub fn of_stored(text: &str) -> Option<Self> {
+        match text.split_once(' ') {
+            Some((parent, state)) => Self::parse(parent, Some(state)),
+            None => Self::parse(text, None),
+        }
+    }
+}
+
+/// Lower-case digits only, as W3C has it.
+fn hex(digits: &str) -> Option<u128> {
+    let is_lower = digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+    if is_lower { u128::from_str_radix(digits, 16).ok() } else { None }
+}

@@ -1,0 +1,157 @@
+//! A thread that takes spans out of the queue and sends them to the collector, many at once. Nobody waits for it.
+//!
+//! What the collector does not take is counted and gone: it is told in the log when that begins and when it ends, not each
+//! time.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::Ordering,
+        mpsc::{self, Receiver, RecvTimeoutError},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use reqwest::{Client, Url, header::CONTENT_TYPE, redirect};
+
+use super::{Shared, Span, Tracer, encode};
+use crate::{clock::Clock, config::Telemetry};
+
+/// 512 spans: the usual batch of OpenTelemetry's own exporters.
+const BATCH_SPANS_MAX: usize = 512;
+
+/// How often the thread looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How long a stop waits for what is still in the queue.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// The thread.
+#[derive(Debug)]
+pub struct Exporter {
+    tracer: Tracer,
+    ended: Receiver<()>,
+    thread: JoinHandle<()>,
+}
+
+/// Starts the thread; [`None`] where the settings name no collector. `server` is what this server calls itself.
+pub fn start(settings: &Telemetry, clock: Clock, server: String) -> io::Result<Option<(Tracer, Exporter)>> {
+    let Some(url) = settings.traces_url() else { return Ok(None) };
+    let (queue, spans) = mpsc::sync_channel(settings.queue_spans);
+    let shared = Arc::new(Shared {
+        queue,
+        share: settings.sample_share,
+        closing: false.into(),
+        exported: 0.into(),
+        dropped: 0.into(),
+        failed: 0.into(),
+    });
+    // Whoever came first has set it: the stores of dead letters need the same.
+    rustls::crypto::ring::default_provider().install_default().ok();
+    let client = Client::builder().no_proxy().redirect(redirect::Policy::none()).timeout(settings.export_wait).build();
+    let client = client.map_err(io::Error::other)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let work = Work { shared: Arc::clone(&shared), spans, clock, batch_wait: settings.batch_wait };
+    let (end, ended) = mpsc::channel();
+    let thread = std::thread::Builder::new().name("traces".to_owned()).spawn(move || {
+        let post = Post { client, url, server };
+        runtime.block_on(work.run(&post));
+        // Nobody may wait any more.
+        end.send(()).ok();
+    })?;
+    let tracer = Tracer(Some(shared));
+    Ok(Some((tracer.clone(), Exporter { tracer, ended, thread })))
+}
+
+impl Exporter {
+    /// Sends what is in the queue, but waits no longer than a few seconds.
+    pub fn close(self) {
+        if let Some(shared) = &self.tracer.0 {
+            shared.closing.store(true, Ordering::Relaxed);
+        }
+        let in_time = self.ended.recv_timeout(FAREWELL).is_ok();
+        if in_time && self.thread.join().is_err() {
+            tracing::error!("the thread that exports spans panicked");
+        }
+        if let Some(counts) = self.tracer.counts() {
+            tracing::info!(counts.exported, counts.dropped, counts.failed, in_time, "spans");
+        }
+    }
+}
+
+struct Work {
+    shared: Arc<Shared>,
+    spans: Receiver<Span>,
+    clock: Clock,
+    batch_wait: Duration,
+}
+
+impl Work {
+    /// The thread is its own: it may block between two requests.
+    async fn run(self, post: &Post) {
+        let mut was_taken = true;
+        while let Some(batch) = self.gather() {
+            let count = batch.len() as u64;
+            let sent = post.send(&batch).await;
+            let counter = if sent.is_ok() { &self.shared.exported } else { &self.shared.failed };
+            counter.fetch_add(count, Ordering::Relaxed);
+            match &sent {
+                Err(error) if was_taken => tracing::warn!(url = %post.url, %error, "spans are lost"),
+                Ok(()) if !was_taken => tracing::info!(url = %post.url, "spans are taken again"),
+                Ok(()) | Err(_) => {}
+            }
+            was_taken = sent.is_ok();
+        }
+    }
+
+    /// The next batch: full, or as long under way as a batch may be. [`None`] at the end.
+    fn gather(&self) -> Option<Vec<Span>> {
+        let mut batch = Vec::new();
+        let mut due = None;
+        loop {
+            let is_closing = self.shared.closing.load(Ordering::Relaxed);
+            let now = self.clock.now();
+            if batch.len() >= BATCH_SPANS_MAX || due.is_some_and(|due| due <= now) {
+                return Some(batch);
+            }
+            match self.spans.recv_timeout(if is_closing { Duration::ZERO } else { LOOK.min(self.batch_wait) }) {
+                Ok(span) => {
+                    batch.push(span);
+                    due = due.or(Some(now.after(self.batch_wait)));
+                }
+                Err(RecvTimeoutError::Timeout) if !is_closing => {}
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                    return (!batch.is_empty()).then_some(batch);
+                }
+            }
+        }
+    }
+}
+
+struct Post {
+    client: Client,
+    url: Url,
+    server: String,
+}
+
+impl Post {
+    async fn send(&self, batch: &[Span]) -> Result<(), String> {
+        let body = encode(batch, &self.server);
+        let request = self.client.post(self.url.clone()).header(CONTENT_TYPE, "application/json").body(body);
+        let answer = request.send().await.map_err(|error| chain(&error))?;
+        if answer.status().is_success() { Ok(()) } else { Err(format!("the answer is {}", answer.status())) }
+    }
+}
+
+/// An error with what is behind it: the first alone says only that it could not be sent.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    text
+}

@@ -1,0 +1,125 @@
+//! Places in traces as W3C writes them, and the tracer by itself; the whole way is in `server::otlp`.
+
+use std::{ffi::OsString, net::TcpListener};
+
+use gridhook::{
+    clock::Clock,
+    config::{Config, Sources, Telemetry},
+    event::Timestamp,
+    telemetry::trace::{self, Context, Counts, Kind, Span, Tracer, carrier},
+};
+
+const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+fn settings(variables: &[(&str, &str)]) -> Telemetry {
+    let environment =
+        variables.iter().map(|(name, value)| (OsString::from(format!("GRIDHOOK_TELEMETRY__{name}")), (*value).into()));
+    let sources = Sources { environment: environment.collect(), ..Sources::default() };
+    Config::load(&sources).expect("settings").telemetry
+}
+
+#[test]
+fn a_place_is_read_and_written_as_w3c_has_it() {
+    let place = Context::parse(PARENT, Some("rojo=00f067aa0ba902b7,congo=t61rcWkgMzE")).expect("a place");
+    assert_eq!((place.parent().as_str(), place.is_sampled), (PARENT, true));
+    assert_eq!(place.state.as_deref(), Some("rojo=00f067aa0ba902b7,congo=t61rcWkgMzE"));
+    assert_eq!(Context::of_stored(&place.stored()), Some(place));
+    let later = Context::parse(&PARENT.replacen("00", "cc", 1).replace("-01", "-01-what-the-future-brings"), None);
+    assert_eq!(later.expect("a later version").parent(), PARENT);
+    let other = Context::parse(&PARENT.replace("-01", "-fe"), Some("not\nplain")).expect("flags that are not ours");
+    assert!(!other.is_sampled && other.state.is_none());
+    for wrong in [
+        "",
+        "00",
+        &PARENT.to_uppercase(),
+        &PARENT.replacen("00", "ff", 1),
+        &PARENT.replacen("00", "0x", 1),
+        &format!("{PARENT}-more"),
+        &PARENT[..54],
+        &PARENT.replace('-', "_"),
+        "00-00000000000000000000000000000000-b7ad6b7169203331-01",
+        "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
+        "00-0af7651916cd43dd8448eb211c80319c-b7ad6b71692033é1-01",
+    ] {
+        assert_eq!(Context::parse(wrong, None), None, "{wrong}");
+    }
+}
+
+#[test]
+fn an_event_says_its_place_where_cloud_events_has_it() {
+    let event = format!(
+        "{{\"id\":\"1\",\"data\":{{\"traceparent\":\"x\"}},\"traceparent\":\"{PARENT}\",\"tracestate\":\"a=b\"}}"
+    );
+    let place = carrier::of_event(event.as_bytes()).expect("a place");
+    assert_eq!((place.parent().as_str(), place.state.as_deref()), (PARENT, Some("a=b")));
+    assert_eq!(carrier::of_first(format!("[{{}},{event}]").as_bytes()), Some(place));
+    for nothing in ["{}", "{\"traceparent\":5}", "{\"traceparent\":null}", "nonsense", "[]"] {
+        assert_eq!(carrier::of_event(nothing.as_bytes()), None, "{nothing}");
+    }
+}
+
+#[test]
+fn nothing_is_recorded_unless_a_collector_is_named() {
+    let started = trace::start(&settings(&[]), Clock::system(), "me".to_owned()).expect("settings");
+    assert!(started.is_none());
+    let tracer = Tracer::default();
+    assert!(
+        !tracer.is_on() && tracer.place(Context::parse(PARENT, None).as_ref()).is_none() && tracer.counts().is_none()
+    );
+}
+
+/// A port that nobody listens on.
+fn nobody() -> String {
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port");
+    format!("http://{free}")
+}
+
+fn span(context: Context) -> Span {
+    Span {
+        context,
+        parent: None,
+        name: "a span".to_owned(),
+        kind: Kind::Internal,
+        began: Timestamp(1),
+        ended: Timestamp(2),
+        attributes: Vec::new(),
+        links: Vec::new(),
+        error: None,
+    }
+}
+
+#[test]
+fn a_collector_that_is_not_there_costs_counted_spans_and_no_time() {
+    let settings = settings(&[("OTLP_ENDPOINT", &nobody()), ("QUEUE_SPANS", "3"), ("BATCH_WAIT", "1h")]);
+    let (tracer, exporter) =
+        trace::start(&settings, Clock::system(), "me".to_owned()).expect("a thread").expect("a collector is named");
+    let place = tracer.place(None).expect("all are recorded");
+    for _ in 0..2_000 {
+        tracer.record(span(place.clone()));
+    }
+    exporter.close();
+    let Counts { exported, dropped, failed } = tracer.counts().expect("counts");
+    println!("{dropped} found no room, {failed} were not taken");
+    assert_eq!((exported, dropped + failed), (0, 2_000));
+    assert!(failed >= 3, "what was in the queue was tried");
+}
+
+#[test]
+fn a_share_of_the_traces_that_begin_here_is_recorded_and_those_of_others_as_they_say() {
+    let start = |share| {
+        let settings = settings(&[("OTLP_ENDPOINT", &nobody()), ("SAMPLE_SHARE", share)]);
+        trace::start(&settings, Clock::system(), "me".to_owned()).expect("a thread").expect("a collector is named")
+    };
+    let ours = |tracer: &Tracer| (0..10_000).filter(|_| tracer.place(None).is_some()).count();
+    let parent = Context::parse(PARENT, None).expect("a place");
+    let silent = Context { is_sampled: false, ..parent.clone() };
+    for (share, between) in [("0", 0..=0), ("0.2", 1_700..=2_300), ("1", 10_000..=10_000)] {
+        let (tracer, exporter) = start(share);
+        let count = ours(&tracer);
+        assert!(between.contains(&count), "{count} of 10,000 at {share}");
+        let below = tracer.place(Some(&parent)).expect("whoever began the trace records it");
+        assert!(below.trace == parent.trace && below.span != parent.span);
+        assert_eq!(tracer.place(Some(&silent)), None);
+        exporter.close();
+    }
+}
