@@ -22,7 +22,7 @@ use super::{
     failure::{failure, silence},
     request::{Destination, Outgoing},
     socket::{Exchange, Phase},
-    webhook::{Client, Place},
+    webhook::{Again, Client, Place},
 };
 use crate::{
     event::Timestamp,
@@ -36,7 +36,7 @@ pub struct Call<'a> {
     client: &'a Client,
     destination: &'a Destination,
     attempts: Attempts<'a>,
-    again: Rc<Cell<Option<Outgoing>>>,
+    again: Again,
     exchanges: [Rc<Exchange>; 2],
 }
 
@@ -55,7 +55,8 @@ enum Rest<'a> {
 
 impl<'a> Call<'a> {
     pub(super) fn new(client: &'a Client, destination: &'a Destination, outgoing: Outgoing, now: Timestamp) -> Self {
-        let again = Rc::new(Cell::new(Some(outgoing.clone())));
+        let outgoing = Rc::new(outgoing);
+        let again: Again = Rc::new(Cell::new(Some(Rc::clone(&outgoing))));
         let exchanges = [Exchange::new(false), Exchange::new(true)];
         let attempts = Box::pin(client.attempts(destination, outgoing, Rc::clone(&again), exchanges.clone(), now));
         Self { client, destination, attempts, again, exchanges }

@@ -13,6 +13,11 @@ use std::{
     fmt::{self, Write as _},
 };
 
+use awc::http::{
+    Uri,
+    header::{HeaderValue, InvalidHeaderValue},
+    uri::InvalidUri,
+};
 use bytes::{BufMut, Bytes, BytesMut};
 use url::{Host, Url};
 
@@ -81,6 +86,9 @@ pub const ORIGIN: &str = "eventgrid.azure.net";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Destination {
     url: Url,
+    /// The same, as the HTTP client has it: every request would read it again.
+    uri: Uri,
+    host: HeaderValue,
     subscription_name: String,
     schema: Schema,
     batched: bool,
@@ -120,11 +128,12 @@ impl Destination {
         if url.fragment().is_some() {
             return Err(Error::Fragment);
         }
-        if let Err(error) = url.as_str().parse::<awc::http::Uri>() {
-            return Err(Error::Url(error.to_string()));
-        }
+        let uri = url.as_str().parse().map_err(|error: InvalidUri| Error::Url(error.to_string()))?;
+        let host = host(&url).map_err(|error| Error::Url(error.to_string()))?;
         Ok(Self {
             url,
+            uri,
+            host,
             subscription_name: subscription_name.to_uppercase(),
             schema: delivery,
             batched,
@@ -143,6 +152,11 @@ impl Destination {
         &self.url
     }
 
+    /// The same for the HTTP client, and the value of `Host`.
+    pub(super) fn target(&self) -> (Uri, HeaderValue) {
+        (self.uri.clone(), self.host.clone())
+    }
+
     /// The subscription's name, as the endpoint is told it.
     pub fn subscription_name(&self) -> &str {
         &self.subscription_name
@@ -151,6 +165,15 @@ impl Destination {
     /// The schema that events are delivered in.
     pub fn schema(&self) -> Schema {
         self.schema
+    }
+}
+
+/// awc leaves out port 80 of https and 443 of http; a URL knows which port goes without saying.
+fn host(url: &Url) -> Result<HeaderValue, InvalidHeaderValue> {
+    let name = url.host_str().unwrap_or_default();
+    match url.port() {
+        Some(port) => format!("{name}:{port}").try_into(),
+        None => name.try_into(),
     }
 }
 

@@ -128,6 +128,9 @@ impl Default for Waits {
     }
 }
 
+/// A request for another try, until that is given up.
+pub(super) type Again = Rc<Cell<Option<Rc<Outgoing>>>>;
+
 /// Makes requests. One for each arbiter and set of rules; it stays where it was made.
 pub struct Client(pub(super) Rc<Inner>);
 
@@ -201,8 +204,8 @@ impl Client {
     pub(super) async fn attempts(
         &self,
         destination: &Destination,
-        outgoing: Outgoing,
-        again: Rc<Cell<Option<Outgoing>>>,
+        outgoing: Rc<Outgoing>,
+        again: Again,
         exchanges: [Rc<Exchange>; 2],
         now: Timestamp,
     ) -> Answer {
@@ -225,7 +228,7 @@ impl Client {
     async fn attempt(
         &self,
         destination: &Destination,
-        outgoing: Outgoing,
+        outgoing: Rc<Outgoing>,
         exchange: &Rc<Exchange>,
         now: Timestamp,
     ) -> Result<Answer, SendRequestError> {
@@ -233,7 +236,10 @@ impl Client {
         EXCHANGE
             .scope(exchange.clone(), async move {
                 let request = head(&awc, Method::POST, destination, &outgoing);
-                let response = request.send_body(body(outgoing.body, exchange.clone())).await?;
+                let body = body(outgoing.body.clone(), exchange.clone());
+                // The body goes with its last byte: from here on only `again` may have it still.
+                drop(outgoing);
+                let response = request.send_body(body).await?;
                 exchange.phase.set(Phase::Reading(response.status().as_u16()));
                 Ok(read(response, exchange, now).await)
             })
@@ -281,17 +287,12 @@ pub(super) fn head(
     destination: &Destination,
     outgoing: &Outgoing,
 ) -> awc::ClientRequest {
-    let url = destination.url();
-    // awc leaves out port 80 of https and 443 of http; a URL knows which port goes without saying.
-    let host = match url.port() {
-        Some(port) => format!("{}:{port}", url.host_str().unwrap_or_default()),
-        None => url.host_str().unwrap_or_default().to_owned(),
-    };
+    let (uri, host) = destination.target();
     let mut request = awc
-        .request(method, url.as_str())
+        .request(method, uri)
         .no_decompress()
         .insert_header((header::HOST, host))
-        .insert_header((header::USER_AGENT, concat!("gridhook/", env!("CARGO_PKG_VERSION"))));
+        .insert_header((header::USER_AGENT, HeaderValue::from_static(concat!("gridhook/", env!("CARGO_PKG_VERSION")))));
     for (name, value) in &outgoing.headers {
         // What `build` makes is printable; whoever makes headers otherwise is held to the same.
         let value = HeaderValue::from_str(value).unwrap_or_else(|_| {

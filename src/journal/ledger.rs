@@ -9,6 +9,8 @@
 
 use std::ops::ControlFlow;
 
+use bytes::Bytes;
+
 use super::{
     Error,
     keys::{self, LineKey},
@@ -34,17 +36,25 @@ pub struct Page {
 pub(super) fn put(batch: &mut Batch, obligor: Obligor, lane: Lane, attempt: u32, entry: &Entry) {
     let Some((first, _)) = entry.covers.first() else { return };
     let key = LineKey { obligor, lane, first: *first, at: entry.at, attempt, what: what_byte(&entry.what) };
-    let whole = entry.encode();
-    let parts = parts(&entry.covers);
-    if parts.len() > 1 {
-        for covers in parts {
+    let whole = Bytes::from(entry.encode());
+    if is_in_one_block(&entry.covers) {
+        batch.put(Family::Ledger, keys::ledger(key), whole.clone());
+    } else {
+        for covers in parts(&entry.covers) {
             let part = LineKey { first: covers[0].0, ..key };
             batch.put(Family::Ledger, keys::ledger(part), Entry { covers, ..entry.clone() }.encode());
         }
-    } else {
-        batch.put(Family::Ledger, keys::ledger(key), whole.clone());
     }
     batch.put(Family::Ledger, keys::ledger_by_time(key), whole);
+}
+
+/// Whether no block ends within or between the runs, as for nearly every line.
+fn is_in_one_block(covers: &[(Seq, u32)]) -> bool {
+    let mut blocks = covers.iter().flat_map(|(first, count)| {
+        [first.0 / LEDGER_BLOCK, (first.0 + u64::from(count.saturating_sub(1))) / LEDGER_BLOCK]
+    });
+    let Some(block) = blocks.next() else { return true };
+    blocks.all(|other| other == block)
 }
 
 /// The runs, cut where blocks end: a list for each block.
