@@ -10,6 +10,7 @@ mod front;
 mod graves;
 mod herald;
 mod issuer;
+mod memory;
 mod notify;
 mod private;
 mod roster;
@@ -224,6 +225,7 @@ async fn serve(config: Config, declared: Option<Declared>, store: Arc<Rocks>) ->
     recovered.greet_with(Greeter::new(client, clock.clone(), manners));
     // What expired while the server was down sends nothing any more, but its farewell.
     expiry::sweep(&recovered, clock.now()).await;
+    actix_rt::spawn(memory::give_back());
     actix_rt::spawn(expiry::run(Arc::clone(&recovered), clock.clone()));
     actix_rt::spawn(versions::run(Arc::clone(&recovered), journal.clone()));
     actix_rt::spawn(keeper::run(starts, hosts));

@@ -22,6 +22,7 @@ mod garbage;
 mod handshake;
 mod kill;
 mod late;
+mod memory;
 mod namespaces;
 mod notice;
 mod operator;

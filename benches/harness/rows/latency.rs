@@ -14,14 +14,14 @@ use crate::harness::{
     stage::{Cost, Stage},
 };
 
-/// What a server has taken once that it started is given back.
-const RESTS: Duration = Duration::from_secs(2);
+/// By then what a server has taken to start is given back.
+const RESTS: Duration = Duration::from_secs(6);
 
 pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     let (scale, endpoint) = (&bench.scale, Endpoint::start());
     let mut stage = Stage::start();
     let idle = (0..scale.runs).map(|_| {
-        std::thread::sleep(RESTS.min(scale.time));
+        std::thread::sleep(RESTS.min(scale.time * 2));
         let resident = stage.server.resident() as f64 / MEGABYTE;
         stage.server.terminate();
         stage.server.restart();
