@@ -53,6 +53,7 @@ pub mod declared;
 pub mod deliver;
 pub mod event;
 pub mod journal;
+pub mod metrics;
 pub mod policy;
 pub mod publish;
 pub mod pull;

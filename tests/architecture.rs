@@ -39,6 +39,7 @@ const ALL: &[&str] = &[
     "deliver",
     "event",
     "journal",
+    "metrics",
     "policy",
     "publish",
     "pull",
@@ -58,14 +59,15 @@ const NO_ACTORS_NO_STORE: Crates = Not(&["actix", "actix_web", "awc", "rocksdb"]
 const TABLE: &[Rule] = &[
     Rule { module: "event", ours: &[], crates: Only(&["bytes", "serde", "serde_json", "jiff"]) },
     Rule { module: "policy", ours: &["event"], crates: Only(&["bytes", "serde", "serde_json", "humantime_serde", "thiserror"]) },
-    Rule { module: "journal", ours: &["event", "policy::record", "policy::outcome", "clock"], crates: Not(&["actix", "actix_rt", "actix_web", "awc"]) },
+    Rule { module: "journal", ours: &["event", "policy::record", "policy::outcome", "clock", "metrics"], crates: Not(&["actix", "actix_rt", "actix_web", "awc"]) },
     Rule { module: "deliver", ours: &["event", "policy::outcome", "policy::property", "policy::validation"], crates: Not(&["rocksdb", "actix_web"]) },
-    Rule { module: "subscription", ours: &["event", "policy", "journal", "deliver", "telemetry", "chaos", "clock"], crates: NEITHER_STORE_NOR_WIRE },
+    Rule { module: "subscription", ours: &["event", "policy", "journal", "deliver", "telemetry", "chaos", "clock", "metrics"], crates: NEITHER_STORE_NOR_WIRE },
     Rule { module: "dead_letter", ours: &["event", "policy", "journal", "chaos", "clock"], crates: NEITHER_STORE_NOR_WIRE },
-    Rule { module: "topic", ours: &["event", "subscription", "policy::filter", "policy::edition", "policy::record", "policy::validation", "journal", "chaos", "clock"], crates: NEITHER_STORE_NOR_WIRE },
+    Rule { module: "topic", ours: &["event", "subscription", "policy::filter", "policy::edition", "policy::record", "policy::validation", "journal", "chaos", "clock", "metrics"], crates: NEITHER_STORE_NOR_WIRE },
     Rule { module: "publish", ours: &["event", "topic", "journal", "telemetry", "config", "clock"], crates: NEITHER_STORE_NOR_CLIENT },
     Rule { module: "pull", ours: &["event", "topic", "journal", "config", "clock", "publish", "subscription", "policy::record"], crates: NEITHER_STORE_NOR_CLIENT },
-    Rule { module: "admin", ours: &["event", "topic", "dead_letter", "declared", "subscription::record", "policy::explain", "policy::filter", "policy::outcome", "policy::property", "policy::record", "policy::story", "journal", "publish", "pull", "config", "chaos", "clock"], crates: NEITHER_STORE_NOR_CLIENT },
+    Rule { module: "admin", ours: &["event", "topic", "dead_letter", "declared", "subscription::record", "policy::explain", "policy::filter", "policy::outcome", "policy::property", "policy::record", "policy::story", "journal", "publish", "pull", "config", "chaos", "clock", "metrics"], crates: NEITHER_STORE_NOR_CLIENT },
+    Rule { module: "metrics", ours: &[], crates: Only(&[]) },
     Rule { module: "chaos", ours: &[], crates: Only(&["actix"]) },
     Rule { module: "clock", ours: &["event"], crates: NO_ACTORS_NO_STORE },
     Rule { module: "config", ours: &["event", "policy"], crates: NO_ACTORS_NO_STORE },
@@ -318,7 +320,7 @@ fn every_way_of_naming_a_module_is_seen() {
         "use rocksdb as store;\npub use crate::policy::edition::Edition;",
         expect_test::expect![[r#"
         src/admin/mod.rs:1: admin imports rocksdb; it may import every crate but rocksdb, awc
-        src/admin/mod.rs:2: admin imports crate::policy::edition::Edition; it may import event, topic, dead_letter, declared, subscription::record, policy::explain, policy::filter, policy::outcome, policy::property, policy::record, policy::story, journal, publish, config, chaos, clock"#]],
+        src/admin/mod.rs:2: admin imports crate::policy::edition::Edition; it may import event, topic, dead_letter, declared, subscription::record, policy::explain, policy::filter, policy::outcome, policy::property, policy::record, policy::story, journal, publish, pull, config, chaos, clock, metrics"#]],
     );
     check(
         "event.rs",

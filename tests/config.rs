@@ -59,8 +59,21 @@ fn every_default_stands_in_a_section_and_is_read_as_it_is() {
 
 #[test]
 fn the_defaults_are_those_of_the_design() {
-    let Config { server, log, publish, auth, delivery, journal, topic, dead_letter, policy, chaos, telemetry, limits } =
-        defaults();
+    let Config {
+        server,
+        log,
+        publish,
+        auth,
+        delivery,
+        journal,
+        topic,
+        dead_letter,
+        policy,
+        chaos,
+        telemetry,
+        limits,
+        metrics,
+    } = defaults();
     assert_eq!(server.listen, SocketAddr::from(([127, 0, 0, 1], 8080)));
     assert!(server.admin_token.is_none() && server.public_url.is_none());
     assert_eq!((log.format, log.filter.as_str()), (Format::Text, "info,actix_server=warn"));
@@ -73,6 +86,8 @@ fn the_defaults_are_those_of_the_design() {
     assert_eq!((journal.outcome_wait, journal.retention), (Duration::from_millis(10), Duration::ZERO));
     assert_eq!((journal.write_buffer_bytes, journal.max_total_wal_bytes), (32 << 20, 64 << 20));
     assert_eq!(topic.tail_bytes, 64 << 20);
+    assert_eq!((metrics.subscriptions, metrics.subscriptions_per_topic, metrics.topics), (100, 50, 100));
+    assert!(!metrics.public && metrics.token.is_none());
     let folder = std::path::absolute("data/dead-letters").expect("a folder");
     let stores: Vec<_> =
         dead_letter.stores.iter().map(|(name, store)| (name.as_str(), store.address.to_string())).collect();

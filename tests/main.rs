@@ -18,6 +18,7 @@ mod fuzz;
 mod harness;
 mod journal;
 mod licences;
+mod metrics;
 mod packaging;
 mod policy;
 mod publish;

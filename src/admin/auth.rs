@@ -63,6 +63,14 @@ impl fmt::Debug for Token {
 }
 
 impl Token {
+    /// A token that an operator gave for something else than operating.
+    ///
+    /// # Errors
+    /// Where no header can carry it.
+    pub fn given(text: &str) -> io::Result<Self> {
+        Self::new(text, Origin::Configured)
+    }
+
     fn new(text: &str, origin: Origin) -> io::Result<Self> {
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(io::Error::new(
@@ -156,6 +164,20 @@ pub(crate) fn secret(bytes: usize, form: &impl Engine) -> io::Result<String> {
 
 fn told(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("the admin token in {}: {error}", path.display()))
+}
+
+/// Lets a request through that only wants to see figures: also with a token that is good for nothing else, or with none
+/// where everybody may see them.
+pub(crate) async fn require_to_watch<B: MessageBody + 'static>(
+    request: ServiceRequest,
+    next: Next<B>,
+) -> actix_web::Result<ServiceResponse<B>> {
+    let header = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let control = request.app_data::<web::Data<Control>>();
+    if control.is_some_and(|control| control.exposition.may_read(header.and_then(bearer))) {
+        return next.call(request).await;
+    }
+    require(request, next).await
 }
 
 /// Lets a request through that has the admin token; asked before a byte of the body is read.

@@ -46,6 +46,11 @@ impl Vitals {
         self.phase.fetch_max(number, Ordering::Relaxed);
     }
 
+    /// Whether events are taken now.
+    pub fn readiness(&self) -> Readiness {
+        Readiness::of(self.phase(), &(self.journal)())
+    }
+
     /// Where the server is.
     pub fn phase(&self) -> Phase {
         match self.phase.load(Ordering::Relaxed) {
@@ -101,7 +106,7 @@ pub(super) async fn healthz() -> HttpResponse {
 
 /// `GET /readyz`.
 pub(super) async fn readyz(vitals: web::Data<Vitals>) -> HttpResponse {
-    let readiness = Readiness::of(vitals.phase(), &(vitals.journal)());
+    let readiness = vitals.readiness();
     let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     HttpResponse::build(status).json(readiness)
 }

@@ -8,6 +8,7 @@
 //! - [`chaos`]: parts broken on purpose, only where it is switched on;
 //! - `store`: the store looked at, and backed up, while it runs;
 //! - `supervision`: which actors died, why, and how soon they were at work again;
+//! - [`metrics`]: figures, for those who watch;
 //! - [`health`]: alive? ready?
 //! - `validate`: the manual way of the handshake, for endpoints;
 //! - [`openapi`]: all of this and the publishers' endpoint, described for machines;
@@ -26,6 +27,7 @@ mod explain;
 pub mod health;
 mod ledger;
 mod line;
+pub mod metrics;
 pub mod model;
 pub mod openapi;
 pub mod operate;
@@ -45,7 +47,13 @@ use std::{
 use actix_web::{HttpRequest, HttpResponse, guard, middleware::from_fn, web};
 use tokio::sync::{Mutex, MutexGuard};
 
-use self::{auth::Token, chaos::desk::Desk, health::Vitals, model::Editions};
+use self::{
+    auth::Token,
+    chaos::desk::Desk,
+    health::Vitals,
+    metrics::{Bounds, Exposition, Readers, Sources},
+    model::Editions,
+};
 pub use self::{
     chaos::desk::{Tools, Undertaker},
     declare::{Undone, declare},
@@ -69,6 +77,7 @@ pub struct Control {
     redrives: Option<Redrives>,
     backups: Option<Arc<Backups>>,
     strangers: Arc<Strangers>,
+    exposition: Exposition,
     desk: Desk,
     turns: [Mutex<()>; TURNS],
 }
@@ -78,7 +87,9 @@ impl Control {
     pub fn new(registry: Arc<Registry>, clock: Clock, editions: Editions, public_url: String) -> Self {
         let (desk, turns) = (Desk::new(Tools::default()), std::array::from_fn(|_| Mutex::new(())));
         let (redrives, backups, strangers) = (None, None, Arc::default());
-        Self { registry, clock, editions, public_url, redrives, backups, strangers, desk, turns }
+        let bounds = Bounds { subscriptions: 0, subscriptions_per_topic: 0, topics: 0 };
+        let exposition = Exposition::new(Sources::default(), bounds, Readers::Token(None), clock.now());
+        Self { registry, clock, editions, public_url, redrives, backups, strangers, exposition, desk, turns }
     }
 
     /// The same, with dead letters to look through and to send again.
@@ -97,6 +108,12 @@ impl Control {
     #[must_use]
     pub fn guarded_by(self, strangers: Arc<Strangers>) -> Self {
         Self { strangers, ..self }
+    }
+
+    /// The same, with figures of more than topics.
+    #[must_use]
+    pub fn with_metrics(self, exposition: Exposition) -> Self {
+        Self { exposition, ..self }
     }
 
     /// The same, with what supervision and chaos reach of the server beside its topics.
@@ -175,6 +192,9 @@ pub fn configure_side(
             OwnPath::Validate => cfg.service(resource.route(route.to(validate::answer))),
             OwnPath::CheckStore => cfg.service(resource.route(route.to(store::check)).wrap(from_fn(auth::require))),
             OwnPath::BackUpStore => cfg.service(resource.route(route.to(store::back_up)).wrap(from_fn(auth::require))),
+            OwnPath::Metrics => {
+                cfg.service(resource.route(route.to(metrics::scrape)).wrap(from_fn(auth::require_to_watch)))
+            }
             OwnPath::Supervision => {
                 cfg.service(resource.route(route.to(supervision::report)).wrap(from_fn(auth::require)))
             }

@@ -16,6 +16,8 @@ pub enum OwnPath {
     Document,
     /// An endpoint gives its word.
     Validate,
+    /// Figures of all of it.
+    Metrics,
     /// Which actors died, and how soon they were at work again.
     Supervision,
     /// What is broken on purpose.
@@ -48,6 +50,7 @@ impl OwnPath {
             Self::Validate,
             Self::CheckStore,
             Self::BackUpStore,
+            Self::Metrics,
             Self::Supervision,
             Self::Chaos,
             Self::Kill,
@@ -65,7 +68,7 @@ impl OwnPath {
         match self {
             Self::Kill | Self::Poison | Self::Stall | Self::Writes | Self::Responses | Self::ChaosClock => true,
             Self::Healthz | Self::Readyz | Self::Document | Self::Validate => false,
-            Self::CheckStore | Self::BackUpStore | Self::Supervision | Self::Chaos => false,
+            Self::CheckStore | Self::BackUpStore | Self::Metrics | Self::Supervision | Self::Chaos => false,
         }
     }
 
@@ -78,6 +81,7 @@ impl OwnPath {
             Self::Validate => "/eventsubscriptions/{eventSubscriptionName}/validate",
             Self::CheckStore => "/store/check",
             Self::BackUpStore => "/store/backup",
+            Self::Metrics => "/metrics",
             Self::Supervision => "/supervision",
             Self::Chaos => "/chaos",
             Self::Stall => "/chaos/stall",
@@ -111,7 +115,7 @@ impl OwnPath {
             Self::Healthz | Self::Readyz | Self::Document => READ,
             Self::Validate => WORD,
             Self::CheckStore | Self::BackUpStore => ACT,
-            Self::Supervision => ASK,
+            Self::Metrics | Self::Supervision => ASK,
             Self::Chaos => SWITCH,
             Self::Kill | Self::Poison | Self::Stall | Self::Writes | Self::Responses | Self::ChaosClock => ACT,
         }

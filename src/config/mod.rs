@@ -16,6 +16,7 @@ mod editions;
 mod error;
 mod layers;
 mod limits;
+mod metrics;
 mod read;
 mod telemetry;
 mod words;
@@ -34,6 +35,7 @@ pub use self::{
     error::Error,
     layers::{Flag, Origin, Setting, Sources},
     limits::Limits,
+    metrics::Metrics,
     telemetry::Telemetry,
     words::{Roots, TlsVersion, Validate},
 };
@@ -68,6 +70,8 @@ pub struct Config {
     pub telemetry: Telemetry,
     /// What anybody at all may make the server hold.
     pub limits: Limits,
+    /// Who may read figures, and of whom.
+    pub metrics: Metrics,
 }
 
 /// What the operator wrote, every value by itself.
@@ -86,6 +90,7 @@ struct RawConfig {
     chaos: Chaos,
     telemetry: Telemetry,
     limits: Limits,
+    metrics: Metrics,
 }
 
 /// `[server]`
@@ -307,6 +312,7 @@ impl Config {
             chaos,
             telemetry,
             limits,
+            metrics,
         } = layers.read()?;
 
         if publish.event_bytes > publish.request_bytes {
@@ -341,7 +347,21 @@ impl Config {
         let dead_letter = dead_letter.resolve(&server.data_dir, &layers)?;
         let delivery = delivery.resolve(&server);
         let policy = Policy { edition: policy.edition, editions };
-        Ok(Self { server, log, publish, auth, delivery, journal, topic, dead_letter, policy, chaos, telemetry, limits })
+        Ok(Self {
+            server,
+            log,
+            publish,
+            auth,
+            delivery,
+            journal,
+            topic,
+            dead_letter,
+            policy,
+            chaos,
+            telemetry,
+            limits,
+            metrics,
+        })
     }
 }
 

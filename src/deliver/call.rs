@@ -71,13 +71,14 @@ impl<'a> Call<'a> {
         let answered = timeout_at(start + wait, &mut self.attempts).await;
         let [first, second] = &self.exchanges;
         let began = second.began.get().or(first.began.get()).unwrap_or(start);
+        let current = if second.phase() == Phase::Beginning { first } else { second };
+        let phases = current.phases(self.destination.url().scheme() == "https");
         match answered {
-            Ok(answer) => (Answer { latency: began.elapsed(), ..answer }, None),
+            Ok(answer) => (Answer { latency: began.elapsed(), phases, ..answer }, None),
             Err(_) => {
-                let current = if second.phase.get() == Phase::Beginning { first } else { second };
-                let phase = current.phase.get();
+                let phase = current.phase();
                 let answer = failure(Outcome::TimedOut, silence(phase, self.destination, wait));
-                let answer = Answer { latency: began.elapsed(), ..answer };
+                let answer = Answer { latency: began.elapsed(), phases, ..answer };
                 current.late.set(true);
                 (answer, self.linger(phase).map(|rest| Lingering { start, rest }))
             }

@@ -122,7 +122,7 @@ impl Client {
         let exchange = Exchange::new(true);
         match timeout(wait, self.question(handshake, destination, outgoing, &exchange)).await {
             Ok(Ok(heard)) => Ok(heard),
-            Ok(Err(error)) => Err(unanswered(failed(&error, exchange.phase.get(), destination))),
+            Ok(Err(error)) => Err(unanswered(failed(&error, exchange.phase(), destination))),
             Err(_) => {
                 let detail = silence(reached(&exchange, outgoing, destination), destination, wait);
                 Err(unanswered(failure(Outcome::TimedOut, detail)))
@@ -146,7 +146,7 @@ impl Client {
             .scope(exchange.clone(), async move {
                 let request = head(&awc, method, destination, outgoing);
                 let mut response = request.send_body(body(outgoing.body.clone(), exchange.clone())).await?;
-                exchange.phase.set(Phase::Reading(response.status().as_u16()));
+                exchange.enter(Phase::Reading(response.status().as_u16()));
                 let heard = hear(handshake, &mut response).await;
                 // The next question shall find the endpoint as it is then.
                 exchange.poison();
@@ -178,7 +178,7 @@ fn unanswered(Answer { outcome, detail, .. }: Answer) -> Cause {
 
 /// How far a question has come. One without a body is written at once with its head, which nobody tells.
 fn reached(exchange: &Exchange, outgoing: &Outgoing, destination: &Destination) -> Phase {
-    let phase = exchange.phase.get();
+    let phase = exchange.phase();
     let written = if destination.url().scheme() == "https" {
         // At least the endpoint speaks TLS.
         Cell::get(&exchange.received) > 0

@@ -35,6 +35,7 @@ use tokio::{
 };
 
 use super::address::AddressRules;
+use crate::policy::outcome::{Phases, Took};
 
 tokio::task_local! {
     /// The request that the current task is making.
@@ -64,8 +65,10 @@ pub(super) enum Phase {
 pub(super) struct Exchange {
     /// Whether connections that were used before are thrown away.
     fresh: bool,
-    /// How far it has come.
-    pub(super) phase: Cell<Phase>,
+    phase: Cell<Phase>,
+    /// When it came there.
+    since: Cell<Instant>,
+    phases: Cell<Phases>,
     /// When the first byte left.
     pub(super) began: Cell<Option<Instant>>,
     /// Whether its connection was used before.
@@ -82,12 +85,58 @@ impl Exchange {
         Rc::new(Self {
             fresh,
             phase: Cell::new(Phase::Beginning),
+            since: Cell::new(Instant::now()),
+            phases: Cell::new(Phases::default()),
             began: Cell::new(None),
             reused: Cell::new(false),
             received: Cell::new(0),
             late: Cell::new(false),
             line: RefCell::new(None),
         })
+    }
+
+    /// How far it has come.
+    pub(super) fn phase(&self) -> Phase {
+        self.phase.get()
+    }
+
+    /// It has come so far: how long the part before took is noted.
+    pub(super) fn enter(&self, next: Phase) {
+        let last = self.phase.replace(next);
+        if last == next {
+            return;
+        }
+        let took = self.turn();
+        let mut phases = self.phases.get();
+        match last {
+            Phase::Beginning | Phase::Sending | Phase::Reading(_) => {}
+            Phase::Resolving => phases.name = Some(Took::of(took)),
+            Phase::Connecting(_) => {
+                let before = phases.connection.map(Took::time).unwrap_or_default();
+                phases.connection = Some(Took::of(before + took));
+            }
+            Phase::Connected(_) => phases.tls = Some(Took::of(took)),
+            Phase::Waiting => phases.first_byte = Some(Took::of(took)),
+        }
+        self.phases.set(phases);
+    }
+
+    /// The answer's body is read.
+    pub(super) fn read(&self) {
+        let body = Some(Took::of(self.turn()));
+        self.phases.set(Phases { body, ..self.phases.get() });
+    }
+
+    /// How long its parts took, of a request with TLS or without.
+    pub(super) fn phases(&self, secure: bool) -> Phases {
+        let phases = self.phases.get();
+        // Without TLS there is nothing between a connection and the request.
+        Phases { tls: phases.tls.filter(|_| secure), ..phases }
+    }
+
+    fn turn(&self) -> Duration {
+        let now = Instant::now();
+        now.saturating_duration_since(self.since.replace(now))
     }
 
     /// The answer is read: its connection may be used again, if awc kept it.
@@ -330,7 +379,7 @@ impl Dialer {
 
     /// Looks `host` up, checks all it leads to, and calls one address after the other.
     async fn dial(&self, host: &str, port: u16, plain: bool) -> Result<Socket, ConnectError> {
-        let say = |phase| EXCHANGE.try_with(|exchange| exchange.phase.set(phase)).unwrap_or_default();
+        let say = |phase| EXCHANGE.try_with(|exchange| exchange.enter(phase)).unwrap_or_default();
         let refused = |refused| ConnectError::Io(io::Error::other(refused));
         // The way from a URL to a URI leaves the brackets around an IPv6 address.
         let found = match host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {

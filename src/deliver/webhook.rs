@@ -216,12 +216,12 @@ impl Client {
         };
         let stale = first.reused.get() && unanswered(&error, &first);
         let Some(outgoing) = again.take().filter(|_| stale) else {
-            return failed(&error, first.phase.get(), destination);
+            return failed(&error, first.phase(), destination);
         };
         tracing::debug!(%error, host = destination.url().host_str(), "stale connection, sent again on a new one");
         match self.attempt(destination, outgoing, &second, now).await {
             Ok(answer) => answer,
-            Err(error) => failed(&error, second.phase.get(), destination),
+            Err(error) => failed(&error, second.phase(), destination),
         }
     }
 
@@ -240,8 +240,10 @@ impl Client {
                 // The body goes with its last byte: from here on only `again` may have it still.
                 drop(outgoing);
                 let response = request.send_body(body).await?;
-                exchange.phase.set(Phase::Reading(response.status().as_u16()));
-                Ok(read(response, exchange, now).await)
+                exchange.enter(Phase::Reading(response.status().as_u16()));
+                let answer = read(response, exchange, now).await;
+                exchange.read();
+                Ok(answer)
             })
             .await
     }
@@ -317,7 +319,7 @@ pub(super) fn body(body: Bytes, exchange: Rc<Exchange>) -> impl awc::body::Messa
     let starts = (0..len).step_by(CHUNK_BYTES);
     let slices = starts.map(move |start| {
         let end = (start + CHUNK_BYTES).min(len);
-        exchange.phase.set(if end == len { Phase::Waiting } else { Phase::Sending });
+        exchange.enter(if end == len { Phase::Waiting } else { Phase::Sending });
         Ok::<_, Infallible>(body.slice(start..end))
     });
     SizedStream::new(len as u64, stream::iter(slices))

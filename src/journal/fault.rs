@@ -13,7 +13,10 @@ use std::{
 
 use bytes::Bytes;
 
-use super::store::{Batch, Family, Store, StoreError, Visit};
+use super::{
+    figures::StoreFigures,
+    store::{Batch, Family, Store, StoreError, Visit},
+};
 use crate::event::{PartitionId, Seq};
 
 /// A write waits no longer, whoever forgot to end its waiting.
@@ -142,6 +145,10 @@ impl Store for Faulty {
 
     fn note_watermark(&self) -> Result<(), StoreError> {
         self.store.note_watermark()
+    }
+
+    fn figures(&self) -> Option<StoreFigures> {
+        self.store.figures()
     }
 
     fn close(&self) -> Result<(), StoreError> {

@@ -19,6 +19,7 @@ pub mod backup;
 pub mod chunk;
 pub mod codec;
 pub mod fault;
+pub mod figures;
 mod floor;
 pub mod fsck;
 pub mod ids;
@@ -376,6 +377,12 @@ impl Journal {
     /// Whether the journal can write.
     pub fn state(&self) -> State {
         self.0.status.state()
+    }
+
+    /// What there is to measure. It may wait for a moment: not to be asked on an arbiter.
+    pub fn figures(&self) -> figures::Figures {
+        let (sync, group) = self.0.status.meter.counts();
+        figures::Figures { sync, group, store: self.0.reads.figures() }
     }
 
     /// Lets the writer end when it has written what is queued by now.

@@ -16,6 +16,7 @@ use crate::{
     journal::{
         DeadKey, End, Error, Promise,
         chunk::Chunk,
+        figures::StoreFigures,
         keys::{self, MetaKind},
         records::Record,
         seek::{self, Position},
@@ -175,6 +176,11 @@ impl Reads {
             ControlFlow::Continue(())
         })?;
         Ok(found)
+    }
+
+    /// What the store says of itself.
+    pub(super) fn figures(&self) -> Option<StoreFigures> {
+        self.store.figures()
     }
 
     /// All cursors. Blocks: for the start, before anything runs that must not wait.

@@ -10,6 +10,7 @@
 
 mod cursor;
 mod job;
+mod tally;
 
 use std::{sync::Arc, time::Duration};
 

@@ -16,6 +16,7 @@
 //! may stand twice in the log, which every `Put` and `Delete` survives. So a `due` key may come back without its owed
 //! record once in a store's life: whoever reads it takes the owed record for the truth.
 
+mod figures;
 mod floors;
 mod folder;
 mod frozen;
@@ -39,7 +40,9 @@ use self::{floors::Floors, folder::Folder};
 pub(super) use self::{folder::Lock, open::STORE};
 pub use self::{frozen::Frozen, options::RocksOptions};
 use super::{
-    chunk, keys,
+    chunk,
+    figures::StoreFigures,
+    keys,
     store::{Batch, Family, Op, Store, StoreError, Visit},
     watermark::Watermark,
 };
@@ -294,6 +297,10 @@ impl Store for Rocks {
             self.short.store(!room, Ordering::Release);
         }
         Ok(())
+    }
+
+    fn figures(&self) -> Option<StoreFigures> {
+        Some(self.ask_figures())
     }
 
     /// RocksDB's own threads outlive every handle that a reader may still have; at the end of the process they would find

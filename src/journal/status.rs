@@ -6,11 +6,13 @@ use std::{
         PoisonError, RwLock,
         atomic::{AtomicU8, Ordering},
     },
+    time::Duration,
 };
 
 use crate::{
     event::{PartitionId, Seq, SubscriptionId},
     journal::chunk::Running,
+    metrics::{Counts, DURATIONS, EVENTS, Histogram},
 };
 
 /// Whether the journal can write.
@@ -46,8 +48,28 @@ pub struct Crowd {
     pub keep: Option<u64>,
 }
 
+/// What the writer measures.
+pub(super) struct Meter {
+    sync: Histogram,
+    group: Histogram,
+}
+
+impl Meter {
+    /// So many entries were written and synced, in so long.
+    pub(super) fn synced(&self, entries: usize, took: Duration) {
+        self.group.observe(entries as u64);
+        self.sync.took(took);
+    }
+
+    /// How long syncs took, and how many entries shared one.
+    pub(super) fn counts(&self) -> (Counts, Counts) {
+        (self.sync.counts(), self.group.counts())
+    }
+}
+
 /// What the writer lets everybody know.
 pub(super) struct Status {
+    pub(super) meter: Meter,
     state: AtomicU8,
     ends: RwLock<HashMap<PartitionId, End>>,
     /// Only those that are crowded: mostly none.
@@ -57,6 +79,7 @@ pub(super) struct Status {
 impl Status {
     pub(super) fn new(ends: impl Iterator<Item = (PartitionId, End)>) -> Self {
         Self {
+            meter: Meter { sync: Histogram::new(&DURATIONS), group: Histogram::new(&EVENTS) },
             state: AtomicU8::new(State::Writable as u8),
             ends: RwLock::new(ends.collect()),
             crowds: RwLock::default(),

@@ -7,6 +7,7 @@ use std::{ops::ControlFlow, sync::Arc};
 
 use bytes::Bytes;
 
+use super::figures::StoreFigures;
 use crate::event::{PartitionId, Seq};
 
 /// A family of records. Each has its own key form (`journal::keys`) and its own settings in RocksDB.
@@ -142,6 +143,11 @@ pub trait Store: Send + Sync + 'static {
     /// Once a second: a moment to write down how much was acknowledged, if that has changed.
     fn note_watermark(&self) -> Result<(), StoreError>;
 
+    /// What it says of itself, for those who watch; nothing where it has nothing to say.
+    fn figures(&self) -> Option<StoreFigures> {
+        None
+    }
+
     /// A clean stop: nothing is written any more, and what the store does by itself ends, so that the process may.
     fn close(&self) -> Result<(), StoreError>;
 }
@@ -173,6 +179,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn note_watermark(&self) -> Result<(), StoreError> {
         (**self).note_watermark()
+    }
+
+    fn figures(&self) -> Option<StoreFigures> {
+        (**self).figures()
     }
 
     fn close(&self) -> Result<(), StoreError> {

@@ -1,6 +1,6 @@
 //! What became of a request, in Event Grid's words, and of an event that is given up.
 
-use std::{fmt, time::Duration};
+use std::{fmt, num::NonZeroU32, time::Duration};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -209,6 +209,40 @@ impl fmt::Display for Reason {
     }
 }
 
+/// How long something took, in microseconds: what is over sooner took one, so that there is no room for nothing. It goes up
+/// to an hour, longer than any request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Took(NonZeroU32);
+
+impl Took {
+    /// So long.
+    pub fn of(time: Duration) -> Self {
+        let micros = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
+        Self(NonZeroU32::new(micros).unwrap_or(NonZeroU32::MIN))
+    }
+
+    /// How long that is.
+    pub fn time(self) -> Duration {
+        Duration::from_micros(self.0.get().into())
+    }
+}
+
+/// How long the parts of a request took: [`None`] for one that it did not have (a connection that is used again is not
+/// made) or did not come to the end of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Phases {
+    /// Its name was looked up.
+    pub name: Option<Took>,
+    /// Its connection was made: one address after another, where there were several.
+    pub connection: Option<Took>,
+    /// TLS was agreed on.
+    pub tls: Option<Took>,
+    /// The endpoint had all of it and began to answer.
+    pub first_byte: Option<Took>,
+    /// The answer's body was read.
+    pub body: Option<Took>,
+}
+
 /// What a request brought back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
@@ -220,6 +254,8 @@ pub struct Answer {
     pub retry_after: Option<Duration>,
     /// From the first byte sent to the last one read.
     pub latency: Duration,
+    /// How long which part of it took.
+    pub phases: Phases,
     /// The first bytes of the answer's body.
     pub body: Bytes,
     /// What went wrong, for people, where there was no answer.
@@ -234,6 +270,7 @@ impl Answer {
             status: None,
             retry_after: None,
             latency: Duration::ZERO,
+            phases: Phases::default(),
             body: Bytes::new(),
             detail: String::new(),
         }

@@ -7,6 +7,7 @@
 
 pub mod job;
 pub mod lease;
+mod tally;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -17,6 +18,7 @@ use crate::{
     policy::outcome::{Outcome, Reason},
 };
 
+pub use self::tally::Tally;
 use self::{
     job::{Job, JobCommand, JobRefused},
     lease::LeaseStep,
@@ -47,6 +49,8 @@ pub struct Cursor {
     pub sifted: Vec<Sifted>,
     /// The first event that the subscription was there for.
     pub began: Seq,
+    /// Of both columns: what failed and what was given up, by why.
+    pub tally: Tally,
 }
 
 /// A part of the log of which a version of the filter has stopped whatever has no other line in this lane.

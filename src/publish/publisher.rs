@@ -35,10 +35,13 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    event::{Schema, SubscriptionId},
+    event::{Schema, SubscriptionId, Timestamp},
     journal::{self, Journal},
     telemetry::trace::Tracer,
-    topic::registry::{Registry, Topic},
+    topic::{
+        meter::{Meter, Publishing},
+        registry::{Registry, Topic},
+    },
 };
 
 /// One permit is a kibibyte: fine enough for small requests, and a semaphore of them counts to terabytes.
@@ -61,6 +64,8 @@ pub struct Publisher {
     tracer: Tracer,
     room: Arc<Semaphore>,
     closed: AtomicBool,
+    /// What was refused because it was for no topic.
+    strays: Meter,
 }
 
 impl Publisher {
@@ -69,7 +74,7 @@ impl Publisher {
         let room = Arc::new(Semaphore::new(permits(limits.admitted_bytes_max) as usize));
         let throttle = Throttle::new(limits.rates);
         let (tracer, closed) = (Tracer::default(), AtomicBool::new(false));
-        Self { registry, journal, clock, limits, gate, throttle, tracer, room, closed }
+        Self { registry, journal, clock, limits, gate, throttle, tracer, room, closed, strays: Meter::default() }
     }
 
     /// The same, with its requests recorded there.
@@ -88,11 +93,28 @@ impl Publisher {
         self.gate.refusals()
     }
 
+    /// What was published to topics that are not there.
+    pub fn strays(&self) -> Publishing {
+        self.strays.publishing()
+    }
+
+    /// How many bytes of publishers are in hand, and how many may be.
+    pub fn room(&self) -> (usize, usize) {
+        let most = permits(self.limits.admitted_bytes_max) as usize;
+        ((most - self.room.available_permits().min(most)) * PERMIT_BYTES, most * PERMIT_BYTES)
+    }
+
     pub(super) async fn publish(&self, request: &HttpRequest, body: &mut web::Payload) -> Result<(), Refusal> {
+        let began = self.clock.now();
         self.refuse_closed()?;
-        let topic = find_topic(&self.registry, request)?;
-        self.ask(request, &House::of(&topic.record())).await?;
-        self.take(&topic, request, body, &self.limits).await
+        let topic =
+            find_topic(&self.registry, request).inspect_err(|refusal| self.strays.refused(refusal.counted()))?;
+        let taking = async {
+            self.ask(request, &House::of(&topic.record())).await?;
+            self.take(&topic, request, body, &self.limits).await
+        };
+        let taken = taking.await;
+        self.count(&topic, began, taken)
     }
 
     /// The same, for a topic of a namespace.
@@ -101,9 +123,25 @@ impl Publisher {
         request: &HttpRequest,
         body: &mut web::Payload,
     ) -> Result<(), Refusal> {
-        let Entered { topic, .. } = self.enter(request).await?;
+        let began = self.clock.now();
+        self.refuse_closed()?;
+        let found = namespace::find(&self.registry, request);
+        let Entered { namespace, topic } = found.inspect_err(|refusal| self.strays.refused(refusal.counted()))?;
         let limits = Limits { events_max: self.limits.namespace_events_max, ..self.limits };
-        self.take(&topic, request, body, &limits).await
+        let taking = async {
+            self.ask(request, &House::in_namespace(&namespace, &topic.record())).await?;
+            self.take(&topic, request, body, &limits).await
+        };
+        let taken = taking.await;
+        self.count(&topic, began, taken)
+    }
+
+    fn count(&self, topic: &Topic, began: Timestamp, taken: Result<(), Refusal>) -> Result<(), Refusal> {
+        match &taken {
+            Ok(()) => topic.meter().accepted(self.clock.now().since(began)),
+            Err(refusal) => topic.meter().refused(refusal.counted()),
+        }
+        taken
     }
 
     /// The topic of a namespace that a request is for, where whoever sent it may do something there. What is refused is

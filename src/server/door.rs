@@ -18,6 +18,7 @@ use super::{
 use crate::{
     admin::{self, Chaos, Control, Side, auth, health},
     config::Config,
+    metrics::Listener,
     publish::{self, http::Publisher},
     pull,
 };
@@ -33,8 +34,8 @@ pub(super) struct Behind {
 
 /// Where publishers and operators come in.
 pub(super) struct Door {
-    listener: TcpListener,
-    admin: Option<TcpListener>,
+    listener: (TcpListener, Arc<Listener>),
+    admin: Option<(TcpListener, Arc<Listener>)>,
     tls: Option<ServerConfig>,
     /// The addresses that it really has.
     addresses: Vec<SocketAddr>,
@@ -51,8 +52,9 @@ impl Door {
             addresses.push(listener.local_addr().map_err(io_error("the address listened on"))?);
             Ok::<_, Error>(listener)
         };
-        let listener = bind(config.server.listen)?;
+        let listener = (bind(config.server.listen)?, Arc::new(Listener::new("publishers")));
         let admin = config.server.admin_listen.map(bind).transpose()?;
+        let admin = admin.map(|admin| (admin, Arc::new(Listener::new("operators"))));
         let tls = tls::listening(&config.server)?.map(|(tls, shown)| {
             actix_rt::spawn(tls::keep_fresh(Arc::downgrade(&shown), config.server.tls_reload));
             tls
@@ -73,6 +75,15 @@ impl Door {
     /// Where publishers connect.
     pub(super) fn own_url(&self) -> String {
         self.url(0)
+    }
+
+    /// What is counted of them.
+    pub(super) fn counted(&self) -> Vec<Arc<Listener>> {
+        [Some(&self.listener), self.admin.as_ref()]
+            .into_iter()
+            .flatten()
+            .map(|(_, counted)| Arc::clone(counted))
+            .collect()
     }
 
     fn url(&self, place: usize) -> String {
@@ -128,7 +139,7 @@ struct Shared {
 fn enter(
     server: ServerBuilder,
     config: &Config,
-    listener: TcpListener,
+    (listener, counted): (TcpListener, Arc<Listener>),
     tls: Option<ServerConfig>,
     side: Side,
     connections: usize,
@@ -137,11 +148,8 @@ fn enter(
     let shared = shared.clone();
     let limits = &config.limits;
     let entrance = Entrance {
-        name: match side {
-            Side::Both | Side::Others => "publishers",
-            Side::Operators => "operators",
-        },
         listener,
+        counted,
         tls,
         places: Places {
             total: connections,

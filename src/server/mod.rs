@@ -38,7 +38,7 @@ use self::{
     roster::Roster,
 };
 use crate::{
-    admin::{self, Control, Tools, Undertaker, auth, health},
+    admin::{self, Control, Tools, Undertaker, auth, health, metrics::Sources},
     cli::fsck::{accounts, store_options},
     clock::Clock,
     config::Config,
@@ -150,6 +150,7 @@ fn declared(config: &Config) -> Result<Option<Declared>, Error> {
 async fn serve(config: Config, declared: Option<Declared>, store: Arc<Rocks>) -> Result<(), Error> {
     let tools = Tools::default();
     let clock = Clock::skewed(tools.skew.clone());
+    let started = clock.now();
     actix_rt::spawn(chaos::tell_steps(clock.clone()));
     let data_dir = &config.server.data_dir;
     let configured = config.server.admin_token.as_ref().map(crate::config::Secret::expose);
@@ -240,10 +241,19 @@ async fn serve(config: Config, declared: Option<Declared>, store: Arc<Rocks>) ->
     let roster = Roster { registry: Arc::clone(&recovered), limits: settings::publish_limits(&config) };
     let redrives = Redrives::new(journal.clone(), clock.clone(), stores.clone(), Arc::new(roster));
     redrives.resume()?;
+    let of_ready = vitals.clone();
+    let sources = Sources {
+        journal: Some(journal.clone()),
+        publisher: Some(publisher.clone()),
+        listeners: door.counted(),
+        ready: Some(Box::new(move || of_ready.readiness().ready)),
+    };
+    let exposition = settings::exposition(&config, sources, started).map_err(io_error("metrics.token"))?;
     let control = Control::new(Arc::clone(&recovered), clock, settings::editions(&config), door.public_url.clone())
         .with_dead_letters(redrives)
         .with_backups(backups)
         .guarded_by(strangers)
+        .with_metrics(exposition)
         .with_tools(tools);
     let control = web::Data::new(control);
     if let Some(declared) = declared

@@ -1,15 +1,20 @@
 //! What the operator wrote, in the words of the parts that it is for.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::Path, sync::Arc};
+use std::{collections::BTreeMap, io, net::SocketAddr, path::Path, sync::Arc};
 
 use crate::{
-    admin::model,
+    admin::{
+        auth::Token,
+        metrics::{Bounds, Exposition, Readers, Sources},
+        model,
+    },
     config::{self, BacklogFull, Config},
     dead_letter::{Sink, sink},
     deliver::{
         self, AddressRules, Identities, Trust,
         trust::{self, Roots, Version},
     },
+    event::Timestamp,
     journal,
     policy::{
         edition::{self, Edition},
@@ -164,6 +169,16 @@ pub(super) fn client(config: &Config, own: &[SocketAddr]) -> Result<deliver::Opt
     let options = deliver::Options::new(addresses(config, own), trust);
     let (keep_alive, lingering_max) = (config.delivery.idle_connection_wait, config.limits.lingering);
     Ok(deliver::Options { identities, keep_alive, lingering_max, ..options })
+}
+
+/// Whose figures are told, and to whom.
+pub(super) fn exposition(config: &Config, sources: Sources, started: Timestamp) -> io::Result<Exposition> {
+    let config::Metrics { public, token, subscriptions, subscriptions_per_topic, topics } = &config.metrics;
+    let token = token.as_ref().map(|token| Token::given(token.expose())).transpose()?;
+    let readers = if *public { Readers::All } else { Readers::Token(token) };
+    let bounds =
+        Bounds { subscriptions: *subscriptions, subscriptions_per_topic: *subscriptions_per_topic, topics: *topics };
+    Ok(Exposition::new(sources, bounds, readers, started))
 }
 
 /// How endpoints are asked whether they may be.

@@ -22,6 +22,6 @@ pub use self::{
     actor::{FirstAct, PutAside, SubscriptionActor, Wake, World},
     greeter::{Greeter, Ticket},
     plan::{Delivery, Plan},
-    slot::{Obeyed, Quarantined, Received, Report, Slot, State, Waiting},
+    slot::{Measured, Obeyed, PHASE_NAMES, Quarantined, Received, Report, Slot, State, Waiting},
     tail::{Budget, Matched, Tail},
 };

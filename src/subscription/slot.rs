@@ -10,11 +10,12 @@
 mod chaos;
 mod flights;
 mod linger;
+mod meter;
 mod pull;
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU32},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, atomic::AtomicU32},
 };
 
 use actix::Addr;
@@ -35,9 +36,12 @@ use crate::{
     telemetry::trace::Context,
 };
 
-use self::{linger::Linger, pull::Desk};
+use self::{linger::Linger, meter::Meter, pull::Desk};
 
-pub use self::pull::{Received, Waiting};
+pub use self::{
+    meter::{Measured, PHASE_NAMES},
+    pull::{Received, Waiting},
+};
 
 /// An event that was in hand at so many deaths is quarantined.
 const DEATHS_MAX: u32 = 3;
@@ -110,6 +114,8 @@ pub struct Slot {
     inner: Mutex<Inner>,
     /// So many tasks of requests are to panic: asked by each, so not under the lock.
     doomed: AtomicU32,
+    /// Likewise, and only there where anything was sent.
+    meter: OnceLock<Box<Meter>>,
 }
 
 #[derive(Debug)]
@@ -200,7 +206,7 @@ impl Slot {
             closing: false,
             achieved: false,
         };
-        Self { obligor, inner: Mutex::new(inner), doomed: AtomicU32::new(0) }
+        Self { obligor, inner: Mutex::new(inner), doomed: AtomicU32::new(0), meter: OnceLock::new() }
     }
 
     /// How it is served.
@@ -231,6 +237,11 @@ impl Slot {
     /// What was put aside because it killed again and again.
     pub fn quarantined(&self) -> Quarantined {
         self.lock().quarantined.clone()
+    }
+
+    /// How many events that was.
+    pub fn quarantined_count(&self) -> u64 {
+        self.lock().quarantined.count
     }
 
     /// How many requests may be answered yet though their wait is over.
@@ -424,7 +435,8 @@ impl Slot {
         let lanes = cursor.lanes.iter().map(bare).collect();
         let mut inner = self.lock();
         let (low, own_low) = (cursor.low().unwrap_or(inner.end), cursor.own_low().unwrap_or(inner.end));
-        let cursor = Cursor { lanes, sifted: Vec::new(), jobs: cursor.jobs.clone(), ..*cursor };
+        let (jobs, tally) = (cursor.jobs.clone(), cursor.tally.clone());
+        let cursor = Cursor { lanes, sifted: Vec::new(), jobs, tally, ..*cursor };
         let ending = std::mem::take(&mut inner.state.ending);
         inner.state = State { low, own_low, endpoint, cursor, ending };
     }

@@ -99,7 +99,9 @@ impl TopicActor {
     }
 
     fn fan_out(&mut self, chunk: &Chunk) -> Result<(), journal::chunk::Damaged> {
-        let Some(matched) = self.index.matches(chunk.events()?, chunk.bytes_len()) else { return Ok(()) };
+        let found = self.index.matches(chunk.events()?, chunk.bytes_len());
+        let Some((matched, unmatched)) = found else { return Ok(()) };
+        self.topic.meter().unmatched(unmatched);
         let woken: Vec<SubscriptionId> = matched.matches.keys().copied().collect();
         self.topic.tail().push(matched);
         for subscription in woken {

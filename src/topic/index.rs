@@ -27,19 +27,23 @@ impl Index {
         Self { plans, filters, known: Arc::new(known) }
     }
 
-    /// Matches a chunk's events, which lie behind one another.
-    pub fn matches(&self, events: Vec<Event>, bytes: usize) -> Option<Matched> {
+    /// Matches a chunk's events, which lie behind one another; and how many of them nobody's filter matches.
+    pub fn matches(&self, events: Vec<Event>, bytes: usize) -> Option<(Matched, u64)> {
         let first = events.first()?.seq;
         let mut matches: HashMap<SubscriptionId, Vec<u32>> = HashMap::new();
+        let mut unmatched = 0;
         for (index, event) in (0..).zip(&events) {
             let view = View::new(event);
+            let mut is_matched = false;
             for place in self.filters.candidates(&view) {
                 let plan = &self.plans[place];
                 if plan.filter().passes(&view) {
                     matches.entry(plan.record.number).or_default().push(index);
+                    is_matched = true;
                 }
             }
+            unmatched += u64::from(!is_matched);
         }
-        Some(Matched { first, events, bytes, matched_for: Arc::clone(&self.known), matches })
+        Some((Matched { first, events, bytes, matched_for: Arc::clone(&self.known), matches }, unmatched))
     }
 }

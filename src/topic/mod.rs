@@ -15,6 +15,7 @@ pub mod index;
 pub mod ingress;
 pub mod keeper;
 pub mod kept;
+pub mod meter;
 pub mod namespace;
 pub mod proposal;
 pub mod record;

@@ -180,6 +180,11 @@ impl Chart {
         Supervision { life, restarts, ends: *ends, last: *last, recoveries: recoveries.clone() }
     }
 
+    /// How its lives ended.
+    pub fn ends(&self) -> Ends {
+        self.history().ends
+    }
+
     /// Where a death that was asked for is noted: it counts neither for the delay nor against an event.
     pub fn mark(&self) -> Mark {
         self.mark.clone()

@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 use gridhook::config::DEFAULTS;
 
 #[rustfmt::skip]
-const LISTED: [(&str, &str, &str); 90] = [
+const LISTED: [(&str, &str, &str); 91] = [
     ("pull/words.rs", "TOKENS_MAX", "100 lock tokens in a request of 64 KiB"),
     ("publish/schema/cloud_events.rs", "NAMESPACE_NAME_CHARS_MAX", "of a CloudEvent in a namespace 20"),
     ("subscription/plan.rs", "RECEIVED_MAX", "100 events and 4 MiB in an answer"),
@@ -44,6 +44,7 @@ const LISTED: [(&str, &str, &str); 90] = [
     ("journal/salvage/loss.rs", "TOLD_MAX", "1000 of each kind that is lost"),
     ("journal/salvage/rewind.rs", "DONE_MAX", "524,288 known outcomes of a cursor"),
     ("journal/backup/pace.rs", "REST_MAX", "rests of 100 ms"),
+    ("admin/metrics/gather.rs", "LOOKS_MAX", "256 looks at the log"),
     ("admin/store.rs", "LINES_MAX", "4 lines ahead of a slow reader"),
     ("declared/expression.rs", "DEPTH_MAX", "expressions of templates 32 levels deep"),
     ("declared/template.rs", "LEVELS_MAX", "resources in resources 4 levels"),

@@ -10,10 +10,17 @@ use gridhook::{
         outcome::{Outcome, Reason},
         record::job::{Job, JobKind, JobState},
         record::lease::LeaseStep,
-        record::{Counters, Cursor, Dead, Entry, Excerpt, Health, Held, LaneCursor, Owed, Pace, Rate, Sifted, What},
+        record::{
+            Counters, Cursor, Dead, Entry, Excerpt, Health, Held, LaneCursor, Owed, Pace, Rate, Sifted, Tally, What,
+        },
     },
 };
-use proptest::{collection::vec, option, prelude::*, sample::select};
+use proptest::{
+    collection::{btree_map, vec},
+    option,
+    prelude::*,
+    sample::select,
+};
 
 fn at() -> impl Strategy<Value = Timestamp> {
     any::<u64>().prop_map(Timestamp)
@@ -116,22 +123,35 @@ fn job() -> impl Strategy<Value = Job> {
     )
 }
 
+fn tally() -> impl Strategy<Value = Tally> {
+    let times = || 1..=u64::MAX;
+    let reasons = || btree_map(reason(), times(), 0..4);
+    (btree_map(outcome(), times(), 0..4), reasons(), reasons()).prop_map(|(failed, dead_lettered, dropped)| Tally {
+        failed,
+        dead_lettered,
+        dropped,
+    })
+}
+
 fn cursor() -> impl Strategy<Value = Cursor> {
     let jobs = (counters(), vec(job(), 0..3), any::<u16>());
-    let ledger = (vec(sifted(), 0..3), prop_oneof![Just(0), any::<u64>()]);
+    let ledger = (vec(sifted(), 0..3), prop_oneof![Just(0), any::<u64>()], tally());
     (vec(lane(), 0..5), health(), pace(), held(), counters(), jobs, option::of(at()), ledger).prop_map(
-        |(lanes, health, pace, held, counters, (replayed, jobs, jobs_begun), next_due, (sifted, began))| Cursor {
-            lanes,
-            health,
-            pace,
-            held,
-            counters,
-            replayed,
-            jobs,
-            jobs_begun,
-            next_due,
-            sifted,
-            began: Seq(began),
+        |(lanes, health, pace, held, counters, (replayed, jobs, jobs_begun), next_due, (sifted, began, tally))| {
+            Cursor {
+                lanes,
+                health,
+                pace,
+                held,
+                counters,
+                replayed,
+                jobs,
+                jobs_begun,
+                next_due,
+                sifted,
+                began: Seq(began),
+                tally,
+            }
         },
     )
 }

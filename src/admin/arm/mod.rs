@@ -34,7 +34,8 @@ use self::{
     routes::Subject,
 };
 use super::{
-    Control, Error, dead_letters, explain, ledger, model::subscription::Form, operate, replay, test_filter, trace,
+    Control, Error, dead_letters, explain, ledger, metrics, model::subscription::Form, operate, replay, test_filter,
+    trace,
 };
 use crate::{
     journal,
@@ -198,6 +199,7 @@ async fn answer_subscription(
         SubscriptionVerb::GetDeliveryAttributes => subscriptions::delivery_attributes(control, topic, name),
         SubscriptionVerb::TestFilter => test_filter::test_filter(control, topic, name, body).await,
         SubscriptionVerb::Status => operate::status(control, topic, name).await,
+        SubscriptionVerb::Metrics => metrics::subscription(control, request, topic, name).await,
         SubscriptionVerb::Ledger => ledger::ledger(control, topic, name, request.query_string()).await,
         SubscriptionVerb::Explain => explain::explain(control, topic, name, request.query_string()).await,
         SubscriptionVerb::DeadLetters => dead_letters::list(control, request, topic, name).await,

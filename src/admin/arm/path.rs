@@ -135,6 +135,8 @@ pub enum SubscriptionVerb {
     TestFilter,
     /// `status`, a word of ours.
     Status,
+    /// `metrics`, a word of ours.
+    Metrics,
     /// `explain`, a word of ours.
     Explain,
     /// `deadLetters`, a word of ours.
@@ -170,12 +172,13 @@ pub enum ReplayVerb {
 
 impl SubscriptionVerb {
     /// All of them, and what stands for them behind the name of a subscription.
-    pub(super) const ALL: [(Self, &str); 20] = [
+    pub(super) const ALL: [(Self, &str); 21] = [
         (Self::Itself, ""),
         (Self::GetFullUrl, "/getFullUrl"),
         (Self::GetDeliveryAttributes, "/getDeliveryAttributes"),
         (Self::TestFilter, "/testFilter"),
         (Self::Status, "/status"),
+        (Self::Metrics, "/metrics"),
         (Self::Explain, "/explain"),
         (Self::DeadLetters, "/deadLetters"),
         (Self::RedriveDeadLetters, "/deadLetters/redrive"),

@@ -111,6 +111,7 @@ impl Subject {
                 _,
                 _,
                 SubscriptionVerb::Status
+                | SubscriptionVerb::Metrics
                 | SubscriptionVerb::Explain
                 | SubscriptionVerb::Ledger
                 | SubscriptionVerb::DeadLetters

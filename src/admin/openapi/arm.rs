@@ -16,7 +16,7 @@ use crate::{
             topics::SharedAccessKeys,
         },
         error::Envelope,
-        explain, ledger,
+        explain, ledger, metrics,
         model::{
             difference::Difference,
             domain_topic::{self, Body as DomainTopicBody},
@@ -308,6 +308,17 @@ fn subscription_verb(
         SubscriptionVerb::Status => draft(route, "status", "How it is: health, counters, backlog, what is next.")
             .answer(200, "So it is.", &schemas.of::<operate::View>())
             .errors(&READING, error),
+        SubscriptionVerb::Metrics => {
+            let text = json!({"schema": {"type": "string"}});
+            let contents = json!({
+                "application/json": {"schema": schemas.of::<metrics::View>()},
+                "text/plain": text,
+                "application/openmetrics-text": text,
+            });
+            draft(route, "metrics", "Its figures, under Azure Monitor's names and as series: JSON, or as asked for.")
+                .contents(200, "They.", contents)
+                .errors(&READING, error)
+        }
         SubscriptionVerb::Explain => {
             let nowhere = json!({"anyOf": [error, schemas.of::<explain::NotFoundView>()]});
             draft(route, "explain", "Why an event waits, and when it is tried next: by its id or by its sequence.")

@@ -86,6 +86,21 @@ pub(super) fn describe(path: OwnPath, method: &Method, schemas: &mut Schemas) ->
             let asked = draft("store", "backUpStore", "The store is copied as it is now, and the copy is looked at.");
             lines(asked.body(true, &body, json!({"folder": "/srv/backups/monday"})), schemas, &error)
         }
+        OwnPath::Metrics => {
+            let text = json!({"schema": {"type": "string"}});
+            let contents = json!({
+                "text/plain": text,
+                "application/openmetrics-text": text,
+            });
+            draft(
+                "metrics",
+                "metrics",
+                "Figures of all of the server: Prometheus' text, or OpenMetrics if that is asked for.",
+            )
+            .secured(&["admin"])
+            .contents(200, "They.", contents)
+            .errors(&[(401, "The token is missing, or another.")], &error)
+        }
         OwnPath::Supervision => {
             let view = schemas.of::<supervision::Report>();
             draft("supervision", "supervision", "Which actors died, why, and how soon they were at work again.")

@@ -1,9 +1,9 @@
 //! A cursor on disk: one small record, written once for every group of outcomes.
 //!
 //! ```text
-//! version 3 | flags 1 | next due 8, healthy rate and last failure 8, each if flagged | health | eleven counters
+//! version 4 | flags 1 | next due 8, healthy rate and last failure 8, each if flagged | health | eleven counters
 //!     | eleven counters of jobs | jobs begun | jobs | each job | lanes | each lane
-//!     | began, if flagged | hulls and each hull, if flagged
+//!     | began, if flagged | hulls and each hull, if flagged | tally
 //! lane: number | read | 0, or 1 and end | open | done
 //! hull: lane | version | first | length
 //! open, done: runs | (gap count)*
@@ -12,7 +12,10 @@
 //! Everything is a varint but for points in time. The events that are open or done stand close together, and mostly in
 //! runs: the first costs as much as its place, every other two or three bytes, however many events it has.
 
-use super::{Layout, put_time, take_outcome, take_time, take_u32};
+use super::{
+    Layout, put_time, take_outcome, take_time, take_u32,
+    tally::{put_tally, take_tally},
+};
 use crate::{
     event::{Lane, Seq},
     journal::codec::{Reader, put_varint},
@@ -36,8 +39,9 @@ const HAS_BEGUN: u8 = 128;
 impl Layout for Cursor {
     const NAME: &'static str = "cursor";
 
-    /// Late answers are counted since the second, and the pace and who holds it are in there; jobs are since the third.
-    const VERSION: u8 = 3;
+    /// Late answers are counted since the second, and the pace and who holds it are in there; jobs are since the third, and
+    /// the tally since the fourth.
+    const VERSION: u8 = 4;
 
     fn put(&self, out: &mut Vec<u8>) {
         let Pace { healthy, failed, paced } = self.pace;
@@ -82,6 +86,7 @@ impl Layout for Cursor {
             put_varint(out, self.sifted.len() as u64);
             self.sifted.iter().for_each(|sifted| put_sifted(out, sifted));
         }
+        put_tally(out, &self.tally);
     }
 
     fn take(reader: &mut Reader<'_>) -> Option<Self> {
@@ -118,7 +123,8 @@ impl Layout for Cursor {
                 sifted.push(take_sifted(reader)?);
             }
         }
-        Some(Self { lanes, health, pace, held, counters, replayed, jobs, jobs_begun, next_due, sifted, began })
+        let tally = take_tally(reader)?;
+        Some(Self { lanes, health, pace, held, counters, replayed, jobs, jobs_begun, next_due, sifted, began, tally })
     }
 }
 

@@ -187,12 +187,13 @@ impl Writer {
     fn commit(&mut self, entries: Vec<Entry>) -> Result<(), StoreError> {
         let now = self.clock.now();
         let mut group = Group::default();
+        let count = entries.len();
         for entry in entries {
             self.encode(&mut group, entry, now);
         }
         self.free_held(&mut group)?;
         self.forget_jobs(&mut group)?;
-        let written = if group.batch.0.is_empty() { Ok(()) } else { self.store.write(&group.batch) };
+        let written = if group.batch.0.is_empty() { Ok(()) } else { self.write(&group, count) };
         match written {
             Ok(()) => {
                 self.status.set_state(self.room());
@@ -207,6 +208,13 @@ impl Writer {
             }
             Err(error @ (StoreError::Damaged(_) | StoreError::Failed(_))) => Err(error),
         }
+    }
+
+    fn write(&self, group: &Group, entries: usize) -> Result<(), StoreError> {
+        let began = self.clock.now();
+        self.store.write(&group.batch)?;
+        self.status.meter.synced(entries, self.clock.now().since(began));
+        Ok(())
     }
 
     /// What is left is for those who free some: publishers are refused before the disk is quite full.

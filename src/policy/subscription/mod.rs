@@ -44,7 +44,7 @@ use crate::{
         due::Window,
         endpoint::Endpoint,
         lane::Reading,
-        record::{Command, Counters, Cursor, EndpointView, Health, Senseless, Traffic, lease::RELEASED_FOR},
+        record::{Command, Counters, Cursor, EndpointView, Health, Senseless, Tally, Traffic, lease::RELEASED_FOR},
         retry::{self, Chance},
     },
 };
@@ -78,6 +78,7 @@ pub struct Subscription {
     end: Seq,
     counters: Counters,
     replayed: Counters,
+    tally: Tally,
     late: Late,
     leases: Leases,
     excerpts: Excerpts,
@@ -132,6 +133,7 @@ impl Subscription {
             end,
             counters: cursor.counters,
             replayed: cursor.replayed,
+            tally: cursor.tally.clone(),
             late: Late::default(),
             leases: Leases::default(),
             excerpts: Excerpts::default(),
@@ -209,6 +211,7 @@ impl Subscription {
             next_due: self.first_due(),
             sifted: self.gathered.sifted().to_vec(),
             began: self.began,
+            tally: self.tally.clone(),
         }
     }
 

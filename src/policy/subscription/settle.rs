@@ -52,6 +52,7 @@ impl Subscription {
             return;
         }
         self.count(lane, |counters| counters.requests_failed += 1);
+        self.tally.fail(answer.outcome);
         if too_large {
             self.endpoint.halve_batches(flight.events);
         }
@@ -121,6 +122,7 @@ impl Subscription {
             return false;
         }
         let Item { lane, seq, attempts, .. } = item;
+        self.tally.give_up(reason, self.puts_aside(reason));
         if !self.puts_aside(reason) {
             self.count(lane, |counters| counters.dropped += 1);
             return true;

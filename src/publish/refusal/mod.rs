@@ -11,7 +11,7 @@ use std::{fmt, net::IpAddr};
 
 use actix_web::http::StatusCode;
 
-use crate::{event::Schema, journal};
+use crate::{event::Schema, journal, topic::meter::Refused};
 
 /// A request was not taken. Nothing of it is stored, but after [`Refusal::Unknown`], where that is open.
 ///
@@ -350,6 +350,12 @@ impl Refusal {
             }
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "InternalServerError"),
         }
+    }
+
+    /// As what it is counted.
+    pub(super) fn counted(&self) -> Refused {
+        let (status, code) = self.status();
+        Refused { status: status.as_u16(), code }
     }
 
     /// A body that is not JSON.

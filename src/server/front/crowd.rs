@@ -14,6 +14,8 @@ use std::{
 
 use ipnet::IpNet;
 
+use crate::metrics::Listener;
+
 /// So many connections may be open.
 #[derive(Clone, Debug)]
 pub(in crate::server) struct Places {
@@ -28,6 +30,7 @@ pub(in crate::server) struct Places {
 /// Those who are connected to a listener.
 pub(super) struct Crowd {
     places: Places,
+    listener: Arc<Listener>,
     now: Mutex<Now>,
 }
 
@@ -44,8 +47,8 @@ pub(super) struct Place {
 }
 
 impl Crowd {
-    pub(super) fn new(places: Places) -> Arc<Self> {
-        Arc::new(Self { places, now: Mutex::default() })
+    pub(super) fn new(places: Places, listener: Arc<Listener>) -> Arc<Self> {
+        Arc::new(Self { places, listener, now: Mutex::default() })
     }
 
     /// A place for whoever comes from `address`; [`None`] where there is none.
@@ -55,9 +58,16 @@ impl Crowd {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         let his = now.by_address.get(&address).copied().unwrap_or(0);
         let is_proxy = proxies.iter().any(|network| network.contains(&address));
-        if now.total >= *total || (his >= *of_address && !is_proxy) {
+        if now.total >= *total {
+            self.listener.refused.add(1);
             return None;
         }
+        if his >= *of_address && !is_proxy {
+            self.listener.refused_by_address.add(1);
+            return None;
+        }
+        self.listener.open.add(1);
+        self.listener.admitted.add(1);
         now.total += 1;
         now.by_address.insert(address, his + 1);
         Some(Place { crowd: Arc::clone(self), address })
@@ -68,6 +78,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut now = self.crowd.now.lock().unwrap_or_else(PoisonError::into_inner);
         now.total -= 1;
+        self.crowd.listener.open.sub(1);
         if let Some(his) = now.by_address.get_mut(&self.address) {
             *his -= 1;
             if *his == 0 {

@@ -40,6 +40,7 @@ use self::{
     caller::{Caller, Patience, Spent, Stage},
     crowd::Crowd,
 };
+use crate::metrics::Listener;
 
 /// What whoever finds no place is told: it is short, and nothing was read to make it.
 const NO_PLACE: &[u8] =
@@ -64,8 +65,8 @@ pub(super) struct Waits {
 
 /// A listener, and who may come in there.
 pub(super) struct Entrance {
-    pub(super) name: &'static str,
     pub(super) listener: TcpListener,
+    pub(super) counted: Arc<Listener>,
     pub(super) tls: Option<ServerConfig>,
     pub(super) places: Places,
     pub(super) waits: Waits,
@@ -77,10 +78,11 @@ impl Entrance {
     where
         F: Fn(&mut web::ServiceConfig) + Clone + Send + 'static,
     {
-        let Self { name, listener, tls, places, waits } = self;
+        let Self { listener, counted, tls, places, waits } = self;
+        let name = counted.name;
         let (address, signal) = (listener.local_addr()?, server.graceful_shutdown_signal());
-        let desk = Desk { crowd: Crowd::new(places), told: Arc::default(), waits };
-        let inside = Inside { address, waits, signal, configure };
+        let desk = Desk { crowd: Crowd::new(places, Arc::clone(&counted)), told: Arc::default(), waits };
+        let inside = Inside { address, waits, signal, counted, configure };
         match tls {
             None => server.listen(name, listener, move || {
                 let desk = desk.clone();
@@ -148,6 +150,7 @@ struct Inside<F> {
     address: SocketAddr,
     waits: Waits,
     signal: GracefulShutdownSignal,
+    counted: Arc<Listener>,
     configure: F,
 }
 
@@ -183,17 +186,21 @@ impl<F: Fn(&mut web::ServiceConfig) + Clone + 'static> Inside<F> {
         secure: bool,
     ) -> impl ServiceFactory<(T, Protocol, Option<SocketAddr>), Config = (), Response = (), Error = (), InitError = ()>
     {
-        let Self { address, waits, signal, configure } = self;
-        let app = App::new().configure(configure).wrap_fn(|request, service| {
+        let Self { address, waits, signal, counted, configure } = self;
+        let app = App::new().configure(configure).wrap_fn(move |request, service| {
             let stage = request.conn_data::<Rc<Stage>>().cloned();
             if let Some(stage) = &stage {
                 stage.begin();
             }
-            let answer = service.call(request);
+            let (answer, counted) = (service.call(request), Arc::clone(&counted));
             async move {
                 match answer.await {
-                    Ok(answer) => Ok(answer.map_body(|_, body| Spent::new(body, stage))),
+                    Ok(answer) => {
+                        counted.answered(answer.status().as_u16());
+                        Ok(answer.map_body(|_, body| Spent::new(body, stage)))
+                    }
                     Err(error) => {
+                        counted.answered(error.as_response_error().status_code().as_u16());
                         if let Some(stage) = &stage {
                             stage.end();
                         }

@@ -22,7 +22,9 @@ impl Slot {
             return false;
         }
         inner.next_flight = inner.next_flight.max(FlightId(flight.id.0 + 1));
-        inner.flights.insert(flight.id, Aloft { flight, answer: None, task: None, place: None });
+        inner.flights.insert(flight.id, Aloft { flight: Arc::clone(&flight), answer: None, task: None, place: None });
+        drop(inner);
+        self.meter().sent(&flight);
         true
     }
 
@@ -51,6 +53,7 @@ impl Slot {
     pub(in crate::subscription) fn finished(&self, id: FlightId, answer: Answer) {
         let mut inner = self.lock();
         let Some(aloft) = inner.flights.get_mut(&id).filter(|aloft| aloft.answer.is_none()) else { return };
+        self.meter().answered(&aloft.flight, &answer);
         aloft.answer = Some(answer.clone());
         inner.reports.push(Report::Input(Input::Finished { flight: id, answer }));
         inner.wake();

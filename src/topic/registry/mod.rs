@@ -3,6 +3,7 @@
 //!
 //! The records are JSON, so that a later field is a default and not a new format.
 
+mod census;
 mod change;
 mod chaos;
 mod domain;
@@ -21,16 +22,17 @@ use serde::Deserialize;
 use tokio::sync::{Notify, mpsc};
 
 pub(super) use self::change::json;
-use self::{change::Numbers, domain::DomainTopicRecord};
 pub use self::{
+    census::Counted,
     chaos::{By, Count, Counts, Disturbance, Mischief, Rule, Victim, WhoseAnswers},
     replay::{Content, Part, Place},
     topic::{Arrived, Child, Status, Topic},
     trace::{Mark, Occurrence, Period, Traces},
     validate::{Refusal, Word},
 };
+use self::{change::Numbers, domain::DomainTopicRecord};
 pub use crate::subscription::{
-    Obeyed, Quarantined,
+    Measured, Obeyed, PHASE_NAMES, Quarantined,
     explain::{Account, Answer, Looked, Wanted},
     trace::Traced,
 };

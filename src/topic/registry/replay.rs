@@ -134,7 +134,9 @@ impl Topic {
         // An asker by time means what was appended then, also if it is gone.
         let gone = match part.from {
             Some(Place::At(seq)) => seq < all.from,
-            Some(Place::Since(at)) => all.from > Seq::FIRST && at < self.appended_at(all.from).await?,
+            Some(Place::Since(at)) => {
+                all.from > Seq::FIRST && at < self.appended_at(all.from).await?.unwrap_or_default()
+            }
             None => false,
         };
         if gone || from >= end {
@@ -168,6 +170,7 @@ impl Topic {
     async fn stored(&self, from: Seq, next: Seq) -> Result<String, Error> {
         let (first, last) = (from.0, next.0.saturating_sub(1));
         let (since, upto) = (self.appended_at(from).await?, self.appended_at(Seq(last)).await?);
+        let (since, upto) = (since.unwrap_or_default(), upto.unwrap_or_default());
         Ok(format!("stored are the events {first} to {last}, appended from {since} to {upto}"))
     }
 
@@ -176,11 +179,5 @@ impl Topic {
             Place::At(seq) => Ok(seq),
             Place::Since(at) => Ok(self.journal.reads().position(self.partition(), next, at).await?.at),
         }
-    }
-
-    /// When an event was appended, or the first one behind it.
-    async fn appended_at(&self, seq: Seq) -> Result<Timestamp, Error> {
-        let slice = self.journal.reads().log(self.partition(), seq, seq.plus(1), 1).await?;
-        Ok(slice.chunks.last().map_or(Timestamp::default(), |chunk| chunk.appended))
     }
 }

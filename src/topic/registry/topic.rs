@@ -26,6 +26,7 @@ use crate::{
     },
     topic::{
         actor::{TopicActor, Wake},
+        meter::Meter,
         proposal::Proposal,
         record::TopicRecord,
         supervise::{Chart, Held, Lifeline, Supervision},
@@ -104,6 +105,7 @@ pub struct Topic {
     pub(super) journal: Journal,
     inbox: Mutex<Inbox>,
     chart: Chart,
+    pub(super) meter: Meter,
     running: AtomicBool,
     starts: mpsc::UnboundedSender<Arc<Topic>>,
     lifeline: Lifeline,
@@ -146,6 +148,7 @@ impl Topic {
             journal,
             inbox: Mutex::default(),
             chart: Chart::default(),
+            meter: Meter::default(),
             running: AtomicBool::new(false),
             starts,
             lifeline: Lifeline::new(),
@@ -198,23 +201,13 @@ impl Topic {
     pub async fn status(&self, name: &str) -> Result<Option<Status>, journal::Error> {
         let Some(child) = self.child_named(name) else { return Ok(None) };
         let state = child.slot.state();
-        let end = self.log_end().unwrap_or(state.low);
-        let unread = state.cursor.own_lanes().map(|lane| lane.read).filter(|read| *read < end).min();
+        let (backlog, unread) = self.backlog(&state);
         let oldest_unread = match unread {
-            // One chunk, found by a seek.
-            Some(read) => self
-                .journal
-                .reads()
-                .log(self.partition, read, read.plus(1), 1)
-                .await?
-                .chunks
-                .first()
-                .map(|chunk| chunk.appended),
+            Some(read) => self.appended_at(read).await?,
             None => None,
         };
         Ok(Some(Status {
-            // Sequences are dense within what was written; a gap would make this an upper bound.
-            backlog: state.cursor.own_lanes().map(|lane| lane.end.unwrap_or(end).0.saturating_sub(lane.read.0)).sum(),
+            backlog,
             cursor: state.cursor,
             endpoint: state.endpoint,
             in_flight: child.slot.in_flight(),

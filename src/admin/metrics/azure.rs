@@ -1,0 +1,71 @@
+//! The same under the names that Azure Monitor has for it, with its dimensions.
+
+use serde::Serialize;
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+
+use super::figures::{Figures, error_type};
+use crate::{subscription::record::SubscriptionRecord, topic::record::TopicRecord};
+
+/// A metric of Azure Monitor's.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = AzureMetric)]
+pub(super) struct Metric {
+    name: &'static str,
+    unit: &'static str,
+    aggregation: &'static str,
+    timeseries: Vec<Series>,
+}
+
+/// One of its series.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = AzureMetricSeries)]
+pub(super) struct Series {
+    dimensions: BTreeMap<&'static str, String>,
+    value: f64,
+}
+
+impl Metric {
+    fn count(name: &'static str, timeseries: Vec<Series>) -> Self {
+        Self { name, unit: "Count", aggregation: "Total", timeseries }
+    }
+}
+
+/// The metrics of an event subscription.
+pub(super) fn metrics(topic: &TopicRecord, subscription: &SubscriptionRecord, figures: &Figures) -> Vec<Metric> {
+    // Of a topic they carry the subscription's name, of a domain also that of the domain's topic.
+    let own: Vec<(&'static str, String)> = match topic.is_domain() {
+        false => vec![("EventSubscriptionName", subscription.name.to_string())],
+        true => vec![
+            ("Topic", subscription.filter.domain_topic.clone().unwrap_or_default()),
+            ("DomainEventSubscriptionName", subscription.name.to_string()),
+        ],
+    };
+    let series = |more: &[(&'static str, &str)], value: f64| {
+        let more = more.iter().map(|(name, text)| (*name, (*text).to_owned()));
+        Series { dimensions: own.iter().cloned().chain(more).collect(), value }
+    };
+    let total = |name, count: u64| Metric::count(name, vec![series(&[], count as f64)]);
+    let by = |name, dimension, counts: Vec<(String, u64)>| {
+        Metric::count(name, counts.iter().map(|(why, count)| series(&[(dimension, why)], *count as f64)).collect())
+    };
+    let sums = &figures.sums;
+    let failed = sums.attempts().into_iter().skip(1);
+    let failed =
+        failed.map(|(error, count)| series(&[("Error", &error), ("ErrorType", error_type(&error))], count as f64));
+    let response = &sums.measured.response;
+    let average = if response.count() == 0 { 0.0 } else { 1e3 * response.sum() / response.count() as f64 };
+    vec![
+        total("MatchedEventCount", sums.counters.matched),
+        total("DeliverySuccessCount", sums.counters.delivered),
+        Metric::count("DeliveryAttemptFailCount", failed.collect()),
+        Metric {
+            name: "DestinationProcessingDurationInMs",
+            unit: "MilliSeconds",
+            aggregation: "Average",
+            timeseries: vec![series(&[], average)],
+        },
+        by("DeadLetteredCount", "DeadLetterReason", sums.dead_lettered()),
+        by("DroppedEventCount", "DropReason", sums.dropped()),
+    ]
+}

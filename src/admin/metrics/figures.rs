@@ -1,0 +1,355 @@
+//! What there is to tell of a subscription, or of several together.
+//!
+//! Counts add up; of ages and dates the worst is told. So several subscriptions look like one that is as large as all and
+//! as ill as the worst of them.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use crate::{
+    dead_letter::totals::Totals,
+    event::Timestamp,
+    journal::chunk::Running,
+    metrics::Counts,
+    policy::{
+        outcome::Outcome,
+        record::{Counters, Health, Rate, Tally},
+    },
+    topic::{
+        meter::Publishing,
+        registry::{Counted, Measured, Topic},
+        supervise::Ends,
+    },
+};
+
+/// Why what was counted before it was counted why: in a store that was mended.
+const UNRECORDED: &str = "Unrecorded";
+
+/// Counts that are put together with others, each by itself.
+pub(super) trait Merge: Clone + Default {
+    /// Each count with the same count of another, by `how`.
+    fn merge(&mut self, other: &Self, how: fn(u64, u64) -> u64);
+}
+
+/// What is counted, and never falls.
+#[derive(Clone, Debug)]
+pub(super) struct Sums {
+    pub(super) counters: Counters,
+    pub(super) replayed: Counters,
+    pub(super) tally: Tally,
+    /// Of the dead letters: in files, lost, sent again or purged before they were in one, and the files.
+    pub(super) written: u64,
+    pub(super) lost: u64,
+    pub(super) redriven: u64,
+    pub(super) purged: u64,
+    pub(super) files: u64,
+    pub(super) ends: Ends,
+    pub(super) quarantined: u64,
+    pub(super) measured: Measured,
+}
+
+impl Default for Sums {
+    fn default() -> Self {
+        Self {
+            counters: Counters::default(),
+            replayed: Counters::default(),
+            tally: Tally::default(),
+            written: 0,
+            lost: 0,
+            redriven: 0,
+            purged: 0,
+            files: 0,
+            ends: Ends::default(),
+            quarantined: 0,
+            measured: Measured::none(),
+        }
+    }
+}
+
+/// What is counted of a topic.
+#[derive(Clone, Debug)]
+pub(super) struct TopicSums {
+    pub(super) events: u64,
+    pub(super) bytes: u64,
+    pub(super) publishing: Publishing,
+    pub(super) ends: Ends,
+}
+
+impl Default for TopicSums {
+    fn default() -> Self {
+        Self { events: 0, bytes: 0, publishing: Publishing::none(), ends: Ends::default() }
+    }
+}
+
+impl TopicSums {
+    /// Of one.
+    pub(super) fn of(topic: &Topic) -> Self {
+        let Running { count: events, bytes } = topic.taken();
+        Self { events, bytes, publishing: topic.meter().publishing(), ends: topic.chart().ends() }
+    }
+}
+
+impl Merge for TopicSums {
+    fn merge(&mut self, other: &Self, how: fn(u64, u64) -> u64) {
+        self.events = how(self.events, other.events);
+        self.bytes = how(self.bytes, other.bytes);
+        self.publishing.unmatched = how(self.publishing.unmatched, other.publishing.unmatched);
+        self.publishing.latency.merge(&other.publishing.latency, how);
+        merge_map(&mut self.publishing.refused, &other.publishing.refused, how);
+        merge_ends(&mut self.ends, other.ends, how);
+    }
+}
+
+/// How it is now.
+#[derive(Clone, Debug, Default)]
+pub(super) struct State {
+    /// How many subscriptions these are.
+    pub(super) subscriptions: u64,
+    pub(super) suspended: u64,
+    pub(super) probing: u64,
+    pub(super) held: u64,
+    pub(super) cause: Option<Outcome>,
+    pub(super) since: Option<Timestamp>,
+    pub(super) until: Option<Timestamp>,
+    pub(super) strikes: u32,
+    pub(super) failures: u32,
+    pub(super) backlog: u64,
+    /// When the oldest event was taken that is not passed.
+    pub(super) unread_since: Option<Timestamp>,
+    pub(super) time_to_live: Option<Duration>,
+    pub(super) owed: u64,
+    pub(super) next_due: Option<Timestamp>,
+    pub(super) waiting: u64,
+    pub(super) in_flight: u64,
+    pub(super) lingering: u64,
+    pub(super) concurrency: u64,
+    pub(super) events_max: u64,
+    pub(super) rate: Option<f64>,
+    pub(super) life: u64,
+}
+
+/// Both.
+#[derive(Clone, Debug)]
+pub(super) struct Figures {
+    pub(super) sums: Sums,
+    pub(super) state: State,
+}
+
+impl Figures {
+    /// Of one subscription, with the account of its dead letters.
+    pub(super) fn of(counted: &Counted, account: &Totals) -> Self {
+        let cursor = &counted.cursor;
+        let put_aside = cursor.counters.dead_lettered + cursor.replayed.dead_lettered;
+        let mut state = State {
+            subscriptions: 1,
+            held: cursor.held.is_some().into(),
+            backlog: counted.backlog,
+            time_to_live: Some(counted.time_to_live),
+            owed: cursor.counters.pending + cursor.replayed.pending,
+            next_due: cursor.next_due,
+            // The account is written after the dead letters were counted, and read before that is.
+            waiting: put_aside.saturating_sub(account.dealt_with().unwrap_or_default()),
+            in_flight: counted.in_flight as u64,
+            lingering: counted.lingering as u64,
+            concurrency: counted.endpoint.concurrency.into(),
+            events_max: counted.endpoint.events_max.into(),
+            rate: counted.endpoint.rate.map(Rate::per_second),
+            life: counted.life,
+            ..State::default()
+        };
+        match cursor.health {
+            Health::Healthy { failures } => state.failures = failures,
+            Health::Suspended { cause, since, until, strikes } => {
+                state.suspended = 1;
+                (state.cause, state.since, state.until, state.strikes) =
+                    (Some(cause), Some(since), Some(until), strikes);
+            }
+            Health::Probing { cause, since, strikes } => {
+                state.probing = 1;
+                (state.cause, state.since, state.strikes) = (Some(cause), Some(since), strikes);
+            }
+        }
+        let sums = Sums {
+            counters: cursor.counters,
+            replayed: cursor.replayed,
+            tally: cursor.tally.clone(),
+            written: account.written,
+            lost: account.lost,
+            redriven: account.redriven,
+            purged: account.purged,
+            files: account.files,
+            ends: counted.ends,
+            quarantined: counted.quarantined,
+            measured: counted.measured.clone().unwrap_or_else(Measured::none),
+        };
+        Self { sums, state }
+    }
+
+    /// Of none.
+    pub(super) fn none() -> Self {
+        Self { sums: Sums::default(), state: State::default() }
+    }
+
+    /// With those of another.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.sums.merge(&other.sums, u64::saturating_add);
+        self.state.add(&other.state);
+    }
+}
+
+impl State {
+    fn add(&mut self, other: &Self) {
+        let earlier = |one: Option<Timestamp>, other: Option<Timestamp>| one.into_iter().chain(other).min();
+        self.subscriptions += other.subscriptions;
+        self.suspended += other.suspended;
+        self.probing += other.probing;
+        self.held += other.held;
+        self.since = earlier(self.since, other.since);
+        self.until = earlier(self.until, other.until);
+        self.strikes = self.strikes.max(other.strikes);
+        self.failures = self.failures.max(other.failures);
+        self.backlog += other.backlog;
+        self.unread_since = earlier(self.unread_since, other.unread_since);
+        self.time_to_live = self.time_to_live.into_iter().chain(other.time_to_live).min();
+        self.owed += other.owed;
+        self.next_due = earlier(self.next_due, other.next_due);
+        self.waiting += other.waiting;
+        self.in_flight += other.in_flight;
+        self.lingering += other.lingering;
+        self.concurrency += other.concurrency;
+        self.events_max = self.events_max.max(other.events_max);
+        self.rate = self.rate.into_iter().chain(other.rate).reduce(|one, other| one + other);
+        self.life = self.life.max(other.life);
+    }
+}
+
+impl Merge for Sums {
+    fn merge(&mut self, other: &Self, how: fn(u64, u64) -> u64) {
+        merge_counters(&mut self.counters, &other.counters, how);
+        merge_counters(&mut self.replayed, &other.replayed, how);
+        merge_map(&mut self.tally.failed, &other.tally.failed, how);
+        merge_map(&mut self.tally.dead_lettered, &other.tally.dead_lettered, how);
+        merge_map(&mut self.tally.dropped, &other.tally.dropped, how);
+        for (to, from) in [
+            (&mut self.written, other.written),
+            (&mut self.lost, other.lost),
+            (&mut self.redriven, other.redriven),
+            (&mut self.purged, other.purged),
+            (&mut self.files, other.files),
+            (&mut self.quarantined, other.quarantined),
+        ] {
+            *to = how(*to, from);
+        }
+        merge_ends(&mut self.ends, other.ends, how);
+        let (to, from) = (&mut self.measured, &other.measured);
+        for (to, from) in [
+            (&mut to.wait, &from.wait),
+            (&mut to.batch, &from.batch),
+            (&mut to.response, &from.response),
+            (&mut to.delivery, &from.delivery),
+        ] {
+            to.merge(from, how);
+        }
+        to.phases.iter_mut().zip(&from.phases).for_each(|(to, from): (&mut Counts, _)| to.merge(from, how));
+    }
+}
+
+impl Sums {
+    /// Requests, by how they ended: `Delivered` is one of these.
+    pub(super) fn attempts(&self) -> Vec<(String, u64)> {
+        let (all, failed) = (
+            self.counters.requests + self.replayed.requests,
+            self.counters.requests_failed + self.replayed.requests_failed,
+        );
+        let mut attempts = vec![(Outcome::Delivered.to_string(), all.saturating_sub(failed))];
+        attempts.extend(by_name(&self.tally.failed, failed));
+        attempts
+    }
+
+    /// Events that were put aside, by why.
+    pub(super) fn dead_lettered(&self) -> Vec<(String, u64)> {
+        by_name(&self.tally.dead_lettered, self.counters.dead_lettered + self.replayed.dead_lettered)
+    }
+
+    /// Events that were given up without a place, by why.
+    pub(super) fn dropped(&self) -> Vec<(String, u64)> {
+        by_name(&self.tally.dropped, self.counters.dropped + self.replayed.dropped)
+    }
+}
+
+impl State {
+    /// How old the oldest event is that is not passed.
+    pub(super) fn unread_age(&self, now: Timestamp) -> Duration {
+        self.unread_since.map(|since| now.since(since)).unwrap_or_default()
+    }
+
+    /// Its health in a word.
+    pub(super) fn health(&self) -> &'static str {
+        match (self.suspended, self.probing) {
+            (0, 0) => "healthy",
+            (0, _) => "probing",
+            _ => "suspended",
+        }
+    }
+}
+
+fn merge_counters(to: &mut Counters, from: &Counters, how: fn(u64, u64) -> u64) {
+    *to = Counters {
+        passed: how(to.passed, from.passed),
+        filtered: how(to.filtered, from.filtered),
+        matched: how(to.matched, from.matched),
+        delivered: how(to.delivered, from.delivered),
+        // It goes up and down: of several, see the state.
+        pending: 0,
+        dead_lettered: how(to.dead_lettered, from.dead_lettered),
+        dropped: how(to.dropped, from.dropped),
+        canceled: how(to.canceled, from.canceled),
+        requests: how(to.requests, from.requests),
+        requests_failed: how(to.requests_failed, from.requests_failed),
+        late: how(to.late, from.late),
+    };
+}
+
+fn merge_ends(to: &mut Ends, from: Ends, how: fn(u64, u64) -> u64) {
+    *to = Ends {
+        panicked: how(to.panicked, from.panicked),
+        killed: how(to.killed, from.killed),
+        stopped: how(to.stopped, from.stopped),
+        orphaned: how(to.orphaned, from.orphaned),
+    };
+}
+
+/// How often lives ended, by how.
+pub(super) fn by_end(ends: Ends) -> [(&'static str, u64); 4] {
+    let Ends { panicked, killed, stopped, orphaned } = ends;
+    [("panicked", panicked), ("killed", killed), ("stopped", stopped), ("orphaned", orphaned)]
+}
+
+fn merge_map<K: Ord + Copy>(to: &mut BTreeMap<K, u64>, from: &BTreeMap<K, u64>, how: fn(u64, u64) -> u64) {
+    for (key, count) in from {
+        let to = to.entry(*key).or_default();
+        *to = how(*to, *count);
+    }
+}
+
+/// A name for each of them, and one for what is missing to `all`.
+fn by_name<K: ToString>(known: &BTreeMap<K, u64>, all: u64) -> Vec<(String, u64)> {
+    let sum: u64 = known.values().sum();
+    let mut named: Vec<(String, u64)> = known.iter().map(|(key, count)| (key.to_string(), *count)).collect();
+    if all > sum {
+        named.push((UNRECORDED.to_owned(), all - sum));
+    }
+    named
+}
+
+/// Whose fault a failure is, as Azure's metrics sort them: the client's is what will not go away by waiting.
+pub(super) fn error_type(outcome: &str) -> &'static str {
+    let client = [
+        Outcome::NotFound,
+        Outcome::Unauthorized,
+        Outcome::BadRequest,
+        Outcome::PayloadTooLarge,
+        Outcome::Forbidden,
+        Outcome::Disabled,
+    ];
+    if client.iter().any(|known| known.to_string() == outcome) { "ClientError" } else { "ServerError" }
+}

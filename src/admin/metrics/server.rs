@@ -1,0 +1,228 @@
+//! What is told beside subscriptions: of topics, the journal and its store, listeners, publishers and the process.
+
+use super::{
+    Exposition,
+    gather::{Scrape, TopicFigures, bounds_of},
+};
+use crate::{
+    journal::{
+        self,
+        figures::{FamilyFigures, StoreFigures},
+    },
+    metrics::{
+        Listener,
+        text::{Family, Kind, Text, Value},
+    },
+};
+
+const fn counter(name: &'static str, help: &'static str) -> Family {
+    Family { name, kind: Kind::Counter, help }
+}
+
+const fn gauge(name: &'static str, help: &'static str) -> Family {
+    Family { name, kind: Kind::Gauge, help }
+}
+
+const fn histogram(name: &'static str, help: &'static str) -> Family {
+    Family { name, kind: Kind::Histogram, help }
+}
+
+/// One sample without labels.
+fn one(text: &mut Text, family: Family, value: impl Into<Value>) {
+    text.family(family);
+    text.sample(&[], value);
+}
+
+/// Tells all of it.
+pub(super) fn tell(text: &mut Text, exposition: &Exposition, scrape: &Scrape) {
+    text.family(gauge("gridhook_build_info", "1, with the version of the program."));
+    text.sample(&[("version", env!("CARGO_PKG_VERSION"))], 1_u64);
+    let ready = exposition.sources.ready.as_ref().is_none_or(|ready| ready());
+    one(text, gauge("gridhook_ready", "Whether events are taken, as /readyz has it."), ready);
+    one(text, gauge("gridhook_topics", "Topics and domains that there are."), scrape.topics_there);
+    text.family(gauge("gridhook_metrics_named_limit", "How many have series of their own, at the most."));
+    for (of, most) in bounds_of(exposition.bounds) {
+        text.sample(&[("of", of)], most);
+    }
+    topics(text, &scrape.topics);
+    publishers(text, exposition);
+    listeners(text, &exposition.sources.listeners);
+    if let Some((state, figures)) = &scrape.journal {
+        journal(text, *state, figures);
+    }
+    process(text, scrape);
+}
+
+fn topics(text: &mut Text, topics: &[TopicFigures]) {
+    type Of = fn(&TopicFigures) -> u64;
+    #[rustfmt::skip]
+    let ones: [(Family, Of); 5] = [
+        (counter("gridhook_topic_published_events_total", "Events that were acknowledged."), |topic| topic.sums.events),
+        (counter("gridhook_topic_published_bytes_total", "Bytes of these events in the log."), |topic| topic.sums.bytes),
+        (counter("gridhook_topic_unmatched_events_total", "Events that nobody's filter matched, since the process started."), |topic| topic.sums.publishing.unmatched),
+        (gauge("gridhook_topic_subscriptions", "Event subscriptions that it has."), |topic| topic.subscriptions),
+        (gauge("gridhook_topic_backlog_full", "Whether its backlog is at its bound, and its publishers are refused."), |topic| topic.full),
+    ];
+    for (family, of) in ones {
+        text.family(family);
+        topics.iter().for_each(|topic| text.sample(&[("topic", &topic.name)], of(topic)));
+    }
+    text.family(counter(
+        "gridhook_topic_refused_requests_total",
+        "Requests of publishers that were refused, by what they were told, since the process started.",
+    ));
+    for topic in topics {
+        for (refused, requests) in &topic.sums.publishing.refused {
+            let labels = [("topic", &*topic.name), ("status", &refused.status.to_string()), ("code", refused.code)];
+            text.sample(&labels, *requests);
+        }
+    }
+    text.family(counter(
+        "gridhook_topic_restarts_total",
+        "How often its actor was built again since the process started, by how the life before had ended.",
+    ));
+    for topic in topics {
+        for (end, times) in topic.restarts() {
+            text.sample(&[("topic", &topic.name), ("end", end)], times);
+        }
+    }
+    text.family(histogram(
+        "gridhook_topic_publish_seconds",
+        "How long requests took that were acknowledged, their body and the disk's sync included, since the process started.",
+    ));
+    for topic in topics {
+        text.histogram(&[("topic", &topic.name)], &topic.sums.publishing.latency);
+    }
+}
+
+fn publishers(text: &mut Text, exposition: &Exposition) {
+    let Some(publisher) = &exposition.sources.publisher else { return };
+    text.family(counter(
+        "gridhook_publish_stray_requests_total",
+        "Requests of publishers for topics that there are not, since the process started.",
+    ));
+    for (refused, requests) in &publisher.strays().refused {
+        text.sample(&[("status", &refused.status.to_string()), ("code", refused.code)], *requests);
+    }
+    let (used, most) = publisher.room();
+    one(
+        text,
+        gauge("gridhook_publish_in_flight_bytes", "Bytes of publishers that are read or wait for the disk."),
+        used,
+    );
+    one(
+        text,
+        gauge("gridhook_publish_in_flight_limit_bytes", "How many that may be: beyond it publishers are shed."),
+        most,
+    );
+}
+
+fn listeners(text: &mut Text, listeners: &[std::sync::Arc<Listener>]) {
+    type Of = fn(&Listener) -> u64;
+    #[rustfmt::skip]
+    let ones: [(Family, Of); 2] = [
+        (gauge("gridhook_http_open_connections", "Connections that are open."), |listener| listener.open.get()),
+        (counter("gridhook_http_admitted_connections_total", "Connections that were let in."), |listener| listener.admitted.get()),
+    ];
+    for (family, of) in ones {
+        text.family(family);
+        listeners.iter().for_each(|listener| text.sample(&[("listener", listener.name)], of(listener)));
+    }
+    text.family(counter(
+        "gridhook_http_refused_connections_total",
+        "Connections that found no place, by whose places.",
+    ));
+    for listener in listeners {
+        text.sample(&[("listener", listener.name), ("places", "all")], listener.refused.get());
+        text.sample(&[("listener", listener.name), ("places", "address")], listener.refused_by_address.get());
+    }
+    text.family(counter(
+        "gridhook_http_responses_total",
+        "Requests that were answered, by the first digit of the status.",
+    ));
+    for listener in listeners {
+        for (class, responses) in listener.responses() {
+            text.sample(&[("listener", listener.name), ("code", &format!("{class}xx"))], responses);
+        }
+    }
+}
+
+fn journal(text: &mut Text, state: journal::State, figures: &journal::figures::Figures) {
+    let writable = state == journal::State::Writable;
+    one(text, gauge("gridhook_journal_writable", "Whether events can be written."), writable);
+    let help =
+        "How long it took to write a group and to sync it: whoever publishes waits for one, since the process started.";
+    text.family(histogram("gridhook_journal_sync_seconds", help));
+    text.histogram(&[], &figures.sync);
+    text.family(histogram("gridhook_journal_group_entries", "Entries that shared a sync, since the process started."));
+    text.histogram(&[], &figures.group);
+    if let Some(figures) = &figures.store {
+        store(text, figures);
+    }
+}
+
+fn store(text: &mut Text, figures: &StoreFigures) {
+    if let Some(free) = figures.free_bytes {
+        one(
+            text,
+            gauge("gridhook_store_disk_free_bytes", "Bytes that may still be written to the disk of the store."),
+            free,
+        );
+    }
+    let stalled = figures.stalled_micros as f64 / 1e6;
+    #[rustfmt::skip]
+    let ones: [(Family, Value); 14] = [
+        (counter("gridhook_rocksdb_wal_syncs_total", "Syncs of the write-ahead log."), figures.wal_syncs.into()),
+        (counter("gridhook_rocksdb_wal_written_bytes_total", "Bytes that were written to it."), figures.wal_bytes.into()),
+        (counter("gridhook_rocksdb_stalled_seconds_total", "How long writes had to wait for flushes and compactions."), stalled.into()),
+        (gauge("gridhook_rocksdb_write_stopped", "Whether writes are stopped now."), figures.is_stopped.into()),
+        (gauge("gridhook_rocksdb_write_delayed_bytes_per_second", "To how many bytes a second writes are slowed down now; 0: they are not."), figures.delayed_bytes_per_second.into()),
+        (counter("gridhook_rocksdb_compaction_read_bytes_total", "Bytes that compactions read."), figures.compaction_read_bytes.into()),
+        (counter("gridhook_rocksdb_compaction_written_bytes_total", "Bytes that compactions wrote."), figures.compaction_written_bytes.into()),
+        (counter("gridhook_rocksdb_flush_written_bytes_total", "Bytes that flushes wrote."), figures.flush_written_bytes.into()),
+        (gauge("gridhook_rocksdb_running_compactions", "Compactions that run now."), figures.compactions_running.into()),
+        (gauge("gridhook_rocksdb_running_flushes", "Flushes that run now."), figures.flushes_running.into()),
+        (counter("gridhook_rocksdb_background_errors_total", "Errors of what RocksDB does by itself."), figures.background_errors.into()),
+        (gauge("gridhook_rocksdb_block_cache_used_bytes", "Bytes of the block cache that are in use."), figures.cache_used_bytes.into()),
+        (gauge("gridhook_rocksdb_block_cache_capacity_bytes", "Bytes that it may use."), figures.cache_capacity_bytes.into()),
+        (counter("gridhook_rocksdb_block_cache_hits_total", "Blocks that were found in it."), figures.cache_hits.into()),
+    ];
+    for (family, value) in ones {
+        one(text, family, value);
+    }
+    let misses = counter("gridhook_rocksdb_block_cache_misses_total", "Blocks that were not, and were read.");
+    one(text, misses, figures.cache_misses);
+    type Of = fn(&FamilyFigures) -> u64;
+    #[rustfmt::skip]
+    let of_families: [(Family, Of); 5] = [
+        (gauge("gridhook_rocksdb_table_bytes", "Bytes of a column family's files."), |family| family.table_bytes),
+        (gauge("gridhook_rocksdb_tables", "A column family's files."), |family| family.tables),
+        (gauge("gridhook_rocksdb_memtable_bytes", "Bytes of a column family that are in no file yet."), |family| family.memtable_bytes),
+        (gauge("gridhook_rocksdb_estimated_keys", "About how many records a column family has."), |family| family.keys),
+        (gauge("gridhook_rocksdb_pending_compaction_bytes", "About how many bytes of it wait for a compaction."), |family| family.pending_compaction_bytes),
+    ];
+    for (family, of) in of_families {
+        text.family(family);
+        figures.families.iter().for_each(|(name, figures)| text.sample(&[("family", name.name())], of(figures)));
+    }
+}
+
+fn process(text: &mut Text, scrape: &Scrape) {
+    let process = &scrape.process;
+    let files = |files: Option<u64>| files.map(Value::from);
+    #[rustfmt::skip]
+    let ones: [(Family, Option<Value>); 7] = [
+        (counter("process_cpu_seconds_total", "Processor time that the process has used."), process.cpu_seconds.map(Value::from)),
+        (gauge("process_start_time_seconds", "When the process was started, since 1970."), process.start_time_seconds.map(Value::from)),
+        (gauge("process_threads", "Threads of the process."), files(process.threads)),
+        (gauge("process_virtual_memory_bytes", "Memory that the process has reserved."), files(process.virtual_bytes)),
+        (gauge("process_resident_memory_bytes", "Memory that the process has."), files(process.resident_bytes)),
+        (gauge("process_open_fds", "Files and connections that are open."), files(process.open_files)),
+        (gauge("process_max_fds", "How many may be."), files(process.most_files)),
+    ];
+    for (family, value) in ones {
+        if let Some(value) = value {
+            one(text, family, value);
+        }
+    }
+}

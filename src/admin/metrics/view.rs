@@ -1,0 +1,217 @@
+//! The figures of an event subscription as JSON.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::{
+    azure::{self, Metric},
+    figures::{Figures, State, Sums, by_end},
+};
+use crate::{
+    event::Timestamp,
+    metrics::Counts,
+    subscription::record::SubscriptionRecord,
+    topic::{record::TopicRecord, registry::PHASE_NAMES},
+};
+
+/// `GET …/metrics`.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = SubscriptionMetrics)]
+pub(in crate::admin) struct View {
+    topic: String,
+    subscription: String,
+    /// When it was so.
+    at: String,
+    /// Under the names and with the dimensions of Azure Monitor. Counts are those since the subscription was made; the
+    /// duration is that since `measuredSince`.
+    metrics: Vec<Metric>,
+    state: StateView,
+    counts: CountsView,
+    /// When the process was started: from then on what follows was measured, and restarts were counted.
+    measured_since: String,
+    actor: ActorView,
+    histograms: HistogramsView,
+}
+
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = SubscriptionMetricsState)]
+struct StateView {
+    health: &'static str,
+    held: bool,
+    cause: Option<String>,
+    since: Option<String>,
+    until: Option<String>,
+    strikes: u32,
+    failures: u32,
+    backlog: u64,
+    backlog_age_seconds: f64,
+    time_to_live_seconds: f64,
+    owed: u64,
+    next_due: Option<String>,
+    dead_letters_waiting: u64,
+    in_flight: u64,
+    lingering: u64,
+    concurrency_limit: u64,
+    events_per_request: u64,
+    requests_per_second: Option<f64>,
+}
+
+/// Since the subscription was made.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = SubscriptionMetricsCounts)]
+struct CountsView {
+    passed: u64,
+    filtered: u64,
+    matched: u64,
+    delivered: u64,
+    canceled: u64,
+    replayed: u64,
+    late: u64,
+    attempts: BTreeMap<String, u64>,
+    dead_lettered: BTreeMap<String, u64>,
+    dropped: BTreeMap<String, u64>,
+    dead_letters: LettersView,
+}
+
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = SubscriptionMetricsDeadLetters)]
+struct LettersView {
+    written: u64,
+    lost: u64,
+    redriven: u64,
+    purged: u64,
+    files: u64,
+}
+
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = SubscriptionMetricsActor)]
+struct ActorView {
+    life: u64,
+    restarts: BTreeMap<&'static str, u64>,
+    quarantined: u64,
+}
+
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = SubscriptionMetricsHistograms)]
+struct HistogramsView {
+    response_seconds: HistogramView,
+    queue_wait_seconds: HistogramView,
+    delivery_seconds: HistogramView,
+    batch_events: HistogramView,
+    /// Parts of requests: dns, connect, tls, first_byte, body.
+    phase_seconds: BTreeMap<&'static str, HistogramView>,
+}
+
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = MetricsHistogram)]
+struct HistogramView {
+    count: u64,
+    sum: f64,
+    /// How many values are no larger than each bound; without a bound: all.
+    buckets: Vec<BucketView>,
+}
+
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = MetricsBucket)]
+struct BucketView {
+    le: Option<f64>,
+    count: u64,
+}
+
+impl View {
+    pub(super) fn new(
+        topic: &TopicRecord,
+        subscription: &SubscriptionRecord,
+        figures: &Figures,
+        started: Timestamp,
+        now: Timestamp,
+    ) -> Self {
+        let Figures { sums, state } = figures;
+        let measured = &sums.measured;
+        let phases = PHASE_NAMES.into_iter().zip(measured.phases.iter().map(HistogramView::new));
+        Self {
+            topic: topic.key(),
+            subscription: subscription.key(),
+            at: now.to_string(),
+            metrics: azure::metrics(topic, subscription, figures),
+            state: StateView::new(state, now),
+            counts: CountsView::new(sums),
+            measured_since: started.to_string(),
+            actor: ActorView {
+                life: state.life,
+                restarts: by_end(sums.ends).into_iter().collect(),
+                quarantined: sums.quarantined,
+            },
+            histograms: HistogramsView {
+                response_seconds: HistogramView::new(&measured.response),
+                queue_wait_seconds: HistogramView::new(&measured.wait),
+                delivery_seconds: HistogramView::new(&measured.delivery),
+                batch_events: HistogramView::new(&measured.batch),
+                phase_seconds: phases.collect(),
+            },
+        }
+    }
+}
+
+impl StateView {
+    fn new(state: &State, now: Timestamp) -> Self {
+        let date = |at: Option<Timestamp>| at.map(|at| at.to_string());
+        Self {
+            health: state.health(),
+            held: state.held > 0,
+            cause: state.cause.map(|cause| cause.to_string()),
+            since: date(state.since),
+            until: date(state.until),
+            strikes: state.strikes,
+            failures: state.failures,
+            backlog: state.backlog,
+            backlog_age_seconds: state.unread_age(now).as_secs_f64(),
+            time_to_live_seconds: state.time_to_live.unwrap_or_default().as_secs_f64(),
+            owed: state.owed,
+            next_due: date(state.next_due),
+            dead_letters_waiting: state.waiting,
+            in_flight: state.in_flight,
+            lingering: state.lingering,
+            concurrency_limit: state.concurrency,
+            events_per_request: state.events_max,
+            requests_per_second: state.rate,
+        }
+    }
+}
+
+impl CountsView {
+    fn new(sums: &Sums) -> Self {
+        Self {
+            passed: sums.counters.passed,
+            filtered: sums.counters.filtered,
+            matched: sums.counters.matched,
+            delivered: sums.counters.delivered,
+            canceled: sums.counters.canceled,
+            replayed: sums.replayed.delivered,
+            late: sums.counters.late + sums.replayed.late,
+            attempts: sums.attempts().into_iter().collect(),
+            dead_lettered: sums.dead_lettered().into_iter().collect(),
+            dropped: sums.dropped().into_iter().collect(),
+            dead_letters: LettersView {
+                written: sums.written,
+                lost: sums.lost,
+                redriven: sums.redriven,
+                purged: sums.purged,
+                files: sums.files,
+            },
+        }
+    }
+}
+
+impl HistogramView {
+    fn new(counts: &Counts) -> Self {
+        let buckets = counts.upto().map(|(le, count)| BucketView { le, count }).collect();
+        Self { count: counts.count(), sum: counts.sum(), buckets }
+    }
+}

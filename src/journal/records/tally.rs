@@ -1,0 +1,53 @@
+//! A tally on disk, at the end of a cursor.
+//!
+//! ```text
+//! failed: count (outcome 1 | times)* | dead-lettered: count (reason 2 | times)* | dropped: count (reason 2 | times)*
+//! ```
+//!
+//! Ascending, and nothing stands there that did not happen.
+
+use std::collections::BTreeMap;
+
+use super::{take_outcome, take_reason};
+use crate::{
+    journal::codec::{Reader, put_varint},
+    policy::record::Tally,
+};
+
+pub(super) fn put_tally(out: &mut Vec<u8>, Tally { failed, dead_lettered, dropped }: &Tally) {
+    put_varint(out, failed.len() as u64);
+    for (outcome, times) in failed {
+        out.push(outcome.byte());
+        put_varint(out, *times);
+    }
+    for reasons in [dead_lettered, dropped] {
+        put_varint(out, reasons.len() as u64);
+        for (reason, times) in reasons {
+            out.extend(reason.bytes());
+            put_varint(out, *times);
+        }
+    }
+}
+
+pub(super) fn take_tally(reader: &mut Reader<'_>) -> Option<Tally> {
+    Some(Tally {
+        failed: take_map(reader, take_outcome)?,
+        dead_lettered: take_map(reader, take_reason)?,
+        dropped: take_map(reader, take_reason)?,
+    })
+}
+
+fn take_map<K: Ord>(
+    reader: &mut Reader<'_>,
+    mut key: impl FnMut(&mut Reader<'_>) -> Option<K>,
+) -> Option<BTreeMap<K, u64>> {
+    let mut map = BTreeMap::new();
+    for _ in 0..reader.varint()? {
+        let (key, times) = (key(reader)?, reader.varint().filter(|times| *times > 0)?);
+        if map.last_key_value().is_some_and(|(last, _)| *last >= key) {
+            return None;
+        }
+        map.insert(key, times);
+    }
+    Some(map)
+}

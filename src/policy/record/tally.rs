@@ -1,0 +1,31 @@
+//! What the counters count, by why: so that "how many failed" and "of what" are in one record and cannot disagree.
+//!
+//! Published events and jobs' are together here: what an endpoint answers does not depend on why it was asked.
+
+use std::collections::BTreeMap;
+
+use crate::policy::outcome::{Outcome, Reason};
+
+/// How often what ended why. What is not in it did not happen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Requests that failed.
+    pub failed: BTreeMap<Outcome, u64>,
+    /// Events that were put aside for the dead-letter destination.
+    pub dead_lettered: BTreeMap<Reason, u64>,
+    /// Events that were given up without one.
+    pub dropped: BTreeMap<Reason, u64>,
+}
+
+impl Tally {
+    /// A request ended so, and that is no success.
+    pub(in crate::policy) fn fail(&mut self, outcome: Outcome) {
+        *self.failed.entry(outcome).or_default() += 1;
+    }
+
+    /// An event was given up, and put aside or not.
+    pub(in crate::policy) fn give_up(&mut self, reason: Reason, put_aside: bool) {
+        let of = if put_aside { &mut self.dead_lettered } else { &mut self.dropped };
+        *of.entry(reason).or_default() += 1;
+    }
+}

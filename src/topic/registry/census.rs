@@ -1,0 +1,109 @@
+//! How all subscriptions of a topic are, in one look: for those who count. It asks no actor and reads no disk.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{Child, Topic};
+use crate::{
+    event::{Seq, SubscriptionId, Timestamp},
+    journal::{self, chunk::Running},
+    policy::record::{Cursor, EndpointView},
+    subscription::{Measured, State, record::SubscriptionRecord},
+    topic::{meter::Meter, supervise::Ends},
+};
+
+/// A subscription, as it is now.
+#[derive(Clone, Debug)]
+pub struct Counted {
+    /// As it was set up.
+    pub record: Arc<SubscriptionRecord>,
+    /// Its cursor, without the open events.
+    pub cursor: Cursor,
+    /// Its endpoint, beside what the cursor says of it.
+    pub endpoint: EndpointView,
+    /// Events of the log that it has not passed, before its filter.
+    pub backlog: u64,
+    /// The first of them.
+    pub unread: Option<Seq>,
+    /// How old an event may become before it is given up.
+    pub time_to_live: Duration,
+    /// Requests on their way, or back and not durable.
+    pub in_flight: usize,
+    /// Requests that may be answered yet though their wait is over.
+    pub lingering: usize,
+    /// The number of the life that its actor is in.
+    pub life: u64,
+    /// How its lives ended.
+    pub ends: Ends,
+    /// Events that were put aside for killing it, since the process started.
+    pub quarantined: u64,
+    /// How long its requests took; [`None`] where none has left since the process started.
+    pub measured: Option<Measured>,
+}
+
+impl Topic {
+    /// All of its subscriptions, by the key of their records.
+    pub fn census(&self) -> Vec<Counted> {
+        self.children().iter().map(|child| self.counted(child)).collect()
+    }
+
+    /// One of them, by the key of its record in any case.
+    pub fn count(&self, name: &str) -> Option<Counted> {
+        self.child_named(name).map(|child| self.counted(&child))
+    }
+
+    /// How many events, and how many bytes of them, it has taken since it was made.
+    pub fn taken(&self) -> Running {
+        self.journal.end(self.partition()).map(|end| end.running).unwrap_or_default()
+    }
+
+    /// What is counted of its publishers.
+    pub fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    /// When the journal took the event at `seq`, or the next one that the log still has.
+    ///
+    /// # Errors
+    /// Where the log cannot be read.
+    pub async fn appended_at(&self, seq: Seq) -> Result<Option<Timestamp>, journal::Error> {
+        // One chunk, found by a seek.
+        let slice = self.journal.reads().log(self.partition(), seq, seq.plus(1), 1).await?;
+        Ok(slice.chunks.first().map(|chunk| chunk.appended))
+    }
+
+    /// How many events of the log a subscription has not passed, and the first of them.
+    pub(super) fn backlog(&self, state: &State) -> (u64, Option<Seq>) {
+        let end = self.log_end().unwrap_or(state.low);
+        let lanes = || state.cursor.own_lanes();
+        let unread = lanes().map(|lane| lane.read).filter(|read| *read < end).min();
+        // Sequences are dense within what was written; a gap would make this an upper bound.
+        (lanes().map(|lane| lane.end.unwrap_or(end).0.saturating_sub(lane.read.0)).sum(), unread)
+    }
+
+    fn counted(&self, child: &Child) -> Counted {
+        let (slot, plan) = (&child.slot, child.slot.plan());
+        let state = slot.state();
+        let (backlog, unread) = self.backlog(&state);
+        Counted {
+            record: Arc::clone(&plan.record),
+            endpoint: state.endpoint,
+            cursor: state.cursor,
+            backlog,
+            unread,
+            time_to_live: plan.settings.time_to_live,
+            in_flight: slot.in_flight(),
+            lingering: slot.lingering(),
+            life: child.chart.life(),
+            ends: child.chart.ends(),
+            quarantined: slot.quarantined_count(),
+            measured: slot.measured(),
+        }
+    }
+}
+
+impl Counted {
+    /// Its number.
+    pub fn number(&self) -> SubscriptionId {
+        self.record.number
+    }
+}

@@ -1,0 +1,78 @@
+//! The text, to the byte.
+
+use std::time::Duration;
+
+use expect_test::expect;
+use gridhook::metrics::{
+    EVENTS, Histogram, PHASES,
+    text::{Family, Format, Kind, Text},
+};
+
+fn told(format: Format) -> String {
+    let mut text = Text::new(format);
+    text.family(Family { name: "gridhook_silent_total", kind: Kind::Counter, help: "Nobody has it." });
+    let help = "What has a \\, a \"\nand a second line.";
+    text.family(Family { name: "gridhook_tries_total", kind: Kind::Counter, help });
+    text.sample(&[("topic", "a\\b\"c\nd"), ("outcome", "Delivered")], u64::MAX);
+    text.sample(&[], 0.25);
+    text.family(Family { name: "gridhook_wait_seconds", kind: Kind::Histogram, help: "How long." });
+    let waits = Histogram::new(&PHASES);
+    for millis in [1, 2, 3, 60_000] {
+        waits.took(Duration::from_millis(millis));
+    }
+    text.histogram(&[("topic", "orders")], &waits.counts());
+    text.finish()
+}
+
+#[test]
+fn prometheus_text_is_escaped_and_exact() {
+    expect![[r##"
+        # HELP gridhook_tries_total What has a \\, a "\nand a second line.
+        # TYPE gridhook_tries_total counter
+        gridhook_tries_total{topic="a\\b\"c\nd",outcome="Delivered"} 18446744073709551615
+        gridhook_tries_total 0.25
+        # HELP gridhook_wait_seconds How long.
+        # TYPE gridhook_wait_seconds histogram
+        gridhook_wait_seconds_bucket{topic="orders",le="0.0005"} 0
+        gridhook_wait_seconds_bucket{topic="orders",le="0.002"} 2
+        gridhook_wait_seconds_bucket{topic="orders",le="0.01"} 3
+        gridhook_wait_seconds_bucket{topic="orders",le="0.05"} 3
+        gridhook_wait_seconds_bucket{topic="orders",le="0.2"} 3
+        gridhook_wait_seconds_bucket{topic="orders",le="1.0"} 3
+        gridhook_wait_seconds_bucket{topic="orders",le="5.0"} 3
+        gridhook_wait_seconds_bucket{topic="orders",le="30.0"} 3
+        gridhook_wait_seconds_bucket{topic="orders",le="+Inf"} 4
+        gridhook_wait_seconds_sum{topic="orders"} 60.006
+        gridhook_wait_seconds_count{topic="orders"} 4
+    "##]]
+    .assert_eq(&told(Format::Prometheus));
+}
+
+#[test]
+fn openmetrics_differs_in_its_heads_and_its_end() {
+    let told = told(Format::OpenMetrics);
+    let heads: Vec<&str> = told.lines().filter(|line| line.starts_with('#')).collect();
+    assert_eq!(
+        heads,
+        [
+            "# HELP gridhook_tries What has a \\\\, a \\\"\\nand a second line.",
+            "# TYPE gridhook_tries counter",
+            "# HELP gridhook_wait_seconds How long.",
+            "# TYPE gridhook_wait_seconds histogram",
+            "# EOF",
+        ]
+    );
+    assert!(told.ends_with("# EOF\n") && told.contains("\ngridhook_tries_total{topic=\"a\\\\b\\\"c\\nd\""));
+}
+
+#[test]
+fn a_value_on_a_bound_is_in_the_range_below_it() {
+    let events = Histogram::new(&EVENTS);
+    [0, 1, 2, 5_000, 5_001].into_iter().for_each(|value| events.observe(value));
+    let mut counts = events.counts();
+    let upto: Vec<(Option<f64>, u64)> = counts.upto().collect();
+    assert_eq!((upto[0], upto[1]), ((Some(1.0), 2), (Some(2.0), 3)));
+    assert_eq!((upto[8], upto[9]), ((Some(5_000.0), 4), (None, 5)));
+    counts.add(&events.counts());
+    assert_eq!((counts.count(), counts.sum()), (10, 20_008.0));
+}
