@@ -50,6 +50,16 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             println!("{}", actix_rt::System::new().block_on(subscriptions.run(&Clock::system()))?);
             Ok(ExitCode::SUCCESS)
         }
+        Command::Tail(tail) => {
+            actix_rt::System::new().block_on(tail.run())?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Top(top) => {
+            if let Some(told) = actix_rt::System::new().block_on(top.run())? {
+                println!("{told}");
+            }
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Apply(apply) => {
             println!("{}", actix_rt::System::new().block_on(apply.run())?);
             Ok(ExitCode::SUCCESS)

@@ -29,4 +29,5 @@ mod simulate;
 mod spec;
 mod support;
 mod tail;
+mod tap;
 mod telemetry;

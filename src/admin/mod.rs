@@ -7,6 +7,7 @@
 //! - `dead_letters`: what was given up, looked through, sent again and purged;
 //! - [`chaos`]: parts broken on purpose, only where it is switched on;
 //! - `store`: the store looked at, and backed up, while it runs;
+//! - `top`: the figures of all event subscriptions at once; `tail`: what happens, as it happens;
 //! - `supervision`: which actors died, why, and how soon they were at work again;
 //! - [`metrics`]: figures, for those who watch;
 //! - [`health`]: alive? ready?
@@ -35,7 +36,9 @@ mod own_path;
 mod replay;
 mod store;
 mod supervision;
+mod tail;
 mod test_filter;
+mod top;
 mod trace;
 mod validate;
 
@@ -79,6 +82,7 @@ pub struct Control {
     strangers: Arc<Strangers>,
     exposition: Exposition,
     desk: Desk,
+    samples: top::Samples,
     turns: [Mutex<()>; TURNS],
 }
 
@@ -89,7 +93,19 @@ impl Control {
         let (redrives, backups, strangers) = (None, None, Arc::default());
         let bounds = Bounds { subscriptions: 0, subscriptions_per_topic: 0, topics: 0 };
         let exposition = Exposition::new(Sources::default(), bounds, Readers::Token(None), clock.now());
-        Self { registry, clock, editions, public_url, redrives, backups, strangers, exposition, desk, turns }
+        Self {
+            registry,
+            clock,
+            editions,
+            public_url,
+            redrives,
+            backups,
+            strangers,
+            exposition,
+            desk,
+            samples: top::Samples::default(),
+            turns,
+        }
     }
 
     /// The same, with dead letters to look through and to send again.
@@ -198,6 +214,8 @@ pub fn configure_side(
             OwnPath::Supervision => {
                 cfg.service(resource.route(route.to(supervision::report)).wrap(from_fn(auth::require)))
             }
+            OwnPath::Top => cfg.service(resource.route(route.to(top::report)).wrap(from_fn(auth::require))),
+            OwnPath::Tail => cfg.service(resource.route(route.to(tail::tail)).wrap(from_fn(auth::require))),
             OwnPath::Chaos => {
                 let read = web::get().to(chaos::report);
                 let end = web::delete().to(chaos::end);

@@ -48,7 +48,7 @@ pub struct View {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(tag = "state", rename_all = "lowercase")]
 #[schema(as = StatusHealth)]
-enum HealthView {
+pub(super) enum HealthView {
     Healthy {
         failures: u32,
     },
@@ -172,7 +172,7 @@ impl View {
 }
 
 impl HealthView {
-    fn new(health: Health) -> Self {
+    pub(super) fn new(health: Health) -> Self {
         match health {
             Health::Healthy { failures } => Self::Healthy { failures },
             Health::Suspended { cause, since, until, strikes } => Self::Suspended {

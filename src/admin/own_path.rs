@@ -20,6 +20,10 @@ pub enum OwnPath {
     Metrics,
     /// Which actors died, and how soon they were at work again.
     Supervision,
+    /// The figures of all event subscriptions.
+    Top,
+    /// What happens, as it happens.
+    Tail,
     /// What is broken on purpose.
     Chaos,
     /// An actor, or the journal, does nothing for a while.
@@ -52,6 +56,8 @@ impl OwnPath {
             Self::BackUpStore,
             Self::Metrics,
             Self::Supervision,
+            Self::Top,
+            Self::Tail,
             Self::Chaos,
             Self::Kill,
             Self::Poison,
@@ -69,6 +75,7 @@ impl OwnPath {
             Self::Kill | Self::Poison | Self::Stall | Self::Writes | Self::Responses | Self::ChaosClock => true,
             Self::Healthz | Self::Readyz | Self::Document | Self::Validate => false,
             Self::CheckStore | Self::BackUpStore | Self::Metrics | Self::Supervision | Self::Chaos => false,
+            Self::Top | Self::Tail => false,
         }
     }
 
@@ -83,6 +90,8 @@ impl OwnPath {
             Self::BackUpStore => "/store/backup",
             Self::Metrics => "/metrics",
             Self::Supervision => "/supervision",
+            Self::Top => "/top",
+            Self::Tail => "/tail",
             Self::Chaos => "/chaos",
             Self::Stall => "/chaos/stall",
             Self::Writes => "/chaos/writes",
@@ -115,7 +124,7 @@ impl OwnPath {
             Self::Healthz | Self::Readyz | Self::Document => READ,
             Self::Validate => WORD,
             Self::CheckStore | Self::BackUpStore => ACT,
-            Self::Metrics | Self::Supervision => ASK,
+            Self::Metrics | Self::Supervision | Self::Top | Self::Tail => ASK,
             Self::Chaos => SWITCH,
             Self::Kill | Self::Poison | Self::Stall | Self::Writes | Self::Responses | Self::ChaosClock => ACT,
         }

@@ -239,12 +239,16 @@ impl Session {
         self.client.request(method, url).insert_header((header::AUTHORIZATION, format!("Bearer {}", self.token)))
     }
 
+    /// That nobody answers.
+    pub(super) fn not_reached(&self, error: &dyn fmt::Display) -> Error {
+        Error::Send { server: self.server.clone(), error: error.to_string() }
+    }
+
     async fn answer(&self, sent: SendClientRequest) -> Result<bytes::Bytes, Error> {
-        let failed = |error: &dyn fmt::Display| Error::Send { server: self.server.clone(), error: error.to_string() };
-        let response = sent.await.map_err(|error| failed(&error))?;
+        let response = sent.await.map_err(|error| self.not_reached(&error))?;
         let mut response = response.timeout(WAIT);
         let status = response.status();
-        let body = response.body().limit(ANSWER_BYTES_MAX).await.map_err(|error| failed(&error))?;
+        let body = response.body().limit(ANSWER_BYTES_MAX).await.map_err(|error| self.not_reached(&error))?;
         if status.is_success() {
             return Ok(body);
         }

@@ -28,6 +28,8 @@ pub mod simulate;
 mod spinner;
 pub mod subscriptions;
 pub mod supervision;
+pub mod tail;
+pub mod top;
 pub mod topics;
 pub mod trace;
 mod web;
@@ -61,6 +63,10 @@ pub enum Command {
     Topics(topics::Topics),
     /// List, show, make, change, delete, hold and probe event subscriptions; try their filters
     Subscriptions(subscriptions::Subscriptions),
+    /// Follow events as they are published, and what becomes of them
+    Tail(tail::Tail),
+    /// Watch the busiest and the sickest event subscriptions
+    Top(top::Top),
     /// Have there be what a file declares: topics, domains, event subscriptions
     Apply(apply::Apply),
     /// Tell why an event waits for an event subscription, and when it is tried next

@@ -49,6 +49,13 @@ pub(super) fn when(value: &Value, clock: &Clock) -> String {
     if micros > 0 { format!("{short} (in {away})") } else { format!("{short} ({away} ago)") }
 }
 
+/// How long it is until then; [`None`] where that has passed.
+pub(super) fn until(value: &Value, clock: &Clock) -> Option<Duration> {
+    let at = value.as_str()?.parse::<jiff::Timestamp>().ok()?;
+    let micros = at.as_microsecond() - i64::try_from(clock.now().0).unwrap_or(i64::MAX);
+    u64::try_from(micros).ok().map(Duration::from_micros)
+}
+
 /// Of an endpoint's health: one word, and why where it is not well.
 pub(super) fn health(health: &Value, clock: &Clock) -> String {
     match health["state"].as_str() {

@@ -217,6 +217,7 @@ async fn serve(config: Config, declared: Option<Declared>, store: Arc<Rocks>) ->
         put_aside,
         disturbance: Arc::clone(&tools.disturbance),
         tracer: tracer.clone(),
+        tap: Arc::clone(recovered.tap()),
     };
     let arbiters = Arbiters::start(cores());
     let notifier = Rc::new(Notifier::of_environment());

@@ -25,6 +25,7 @@ use crate::{
         plan::Plan,
         slot::{Handed, Obeyed, Reply, Report, Slot, Taken},
         tail::Tail,
+        tap::{Heard, Tap},
         traced::Settling,
     },
     telemetry::trace::Tracer,
@@ -62,6 +63,8 @@ pub struct World {
     pub disturbance: Arc<Disturbance>,
     /// Where attempts are recorded as spans, and what came of them.
     pub tracer: Tracer,
+    /// Where it is told what became of events.
+    pub tap: Arc<Tap>,
 }
 
 /// What is to be done when a life has worked off what waited for it.
@@ -208,12 +211,16 @@ impl SubscriptionActor {
         self.written.append(&mut self.unwritten);
         let (tracer, name, clock) = (&self.world.tracer, self.plan.record.name.as_str(), self.world.clock.clone());
         let settling = Settling::of(tracer, &self.slot, name, (&landed, &changes), clock.now());
+        let (lines, tap, plan) = (self.world.tap.lines(&changes), Arc::clone(&self.world.tap), Arc::clone(&self.plan));
         let (slot, life, tell) = (Arc::clone(&self.slot), self.owner.life, Arc::clone(&self.world.put_aside));
         let done = move |result: Result<(), journal::Error>| match result {
             Ok(()) => {
                 slot.landed(life, &landed, &late, &struck);
                 if let Some(settling) = settling {
                     settling.end(clock.now());
+                }
+                if !lines.is_empty() {
+                    tap.tell(|| Heard::Ended(slot.obligor, Arc::clone(&plan.record), lines));
                 }
                 if let Some(due) = first_file {
                     tell(&slot, due);

@@ -14,6 +14,7 @@ mod plan;
 pub mod record;
 mod slot;
 mod tail;
+pub mod tap;
 pub mod trace;
 mod traced;
 pub mod version;
@@ -22,6 +23,7 @@ pub use self::{
     actor::{FirstAct, PutAside, SubscriptionActor, Wake, World},
     greeter::{Greeter, Ticket},
     plan::{Delivery, Plan},
-    slot::{Measured, Obeyed, PHASE_NAMES, Quarantined, Received, Report, Slot, State, Waiting},
+    slot::{Figures, Measured, Obeyed, PHASE_NAMES, Quarantined, Received, Report, Slot, State, Waiting},
     tail::{Budget, Matched, Tail},
+    tap::{Heard, Listener, Tap},
 };

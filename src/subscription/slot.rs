@@ -8,6 +8,7 @@
 //! never an event, and the mailbox never grows.
 
 mod chaos;
+mod figures;
 mod flights;
 mod linger;
 mod meter;
@@ -39,6 +40,7 @@ use crate::{
 use self::{linger::Linger, meter::Meter, pull::Desk};
 
 pub use self::{
+    figures::Figures,
     meter::{Measured, PHASE_NAMES},
     pull::{Received, Waiting},
 };

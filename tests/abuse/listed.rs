@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 use gridhook::config::DEFAULTS;
 
 #[rustfmt::skip]
-const LISTED: [(&str, &str, &str); 91] = [
+const LISTED: [(&str, &str, &str); 94] = [
     ("pull/words.rs", "TOKENS_MAX", "100 lock tokens in a request of 64 KiB"),
     ("publish/schema/cloud_events.rs", "NAMESPACE_NAME_CHARS_MAX", "of a CloudEvent in a namespace 20"),
     ("subscription/plan.rs", "RECEIVED_MAX", "100 events and 4 MiB in an answer"),
@@ -48,6 +48,9 @@ const LISTED: [(&str, &str, &str); 91] = [
     ("admin/store.rs", "LINES_MAX", "4 lines ahead of a slow reader"),
     ("declared/expression.rs", "DEPTH_MAX", "expressions of templates 32 levels deep"),
     ("declared/template.rs", "LEVELS_MAX", "resources in resources 4 levels"),
+    ("admin/top.rs", "TOP_MAX", "500 event subscriptions told by top"),
+    ("subscription/tap.rs", "LISTENERS_MAX", "32 listeners of tail"),
+    ("subscription/tap.rs", "HEARD_MAX", "256 writes kept for a slow one"),
     ("admin/chaos/desk.rs", "ON_MAX", "64 faults at once"),
     ("admin/chaos/body.rs", "DELAY_MAX", "responses held back for 5 minutes"),
     ("admin/chaos/body.rs", "STEP_MAX", "a clock 7 days wrong"),

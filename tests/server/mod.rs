@@ -42,6 +42,7 @@ mod stop;
 mod stores;
 mod tls;
 mod trace;
+mod watch;
 
 use std::time::Duration;
 

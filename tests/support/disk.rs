@@ -11,6 +11,8 @@ use std::{
 
 use tempfile::TempDir;
 
+use super::debian::{try_run, unpacked};
+
 /// A file system that is mounted as long as this lives.
 pub(crate) struct Mount(TempDir);
 
@@ -108,43 +110,9 @@ impl Device {
     }
 }
 
-/// The folder with mkfs.xfs, from Debian's own packages, unpacked and not installed.
+/// The folder with mkfs.xfs.
 fn xfs_tools() -> Option<PathBuf> {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("xfsprogs");
-    let tools = folder.join("root");
-    if tools.join("sbin/mkfs.xfs").exists() {
-        return Some(tools);
-    }
-    fs::create_dir_all(&folder).expect("a folder of tools");
-    let mut fetch = Command::new("apt-get");
-    fetch.args(["-qq", "download", "xfsprogs", "libinih1", "liburcu8"]).current_dir(&folder);
-    if !try_run("apt-get download xfsprogs", &mut fetch) {
-        return None;
-    }
-    for entry in fs::read_dir(&folder).expect("a folder") {
-        let path = entry.expect("an entry").path();
-        if path.extension().is_some_and(|extension| extension == "deb")
-            && !try_run("dpkg-deb", Command::new("dpkg-deb").arg("-x").arg(&path).arg(&tools))
-        {
-            return None;
-        }
-    }
-    Some(tools)
-}
-
-/// Runs a command, and says so where that is not possible here.
-fn try_run(what: &str, command: &mut Command) -> bool {
-    match command.output() {
-        Ok(output) if output.status.success() => true,
-        Ok(output) => {
-            println!("skipped, no {what} here: {}", String::from_utf8_lossy(&output.stderr).trim());
-            false
-        }
-        Err(error) => {
-            println!("skipped, no {what} here: {error}");
-            false
-        }
-    }
+    unpacked("xfsprogs", &["libinih1", "liburcu8"], "sbin/mkfs.xfs")
 }
 
 /// Whether system calls can be tampered with here.

@@ -3,6 +3,7 @@
 pub(crate) mod bucket;
 pub(crate) mod certificates;
 pub(crate) mod cloud;
+pub(crate) mod debian;
 pub(crate) mod disk;
 pub(crate) mod edition;
 pub(crate) mod endpoint;
@@ -15,3 +16,4 @@ pub(crate) mod process;
 pub(crate) mod publisher;
 pub(crate) mod server;
 pub(crate) mod sink;
+pub(crate) mod terminal;

@@ -115,6 +115,7 @@ pub(crate) fn running_registry(store: &Memory) -> (Arc<Registry>, Clock, Hand) {
         put_aside: Arc::new(|_, _| {}),
         disturbance: Arc::default(),
         tracer: Default::default(),
+        tap: Arc::default(),
     };
     let hosts = Hosts { arbiters: Arc::new(vec![actix::Arbiter::current()]), world };
     actix_rt::spawn(keeper::run(starts, hosts));

@@ -10,7 +10,7 @@ use crate::admin::{
     error::Envelope,
     health::{Alive, Readiness},
     store::{BackupBody, Line},
-    supervision,
+    supervision, tail, top,
 };
 
 /// What can be said to whoever breaks something on purpose.
@@ -38,6 +38,22 @@ const SUPERVISION: [(u16, &str); 3] = [
     (400, "The query is not what is allowed."),
     (401, "The admin token is missing, or another."),
     (404, "There is no such topic."),
+];
+
+/// What can be said to whoever asks for figures.
+const TOP: [(u16, &str); 4] = [
+    (400, "The query is not what is allowed."),
+    (401, "The admin token is missing, or another."),
+    (500, "The store is damaged."),
+    (503, "The store cannot be read now."),
+];
+
+/// What can be said to whoever listens.
+const TAIL: [(u16, &str); 4] = [
+    (400, "The query is not what is allowed."),
+    (401, "The admin token is missing, or another."),
+    (404, "There is no such topic."),
+    (503, "As many listen as may, or the server stops."),
 ];
 
 /// What can be said to an endpoint that gives its word.
@@ -110,6 +126,17 @@ pub(super) fn describe(path: OwnPath, method: &Method, schemas: &mut Schemas) ->
                 .answer(200, "Those that died most often, and all together.", &view)
                 .errors(&SUPERVISION, &error)
         }
+        OwnPath::Top => draft("supervision", "top", "The figures of all event subscriptions, the most telling first.")
+            .secured(&["admin"])
+            .query("top", "How many are told: 1 to 500.", &json!({"type": "integer"}))
+            .query(
+                "by",
+                "Which come first.",
+                &json!({"enum": ["activity", "sickness", "backlog", "owed", "failures", "inFlight"]}),
+            )
+            .answer(200, "So they are.", &schemas.of::<top::Report>())
+            .errors(&TOP, &error),
+        OwnPath::Tail => tail_of(schemas, &error),
         OwnPath::Chaos => {
             let view = schemas.of::<desk::Report>();
             let draft = match *method {
@@ -151,6 +178,23 @@ pub(super) fn describe(path: OwnPath, method: &Method, schemas: &mut Schemas) ->
         }
     };
     if path.is_act() { draft.errors(&CHAOS, &error) } else { draft }
+}
+
+fn tail_of(schemas: &mut Schemas, error: &serde_json::Value) -> Draft {
+    let (flag, text) = (json!({"type": "boolean"}), json!({"type": "string"}));
+    let content = json!({"application/x-ndjson": {"schema": schemas.of::<tail::TailLine>()}});
+    Draft::new("supervision", "tail", "Events as they are published, and what becomes of them, as it happens.")
+        .secured(&["admin"])
+        .query("events", "Whether events are told.", &flag)
+        .query("outcomes", "Whether outcomes are told.", &flag)
+        .query("data", "Whether the events themselves are told.", &flag)
+        .query("topic", "The resource id of a topic, a domain or a domain's topic: only of that.", &text)
+        .query("subscription", "Outcomes of the event subscriptions of this name only.", &text)
+        .query("type", "Events of this type only.", &text)
+        .query("outcome", "Such outcomes only.", &text)
+        .query("status", "Attempts that ended with this status only.", &json!({"type": "integer"}))
+        .contents(200, "Lines of JSON, without an end; empty ones say that nothing happens.", content)
+        .errors(&TAIL, error)
 }
 
 /// What is done on purpose.

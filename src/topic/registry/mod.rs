@@ -32,7 +32,7 @@ pub use self::{
 };
 use self::{change::Numbers, domain::DomainTopicRecord};
 pub use crate::subscription::{
-    Measured, Obeyed, PHASE_NAMES, Quarantined,
+    Figures, Heard, Listener, Measured, Obeyed, PHASE_NAMES, Quarantined, Tap,
     explain::{Account, Answer, Looked, Wanted},
     trace::Traced,
 };
@@ -110,6 +110,7 @@ pub struct Registry {
     greeter: OnceLock<Arc<Greeter>>,
     starts: mpsc::UnboundedSender<Arc<Topic>>,
     expiry: Notify,
+    tap: Arc<Tap>,
 }
 
 /// Topics whose actor is to be started: to be given to [`keeper::run`](super::keeper::run).
@@ -135,6 +136,7 @@ impl Registry {
             greeter: OnceLock::new(),
             starts,
             expiry: Notify::new(),
+            tap: Arc::default(),
         };
         for (name, value) in reads.all_meta(MetaKind::Namespace)? {
             registry.insert_namespace(parse::<NamespaceRecord>(&name, &value)?);
@@ -192,6 +194,7 @@ impl Registry {
 
     /// Hears of what became durable.
     pub fn appended(&self, partition: PartitionId, chunks: Vec<Chunk>) {
+        self.tap.tell(|| Heard::Published(partition, chunks.clone()));
         // A topic that was deleted meanwhile needs it no more.
         if let Some(topic) = self.owner(partition) {
             topic.appended(chunks);
@@ -231,8 +234,14 @@ impl Registry {
         }
     }
 
+    /// Where it is told what happens.
+    pub fn tap(&self) -> &Arc<Tap> {
+        &self.tap
+    }
+
     /// Nothing new leaves any more: the server stops.
     pub fn close(&self) {
+        self.tap.close();
         for child in self.topics().iter().flat_map(|topic| topic.children()) {
             child.slot.close();
         }

@@ -1,0 +1,254 @@
+//! `GET /tail`: events as they are published, and what becomes of them as it happens, line by line.
+//!
+//! Lines of JSON, told from what goes on and not from the store: whoever reads too slowly misses some, and is told how
+//! many. An empty line now and then shows that the connection lives.
+
+use std::{collections::VecDeque, time::Duration};
+
+use actix_web::{
+    HttpRequest, HttpResponse,
+    web::{self, Bytes},
+};
+use futures_util::stream;
+use serde::Serialize;
+use serde_json::{json, value::RawValue};
+use url::form_urlencoded;
+use utoipa::ToSchema;
+
+use super::{
+    Control, Error,
+    arm::{self, path},
+    line::{self, Beside, LineView},
+    model::Invalid,
+};
+use crate::{
+    event::{Event, PartitionId},
+    policy::record::{Line, What},
+    topic::registry::{Heard, Listener},
+};
+
+/// So often something is written, be it nothing: a reader that is gone is noticed so.
+const BEAT: Duration = Duration::from_secs(5);
+
+/// A line of the answer.
+#[derive(Serialize, ToSchema)]
+#[serde(tag = "kind", rename_all = "camelCase")]
+#[schema(as = TailLine)]
+pub(super) enum TailLine {
+    /// An event was published.
+    Event(Published),
+    /// This became of events.
+    Outcome(Box<Ended>),
+    /// So much was missed here.
+    Missed(Missed),
+}
+
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = TailEvent)]
+pub(super) struct Published {
+    at: String,
+    topic: String,
+    sequence: u64,
+    id: String,
+    event_type: String,
+    subject: String,
+    bytes: usize,
+    /// The event itself, where `data=true` asks for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Object)]
+    event: Option<Box<RawValue>>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = TailOutcome)]
+pub(super) struct Ended {
+    topic: String,
+    subscription: String,
+    #[serde(flatten)]
+    line: LineView,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = TailMissed)]
+pub(super) struct Missed {
+    /// Events and outcomes of all topics.
+    count: u64,
+}
+
+/// What is to be told.
+#[derive(Debug, Default)]
+struct Asked {
+    events: bool,
+    outcomes: bool,
+    data: bool,
+    /// Of this topic only, and of this topic of it if it is a domain.
+    of: Option<(PartitionId, Option<String>)>,
+    subscription: Option<String>,
+    event_type: Option<String>,
+    outcome: Option<String>,
+    status: Option<u16>,
+}
+
+/// `GET /tail`.
+pub(super) async fn tail(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, Error> {
+    let asked = Asked::of(&control, request.query_string())?;
+    let listener =
+        control.registry.tap().listen().ok_or_else(|| {
+            Error::Unavailable("As many listen as may, or the server stops. Try again later.".to_owned())
+        })?;
+    let telling = Telling { asked, listener, control, ready: VecDeque::new() };
+    let lines = stream::unfold(telling, |mut telling| async move {
+        let text = telling.next().await?;
+        Some((Ok::<_, actix_web::Error>(Bytes::from(text)), telling))
+    });
+    Ok(HttpResponse::Ok().content_type("application/x-ndjson").streaming(Box::pin(lines)))
+}
+
+struct Telling {
+    asked: Asked,
+    listener: Listener,
+    control: web::Data<Control>,
+    ready: VecDeque<String>,
+}
+
+impl Telling {
+    /// Lines, or an empty one where nothing happens.
+    async fn next(&mut self) -> Option<String> {
+        loop {
+            if !self.ready.is_empty() {
+                return Some(self.ready.drain(..).collect());
+            }
+            match tokio::time::timeout(BEAT, self.listener.next()).await {
+                Err(_) => return Some("\n".to_owned()),
+                Ok(heard) => {
+                    let (missed, heard) = heard?;
+                    if missed > 0 {
+                        self.tell(&TailLine::Missed(Missed { count: missed }));
+                    }
+                    match &*heard {
+                        Heard::Published(partition, chunks) if self.asked.events => {
+                            for event in chunks.iter().filter_map(|chunk| chunk.events().ok()).flatten() {
+                                self.published(*partition, &event);
+                            }
+                        }
+                        Heard::Ended(obligor, record, lines) if self.asked.outcomes => {
+                            let is_asked = self.asked.is_subscription(record.name.as_str())
+                                && self.asked.is_of(obligor.partition, record.filter.domain_topic.as_deref());
+                            let topic = self.name_of(obligor.partition);
+                            for line in lines {
+                                if is_asked && self.asked.is_outcome(line) {
+                                    let line = LineView::new(line, Beside::default());
+                                    let (topic, subscription) = (topic.clone(), record.name.to_string());
+                                    self.tell(&TailLine::Outcome(Box::new(Ended { topic, subscription, line })));
+                                }
+                            }
+                        }
+                        Heard::Published(..) | Heard::Ended(..) | Heard::Over => {}
+                    }
+                }
+            }
+        }
+    }
+
+    fn published(&mut self, partition: PartitionId, event: &Event) {
+        let Asked { event_type, data, .. } = &self.asked;
+        let domain_topic = event.domain_topic();
+        let is_asked = self.asked.is_of(partition, Some(&domain_topic))
+            && event_type.as_ref().is_none_or(|wanted| *wanted == event.event_type());
+        if !is_asked {
+            return;
+        }
+        let whole = || RawValue::from_string(String::from_utf8_lossy(event.wire_bytes()).into_owned()).ok();
+        self.tell(&TailLine::Event(Published {
+            at: event.appended.to_string(),
+            topic: self.name_of(partition),
+            sequence: event.seq.0,
+            id: event.id().into_owned(),
+            event_type: event.event_type().into_owned(),
+            subject: event.subject().into_owned(),
+            bytes: event.wire_len(),
+            event: if *data { whole() } else { None },
+        }));
+    }
+
+    fn tell(&mut self, line: &TailLine) {
+        self.ready.push_back(text(line));
+    }
+
+    fn name_of(&self, partition: PartitionId) -> String {
+        self.control.registry.owner(partition).map(|topic| topic.record().resource_id()).unwrap_or_default()
+    }
+}
+
+fn text(line: &TailLine) -> String {
+    let line = serde_json::to_string(line).unwrap_or_else(|error| json!({"error": error.to_string()}).to_string());
+    format!("{line}\n")
+}
+
+impl Asked {
+    fn of(control: &Control, query: &str) -> Result<Self, Error> {
+        let mut asked = Self { events: true, outcomes: true, ..Self::default() };
+        for (key, value) in form_urlencoded::parse(query.as_bytes()) {
+            let flag = || match &*value {
+                "true" => Ok(true),
+                "false" => Ok(false),
+                _ => Err(Invalid::new(key.as_ref(), format!("is \"{value}\"; allowed are true and false"))),
+            };
+            match key.as_ref() {
+                "events" => asked.events = flag()?,
+                "outcomes" => asked.outcomes = flag()?,
+                "data" => asked.data = flag()?,
+                "topic" => asked.of = Some(place(control, &value)?),
+                "subscription" => asked.subscription = Some(value.to_lowercase()),
+                "type" => asked.event_type = Some(value.into_owned()),
+                "outcome" => asked.outcome = Some(value.into_owned()),
+                "status" => {
+                    let problem = || Invalid::new("status", format!("is \"{value}\"; allowed is a status such as 503"));
+                    asked.status = Some(value.parse().map_err(|_| problem())?);
+                }
+                other => {
+                    let allowed = "events, outcomes, data, topic, subscription, type, outcome and status";
+                    return Err(Invalid::new("the query", format!("has '{other}'; allowed are {allowed}")).into());
+                }
+            }
+        }
+        Ok(asked)
+    }
+
+    fn is_of(&self, partition: PartitionId, domain_topic: Option<&str>) -> bool {
+        let Some((wanted, of_domain)) = &self.of else { return true };
+        *wanted == partition
+            && of_domain
+                .as_ref()
+                .is_none_or(|wanted| domain_topic.is_some_and(|given| given.eq_ignore_ascii_case(wanted)))
+    }
+
+    fn is_subscription(&self, name: &str) -> bool {
+        self.subscription.as_ref().is_none_or(|wanted| *wanted == name.to_lowercase())
+    }
+
+    fn is_outcome(&self, Line { entry, .. }: &Line) -> bool {
+        let is_called = self.outcome.as_ref().is_none_or(|wanted| line::is_called(&entry.what, wanted));
+        let status = match entry.what {
+            What::Attempted { status, .. } => status,
+            _ => None,
+        };
+        is_called && (self.status.is_none() || self.status == status)
+    }
+}
+
+/// The topic, the domain or the topic of a domain that a resource id names.
+fn place(control: &Control, id: &str) -> Result<(PartitionId, Option<String>), Error> {
+    let (path::Target::Topic(path, path::TopicVerb::Itself) | path::Target::DomainTopic(path)) =
+        path::parse(id).ok_or_else(|| not_a_topic(id))?
+    else {
+        return Err(not_a_topic(id).into());
+    };
+    let topic = arm::topic(control, &path)?;
+    Ok((topic.partition(), path.domain_topic.map(|name| name.to_string())))
+}
+
+fn not_a_topic(id: &str) -> Invalid {
+    Invalid::new("topic", format!("is \"{id}\"; allowed is the resource id of a topic, a domain or a domain's topic"))
+}

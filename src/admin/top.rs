@@ -1,0 +1,276 @@
+//! `GET /top`: the figures of all event subscriptions at once, those that do most or are worst off.
+//!
+//! Rates are those since the figures were taken last, which are kept for that from one question to the next; the first one
+//! has none. Counters and states are what the actors tell of themselves anyway: no actor is asked, nothing is read from the
+//! store but when the oldest unread events of those that are told were appended.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use actix_web::{HttpRequest, HttpResponse, web};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{Control, Error, model::Invalid, operate::HealthView};
+use crate::{
+    event::{Obligor, Timestamp},
+    policy::record::{Counters, Health},
+    topic::registry::{self, Figures, Topic},
+};
+
+/// So many are told where nobody says how many …
+const TOP: usize = 50;
+
+/// … and so many at the most.
+const TOP_MAX: usize = 500;
+
+/// Rates are taken over no less than this: who asks sooner gets those of the last time.
+const OVER: Duration = Duration::from_millis(500);
+
+/// Figures that are older than this say nothing of now.
+const STALE: Duration = Duration::from_secs(60);
+
+/// `GET /top`.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Top)]
+pub(super) struct Report {
+    now: String,
+    /// Over how many seconds the rates were taken; `null` where the figures were taken for the first time.
+    over_seconds: Option<f64>,
+    subscriptions: usize,
+    suspended: usize,
+    held: usize,
+    in_flight: usize,
+    backlog: u64,
+    owed: u64,
+    delivered_per_second: Option<f64>,
+    failed_per_second: Option<f64>,
+    top: Vec<Line>,
+}
+
+/// One event subscription.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = TopLine)]
+struct Line {
+    /// The resource id of its topic, its domain or its domain's topic.
+    topic: String,
+    subscription: String,
+    held_by: Option<String>,
+    health: HealthView,
+    delivered_per_second: Option<f64>,
+    requests_per_second: Option<f64>,
+    failed_per_second: Option<f64>,
+    /// Of the requests since the last time, those that succeeded: 0 to 1.
+    success: Option<f64>,
+    backlog: u64,
+    oldest_unread_age_seconds: Option<u64>,
+    owed: u64,
+    in_flight: usize,
+    concurrency: u32,
+    delivered: u64,
+    dead_lettered: u64,
+    dropped: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Rates {
+    delivered: f64,
+    requests: f64,
+    failed: f64,
+}
+
+/// What was there the last time.
+#[derive(Debug, Default)]
+struct Sample {
+    at: Timestamp,
+    counters: HashMap<Obligor, Counters>,
+    rates: HashMap<Obligor, Rates>,
+    over: Option<Duration>,
+}
+
+/// Keeps it from one question to the next.
+#[derive(Debug, Default)]
+pub(super) struct Samples(Mutex<Sample>);
+
+/// In which order they are told.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum By {
+    #[default]
+    Activity,
+    Sickness,
+    Backlog,
+    Owed,
+    Failures,
+    InFlight,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Query {
+    #[serde(default)]
+    by: By,
+    top: Option<String>,
+}
+
+struct One {
+    topic: Arc<Topic>,
+    obligor: Obligor,
+    key: String,
+    figures: Figures,
+    rates: Option<Rates>,
+}
+
+impl One {
+    /// The larger comes first.
+    fn rank(&self, by: By) -> [f64; 3] {
+        let (figures, rates) = (&self.figures, self.rates.unwrap_or_default());
+        let (backlog, owed) = (figures.backlog as f64, figures.counters.pending as f64);
+        match by {
+            By::Activity => [rates.delivered + rates.requests, figures.in_flight as f64, backlog],
+            By::Sickness => {
+                let state = match figures.health {
+                    Health::Suspended { strikes, .. } | Health::Probing { strikes, .. } => 1e6 + f64::from(strikes),
+                    Health::Healthy { .. } if figures.held.is_some() => 1e5,
+                    Health::Healthy { failures } => f64::from(failures),
+                };
+                [state, rates.failed, backlog + owed]
+            }
+            By::Backlog => [backlog, owed, 0.0],
+            By::Owed => [owed, backlog, 0.0],
+            By::Failures => [rates.failed, figures.counters.requests_failed as f64, 0.0],
+            By::InFlight => [figures.in_flight as f64, rates.requests, 0.0],
+        }
+    }
+}
+
+/// `GET /top`.
+pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, Error> {
+    let wrong = |error: &dyn std::fmt::Display| {
+        let allowed = "allowed are top, and by: activity, sickness, backlog, owed, failures or inFlight";
+        Invalid::new("the query", format!("cannot be read: {error}; {allowed}"))
+    };
+    let Query { by, top } =
+        web::Query::<Query>::from_query(request.query_string()).map_err(|error| wrong(&error))?.into_inner();
+    let top = match &top {
+        None => TOP,
+        Some(given) => given.parse().ok().filter(|top| (1..=TOP_MAX).contains(top)).ok_or_else(|| {
+            Invalid::new("top", format!("is \"{given}\"; allowed are 1 to {TOP_MAX} event subscriptions"))
+        })?,
+    };
+    let now = control.clock.now();
+    let mut all: Vec<One> = control.registry.topics().iter().flat_map(all_of).collect();
+    let over = control.samples.rate(&mut all, now);
+    let mut report = Report::of(&all, over, now);
+    let order = |one: &One, other: &One| {
+        let (a, b) = (one.rank(by), other.rank(by));
+        let ranks = b.iter().zip(&a).map(|(b, a)| b.total_cmp(a));
+        ranks.fold(std::cmp::Ordering::Equal, std::cmp::Ordering::then).then_with(|| one.key.cmp(&other.key))
+    };
+    if all.len() > top {
+        all.select_nth_unstable_by(top - 1, order);
+        all.truncate(top);
+    }
+    all.sort_unstable_by(order);
+    for one in &all {
+        report.top.extend(one.told(now).await?);
+    }
+    Ok(HttpResponse::Ok().json(report))
+}
+
+fn all_of(topic: &Arc<Topic>) -> Vec<One> {
+    let figures = topic.figures().into_iter();
+    figures
+        .map(|(obligor, key, figures)| One { topic: Arc::clone(topic), obligor, key, figures, rates: None })
+        .collect()
+}
+
+impl One {
+    async fn told(&self, now: Timestamp) -> Result<Option<Line>, Error> {
+        // It may have been deleted meanwhile.
+        let Some(record) = self.topic.subscription(&self.key) else { return Ok(None) };
+        let Figures { counters, health, held, endpoint, in_flight, backlog, unread } = self.figures;
+        let oldest = match unread {
+            Some(seq) => self.topic.appended_at(seq).await.map_err(registry::Error::from)?,
+            None => None,
+        };
+        let rates = self.rates;
+        let success = rates.filter(|rates| rates.requests > 0.0).map(|rates| 1.0 - rates.failed / rates.requests);
+        Ok(Some(Line {
+            topic: self.topic.record().resource_id_of(record.filter.domain_topic.as_deref()),
+            subscription: record.name.to_string(),
+            held_by: held.map(|held| held.to_string()),
+            health: HealthView::new(health),
+            delivered_per_second: rates.map(|rates| rates.delivered),
+            requests_per_second: rates.map(|rates| rates.requests),
+            failed_per_second: rates.map(|rates| rates.failed),
+            success,
+            backlog,
+            oldest_unread_age_seconds: oldest.map(|at| now.since(at).as_secs()),
+            owed: counters.pending,
+            in_flight,
+            concurrency: endpoint.concurrency,
+            delivered: counters.delivered,
+            dead_lettered: counters.dead_lettered,
+            dropped: counters.dropped,
+        }))
+    }
+}
+
+impl Report {
+    fn of(all: &[One], over: Option<Duration>, now: Timestamp) -> Self {
+        let is_suspended = |one: &&One| !matches!(one.figures.health, Health::Healthy { .. });
+        let rate = |of: fn(Rates) -> f64| over.map(|_| all.iter().filter_map(|one| one.rates).map(of).sum());
+        Self {
+            now: now.to_string(),
+            over_seconds: over.map(|over| over.as_secs_f64()),
+            subscriptions: all.len(),
+            suspended: all.iter().filter(is_suspended).count(),
+            held: all.iter().filter(|one| one.figures.held.is_some()).count(),
+            in_flight: all.iter().map(|one| one.figures.in_flight).sum(),
+            backlog: all.iter().map(|one| one.figures.backlog).sum(),
+            owed: all.iter().map(|one| one.figures.counters.pending).sum(),
+            delivered_per_second: rate(|rates| rates.delivered),
+            failed_per_second: rate(|rates| rates.failed),
+            top: Vec::new(),
+        }
+    }
+}
+
+impl Samples {
+    /// Gives each its rates, and keeps the figures for the next time. Over how long they were taken, if they were.
+    fn rate(&self, all: &mut [One], now: Timestamp) -> Option<Duration> {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = now.since(last.at);
+        if since >= OVER {
+            let is_known = since <= STALE;
+            let rated = |one: &One| {
+                let before = last.counters.get(&one.obligor)?;
+                Some((one.obligor, Rates::between(before, &one.figures.counters, since)))
+            };
+            let rates = if is_known { all.iter().filter_map(rated).collect() } else { HashMap::new() };
+            let counters = all.iter().map(|one| (one.obligor, one.figures.counters)).collect();
+            *last = Sample { at: now, counters, rates, over: is_known.then_some(since) };
+        }
+        for one in all {
+            one.rates = last.rates.get(&one.obligor).copied();
+        }
+        last.over
+    }
+}
+
+impl Rates {
+    fn between(before: &Counters, now: &Counters, over: Duration) -> Self {
+        let rate = |before: u64, now: u64| now.saturating_sub(before) as f64 / over.as_secs_f64();
+        Self {
+            delivered: rate(before.delivered, now.delivered),
+            requests: rate(before.requests, now.requests),
+            failed: rate(before.requests_failed, now.requests_failed),
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! The figures as lines of text.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::{
+    cli::{
+        control::{Table, short},
+        words,
+    },
+    clock::Clock,
+};
+
+/// All that there is to see.
+pub(super) fn page(report: &Value, by: &str) -> Vec<String> {
+    let count = |key: &str| words::count(&report[key]);
+    let mut lines = vec![
+        format!(
+            "{} event subscriptions, {} suspended, {} held; {} delivered/s, {} failed/s",
+            count("subscriptions"),
+            count("suspended"),
+            count("held"),
+            rate(&report["deliveredPerSecond"]),
+            rate(&report["failedPerSecond"]),
+        ),
+        format!(
+            "{} in flight, {} unread, {} owed; by {by}; q leaves, a s b o f i sort",
+            count("inFlight"),
+            count("backlog"),
+            count("owed")
+        ),
+        String::new(),
+    ];
+    let headline = ["SUBSCRIPTION", "HEALTH", "DELIV/S", "REQ/S", "FAIL/S", "OK", "BACKLOG", "AGE", "OWED", "FLIGHT"];
+    let mut table = Table::new(headline);
+    for line in report["top"].as_array().into_iter().flatten() {
+        let topic = short(line["topic"].as_str().unwrap_or_default());
+        let age = line["oldestUnreadAgeSeconds"].as_u64();
+        let success = line["success"].as_f64();
+        table.line([
+            format!("{topic}/{}", words::text(&line["subscription"])),
+            health(line),
+            rate(&line["deliveredPerSecond"]),
+            rate(&line["requestsPerSecond"]),
+            rate(&line["failedPerSecond"]),
+            success.map_or_else(|| words::NONE.to_owned(), |share| format!("{:.0}%", 100.0 * share)),
+            words::count(&line["backlog"]),
+            age.map_or_else(|| words::NONE.to_owned(), |age| words::span(Duration::from_secs(age))),
+            words::count(&line["owed"]),
+            format!("{}/{}", words::count(&line["inFlight"]), words::count(&line["concurrency"])),
+        ]);
+    }
+    lines.extend(table.to_string().lines().map(str::to_owned));
+    lines
+}
+
+/// One word, and how long until an endpoint is asked again.
+fn health(line: &Value) -> String {
+    let health = &line["health"];
+    if !line["heldBy"].is_null() {
+        return format!("held by {}", words::text(&line["heldBy"]));
+    }
+    match health["state"].as_str() {
+        Some("suspended") => match words::until(&health["nextProbe"], &Clock::system()) {
+            Some(wait) => format!("{}, probe in {}", words::text(&health["cause"]), words::span(wait)),
+            None => format!("{}, probe due", words::text(&health["cause"])),
+        },
+        Some(state) => state.to_owned(),
+        None => words::NONE.to_owned(),
+    }
+}
+
+fn rate(value: &Value) -> String {
+    match value.as_f64() {
+        None => words::NONE.to_owned(),
+        Some(0.0) => "0".to_owned(),
+        Some(rate) if rate < 10.0 => format!("{rate:.1}"),
+        Some(rate) => crate::simulate::number(rate.round() as u64),
+    }
+}
