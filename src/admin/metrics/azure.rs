@@ -31,15 +31,18 @@ impl Metric {
     }
 }
 
-/// The metrics of an event subscription.
+/// The metrics of an event subscription. Those of a namespace have names of their own, and of a client that pulls it is
+/// counted what it has processed.
 pub(super) fn metrics(topic: &TopicRecord, subscription: &SubscriptionRecord, figures: &Figures) -> Vec<Metric> {
     // Of a topic they carry the subscription's name, of a domain also that of the domain's topic.
-    let own: Vec<(&'static str, String)> = match topic.is_domain() {
-        false => vec![("EventSubscriptionName", subscription.name.to_string())],
-        true => vec![
+    let name = subscription.name.to_string();
+    let own: Vec<(&'static str, String)> = match (topic.is_domain(), topic.namespace.is_some()) {
+        (true, _) => vec![
             ("Topic", subscription.filter.domain_topic.clone().unwrap_or_default()),
-            ("DomainEventSubscriptionName", subscription.name.to_string()),
+            ("DomainEventSubscriptionName", name),
         ],
+        (false, true) => vec![("Topic", topic.name.to_string()), ("EventSubscriptionName", name)],
+        (false, false) => vec![("EventSubscriptionName", name)],
     };
     let series = |more: &[(&'static str, &str)], value: f64| {
         let more = more.iter().map(|(name, text)| (*name, (*text).to_owned()));
@@ -55,17 +58,33 @@ pub(super) fn metrics(topic: &TopicRecord, subscription: &SubscriptionRecord, fi
         failed.map(|(error, count)| series(&[("Error", &error), ("ErrorType", error_type(&error))], count as f64));
     let response = &sums.measured.response;
     let average = if response.count() == 0 { 0.0 } else { 1e3 * response.sum() / response.count() as f64 };
-    vec![
-        total("MatchedEventCount", sums.counters.matched),
-        total("DeliverySuccessCount", sums.counters.delivered),
-        Metric::count("DeliveryAttemptFailCount", failed.collect()),
-        Metric {
-            name: "DestinationProcessingDurationInMs",
-            unit: "MilliSeconds",
-            aggregation: "Average",
-            timeseries: vec![series(&[], average)],
-        },
-        by("DeadLetteredCount", "DeadLetterReason", sums.dead_lettered()),
-        by("DroppedEventCount", "DropReason", sums.dropped()),
-    ]
+    let duration =
+        |name| Metric { name, unit: "MilliSeconds", aggregation: "Average", timeseries: vec![series(&[], average)] };
+    if topic.namespace.is_none() {
+        return vec![
+            total("MatchedEventCount", sums.counters.matched),
+            total("DeliverySuccessCount", sums.counters.delivered),
+            Metric::count("DeliveryAttemptFailCount", failed.collect()),
+            duration("DestinationProcessingDurationInMs"),
+            by("DeadLetteredCount", "DeadLetterReason", sums.dead_lettered()),
+            by("DroppedEventCount", "DropReason", sums.dropped()),
+        ];
+    }
+    let all = |counts: Vec<(String, u64)>| counts.iter().map(|(_, count)| count).sum();
+    let mut metrics = vec![
+        total("MatchedEvents", sums.counters.matched),
+        total("DeadLetteredEvents", all(sums.dead_lettered())),
+        total("DroppedEvents", all(sums.dropped())),
+        total("SuccessfulDeadLetteredEvents", sums.written),
+        total("FailedDeadLetteredEvents", sums.lost),
+    ];
+    if subscription.is_pulled() {
+        // As Azure spells it.
+        metrics.push(total("SuccessfulAcknowlegedEvents", sums.counters.delivered));
+    } else {
+        // Received by the endpoint, in this word of Azure's for what is pushed.
+        metrics.push(total("SuccessfulReceivedEvents", sums.counters.delivered));
+        metrics.push(duration("DestinationProcessingDurationMs"));
+    }
+    metrics
 }
