@@ -12,6 +12,7 @@ fn a_resource_is_named_shortly_or_in_full() {
         ("topics/orders", format!("{SCOPE}/topics/orders")),
         ("domains/shop", format!("{SCOPE}/domains/shop")),
         ("domains/shop/topics/eu", format!("{SCOPE}/domains/shop/topics/eu")),
+        ("namespaces/shop/topics/eu", format!("{SCOPE}/namespaces/shop/topics/eu")),
         (whole, whole.to_owned()),
         ("a name?", format!("{SCOPE}/topics/a%20name%3F")),
     ];

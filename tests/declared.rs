@@ -61,6 +61,16 @@ fn a_table_for_each_topic_becomes_its_bodies() {
 }
 
 #[test]
+fn namespaces_have_topics_too() {
+    check_toml(
+        "[namespaces.shop.topics.orders]\neventRetentionInDays = 3",
+        expect![[r#"
+            namespace shop …/namespaces/shop {}
+            topic orders of namespaces/shop …/namespaces/shop/topics/orders {"properties":{"eventRetentionInDays":3}}"#]],
+    );
+}
+
+#[test]
 fn a_file_names_its_own_place() {
     let file = "subscription = \"s\"\nresourceGroup = \"r\"\n[topics.orders]";
     check_toml(
@@ -73,7 +83,7 @@ fn a_file_names_its_own_place() {
 fn what_is_not_understood_is_told_with_what_is_allowed() {
     check_toml(
         "[queues.a]",
-        expect!["there is no key queues; allowed are topics, domains, subscription and resourceGroup"],
+        expect!["there is no key queues; allowed are topics, domains, namespaces, subscription and resourceGroup"],
     );
     check_toml("topics = 5", expect!["topics is no table; allowed is one"]);
     check_toml("[topics]\norders = 5", expect!["topics.orders is no table; allowed is one"]);
@@ -169,13 +179,13 @@ fn what_a_template_says_that_is_not_known_is_refused_by_name() {
     check(
         r#"{"type": "Microsoft.Storage/storageAccounts", "name": "a"}"#,
         expect![
-            "a: a resource of the type Microsoft.Storage/storageAccounts is not supported; allowed are topics, domains, domains/topics, and eventSubscriptions below each, of Microsoft.EventGrid"
+            "a: a resource of the type Microsoft.Storage/storageAccounts is not supported; allowed are topics, domains, namespaces, the topics of these two, and eventSubscriptions below topics and domains, of Microsoft.EventGrid"
         ],
     );
     check(
         r#"{"type": "Microsoft.EventGrid/systemTopics", "name": "a"}"#,
         expect![
-            "a: a resource of the type systemtopics is not supported; allowed are topics, domains, domains/topics, and eventSubscriptions below each"
+            "a: a resource of the type systemtopics is not supported; allowed are topics, domains, namespaces, the topics of these two, and eventSubscriptions below topics and domains"
         ],
     );
     check(

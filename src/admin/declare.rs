@@ -49,6 +49,10 @@ async fn put(control: &Control, resource: &Resource) -> Result<Done, Error> {
         return Ok(Done::Nothing);
     }
     match target {
+        path::Target::Namespace(namespace, _) => arm::namespaces::put(control, namespace, body.as_bytes()).await?,
+        path::Target::Topic(topic, _) if topic.namespace.is_some() => {
+            arm::namespace_topics::put(control, topic, body.as_bytes()).await?
+        }
         path::Target::Topic(topic, _) => arm::topics::put(control, topic, body.as_bytes()).await?,
         path::Target::DomainTopic(topic) => arm::domain_topics::put(control, &topic, body.as_bytes()).await?,
         path::Target::Subscription(topic, _, name, _) => {

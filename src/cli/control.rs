@@ -69,17 +69,19 @@ impl std::str::FromStr for Resource {
         let segments: Vec<_> = text.split('/').filter(|segment| !segment.is_empty()).collect();
         let own = match segments[..] {
             [topic] => format!("{SCOPE}/topics/{}", segment(topic)),
-            ["topics" | "domains", name] => format!("{SCOPE}/{}/{}", segments[0], segment(name)),
-            ["domains", domain, "topics", topic] => {
-                format!("{SCOPE}/domains/{}/topics/{}", segment(domain), segment(topic))
+            ["topics" | "domains" | "namespaces", name] => format!("{SCOPE}/{}/{}", segments[0], segment(name)),
+            [above @ ("domains" | "namespaces"), name, "topics", topic] => {
+                format!("{SCOPE}/{above}/{}/topics/{}", segment(name), segment(topic))
             }
             [first, ..] if text.starts_with('/') && first.eq_ignore_ascii_case("subscriptions") => {
                 segments.iter().map(|name| format!("/{}", segment(name))).collect()
             }
             _ => {
-                return Err("allowed are a topic's name, domains/NAME, domains/NAME/topics/NAME, or a whole \
-                            resource id that begins with /subscriptions/"
-                    .to_owned());
+                return Err(
+                    "allowed are a topic's name, domains/NAME, domains/NAME/topics/NAME, the same with namespaces, \
+                            or a whole resource id that begins with /subscriptions/"
+                        .to_owned(),
+                );
             }
         };
         Ok(Self(own))

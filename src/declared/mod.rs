@@ -34,6 +34,10 @@ pub enum Kind {
     Topic,
     /// A domain.
     Domain,
+    /// A namespace.
+    Namespace,
+    /// A topic of a namespace.
+    NamespaceTopic,
     /// A topic of a domain.
     DomainTopic,
     /// An event subscription.
@@ -75,6 +79,11 @@ impl Resource {
         let (kind, types): (_, &[&str]) = match types[..] {
             ["topics"] => (Kind::Topic, &["topics"]),
             ["domains"] => (Kind::Domain, &["domains"]),
+            ["namespaces"] => (Kind::Namespace, &["namespaces"]),
+            ["namespaces", "topics"] => (Kind::NamespaceTopic, &["namespaces", "topics"]),
+            ["namespaces", "topics", "eventsubscriptions"] => {
+                (Kind::Subscription, &["namespaces", "topics", "eventSubscriptions"])
+            }
             ["domains", "topics"] => (Kind::DomainTopic, &["domains", "topics"]),
             ["topics", "eventsubscriptions"] => (Kind::Subscription, &["topics", "eventSubscriptions"]),
             ["domains", "eventsubscriptions"] => (Kind::Subscription, &["domains", "eventSubscriptions"]),
@@ -103,7 +112,10 @@ impl Resource {
         match self.kind {
             Kind::Topic => format!("topic {}", self.names[1]),
             Kind::Domain => format!("domain {}", self.names[1]),
-            Kind::DomainTopic => format!("topic {} of domains/{}", self.names[3], self.names[1]),
+            Kind::Namespace => format!("namespace {}", self.names[1]),
+            Kind::DomainTopic | Kind::NamespaceTopic => {
+                format!("topic {} of {}/{}", self.names[3], self.names[0], self.names[1])
+            }
             Kind::Subscription => {
                 let of = self.names[..self.names.len() - 2].join("/");
                 let of = of.strip_prefix("topics/").unwrap_or(&of);
@@ -113,7 +125,8 @@ impl Resource {
     }
 }
 
-const TYPES: &str = "allowed are topics, domains, domains/topics, and eventSubscriptions below each";
+const TYPES: &str =
+    "allowed are topics, domains, namespaces, the topics of these two, and eventSubscriptions below topics and domains";
 
 /// The names in it are an operator's.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');

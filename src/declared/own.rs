@@ -64,8 +64,15 @@ pub(super) fn read(value: Value, place: &Place) -> Result<(Vec<Resource>, Place)
         }
         add(&mut all, &place, &["domains", &name], domain)?;
     }
+    for (name, mut namespace) in tables(&mut file, "namespaces")? {
+        for (topic_name, topic) in tables(&mut namespace, "topics")? {
+            add(&mut all, &place, &["namespaces", &name, "topics", &topic_name], topic)?;
+        }
+        all.push(Resource::new(&place, &["namespaces", &name], body(namespace))?);
+    }
+    let allowed = "topics, domains, namespaces, subscription and resourceGroup";
     match file.keys().next() {
-        Some(key) => Err(format!("there is no key {key}; allowed are topics, domains, subscription and resourceGroup")),
+        Some(key) => Err(format!("there is no key {key}; allowed are {allowed}")),
         None => Ok((all, place)),
     }
 }

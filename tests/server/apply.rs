@@ -167,6 +167,29 @@ fn a_refusal_names_the_resource_and_what_was_done_before() {
 }
 
 #[test]
+fn namespaces_are_applied_with_their_topics() {
+    let server = Server::start(&[]);
+    let file = Written::new("topics.toml", "[namespaces.shop.topics.orders]\neventRetentionInDays = 3\n");
+    assert!(applied(&server, &file, &["--yes"]).ends_with("done: create 2, change 0, delete 0"));
+    assert!(applied(&server, &file, &["--yes", "--prune"]).starts_with("nothing changes: 2"));
+    file.write(
+        "[namespaces.shop]\ntags = { team = \"shop\" }\n[namespaces.shop.topics.orders]\neventRetentionInDays = 2\n",
+    );
+    let changed = applied(&server, &file, &["--yes"]);
+    expect![[r#"
+        ~ namespace shop
+            tags.team: - -> shop
+        ~ topic orders of namespaces/shop
+            properties.eventRetentionInDays: 3 -> 2
+
+        done: create 0, change 2, delete 0"#]]
+    .assert_eq(&changed);
+    file.write("[namespaces.shop]\ntags = { team = \"shop\" }\n");
+    let pruned = applied(&server, &file, &["--yes", "--prune"]);
+    assert!(pruned.starts_with("- namespaces/shop/topics/orders\n") && pruned.ends_with("delete 1"), "{pruned}");
+}
+
+#[test]
 fn a_template_that_the_portal_exported_is_applied_as_it_stands() {
     let server = Server::start(&[]);
     let sink = Sink::start();

@@ -10,8 +10,8 @@
 
 pub(super) mod domain_topics;
 mod list;
-mod namespace_topics;
-mod namespaces;
+pub(super) mod namespace_topics;
+pub(super) mod namespaces;
 pub mod path;
 mod provider;
 pub mod routes;

@@ -37,14 +37,14 @@ pub(super) fn get(control: &Control, path: &TopicPath) -> Result<HttpResponse, E
     Ok(HttpResponse::Ok().json(View::new(&topic(control, path)?.record())))
 }
 
-pub(super) async fn put(control: &Control, path: TopicPath, body: &[u8]) -> Result<HttpResponse, Error> {
+pub(in crate::admin) async fn put(control: &Control, path: TopicPath, body: &[u8]) -> Result<HttpResponse, Error> {
     let _turn = control.turn(&path.key()).await;
-    let (_, record) = wished(control, &path, body)?;
-    Ok(HttpResponse::Created().json(View::new(&*save(control, record).await?)))
+    let (_, wished) = wished(control, &path, body)?;
+    Ok(HttpResponse::Created().json(View::new(&*save(control, wished).await?)))
 }
 
 /// What a PUT would change; nothing is.
-pub(super) fn difference(control: &Control, path: &TopicPath, body: &[u8]) -> Result<Difference, Error> {
+pub(in crate::admin) fn difference(control: &Control, path: &TopicPath, body: &[u8]) -> Result<Difference, Error> {
     let (existing, wished) = wished(control, path, body)?;
     Ok(Difference::between(existing.map(|existing| set(&existing)).as_ref(), &set(&wished)))
 }

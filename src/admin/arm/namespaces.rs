@@ -53,7 +53,7 @@ pub(super) fn get(control: &Control, path: &NamespacePath) -> Result<HttpRespons
     Ok(HttpResponse::Ok().json(View::new(&*namespace(control, path)?, &control.public_url)))
 }
 
-pub(super) async fn put(control: &Control, path: NamespacePath, body: &[u8]) -> Result<HttpResponse, Error> {
+pub(in crate::admin) async fn put(control: &Control, path: NamespacePath, body: &[u8]) -> Result<HttpResponse, Error> {
     let _turn = control.turn(&turn_of(&path.name)).await;
     let (_, record) = wished(control, path, body)?;
     let saved = save(control, record).await?;
@@ -61,7 +61,7 @@ pub(super) async fn put(control: &Control, path: NamespacePath, body: &[u8]) -> 
 }
 
 /// What a PUT would change; nothing is.
-pub(super) fn difference(control: &Control, path: NamespacePath, body: &[u8]) -> Result<Difference, Error> {
+pub(in crate::admin) fn difference(control: &Control, path: NamespacePath, body: &[u8]) -> Result<Difference, Error> {
     let (existing, wished) = wished(control, path, body)?;
     Ok(Difference::between(existing.map(|existing| set(&existing)).as_ref(), &set(&wished)))
 }

@@ -97,7 +97,7 @@ impl Plan {
         let is_kept = |path: &str| kept.contains(&path.to_ascii_lowercase());
         let mut gone = Vec::new();
         for place in &declared.places {
-            for kind in list::KINDS {
+            for kind in [&list::KINDS[..], &["namespaces"]].concat() {
                 let all = Resource {
                     kind: Kind::Topic,
                     place: place.clone(),
@@ -110,8 +110,9 @@ impl Plan {
                         gone.push(path);
                         continue;
                     }
-                    let mut sources = vec![path.clone()];
-                    if kind == "domains" {
+                    // A namespace has subscribers only below its topics.
+                    let mut sources = if kind == "namespaces" { Vec::new() } else { vec![path.clone()] };
+                    if kind != "topics" {
                         for topic in list::all(session, &format!("{path}/topics")).await? {
                             match path_of(&topic) {
                                 path if is_kept(&path) => sources.push(path),

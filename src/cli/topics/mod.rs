@@ -30,9 +30,9 @@ pub struct Topics {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// All topics and domains, or all topics of a domain
+    /// All topics, domains and namespaces, or all topics of one of these two
     List {
-        /// A domain, as domains/NAME: its topics are listed
+        /// A domain or a namespace, as domains/NAME: its topics are listed
         #[arg(value_name = "DOMAIN")]
         domain: Option<Resource>,
         /// The Azure subscription that is listed
@@ -126,7 +126,10 @@ impl Asked {
         let session = self.control.session()?;
         let paths = match domain {
             Some(domain) => vec![domain.path("/topics")],
-            None => list::KINDS.iter().map(|kind| list::path(subscription_id, kind)).collect(),
+            None => {
+                let kinds = list::KINDS.iter().chain(&["namespaces"]);
+                kinds.map(|kind| list::path(subscription_id, kind)).collect()
+            }
         };
         let mut all = Vec::new();
         for path in paths {
