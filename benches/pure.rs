@@ -1,18 +1,24 @@
 //! The pure parts, each alone: what is done for every event between the socket and the disk. `cargo bench --bench pure`.
 
-use std::hint::black_box;
+use std::{collections::VecDeque, hint::black_box, sync::Arc, time::Duration};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use gridhook::{
-    event::{Event, Lane, Schema, Seq, Span, Spans, Timestamp},
+    config::Editions,
+    event::{Event, FlightId, Lane, Schema, Seq, Span, Spans, Timestamp},
     journal::{
         chunk::{Chunk, Draft, Running, Sealed, Written},
         records::Record,
     },
     policy::{
+        Effect, Input, Settings, Step, Subscription,
+        batch::Limits,
+        edition::Kind,
         filter::{Filter, index::Index, view::View},
+        outcome::{Answer, Outcome},
         record::{Cursor, LaneCursor},
+        retry::Chance,
     },
 };
 use serde_json::json;
@@ -118,5 +124,77 @@ fn records(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(pure, filters, chunks, records);
+/// How a subscription with the defaults is served.
+fn settings() -> Settings {
+    let editions = Editions::load(None, None).expect("the program's own editions are sound");
+    Settings {
+        version: 1,
+        edition: editions.get("current").expect("it has this one"),
+        destination: Kind::Webhook,
+        attempts_max: 30,
+        since: Timestamp::default(),
+        time_to_live: Duration::from_secs(24 * 60 * 60),
+        batch: Limits { events_max: 1, bytes_preferred: 64 * 1024 },
+        grouping: Arc::new([]),
+        concurrency_max: 16,
+        rate_max: None,
+        backlog_min: 256,
+        suspend_after: 10,
+        flight_wait: Duration::from_secs(200),
+        dead_letter: false,
+        dead_letter_in_probation: false,
+        hold_when_gone: false,
+        pull: None,
+    }
+}
+
+/// A hundred events are appended, read, sent one by one, taken, and all of it becomes durable.
+fn deliver(core: &mut Subscription, events: &[Event], end: &mut Seq, now: Timestamp) -> usize {
+    let first = *end;
+    *end = end.plus(events.len() as u64);
+    let mut inputs = VecDeque::from([Input::Appended { end: *end }]);
+    let mut sent = 0;
+    while let Some(input) = inputs.pop_front() {
+        let Step { write, effects } = core.absorb(input, now, Chance(0.0));
+        for effect in effects {
+            match effect {
+                Effect::ReadLog { lane, from, .. } => {
+                    let placed = (first.0..).zip(events).skip((from.0 - first.0) as usize).map(|(seq, event)| {
+                        let mut event = event.clone();
+                        event.seq = Seq(seq);
+                        event
+                    });
+                    let events: Vec<Event> = placed.collect();
+                    inputs.push_back(Input::Read { lane, from, upto: *end, total: events.len() as u64, events });
+                }
+                Effect::Send { flight, .. } => {
+                    sent += flight.items.len();
+                    let answer = Answer { status: Some(200), ..Answer::bare(Outcome::Delivered) };
+                    inputs.push_back(Input::Finished { flight: flight.id, answer });
+                }
+                // Nothing fails, so nothing else is asked for.
+                _ => {}
+            }
+        }
+        if black_box(write).is_some() {
+            inputs.push_back(Input::Durable);
+        }
+    }
+    sent
+}
+
+fn core(criterion: &mut Criterion) {
+    let lane = LaneCursor { lane: Lane::LIVE, read: Seq::FIRST, end: None, open: Vec::new(), done: Vec::new() };
+    let cursor = Cursor { lanes: vec![lane], began: Seq::FIRST, ..Cursor::default() };
+    let (events, now) = (events(), Timestamp(1_615_410_176_000_000));
+    let mut machine = Subscription::recover(settings(), &cursor, Seq::FIRST, Vec::new(), FlightId(1), now);
+    let mut end = Seq::FIRST;
+    assert_eq!(deliver(&mut machine, &events, &mut end, now), EVENTS, "each event is sent once");
+    let mut group = criterion.benchmark_group("core");
+    group.throughput(Throughput::Elements(EVENTS as u64));
+    group.bench_function("deliver", |bench| bench.iter(|| deliver(&mut machine, &events, &mut end, now)));
+    group.finish();
+}
+
+criterion_group!(pure, filters, chunks, records, core);
 criterion_main!(pure);

@@ -233,6 +233,16 @@ pub(crate) fn body(shape: Shape) -> String {
             r#"{{"id":"{zeros}","subject":"{SUBJECT}/0000","eventType":"{TYPE}","eventTime":"2026-11-20T17:18:13Z","dataVersion":"1","data":{{"at":"{mark}{zeros}","pad":"{pad}"}}}}"#
         )
     };
-    let pad = "x".repeat(shape.bytes.saturating_sub(event("").len() + 2));
-    format!("[{}]", vec![event(&pad); shape.events].join(","))
+    let length = shape.bytes.saturating_sub(event("").len() + 2);
+    let events: Vec<String> = (1..=shape.events as u64).map(|number| event(&pad(length, number))).collect();
+    format!("[{}]", events.join(","))
+}
+
+/// Letters that do not repeat themselves: what can be pressed to nothing costs a store nothing.
+fn pad(length: usize, mut state: u64) -> String {
+    let letters = (0..length).map(|_| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        char::from(b'a' + ((state >> 33) % 26) as u8)
+    });
+    letters.collect()
 }
