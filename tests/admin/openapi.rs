@@ -97,7 +97,8 @@ async fn what_is_described_is_answered_and_what_is_not_is_refused_with_what_is()
             continue;
         }
         let real = filled(path, item, |_, example| example.to_owned());
-        for method in METHODS {
+        // What is told as it happens has no end.
+        for method in METHODS.into_iter().filter(|method| !(path == "/tail" && *method == "GET")) {
             let answer = plane.call(method, &real, Value::Null).await;
             let is_told = told.contains(&(path.clone(), method.to_owned()));
             assert_eq!(answer.status != 405, is_told, "{method} {path}: {}", answer.brief());
