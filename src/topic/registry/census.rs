@@ -7,7 +7,7 @@ use crate::{
     event::{Seq, SubscriptionId, Timestamp},
     journal::{self, chunk::Running},
     policy::record::{Cursor, EndpointView},
-    subscription::{Measured, State, record::SubscriptionRecord},
+    subscription::{Measured, record::SubscriptionRecord},
     topic::{meter::Meter, supervise::Ends},
 };
 
@@ -71,19 +71,10 @@ impl Topic {
         Ok(slice.chunks.first().map(|chunk| chunk.appended))
     }
 
-    /// How many events of the log a subscription has not passed, and the first of them.
-    pub(super) fn backlog(&self, state: &State) -> (u64, Option<Seq>) {
-        let end = self.log_end().unwrap_or(state.low);
-        let lanes = || state.cursor.own_lanes();
-        let unread = lanes().map(|lane| lane.read).filter(|read| *read < end).min();
-        // Sequences are dense within what was written; a gap would make this an upper bound.
-        (lanes().map(|lane| lane.end.unwrap_or(end).0.saturating_sub(lane.read.0)).sum(), unread)
-    }
-
     fn counted(&self, child: &Child) -> Counted {
         let (slot, plan) = (&child.slot, child.slot.plan());
         let state = slot.state();
-        let (backlog, unread) = self.backlog(&state);
+        let (backlog, unread) = state.backlog(self.log_end().unwrap_or(state.low));
         Counted {
             record: Arc::clone(&plan.record),
             endpoint: state.endpoint,

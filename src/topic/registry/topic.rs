@@ -201,7 +201,7 @@ impl Topic {
     pub async fn status(&self, name: &str) -> Result<Option<Status>, journal::Error> {
         let Some(child) = self.child_named(name) else { return Ok(None) };
         let state = child.slot.state();
-        let (backlog, unread) = self.backlog(&state);
+        let (backlog, unread) = state.backlog(self.log_end().unwrap_or(state.low));
         let oldest_unread = match unread {
             Some(read) => self.appended_at(read).await?,
             None => None,
