@@ -312,7 +312,7 @@ fn every_way_of_naming_a_module_is_seen() {
         "topic/tail.rs",
         "use crate::policy::{filter::Filter, retry};\n// crate::server\nlet s = \"awc::Client\";",
         expect_test::expect![
-            "src/topic/tail.rs:1: topic imports crate::policy::retry; it may import event, subscription, policy::filter, policy::edition, policy::record, policy::validation, journal, chaos, clock"
+            "src/topic/tail.rs:1: topic imports crate::policy::retry; it may import event, subscription, policy::filter, policy::edition, policy::record, policy::validation, journal, chaos, clock, metrics"
         ],
     );
     check(

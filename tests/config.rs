@@ -188,7 +188,7 @@ fn an_unknown_key_is_told_with_its_neighbours() {
         "",
         &[("GRIDHOOK_LISTEN", "127.0.0.1:1")],
         expect![
-            "environment variable GRIDHOOK_LISTEN: there is no key listen; allowed are auth.*, chaos.*, dead_letter.*, delivery.*, journal.*, limits.*, log.*, policy.*, publish.*, server.*, telemetry.*, topic.*"
+            "environment variable GRIDHOOK_LISTEN: there is no key listen; allowed are auth.*, chaos.*, dead_letter.*, delivery.*, journal.*, limits.*, log.*, metrics.*, policy.*, publish.*, server.*, telemetry.*, topic.*"
         ],
     );
     refuses(

@@ -313,9 +313,11 @@ fn a_thousand_open_events_in_a_row_cost_a_byte_more_than_one() {
 fn open_events_that_are_too_many_to_be_true_are_damage() {
     let lane = LaneCursor { lane: Lane::LIVE, read: Seq(10), end: None, open: Vec::new(), done: vec![Seq(12)] };
     let sound = Cursor { lanes: vec![lane], ..Cursor::default() }.encode();
-    let (count, rest) = sound.split_last().expect("a record has bytes");
-    assert_eq!(*count, 1, "the last byte is the run's count");
-    let endless = [rest, &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]].concat();
+    let (lanes, tally) = sound.split_at(sound.len() - 3);
+    assert_eq!(tally, [0; 3], "the record ends with a tally of nothing");
+    let (count, rest) = lanes.split_last().expect("a record has bytes");
+    assert_eq!(*count, 1, "before it stands the run's count");
+    let endless = [rest, &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f], tally].concat();
     assert!(Cursor::decode(&endless).is_err());
 }
 
