@@ -320,8 +320,9 @@ fn every_block_of_shell_is_executed_here_or_names_the_test_that_runs_its_command
             ["sh"] | ["sh", "server"] => own += 1,
             // By the test above.
             ["sh", "control-plane" | "operator"] => {}
-            ["sh", "see", module] => {
-                let tests = sources(module);
+            ["sh", "see", ref modules @ ..] => {
+                let module = modules.join(" ");
+                let tests: String = modules.iter().map(|module| sources(module)).collect();
                 let named = commands.lines().filter_map(|line| line.strip_prefix("gridhook ")?.split(' ').next());
                 let missing: Vec<&str> = named.filter(|command| !tests.contains(command)).collect();
                 assert!(missing.is_empty(), "README.md:{line}: {module} does not run {missing:?}");
