@@ -18,7 +18,7 @@ use super::{Control, Error, model::Invalid, operate::HealthView};
 use crate::{
     event::{Obligor, Timestamp},
     policy::record::{Counters, Health},
-    topic::registry::{self, Figures, Topic},
+    topic::registry::{self, Counted, Topic},
 };
 
 /// So many are told where nobody says how many …
@@ -121,8 +121,7 @@ struct Query {
 struct One {
     topic: Arc<Topic>,
     obligor: Obligor,
-    key: String,
-    figures: Figures,
+    figures: Counted,
     rates: Option<Rates>,
 }
 
@@ -130,20 +129,21 @@ impl One {
     /// The larger comes first.
     fn rank(&self, by: By) -> [f64; 3] {
         let (figures, rates) = (&self.figures, self.rates.unwrap_or_default());
-        let (backlog, owed) = (figures.backlog as f64, figures.counters.pending as f64);
+        let cursor = &figures.cursor;
+        let (backlog, owed) = (figures.backlog as f64, cursor.counters.pending as f64);
         match by {
             By::Activity => [rates.delivered + rates.requests, figures.in_flight as f64, backlog],
             By::Sickness => {
-                let state = match figures.health {
+                let state = match cursor.health {
                     Health::Suspended { strikes, .. } | Health::Probing { strikes, .. } => 1e6 + f64::from(strikes),
-                    Health::Healthy { .. } if figures.held.is_some() => 1e5,
+                    Health::Healthy { .. } if cursor.held.is_some() => 1e5,
                     Health::Healthy { failures } => f64::from(failures),
                 };
                 [state, rates.failed, backlog + owed]
             }
             By::Backlog => [backlog, owed, 0.0],
             By::Owed => [owed, backlog, 0.0],
-            By::Failures => [rates.failed, figures.counters.requests_failed as f64, 0.0],
+            By::Failures => [rates.failed, cursor.counters.requests_failed as f64, 0.0],
             By::InFlight => [figures.in_flight as f64, rates.requests, 0.0],
         }
     }
@@ -170,7 +170,9 @@ pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) ->
     let order = |one: &One, other: &One| {
         let (a, b) = (one.rank(by), other.rank(by));
         let ranks = b.iter().zip(&a).map(|(b, a)| b.total_cmp(a));
-        ranks.fold(std::cmp::Ordering::Equal, std::cmp::Ordering::then).then_with(|| one.key.cmp(&other.key))
+        ranks
+            .fold(std::cmp::Ordering::Equal, std::cmp::Ordering::then)
+            .then_with(|| one.figures.record.key().cmp(&other.figures.record.key()))
     };
     if all.len() > top {
         all.select_nth_unstable_by(top - 1, order);
@@ -178,63 +180,63 @@ pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) ->
     }
     all.sort_unstable_by(order);
     for one in &all {
-        report.top.extend(one.told(now).await?);
+        report.top.push(one.told(now).await?);
     }
     Ok(HttpResponse::Ok().json(report))
 }
 
 fn all_of(topic: &Arc<Topic>) -> Vec<One> {
-    let figures = topic.figures().into_iter();
-    figures
-        .map(|(obligor, key, figures)| One { topic: Arc::clone(topic), obligor, key, figures, rates: None })
-        .collect()
+    let one = |figures: Counted| {
+        let obligor = Obligor { partition: topic.partition(), subscription: figures.number() };
+        One { topic: Arc::clone(topic), obligor, figures, rates: None }
+    };
+    topic.census().into_iter().map(one).collect()
 }
 
 impl One {
-    async fn told(&self, now: Timestamp) -> Result<Option<Line>, Error> {
-        // It may have been deleted meanwhile.
-        let Some(record) = self.topic.subscription(&self.key) else { return Ok(None) };
-        let Figures { counters, health, held, endpoint, in_flight, backlog, unread } = self.figures;
+    async fn told(&self, now: Timestamp) -> Result<Line, Error> {
+        let Counted { record, cursor, endpoint, backlog, unread, in_flight, .. } = &self.figures;
+        let counters = cursor.counters;
         let oldest = match unread {
-            Some(seq) => self.topic.appended_at(seq).await.map_err(registry::Error::from)?,
+            Some(seq) => self.topic.appended_at(*seq).await.map_err(registry::Error::from)?,
             None => None,
         };
         let rates = self.rates;
         let success = rates.filter(|rates| rates.requests > 0.0).map(|rates| 1.0 - rates.failed / rates.requests);
-        Ok(Some(Line {
+        Ok(Line {
             topic: self.topic.record().resource_id_of(record.filter.domain_topic.as_deref()),
             subscription: record.name.to_string(),
-            held_by: held.map(|held| held.to_string()),
-            health: HealthView::new(health),
+            held_by: cursor.held.map(|held| held.to_string()),
+            health: HealthView::new(cursor.health),
             delivered_per_second: rates.map(|rates| rates.delivered),
             requests_per_second: rates.map(|rates| rates.requests),
             failed_per_second: rates.map(|rates| rates.failed),
             success,
-            backlog,
+            backlog: *backlog,
             oldest_unread_age_seconds: oldest.map(|at| now.since(at).as_secs()),
             owed: counters.pending,
-            in_flight,
+            in_flight: *in_flight,
             concurrency: endpoint.concurrency,
             delivered: counters.delivered,
             dead_lettered: counters.dead_lettered,
             dropped: counters.dropped,
-        }))
+        })
     }
 }
 
 impl Report {
     fn of(all: &[One], over: Option<Duration>, now: Timestamp) -> Self {
-        let is_suspended = |one: &&One| !matches!(one.figures.health, Health::Healthy { .. });
+        let is_suspended = |one: &&One| !matches!(one.figures.cursor.health, Health::Healthy { .. });
         let rate = |of: fn(Rates) -> f64| over.map(|_| all.iter().filter_map(|one| one.rates).map(of).sum());
         Self {
             now: now.to_string(),
             over_seconds: over.map(|over| over.as_secs_f64()),
             subscriptions: all.len(),
             suspended: all.iter().filter(is_suspended).count(),
-            held: all.iter().filter(|one| one.figures.held.is_some()).count(),
+            held: all.iter().filter(|one| one.figures.cursor.held.is_some()).count(),
             in_flight: all.iter().map(|one| one.figures.in_flight).sum(),
             backlog: all.iter().map(|one| one.figures.backlog).sum(),
-            owed: all.iter().map(|one| one.figures.counters.pending).sum(),
+            owed: all.iter().map(|one| one.figures.cursor.counters.pending).sum(),
             delivered_per_second: rate(|rates| rates.delivered),
             failed_per_second: rate(|rates| rates.failed),
             top: Vec::new(),
@@ -251,10 +253,10 @@ impl Samples {
             let is_known = since <= STALE;
             let rated = |one: &One| {
                 let before = last.counters.get(&one.obligor)?;
-                Some((one.obligor, Rates::between(before, &one.figures.counters, since)))
+                Some((one.obligor, Rates::between(before, &one.figures.cursor.counters, since)))
             };
             let rates = if is_known { all.iter().filter_map(rated).collect() } else { HashMap::new() };
-            let counters = all.iter().map(|one| (one.obligor, one.figures.counters)).collect();
+            let counters = all.iter().map(|one| (one.obligor, one.figures.cursor.counters)).collect();
             *last = Sample { at: now, counters, rates, over: is_known.then_some(since) };
         }
         for one in all {

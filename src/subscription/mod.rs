@@ -23,7 +23,7 @@ pub use self::{
     actor::{FirstAct, PutAside, SubscriptionActor, Wake, World},
     greeter::{Greeter, Ticket},
     plan::{Delivery, Plan},
-    slot::{Figures, Measured, Obeyed, PHASE_NAMES, Quarantined, Received, Report, Slot, State, Waiting},
+    slot::{Measured, Obeyed, PHASE_NAMES, Quarantined, Received, Report, Slot, State, Waiting},
     tail::{Budget, Matched, Tail},
     tap::{Heard, Listener, Tap},
 };

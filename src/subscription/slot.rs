@@ -8,7 +8,6 @@
 //! never an event, and the mailbox never grows.
 
 mod chaos;
-mod figures;
 mod flights;
 mod linger;
 mod meter;
@@ -40,7 +39,6 @@ use crate::{
 use self::{linger::Linger, meter::Meter, pull::Desk};
 
 pub use self::{
-    figures::Figures,
     meter::{Measured, PHASE_NAMES},
     pull::{Received, Waiting},
 };

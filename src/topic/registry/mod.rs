@@ -32,7 +32,7 @@ pub use self::{
 };
 use self::{change::Numbers, domain::DomainTopicRecord};
 pub use crate::subscription::{
-    Figures, Heard, Listener, Measured, Obeyed, PHASE_NAMES, Quarantined, Tap,
+    Heard, Listener, Measured, Obeyed, PHASE_NAMES, Quarantined, Tap,
     explain::{Account, Answer, Looked, Wanted},
     trace::Traced,
 };

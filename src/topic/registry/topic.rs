@@ -20,7 +20,7 @@ use crate::{
     journal::{self, Crowd, Journal, chunk::Chunk},
     policy::record::{Cursor, EndpointView},
     subscription::{
-        Budget, Figures, Plan, Quarantined, Slot, Tail,
+        Budget, Plan, Quarantined, Slot, Tail,
         explain::{Answer, Wanted, explain},
         record::SubscriptionRecord,
     },
@@ -216,14 +216,6 @@ impl Topic {
             supervision: child.chart.supervision(),
             quarantined: child.slot.quarantined(),
         }))
-    }
-
-    /// The figures of its subscriptions, with the keys of their records: no actor is asked, and no store.
-    pub fn figures(&self) -> Vec<(Obligor, String, Figures)> {
-        let end = self.log_end().unwrap_or(Seq::FIRST);
-        let children = self.children.read().unwrap_or_else(PoisonError::into_inner);
-        let told = |(key, child): (&String, &Arc<Child>)| (child.slot.obligor, key.clone(), child.slot.figures(end));
-        children.iter().map(told).collect()
     }
 
     /// The lives of its subscriptions' actors, by the key of their records, and what was put aside for killing them.
