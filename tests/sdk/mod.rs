@@ -126,6 +126,12 @@ fn the_python_sdk_manages_namespaces_and_publishes_to_their_topics() {
 }
 
 #[test]
+fn the_python_sdk_consumes_what_is_pulled_from_a_namespace() {
+    Stage::http().tell(python("consume.py"));
+    Stage::https().tell(python("consume.py"));
+}
+
+#[test]
 fn the_python_sdk_raises_its_own_errors_and_waits_when_it_is_told_to() {
     Stage::http().tell(python("errors.py"));
 }
@@ -133,6 +139,13 @@ fn the_python_sdk_raises_its_own_errors_and_waits_when_it_is_told_to() {
 #[test]
 fn the_cloudevents_sdk_reads_what_is_delivered() {
     Stage::http().tell(python("readers.py"));
+}
+
+#[test]
+fn the_javascript_sdk_publishes_to_a_namespace_and_consumes_from_it() {
+    let folder = packages::javascript_stage();
+    Stage::http().tell(javascript(folder.path(), "consume.mjs"));
+    Stage::https().tell(javascript(folder.path(), "consume.mjs"));
 }
 
 #[test]

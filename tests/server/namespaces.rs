@@ -326,3 +326,53 @@ fn dead_letters_of_a_namespace_are_read_sent_again_one_by_one_or_left() {
     assert_eq!(listed()[0]["id"], "two");
     assert!(sink.ledger("/alarm")["two"].iter().all(|arrival| !arrival.is_taken()));
 }
+
+#[test]
+fn what_clients_reject_or_give_back_too_often_is_a_dead_letter() {
+    let (server, key) = plant();
+    let queue = json!({
+        "maxDeliveryCount": 1,
+        "deadLetterDestinationWithResourceIdentity": {
+            "endpointType": "StorageBlob",
+            "StorageBlob": {"blobContainerName": "mycontainer", "resourceId": "/r"},
+        },
+    });
+    let body = json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Queue", "queue": queue}}});
+    server.command("PUT", &subscription("work"), &body);
+    let event = |id: &str| EVENT.replace(r#""1""#, &format!(r#""{id}""#));
+    publish_as(&server, &key, &[], format!("[{},{}]", event("bad"), event("late")).as_bytes());
+    let authorization = format!("SharedAccessKey {key}");
+    let ask = |verb: &str, body: &str| {
+        let way = format!("/namespaces/plant/topics/heat/eventsubscriptions/work:{verb}");
+        let headers = [("authorization", authorization.as_str()), ("content-type", "application/json")];
+        let answer = server.client().ask("POST", &way, &headers, body.as_bytes()).expect("a client is answered");
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        answer.json()
+    };
+    let mut held: Vec<(String, String)> = Vec::new();
+    wait_for("both to be received", LONG, || {
+        for one in ask("receive?maxEvents=10", "")["value"].as_array().into_iter().flatten() {
+            let text = |at: &str| one.pointer(at).and_then(Value::as_str).unwrap_or_default().to_owned();
+            held.push((text("/event/id"), text("/brokerProperties/lockToken")));
+        }
+        held.len() == 2
+    });
+    for (id, token) in &held {
+        let verb = if id == "bad" { "reject" } else { "release" };
+        ask(verb, &json!({"lockTokens": [token]}).to_string());
+    }
+    let all = || -> Vec<Value> {
+        let texts = files(&server).into_iter().map(|file| fs::read_to_string(file).expect("a file of text"));
+        texts.flat_map(|text| serde_json::from_str::<Vec<Value>>(&text).expect("letters")).collect()
+    };
+    wait_for("both to be dead letters", LONG, || all().len() == 2);
+    for letter in all() {
+        let expected = match letter["event"]["id"].as_str() {
+            Some("bad") => "Event was rejected.",
+            _ => "Maximum delivery attempts was exceeded.",
+        };
+        assert_eq!(letter["deadletterProperties"]["deadletterreason"], expected, "{letter}");
+        assert_eq!(letter["deadletterProperties"]["deliveryattempts"], 1, "{letter}");
+        assert!(letter["customDeliveryProperties"].is_null(), "nothing is sent, so no header is: {letter}");
+    }
+}

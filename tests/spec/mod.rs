@@ -30,7 +30,7 @@ struct Row {
 }
 
 /// The documents that nothing may wait for any more: all that they ask for is there.
-const DONE: [&str; 2] = ["002", "003"];
+const DONE: [&str; 3] = ["001", "002", "003"];
 
 /// The names of all tests below `folder`.
 fn tests(folder: &Path, found: &mut BTreeSet<String>) {

@@ -15,7 +15,7 @@ export const bearer = {
 /** JavaScript's clients refuse plain http unless they are told that it is meant. */
 export const plain = url.startsWith("https:") ? {} : { allowInsecureConnection: true };
 
-async function arm(method, path, body) {
+export async function arm(method, path, body) {
   const answer = await fetch(`${url}${group}${path}`, {
     method,
     headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
