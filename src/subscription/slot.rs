@@ -74,6 +74,16 @@ pub struct State {
     pub ending: Vec<Job>,
 }
 
+impl State {
+    /// How many events of the log it has not passed, with the log ending at `end`, and the first of them.
+    pub fn backlog(&self, end: Seq) -> (u64, Option<Seq>) {
+        let lanes = || self.cursor.own_lanes();
+        let unread = lanes().map(|lane| lane.read).filter(|read| *read < end).min();
+        // Sequences are dense within what was written; a gap would make this an upper bound.
+        (lanes().map(|lane| lane.end.unwrap_or(end).0.saturating_sub(lane.read.0)).sum(), unread)
+    }
+}
+
 /// Events that were put aside because they killed their actor again and again.
 #[derive(Clone, Debug, Default)]
 pub struct Quarantined {
