@@ -13,7 +13,10 @@
 //!   What is left lies as a key ([`Idle`](super::idle::Idle)) until somebody asks.
 //! - Of leases of an earlier life only the disk knows: it is asked for them once.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::Duration,
+};
 
 use super::{
     Subscription,
@@ -330,8 +333,10 @@ impl Subscription {
             Verb::Renew => {
                 let lock = self.settings.pull.map_or_else(Default::default, |pull| pull.lock);
                 let longer = now.after(lock).min(renewed).max(until);
-                self.owe(item, longer, (Outcome::Delivering, None), tried);
-                self.leases.known.insert(key, Lock { attempt, until: longer, received, tried });
+                if longer > until {
+                    self.owe(item, longer, (Outcome::Delivering, None), tried);
+                    self.leases.known.insert(key, Lock { attempt, until: longer, received, tried });
+                }
                 return Ok(longer);
             }
             Verb::Acknowledge | Verb::Release(_) | Verb::Reject => {}
@@ -344,7 +349,9 @@ impl Subscription {
                 self.give_up(item, Reason::MaxDeliveryAttemptsExceeded, last, now);
             }
             Verb::Release(delay) => {
+                // A key that fell due when its lock would have expired were taken for the lock's, which is on the disk yet.
                 let due = now.after(delay);
+                let due = if due == until { due.after(Duration::from_micros(1)) } else { due };
                 self.owe(item, due, (Outcome::Aborted, None), tried);
                 return Ok(due);
             }

@@ -58,6 +58,11 @@ impl Truths {
         assert!(self.events.insert(seq, truth).is_none(), "given twice");
     }
 
+    /// How often an event was handed out.
+    pub(super) fn attempts(&self, seq: Seq) -> u32 {
+        self.events[&seq].attempts
+    }
+
     /// No wait is longer than an hour by the clock, or than a lock.
     pub(super) fn clock_set(&mut self, now: Timestamp) {
         let latest = now.after(RELEASED_FOR);

@@ -37,6 +37,8 @@ const LOCK: Duration = Duration::from_secs(60);
 struct Said {
     claim: Claim,
     at: Timestamp,
+    /// Attempts at each of its events by then.
+    attempts: Vec<u32>,
 }
 
 pub(super) struct World {
@@ -204,7 +206,8 @@ impl World {
 
     fn claim(&mut self, verb: Verb, leases: Vec<Lease>) {
         let claim = Claim { id: self.id(), verb, leases };
-        self.said.insert(claim.id, Said { claim: claim.clone(), at: self.clock.now() });
+        let attempts = claim.leases.iter().map(|lease| self.truths.attempts(lease.seq)).collect();
+        self.said.insert(claim.id, Said { claim: claim.clone(), at: self.clock.now(), attempts });
         self.coming.push(Input::Claim(claim));
     }
 
@@ -223,7 +226,7 @@ impl World {
     }
 
     fn told(&mut self, to: u64, verdicts: &[Verdict]) {
-        let Said { claim, at } = self.said.remove(&to).expect("it was said, and not answered before");
+        let Said { claim, at, attempts } = self.said.remove(&to).expect("it was said, and not answered before");
         assert_eq!(verdicts.len(), claim.leases.len());
         let word = match claim.verb {
             Verb::Acknowledge => "acknowledge",
@@ -231,7 +234,9 @@ impl World {
             Verb::Reject => "reject",
             Verb::Renew => "renew",
         };
-        for (lease, verdict) in claim.leases.iter().zip(verdicts) {
+        for ((lease, verdict), attempts) in claim.leases.iter().zip(verdicts).zip(attempts) {
+            let is_newest = lease.attempt == attempts;
+            assert!(is_newest || *verdict != Verdict::Done, "{lease:?} is taken, and {attempts} were made by then");
             *self.words.entry(word).or_default() += u32::from(*verdict == Verdict::Done);
             *self.words.entry("refused").or_default() += u32::from(*verdict != Verdict::Done);
             let others = self.said.values().any(|other| other.claim.leases.contains(lease));
