@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use gridhook::{
     admin::{Chaos, OwnPath, arm::routes::ROUTES, openapi::document},
     publish::{http, namespace},
+    pull,
 };
 use serde_json::{Value, json};
 
@@ -20,6 +21,13 @@ fn operations(document: &Value) -> BTreeSet<(String, String)> {
         methods.map(|method| (path.clone(), method.to_ascii_uppercase())).collect::<Vec<_>>()
     });
     told.collect()
+}
+
+/// The paths of those who publish to namespaces and those who pull from them, with the method of each.
+fn namespaces() -> Vec<(String, actix_web::http::Method)> {
+    let publish = namespace::publish_paths().map(|path| (path, namespace::METHOD));
+    let pull = pull::http::OPERATIONS.into_iter().flat_map(pull::http::operation_paths);
+    publish.into_iter().chain(pull.map(|path| (path, pull::http::METHOD))).collect()
 }
 
 /// A path with the names that its parameters have as examples, or with others.
@@ -41,7 +49,7 @@ fn every_route_is_described_and_nothing_else() {
             routes.extend(methods.iter().map(|method| (path.to_owned(), method.to_string())));
         };
         http::PATHS.iter().for_each(|path| add(path, &http::METHODS));
-        namespace::publish_paths().iter().for_each(|path| add(path, &[namespace::METHOD]));
+        namespaces().into_iter().for_each(|(path, method)| add(&path, &[method]));
         OwnPath::all(chaos).for_each(|path| add(path.template(), path.methods()));
         ROUTES.iter().for_each(|route| add(&route.template, route.subject.methods()));
         assert_eq!(operations(&document(chaos)), routes);
@@ -93,7 +101,7 @@ async fn what_is_described_is_answered_and_what_is_not_is_refused_with_what_is()
     let told = operations(&document);
     let mut asked = 0;
     for (path, item) in document["paths"].as_object().expect("paths") {
-        if http::PATHS.contains(&path.as_str()) || path.ends_with(":publish") {
+        if http::PATHS.contains(&path.as_str()) || namespaces().iter().any(|(of, _)| of == path) {
             continue;
         }
         let real = filled(path, item, |_, example| example.to_owned());

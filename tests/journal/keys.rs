@@ -126,7 +126,10 @@ proptest! {
         prop_assert_eq!(x.cmp(&y), fields(a).cmp(&fields(b)));
         prop_assert_eq!(within(&keys::ledger_of(b.obligor), &x), a.obligor == b.obligor);
         let in_block = a.obligor == b.obligor && a.first.0 / 4096 == b.first.0 / 4096 && a.first <= b.first;
-        prop_assert_eq!(b.first.0 < u64::MAX && within(&keys::ledger_upto(b.obligor, b.first), &x), in_block);
+        // The last sequence there could be is given to no event.
+        if b.first.0 < u64::MAX {
+            prop_assert_eq!(within(&keys::ledger_upto(b.obligor, b.first), &x), in_block);
+        }
         let (x, y) = (keys::ledger_by_time(a), keys::ledger_by_time(b));
         prop_assert_eq!(keys::parse_ledger_by_time(&x), Some(a));
         let fields = |key: LineKey| (key.obligor, key.at, key.first, key.lane, key.attempt, key.what);
