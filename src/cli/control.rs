@@ -51,6 +51,25 @@ pub struct Printed {
     pub output: Output,
 }
 
+/// Who is asked, and how the answer is printed.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Asked {
+    #[command(flatten)]
+    pub(super) control: Control,
+    #[command(flatten)]
+    printed: Printed,
+}
+
+impl Asked {
+    /// The answer as it is printed: as `table` makes of it, or as it is.
+    pub(super) fn print(&self, answer: &Value, table: impl FnOnce(&Value) -> String) -> Result<String, Error> {
+        Ok(match self.printed.output {
+            Output::Table => table(answer),
+            Output::Json => serde_json::to_string_pretty(answer)?,
+        })
+    }
+}
+
 /// A topic, a domain or a topic of a domain, as a command names it: `orders`, `domains/shop`, `domains/shop/topics/eu`, or
 /// the whole resource id.
 #[derive(Clone, Debug, PartialEq, Eq)]

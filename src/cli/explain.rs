@@ -7,7 +7,7 @@ use serde_json::Value;
 use url::form_urlencoded;
 
 use super::{
-    control::{Control, Error, Output, Printed, Resource},
+    control::{Asked, Error, Resource},
     words,
 };
 use crate::clock::Clock;
@@ -29,9 +29,7 @@ pub struct Explain {
     #[arg(long)]
     sequence: bool,
     #[command(flatten)]
-    control: Control,
-    #[command(flatten)]
-    printed: Printed,
+    asked: Asked,
 }
 
 impl Explain {
@@ -43,15 +41,12 @@ impl Explain {
         let mut query = form_urlencoded::Serializer::new(String::new());
         query.append_pair(if self.sequence { "sequence" } else { "id" }, &self.event);
         let path = self.topic.subscription(&self.subscription, &format!("/explain?{}", query.finish()));
-        let session = self.control.session()?;
+        let session = self.asked.control.session()?;
         let answer: Value = match session.ask(Method::GET, &path, None::<&Value>).await {
             Err(Error::Refused { status: StatusCode::NOT_FOUND, reason }) => return Err(nowhere(&self.event, reason)),
             answer => answer?,
         };
-        Ok(match self.printed.output {
-            Output::Json => serde_json::to_string_pretty(&answer)?,
-            Output::Table => told(&answer, clock),
-        })
+        self.asked.print(&answer, |answer| told(answer, clock))
     }
 }
 

@@ -5,7 +5,7 @@ use std::{fmt::Write as _, time::Duration};
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
-use super::control::{self, Control, Error, Output, Printed, Resource, Session, Table};
+use super::control::{self, Asked, Error, Resource, Session, Table};
 
 /// The flags of `replay`.
 #[derive(Debug, Args)]
@@ -74,9 +74,7 @@ struct Of {
     /// The event subscription
     subscription: String,
     #[command(flatten)]
-    control: Control,
-    #[command(flatten)]
-    printed: Printed,
+    asked: Asked,
 }
 
 #[derive(Debug, Args)]
@@ -108,25 +106,25 @@ impl Replay {
                 ];
                 let body: Map<String, Value> =
                     given.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
-                let session = of.control.session()?;
+                let session = of.asked.control.session()?;
                 let answer: Value = session.post(&of.path(""), &Value::Object(body)).await?;
                 match (dry_run, watch) {
-                    (true, _) => of.print(&answer, counted),
+                    (true, _) => of.asked.print(&answer, counted),
                     (false, true) => of.watch(&session, text(&answer, "id")).await,
-                    (false, false) => of.print(&answer, shown),
+                    (false, false) => of.asked.print(&answer, shown),
                 }
             }
             Verb::List { of } => {
-                let answer: Value = of.control.session()?.get(&of.path("")).await?;
-                of.print(&answer, listed)
+                let answer: Value = of.asked.control.session()?.get(&of.path("")).await?;
+                of.asked.print(&answer, listed)
             }
             Verb::Show { which: Which { of, id }, watch } => {
-                let session = of.control.session()?;
+                let session = of.asked.control.session()?;
                 if watch {
                     return of.watch(&session, id).await;
                 }
                 let answer: Value = session.get(&of.path(&format!("/{}", control::segment(&id)))).await?;
-                of.print(&answer, shown)
+                of.asked.print(&answer, shown)
             }
             Verb::Pause(which) => which.say("pause").await,
             Verb::Resume(which) => which.say("resume").await,
@@ -139,21 +137,14 @@ impl Which {
     async fn say(self, word: &str) -> Result<String, Error> {
         let Self { of, id } = self;
         let path = of.path(&format!("/{}/{word}", control::segment(&id)));
-        let answer: Value = of.control.session()?.post(&path, &json!({})).await?;
-        of.print(&answer, shown)
+        let answer: Value = of.asked.control.session()?.post(&path, &json!({})).await?;
+        of.asked.print(&answer, shown)
     }
 }
 
 impl Of {
     fn path(&self, rest: &str) -> String {
         self.topic.subscription(&self.subscription, &format!("/replays{rest}"))
-    }
-
-    fn print(&self, answer: &Value, table: impl Fn(&Value) -> String) -> Result<String, Error> {
-        Ok(match self.printed.output {
-            Output::Table => table(answer),
-            Output::Json => serde_json::to_string_pretty(answer)?,
-        })
     }
 
     /// Shows one line that changes until the job has ended, and then the job.
@@ -165,7 +156,7 @@ impl Of {
             eprint!("\r{}\x1b[K", bar(&job));
             if !["running", "paused", "canceling"].contains(&state.as_str()) {
                 eprintln!();
-                return self.print(&job, shown);
+                return self.asked.print(&job, shown);
             }
             tokio::time::sleep(LOOK).await;
         }

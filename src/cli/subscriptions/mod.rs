@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use self::wish::Wish;
 use super::{
     ask,
-    control::{self, Control, Error, Output, Printed, Resource, body_of, read_input},
+    control::{self, Asked, Error, Resource, body_of, read_input},
     list,
     topics::is_there,
 };
@@ -101,14 +101,6 @@ enum Verb {
 }
 
 #[derive(Debug, Args)]
-struct Asked {
-    #[command(flatten)]
-    control: Control,
-    #[command(flatten)]
-    printed: Printed,
-}
-
-#[derive(Debug, Args)]
 struct Which {
     /// The topic: NAME, domains/NAME, domains/NAME/topics/NAME or a resource id
     topic: Resource,
@@ -151,15 +143,6 @@ impl Subscriptions {
             Verb::Release(which) => which.say("release", clock).await,
             Verb::TestFilter { which, last, events, filter } => which.test_filter(last, events, filter).await,
         }
-    }
-}
-
-impl Asked {
-    fn print(&self, answer: &Value, table: impl Fn(&Value) -> String) -> Result<String, Error> {
-        Ok(match self.printed.output {
-            Output::Table => table(answer),
-            Output::Json => serde_json::to_string_pretty(answer)?,
-        })
     }
 }
 

@@ -10,7 +10,7 @@ use self::wish::Wish;
 pub(super) use self::wish::pair;
 use super::{
     ask,
-    control::{self, Control, Error, Output, Printed, Resource, Session, Table},
+    control::{self, Asked, Error, Resource, Session, Table},
     list, words,
 };
 
@@ -82,14 +82,6 @@ enum Key {
 }
 
 #[derive(Debug, Args)]
-struct Asked {
-    #[command(flatten)]
-    control: Control,
-    #[command(flatten)]
-    printed: Printed,
-}
-
-#[derive(Debug, Args)]
 struct Which {
     /// The topic: NAME, domains/NAME, domains/NAME/topics/NAME or a resource id
     topic: Resource,
@@ -104,7 +96,7 @@ impl Topics {
     /// Where the server cannot be asked, or refuses.
     pub async fn run(self) -> Result<String, Error> {
         match self.verb {
-            Verb::List { domain, subscription_id, asked } => asked.list(domain, &subscription_id).await,
+            Verb::List { domain, subscription_id, asked } => list_of(&asked, domain, &subscription_id).await,
             Verb::Show(which) => which.show().await,
             Verb::Create { which, wish } => which.create(&wish).await,
             Verb::Update { which, wish } => which.update(&wish).await,
@@ -114,29 +106,20 @@ impl Topics {
     }
 }
 
-impl Asked {
-    fn print(&self, answer: &Value, table: impl Fn(&Value) -> String) -> Result<String, Error> {
-        Ok(match self.printed.output {
-            Output::Table => table(answer),
-            Output::Json => serde_json::to_string_pretty(answer)?,
-        })
-    }
-
-    async fn list(&self, domain: Option<Resource>, subscription_id: &str) -> Result<String, Error> {
-        let session = self.control.session()?;
-        let paths = match domain {
-            Some(domain) => vec![domain.path("/topics")],
-            None => {
-                let kinds = list::KINDS.iter().chain(&["namespaces"]);
-                kinds.map(|kind| list::path(subscription_id, kind)).collect()
-            }
-        };
-        let mut all = Vec::new();
-        for path in paths {
-            all.extend(list::all(&session, &path).await?);
+async fn list_of(asked: &Asked, domain: Option<Resource>, subscription_id: &str) -> Result<String, Error> {
+    let session = asked.control.session()?;
+    let paths = match domain {
+        Some(domain) => vec![domain.path("/topics")],
+        None => {
+            let kinds = list::KINDS.iter().chain(&["namespaces"]);
+            kinds.map(|kind| list::path(subscription_id, kind)).collect()
         }
-        self.print(&Value::from(all), listed)
+    };
+    let mut all = Vec::new();
+    for path in paths {
+        all.extend(list::all(&session, &path).await?);
     }
+    asked.print(&Value::from(all), listed)
 }
 
 impl Which {

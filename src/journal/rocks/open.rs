@@ -52,7 +52,23 @@ pub(super) fn open(path: &Path, wanted: &RocksOptions) -> Result<Rocks, OpenErro
     if recovered < acknowledged {
         return Err(OpenError::Behind { recovered, acknowledged });
     }
-    let rocks = Rocks {
+    let rocks = over(db, wanted, floors, (watermark, recovered), folder);
+    check_format(&rocks, path)?;
+    check_families(&store)?;
+    load_floors(&rocks)?;
+    let room = rocks.folder.take_ballast().map_err(|source| of_io(&rocks.folder, source))?;
+    Ok(Rocks { short: AtomicBool::new(!room), ..rocks })
+}
+
+/// A store that was opened and recovered so far, with nothing wrong yet.
+fn over(
+    db: DB,
+    wanted: &RocksOptions,
+    floors: Floors,
+    (watermark, recovered): (Watermark, u64),
+    folder: Folder,
+) -> Rocks {
+    Rocks {
         db,
         options: *wanted,
         synced: Synced(synced()),
@@ -63,12 +79,7 @@ pub(super) fn open(path: &Path, wanted: &RocksOptions) -> Result<Rocks, OpenErro
         short: AtomicBool::new(false),
         failed: OnceLock::new(),
         folder,
-    };
-    check_format(&rocks, path)?;
-    check_families(&store)?;
-    load_floors(&rocks)?;
-    let room = rocks.folder.take_ballast().map_err(|source| of_io(&rocks.folder, source))?;
-    Ok(Rocks { short: AtomicBool::new(!room), ..rocks })
+    }
 }
 
 /// Opens the copy of a damaged store in the folder `path`, and tells how far it goes. Nothing is compared with a watermark, and
@@ -80,18 +91,7 @@ pub(super) fn open_damaged(path: &Path, wanted: &RocksOptions) -> Result<(Rocks,
     let db = db.map_err(|error| of_store(path, error))?;
     let recovered = db.latest_sequence_number();
     let watermark = Watermark::create(&path.join("watermark"), recovered).map_err(|source| of_io(&folder, source))?;
-    let rocks = Rocks {
-        db,
-        options: *wanted,
-        synced: Synced(synced()),
-        floors,
-        watermark: Mutex::new(watermark),
-        acknowledged: recovered.into(),
-        full: AtomicBool::new(false),
-        short: AtomicBool::new(false),
-        failed: OnceLock::new(),
-        folder,
-    };
+    let rocks = over(db, wanted, floors, (watermark, recovered), folder);
     check_format(&rocks, path)?;
     check_families(&path.join(STORE))?;
     Ok((rocks, recovered))
