@@ -11,7 +11,7 @@
 use std::{
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicI64, Ordering},
+        atomic::{AtomicI64, AtomicU64, Ordering, fence},
     },
     time::{Duration, Instant, SystemTime},
 };
@@ -24,7 +24,7 @@ pub struct Clock(Arc<Source>);
 
 #[derive(Debug)]
 enum Source {
-    System { started: Instant, follower: Mutex<Follower>, skew: Skew },
+    System { started: Instant, follower: Mutex<Follower>, seen: Seen, skew: Skew },
     Manual(Mutex<Timestamp>),
 }
 
@@ -78,7 +78,7 @@ impl Clock {
     /// The same, with a wall clock that `skew` can tell wrong.
     pub fn skewed(skew: Skew) -> Self {
         let follower = Mutex::new(Follower::new(skew.of(wall())));
-        Self(Arc::new(Source::System { started: instant(), follower, skew }))
+        Self(Arc::new(Source::System { started: instant(), follower, seen: Seen::default(), skew }))
     }
 
     /// A clock that stands still until its hand is moved.
@@ -90,10 +90,17 @@ impl Clock {
     /// The time: never earlier than any answer before.
     pub fn now(&self) -> Timestamp {
         match &*self.0 {
-            Source::System { started, follower, skew } => {
+            Source::System { started, follower, seen, skew } => {
+                let elapsed = || instant().saturating_duration_since(*started);
+                if let Some(told) = seen.since(elapsed()) {
+                    return told;
+                }
                 let mut follower = follower.lock().unwrap_or_else(PoisonError::into_inner);
                 // Both are read under the lock, so that readings come to the follower in their order.
-                follower.observe(instant().saturating_duration_since(*started), skew.of(wall()))
+                let elapsed = elapsed();
+                let told = follower.observe(elapsed, skew.of(wall()));
+                seen.note(elapsed, told);
+                told
             }
             Source::Manual(at) => *at.lock().unwrap_or_else(PoisonError::into_inner),
         }
@@ -105,6 +112,46 @@ impl Clock {
             Source::System { follower, .. } => follower.lock().unwrap_or_else(PoisonError::into_inner).step.take(),
             Source::Manual(_) => None,
         }
+    }
+}
+
+/// The last look at both clocks, for readers who need not look again so soon, and need no lock for it.
+///
+/// Until the next look they are told the least that it could tell. So nobody is told an earlier time after it, and
+/// everybody at most 12.5 µs too little.
+#[derive(Debug, Default)]
+struct Seen {
+    /// Odd while a look is noted.
+    version: AtomicU64,
+    elapsed: AtomicU64,
+    told: AtomicU64,
+}
+
+impl Seen {
+    /// For how long a look is good.
+    const FRESH: Duration = Duration::from_micros(250);
+
+    /// The time, where the last look is fresh.
+    fn since(&self, elapsed: Duration) -> Option<Timestamp> {
+        let version = self.version.load(Ordering::Acquire);
+        let (at, told) = (self.elapsed.load(Ordering::Relaxed), self.told.load(Ordering::Relaxed));
+        // What was read stands before the second look at the version, as it does in `note`.
+        fence(Ordering::Acquire);
+        if version == 0 || version % 2 == 1 || version != self.version.load(Ordering::Relaxed) {
+            return None;
+        }
+        let passed = elapsed.saturating_sub(Duration::from_nanos(at));
+        (passed < Self::FRESH).then(|| Timestamp(told).after(passed - passed / Follower::SLEW))
+    }
+
+    /// To be called by one at a time.
+    fn note(&self, elapsed: Duration, told: Timestamp) {
+        let version = self.version.load(Ordering::Relaxed);
+        self.version.store(version + 1, Ordering::Relaxed);
+        fence(Ordering::Release);
+        self.elapsed.store(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.told.store(told.0, Ordering::Relaxed);
+        self.version.store(version + 2, Ordering::Release);
     }
 }
 

@@ -1,9 +1,9 @@
 //! The clock: it never goes back, it draws towards the wall clock, and it tells when that was set.
 
-use std::time::Duration;
+use std::{sync::Mutex, thread, time::Duration};
 
 use gridhook::{
-    clock::{Clock, Follower, Step},
+    clock::{Clock, Follower, Skew, Step},
     event::Timestamp,
 };
 use proptest::prelude::*;
@@ -78,6 +78,29 @@ fn the_clock_of_the_machine_tells_the_same_to_every_thread() {
         assert!(before <= told && told <= clock.now());
     }
     assert_eq!(clock.take_step(), None);
+}
+
+#[test]
+fn a_later_answer_is_no_earlier_time_whoever_asks_and_whatever_the_wall_clock_does() {
+    let skew = Skew::default();
+    let clock = Clock::skewed(skew.clone());
+    let last = Mutex::new(clock.now());
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for _ in 0..50_000 {
+                    let mut last = last.lock().expect("nobody has failed");
+                    let told = clock.now();
+                    assert!(*last <= told, "{told} after {last}");
+                    *last = told;
+                }
+            });
+        }
+        for turn in 0..200 {
+            if turn % 2 == 0 { skew.ahead(seconds(60)) } else { skew.behind(seconds(60)) }
+            thread::yield_now();
+        }
+    });
 }
 
 #[test]
