@@ -9,9 +9,12 @@
 //! A publisher that goes away while the journal works has published: it was not told, and sends again. That is what "at
 //! least once" means.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use actix_web::{
@@ -20,7 +23,7 @@ use actix_web::{
     web,
 };
 use bytes::{Bytes, BytesMut};
-use futures_util::StreamExt;
+use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use uuid::Uuid;
 
@@ -271,6 +274,11 @@ impl Publisher {
             drop(permit.split(spare));
             Ok((received.freeze(), permit))
         };
+        let mut reading = pin!(reading);
+        // Most are here with their heads, and need no timer.
+        if let Some(read) = reading.as_mut().now_or_never() {
+            return read;
+        }
         match tokio::time::timeout(self.limits.body_wait, reading).await {
             Ok(read) => read,
             Err(_) => Err(Refusal::Slow { seconds: self.limits.body_wait.as_secs() }),

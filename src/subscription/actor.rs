@@ -84,7 +84,10 @@ pub struct SubscriptionActor {
     client: Result<Rc<Client>, clients::Missing>,
     inherited: Vec<Input>,
     first_act: Option<FirstAct>,
-    timer: Option<SpawnHandle>,
+    /// The timer that runs, and for when it is set.
+    timer: Option<(SpawnHandle, Timestamp)>,
+    /// The log's end that the core was told last.
+    told: Option<Seq>,
     /// Commands whose write is on its way, and those whose write is yet to come.
     written: Vec<(Reply, Obeyed)>,
     unwritten: Vec<(Reply, Obeyed)>,
@@ -116,12 +119,13 @@ impl SubscriptionActor {
             inherited: inputs,
             first_act: Some(first_act),
             timer: None,
+            told: None,
             written: Vec::new(),
             unwritten: Vec::new(),
         })
     }
 
-    fn absorb(&mut self, input: Input, ctx: &mut Context<Self>) {
+    fn absorb(&mut self, input: Input) {
         let mut inputs = VecDeque::from([input]);
         while let Some(input) = inputs.pop_front() {
             let chance = Chance(fastrand::f64());
@@ -133,11 +137,10 @@ impl SubscriptionActor {
                 inputs.extend(self.perform(effect));
             }
         }
-        self.rearm(ctx);
     }
 
     /// Takes what arrived since the last time.
-    fn take(&mut self, ctx: &mut Context<Self>) {
+    fn take(&mut self) -> Result<(), journal::Error> {
         let Taken { end, reports, commands, pages, pulls } = self.slot.take();
         if self.slot.is_closing() {
             self.core.close();
@@ -151,7 +154,7 @@ impl SubscriptionActor {
             // The core begins a job before it says what is to be written.
             let job = self.core.next_job(command);
             self.unwritten.push((reply, Obeyed { job }));
-            self.absorb(Input::Command(command), ctx);
+            self.absorb(Input::Command(command));
         }
         for (page, reply) in pages {
             if let Some(why) = self.core.refuses_letters(page.lane) {
@@ -160,32 +163,35 @@ impl SubscriptionActor {
                 continue;
             }
             self.unwritten.push((reply, Obeyed { job: None }));
-            self.absorb(Input::TakeBack(page), ctx);
+            self.absorb(Input::TakeBack(page));
         }
         for input in pulls {
-            self.absorb(input, ctx);
+            self.absorb(input);
         }
         for report in reports {
             match report {
-                Report::Input(input) => self.absorb(input, ctx),
-                Report::Slice(lane, from, slice) => match self.sift(lane, from, slice) {
-                    Ok(input) => self.absorb(input, ctx),
-                    Err(error) => return self.fail(&error, ctx),
-                },
+                Report::Input(input) => self.absorb(input),
+                Report::Slice(lane, from, slice) => {
+                    let input = self.sift(lane, from, slice)?;
+                    self.absorb(input);
+                }
                 Report::Durable => {
                     for (reply, obeyed) in self.written.drain(..) {
                         // Whoever asked may have gone; it is done all the same.
                         reply.send(Ok(obeyed)).ok();
                     }
-                    self.absorb(Input::Durable, ctx);
+                    self.absorb(Input::Durable);
                 }
-                Report::Failed(error) => return self.fail(&error, ctx),
+                Report::Failed(error) => return Err(error),
             }
         }
-        self.absorb(Input::Appended { end }, ctx);
+        if self.told.replace(end) != Some(end) {
+            self.absorb(Input::Appended { end });
+        }
         if let Some(act) = self.first_act.take() {
             act();
         }
+        Ok(())
     }
 
     fn fail(&self, error: &journal::Error, ctx: &mut Context<Self>) {
@@ -341,15 +347,23 @@ impl SubscriptionActor {
     }
 
     fn rearm(&mut self, ctx: &mut Context<Self>) {
-        if let Some(timer) = self.timer.take() {
-            ctx.cancel_future(timer);
-        }
         let now = self.world.clock.now();
-        if let Some(due) = self.core.next_due(now) {
-            // A millisecond at least: a core that is due now and does nothing must not spin.
-            let wait = due.since(now).clamp(Duration::from_millis(1), TIMER_MAX);
-            self.timer = Some(ctx.run_later(wait, |actor, ctx| actor.absorb(Input::Tick, ctx)));
+        let Some(due) = self.core.next_due(now) else { return };
+        // One that goes off too early looks again then: that is dearer than a timer set anew for each request.
+        if self.timer.as_ref().is_some_and(|(_, set)| *set <= due) {
+            return;
         }
+        if let Some((later, _)) = self.timer.take() {
+            ctx.cancel_future(later);
+        }
+        // A millisecond at least: a core that is due now and does nothing must not spin.
+        let wait = due.since(now).clamp(Duration::from_millis(1), TIMER_MAX);
+        let timer = ctx.run_later(wait, |actor, ctx| {
+            actor.timer = None;
+            actor.absorb(Input::Tick);
+            actor.rearm(ctx);
+        });
+        self.timer = Some((timer, now.after(wait)));
     }
 }
 
@@ -358,8 +372,9 @@ impl Actor for SubscriptionActor {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         for input in std::mem::take(&mut self.inherited) {
-            self.absorb(input, ctx);
+            self.absorb(input);
         }
+        self.rearm(ctx);
         self.slot.live(ctx.address());
     }
 }
@@ -368,7 +383,10 @@ impl Handler<Wake> for SubscriptionActor {
     type Result = ();
 
     fn handle(&mut self, _: Wake, ctx: &mut Self::Context) {
-        self.take(ctx);
+        match self.take() {
+            Ok(()) => self.rearm(ctx),
+            Err(error) => self.fail(&error, ctx),
+        }
     }
 }
 

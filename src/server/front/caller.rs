@@ -91,19 +91,22 @@ impl Caller {
     /// An error where something is overdue; else whoever waits is woken when it is.
     fn watch(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         let Some(until) = self.stage.until() else { return Ok(()) };
-        if self.timer.deadline() != until {
+        if self.timer.deadline() > until {
             self.timer.as_mut().reset(until);
         }
-        match self.timer.as_mut().poll(cx) {
-            Poll::Ready(()) => {
-                if self.stage.stuck_until.get().is_some() {
-                    // Else the kernel would keep what nobody takes, and try for minutes. Without it, it does just that.
-                    self.stream.set_zero_linger().ok();
-                }
-                Err(io::ErrorKind::TimedOut.into())
+        // One that goes off too early is set anew then, and not with each request.
+        while self.timer.as_mut().poll(cx).is_ready() {
+            if self.timer.deadline() < until {
+                self.timer.as_mut().reset(until);
+                continue;
             }
-            Poll::Pending => Ok(()),
+            if self.stage.stuck_until.get().is_some() {
+                // Else the kernel would keep what nobody takes, and try for minutes. Without it, it does just that.
+                self.stream.set_zero_linger().ok();
+            }
+            return Err(io::ErrorKind::TimedOut.into());
         }
+        Ok(())
     }
 
     /// Notes whether the peer took all that it was `offered`. One that takes a byte now and then is stuck all the same.
@@ -116,7 +119,9 @@ impl Caller {
         let Stage { patience, stuck_until, .. } = &*self.stage;
         if matches!(result, Poll::Ready(Ok(taken)) if taken == offered) {
             stuck_until.set(None);
-        } else if stuck_until.get().is_none() {
+            return result;
+        }
+        if stuck_until.get().is_none() {
             stuck_until.set(Some(Instant::now() + patience.answer));
         }
         self.watch(cx)?;
@@ -126,8 +131,11 @@ impl Caller {
 
 impl AsyncRead for Caller {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        self.watch(cx)?;
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        if read.is_pending() {
+            self.watch(cx)?;
+        }
+        read
     }
 }
 
@@ -152,7 +160,6 @@ impl AsyncWrite for Caller {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.watch(cx)?;
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 

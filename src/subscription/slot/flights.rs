@@ -55,6 +55,8 @@ impl Slot {
         let Some(aloft) = inner.flights.get_mut(&id).filter(|aloft| aloft.answer.is_none()) else { return };
         self.meter().answered(&aloft.flight, &answer);
         aloft.answer = Some(answer.clone());
+        // Its memory goes where it was taken, and not when the outcome is durable.
+        let _over = aloft.task.take();
         inner.reports.push(Report::Input(Input::Finished { flight: id, answer }));
         inner.wake();
     }
