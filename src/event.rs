@@ -412,7 +412,7 @@ impl Event {
 /// stands, so that damage shows instead of hiding.
 pub(crate) fn text(raw: &[u8]) -> Cow<'_, str> {
     if !raw.contains(&b'\\') {
-        return String::from_utf8_lossy(raw);
+        return std::str::from_utf8(raw).map_or_else(|_| String::from_utf8_lossy(raw), Cow::Borrowed);
     }
     let literal = [b"\"", raw, b"\""].concat();
     match serde_json::from_slice::<String>(&literal) {

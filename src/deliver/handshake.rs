@@ -54,10 +54,10 @@ pub fn ask_for_code(destination: &Destination, occasion: &Occasion<'_>, code: &s
 /// The request that asks a CloudEvents endpoint, `destination`, for its permission; `later` is where it may give it later,
 /// and how many requests a minute it is asked for.
 pub fn ask_for_permission(destination: &Destination, later: Option<(&str, u32)>) -> Outgoing {
-    let mut headers = vec![("webhook-request-origin", ORIGIN.to_owned())];
+    let mut headers = vec![("webhook-request-origin", ORIGIN.into())];
     if let Some((url, rate)) = later {
-        headers.push(("webhook-request-callback", header_value(url)));
-        headers.push(("webhook-request-rate", rate.to_string()));
+        headers.push(("webhook-request-callback", header_value(url).into()));
+        headers.push(("webhook-request-rate", rate.to_string().into()));
     }
     Outgoing { headers, properties: properties(destination, None), body: Bytes::new() }
 }
@@ -95,11 +95,11 @@ fn event_grid(occasion: &Occasion<'_>, event_type: &str, data: Value) -> Value {
     })
 }
 
-fn outgoing(destination: &Destination, event_type: &str, content_type: &str, body: &Value) -> Outgoing {
+fn outgoing(destination: &Destination, event_type: &'static str, content_type: &'static str, body: &Value) -> Outgoing {
     let headers = vec![
-        ("content-type", content_type.to_owned()),
-        ("aeg-event-type", event_type.to_owned()),
-        ("aeg-subscription-name", header_value(destination.subscription_name())),
+        ("content-type", content_type.into()),
+        ("aeg-event-type", event_type.into()),
+        ("aeg-subscription-name", header_value(destination.subscription_name()).into()),
     ];
     Outgoing { headers, properties: properties(destination, None), body: Bytes::from(body.to_string()) }
 }

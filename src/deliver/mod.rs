@@ -30,6 +30,6 @@ pub mod webhook;
 
 pub use address::AddressRules;
 pub use call::{Call, Lingering};
-pub use request::{Destination, Outgoing, build};
+pub use request::{Destination, Header, Outgoing, build};
 pub use trust::{Identities, Trust};
 pub use webhook::{Client, Options, Waits};

@@ -177,11 +177,14 @@ fn host(url: &Url) -> Result<HeaderValue, InvalidHeaderValue> {
     }
 }
 
+/// A header's name and value. Most are the same for every request, and cost it nothing.
+pub type Header = (&'static str, Cow<'static, str>);
+
 /// A request, all but the connection.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Outgoing {
     /// Its headers, names in lower case, values printable ASCII.
-    pub headers: Vec<(&'static str, String)>,
+    pub headers: Vec<Header>,
     /// The subscription's own headers, values printable ASCII: secrets may be among them.
     pub properties: Vec<(String, String)>,
     /// Its body.
@@ -219,22 +222,22 @@ pub fn build(destination: &Destination, events: &[Event], attempts_before: u32) 
         Schema::CloudEvents => "application/cloudevents-batch+json; charset=utf-8",
     };
     let mut headers = vec![
-        ("content-type", content_type.to_owned()),
-        ("aeg-event-type", "Notification".to_owned()),
-        ("aeg-subscription-name", header_value(&destination.subscription_name)),
-        ("aeg-delivery-count", attempts_before.to_string()),
+        ("content-type", content_type.into()),
+        ("aeg-event-type", "Notification".into()),
+        ("aeg-subscription-name", header_value(&destination.subscription_name).into()),
+        ("aeg-delivery-count", attempts_before.to_string().into()),
     ];
     match schema {
-        Schema::EventGrid | Schema::Custom => headers.push(("aeg-metadata-version", "1".to_owned())),
+        Schema::EventGrid | Schema::Custom => headers.push(("aeg-metadata-version", "1".into())),
         Schema::CloudEvents => {
-            headers.push(("aeg-metadata-version", "1.0".to_owned()));
-            headers.push(("webhook-request-origin", ORIGIN.to_owned()));
+            headers.push(("aeg-metadata-version", "1.0".into()));
+            headers.push(("webhook-request-origin", ORIGIN.into()));
         }
     }
     if let [event] = events {
-        headers.push(("aeg-output-event-id", header_value(&event.id())));
+        headers.push(("aeg-output-event-id", header_value(&event.id()).into()));
         if schema == Schema::EventGrid {
-            headers.push(("aeg-data-version", header_value(&event.data_version())));
+            headers.push(("aeg-data-version", header_value(&event.data_version()).into()));
         }
     }
     let body = if lone_object { forms[0].clone() } else { array(&forms) };

@@ -81,9 +81,9 @@ impl Signer {
         let id = message_id(events);
         let seconds = now.since(Timestamp::default()).as_secs();
         let signatures = self.signatures(&id, seconds, &outgoing.body);
-        outgoing.headers.push(("webhook-id", id));
-        outgoing.headers.push(("webhook-timestamp", seconds.to_string()));
-        outgoing.headers.push(("webhook-signature", signatures));
+        outgoing.headers.push(("webhook-id", id.into()));
+        outgoing.headers.push(("webhook-timestamp", seconds.to_string().into()));
+        outgoing.headers.push(("webhook-signature", signatures.into()));
     }
 
     /// The signatures of a message, with a space between.

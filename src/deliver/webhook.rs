@@ -30,6 +30,7 @@
 //! How long all of it may take is the business of [`Call`]; here is no timer.
 
 use std::{
+    borrow::Cow,
     cell::{Cell, RefCell},
     convert::Infallible,
     rc::{Rc, Weak},
@@ -296,10 +297,13 @@ pub(super) fn head(
         .insert_header((header::HOST, host))
         .insert_header((header::USER_AGENT, HeaderValue::from_static(concat!("gridhook/", env!("CARGO_PKG_VERSION")))));
     for (name, value) in &outgoing.headers {
-        // What `build` makes is printable; whoever makes headers otherwise is held to the same.
-        let value = HeaderValue::from_str(value).unwrap_or_else(|_| {
-            HeaderValue::from_str(&header_value(value)).expect("printable ASCII is a header's value")
-        });
+        let value = match value {
+            Cow::Borrowed(value) => HeaderValue::from_static(value),
+            // What `build` makes is printable; whoever makes headers otherwise is held to the same.
+            Cow::Owned(value) => HeaderValue::from_str(value).unwrap_or_else(|_| {
+                HeaderValue::from_str(&header_value(value)).expect("printable ASCII is a header's value")
+            }),
+        };
         request = request.insert_header((HeaderName::from_static(name), value));
     }
     for (name, value) in &outgoing.properties {

@@ -165,7 +165,7 @@ impl Plan {
                 Some(JobKind::Redrive { .. }) => REDRIVE_HEADER,
                 Some(JobKind::Replay { .. }) | None => REPLAY_HEADER,
             };
-            outgoing.headers.push((header, lane.0.to_string()));
+            outgoing.headers.push((header, lane.0.to_string().into()));
         }
         if let Some(signer) = &self.signer {
             signer.sign(&mut outgoing, events, now);

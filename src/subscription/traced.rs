@@ -3,9 +3,10 @@
 //! That place is read of the event at each attempt, so that one that is made after a restart hangs where the first one did.
 //! A request with several events is in the trace of the first, with links to the others.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use crate::{
+    deliver::Header,
     event::{Event, FlightId, Lane, Schema, Seq, Timestamp},
     policy::{
         Flight,
@@ -70,10 +71,10 @@ impl Attempt {
     }
 
     /// The headers by which the endpoint knows the trace. Those of the subscription's own go first.
-    pub(super) fn headers(&self, own: &[(String, String)]) -> Vec<(&'static str, String)> {
+    pub(super) fn headers(&self, own: &[(String, String)]) -> Vec<Header> {
         let is_taken = |name: &str| own.iter().any(|(own, _)| own.eq_ignore_ascii_case(name));
-        let state = self.place.state.as_deref().map(|state| ("tracestate", state.to_owned()));
-        let headers = [("traceparent", self.place.parent())].into_iter().chain(state);
+        let state = self.place.state.as_deref().map(|state| ("tracestate", Cow::Owned(state.to_owned())));
+        let headers = [("traceparent", self.place.parent().into())].into_iter().chain(state);
         headers.filter(|(name, _)| !is_taken(name)).collect()
     }
 

@@ -88,7 +88,7 @@ fn served(given: &Value) -> (Limits, String) {
     let event = Event::new(Seq(1), Timestamp(0), Schema::CloudEvents, wire.into(), whole, Spans::default());
     let request = plan.request(&[event], (Lane::LIVE, None), 0, Timestamp(0)).expect("it can be made");
     let kind = request.headers.iter().find(|(name, _)| *name == "content-type").map(|(_, value)| value.clone());
-    (plan.settings.batch, kind.expect("there is one"))
+    (plan.settings.batch, kind.expect("there is one").into_owned())
 }
 
 #[test]

@@ -56,7 +56,7 @@ fn trusting(file: &Path) -> Options {
 
 fn outgoing(body: &'static str) -> Outgoing {
     Outgoing {
-        headers: vec![("content-type", "application/json".to_owned())],
+        headers: vec![("content-type", "application/json".into())],
         properties: Vec::new(),
         body: Bytes::from_static(body.as_bytes()),
     }

@@ -28,7 +28,7 @@ fn destination(input: Schema, delivery: Schema, batched: bool) -> Destination {
 }
 
 fn header<'a>(outgoing: &'a Outgoing, name: &str) -> Option<&'a str> {
-    outgoing.headers.iter().find(|(key, _)| *key == name).map(|(_, value)| value.as_str())
+    outgoing.headers.iter().find(|(key, _)| *key == name).map(|(_, value)| &**value)
 }
 
 #[test]

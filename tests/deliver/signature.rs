@@ -97,7 +97,7 @@ fn signed(events: &[Event], seconds: u64) -> [String; 3] {
     signer(&[VECTORS[0].0]).expect("a secret").sign(&mut outgoing, events, Timestamp(seconds * 1_000_000));
     let names: Vec<_> = outgoing.headers.iter().map(|(name, _)| *name).collect();
     assert_eq!(names, ["webhook-id", "webhook-timestamp", "webhook-signature"]);
-    outgoing.headers.into_iter().map(|(_, value)| value).collect::<Vec<_>>().try_into().expect("three")
+    outgoing.headers.into_iter().map(|(_, value)| value.into_owned()).collect::<Vec<_>>().try_into().expect("three")
 }
 
 #[test]

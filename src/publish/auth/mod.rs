@@ -101,7 +101,7 @@ impl Gate {
         if scheme.eq_ignore_ascii_case(b"SharedAccessSignature") {
             return local().and_then(|()| self.check_sas(token, request, house, now));
         }
-        if house.is_namespace && scheme.eq_ignore_ascii_case(b"SharedAccessKey") {
+        if house.is_namespace() && scheme.eq_ignore_ascii_case(b"SharedAccessKey") {
             return local().and_then(|()| key::check(token, &house.keys, request));
         }
         if scheme.eq_ignore_ascii_case(b"Bearer") {
@@ -113,14 +113,14 @@ impl Gate {
     fn check_sas(&self, token: &[u8], request: &HttpRequest, house: &House<'_>, now: Timestamp) -> Result<(), Refusal> {
         let called = {
             let connection = request.connection_info();
-            let path = if house.is_namespace { without_verb(request.path()) } else { request.path() };
+            let path = if house.is_namespace() { without_verb(request.path()) } else { request.path() };
             Resource::parse(&format!("{}://{}{path}", connection.scheme(), connection.host()))
         };
         let public = self
             .rules
             .public_url
             .as_ref()
-            .and_then(|url| Resource::parse(&format!("{}{}", url.as_str().trim_end_matches('/'), house.path)));
+            .and_then(|url| Resource::parse(&format!("{}{}", url.as_str().trim_end_matches('/'), house.path())));
         let resources: Vec<_> = called.into_iter().chain(public).collect();
         sas::check(token, &house.keys, &resources, now).map_err(|problem| problem.refusal(host(request)))
     }

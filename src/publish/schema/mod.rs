@@ -22,7 +22,7 @@ use super::{Limits, Refusal, refusal::Token};
 use crate::{
     event::{Schema, Span},
     journal::chunk::Draft,
-    topic::record::TopicRecord,
+    topic::{ingress::Mapping, record::TopicRecord},
 };
 
 /// What must be known of a topic to read events for it.
@@ -46,8 +46,8 @@ impl Target {
     /// Of a topic.
     pub fn of(topic: &TopicRecord) -> Self {
         let resource_id = topic.resource_id();
-        let stamp = serde_json::Value::from(resource_id.as_str()).to_string();
-        let places = Places::of(&topic.ingress.mapping.clone().unwrap_or_default());
+        let stamp = serde_json::to_string(&resource_id).expect("text is JSON's, too");
+        let places = topic.ingress.mapping.as_ref().map_or_else(|| Places::of(&Mapping::default()), Places::of);
         let is_in_namespace = topic.namespace.is_some();
         Self { schema: topic.input_schema, resource_id, stamp, places, is_domain: topic.is_domain(), is_in_namespace }
     }
