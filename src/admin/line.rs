@@ -236,11 +236,7 @@ pub(super) fn word(what: &What) -> &'static str {
         What::Filed { .. } => "filed",
         What::Lost { .. } => "lost",
         What::Redriven { .. } => "redriven",
-        What::Lease(LeaseStep::Received { .. }) => "received",
-        What::Lease(LeaseStep::Renewed { .. }) => "renewed",
-        What::Lease(LeaseStep::Acknowledged) => "acknowledged",
-        What::Lease(LeaseStep::Released { .. }) => "released",
-        What::Lease(LeaseStep::Expired) => "lockExpired",
+        What::Lease(step) => step.kind().name(),
     }
 }
 

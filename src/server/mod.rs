@@ -234,6 +234,7 @@ async fn serve(config: Config, declared: Option<Declared>, store: Arc<Rocks>) ->
 
     let limits = settings::publish_limits(&config);
     let publisher = Publisher::new(Arc::clone(&recovered), journal.clone(), clock.clone(), limits, gate);
+    let spans = settings::spans(tracer.clone());
     let publisher = web::Data::new(publisher.traced_by(tracer));
     let vitals = {
         let journal = journal.clone();
@@ -248,6 +249,7 @@ async fn serve(config: Config, declared: Option<Declared>, store: Arc<Rocks>) ->
         publisher: Some(publisher.clone()),
         listeners: door.counted(),
         ready: Some(Box::new(move || of_ready.readiness().ready)),
+        spans,
     };
     let exposition = settings::exposition(&config, sources, started).map_err(io_error("metrics.token"))?;
     let control = Control::new(Arc::clone(&recovered), clock, settings::editions(&config), door.public_url.clone())

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, io, net::SocketAddr, path::Path, sync::Arc};
 use crate::{
     admin::{
         auth::Token,
-        metrics::{Bounds, Exposition, Readers, Sources},
+        metrics::{Bounds, Exposition, Readers, Sources, Spans},
         model,
     },
     config::{self, BacklogFull, Config},
@@ -26,6 +26,7 @@ use crate::{
         auth::strangers::{Patience, Strangers},
     },
     subscription::{Delivery, greeter::Manners},
+    telemetry::trace::{Counts, Tracer},
     topic::registry::Rules,
 };
 
@@ -179,6 +180,15 @@ pub(super) fn exposition(config: &Config, sources: Sources, started: Timestamp) 
     let bounds =
         Bounds { subscriptions: *subscriptions, subscriptions_per_topic: *subscriptions_per_topic, topics: *topics };
     Ok(Exposition::new(sources, bounds, readers, started))
+}
+
+/// What is told of spans; [`None`] where none are recorded.
+pub(super) fn spans(tracer: Tracer) -> Option<Spans> {
+    tracer.counts()?;
+    Some(Box::new(move || {
+        let Counts { exported, dropped, failed } = tracer.counts().unwrap_or_default();
+        [("exported", exported), ("dropped", dropped), ("failed", failed)]
+    }))
 }
 
 /// How endpoints are asked whether they may be.

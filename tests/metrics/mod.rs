@@ -2,6 +2,7 @@
 
 mod config;
 mod prometheus;
+mod pulled;
 mod text;
 mod tools;
 
@@ -10,6 +11,7 @@ use std::{collections::BTreeMap, fs, time::Duration};
 use serde_json::Value;
 
 use crate::support::{
+    endpoint::{Endpoint, answer},
     load,
     server::{Server, Wish, subscription, wait_for},
     sink::{Manner, Sink},
@@ -213,4 +215,23 @@ fn what_publishers_and_callers_are_told_is_counted() {
     let started = value("process_start_time_seconds");
     let now = gridhook::clock::Clock::system().now().0 as f64 / 1e6;
     assert!((now - 3600.0..=now + 5.0).contains(&started), "{started}, and it is {now}");
+}
+
+#[test]
+fn spans_are_counted_by_what_became_of_them_where_they_are_recorded() {
+    const EXPORTED: &str = "gridhook_trace_spans_total{end=\"exported\"}";
+    // One server at a time.
+    let silent = scrape(&Server::start(&[("METRICS__TOKEN", WATCHER)]));
+    assert!(!silent.contains("gridhook_trace_spans_total"), "nobody records any");
+    let collector = Endpoint::start(vec![answer(200, "content-type: application/json\r\n", "{}")]);
+    let url = format!("http://{}/", collector.address());
+    let traced = [("TELEMETRY__OTLP_ENDPOINT", &*url), ("TELEMETRY__BATCH_WAIT", "20ms"), ("METRICS__TOKEN", WATCHER)];
+    let server = Server::start(&traced);
+    let key = server.topic("orders", "EventGridSchema");
+    publish(&server, "orders", &key, &["1"]);
+    wait_for("spans to be exported", LONG, || samples(&scrape(&server))[EXPORTED] >= 2.0);
+    let told = samples(&scrape(&server));
+    for end in ["dropped", "failed"] {
+        assert_eq!(told[&format!("gridhook_trace_spans_total{{end=\"{end}\"}}")], 0.0);
+    }
 }

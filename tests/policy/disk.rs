@@ -35,6 +35,16 @@ pub(super) fn load(store: &dyn Store, obligor: Obligor) -> Disk {
     disk
 }
 
+/// What is counted by why is what is counted.
+pub(super) fn check_tally(Cursor { counters, replayed, tally, .. }: &Cursor) {
+    let failed: u64 = tally.failed.values().sum();
+    assert_eq!(failed, counters.requests_failed + replayed.requests_failed, "{tally:?}");
+    let dead_lettered: u64 = tally.dead_lettered.values().sum();
+    assert_eq!(dead_lettered, counters.dead_lettered + replayed.dead_lettered, "{tally:?}");
+    let dropped: u64 = tally.dropped.values().sum();
+    assert_eq!(dropped, counters.dropped + replayed.dropped, "{tally:?}");
+}
+
 /// The jobs that have ended.
 pub(super) fn ended_jobs(store: &dyn Store) -> Vec<Job> {
     let mut jobs = Vec::new();

@@ -37,7 +37,7 @@ use gridhook::{
 };
 
 use super::{
-    disk::{count, ended_jobs, load},
+    disk::{check_tally, count, ended_jobs, load},
     driver::{START, status},
     plain,
     sabotage::{Bug, Saboteur},
@@ -802,6 +802,7 @@ impl Story {
         let matching = own.iter().filter(|truth| truth.matches).count();
         assert_eq!((counters.matched, counters.pending), (matching as u64, 0));
         assert_eq!(counters.passed, own.len() as u64);
+        check_tally(&disk.cursor);
         self.bury(counters.dead_lettered + disk.cursor.replayed.dead_lettered);
         // The floor moves at most once a second.
         // What was appended before the clock was set back is not old before then.

@@ -30,7 +30,7 @@ mod otlp;
 mod power;
 mod properties;
 mod publish;
-mod pull;
+pub(crate) mod pull;
 mod recovery;
 mod redrive;
 mod replay;

@@ -34,11 +34,11 @@ use crate::support::{
     server::{Server, wait_for},
 };
 
-const RG: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/namespaces";
+pub(crate) const RG: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/namespaces";
 const TOPIC: &str = "/namespaces/plant/topics/heat";
 
 /// A server with a topic that has these subscriptions: each with its lock in seconds, and the attempts that it allows.
-fn start(settings: &[(&str, &str)], queues: &[(&str, u32, u32)]) -> (Server, String) {
+pub(crate) fn start(settings: &[(&str, &str)], queues: &[(&str, u32, u32)]) -> (Server, String) {
     let mut server = Server::start(settings);
     server.command("PUT", &format!("{RG}/plant"), &json!({"location": "local"}));
     server.command("PUT", &format!("{RG}/plant/topics/heat"), &json!({}));
@@ -85,14 +85,14 @@ fn put(server: &Server, name: &str, lock: u32, attempts: u32) {
 }
 
 /// One client.
-struct Consumer {
+pub(crate) struct Consumer {
     client: Client,
     shown: String,
     queue: &'static str,
 }
 
 impl Consumer {
-    fn new(server: &Server, shown: &str, queue: &'static str) -> Self {
+    pub(crate) fn new(server: &Server, shown: &str, queue: &'static str) -> Self {
         Self { client: server.client(), shown: shown.to_owned(), queue }
     }
 
@@ -114,7 +114,7 @@ impl Consumer {
     }
 
     /// Receives until there is something.
-    fn receive(&mut self, most: usize) -> Vec<Received> {
+    pub(crate) fn receive(&mut self, most: usize) -> Vec<Received> {
         let mut found = Vec::new();
         wait_for("events", LONG, || {
             found = self.try_receive(most).expect("whoever waits is answered");
@@ -130,14 +130,14 @@ impl Consumer {
         Ok(answer.json())
     }
 
-    fn settle(&mut self, verb: &str, tokens: &[&str]) -> Value {
+    pub(crate) fn settle(&mut self, verb: &str, tokens: &[&str]) -> Value {
         self.try_settle(verb, tokens).expect("whoever says something is answered")
     }
 }
 
 #[derive(Clone, Debug)]
-struct Received {
-    token: String,
+pub(crate) struct Received {
+    pub(crate) token: String,
     count: u64,
     event: Value,
 }
@@ -157,7 +157,7 @@ impl Received {
     }
 }
 
-fn publish(server: &Server, shown: &str, ids: std::ops::Range<usize>) {
+pub(crate) fn publish(server: &Server, shown: &str, ids: std::ops::Range<usize>) {
     let events: Vec<Value> = ids
         .map(|id| json!({"specversion": "1.0", "id": id.to_string(), "source": "/oven", "type": "hot", "data": {"c": id}}))
         .collect();
@@ -171,7 +171,7 @@ fn failed(settled: &Value, place: usize) -> &str {
     settled["failedLockTokens"][place]["error"]["code"].as_str().unwrap_or("none")
 }
 
-fn succeeded(settled: &Value) -> usize {
+pub(crate) fn succeeded(settled: &Value) -> usize {
     settled["succeededLockTokens"].as_array().map_or(0, Vec::len)
 }
 

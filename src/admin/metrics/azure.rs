@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
 use super::figures::{Figures, error_type};
-use crate::{subscription::record::SubscriptionRecord, topic::record::TopicRecord};
+use crate::{policy::record::lease::StepKind, subscription::record::SubscriptionRecord, topic::record::TopicRecord};
 
 /// A metric of Azure Monitor's.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -31,8 +31,8 @@ impl Metric {
     }
 }
 
-/// The metrics of an event subscription. Those of a namespace have names of their own, and of a client that pulls it is
-/// counted what it has processed.
+/// The metrics of an event subscription. Those of a namespace have names of their own. There is none for what clients
+/// reject, nor for locks that they renew or let expire.
 pub(super) fn metrics(topic: &TopicRecord, subscription: &SubscriptionRecord, figures: &Figures) -> Vec<Metric> {
     // Of a topic they carry the subscription's name, of a domain also that of the domain's topic.
     let name = subscription.name.to_string();
@@ -79,8 +79,10 @@ pub(super) fn metrics(topic: &TopicRecord, subscription: &SubscriptionRecord, fi
         total("FailedDeadLetteredEvents", sums.lost),
     ];
     if subscription.is_pulled() {
+        metrics.push(total("SuccessfulReceivedEvents", sums.stepped(StepKind::Received)));
         // As Azure spells it.
-        metrics.push(total("SuccessfulAcknowlegedEvents", sums.counters.delivered));
+        metrics.push(total("SuccessfulAcknowlegedEvents", sums.stepped(StepKind::Acknowledged)));
+        metrics.push(total("SuccessfulReleasedEvents", sums.stepped(StepKind::Released)));
     } else {
         // Received by the endpoint, in this word of Azure's for what is pushed.
         metrics.push(total("SuccessfulReceivedEvents", sums.counters.delivered));

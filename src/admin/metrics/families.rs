@@ -104,10 +104,11 @@ const ONES: [One; 31] = [
 ];
 
 #[rustfmt::skip]
-const MANIES: [Many; 4] = [
-    many("gridhook_subscription_attempts_total", "outcome", "Requests to its endpoint, by how they ended.", |f| f.sums.attempts()),
+const MANIES: [Many; 5] = [
+    many("gridhook_subscription_attempts_total", "outcome", "Requests to its endpoint, by how they ended; of what is pulled, those that were answered with events, and as TimedOut each event whose lock expired.", |f| f.sums.attempts()),
     many("gridhook_subscription_dead_lettered_events_total", "reason", "Events that were given up and put aside, by why.", |f| f.sums.dead_lettered()),
     many("gridhook_subscription_dropped_events_total", "reason", "Events that were given up without a place for them, by why.", |f| f.sums.dropped()),
+    many("gridhook_subscription_leased_events_total", "step", "What clients that pull did, each counted for one event: received, acknowledged, released, rejected, renewed, lockExpired.", |f| f.sums.leases()),
     many("gridhook_subscription_restarts_total", "end", "How often its actor was built again since the process started, by how the life before had ended.", |f| named(by_end(f.sums.ends))),
 ];
 

@@ -11,8 +11,8 @@ use crate::{
     journal::chunk::Running,
     metrics::Counts,
     policy::{
-        outcome::Outcome,
-        record::{Counters, Health, Rate, Tally},
+        outcome::{Outcome, Reason},
+        record::{Counters, Health, Rate, Tally, lease::StepKind},
     },
     topic::{
         meter::Publishing,
@@ -229,6 +229,7 @@ impl Merge for Sums {
         merge_map(&mut self.tally.failed, &other.tally.failed, how);
         merge_map(&mut self.tally.dead_lettered, &other.tally.dead_lettered, how);
         merge_map(&mut self.tally.dropped, &other.tally.dropped, how);
+        merge_map(&mut self.tally.leases, &other.tally.leases, how);
         for (to, from) in [
             (&mut self.written, other.written),
             (&mut self.lost, other.lost),
@@ -260,9 +261,27 @@ impl Sums {
             self.counters.requests + self.replayed.requests,
             self.counters.requests_failed + self.replayed.requests_failed,
         );
+        // A lock that expired is one event's, and the request that it came with was answered.
+        let all = all + self.stepped(StepKind::Expired);
         let mut attempts = vec![(Outcome::Delivered.to_string(), all.saturating_sub(failed))];
         attempts.extend(by_name(&self.tally.failed, failed));
         attempts
+    }
+
+    /// How many events went this step.
+    pub(super) fn stepped(&self, step: StepKind) -> u64 {
+        self.tally.leases.get(&step).copied().unwrap_or_default()
+    }
+
+    /// What clients that pull did, by what, each counted for one event; nothing where nobody ever received any.
+    pub(super) fn leases(&self) -> Vec<(String, u64)> {
+        if self.tally.leases.is_empty() {
+            return Vec::new();
+        }
+        let rejected = [&self.tally.dead_lettered, &self.tally.dropped];
+        let rejected = rejected.iter().filter_map(|reasons| reasons.get(&Reason::Rejected)).sum();
+        let steps = StepKind::ALL.into_iter().map(|step| (step.to_string(), self.stepped(step)));
+        steps.chain([("rejected".to_owned(), rejected)]).collect()
     }
 
     /// Events that were put aside, by why.

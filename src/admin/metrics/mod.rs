@@ -52,6 +52,9 @@ use crate::{
     topic::registry,
 };
 
+/// What has become of spans, by what.
+pub type Spans = Box<dyn Fn() -> [(&'static str, u64); 3] + Send + Sync>;
+
 /// Where figures come from, beside the registry.
 #[derive(Default)]
 pub struct Sources {
@@ -63,6 +66,8 @@ pub struct Sources {
     pub listeners: Vec<Arc<Listener>>,
     /// Whether events are taken.
     pub ready: Option<Box<dyn Fn() -> bool + Send + Sync>>,
+    /// The tracer's; [`None`] where no spans are recorded.
+    pub spans: Option<Spans>,
 }
 
 /// Who may read `/metrics`.

@@ -47,6 +47,10 @@ pub(super) fn tell(text: &mut Text, exposition: &Exposition, scrape: &Scrape) {
     topics(text, &scrape.topics);
     publishers(text, exposition);
     listeners(text, &exposition.sources.listeners);
+    if let Some(spans) = &exposition.sources.spans {
+        text.family(counter("gridhook_trace_spans_total", "Spans, by what became of them, since the process started."));
+        spans().into_iter().for_each(|(end, count)| text.sample(&[("end", end)], count));
+    }
     if let Some((state, figures)) = &scrape.journal {
         journal(text, *state, figures);
     }

@@ -75,6 +75,8 @@ struct CountsView {
     attempts: BTreeMap<String, u64>,
     dead_lettered: BTreeMap<String, u64>,
     dropped: BTreeMap<String, u64>,
+    /// What clients that pull did, each counted for one event.
+    leases: BTreeMap<String, u64>,
     dead_letters: LettersView,
 }
 
@@ -198,6 +200,7 @@ impl CountsView {
             attempts: sums.attempts().into_iter().collect(),
             dead_lettered: sums.dead_lettered().into_iter().collect(),
             dropped: sums.dropped().into_iter().collect(),
+            leases: sums.leases().into_iter().collect(),
             dead_letters: LettersView {
                 written: sums.written,
                 lost: sums.lost,

@@ -1,7 +1,7 @@
 //! A cursor on disk: one small record, written once for every group of outcomes.
 //!
 //! ```text
-//! version 4 | flags 1 | next due 8, healthy rate and last failure 8, each if flagged | health | eleven counters
+//! version 5 | flags 1 | next due 8, healthy rate and last failure 8, each if flagged | health | eleven counters
 //!     | eleven counters of jobs | jobs begun | jobs | each job | lanes | each lane
 //!     | began, if flagged | hulls and each hull, if flagged | tally
 //! lane: number | read | 0, or 1 and end | open | done
@@ -39,9 +39,9 @@ const HAS_BEGUN: u8 = 128;
 impl Layout for Cursor {
     const NAME: &'static str = "cursor";
 
-    /// Late answers are counted since the second, and the pace and who holds it are in there; jobs are since the third, and
-    /// the tally since the fourth.
-    const VERSION: u8 = 4;
+    /// Late answers are counted since the second, and the pace and who holds it are in there; jobs are since the third,
+    /// the tally since the fourth, and in it what clients that pull did since the fifth.
+    const VERSION: u8 = 5;
 
     fn put(&self, out: &mut Vec<u8>) {
         let Pace { healthy, failed, paced } = self.pace;

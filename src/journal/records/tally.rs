@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! failed: count (outcome 1 | times)* | dead-lettered: count (reason 2 | times)* | dropped: count (reason 2 | times)*
+//!     | leases: count (step 1 | times)*
 //! ```
 //!
 //! Ascending, and nothing stands there that did not happen.
@@ -11,10 +12,10 @@ use std::collections::BTreeMap;
 use super::{take_outcome, take_reason};
 use crate::{
     journal::codec::{Reader, put_varint},
-    policy::record::Tally,
+    policy::record::{Tally, lease::StepKind},
 };
 
-pub(super) fn put_tally(out: &mut Vec<u8>, Tally { failed, dead_lettered, dropped }: &Tally) {
+pub(super) fn put_tally(out: &mut Vec<u8>, Tally { failed, dead_lettered, dropped, leases }: &Tally) {
     put_varint(out, failed.len() as u64);
     for (outcome, times) in failed {
         out.push(outcome.byte());
@@ -27,6 +28,11 @@ pub(super) fn put_tally(out: &mut Vec<u8>, Tally { failed, dead_lettered, droppe
             put_varint(out, *times);
         }
     }
+    put_varint(out, leases.len() as u64);
+    for (step, times) in leases {
+        out.push(step.byte());
+        put_varint(out, *times);
+    }
 }
 
 pub(super) fn take_tally(reader: &mut Reader<'_>) -> Option<Tally> {
@@ -34,6 +40,7 @@ pub(super) fn take_tally(reader: &mut Reader<'_>) -> Option<Tally> {
         failed: take_map(reader, take_outcome)?,
         dead_lettered: take_map(reader, take_reason)?,
         dropped: take_map(reader, take_reason)?,
+        leases: take_map(reader, |reader| reader.u8().and_then(StepKind::of_byte))?,
     })
 }
 

@@ -1,6 +1,6 @@
 //! The words of leases: what a client that pulls holds, what it says of it, and what the ledger keeps.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use crate::event::{Lane, Seq, Timestamp};
 
@@ -91,4 +91,70 @@ pub enum LeaseStep {
     },
     /// It said nothing before the lock expired.
     Expired,
+}
+
+impl LeaseStep {
+    /// Which step it is.
+    pub fn kind(self) -> StepKind {
+        match self {
+            Self::Received { .. } => StepKind::Received,
+            Self::Renewed { .. } => StepKind::Renewed,
+            Self::Acknowledged => StepKind::Acknowledged,
+            Self::Released { .. } => StepKind::Released,
+            Self::Expired => StepKind::Expired,
+        }
+    }
+}
+
+/// A step without what it says beside: what is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StepKind {
+    /// A client received it.
+    Received,
+    /// It has it for longer.
+    Renewed,
+    /// It has processed it.
+    Acknowledged,
+    /// It gave it back.
+    Released,
+    /// It said nothing before the lock expired.
+    Expired,
+}
+
+impl StepKind {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Received, Self::Renewed, Self::Acknowledged, Self::Released, Self::Expired];
+
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Received => "received",
+            Self::Renewed => "renewed",
+            Self::Acknowledged => "acknowledged",
+            Self::Released => "released",
+            Self::Expired => "lockExpired",
+        }
+    }
+
+    /// The byte that stands for it on disk.
+    pub fn byte(self) -> u8 {
+        match self {
+            Self::Received => 1,
+            Self::Renewed => 2,
+            Self::Acknowledged => 3,
+            Self::Released => 4,
+            Self::Expired => 5,
+        }
+    }
+
+    /// The step that `byte` stands for.
+    pub fn of_byte(byte: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.byte() == byte)
+    }
+}
+
+impl fmt::Display for StepKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }

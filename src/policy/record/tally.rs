@@ -4,17 +4,22 @@
 
 use std::collections::BTreeMap;
 
-use crate::policy::outcome::{Outcome, Reason};
+use crate::policy::{
+    outcome::{Outcome, Reason},
+    record::lease::StepKind,
+};
 
 /// How often what ended why. What is not in it did not happen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Requests that failed.
+    /// Requests that failed, and locks of clients that expired.
     pub failed: BTreeMap<Outcome, u64>,
     /// Events that were put aside for the dead-letter destination.
     pub dead_lettered: BTreeMap<Reason, u64>,
     /// Events that were given up without one.
     pub dropped: BTreeMap<Reason, u64>,
+    /// Steps of what clients pull, each for one event.
+    pub leases: BTreeMap<StepKind, u64>,
 }
 
 impl Tally {
@@ -27,5 +32,10 @@ impl Tally {
     pub(in crate::policy) fn give_up(&mut self, reason: Reason, put_aside: bool) {
         let of = if put_aside { &mut self.dead_lettered } else { &mut self.dropped };
         *of.entry(reason).or_default() += 1;
+    }
+
+    /// So many events went a step.
+    pub(in crate::policy) fn lease(&mut self, step: StepKind, events: u64) {
+        *self.leases.entry(step).or_default() += events;
     }
 }

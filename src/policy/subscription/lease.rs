@@ -150,8 +150,7 @@ impl Subscription {
             self.leases.served_bytes += event.wire_len() as u64;
             self.leases.served.push((Lease { lane, seq, attempt, appended }, event));
         }
-        let what = What::Lease(LeaseStep::Received { until });
-        self.gathered.note(lane, attempts + 1, Entry { at: now, covers, what });
+        self.note_lease((lane, attempts + 1), covers, LeaseStep::Received { until }, now);
         self.gathered.cursor_now();
         if self.leases.wanted() == 0 || self.leases.served_bytes >= self.settings.batch.bytes_preferred {
             self.hand_over(lane);
@@ -211,9 +210,9 @@ impl Subscription {
         let last = ready.last.map(|last| Last { outcome: Outcome::Delivering, ..last });
         if expired {
             self.leases.known.remove(&key);
-            let (covers, what) = (vec![(item.seq, 1)], What::Lease(LeaseStep::Expired));
-            self.gathered.note(item.lane, item.attempts, Entry { at: now, covers, what });
+            self.note_lease((item.lane, item.attempts), vec![(item.seq, 1)], LeaseStep::Expired, now);
             self.count(item.lane, |counters| counters.requests_failed += 1);
+            self.tally.fail(Outcome::TimedOut);
         }
         if item.attempts >= self.settings.attempts_max {
             return self.give_up(item, Reason::MaxDeliveryAttemptsExceeded, last, now);
@@ -227,6 +226,12 @@ impl Subscription {
             _ if self.is_wanted() || item.lane.is_job() => self.queue(item.lane).retries.push_back(ready),
             _ => self.lay_aside(item),
         }
+    }
+
+    /// A step of these is a line of the ledger, and counted.
+    fn note_lease(&mut self, (lane, attempt): (Lane, u32), covers: Vec<(Seq, u32)>, step: LeaseStep, now: Timestamp) {
+        self.tally.lease(step.kind(), covers.iter().map(|(_, count)| u64::from(*count)).sum());
+        self.gathered.note(lane, attempt, Entry { at: now, covers, what: What::Lease(step) });
     }
 
     // --- what clients say ---
@@ -307,11 +312,7 @@ impl Subscription {
                 // Its line is that of the giving up.
                 Verb::Reject => continue,
             };
-            self.gathered.note(
-                lane,
-                attempt,
-                Entry { at: now, covers: covers(seqs.into_iter().collect()), what: What::Lease(step) },
-            );
+            self.note_lease((lane, attempt), covers(seqs.into_iter().collect()), step, now);
         }
         // Also where nothing was done: whoever hears so hears it behind what had been said before.
         self.leases.gathered.push(Effect::Tell { to: claim.id, verdicts });

@@ -10,13 +10,13 @@ use gridhook::{
     policy::{
         Settings,
         outcome::{Outcome, Reason},
-        record::lease::{Lease, LeaseStep, RELEASED_FOR, RENEWED_FOR, Verb, Verdict},
+        record::lease::{Lease, LeaseStep, RELEASED_FOR, RENEWED_FOR, StepKind, Verb, Verdict},
         record::{Change, Entry, What},
     },
     simulate::Disk,
 };
 
-use super::world::is_plain;
+use super::{super::disk::check_tally, world::is_plain};
 
 #[derive(Debug, Default)]
 struct Truth {
@@ -39,6 +39,9 @@ pub(super) struct Truths {
     handed: BTreeSet<(Seq, u32)>,
     /// As late as a clock ever was.
     latest: Timestamp,
+    /// How often an event went each step, as the lines say it.
+    steps: BTreeMap<StepKind, u64>,
+    rejected: u64,
 }
 
 impl Truths {
@@ -48,6 +51,8 @@ impl Truths {
             events: BTreeMap::new(),
             handed: BTreeSet::new(),
             latest: Timestamp::default(),
+            steps: BTreeMap::new(),
+            rejected: 0,
         }
     }
 
@@ -88,6 +93,11 @@ impl Truths {
             let Entry { at, covers, what } = entry;
             assert!(*at <= now, "decided at {at}, and it is {now}");
             for seq in covers.iter().flat_map(|(first, count)| (0..u64::from(*count)).map(|by| first.plus(by))) {
+                match what {
+                    What::Lease(step) => *self.steps.entry(step.kind()).or_default() += 1,
+                    What::GivenUp { reason: Reason::Rejected, .. } => self.rejected += 1,
+                    _ => {}
+                }
                 let truth = self.events.get_mut(&seq).expect("published");
                 if !matches!(what, What::Filtered { .. }) {
                     truth.note(seq, *attempt, *at, what, (&self.settings, self.latest));
@@ -157,6 +167,15 @@ impl Truths {
         let counters = disk.cursor.counters;
         assert_eq!((counters.matched, counters.pending, counters.delivered), (matching, 0, done));
         assert_eq!(counters.passed, self.events.len() as u64);
+        check_tally(&disk.cursor);
+        let tally = &disk.cursor.tally;
+        assert_eq!(tally.leases, self.steps, "as many steps are counted as are lines of the ledger");
+        let of = |step| tally.leases.get(&step).copied().unwrap_or_default();
+        assert_eq!(counters.requests_failed, of(StepKind::Expired));
+        assert_eq!(counters.delivered, of(StepKind::Acknowledged));
+        let given_up = [&tally.dead_lettered, &tally.dropped];
+        let rejected: u64 = given_up.iter().filter_map(|reasons| reasons.get(&Reason::Rejected)).sum();
+        assert_eq!(rejected, self.rejected);
     }
 }
 
