@@ -239,7 +239,7 @@ pub(crate) fn body(shape: Shape) -> String {
 }
 
 /// Letters that do not repeat themselves: what can be pressed to nothing costs a store nothing.
-fn pad(length: usize, mut state: u64) -> String {
+pub(crate) fn pad(length: usize, mut state: u64) -> String {
     let letters = (0..length).map(|_| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         char::from(b'a' + ((state >> 33) % 26) as u8)

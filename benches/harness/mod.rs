@@ -14,6 +14,7 @@ mod floor;
 mod growth;
 mod load;
 mod plot;
+mod pulled;
 mod row;
 mod rows;
 mod scale;
@@ -37,12 +38,13 @@ pub(crate) struct Bench {
 type Run = fn(&Bench) -> Vec<Row>;
 
 /// All benches of the whole server, by name.
-pub(crate) const BENCHES: [(&str, Run); 7] = [
+pub(crate) const BENCHES: [(&str, Run); 8] = [
     ("single", rows::single::run),
     ("batches", rows::batches::run),
     ("fan-out", rows::fan_out::run),
     ("latency", rows::latency::run),
     ("many", rows::many::run),
+    ("pull", rows::pull::run),
     ("backlog", rows::backlog::run),
     ("growth", growth::run),
 ];

@@ -26,6 +26,8 @@ pub(crate) struct Scale {
     pub(crate) retries: u64,
     /// Events whose return is timed.
     pub(crate) probes: u64,
+    /// Clients that wait for events that never come.
+    pub(crate) polls: usize,
     /// How far each axis of the plots goes, in powers of ten: topics, subscriptions, backlog, retry queue.
     pub(crate) growth: [u32; 4],
     /// Where tables are written.
@@ -58,6 +60,7 @@ impl Scale {
             backlog: 10_000_000,
             retries: 1_000_000,
             probes: 2_000,
+            polls: 10_000,
             growth: [3, 3, 7, 6],
             results: Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench"),
             plots: Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/plots"),
@@ -96,6 +99,7 @@ impl Scale {
             backlog: 1_000,
             retries: 200,
             probes: 5,
+            polls: 50,
             growth: [1, 1, 2, 2],
             plots: results.clone(),
             results,

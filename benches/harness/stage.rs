@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     endpoint::Endpoint,
@@ -22,6 +22,9 @@ use crate::support::{
 /// Outcomes wait for company before they are written; this is longer.
 const SETTLES: Duration = Duration::from_millis(50);
 
+/// The namespace of the topic that events are pulled from.
+const NAMESPACE: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/namespaces/plant";
+
 /// A server of the real binary, on the disk that the build is on.
 pub(crate) struct Stage {
     pub(crate) server: Server,
@@ -31,8 +34,14 @@ pub(crate) struct Stage {
 impl Stage {
     /// With the defaults, but for what stands between a bench and its load: endpoints are not asked, rates are not bounded.
     pub(crate) fn start() -> Self {
+        Self::with(&[])
+    }
+
+    /// The same with these settings.
+    pub(crate) fn with(settings: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary folder");
-        let settings = [("DELIVERY__VALIDATE", "false"), ("JOURNAL__BACKLOG_MAX", "64 GiB")];
+        let usual = [("DELIVERY__VALIDATE", "false"), ("JOURNAL__BACKLOG_MAX", "64 GiB")];
+        let settings = [&usual[..], settings].concat();
         let mut server = Server::on(&folder.path().join("data"), &settings);
         server.restart();
         Self { server, folder }
@@ -49,6 +58,23 @@ impl Stage {
     pub(crate) fn subscribe(&self, topic: &str, name: &str, url: &str, wish: impl FnOnce(Wish) -> Wish) {
         let usual = Wish::of(url).types(&[TYPE]).prefix(SUBJECT);
         self.server.subscribe(topic, name, &wish(usual));
+    }
+
+    /// A topic of a namespace with these queues, each with the type that it is for: where its operations are, and its key.
+    pub(crate) fn queues(&self, queues: &[(&str, &str)]) -> Target {
+        self.server.command("PUT", NAMESPACE, &json!({"location": "local"}));
+        self.server.command("PUT", &format!("{NAMESPACE}/topics/heat"), &json!({}));
+        for (name, kind) in queues {
+            let properties = json!({
+                "deliveryConfiguration": {"deliveryMode": "Queue", "queue": {}},
+                "filtersConfiguration": {"includedEventTypes": [kind]},
+            });
+            let place = format!("{NAMESPACE}/topics/heat/eventSubscriptions/{name}");
+            self.server.command("PUT", &place, &json!({"properties": properties}));
+        }
+        let keys = self.server.command("POST", &format!("{NAMESPACE}/listKeys"), &Value::Null).json();
+        let key = keys["key1"].as_str().expect("a key").to_owned();
+        Target { at: self.server.at(), path: "/namespaces/plant/topics/heat".to_owned(), key }
     }
 
     /// Its folder.

@@ -15,7 +15,7 @@ use crate::harness::{
 };
 
 /// By then what a server has taken to start is given back.
-const RESTS: Duration = Duration::from_secs(6);
+pub(super) const RESTS: Duration = Duration::from_secs(6);
 
 pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     let (scale, endpoint) = (&bench.scale, Endpoint::start());

@@ -5,6 +5,7 @@ pub(crate) mod batches;
 pub(crate) mod fan_out;
 pub(crate) mod latency;
 pub(crate) mod many;
+pub(crate) mod pull;
 pub(crate) mod single;
 
 /// What is on wherever nothing else is said.

@@ -1,0 +1,173 @@
+//! Consumers, each on a thread with a connection of its own: they receive, and acknowledge what they have received.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+    time::Duration,
+};
+
+use hdrhistogram::Histogram;
+
+use super::{
+    load::{TYPE, Target, histogram, pad},
+    time::{nanoseconds, now},
+};
+use crate::support::http::Client;
+
+/// Events in a request that fills a queue.
+const FILL: u64 = 500;
+
+/// Publishers that fill it.
+const PUBLISHERS: u64 = 4;
+
+/// What stands before a lock token, and nowhere else.
+const TOKEN: &[u8] = br#""lockToken":""#;
+
+static NUMBERS: AtomicU64 = AtomicU64::new(1);
+
+/// What was received and acknowledged.
+pub(crate) struct Pulled {
+    pub(crate) events: u64,
+    pub(crate) calls: u64,
+    pub(crate) took: Duration,
+    /// How long the answers took, in nanoseconds.
+    pub(crate) receives: Histogram<u64>,
+    pub(crate) acknowledgements: Histogram<u64>,
+}
+
+impl Pulled {
+    fn none() -> Self {
+        let (receives, acknowledgements) = (histogram(), histogram());
+        Self { events: 0, calls: 0, took: Duration::ZERO, receives, acknowledgements }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.events += other.events;
+        self.calls += other.calls;
+        self.receives.add(&other.receives).expect("the same bounds");
+        self.acknowledgements.add(&other.acknowledgements).expect("the same bounds");
+    }
+}
+
+/// One client of a queue.
+pub(crate) struct Consumer {
+    client: Client,
+    receive: String,
+    acknowledge: String,
+    shown: String,
+}
+
+impl Consumer {
+    /// A client that receives so many events in a call.
+    pub(crate) fn new(target: &Target, queue: &str, most: usize) -> Self {
+        let way = |verb: &str| format!("{}/eventsubscriptions/{queue}:{verb}", target.path);
+        Self {
+            client: Client::new(target.at),
+            receive: format!("{}?maxEvents={most}&maxWaitTime=30", way("receive")),
+            acknowledge: way("acknowledge"),
+            shown: shown(target),
+        }
+    }
+
+    /// The lock tokens of what it is given.
+    pub(crate) fn receive(&mut self) -> Vec<String> {
+        let headers = [("authorization", self.shown.as_str())];
+        let answer = self.client.ask("POST", &self.receive, &headers, b"").expect("whoever waits is answered");
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let tokens = memchr::memmem::find_iter(&answer.body, TOKEN).map(|at| {
+            let rest = &answer.body[at + TOKEN.len()..];
+            let length = memchr::memchr(b'"', rest).expect("a token ends");
+            String::from_utf8_lossy(&rest[..length]).into_owned()
+        });
+        tokens.collect()
+    }
+
+    /// Says that these are done, and so they must be.
+    pub(crate) fn acknowledge(&mut self, tokens: &[String]) {
+        let body = format!(r#"{{"lockTokens":["{}"]}}"#, tokens.join(r#"",""#));
+        let headers = [("authorization", self.shown.as_str()), ("content-type", "application/json")];
+        let answer = self.client.ask("POST", &self.acknowledge, &headers, body.as_bytes()).expect("it is answered");
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let failed = memchr::memmem::find(&answer.body, br#""failedLockTokens":[]"#).is_none();
+        assert!(!failed, "{}", answer.text());
+    }
+}
+
+/// How a client shows what it may.
+pub(crate) fn shown(target: &Target) -> String {
+    format!("SharedAccessKey {}", target.key)
+}
+
+/// Has so many consumers receive and acknowledge for so long, or until they have asked for `available` events; there must
+/// be as many, so that nobody waits for any.
+pub(crate) fn pull(
+    target: &Target,
+    queue: &str,
+    consumers: usize,
+    most: usize,
+    (time, available): (Duration, u64),
+) -> Pulled {
+    let (begin, asked) = (now(), AtomicU64::new(0));
+    let end = begin + nanoseconds(time);
+    let consume = || {
+        let (mut consumer, mut pulled) = (Consumer::new(target, queue, most), Pulled::none());
+        while asked.fetch_add(most as u64, Ordering::Relaxed) + most as u64 <= available {
+            let at = now();
+            let tokens = consumer.receive();
+            let received = now();
+            assert!(!tokens.is_empty(), "nothing was received where there is something");
+            consumer.acknowledge(&tokens);
+            pulled.receives.saturating_record(received - at);
+            pulled.acknowledgements.saturating_record(now() - received);
+            pulled.events += tokens.len() as u64;
+            pulled.calls += 1;
+            if now() >= end {
+                break;
+            }
+        }
+        pulled
+    };
+    let mut all = Pulled::none();
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..consumers).map(|_| scope.spawn(consume)).collect();
+        for one in threads {
+            all.add(&one.join().expect("a consumer does not panic"));
+        }
+    });
+    all.took = Duration::from_nanos(now() - begin);
+    all
+}
+
+/// Publishes at least so many events of 512 bytes: how many.
+pub(crate) fn fill(target: &Target, events: u64) -> u64 {
+    let each = events.div_ceil(FILL).div_ceil(PUBLISHERS);
+    thread::scope(|scope| {
+        for _ in 0..PUBLISHERS {
+            scope.spawn(|| {
+                let mut client = Client::new(target.at);
+                (0..each).for_each(|_| publish(&mut client, target, FILL));
+            });
+        }
+    });
+    each * FILL * PUBLISHERS
+}
+
+/// Publishes so many events in a request.
+pub(crate) fn publish(client: &mut Client, target: &Target, events: u64) {
+    let first = NUMBERS.fetch_add(events, Ordering::Relaxed);
+    let events: Vec<String> = (first..first + events).map(event).collect();
+    let headers = [("authorization", &*shown(target)), ("content-type", "application/cloudevents-batch+json")];
+    let body = format!("[{}]", events.join(","));
+    let answer = client.ask("POST", &format!("{}:publish", target.path), &headers, body.as_bytes());
+    let answer = answer.expect("a publisher is answered");
+    assert_eq!(answer.status, 200, "{}", answer.text());
+}
+
+fn event(number: u64) -> String {
+    let event = |pad: &str| {
+        format!(
+            r#"{{"specversion":"1.0","id":"{number:019}","source":"/bench","type":"{TYPE}","data":{{"pad":"{pad}"}}}}"#
+        )
+    };
+    event(&pad(512 - event("").len(), number))
+}

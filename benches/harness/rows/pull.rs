@@ -1,0 +1,251 @@
+//! Events that clients fetch: what a call costs beside an event that is pushed, and what many cost that wait for nothing.
+//!
+//! All budgets here were set from reason, before there was a first measurement.
+
+use std::{
+    fs,
+    io::{ErrorKind, Write},
+    net::TcpStream,
+    thread,
+    time::Duration,
+};
+
+use super::{
+    USUAL,
+    latency::{RESTS, milliseconds},
+};
+use crate::{
+    harness::{
+        Bench,
+        endpoint::Endpoint,
+        load::{Amount, Shape, TYPE, Target, closed, histogram},
+        pulled::{Consumer, Pulled, fill, publish, pull, shown},
+        row::{Against, Row},
+        stage::{Cost, Stage},
+        time::now,
+    },
+    support::http::Client,
+};
+
+/// Numbers of the rows, what they say, consumers, and events in a call.
+const FORMS: [(&str, &str, usize, usize); 6] = [
+    ("13a", "1 consumer pulls 1 event a call: CPU an event", 1, 1),
+    ("13b", "16 consumers pull 1 event a call: CPU an event", 16, 1),
+    ("13c", "64 consumers pull 1 event a call: CPU an event", 64, 1),
+    ("13d", "1 consumer pulls 100 events a call: CPU an event", 1, 100),
+    ("13e", "16 consumers pull 100 events a call: CPU an event", 16, 100),
+    ("13f", "64 consumers pull 100 events a call: CPU an event", 64, 100),
+];
+
+/// Events that are there for each second of a run, of one a call and of a hundred: more than are pulled.
+const THERE: [f64; 2] = [15_000.0, 60_000.0];
+
+/// Until a poll that was sent waits.
+const ARRIVES: Duration = Duration::from_millis(20);
+
+/// Events of a run whose arrival at one poll is timed.
+const PROBES: u64 = 20;
+
+/// Files that this process and the server need beside those that wait.
+const SPARE: usize = 100;
+
+pub(crate) fn run(bench: &Bench) -> Vec<Row> {
+    let mut rows = throughput(bench);
+    rows.extend(waiting(bench));
+    rows
+}
+
+fn throughput(bench: &Bench) -> Vec<Row> {
+    let (scale, endpoint, stage) = (&bench.scale, Endpoint::start(), Stage::start());
+    let pushed = stage.topic("orders", "current");
+    stage.subscribe("orders", "billing", &endpoint.url("/billing"), |wish| wish);
+    let queue = stage.queues(&[("work", TYPE)]);
+    let push = |time| {
+        let load = || closed(std::slice::from_ref(&pushed), Shape::ONE, scale.connections, Amount::For(time));
+        Cost::of(stage.server.id(), &endpoint, 1, load)
+    };
+    let mut left = 0;
+    let mut pulled = |consumers: usize, most: usize, time: Duration| {
+        let wanted = (time.as_secs_f64() * THERE[usize::from(most > 1)]) as u64 + (consumers * most) as u64;
+        left += fill(&queue, wanted.saturating_sub(left));
+        let before = stage.server.processor();
+        let pulled = pull(&queue, "work", consumers.min(scale.connections), most, (time, wanted));
+        left -= pulled.events;
+        (pulled, stage.server.processor().saturating_sub(before))
+    };
+    push(scale.time / 4);
+    pulled(16, 1, scale.time / 4);
+    pulled(16, 100, scale.time / 4);
+    let (mut pushes, mut last_push) = (Vec::new(), Vec::new());
+    let mut figures: [Vec<f64>; FORMS.len()] = Default::default();
+    let mut beside: [Vec<(String, f64)>; FORMS.len()] = Default::default();
+    for _ in 0..scale.runs {
+        let cost = push(scale.time);
+        pushes.push(cost.each());
+        last_push = vec![("pushed events/s".to_owned(), cost.rate())];
+        for (place, (_, _, consumers, most)) in FORMS.into_iter().enumerate() {
+            let (pulled, processor) = pulled(consumers, most, scale.time);
+            figures[place].push(processor.as_secs_f64() * 1e6 / pulled.events as f64);
+            beside[place] = told(&pulled);
+        }
+    }
+    let rows =
+        FORMS.into_iter().zip(figures).zip(beside).map(|(((number, what, consumers, most), figures), beside)| {
+            let (against, budget, stretch) =
+                if most == 1 { (Against::Floor, 6.0, 3.0) } else { (Against::Most, 15.0, 8.0) };
+            let consumers = consumers.min(scale.connections);
+            Row {
+                number,
+                what,
+                on: format!(
+                    "journal synced, ledger, access key; {consumers} at a time, each receives and acknowledges"
+                ),
+                unit: "µs",
+                floor_is: "one event a request pushed to a webhook, its publishing counted",
+                against,
+                budget,
+                stretch,
+                figures,
+                floors: pushes.clone(),
+                beside: beside.into_iter().chain(last_push.clone()).collect(),
+            }
+        });
+    rows.collect()
+}
+
+fn told(pulled: &Pulled) -> Vec<(String, f64)> {
+    let mut told = vec![
+        ("events/s".to_owned(), pulled.events as f64 / pulled.took.as_secs_f64()),
+        ("events a call".to_owned(), pulled.events as f64 / pulled.calls.max(1) as f64),
+    ];
+    for (name, times) in [("receive", &pulled.receives), ("acknowledge", &pulled.acknowledgements)] {
+        for (quantile, of) in [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)] {
+            told.push((format!("ms to {name}, {quantile}"), milliseconds(times, of)));
+        }
+    }
+    told
+}
+
+/// Many polls that nothing comes for, and one that events come for.
+fn waiting(bench: &Bench) -> Vec<Row> {
+    let scale = &bench.scale;
+    let stage = Stage::with(&[("LIMITS__CONNECTIONS", "20000"), ("LIMITS__CONNECTIONS_PER_ADDRESS", "20000")]);
+    let queue = stage.queues(&[("live", TYPE), ("idle", "Bench.Never")]);
+    // Both have done what they do.
+    arrival(&queue);
+    thread::sleep(RESTS.min(scale.time * 2));
+    let share = || {
+        let (before, began) = (stage.server.processor(), now());
+        thread::sleep(scale.time * 2);
+        let took = Duration::from_nanos(now() - began);
+        (stage.server.processor().saturating_sub(before)).as_secs_f64() * 100.0 / took.as_secs_f64()
+    };
+    let alone = share();
+    let resident = || stage.server.resident() as f64 / 1024.0;
+    let before = resident();
+    let polls = polls(&queue, scale.polls.min((files() / 2).saturating_sub(SPARE)));
+    thread::sleep(Duration::from_secs(2).min(scale.time));
+    let (mut memory, mut shares, mut arrivals, mut latest) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..scale.runs {
+        shares.push(share());
+        memory.push((resident() - before).max(0.0) / polls.len() as f64);
+        let mut ways = histogram();
+        (0..PROBES.min(scale.probes)).for_each(|_| ways.saturating_record(arrival(&queue)));
+        arrivals.push(milliseconds(&ways, 0.5));
+        latest = vec![("ms, the longest of the last run".to_owned(), milliseconds(&ways, 1.0))];
+    }
+    let still = polls.iter().filter(|poll| waits(poll)).count();
+    assert_eq!(still, polls.len(), "of those who wait for what never comes some were answered");
+    rows_of_waiting(still, [memory, shares, arrivals], alone, latest)
+}
+
+fn rows_of_waiting(
+    polls: usize,
+    [memory, shares, arrivals]: [Vec<f64>; 3],
+    alone: f64,
+    beside: Vec<(String, f64)>,
+) -> Vec<Row> {
+    let memory = Row {
+        number: "14a",
+        what: "memory of a long poll that waits",
+        on: format!("{polls} polls of a queue that nothing comes to"),
+        unit: "KB",
+        floor_is: "none",
+        against: Against::Most,
+        budget: 20.0,
+        stretch: 12.0,
+        figures: memory,
+        floors: Vec::new(),
+        beside: Vec::new(),
+    };
+    let processor = Row {
+        number: "14b",
+        what: "CPU while that many long polls wait",
+        unit: "%",
+        floor_is: "the same server before anybody waits",
+        budget: 1.0,
+        stretch: 0.5,
+        floors: vec![alone; shares.len()],
+        figures: shares,
+        ..memory.clone()
+    };
+    let arrival = Row {
+        number: "14c",
+        what: "publish to arrival at one more poll meanwhile: p50",
+        on: format!("{USUAL}; {polls} polls of another queue of the topic"),
+        unit: "ms",
+        budget: 50.0,
+        stretch: 15.0,
+        figures: arrivals,
+        beside,
+        ..memory.clone()
+    };
+    vec![memory, processor, arrival]
+}
+
+/// Nanoseconds from the publishing of an event until a poll that waits has it.
+fn arrival(queue: &Target) -> u64 {
+    let mut consumer = Consumer::new(queue, "live", 1);
+    thread::scope(|scope| {
+        let poll = scope.spawn(|| {
+            let tokens = consumer.receive();
+            let at = now();
+            assert_eq!(tokens.len(), 1, "an event for each poll");
+            consumer.acknowledge(&tokens);
+            at
+        });
+        thread::sleep(ARRIVES);
+        let began = now();
+        publish(&mut Client::new(queue.at), queue, 1);
+        poll.join().expect("a poll is served").saturating_sub(began)
+    })
+}
+
+/// So many polls, each sent on a connection of its own.
+fn polls(queue: &Target, most: usize) -> Vec<TcpStream> {
+    let (way, key) = (&queue.path, shown(queue));
+    let head = format!(
+        "POST {way}/eventsubscriptions/idle:receive?maxWaitTime=120 HTTP/1.1\r\nhost: {}\r\nauthorization: {key}\r\ncontent-length: 0\r\n\r\n",
+        queue.at
+    );
+    let poll = |_| {
+        let mut poll = TcpStream::connect(queue.at).expect("a server that listens");
+        poll.write_all(head.as_bytes()).expect("a server that reads");
+        poll
+    };
+    (0..most).map(poll).collect()
+}
+
+/// Whether a poll has no answer yet.
+fn waits(poll: &TcpStream) -> bool {
+    poll.set_nonblocking(true).expect("an option of a socket");
+    poll.peek(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+}
+
+/// Files that a process may open here; half of them may be connections of the server.
+fn files() -> usize {
+    let limits = fs::read_to_string("/proc/self/limits").expect("a process has limits");
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).expect("one of files");
+    // The soft one is first.
+    line.split_whitespace().next().and_then(|most| most.parse().ok()).unwrap_or(1_048_576)
+}
