@@ -6,7 +6,8 @@
 //!
 //! Invariants:
 //! - Nothing is handed out, and no word is answered, before that is durable.
-//! - A lease is good as long as its attempt is the last one, the record says that a client holds it, and it is not due.
+//! - A lease is good as long as its attempt is the last one, the record says that a client holds it, and it is not due. Where
+//!   a clock set back has put that off for longer than anything waits, it counts as lost until it is brought back.
 //! - Who waits is served in the order of coming; what is there goes at once, and nobody waits to fill.
 //! - New events are handed out only as long as fewer than a bound are owed: so all keys are in the window.
 //! - Time to live and attempts need no client: what is due is looked at when it is, and given up where that is its end.

@@ -20,6 +20,7 @@ use crate::{
     policy::{
         Effect, Flight, Item,
         batch::{self, Last, Limits, Ready},
+        due::Known,
         lane::Reading,
         outcome::Reason,
         property::Group,
@@ -169,6 +170,14 @@ impl Subscription {
             }
             if let Some(strayed) = owed.as_ref().filter(|owed| self.own.due.strays(owed.due, now)) {
                 self.bring_back(lane, seq, strayed, now);
+                continue;
+            }
+            if let Some(due) = due.filter(|due| *due > now) {
+                // It had strayed when it was asked for, and by now it is no longer too far away.
+                let queue = self.queue(lane);
+                if queue.due.find((lane, seq)) == Known::Nothing {
+                    queue.due.put_back(DueKey { due, lane, seq });
+                }
                 continue;
             }
             let attempts = owed.as_ref().map_or(0, |owed| owed.attempts);
