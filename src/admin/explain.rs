@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use super::{
     Control, Error,
     arm::{no_subscription, path::TopicPath, topic},
-    model::Invalid,
+    model::{Invalid, subscription::namespace::mode},
 };
 use crate::{
     event::Seq,
@@ -23,6 +23,8 @@ use crate::{
 pub(super) struct View {
     topic: String,
     subscription: String,
+    /// `Push`, or `Queue` where clients pull.
+    delivery_mode: &'static str,
     now: String,
     sequence: u64,
     id: Option<String>,
@@ -49,6 +51,30 @@ pub(super) enum StateView {
         last_outcome: String,
         last_status: Option<u16>,
         last_attempt: String,
+    },
+    /// A client that pulls has it.
+    #[serde(rename_all = "camelCase")]
+    Locked {
+        delivery_count: u32,
+        received: String,
+        locked_until: String,
+        renewable_until: String,
+    },
+    /// A client gave it back: nobody receives it before.
+    #[serde(rename_all = "camelCase")]
+    Released {
+        until: String,
+        delivery_count: u32,
+        last_outcome: String,
+        last_received: String,
+    },
+    /// It was received before and nobody has it: the next client may.
+    #[serde(rename_all = "camelCase")]
+    Available {
+        since: String,
+        delivery_count: u32,
+        last_outcome: String,
+        last_received: String,
     },
     SentByAnEarlierProcess,
     Backlog {
@@ -88,6 +114,13 @@ enum ObstacleView {
     Paced {
         rate: f64,
     },
+    /// So many events were received and have not ended that clients get no new ones.
+    Full {
+        pending: u64,
+        most: u32,
+    },
+    /// No client waits for events.
+    NobodyWaits,
 }
 
 /// What would happen if every attempt failed.
@@ -150,6 +183,24 @@ impl StateView {
                 last_status: last.status,
                 last_attempt: last.tried.to_string(),
             },
+            State::Locked { attempt, received, until, renewable } => Self::Locked {
+                delivery_count: *attempt,
+                received: received.to_string(),
+                locked_until: until.to_string(),
+                renewable_until: renewable.to_string(),
+            },
+            State::Released { until, attempts, last } => Self::Released {
+                until: until.to_string(),
+                delivery_count: *attempts,
+                last_outcome: last.outcome.to_string(),
+                last_received: last.tried.to_string(),
+            },
+            State::Available { since, attempts, last } => Self::Available {
+                since: since.to_string(),
+                delivery_count: *attempts,
+                last_outcome: last.outcome.to_string(),
+                last_received: last.tried.to_string(),
+            },
             State::Open => Self::SentByAnEarlierProcess,
             State::Unread { behind } => Self::Backlog { behind: *behind },
             State::Filtered => Self::Filtered,
@@ -177,6 +228,8 @@ impl ObstacleView {
                 Self::Probing { cause: cause.to_string(), since: since.to_string(), strikes }
             }
             Obstacle::Paced { rate } => Self::Paced { rate: rate.per_second() },
+            Obstacle::Full { pending, most } => Self::Full { pending, most },
+            Obstacle::NobodyWaits => Self::NobodyWaits,
         }
     }
 }
@@ -217,6 +270,7 @@ pub(super) async fn explain(
             Ok(HttpResponse::Ok().json(View {
                 topic: topic.record().name.to_string(),
                 subscription: subscription.name.to_string(),
+                delivery_mode: mode(&subscription),
                 now: now.to_string(),
                 sequence: seq.0,
                 id,

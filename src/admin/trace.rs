@@ -167,9 +167,12 @@ fn sentence(traced: &Traced, next_attempt: Option<&str>) -> String {
             Aside::Lost(why) => format!("given up: {reason}; its dead letter is lost: {why}"),
         },
         Verdict::Canceled => "canceled with its subscription".to_owned(),
-        Verdict::Pending => match next_attempt {
-            Some(at) => format!("pending, the next attempt not before {at}"),
-            None => "pending".to_owned(),
+        Verdict::Pending => match (next_attempt, traced.explanation.as_ref().map(|explanation| &explanation.state)) {
+            (Some(at), _) => format!("pending, the next attempt not before {at}"),
+            (None, Some(State::Locked { until, .. })) => format!("pending, with a client until {until}"),
+            (None, Some(State::Released { until, .. })) => format!("pending, given back until {until}"),
+            (None, Some(State::Available { .. })) => "pending, until a client receives it again".to_owned(),
+            (None, _) => "pending".to_owned(),
         },
         Verdict::Unread => "not read yet: it waits its turn in the log".to_owned(),
         Verdict::Before => "published before the subscription was there".to_owned(),

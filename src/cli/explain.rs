@@ -86,6 +86,17 @@ fn told(answer: &Value, clock: &Clock) -> String {
             text(&answer["lastOutcome"]),
             at(&answer["nextDue"])
         ),
+        "locked" => format!(
+            "with a client that received it at {}, delivery {}; locked until {}, renewable until {}",
+            at(&answer["received"]),
+            count(&answer["deliveryCount"]),
+            at(&answer["lockedUntil"]),
+            at(&answer["renewableUntil"])
+        ),
+        "released" => {
+            format!("given back, nobody receives it before {}; {}", at(&answer["until"]), received(answer, &at))
+        }
+        "available" => format!("for the next client, since {}; {}", at(&answer["since"]), received(answer, &at)),
         "sentByAnEarlierProcess" => "sent by an earlier process of the server; it is sent again".to_owned(),
         "backlog" => format!("in the backlog: {} events are before it", count(&answer["behind"])),
         "filtered" => "the filter does not let it through (gridhook subscriptions test-filter says why)".to_owned(),
@@ -108,13 +119,23 @@ fn told(answer: &Value, clock: &Clock) -> String {
             }
             "probing" => format!("the endpoint is being probed, after {}", text(&obstacle["cause"])),
             "paced" => format!("at most {} requests a second", text(&obstacle["rate"])),
+            "full" => format!(
+                "{} events were received and have not ended, and {} may be: clients get no new ones",
+                count(&obstacle["pending"]),
+                count(&obstacle["most"])
+            ),
+            "nobodyWaits" => "no client waits for events".to_owned(),
             other => other.to_owned(),
         };
         write!(told, "\n  in its way: {what}").ok();
     }
     let forecast = &answer["forecast"];
     if !forecast.is_null() {
-        write!(told, "\n  if each attempt fails with {}:", text(&forecast["ifEachFailsWith"])).ok();
+        if answer["deliveryMode"] == "Queue" {
+            told.push_str("\n  if no client says anything about it:");
+        } else {
+            write!(told, "\n  if each attempt fails with {}:", text(&forecast["ifEachFailsWith"])).ok();
+        }
         for attempt in forecast["attempts"].as_array().into_iter().flatten() {
             write!(told, "\n    attempt {} not before {}", count(&attempt["number"]), at(&attempt["notBefore"])).ok();
         }
@@ -124,4 +145,10 @@ fn told(answer: &Value, clock: &Clock) -> String {
         }
     }
     told
+}
+
+/// How often a client had it, and how that ended the last time.
+fn received(answer: &Value, at: &impl Fn(&Value) -> String) -> String {
+    let (times, last) = (words::count(&answer["deliveryCount"]), words::text(&answer["lastOutcome"]));
+    format!("received {times} times, the last at {} with {last}", at(&answer["lastReceived"]))
 }

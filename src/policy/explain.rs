@@ -11,6 +11,8 @@
 //! Absent on purpose: how what is known was found. Whoever asks gathers the [`Facts`], from the disk and from memory; where
 //! the two were read at different moments, the later word is the flights'.
 
+mod pulled;
+
 use std::{sync::Arc, time::Duration};
 
 use crate::{
@@ -49,6 +51,8 @@ pub struct Facts<'a> {
     pub owed: Option<(Lane, &'a Owed)>,
     /// Whether it waits for the dead-letter destination.
     pub dead: Option<Waiting<'a>>,
+    /// How many clients wait for events, where they are pulled.
+    pub clients: usize,
     /// What time it is.
     pub now: Timestamp,
 }
@@ -99,6 +103,35 @@ pub enum State {
         /// Attempts made.
         attempts: u32,
         /// How the last one ended.
+        last: Last,
+    },
+    /// A client that pulls has it.
+    Locked {
+        /// Which attempt it is, counted from 1: the delivery count that the client sees.
+        attempt: u32,
+        /// When it received it.
+        received: Timestamp,
+        /// When the lock expires, unless it is renewed.
+        until: Timestamp,
+        /// When it can be renewed no more.
+        renewable: Timestamp,
+    },
+    /// A client gave it back, and nobody receives it before.
+    Released {
+        /// When that is over.
+        until: Timestamp,
+        /// How often it was received.
+        attempts: u32,
+        /// How the last time ended.
+        last: Last,
+    },
+    /// It was received before and nobody has it: the next client may.
+    Available {
+        /// Since when.
+        since: Timestamp,
+        /// How often it was received.
+        attempts: u32,
+        /// How the last time ended.
         last: Last,
     },
     /// It was sent for the first time, by a process that ended before it knew the outcome; it is sent again.
@@ -154,6 +187,15 @@ pub enum Obstacle {
         /// Requests at most.
         rate: Rate,
     },
+    /// So many events were received and have not ended that clients get no new ones.
+    Full {
+        /// How many.
+        pending: u64,
+        /// How many there may be.
+        most: u32,
+    },
+    /// No client waits for events.
+    NobodyWaits,
 }
 
 /// What would happen if every attempt failed.
@@ -191,11 +233,15 @@ pub struct End {
 
 /// Explains an event.
 pub fn explain(facts: Facts<'_>) -> Explanation {
+    if let Some(pull) = facts.settings.pull {
+        return pulled::explain(&facts, pull);
+    }
     let state = state(&facts);
     let next = match &state {
         State::InFlight { attempt, .. } => Some(Next::AfterFailure { attempts: *attempt }),
         State::Owed { due, attempts, .. } => Some(Next::At { due: *due, attempts: *attempts }),
         State::Open | State::Unread { .. } => Some(Next::At { due: facts.now, attempts: 0 }),
+        State::Locked { .. } | State::Released { .. } | State::Available { .. } => None,
         State::Filtered | State::DeadLetter { .. } | State::Passed | State::Unpublished => None,
     };
     let obstacles = if next.is_some() { obstacles(&facts) } else { Vec::new() };
@@ -203,11 +249,14 @@ pub fn explain(facts: Facts<'_>) -> Explanation {
 }
 
 fn state(facts: &Facts<'_>) -> State {
-    let Facts { cursor, flights, seq, event, owed, dead, .. } = *facts;
+    let Facts { settings, cursor, flights, seq, event, owed, dead, now, .. } = *facts;
     let is_it = |item: &&Item| item.seq == seq && !item.lane.is_job();
     let aloft = flights.iter().find_map(|flight| Some((flight, flight.items.iter().find(is_it)?)));
     if let Some((flight, item)) = aloft {
         return State::InFlight { attempt: item.attempts + 1, since: flight.sent, deadline: flight.deadline };
+    }
+    if let Some((_, owed)) = owed.filter(|_| settings.pull.is_some()) {
+        return pulled::owed(owed, now);
     }
     if let Some((_, Owed { attempts, due, last, status, tried, received: _ })) = owed {
         let last = Last { outcome: *last, status: *status, tried: *tried };
@@ -258,6 +307,11 @@ enum Next {
     AfterFailure { attempts: u32 },
     /// An attempt, after so many.
     At { due: Timestamp, attempts: u32 },
+}
+
+/// No attempt is foretold, and no end.
+fn forecast_of_nothing(failure: Outcome) -> Forecast {
+    Forecast { failure, status: None, attempts: Vec::new(), end: None }
 }
 
 /// Until when whatever falls due becomes a dead letter at once.

@@ -137,6 +137,7 @@ fn is_about(line: &Line, known: &Known<'_>) -> bool {
 fn is_under_way(state: &State) -> bool {
     match state {
         State::InFlight { .. } | State::Owed { .. } | State::Open | State::DeadLetter { .. } => true,
+        State::Locked { .. } | State::Released { .. } | State::Available { .. } => true,
         State::Unread { .. } | State::Filtered | State::Passed | State::Unpublished => false,
     }
 }

@@ -111,6 +111,7 @@ pub async fn explain(
         // What a replay owes is another obligation.
         owed: dossier.owed.iter().find(|(lane, _)| !lane.is_job()).map(|(lane, owed)| (*lane, owed)),
         dead: dossier.is_dead.then_some(Waiting { record }),
+        clients: slot.waiting(),
         now,
     });
     let id = dossier.event.as_ref().map(|event| event.id().into_owned());

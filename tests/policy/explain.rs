@@ -1,5 +1,7 @@
 //! Why an event waits, and that what is foretold is what happens.
 
+mod pulled;
+
 use std::{sync::Arc, time::Duration};
 
 use expect_test::{Expect, expect};
@@ -37,6 +39,15 @@ fn line(Explanation { state, obstacles, forecast }: &Explanation) -> String {
             let status = status.map_or(String::new(), |status| format!(" {status}"));
             format!("owed at {} after {attempts}, {outcome}{status} at {}", at(*due), at(*tried))
         }
+        State::Locked { attempt, received, until, renewable } => {
+            format!("{attempt} received at {} until {}, renewed until {}", at(*received), at(*until), at(*renewable))
+        }
+        State::Released { until, attempts, last: Last { outcome, tried, .. } } => {
+            format!("released until {} after {attempts}, {outcome} at {}", at(*until), at(*tried))
+        }
+        State::Available { since, attempts, last: Last { outcome, tried, .. } } => {
+            format!("available since {} after {attempts}, {outcome} at {}", at(*since), at(*tried))
+        }
         State::Open => "open".to_owned(),
         State::Unread { behind } => format!("behind {behind}"),
         State::Filtered => "filtered".to_owned(),
@@ -54,6 +65,8 @@ fn line(Explanation { state, obstacles, forecast }: &Explanation) -> String {
             format!("probing, suspended for {cause} at {}, strike {strikes}", at(*since))
         }
         Obstacle::Paced { rate } => format!("{:.1} requests in a second at most", rate.per_second()),
+        Obstacle::Full { pending, most } => format!("{pending} of {most} received"),
+        Obstacle::NobodyWaits => "nobody waits".to_owned(),
     });
     let mut parts: Vec<String> = [state].into_iter().chain(obstacles).collect();
     if let Some(Forecast { failure, status, attempts, end }) = forecast {
@@ -89,6 +102,7 @@ fn ask(driver: &Driver, settings: &Settings, flights: &[Arc<Flight>], seq: u64) 
         event: driver.matches(Seq(seq)).map(|(appended, matches)| Stored { appended, matches }),
         owed: driver.disk.owed.get(&key).map(|owed| (Lane::LIVE, owed)),
         dead,
+        clients: 0,
         now: driver.now,
     })
 }
@@ -281,6 +295,7 @@ fn an_event_that_an_earlier_process_sent_is_sent_again() {
             event,
             owed: None,
             dead: None,
+            clients: 0,
             now: START,
         });
         line(&explanation)

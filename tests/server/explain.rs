@@ -4,10 +4,14 @@ use std::{collections::VecDeque, time::Duration};
 
 use serde_json::{Value, json};
 
-use super::{LONG, wait_until_settled};
+use super::{
+    LONG,
+    pull::{Consumer, RG, publish as publish_pulled, start},
+    wait_until_settled,
+};
 use crate::support::{
     load,
-    server::{Server, Wish, wait_for},
+    server::{Server, Wish, operator, wait_for},
     sink::{Manner, Sink},
 };
 
@@ -77,4 +81,45 @@ fn an_event_is_found_by_its_id_and_by_its_sequence_wherever_it_is() {
         (&json!("notFound"), &json!(5)),
         "{nobody}"
     );
+}
+
+#[test]
+fn of_what_clients_pull_it_is_told_who_has_it_until_when_or_that_nobody_waits() {
+    let (server, shown) = start(&[("LIMITS__IDLE_WAIT", "1m")], &[("work", 300, 10)]);
+    let topic = format!("{RG}/plant/topics/heat");
+    let told = |id: &str| {
+        let answer =
+            server.admin("GET", &format!("{topic}/eventSubscriptions/work/explain?id={id}"), &Value::Null).json();
+        let text = operator(&server, &["explain", &topic, "work", id]).expect("it is told");
+        (answer, text)
+    };
+    publish_pulled(&server, &shown, 0..3);
+    let (fresh, text) = told("2");
+    assert_eq!((&fresh["state"], &fresh["deliveryMode"]), (&json!("backlog"), &json!("Queue")), "{fresh}");
+    assert_eq!(fresh["obstacles"], json!([{"kind": "nobodyWaits"}]), "{fresh}");
+    assert!(text.contains("in its way: no client waits for events"), "{text}");
+    assert!(text.contains("if no client says anything about it:\n    given up for TimeToLiveExceeded at "), "{text}");
+
+    let mut client = Consumer::new(&server, &shown, "work");
+    let got = client.receive(3);
+    let (locked, text) = told("0");
+    assert_eq!((&locked["state"], &locked["deliveryCount"]), (&json!("locked"), &json!(1)), "{locked}");
+    assert_eq!(locked["obstacles"], json!([]), "{locked}");
+    assert!(
+        text.contains("with a client that received it at ") && text.contains("delivery 1; locked until "),
+        "{text}"
+    );
+    let traced = operator(&server, &["trace", "0", "--topic", &topic]).expect("it is told");
+    assert!(traced.contains("pending, with a client until "), "{traced}");
+
+    client.settle("release?releaseDelayInSeconds=3600", &[&got[1].token]);
+    let (released, text) = told("1");
+    assert_eq!((&released["state"], &released["lastOutcome"]), (&json!("released"), &json!("Aborted")), "{released}");
+    assert!(text.contains("given back, nobody receives it before "), "{text}");
+    client.settle("release", &[&got[2].token]);
+    let (available, text) = told("2");
+    assert_eq!((&available["state"], &available["obstacles"][0]["kind"]), (&json!("available"), &json!("nobodyWaits")));
+    assert!(text.contains("for the next client, since ") && text.contains("received 1 times, the last at "), "{text}");
+    client.settle("acknowledge", &[&got[0].token]);
+    assert_eq!(told("0").0["state"], "passed");
 }

@@ -62,12 +62,17 @@ pub(super) fn patch(
     read_whole(&existing.name, topic, ranges, value)
 }
 
+/// Its `deliveryMode`.
+pub(in crate::admin) fn mode(record: &SubscriptionRecord) -> &'static str {
+    if record.is_pulled() { QUEUE } else { PUSH }
+}
+
 /// A subscription is pushed or pulled for as long as it is there: what it owes is owed in one of the two ways.
 pub(in crate::admin) fn check_mode(before: &SubscriptionRecord, wished: &SubscriptionRecord) -> Result<(), Invalid> {
     if before.is_pulled() == wished.is_pulled() {
         return Ok(());
     }
-    let is = if before.is_pulled() { QUEUE } else { PUSH };
+    let is = mode(before);
     let problem = format!("cannot be changed; allowed is {is}, or delete the event subscription and make it anew");
     Err(Invalid::new("properties.deliveryConfiguration.deliveryMode", problem))
 }

@@ -1,0 +1,113 @@
+//! Why a client does not receive an event, and when it ends if nobody says anything.
+
+use std::time::Duration;
+
+use expect_test::{Expect, expect};
+use gridhook::{
+    event::{Lane, Seq},
+    policy::{
+        Pull, Settings,
+        explain::{Facts, Stored, explain},
+        outcome::Outcome,
+        record::{Counters, Cursor, EndpointView, Held, LaneCursor, Owed},
+    },
+};
+
+use super::{super::plain, START, line, seconds};
+
+/// Clients that wait, whether the subscription is held, what is received and has not ended.
+const QUIET: (usize, bool, u64) = (1, false, 1);
+
+/// What is told at second `now` of an event that was published at the beginning and lives for ten minutes; of two receipts
+/// at most. The last one was in second 5, the first in second 3.
+fn check(owed: Option<(u32, u64, Outcome)>, now: u64, (clients, held, pending): (usize, bool, u64), expected: Expect) {
+    let settings = Settings {
+        attempts_max: 2,
+        time_to_live: Duration::from_secs(600),
+        pull: Some(Pull { lock: Duration::from_secs(60), leases_max: 3 }),
+        ..plain()
+    };
+    let owed = owed.map(|(attempts, due, last)| Owed {
+        attempts,
+        due: seconds(due),
+        last,
+        status: None,
+        tried: seconds(5),
+        received: Some(seconds(3)),
+    });
+    let read = Seq(if owed.is_some() { 5 } else { 4 });
+    let cursor = Cursor {
+        lanes: vec![LaneCursor { lane: Lane::LIVE, read, end: None, open: Vec::new(), done: Vec::new() }],
+        held: held.then_some(Held::ByOperator),
+        counters: Counters { passed: pending, matched: pending, pending, ..Counters::default() },
+        ..Cursor::default()
+    };
+    let explanation = explain(Facts {
+        settings: &settings,
+        cursor: &cursor,
+        endpoint: EndpointView::default(),
+        flights: &[],
+        end: Seq(9),
+        seq: Seq(4),
+        event: Some(Stored { appended: START, matches: true }),
+        owed: owed.as_ref().map(|owed| (Lane::LIVE, owed)),
+        dead: None,
+        clients,
+        now: seconds(now),
+    });
+    expected.assert_eq(&line(&explanation));
+}
+
+#[test]
+fn what_a_client_has_is_told_with_its_lock_and_ends_with_it_or_with_its_time() {
+    check(
+        Some((1, 65, Outcome::Delivering)),
+        20,
+        QUIET,
+        expect!["1 received at 5s until 1m 5s, renewed until 1h 3s · TimedOut · 10m TimeToLiveExceeded"],
+    );
+    check(
+        Some((1, 640, Outcome::Delivering)),
+        20,
+        (0, false, 1),
+        expect!["1 received at 5s until 10m 40s, renewed until 1h 3s · TimedOut · 10m 40s TimeToLiveExceeded"],
+    );
+    check(
+        Some((2, 65, Outcome::Delivering)),
+        20,
+        QUIET,
+        expect!["2 received at 5s until 1m 5s, renewed until 1h 3s · TimedOut · 1m 5s MaxDeliveryAttemptsExceeded"],
+    );
+}
+
+#[test]
+fn what_was_given_back_waits_until_its_delay_is_over_and_then_for_a_client() {
+    check(
+        Some((1, 60, Outcome::Aborted)),
+        20,
+        QUIET,
+        expect!["released until 1m after 1, Aborted at 5s · TimedOut · 10m TimeToLiveExceeded"],
+    );
+    check(
+        Some((1, 60, Outcome::Aborted)),
+        60,
+        (0, false, 1),
+        expect!["available since 1m after 1, Aborted at 5s · nobody waits · TimedOut · 10m TimeToLiveExceeded"],
+    );
+    // Its lock has just expired, and nobody has written that down yet.
+    check(
+        Some((1, 65, Outcome::Delivering)),
+        65,
+        (0, true, 1),
+        expect![
+            "available since 1m 5s after 1, TimedOut at 5s · held by operator · nobody waits · TimedOut · 10m TimeToLiveExceeded"
+        ],
+    );
+}
+
+#[test]
+fn what_nobody_has_received_waits_for_a_client_or_for_others_to_end() {
+    check(None, 20, (0, false, 0), expect!["behind 0 · nobody waits · TimedOut · 10m TimeToLiveExceeded"]);
+    check(None, 20, (1, false, 2), expect!["behind 0 · TimedOut · 10m TimeToLiveExceeded"]);
+    check(None, 20, (1, false, 3), expect!["behind 0 · 3 of 3 received · TimedOut · 10m TimeToLiveExceeded"]);
+}
