@@ -152,9 +152,11 @@ async fn settle(
 ) -> HttpResponse {
     let settled = async {
         let Asked { topic, slot } = Asked::of(publisher, request).await?;
-        let verb = verb(&Query::new(request.query_string())).map_err(|why| Refusal::Parameter { why })?;
+        let query = Query::new(request.query_string());
+        let verb = verb(&query).map_err(|why| Refusal::Parameter { why })?;
         let given = LockTokens::read(&read(body).await?).map_err(|why| Refusal::Parameter { why })?;
-        Ok(settle_all(&topic, &slot, tokens, verb, given).await)
+        let settled = settle_all(&topic, &slot, tokens, verb, given).await;
+        Ok(if query.is_of_2023() { settled.as_in_2023() } else { settled })
     };
     match settled.await {
         Ok(settled) => done(serde_json::to_string(&settled).expect("strings are always written")),

@@ -73,6 +73,11 @@ impl<'a> Query<'a> {
             format!("{name} is '{given}'; allowed are 0, 10, 60, 600 and 3600")
         })
     }
+
+    /// Whether a version of the API is asked for whose documents spell what failed as `errorCode` and `errorDescription`.
+    pub fn is_of_2023(&self) -> bool {
+        self.find("api-version").is_some_and(|version| version.starts_with("2023-"))
+    }
 }
 
 /// What a client says is about these.
@@ -144,6 +149,12 @@ pub struct Failed {
     pub lock_token: String,
     /// Why not.
     pub error: Why,
+    /// Its code, for whoever asks in the words of 2023.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_code: Option<&'static str>,
+    /// Its message, for the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_description: Option<&'static str>,
 }
 
 /// Why not.
@@ -175,8 +186,18 @@ impl Settled {
         self.fail(token, "BadToken", "It is not a lock token of this event subscription.");
     }
 
+    /// The same, also in the words of 2023.
+    pub fn as_in_2023(mut self) -> Self {
+        for failed in &mut self.failed_lock_tokens {
+            failed.error_code = Some(failed.error.code);
+            failed.error_description = Some(failed.error.message);
+        }
+        self
+    }
+
     fn fail(&mut self, lock_token: String, code: &'static str, message: &'static str) {
-        self.failed_lock_tokens.push(Failed { lock_token, error: Why { code, message } });
+        let error = Why { code, message };
+        self.failed_lock_tokens.push(Failed { lock_token, error, error_code: None, error_description: None });
     }
 }
 

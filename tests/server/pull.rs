@@ -196,6 +196,14 @@ fn events_are_received_and_each_word_about_them_does_what_it_says() {
     let codes: Vec<&str> = (0..3).map(|place| failed(&again, place)).collect();
     assert_eq!(codes, ["TokenLost", "TokenLost", "BadToken"], "{again}");
     assert_eq!(again["failedLockTokens"][0]["error"]["message"], "Token has expired.");
+    assert!(again["failedLockTokens"][0].get("errorCode").is_none(), "{again}");
+    let before = one.settle("acknowledge?api-version=2023-11-01", &[tokens[0]]);
+    let failed_before = &before["failedLockTokens"][0];
+    assert_eq!(
+        failed_before["errorCode"], failed_before["error"]["code"],
+        "as the documents of 2023 have it: {before}"
+    );
+    assert_eq!(failed_before["errorDescription"], "Token has expired.", "{before}");
     assert_eq!(succeeded(&one.settle("renewLock", &[tokens[3], tokens[3], tokens[4]])), 3);
     assert_eq!(succeeded(&one.settle("renewlock", &[tokens[3]])), 1, "as the first preview spelled it");
     assert_eq!(succeeded(&one.settle("reject", &[tokens[3]])), 1);
