@@ -1,6 +1,8 @@
 //! Clients that pull from the real binary: what they receive, what they may say of it, kills while they hold it, many of them
 //! at once, and thousands that wait.
 
+mod vain;
+
 use std::{
     collections::BTreeMap,
     io::{Read, Write},
@@ -45,20 +47,21 @@ pub(crate) fn start(settings: &[(&str, &str)], queues: &[(&str, u32, u32)]) -> (
     let keys = server.command("POST", &format!("{RG}/plant/listKeys"), &Value::Null).json();
     server.terminate();
     for (name, lock, attempts) in queues {
-        put(&server, name, *lock, *attempts);
+        put(&server, name, (*lock, *attempts, 60), &Value::Null);
     }
     server.restart();
     (server, format!("SharedAccessKey {}", keys["key1"].as_str().expect("a key")))
 }
 
-/// Puts a subscription into the store of a server that is down: with a lock shorter than the control plane allows.
-fn put(server: &Server, name: &str, lock: u32, attempts: u32) {
+/// Puts a subscription into the store of a server that is down, with a lock in seconds and a life of events in minutes that
+/// are shorter than the control plane allows.
+fn put(server: &Server, name: &str, (lock, attempts, minutes): (u32, u32, u32), dead_letter: &Value) {
     let record: SubscriptionRecord = serde_json::from_value(json!({
         "number": 0, "version": 0, "name": name, "queue": {"receive_lock_duration_in_seconds": lock},
         "filter": serde_json::to_value(Filter::default()).expect("a record"),
         "delivery_schema": serde_json::to_value(Schema::CloudEvents).expect("a record"),
-        "retry": {"max_delivery_attempts": attempts, "event_time_to_live_in_minutes": 60},
-        "dead_letter": null, "labels": [],
+        "retry": {"max_delivery_attempts": attempts, "event_time_to_live_in_minutes": minutes},
+        "dead_letter": dead_letter, "labels": [],
     }))
     .expect("a record");
     let store = Arc::new(Rocks::open(&server.data_dir(), &RocksOptions::default()).expect("a sound store"));
@@ -72,9 +75,12 @@ fn put(server: &Server, name: &str, lock: u32, attempts: u32) {
         Box::new(|error| panic!("{error}")),
     )
     .expect("a sound store");
+    // The edition of the tests is the server's business.
+    let mut rules = publisher::rules();
+    let edition = Arc::clone(&rules.editions["namespace"]);
+    rules.editions.insert("namespaces".to_owned(), edition);
     actix_rt::System::new().block_on(async {
-        let (registry, _starts) =
-            Registry::recover(journal.clone(), publisher::rules(), 1 << 20).expect("a sound store");
+        let (registry, _starts) = Registry::recover(journal.clone(), rules, 1 << 20).expect("a sound store");
         Arc::new(registry).put_subscription(&key_in_namespace("plant", "heat"), record).await.expect("it is put");
     });
     journal.close();
