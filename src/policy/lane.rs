@@ -106,7 +106,7 @@ impl Reading {
     /// From where the log is to be read, and up to where if the lane has an end: if it has more before `end` and nobody is
     /// reading. One question at a time.
     pub fn ask(&mut self, end: Seq) -> Option<(Seq, Option<Seq>)> {
-        if self.asked || self.head >= self.end.map_or(end, |own| own.min(end)) {
+        if self.asked || !self.is_unread(end) {
             return None;
         }
         self.asked = true;
@@ -115,7 +115,12 @@ impl Reading {
 
     /// Whether the log has more for this lane before `end`.
     pub fn is_behind(&self, end: Seq) -> bool {
-        !self.ready.is_empty() || self.head < self.end.map_or(end, |own| own.min(end))
+        !self.ready.is_empty() || self.is_unread(end)
+    }
+
+    /// Whether the log has something before `end` that this lane has not read.
+    pub fn is_unread(&self, end: Seq) -> bool {
+        self.head < self.end.map_or(end, |own| own.min(end))
     }
 
     /// The log's answer to a question from `from`: everything up to `upto`, of which `events` match. `total` counts all.

@@ -256,6 +256,16 @@ fn refuses(server: &Server, consumer: &mut Consumer) {
 }
 
 #[test]
+fn an_answer_is_as_large_as_was_asked_for_where_there_is_enough() {
+    let (server, shown) = start(&[("LIMITS__IDLE_WAIT", "1m")], &[("work", 60, 10)]);
+    // The log is read in pieces, and no piece ends where an answer does.
+    (0..5).for_each(|of| publish(&server, &shown, of * 280..(of + 1) * 280));
+    let mut work = Consumer::new(&server, &shown, "work");
+    let sizes: Vec<usize> = (0..14).map(|_| work.receive(100).len()).collect();
+    assert_eq!(sizes, [100; 14]);
+}
+
+#[test]
 fn who_waits_is_served_as_soon_as_something_is_there() {
     let (server, shown) = start(&[], &[("work", 60, 10)]);
     let mut consumer = Consumer::new(&server, &shown, "work");

@@ -8,7 +8,8 @@
 //! - Nothing is handed out, and no word is answered, before that is durable.
 //! - A lease is good as long as its attempt is the last one, the record says that a client holds it, and it is not due. Where
 //!   a clock set back has put that off for longer than anything waits, it counts as lost until it is brought back.
-//! - Who waits is served in the order of coming; what is there goes at once, and nobody waits to fill.
+//! - Who waits is served in the order of coming; what is there goes at once, and nobody waits to fill. Where it is less than
+//!   he asks for and the log has more, the log is looked into first: once, whatever is found there.
 //! - New events are handed out only as long as fewer than a bound are owed: so all keys are in the window.
 //! - Time to live and attempts need no client: what is due is looked at when it is, and given up where that is its end.
 //!   What is left lies as a key ([`Idle`](super::idle::Idle)) until somebody asks.
@@ -30,6 +31,7 @@ use crate::{
         Effect, Item, Pull,
         batch::{Last, Ready},
         due::Known,
+        lane::Reading,
         outcome::{Outcome, Reason},
         record::{
             DueKey, Entry, Owed, What,
@@ -59,6 +61,8 @@ pub(super) struct Leases {
     /// What the first of them gets.
     served: Vec<(Lease, Event)>,
     served_bytes: u64,
+    /// Whether the log was looked into since the last of them was served.
+    looked: bool,
     known: BTreeMap<(Lane, Seq), Lock>,
     claims: VecDeque<Claim>,
     question: Question,
@@ -77,6 +81,11 @@ impl Leases {
     pub(super) fn wanted(&self) -> u32 {
         let most = self.waiting.first_key_value().map_or(0, |(_, most)| *most);
         most.saturating_sub(u32::try_from(self.served.len()).unwrap_or(u32::MAX))
+    }
+
+    /// The log was looked into.
+    pub(super) fn looked(&mut self) {
+        self.looked = true;
     }
 
     /// Nobody holds it any more.
@@ -158,6 +167,17 @@ impl Subscription {
         }
     }
 
+    /// Whether the log is to be looked into before the first who waits is served: it has more, and he would get less than he
+    /// asks for.
+    pub(super) fn looks_first(&self) -> bool {
+        if self.leases.looked || !self.leases.served.is_empty() || !self.own.retries.is_empty() {
+            return false;
+        }
+        let most = self.batch_max().min(self.room()) as usize;
+        let is_short = |lane: &&Reading| lane.lane() == Lane::LIVE && (1..most).contains(&lane.ready());
+        self.lanes.iter().find(is_short).is_some_and(|lane| lane.is_unread(self.end))
+    }
+
     /// There is nothing more at present. Where nobody waits, nothing is kept ready.
     pub(super) fn rest_leases(&mut self, effects: &mut Vec<Effect>) {
         if !self.is_pulled() {
@@ -182,6 +202,7 @@ impl Subscription {
         let Some((to, _)) = self.leases.waiting.pop_first() else { return };
         let events = std::mem::take(&mut self.leases.served);
         self.leases.served_bytes = 0;
+        self.leases.looked = false;
         self.count(lane, |counters| counters.requests += 1);
         self.leases.gathered.push(Effect::Hand { to, events });
     }

@@ -150,6 +150,7 @@ impl Subscription {
             Input::Read { lane, from, upto, total, events } => {
                 // What is given up is given up in order, and in no batch.
                 let grouping = if is_sent(lane) { &self.settings.grouping[..] } else { &[] };
+                self.leases.looked();
                 if let Some(lane) = lane_mut(&mut self.lanes, lane) {
                     lane.answer(from, upto, total, events, grouping);
                 }

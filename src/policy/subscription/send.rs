@@ -97,7 +97,7 @@ impl Subscription {
     /// Whether anything may leave now: there is a place for a request, or a client that waits.
     fn has_place(&self, now: Timestamp) -> bool {
         if self.is_pulled() {
-            return self.is_wanted() && !self.endpoint.is_shut();
+            return self.is_wanted() && !self.endpoint.is_shut() && !self.looks_first();
         }
         self.endpoint.places(self.flights.len(), now) > 0
     }

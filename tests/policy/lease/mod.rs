@@ -4,6 +4,7 @@
 //!
 //! And the negative controls: somebody does wrong at a seam, and the model must notice.
 
+mod filled;
 mod strayed;
 mod truth;
 mod world;

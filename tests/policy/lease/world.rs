@@ -31,7 +31,7 @@ use super::{
 
 const PARTITION: PartitionId = PartitionId(7);
 const OBLIGOR: Obligor = Obligor { partition: PARTITION, subscription: SubscriptionId(3) };
-const LOCK: Duration = Duration::from_secs(60);
+pub(super) const LOCK: Duration = Duration::from_secs(60);
 
 /// What a client said, and when.
 struct Said {

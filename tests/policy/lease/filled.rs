@@ -1,0 +1,80 @@
+//! How much a client gets where the log has more than is ready.
+
+use gridhook::{
+    event::{Event, FlightId, Lane, Seq},
+    journal::chunk::{Chunk, Running},
+    policy::{
+        Effect, Input, Pull, Settings, Step, Subscription, batch,
+        record::{Cursor, LaneCursor, lease::ReceiveId},
+        retry::Chance,
+    },
+};
+
+use super::{
+    super::{driver::START, plain, sealed},
+    world::LOCK,
+};
+
+/// The log says: these events match, of those before `upto`.
+fn found(from: u64, upto: u64, events: u64) -> Input {
+    let event = |seq: u64| -> Event {
+        let chunk = sealed(&[("yes", 1)]).remove(0);
+        let chunk = Chunk::decode(Seq(seq), chunk.stamp(START, Running::default())).expect("a sound chunk");
+        chunk.events().expect("a sound event").remove(0)
+    };
+    let events = (from..from + events).map(event).collect();
+    Input::Read { lane: Lane::LIVE, from: Seq(from), upto: Seq(upto), total: upto - from, events }
+}
+
+/// From where the log is to be read, if it is.
+fn reads(step: &Step) -> Option<u64> {
+    step.effects.iter().find_map(|effect| match effect {
+        Effect::ReadLog { from, .. } => Some(from.0),
+        _ => None,
+    })
+}
+
+#[test]
+fn where_less_is_ready_than_is_asked_for_the_log_is_looked_into_once() {
+    let lane = LaneCursor { lane: Lane::LIVE, read: Seq(1), end: None, open: Vec::new(), done: Vec::new() };
+    let settings = Settings {
+        batch: batch::Limits { events_max: 100, bytes_preferred: 1 << 20 },
+        pull: Some(Pull { lock: LOCK, leases_max: 100 }),
+        ..plain()
+    };
+    let cursor = Cursor { lanes: vec![lane], ..Cursor::default() };
+    let mut core = Subscription::recover(settings, &cursor, Seq(50), Vec::new(), FlightId(1), START);
+    let mut absorb = |input| core.absorb(input, START, Chance(0.0));
+    let handed = |step: Step| match &step.effects[..] {
+        [Effect::Hand { to, events }] => Some((to.0, events.len())),
+        _ => None,
+    };
+    let step = absorb(Input::Receive(ReceiveId(1), 1));
+    let [Effect::FindPosition { before }] = step.effects[..] else { panic!("is any too old? {step:?}") };
+    let step = absorb(Input::Position { before, at: Seq(1), appended: Some(START) });
+    assert_eq!(reads(&step), Some(1));
+    assert!(absorb(found(1, 5, 4)).write.is_some(), "one of four");
+    assert_eq!(handed(absorb(Input::Durable)), Some((1, 1)));
+
+    // Three are ready.
+    let step = absorb(Input::Receive(ReceiveId(2), 5));
+    assert!(step.write.is_none(), "he would get three: {step:?}");
+    assert_eq!(reads(&step), Some(5));
+    assert!(absorb(found(5, 10, 1)).write.is_some(), "there is more, and it was looked for once");
+    assert_eq!(handed(absorb(Input::Durable)), Some((2, 4)));
+
+    // Nothing is: the first that is found goes.
+    let step = absorb(Input::Receive(ReceiveId(3), 5));
+    assert_eq!(reads(&step), Some(10));
+    assert!(absorb(found(10, 20, 2)).write.is_some());
+    assert_eq!(handed(absorb(Input::Durable)), Some((3, 2)));
+
+    // At the end of the log nobody looks for more.
+    let step = absorb(Input::Receive(ReceiveId(4), 1));
+    assert_eq!(reads(&step), Some(20));
+    assert!(absorb(found(20, 50, 3)).write.is_some());
+    assert_eq!(handed(absorb(Input::Durable)), Some((4, 1)));
+    let step = absorb(Input::Receive(ReceiveId(5), 5));
+    assert!(step.write.is_some() && reads(&step).is_none(), "two are all there is: {step:?}");
+    assert_eq!(handed(absorb(Input::Durable)), Some((5, 2)));
+}
