@@ -17,6 +17,8 @@ mod own;
 mod publishing;
 mod pull;
 
+use std::cell::OnceCell;
+
 use actix_web::{HttpResponse, http::header::ContentType, web};
 use serde_json::{Map, Value, json};
 
@@ -27,20 +29,27 @@ use crate::{
     pull::http as pulling,
 };
 
-/// The description, written once.
-#[derive(Clone, Debug)]
-pub struct Document(web::Bytes);
+/// The description, written when it is asked for the first time: few ever do, and every start would wait for it.
+#[derive(Debug)]
+pub struct Document {
+    chaos: Chaos,
+    written: OnceCell<web::Bytes>,
+}
 
 impl Document {
     /// Of a server in which parts may, or may not, be broken on purpose.
     pub fn new(chaos: Chaos) -> Self {
-        Self(document(chaos).to_string().into())
+        Self { chaos, written: OnceCell::new() }
+    }
+
+    fn written(&self) -> web::Bytes {
+        self.written.get_or_init(|| document(self.chaos).to_string().into()).clone()
     }
 }
 
 /// `GET /openapi.json`.
 pub(super) async fn answer(document: web::Data<Document>) -> HttpResponse {
-    HttpResponse::Ok().insert_header(ContentType::json()).body(document.0.clone())
+    HttpResponse::Ok().insert_header(ContentType::json()).body(document.written())
 }
 
 /// Every path, with every method and every body.
