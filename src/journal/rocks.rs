@@ -23,12 +23,13 @@ mod frozen;
 mod open;
 mod options;
 mod read;
+mod trim;
 
 use std::{
     io,
     path::{Path, PathBuf},
     sync::{
-        Mutex, OnceLock, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
@@ -36,13 +37,11 @@ use std::{
 use bytes::Bytes;
 use rocksdb::{ColumnFamily, DB, ErrorKind, WriteBatch, WriteOptions, checkpoint::Checkpoint};
 
-use self::{floors::Floors, folder::Folder};
+use self::{floors::Floors, folder::Folder, trim::Trimmer};
 pub(super) use self::{folder::Lock, open::STORE};
 pub use self::{frozen::Frozen, options::RocksOptions};
 use super::{
-    chunk,
     figures::StoreFigures,
-    keys,
     store::{Batch, Family, Op, Store, StoreError, Visit},
     watermark::Watermark,
 };
@@ -128,7 +127,9 @@ pub enum OpenError {
 /// The store on disk.
 #[derive(Debug)]
 pub struct Rocks {
-    db: DB,
+    // First: its thread ends before RocksDB is closed.
+    trimmer: Trimmer,
+    db: Arc<DB>,
     options: RocksOptions,
     synced: Synced,
     floors: Floors,
@@ -266,20 +267,7 @@ impl Store for Rocks {
 
     fn drop_log(&self, partition: PartitionId, floor: Seq) -> Result<(), StoreError> {
         self.floors.raise(partition, floor);
-        let below = keys::log_below(partition, floor);
-        let Some((key, chunk)) = self.last(Family::Log, &below.start, &below.end)? else { return Ok(()) };
-        let Some((_, first)) = keys::parse_log(&key) else {
-            return Err(StoreError::Damaged(format!("a key of the log is none: {key:?}")));
-        };
-        // The last chunk that begins below the floor may reach over it; it stays then.
-        let end = match chunk::end_of(first, &chunk) {
-            Some(end) if end <= floor => floor,
-            Some(_) | None => first,
-        };
-        // RocksDB's range takes its end in, so it must end one below.
-        let Some(last) = end.0.checked_sub(1) else { return Ok(()) };
-        let last = keys::log(partition, Seq(last));
-        self.db.delete_file_in_range_cf(self.family(Family::Log), below.start, last).map_err(of_rocksdb)
+        self.trimmer.raise(partition, floor)
     }
 
     /// Looked at when the store is opened, when a write fails and with each [`Store::note_watermark`].

@@ -5,7 +5,7 @@ use std::{
     io,
     ops::ControlFlow,
     path::Path,
-    sync::{Mutex, OnceLock, atomic::AtomicBool},
+    sync::{Arc, Mutex, OnceLock, atomic::AtomicBool},
 };
 
 use rocksdb::{Cache, ColumnFamilyDescriptor, DB, Options};
@@ -16,6 +16,7 @@ use super::{
     folder::Folder,
     of_rocksdb,
     options::{self, synced},
+    trim::Trimmer,
 };
 use crate::journal::{
     backup::FROZEN,
@@ -68,7 +69,9 @@ fn over(
     (watermark, recovered): (Watermark, u64),
     folder: Folder,
 ) -> Rocks {
+    let db = Arc::new(db);
     Rocks {
+        trimmer: Trimmer::start(Arc::clone(&db)),
         db,
         options: *wanted,
         synced: Synced(synced()),
