@@ -97,7 +97,11 @@ fn a_later_answer_is_no_earlier_time_whoever_asks_and_whatever_the_wall_clock_do
             });
         }
         for turn in 0..200 {
-            if turn % 2 == 0 { skew.ahead(seconds(60)) } else { skew.behind(seconds(60)) }
+            if turn % 2 == 0 {
+                skew.ahead(seconds(60))
+            } else {
+                skew.behind(seconds(60))
+            }
             thread::yield_now();
         }
     });

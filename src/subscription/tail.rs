@@ -55,6 +55,11 @@ impl Matched {
     fn end(&self) -> Seq {
         self.first.plus(self.events.len() as u64)
     }
+
+    /// What it takes in memory: small events are smaller than what says where their parts are.
+    fn memory(&self) -> usize {
+        self.bytes + self.events.len() * size_of::<Event>()
+    }
 }
 
 /// A stretch of the log whose events have gone.
@@ -96,10 +101,10 @@ impl Stretch {
         }
     }
 
-    /// Its length on disk, while it is in memory.
-    fn bytes(&self) -> usize {
+    /// What its events take in memory.
+    fn memory(&self) -> usize {
         match self {
-            Self::Unread(chunk, _) => chunk.bytes,
+            Self::Unread(chunk, _) => chunk.memory(),
             Self::Gone(_) => 0,
         }
     }
@@ -143,7 +148,7 @@ impl Tail {
         if stretches.back().is_some_and(|last| last.end() != chunk.first) {
             self.forget(&mut stretches);
         }
-        self.budget.used.fetch_add(chunk.bytes, Ordering::Relaxed);
+        self.budget.used.fetch_add(chunk.memory(), Ordering::Relaxed);
         let readers = chunk.matches.len();
         stretches.push_back(Stretch::Unread(chunk, readers));
         if readers == 0 {
@@ -152,7 +157,7 @@ impl Tail {
         }
         while self.budget.used.load(Ordering::Relaxed) > self.budget.most {
             match stretches.pop_front() {
-                Some(oldest) => self.budget.used.fetch_sub(oldest.bytes(), Ordering::Relaxed),
+                Some(oldest) => self.budget.used.fetch_sub(oldest.memory(), Ordering::Relaxed),
                 None => break,
             };
         }
@@ -167,7 +172,7 @@ impl Tail {
     pub fn pass(&self, low: Seq) {
         let mut stretches = self.stretches();
         while let Some(oldest) = stretches.pop_front_if(|oldest| oldest.end() <= low) {
-            self.budget.used.fetch_sub(oldest.bytes(), Ordering::Relaxed);
+            self.budget.used.fetch_sub(oldest.memory(), Ordering::Relaxed);
         }
     }
 
@@ -221,7 +226,7 @@ impl Tail {
     /// The events of the chunk at this place go; what is left of it joins its neighbours.
     fn let_go(&self, stretches: &mut VecDeque<Stretch>, at: usize) {
         let Some(Stretch::Unread(chunk, _)) = stretches.remove(at) else { return };
-        self.budget.used.fetch_sub(chunk.bytes, Ordering::Relaxed);
+        self.budget.used.fetch_sub(chunk.memory(), Ordering::Relaxed);
         let (end, known) = (chunk.end(), &chunk.matched_for);
         let parts = chunk.matches.keys().map(|subscription| (*subscription, end));
         let before = at.checked_sub(1).and_then(|before| stretches.get_mut(before));
@@ -251,7 +256,7 @@ impl Tail {
     }
 
     fn forget(&self, stretches: &mut VecDeque<Stretch>) {
-        let bytes: usize = stretches.drain(..).map(|stretch| stretch.bytes()).sum();
+        let bytes: usize = stretches.drain(..).map(|stretch| stretch.memory()).sum();
         self.budget.used.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
