@@ -222,7 +222,7 @@ async fn serve(config: Config, declared: Option<Declared>, store: Arc<Rocks>) ->
     let arbiters = Arbiters::start(cores());
     let notifier = Rc::new(Notifier::of_environment());
     actix_rt::spawn(Rc::clone(&notifier).watch(arbiters.0.iter().map(Arbiter::handle).collect()));
-    let hosts = Hosts { arbiters: Arc::new(arbiters.0.iter().map(Arbiter::handle).collect()), world };
+    let hosts = Hosts { arbiters: Arc::new(arbiters.0.iter().map(Arbiter::handle).collect()), world: Arc::new(world) };
     let manners = settings::manners(&config, door.public_url.clone());
     recovered.greet_with(Greeter::new(client, clock.clone(), manners));
     // What expired while the server was down sends nothing any more, but its farewell.

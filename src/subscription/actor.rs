@@ -49,7 +49,6 @@ const FETCH_BYTES: usize = 1024 * 1024;
 const TAIL_EVENTS: usize = 256;
 
 /// What a subscription needs of the world.
-#[derive(Clone)]
 pub struct World {
     /// Where everything is written.
     pub journal: Journal,
@@ -75,12 +74,12 @@ pub type PutAside = Arc<dyn Fn(&Slot, Timestamp) + Send + Sync>;
 
 /// One life of a subscription.
 pub struct SubscriptionActor {
-    world: World,
+    world: Arc<World>,
     tail: Arc<Tail>,
     slot: Arc<Slot>,
     plan: Arc<Plan>,
     owner: Owner,
-    core: Subscription,
+    core: Box<Subscription>,
     client: Result<Rc<Client>, clients::Missing>,
     inherited: Vec<Input>,
     first_act: Option<FirstAct>,
@@ -96,7 +95,7 @@ pub struct SubscriptionActor {
 impl SubscriptionActor {
     /// Opens the records for a new life. To be called on the arbiter that it will live on.
     pub async fn build(
-        world: World,
+        world: Arc<World>,
         tail: Arc<Tail>,
         slot: Arc<Slot>,
         first_act: FirstAct,
@@ -105,7 +104,7 @@ impl SubscriptionActor {
         let Handed { plan, flights, next_flight, inputs } = slot.begin(owner.life, end);
         let settings = plan.settings.clone();
         let now = world.clock.now();
-        let core = Subscription::recover(settings, &cursor, end, flights, next_flight, now);
+        let core = Box::new(Subscription::recover(settings, &cursor, end, flights, next_flight, now));
         slot.set_state(&core.cursor(), core.endpoint(now));
         let client = clients::client(&world.client, plan.record.webhook.client_certificate.as_deref());
         Ok(Self {

@@ -139,7 +139,8 @@ struct Inner {
     commands: Vec<(Command, Reply)>,
     pages: Vec<(Box<TakenBack>, Reply)>,
     desk: Desk,
-    flights: BTreeMap<FlightId, Aloft>,
+    /// Boxed: a map keeps room for eleven once it had one.
+    flights: BTreeMap<FlightId, Box<Aloft>>,
     next_flight: FlightId,
     linger: Linger,
     in_hand: Option<Item>,

@@ -26,8 +26,8 @@ const OPEN_WAIT: Duration = Duration::from_secs(1);
 pub struct Hosts {
     /// One for each core.
     pub arbiters: Arc<Vec<ArbiterHandle>>,
-    /// What subscriptions need.
-    pub world: World,
+    /// What subscriptions need: one for all of them.
+    pub world: Arc<World>,
 }
 
 impl Hosts {
@@ -110,7 +110,7 @@ impl Supervised for SubscriptionKeeper {
     async fn build(&self) -> Option<SubscriptionActor> {
         loop {
             let (world, tail, slot) =
-                (self.hosts.world.clone(), Arc::clone(self.topic.tail()), Arc::clone(&self.child.slot));
+                (Arc::clone(&self.hosts.world), Arc::clone(self.topic.tail()), Arc::clone(&self.child.slot));
             let (child, clock) = (Arc::clone(&self.child), world.clock.clone());
             let first_act = Box::new(move || child.chart.acted(&clock));
             match SubscriptionActor::build(world, tail, slot, first_act).await {

@@ -289,8 +289,9 @@ pub trait Supervised: 'static {
 /// is to live on.
 pub async fn supervise<S: Supervised>(supervised: S, mut held: Held) {
     loop {
+        // Apart: what building needs for a moment would lie here for as long as the actor lives.
         let built = tokio::select! {
-            built = supervised.build() => built,
+            built = Box::pin(supervised.build()) => built,
             () = held.cut() => return,
         };
         let Some(actor) = built else { return };

@@ -117,7 +117,7 @@ pub(crate) fn running_registry(store: &Memory) -> (Arc<Registry>, Clock, Hand) {
         tracer: Default::default(),
         tap: Arc::default(),
     };
-    let hosts = Hosts { arbiters: Arc::new(vec![actix::Arbiter::current()]), world };
+    let hosts = Hosts { arbiters: Arc::new(vec![actix::Arbiter::current()]), world: Arc::new(world) };
     actix_rt::spawn(keeper::run(starts, hosts));
     (Arc::new(registry), clock, hand)
 }

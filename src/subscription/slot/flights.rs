@@ -22,7 +22,8 @@ impl Slot {
             return false;
         }
         inner.next_flight = inner.next_flight.max(FlightId(flight.id.0 + 1));
-        inner.flights.insert(flight.id, Aloft { flight: Arc::clone(&flight), answer: None, task: None, place: None });
+        let aloft = Aloft { flight: Arc::clone(&flight), answer: None, task: None, place: None };
+        inner.flights.insert(flight.id, Box::new(aloft));
         drop(inner);
         self.meter().sent(&flight);
         true
