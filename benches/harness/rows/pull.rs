@@ -28,15 +28,26 @@ use crate::{
     support::http::Client,
 };
 
-/// Numbers of the rows, what they say, consumers and events in a call, budget and stretch: with one event a call as a multiple
-/// of what is pushed, with a hundred in microseconds.
-const FORMS: [(&str, &str, (usize, usize), (f64, f64)); 6] = [
-    ("13a", "1 consumer pulls 1 event a call: CPU an event", (1, 1), (11.0, 5.7)),
-    ("13b", "16 consumers pull 1 event a call: CPU an event", (16, 1), (2.8, 1.4)),
-    ("13c", "64 consumers pull 1 event a call: CPU an event", (64, 1), (2.0, 1.0)),
-    ("13d", "1 consumer pulls 100 events a call: CPU an event", (1, 100), (8.0, 4.0)),
-    ("13e", "16 consumers pull 100 events a call: CPU an event", (16, 100), (5.5, 2.7)),
-    ("13f", "64 consumers pull 100 events a call: CPU an event", (64, 100), (5.5, 2.7)),
+/// A way to pull.
+struct Form {
+    number: &'static str,
+    what: &'static str,
+    consumers: usize,
+    /// Events in a call.
+    most: usize,
+    /// Of one event a call a multiple of what is pushed, of a hundred microseconds.
+    budget: f64,
+    stretch: f64,
+}
+
+#[rustfmt::skip]
+const FORMS: [Form; 6] = [
+    Form { number: "13a", what: "1 consumer pulls 1 event a call: CPU an event", consumers: 1, most: 1, budget: 11.0, stretch: 5.7 },
+    Form { number: "13b", what: "16 consumers pull 1 event a call: CPU an event", consumers: 16, most: 1, budget: 2.8, stretch: 1.4 },
+    Form { number: "13c", what: "64 consumers pull 1 event a call: CPU an event", consumers: 64, most: 1, budget: 2.0, stretch: 1.0 },
+    Form { number: "13d", what: "1 consumer pulls 100 events a call: CPU an event", consumers: 1, most: 100, budget: 8.0, stretch: 4.0 },
+    Form { number: "13e", what: "16 consumers pull 100 events a call: CPU an event", consumers: 16, most: 100, budget: 5.5, stretch: 2.7 },
+    Form { number: "13f", what: "64 consumers pull 100 events a call: CPU an event", consumers: 64, most: 100, budget: 5.5, stretch: 2.7 },
 ];
 
 /// Events that are there for each second of a run, of one a call and of a hundred: more than are pulled.
@@ -85,33 +96,30 @@ fn throughput(bench: &Bench) -> Vec<Row> {
         let cost = push(scale.time);
         pushes.push(cost.each());
         last_push = vec![("pushed events/s".to_owned(), cost.rate())];
-        for (place, (_, _, (consumers, most), _)) in FORMS.into_iter().enumerate() {
+        for (place, Form { consumers, most, .. }) in FORMS.into_iter().enumerate() {
             let (pulled, processor) = pulled(consumers, most, scale.time);
             figures[place].push(processor.as_secs_f64() * 1e6 / pulled.events as f64);
             beside[place] = told(&pulled);
         }
     }
-    let rows = FORMS.into_iter().zip(figures).zip(beside).map(
-        |(((number, what, (consumers, most), wanted), figures), beside)| {
-            let (against, (budget, stretch)) = (if most == 1 { Against::Floor } else { Against::Most }, wanted);
-            let consumers = consumers.min(scale.connections);
-            Row {
-                number,
-                what,
-                on: format!(
-                    "journal synced, ledger, access key; {consumers} at a time, each receives and acknowledges"
-                ),
-                unit: "µs",
-                floor_is: "one event a request pushed to a webhook, its publishing counted",
-                against,
-                budget,
-                stretch,
-                figures,
-                floors: pushes.clone(),
-                beside: beside.into_iter().chain(last_push.clone()).collect(),
-            }
-        },
-    );
+    let rows = FORMS.into_iter().zip(figures).zip(beside).map(|((form, figures), beside)| {
+        let Form { number, what, consumers, most, budget, stretch } = form;
+        let against = if most == 1 { Against::Floor } else { Against::Most };
+        let consumers = consumers.min(scale.connections);
+        Row {
+            number,
+            what,
+            on: format!("journal synced, ledger, access key; {consumers} at a time, each receives and acknowledges"),
+            unit: "µs",
+            floor_is: "one event a request pushed to a webhook, its publishing counted",
+            against,
+            budget,
+            stretch,
+            figures,
+            floors: pushes.clone(),
+            beside: beside.into_iter().chain(last_push.clone()).collect(),
+        }
+    });
     rows.collect()
 }
 
