@@ -1,8 +1,7 @@
 //! What the start took and the server does not need goes back to the system.
 //!
 //! The allocator keeps what is free for a second, as it may be asked for again, and looks at that when somebody frees a
-//! whole page of it. A server that nobody asks for anything frees none, and would keep for ever what its start took:
-//! twice as much as it needs.
+//! whole page of it. A server that nobody asks for anything frees none, and would keep for ever what its start took.
 
 use std::{hint::black_box, time::Duration};
 
