@@ -172,6 +172,10 @@ fn deliver(core: &mut Subscription, events: &[Event], end: &mut Seq, now: Timest
                     let answer = Answer { status: Some(200), ..Answer::bare(Outcome::Delivered) };
                     inputs.push_back(Input::Finished { flight: flight.id, answer });
                 }
+                // All are as young as the first, where it is read.
+                Effect::FindPosition { before } => {
+                    inputs.push_back(Input::Position { before, at: first, appended: Some(now) });
+                }
                 // Nothing fails, so nothing else is asked for.
                 _ => {}
             }
