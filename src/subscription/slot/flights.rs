@@ -57,7 +57,7 @@ impl Slot {
         self.meter().answered(&aloft.flight, &answer);
         aloft.answer = Some(answer.clone());
         // Its memory goes where it was taken, and not when the outcome is durable.
-        let _over = aloft.task.take();
+        aloft.task = None;
         inner.reports.push(Report::Input(Input::Finished { flight: id, answer }));
         inner.wake();
     }
