@@ -38,6 +38,7 @@
 //! - [`config`] is what the operator wrote, checked; [`policy::edition`] has the tables of the policy, which are data.
 //! - [`simulate`] drives the policy with thousands of endpoints in virtual time, for whoever tunes an edition.
 //! - [`clock`] is the only reader of time; [`telemetry`] sets the log up, and tells traces; [`cli`] has the commands.
+//! - [`escape`] makes text from outside safe to print, for the commands, the log and lines of JSON.
 //!
 //! Who may import whom is a table, and a test checks it. The short of it: `policy` knows nothing but events, `journal`
 //! writes the policy's words, only `journal` knows RocksDB, only `deliver` and `cli` call anybody, `server` the issuer
@@ -51,6 +52,7 @@ pub mod config;
 pub mod dead_letter;
 pub mod declared;
 pub mod deliver;
+pub mod escape;
 pub mod event;
 pub mod journal;
 pub mod metrics;

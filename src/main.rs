@@ -5,7 +5,11 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Parser;
 use gridhook::{
-    cli::{Cli, Command, backup::Done},
+    cli::{
+        Cli, Command,
+        backup::Done,
+        print::{self, Reader},
+    },
     clock::Clock,
     config::Config,
     server, telemetry,
@@ -16,114 +20,92 @@ use gridhook::{
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    match run(Cli::parse().command) {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("gridhook: {error:#}");
-            ExitCode::FAILURE
-        }
+    let run = run(Cli::parse().command).and_then(|Ran { text, is_ok }| {
+        // A closed pipe does not change what the command came to.
+        let (Reader::Reads | Reader::Gone) = text.map_or(Ok(Reader::Reads), |text| print::out(&text))?;
+        Ok(if is_ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    });
+    run.unwrap_or_else(|error| {
+        print::note(&format!("gridhook: {}", print::error(&error)));
+        ExitCode::FAILURE
+    })
+}
+
+/// What a command came to.
+struct Ran {
+    /// What is printed at its end.
+    text: Option<String>,
+    /// Whether the exit status is 0.
+    is_ok: bool,
+}
+
+impl Ran {
+    /// It printed everything itself.
+    const QUIET: Self = Self { text: None, is_ok: true };
+}
+
+impl From<String> for Ran {
+    fn from(text: String) -> Self {
+        Self { text: Some(text), is_ok: true }
     }
 }
 
-fn run(command: Command) -> anyhow::Result<ExitCode> {
-    match command {
+impl From<Done> for Ran {
+    fn from(Done { told, is_sound }: Done) -> Self {
+        Self { text: Some(told), is_ok: is_sound }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<Ran> {
+    let system = actix_rt::System::new;
+    Ok(match command {
         Command::Serve(serve) => {
             let config = Config::load(&serve.sources())?;
             telemetry::init(&config.log)?;
             server::run(config)?;
-            Ok(ExitCode::SUCCESS)
+            Ran::QUIET
         }
         Command::Health(health) => {
-            let told = actix_rt::System::new().block_on(health.run());
-            println!("{told}");
-            Ok(if told.is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+            let told = system().block_on(health.run())?;
+            Ran { text: Some(told.text), is_ok: told.is_well }
         }
-        Command::Config(settings) => {
-            println!("{}", settings.run()?);
-            Ok(ExitCode::SUCCESS)
-        }
-        Command::Topics(topics) => {
-            println!("{}", actix_rt::System::new().block_on(topics.run())?);
-            Ok(ExitCode::SUCCESS)
-        }
-        Command::Subscriptions(subscriptions) => {
-            println!("{}", actix_rt::System::new().block_on(subscriptions.run(&Clock::system()))?);
-            Ok(ExitCode::SUCCESS)
-        }
+        Command::Config(settings) => settings.run()?.into(),
+        Command::Topics(topics) => system().block_on(topics.run())?.into(),
+        Command::Subscriptions(subscriptions) => system().block_on(subscriptions.run(&Clock::system()))?.into(),
         Command::Tail(tail) => {
-            actix_rt::System::new().block_on(tail.run())?;
-            Ok(ExitCode::SUCCESS)
+            system().block_on(tail.run())?;
+            Ran::QUIET
         }
-        Command::Top(top) => {
-            if let Some(told) = actix_rt::System::new().block_on(top.run())? {
-                println!("{told}");
-            }
-            Ok(ExitCode::SUCCESS)
-        }
-        Command::Apply(apply) => {
-            println!("{}", actix_rt::System::new().block_on(apply.run())?);
-            Ok(ExitCode::SUCCESS)
-        }
-        Command::Explain(explain) => {
-            println!("{}", actix_rt::System::new().block_on(explain.run(&Clock::system()))?);
-            Ok(ExitCode::SUCCESS)
-        }
+        Command::Top(top) => Ran { text: system().block_on(top.run())?, is_ok: true },
+        Command::Apply(apply) => system().block_on(apply.run())?.into(),
+        Command::Explain(explain) => system().block_on(explain.run(&Clock::system()))?.into(),
         Command::Listen(listen) => {
-            actix_rt::System::new().block_on(listen.run(Clock::system())).context("cannot listen")?;
-            Ok(ExitCode::SUCCESS)
+            system().block_on(listen.run(Clock::system())).context("cannot listen")?;
+            Ran::QUIET
         }
-        Command::Publish(publish) => {
-            let done = actix_rt::System::new().block_on(publish.run(Clock::system()))?;
-            println!("{done}");
-            Ok(ExitCode::SUCCESS)
-        }
-        Command::DeadLetters(letters) => {
-            println!("{}", actix_rt::System::new().block_on(letters.run())?);
-            Ok(ExitCode::SUCCESS)
-        }
-        Command::Replay(replay) => {
-            println!("{}", actix_rt::System::new().block_on(replay.run())?);
-            Ok(ExitCode::SUCCESS)
-        }
-        Command::Trace(trace) => {
-            println!("{}", actix_rt::System::new().block_on(trace.run())?);
-            Ok(ExitCode::SUCCESS)
-        }
-        Command::Ledger(ledger) => {
-            println!("{}", actix_rt::System::new().block_on(ledger.run())?);
-            Ok(ExitCode::SUCCESS)
-        }
-        Command::Fsck(fsck) => Ok(told(&actix_rt::System::new().block_on(fsck.run())?)),
-        Command::Backup(backup) => Ok(told(&actix_rt::System::new().block_on(backup.run())?)),
-        Command::Restore(restore) => Ok(told(&restore.run()?)),
-        Command::Supervision(supervision) => {
-            println!("{}", actix_rt::System::new().block_on(supervision.run())?);
-            Ok(ExitCode::SUCCESS)
-        }
+        Command::Publish(publish) => system().block_on(publish.run(Clock::system()))?.into(),
+        Command::Context(contexts) => contexts.run()?.into(),
+        Command::DeadLetters(letters) => system().block_on(letters.run())?.into(),
+        Command::Replay(replay) => system().block_on(replay.run())?.into(),
+        Command::Trace(trace) => system().block_on(trace.run())?.into(),
+        Command::Ledger(ledger) => system().block_on(ledger.run())?.into(),
+        Command::Fsck(fsck) => system().block_on(fsck.run())?.into(),
+        Command::Backup(backup) => system().block_on(backup.run())?.into(),
+        Command::Restore(restore) => restore.run()?.into(),
+        Command::Supervision(supervision) => system().block_on(supervision.run())?.into(),
         Command::Chaos(chaos) => {
             let output = chaos.output();
-            let verdict = actix_rt::System::new().block_on(chaos.run(Clock::system()))?;
-            println!("{}", verdict.told(output));
-            Ok(if verdict.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+            let verdict = system().block_on(chaos.run(Clock::system()))?;
+            Ran { text: Some(verdict.told(output)), is_ok: verdict.is_ok() }
         }
-        Command::Simulate(simulate) => {
-            println!("{}", simulate.run(&Clock::system())?);
-            Ok(ExitCode::SUCCESS)
-        }
+        Command::Simulate(simulate) => simulate.run(&Clock::system())?.into(),
         Command::Completions(completions) => {
-            completions.run().context("cannot print")?;
-            Ok(ExitCode::SUCCESS)
+            let (Reader::Reads | Reader::Gone) = print::raw(&completions.run())?;
+            Ran::QUIET
         }
         Command::Manual(manual) => {
             let pages = manual.run().context("cannot write the pages")?;
-            println!("{pages} pages written");
-            Ok(ExitCode::SUCCESS)
+            format!("{pages} pages written").into()
         }
-    }
-}
-
-/// Prints what was done; a store that is not sound fails.
-fn told(Done { told, is_sound }: &Done) -> ExitCode {
-    println!("{told}");
-    if *is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    })
 }

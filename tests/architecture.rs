@@ -37,6 +37,7 @@ const ALL: &[&str] = &[
     "dead_letter",
     "declared",
     "deliver",
+    "escape",
     "event",
     "journal",
     "metrics",
@@ -57,6 +58,7 @@ const NO_ACTORS_NO_STORE: Crates = Not(&["actix", "actix_web", "awc", "rocksdb"]
 
 #[rustfmt::skip]
 const TABLE: &[Rule] = &[
+    Rule { module: "escape", ours: &[], crates: Only(&[]) },
     Rule { module: "event", ours: &[], crates: Only(&["bytes", "serde", "serde_json", "jiff"]) },
     Rule { module: "policy", ours: &["event"], crates: Only(&["bytes", "serde", "serde_json", "humantime_serde", "thiserror"]) },
     Rule { module: "journal", ours: &["event", "policy::record", "policy::outcome", "clock", "metrics"], crates: Not(&["actix", "actix_rt", "actix_web", "awc"]) },
@@ -66,15 +68,15 @@ const TABLE: &[Rule] = &[
     Rule { module: "topic", ours: &["event", "subscription", "policy::filter", "policy::edition", "policy::record", "policy::validation", "journal", "chaos", "clock", "metrics"], crates: NEITHER_STORE_NOR_WIRE },
     Rule { module: "publish", ours: &["event", "topic", "journal", "telemetry", "config", "clock"], crates: NEITHER_STORE_NOR_CLIENT },
     Rule { module: "pull", ours: &["event", "topic", "journal", "config", "clock", "publish", "subscription", "policy::record"], crates: NEITHER_STORE_NOR_CLIENT },
-    Rule { module: "admin", ours: &["event", "topic", "dead_letter", "declared", "subscription::record", "policy::explain", "policy::filter", "policy::outcome", "policy::property", "policy::record", "policy::story", "journal", "publish", "pull", "config", "chaos", "clock", "metrics"], crates: NEITHER_STORE_NOR_CLIENT },
+    Rule { module: "admin", ours: &["event", "topic", "dead_letter", "declared", "subscription::record", "policy::explain", "policy::filter", "policy::outcome", "policy::property", "policy::record", "policy::story", "journal", "publish", "pull", "config", "chaos", "clock", "escape", "metrics"], crates: NEITHER_STORE_NOR_CLIENT },
     Rule { module: "metrics", ours: &[], crates: Only(&[]) },
     Rule { module: "chaos", ours: &[], crates: Only(&["actix"]) },
     Rule { module: "clock", ours: &["event"], crates: NO_ACTORS_NO_STORE },
     Rule { module: "config", ours: &["event", "policy"], crates: NO_ACTORS_NO_STORE },
-    Rule { module: "telemetry", ours: &["event", "policy", "config", "clock"], crates: NO_ACTORS_NO_STORE },
+    Rule { module: "telemetry", ours: &["event", "policy", "config", "clock", "escape"], crates: NO_ACTORS_NO_STORE },
     Rule { module: "simulate", ours: &["event", "policy"], crates: Only(&["bytes", "fastrand", "humantime_serde", "plotters", "serde", "thiserror"]) },
     Rule { module: "declared", ours: &[], crates: Only(&["percent_encoding", "serde_json", "thiserror", "toml"]) },
-    Rule { module: "cli", ours: &["config", "event", "clock", "journal", "dead_letter", "declared", "simulate"], crates: Not(&["actix", "rocksdb"]) },
+    Rule { module: "cli", ours: &["config", "event", "clock", "journal", "dead_letter", "declared", "escape", "simulate"], crates: Not(&["actix", "rocksdb"]) },
     Rule { module: "server", ours: ALL, crates: Not(&[]) },
     Rule { module: "main", ours: ALL, crates: Not(&[]) },
 ];
@@ -320,7 +322,7 @@ fn every_way_of_naming_a_module_is_seen() {
         "use rocksdb as store;\npub use crate::policy::edition::Edition;",
         expect_test::expect![[r#"
         src/admin/mod.rs:1: admin imports rocksdb; it may import every crate but rocksdb, awc
-        src/admin/mod.rs:2: admin imports crate::policy::edition::Edition; it may import event, topic, dead_letter, declared, subscription::record, policy::explain, policy::filter, policy::outcome, policy::property, policy::record, policy::story, journal, publish, pull, config, chaos, clock, metrics"#]],
+        src/admin/mod.rs:2: admin imports crate::policy::edition::Edition; it may import event, topic, dead_letter, declared, subscription::record, policy::explain, policy::filter, policy::outcome, policy::property, policy::record, policy::story, journal, publish, pull, config, chaos, clock, escape, metrics"#]],
     );
     check(
         "event.rs",
@@ -339,4 +341,34 @@ fn every_way_of_naming_a_module_is_seen() {
         "use super::{codec, super::event::Seq};\nlet c = '\"'; use rocksdb::DB; let d = '\"';",
         expect_test::expect![""],
     );
+}
+
+/// Files that may print by themselves, and what they print: everything else goes through `cli::print`, which escapes.
+const PRINTERS: [(&str, &str); 5] = [
+    ("cli/print.rs", "the one place"),
+    ("cli/top/screen.rs", "a screen, drawn with escapes of its own"),
+    ("telemetry/mod.rs", "the log, which escapes"),
+    ("server/mod.rs", "the address of a file, and why the store failed"),
+    ("server/door.rs", "the addresses that the server listens on"),
+];
+
+#[test]
+fn what_a_command_prints_goes_through_the_function_that_escapes_it() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    sources(&root, &mut files);
+    let mut wrong = Vec::new();
+    for path in files {
+        let file = path.strip_prefix(&root).expect("a file below src").to_string_lossy().replace('\\', "/");
+        let text = code(&fs::read_to_string(&path).expect("a source"));
+        let prints = ["println!", "print!", "dbg!", "stdout()", "stderr()", "io::stdout", "io::stderr"];
+        let found: Vec<_> = prints.iter().filter(|print| text.contains(**print)).collect();
+        // A progress bar draws by itself where standard error is a terminal; its texts are escaped where they are set.
+        let only_bars = text.matches("stderr()").count() == text.matches("ProgressDrawTarget::stderr()").count()
+            && found.iter().all(|print| **print == "stderr()");
+        if !found.is_empty() && !only_bars && PRINTERS.iter().all(|(known, _)| *known != file) {
+            wrong.push(format!("src/{file}: {found:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "these print past cli::print:\n{}", wrong.join("\n"));
 }

@@ -5,7 +5,7 @@ use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     process::{Child, ChildStdout, Command, Output, Stdio},
-    sync::mpsc,
+    sync::{Arc, Mutex, mpsc},
     time::Duration,
 };
 
@@ -25,6 +25,8 @@ struct Listening {
     at: SocketAddr,
     /// Its standard output; [`None`] once nobody reads it.
     out: Option<BufReader<ChildStdout>>,
+    /// What it said on standard error.
+    notes: Arc<Mutex<String>>,
 }
 
 impl Listening {
@@ -36,9 +38,15 @@ impl Listening {
         let at = line.trim().trim_start_matches("listening on http://").trim_end_matches('/');
         let at = at.parse().unwrap_or_else(|_| panic!("no address: {line}"));
         // The rest is read so that the process never waits for us.
-        std::thread::spawn(move || std::io::copy(&mut told, &mut std::io::sink()));
+        let notes = Arc::<Mutex<String>>::default();
+        let heard = Arc::clone(&notes);
+        std::thread::spawn(move || {
+            for line in told.lines().map_while(Result::ok) {
+                heard.lock().expect("nobody panicked").push_str(&format!("{line}\n"));
+            }
+        });
         let out = child.stdout.take().map(BufReader::new);
-        Self { child, at, out }
+        Self { child, at, out, notes }
     }
 
     /// The next line that it prints.
@@ -85,7 +93,9 @@ fn scripted(answers: &'static [&'static str]) -> (SocketAddr, mpsc::Receiver<(St
     let at = listener.local_addr().expect("its address");
     let (send, requests) = mpsc::channel();
     std::thread::spawn(move || {
-        for answer in answers {
+        let mut answers = answers.iter();
+        let mut next = answers.next();
+        'answers: while let Some(answer) = next {
             let (mut stream, _) = listener.accept().expect("a connection");
             let mut reader = BufReader::new(stream.try_clone().expect("a second handle"));
             let (mut head, mut length) = (String::new(), 0);
@@ -102,8 +112,14 @@ fn scripted(answers: &'static [&'static str]) -> (SocketAddr, mpsc::Receiver<(St
             }
             let mut body = vec![0; length];
             reader.read_exact(&mut body).expect("a body");
+            // Which schema the topic has is asked for first, and answered the same each time.
+            if head.starts_with("OPTIONS ") {
+                stream.write_all(OK.as_bytes()).expect("an answer that is sent");
+                continue 'answers;
+            }
             stream.write_all(answer.as_bytes()).expect("an answer that is sent");
             send.send((head, String::from_utf8(body).expect("UTF-8"))).ok();
+            next = answers.next();
         }
     });
     (at, requests)
@@ -112,8 +128,11 @@ fn scripted(answers: &'static [&'static str]) -> (SocketAddr, mpsc::Receiver<(St
 /// Runs `gridhook publish` with `input` as its standard input.
 fn publish(at: SocketAddr, more: &[&str], input: &str) -> Output {
     let url = format!("http://{at}/topics/orders/api/events");
-    let arguments = [&["publish", "--url", &url, "--key", "secret"], more].concat();
-    let mut child = gridhook(&arguments).stdin(Stdio::piped()).spawn().expect("a process");
+    let file = more.iter().position(|argument| !argument.starts_with('-') && argument.ends_with(".json"));
+    let (file, more): (&[&str], &[&str]) = if file == Some(0) { more.split_at(1) } else { (&["-"], more) };
+    let arguments = [&["publish", &url], file, more].concat();
+    let mut child =
+        gridhook(&arguments).env("GRIDHOOK_KEY", "secret").stdin(Stdio::piped()).spawn().expect("a process");
     // It may end before it has read everything.
     child.stdin.take().expect("its standard input").write_all(input.as_bytes()).ok();
     child.wait_with_output().expect("an end")
@@ -193,9 +212,33 @@ fn the_listener_plays_an_endpoint_that_recovers() {
 
 #[test]
 fn what_an_event_says_cannot_write_to_the_terminal() {
+    let hostile = "a\u{1b}[2J\u{9b}2J\u{7f}\u{202e}\n99 forged";
+    let event = serde_json::to_string_pretty(&json!({"type": hostile, "source": "s"})).expect("JSON");
     let mut listening = Listening::start(&["--status", "404"]);
-    listening.ask("POST", &[("aeg-delivery-count", "1")], &json!({"type": "a\u{1b}[2J", "source": "s"}).to_string());
-    expect![[r#"404 a\u{1b}[2J subject=- id=- delivery-count=1"#]].assert_eq(&listening.line());
+    listening.ask("POST", &[("aeg-delivery-count", "1")], &event);
+    expect![[r#"404 a\u{1b}[2J\u{9b}2J\u{7f}\u{202e}\n99 forged subject=- id=- delivery-count=1"#]]
+        .assert_eq(&listening.line());
+    let mut listening = Listening::start(&["--output", "json"]);
+    listening.ask("POST", &[], &event);
+    let line = listening.whole_line();
+    assert!(line.trim_end().chars().all(|c| !gridhook::escape::is_unsafe(c)), "{line:?}");
+    assert_eq!(serde_json::from_str::<Value>(&line).expect("JSON")["event"]["type"], hostile);
+}
+
+#[test]
+fn what_a_handshake_says_cannot_write_to_the_terminal() {
+    let listening = Listening::start(&[]);
+    // A header has these bytes as they stand: a control sequence of C1 in UTF-8, and an override.
+    listening.ask("OPTIONS", &[("WebHook-Request-Origin", "evil\u{9b}2J\u{202e}moc.live")], "");
+    let farewell = [("aeg-event-type", "SubscriptionDeletion"), ("aeg-subscription-name", "a\u{9b}2Jb")];
+    listening.ask("POST", &farewell, "[]");
+    let notes = || listening.notes.lock().expect("nobody panicked").clone();
+    crate::support::server::wait_for("both notes", Duration::from_secs(30), || notes().lines().count() == 2);
+    expect![[r#"
+        handshake: evil\u{9b}2J\u{202e}moc.live asks whether it may send
+        farewell: the subscription a\u{9b}2Jb is deleted
+    "#]]
+    .assert_eq(&notes());
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod dead_letter;
 mod declared;
 mod deliver;
 mod edition;
+mod escape;
 mod fuzz;
 #[path = "../benches/harness/mod.rs"]
 mod harness;

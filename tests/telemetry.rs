@@ -1,12 +1,21 @@
 //! Places in traces as W3C writes them, and the tracer by itself; the whole way is in `server::otlp`.
 
-use std::{ffi::OsString, net::TcpListener};
+use std::{
+    ffi::OsString,
+    io::Write,
+    net::TcpListener,
+    sync::{Arc, Mutex},
+};
 
 use gridhook::{
     clock::Clock,
-    config::{Config, Sources, Telemetry},
+    config::{Config, Format, Log, Sources, Telemetry},
+    escape,
     event::Timestamp,
-    telemetry::trace::{self, Context, Counts, Kind, Span, Tracer, carrier},
+    telemetry::{
+        self,
+        trace::{self, Context, Counts, Kind, Span, Tracer, carrier},
+    },
 };
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -121,5 +130,63 @@ fn a_share_of_the_traces_that_begin_here_is_recorded_and_those_of_others_as_they
         assert!(below.trace == parent.trace && below.span != parent.span);
         assert_eq!(tracer.place(Some(&silent)), None);
         exporter.close();
+    }
+}
+
+/// What is written to it is kept.
+#[derive(Clone, Default)]
+struct Kept(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Kept {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("nobody panicked").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What the log has where hostile text is logged in every way that there is.
+fn logged(format: Format, has_colours: bool) -> String {
+    let kept = Kept::default();
+    let writer = kept.clone();
+    let log = Log { format, filter: "info".to_owned() };
+    let logger = telemetry::logger(&log, move || writer.clone(), has_colours).expect("a filter");
+    let hostile = "a\u{1b}[2J\u{7f}\u{9b}31m\u{202e}\u{2066}\u{2028}\r\nINFO forged";
+    let error: &(dyn std::error::Error + 'static) = &std::io::Error::other(hostile);
+    tracing::dispatcher::with_default(&logger, || {
+        let span = tracing::info_span!("request", path = hostile, subject = %hostile);
+        let _entered = span.enter();
+        tracing::info!(text = hostile, shown = %hostile, debugged = ?hostile, error, "an event");
+        tracing::warn!("a message with {hostile} in it");
+    });
+    let bytes = kept.0.lock().expect("nobody panicked").clone();
+    String::from_utf8(bytes).expect("UTF-8")
+}
+
+#[test]
+fn nothing_that_is_logged_writes_to_a_terminal_or_forges_a_line() {
+    for (format, has_colours) in [(Format::Text, false), (Format::Text, true), (Format::Json, true)] {
+        let text = logged(format, has_colours);
+        assert_eq!(text.lines().count(), 2, "{format:?}: {text:?}");
+        // Colours are the log's own: select graphic rendition, and nothing else.
+        let mut parts = text.split('\u{1b}');
+        let mut plain = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            assert!(has_colours && format == Format::Text, "{text:?}");
+            let (code, rest) = part.strip_prefix('[').and_then(|part| part.split_once('m')).expect("a colour");
+            assert!(code.chars().all(|c| c.is_ascii_digit() || c == ';'), "{text:?}");
+            plain.push_str(rest);
+        }
+        let bad: Vec<char> = plain.chars().filter(|c| *c != '\n' && escape::is_unsafe(*c)).collect();
+        assert!(bad.is_empty(), "{format:?}: {bad:?} in {text:?}");
+        assert!(text.contains("forged"), "what was logged is there, escaped: {text:?}");
+        if format == Format::Json {
+            for line in text.lines() {
+                serde_json::from_str::<serde_json::Value>(line).expect("each line is JSON");
+            }
+        }
     }
 }

@@ -22,6 +22,7 @@ use super::{
     model::Invalid,
 };
 use crate::{
+    escape,
     event::{Event, PartitionId},
     policy::record::{Line, What},
     topic::registry::{Heard, Listener},
@@ -183,7 +184,8 @@ impl Telling {
 
 fn text(line: &TailLine) -> String {
     let line = serde_json::to_string(line).unwrap_or_else(|error| json!({"error": error.to_string()}).to_string());
-    format!("{line}\n")
+    // An event may be written over several lines, and may have what a terminal obeys.
+    format!("{}\n", escape::json_line(&line))
 }
 
 impl Asked {

@@ -1,8 +1,8 @@
 //! A question before something is done that cannot be undone.
 
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::io::{self, BufRead, IsTerminal};
 
-use super::control::Error;
+use super::{control::Error, print};
 
 /// Whether an operator says yes. Where there is no terminal nobody can be asked: then `--yes` has to say it beforehand.
 pub(super) fn is_sure(question: &str, yes: bool) -> Result<(), Error> {
@@ -14,9 +14,7 @@ pub(super) fn is_sure(question: &str, yes: bool) -> Result<(), Error> {
             "{question} Nothing was done: there is no terminal to say yes at; --yes says it"
         )));
     }
-    eprint!("{question} [y/N] ");
-    // The answer is what counts, not whether the question was seen.
-    io::stderr().flush().ok();
+    print::ask(&format!("{question} [y/N] "));
     let mut answer = String::new();
     let read = io::stdin().lock().read_line(&mut answer);
     match (read, answer.trim().to_ascii_lowercase().as_str()) {

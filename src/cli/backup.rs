@@ -16,6 +16,7 @@ use super::{
     follow::{self, follow},
     fsck::{accounts, store_options},
     plane::plane,
+    print,
     spinner::Spinner,
 };
 use crate::{
@@ -104,7 +105,7 @@ impl Backup {
         let told = follow(&session, "/store/backup", &json!({"folder": folder})).await?;
         let is_sound = is_sound(&told["report"]);
         if let Output::Json = self.printed.output {
-            return Ok(Done { told: format!("{told:#}"), is_sound });
+            return Ok(Done { told: print::json(&told), is_sound });
         }
         let made = Made::deserialize(&told["backup"])
             .map_err(|error| follow::Error::from(super::control::Error::Answer(error)))?;
@@ -138,7 +139,7 @@ impl Restore {
             Output::Table => {
                 format!("{report}\nrestored to {}: the store of {}", data_dir.display(), manifest.made)
             }
-            Output::Json => format!("{:#}", json!({"report": report, "backup": manifest})),
+            Output::Json => print::json(&json!({"report": report, "backup": manifest})),
         };
         Ok(Done { told, is_sound: report.is_sound() })
     }
@@ -148,7 +149,7 @@ impl Restore {
     fn salvaged(&self, Salvaged { loss, report }: &Salvaged, data_dir: &path::Path) -> Done {
         let told = match self.printed.output {
             Output::Table => format!("{loss}{report}\nwhat is left of it is in {}", data_dir.display()),
-            Output::Json => format!("{:#}", json!({"loss": loss, "report": report})),
+            Output::Json => print::json(&json!({"loss": loss, "report": report})),
         };
         Done { told, is_sound: report.is_sound() }
     }
@@ -161,5 +162,5 @@ pub(super) fn is_sound(report: &Value) -> bool {
 
 /// A report that came as JSON, for people.
 pub(super) fn report(report: &Value) -> String {
-    Report::deserialize(report).map_or_else(|_| report.to_string(), |report| report.to_string())
+    Report::deserialize(report).map_or_else(|_| print::json(report), |report| report.to_string())
 }

@@ -1,7 +1,5 @@
 //! `gridhook completions`: what a shell needs to know of our flags.
 
-use std::io::{self, Write};
-
 use clap::CommandFactory;
 use clap_complete::aot::{Shell as Known, generate};
 
@@ -27,8 +25,8 @@ enum Shell {
 }
 
 impl Completions {
-    /// Writes the script to standard output.
-    pub fn run(self) -> io::Result<()> {
+    /// The script.
+    pub fn run(self) -> String {
         let shell = match self.shell {
             Shell::Bash => Known::Bash,
             Shell::Zsh => Known::Zsh,
@@ -37,6 +35,6 @@ impl Completions {
         // Made whole first: the generator panics where nobody reads.
         let mut script = Vec::new();
         generate(shell, &mut Cli::command(), "gridhook", &mut script);
-        io::stdout().write_all(&script)
+        String::from_utf8_lossy(&script).into_owned()
     }
 }

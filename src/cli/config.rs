@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::{
     Serve,
     control::{Output, Printed, Table},
+    print,
 };
 use crate::{
     config::{self, Origin, Setting},
@@ -67,7 +68,7 @@ impl Settings {
         Ok(match printed.output {
             Output::Json => {
                 let told = |Setting { key, value, origin }: &Setting| json!({"key": key, "value": value, "origin": origin.to_string()});
-                format!("{:#}", shown.map(told).collect::<Value>())
+                print::json(&shown.map(told).collect::<Value>())
             }
             Output::Table => {
                 let mut table = Table::new(["KEY", "VALUE", "FROM"]);

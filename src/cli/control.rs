@@ -11,6 +11,7 @@ use std::{
 
 use awc::{
     Client, ClientRequest, SendClientRequest,
+    error::SendRequestError,
     http::{Method, StatusCode, header},
 };
 use clap::ValueEnum;
@@ -19,27 +20,139 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use url::Url;
 
-use super::{nearest, web};
+use super::{
+    context::{Context, Known},
+    nearest, print, web,
+};
+use crate::escape;
+
+/// Where the server is, as flags.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Place {
+    /// The server's control plane [default: GRIDHOOK_SERVER, or the context in use, or http://127.0.0.1:8080]
+    #[arg(long, value_name = "URL", value_parser = server_url, help_heading = SERVER)]
+    server: Option<Url>,
+    /// The server of this context (gridhook context list)
+    #[arg(long, value_name = "NAME", conflicts_with = "server", help_heading = SERVER)]
+    context: Option<String>,
+    /// A PEM file with the authority of the server's certificate, beside the machine's own authorities
+    #[arg(long, value_name = "FILE", help_heading = SERVER)]
+    ca_file: Option<PathBuf>,
+}
 
 /// Where the server is and who asks, as flags.
 #[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "Server")]
 pub struct Control {
-    /// The server's control plane
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
-    server: Url,
-    /// A file with the admin token; without it GRIDHOOK_ADMIN_TOKEN counts, then data/admin-token
-    #[arg(long, value_name = "FILE")]
+    #[command(flatten)]
+    place: Place,
+    /// A file with the operator's token [default: GRIDHOOK_TOKEN, or the context's, or data/admin-token, or the package's]
+    #[arg(long, value_name = "FILE", help_heading = SERVER)]
     token_file: Option<PathBuf>,
+}
+
+/// The heading of these flags in every command's help.
+const SERVER: &str = "Server";
+
+/// The server that is asked where nobody names one.
+const DEFAULT_SERVER: &str = "http://127.0.0.1:8080";
+
+/// A server's address.
+pub(super) fn server_url(text: &str) -> Result<Url, String> {
+    let allowed =
+        |example: &str| format!("allowed is an address that begins with http:// or https://, such as {example}");
+    let url = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+    let Some(url) = url else {
+        // Without a scheme, `localhost:8080` is read as one of the scheme localhost.
+        let with_scheme = format!("http://{text}");
+        let example = if Url::parse(&with_scheme).is_ok() { &with_scheme } else { DEFAULT_SERVER };
+        return Err(allowed(example));
+    };
+    if url.query().is_some() || url.fragment().is_some() || !url.username().is_empty() || url.password().is_some() {
+        return Err(format!("{}, without user, query and fragment", allowed(DEFAULT_SERVER)));
+    }
+    Ok(url)
+}
+
+/// A server, and how its address was chosen.
+struct Chosen {
+    server: Url,
+    context: Option<Context>,
+    /// Whether the context was named in this command.
+    is_named: bool,
+    ca_file: Option<PathBuf>,
+}
+
+impl Place {
+    fn chosen(&self) -> Result<Chosen, Error> {
+        let ca_file = |context: Option<&Context>| self.ca_file.clone().or_else(|| context?.ca_file.clone());
+        if let Some(name) = &self.context {
+            let context = Known::load()?.get(name)?.clone();
+            let (server, ca_file) = (context.server()?, ca_file(Some(&context)));
+            return Ok(Chosen { server, context: Some(context), is_named: true, ca_file });
+        }
+        let given = match (&self.server, variable("GRIDHOOK_SERVER")?) {
+            (Some(server), _) => Some(server.clone()),
+            (None, Some(text)) => Some(server_url(&text).map_err(|allowed| {
+                Error::Input(format!("environment variable GRIDHOOK_SERVER is \"{text}\"; {allowed}"))
+            })?),
+            (None, None) => None,
+        };
+        let known = if given.is_none() { Known::load()? } else { Known::default() };
+        let context = known.current.as_deref().map(|name| known.get(name).cloned()).transpose()?;
+        let server = match (given, &context) {
+            (Some(server), _) => server,
+            (None, Some(context)) => context.server()?,
+            (None, None) => Url::parse(DEFAULT_SERVER).expect("it is an address"),
+        };
+        let ca_file = ca_file(context.as_ref());
+        Ok(Chosen { server, context, is_named: false, ca_file })
+    }
+
+    /// The server's address, and a client that believes its certificate. Has to be called where a system of actix runs.
+    pub(super) fn client(&self) -> Result<(Url, Client), Error> {
+        let Chosen { server, ca_file, .. } = self.chosen()?;
+        let client = web::client(ca_file.as_deref())?;
+        Ok((server, client))
+    }
+}
+
+/// An environment variable; an empty one is none.
+pub(super) fn variable(name: &str) -> Result<Option<String>, Error> {
+    match std::env::var(name) {
+        Ok(text) if !text.is_empty() => Ok(Some(text)),
+        Ok(_) | Err(std::env::VarError::NotPresent) => Ok(None),
+        Err(std::env::VarError::NotUnicode(_)) => {
+            Err(Error::Input(format!("environment variable {name} is not UTF-8; allowed is UTF-8")))
+        }
+    }
+}
+
+/// A token or a key in a file or a variable: one line that a header can carry.
+pub(super) fn secret(text: &str, from: &str) -> Result<String, Error> {
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let problem = match lines[..] {
+        [] => "is empty".to_owned(),
+        [secret] if secret.bytes().all(|byte| byte.is_ascii_graphic()) => return Ok(secret.to_owned()),
+        [_] => "has a space or a character that is not visible ASCII".to_owned(),
+        [..] => format!("has {} lines", lines.len()),
+    };
+    Err(Error::Input(format!("{from} {problem}; allowed is one line of visible ASCII characters")))
+}
+
+/// The secret in a file.
+pub(super) fn secret_in(file: &Path) -> Result<String, Error> {
+    let text = fs::read_to_string(file)
+        .map_err(|error| Error::Input(format!("{} cannot be read: {error}", file.display())))?;
+    secret(&text, &file.display().to_string())
 }
 
 /// In which form a command's result is printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Output {
-    /// For people.
+    /// Lines and tables for people
     #[default]
     Table,
-    /// For scripts.
+    /// JSON for scripts
     Json,
 }
 
@@ -65,7 +178,7 @@ impl Asked {
     pub(super) fn print(&self, answer: &Value, table: impl FnOnce(&Value) -> String) -> Result<String, Error> {
         Ok(match self.printed.output {
             Output::Table => table(answer),
-            Output::Json => serde_json::to_string_pretty(answer)?,
+            Output::Json => print::json(answer),
         })
     }
 }
@@ -119,6 +232,58 @@ impl Resource {
     }
 }
 
+impl Resource {
+    /// The path that its events are published to.
+    pub(super) fn publishing(&self) -> Result<String, Error> {
+        match self.types_and_names()[..] {
+            [("topics", name)] => Ok(format!("/topics/{name}/api/events")),
+            [("domains", name)] => Ok(format!("/domains/{name}/api/events")),
+            [("namespaces", namespace), ("topics", name)] => {
+                Ok(format!("/namespaces/{namespace}/topics/{name}:publish"))
+            }
+            [("domains", domain), ("topics", _)] => Err(Error::Input(format!(
+                "events for a topic of a domain are published to the domain, domains/{domain}; each event names its topic"
+            ))),
+            _ => {
+                Err(Error::Input(format!("nothing is published to {}; allowed is a topic or a domain", short(&self.0))))
+            }
+        }
+    }
+
+    /// What kind of resource it is.
+    pub(super) fn kind(&self) -> Kind {
+        match self.types_and_names()[..] {
+            [("namespaces", _)] => Kind::Namespace,
+            [("namespaces", _), ("topics", _)] => Kind::NamespaceTopic,
+            [("domains", _), ("topics", _)] => Kind::DomainTopic,
+            _ => Kind::Topic,
+        }
+    }
+
+    /// Types in lower case and names, from the provider on.
+    fn types_and_names(&self) -> Vec<(&'static str, &str)> {
+        const TYPES: [&str; 3] = ["topics", "domains", "namespaces"];
+        let segments: Vec<&str> = self.0.split('/').collect();
+        let provider = segments.iter().position(|segment| segment.eq_ignore_ascii_case("Microsoft.EventGrid"));
+        let behind = provider.and_then(|at| segments.get(at + 1..)).unwrap_or_default();
+        let known = |word: &str| TYPES.into_iter().find(|known| known.eq_ignore_ascii_case(word)).unwrap_or_default();
+        behind.chunks_exact(2).map(|pair| (known(pair[0]), pair[1])).collect()
+    }
+}
+
+/// What kind of resource a command names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A topic or a domain: it has a log, and event subscriptions.
+    Topic,
+    /// A topic of a domain: it has event subscriptions, and the domain's log.
+    DomainTopic,
+    /// A namespace: it has topics only.
+    Namespace,
+    /// A topic of a namespace: it has a log, and event subscriptions of another form.
+    NamespaceTopic,
+}
+
 /// How a resource with this id is named in a command: shortly, where that is enough.
 pub fn short(id: &str) -> String {
     match id.strip_prefix(SCOPE).map(|rest| rest.trim_start_matches('/')) {
@@ -135,24 +300,15 @@ pub fn segment(name: &str) -> String {
 /// Why the server did not do, or could not be asked.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no token to ask with.
-    #[error(
-        "there is no admin token: {error} ({}); name its file with --token-file, or set GRIDHOOK_ADMIN_TOKEN",
-        path.display()
-    )]
-    Token {
-        /// Where it was looked for.
-        path: PathBuf,
-        /// Why it is not there.
-        error: io::Error,
-    },
     /// Nobody answers, or not as a server does.
-    #[error("{server}: {error}; is the server running, and is this its address (--server)?")]
+    #[error("{server}: {error}; {hint}")]
     Send {
         /// Whom we asked.
         server: Url,
         /// What happened.
         error: String,
+        /// What may help.
+        hint: String,
     },
     /// It said no.
     #[error("refused with {status}: {reason}")]
@@ -163,7 +319,7 @@ pub enum Error {
         reason: String,
     },
     /// It answered what we cannot read.
-    #[error("the answer is not what this version of gridhook understands: {0}")]
+    #[error("the answer is not what this version of gridhook understands")]
     Answer(#[from] serde_json::Error),
     /// What was typed, or stands in a file, cannot be used.
     #[error("{0}")]
@@ -173,8 +329,8 @@ pub enum Error {
 /// 64 MiB: more than any answer has; a list is paged.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
-/// Where a server that was started in this folder has it.
-const TOKEN_FILE: &str = "data/admin-token";
+/// Where servers keep their token: one that was started in this folder, and that of the package.
+const TOKEN_FILES: [&str; 3] = ["data/admin-token", "/run/gridhook/admin-token", "/var/lib/gridhook/admin-token"];
 
 /// A server that is asked.
 pub struct Session {
@@ -188,20 +344,44 @@ pub struct Session {
 impl Control {
     /// Ready to ask. Has to be called where a system of actix runs.
     pub fn session(&self) -> Result<Session, Error> {
-        let (token, token_from) = self.token()?;
-        Ok(Session { client: web::client(), server: self.server.clone(), token, token_from })
+        let chosen = self.place.chosen()?;
+        let (token, token_from) = self.token(&chosen)?;
+        let client = web::client(chosen.ca_file.as_deref())?;
+        Ok(Session { client, server: chosen.server, token, token_from })
     }
 
-    fn token(&self) -> Result<(String, String), Error> {
-        let read = |path: &Path| match fs::read_to_string(path) {
-            Ok(token) => Ok((token.trim().to_owned(), path.display().to_string())),
-            Err(error) => Err(Error::Token { path: path.to_owned(), error }),
-        };
-        match (&self.token_file, std::env::var("GRIDHOOK_ADMIN_TOKEN")) {
-            (Some(path), _) => read(path),
-            (None, Ok(token)) => Ok((token, "GRIDHOOK_ADMIN_TOKEN".to_owned())),
-            (None, Err(_)) => read(Path::new(TOKEN_FILE)),
+    /// Where the server is.
+    pub(super) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// The token, and where it came from. A context that this command names goes before the environment: a token that is
+    /// there for another server must not be sent to this one.
+    fn token(&self, chosen: &Chosen) -> Result<(String, String), Error> {
+        let of_file = |path: &Path| Ok((secret_in(path)?, path.display().to_string()));
+        let of_context = chosen.context.as_ref().and_then(|context| context.token_file.as_deref());
+        match (&self.token_file, of_context, variable("GRIDHOOK_TOKEN")?) {
+            (Some(path), ..) => return of_file(path),
+            (None, Some(path), _) if chosen.is_named => return of_file(path),
+            (None, _, Some(token)) => {
+                let from = "environment variable GRIDHOOK_TOKEN";
+                return Ok((secret(&token, from)?, from.to_owned()));
+            }
+            (None, Some(path), None) => return of_file(path),
+            (None, None, None) => {}
         }
+        let mut not_read = String::new();
+        for path in TOKEN_FILES.map(Path::new) {
+            match fs::read_to_string(path) {
+                Ok(text) => return Ok((secret(&text, &path.display().to_string())?, path.display().to_string())),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => not_read = format!(" ({}: {error})", path.display()),
+            }
+        }
+        Err(Error::Input(format!(
+            "there is no operator's token{not_read}; name its file with --token-file, set GRIDHOOK_TOKEN, or add a \
+             context with gridhook context add. A server keeps its token in admin-token in its data folder"
+        )))
     }
 }
 
@@ -249,6 +429,11 @@ impl Session {
         Ok(serde_json::from_slice(if body.is_empty() { b"null" } else { &body })?)
     }
 
+    /// What shows the token, as a header's value.
+    pub(super) fn bearer(&self) -> String {
+        format!("Bearer {}", self.token)
+    }
+
     /// A request with the token in it, for those who read the answer as it comes.
     pub fn request(&self, method: Method, path: &str) -> ClientRequest {
         self.request_to(&self.server, method, path)
@@ -257,19 +442,32 @@ impl Session {
     /// The same to another address of the same server.
     pub fn request_to(&self, server: &Url, method: Method, path: &str) -> ClientRequest {
         let url = format!("{}{path}", server.as_str().trim_end_matches('/'));
-        self.client.request(method, url).insert_header((header::AUTHORIZATION, format!("Bearer {}", self.token)))
+        self.client.request(method, url).insert_header((header::AUTHORIZATION, self.bearer()))
     }
 
     /// That nobody answers.
-    pub(super) fn not_reached(&self, error: &dyn fmt::Display) -> Error {
-        Error::Send { server: self.server.clone(), error: error.to_string() }
+    pub(super) fn not_reached(&self, error: &SendRequestError) -> Error {
+        not_reached(&self.server, error)
+    }
+
+    /// The server's address.
+    pub(super) fn server(&self) -> &Url {
+        &self.server
+    }
+
+    /// The client, for requests that show something else than the token.
+    pub(super) fn client(&self) -> &Client {
+        &self.client
     }
 
     async fn answer(&self, sent: SendClientRequest) -> Result<bytes::Bytes, Error> {
         let response = sent.await.map_err(|error| self.not_reached(&error))?;
         let mut response = response.timeout(WAIT);
         let status = response.status();
-        let body = response.body().limit(ANSWER_BYTES_MAX).await.map_err(|error| self.not_reached(&error))?;
+        let body = response.body().limit(ANSWER_BYTES_MAX).await.map_err(|error| {
+            let hint = "the answer broke off".to_owned();
+            Error::Send { server: self.server.clone(), error: error.to_string(), hint }
+        })?;
         if status.is_success() {
             return Ok(body);
         }
@@ -279,6 +477,24 @@ impl Session {
         }
         Err(Error::Refused { status, reason })
     }
+}
+
+/// Why nobody answers at an address, and what may help.
+pub(super) fn not_reached(server: &Url, error: &SendRequestError) -> Error {
+    let (error, is_http_answer) = (error.to_string(), !matches!(error, SendRequestError::Response(_)));
+    let other = |scheme: &str| {
+        let rest = server.as_str().split_once("://").map_or("", |(_, rest)| rest).trim_end_matches('/');
+        format!("{scheme}://{rest}")
+    };
+    let hint = match server.scheme() {
+        "https" if error.contains("InvalidContentType") => {
+            format!("the server answers without TLS: use {}", other("http"))
+        }
+        "https" if error.contains("UnknownIssuer") => "name the authority's file with --ca-file".to_owned(),
+        "http" if !is_http_answer => format!("the answer is not HTTP: does the server speak TLS ({})?", other("https")),
+        _ => "is the server running, and is this its address (--server)?".to_owned(),
+    };
+    Error::Send { server: server.clone(), error, hint }
 }
 
 /// A minute: longer than the server takes for anything that is not a job.
@@ -295,9 +511,9 @@ impl Table {
         Self { lines: vec![headline.map(str::to_owned).to_vec()] }
     }
 
-    /// One more line.
+    /// One more line. A cell is one line of text, whoever wrote it.
     pub fn line<const N: usize>(&mut self, cells: [String; N]) {
-        self.lines.push(cells.to_vec());
+        self.lines.push(cells.iter().map(|cell| escape::text(cell).into_owned()).collect());
     }
 }
 

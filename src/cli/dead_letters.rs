@@ -6,10 +6,20 @@
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::control::{Control, Error, Output, Printed, Resource, Session, Table, segment};
+use super::{
+    ask,
+    control::{self, Control, Error, Output, Printed, Resource, Session, Table, segment},
+    print,
+    time::past,
+    words,
+};
 
 /// The flags of `dead-letters`.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  gridhook dead-letters list orders billing --reason TimeToLiveExceeded --from 7d
+  gridhook dead-letters redrive orders billing --all --rate 50
+  gridhook dead-letters purge orders billing --id 17")]
 pub struct DeadLetters {
     #[command(subcommand)]
     verb: Verb,
@@ -42,24 +52,26 @@ struct Whose {
 
 /// Which.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Which")]
 struct Which {
     /// In this place: waiting or written
-    #[arg(long, value_name = "PLACE")]
+    #[arg(long, value_name = "PLACE", help_heading = WHICH)]
     place: Option<String>,
-    /// Last tried, or else published, then or later
-    #[arg(long, value_name = "TIME")]
+    /// Last tried, or else published, at this time or later, such as 2026-11-20 or 2h
+    #[arg(long, value_name = "TIME", value_parser = past, help_heading = WHICH)]
     from: Option<String>,
-    /// Before then
-    #[arg(long, value_name = "TIME")]
+    /// Before this time
+    #[arg(long, value_name = "TIME", value_parser = past, help_heading = WHICH)]
     to: Option<String>,
     /// Given up for this reason
-    #[arg(long, value_name = "REASON")]
+    #[arg(long, value_name = "REASON", help_heading = WHICH)]
     reason: Option<String>,
     /// Of the event with this id
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", help_heading = WHICH)]
     id: Option<String>,
 }
+
+/// The heading of what chooses dead letters, in the help.
+const WHICH: &str = "Which dead letters";
 
 impl Which {
     fn pairs(&self) -> Vec<(&'static str, &String)> {
@@ -75,7 +87,7 @@ struct List {
     whose: Whose,
     #[command(flatten)]
     which: Which,
-    /// At most so many
+    /// Maximum number of dead letters
     #[arg(long, value_name = "N", default_value_t = 1000)]
     limit: usize,
 }
@@ -93,11 +105,11 @@ struct Show {
 struct Meant {
     #[command(flatten)]
     which: Which,
-    /// These, by their keys
-    #[arg(long = "key", value_name = "KEY")]
+    /// The one with this key, as the list has it; may be given several times
+    #[arg(long = "key", value_name = "KEY", help_heading = WHICH)]
     keys: Vec<String>,
     /// All there are
-    #[arg(long)]
+    #[arg(long, help_heading = WHICH)]
     all: bool,
     /// Only count them
     #[arg(long)]
@@ -105,6 +117,16 @@ struct Meant {
 }
 
 impl Meant {
+    /// Nothing is done to all of them by a slip.
+    fn check(&self) -> Result<(), Error> {
+        if self.all || !self.keys.is_empty() || !self.which.pairs().is_empty() {
+            return Ok(());
+        }
+        let text =
+            "it is not said which dead letters; allowed are --key, --id, --reason, --place, --from and --to, or --all";
+        Err(Error::Input(text.to_owned()))
+    }
+
     fn body(&self) -> Value {
         let mut body = json!({"all": self.all, "dryRun": self.dry_run});
         let filter: serde_json::Map<String, Value> = self
@@ -129,6 +151,9 @@ struct Purge {
     whose: Whose,
     #[command(flatten)]
     meant: Meant,
+    /// Do not ask first
+    #[arg(long)]
+    yes: bool,
 }
 
 #[derive(Debug, Args)]
@@ -137,7 +162,7 @@ struct Redrive {
     whose: Whose,
     #[command(flatten)]
     meant: Meant,
-    /// At most so many events in a second
+    /// Maximum events per second
     #[arg(long, value_name = "EVENTS")]
     rate: Option<f64>,
     /// Keep files of which everything was sent again
@@ -148,6 +173,7 @@ struct Redrive {
 impl Redrive {
     async fn run(self) -> Result<String, Error> {
         let Self { whose, meant, rate, keep } = self;
+        meant.check()?;
         let (session, path) = (whose.control.session()?, whose.path("/redrive"));
         if meant.dry_run {
             let done = in_parts(&session, &path, meant.body()).await?;
@@ -160,7 +186,7 @@ impl Redrive {
         }
         let begun: Value = session.post(&path, &body).await?;
         Ok(match whose.printed.output {
-            Output::Json => pretty(&begun),
+            Output::Json => print::json(&begun),
             Output::Table => format!("redrive {} has begun", begun["job"]),
         })
     }
@@ -173,11 +199,19 @@ impl DeadLetters {
             Verb::List(list) => list.run().await,
             Verb::Show(Show { whose, key }) => {
                 let told: Value = whose.control.session()?.get(&whose.path(&format!("/{}", segment(&key)))).await?;
-                Ok(pretty(&told))
+                Ok(print::json(&told))
             }
             Verb::Redrive(redrive) => redrive.run().await,
-            Verb::Purge(Purge { whose, meant }) => {
-                let done = in_parts(&whose.control.session()?, &whose.path("/purge"), meant.body()).await?;
+            Verb::Purge(Purge { whose, meant, yes }) => {
+                meant.check()?;
+                let session = whose.control.session()?;
+                if meant.all && !meant.dry_run {
+                    let dry = json!({"all": true, "dryRun": true});
+                    let count = in_parts(&session, &whose.path("/purge"), dry).await?["letters"].clone();
+                    let of = format!("{} of {}", whose.subscription, control::short(&whose.topic.path("")));
+                    ask::is_sure(&format!("Purge all {} dead letters of {of}?", words::count(&count)), yes)?;
+                }
+                let done = in_parts(&session, &whose.path("/purge"), meant.body()).await?;
                 let word = if meant.dry_run { "would be purged" } else { "purged" };
                 Ok(whose.told(&done, word))
             }
@@ -192,7 +226,7 @@ impl Whose {
 
     fn told(&self, done: &Value, word: &str) -> String {
         match self.printed.output {
-            Output::Json => pretty(done),
+            Output::Json => print::json(done),
             Output::Table => {
                 let lines = std::iter::once(format!("{} dead letters {word}", done["letters"])).chain(problems(done));
                 lines.collect::<Vec<_>>().join("\n")
@@ -223,7 +257,7 @@ impl List {
         };
         let all = json!({"value": value, "problems": told_problems, "whole": is_whole});
         Ok(match whose.printed.output {
-            Output::Json => pretty(&all),
+            Output::Json => print::json(&all),
             Output::Table => table(&all),
         })
     }
@@ -239,11 +273,6 @@ fn skip_token(link: &str) -> Option<String> {
 
 fn table(all: &Value) -> String {
     let mut table = Table::new(["PLACE", "EVENT", "REASON", "ATTEMPTS", "LAST OUTCOME", "LAST ATTEMPT", "KEY"]);
-    let cell = |value: &Value| match value {
-        Value::String(text) => text.clone(),
-        Value::Null => "-".to_owned(),
-        other => other.to_string(),
-    };
     for letter in all["value"].as_array().into_iter().flatten() {
         let names = [
             "place",
@@ -254,7 +283,7 @@ fn table(all: &Value) -> String {
             "lastDeliveryAttemptTime",
             "key",
         ];
-        table.line(names.map(|name| cell(&letter[name])));
+        table.line(names.map(|name| words::text(&letter[name])));
     }
     let more = (all["whole"] == false).then(|| "there are more: a higher --limit shows them".to_owned());
     let lines = std::iter::once(table.to_string()).chain(more).chain(problems(all));
@@ -263,7 +292,7 @@ fn table(all: &Value) -> String {
 
 fn problems(all: &Value) -> impl Iterator<Item = String> {
     let problems = all["problems"].as_array().into_iter().flatten();
-    problems.filter_map(|problem| Some(format!("not read: {}: {}", problem["at"].as_str()?, problem["why"].as_str()?)))
+    problems.map(|problem| format!("not read: {}: {}", words::text(&problem["at"]), words::text(&problem["why"])))
 }
 
 /// Asks until all is done; the sum of the answers.
@@ -278,8 +307,4 @@ async fn in_parts(session: &Session, path: &str, mut body: Value) -> Result<Valu
             _ => return Ok(json!({"letters": letters, "dryRun": body["dryRun"], "problems": told_problems})),
         }
     }
-}
-
-fn pretty(value: &Value) -> String {
-    serde_json::to_string_pretty(value).unwrap_or_else(|_| value.to_string())
 }

@@ -105,7 +105,7 @@ fn told(answer: &Value, clock: &Clock) -> String {
         }
         "passed" => "over: gridhook trace tells what became of it".to_owned(),
         "notPublished" => "not published yet".to_owned(),
-        other => other.to_owned(),
+        _ => text(&answer["state"]),
     };
     let (event, of) = (text(&answer["id"]), text(&answer["subscription"]));
     let mut told = format!("event {event}, sequence {}, for {of}: {state}", count(&answer["sequence"]));
@@ -125,7 +125,7 @@ fn told(answer: &Value, clock: &Clock) -> String {
                 count(&obstacle["most"])
             ),
             "nobodyWaits" => "no client waits for events".to_owned(),
-            other => other.to_owned(),
+            _ => text(&obstacle["kind"]),
         };
         write!(told, "\n  in its way: {what}").ok();
     }

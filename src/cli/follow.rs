@@ -12,6 +12,7 @@ use super::{
     spinner::Spinner,
     web,
 };
+use crate::escape;
 
 /// A week: a server that is alive says something every second, and one that is not is noticed by its socket.
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -54,7 +55,7 @@ pub(super) async fn follow(session: &Session, path: &str, body: &Value) -> Resul
             let line: Vec<u8> = text.drain(..=end).collect();
             let told: Value = serde_json::from_slice(&line).map_err(control::Error::Answer)?;
             match Line::deserialize(&told).map_err(control::Error::Answer)? {
-                Line { error: Some(error), .. } => return Err(Error::Told(error)),
+                Line { error: Some(error), .. } => return Err(Error::Told(escape::text(&error).into_owned())),
                 Line { progress: Some(progress), .. } => spinner.tell(progress),
                 Line { progress: None, error: None } => return Ok(told),
             }

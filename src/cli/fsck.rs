@@ -12,6 +12,7 @@ use super::{
     backup::{self, Done},
     control::{Control, Output, Printed},
     follow::{self, follow},
+    print,
     spinner::Spinner,
 };
 use crate::{
@@ -78,7 +79,7 @@ impl Fsck {
             let report = self.look()?;
             let told = match self.printed.output {
                 Output::Table => report.to_string(),
-                Output::Json => serde_json::to_string_pretty(&report).expect("a report is JSON"),
+                Output::Json => print::json(&report),
             };
             return Ok(Done { told, is_sound: report.is_sound() });
         }
@@ -87,7 +88,7 @@ impl Fsck {
         let report = &told["report"];
         let shown = match self.printed.output {
             Output::Table => backup::report(report),
-            Output::Json => format!("{report:#}"),
+            Output::Json => print::json(report),
         };
         Ok(Done { told: shown, is_sound: backup::is_sound(report) })
     }

@@ -6,6 +6,8 @@ use url::form_urlencoded;
 
 use super::{
     control::{self, Control, Output, Printed, Resource},
+    print,
+    time::past,
     trace::Line,
 };
 
@@ -18,19 +20,19 @@ pub struct Ledger {
     /// The event subscription
     #[arg(value_name = "SUBSCRIPTION")]
     subscription: String,
-    /// Lines from then on, such as 2026-11-20T12:00:00Z; without it those of the last hour
-    #[arg(long, value_name = "TIME")]
+    /// Lines from this time on, such as 2026-11-20T12:00:00Z or 2h [default: 1h, an hour ago]
+    #[arg(long, value_name = "TIME", value_parser = past)]
     from: Option<String>,
-    /// Lines before then; without it those until now
-    #[arg(long, value_name = "TIME")]
+    /// Lines before this time [default: now]
+    #[arg(long, value_name = "TIME", value_parser = past)]
     to: Option<String>,
     /// Only such lines: filtered, delivered, deferred, undeliverable, expired, deadLettered, dropped, late, canceled, filed,
     /// lost, redriven, or an outcome such as Busy
     #[arg(long, value_name = "OUTCOME")]
     outcome: Option<String>,
-    /// So many lines at most
-    #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
-    top: u32,
+    /// Maximum number of lines
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    limit: u32,
     #[command(flatten)]
     control: Control,
     #[command(flatten)]
@@ -45,7 +47,7 @@ impl Ledger {
     pub async fn run(&self) -> Result<String, control::Error> {
         let session = self.control.session()?;
         let (mut lines, mut next) = (Vec::new(), None);
-        let most = self.top as usize;
+        let most = self.limit as usize;
         let oldest = loop {
             let mut query = form_urlencoded::Serializer::new(String::new());
             for (name, value) in
@@ -65,7 +67,7 @@ impl Ledger {
             }
         };
         match self.printed.output {
-            Output::Json => Ok(Value::from(lines).to_string()),
+            Output::Json => Ok(print::json(&lines)),
             Output::Table => told(&lines, oldest.as_deref(), next.is_some()),
         }
     }
@@ -90,7 +92,7 @@ fn told(lines: &[Value], oldest: Option<&str>, more: bool) -> Result<String, con
         };
     }
     if more {
-        text.push_str("\n  and more: --top");
+        text.push_str("\n  there are more lines: a higher --limit shows them");
     }
     Ok(text)
 }

@@ -5,7 +5,7 @@
 //! Absent on purpose: keeping what arrived. Who wants that redirects the output.
 
 use std::{
-    io::{self, Write},
+    io,
     net::{Ipv4Addr, SocketAddr},
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
@@ -17,13 +17,16 @@ use actix_web::{
     http::{Method, StatusCode, header},
     web,
 };
-use clap::ValueEnum;
 use humantime_serde::re::humantime::parse_duration;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
 
-use crate::clock::Clock;
+use super::{
+    control::{Output, Printed},
+    print::{self, Reader},
+};
+use crate::{clock::Clock, escape};
 
 /// The flags of `listen`.
 #[derive(Clone, Debug, clap::Args)]
@@ -46,20 +49,11 @@ pub struct Listen {
     /// Add Retry-After to every failure
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     retry_after: Option<Duration>,
-    /// How events are printed
-    #[arg(long, value_enum, default_value = "text")]
-    output: Output,
     /// Print a count once a second instead of each event
     #[arg(long)]
     quiet: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// One line for each event
-    Text,
-    /// One JSON object for each event
-    Json,
+    #[command(flatten)]
+    printed: Printed,
 }
 
 /// 64 MiB: more than any sender of Event Grid puts into one request.
@@ -127,7 +121,7 @@ impl Endpoint {
         // One worker: what is printed keeps the order in which it came.
         let server = server.workers(1).shutdown_timeout(1).bind(address)?;
         for address in server.addrs() {
-            eprintln!("listening on http://{address}/");
+            print::note(&format!("listening on http://{address}/"));
         }
         Ok(server.run())
     }
@@ -140,38 +134,45 @@ impl Endpoint {
             return;
         }
         let time = self.clock.now();
-        if writeln!(io::stdout(), "{time} {fresh} events (in all {events}, in {requests} requests)").is_err() {
-            self.closed.notify_one();
+        self.out(&format!("{time} {fresh} events (in all {events}, in {requests} requests)"));
+    }
+
+    /// Prints a line. Without a reader the program ends.
+    fn out(&self, line: &str) {
+        match print::out(line) {
+            Ok(Reader::Reads) => {}
+            Ok(Reader::Gone) => self.closed.notify_one(),
+            Err(error) => {
+                print::note(&format!("gridhook: {}", print::error(&error.into())));
+                self.closed.notify_one();
+            }
         }
     }
 
     /// Prints the events of a request.
-    fn print(&self, request: &HttpRequest, status: StatusCode, events: &[&RawValue]) -> io::Result<()> {
+    fn print(&self, request: &HttpRequest, status: StatusCode, events: &[&RawValue]) {
         let time = self.clock.now();
         let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or("-");
         let (count, subscription) = (header("aeg-delivery-count"), header("aeg-subscription-name"));
         let status = status.as_u16();
-        let mut out = io::stdout().lock();
         for event in events {
-            match self.flags.output {
-                Output::Text => {
+            let line = match self.flags.printed.output {
+                Output::Table => {
                     let Seen { id, event_type, subject } = serde_json::from_str(event.get()).unwrap_or_default();
-                    let [event_type, subject, id] = [event_type, subject, id].map(|text| visible(&text));
-                    writeln!(out, "{time} {status} {event_type} subject={subject} id={id} delivery-count={count}")?;
+                    let [event_type, subject, id, count] =
+                        [&event_type, &subject, &id, count].map(|text| visible(text));
+                    format!("{time} {status} {event_type} subject={subject} id={id} delivery-count={count}")
                 }
-                Output::Json => {
-                    let line = serde_json::json!({
+                Output::Json => print::json_line(&serde_json::json!({
                         "time": time.to_event_grid(),
                         "status": status,
                         "subscription": subscription,
                         "deliveryCount": count.parse::<u32>().ok(),
                         "event": event,
-                    });
-                    writeln!(out, "{line}")?;
-                }
-            }
+                })),
+            };
+            self.out(&line);
         }
-        out.flush()
     }
 }
 
@@ -208,21 +209,21 @@ async fn receive(request: HttpRequest, body: web::Bytes, endpoint: web::Data<End
         Some(b"SubscriptionValidation") => return validate(&body),
         Some(b"SubscriptionDeletion") => {
             let name = request.headers().get("aeg-subscription-name").map_or("-".to_owned(), shown);
-            eprintln!("farewell: the subscription {} is deleted", visible(&name));
+            print::note(&format!("farewell: the subscription {name} is deleted"));
             return HttpResponse::Ok().finish();
         }
         Some(_) | None => {}
     }
     let Ok(events) = events_of(&body) else { return HttpResponse::BadRequest().body("not JSON") };
 
-    let Endpoint { flags, requests, events: counted, closed, .. } = &**endpoint;
+    let Endpoint { flags, requests, events: counted, .. } = &**endpoint;
     let status = flags.answer(requests.fetch_add(1, Ordering::Relaxed));
     counted.fetch_add(events.len() as u64, Ordering::Relaxed);
     if !flags.delay.is_zero() {
         actix_rt::time::sleep(flags.delay).await;
     }
-    if !flags.quiet && endpoint.print(&request, status, &events).is_err() {
-        closed.notify_one();
+    if !flags.quiet {
+        endpoint.print(&request, status, &events);
     }
     let mut response = HttpResponse::build(status);
     if let Some(wait) = flags.retry_after.filter(|_| !status.is_success()) {
@@ -234,7 +235,7 @@ async fn receive(request: HttpRequest, body: web::Bytes, endpoint: web::Data<End
 /// The handshake of CloudEvents: whoever asks is welcome.
 fn greet(request: &HttpRequest) -> HttpResponse {
     let origin = request.headers().get("WebHook-Request-Origin");
-    eprintln!("handshake: {} asks whether it may send", origin.map_or("somebody".into(), shown));
+    print::note(&format!("handshake: {} asks whether it may send", origin.map_or("somebody".into(), shown)));
     let mut response = HttpResponse::Ok();
     if let Some(origin) = origin {
         response.insert_header(("WebHook-Allowed-Origin", origin.clone()));
@@ -243,14 +244,14 @@ fn greet(request: &HttpRequest) -> HttpResponse {
 }
 
 fn shown(value: &header::HeaderValue) -> String {
-    String::from_utf8_lossy(value.as_bytes()).into_owned()
+    visible(&String::from_utf8_lossy(value.as_bytes()))
 }
 
 /// The handshake of Event Grid's own schema: the code is given back.
 fn validate(body: &[u8]) -> HttpResponse {
     match validation_code(body) {
         Ok(code) => {
-            eprintln!("handshake: validation code {} given back", visible(&code));
+            print::note(&format!("handshake: validation code {} given back", visible(&code)));
             HttpResponse::Ok().json(serde_json::json!({ "validationResponse": code }))
         }
         Err(error) => HttpResponse::BadRequest().body(format!("no validation event: {error}")),
@@ -280,14 +281,9 @@ async fn count(endpoint: web::Data<Endpoint>) {
     }
 }
 
-/// Control characters are escaped, so that an event cannot write to the terminal; what is empty is a dash.
+/// A value as it is shown; an empty one is a dash.
 fn visible(text: &str) -> String {
-    match text {
-        "" => "-".to_owned(),
-        text => {
-            text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
-        }
-    }
+    if text.is_empty() { "-".to_owned() } else { escape::text(text).into_owned() }
 }
 
 fn status(text: &str) -> Result<StatusCode, String> {

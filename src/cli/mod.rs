@@ -10,6 +10,7 @@ pub mod batches;
 pub mod chaos;
 pub mod completions;
 pub mod config;
+pub mod context;
 pub mod control;
 pub mod dead_letters;
 pub mod explain;
@@ -22,6 +23,7 @@ pub mod listen;
 pub mod manual;
 pub mod nearest;
 pub mod plane;
+pub mod print;
 pub mod publish;
 pub mod replay;
 pub mod simulate;
@@ -29,6 +31,7 @@ mod spinner;
 pub mod subscriptions;
 pub mod supervision;
 pub mod tail;
+mod time;
 pub mod top;
 pub mod topics;
 pub mod trace;
@@ -75,6 +78,8 @@ pub enum Command {
     Listen(listen::Listen),
     /// Publish events from a file or from standard input
     Publish(publish::Publish),
+    /// Add, use, list and remove contexts: servers by name
+    Context(context::Contexts),
     /// List, show, send again and purge what was given up
     DeadLetters(dead_letters::DeadLetters),
     /// Send stored events to an event subscription once more

@@ -5,10 +5,10 @@
 //! the run, because a second try of a request whose fate is unknown could publish it twice.
 
 use std::{
-    fmt,
     fs::File,
     io::{self, Read},
     path::{Path, PathBuf},
+    str::FromStr,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -22,12 +22,15 @@ use awc::{
 };
 use bytesize::ByteSize;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::json;
 use tokio::sync::mpsc;
+use url::Url;
 
 use crate::{
     cli::{
         batches::{self, Batch, Form, Limits},
-        web,
+        control::{self, Control, Output, Printed, Resource, Session, secret, secret_in, variable},
+        nearest, print, web,
     },
     clock::Clock,
     event::Timestamp,
@@ -35,31 +38,70 @@ use crate::{
 
 /// The flags of `publish`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(
+    after_help = "Without a key the operator's token is shown, which publishes to every topic. An access key is read from a file
+or from the variable GRIDHOOK_KEY, never from the command line, where other users of the machine see it.
+
+Examples:
+  gridhook publish orders events.json
+  gridhook publish namespaces/plant/topics/heat < events.jsonl
+  gridhook publish https://events.example.com/topics/orders/api/events events.json --key-file orders.key
+  gridhook publish orders --dead-letters data/dead-letters/FILE"
+)]
 pub struct Publish {
-    /// The topic's endpoint, as http://127.0.0.1:8080/topics/orders/api/events
-    #[arg(long)]
-    url: String,
-    /// One of the topic's access keys
-    #[arg(long)]
-    key: String,
-    /// The events are CloudEvents 1.0
+    /// The topic: NAME, domains/NAME, namespaces/NAME/topics/NAME or a resource id; or the URL that its events are sent to
+    topic: To,
+    /// A JSON array, a JSON object, or objects one after another (JSON lines); - is standard input
+    #[arg(default_value = STANDARD_INPUT)]
+    file: PathBuf,
+    /// A file with one of the topic's access keys [default: GRIDHOOK_KEY, or the operator's token]
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
+    /// The events are CloudEvents 1.0 [default: as the topic's input schema says]
     #[arg(long)]
     cloud_events: bool,
     /// The input has dead letters: their events are published again, to every subscription of the topic
     #[arg(long)]
     dead_letters: bool,
-    /// The topic has a custom schema: of a dead letter its data is the event
-    #[arg(long, requires = "dead_letters", conflicts_with = "cloud_events")]
-    custom: bool,
-    /// The most events in one request
+    /// Maximum events in one request
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     batch_events: u32,
-    /// The most bytes in one request; an event that has more goes alone
+    /// Maximum bytes in one request; an event that has more goes alone
     #[arg(long, value_name = "SIZE", default_value = "1 MiB")]
     batch_bytes: ByteSize,
-    /// A JSON array, a JSON object, or objects one after another (JSON lines); - is standard input
-    #[arg(default_value = STANDARD_INPUT)]
-    file: PathBuf,
+    #[command(flatten)]
+    control: Control,
+    #[command(flatten)]
+    printed: Printed,
+}
+
+/// Where events are published to, as it is typed.
+#[derive(Clone, Debug)]
+enum To {
+    Resource(Resource),
+    Url(Url),
+}
+
+impl FromStr for To {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.starts_with("http://") || text.starts_with("https://") {
+            return Url::parse(text).map(Self::Url).map_err(|error| format!("{error}; allowed is a whole URL"));
+        }
+        text.parse().map(Self::Resource)
+    }
+}
+
+/// Where events are published to, and what is shown there.
+struct Destination {
+    client: Client,
+    url: String,
+    header: (&'static str, String),
+    is_cloud_events: bool,
+    is_custom: bool,
+    /// Who says which names are like the one that was typed.
+    asked: Option<(Session, String)>,
 }
 
 const STANDARD_INPUT: &str = "-";
@@ -75,6 +117,8 @@ pub struct Error {
 
 #[derive(Debug, thiserror::Error)]
 enum What {
+    #[error(transparent)]
+    Control(#[from] control::Error),
     #[error("{input}: {error}")]
     Input { input: String, error: batches::Error },
     #[error("{url}: {error}")]
@@ -93,17 +137,9 @@ const ERROR_BYTES_MAX: usize = 64 << 10;
 
 /// What was published.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Done {
-    /// Events.
-    pub events: u64,
-    /// Requests.
-    pub requests: u64,
-}
-
-impl fmt::Display for Done {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "published {} in {}", counted(self.events, "event"), counted(self.requests, "request"))
-    }
+struct Done {
+    events: u64,
+    requests: u64,
 }
 
 fn counted(number: u64, of: &str) -> String {
@@ -112,20 +148,28 @@ fn counted(number: u64, of: &str) -> String {
 }
 
 impl Publish {
-    /// Publishes everything, and says how much that was.
-    pub async fn run(self, clock: Clock) -> Result<Done, Error> {
+    /// Publishes everything; what is to be printed. Has to be called where a system of actix runs.
+    ///
+    /// # Errors
+    /// Where not everything was published: what was is a prefix of the input.
+    pub async fn run(self, clock: Clock) -> Result<String, Error> {
         let mut done = Done::default();
         self.publish(&clock, &mut done).await.map_err(|what| Error { what, events: done.events })?;
-        Ok(done)
+        let Done { events, requests } = done;
+        Ok(match self.printed.output {
+            Output::Table => format!("published {} in {}", counted(events, "event"), counted(requests, "request")),
+            Output::Json => print::json(&json!({"events": events, "requests": requests})),
+        })
     }
 
     async fn publish(&self, clock: &Clock, done: &mut Done) -> Result<(), What> {
         let input = |error: io::Error| What::Input { input: self.input(), error: error.into() };
         let (reader, length) = open(&self.file).map_err(input)?;
+        let destination = self.destination().await?;
         let read = Arc::new(AtomicU64::new(0));
         let reader = Counted { reader, read: read.clone() };
         let limits = Limits { events: self.batch_events as usize, bytes: self.batch_bytes.as_u64() as usize };
-        let form = match (self.dead_letters, self.custom) {
+        let form = match (self.dead_letters, destination.is_custom) {
             (false, _) => Form::Events,
             (true, false) => Form::DeadLetters,
             (true, true) => Form::CustomDeadLetters,
@@ -138,11 +182,10 @@ impl Publish {
             read.or_else(|error| send.blocking_send(Err(error))).ok();
         });
 
-        let client = web::client();
         let progress = Progress::new(clock.now(), length);
         while let Some(batch) = batches.recv().await {
             let batch = batch.map_err(|error| What::Input { input: self.input(), error })?;
-            self.send(&client, &batch).await?;
+            destination.send(&batch).await?;
             done.events += batch.events as u64;
             done.requests += 1;
             progress.show(clock.now(), read.load(Ordering::Relaxed), done);
@@ -158,18 +201,80 @@ impl Publish {
         self.file.display().to_string()
     }
 
+    /// Where to, with what, and in which schema.
+    async fn destination(&self) -> Result<Destination, What> {
+        let key = match &self.key_file {
+            Some(file) => Some(secret_in(file)?),
+            None => {
+                variable("GRIDHOOK_KEY")?.map(|key| secret(&key, "environment variable GRIDHOOK_KEY")).transpose()?
+            }
+        };
+        let (url, client, asked) = match (&self.topic, &key) {
+            (To::Url(url), Some(_)) => (url.to_string(), self.control.place().client()?.1, None),
+            (To::Url(_), None) => {
+                let text = "a URL needs an access key (--key-file or GRIDHOOK_KEY): the operator's token is shown to no \
+                            address but the server's own";
+                return Err(control::Error::Input(text.to_owned()).into());
+            }
+            (To::Resource(topic), Some(_)) => {
+                let (path, (server, client)) = (topic.publishing()?, self.control.place().client()?);
+                (format!("{}{path}", server.as_str().trim_end_matches('/')), client, None)
+            }
+            (To::Resource(topic), None) => {
+                let (path, session) = (topic.publishing()?, self.control.session()?);
+                let url = format!("{}{path}", session.server().as_str().trim_end_matches('/'));
+                (url, session.client().clone(), Some((session, topic.path(""))))
+            }
+        };
+        let is_namespace = url.split('?').next().is_some_and(|path| path.ends_with(":publish"));
+        let header = match (key, &asked) {
+            (Some(key), _) if is_namespace => ("authorization", format!("SharedAccessKey {key}")),
+            (Some(key), _) => ("aeg-sas-key", key),
+            (None, Some((session, _))) => ("authorization", session.bearer()),
+            (None, None) => return Err(control::Error::Input("there is no key to publish with".to_owned()).into()),
+        };
+        let mut destination = Destination {
+            client,
+            url,
+            header,
+            is_cloud_events: is_namespace || self.cloud_events,
+            is_custom: false,
+            asked,
+        };
+        if !destination.is_cloud_events {
+            destination.ask_for_schema().await?;
+        }
+        Ok(destination)
+    }
+}
+
+impl Destination {
+    /// What the topic takes, where it says so: a server that says nothing is sent events of Event Grid's schema.
+    async fn ask_for_schema(&mut self) -> Result<(), What> {
+        let sent = self.client.options(&self.url).send().await;
+        let mut answer = sent.map_err(|error| What::Send { url: self.url.clone(), error: error.to_string() })?;
+        // Read to the end, so that the connection can be used again.
+        answer.body().limit(ERROR_BYTES_MAX).await.ok();
+        let schema =
+            answer.headers().get("aeg-input-event-schema").map(|schema| schema.as_bytes().to_ascii_lowercase());
+        self.is_cloud_events = schema.as_deref() == Some(b"cloudeventschemav1_0");
+        self.is_custom = schema.as_deref() == Some(b"customeventschema");
+        Ok(())
+    }
+
     /// Sends one batch, again and again while the server is busy.
-    async fn send(&self, client: &Client, batch: &Batch) -> Result<(), What> {
-        let content_type = match self.cloud_events {
+    async fn send(&self, batch: &Batch) -> Result<(), What> {
+        let content_type = match self.is_cloud_events {
             true => "application/cloudevents-batch+json; charset=utf-8",
             false => "application/json; charset=utf-8",
         };
         let mut tries = 0;
         loop {
-            let request = client
+            let request = self
+                .client
                 .post(&self.url)
                 .insert_header((header::CONTENT_TYPE, content_type))
-                .insert_header(("aeg-sas-key", self.key.as_str()));
+                .insert_header((self.header.0, self.header.1.as_str()));
             let sent = request.send_body(batch.body.clone()).await;
             let mut response = sent.map_err(|error| What::Send { url: self.url.clone(), error: error.to_string() })?;
             let status = response.status();
@@ -180,7 +285,11 @@ impl Publish {
             }
             if !matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
                 let body = response.body().limit(ERROR_BYTES_MAX).await.unwrap_or_default();
-                return Err(What::Refused { status, reason: web::reason(&body) });
+                let mut reason = web::reason(&body);
+                if let (StatusCode::NOT_FOUND, Some((session, path))) = (status, &self.asked) {
+                    reason += &nearest::words(session, path).await;
+                }
+                return Err(What::Refused { status, reason });
             }
             tries += 1;
             if tries == TRIES {

@@ -5,13 +5,17 @@ use std::{fmt::Write as _, time::Duration};
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
-use super::control::{self, Asked, Error, Resource, Session, Table};
+use super::{
+    control::{self, Asked, Error, Resource, Session, Table},
+    print,
+    time::past,
+};
 
 /// The flags of `replay`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  gridhook replay start orders billing --from 2026-01-31T00:00:00Z --dry-run
-  gridhook replay start orders billing --from-sequence 1 --events-per-second 100 --watch
+  gridhook replay start orders billing --from 2h --dry-run
+  gridhook replay start orders billing --from-sequence 1 --rate 100 --watch
   gridhook replay pause orders billing 16")]
 pub struct Replay {
     #[command(subcommand)]
@@ -24,11 +28,11 @@ enum Verb {
     Start {
         #[command(flatten)]
         of: Of,
-        /// Events that were appended at this time or later, as 2026-01-31T12:00:00Z; without it all that is stored
-        #[arg(long, value_name = "TIME", conflicts_with = "from_sequence")]
+        /// Events appended at this time or later, such as 2026-01-31T12:00:00Z or 2h [default: all that is stored]
+        #[arg(long, value_name = "TIME", value_parser = past, conflicts_with = "from_sequence")]
         from: Option<String>,
-        /// Events that were appended before this time; without it all that is stored by now
-        #[arg(long, value_name = "TIME", conflicts_with = "to_sequence")]
+        /// Events appended before this time [default: all that is stored by now]
+        #[arg(long, value_name = "TIME", value_parser = past, conflicts_with = "to_sequence")]
         to: Option<String>,
         /// Events from this sequence on
         #[arg(long, value_name = "N")]
@@ -36,9 +40,9 @@ enum Verb {
         /// Events up to this sequence, with it
         #[arg(long, value_name = "N")]
         to_sequence: Option<u64>,
-        /// At most so many events in a second
-        #[arg(long, value_name = "N")]
-        events_per_second: Option<f64>,
+        /// Maximum events per second
+        #[arg(long, value_name = "EVENTS")]
+        rate: Option<f64>,
         /// Count what would be sent, and send nothing
         #[arg(long, conflicts_with = "watch")]
         dry_run: bool,
@@ -95,13 +99,13 @@ impl Replay {
     /// Does it; what is to be printed.
     pub async fn run(self) -> Result<String, Error> {
         match self.verb {
-            Verb::Start { of, from, to, from_sequence, to_sequence, events_per_second, dry_run, watch } => {
+            Verb::Start { of, from, to, from_sequence, to_sequence, rate, dry_run, watch } => {
                 let given = [
                     ("from", from.map(Value::from)),
                     ("to", to.map(Value::from)),
                     ("fromSequence", from_sequence.map(Value::from)),
                     ("toSequence", to_sequence.map(Value::from)),
-                    ("eventsPerSecond", events_per_second.map(Value::from)),
+                    ("eventsPerSecond", rate.map(Value::from)),
                     ("dryRun", dry_run.then_some(true.into())),
                 ];
                 let body: Map<String, Value> =
@@ -153,9 +157,9 @@ impl Of {
         loop {
             let job: Value = session.get(&path).await?;
             let state = text(&job, "state");
-            eprint!("\r{}\x1b[K", bar(&job));
+            print::update(&bar(&job));
             if !["running", "paused", "canceling"].contains(&state.as_str()) {
-                eprintln!();
+                print::note("");
                 return self.asked.print(&job, shown);
             }
             tokio::time::sleep(LOOK).await;

@@ -14,7 +14,7 @@ use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::{
-    cli::Serve,
+    cli::{Serve, print},
     clock::Clock,
     config::{self, Config, Policy},
     event::Timestamp,
@@ -140,7 +140,7 @@ impl Simulate {
     fn told(&self, report: &Report) -> String {
         match self.output {
             Output::Text => report.to_string().trim_end().to_owned(),
-            Output::Json => serde_json::to_string_pretty(report).expect("a report is JSON"),
+            Output::Json => print::json(report),
         }
     }
 

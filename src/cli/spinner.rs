@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::{clock::Clock, event::Timestamp};
+use crate::{clock::Clock, escape, event::Timestamp};
 
 /// The line. It goes when this is dropped.
 pub(super) struct Spinner {
@@ -28,7 +28,7 @@ impl Spinner {
             // It stays hidden where standard error is not a terminal.
             self.line.set_draw_target(ProgressDrawTarget::stderr());
         }
-        self.line.set_message(what);
+        self.line.set_message(escape::text(&what).into_owned());
         self.line.tick();
     }
 }

@@ -2,7 +2,10 @@
 
 use serde_json::Value;
 
-use super::control::{Control, Error, Output, Printed, Table, segment};
+use super::{
+    control::{Control, Error, Output, Printed, Table, segment},
+    print,
+};
 
 /// The flags of `supervision`.
 #[derive(Clone, Debug, clap::Args)]
@@ -14,18 +17,18 @@ pub struct Supervision {
     /// Only this topic's actors
     #[arg(long, value_name = "NAME")]
     topic: Option<String>,
-    /// How many actors are told, those that died most often first
+    /// Maximum number of actors, those that died most often first
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    top: u32,
+    limit: u32,
 }
 
 impl Supervision {
     /// What there is to print.
     pub async fn run(self) -> Result<String, Error> {
         let topic = self.topic.as_deref().map(|topic| format!("&topic={}", segment(topic))).unwrap_or_default();
-        let report: Value = self.control.session()?.get(&format!("/supervision?top={}{topic}", self.top)).await?;
+        let report: Value = self.control.session()?.get(&format!("/supervision?top={}{topic}", self.limit)).await?;
         Ok(match self.printed.output {
-            Output::Json => report.to_string(),
+            Output::Json => print::json(&report),
             Output::Table => told(&report),
         })
     }

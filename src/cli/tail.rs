@@ -1,9 +1,6 @@
 //! `gridhook tail`: events as they are published and what becomes of them, as it happens.
 
-use std::{
-    io::{self, Write},
-    time::Duration,
-};
+use std::time::Duration;
 
 use awc::http::{Method, StatusCode};
 use futures_util::StreamExt;
@@ -12,8 +9,11 @@ use url::form_urlencoded;
 
 use super::{
     control::{self, Control, Output, Printed, Resource, short},
-    nearest, web, words,
+    nearest,
+    print::{self, Reader},
+    web, words,
 };
+use crate::escape;
 
 /// The flags of `tail`.
 #[derive(Debug, clap::Args)]
@@ -25,7 +25,7 @@ Examples:
   gridhook tail
   gridhook tail orders --events --type Order.Placed --data
   gridhook tail orders/billing --outcomes --outcome deferred
-  gridhook tail domains/shop/topics/europe --count 10 --output json"
+  gridhook tail domains/shop/topics/europe --limit 10 --output json"
 )]
 pub struct Tail {
     /// The topic (NAME, domains/NAME, domains/NAME/topics/NAME or a resource id), or TOPIC/SUBSCRIPTION; without it all
@@ -49,9 +49,9 @@ pub struct Tail {
     /// Print the events themselves, too
     #[arg(long)]
     data: bool,
-    /// End after so many lines
+    /// End after this number of lines
     #[arg(long, value_name = "N")]
-    count: Option<u64>,
+    limit: Option<u64>,
     #[command(flatten)]
     control: Control,
     #[command(flatten)]
@@ -67,6 +67,9 @@ pub enum Error {
     /// It is gone.
     #[error("the server broke off: {0}")]
     BrokeOff(String),
+    /// The lines cannot be printed.
+    #[error(transparent)]
+    Print(#[from] print::Error),
 }
 
 /// A server that is alive writes something every few seconds.
@@ -110,12 +113,11 @@ impl Tail {
                 if line.trim_ascii().is_empty() {
                     continue;
                 }
-                // Who reads no more wants no more.
-                if self.print(line.trim_ascii_end()).is_err() {
+                if self.print(line.trim_ascii_end())? == Reader::Gone {
                     return Ok(());
                 }
                 printed += 1;
-                if self.count.is_some_and(|count| printed >= count) {
+                if self.limit.is_some_and(|limit| printed >= limit) {
                     return Ok(());
                 }
             }
@@ -166,28 +168,25 @@ impl Tail {
         Ok(format!("/tail?{}", query.finish()))
     }
 
-    fn print(&self, line: &[u8]) -> io::Result<()> {
-        let mut out = io::stdout().lock();
+    fn print(&self, line: &[u8]) -> Result<Reader, print::Error> {
         match (self.printed.output, serde_json::from_slice::<Value>(line)) {
-            (Output::Table, Ok(value)) => writeln!(out, "{}", told(&value))?,
+            (Output::Table, Ok(value)) => print::out(&told(&value)),
             (Output::Table, Err(_)) | (Output::Json, _) => {
-                out.write_all(line)?;
-                out.write_all(b"\n")?;
+                print::out(&escape::json_line(&String::from_utf8_lossy(line)))
             }
         }
-        out.flush()
     }
 }
 
 fn told(line: &Value) -> String {
     let text = |key: &str| words::text(&line[key]);
-    let topic = short(line["topic"].as_str().unwrap_or_default());
+    let topic = escape::text(&short(line["topic"].as_str().unwrap_or_default())).into_owned();
     match line["kind"].as_str().unwrap_or_default() {
         "event" => {
             let (sequence, bytes) = (words::count(&line["sequence"]), words::count(&line["bytes"]));
             let event = match &line["event"] {
                 Value::Null => String::new(),
-                event => format!("\n    {}", super::trace::shown(&event.to_string())),
+                event => format!("\n    {}", print::json_line(event)),
             };
             let [at, id, kind, subject] = ["at", "id", "eventType", "subject"].map(text);
             format!("{at}  event    {topic}  {sequence}  {kind}  subject {subject}  id {id}  ({bytes} bytes){event}")
@@ -202,6 +201,6 @@ fn told(line: &Value) -> String {
             "… missed {} events and outcomes: they came faster than this could be read",
             words::count(&line["count"])
         ),
-        _ => super::trace::shown(&line.to_string()),
+        _ => print::json_line(line),
     }
 }

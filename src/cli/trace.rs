@@ -8,8 +8,9 @@ use url::form_urlencoded;
 
 use super::{
     control::{self, Control, Output, Printed, Resource, Session},
-    list,
+    list, print,
 };
+use crate::escape;
 
 /// The flags of `trace`.
 #[derive(Debug, clap::Args)]
@@ -135,7 +136,7 @@ impl Trace {
             return Err(Error::NotFound { id: self.event.clone(), looked });
         }
         Ok(match self.printed.output {
-            Output::Json => Value::from_iter(found.into_iter().map(|(_, page)| page)).to_string(),
+            Output::Json => print::json(&Value::from_iter(found.into_iter().map(|(_, page)| page))),
             Output::Table => found.iter().map(|(answer, _)| answer.to_string()).collect::<Vec<_>>().join("\n\n"),
         })
     }
@@ -185,11 +186,11 @@ impl Event {
         // Writing to a string does not fail.
         match (&self.id, &self.published) {
             (Some(id), Some(published)) => {
-                write!(text, "event {} in {topic}, sequence {}", shown(id), self.sequence).ok();
+                write!(text, "event {} in {topic}, sequence {}", escape::text(id), self.sequence).ok();
                 write!(text, "\n{published}  published").ok();
                 for (name, value) in [("type", &self.event_type), ("subject", &self.subject)] {
                     if let Some(value) = value.as_ref().filter(|value| !value.is_empty()) {
-                        write!(text, ", {name} {}", shown(value)).ok();
+                        write!(text, ", {name} {}", escape::text(value)).ok();
                     }
                 }
             }
@@ -209,10 +210,10 @@ impl Event {
 
 impl Story {
     fn tell(&self, text: &mut String) {
-        let of = self.domain_topic.as_ref().map(|topic| format!(" of {}", shown(topic))).unwrap_or_default();
+        let of = self.domain_topic.as_ref().map(|topic| format!(" of {}", escape::text(topic))).unwrap_or_default();
         let deleted = if self.deleted { " (deleted)" } else { "" };
         // Writing to a string does not fail.
-        write!(text, "\n\n{}{of}{deleted}: {}", shown(&self.subscription), shown(&self.text)).ok();
+        write!(text, "\n\n{}{of}{deleted}: {}", escape::text(&self.subscription), escape::text(&self.text)).ok();
         for line in &self.lines {
             line.tell(text, None);
         }
@@ -228,10 +229,10 @@ impl Line {
         let of = of.map(|of| format!("{of}: ")).unwrap_or_default();
         let lane = if self.lane == "live" { String::new() } else { format!(" [{}]", self.lane) };
         // Writing to a string does not fail.
-        write!(text, "\n  {}  {of}{}{lane}", self.at, shown(&self.text)).ok();
+        write!(text, "\n  {}  {of}{}{lane}", self.at, escape::text(&self.text)).ok();
         if let Some(Said { by_endpoint, text: said }) = &self.said {
             let who = if *by_endpoint { "it said" } else { "because" };
-            write!(text, "\n    {who}: {}", shown(said)).ok();
+            write!(text, "\n    {who}: {}", escape::text(said)).ok();
         }
     }
 
@@ -242,9 +243,4 @@ impl Line {
             events => format!("{events} events from {}", self.first_sequence),
         }
     }
-}
-
-/// What somebody else wrote, on one line and without what a terminal would obey.
-pub(super) fn shown(text: &str) -> String {
-    text.chars().flat_map(|c| if c.is_control() { c.escape_debug().collect::<Vec<_>>() } else { vec![c] }).collect()
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use humantime_serde::re::humantime::format_duration;
 use serde_json::Value;
 
-use crate::{clock::Clock, simulate::number};
+use crate::{clock::Clock, escape, simulate::number};
 
 /// What stands where there is nothing.
 pub(super) const NONE: &str = "-";
@@ -14,11 +14,11 @@ pub(super) const NONE: &str = "-";
 pub(super) fn text(value: &Value) -> String {
     match value {
         Value::String(text) if text.is_empty() => NONE.to_owned(),
-        Value::String(text) => super::trace::shown(text),
+        Value::String(text) => escape::text(text).into_owned(),
         Value::Null => NONE.to_owned(),
         Value::Array(list) if list.is_empty() => NONE.to_owned(),
         Value::Array(list) => list.iter().map(text).collect::<Vec<_>>().join(", "),
-        other => super::trace::shown(&other.to_string()),
+        other => super::print::json_line(other),
     }
 }
 
@@ -42,7 +42,7 @@ pub(super) fn span(time: Duration) -> String {
 /// A point in time, without fractions of a second, and how far it is from now.
 pub(super) fn when(value: &Value, clock: &Clock) -> String {
     let Some(text) = value.as_str() else { return NONE.to_owned() };
-    let Ok(at) = text.parse::<jiff::Timestamp>() else { return super::trace::shown(text) };
+    let Ok(at) = text.parse::<jiff::Timestamp>() else { return escape::text(text).into_owned() };
     let micros = at.as_microsecond() - i64::try_from(clock.now().0).unwrap_or(i64::MAX);
     let away = span(Duration::from_micros(micros.unsigned_abs()));
     let short = at.strftime("%Y-%m-%d %H:%M:%SZ");

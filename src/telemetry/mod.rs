@@ -7,11 +7,15 @@
 
 pub mod trace;
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 
-use tracing_subscriber::{EnvFilter, util::SubscriberInitExt};
+use tracing::Dispatch;
+use tracing_subscriber::{EnvFilter, field::MakeExt, fmt::format, util::SubscriberInitExt};
 
-use crate::config::{Format, Log};
+use crate::{
+    config::{self, Format},
+    escape,
+};
 
 /// The log could not be set up; nothing is logged.
 #[derive(Debug, thiserror::Error)]
@@ -25,12 +29,56 @@ pub enum Error {
 }
 
 /// Sets the log of the process up.
-pub fn init(log: &Log) -> Result<(), Error> {
+pub fn init(log: &config::Log) -> Result<(), Error> {
+    Ok(logger(log, io::stderr, io::stderr().is_terminal())?.try_init()?)
+}
+
+/// What writes the log's lines. What a terminal would obey is escaped, in messages and in fields.
+///
+/// # Errors
+/// Where the filter is not one.
+pub fn logger<W: Write + 'static>(
+    log: &config::Log,
+    writer: impl Fn() -> W + Send + Sync + 'static,
+    has_colours: bool,
+) -> Result<Dispatch, Error> {
     let filter = EnvFilter::try_new(&log.filter)?;
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
-    match log.format {
-        Format::Text => subscriber.with_ansi(io::stderr().is_terminal()).finish().try_init()?,
-        Format::Json => subscriber.json().flatten_event(true).finish().try_init()?,
+    let is_json = log.format == Format::Json;
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(move || Lines { writer: writer(), is_json })
+        .with_ansi(has_colours && !is_json);
+    if is_json {
+        return Ok(subscriber.json().flatten_event(true).finish().into());
     }
-    Ok(())
+    // Fields are escaped one by one, because the line around them has colours of its own.
+    let fields = format::debug_fn(|writer, field, value| {
+        let value = format!("{value:?}");
+        match field.name() {
+            "message" => write!(writer, "{}", escape::text(&value)),
+            name => write!(writer, "{name}={}", escape::text(&value)),
+        }
+    });
+    Ok(subscriber.fmt_fields(fields.delimited(" ")).finish().into())
+}
+
+/// The log, line by line. A line that cannot be written is lost: the server must go on where nobody reads it.
+struct Lines<W> {
+    writer: W,
+    is_json: bool,
+}
+
+impl<W: Write> Write for Lines<W> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let written = match self.is_json {
+            true => self.writer.write_all(escape::json(&String::from_utf8_lossy(line)).as_bytes()),
+            false => self.writer.write_all(line),
+        };
+        written.ok();
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

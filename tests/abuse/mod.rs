@@ -12,6 +12,7 @@ mod raw;
 mod secrets;
 mod slow;
 mod strangers;
+mod terminal;
 
 use std::time::Duration;
 

@@ -66,7 +66,7 @@ fn topics_are_made_changed_listed_and_deleted() {
     );
     assert!(refused(&server, &["topics", "update", "orders"]).contains("nothing is to be changed"));
 
-    let [before, after] = [&[][..], &["--regenerate", "key2"]]
+    let [before, after] = [&[][..], &["--regenerate", "key2", "--yes"]]
         .map(|more| json(&done(&server, &[&["topics", "keys", "orders", "--output", "json"], more].concat())));
     assert_eq!(before["key1"], after["key1"]);
     assert_ne!(before["key2"], after["key2"]);
@@ -103,7 +103,7 @@ fn subscriptions_are_made_changed_held_and_shown_and_their_filters_tried() {
 
     let key = json(&done(&server, &["topics", "keys", "orders", "--output", "json"]));
     let key = key["key1"].as_str().expect("a key");
-    assert!(done(&server, &["subscriptions", "pause", "orders", "billing"]).contains("held by           operator"));
+    assert!(done(&server, &["subscriptions", "hold", "orders", "billing"]).contains("held by           operator"));
     server.publish("orders", key, &load::body(&["first".to_owned()], "/a"));
     server.publish("orders", key, &load::body(&["other".to_owned()], "/b"));
     let tested = done(&server, &["subscriptions", "test-filter", "orders", "billing", "--last", "10"]);
@@ -170,7 +170,7 @@ fn a_server_that_is_not_there_and_a_token_that_is_wrong_are_told_with_what_to_do
     let (status, said) = say(&["topics", "list", "--server", &at, "--token-file", token]);
     assert!(!status.success() && said.contains("401") && said.contains("--token-file names another"), "{said}");
     let (status, said) = say(&["topics", "list", "--server", &at, "--token-file", "nowhere"]);
-    assert!(!status.success() && said.contains("name its file with --token-file"), "{said}");
+    assert!(!status.success() && said.contains("nowhere cannot be read"), "{said}");
     let (status, said) = say(&["topics", "list", "--server", "http://127.0.0.1:9", "--token-file", token]);
     assert!(!status.success() && said.contains("is the server running"), "{said}");
 }

@@ -292,13 +292,13 @@ fn the_command_starts_shows_and_lists_replays() {
     };
     let (said, _) = run(&["start", "--from-sequence", "11", "--dry-run"]);
     assert_eq!(said, "90 of 90 stored events match (sequences 11 to 100); nothing was sent\n");
-    let (said, bar) = run(&["start", "--from-sequence", "11", "--events-per-second", "500", "--watch"]);
+    let (said, bar) = run(&["start", "--from-sequence", "11", "--rate", "500", "--watch"]);
     assert!(said.contains("ID  STATE") && said.contains("16  completed  11-100     90/90"), "{said}");
     assert!(bar.contains("[##############################] 90/90, 90 delivered, completed"), "{bar}");
     let (said, _) = run(&["list", "--output", "json"]);
     let listed: Value = serde_json::from_str(&said).expect("JSON");
     assert_eq!(listed["value"][0]["counters"]["delivered"], 90, "{said}");
-    let (said, _) = run(&["start", "--events-per-second", "1"]);
+    let (said, _) = run(&["start", "--rate", "1"]);
     assert!(said.contains("17  running"), "{said}");
     assert!(run(&["pause", "17"]).0.contains("17  paused"));
     assert!(run(&["resume", "17"]).0.contains("17  running"));

@@ -63,7 +63,7 @@ fn top_shows_the_busiest_and_the_sickest_once_for_scripts() {
     assert!(report["overSeconds"].as_f64() >= Some(0.5), "{report}");
     let well = &report["top"][1];
     assert_eq!((&well["subscription"], &well["health"]["state"]), (&"well".into(), &"healthy".into()), "{report}");
-    let table = done(&server, &["top", "--once", "--top", "1", "--by", "sickness"]);
+    let table = done(&server, &["top", "--once", "--limit", "1", "--by", "sickness"]);
     assert!(
         table.contains("by sickness") && table.contains("orders/sick") && !table.contains("orders/well"),
         "{table}"
@@ -181,8 +181,8 @@ fn tail_tells_what_is_asked_for_and_ends_with_its_count() {
     let server = Server::start(&[]);
     let sink = Sink::start();
     let key = well_and_sick(&server, &sink);
-    let mut sick = Following::start(&server, "orders/sick --status 503 --count 1");
-    let mut events = Following::start(&server, "orders --events --type Load.Event --data --count 1");
+    let mut sick = Following::start(&server, "orders/sick --status 503 --limit 1");
+    let mut events = Following::start(&server, "orders --events --type Load.Event --data --limit 1");
     let mut ended = [false, false];
     publish_until(&server, &key, || {
         for (following, ended) in [&mut sick, &mut events].into_iter().zip(&mut ended) {

@@ -14,6 +14,7 @@ use self::plan::{Action, Plan};
 use super::{
     ask,
     control::{self, Control, Output, Printed, Session},
+    print,
     spinner::Spinner,
 };
 use crate::declared::{self, Place};
@@ -104,7 +105,7 @@ impl Apply {
             return Ok(self.told(&plan, None));
         }
         if !self.yes && std::io::stdin().is_terminal() {
-            eprintln!("{plan}\n");
+            print::note(&format!("{plan}\n"));
         }
         ask::is_sure(&format!("{}?", plan.sum()), self.yes)?;
         let waiting = self.carry_out(&session, &plan).await?;
@@ -136,7 +137,7 @@ impl Apply {
         if let Output::Json = self.printed.output {
             let steps: Vec<Value> = plan.steps.iter().map(plan::Step::json).collect();
             let unchanged = plan.unchanged;
-            return format!("{:#}", json!({"steps": steps, "unchanged": unchanged, "applied": done.is_some()}));
+            return print::json(&json!({"steps": steps, "unchanged": unchanged, "applied": done.is_some()}));
         }
         if plan.is_empty() {
             return format!("nothing changes: {} resources are as the file says", plan.unchanged);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::{
     cli::{
         control::{Error, Session, short},
-        list,
+        list, print,
         spinner::Spinner,
         words,
     },
@@ -213,7 +213,7 @@ impl fmt::Display for Plan {
 
 fn told(value: &Value) -> String {
     match value {
-        Value::Object(_) | Value::Array(_) => crate::cli::trace::shown(&value.to_string()),
+        Value::Object(_) | Value::Array(_) => print::json_line(value),
         other => words::text(other),
     }
 }

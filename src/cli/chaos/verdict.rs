@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::ledger::Sum;
 use crate::{
     cli::control::{Output, Table},
+    cli::print,
     simulate::number as counted,
 };
 
@@ -83,7 +84,7 @@ impl Verdict {
     pub fn told(&self, output: Output) -> String {
         match output {
             Output::Table => self.to_string(),
-            Output::Json => serde_json::json!(self).to_string(),
+            Output::Json => print::json(self),
         }
     }
 

@@ -26,7 +26,7 @@ use crate::clock::Clock;
   gridhook subscriptions create orders billing --endpoint https://example.com/hook --event-type Order.Placed
   gridhook subscriptions show orders billing
   gridhook subscriptions update orders billing --max-attempts 5 --time-to-live 2h
-  gridhook subscriptions pause orders billing; gridhook subscriptions resume orders billing
+  gridhook subscriptions hold orders billing; gridhook subscriptions resume orders billing
   gridhook subscriptions probe orders billing
   gridhook subscriptions test-filter orders billing --last 100")]
 pub struct Subscriptions {
@@ -77,7 +77,7 @@ enum Verb {
         yes: bool,
     },
     /// Send nothing for now; what is in flight is finished, what is published waits
-    Pause(Which),
+    Hold(Which),
     /// Send again
     Resume(Which),
     /// Ask a suspended endpoint now, not when its time has come
@@ -137,7 +137,7 @@ impl Subscriptions {
             Verb::Create { which, wish } => which.create(&wish).await,
             Verb::Update { which, wish } => which.update(&wish).await,
             Verb::Delete { which, yes } => which.delete(yes).await,
-            Verb::Pause(which) => which.say("hold", clock).await,
+            Verb::Hold(which) => which.say("hold", clock).await,
             Verb::Resume(which) => which.say("resume", clock).await,
             Verb::Probe(which) => which.say("probe", clock).await,
             Verb::Release(which) => which.say("release", clock).await,

@@ -13,7 +13,10 @@ use tokio::{
 };
 
 use self::screen::Screen;
-use super::control::{self, Control, Output, Printed, Session};
+use super::{
+    control::{self, Control, Output, Printed, Session},
+    print,
+};
 
 /// The flags of `top`.
 #[derive(Debug, clap::Args)]
@@ -24,16 +27,16 @@ Where there is no terminal the figures are printed once.
 Examples:
   gridhook top
   gridhook top --by sickness --every 5s
-  gridhook top --once --top 10
+  gridhook top --once --limit 10
   gridhook top --output json | jq '.top[0]'"
 )]
 pub struct Top {
     /// Which come first
     #[arg(long, value_enum, default_value_t)]
     by: By,
-    /// So many event subscriptions at the most
+    /// Maximum number of event subscriptions
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=500))]
-    top: u32,
+    limit: u32,
     /// How often the figures are taken
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = every)]
     every: Duration,
@@ -115,13 +118,13 @@ impl Top {
         tokio::time::sleep(self.every).await;
         let report = self.ask(&session, self.by).await?;
         Ok(Some(match self.printed.output {
-            Output::Json => serde_json::to_string_pretty(&report).map_err(control::Error::from)?,
-            Output::Table => told::page(&report, self.by.word()).join("\n"),
+            Output::Json => print::json(&report),
+            Output::Table => told::page(&report, self.by.word(), false).join("\n"),
         }))
     }
 
     async fn ask(&self, session: &Session, by: By) -> Result<Value, control::Error> {
-        session.get(&format!("/top?by={}&top={}", by.word(), self.top)).await
+        session.get(&format!("/top?by={}&top={}", by.word(), self.limit)).await
     }
 
     async fn live(&self, session: &Session) -> Result<(), Error> {
@@ -161,7 +164,7 @@ impl Top {
     /// What is shown; a server that does not answer is told, and asked again.
     async fn page(&self, session: &Session, by: By) -> Vec<String> {
         match self.ask(session, by).await {
-            Ok(report) => told::page(&report, by.word()),
+            Ok(report) => told::page(&report, by.word(), true),
             Err(error) => vec![error.to_string(), "asking again; q leaves".to_owned()],
         }
     }

@@ -4,6 +4,8 @@ use std::io::{self, IsTerminal, Write};
 
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
+use crate::escape;
+
 /// Whether there is one, to see and to type on.
 pub(super) fn is_terminal() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
@@ -36,7 +38,7 @@ impl Screen {
         // From the top, each line cleared to its end and the rest of the screen after the last: nothing flickers.
         let mut text = "\x1b[H".to_owned();
         for (row, line) in lines.iter().take(usize::from(rows)).enumerate() {
-            let cut: String = line.chars().take(usize::from(columns)).collect();
+            let cut: String = escape::text(line).chars().take(usize::from(columns)).collect();
             let between = if row > 0 { "\r\n" } else { "" };
             text.push_str(&format!("{between}{cut}\x1b[K"));
         }

@@ -12,8 +12,8 @@ use crate::{
     clock::Clock,
 };
 
-/// All that there is to see.
-pub(super) fn page(report: &Value, by: &str) -> Vec<String> {
+/// All that there is to see; where keys are read, with what they do.
+pub(super) fn page(report: &Value, by: &str, has_keys: bool) -> Vec<String> {
     let count = |key: &str| words::count(&report[key]);
     let mut lines = vec![
         format!(
@@ -25,10 +25,11 @@ pub(super) fn page(report: &Value, by: &str) -> Vec<String> {
             rate(&report["failedPerSecond"]),
         ),
         format!(
-            "{} in flight, {} unread, {} owed; by {by}; q leaves, a s b o f i sort",
+            "{} in flight, {} unread, {} owed; by {by}{}",
             count("inFlight"),
             count("backlog"),
-            count("owed")
+            count("owed"),
+            if has_keys { "; q leaves, a s b o f i sort" } else { "" }
         ),
         String::new(),
     ];

@@ -21,7 +21,7 @@ use super::{
   gridhook topics create orders --input-schema CloudEventSchemaV1_0 --tag team=shop
   gridhook topics create domains/shop
   gridhook topics update orders --allow-from 10.1.0.0/16
-  gridhook topics keys orders --regenerate key2
+  gridhook topics keys orders --regenerate key2 --yes
   gridhook topics delete orders --yes")]
 pub struct Topics {
     #[command(subcommand)]
@@ -72,6 +72,9 @@ enum Verb {
         /// Make one of them anew; the other one goes on working
         #[arg(long, value_name = "KEY", value_enum)]
         regenerate: Option<Key>,
+        /// Do not ask first
+        #[arg(long, requires = "regenerate")]
+        yes: bool,
     },
 }
 
@@ -101,7 +104,7 @@ impl Topics {
             Verb::Create { which, wish } => which.create(&wish).await,
             Verb::Update { which, wish } => which.update(&wish).await,
             Verb::Delete { which, yes } => which.delete(yes).await,
-            Verb::Keys { which, regenerate } => which.keys(regenerate).await,
+            Verb::Keys { which, regenerate, yes } => which.keys(regenerate, yes).await,
         }
     }
 }
@@ -162,7 +165,7 @@ impl Which {
         self.asked.print(&json!({"deleted": topic["id"]}), |_| format!("deleted {name}"))
     }
 
-    async fn keys(&self, regenerate: Option<Key>) -> Result<String, Error> {
+    async fn keys(&self, regenerate: Option<Key>, yes: bool) -> Result<String, Error> {
         let session = self.asked.control.session()?;
         let keys: Value = match regenerate {
             None => session.ask(Method::POST, &self.topic.path("/listKeys"), None::<&Value>).await?,
@@ -171,6 +174,11 @@ impl Which {
                     Key::Key1 => "key1",
                     Key::Key2 => "key2",
                 };
+                let question = format!(
+                    "Make {name} of {} anew? Publishers that use it are refused from then on.",
+                    control::short(&self.topic.path(""))
+                );
+                ask::is_sure(&question, yes)?;
                 session.post(&self.topic.path("/regenerateKey"), &json!({"keyName": name})).await?
             }
         };

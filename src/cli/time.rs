@@ -1,0 +1,43 @@
+//! Times as an operator types them: a point in time, a day, or how far it is from now.
+
+use humantime_serde::re::humantime::parse_duration;
+use jiff::{civil::Date, tz::TimeZone};
+
+use crate::clock::Clock;
+
+/// A time that has passed: `1h` is an hour ago.
+pub(super) fn past(text: &str) -> Result<String, String> {
+    read(text, "how long ago", |now, span| now.checked_sub(span))
+}
+
+/// A time that is to come: `7d` is a week from now.
+pub(super) fn future(text: &str) -> Result<String, String> {
+    read(text, "how long from now", |now, span| now.checked_add(span))
+}
+
+/// The time as the server reads it, in UTC.
+fn read(
+    text: &str,
+    how_far: &str,
+    from: impl Fn(jiff::Timestamp, jiff::SignedDuration) -> Result<jiff::Timestamp, jiff::Error>,
+) -> Result<String, String> {
+    let allowed = || {
+        format!(
+            "allowed is a time such as 2026-01-31T12:00:00Z, a day such as 2026-01-31, or {how_far}, such as 90m or 7d"
+        )
+    };
+    if let Ok(at) = text.parse::<jiff::Timestamp>() {
+        return Ok(at.to_string());
+    }
+    // A clock time without a zone is a civil time in jiff, and its day alone would be read.
+    if let Ok(day) =
+        text.parse::<Date>().map_err(drop).and_then(|day| if text.contains(':') { Err(()) } else { Ok(day) })
+    {
+        return day.to_zoned(TimeZone::UTC).map(|at| at.timestamp().to_string()).map_err(|_| allowed());
+    }
+    let now =
+        i64::try_from(Clock::system().now().0).ok().and_then(|micros| jiff::Timestamp::from_microsecond(micros).ok());
+    let span = parse_duration(text).ok().and_then(|span| jiff::SignedDuration::try_from(span).ok());
+    let (Some(now), Some(span)) = (now, span) else { return Err(allowed()) };
+    from(now, span).map(|at| at.to_string()).map_err(|_| allowed())
+}
