@@ -51,34 +51,6 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Every outcome with the byte that it has on disk. A byte is never used again for something else.
-    const BYTES: [(Self, u8); 19] = [
-        (Self::Delivered, 0),
-        (Self::NotFound, 1),
-        (Self::Disabled, 2),
-        (Self::Full, 3),
-        (Self::Unauthorized, 4),
-        (Self::BadRequest, 5),
-        (Self::TimedOut, 6),
-        (Self::Busy, 7),
-        (Self::PayloadTooLarge, 8),
-        (Self::Probation, 9),
-        (Self::Canceled, 10),
-        (Self::Aborted, 11),
-        (Self::SocketError, 12),
-        (Self::ResolutionError, 13),
-        (Self::SessionQueueNotSupported, 14),
-        (Self::Forbidden, 15),
-        (Self::InvalidAzureFunctionDestination, 16),
-        (Self::GenericError, 17),
-        (Self::Delivering, 18),
-    ];
-
-    /// All of them.
-    pub fn all() -> impl Iterator<Item = Self> {
-        Self::BYTES.into_iter().map(|(outcome, _)| outcome)
-    }
-
     /// What an HTTP status from a webhook means (`spec`: decision 9).
     pub fn of_status(status: u16) -> Self {
         match status {
@@ -118,16 +90,57 @@ impl Outcome {
             | Self::Delivering => false,
         }
     }
+}
 
-    /// The byte that stands for it on disk.
-    pub fn byte(self) -> u8 {
-        Self::BYTES[Self::BYTES.iter().position(|(outcome, _)| *outcome == self).unwrap_or_default()].1
-    }
+/// The bytes of outcomes on disk, as one list: an outcome without a byte, or two with the same one, do not compile.
+macro_rules! stored_as {
+    ($($outcome:ident = $byte:literal),+ $(,)?) => {
+        impl Outcome {
+            /// All of them.
+            pub fn all() -> impl Iterator<Item = Self> {
+                [$(Self::$outcome),+].into_iter()
+            }
 
-    /// The outcome that `byte` stands for.
-    pub fn of_byte(byte: u8) -> Option<Self> {
-        Self::BYTES.iter().find(|(_, known)| *known == byte).map(|(outcome, _)| *outcome)
-    }
+            /// The byte that stands for it on disk.
+            pub fn byte(self) -> u8 {
+                match self {
+                    $(Self::$outcome => $byte,)+
+                }
+            }
+
+            /// The outcome that `byte` stands for.
+            #[deny(unreachable_patterns)]
+            pub fn of_byte(byte: u8) -> Option<Self> {
+                match byte {
+                    $($byte => Some(Self::$outcome),)+
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+// A byte is never used again for another outcome.
+stored_as! {
+    Delivered = 0,
+    NotFound = 1,
+    Disabled = 2,
+    Full = 3,
+    Unauthorized = 4,
+    BadRequest = 5,
+    TimedOut = 6,
+    Busy = 7,
+    PayloadTooLarge = 8,
+    Probation = 9,
+    Canceled = 10,
+    Aborted = 11,
+    SocketError = 12,
+    ResolutionError = 13,
+    SessionQueueNotSupported = 14,
+    Forbidden = 15,
+    InvalidAzureFunctionDestination = 16,
+    GenericError = 17,
+    Delivering = 18,
 }
 
 impl fmt::Display for Outcome {
