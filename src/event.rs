@@ -6,6 +6,7 @@
 //! them.
 
 mod cloud;
+mod convert;
 mod forms;
 
 use std::{borrow::Cow, fmt, ops::Range, sync::Arc, time::Duration};

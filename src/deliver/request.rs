@@ -21,7 +21,7 @@ use awc::http::{
 use bytes::{BufMut, Bytes, BytesMut};
 use url::{Host, Url};
 
-use super::convert::{Form, delivered};
+use super::convert::{self, delivered};
 use crate::{
     event::{Event, Schema, Seq},
     policy::property::{self, Property},
@@ -109,7 +109,7 @@ impl Destination {
         delivery: Schema,
         batched: bool,
     ) -> Result<Self, Error> {
-        Form::of(input, delivery)?;
+        convert::check(input, delivery)?;
         if url.len() > URL_BYTES_MAX {
             return Err(Error::Length(url.len()));
         }

@@ -195,3 +195,15 @@ fn an_endpoint_that_cant_be_called_is_refused_with_a_reason() {
     let pair = Destination::new("https://example.com/", "s", CloudEvents, EventGrid, false);
     assert_eq!(pair, Err(Error::Schema { from: CloudEvents, to: EventGrid }));
 }
+
+/// The publisher's time stamp arrives as it was sent, to the last of its digits, in every schema.
+#[test]
+fn the_publishers_time_keeps_its_hundred_nanoseconds() {
+    const TIME: &str = "2020-08-13T17:18:14.0265758Z";
+    let wire = WIRE.replace("2026-01-01T00:00:00Z", TIME);
+    let stored = event(EventGrid, &wire, "a-1", "2.0");
+    for schema in [EventGrid, CloudEvents] {
+        let sent = delivered(&stored, schema).expect("it can be delivered");
+        assert!(String::from_utf8_lossy(&sent).contains(TIME), "{schema:?}: {sent:?}");
+    }
+}
