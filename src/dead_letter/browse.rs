@@ -18,7 +18,7 @@ use self::{
     walk::{FILE_BYTES_MAX, before},
 };
 use crate::{
-    dead_letter::{DeadLetters, letter::Letter, marker::Marker, sink},
+    dead_letter::{DeadLetters, Owner, letter::Letter, marker::Marker, sink},
     event::{Obligor, Timestamp},
     journal,
 };
@@ -55,6 +55,10 @@ pub struct Shelf {
     pub folder: Option<String>,
     /// Whether its topic has a custom schema: of a dead letter, `data` is the event then.
     pub custom: bool,
+    /// Whose files those in the folder are that are looked at; [`None`] where it has no destination.
+    pub owner: Option<Owner>,
+    /// Who else writes into the folder.
+    pub others: Vec<Owner>,
 }
 
 /// Which of the two places.

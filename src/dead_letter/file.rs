@@ -2,8 +2,8 @@
 //!
 //! It has one of two forms. That of namespaces keeps an event and its fate apart ([`namespace`](self)). In the basic tier an
 //! event stands in the schema that it is delivered in, in the order of the specification's samples (seed 000): what
-//! the event has, then what became of it. An event of a custom schema stands in an Event Grid envelope, its own object
-//! whole as `data` in the last place. Every value, `data` above all, is copied byte for byte as it was published; names
+//! the event has, then what became of it. An event of a custom schema that is delivered as it is stands in an Event Grid
+//! envelope, its own object whole as `data` in the last place. Every value, `data` above all, is copied byte for byte as it was published; names
 //! and values of this file's own are the only ones that are made here.
 //!
 //! A dead letter that was published again as a CloudEvent has our attributes already: ours of today take their place, so
@@ -139,9 +139,10 @@ fn basic(
             event::cloud_event(wire).and_then(|wire| cloud_event(out, &wire, fate))
         }
         (Schema::CloudEvents, Schema::EventGrid | Schema::CloudEvents | Schema::Custom) => cloud_event(out, wire, fate),
-        (Schema::Custom, Schema::EventGrid | Schema::CloudEvents | Schema::Custom) => {
-            custom(out, wire, form, event, fate)
+        (Schema::Custom, Schema::CloudEvents) => {
+            event.delivered(Schema::CloudEvents).and_then(|wire| cloud_event(out, &wire, fate))
         }
+        (Schema::Custom, Schema::EventGrid | Schema::Custom) => custom(out, wire, form, event, fate),
     }
 }
 

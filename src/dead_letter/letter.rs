@@ -44,6 +44,8 @@ pub struct Letter {
     pub event_type: Option<String>,
     /// Its subject.
     pub subject: Option<String>,
+    /// The resource id of its topic, where Event Grid has put it there; a CloudEvent's `source` is its publisher's.
+    pub topic: Option<String>,
     /// What became of it.
     pub fate: Fate,
 }
@@ -76,6 +78,7 @@ impl Letter {
             id: said(event.id()),
             event_type: said(event.event_type()),
             subject: said(event.subject()),
+            topic: None,
             fate: Fate {
                 reason: Some(dead.reason.to_string()),
                 attempts: Some(dead.attempts),
@@ -148,7 +151,8 @@ impl Letter {
             return Err("its event has no id".to_owned());
         }
         let (event_type, subject) = (text(envelope, kind), text(envelope, "subject"));
-        Ok(Self { event, schema, id, event_type, subject, fate })
+        let topic = text(envelope, "topic").filter(|_| !is_cloud_event);
+        Ok(Self { event, schema, id, event_type, subject, topic, fate })
     }
 }
 

@@ -18,6 +18,8 @@
 //!   after the outage window their dead letters, which are counted as lost. One that is not found at all loses them at
 //!   once, where the edition says so.
 //!
+//! Where several subscriptions write into one folder, [`owner`] says whose a file is.
+//!
 //! For people: [`browse`] looks through what waits and what was written, each read as a [`letter`]; [`purge`] gives it up
 //! for good, and a [`marker`] beside a file says of which of its letters.
 //!
@@ -31,6 +33,7 @@ pub mod file;
 pub mod herald;
 pub mod letter;
 pub mod marker;
+pub mod owner;
 pub mod purge;
 pub mod redrive;
 pub mod sink;
@@ -54,6 +57,7 @@ use tokio::sync::{OwnedMutexGuard, Semaphore, watch};
 pub use self::{
     actor::DeadLetterActor,
     herald::{Filed, Herald},
+    owner::Owner,
     redrive::{Redrives, Roster},
     sink::Sink,
     stores::Stores,
@@ -84,6 +88,8 @@ pub struct Target {
     pub delivery_schema: Schema,
     /// The topic's resource id, for events whose wire form does not have it.
     pub topic: String,
+    /// The resource id of what it is a subscription of: the topic, or one of a domain's.
+    pub source: String,
     /// The form of the files.
     pub form: FileForm,
     /// The headers that events are delivered with, but for those that are secret.
@@ -94,6 +100,13 @@ pub struct Target {
     pub outage_window: Duration,
     /// Whether they are lost at once where the destination is not found.
     pub drop_where_not_found: bool,
+}
+
+impl Target {
+    /// Whose the dead letters are.
+    pub fn owner(&self) -> Owner {
+        Owner { source: self.source.clone(), name: self.subscription_name.clone() }
+    }
 }
 
 /// Something waits, or will. A hint: losing it costs latency, unless it is the only one that ever names the target.

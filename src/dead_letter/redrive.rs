@@ -28,7 +28,7 @@ use bytes::Bytes;
 pub use self::progress::Ask;
 use self::progress::{FilePage, Progress};
 use super::{
-    DeadLetters, Stores, Totals,
+    DeadLetters, Stores, Target, Totals,
     browse::{Cursor, Error, Found, Key, Problem, Query, Shelf, Step, Walk},
     file,
     letter::Letter,
@@ -62,6 +62,9 @@ const AGAIN: Duration = Duration::from_secs(5);
 pub trait Roster: Send + Sync {
     /// The redrives that go on.
     fn redrives(&self) -> Vec<(Obligor, Lane)>;
+
+    /// The other subscriptions that have the same name, in whichever topic: they may share its folder.
+    fn namesakes(&self, obligor: Obligor) -> Vec<Obligor>;
 
     /// Whether a subscription's topic has a custom schema; [`None`] where it is no more.
     fn is_custom(&self, obligor: Obligor) -> Option<bool>;
@@ -99,8 +102,13 @@ impl Redrives {
     /// Where a subscription's dead letters are, and who writes them; [`None`] where it is no more.
     pub fn shelf(&self, obligor: Obligor) -> Option<(&DeadLetters, Shelf)> {
         let (custom, (letters, target)) = (self.roster.is_custom(obligor)?, self.stores.of(obligor)?);
-        let folder = target.as_ref().map(file::folder);
-        Some((letters, Shelf { obligor, folder, custom }))
+        let place = |target: &Target| (target.store.clone(), file::folder(target));
+        let own = target.as_ref().map(place);
+        let namesakes = self.roster.namesakes(obligor).into_iter();
+        let others = namesakes.filter_map(|other| self.stores.of(other)?.1).filter(|other| Some(place(other)) == own);
+        let others = others.map(|other| other.owner()).collect();
+        let (folder, owner) = (target.as_ref().map(file::folder), target.as_ref().map(Target::owner));
+        Some((letters, Shelf { obligor, folder, custom, owner, others }))
     }
 
     fn letters(&self, obligor: Obligor) -> Result<&DeadLetters, Error> {

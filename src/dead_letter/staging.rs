@@ -1,4 +1,4 @@
-//! Whose turn it is: which subscriptions' dead letters are looked at, when, and what is lost if it fails once more.
+//! Whose turn it is: which subscriptions' dead letters are looked at, and when.
 //!
 //! Pure: time is an argument, and nothing is read or written here. What waits is in the journal; this is only the order
 //! of looking for it, and all of it can be told again.
@@ -45,9 +45,6 @@ pub struct Job {
     pub obligor: Obligor,
     /// Where to.
     pub target: Arc<Target>,
-    /// Where the destination has been out of reach for its whole window: if it still is, dead letters that were due by
-    /// then are lost.
-    pub lost_by: Option<Timestamp>,
 }
 
 /// How a turn ended.
@@ -82,8 +79,6 @@ struct Desk {
     place: Place,
     /// Failures in a row.
     failures: u32,
-    /// When the destination first failed to take a file, if it has taken none since.
-    outage: Option<Timestamp>,
     /// Whether it goes when its turn has ended: its dead letters go elsewhere.
     leaves: bool,
 }
@@ -106,8 +101,7 @@ impl Staging {
     pub fn notice(&mut self, notice: Notice) {
         let Notice { obligor, target, due } = notice;
         let Some(desk) = self.desks.get_mut(&obligor) else {
-            let desk =
-                Desk { target: Arc::new(target), place: Place::Queued(due), failures: 0, outage: None, leaves: false };
+            let desk = Desk { target: Arc::new(target), place: Place::Queued(due), failures: 0, leaves: false };
             self.desks.insert(obligor, desk);
             self.queue.insert((due, obligor));
             return;
@@ -148,10 +142,7 @@ impl Staging {
             debug_assert_eq!(desk.place, Place::Queued(due));
             desk.place = Place::InHand { told: None };
             self.in_hand += 1;
-            let window = desk.target.outage_window;
-            let lost = desk.outage.is_some_and(|since| now.since(since) >= window);
-            let target = Arc::clone(&desk.target);
-            jobs.push(Job { obligor, target, lost_by: lost.then(|| now.before(window)) });
+            jobs.push(Job { obligor, target: Arc::clone(&desk.target) });
         }
         jobs
     }
@@ -167,12 +158,10 @@ impl Staging {
         let look = match report {
             Report::Done { next } => {
                 desk.failures = 0;
-                desk.outage = None;
                 earliest(next, told).map(|at| at.max(now))
             }
             Report::Lost => Some(now),
             Report::Unreachable => {
-                desk.outage.get_or_insert(now);
                 let waits = &desk.target.retry;
                 let step = usize::try_from(desk.failures).unwrap_or(usize::MAX).min(waits.len().saturating_sub(1));
                 desk.failures = desk.failures.saturating_add(1);

@@ -1,10 +1,13 @@
 //! The account of a subscription's dead letters: one small record, which only this module writes.
 //!
 //! ```text
-//! version 2 | written | lost | files | bytes | redriven | purged | in progress 1 [ length | name | due 8 | sequence 8 | lane 2 ]
+//! version 3 | written | lost | files | bytes | redriven | purged | in progress 1 [ length | name | due 8 | sequence 8 | lane 2 ]
+//!     | outage 1 [ since 8 | length | place ]
 //! ```
 //!
-//! Counts and the length are varints. Decoding is total: damage is told, and never taken for a record.
+//! Counts and lengths are varints. Decoding is total: damage is told, and never taken for a record.
+
+use std::time::Duration;
 
 use crate::{
     event::{Lane, Obligor, Seq, Timestamp},
@@ -14,8 +17,11 @@ use crate::{
     },
 };
 
-/// The second format of this record: the first knew neither of redrives nor of purges.
-const VERSION: u8 = 2;
+/// The third format of this record: since the second it has redrives and purges, since the third an outage.
+const VERSION: u8 = 3;
+
+/// The oldest format that is read.
+const VERSION_MIN: u8 = 2;
 
 /// The record cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,6 +46,24 @@ pub struct Totals {
     pub purged: u64,
     /// The file that is being written.
     pub in_progress: Option<InProgress>,
+    /// Since when the store takes no file, if it took none since.
+    pub outage: Option<Outage>,
+}
+
+/// A store takes no files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outage {
+    /// Since when.
+    pub since: Timestamp,
+    /// Its store and the folder there, with `:` between them: elsewhere it begins anew.
+    pub place: String,
+}
+
+impl Outage {
+    /// What was due then or earlier has waited for the whole `window`; [`None`] while it lasts.
+    pub fn lost_by(&self, window: Duration, now: Timestamp) -> Option<Timestamp> {
+        (now.since(self.since) >= window).then(|| now.before(window))
+    }
 }
 
 /// A file that may be at its destination, whole or not at all, and of which nothing was taken away yet.
@@ -92,32 +116,45 @@ impl Totals {
             out.extend_from_slice(&last.seq.0.to_be_bytes());
             out.extend_from_slice(&last.lane.0.to_be_bytes());
         }
+        out.push(self.outage.is_some().into());
+        if let Some(Outage { since, place }) = &self.outage {
+            out.extend_from_slice(&since.0.to_be_bytes());
+            put_varint(&mut out, place.len() as u64);
+            out.extend_from_slice(place.as_bytes());
+        }
         out
     }
 
     /// The record that `bytes` are.
     pub fn decode(bytes: &[u8]) -> Result<Self, Damaged> {
         let mut reader = Reader::new(bytes);
-        if reader.u8() != Some(VERSION) {
-            return Err(Damaged);
-        }
-        Self::take(&mut reader).filter(|_| reader.is_empty()).ok_or(Damaged)
+        let version = reader.u8().filter(|version| (VERSION_MIN..=VERSION).contains(version)).ok_or(Damaged)?;
+        Self::take(version, &mut reader).filter(|_| reader.is_empty()).ok_or(Damaged)
     }
 
-    fn take(reader: &mut Reader<'_>) -> Option<Self> {
+    fn take(version: u8, reader: &mut Reader<'_>) -> Option<Self> {
         let mut count = || reader.varint();
         let (written, lost, files, bytes) = (count()?, count()?, count()?, count()?);
         let (redriven, purged) = (count()?, count()?);
         let in_progress = match reader.u8()? {
             0 => None,
             1 => {
-                let len = usize::try_from(reader.varint()?).ok()?;
-                let name = std::str::from_utf8(reader.take(len)?).ok()?.to_owned();
+                let name = take_text(reader)?;
                 let (due, seq, lane) = (Timestamp(reader.u64()?), Seq(reader.u64()?), Lane(reader.u16()?));
                 Some(InProgress { name, last: DeadKey { due, seq, lane } })
             }
             _ => return None,
         };
-        Some(Self { written, lost, files, bytes, redriven, purged, in_progress })
+        let outage = match if version < 3 { 0 } else { reader.u8()? } {
+            0 => None,
+            1 => Some(Outage { since: Timestamp(reader.u64()?), place: take_text(reader)? }),
+            _ => return None,
+        };
+        Some(Self { written, lost, files, bytes, redriven, purged, in_progress, outage })
     }
+}
+
+fn take_text(reader: &mut Reader<'_>) -> Option<String> {
+    let len = usize::try_from(reader.varint()?).ok()?;
+    Some(std::str::from_utf8(reader.take(len)?).ok()?.to_owned())
 }

@@ -15,7 +15,7 @@ use crate::{
         herald::Filed,
         sink,
         staging::{Job, Report},
-        totals::{InProgress, Totals},
+        totals::{InProgress, Outage, Totals},
     },
     event::{Lane, Obligor, Seq, Timestamp},
     journal::{self, Buried, DeadKey, Waiting},
@@ -72,8 +72,14 @@ async fn turn(letters: &DeadLetters, job: &Job) -> Result<Report, Error> {
         // The destination was changed meanwhile. What may be at the old one stays there, uncounted.
         totals.in_progress = None;
     }
+    let place = label(target, &folder(target));
+    totals.outage.take_if(|outage| outage.place != place);
     let slice = read(&letters.0, *obligor, totals.in_progress.as_ref()).await?;
     if slice.is_empty() && totals.in_progress.is_none() {
+        if totals.outage.take().is_some() {
+            // What waited through it was sent again or purged.
+            bury(&letters.0, *obligor, &totals, Vec::new(), Vec::new()).await?;
+        }
         return done(&letters.0, *obligor).await;
     }
     let (form, options) = (target.clone(), letters.0.options);
@@ -82,8 +88,14 @@ async fn turn(letters: &DeadLetters, job: &Job) -> Result<Report, Error> {
         && let Err(error) = put(&letters.0, job, &mut totals, &page).await?
     {
         tracing::warn!(subscription = ?obligor, store = target.store, folder = target.folder, %error, "a dead-letter file is not written");
+        let now = letters.0.clock.now();
+        if totals.outage.is_none() {
+            totals.outage = Some(Outage { since: now, place });
+            bury(&letters.0, *obligor, &totals, Vec::new(), Vec::new()).await?;
+        }
         let gone = error.is_not_found() && target.drop_where_not_found;
-        let lost_by = if gone { Some(Timestamp::NEVER) } else { job.lost_by };
+        let over = totals.outage.as_ref().and_then(|outage| outage.lost_by(target.outage_window, now));
+        let lost_by = if gone { Some(Timestamp::NEVER) } else { over };
         return lose(&letters.0, job.obligor, lost_by, totals, &page.keys, &error).await;
     }
     if let (0, Some(begun)) = (page.count, totals.in_progress.as_ref().and_then(|file| begun(target, file))) {
@@ -94,6 +106,7 @@ async fn turn(letters: &DeadLetters, job: &Job) -> Result<Report, Error> {
         }
     }
     tell(&letters.0, job, &totals, &page).await?;
+    totals.outage = None;
     totals.written += page.count;
     totals.lost += page.damaged.len() as u64;
     totals.files += u64::from(page.count > 0);
@@ -144,7 +157,9 @@ async fn put(
     }
     let name = match (&totals.in_progress, page.keys.last()) {
         (None, Some(last)) => {
-            let name = file::path(&folder(target), shared.clock.now(), uuid::Uuid::new_v4());
+            let (seed, _) = uuid::Uuid::new_v4().as_u64_pair();
+            let guid = target.owner().guid(seed.to_be_bytes());
+            let name = file::path(&folder(target), shared.clock.now(), guid);
             totals.in_progress = Some(InProgress { name: label(target, &name), last: *last });
             bury(shared, job.obligor, totals, Vec::new(), Vec::new()).await?;
             name

@@ -55,6 +55,7 @@ impl Graves {
             subscription_name: plan.record.name.to_string(),
             delivery_schema: plan.record.delivery_schema,
             topic: topic.record().resource_id(),
+            source: topic.record().resource_id_of(plan.record.filter.domain_topic.as_deref()),
             form: edition.form,
             properties: property::open(&plan.record.webhook.delivery_properties),
             retry: edition.retry.clone(),

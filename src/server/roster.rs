@@ -34,6 +34,18 @@ impl redrive::Roster for Roster {
         found
     }
 
+    fn namesakes(&self, obligor: Obligor) -> Vec<Obligor> {
+        let Some(slot) = self.registry.slot(obligor) else { return Vec::new() };
+        let plan = slot.plan();
+        let mut found = Vec::new();
+        for topic in self.registry.topics() {
+            let namesakes = topic.subscriptions().into_iter().filter(|other| other.name == plan.record.name);
+            found.extend(namesakes.map(|other| Obligor { partition: topic.partition(), subscription: other.number }));
+        }
+        found.retain(|other| *other != obligor);
+        found
+    }
+
     fn is_custom(&self, obligor: Obligor) -> Option<bool> {
         let (topic, _) = (self.registry.owner(obligor.partition)?, self.registry.slot(obligor)?);
         Some(topic.record().input_schema == Schema::Custom)

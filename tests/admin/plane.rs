@@ -138,6 +138,10 @@ impl Roster for Nobody {
         Vec::new()
     }
 
+    fn namesakes(&self, _: Obligor) -> Vec<Obligor> {
+        Vec::new()
+    }
+
     fn is_custom(&self, _: Obligor) -> Option<bool> {
         None
     }

@@ -148,7 +148,8 @@ fn a_folder_out_of_reach_is_tried_again_until_it_heals_and_others_do_not_wait() 
         world.notice(obligor(2), target("whole"), START);
         world.until(obligor(2), written(4)).await;
         let still = world.letters.totals(obligor(1)).await.expect("read");
-        assert_eq!((&still, world.waiting(obligor(1)).await), (&begun, 4), "the same name, and nothing is lost");
+        assert_eq!(still.in_progress, begun.in_progress, "the same name");
+        assert_eq!((still.lost, world.waiting(obligor(1)).await), (0, 4), "and nothing is lost");
 
         fs::remove_file(folder.path().join("broken")).expect("removed");
         world.until(obligor(1), written(4)).await;
@@ -183,6 +184,55 @@ fn after_the_outage_window_dead_letters_are_lost_and_counted() {
         fs::remove_file(folder.path().join("broken")).expect("removed");
         let totals = world.until(obligor(1), written(1)).await;
         assert_eq!((totals.lost, totals.in_progress, world.waiting(obligor(1)).await), (7, None, 0));
+        world.stop().await;
+    });
+}
+
+/// The window goes on while no process runs, and through any number of them.
+#[test]
+fn an_outage_goes_on_through_restarts_and_begins_anew_at_another_destination() {
+    let (folder, memory) = (tempfile::tempdir().expect("a folder"), Memory::new());
+    fs::write(folder.path().join("broken"), b"").expect("written");
+    let hours = |hours: u64| START.after(Duration::from_secs(hours * 3600));
+    run(async {
+        let world = World::start(&memory, folder.path(), START);
+        let _actor = world.actor();
+        world.put_aside(obligor(1), 3, START).await;
+        world.put_aside(obligor(2), 3, START).await;
+        for number in [1, 2] {
+            world.notice(obligor(number), target("broken"), START);
+            world.until(obligor(number), |totals| totals.outage.is_some()).await;
+        }
+        world.stop().await;
+    });
+    for now in [1, 2, 3] {
+        run(async {
+            let world = World::start(&memory, folder.path(), hours(now));
+            let _actor = world.actor();
+            world.notice(obligor(1), target("broken"), START);
+            actix_rt::time::sleep(Duration::from_millis(50)).await;
+            let totals = world.letters.totals(obligor(1)).await.expect("read");
+            assert_eq!((totals.lost, world.waiting(obligor(1)).await), (0, 3), "after {now} hours");
+            assert!(totals.outage.is_some_and(|outage| outage.since < hours(1)), "it began with the first process");
+            world.stop().await;
+        });
+    }
+    run(async {
+        let world = World::start(&memory, folder.path(), hours(5));
+        let _actor = world.actor();
+        world.notice(obligor(1), target("broken"), START);
+        world.until(obligor(1), |totals| totals.lost == 3).await;
+        // The other one was given another destination meanwhile, which has a window of its own.
+        fs::write(folder.path().join("other"), b"").expect("written");
+        world.notice(obligor(2), target("other"), START);
+        let totals = world.until(obligor(2), |totals| {
+            totals.outage.as_ref().is_some_and(|outage| outage.place.starts_with("other/"))
+        });
+        let totals = totals.await;
+        assert_eq!((totals.lost, world.waiting(obligor(2)).await), (0, 3));
+        fs::remove_file(folder.path().join("other")).expect("removed");
+        let totals = world.until(obligor(2), written(3)).await;
+        assert_eq!((totals.lost, totals.outage), (0, None), "what is written ends it");
         world.stop().await;
     });
 }

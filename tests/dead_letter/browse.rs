@@ -4,6 +4,7 @@ use std::{fs, path::Path};
 
 use gridhook::{
     dead_letter::{
+        Owner, Target,
         browse::{Cursor, Key, Page, Place, Query, Shelf},
         file::folder,
         marker::SUFFIX,
@@ -19,7 +20,8 @@ use super::{
 
 /// Of [`target`].
 fn shelf(obligor: Obligor) -> Shelf {
-    Shelf { obligor, folder: Some(folder(&target("c"))), custom: false }
+    let owner = Some(target("c").owner());
+    Shelf { obligor, folder: Some(folder(&target("c"))), custom: false, owner, others: Vec::new() }
 }
 
 fn ids(page: &Page) -> Vec<&str> {
@@ -153,4 +155,81 @@ fn a_damaged_file_is_told_and_stays_and_hides_no_other() {
         assert_eq!(files(folder.path()).len(), 3, "what cannot be read stays");
         world.stop().await;
     });
+}
+
+/// A subscription of this name in another topic.
+fn of_topic(topic: &str) -> Owner {
+    Owner { source: topic.to_owned(), name: "MY-subscription".to_owned() }
+}
+
+/// Two topics' subscriptions of one name write into one folder: neither meets what is the other's, and what is nobody's is
+/// told and left alone.
+#[test]
+fn a_folder_that_is_shared_has_the_files_of_each_apart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    run(async {
+        let world = World::start(&Memory::new(), folder.path(), START);
+        let _actor = world.actor();
+        let topics = ["/topics/heat", "/topics/cold"];
+        for (number, topic) in (1..).zip(topics) {
+            world.put_aside(obligor(number), 3, START).await;
+            world.notice(obligor(number), Target { source: topic.to_owned(), ..target("c") }, START);
+            world.until(obligor(number), |totals| totals.written == 3).await;
+        }
+        let of = |number: u32, topic: usize, others: &[&str]| Shelf {
+            owner: Some(of_topic(topics[topic])),
+            others: others.iter().map(|topic| of_topic(topic)).collect(),
+            ..shelf(obligor(number))
+        };
+        let page = async |shelf: &Shelf| {
+            let page = world.letters.page(shelf, &Query::default(), Cursor::START, 99).await.expect("read");
+            let mut found: Vec<String> = ids(&page).into_iter().map(str::to_owned).collect();
+            found.sort();
+            (found, page.problems.into_iter().map(|problem| problem.why).collect::<Vec<_>>())
+        };
+        let (heat, cold) = (of(1, 0, &topics[1..]), of(2, 1, &topics[..1]));
+        assert_eq!(page(&heat).await, (vec!["1-0".to_owned(), "1-1".to_owned(), "1-2".to_owned()], vec![]));
+        assert_eq!(page(&cold).await, (vec!["2-0".to_owned(), "2-1".to_owned(), "2-2".to_owned()], vec![]));
+        // The other one is not there any more: its files are nobody's, and no less.
+        let (found, problems) = page(&of(1, 0, &[])).await;
+        assert_eq!((found.len(), problems.len()), (3, 1), "{problems:?}");
+        assert!(problems.iter().all(|why| why.contains("another event subscription")), "{problems:?}");
+
+        // A file from elsewhere: its events say whose they are, or nobody knows.
+        let fate = r#""deadLetterReason":"x","deliveryAttempts":1,"lastDeliveryOutcome":"NotFound""#;
+        let letter =
+            |id: &str, topic: &str| format!(r#"{{"id":"{id}","topic":"{topic}","eventType":"T","data":1,{fate}}}"#);
+        let letters = [letter("a", "/TOPICS/heat"), letter("b", "/topics/cold"), letter("c", "/from/elsewhere")];
+        let name = "c/MY-SUBSCRIPTION/2020/8/13/18/c33cc2e5-54a8-49bf-98d7-1b2c3d4e5f60.json";
+        fs::write(folder.path().join(name), format!("[{}]", letters.join(","))).expect("written");
+        let (found, problems) = page(&heat).await;
+        assert_eq!(found, ["1-0", "1-1", "1-2", "a"]);
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert!(problems[0].contains("/topics/cold") && problems[0].contains("whose it is"), "{problems:?}");
+        assert_eq!(page(&cold).await.0, ["2-0", "2-1", "2-2", "b"]);
+        // Where the folder is one subscription's alone, what comes from elsewhere is its own.
+        let (found, _) = page(&of(1, 0, &[])).await;
+        assert_eq!(found, ["1-0", "1-1", "1-2", "a", "b", "c"]);
+
+        // A purge takes what is its own and leaves the rest.
+        let purged = world.letters.purge(&heat, &Query::default(), Cursor::START, false).await.expect("purged");
+        assert_eq!(purged.letters, 4);
+        assert_eq!(page(&cold).await.0, ["2-0", "2-1", "2-2", "b"]);
+        assert_eq!(page(&heat).await.0, Vec::<String>::new());
+        world.stop().await;
+    });
+}
+
+#[test]
+fn the_name_of_a_file_says_for_which_subscription_it_was_written() {
+    let owner = of_topic("/topics/heat");
+    let (first, second) = (owner.guid([1; 8]), owner.guid([2; 8]));
+    assert_ne!(first, second);
+    assert_eq!(first, owner.guid([1; 8]));
+    assert_ne!(first, of_topic("/topics/cold").guid([1; 8]));
+    // Names and ids are compared without case; and a GUID has the form that all have.
+    assert_eq!(first, Owner { name: "my-SUBSCRIPTION".to_owned(), ..of_topic("/Topics/HEAT") }.guid([1; 8]));
+    assert_eq!(first.get_version_num(), 8);
+    assert_eq!(first.to_string().len(), 36);
+    expect_test::expect!["01010101-0101-8101"].assert_eq(&first.to_string()[..18]);
 }

@@ -168,6 +168,22 @@ fn an_event_of_a_custom_schema_stands_in_an_envelope_with_its_object_last() {
 
 /// The sample's envelope says `myEventType`, though the event has a property of that name with another value: in its
 /// topic the type is not that property, but the same for all events.
+/// What is put aside has the schema that it was to be delivered in.
+#[test]
+fn an_event_of_a_custom_schema_that_is_delivered_as_a_cloud_event_is_put_aside_as_one() {
+    let wire = r#"{ "prop1": "my property", "n": 1.50 }"#;
+    let event = event(Schema::Custom, wire, ["8bc07e6f", "my\\\"EventType", "subjectDefault"]);
+    let sent = delivered(&event, Schema::CloudEvents).expect("it can be delivered");
+    let text = file(Form { delivery: Schema::CloudEvents, ..FORM }, &[(event, dead())]);
+    let letter = text.trim_start_matches('[').trim_end_matches(']');
+    let fate = r#","deadletterreason":"MaxDeliveryAttemptsExceeded","deliveryattempts":1,"lastdeliveryoutcome":"NotFound","publishtime":"2020-08-13T17:18:14.0265750Z"}"#;
+    let sent = std::str::from_utf8(&sent).expect("JSON is UTF-8");
+    assert_eq!(letter, format!("{}{fate}", sent.strip_suffix('}').expect("an object")));
+    // It is read as the event that was to be delivered.
+    let read = gridhook::dead_letter::letter::Letter::read(letter, true).expect("a dead letter");
+    assert_eq!((read.event.as_str(), read.schema), (sent, Schema::CloudEvents));
+}
+
 #[test]
 fn the_specification_s_custom_event_is_delivered_bare_and_put_aside_in_its_envelope() {
     let sent = include_str!("../data/my-event.custom.json");

@@ -47,6 +47,7 @@ fn target(folder: &str) -> Target {
         subscription_name: "my-subscription".to_owned(),
         delivery_schema: Schema::EventGrid,
         topic: TOPIC.to_owned(),
+        source: TOPIC.to_owned(),
         form: FileForm::Basic,
         properties: Vec::new(),
         retry: [20, 40].map(std::time::Duration::from_millis).to_vec(),

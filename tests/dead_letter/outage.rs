@@ -7,6 +7,7 @@ use gridhook::{
     dead_letter::{
         Notice, Target,
         staging::{Report, Rules, Staging},
+        totals::Outage,
     },
     event::Timestamp,
     subscription::record::DeadLetterDestination,
@@ -31,13 +32,14 @@ fn tries(edition: &str, days: Option<u32>) -> Vec<u64> {
     };
     let mut staging = Staging::new(Rules::default());
     staging.notice(Notice { obligor: obligor(1), target, due: START });
+    let outage = Outage { since: START, place: "letters".to_owned() };
     let mut tries = Vec::new();
     for _ in 0..1_000 {
         let now = staging.next_due().expect("it is tried again");
         assert_eq!(staging.take(now.before(Duration::from_micros(1))), [], "never early");
         let job = staging.take(now).pop().expect("a turn");
         tries.push(now.since(START).as_secs());
-        if job.lost_by.is_some_and(|by| START <= by) {
+        if outage.lost_by(job.target.outage_window, now).is_some_and(|by| START <= by) {
             return tries;
         }
         staging.finished(obligor(1), Report::Unreachable, now);

@@ -106,31 +106,6 @@ fn failures_wait_longer_and_longer_and_no_hint_shortens_it() {
 }
 
 #[test]
-fn after_its_window_an_outage_costs_what_was_due_before_it() {
-    const WINDOW: u64 = 4 * 3600;
-    let mut staging = staging(&[(1, 0)]);
-    let lost_by = |staging: &mut Staging, now| staging.take(at(now)).pop().expect("a turn").lost_by;
-    assert_eq!(lost_by(&mut staging, 10), None);
-    staging.finished(obligor(1), Report::Unreachable, at(10));
-    assert_eq!(lost_by(&mut staging, WINDOW + 9), None);
-    staging.finished(obligor(1), Report::Unreachable, at(WINDOW + 9));
-    assert_eq!(lost_by(&mut staging, WINDOW + 20), Some(at(20)), "what is due at 20 has waited for a whole window");
-    staging.finished(obligor(1), Report::Lost, at(WINDOW + 20));
-    assert_eq!(lost_by(&mut staging, WINDOW + 20), Some(at(20)), "at once, and the outage goes on");
-    done(&mut staging, 1, Some(WINDOW + 30), WINDOW + 20);
-    assert_eq!(lost_by(&mut staging, WINDOW + 30), None, "it is over");
-}
-
-#[test]
-fn work_that_breaks_says_nothing_of_the_destination() {
-    let mut staging = staging(&[(1, 0)]);
-    for now in [0, 100_000, 200_000] {
-        assert_eq!(staging.take(at(now)).pop().expect("a turn").lost_by, None);
-        staging.finished(obligor(1), Report::Broken, at(now));
-    }
-}
-
-#[test]
 fn a_report_of_nobody_in_hand_changes_nothing() {
     let mut staging = staging(&[(1, 5)]);
     staging.finished(obligor(1), Report::Unreachable, at(0));

@@ -1,5 +1,5 @@
 use gridhook::{
-    dead_letter::totals::{Damaged, InProgress, Totals},
+    dead_letter::totals::{Damaged, InProgress, Outage, Totals},
     event::{Lane, Seq, Timestamp},
     journal::DeadKey,
 };
@@ -11,8 +11,17 @@ fn totals() -> impl Strategy<Value = Totals> {
         last: DeadKey { due: Timestamp(due), seq: Seq(seq), lane: Lane(lane) },
     });
     let counts = any::<[u64; 6]>();
-    (counts, proptest::option::of(file)).prop_map(|([written, lost, files, bytes, redriven, purged], in_progress)| {
-        Totals { written, lost, files, bytes, redriven, purged, in_progress }
+    let outage = (any::<u64>(), ".{0,60}").prop_map(|(since, place)| Outage { since: Timestamp(since), place });
+    let options = (proptest::option::of(file), proptest::option::of(outage));
+    (counts, options).prop_map(|([written, lost, files, bytes, redriven, purged], (in_progress, outage))| Totals {
+        written,
+        lost,
+        files,
+        bytes,
+        redriven,
+        purged,
+        in_progress,
+        outage,
     })
 }
 
@@ -29,6 +38,16 @@ proptest! {
             prop_assert_eq!(Totals::decode(&bytes[..cut]), Err(Damaged));
         }
         prop_assert_eq!(Totals::decode(&[&bytes[..], &[0]].concat()), Err(Damaged));
+    }
+
+    /// The format before has no outage at its end.
+    #[test]
+    fn the_format_before_is_read(totals in totals()) {
+        let totals = Totals { outage: None, ..totals };
+        let mut bytes = totals.encode();
+        prop_assert_eq!((bytes[0], bytes.pop()), (3, Some(0)));
+        bytes[0] = 2;
+        prop_assert_eq!(Totals::decode(&bytes), Ok(totals));
     }
 
     #[test]

@@ -279,3 +279,75 @@ fn what_the_endpoint_cannot_be_given_is_told_and_stays() {
     server.terminate();
     server.assert_sound();
 }
+
+/// Azure's path of a dead letter has no topic in it: subscriptions of one name and container share a folder.
+#[test]
+fn subscriptions_of_two_topics_that_share_a_folder_get_none_of_each_others_dead_letters() {
+    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    let topics = ["heat", "cold"];
+    for topic in topics {
+        let (path, key) = (format!("/{topic}"), server.topic(topic, "EventGridSchema"));
+        server.subscribe(topic, "Hook", &Wish::of(&sink.url(&path)).dead_letters(CONTAINER));
+        sink.set(&path, Manner::Answer(400));
+        let all: Vec<String> = ids(4).iter().map(|id| format!("{topic}-{id}")).collect();
+        server.publish(topic, &key, &load::body(&all, "/a"));
+        wait_for("the events to be given up", LONG, || server.counter(topic, "Hook", "deadLettered") == 4);
+    }
+    wait_for("their files", LONG, || ids_in_files(&server).len() == 8);
+    let of =
+        |topic: &str| -> Vec<String> { ids_in_files(&server).into_iter().filter(|id| id.starts_with(topic)).collect() };
+    for topic in topics {
+        assert_eq!(listed(&server, topic), 4, "{topic}");
+        assert_eq!(command(&server, topic, "redrive", &["--all", "--dry-run"])["letters"], 4, "{topic}");
+        sink.set(&format!("/{topic}"), Manner::Answer(200));
+    }
+    command(&server, "heat", "redrive", &["--all"]);
+    wait_for("its own to arrive", LONG, || sink.taken("/heat") == 4);
+    wait_for("its own files to go", LONG, || of("heat").is_empty());
+    assert!(sink.ledger("/heat").keys().all(|id| id.starts_with("heat-")), "{:?}", sink.ledger("/heat"));
+    assert_eq!(
+        (of("cold").len(), listed(&server, "cold"), sink.taken("/cold")),
+        (4, 4, 0),
+        "the other's are untouched"
+    );
+    // A purge of the first, which has none left, takes none of the other's.
+    assert_eq!(command(&server, "heat", "purge", &["--all", "--yes"])["letters"], 0);
+    assert_eq!(of("cold").len(), 4);
+    command(&server, "cold", "redrive", &["--all"]);
+    wait_for("the other's own to arrive", LONG, || sink.taken("/cold") == 4);
+    assert!(sink.ledger("/cold").keys().all(|id| id.starts_with("cold-")));
+    wait_for("nothing to be left", LONG, || files(&server).is_empty());
+    server.terminate();
+    server.assert_sound();
+}
+
+/// A custom event that is delivered as a CloudEvent is put aside as one, and is sent again as the same one.
+#[test]
+fn a_custom_event_that_was_to_be_delivered_as_a_cloud_event_comes_back_as_the_same_one() {
+    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    let mapping = json!({"inputSchemaMappingType": "Json", "properties": {"id": {"sourceField": "id"},
+        "eventType": {"defaultValue": "T"}, "subject": {"defaultValue": "s"}, "dataVersion": {"defaultValue": "1"}}});
+    let key = server.topic_of("customs", &json!({"inputSchema": "CustomEventSchema", "inputSchemaMapping": mapping}));
+    let wish = Wish::of(&sink.url("/hook")).dead_letters(CONTAINER).schema("CloudEventSchemaV1_0");
+    server.subscribe("customs", "Hook", &wish);
+    sink.set("/hook", Manner::Answer(400));
+    server.publish("customs", &key, br#"[{"id":"c-1","data":{ "n" : 1.0 }}]"#);
+    wait_for("its file", LONG, || files(&server).len() == 1);
+    let text = fs::read_to_string(&files(&server)[0]).expect("a file");
+    for part in [
+        r#""id":"c-1""#,
+        r#""specversion":"1.0""#,
+        r#""type":"T""#,
+        r#""data":{"id":"c-1","data":{ "n" : 1.0 }}"#,
+        r#""deadletterreason""#,
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    sink.set("/hook", Manner::Answer(200));
+    command(&server, "customs", "redrive", &["--all"]);
+    wait_for("it to arrive", LONG, || sink.taken("/hook") == 1);
+    assert_eq!(sink.ledger("/hook").into_keys().collect::<Vec<_>>(), ["c-1"]);
+    wait_for("its file to go", LONG, || files(&server).is_empty());
+    server.terminate();
+    server.assert_sound();
+}

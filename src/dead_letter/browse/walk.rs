@@ -8,6 +8,7 @@ use crate::{
         DeadLetters,
         letter::{self, Letter},
         marker::SUFFIX,
+        owner::{self, Whose},
         sink::{self, Listed},
     },
     event::{Lane, Seq, Timestamp},
@@ -130,7 +131,14 @@ impl<'a> Walk<'a> {
         if file.contains(SLASH) {
             return problem(format!("its name has a `{SLASH}`, which the name of a dead-letter file cannot have"));
         }
-        let Some(folder) = &self.shelf.folder else { return Ok(Step::default()) };
+        let Shelf { folder, owner, others, custom, .. } = self.shelf;
+        let (Some(folder), Some(owner)) = (folder, owner) else { return Ok(Step::default()) };
+        let whose = owner::of_file(owner, others, file);
+        match &whose {
+            Whose::Own | Whose::Unsaid => {}
+            Whose::Others => return Ok(Step::default()),
+            Whose::Nobodys(why) => return problem(why.clone()),
+        }
         let name = format!("{folder}/{file}");
         if self.letters.totals(self.shelf.obligor).await?.in_progress.is_some_and(|begun| begun.path() == name) {
             // What is in it still waits, and is met there.
@@ -146,7 +154,7 @@ impl<'a> Walk<'a> {
             Ok(marker) => marker,
             Err(why) => return problem(format!("what is written down beside it can't be read: {why}")),
         };
-        let custom = self.shelf.custom;
+        let custom = *custom;
         // Megabytes of JSON.
         let read = match tokio::task::spawn_blocking(move || letter::read(&text, custom)).await? {
             Ok(read) => read,
@@ -159,7 +167,11 @@ impl<'a> Walk<'a> {
             }
             let key = Key::Written { file: file.to_owned(), index };
             match letter {
-                Ok(letter) if self.query.has(&key, &letter) => step.found.push(Found { key, letter }),
+                Ok(letter) if self.query.has(&key, &letter) => match owner::of_letter(owner, others, &whose, &letter) {
+                    Whose::Own => step.found.push(Found { key, letter }),
+                    Whose::Others | Whose::Unsaid => {}
+                    Whose::Nobodys(why) => step.problems.push(Problem { at: key.to_string(), why }),
+                },
                 Ok(_) => {}
                 Err(why) => step.problems.push(Problem { at: key.to_string(), why }),
             }
