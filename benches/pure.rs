@@ -134,7 +134,7 @@ fn settings() -> Settings {
         attempts_max: 30,
         since: Timestamp::default(),
         time_to_live: Duration::from_secs(24 * 60 * 60),
-        batch: Limits { events_max: 1, bytes_preferred: 64 * 1024 },
+        batch: Limits { events_max: 1, bytes_preferred: 64 * 1024, schema: Schema::EventGrid },
         grouping: Arc::new([]),
         concurrency_max: 16,
         rate_max: None,

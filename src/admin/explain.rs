@@ -110,6 +110,10 @@ enum ObstacleView {
         since: String,
         strikes: u32,
     },
+    /// The endpoint asked with `Retry-After` for no request before then.
+    RetryAfter {
+        until: String,
+    },
     /// Requests in a second, at most.
     Paced {
         rate: f64,
@@ -227,6 +231,7 @@ impl ObstacleView {
             Obstacle::Probing { cause, since, strikes } => {
                 Self::Probing { cause: cause.to_string(), since: since.to_string(), strikes }
             }
+            Obstacle::RetryAfter { until } => Self::RetryAfter { until: until.to_string() },
             Obstacle::Paced { rate } => Self::Paced { rate: rate.per_second() },
             Obstacle::Full { pending, most } => Self::Full { pending, most },
             Obstacle::NobodyWaits => Self::NobodyWaits,

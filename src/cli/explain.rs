@@ -118,6 +118,7 @@ fn told(answer: &Value, clock: &Clock) -> String {
                 format!("the endpoint is suspended for {}; next probe {next}", text(&obstacle["cause"]))
             }
             "probing" => format!("the endpoint is being probed, after {}", text(&obstacle["cause"])),
+            "retryAfter" => format!("the endpoint asked for no request before {}", at(&obstacle["until"])),
             "paced" => format!("at most {} requests a second", text(&obstacle["rate"])),
             "full" => format!(
                 "{} events were received and have not ended, and {} may be: clients get no new ones",

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::{
-    event::{Event, Timestamp},
+    event::{Event, Schema, Timestamp},
     policy::{Item, outcome::Outcome, property::Group},
 };
 
@@ -12,8 +12,10 @@ use crate::{
 pub struct Limits {
     /// At most so many events.
     pub events_max: u32,
-    /// So many bytes, if the events allow: one that is larger goes alone.
+    /// So many bytes of the request's body, if the events allow: one that is larger goes alone.
     pub bytes_preferred: u64,
+    /// The schema that events are sent in: their size is measured in it.
+    pub schema: Schema,
 }
 
 /// When an endpoint returns, fewer unread events than this, or than four batches, are no backlog: they are sent before
@@ -61,7 +63,11 @@ pub fn pick(queue: &VecDeque<Ready>, limits: Limits) -> Vec<usize> {
     let Some(first) = queue.front() else { return Vec::new() };
     let (lane, attempts) = (first.item.lane, first.item.attempts);
     let events_max = limits.events_max.max(1) as usize;
-    let mut bytes = 0;
+    if events_max == 1 {
+        return vec![0];
+    }
+    // The brackets of the array; each event has a comma or takes the place of one.
+    let mut bytes = 1;
     let mut places: Vec<usize> = queue
         .iter()
         .enumerate()
@@ -70,8 +76,11 @@ pub fn pick(queue: &VecDeque<Ready>, limits: Limits) -> Vec<usize> {
         .filter(|(_, ready)| ready.group == first.group)
         .take(events_max)
         .take_while(|(_, ready)| {
-            bytes += ready.event.wire_len() as u64;
-            bytes <= limits.bytes_preferred
+            // Without a bound nothing need be converted to be measured.
+            limits.bytes_preferred == u64::MAX || {
+                bytes += ready.event.delivered_len(limits.schema) as u64 + 1;
+                bytes <= limits.bytes_preferred
+            }
         })
         .map(|(place, _)| place)
         .collect();

@@ -51,7 +51,7 @@ pub struct Retry {
     /// The most that is added by chance.
     #[serde(with = "humantime_serde")]
     pub jitter_max: Duration,
-    /// The most that an endpoint's `Retry-After` lengthens a wait to.
+    /// For as long at most as an endpoint asks with `Retry-After`, no request is sent to it.
     #[serde(with = "humantime_serde")]
     pub retry_after_max: Duration,
 }

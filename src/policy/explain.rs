@@ -23,7 +23,7 @@ use crate::{
         endpoint,
         outcome::{Answer, Outcome, Reason},
         record::{Cursor, Dead, EndpointView, Health, Held, LaneCursor, Owed, Rate},
-        retry::{self, Chance, Verdict},
+        retry::{self, Chance, Failed, Verdict},
     },
 };
 
@@ -173,6 +173,11 @@ pub enum Obstacle {
         /// How many times in a row.
         strikes: u32,
     },
+    /// The endpoint asked to be left alone, with `Retry-After`.
+    RetryAfter {
+        /// No request leaves before.
+        until: Timestamp,
+    },
     /// A probe is on its way: everything else waits for its answer.
     Probing {
         /// The outcome that began it.
@@ -238,7 +243,7 @@ pub fn explain(facts: Facts<'_>) -> Explanation {
     }
     let state = state(&facts);
     let next = match &state {
-        State::InFlight { attempt, .. } => Some(Next::AfterFailure { attempts: *attempt }),
+        State::InFlight { attempt, since, .. } => Some(Next::AfterFailure { attempts: *attempt, sent: *since }),
         State::Owed { due, attempts, .. } => Some(Next::At { due: *due, attempts: *attempts }),
         State::Open | State::Unread { .. } => Some(Next::At { due: facts.now, attempts: 0 }),
         State::Locked { .. } | State::Released { .. } | State::Available { .. } => None,
@@ -298,13 +303,14 @@ fn obstacles(facts: &Facts<'_>) -> Vec<Obstacle> {
         }
         Health::Probing { cause, since, strikes } => Some(Obstacle::Probing { cause, since, strikes }),
     };
-    cursor.held.map(|by| Obstacle::Held { by }).into_iter().chain(health).collect()
+    let asked = cursor.pace.not_before.filter(|until| facts.now < *until).map(|until| Obstacle::RetryAfter { until });
+    cursor.held.map(|by| Obstacle::Held { by }).into_iter().chain(asked).chain(health).collect()
 }
 
 /// What the forecast begins with.
 enum Next {
     /// The failure of the attempt in flight.
-    AfterFailure { attempts: u32 },
+    AfterFailure { attempts: u32, sent: Timestamp },
     /// An attempt, after so many.
     At { due: Timestamp, attempts: u32 },
 }
@@ -326,24 +332,33 @@ fn forecast(facts: &Facts<'_>, next: Next) -> Forecast {
         Health::Suspended { cause, until, .. } => (now.max(until), Some(cause)),
         Health::Probing { cause, .. } => (now, Some(cause)),
     };
+    let opens = opens.max(cursor.pace.not_before.unwrap_or_default());
     let failure = match facts.owed {
         Some((_, owed)) if owed.attempts > 0 => Answer { status: owed.status, ..Answer::bare(owed.last) },
         Some(_) | None => Answer::bare(cause.unwrap_or(Outcome::TimedOut)),
     };
     let terms = settings.edition.rules(settings.destination).terms(settings.dead_letter);
-    let fails = |attempts, at, chance| {
-        retry::judge(&settings.edition, terms, attempts, settings.attempts_max, &failure, at, chance)
+    // When its first attempt left, if one has.
+    let known = facts.owed.and_then(|(_, owed)| owed.received);
+    let fails = |number, first: Option<Timestamp>, sent, ended, chance| {
+        let failed = Failed { number, first: known.or(first).unwrap_or(sent), sent, ended };
+        retry::judge(&settings.edition, terms, settings.attempts_max, failed, &failure, chance)
     };
     let told = |attempts, end| Forecast { failure: failure.outcome, status: failure.status, attempts, end };
     let mut attempts = Vec::new();
+    // The first attempt where it is foretold, without chance and with all of it.
+    let mut first = None;
     let (mut made, mut at, mut latest) = match next {
         Next::At { due, attempts } => (attempts, due, due),
-        Next::AfterFailure { attempts: made } => match (fails(made, now, Chance(0.0)), fails(made, now, Chance(1.0))) {
-            (Verdict::Again(at), Verdict::Again(latest)) => (made, at, latest),
-            (Verdict::Never(reason), _) | (_, Verdict::Never(reason)) => {
-                return told(attempts, Some(End { reason, at: now }));
+        Next::AfterFailure { attempts: made, sent } => {
+            first = Some((sent, sent));
+            match [0.0, 1.0].map(|chance| fails(made, None, sent, now, Chance(chance))) {
+                [Verdict::Again(at), Verdict::Again(latest)] => (made, at, latest),
+                [Verdict::Never(reason), _] | [_, Verdict::Never(reason)] => {
+                    return told(attempts, Some(End { reason, at: now }));
+                }
             }
-        },
+        }
     };
     let taken = at.max(now);
     let condemned = condemned_until(facts).is_some_and(|until| taken < until);
@@ -351,7 +366,7 @@ fn forecast(facts: &Facts<'_>, next: Next) -> Forecast {
         let at = if condemned { taken } else { at.max(opens) };
         return told(attempts, Some(End { reason: Reason::Missing, at }));
     };
-    let expires = stored.appended.after(settings.time_to_live);
+    let expires = settings.expires(stored.appended);
     if condemned {
         let reason = if taken < expires { Reason::ProbationCausedByClientError } else { Reason::TimeToLiveExceeded };
         return told(attempts, Some(End { reason, at: taken }));
@@ -363,7 +378,9 @@ fn forecast(facts: &Facts<'_>, next: Next) -> Forecast {
         }
         made += 1;
         attempts.push(Attempt { number: made, at, later_max: latest.since(at) });
-        match (fails(made, at, Chance(0.0)), fails(made, latest, Chance(1.0))) {
+        let (soonest, slowest) = *first.get_or_insert((at, latest));
+        let after = fails(made, Some(soonest), at, at, Chance(0.0));
+        match (after, fails(made, Some(slowest), latest, latest, Chance(1.0))) {
             (Verdict::Again(next), Verdict::Again(next_latest)) => (at, latest) = (next, next_latest),
             (Verdict::Never(reason), _) | (_, Verdict::Never(reason)) => {
                 return told(attempts, Some(End { reason, at }));

@@ -194,6 +194,8 @@ pub struct Pace {
     pub failed: Option<Timestamp>,
     /// Whether it is called at a pace since its last probation.
     pub paced: bool,
+    /// No request leaves before: the endpoint asked for it (`Retry-After`).
+    pub not_before: Option<Timestamp>,
 }
 
 /// How an endpoint is, for people, beside its health: what is not written down.
@@ -306,7 +308,8 @@ pub struct Owed {
     /// When the last one was made.
     pub tried: Timestamp,
     /// From when on its time to live counts, where that is not its append: when it was first sent, or put in, by a job. Of
-    /// what is pulled, when a client first received it: from then on renewals count.
+    /// what is pulled, when a client first received it: from then on renewals count. Where the retry schedule counts from
+    /// the first attempt, when that left.
     pub received: Option<Timestamp>,
 }
 

@@ -23,23 +23,34 @@ pub enum Verdict {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Chance(pub f64);
 
-/// Judges the failure of attempt number `attempts` of at most `attempts_max`. The next attempt is never early: it waits
-/// for the longest of the schedule's step, the least wait for the status, and what the endpoint asked for; chance only
-/// adds to that.
+/// An attempt that has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// Which attempt of its event, counted from 1.
+    pub number: u32,
+    /// When the event's first attempt left.
+    pub first: Timestamp,
+    /// When this one left.
+    pub sent: Timestamp,
+    /// When its failure was known.
+    pub ended: Timestamp,
+}
+
+/// Judges a failed attempt of at most `attempts_max`. The next attempt is never early: it waits for the longest of the
+/// schedule's step, the least wait for the status, and what the endpoint asked for; chance only adds to that.
 pub fn judge(
     edition: &Edition,
     terms: Terms<'_>,
-    attempts: u32,
     attempts_max: u32,
+    failed: Failed,
     answer: &Answer,
-    now: Timestamp,
     chance: Chance,
 ) -> Verdict {
     let rules = terms.rules;
     if is_final(terms, answer) {
         return Verdict::Never(Reason::Undeliverable(answer.outcome));
     }
-    if attempts >= attempts_max {
+    if failed.number >= attempts_max {
         return Verdict::Never(Reason::MaxDeliveryAttemptsExceeded);
     }
     let least = match answer.status {
@@ -48,9 +59,22 @@ pub fn judge(
     };
     // What we ended ourselves says nothing of the endpoint, which need not be spared.
     let least = if answer.outcome == Outcome::Aborted { Duration::ZERO } else { least };
-    let asked = answer.retry_after.unwrap_or_default().min(edition.retry.retry_after_max);
-    let wait = step(&edition.retry, attempts).max(least).max(asked);
-    Verdict::Again(now.after(wait).after(jitter(&edition.retry, wait, chance)))
+    let asked = asked(edition, answer.retry_after).unwrap_or_default();
+    let wait = scheduled(&edition.retry, failed).since(failed.ended).max(least).max(asked);
+    Verdict::Again(failed.ended.after(wait).after(jitter(&edition.retry, wait, chance)))
+}
+
+/// How long the endpoint is left alone because it asked for that.
+pub fn asked(edition: &Edition, retry_after: Option<Duration>) -> Option<Duration> {
+    retry_after.map(|wait| wait.min(edition.retry.retry_after_max))
+}
+
+/// Whether a failure is about the events of the request and says nothing of the endpoint: the endpoint read them and
+/// refused them. An edition whose table of probation durations names the outcome says otherwise.
+pub fn blames_events(edition: &Edition, terms: Terms<'_>, answer: &Answer) -> bool {
+    let refused = matches!(answer.outcome, Outcome::BadRequest | Outcome::PayloadTooLarge);
+    let is_about_endpoint = edition.probation.durations.contains_key(&answer.outcome);
+    answer.status.is_some() && (refused || is_final(terms, answer)) && !is_about_endpoint
 }
 
 /// Whether no further attempt could help, as far as the edition is concerned.
@@ -64,14 +88,23 @@ fn is_final(Terms { rules, dead_letter }: Terms<'_>, answer: &Answer) -> bool {
     }
 }
 
-/// The wait that the schedule has after failure number `failures`, counted from 1.
-pub fn step(retry: &Retry, failures: u32) -> Duration {
-    let index = failures.saturating_sub(1) as usize;
-    match (retry.schedule.get(index), retry.steps) {
-        (Some(step), Steps::Delays) => *step,
-        (Some(step), Steps::Offsets) if index == 0 => *step,
-        (Some(step), Steps::Offsets) => step.saturating_sub(retry.schedule[index - 1]),
-        (None, Steps::Delays | Steps::Offsets) => retry.repeat,
+/// When the schedule has the next attempt.
+fn scheduled(retry: &Retry, Failed { number, first, sent, ended }: Failed) -> Timestamp {
+    let step = number.saturating_sub(1) as usize;
+    match retry.steps {
+        Steps::Delays => ended.after(retry.schedule.get(step).copied().unwrap_or(retry.repeat)),
+        Steps::Offsets => {
+            // An offset that has passed, because the endpoint was slow or left alone, is left out: no two attempts share one.
+            let first = first.min(sent);
+            let earliest = ended.max(sent.after(Duration::from_micros(1)));
+            let ahead = retry.schedule.iter().skip(step).map(|offset| first.after(*offset)).find(|at| *at >= earliest);
+            ahead.unwrap_or_else(|| {
+                let last = first.after(retry.schedule.last().copied().unwrap_or_default());
+                let passed = earliest.since(last).as_micros().div_ceil(retry.repeat.as_micros().max(1));
+                let repeats = passed.max(number.saturating_sub(retry.schedule.len() as u32).max(1).into());
+                last.after(retry.repeat.saturating_mul(u32::try_from(repeats).unwrap_or(u32::MAX)))
+            })
+        }
     }
 }
 

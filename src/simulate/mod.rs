@@ -31,7 +31,7 @@ use std::{sync::Arc, time::Duration};
 use fastrand::Rng;
 
 use crate::{
-    event::Timestamp,
+    event::{Schema, Timestamp},
     policy::{
         Settings,
         batch::Limits,
@@ -108,7 +108,7 @@ impl Plan {
 
     fn settings(&self) -> Settings {
         // Events are alike: their number says it all.
-        let batch = Limits { events_max: self.batch, bytes_preferred: u64::MAX };
+        let batch = Limits { events_max: self.batch, bytes_preferred: u64::MAX, schema: Schema::EventGrid };
         Settings {
             destination: Kind::Webhook,
             attempts_max: self.edition.attempts.default,

@@ -120,8 +120,11 @@ impl Plan {
             None => Limits {
                 events_max: webhook.max_events_per_batch,
                 bytes_preferred: 1024 * u64::from(webhook.preferred_batch_size_in_kilobytes),
+                schema: record.delivery_schema,
             },
-            Some(_) => Limits { events_max: RECEIVED_MAX, bytes_preferred: RECEIVED_BYTES },
+            Some(_) => {
+                Limits { events_max: RECEIVED_MAX, bytes_preferred: RECEIVED_BYTES, schema: record.delivery_schema }
+            }
         };
         let lock = |queue: Queue| Duration::from_secs(u64::from(queue.receive_lock_duration_in_seconds));
         let pull = record.queue.map(|queue| Pull { lock: lock(queue), leases_max: delivery.leases_max });

@@ -102,7 +102,11 @@ fn a_batch_is_sent_as_one_in_the_sizes_that_were_asked_for_and_without_batching_
         (json!({"maxEventsPerBatch": 2}), 2, 64, batch),
     ] {
         let (limits, told) = served(&given);
-        assert_eq!(limits, Limits { events_max, bytes_preferred: kilobytes * 1024 }, "{given}");
+        assert_eq!(
+            limits,
+            Limits { events_max, bytes_preferred: kilobytes * 1024, schema: Schema::CloudEvents },
+            "{given}"
+        );
         assert_eq!(told, format!("{kind}; charset=utf-8"), "{given}");
     }
 }

@@ -91,8 +91,8 @@ fn counters() -> impl Strategy<Value = Counters> {
 }
 
 fn pace() -> impl Strategy<Value = Pace> {
-    (option::of(any::<u64>().prop_map(Rate)), option::of(at()), any::<bool>())
-        .prop_map(|(healthy, failed, paced)| Pace { healthy, failed, paced })
+    (option::of(any::<u64>().prop_map(Rate)), option::of(at()), any::<bool>(), option::of(at()))
+        .prop_map(|(healthy, failed, paced, not_before)| Pace { healthy, failed, paced, not_before })
 }
 
 fn held() -> impl Strategy<Value = Option<Held>> {

@@ -1,12 +1,23 @@
 //! What goes into one request.
 
 use std::{
+    collections::VecDeque,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use expect_test::expect;
-use gridhook::policy::{Flight, Settings, batch::Limits, filter::key::Key, outcome::Outcome, record::Health};
+use gridhook::{
+    deliver::{Destination, build},
+    event::{Event, Lane, Schema, Seq, Span, Spans, Timestamp},
+    policy::{
+        Flight, Item, Settings,
+        batch::{self, Limits, Ready},
+        filter::key::Key,
+        property::Group,
+        record::Health,
+    },
+};
 
 use super::{
     driver::{Driver, answers, status},
@@ -14,7 +25,7 @@ use super::{
 };
 
 fn in_batches(events_max: u32, bytes_preferred: u64) -> Settings {
-    Settings { batch: Limits { events_max, bytes_preferred }, ..plain() }
+    Settings { batch: Limits { events_max, bytes_preferred, ..plain().batch }, ..plain() }
 }
 
 #[test]
@@ -68,7 +79,7 @@ fn an_event_that_is_too_large_alone_is_given_up_and_the_others_are_not() {
 }
 
 #[test]
-fn a_batch_that_is_too_large_is_no_step_to_suspension_and_a_single_event_that_is_too_large_is_one() {
+fn neither_a_batch_nor_a_single_event_that_is_too_large_is_a_step_to_suspension() {
     let settings = Settings { suspend_after: 1, ..in_batches(4, 64 * 1024) };
     let endpoint = Box::new(|flight: &gridhook::policy::Flight| {
         let bad = flight.items.len() > 1 || flight.items[0].seq.0 == 2;
@@ -79,7 +90,7 @@ fn a_batch_that_is_too_large_is_no_step_to_suspension_and_a_single_event_that_is
     expect!["0s x×4 · 0s x×2 · 0s ok · 0s ok · 0s ok · 0s x · 0s UndeliverableDueToHttpPayloadTooLarge"]
         .assert_eq(&driver.run_for(std::time::Duration::from_secs(1)));
     let cursor = &driver.disk.cursor;
-    assert!(matches!(cursor.health, Health::Suspended { cause: Outcome::PayloadTooLarge, strikes: 1, .. }));
+    assert_eq!(cursor.health, Health::Healthy { failures: 0 });
     let counters = cursor.counters;
     assert_eq!((counters.delivered, counters.dead_lettered, counters.pending), (3, 1, 0));
 }
@@ -196,4 +207,63 @@ fn first_attempts_and_retries_share_a_pace_and_neither_starves_the_other() {
     assert!((499..=501).contains(&requests), "the pace is used and kept: {requests} requests in 50 s");
     let retries = requests - fresh;
     assert!((90..=101).contains(&retries), "retries have a fifth while others wait: {retries} of {requests}");
+}
+
+/// Events in batches as they are sent: what is measured is the request's body, in whichever schema.
+#[test]
+fn the_preferred_size_is_that_of_the_body_in_every_schema() {
+    let made = |from: Schema, to: Schema, data: usize| {
+        let limits = Limits { events_max: 5000, bytes_preferred: 4096, schema: to };
+        let destination =
+            Destination::new("https://example.com/hook", "all", from, to, true).expect("it can be called");
+        let mut queue: VecDeque<Ready> = stored(from, 200, data).into();
+        let mut sizes = Vec::new();
+        while !queue.is_empty() {
+            let batch = batch::take(&mut queue, limits);
+            let mut events: Vec<Event> = batch.into_iter().map(|ready| ready.event).collect();
+            let body = build(&destination, &events, 0).expect("readable").body.len();
+            assert!(body <= 4096 || events.len() == 1, "{from:?} to {to:?}: {} events in {body} bytes", events.len());
+            if let Some(next) = queue.front() {
+                events.push(next.event.clone());
+                let more = build(&destination, &events, 0).expect("readable").body.len();
+                assert!(more > 4096, "{from:?} to {to:?}: one more had fitted into {more} bytes");
+            }
+            sizes.push(events.len());
+        }
+        sizes.len()
+    };
+    for from in [Schema::EventGrid, Schema::CloudEvents, Schema::Custom] {
+        for to in from.deliveries() {
+            for data in [0, 60, 900, 5000] {
+                let requests = made(from, *to, data);
+                assert_eq!(requests == 200, data == 5000, "{from:?} to {to:?}: {requests} requests");
+            }
+        }
+    }
+}
+
+/// So many events that the log has in this schema, ready to be sent.
+fn stored(schema: Schema, count: u64, data: usize) -> Vec<Ready> {
+    let data = format!(r#"{{"of":"{}"}}"#, "x".repeat(data));
+    let ready = |seq: u64| {
+        let wire = match schema {
+            Schema::EventGrid => format!(
+                r#"{{"id":"{seq}","topic":"/t","subject":"s","eventType":"Made","eventTime":"2026-01-01T00:00:00Z","data":{data},"dataVersion":"1","metadataVersion":"1"}}"#
+            ),
+            Schema::CloudEvents => {
+                format!(r#"{{"specversion":"1.0","id":"{seq}","source":"/s","type":"Made","data":{data}}}"#)
+            }
+            Schema::Custom => data.clone(),
+        };
+        let (start, text) = (wire.len() as u32, format!("{wire}{seq}MadeOfSomething/a/resource/id/of/a/topic"));
+        let at = |from: usize, len: usize| Span { start: start + from as u32, len: len as u32 };
+        let id = seq.to_string().len();
+        let spans = Spans { id: at(0, id), event_type: at(id, 4), topic: at(id + 15, 25), ..Spans::default() };
+        let wire = Span { start: 0, len: start };
+        let event = Event::new(Seq(seq), Timestamp(0), schema, text.into(), wire, spans);
+        let item =
+            Item { lane: Lane::LIVE, seq: Seq(seq), appended: Timestamp(0), attempts: 0, due: None, since: None };
+        Ready { item, event, last: None, group: Group::default() }
+    };
+    (1..=count).map(ready).collect()
 }

@@ -133,7 +133,16 @@ impl Caller {
         let flight = FlightId(self.left.len() as u64 + self.now.0);
         self.endpoint.sent(flight, true, self.now);
         self.left.push(self.now);
-        let heard = Heard { flight, sent: self.now, events: self.events, aloft: 0, outcome, latency };
+        let heard = Heard {
+            flight,
+            sent: self.now,
+            events: self.events,
+            aloft: 0,
+            outcome,
+            refused: false,
+            retry_after: None,
+            latency,
+        };
         self.aloft.push((self.now.after(latency), heard));
     }
 

@@ -156,7 +156,7 @@ fn a_request_that_we_ended_ourselves_is_an_attempt_that_was_aborted() {
 #[test]
 fn a_batch_succeeds_or_fails_as_one_and_is_tried_again_as_one() {
     for name in WITH_A_LIST {
-        let batch = Limits { events_max: 3, bytes_preferred: 64 * 1024 };
+        let batch = Limits { events_max: 3, bytes_preferred: 64 * 1024, ..plain().batch };
         let settings = Settings { batch, ..following(edition(name)) };
         let mut driver = Driver::new(settings, answers(vec![status(500), status(206), status(200)]));
         driver.publish(&[("yes", 10); 3]);

@@ -32,7 +32,7 @@ fn six_hours() -> Settings {
     Settings {
         time_to_live: 6 * HOUR,
         suspend_after: 1,
-        batch: Limits { events_max: 10, bytes_preferred: 1 << 20 },
+        batch: Limits { events_max: 10, bytes_preferred: 1 << 20, ..plain().batch },
         ..plain()
     }
 }

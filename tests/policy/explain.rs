@@ -18,6 +18,7 @@ use gridhook::{
 
 use super::{
     driver::{Driver, START, answers, status},
+    editions::edition,
     plain,
 };
 
@@ -61,6 +62,7 @@ fn line(Explanation { state, obstacles, forecast }: &Explanation) -> String {
         Obstacle::Suspended { cause, since, until, strikes } => {
             format!("suspended for {cause} from {} to {}, strike {strikes}", at(*since), at(*until))
         }
+        Obstacle::RetryAfter { until } => format!("asked for nothing before {}", at(*until)),
         Obstacle::Probing { cause, since, strikes } => {
             format!("probing, suspended for {cause} at {}, strike {strikes}", at(*since))
         }
@@ -164,6 +166,71 @@ fn what_is_foretold_is_what_happens() {
         driver.run();
         assert_eq!(driver.lines[1..], lines, "{code}");
     }
+}
+
+/// The same for every edition, on subscriptions that start in the past, that are slow, and that have little time.
+#[test]
+fn what_is_foretold_is_what_happens_in_every_edition() {
+    let day = Duration::from_secs(24 * 60 * 60);
+    for name in ["2020", "2021", "2023", "current", "namespace"] {
+        for code in [500, 503, 408] {
+            for (since, time_to_live) in [(0, day), (0, day / 12), (86_400, day), (86_400, day / 12), (300, day / 288)]
+            {
+                for latency in [0, 1500, 29_000] {
+                    let settings = Settings {
+                        edition: edition(name),
+                        since: seconds(since),
+                        time_to_live,
+                        attempts_max: 9,
+                        ..plain()
+                    };
+                    let settings = certain(settings);
+                    let mut driver = Driver::new(settings.clone(), answers(vec![status(code)]));
+                    driver.command(Command::Hold);
+                    driver.publish(&[("yes", 10)]);
+                    // The subscription is made when the event has been there for long.
+                    driver.now = seconds(since + 7);
+                    driver.restart(settings.clone());
+                    driver.slow_down(Duration::from_millis(latency));
+                    driver.command(Command::Resume);
+                    driver.run_for(Duration::from_millis(latency + 500));
+                    let foretold = ask(&driver, &settings, &[], 1).forecast.expect("it is owed");
+                    let made = driver.lines.len();
+                    assert_eq!(made, 1, "{name}: it is sent once: {:?}", driver.lines);
+                    driver.slow_down(Duration::ZERO);
+                    driver.run();
+                    let mut lines: Vec<String> =
+                        foretold.attempts.iter().map(|attempt| format!("{} x", at(attempt.at))).collect();
+                    lines.extend(foretold.end.map(|end| format!("{} {}", at(end.at), end.reason)));
+                    assert_eq!(
+                        driver.lines[made..],
+                        lines,
+                        "{name} {code} since {since}, {time_to_live:?}, {latency} ms"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn an_endpoint_that_asked_to_be_left_alone_is_told_with_the_time() {
+    let mut turn = 0;
+    let endpoint = Box::new(move |_: &Flight| {
+        turn += 1;
+        let retry_after = (turn == 1).then(|| Duration::from_secs(120));
+        Some((Duration::ZERO, Answer { retry_after, ..status(429) }))
+    });
+    let settings = Settings { attempts_max: 2, ..plain() };
+    let mut driver = Driver::new(settings.clone(), endpoint);
+    driver.publish(&[("yes", 10), ("yes", 10)]);
+    driver.run_until(seconds(1));
+    expect![
+        "behind 0 · asked for nothing before 2m · TimedOut · #1 2m · #2 2m 10s+1s · 2m 10s MaxDeliveryAttemptsExceeded"
+    ]
+    .assert_eq(&line(&ask(&driver, &settings, &[], 2)));
+    driver.run_until(seconds(121));
+    assert!(!line(&ask(&driver, &settings, &[], 1)).contains("asked"));
 }
 
 #[test]
@@ -313,7 +380,7 @@ fn a_schedule_without_an_end_in_sight_is_cut() {
     let settings = Settings {
         time_to_live: Duration::MAX,
         attempts_max: u32::MAX,
-        batch: Limits { events_max: 1, bytes_preferred: 1 },
+        batch: Limits { events_max: 1, bytes_preferred: 1, ..plain().batch },
         ..plain()
     };
     let mut driver = Driver::new(settings.clone(), answers(vec![status(500)]));

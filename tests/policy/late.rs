@@ -111,7 +111,7 @@ fn each_of_two_late_answers_has_its_line() {
 
 #[test]
 fn of_a_batch_only_what_is_owed_is_settled() {
-    let settings = Settings { batch: Limits { events_max: 3, bytes_preferred: 1 << 16 }, ..plain() };
+    let settings = Settings { batch: Limits { events_max: 3, bytes_preferred: 1 << 16, ..plain().batch }, ..plain() };
     let mut turn = 0;
     // After the first three time out together, what goes out next alone is taken.
     let endpoint = Box::new(move |_: &Flight| {
@@ -136,8 +136,11 @@ fn of_a_batch_only_what_is_owed_is_settled() {
 
 #[test]
 fn a_batch_that_was_too_large_was_so_whatever_a_late_answer_has_taken_from_it() {
-    let settings =
-        Settings { batch: Limits { events_max: 3, bytes_preferred: 1 << 16 }, concurrency_max: 2, ..plain() };
+    let settings = Settings {
+        batch: Limits { events_max: 3, bytes_preferred: 1 << 16, ..plain().batch },
+        concurrency_max: 2,
+        ..plain()
+    };
     let mut turn = 0;
     let endpoint = Box::new(move |_: &Flight| {
         turn += 1;

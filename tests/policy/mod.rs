@@ -20,6 +20,7 @@ mod probation;
 mod promises;
 mod properties;
 mod redrive;
+mod refused;
 mod replay;
 mod sabotage;
 mod schedule;
@@ -62,7 +63,7 @@ fn plain() -> Settings {
         attempts_max: 1000,
         since: Timestamp::default(),
         time_to_live: Duration::from_secs(24 * 60 * 60),
-        batch: Limits { events_max: 1, bytes_preferred: 64 * 1024 },
+        batch: Limits { events_max: 1, bytes_preferred: 64 * 1024, schema: Schema::EventGrid },
         grouping: Arc::new([]),
         concurrency_max: 1,
         rate_max: None,

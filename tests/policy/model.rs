@@ -20,7 +20,7 @@ use std::{
 use bytes::Bytes;
 use gridhook::{
     clock::{Clock, Hand},
-    event::{FlightId, Lane, Obligor, PartitionId, Seq, SubscriptionId, Timestamp},
+    event::{FlightId, Lane, Obligor, PartitionId, Schema, Seq, SubscriptionId, Timestamp},
     journal::{
         Buried, DeadKey, Error, Hold, Journal, Limits, MetaChange, Options, Owner, Position, Promise, Writer,
         memory::Memory,
@@ -28,10 +28,11 @@ use gridhook::{
     },
     policy::{
         Effect, Flight, Input, Item, Settings, Subscription, Write, batch,
+        edition::{Edition, Steps},
         filter::{Filter, key::Key},
         outcome::{Answer, Outcome},
         record::job::{Job, JobCommand, JobKind, JobState},
-        record::{Change, Command, Cursor, Rate, What},
+        record::{Change, Command, Cursor, Health, Rate, What},
         retry::Chance,
     },
 };
@@ -122,6 +123,8 @@ struct Truth {
     matches: bool,
     /// Attempts that count.
     attempts: u32,
+    /// When the first of them left.
+    first: Option<Timestamp>,
     /// How it ended, durably.
     end: Option<&'static str>,
 }
@@ -184,6 +187,10 @@ struct Story {
     heard: BTreeMap<FlightId, Arc<Flight>>,
     /// How many of them are durable, and were when the process last began.
     late: u64,
+    /// The endpoint asked for no request before.
+    not_before: Timestamp,
+    /// The clock was set back, so that what was written before may lie in the future.
+    set_back: bool,
     next_flight: FlightId,
     coming: Vec<Coming>,
     /// The write that is on its way, and where its answer comes.
@@ -201,6 +208,14 @@ struct Story {
     saboteur: Arc<Saboteur>,
     /// A life that should be dead, where somebody lets it live.
     zombie: Option<Subscription>,
+}
+
+/// Retries that count from the first attempt.
+fn offsets() -> Arc<Edition> {
+    let mut edition = (*plain().edition).clone();
+    edition.retry.steps = Steps::Offsets;
+    edition.retry.schedule = [10, 30, 60, 300].map(Duration::from_secs).to_vec();
+    Arc::new(edition)
 }
 
 fn start(shelf: &Arc<Shelf>, clock: &Clock, retention: Duration) -> (Journal, Writer) {
@@ -221,6 +236,7 @@ impl Story {
             batch: batch::Limits {
                 events_max: [1, 3, 8][dice.below(3)],
                 bytes_preferred: [100, 1 << 16][dice.below(2)],
+                schema: Schema::EventGrid,
             },
             grouping: [Vec::new(), vec![Key::from("subject".to_owned())]][dice.below(2)].clone().into(),
             concurrency_max: [1, 2, 5][dice.below(3)],
@@ -230,6 +246,7 @@ impl Story {
             dead_letter_in_probation: dead_letter && dice.below(2) == 0,
             hold_when_gone: dice.below(4) == 0,
             rate_max: [None, None, Some(Rate::of(0.5))][dice.below(3)],
+            edition: [plain().edition, offsets()][dice.below(2)].clone(),
             ..plain()
         };
         let shelf = Arc::new(Shelf {
@@ -265,6 +282,8 @@ impl Story {
             lingering: Vec::new(),
             heard: BTreeMap::new(),
             late: 0,
+            not_before: Timestamp::default(),
+            set_back: false,
             next_flight,
             coming: Vec::new(),
             write: None,
@@ -303,6 +322,9 @@ impl Story {
             87..89 => {
                 let commands = [Command::Hold, Command::Resume, Command::Resume, Command::Probe, Command::Release];
                 let command = commands[self.dice.below(commands.len())];
+                if matches!(command, Command::Probe | Command::Release) && self.core.refuses(command).is_none() {
+                    self.not_before = Timestamp::default();
+                }
                 self.absorb(Input::Command(command));
             }
             89..92 => self.kill(),
@@ -406,6 +428,13 @@ impl Story {
                 7 => status(413),
                 8..11 => Answer::bare(Outcome::TimedOut),
                 11 => Answer::bare(Outcome::Aborted),
+                12 => {
+                    let wait = [1, 90, 3000, 1_000_000][self.dice.below(4)];
+                    Answer {
+                        retry_after: Some(Duration::from_secs(wait)),
+                        ..status([429, 503, 400][self.dice.below(3)])
+                    }
+                }
                 _ => status(503),
             }
         };
@@ -494,6 +523,7 @@ impl Story {
         let now = self.clock.now();
         let unanswered = self.slots.iter().find(|(_, slot)| slot.answer.is_none()).map(|(id, _)| *id);
         self.saboteur.hear(&mut input, unanswered);
+        let mut refused = false;
         if let Input::Finished { flight, answer } = &input
             && let Some(slot) = self.slots.get_mut(flight)
             && !slot.over
@@ -503,10 +533,18 @@ impl Story {
             if too_large && !slot.taken_off {
                 slot.taken_off = true;
                 for item in &slot.flight.items {
-                    self.truth.get_mut(&(whose(item.lane), item.seq)).expect("published").attempts -= 1;
+                    let truth = self.truth.get_mut(&(whose(item.lane), item.seq)).expect("published");
+                    truth.attempts -= 1;
+                    truth.first = truth.first.filter(|_| truth.attempts > 0);
                 }
             }
+            if let Some(wait) = answer.retry_after {
+                let longest = self.settings.edition.retry.retry_after_max;
+                self.not_before = self.not_before.max(now.after(wait.min(longest)));
+            }
+            refused = matches!(answer.outcome, Outcome::BadRequest | Outcome::PayloadTooLarge);
         }
+        let before = self.core.cursor().health;
         let chance = Chance(self.dice.below(1000) as f64 / 1000.0);
         if let Some(zombie) = &mut self.zombie {
             let step = zombie.absorb(input.clone(), now, chance);
@@ -517,6 +555,9 @@ impl Story {
         let early = if self.saboteur.does(Bug::SendEarly) { Duration::from_secs(3600) } else { Duration::ZERO };
         let finished = if let Input::Finished { flight, .. } = &input { Some(*flight) } else { None };
         let step = self.core.absorb(input, now.after(early), chance);
+        if refused {
+            self.check_refused(before);
+        }
         if let Some(flight) = finished.filter(|_| self.saboteur.does(Bug::StrikeBeforeDurable)) {
             self.slots.remove(&flight);
         }
@@ -555,6 +596,9 @@ impl Story {
 
     fn send(&mut self, flight: Arc<Flight>, now: Timestamp) {
         let key = |item: &Item| (whose(item.lane), item.seq);
+        assert!(now >= self.not_before, "the endpoint asked for nothing before {:?}", self.not_before);
+        let offset = |schedule: &[Duration], attempts: u32| schedule[schedule.len().min(attempts as usize) - 1];
+        let offset = (self.settings.edition.retry.steps == Steps::Offsets && !self.set_back).then_some(offset);
         let aloft: BTreeSet<(Lane, Seq)> =
             self.slots.values().flat_map(|slot| slot.flight.items.iter().map(key)).collect();
         assert!(flight.items.iter().all(|item| item.lane == flight.items[0].lane), "lanes are mixed: {flight:?}");
@@ -565,12 +609,37 @@ impl Story {
             assert!(!aloft.contains(&key(item)), "{item:?} is in another flight, or its outcome is not durable");
             assert!(item.due.is_none_or(|due| due <= now), "{item:?} is early");
             assert_eq!(item.attempts, truth.attempts, "{item:?}");
+            if truth.attempts == 0 {
+                truth.first = Some(now);
+            } else if let Some((first, offset)) = truth.first.zip(offset) {
+                let schedule = &self.settings.edition.retry.schedule;
+                let offset = offset(schedule, truth.attempts);
+                assert!(
+                    item.lane.is_job() || now >= first.after(offset),
+                    "{item:?} is before its offset of {offset:?}"
+                );
+            }
             assert!(item.attempts < self.settings.attempts_max, "{item:?}");
             truth.attempts += 1;
         }
         assert_eq!(flight.id, self.next_flight);
         self.next_flight = FlightId(flight.id.0 + 1);
         self.slots.insert(flight.id, Slot { flight, answer: None, over: false, taken_off: false });
+    }
+
+    /// A refusal of events says nothing of the endpoint; but it has found one that was probed alive.
+    fn check_refused(&self, before: Health) {
+        let after = self.core.cursor().health;
+        match (before, after) {
+            (Health::Healthy { failures }, Health::Healthy { failures: after }) => assert_eq!(failures, after),
+            (Health::Probing { .. }, Health::Healthy { failures: 0 }) => {}
+            // It was a straggler; or another request's time was over in the same moment.
+            (Health::Suspended { strikes, .. }, Health::Suspended { strikes: after, .. })
+            | (Health::Suspended { strikes, .. }, Health::Probing { strikes: after, .. })
+            | (Health::Probing { strikes, .. }, Health::Suspended { strikes: after, .. })
+            | (Health::Probing { strikes, .. }, Health::Probing { strikes: after, .. }) => assert_eq!(strikes, after),
+            (before, after) => panic!("{before:?} became {after:?} by a refusal of events"),
+        }
     }
 
     /// Asks the journal whether the write has gone through. The empty change behind it makes the writer try once.
@@ -669,6 +738,9 @@ impl Story {
     fn open(&mut self) {
         let opened = self.wait(self.journal.open(OBLIGOR)).expect("it is there");
         self.owner = opened.owner;
+        // What was not durable is asked for again with the answer.
+        let longest = self.clock.now().after(self.settings.edition.retry.retry_after_max);
+        self.not_before = opened.cursor.pace.not_before.map(|until| until.min(longest)).unwrap_or_default();
         // A replay whose beginning was not durable never was.
         let ended = ended_jobs(&self.shelf.memory);
         let known: BTreeSet<Lane> = opened.cursor.jobs.iter().chain(&ended).map(|job| job.lane).collect();
@@ -686,7 +758,9 @@ impl Story {
             slot.over = false;
             if std::mem::take(&mut slot.taken_off) {
                 for item in &slot.flight.items {
-                    self.truth.get_mut(&(whose(item.lane), item.seq)).expect("published").attempts += 1;
+                    let truth = self.truth.get_mut(&(whose(item.lane), item.seq)).expect("published");
+                    truth.attempts += 1;
+                    truth.first.get_or_insert(slot.flight.sent);
                 }
             }
             if let Some(answer) = slot.answer.clone() {
@@ -715,6 +789,7 @@ impl Story {
         self.coming.clear();
         // Only a new process may find that the clock was set back.
         let seconds = [0, 0, 1, 3600, 3 * 24 * 3600][self.dice.below(5)];
+        self.set_back |= seconds > 0;
         let now = self.clock.now().before(Duration::from_secs(seconds)).max(START);
         (self.clock, self.hand) = Clock::manual(now);
         let memory = self.shelf.memory.crash(0);
@@ -735,6 +810,7 @@ impl Story {
         for ((lane, seq), truth) in &mut self.truth {
             let owed = if lane.is_job() { disk.owed.get(&(*lane, *seq)) } else { disk.owed_of(*seq) };
             truth.attempts = owed.map_or(0, |owed| owed.attempts);
+            truth.first = owed.and_then(|owed| owed.received).filter(|_| truth.attempts > 0);
         }
         self.open();
     }

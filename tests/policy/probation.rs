@@ -153,8 +153,16 @@ fn after(settings: &Settings, outcomes: &[Outcome]) -> (Endpoint, Timestamp) {
     for (number, outcome) in outcomes.iter().enumerate() {
         let flight = FlightId(number as u64);
         endpoint.sent(flight, true, now);
-        let heard =
-            Heard { flight, sent: now, events: 1, aloft: 1, outcome: *outcome, latency: Duration::from_millis(1) };
+        let heard = Heard {
+            flight,
+            sent: now,
+            events: 1,
+            aloft: 1,
+            outcome: *outcome,
+            refused: false,
+            retry_after: None,
+            latency: Duration::from_millis(1),
+        };
         endpoint.answered(heard, now);
         now = now.after(Duration::from_secs(1));
     }
@@ -193,7 +201,16 @@ fn what_failed_before_a_probation_is_not_held_against_the_endpoint_after_it() {
     for number in 100..103 {
         endpoint.sent(FlightId(number), true, now);
         let latency = Duration::ZERO;
-        let heard = Heard { flight: FlightId(number), sent: now, events: 1, aloft: 1, outcome: bad, latency };
+        let heard = Heard {
+            flight: FlightId(number),
+            sent: now,
+            events: 1,
+            aloft: 1,
+            outcome: bad,
+            refused: false,
+            retry_after: None,
+            latency,
+        };
         endpoint.answered(heard, now);
     }
     assert_eq!(endpoint.health(), Health::Healthy { failures: 3 });

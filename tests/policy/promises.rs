@@ -107,7 +107,7 @@ fn delayed_delivery_lasts_up_to_hours() {
 #[test]
 fn where_four_kilobytes_are_preferred_an_event_of_ten_goes_in_a_batch_of_its_own() {
     for name in ["2021", "2023", "current"] {
-        let batch = Limits { events_max: 100, bytes_preferred: 4 * 1024 };
+        let batch = Limits { events_max: 100, bytes_preferred: 4 * 1024, ..plain().batch };
         let mut driver = Driver::new(Settings { batch, ..by_default(name) }, answers(vec![status(200)]));
         driver.publish(&[("yes", 1000), ("yes", 1000), ("yes", 10 * 1024), ("yes", 1000), ("yes", 1000)]);
         assert_eq!(driver.run(), "0s ok×2 · 0s ok · 0s ok×2", "{name}");
@@ -118,7 +118,7 @@ fn where_four_kilobytes_are_preferred_an_event_of_ten_goes_in_a_batch_of_its_own
 #[test]
 fn a_batch_is_what_is_there_and_never_more_than_was_asked_for() {
     for name in ["2021", "2023", "current"] {
-        let batch = Limits { events_max: 4, bytes_preferred: 64 * 1024 };
+        let batch = Limits { events_max: 4, bytes_preferred: 64 * 1024, ..plain().batch };
         let mut driver = Driver::new(Settings { batch, ..by_default(name) }, answers(vec![status(200)]));
         driver.publish(&[("yes", 10); 10]);
         assert_eq!(driver.run(), "0s ok×4 · 0s ok×4 · 0s ok×2", "{name}: the last two wait for nobody");

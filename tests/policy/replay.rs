@@ -68,7 +68,8 @@ fn a_replay_sends_its_part_of_the_log_once_more_and_counts_in_its_own_column() {
 #[test]
 fn its_own_rate_is_obeyed_and_used() {
     for (rate, batch, events) in [(5.0, 1, 40), (200.0, 20, 400), (0.5, 4, 10)] {
-        let settings = Settings { batch: Limits { events_max: batch, bytes_preferred: 1 << 20 }, ..plain() };
+        let settings =
+            Settings { batch: Limits { events_max: batch, bytes_preferred: 1 << 20, ..plain().batch }, ..plain() };
         let mut driver = with_history(settings, events, vec![200]);
         let from = driver.now;
         driver.command(replay(1, events as u64 + 1, Some(rate)));

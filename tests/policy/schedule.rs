@@ -1,15 +1,19 @@
 //! When an event that failed is tried again, and when no more.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use expect_test::{Expect, expect};
 use gridhook::policy::{
     Settings,
+    batch::Limits,
+    edition::Edition,
     outcome::{Answer, Outcome, Reason},
+    record::{Command, What},
 };
 
 use super::{
     driver::{Driver, START, answers, status},
+    editions::edition,
     plain,
 };
 
@@ -139,4 +143,105 @@ fn a_dead_letter_says_how_the_last_attempt_ended_however_the_event_ended() {
     assert_eq!((dead.reason, dead.attempts), (Reason::TimeToLiveExceeded, 2));
     assert_eq!((dead.outcome, dead.status), (Outcome::Busy, Some(503)));
     assert_eq!(dead.tried, Some(START.after(Duration::from_secs(30))));
+}
+
+// --- offsets from the first attempt ---
+
+/// The edition of namespaces with this schedule, and an endpoint that fails for ever after so long.
+fn offsets(schedule: &[u64], latency: Duration) -> Driver {
+    let mut edition = (*edition("namespace")).clone();
+    if !schedule.is_empty() {
+        edition.retry.schedule = schedule.iter().copied().map(Duration::from_secs).collect();
+    }
+    let settings = Settings { edition: Arc::new(edition), attempts_max: 10, concurrency_max: 8, ..plain() };
+    let mut driver = Driver::new(settings, answers(vec![status(500)]));
+    driver.slow_down(latency);
+    driver
+}
+
+#[test]
+fn offsets_count_from_the_first_attempt_however_long_the_endpoint_takes() {
+    let run = |schedule: &[u64], latency| {
+        let mut driver = offsets(schedule, latency);
+        driver.publish(&[("yes", 10)]);
+        driver.run()
+    };
+    let slow = Duration::from_millis(1500);
+    expect!["0s x · 2s x · 4s x · 6s x · 8s x · 5m 8s x · 10m 8s x · 15m 8s x · 20m 8s x · 25m 8s x · 25m 9s 500ms MaxDeliveryAttemptsExceeded"]
+        .assert_eq(&run(&[2, 4, 6, 8], slow));
+    expect!["0s x · 10s x · 30s x · 1m x · 5m x · 10m x · 15m x · 20m x · 25m x · 30m x · 30m 1s 500ms MaxDeliveryAttemptsExceeded"]
+        .assert_eq(&run(&[], slow));
+    // An offset that passes while an answer is waited for is left out.
+    expect!["0s x · 30s x · 1m x · 5m x · 10m x · 15m x · 20m x · 25m x · 30m x · 35m x · 35m 30s MaxDeliveryAttemptsExceeded"]
+        .assert_eq(&run(&[], Duration::from_secs(30)));
+    expect!["0s x · 1m x · 5m x · 10m x · 15m x · 20m x · 25m x · 30m x · 35m x · 40m x · 40m 31s MaxDeliveryAttemptsExceeded"]
+        .assert_eq(&run(&[], Duration::from_secs(31)));
+}
+
+#[test]
+fn events_of_one_request_keep_their_own_offsets() {
+    let mut driver = offsets(&[10, 20], Duration::ZERO);
+    driver.publish(&[("yes", 10)]);
+    driver.run_for(Duration::from_secs(3));
+    driver.publish(&[("yes", 10)]);
+    expect!["0s x · 3s x · 10s x · 13s x · 20s x · 23s x"].assert_eq(&driver.run_for(Duration::from_secs(60)));
+    let mut batched = offsets(&[10, 20], Duration::ZERO);
+    let batch = Limits { events_max: 5, ..plain().batch };
+    let settings = Settings { batch, edition: Arc::clone(&batched_edition()), suspend_after: u32::MAX, ..plain() };
+    batched.restart(settings);
+    batched.publish(&[("yes", 10)]);
+    batched.run_for(Duration::from_secs(3));
+    batched.publish(&[("yes", 10)]);
+    batched.run_for(Duration::from_secs(2));
+    // Held until both are due, so that they share a request; then each has its own time again.
+    batched.command(Command::Hold);
+    batched.run_for(Duration::from_secs(10));
+    batched.command(Command::Resume);
+    expect!["0s x · 3s x · 15s x×2 · 20s x · 23s x"].assert_eq(&batched.run_for(Duration::from_secs(30)));
+    let next: Vec<_> = batched
+        .ledger
+        .iter()
+        .filter_map(|(_, entry)| match entry.what {
+            What::Attempted { next, .. } => next.map(|next| next.since(START).as_secs()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(next[..4], [10, 13, 20, 23], "the ledger says for each event when it is tried next");
+}
+
+fn batched_edition() -> Arc<Edition> {
+    let mut edition = (*edition("namespace")).clone();
+    edition.retry.schedule = [10, 20].map(Duration::from_secs).to_vec();
+    Arc::new(edition)
+}
+
+/// Attempts whose time passed are not made up for: they would use all attempts up in a moment.
+#[test]
+fn an_event_that_was_held_back_goes_on_with_the_next_offset() {
+    let mut driver = offsets(&[], Duration::ZERO);
+    driver.publish(&[("yes", 10)]);
+    driver.run_for(Duration::from_secs(35));
+    driver.command(Command::Hold);
+    driver.run_for(Duration::from_secs(1965));
+    driver.command(Command::Resume);
+    expect!["0s x · 10s x · 30s x · 33m 20s x · 35m x · 40m x · 45m x · 50m x · 55m x · 1h x · 1h MaxDeliveryAttemptsExceeded"]
+        .assert_eq(&driver.run());
+}
+
+#[test]
+fn a_new_process_and_a_status_with_a_wait_keep_the_offsets() {
+    let mut driver = offsets(&[], Duration::from_secs(2));
+    driver.publish(&[("yes", 10)]);
+    driver.run_for(Duration::from_secs(15));
+    driver.crash();
+    expect!["0s x · 10s x · 30s x · 1m x · 5m x · 10m x"].assert_eq(&driver.run_for(Duration::from_secs(700)));
+    let mut turn = 0;
+    let endpoint = Box::new(move |_: &_| {
+        turn += 1;
+        Some((Duration::from_secs(1), status(if turn == 1 { 503 } else { 500 })))
+    });
+    let mut busy = Driver::new(Settings { edition: edition("namespace"), attempts_max: 4, ..plain() }, endpoint);
+    busy.publish(&[("yes", 10)]);
+    // Half a minute after the answer; then the offsets again.
+    expect!["0s x · 31s x · 1m x · 5m x · 5m 1s MaxDeliveryAttemptsExceeded"].assert_eq(&busy.run());
 }

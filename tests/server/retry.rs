@@ -57,3 +57,48 @@ fn ten_failures_in_a_row_suspend_the_endpoint_and_a_probe_brings_it_back() {
     assert_eq!(server.status("orders", "hook")["health"]["state"], "healthy");
     assert_eq!(server.counter("orders", "hook", "delivered"), 50);
 }
+
+#[test]
+fn an_endpoint_that_says_retry_after_gets_no_request_before_new_events_included() {
+    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    let key = server.topic("orders", "EventGridSchema");
+    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")));
+    sink.set("/hook", Manner::RetryAfter(429, 3));
+    server.publish("orders", &key, &load::body(&["first".to_owned()], "/a"));
+    wait_for("the refusal", LONG, || !sink.ledger("/hook").is_empty());
+    for number in 0..5 {
+        server.publish("orders", &key, &load::body(&[format!("early-{number}")], "/a"));
+    }
+    wait_for("its outcome", LONG, || server.counter("orders", "hook", "pending") == 1);
+    // The next process knows what the endpoint has asked for.
+    server.kill_9();
+    server.restart();
+    server.publish("orders", &key, &load::body(&["late".to_owned()], "/a"));
+    wait_for("all events", LONG, || sink.taken("/hook") == 7);
+    let ledger = sink.ledger("/hook");
+    let refused = ledger["first"][0].answered;
+    for (id, arrivals) in &ledger {
+        for arrival in arrivals.iter().filter(|arrival| arrival.status == Some(200)) {
+            let waited = arrival.at.since(refused);
+            assert!(waited >= Duration::from_millis(2900), "{id} came after {waited:?}");
+        }
+    }
+}
+
+#[test]
+fn events_that_an_endpoint_refuses_do_not_suspend_it() {
+    let (server, sink) = (Server::start(&[("DELIVERY__CONCURRENCY", "1")]), Sink::start());
+    let key = server.topic("orders", "EventGridSchema");
+    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")));
+    sink.set("/hook", Manner::Script(VecDeque::from([400; 30])));
+    let ids: Vec<String> = (0..40).map(|number| number.to_string()).collect();
+    server.publish("orders", &key, &load::body(&ids, "/a"));
+    wait_for("the good events", LONG, || sink.taken("/hook") == 10);
+    wait_until_settled(&server, "orders", "hook");
+    assert_eq!(server.counter("orders", "hook", "dropped"), 30);
+    assert_eq!(server.status("orders", "hook")["health"]["state"], "healthy");
+    let arrivals: Vec<_> = sink.ledger("/hook").into_values().flatten().collect();
+    let (first, last) = (arrivals.iter().map(|one| one.at).min(), arrivals.iter().map(|one| one.at).max());
+    let took = last.expect("some").since(first.expect("some"));
+    assert!(took < LONG, "{took:?}");
+}

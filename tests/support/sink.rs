@@ -38,6 +38,8 @@ pub(crate) enum Manner {
     Script(VecDeque<u16>),
     /// With this status and these words.
     Say(u16, &'static str),
+    /// With this status and `Retry-After` in so many seconds for the first request, and then with 200.
+    RetryAfter(u16, u32),
     /// With these, one request after another, and then with 200.
     Words(VecDeque<(u16, &'static str)>),
     /// The connection is closed without an answer.
@@ -255,8 +257,10 @@ impl Shared {
             }
             let manner = self.manner(&path);
             let words = if let Manner::Say(_, words) = manner { words } else { "" };
+            let asks = if let Manner::RetryAfter(_, seconds) = manner { Some(seconds) } else { None };
+            let asks = asks.map(|seconds| format!("retry-after: {seconds}\r\n")).unwrap_or_default();
             let status = match manner {
-                Manner::Answer(status) | Manner::Say(status, _) => Some(status),
+                Manner::Answer(status) | Manner::Say(status, _) | Manner::RetryAfter(status, _) => Some(status),
                 Manner::Script(_) | Manner::Words(_) => Some(200),
                 Manner::Slow(wait, status) => {
                     thread::sleep(wait);
@@ -286,7 +290,7 @@ impl Shared {
             match status {
                 Some(status) => {
                     let length = words.len();
-                    let answer = format!("HTTP/1.1 {status} Whatever\r\ncontent-length: {length}\r\n\r\n{words}");
+                    let answer = format!("HTTP/1.1 {status} Whatever\r\n{asks}content-length: {length}\r\n\r\n{words}");
                     stream.get_mut().write_all(answer.as_bytes())?;
                 }
                 None if matches!(self.manner(&path), Manner::Hang) => {
@@ -333,6 +337,7 @@ impl Shared {
                 let (status, words) = script.pop_front().unwrap_or((200, ""));
                 Manner::Say(status, words)
             }
+            Some(manner) if matches!(manner, Manner::RetryAfter(..)) => std::mem::replace(manner, Manner::Answer(200)),
             Some(manner) => manner.clone(),
             None => Manner::Answer(200),
         }

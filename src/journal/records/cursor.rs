@@ -1,7 +1,8 @@
 //! A cursor on disk: one small record, written once for every group of outcomes.
 //!
 //! ```text
-//! version 5 | flags 1 | next due 8, healthy rate and last failure 8, each if flagged | health | eleven counters
+//! version 5 | flags 1 | next due 8, healthy rate and last failure 8, each if flagged
+//!     | 3 and 8, if no request may leave before a time | health | eleven counters
 //!     | eleven counters of jobs | jobs begun | jobs | each job | lanes | each lane
 //!     | began, if flagged | hulls and each hull, if flagged | tally
 //! lane: number | read | 0, or 1 and end | open | done
@@ -36,6 +37,10 @@ const PACED: u8 = 32;
 const HAS_SIFTED: u8 = 64;
 const HAS_BEGUN: u8 = 128;
 
+/// Stands where the kind of health stands otherwise, if the endpoint asked for no request before a time: the time follows,
+/// and then the health.
+const NOT_BEFORE: u8 = 3;
+
 impl Layout for Cursor {
     const NAME: &'static str = "cursor";
 
@@ -44,7 +49,7 @@ impl Layout for Cursor {
     const VERSION: u8 = 5;
 
     fn put(&self, out: &mut Vec<u8>) {
-        let Pace { healthy, failed, paced } = self.pace;
+        let Pace { healthy, failed, paced, not_before } = self.pace;
         let held = match self.held {
             None => 0,
             Some(Held::ByOperator) => HELD,
@@ -62,6 +67,10 @@ impl Layout for Cursor {
         }
         if let Some(failed) = failed {
             put_time(out, failed);
+        }
+        if let Some(not_before) = not_before {
+            out.push(NOT_BEFORE);
+            put_time(out, not_before);
         }
         put_health(out, self.health);
         for counter in counters(&self.counters) {
@@ -100,8 +109,11 @@ impl Layout for Cursor {
         let next_due = if flags & HAS_NEXT_DUE == 0 { None } else { Some(take_time(reader)?) };
         let healthy = if flags & HAS_RATE == 0 { None } else { Some(Rate(reader.varint()?)) };
         let failed = if flags & HAS_FAILED == 0 { None } else { Some(take_time(reader)?) };
-        let pace = Pace { healthy, failed, paced: flags & PACED != 0 };
-        let health = take_health(reader)?;
+        let (not_before, health) = match reader.u8()? {
+            NOT_BEFORE => (Some(take_time(reader)?), take_health(reader.u8()?, reader)?),
+            kind => (None, take_health(kind, reader)?),
+        };
+        let pace = Pace { healthy, failed, paced: flags & PACED != 0, not_before };
         let counters = take_counters(reader)?;
         let replayed = take_counters(reader)?;
         let jobs_begun = u16::try_from(reader.varint()?).ok()?;
@@ -163,8 +175,8 @@ fn put_health(out: &mut Vec<u8>, health: Health) {
     }
 }
 
-fn take_health(reader: &mut Reader<'_>) -> Option<Health> {
-    match reader.u8()? {
+fn take_health(kind: u8, reader: &mut Reader<'_>) -> Option<Health> {
+    match kind {
         0 => Some(Health::Healthy { failures: take_u32(reader)? }),
         1 => Some(Health::Suspended {
             cause: take_outcome(reader)?,

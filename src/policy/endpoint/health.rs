@@ -21,6 +21,8 @@ pub(super) enum Word {
     Took,
     /// It did not.
     Failed,
+    /// It refused the events: that is not about the endpoint.
+    Refused,
     /// Nothing: we ended the request ourselves.
     Nothing,
 }

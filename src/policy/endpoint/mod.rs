@@ -4,8 +4,10 @@
 //! requests at once?), `cap` (how many events in one?). What each asks for is the same few words: a request left, a request
 //! came back. Each is O(1) in time and memory.
 //!
-//! Invariants: while suspended nothing is sent; while probing exactly one request is in flight; only the probe's own
-//! answer ends probing: any other is a straggler from before. What we ended ourselves teaches nothing.
+//! Invariants: while suspended nothing is sent, nor before the time that the endpoint asked for (`Retry-After`); while
+//! probing exactly one request is in flight; only the probe's own answer ends probing: any other is a straggler from
+//! before. What we ended ourselves teaches nothing. A refusal of events is neither a success nor a failure, but a probe
+//! that is answered with one has found the endpoint alive.
 //! Absent on purpose: HTTP. This module sees [`Outcome`], never a status.
 
 mod cap;
@@ -23,6 +25,7 @@ use crate::{
         edition::Edition,
         outcome::Outcome,
         record::{Command, Cursor, EndpointView, Health, Held, Pace, Rate, Senseless},
+        retry,
     },
 };
 
@@ -64,6 +67,10 @@ pub struct Heard {
     pub aloft: usize,
     /// How it ended.
     pub outcome: Outcome,
+    /// Whether the endpoint refused the events: that says nothing of its health.
+    pub refused: bool,
+    /// How long the endpoint asked to be left alone.
+    pub retry_after: Option<Duration>,
     /// After how long.
     pub latency: Duration,
 }
@@ -93,6 +100,9 @@ impl Endpoint {
                 None => (Health::Suspended { cause, since, until: now, strikes }, None),
             },
         };
+        // On a clock that was set back since, it is left alone for no longer than it could have asked for.
+        let longest = now.after(edition.retry.retry_after_max);
+        let not_before = cursor.pace.not_before.map(|until| until.min(longest)).filter(|until| *until > now);
         let failed = cursor.pace.failed.map(|failed| failed.min(now));
         let failed = failed.filter(|failed| now.since(*failed) < edition.pace.forgotten_after);
         let mut endpoint = Self {
@@ -105,7 +115,7 @@ impl Endpoint {
             held: cursor.held,
             closed: false,
             probe,
-            pace: Pace { failed, ..cursor.pace },
+            pace: Pace { failed, not_before, ..cursor.pace },
             bucket: None,
             limit: Limit::new(settings.concurrency_max),
             cap: Cap::default(),
@@ -113,6 +123,7 @@ impl Endpoint {
         let paced = failed.is_some() && (cursor.pace.paced || cursor.next_due.is_some());
         let healthy = endpoint.pace.healthy.filter(|_| paced);
         endpoint.bucket = Bucket::new(healthy, endpoint.rate_max, &endpoint.edition.pace, now);
+        endpoint.leave_alone();
         endpoint
     }
 
@@ -134,7 +145,7 @@ impl Endpoint {
     /// What is to be remembered of its pace.
     pub fn pace(&self) -> Pace {
         let paced = self.bucket.as_ref().is_some_and(Bucket::has_course);
-        Pace { healthy: self.healthy(), failed: self.pace.failed, paced }
+        Pace { healthy: self.healthy(), paced, ..self.pace }
     }
 
     /// How it is, for people.
@@ -166,7 +177,7 @@ impl Endpoint {
     /// How many more requests may leave now, with `in_flight` on their way.
     pub fn places(&self, in_flight: usize, now: Timestamp) -> u32 {
         match self.health {
-            _ if self.is_shut() => 0,
+            _ if self.is_shut() || self.rests(now) => 0,
             Health::Healthy { .. } => {
                 let free = self.free(in_flight);
                 self.bucket.as_ref().map_or(free, |bucket| bucket.places(now).min(free))
@@ -179,7 +190,7 @@ impl Endpoint {
     /// When its pace has a place for the next request; [`None`] where it has no pace, or other places are wanting.
     pub fn paces(&self, in_flight: usize, now: Timestamp) -> Option<Timestamp> {
         match self.health {
-            Health::Healthy { .. } if self.free(in_flight) > 0 && !self.is_shut() => {
+            Health::Healthy { .. } if self.free(in_flight) > 0 && !self.is_shut() && !self.rests(now) => {
                 self.bucket.as_ref().map(|bucket| bucket.opens(now))
             }
             Health::Healthy { .. } | Health::Suspended { .. } | Health::Probing { .. } => None,
@@ -200,19 +211,32 @@ impl Endpoint {
     /// Whether anything may be sent soon, so that reading ahead is of use.
     pub fn is_open(&self, now: Timestamp) -> bool {
         match self.health {
-            _ if self.is_shut() => false,
+            _ if self.is_shut() || self.rests(now) => false,
             Health::Healthy { .. } => true,
             Health::Suspended { until, .. } => until <= now,
             Health::Probing { .. } => false,
         }
     }
 
-    /// When it opens by itself; [`None`] where it is open or waits for something else than time.
+    /// When it opens by itself, or did; [`None`] where it was not left alone or waits for something else than time.
     pub fn opens(&self) -> Option<Timestamp> {
         match self.health {
             _ if self.is_shut() => None,
-            Health::Healthy { .. } | Health::Probing { .. } => None,
+            Health::Probing { .. } => None,
+            Health::Healthy { .. } => self.pace.not_before,
             Health::Suspended { until, .. } => Some(until),
+        }
+    }
+
+    /// Whether it is left alone because it asked for that.
+    fn rests(&self, now: Timestamp) -> bool {
+        self.pace.not_before.is_some_and(|until| now < until)
+    }
+
+    /// Probation lasts at least as long as the endpoint asked to be left alone.
+    fn leave_alone(&mut self) {
+        if let (Health::Suspended { until, .. }, Some(not_before)) = (&mut self.health, self.pace.not_before) {
+            *until = (*until).max(not_before);
         }
     }
 
@@ -223,6 +247,7 @@ impl Endpoint {
 
     /// A request leaves, as full as it can be or not: where the endpoint was suspended, it is the probe.
     pub fn sent(&mut self, flight: FlightId, full: bool, now: Timestamp) {
+        self.pace.not_before = None;
         match self.health {
             Health::Probing { .. } => {}
             Health::Healthy { .. } => {
@@ -240,10 +265,13 @@ impl Endpoint {
 
     /// A request came back.
     pub fn answered(&mut self, heard: Heard, now: Timestamp) {
-        let word = Word::of(heard.outcome);
+        let word = if heard.refused { Word::Refused } else { Word::of(heard.outcome) };
         if word == Word::Failed {
             self.pace.failed = Some(now);
         }
+        let asked = retry::asked(&self.edition, heard.retry_after).filter(|_| word != Word::Took);
+        let not_before = asked.map(|wait| now.after(wait)).filter(|until| *until > now);
+        self.pace.not_before = self.pace.not_before.max(not_before);
         match (self.health, word) {
             (Health::Healthy { .. }, Word::Took) => self.took(heard, now),
             (Health::Healthy { failures }, Word::Failed) => self.failed(failures + 1, heard, now),
@@ -251,7 +279,7 @@ impl Endpoint {
                 let table = &self.edition.probation;
                 self.probe = None;
                 match word {
-                    Word::Took => self.recovered(now),
+                    Word::Took | Word::Refused => self.recovered(now),
                     // It goes on, for longer; it does not begin anew.
                     Word::Failed => {
                         self.health = health::suspended(heard.outcome, strikes.saturating_add(1), since, table, now);
@@ -260,9 +288,10 @@ impl Endpoint {
                     Word::Nothing => self.health = Health::Suspended { cause, since, until: now, strikes },
                 }
             }
-            // We ended it ourselves, or it is a straggler from before.
+            // It is about the events, we ended it ourselves, or it is a straggler from before.
             (Health::Healthy { .. } | Health::Suspended { .. } | Health::Probing { .. }, _) => {}
         }
+        self.leave_alone();
     }
 
     /// The most events that a request may have: fewer after the endpoint called a batch too large.
@@ -280,6 +309,7 @@ impl Endpoint {
         match (command, self.health) {
             (Command::Hold | Command::Resume | Command::Job(_), _) => None,
             (Command::Probe, _) if self.held.is_some() => Some(Senseless::Held),
+            (Command::Probe | Command::Release, Health::Healthy { .. }) if self.pace.not_before.is_some() => None,
             (Command::Probe | Command::Release, Health::Healthy { .. }) => Some(Senseless::Healthy),
             (Command::Probe, Health::Probing { .. }) => Some(Senseless::Probing),
             (Command::Probe, Health::Suspended { .. }) => None,
@@ -297,10 +327,13 @@ impl Endpoint {
             (Command::Resume, _) => self.held = None,
             (Command::Job(_), _) => {}
             (Command::Probe, Health::Suspended { cause, since, until, strikes }) => {
+                self.pace.not_before = None;
                 self.health = Health::Suspended { cause, since, until: until.min(now), strikes };
             }
-            (Command::Probe, Health::Healthy { .. } | Health::Probing { .. }) => {}
-            (Command::Release, _) => {
+            (Command::Probe | Command::Release, Health::Healthy { .. }) => self.pace.not_before = None,
+            (Command::Probe, Health::Probing { .. }) => {}
+            (Command::Release, Health::Suspended { .. } | Health::Probing { .. }) => {
+                self.pace.not_before = None;
                 self.probe = None;
                 self.recovered(now);
             }

@@ -64,7 +64,7 @@ fn forecast(facts: &Facts<'_>, state: &State) -> Option<Forecast> {
     let end = match facts.event {
         Some(_) if attempts >= settings.attempts_max => End { reason: Reason::MaxDeliveryAttemptsExceeded, at: free },
         Some(stored) => {
-            let at = stored.appended.after(settings.time_to_live).max(free);
+            let at = settings.expires(stored.appended).max(free);
             End { reason: Reason::TimeToLiveExceeded, at }
         }
         None => End { reason: Reason::Missing, at: free },

@@ -124,7 +124,7 @@ impl Subscription {
         }
         self.aging.asked = None;
         self.end = self.end.max(at);
-        let next = appended.map(|appended| self.dies(appended));
+        let next = appended.map(|appended| self.settings.expires(appended));
         self.aging.due = next.map(|next| next.max(now.after(LOOK_WAIT)));
         self.aging.again |= !self.cut_off(at, Lane::EXPIRY);
     }
@@ -194,9 +194,9 @@ impl Subscription {
             let Some(reason) = lane::gives_up(name) else { continue };
             let events_max = self.gathered.may_give_up().min(self.lanes[index].ready());
             if events_max > 0 {
-                let limits =
-                    Limits { events_max: u32::try_from(events_max).unwrap_or(u32::MAX), bytes_preferred: u64::MAX };
                 let mut gone = Vec::with_capacity(events_max);
+                let events_max = u32::try_from(events_max).unwrap_or(u32::MAX);
+                let limits = Limits { events_max, bytes_preferred: u64::MAX, ..self.settings.batch };
                 for ready in self.take(index, limits, now) {
                     if self.abandon(ready.item, reason, None, now) {
                         gone.push(ready.item.seq);
@@ -230,11 +230,6 @@ impl Subscription {
     /// Whether there is anything unread that is to be sent, but for jobs.
     pub(super) fn is_behind(&self) -> bool {
         self.lanes.iter().any(|lane| is_own(lane.lane()) && lane.is_behind(self.end))
-    }
-
-    /// When the time to live is over of what was appended then.
-    pub(super) fn dies(&self, appended: Timestamp) -> Timestamp {
-        appended.max(self.settings.since).after(self.settings.time_to_live)
     }
 }
 

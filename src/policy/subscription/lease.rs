@@ -217,7 +217,7 @@ impl Subscription {
 
     /// Nobody waits for it: its key is kept.
     fn lay_aside(&mut self, Item { lane, seq, appended, due, .. }: Item) {
-        let dies = self.dies(appended);
+        let dies = self.settings.expires(appended);
         if let Some(due) = due {
             self.own.idle.lay(DueKey { due, lane, seq }, dies);
         }

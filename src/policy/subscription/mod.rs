@@ -239,9 +239,11 @@ impl Subscription {
         if self.endpoint.is_shut() {
             return None;
         }
-        match self.endpoint.health() {
-            Health::Probing { .. } => None,
-            Health::Suspended { until, .. } if until > now => {
+        if let Health::Probing { .. } = self.endpoint.health() {
+            return None;
+        }
+        match self.endpoint.opens().filter(|opens| *opens > now) {
+            Some(until) => {
                 let waits = self.is_behind() || !self.own.lost.is_empty() || !self.own.retries.is_empty();
                 let work = if waits { Some(now) } else { self.own.first_due() };
                 let work = work.into_iter().chain(self.wait_of_jobs(now)).min();
@@ -249,7 +251,7 @@ impl Subscription {
                 probe.into_iter().chain(self.next_due_key(now).filter(|_| self.is_condemned(now))).min()
             }
             // What is ready waits for its pace, or for a free place.
-            Health::Suspended { .. } | Health::Healthy { .. } => {
+            None => {
                 let paced = self.endpoint.paces(self.flights.len(), now);
                 let paced = paced.filter(|_| self.is_ready() && !self.gathered.is_ahead() && !self.is_dividing());
                 paced.into_iter().chain(self.next_due_key(now)).chain(self.next_of_jobs(now)).min()

@@ -139,7 +139,7 @@ impl Subscription {
             (Some(since), true) => since.after(self.settings.time_to_live) <= now,
             // It begins to grow old when a job sends it.
             (None, true) => false,
-            (_, false) => self.dies(appended) <= now,
+            (_, false) => self.settings.expires(appended) <= now,
         }
     }
 

@@ -7,7 +7,7 @@
 //! - An attempt is counted where the endpoint may have seen the event, not where it only found a batch too large.
 //! - Nobody waits for ever for an answer: a flight past its deadline counts as ended by ourselves.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{Subscription, lane_mut};
 use crate::{
@@ -15,6 +15,7 @@ use crate::{
     policy::{
         Flight, Item,
         batch::Last,
+        edition::Steps,
         endpoint::Heard,
         outcome::{Answer, Outcome, Reason},
         record::{Change, Dead, DueKey, Entry, Held, Owed, What},
@@ -31,13 +32,22 @@ impl Subscription {
         // An answer after the deadline: its flight is counted as lost, and its events are sent again.
         let Some(flight) = self.flights.remove(&id) else { return };
         let edition = Arc::clone(&self.settings.edition);
+        let terms = edition.rules(self.settings.destination).terms(self.settings.dead_letter);
         let too_large = answer.outcome == Outcome::PayloadTooLarge && flight.events > 1;
-        // An endpoint that takes the events in smaller batches has not failed.
-        let outcome = if too_large { Outcome::Aborted } else { answer.outcome };
         let Flight { sent, events, .. } = *flight;
         let lane = flight.items.first().map_or(Lane::LIVE, |item| item.lane);
-        let (aloft, latency) = (self.flights.len() + 1, answer.latency);
-        self.endpoint.answered(Heard { flight: id, sent, events, aloft, outcome, latency }, now);
+        let heard = Heard {
+            flight: id,
+            sent,
+            events,
+            aloft: self.flights.len() + 1,
+            outcome: answer.outcome,
+            // An endpoint that takes the events in smaller batches has not failed.
+            refused: too_large || retry::blames_events(&edition, terms, answer),
+            retry_after: answer.retry_after,
+            latency: answer.latency,
+        };
+        self.endpoint.answered(heard, now);
         if self.settings.hold_when_gone && answer.status == Some(GONE) && self.endpoint.held().is_none() {
             self.endpoint.hold(Some(Held::Gone));
             self.gathered.cursor_now();
@@ -45,7 +55,7 @@ impl Subscription {
         self.gathered.land(id);
         self.count(lane, |counters| counters.requests += 1);
         if answer.outcome == Outcome::Delivered {
-            self.note_attempt(&flight, answer, None, now);
+            self.note_attempt(&flight.items, answer, None, now);
             for item in &flight.items {
                 self.deliver(*item);
             }
@@ -56,25 +66,32 @@ impl Subscription {
         if too_large {
             self.endpoint.halve_batches(flight.events);
         }
-        // All events of a request were tried equally often.
-        let Some(made) = flight.items.first().map(|item| item.attempts) else { return };
-        let (attempts, verdict) = if too_large {
-            // A batch that was merely too large is no attempt at any of its events.
-            (made, Verdict::Again(now))
-        } else {
-            let most = self.settings.attempts_max;
-            let terms = edition.rules(self.settings.destination).terms(self.settings.dead_letter);
-            (made + 1, retry::judge(&edition, terms, made + 1, most, answer, now, chance))
-        };
-        let canceling = self.takes_back(lane);
-        let next = if let Verdict::Again(due) = verdict { Some(due).filter(|_| !canceling) } else { None };
-        self.note_attempt(&flight, answer, next, now);
-        if canceling {
+        if self.takes_back(lane) {
+            self.note_attempt(&flight.items, answer, None, now);
             return self.cancel(flight.items.clone(), now);
         }
+        // All events of a request were tried equally often; their first attempts may have left at different times.
+        let judged = |item: &Item| match too_large {
+            // A batch that was merely too large is no attempt at any of its events.
+            true => (*item, Verdict::Again(now)),
+            false => {
+                let number = item.attempts + 1;
+                let failed = retry::Failed { number, first: first_sent(item, sent), sent, ended: now };
+                let verdict = retry::judge(&edition, terms, self.settings.attempts_max, failed, answer, chance);
+                (Item { attempts: number, ..*item }, verdict)
+            }
+        };
+        let judged: Vec<(Item, Verdict)> = flight.items.iter().map(judged).collect();
+        let mut nexts: BTreeMap<Option<Timestamp>, Vec<Item>> = BTreeMap::new();
+        for (item, (_, verdict)) in flight.items.iter().zip(&judged) {
+            let next = if let Verdict::Again(due) = verdict { Some(*due) } else { None };
+            nexts.entry(next).or_default().push(*item);
+        }
+        for (next, items) in nexts {
+            self.note_attempt(&items, answer, next, now);
+        }
         let last = Last { outcome: answer.outcome, status: answer.status, tried: flight.sent };
-        for item in &flight.items {
-            let tried = Item { attempts, ..*item };
+        for (tried, verdict) in judged {
             match verdict {
                 Verdict::Again(due) => self.owe(tried, due, (answer.outcome, answer.status), flight.sent),
                 Verdict::Never(reason) => self.give_up(tried, reason, Some(last), now),
@@ -170,7 +187,8 @@ impl Subscription {
             self.count(lane, |counters| counters.pending += 1);
         }
         // What a job sends is as old as its first attempt there.
-        let received = item.since.or_else(|| lane.is_job().then_some(tried));
+        let counts = lane.is_job() || self.settings.edition.retry.steps == Steps::Offsets && attempts > 0;
+        let received = item.since.or_else(|| counts.then_some(tried));
         let owed = Owed { attempts, due, last, status, tried, received };
         self.gathered.change(Change::Owe { lane, seq, owed, was_due });
         self.overtake((lane, seq));
@@ -210,9 +228,9 @@ impl Subscription {
         open
     }
 
-    fn note_attempt(&mut self, flight: &Flight, answer: &Answer, next: Option<Timestamp>, now: Timestamp) {
-        let Some(first) = flight.items.first() else { return };
-        let covers = covers(flight.items.iter().map(|item| item.seq).collect());
+    fn note_attempt(&mut self, items: &[Item], answer: &Answer, next: Option<Timestamp>, now: Timestamp) {
+        let Some(first) = items.first() else { return };
+        let covers = covers(items.iter().map(|item| item.seq).collect());
         let Answer { outcome, status, latency, .. } = *answer;
         let mut excerpt = None;
         if outcome != Outcome::Delivered
@@ -226,6 +244,11 @@ impl Subscription {
         let what = What::Attempted { outcome, status, latency, next, excerpt };
         self.gathered.note(first.lane, first.attempts + 1, Entry { at: now, covers, what });
     }
+}
+
+/// When the first attempt at an event left of which the present one left at `sent`.
+fn first_sent(item: &Item, sent: Timestamp) -> Timestamp {
+    item.since.filter(|_| item.attempts > 0).unwrap_or(sent)
 }
 
 /// First and count of each run of these events.

@@ -61,6 +61,13 @@ pub struct Settings {
     pub pull: Option<Pull>,
 }
 
+impl Settings {
+    /// When the time to live ends of an event that was appended then, unless a job sends it once more.
+    pub fn expires(&self, appended: Timestamp) -> Timestamp {
+        appended.max(self.since).after(self.time_to_live)
+    }
+}
+
 /// How clients pull.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pull {
@@ -84,7 +91,7 @@ pub struct Item {
     /// When it fell due; [`None`] where it was not owed.
     pub due: Option<Timestamp>,
     /// From when on its time to live counts, where that is not its append; of what is pulled, when a client first received
-    /// it.
+    /// it; where retries are counted from the first attempt, when that left.
     pub since: Option<Timestamp>,
 }
 

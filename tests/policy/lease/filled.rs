@@ -38,7 +38,7 @@ fn reads(step: &Step) -> Option<u64> {
 fn where_less_is_ready_than_is_asked_for_the_log_is_looked_into_once() {
     let lane = LaneCursor { lane: Lane::LIVE, read: Seq(1), end: None, open: Vec::new(), done: Vec::new() };
     let settings = Settings {
-        batch: batch::Limits { events_max: 100, bytes_preferred: 1 << 20 },
+        batch: batch::Limits { events_max: 100, bytes_preferred: 1 << 20, ..plain().batch },
         pull: Some(Pull { lock: LOCK, leases_max: 100 }),
         ..plain()
     };

@@ -83,7 +83,7 @@ impl World {
         let settings = Settings {
             attempts_max: [1, 2, 4, 10][dice.below(4)],
             time_to_live: Duration::from_secs([300, 7200, 86_400][dice.below(3)]),
-            batch: batch::Limits { events_max: 100, bytes_preferred: [100, 1 << 16][dice.below(2)] },
+            batch: batch::Limits { events_max: 100, bytes_preferred: [100, 1 << 16][dice.below(2)], ..plain().batch },
             dead_letter: dice.below(2) == 0,
             pull: Some(Pull { lock: LOCK, leases_max: [1, 4, 100][dice.below(3)] }),
             ..plain()

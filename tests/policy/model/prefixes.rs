@@ -30,6 +30,7 @@ impl Story {
         story.settings = former.settings.clone();
         story.retention = former.retention;
         story.without_replays = true;
+        story.set_back = true;
         (story.clock, story.hand) = Clock::manual(former.clock.now());
         story.shelf =
             Arc::new(Shelf { memory, full: AtomicBool::new(false), saboteur: Arc::default(), written: Arc::default() });
@@ -41,7 +42,15 @@ impl Story {
             let owed = disk.owed_of(seq);
             let ended = disk.has_passed(seq) && matches && owed.is_none();
             let attempts = owed.map_or(0, |owed| owed.attempts);
-            story.truth.insert((Lane::LIVE, seq), Truth { matches, attempts, end: ended.then_some("before the cut") });
+            story.truth.insert(
+                (Lane::LIVE, seq),
+                Truth {
+                    matches,
+                    attempts,
+                    first: owed.and_then(|owed| owed.received),
+                    end: ended.then_some("before the cut"),
+                },
+            );
         }
         story.open();
         story

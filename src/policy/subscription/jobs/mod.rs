@@ -242,6 +242,10 @@ impl Subscription {
             if max == 0 || self.gathered.is_ahead() {
                 return;
             }
+            // What was on its way when an earlier process ended is owed by nobody, and is in no flight.
+            let lost = self.replays.withdraw(lane);
+            let item = |seq| Item { lane, seq, appended: now, attempts: 0, due: None, since: None };
+            self.cancel(lost.into_iter().map(item).collect(), now);
             let keys = self.replays.due.take_lane(lane, max);
             let item =
                 |DueKey { due, lane, seq }| Item { lane, seq, appended: now, attempts: 0, due: Some(due), since: None };

@@ -1,0 +1,213 @@
+//! What an endpoint says about the events of a request, and what it asks for: refusals, `Retry-After`.
+
+use std::{sync::Arc, time::Duration};
+
+use expect_test::expect;
+use gridhook::{
+    event::FlightId,
+    policy::{
+        Flight, Settings,
+        batch::Limits,
+        outcome::{Answer, Outcome},
+        record::{Command, Health},
+    },
+};
+
+use super::{
+    current,
+    driver::{Driver, START, answers, status},
+    plain,
+};
+
+fn asks(code: u16, seconds: u64) -> Answer {
+    Answer { retry_after: Some(Duration::from_secs(seconds)), ..status(code) }
+}
+
+/// An endpoint that refuses these events with `code` and takes all others.
+fn refuses(code: u16, bad: impl Fn(u64) -> bool + 'static) -> super::driver::Endpoint {
+    Box::new(move |flight: &Flight| {
+        let refused = flight.items.iter().any(|item| bad(item.seq.0));
+        Some((Duration::from_millis(1), status(if refused { code } else { 200 })))
+    })
+}
+
+#[test]
+fn thirty_bad_events_hold_no_good_one_up() {
+    for code in [400, 413] {
+        for (edition, suspend_after) in [(plain().edition, 10), (current(), 10), (current(), 1)] {
+            let settings = Settings { edition, suspend_after, concurrency_max: 4, ..plain() };
+            let mut driver = Driver::new(settings, refuses(code, |seq| seq <= 30));
+            driver.publish(&[("yes", 10); 60]);
+            driver.run_for(Duration::from_secs(1));
+            let counters = driver.disk.cursor.counters;
+            assert_eq!((counters.delivered, counters.dead_lettered), (30, 30), "{code}");
+            assert_eq!(driver.disk.cursor.health, Health::Healthy { failures: 0 }, "{code}");
+        }
+    }
+}
+
+#[test]
+fn a_refusal_neither_adds_to_the_failures_of_an_endpoint_nor_forgives_them() {
+    let mut script = vec![status(500); 9];
+    script.extend([status(400), status(413), status(500)]);
+    let settings = Settings { suspend_after: 10, ..plain() };
+    let mut driver = Driver::new(settings, answers(script));
+    driver.publish(&[("yes", 10); 11]);
+    driver.run_for(Duration::from_secs(1));
+    assert_eq!(driver.disk.cursor.health, Health::Healthy { failures: 9 });
+    driver.publish(&[("yes", 10)]);
+    driver.run_for(Duration::from_secs(1));
+    assert!(matches!(driver.disk.cursor.health, Health::Suspended { cause: Outcome::GenericError, strikes: 1, .. }));
+}
+
+#[test]
+fn a_probe_that_is_answered_with_a_refusal_has_found_the_endpoint_alive() {
+    for (answer, batch) in [(400, 1), (413, 1), (413, 4)] {
+        let settings = Settings { suspend_after: 1, batch: Limits { events_max: batch, ..plain().batch }, ..plain() };
+        let mut driver = Driver::new(settings, answers(vec![status(503), status(answer), status(200)]));
+        driver.publish(&[("yes", 10)]);
+        driver.run_for(Duration::from_secs(1));
+        driver.publish(&[("yes", 10); 8]);
+        driver.run_for(Duration::from_secs(15));
+        assert_eq!(driver.disk.cursor.health, Health::Healthy { failures: 0 }, "{answer}: {:?}", driver.lines);
+        assert!(driver.disk.cursor.counters.delivered >= 7, "{answer}: {:?}", driver.lines);
+    }
+}
+
+/// What is said of the caller or of the whole endpoint counts, also where it is final for the event.
+#[test]
+fn what_is_final_because_of_the_caller_still_suspends() {
+    for code in [401, 403, 404, 429, 500, 503] {
+        let mut driver = Driver::new(Settings { suspend_after: 3, ..plain() }, answers(vec![status(code)]));
+        driver.publish(&[("yes", 10); 5]);
+        driver.run_for(Duration::from_secs(1));
+        assert!(matches!(driver.disk.cursor.health, Health::Suspended { strikes: 1, .. }), "{code}");
+    }
+}
+
+/// An operator who names the outcome among the durations of probation has it count.
+#[test]
+fn an_edition_may_say_that_a_refusal_is_the_endpoints() {
+    let mut edition = (*plain().edition).clone();
+    edition.probation.durations.insert(Outcome::BadRequest, Duration::from_secs(60));
+    let settings = Settings { edition: Arc::new(edition), suspend_after: 3, ..plain() };
+    let mut driver = Driver::new(settings, answers(vec![status(400)]));
+    driver.publish(&[("yes", 10); 5]);
+    driver.run_for(Duration::from_secs(1));
+    assert!(matches!(driver.disk.cursor.health, Health::Suspended { cause: Outcome::BadRequest, .. }));
+}
+
+// --- Retry-After ---
+
+#[test]
+fn no_request_is_sent_before_the_time_that_the_endpoint_asked_for() {
+    let mut driver = Driver::new(plain(), answers(vec![asks(429, 120), status(200)]));
+    driver.publish(&[("yes", 10)]);
+    for _ in 0..100 {
+        driver.run_for(Duration::from_secs(1));
+        driver.publish(&[("yes", 10)]);
+    }
+    assert_eq!(driver.lines, ["0s x"], "new events wait as well");
+    driver.run_for(Duration::from_secs(60));
+    assert!(driver.left[1..].iter().all(|left| *left >= START.after(Duration::from_secs(120))), "{:?}", driver.lines);
+    assert_eq!(driver.disk.cursor.counters.delivered, 101);
+}
+
+#[test]
+fn what_an_endpoint_may_ask_for_is_bounded_by_the_edition() {
+    let mut edition = (*plain().edition).clone();
+    edition.retry.retry_after_max = Duration::from_secs(45);
+    let settings = Settings { edition: Arc::new(edition), ..plain() };
+    let mut driver = Driver::new(settings, answers(vec![asks(429, 1_000_000), status(200)]));
+    driver.publish(&[("yes", 10)]);
+    driver.run_for(Duration::from_secs(1));
+    driver.publish(&[("yes", 10)]);
+    expect!["0s x · 45s ok · 45s ok"].assert_eq(&driver.run());
+}
+
+#[test]
+fn a_success_asks_for_nothing() {
+    let mut driver = Driver::new(plain(), answers(vec![asks(200, 120)]));
+    driver.publish(&[("yes", 10); 3]);
+    expect!["0s ok · 0s ok · 0s ok"].assert_eq(&driver.run());
+}
+
+#[test]
+fn the_longest_of_several_wishes_counts_and_a_success_beside_them_shortens_none() {
+    let mut turn = 0;
+    let endpoint = Box::new(move |_: &Flight| {
+        turn += 1;
+        let (seconds, answer) = [(1, asks(429, 100)), (2, asks(503, 30)), (3, status(200))]
+            .get(turn - 1)
+            .cloned()
+            .unwrap_or((0, status(200)));
+        Some((Duration::from_secs(seconds), answer))
+    });
+    let mut driver = Driver::new(Settings { concurrency_max: 3, ..plain() }, endpoint);
+    driver.publish(&[("yes", 10); 5]);
+    expect!["0s x · 0s x · 0s ok · 1m 41s ok · 1m 41s ok · 1m 41s ok · 1m 41s ok"].assert_eq(&driver.run());
+}
+
+#[test]
+fn probation_lasts_at_least_as_long_as_the_endpoint_asked_for() {
+    // Ten seconds for Busy; then twenty.
+    let mut driver = Driver::new(
+        Settings { suspend_after: 1, ..plain() },
+        answers(vec![asks(429, 120), asks(503, 300), asks(503, 1), status(200)]),
+    );
+    driver.publish(&[("yes", 10); 3]);
+    expect!["0s x · 2m x · 7m x · 7m 40s ok · 7m 40s ok · 7m 40s ok"].assert_eq(&driver.run());
+}
+
+/// One answer suspends the endpoint, another that left before it asks for more time.
+#[test]
+fn a_straggler_may_ask_for_more_time_while_the_endpoint_is_suspended_or_probed() {
+    let mut turn = 0;
+    let endpoint = Box::new(move |_: &Flight| {
+        turn += 1;
+        Some(match turn {
+            1 => (Duration::from_secs(5), asks(429, 200)),
+            2 => (Duration::ZERO, status(503)),
+            _ => (Duration::ZERO, status(200)),
+        })
+    });
+    let mut driver = Driver::new(Settings { suspend_after: 1, concurrency_max: 2, ..plain() }, endpoint);
+    driver.publish(&[("yes", 10); 4]);
+    driver.run();
+    assert!(driver.left[2..].iter().all(|left| *left >= START.after(Duration::from_secs(205))), "{:?}", driver.lines);
+    assert_eq!(driver.disk.cursor.counters.delivered, 4);
+}
+
+#[test]
+fn an_operator_who_probes_or_releases_the_endpoint_does_not_wait() {
+    for command in [Command::Probe, Command::Release] {
+        let mut driver = Driver::new(plain(), answers(vec![asks(429, 600), status(200)]));
+        driver.publish(&[("yes", 10)]);
+        driver.run_for(Duration::from_secs(1));
+        driver.publish(&[("yes", 10)]);
+        driver.run_for(Duration::from_secs(1));
+        assert_eq!(driver.core.refuses(command), None);
+        driver.command(command);
+        assert_eq!(driver.lines, ["0s x", "2s ok"], "{command:?}");
+        assert!(driver.core.refuses(command).is_some(), "there is nothing to lift any more");
+    }
+}
+
+/// A process that ends in between, or an actor, knows it afterwards.
+#[test]
+fn what_the_endpoint_asked_for_survives_the_actor() {
+    for lives in [1, 3] {
+        let mut driver = Driver::new(plain(), answers(vec![asks(429, 120), status(200)]));
+        driver.publish(&[("yes", 10)]);
+        driver.run_for(Duration::from_secs(1));
+        for _ in 0..lives {
+            driver.crash();
+            driver.publish(&[("yes", 10)]);
+            driver.run_for(Duration::from_secs(10));
+        }
+        assert_eq!(driver.lines, ["0s x"]);
+        driver.run();
+        assert_eq!(driver.left[1], START.after(Duration::from_secs(120)));
+        assert!(driver.sent.contains_key(&FlightId(1)));
+    }
+}
