@@ -26,7 +26,8 @@ use crate::{
 #[command(
     after_help = "Example: gridhook simulate --edition my.toml --temper outage:5h --temper healthy=3 --plot my.svg\n\
     Tempers: healthy, slow:SHARE of the response wait, black-hole, flapping:DURATION, outage:DURATION,\n\
-    overloaded:REQUESTS a second, small-batches:EVENTS, wrong-address:DURATION, faulty:SHARE of the requests"
+    overloaded:REQUESTS a second, small-batches:EVENTS, wrong-address:DURATION, faulty:SHARE of the requests,\n\
+    bad-events:SHARE of the events"
 )]
 pub struct Simulate {
     /// The settings; without it the defaults hold

@@ -8,8 +8,11 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use crate::{
-    event::Timestamp,
-    policy::outcome::{Answer, Outcome},
+    event::{Seq, Timestamp},
+    policy::{
+        Item,
+        outcome::{Answer, Outcome},
+    },
     simulate::temper::{Spell, Temper},
 };
 
@@ -18,6 +21,14 @@ const QUICK: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(8
 
 /// A slow endpoint's answers lie so far around its latency, as a share of it.
 const SLOW_SPREAD: f64 = 0.15;
+
+/// Bad events come by so many: a publisher that makes one makes more of them.
+const BAD_RUN: u64 = 32;
+
+/// Whether an event is one of the share that is refused: the same ones for every endpoint, and for every attempt.
+fn is_bad(seq: Seq, share: f64) -> bool {
+    Rng::with_seed(seq.0 / BAD_RUN).f64() < share
+}
 
 /// An endpoint.
 #[derive(Debug)]
@@ -66,7 +77,8 @@ impl Endpoint {
             | Temper::Overloaded(_)
             | Temper::SmallBatches(_)
             | Temper::WrongAddress(_)
-            | Temper::Faulty(_) => Duration::ZERO,
+            | Temper::Faulty(_)
+            | Temper::BadEvents(_) => Duration::ZERO,
         };
         Self { temper, start, span, response_wait, phase, room: 1.0, counted: start }
     }
@@ -76,8 +88,8 @@ impl Endpoint {
         self.temper.spell(at, self.start, self.span, self.phase)
     }
 
-    /// What it answers to a request with so many events.
-    pub(super) fn answer(&mut self, events: usize, now: Timestamp, chance: &mut Rng) -> Reply {
+    /// What it answers to a request with these events.
+    pub(super) fn answer(&mut self, events: &[Item], now: Timestamp, chance: &mut Rng) -> Reply {
         let [least, most] = QUICK;
         let latency = (least + (most - least).mul_f64(chance.f64())).min(self.response_wait);
         let status =
@@ -99,9 +111,13 @@ impl Endpoint {
                 None => status(200),
                 wait => Reply { retry_after: wait, ..status(429) },
             },
-            Temper::SmallBatches(most) => status(if events > most as usize { 413 } else { 200 }),
+            Temper::SmallBatches(most) => status(if events.len() > most as usize { 413 } else { 200 }),
             Temper::WrongAddress(_) => status(if up { 200 } else { 404 }),
             Temper::Faulty(share) => status(if chance.f64() < share { 500 } else { 200 }),
+            Temper::BadEvents(share) => {
+                let bad = events.iter().any(|item| is_bad(item.seq, share));
+                status(if bad { 400 } else { 200 })
+            }
         }
     }
 

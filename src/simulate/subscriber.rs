@@ -237,7 +237,7 @@ impl Subscriber {
         self.see(now, world.log);
         let events = flight.items.len();
         let up = self.watch.sent(events as u64, now);
-        let reply = self.endpoint.answer(events, now, &mut self.chance);
+        let reply = self.endpoint.answer(&flight.items, now, &mut self.chance);
         world.series.attempted(now, events as u64, reply.outcome == Outcome::Delivered);
         self.tally.requests += 1;
         self.tally.attempts += events as u64;

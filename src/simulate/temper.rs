@@ -30,6 +30,8 @@ pub enum Temper {
     WrongAddress(Duration),
     /// Answers 500 to this share of the requests.
     Faulty(f64),
+    /// Answers 400 to every request that has one of this share of the events: they come in runs.
+    BadEvents(f64),
 }
 
 /// A stretch of time in which an endpoint is up, or down.
@@ -48,7 +50,7 @@ pub struct Spell {
 const CAPACITY_SHARE: f64 = 0.8;
 
 /// The words, each with what its number is and an example.
-const KINDS: [(&str, &str); 9] = [
+const KINDS: [(&str, &str); 10] = [
     ("healthy", ""),
     ("slow", "the latency as a share of the response wait, from 0 to 10, as slow:0.9"),
     ("black-hole", ""),
@@ -58,14 +60,15 @@ const KINDS: [(&str, &str); 9] = [
     ("small-batches", "the most events that it takes in a request, 1 or more, as small-batches:10"),
     ("wrong-address", "how long it answers 404, as wrong-address:2h"),
     ("faulty", "the share of requests that fail, from 0 to 1, as faulty:0.1"),
+    ("bad-events", "the share of events that it refuses, from 0 to 1, as bad-events:0.1"),
 ];
 
 impl Temper {
     /// One of each, with the shares of a landscape that an operator may meet; `rate` events are published in a second.
-    pub fn mix(rate: f64) -> [(Self, u32); 9] {
+    pub fn mix(rate: f64) -> [(Self, u32); 10] {
         const HOUR: Duration = Duration::from_secs(3600);
         [
-            (Self::Healthy, 40),
+            (Self::Healthy, 35),
             (Self::Slow(0.9), 5),
             (Self::BlackHole, 5),
             (Self::Flapping(HOUR / 4), 10),
@@ -74,6 +77,7 @@ impl Temper {
             (Self::SmallBatches(10), 5),
             (Self::WrongAddress(2 * HOUR), 5),
             (Self::Faulty(0.1), 10),
+            (Self::BadEvents(0.1), 5),
         ]
     }
 
@@ -106,6 +110,7 @@ impl Temper {
             Self::SmallBatches(_) => number.parse().ok().filter(|events| *events > 0).map(Self::SmallBatches),
             Self::WrongAddress(_) => wait(number).map(Self::WrongAddress),
             Self::Faulty(_) => share(number, 1.0).map(Self::Faulty),
+            Self::BadEvents(_) => share(number, 1.0).map(Self::BadEvents),
         }
     }
 
@@ -132,9 +137,12 @@ impl Temper {
             _ => Spell { up: true, from: back, until: Timestamp::NEVER },
         };
         match self {
-            Self::Healthy | Self::Slow(_) | Self::Overloaded(_) | Self::SmallBatches(_) | Self::Faulty(_) => {
-                between(Timestamp::NEVER, Timestamp::NEVER)
-            }
+            Self::Healthy
+            | Self::Slow(_)
+            | Self::Overloaded(_)
+            | Self::SmallBatches(_)
+            | Self::Faulty(_)
+            | Self::BadEvents(_) => between(Timestamp::NEVER, Timestamp::NEVER),
             Self::BlackHole => between(start, Timestamp::NEVER),
             Self::Outage(lasts) => between(start.after(span / 4), start.after(span / 4).after(lasts)),
             Self::WrongAddress(lasts) => between(start, start.after(lasts)),
@@ -160,6 +168,7 @@ impl fmt::Display for Temper {
             Self::SmallBatches(events) => write!(f, "small-batches:{events}"),
             Self::WrongAddress(lasts) => write!(f, "wrong-address:{}", format_duration(*lasts)),
             Self::Faulty(share) => write!(f, "faulty:{share}"),
+            Self::BadEvents(share) => write!(f, "bad-events:{share}"),
         }
     }
 }

@@ -33,7 +33,7 @@ fn what_is_wrong_is_answered_with_what_is_allowed() {
     check(
         &["--temper", "angry"],
         expect![[
-            r#"gridhook: flag --temper: there is no temper "angry"; allowed are healthy, slow, black-hole, flapping, outage, overloaded, small-batches, wrong-address, faulty"#
+            r#"gridhook: flag --temper: there is no temper "angry"; allowed are healthy, slow, black-hole, flapping, outage, overloaded, small-batches, wrong-address, faulty, bad-events"#
         ]],
     );
     check(

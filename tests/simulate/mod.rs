@@ -187,6 +187,36 @@ fn batches_become_as_small_as_the_endpoint_wants_them() {
     assert_eq!(row.dead_lettered, 0, "{row:?}");
 }
 
+/// What an endpoint refuses is given up at once, and costs no other event more than a request's time.
+#[test]
+fn events_that_an_endpoint_refuses_hold_no_others_up() {
+    for name in ["2020", "2021", "2023", "current", "namespace"] {
+        for share in [0.1, 0.5] {
+            let plan = Plan {
+                edition: edition(name),
+                rate: 0.1,
+                subscriptions: 3,
+                span: 24 * HOUR,
+                ..plan(&[Temper::BadEvents(share)])
+            };
+            let row = row(&plan);
+            let refused = row.dead_lettered as f64 / row.events as f64;
+            assert!((share * 0.8..share * 1.2).contains(&refused), "{name}: {refused}: {row:?}");
+            assert_eq!(
+                row.given_up.keys().collect::<Vec<_>>(),
+                ["UndeliverableDueToHttpBadRequest"],
+                "{name}: {row:?}"
+            );
+            assert!(row.longest_wait_seconds < 1.0, "{name}: {row:?}");
+            assert_eq!(
+                (row.pending, row.attempts - row.attempts_open),
+                (0, row.delivered + row.dead_lettered),
+                "{name}: {row:?}"
+            );
+        }
+    }
+}
+
 #[test]
 fn spells_alternate_without_a_gap() {
     let (start, span) = (Timestamp(1_000_000_000_000), 48 * HOUR);
