@@ -129,5 +129,6 @@ pub fn store_options(journal: &config::Journal) -> RocksOptions {
         cache_bytes: journal.block_cache_bytes,
         buffers_bytes: journal.write_buffer_bytes,
         wal_bytes: journal.max_total_wal_bytes,
+        ..RocksOptions::default()
     }
 }

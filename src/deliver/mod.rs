@@ -9,6 +9,7 @@
 //! | [`signature`] | by which a receiver knows who sent |
 //! | [`trust`] | whose certificates are believed, and which are shown |
 //! | [`socket`] | the connections below awc, opened and watched by us |
+//! | [`sockets`] | how many descriptors all of this may use |
 //! | [`call`] | how long a request may take, and what is heard of it after that |
 //! | [`webhook`] | awc, and how an answer becomes an [`Answer`](crate::policy::outcome::Answer) |
 //! | `failure` | how the lack of one does |
@@ -25,11 +26,13 @@ pub mod handshake;
 pub mod request;
 pub mod signature;
 pub mod socket;
+pub mod sockets;
 pub mod trust;
 pub mod webhook;
 
 pub use address::AddressRules;
 pub use call::{Call, Lingering};
 pub use request::{Destination, Header, Outgoing, build};
+pub use sockets::Sockets;
 pub use trust::{Identities, Trust};
 pub use webhook::{Client, Options, Waits};

@@ -34,7 +34,10 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::address::AddressRules;
+use super::{
+    address::AddressRules,
+    sockets::{Kept, Sockets},
+};
 use crate::policy::outcome::{Phases, Took};
 
 tokio::task_local! {
@@ -142,8 +145,10 @@ impl Exchange {
     /// The answer is read: its connection may be used again, if awc kept it.
     pub(super) fn finish(&self) {
         if let Some(line) = self.line.take() {
-            if line.refused.get() {
-                line.close();
+            // A connection that must not be kept is closed at once.
+            match line.sockets.keep().filter(|_| !line.refused.get()) {
+                Some(kept) => drop(line.kept.replace(Some(kept))),
+                None => line.close(),
             }
             line.idle_since.set(Some(Instant::now()));
         }
@@ -166,11 +171,15 @@ struct Line {
     plain: bool,
     /// The endpoint refused before it had everything: the rest was not sent.
     refused: Cell<bool>,
+    sockets: Sockets,
+    /// Its place among the idle connections, while it is one.
+    kept: RefCell<Option<Kept>>,
 }
 
 impl Line {
     fn close(&self) {
         self.stream.take();
+        self.kept.take();
     }
 
     /// The request in progress writes: it owns the line from now on.
@@ -183,6 +192,7 @@ impl Line {
         exchange.began.set(exchange.began.get().or_else(|| Some(Instant::now())));
         self.requests.set(self.requests.get() + 1);
         self.idle_since.set(None);
+        self.kept.take();
         *owner = Some(self.clone());
     }
 }
@@ -338,6 +348,7 @@ struct Dialing {
     rules: AddressRules,
     names: Arc<dyn Names>,
     connect_wait: Duration,
+    sockets: Sockets,
     lines: RefCell<Vec<Weak<Line>>>,
 }
 
@@ -353,8 +364,8 @@ pub struct Connections {
 }
 
 impl Dialer {
-    pub(super) fn new(rules: AddressRules, names: Arc<dyn Names>, connect_wait: Duration) -> Self {
-        Self(Rc::new(Dialing { rules, names, connect_wait, lines: RefCell::new(Vec::new()) }))
+    pub(super) fn new(rules: AddressRules, names: Arc<dyn Names>, connect_wait: Duration, sockets: Sockets) -> Self {
+        Self(Rc::new(Dialing { rules, names, connect_wait, sockets, lines: RefCell::new(Vec::new()) }))
     }
 
     /// Closes what has been idle for `keep_alive`, and counts.
@@ -424,6 +435,8 @@ impl Dialer {
             idle_since: Cell::new(None),
             plain,
             refused: Cell::new(false),
+            sockets: self.0.sockets.clone(),
+            kept: RefCell::default(),
         });
         self.0.lines.borrow_mut().push(Rc::downgrade(&line));
         Socket(line)

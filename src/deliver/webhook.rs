@@ -44,6 +44,7 @@ use super::{
     failure::{bounded, failed, unanswered},
     request::{Destination, Outgoing, header_value},
     socket::{Connections, Dialer, EXCHANGE, Exchange, Names, Phase, SystemNames},
+    sockets::Sockets,
     trust::{Identities, Trust},
 };
 use crate::{
@@ -98,6 +99,8 @@ pub struct Options {
     pub connect_wait: Duration,
     /// Requests that wait for a late answer at once.
     pub lingering_max: usize,
+    /// The descriptors that all clients share.
+    pub sockets: Sockets,
 }
 
 impl Options {
@@ -112,6 +115,7 @@ impl Options {
             lifetime: Duration::from_secs(300),
             connect_wait: Duration::from_secs(5),
             lingering_max: LINGERING_MAX,
+            sockets: Sockets::default(),
         }
     }
 }
@@ -157,11 +161,17 @@ impl Client {
     /// # Panics
     /// Outside of an arbiter.
     pub fn new(options: Options) -> Self {
-        let dialer = Dialer::new(options.rules.clone(), options.names.clone(), options.connect_wait);
+        let Options { rules, names, connect_wait, sockets, .. } = &options;
+        let dialer = Dialer::new(rules.clone(), names.clone(), *connect_wait, sockets.clone());
         let awc = RefCell::new(awc_client(&dialer, &options));
         let inner = Rc::new(Inner { awc, dialer, options, lingering: Cell::new(0) });
         actix_rt::spawn(keep_sweeping(Rc::downgrade(&inner)));
         Self(inner)
+    }
+
+    /// The descriptors that this client shares with all others.
+    pub fn sockets(&self) -> &Sockets {
+        &self.0.options.sockets
     }
 
     /// Whom this client may call.

@@ -7,13 +7,13 @@ use std::{
 
 use actix_server::{Server, ServerBuilder};
 use actix_web::web;
-use rustix::process::{Resource, getrlimit};
 use rustls::ServerConfig;
 
 use super::{
-    Error, cores,
-    front::{Entrance, Places, Waits},
-    io_error, tls,
+    Error,
+    descriptors::Budget,
+    front::{Entrance, Places, Told, Waits},
+    io_error, tls, workers,
 };
 use crate::{
     admin::{self, Chaos, Control, Side, auth, health},
@@ -91,8 +91,8 @@ impl Door {
     }
 
     /// Lets those in who wait.
-    pub(super) fn serve(self, config: &Config, behind: Behind) -> Result<Server, Error> {
-        let workers = if config.server.workers == 0 { cores() } else { config.server.workers };
+    pub(super) fn serve(self, config: &Config, budget: &Budget, behind: Behind) -> Result<Server, Error> {
+        let workers = workers(config);
         let (own_url, admin_url) = (self.own_url(), self.admin.as_ref().map(|_| self.url(1)));
         let Behind { control, publisher, tokens, vitals, token } = behind;
         let shared = Shared {
@@ -103,18 +103,19 @@ impl Door {
             token: web::Data::new(token),
             chaos: if config.chaos.enabled { Chaos::Enabled } else { Chaos::Disabled },
         };
-        let connections = connections(config);
+        let operators = if self.admin.is_some() { config.limits.admin_connections.min(budget.inbound / 4) } else { 0 };
+        let connections = connections(config, budget.inbound - operators);
         let server = ServerBuilder::new()
             .workers(workers)
             .disable_signals()
             .shutdown_timeout(config.server.shutdown_wait.as_secs())
             // The entrances count for themselves, and say so to whoever is one too many.
             .max_concurrent_connections(usize::MAX);
+        let told = Told::new(budget.told);
         let side = if self.admin.is_some() { Side::Others } else { Side::Both };
-        let mut server = enter(server, config, self.listener, self.tls.clone(), side, connections, &shared)?;
+        let mut server = enter(server, config, self.listener, self.tls.clone(), side, (connections, &told), &shared)?;
         if let Some(admin) = self.admin {
-            let places = config.limits.admin_connections.min(connections);
-            server = enter(server, config, admin, self.tls, Side::Operators, places, &shared)?;
+            server = enter(server, config, admin, self.tls, Side::Operators, (operators, &told), &shared)?;
         }
         let validation = if config.delivery.validate.enabled { "asked first" } else { "called without being asked" };
         tracing::info!(url = own_url, admin_url, workers, connections, endpoints = %config.delivery, validation, "listening");
@@ -142,7 +143,7 @@ fn enter(
     (listener, counted): (TcpListener, Arc<Listener>),
     tls: Option<ServerConfig>,
     side: Side,
-    connections: usize,
+    (connections, told): (usize, &Told),
     shared: &Shared,
 ) -> Result<ServerBuilder, Error> {
     let shared = shared.clone();
@@ -150,6 +151,7 @@ fn enter(
     let entrance = Entrance {
         listener,
         counted,
+        told: told.clone(),
         tls,
         places: Places {
             total: connections,
@@ -171,18 +173,11 @@ fn enter(
     entrance.add_to(server, configure).map_err(io_error("cannot listen"))
 }
 
-/// Half of the files that may be open are for those who connect; the store and the endpoints need theirs.
-fn connections(config: &Config) -> usize {
+/// How many publishers may connect: as many as the settings say, where there are descriptors for them.
+fn connections(config: &Config, most: usize) -> usize {
     let asked = config.limits.connections;
-    let files = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |files| files as usize);
-    let most = asked.min((files / 2).max(1));
     if most < asked {
-        tracing::warn!(
-            asked,
-            most,
-            files,
-            "fewer connections than limits.connections: the system allows few open files"
-        );
+        tracing::warn!(asked, most, "fewer connections than limits.connections: the system allows few open files");
     }
-    most
+    most.min(asked)
 }

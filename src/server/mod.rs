@@ -5,6 +5,7 @@
 //! does the process end. A second signal ends it at once.
 
 mod chaos;
+pub mod descriptors;
 mod door;
 mod front;
 mod graves;
@@ -28,10 +29,10 @@ use std::{
 
 use actix::Arbiter;
 use actix_web::{dev::ServerHandle, web};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use self::{
+    descriptors::Budget,
     door::{Behind, Door},
     graves::Graves,
     notify::Notifier,
@@ -45,7 +46,13 @@ use crate::{
     dead_letter::{self, Redrives, Stores},
     declared::{self, Declared},
     event::PartitionId,
-    journal::{self, Journal, backup::Backups, chunk::Chunk, rocks::Rocks, store::StoreError},
+    journal::{
+        self, Journal,
+        backup::Backups,
+        chunk::Chunk,
+        rocks::{Rocks, RocksOptions},
+        store::StoreError,
+    },
     publish::http::Publisher,
     pull::Tokens,
     subscription::{Greeter, Slot, World},
@@ -106,6 +113,17 @@ pub enum Error {
     /// What it declares could not be made.
     #[error("server.apply: {0}")]
     Undone(#[from] admin::Undone),
+    /// The system allows too few open files.
+    #[error(
+        "the system allows this process {limit} open files, and it needs at least {least}; raise the hard limit (ulimit -Hn, \
+         LimitNOFILE= of a systemd unit)"
+    )]
+    Descriptors {
+        /// How many it allows.
+        limit: usize,
+        /// How many are needed.
+        least: usize,
+    },
     /// Certificates.
     #[error(transparent)]
     Trust(#[from] crate::deliver::trust::Error),
@@ -118,11 +136,11 @@ fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
 
 /// Serves until a signal comes, and ends well.
 pub fn run(config: Config) -> Result<(), Error> {
-    raise_file_limit();
+    let budget = descriptors::take(2 * cores() + workers(&config))?;
     let declared = declared(&config)?;
     private::keep(&config.server.data_dir).map_err(io_error("the data folder"))?;
-    let store = Arc::new(Rocks::open(&config.server.data_dir, &store_options(&config.journal))?);
-    let served = actix_rt::System::new().block_on(serve(config, declared, Arc::clone(&store)));
+    let store = Arc::new(Rocks::open(&config.server.data_dir, &rocks_options(&config, &budget))?);
+    let served = actix_rt::System::new().block_on(serve(config, declared, budget, Arc::clone(&store)));
     close(store);
     served
 }
@@ -147,7 +165,12 @@ fn declared(config: &Config) -> Result<Option<Declared>, Error> {
     Ok(config.server.apply.as_ref().map(load).transpose()?)
 }
 
-async fn serve(config: Config, declared: Option<Declared>, store: Arc<Rocks>) -> Result<(), Error> {
+async fn serve(
+    config: Config,
+    declared: Option<Declared>,
+    budget: Budget,
+    store: Arc<Rocks>,
+) -> Result<(), Error> {
     let tools = Tools::default();
     let clock = Clock::skewed(tools.skew.clone());
     let started = clock.now();
@@ -159,7 +182,7 @@ async fn serve(config: Config, declared: Option<Declared>, store: Arc<Rocks>) ->
         println!("the admin token is in {}", auth::token_path(data_dir).display());
     }
 
-    let (options, of_store) = (store_options(&config.journal), Arc::downgrade(&store));
+    let (options, of_store) = (rocks_options(&config, &budget), Arc::downgrade(&store));
     let backups = Backups::new(of_store, data_dir.clone(), options, accounts(), clock.clone());
     let registry: Arc<OnceLock<Arc<Registry>>> = Arc::default();
     let hears = Arc::clone(&registry);
@@ -176,7 +199,7 @@ async fn serve(config: Config, declared: Option<Declared>, store: Arc<Rocks>) ->
         Box::new(fatal),
     )?;
     let door = Door::open(&config)?;
-    let client = settings::client(&config, door.addresses())?;
+    let client = settings::client(&config, door.addresses(), &budget)?;
     let rules = settings::rules(&config, &client.identities, door.addresses());
     let (recovered, starts) = Registry::recover(journal.clone(), rules, config.topic.tail_bytes)?;
     let recovered = Arc::clone(registry.get_or_init(|| Arc::new(recovered)));
@@ -271,7 +294,7 @@ async fn serve(config: Config, declared: Option<Declared>, store: Arc<Rocks>) ->
     let behind =
         Behind { control: control.clone(), publisher: publisher.clone(), tokens, vitals: vitals.clone(), token };
     let own_url = door.own_url();
-    let http = door.serve(&config, behind)?;
+    let http = door.serve(&config, &budget, behind)?;
     let handle = http.handle();
     vitals.enter(health::Phase::Serving);
     notifier.ready(&own_url);
@@ -359,13 +382,14 @@ fn fatal(error: &StoreError) {
     std::process::exit(EX_IOERR);
 }
 
-/// RocksDB keeps its files open, and every endpoint and publisher is one more: as many as the system allows.
-fn raise_file_limit() {
-    let limit = getrlimit(Resource::Nofile);
-    let wanted = Rlimit { current: limit.maximum, ..limit };
-    if let Err(error) = setrlimit(Resource::Nofile, wanted) {
-        tracing::warn!(%error, allowed = limit.current, "the limit of open files stays as it is");
-    }
+/// How the server opens its store: with as many tables as there are descriptors for.
+fn rocks_options(config: &Config, budget: &Budget) -> RocksOptions {
+    RocksOptions { open_tables: budget.tables(), ..store_options(&config.journal) }
+}
+
+/// Threads that serve HTTP.
+fn workers(config: &Config) -> usize {
+    if config.server.workers == 0 { cores() } else { config.server.workers }
 }
 
 fn cores() -> usize {

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, io, net::SocketAddr, path::Path, sync::Arc};
 
+use super::descriptors::Budget;
 use crate::{
     admin::{
         auth::Token,
@@ -11,7 +12,7 @@ use crate::{
     config::{self, BacklogFull, Config},
     dead_letter::{Sink, sink},
     deliver::{
-        self, AddressRules, Identities, Trust,
+        self, AddressRules, Identities, Sockets, Trust,
         trust::{self, Roots, Version},
     },
     event::Timestamp,
@@ -156,7 +157,7 @@ pub(super) fn version(version: config::TlsVersion) -> Version {
 }
 
 /// How endpoints are called.
-pub(super) fn client(config: &Config, own: &[SocketAddr]) -> Result<deliver::Options, trust::Error> {
+pub(super) fn client(config: &Config, own: &[SocketAddr], budget: &Budget) -> Result<deliver::Options, trust::Error> {
     let config::Delivery { tls_roots, tls_minimum_version, client_certificates_dir, .. } = &config.delivery;
     let roots = tls_roots.iter().map(|roots| match roots {
         config::Roots::System => Roots::System,
@@ -169,7 +170,8 @@ pub(super) fn client(config: &Config, own: &[SocketAddr]) -> Result<deliver::Opt
     };
     let options = deliver::Options::new(addresses(config, own), trust);
     let (keep_alive, lingering_max) = (config.delivery.idle_connection_wait, config.limits.lingering);
-    Ok(deliver::Options { identities, keep_alive, lingering_max, ..options })
+    let sockets = Sockets::new(budget.outbound, budget.idle);
+    Ok(deliver::Options { identities, keep_alive, lingering_max, sockets, ..options })
 }
 
 /// Whose figures are told, and to whom.

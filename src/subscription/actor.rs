@@ -90,6 +90,8 @@ pub struct SubscriptionActor {
     /// Commands whose write is on its way, and those whose write is yet to come.
     written: Vec<(Reply, Obeyed)>,
     unwritten: Vec<(Reply, Obeyed)>,
+    /// Whether it is to be woken when a request may leave again.
+    waits_for_room: bool,
 }
 
 impl SubscriptionActor {
@@ -121,6 +123,7 @@ impl SubscriptionActor {
             told: None,
             written: Vec::new(),
             unwritten: Vec::new(),
+            waits_for_room: false,
         })
     }
 
@@ -128,6 +131,7 @@ impl SubscriptionActor {
         let mut inputs = VecDeque::from([input]);
         while let Some(input) = inputs.pop_front() {
             let chance = Chance(fastrand::f64());
+            self.core.limit_flights(self.core.in_flight().saturating_add(self.world.client.sockets.free()));
             let Step { write, effects } = self.core.absorb(input, self.world.clock.now(), chance);
             if let Some(write) = write {
                 self.write(write);
@@ -136,6 +140,18 @@ impl SubscriptionActor {
                 inputs.extend(self.perform(effect));
             }
         }
+        self.wait_for_room();
+    }
+
+    /// Asks to be woken where only descriptors are wanting for the next request; else somebody else may have the place.
+    fn wait_for_room(&mut self) {
+        let sockets = &self.world.client.sockets;
+        if self.waits_for_room || !self.core.waits_for_room(self.world.clock.now()) {
+            return sockets.pass_on();
+        }
+        self.waits_for_room = true;
+        let (slot, life) = (Arc::clone(&self.slot), self.owner.life);
+        sockets.wait(move || slot.report(life, Report::Room));
     }
 
     /// Takes what arrived since the last time.
@@ -180,6 +196,10 @@ impl SubscriptionActor {
                         reply.send(Ok(obeyed)).ok();
                     }
                     self.absorb(Input::Durable);
+                }
+                Report::Room => {
+                    self.waits_for_room = false;
+                    self.absorb(Input::Tick);
                 }
                 Report::Failed(error) => return Err(error),
             }

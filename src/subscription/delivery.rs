@@ -44,7 +44,10 @@ pub(super) fn start(
         slot.traces(flight.id, attempt.place.clone());
     }
     let (obligor, count) = (slot.obligor, events.len());
+    // Taken here and not in the task, so that the next decision on this thread knows of it.
+    let place = client.as_ref().ok().map(|client| client.sockets().take());
     let task = actix_rt::spawn(async move {
+        let _place = place;
         assert!(!landing.slot.is_doomed(), "a delivery task is killed by chaos");
         let kind = landing.slot.job_kind(lane);
         let ready = ready(&plan, client, &events, (lane, kind), attempts, now);

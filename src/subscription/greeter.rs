@@ -196,6 +196,7 @@ impl Greeter {
         let Times { answer, pause, window: _ } = self.manners.times;
         let client = clients::client(&self.client, plan.record.webhook.client_certificate.as_deref())
             .map_err(|missing| Cause::Unanswered { outcome: Outcome::SocketError, detail: missing.to_string() })?;
+        let _place = client.sockets().take();
         let mut said = client.ask(handshake, destination, &outgoing, answer).await;
         for _ in 1..TRIES {
             if !matches!(&said, Err(Cause::Unanswered { outcome: Outcome::TimedOut, .. })) {
@@ -234,7 +235,7 @@ impl Greeter {
             let occasion = Occasion { id: &id, topic: &topic, now };
             let Some(destination) = &plan.destination else { return };
             let outgoing = farewell(destination, &occasion, &subscription_id);
-            let waits = Waits { response: FAREWELL_WAIT };
+            let (waits, _place) = (Waits { response: FAREWELL_WAIT }, client.sockets().take());
             let answer = client.post(destination, outgoing, &waits, now).await;
             tracing::debug!(topic, subscription = %name, outcome = %answer.outcome, "the endpoint was told of the deletion");
             drop(place);

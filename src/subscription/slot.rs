@@ -55,6 +55,8 @@ pub enum Report {
     Slice(Lane, Seq, LogSlice),
     /// What was written is durable, this command among it.
     Durable,
+    /// A request may leave again, as far as descriptors go.
+    Room,
     /// The journal did not do as it was asked: this life must end.
     Failed(journal::Error),
 }

@@ -12,7 +12,7 @@ const LISTED: [(&str, &str, &str); 94] = [
     ("subscription/plan.rs", "RECEIVED_MAX", "100 events and 4 MiB in an answer"),
     ("subscription/record.rs", "LOCK_SECONDS_MAX", "locks of 300 s"),
     ("server/issuer.rs", "KEYS_BYTES_MAX", "keys of the issuer 100 in 256 KiB"),
-    ("server/front/mod.rs", "TOLD_MAX", "256 of those who find no place are told so at a time"),
+    ("server/descriptors.rs", "TOLD_MAX", "256 of those who find no place are told so at a time"),
     ("admin/model/odata.rs", "DEPTH_MAX", "$filter 32 levels deep"),
     ("admin/model/topic/ingress.rs", "RULES_MAX", "128 inboundIpRules"),
     ("admin/model/topic/ingress.rs", "TEXT_MAX", "512 characters in each entry of a mapping"),

@@ -36,10 +36,6 @@ const LOG_FILE: u64 = 32 << 20;
 /// A day: a chunk below the floor goes then at the latest, wherever it is.
 const LOG_PERIOD_S: u64 = 24 * 60 * 60;
 
-/// No bound: a family that is compacted first in, first out wants all files open. The process's own limit must be above
-/// the store's size divided by 32 MiB.
-const FILES: i32 = -1;
-
 /// Of 1,000 records beside each other, 100 taken away: a queue that is drained from its head is compacted before
 /// seeking becomes slow.
 const DELETES: (usize, usize) = (1000, 100);
@@ -58,6 +54,8 @@ pub struct RocksOptions {
     /// How large the write-ahead log may grow: a family that is seldom written keeps it from being cut; at this size it
     /// is flushed. It bounds what is read again at start.
     pub wal_bytes: u64,
+    /// How many tables are open at once, at most; -1 for all of them. Further ones are opened when they are read.
+    pub open_tables: i32,
 }
 
 impl Default for RocksOptions {
@@ -68,6 +66,7 @@ impl Default for RocksOptions {
             cache_bytes: 64 << 20,
             buffers_bytes: 32 << 20,
             wal_bytes: 64 << 20,
+            open_tables: -1,
         }
     }
 }
@@ -98,7 +97,7 @@ pub(super) fn store(set: &RocksOptions) -> Result<Options, rocksdb::Error> {
     // One bound for all families: nine that each had their own would need nine times the memory to be as lazy.
     options.set_db_write_buffer_size(set.buffers_bytes);
     options.set_max_total_wal_size(set.wal_bytes);
-    options.set_max_open_files(FILES);
+    options.set_max_open_files(set.open_tables);
     // One flush and three compactions: of more, the cores that deliver would notice.
     options.set_max_background_jobs(4);
     // RocksDB's own log is for whoever looks into an accident: warnings, 16 MiB of them at most, and no figures every ten
@@ -141,7 +140,8 @@ pub(super) fn family(
 ) -> Result<Options, rocksdb::Error> {
     let bounded = |bytes: u64| {
         Options::default().get_options_from_string(format!(
-            "compaction_options_fifo={{max_table_files_size={bytes};allow_compaction=true}}"
+            // By size alone: an age would also need all tables open, whatever the process may open.
+            "ttl=0;compaction_options_fifo={{max_table_files_size={bytes};allow_compaction=true}}"
         ))
     };
     let mut options = match family {

@@ -74,6 +74,8 @@ pub struct Subscription {
     jobs: Jobs,
     flights: BTreeMap<FlightId, Arc<Flight>>,
     next_flight: FlightId,
+    /// How many requests may be in flight, as far as the process has descriptors for them.
+    flights_max: usize,
     turn: usize,
     end: Seq,
     counters: Counters,
@@ -129,6 +131,7 @@ impl Subscription {
             jobs: Jobs::recover(&cursor.jobs, cursor.jobs_begun, now),
             flights: flights.into_iter().map(|flight| (flight.id, flight)).collect(),
             next_flight,
+            flights_max: usize::MAX,
             turn: 0,
             end,
             counters: cursor.counters,
@@ -192,6 +195,20 @@ impl Subscription {
         self.endpoint.close();
     }
 
+    /// From now on no more than `most` requests are in flight: the process has no descriptors for more.
+    pub fn limit_flights(&mut self, most: usize) {
+        self.flights_max = most;
+    }
+
+    /// Whether a request could leave now if there was room for it: then to be asked again once there is.
+    pub fn waits_for_room(&self, now: Timestamp) -> bool {
+        !self.may_add_flight() && !self.is_pulled() && self.endpoint.places(self.flights.len(), now) > 0
+    }
+
+    fn may_add_flight(&self) -> bool {
+        self.flights.len() < self.flights_max
+    }
+
     /// When to absorb a [`Input::Tick`] if nothing else happens before.
     pub fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
         let flight = self.flights.values().next().map(|flight| flight.deadline);
@@ -253,7 +270,7 @@ impl Subscription {
             // What is ready waits for its pace, or for a free place.
             None => {
                 let paced = self.endpoint.paces(self.flights.len(), now);
-                let paced = paced.filter(|_| self.is_ready() && !self.gathered.is_ahead() && !self.is_dividing());
+                let paced = paced.filter(|_| self.may_add_flight() && self.is_ready() && !self.gathered.is_ahead() && !self.is_dividing());
                 paced.into_iter().chain(self.next_due_key(now)).chain(self.next_of_jobs(now)).min()
             }
         }

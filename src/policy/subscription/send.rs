@@ -99,7 +99,7 @@ impl Subscription {
         if self.is_pulled() {
             return self.is_wanted() && !self.endpoint.is_shut() && !self.looks_first();
         }
-        self.endpoint.places(self.flights.len(), now) > 0
+        self.may_add_flight() && self.endpoint.places(self.flights.len(), now) > 0
     }
 
     /// How many events may leave together.

@@ -46,9 +46,6 @@ use crate::metrics::Listener;
 const NO_PLACE: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
-/// So many of those who find no place are told so at the same time; further ones are just cut.
-const TOLD_MAX: usize = 256;
-
 /// They have so long to read it: a socket that is closed before its peer has spoken takes the answer with it.
 const TOLD_WAIT: Duration = Duration::from_secs(1);
 
@@ -63,10 +60,24 @@ pub(super) struct Waits {
     pub(super) answer: Duration,
 }
 
+/// How many of those who find no place are told so at the same time; further ones are just cut. Clones count together.
+#[derive(Clone)]
+pub(super) struct Told {
+    now: Arc<AtomicUsize>,
+    most: usize,
+}
+
+impl Told {
+    pub(super) fn new(most: usize) -> Self {
+        Self { now: Arc::default(), most }
+    }
+}
+
 /// A listener, and who may come in there.
 pub(super) struct Entrance {
     pub(super) listener: TcpListener,
     pub(super) counted: Arc<Listener>,
+    pub(super) told: Told,
     pub(super) tls: Option<ServerConfig>,
     pub(super) places: Places,
     pub(super) waits: Waits,
@@ -78,10 +89,10 @@ impl Entrance {
     where
         F: Fn(&mut web::ServiceConfig) + Clone + Send + 'static,
     {
-        let Self { listener, counted, tls, places, waits } = self;
+        let Self { listener, counted, told, tls, places, waits } = self;
         let name = counted.name;
         let (address, signal) = (listener.local_addr()?, server.graceful_shutdown_signal());
-        let desk = Desk { crowd: Crowd::new(places, Arc::clone(&counted)), told: Arc::default(), waits };
+        let desk = Desk { crowd: Crowd::new(places, Arc::clone(&counted)), told, waits };
         let inside = Inside { address, waits, signal, counted, configure };
         match tls {
             None => server.listen(name, listener, move || {
@@ -114,7 +125,7 @@ impl Entrance {
 #[derive(Clone)]
 struct Desk {
     crowd: Arc<Crowd>,
-    told: Arc<AtomicUsize>,
+    told: Told,
     waits: Waits,
 }
 
@@ -125,11 +136,11 @@ impl Desk {
         match self.crowd.enter(peer.ip()) {
             Some(place) => Ok((Caller::new(stream, peer, patience, place), peer)),
             None => {
-                if self.told.fetch_add(1, Ordering::Relaxed) < TOLD_MAX {
+                if self.told.now.fetch_add(1, Ordering::Relaxed) < self.told.most {
                     // Whoever is gone by now need not hear it.
                     timeout(TOLD_WAIT, tell(stream)).await.ok();
                 }
-                self.told.fetch_sub(1, Ordering::Relaxed);
+                self.told.now.fetch_sub(1, Ordering::Relaxed);
                 Err(())
             }
         }

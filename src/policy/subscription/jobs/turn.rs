@@ -123,7 +123,7 @@ impl Subscription {
         }
         let place = match self.endpoint.places(self.flights.len(), now) {
             0 => self.endpoint.paces(self.flights.len(), now),
-            1.. => Some(now),
+            1.. => Some(now).filter(|_| self.may_add_flight()),
         };
         let sends = place.zip(self.spares_jobs(now)).and_then(|(place, spare)| {
             let opens = self.jobs.list.iter().filter(|running| running.runs()).filter_map(|running| {
