@@ -5,16 +5,27 @@
 //! runs on the monotonic one and draws towards the wall clock by [`Follower::SLEW`] of the time that passes. A wall
 //! clock that was set by more than [`Follower::STEP`] is told once, as a [`Step`], to whoever asks for it.
 //!
+//! Between processes time may jump, and nobody can tell a wall clock that was set from a server that was off, unless the
+//! machine ran on. So a server notes what its clock told ([`Past`]), and the next one begins by it ([`begin`]):
+//! - a clock never begins earlier than the last one ended, so that nothing that is due waits once more;
+//! - a jump ahead by more than [`Limits::jump_max`] holds expiry ([`Clock::holds_expiry`]): events are delivered and none is
+//!   given up for its age, until an operator confirms the wall clock or it has stood [`Limits::hold_wait`] unchanged;
+//! - a wall clock that is back where it was before such a jump ends the hold: the jump was the mistake.
+//!
+//! What must be right by the world's time, such as the end of a token, asks [`Clock::wall`], which follows at once.
+//!
 //! Absent on purpose: time zones, sleeping, timers. A timer asks the clock when it fires, and finds out whether it
 //! was early.
 
 use std::{
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicI64, AtomicU64, Ordering, fence},
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering, fence},
     },
     time::{Duration, Instant, SystemTime},
 };
+
+use serde::{Deserialize, Serialize};
 
 use crate::event::Timestamp;
 
@@ -24,7 +35,7 @@ pub struct Clock(Arc<Source>);
 
 #[derive(Debug)]
 enum Source {
-    System { started: Instant, follower: Mutex<Follower>, seen: Seen, skew: Skew },
+    System { started: Instant, follower: Mutex<Follower>, seen: Seen, skew: Skew, hold: Hold },
     Manual(Mutex<Timestamp>),
 }
 
@@ -77,8 +88,63 @@ impl Clock {
 
     /// The same, with a wall clock that `skew` can tell wrong.
     pub fn skewed(skew: Skew) -> Self {
-        let follower = Mutex::new(Follower::new(skew.of(wall())));
-        Self(Arc::new(Source::System { started: instant(), follower, seen: Seen::default(), skew }))
+        let follower = Follower::new(skew.of(wall()));
+        Self::following(follower, skew, Hold::default())
+    }
+
+    /// The same, as it goes on after an earlier process; and what is to be told of it.
+    pub fn resumed(skew: Skew, past: Option<&Past>, boot: Option<&str>, limits: Limits) -> (Self, Option<Jump>) {
+        let wall = skew.of(wall());
+        let Beginning { told, jump, held } = begin(past, wall, &Machine::now(boot), limits);
+        let follower = Follower { told, ..Follower::new(wall) };
+        let hold = Hold { is_held: AtomicBool::new(held.is_some()), held: Mutex::new(held), limits, ..Hold::default() };
+        (Self::following(follower, skew, hold), jump)
+    }
+
+    fn following(follower: Follower, skew: Skew, hold: Hold) -> Self {
+        let (follower, seen) = (Mutex::new(follower), Seen::default());
+        Self(Arc::new(Source::System { started: instant(), follower, seen, skew, hold }))
+    }
+
+    /// The wall clock, wherever it stands: for what others have said by their own clocks.
+    pub fn wall(&self) -> Timestamp {
+        match &*self.0 {
+            Source::System { skew, .. } => skew.of(wall()),
+            Source::Manual(_) => self.now(),
+        }
+    }
+
+    /// Whether no event may be given up for its age, because the clock may be wrong about it.
+    pub fn holds_expiry(&self) -> bool {
+        let Source::System { started, hold, .. } = &*self.0 else { return false };
+        if !hold.is_held.load(Ordering::Relaxed) {
+            return false;
+        }
+        let elapsed = instant().saturating_duration_since(*started);
+        let over = hold.lock().as_ref().is_none_or(|held| held.rest <= elapsed);
+        // A process that knows its own clock to be wrong by now is no confirmation.
+        if !over || distance(self.now(), self.wall()) > hold.limits.jump_max {
+            return true;
+        }
+        hold.end();
+        false
+    }
+
+    /// An operator says that the wall clock is right: expiry goes on by it, and the next process begins by it.
+    pub fn confirm(&self) {
+        if let Source::System { hold, .. } = &*self.0 {
+            hold.confirmed.store(true, Ordering::Relaxed);
+            hold.end();
+        }
+    }
+
+    /// What the next process is to know; [`None`] of a clock that is not the machine's.
+    pub fn past(&self, boot: Option<&str>) -> Option<Past> {
+        let Source::System { started, hold, .. } = &*self.0 else { return None };
+        let elapsed = instant().saturating_duration_since(*started);
+        let told = if hold.confirmed.load(Ordering::Relaxed) { self.wall() } else { self.now() };
+        let rest = |held: &Held| Held { rest: held.rest.saturating_sub(elapsed), ..held.clone() };
+        Some(Past { told, machine: Machine::now(boot), held: hold.lock().as_ref().map(rest) })
     }
 
     /// A clock that stands still until its hand is moved.
@@ -90,7 +156,7 @@ impl Clock {
     /// The time: never earlier than any answer before.
     pub fn now(&self) -> Timestamp {
         match &*self.0 {
-            Source::System { started, follower, seen, skew } => {
+            Source::System { started, follower, seen, skew, .. } => {
                 let elapsed = || instant().saturating_duration_since(*started);
                 if let Some(told) = seen.since(elapsed()) {
                     return told;
@@ -112,6 +178,131 @@ impl Clock {
             Source::System { follower, .. } => follower.lock().unwrap_or_else(PoisonError::into_inner).step.take(),
             Source::Manual(_) => None,
         }
+    }
+}
+
+/// How far a wall clock is believed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// A jump between two processes that is larger is told, and holds expiry.
+    pub jump_max: Duration,
+    /// How long expiry is held where nobody confirms the wall clock.
+    pub hold_wait: Duration,
+}
+
+/// Where a process ran, and for how long the machine had been on by then.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Which start of the machine it was, where the system says.
+    pub boot: Option<String>,
+    /// How long ago that was, time asleep included.
+    pub up: Duration,
+}
+
+impl Machine {
+    fn now(boot: Option<&str>) -> Self {
+        let up = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let up = Duration::try_from(up).unwrap_or_default();
+        Self { boot: boot.map(str::to_owned), up }
+    }
+
+    /// How long it is since `then`, where the machine ran on.
+    fn since(&self, then: &Self) -> Option<Duration> {
+        let same = self.boot.is_some() && self.boot == then.boot;
+        same.then(|| self.up.checked_sub(then.up)).flatten()
+    }
+}
+
+/// What an earlier process knew of time, as it was written down last.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Past {
+    /// What its clock told.
+    pub told: Timestamp,
+    /// Where it ran.
+    pub machine: Machine,
+    /// Why expiry was held, if it was.
+    pub held: Option<Held>,
+}
+
+/// A jump ahead that nobody has confirmed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// What the clock told before it …
+    pub before: Timestamp,
+    /// … and where.
+    pub machine: Machine,
+    /// How long expiry is held yet, if nobody confirms the wall clock.
+    pub rest: Duration,
+}
+
+/// How a process begins to tell time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Beginning {
+    /// With what.
+    pub told: Timestamp,
+    /// What an operator should know.
+    pub jump: Option<Jump>,
+    /// Whether expiry is held, and why.
+    pub held: Option<Held>,
+}
+
+/// The wall clock is elsewhere than an earlier process leads to expect, by more than [`Limits::jump_max`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Jump {
+    /// Later by so much: it was set, or the server was off for so long. Expiry is held.
+    Ahead(Duration),
+    /// Earlier by so much: the clock goes on from where it was, and draws towards the wall clock.
+    Behind(Duration),
+    /// It is back where it was before the jump that expiry was held for.
+    Undone,
+}
+
+/// Begins after an earlier process, if there was one, with the wall clock at `wall`.
+pub fn begin(past: Option<&Past>, wall: Timestamp, here: &Machine, limits: Limits) -> Beginning {
+    let Some(Past { told, machine, held }) = past else { return Beginning { told: wall, jump: None, held: None } };
+    let expected = |told: &Timestamp, then: &Machine| told.after(here.since(then).unwrap_or_default());
+    if let Some(Held { before, machine, .. }) = held
+        && distance(wall, expected(before, machine)) <= limits.jump_max
+    {
+        return Beginning { told: wall, jump: Some(Jump::Undone), held: None };
+    }
+    let expected = expected(told, machine);
+    if wall < expected {
+        let behind = expected.since(wall);
+        let jump = (behind > limits.jump_max).then_some(Jump::Behind(behind));
+        return Beginning { told: expected, jump, held: held.clone() };
+    }
+    let ahead = wall.since(expected);
+    if ahead <= limits.jump_max {
+        return Beginning { told: wall, jump: None, held: held.clone() };
+    }
+    // The first of several jumps is the one to be undone.
+    let (before, machine) = match held {
+        Some(Held { before, machine, .. }) => (*before, machine.clone()),
+        None => (expected, here.clone()),
+    };
+    let held = Some(Held { before, machine, rest: limits.hold_wait });
+    Beginning { told: wall, jump: Some(Jump::Ahead(ahead)), held }
+}
+
+/// Whether expiry is held in this process.
+#[derive(Debug, Default)]
+struct Hold {
+    /// For whoever asks with every event.
+    is_held: AtomicBool,
+    held: Mutex<Option<Held>>,
+    confirmed: AtomicBool,
+    limits: Limits,
+}
+
+impl Hold {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Held>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end(&self) {
+        *self.lock() = None;
+        self.is_held.store(false, Ordering::Relaxed);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{sync::Mutex, thread, time::Duration};
 
 use gridhook::{
-    clock::{Clock, Follower, Skew, Step},
+    clock::{Beginning, Clock, Follower, Held, Jump, Limits, Machine, Past, Skew, Step, begin},
     event::Timestamp,
 };
 use proptest::prelude::*;
@@ -115,4 +115,84 @@ fn a_manual_clock_moves_by_hand_only() {
     assert_eq!(clock.now(), NOON.after(seconds(10)));
     hand.set(NOON.after(seconds(60)));
     assert_eq!(clock.clone().now(), NOON.after(seconds(60)));
+}
+
+const LIMITS: Limits = Limits { jump_max: Duration::from_secs(3_600), hold_wait: Duration::from_secs(12 * 3_600) };
+
+fn machine(boot: &str, up: u64) -> Machine {
+    Machine { boot: Some(boot.to_owned()), up: seconds(up) }
+}
+
+fn past(boot: &str, up: u64, held: Option<Held>) -> Past {
+    Past { told: NOON, machine: machine(boot, up), held }
+}
+
+#[test]
+fn a_first_process_believes_the_wall_clock() {
+    let beginning = begin(None, NOON, &machine("a", 5), LIMITS);
+    assert_eq!(beginning, Beginning { told: NOON, jump: None, held: None });
+}
+
+#[test]
+fn a_machine_that_ran_on_tells_a_jump_from_a_pause() {
+    let (day, past) = (86_400, past("a", 100, None));
+    // The server was off for a day, and the wall clock says so.
+    let beginning = begin(Some(&past), NOON.after(seconds(day)), &machine("a", 100 + day), LIMITS);
+    assert_eq!(beginning, Beginning { told: NOON.after(seconds(day)), jump: None, held: None });
+    // It was off for a second, and the wall clock says a day.
+    let beginning = begin(Some(&past), NOON.after(seconds(day)), &machine("a", 101), LIMITS);
+    assert_eq!(beginning.told, NOON.after(seconds(day)));
+    assert_eq!(beginning.jump, Some(Jump::Ahead(seconds(day - 1))));
+    assert_eq!(beginning.held.expect("held").rest, LIMITS.hold_wait);
+    // It was off for a day, and the wall clock says a second.
+    let beginning = begin(Some(&past), NOON.after(seconds(1)), &machine("a", 100 + day), LIMITS);
+    assert_eq!(beginning.told, NOON.after(seconds(day)));
+    assert_eq!(beginning.jump, Some(Jump::Behind(seconds(day - 1))));
+}
+
+#[test]
+fn after_another_start_of_the_machine_the_clock_never_begins_earlier_and_a_long_pause_is_doubted() {
+    let past = past("a", 100, None);
+    let at = |wall| begin(Some(&past), wall, &machine("b", 3), LIMITS);
+    assert_eq!(at(NOON.before(seconds(60))), Beginning { told: NOON, jump: None, held: None });
+    assert_eq!(at(NOON.before(seconds(7_200))).jump, Some(Jump::Behind(seconds(7_200))));
+    assert_eq!(at(NOON.before(seconds(7_200))).told, NOON);
+    assert_eq!(at(NOON.after(seconds(3_600))), Beginning { told: NOON.after(seconds(3_600)), jump: None, held: None });
+    assert_eq!(at(NOON.after(seconds(3_601))).jump, Some(Jump::Ahead(seconds(3_601))));
+}
+
+#[test]
+fn a_hold_goes_on_until_the_wall_clock_is_back_and_remembers_the_first_jump() {
+    let days = seconds(3 * 86_400);
+    let first = begin(Some(&past("a", 100, None)), NOON.after(days), &machine("a", 101), LIMITS).held.expect("held");
+    let mut past = Past { told: NOON.after(days), machine: machine("a", 200), held: Some(first.clone()) };
+    // A restart of the server alone changes nothing.
+    let again = begin(Some(&past), NOON.after(days + seconds(5)), &machine("a", 205), LIMITS);
+    assert_eq!((again.jump, again.held.as_ref()), (None, Some(&first)));
+    // A second jump is held for all of the time, and would be undone to before the first.
+    let further = begin(Some(&past), NOON.after(days + days), &machine("a", 205), LIMITS);
+    assert!(matches!(further.jump, Some(Jump::Ahead(_))));
+    assert_eq!(further.held, Some(Held { rest: LIMITS.hold_wait, ..first.clone() }));
+    past.held = further.held;
+    let back = begin(Some(&past), NOON.after(seconds(110)), &machine("a", 210), LIMITS);
+    assert_eq!(back, Beginning { told: NOON.after(seconds(110)), jump: Some(Jump::Undone), held: None });
+}
+
+#[test]
+fn a_clock_holds_expiry_after_a_jump_until_it_is_confirmed_or_the_time_is_over() {
+    let past = Past { told: Timestamp::default(), machine: machine("a", 0), held: None };
+    let (clock, jump) = Clock::resumed(Skew::default(), Some(&past), Some("b"), LIMITS);
+    assert!(matches!(jump, Some(Jump::Ahead(_))) && clock.holds_expiry());
+    assert!(clock.past(Some("b")).expect("a clock of the machine").held.is_some());
+    clock.confirm();
+    assert!(!clock.holds_expiry());
+    assert!(clock.past(Some("b")).expect("a clock of the machine").held.is_none());
+
+    let short = Limits { hold_wait: Duration::ZERO, ..LIMITS };
+    let skew = Skew::default();
+    let (clock, _) = Clock::resumed(skew.clone(), Some(&past), Some("b"), short);
+    skew.ahead(seconds(7_200));
+    assert!(clock.holds_expiry(), "a clock that is known to be wrong confirms nothing");
+    skew.ahead(Duration::ZERO);
+    assert!(!clock.holds_expiry(), "the time is over");
 }

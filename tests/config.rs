@@ -73,7 +73,9 @@ fn the_defaults_are_those_of_the_design() {
         telemetry,
         limits,
         metrics,
+        clock,
     } = defaults();
+    assert_eq!((clock.jump_max, clock.hold_wait), (Duration::from_secs(3_600), Duration::from_secs(12 * 3_600)));
     assert_eq!(server.listen, SocketAddr::from(([127, 0, 0, 1], 8080)));
     assert!(server.admin_token.is_none() && server.public_url.is_none());
     assert_eq!((log.format, log.filter.as_str()), (Format::Text, "info,actix_server=warn"));

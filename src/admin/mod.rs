@@ -8,6 +8,7 @@
 //! - [`chaos`]: parts broken on purpose, only where it is switched on;
 //! - `store`: the store looked at, and backed up, while it runs;
 //! - `top`: the figures of all event subscriptions at once; `tail`: what happens, as it happens;
+//! - `clock`: what time it is, and whether the wall clock is right;
 //! - `supervision`: which actors died, why, and how soon they were at work again;
 //! - [`metrics`]: figures, for those who watch;
 //! - [`health`]: alive? ready?
@@ -21,6 +22,7 @@
 pub mod arm;
 pub mod auth;
 pub mod chaos;
+mod clock;
 mod dead_letters;
 mod declare;
 mod error;
@@ -214,6 +216,7 @@ pub fn configure_side(
             OwnPath::Supervision => {
                 cfg.service(resource.route(route.to(supervision::report)).wrap(from_fn(auth::require)))
             }
+            OwnPath::Clock => cfg.service(resource.route(route.to(clock::answer)).wrap(from_fn(auth::require))),
             OwnPath::Top => cfg.service(resource.route(route.to(top::report)).wrap(from_fn(auth::require))),
             OwnPath::Tail => cfg.service(resource.route(route.to(tail::tail)).wrap(from_fn(auth::require))),
             OwnPath::Chaos => {

@@ -22,6 +22,8 @@ pub enum OwnPath {
     Supervision,
     /// The figures of all event subscriptions.
     Top,
+    /// What time it is, and whether the machine's clock is right.
+    Clock,
     /// What happens, as it happens.
     Tail,
     /// What is broken on purpose.
@@ -56,6 +58,7 @@ impl OwnPath {
             Self::BackUpStore,
             Self::Metrics,
             Self::Supervision,
+            Self::Clock,
             Self::Top,
             Self::Tail,
             Self::Chaos,
@@ -75,7 +78,7 @@ impl OwnPath {
             Self::Kill | Self::Poison | Self::Stall | Self::Writes | Self::Responses | Self::ChaosClock => true,
             Self::Healthz | Self::Readyz | Self::Document | Self::Validate => false,
             Self::CheckStore | Self::BackUpStore | Self::Metrics | Self::Supervision | Self::Chaos => false,
-            Self::Top | Self::Tail => false,
+            Self::Top | Self::Tail | Self::Clock => false,
         }
     }
 
@@ -91,6 +94,7 @@ impl OwnPath {
             Self::Metrics => "/metrics",
             Self::Supervision => "/supervision",
             Self::Top => "/top",
+            Self::Clock => "/clock",
             Self::Tail => "/tail",
             Self::Chaos => "/chaos",
             Self::Stall => "/chaos/stall",
@@ -121,6 +125,7 @@ impl OwnPath {
         // Not HEAD: those who look whether an address is there give nobody's word.
         const WORD: &[Method] = &[Method::GET, Method::POST];
         match self {
+            Self::Clock => WORD,
             Self::Healthz | Self::Readyz | Self::Document => READ,
             Self::Validate => WORD,
             Self::CheckStore | Self::BackUpStore => ACT,

@@ -10,6 +10,7 @@
 //! Absent on purpose: settings that change while the server runs. An operator restarts; a restart takes seconds.
 
 mod auth;
+mod clock;
 mod dead_letter;
 mod delivery;
 mod editions;
@@ -29,6 +30,7 @@ use serde::Deserialize;
 use self::{auth::RawAuth, dead_letter::RawDeadLetter, delivery::RawDelivery, layers::Layers};
 pub use self::{
     auth::{Auth, Issuer, KeySource},
+    clock::Clock,
     dead_letter::{DeadLetter, Store},
     delivery::Delivery,
     editions::Editions,
@@ -72,6 +74,8 @@ pub struct Config {
     pub limits: Limits,
     /// Who may read figures, and of whom.
     pub metrics: Metrics,
+    /// How far the clock of the machine is believed.
+    pub clock: Clock,
 }
 
 /// What the operator wrote, every value by itself.
@@ -91,6 +95,7 @@ struct RawConfig {
     telemetry: Telemetry,
     limits: Limits,
     metrics: Metrics,
+    clock: Clock,
 }
 
 /// `[server]`
@@ -313,6 +318,7 @@ impl Config {
             telemetry,
             limits,
             metrics,
+            clock,
         } = layers.read()?;
 
         if publish.event_bytes > publish.request_bytes {
@@ -361,6 +367,7 @@ impl Config {
             telemetry,
             limits,
             metrics,
+            clock,
         })
     }
 }

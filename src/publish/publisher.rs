@@ -67,6 +67,8 @@ pub struct Publisher {
     tracer: Tracer,
     room: Arc<Semaphore>,
     closed: AtomicBool,
+    /// Whether clients that wait for events are sent away.
+    polls_ended: tokio::sync::watch::Sender<bool>,
     /// What was refused because it was for no topic.
     strays: Meter,
 }
@@ -77,7 +79,8 @@ impl Publisher {
         let room = Arc::new(Semaphore::new(permits(limits.admitted_bytes_max) as usize));
         let throttle = Throttle::new(limits.rates);
         let (tracer, closed) = (Tracer::default(), AtomicBool::new(false));
-        Self { registry, journal, clock, limits, gate, throttle, tracer, room, closed, strays: Meter::default() }
+        let (polls_ended, _) = tokio::sync::watch::channel(false);
+        Self { registry, journal, clock, limits, gate, throttle, tracer, room, closed, polls_ended, strays: Meter::default() }
     }
 
     /// The same, with its requests recorded there.
@@ -89,6 +92,17 @@ impl Publisher {
     /// Refuses every request from now on. What is with the journal already is still answered.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
+    }
+
+    /// Nobody waits for events from now on: whoever does is answered with those that there are.
+    pub fn end_polls(&self) {
+        self.polls_ended.send_replace(true);
+    }
+
+    /// Returns when nobody may wait for events any more.
+    pub async fn polls_end(&self) {
+        // The sender is ours: it is not gone while we wait.
+        self.polls_ended.subscribe().wait_for(|ended| *ended).await.ok();
     }
 
     /// How many publishers were sent away at the door.
@@ -164,7 +178,8 @@ impl Publisher {
     }
 
     async fn ask(&self, request: &HttpRequest, house: &House<'_>) -> Result<(), Refusal> {
-        if let Err(refusal) = self.gate.check(request, house, self.clock.now()) {
+        // A token ends by the clock of whoever made it, not by ours.
+        if let Err(refusal) = self.gate.check(request, house, self.clock.wall()) {
             self.gate.hold(request, &refusal, self.clock.now()).await;
             return Err(refusal);
         }

@@ -102,7 +102,15 @@ async fn received_by(publisher: &Publisher, tokens: &Tokens, request: &HttpReque
     let (events_max, wait) = parameters.map_err(|why| Refusal::Parameter { why })?;
     let mut waiting = slot.receive(events_max);
     topic.rouse(&slot);
-    let events = tokio::time::timeout(wait, waiting.events()).await.unwrap_or_default();
+    // A server that stops does not wait for whoever waits: it answers with what there is.
+    let polling = async {
+        tokio::select! {
+            biased;
+            events = waiting.events() => events,
+            () = publisher.polls_end() => Vec::new(),
+        }
+    };
+    let events = tokio::time::timeout(wait, polling).await.unwrap_or_default();
     let sealed = |(lease, event): (Lease, _)| (tokens.seal(slot.obligor, lease), lease.attempt, event);
     Ok(received(&events.into_iter().map(sealed).collect::<Vec<_>>()))
 }

@@ -1,8 +1,8 @@
 //! Wiring, and the order of starting and stopping.
 //!
 //! Start: the store is opened and recovered before anything listens; the actors of what is owed run before `/readyz` says
-//! so. Stop: publishes are refused, what is in flight is finished (bounded), what was answered is flushed, and only then
-//! does the process end. A second signal ends it at once.
+//! so. Stop: clients that wait for events are answered, publishers are refused after a second, what is in flight is finished
+//! (bounded), what was answered is flushed, and only then does the process end. A second signal ends it at once.
 
 mod chaos;
 pub mod descriptors;
@@ -16,6 +16,7 @@ mod notify;
 mod private;
 mod roster;
 mod settings;
+mod timekeeping;
 mod tls;
 
 use std::{
@@ -41,7 +42,6 @@ use self::{
 use crate::{
     admin::{self, Control, Tools, Undertaker, auth, health, metrics::Sources},
     cli::fsck::{accounts, store_options},
-    clock::Clock,
     config::Config,
     dead_letter::{self, Redrives, Stores},
     declared::{self, Declared},
@@ -74,6 +74,9 @@ const EX_AT_ONCE: i32 = 130;
 
 /// How often it is asked whether everything in flight has landed.
 const DRAIN_POLL: Duration = Duration::from_millis(10);
+
+/// So long at the most publishers are still served after a signal.
+const HAND_OVER: Duration = Duration::from_secs(1);
 
 /// How often it is asked whether anybody has the store, at the end, when all threads are ending …
 const CLOSE_POLL: Duration = Duration::from_millis(1);
@@ -172,9 +175,9 @@ async fn serve(
     store: Arc<Rocks>,
 ) -> Result<(), Error> {
     let tools = Tools::default();
-    let clock = Clock::skewed(tools.skew.clone());
-    let started = clock.now();
-    actix_rt::spawn(chaos::tell_steps(clock.clone()));
+    let (clock, timekeeper) = timekeeping::begin(&config, tools.skew.clone());
+    let (started, timekeeper) = (clock.now(), Rc::new(timekeeper));
+    actix_rt::spawn(Rc::clone(&timekeeper).run());
     let data_dir = &config.server.data_dir;
     let configured = config.server.admin_token.as_ref().map(crate::config::Secret::expose);
     let token = auth::admin_token(configured, data_dir).map_err(io_error("the admin token"))?;
@@ -200,6 +203,7 @@ async fn serve(
     )?;
     let door = Door::open(&config)?;
     let client = settings::client(&config, door.addresses(), &budget)?;
+    let sockets = client.sockets.clone();
     let rules = settings::rules(&config, &client.identities, door.addresses());
     let (recovered, starts) = Registry::recover(journal.clone(), rules, config.topic.tail_bytes)?;
     let recovered = Arc::clone(registry.get_or_init(|| Arc::new(recovered)));
@@ -249,7 +253,9 @@ async fn serve(
     let manners = settings::manners(&config, door.public_url.clone());
     recovered.greet_with(Greeter::new(client, clock.clone(), manners));
     // What expired while the server was down sends nothing any more, but its farewell.
-    expiry::sweep(&recovered, clock.now()).await;
+    if !clock.holds_expiry() {
+        expiry::sweep(&recovered, clock.now()).await;
+    }
     actix_rt::spawn(memory::give_back());
     actix_rt::spawn(expiry::run(Arc::clone(&recovered), clock.clone()));
     actix_rt::spawn(versions::run(Arc::clone(&recovered), journal.clone()));
@@ -267,10 +273,13 @@ async fn serve(
     let redrives = Redrives::new(journal.clone(), clock.clone(), stores.clone(), Arc::new(roster));
     redrives.resume()?;
     let of_ready = vitals.clone();
+    let counted = door.counted();
     let sources = Sources {
         journal: Some(journal.clone()),
         publisher: Some(publisher.clone()),
-        listeners: door.counted(),
+        listeners: counted.clone(),
+        clock: Some(clock.clone()),
+        sockets: Some(Box::new(move || (sockets.free() as u64, sockets.waiting() as u64))),
         ready: Some(Box::new(move || of_ready.readiness().ready)),
         spans,
     };
@@ -304,6 +313,9 @@ async fn serve(
     vitals.enter(health::Phase::Stopping);
     notifier.stopping();
     control.end_chaos();
+    publisher.end_polls();
+    let open = || counted.iter().map(|listener| listener.open.get()).sum::<u64>();
+    hand_over(open).await;
     publisher.close();
     recovered.close();
     drain(&recovered, config.server.shutdown_wait, handle).await;
@@ -311,6 +323,7 @@ async fn serve(
         tracing::warn!("stopping with a dead-letter file in hand: it will be written again");
     }
     serving.await.map_err(|error| io_error("serving")(io::Error::other(error)))?.map_err(io_error("serving"))?;
+    timekeeper.note();
     journal.close();
     writer.join();
     drop(arbiters);
@@ -343,6 +356,18 @@ impl Drop for Arbiters {
     }
 }
 
+/// Publishers are still served for a moment after `/readyz` has turned, so that whoever spreads load can send them elsewhere;
+/// where nobody is connected it is over at once.
+async fn hand_over(open: impl Fn() -> u64) {
+    let alone = async {
+        while open() > 0 {
+            tokio::time::sleep(DRAIN_POLL).await;
+        }
+    };
+    // Whoever is connected then is refused and told to come again.
+    tokio::time::timeout(HAND_OVER, alone).await.ok();
+}
+
 /// Waits until what is in flight has landed, but no longer than `most`; the HTTP server answers meanwhile.
 async fn drain(registry: &Registry, most: Duration, http: ServerHandle) {
     let landed = async {
@@ -360,7 +385,7 @@ async fn wait_for_a_signal() -> Result<(), Error> {
     let hear = |kind| signal(kind).map_err(io_error("cannot hear signals"));
     let (mut terminate, mut interrupt) = (hear(SignalKind::terminate())?, hear(SignalKind::interrupt())?);
     next_signal(&mut terminate, &mut interrupt).await;
-    tracing::info!("stopping: publishes are refused, what is in flight is finished");
+    tracing::info!("stopping: publishers are served for a second at the most, what is in flight is finished");
     actix_rt::spawn(async move {
         next_signal(&mut terminate, &mut interrupt).await;
         tracing::warn!("stopping at once");

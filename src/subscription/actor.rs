@@ -131,6 +131,7 @@ impl SubscriptionActor {
         let mut inputs = VecDeque::from([input]);
         while let Some(input) = inputs.pop_front() {
             let chance = Chance(fastrand::f64());
+            self.core.hold_expiry(self.world.clock.holds_expiry());
             self.core.limit_flights(self.core.in_flight().saturating_add(self.world.client.sockets.free()));
             let Step { write, effects } = self.core.absorb(input, self.world.clock.now(), chance);
             if let Some(write) = write {

@@ -2,7 +2,7 @@
 //!
 //! A subscription that expired is deleted as if somebody had asked for it: what it owes is canceled. The time stands in its
 //! record, so nothing is remembered here; whoever restarts looks again, before anything is sent. What waits for its endpoint
-//! to agree has a time of its own.
+//! to agree has a time of its own. While the clock holds expiry, no subscription ends by it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -48,7 +48,7 @@ pub async fn sweep(registry: &Arc<Registry>, now: Timestamp) -> Option<Timestamp
 /// Deletes what expires, for as long as the server runs.
 pub async fn run(registry: Arc<Registry>, clock: Clock) {
     loop {
-        let next = sweep(&registry, clock.now()).await;
+        let next = if clock.holds_expiry() { None } else { sweep(&registry, clock.now()).await };
         let wait = next.map_or(LOOK_MAX, |next| next.since(clock.now()).min(LOOK_MAX));
         // Over at once where a new time to expire was set meanwhile; or else it is looked after the wait.
         tokio::time::timeout(wait, registry.expiry_set()).await.ok();

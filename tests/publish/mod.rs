@@ -15,7 +15,7 @@ mod namespace;
 mod network;
 mod rate;
 mod refusals;
-mod sas;
+pub(crate) mod sas;
 
 use ::bytes::Bytes;
 use gridhook::{

@@ -43,7 +43,7 @@ fn verdict(token: &str, resource: &str, now: Timestamp) -> String {
 }
 
 /// A token with these parts as they stand, signed with a key.
-pub(super) fn signed(key: &str, resource: &str, expiry: &str) -> String {
+pub(crate) fn signed(key: &str, resource: &str, expiry: &str) -> String {
     use base64::{Engine, engine::general_purpose::STANDARD};
     let unsigned = format!("r={resource}&e={expiry}");
     let key = hmac::Key::new(hmac::HMAC_SHA256, &STANDARD.decode(key).expect("base64"));

@@ -2,12 +2,18 @@
 
 use std::{thread, time::Duration};
 
-use super::{LONG, assert_arrived, wait_until_settled};
+use serde_json::json;
+
+use super::{LONG, assert_arrived, pull, wait_until_settled};
 use crate::support::{
     load::{Load, Rate},
     server::{Server, Wish, wait_for},
     sink::{Manner, Sink},
 };
+
+/// A client that waits for events asks for so many seconds of it: longer than a stop may take.
+const POLL: &str =
+    "/namespaces/plant/topics/heat/eventsubscriptions/queue:receive?api-version=2024-06-01&maxEvents=1&maxWaitTime=110";
 
 /// A stop waits so long for requests in flight.
 const SHUTDOWN_WAIT: Duration = Duration::from_secs(3);
@@ -55,6 +61,48 @@ fn a_stop_waits_no_longer_than_it_was_told_for_an_endpoint_that_hangs() {
     wait_until_settled(&server, "orders", "hook");
     let repeated = assert_arrived(&sink, "/hook", &acknowledged);
     assert!(repeated.is_empty(), "nothing was taken twice");
+}
+
+#[test]
+fn clients_that_wait_for_events_are_answered_at_once_and_publishers_served_meanwhile() {
+    let (mut server, shown) = pull::start(&[("LIMITS__IDLE_WAIT", "1m")], &[("queue", 60, 5)]);
+    let key = server.topic("orders", "EventGridSchema");
+    let polls: Vec<_> = (0..5)
+        .map(|_| {
+            let (mut client, shown) = (server.client(), shown.clone());
+            thread::spawn(move || client.ask("POST", POLL, &[("authorization", &shown)], b"").expect("an answer"))
+        })
+        .collect();
+    let open = "gridhook_connections{listener=\"publishers\"}";
+    wait_for("five clients that wait", LONG, || metric(&server, open).is_some_and(|open| open >= 5.0));
+    let mut publisher = server.client();
+    let path = crate::support::server::events_path("orders");
+    let mut publish = |id: &str| {
+        let body = crate::support::load::body(&[id.to_owned()], "/a");
+        publisher.ask("POST", &path, &[("aeg-sas-key", &key)], &body)
+    };
+    assert_eq!(publish("before").expect("an answer").status, 200);
+    let clock = gridhook::clock::Clock::system();
+    let asked = clock.now();
+    server.signal_term();
+    wait_for("the server to say that it stops", LONG, || {
+        server.client().ask("GET", "/readyz", &[], b"").is_ok_and(|answer| answer.status == 503)
+    });
+    assert_eq!(publish("meanwhile").expect("an answer").status, 200, "publishers are served for a moment yet");
+    for poll in polls {
+        let answer = poll.join().expect("a client");
+        assert_eq!((answer.status, answer.json()), (200, json!({"value": []})));
+    }
+    assert_eq!(server.wait(LONG), Some(0));
+    let took = clock.now().since(asked);
+    // A client that waits would hold it for `server.shutdown_wait`, 30 seconds.
+    assert!(took < Duration::from_secs(15), "stopped after {took:?}");
+}
+
+/// A sample of the figures of the server.
+fn metric(server: &Server, name: &str) -> Option<f64> {
+    let told = server.command("GET", "/metrics", &serde_json::Value::Null).text();
+    told.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
 }
 
 #[test]

@@ -41,6 +41,7 @@ use super::{
     auth::Token,
 };
 use crate::{
+    clock::Clock,
     dead_letter::totals::Totals,
     event::{Obligor, Timestamp},
     journal::{Journal, keys::MetaKind},
@@ -66,6 +67,10 @@ pub struct Sources {
     pub listeners: Vec<Arc<Listener>>,
     /// Whether events are taken.
     pub ready: Option<Box<dyn Fn() -> bool + Send + Sync>>,
+    /// The clock of the server.
+    pub clock: Option<Clock>,
+    /// How many more requests to endpoints may leave as far as descriptors go, and how many subscriptions wait for that.
+    pub sockets: Option<Box<dyn Fn() -> (u64, u64) + Send + Sync>>,
     /// The tracer's; [`None`] where no spans are recorded.
     pub spans: Option<Spans>,
 }

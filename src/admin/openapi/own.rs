@@ -7,6 +7,7 @@ use super::draft::{Draft, Schemas};
 use crate::admin::{
     OwnPath,
     chaos::{ClockBody, KillBody, PoisonBody, ResponsesBody, StallBody, WritesBody, desk},
+    clock,
     error::Envelope,
     health::{Alive, Readiness},
     store::{BackupBody, Line},
@@ -125,6 +126,18 @@ pub(super) fn describe(path: OwnPath, method: &Method, schemas: &mut Schemas) ->
                 .query("topic", "Only this topic's.", &json!({"type": "string"}))
                 .answer(200, "Those that died most often, and all together.", &view)
                 .errors(&SUPERVISION, &error)
+        }
+        OwnPath::Clock => {
+            let view = schemas.of::<clock::View>();
+            let draft = match *method {
+                Method::POST => draft(
+                    "clock",
+                    "confirmClock",
+                    "Confirms that the clock of the machine is right: events expire by it again.",
+                ),
+                _ => draft("clock", "clock", "The time by which events age, and the clock of the machine."),
+            };
+            draft.secured(&["admin"]).answer(200, "The time now.", &view).errors(&CHAOS[1..2], &error)
         }
         OwnPath::Top => draft("supervision", "top", "The figures of all event subscriptions, the most telling first.")
             .secured(&["admin"])

@@ -75,6 +75,12 @@ impl Subscription {
             return;
         }
         let behind = self.is_behind();
+        if self.expiry_held {
+            // Nobody says when it ends: it is looked again now and then, where nothing else would look.
+            let looks = self.aging.due.filter(|due| *due > now).unwrap_or_else(|| now.after(LOOK_WAIT));
+            self.aging.due = Some(looks).filter(|_| behind && self.ages_unsent());
+            return;
+        }
         if !self.ages_unsent() || !behind {
             self.aging.due = None;
         } else if self.aging.due.is_none() {

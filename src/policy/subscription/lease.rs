@@ -210,7 +210,9 @@ impl Subscription {
     /// Who waits may have what was laid aside; what died there is looked at.
     pub(super) fn wake_idle(&mut self, now: Timestamp) {
         let (wanted, max) = (self.is_pulled() && self.leases.is_wanted(), self.leases.wanted_by_all().max(1));
-        for key in self.own.idle.take(now, wanted, max) {
+        // Nobody dies while expiry is held.
+        let dead_by = if self.expiry_held { Timestamp::default() } else { now };
+        for key in self.own.idle.take(dead_by, wanted, max) {
             self.own.due.put_back(key);
         }
     }

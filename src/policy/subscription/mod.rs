@@ -76,6 +76,8 @@ pub struct Subscription {
     next_flight: FlightId,
     /// How many requests may be in flight, as far as the process has descriptors for them.
     flights_max: usize,
+    /// Whether nothing grows too old at present.
+    expiry_held: bool,
     turn: usize,
     end: Seq,
     counters: Counters,
@@ -132,6 +134,7 @@ impl Subscription {
             flights: flights.into_iter().map(|flight| (flight.id, flight)).collect(),
             next_flight,
             flights_max: usize::MAX,
+            expiry_held: false,
             turn: 0,
             end,
             counters: cursor.counters,
@@ -198,6 +201,14 @@ impl Subscription {
     /// From now on no more than `most` requests are in flight: the process has no descriptors for more.
     pub fn limit_flights(&mut self, most: usize) {
         self.flights_max = most;
+    }
+
+    /// From now on no event is given up for its age, or events are again: the clock cannot be trusted to tell ages, or can.
+    pub fn hold_expiry(&mut self, held: bool) {
+        if self.expiry_held && !held {
+            self.aging.renew();
+        }
+        self.expiry_held = held;
     }
 
     /// Whether a request could leave now if there was room for it: then to be asked again once there is.
@@ -279,7 +290,8 @@ impl Subscription {
     /// When the next owed event is to be asked for. What is due now has been asked for, or waits for a free place.
     fn next_due_key(&self, now: Timestamp) -> Option<Timestamp> {
         let blocked = self.fetches_enough() || self.gathered.is_ahead() || self.is_looking();
-        self.own.due.wakes(now).into_iter().chain(self.own.idle.first_death()).min().filter(|_| !blocked)
+        let death = self.own.idle.first_death().filter(|_| !self.expiry_held);
+        self.own.due.wakes(now).into_iter().chain(death).min().filter(|_| !blocked)
     }
 
     /// When the first owed event falls due, wherever it is by now.

@@ -136,6 +136,7 @@ impl Subscription {
     pub(super) fn is_expired(&self, ready: &Ready, now: Timestamp) -> bool {
         let Item { lane, appended, since, .. } = ready.item;
         match (since, lane.is_job()) {
+            _ if self.expiry_held => false,
             (Some(since), true) => since.after(self.settings.time_to_live) <= now,
             // It begins to grow old when a job sends it.
             (None, true) => false,

@@ -1,0 +1,142 @@
+//! A clock of the machine that was wrong, before this start or during it.
+
+use std::{fs, sync::Arc, time::Duration};
+
+use gridhook::{
+    clock::Clock,
+    event::Timestamp,
+    journal::{
+        self, Journal,
+        rocks::{Rocks, RocksOptions},
+        store::Store,
+    },
+    publish::schema::{self, Content, Target},
+    topic::registry::Registry,
+};
+use serde_json::{Value, json};
+
+use super::LONG;
+use crate::{
+    publish::sas::signed,
+    support::{
+        publisher,
+        server::{Server, Wish, events_path, wait_for},
+        sink::Sink,
+    },
+};
+
+const DAY: Duration = Duration::from_secs(24 * 3_600);
+
+/// What the last process noted of time.
+fn noted(server: &Server) -> Value {
+    serde_json::from_slice(&fs::read(server.data_dir().join("clock")).expect("it was noted")).expect("JSON")
+}
+
+/// Publishes by a clock that is wrong, while the server is down, and leaves what a process with that clock would leave.
+fn publish_at(server: &Server, at: Timestamp, id: &str) {
+    let store = Arc::new(Rocks::open(&server.data_dir(), &RocksOptions::default()).expect("a sound store"));
+    let options =
+        journal::Options { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits: journal::Limits::default() };
+    let (journal, writer) = Journal::start(
+        Arc::clone(&store) as Arc<dyn Store>,
+        Clock::manual(at).0,
+        options,
+        Box::new(|_, _| {}),
+        Box::new(|error| panic!("{error}")),
+    )
+    .expect("a sound store");
+    let body = bytes::Bytes::from(crate::support::load::body(&[id.to_owned()], "/a"));
+    let mut rules = publisher::rules();
+    let edition = Arc::clone(&rules.editions["current"]);
+    rules.editions.insert("test".to_owned(), edition);
+    actix_rt::System::new().block_on(async {
+        let (registry, _starts) = Registry::recover(journal.clone(), rules, 1 << 20).expect("a sound store");
+        let topic = Arc::new(registry).topic("orders").expect("a topic");
+        let content = Content { content_type: Some("application/json"), attributes: Vec::new() };
+        let limits = gridhook::publish::Limits::default();
+        let draft = schema::read(&Target::of(&topic.record()), &content, &body, &limits).expect("events");
+        journal.publish(topic.partition(), draft.into_chunks(), None).await.expect("it is stored");
+    });
+    journal.close();
+    drop(journal);
+    writer.join();
+    wait_for("the store to be let go", LONG, || Arc::strong_count(&store) == 1);
+    drop(store);
+    let mut past = noted(server);
+    past["told"] = json!(at.after(Duration::from_secs(1)).0);
+    past["machine"]["boot"] = json!("another start of the machine");
+    fs::write(server.data_dir().join("clock"), past.to_string()).expect("it is noted");
+}
+
+#[test]
+fn after_a_start_with_a_clock_long_ago_nothing_expires_before_somebody_confirms() {
+    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    server.topic("orders", "EventGridSchema");
+    for hook in ["hook", "held"] {
+        server.subscribe("orders", hook, &Wish::of(&sink.url(&format!("/{hook}"))));
+    }
+    server.operate("orders", "held", "hold");
+    server.terminate();
+    publish_at(&server, Clock::system().now().before(DAY * 400), "old");
+    server.restart();
+    wait_for("the event to be delivered", LONG, || sink.taken("/hook") == 1);
+    assert_eq!(server.counter("orders", "held", "dropped"), 0);
+    assert_eq!(server.command("GET", "/clock", &Value::Null).json()["expiryHeld"], true);
+    assert!(server.said().contains("the wall clock is ahead of the last run"), "it is told");
+
+    // Another start does not forget it.
+    server.terminate();
+    server.restart();
+    let clock = server.command("GET", "/clock", &Value::Null).json();
+    assert_eq!(clock["expiryHeld"], true, "{clock}");
+    assert!(server.command("GET", "/metrics", &Value::Null).text().contains("gridhook_clock_expiry_held 1"));
+
+    let clock = server.command("POST", "/clock", &Value::Null).json();
+    assert_eq!(clock["expiryHeld"], false, "{clock}");
+    wait_for("the event of a held subscription to expire", LONG, || server.counter("orders", "held", "dropped") == 1);
+}
+
+#[test]
+fn a_clock_that_was_ahead_and_is_right_again_lets_nothing_wait() {
+    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    server.topic("orders", "EventGridSchema");
+    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")));
+    server.terminate();
+    publish_at(&server, Clock::system().now().after(DAY * 3), "early");
+    server.restart();
+    wait_for("the event to be delivered", LONG, || sink.taken("/hook") == 1);
+    let clock = server.command("GET", "/clock", &Value::Null).json();
+    let ahead = clock["wallClockAheadSeconds"].as_f64().expect("a number");
+    assert!(ahead < -2.0 * DAY.as_secs_f64(), "time goes on from where it was: {clock}");
+    assert!(server.said().contains("the wall clock is behind the last run"), "it is told");
+
+    server.command("POST", "/clock", &Value::Null);
+    server.terminate();
+    server.restart();
+    let clock = server.command("GET", "/clock", &Value::Null).json();
+    let ahead = clock["wallClockAheadSeconds"].as_f64().expect("a number");
+    assert!(ahead.abs() < 3_600.0, "confirmed, the next start begins by it: {clock}");
+}
+
+#[test]
+fn tokens_follow_the_wall_clock_at_once() {
+    let server = Server::start(&[("CHAOS__ENABLED", "true")]);
+    let key = server.topic("orders", "EventGridSchema");
+    let (path, at) = (events_path("orders"), server.at());
+    let resource: String = url::form_urlencoded::byte_serialize(format!("http://{at}{path}").as_bytes()).collect();
+    let expiry = Clock::system().now().after(Duration::from_secs(600)).to_string();
+    let expiry: String = url::form_urlencoded::byte_serialize(expiry.as_bytes()).collect();
+    let token = signed(&key, &resource, &expiry);
+    let publish = || {
+        let body = crate::support::load::body(&["one".to_owned()], "/a");
+        let answer = server.client().ask("POST", &path, &[("aeg-sas-token", &token)], &body).expect("an answer");
+        (answer.status, answer.text())
+    };
+    let (status, said) = publish();
+    assert_eq!(status, 200, "{said}");
+    server.command("POST", "/chaos/clock", &json!({"step": "1h", "duration": "10m"}));
+    let (status, said) = publish();
+    assert_eq!(status, 401, "the token has ended: {said}");
+    server.command("DELETE", "/chaos", &Value::Null);
+    assert_eq!(publish().0, 200, "and is good again by a clock that is right");
+}

@@ -1,0 +1,116 @@
+//! A process that may open few files: the store has its part, publishers are refused beyond theirs, and deliveries wait.
+
+use std::{
+    io::Read,
+    net::TcpStream,
+    time::Duration,
+};
+
+use gridhook::server::descriptors::{Budget, MIN};
+use serde_json::json;
+
+use super::LONG;
+use crate::support::{
+    server::{Server, Wish, wait_for},
+    sink::{Manner, Sink},
+};
+
+/// What a system allows that nobody has set up.
+const FILES: usize = 1024;
+
+/// With 16 requests each they want all of [`FILES`] and half as many again.
+const SUBSCRIPTIONS: usize = 100;
+
+const EVENTS: usize = 24;
+
+fn limited(settings: &[(&str, &str)]) -> Server {
+    let folder = tempfile::tempdir().expect("a folder").keep();
+    let mut server = Server::on(&folder.join("data"), settings);
+    server.under(&["sh", "-c", "ulimit -n 1024 && exec \"$@\"", "--"]);
+    server.restart();
+    server
+}
+
+fn open_files(server: &Server) -> usize {
+    std::fs::read_dir(format!("/proc/{}/fd", server.id())).expect("a process that runs").count()
+}
+
+#[test]
+fn the_parts_of_a_budget_are_no_more_than_there_is() {
+    for limit in [MIN, 1024, 4096, 20_000, 262_144, 1 << 24] {
+        for threads in [3, 6, 24] {
+            let Ok(budget) = Budget::of(limit, threads) else {
+                assert_eq!(limit, MIN, "{limit} files are enough for {threads} threads");
+                continue;
+            };
+            let Budget { limit: _, store, inbound, told, outbound, idle } = budget;
+            assert!(store + inbound + told + outbound + idle < limit, "{budget:?}");
+            assert!([store, inbound, told, outbound, idle].iter().all(|part| *part > 0), "{budget:?}");
+            assert!(budget.tables() > 0, "{budget:?}");
+        }
+    }
+    let error = Budget::of(256, 6).expect_err("too few").to_string();
+    assert!(error.contains("256") && error.contains("LimitNOFILE"), "{error}");
+    assert!(Budget::of(20_000, 6).expect("enough").inbound >= 8192, "the default of limits.connections");
+}
+
+#[test]
+fn with_few_files_slow_endpoints_wait_and_the_store_goes_on() {
+    let sink = Sink::start();
+    // Its logs are short, so that it opens new ones all the time.
+    let small = [("JOURNAL__WRITE_BUFFER_BYTES", "1 MiB"), ("JOURNAL__MAX_TOTAL_WAL_BYTES", "1 MiB")];
+    let mut server = limited(&small);
+    let key = server.topic("orders", "EventGridSchema");
+    for number in 0..SUBSCRIPTIONS {
+        let path = format!("/hook{number}");
+        sink.set(&path, Manner::Slow(Duration::from_millis(500), 200));
+        server.subscribe("orders", &format!("hook{number}"), &Wish::of(&sink.url(&path)));
+    }
+    let mut most = 0;
+    for event in 0..EVENTS {
+        let body = json!([{
+            "id": event.to_string(), "subject": "/a", "eventType": "t", "eventTime": "2026-01-01T00:00:00Z",
+            "dataVersion": "1", "data": {"text": "x".repeat(100_000 + event)},
+        }]);
+        server.publish("orders", &key, body.to_string().as_bytes());
+        most = most.max(open_files(&server));
+    }
+    wait_for("all events to be delivered", LONG * 2, || {
+        most = most.max(open_files(&server));
+        (0..SUBSCRIPTIONS).all(|number| sink.taken(&format!("/hook{number}")) == EVENTS)
+    });
+    println!("{most} files were open at once");
+    assert!(most > FILES / 3, "only {most} files were open: nothing had to wait");
+    for number in 0..SUBSCRIPTIONS {
+        sink.look(&format!("/hook{number}"), |ledger| {
+            let again: Vec<_> = ledger.iter().filter(|(_, arrivals)| arrivals.len() > 1 || arrivals[0].attempts > 0).collect();
+            assert!(again.is_empty(), "waiting costs no attempt: {again:.3?}");
+        });
+    }
+    server.terminate();
+    server.assert_sound();
+}
+
+#[test]
+fn publishers_beyond_their_part_are_refused_and_the_store_goes_on() {
+    let server = limited(&[("LIMITS__HEAD_WAIT", "5m"), ("LIMITS__IDLE_WAIT", "5m")]);
+    let key = server.topic("orders", "EventGridSchema");
+    let mut publisher = server.client();
+    let body = crate::support::load::body(&["one".to_owned()], "/a");
+    let path = crate::support::server::events_path("orders");
+    let mut publish = || publisher.ask("POST", &path, &[("aeg-sas-key", &key)], &body).map(|answer| answer.status);
+    assert_eq!(publish().expect("an answer"), 200);
+    let mut strangers: Vec<TcpStream> =
+        (0..FILES - 100).map(|_| TcpStream::connect(server.at()).expect("a connection")).collect();
+    let last = strangers.last_mut().expect("one");
+    last.set_read_timeout(Some(LONG)).expect("a timeout");
+    let mut told = [0; 12];
+    // It was one of too many to be told, or it was told.
+    if last.read_exact(&mut told).is_ok() {
+        assert_eq!(&told, b"HTTP/1.1 503");
+    }
+    for _ in 0..20 {
+        assert_eq!(publish().expect("an answer"), 200, "whoever was there is served");
+    }
+    assert!(open_files(&server) < FILES - 100, "{} files are open", open_files(&server));
+}
