@@ -34,6 +34,7 @@ use crate::event::Timestamp;
 pub struct Clock(Arc<Source>);
 
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a process has one clock")]
 enum Source {
     System { started: Instant, follower: Mutex<Follower>, seen: Seen, skew: Skew, hold: Hold },
     Manual(Mutex<Timestamp>),
@@ -201,9 +202,11 @@ pub struct Machine {
 
 impl Machine {
     fn now(boot: Option<&str>) -> Self {
-        let up = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-        let up = Duration::try_from(up).unwrap_or_default();
-        Self { boot: boot.map(str::to_owned), up }
+        // Where the system does not say, no two starts are taken for the same one.
+        let told = std::fs::read_to_string("/proc/uptime").ok();
+        let up = told.and_then(|told| told.split(' ').next()?.parse().ok());
+        let up = up.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        Self { boot: boot.filter(|_| up.is_some()).map(str::to_owned), up: up.unwrap_or_default() }
     }
 
     /// How long it is since `then`, where the machine ran on.

@@ -11,7 +11,7 @@ use gridhook::{
         print::{self, Reader},
     },
     clock::Clock,
-    config::Config,
+    config::{self, Config},
     server, telemetry,
 };
 
@@ -60,9 +60,13 @@ fn run(command: Command) -> anyhow::Result<Ran> {
     let system = actix_rt::System::new;
     Ok(match command {
         Command::Serve(serve) => {
-            let config = Config::load(&serve.sources())?;
-            telemetry::init(&config.log)?;
-            server::run(config)?;
+            let sources = serve.sources();
+            let config = Config::load(&sources)?;
+            let log = telemetry::init(&config.log)?;
+            for (variable, meant) in config::near_misses(&sources) {
+                tracing::warn!(variable, meant, "an environment variable looks like a setting and is none");
+            }
+            server::run(config, sources, log)?;
             Ran::QUIET
         }
         Command::Health(health) => {

@@ -184,13 +184,13 @@ fn an_unknown_key_is_told_with_its_neighbours() {
     refuses(
         "[chaos]\nenable = true\n",
         &[],
-        expect!["gridhook.toml: there is no key chaos.enable; allowed are chaos.enabled"],
+        expect!["gridhook.toml: there is no key chaos.enable; did you mean chaos.enabled?"],
     );
     refuses(
         "",
-        &[("GRIDHOOK_LISTEN", "127.0.0.1:1")],
+        &[("GRIDHOOK_SERVER__LISTN", "127.0.0.1:80")],
         expect![
-            "environment variable GRIDHOOK_LISTEN: there is no key listen; allowed are auth.*, chaos.*, dead_letter.*, delivery.*, journal.*, limits.*, log.*, metrics.*, policy.*, publish.*, server.*, telemetry.*, topic.*"
+            "environment variable GRIDHOOK_SERVER__LISTN: there is no key server.listn; did you mean GRIDHOOK_SERVER__LISTEN?"
         ],
     );
     refuses(
@@ -540,5 +540,45 @@ fn a_store_that_cannot_be_is_told_without_its_secrets() {
         expect![[
             r#"gridhook.toml: dead_letter.stores.b.accounts is ["x"]; allowed is accounts that no other store has: "x" is one of another"#
         ]],
+    );
+}
+
+/// What Kubernetes sets in every pod of a namespace with a service "gridhook".
+const OF_KUBERNETES: [(&str, &str); 7] = [
+    ("GRIDHOOK_PORT", "tcp://10.0.0.1:8080"),
+    ("GRIDHOOK_PORT_8080_TCP", "tcp://10.0.0.1:8080"),
+    ("GRIDHOOK_PORT_8080_TCP_ADDR", "10.0.0.1"),
+    ("GRIDHOOK_PORT_8080_TCP_PORT", "8080"),
+    ("GRIDHOOK_PORT_8080_TCP_PROTO", "tcp"),
+    ("GRIDHOOK_SERVICE_HOST", "10.0.0.1"),
+    ("GRIDHOOK_SERVICE_PORT_HTTP", "8080"),
+];
+
+#[test]
+fn variables_that_are_no_settings_do_no_harm_and_near_misses_are_told() {
+    let config = load("", &OF_KUBERNETES, &[]).expect("nothing of it is a setting");
+    assert_eq!(config.server.listen, defaults().server.listen);
+    let near = |names: &[(&str, &str)]| {
+        let environment = names.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))).collect();
+        gridhook::config::near_misses(&Sources { environment, ..Sources::default() })
+    };
+    assert_eq!(near(&OF_KUBERNETES), []);
+    let told = near(&[
+        ("GRIDHOOK_SERVER_LISTEN", "x"),
+        ("GRIDHOOK_LISTEN", "x"),
+        ("GRIDHOOK_JOURNAL_BACKLOG_MAX", "x"),
+        ("GRIDHOOK_SERVER__LISTEN", "127.0.0.1:80"),
+        ("GRIDHOOK_SERVER", "http://127.0.0.1:8080"),
+        ("GRIDHOOK_TOKEN", "x"),
+        ("GRIDHOOK_ADMIN_TOKEN", "x"),
+    ]);
+    let pair = |name: &str, meant: &str| (name.to_owned(), meant.to_owned());
+    assert_eq!(
+        told,
+        [
+            pair("GRIDHOOK_SERVER_LISTEN", "GRIDHOOK_SERVER__LISTEN"),
+            pair("GRIDHOOK_LISTEN", "GRIDHOOK_SERVER__LISTEN"),
+            pair("GRIDHOOK_JOURNAL_BACKLOG_MAX", "GRIDHOOK_JOURNAL__BACKLOG_MAX"),
+        ]
     );
 }

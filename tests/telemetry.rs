@@ -153,7 +153,7 @@ fn logged(format: Format, has_colours: bool) -> String {
     let kept = Kept::default();
     let writer = kept.clone();
     let log = Log { format, filter: "info".to_owned() };
-    let logger = telemetry::logger(&log, move || writer.clone(), has_colours).expect("a filter");
+    let (logger, _) = telemetry::logger(&log, move || writer.clone(), has_colours).expect("a filter");
     let hostile = "a\u{1b}[2J\u{7f}\u{9b}31m\u{202e}\u{2066}\u{2028}\r\nINFO forged";
     let error: &(dyn std::error::Error + 'static) = &std::io::Error::other(hostile);
     tracing::dispatcher::with_default(&logger, || {

@@ -13,6 +13,7 @@ use std::{
     io::{self, Read, Write},
     os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
+    sync::{Arc, PoisonError, RwLock},
 };
 
 use actix_web::{
@@ -52,7 +53,8 @@ pub enum Origin {
 /// The admin token.
 #[derive(Clone)]
 pub struct Token {
-    text: String,
+    /// Shared by all clones, so that another one can take its place.
+    text: Arc<RwLock<String>>,
     origin: Origin,
 }
 
@@ -79,7 +81,7 @@ impl Token {
                  characters without spaces",
             ));
         }
-        Ok(Self { text: text.to_owned(), origin })
+        Ok(Self { text: Arc::new(RwLock::new(text.to_owned())), origin })
     }
 
     /// Where it came from.
@@ -89,7 +91,19 @@ impl Token {
 
     /// Whether `given` is this token. How long it takes tells nothing of where they differ, nor of the length.
     pub fn is(&self, given: &str) -> bool {
-        Sha256::digest(given).ct_eq(&Sha256::digest(&self.text)).into()
+        Sha256::digest(given).ct_eq(&Sha256::digest(self.text())).into()
+    }
+
+    /// Takes the text of `fresh`, for all clones. Answers whether it is another one.
+    pub fn replace(&self, fresh: &Self) -> bool {
+        let (old, fresh) = (self.text(), fresh.text());
+        let changed = old != fresh;
+        *self.text.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        changed
+    }
+
+    fn text(&self) -> String {
+        self.text.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -145,7 +159,7 @@ fn make(data_dir: &Path, path: &Path) -> io::Result<Token> {
             Ok(()) | Err(_) => {}
         }
         let mut file = OpenOptions::new().write(true).create_new(true).mode(PRIVATE).open(&draft)?;
-        file.write_all(token.text.as_bytes())?;
+        file.write_all(token.text().as_bytes())?;
         file.write_all(b"\n")?;
         file.sync_all()?;
         fs::rename(&draft, path)?;

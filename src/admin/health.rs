@@ -1,11 +1,23 @@
 //! Is it alive, and does it take events? For whoever restarts processes and whoever spreads load; no token is asked.
 //!
-//! `/healthz` says no more than that somebody answers: a server that waits for room on its disk must not be restarted.
+//! `/healthz` says no more than that somebody answers: a server that reads its store, or waits for room on its disk, must not
+//! be restarted.
 //! `/readyz` says whether a publisher would be served, and if not, why. Neither tells names or numbers of what is kept.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::{
+    borrow::Cow,
+    fmt,
+    sync::{
+        Mutex, OnceLock, PoisonError,
+        atomic::{AtomicU8, Ordering},
+    },
+};
 
-use actix_web::{HttpResponse, http::StatusCode, web};
+use actix_web::{
+    HttpResponse,
+    http::{StatusCode, header},
+    web,
+};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -26,14 +38,73 @@ pub enum Phase {
 /// What the two answers are made of.
 pub struct Vitals {
     phase: AtomicU8,
-    // Asked through a function: health needs one word of the journal and no handle that can write.
-    journal: Box<dyn Fn() -> journal::State + Send + Sync>,
+    /// Asked through a function: health needs one word of the journal and no handle that can write. Not there before the
+    /// store is open.
+    journal: OnceLock<Box<dyn Fn() -> journal::State + Send + Sync>>,
+    step: Mutex<Step>,
+}
+
+/// What a start is doing, as it is told.
+pub struct Step {
+    what: &'static str,
+    far: Box<dyn Fn() -> Option<Far> + Send + Sync>,
+}
+
+/// How far it is with that, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Far {
+    /// So much is done …
+    pub done: u64,
+    /// … of so much.
+    pub of: u64,
+}
+
+impl Step {
+    /// It does this.
+    pub fn new(what: &'static str) -> Self {
+        Self::with(what, || None)
+    }
+
+    /// It does this, and `far` tells how far it is.
+    pub fn with(what: &'static str, far: impl Fn() -> Option<Far> + Send + Sync + 'static) -> Self {
+        Self { what, far: Box::new(far) }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.what)?;
+        match (self.far)() {
+            Some(Far { done, of }) => write!(f, ", {done} of {of} bytes"),
+            None => Ok(()),
+        }
+    }
 }
 
 impl Vitals {
     /// Of a server that is still recovering; `journal` tells the state of its journal.
     pub fn new(journal: impl Fn() -> journal::State + Send + Sync + 'static) -> Self {
-        Self { phase: AtomicU8::new(0), journal: Box::new(journal) }
+        let vitals = Self::starting();
+        vitals.attach(journal);
+        vitals
+    }
+
+    /// Of a server whose store is not open yet.
+    pub fn starting() -> Self {
+        let step = Mutex::new(Step::new("the start begins"));
+        Self { phase: AtomicU8::new(0), journal: OnceLock::new(), step }
+    }
+
+    /// The store is open: `journal` tells the state of its journal from now on.
+    pub fn attach(&self, journal: impl Fn() -> journal::State + Send + Sync + 'static) {
+        // A second one would tell of the same.
+        self.journal.set(Box::new(journal)).ok();
+    }
+
+    /// The start does this now.
+    pub fn at(&self, step: Step) {
+        tracing::info!(step = step.what, "starting");
+        *self.step.lock().unwrap_or_else(PoisonError::into_inner) = step;
     }
 
     /// The server is now in `phase`. It never goes back.
@@ -48,7 +119,32 @@ impl Vitals {
 
     /// Whether events are taken now.
     pub fn readiness(&self) -> Readiness {
-        Readiness::of(self.phase(), &(self.journal)())
+        let phase = self.phase();
+        let mut readiness = match self.journal.get() {
+            Some(journal) => Readiness::of(phase, &journal()),
+            None => Readiness { journal: "opening", ..Readiness::of(phase, &journal::State::Writable) },
+        };
+        if phase == Phase::Recovering
+            && let Some(first) = readiness.problems.first_mut()
+        {
+            let step = self.step.lock().unwrap_or_else(PoisonError::into_inner);
+            *first = format!("{first}: {step}").into();
+        }
+        readiness
+    }
+
+    fn alive(&self) -> Alive {
+        if self.phase() != Phase::Recovering {
+            return Alive { status: "ok", step: None, done_bytes: None, total_bytes: None };
+        }
+        let step = self.step.lock().unwrap_or_else(PoisonError::into_inner);
+        let far = (step.far)();
+        Alive {
+            status: "starting",
+            step: Some(step.what),
+            done_bytes: far.map(|far| far.done),
+            total_bytes: far.map(|far| far.of),
+        }
     }
 
     /// Where the server is.
@@ -71,7 +167,7 @@ pub struct Readiness {
     /// The state of the journal in one word.
     pub journal: &'static str,
     /// What is wrong, in sentences.
-    pub problems: Vec<&'static str>,
+    pub problems: Vec<Cow<'static, str>>,
 }
 
 impl Readiness {
@@ -89,19 +185,30 @@ impl Readiness {
             Phase::Serving => None,
             Phase::Stopping => Some("the server is shutting down"),
         };
-        let problems: Vec<_> = of_phase.into_iter().chain(of_journal).collect();
+        let problems: Vec<_> = of_phase.into_iter().chain(of_journal).map(Cow::Borrowed).collect();
         Self { ready: problems.is_empty(), phase, journal, problems }
     }
 }
 
 #[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct Alive {
+    /// `starting` while the store is read, and `ok` from then on.
     status: &'static str,
+    /// What the start is doing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    step: Option<&'static str>,
+    /// How many bytes it has done of that, where it can be counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    done_bytes: Option<u64>,
+    /// Of how many.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    total_bytes: Option<u64>,
 }
 
 /// `GET /healthz`.
-pub(super) async fn healthz() -> HttpResponse {
-    HttpResponse::Ok().json(Alive { status: "ok" })
+pub(super) async fn healthz(vitals: web::Data<Vitals>) -> HttpResponse {
+    HttpResponse::Ok().json(vitals.alive())
 }
 
 /// `GET /readyz`.
@@ -109,4 +216,13 @@ pub(super) async fn readyz(vitals: web::Data<Vitals>) -> HttpResponse {
     let readiness = vitals.readiness();
     let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     HttpResponse::build(status).json(readiness)
+}
+
+/// What everybody else is told while the server starts.
+pub(super) async fn not_yet(vitals: web::Data<Vitals>) -> HttpResponse {
+    let message = vitals.readiness().problems.join("; ");
+    HttpResponse::ServiceUnavailable()
+        .insert_header((header::RETRY_AFTER, "1"))
+        .force_close()
+        .json(serde_json::json!({"error": {"code": "ServerStarting", "message": message}}))
 }

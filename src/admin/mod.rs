@@ -140,6 +140,11 @@ impl Control {
         Self { desk: Desk::new(tools), ..self }
     }
 
+    /// From now on these may read figures.
+    pub fn let_read_metrics(&self, readers: Readers) {
+        self.exposition.set_readers(readers);
+    }
+
     /// Whatever goes on for chaos ends: the server stops.
     pub fn end_chaos(&self) {
         self.desk.end_all(&self.registry);
@@ -184,6 +189,14 @@ pub fn configure(
     chaos: Chaos,
 ) {
     configure_side(cfg, control, token, vitals, chaos, Side::Both);
+}
+
+/// Adds what is told while the server starts: how it is, and to everybody else that it is not there yet.
+pub fn configure_starting(cfg: &mut web::ServiceConfig, vitals: web::Data<Vitals>) {
+    cfg.app_data(vitals)
+        .service(web::resource(OwnPath::Healthz.template()).to(health::healthz))
+        .service(web::resource(OwnPath::Readyz.template()).to(health::readyz))
+        .default_service(web::to(health::not_yet));
 }
 
 /// Adds one side of it.

@@ -24,12 +24,14 @@ pub enum Error {
         error: toml::de::Error,
     },
     /// There is no such key.
-    #[error("{origin}: there is no key {key}; allowed are {allowed}")]
+    #[error("{origin}: there is no key {key}; {}", meant(like, allowed))]
     UnknownKey {
         /// Where it stands.
         origin: Origin,
         /// The key.
         key: String,
+        /// Those that are like it, as they would be written there.
+        like: Vec<String>,
         /// The keys there are nearby.
         allowed: String,
     },
@@ -53,4 +55,9 @@ pub enum Error {
         /// What is wrong, and what is allowed.
         what: String,
     },
+}
+
+/// What was meant, or what could have been.
+fn meant(like: &[String], allowed: &str) -> String {
+    if like.is_empty() { format!("allowed are {allowed}") } else { format!("did you mean {}?", like.join(" or ")) }
 }

@@ -11,12 +11,29 @@ use toml::{Table, Value};
 
 use crate::config::{DEFAULTS, Error, RawConfig, dead_letter};
 
+/// What the names of our variables begin with.
+const PREFIX: &str = "GRIDHOOK_";
+
+/// A key that is mistyped by no more letters is recognised.
+const FAR: usize = 3;
+
+/// What commands that ask a server have variables for.
+const ASKING: [&str; 3] = ["key", "server", "token"];
+
+/// So many that could be meant are told.
+const LIKE_TOLD: usize = 3;
+
+/// The variable of a setting.
+fn variable(key: &str) -> String {
+    format!("{PREFIX}{}", key.to_ascii_uppercase().replace('.', "__"))
+}
+
 /// Where settings come from, besides the defaults.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     /// The operator's file.
     pub file: Option<PathBuf>,
-    /// The environment; what does not begin with `GRIDHOOK_` is passed over.
+    /// The environment. A setting is `GRIDHOOK_SECTION__KEY`; everything else is passed over.
     pub environment: Vec<(OsString, OsString)>,
     /// The flags that were given.
     pub flags: Vec<Flag>,
@@ -98,9 +115,11 @@ impl Layers {
     fn add_environment(&mut self, sources: &Sources) -> Result<(), Error> {
         for (name, value) in &sources.environment {
             let name = name.to_string_lossy();
-            let Some(rest) = name.strip_prefix("GRIDHOOK_") else { continue };
+            let Some(rest) = name.strip_prefix(PREFIX) else { continue };
             let key = match rest {
                 "ADMIN_TOKEN" => "server.admin_token".to_owned(),
+                // Others have names like ours: a Kubernetes service "gridhook" sets GRIDHOOK_PORT in every pod.
+                _ if !rest.contains("__") => continue,
                 _ => rest.to_ascii_lowercase().replace("__", "."),
             };
             let origin = Origin::Variable(name.clone().into_owned());
@@ -126,10 +145,29 @@ impl Layers {
 
     fn put(&mut self, key: String, value: Value, origin: Origin) -> Result<(), Error> {
         if !self.0.contains_key(&key) && !dead_letter::is_key(&key) {
-            return Err(Error::UnknownKey { allowed: self.neighbours(&key), key, origin });
+            let like = self.like(&key).into_iter().map(|known| match origin {
+                Origin::Variable(_) => variable(&known),
+                Origin::Default | Origin::File(_) | Origin::Flag(_) => known,
+            });
+            return Err(Error::UnknownKey { like: like.collect(), allowed: self.neighbours(&key), key, origin });
         }
         self.0.insert(key, (value, origin));
         Ok(())
+    }
+
+    /// The keys that are most like `key`.
+    fn like(&self, key: &str) -> Vec<String> {
+        let mut like: Vec<(usize, &String)> =
+            self.0.keys().map(|known| (strsim::damerau_levenshtein(key, known), known)).collect();
+        like.retain(|(far, known)| *far <= FAR.min(known.len() / 4));
+        // One that was written right in another section is meant, too.
+        let name = key.rsplit('.').next().unwrap_or_default();
+        if like.is_empty() {
+            let ends = format!(".{name}");
+            like.extend(self.0.keys().filter(|known| known.ends_with(&ends)).map(|known| (0, known)));
+        }
+        like.sort();
+        like.into_iter().take(LIKE_TOLD).map(|(_, known)| known.clone()).collect()
     }
 
     /// The keys of the same section, or the sections where there is no such section.
@@ -202,6 +240,27 @@ impl Layers {
         };
         self.0.iter().map(setting).collect()
     }
+}
+
+/// The variables that are no settings and look as if they were meant to be, each with the one that was meant.
+pub(super) fn near_misses(sources: &Sources) -> Vec<(String, String)> {
+    let plain = |text: &str| text.to_ascii_lowercase().replace(['_', '.'], "");
+    let defaults = DEFAULTS.parse::<Table>().expect("a test reads the embedded defaults");
+    let mut known = BTreeMap::new();
+    flatten("", defaults, &mut |key, _| {
+        known.insert(plain(&key), key);
+    });
+    let names = sources.environment.iter().filter_map(|(name, _)| name.to_str());
+    let others = names.filter_map(|name| Some((name, name.strip_prefix(PREFIX)?)));
+    let missed = others.filter(|(_, rest)| !rest.contains("__") && *rest != "ADMIN_TOKEN");
+    let meant = |rest: &str| {
+        let rest = plain(rest);
+        let mut ends = known.values().filter(|key| key.rsplit('.').next().is_some_and(|name| plain(name) == rest));
+        // Some names of variables are those of the commands that ask a server.
+        let short = ends.next().filter(|_| ends.next().is_none() && !ASKING.contains(&rest.as_str()));
+        known.get(&rest).or(short).map(|key| variable(key))
+    };
+    missed.filter_map(|(name, rest)| Some((name.to_owned(), meant(rest)?))).collect()
 }
 
 fn flatten(prefix: &str, table: Table, put: &mut impl FnMut(String, Value)) {

@@ -7,7 +7,8 @@
 //! A value that cannot be used stops the start with where it came from, the key, what was read and what is allowed. A
 //! secret is never shown.
 //!
-//! Absent on purpose: settings that change while the server runs. An operator restarts; a restart takes seconds.
+//! Few settings change while the server runs: on SIGHUP `server` loads them again and takes those that it can. The others
+//! need a restart, which takes seconds.
 
 mod auth;
 mod clock;
@@ -376,6 +377,11 @@ impl Config {
 pub fn settings(sources: &Sources) -> Result<Vec<Setting>, Error> {
     Config::load(sources)?;
     Ok(Layers::merge(sources)?.all())
+}
+
+/// Variables that are no settings and look as if they were meant to be, each with the name of the one that was meant.
+pub fn near_misses(sources: &Sources) -> Vec<(String, String)> {
+    layers::near_misses(sources)
 }
 
 impl Server {

@@ -11,7 +11,7 @@ use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard},
 };
 
 use rustls::{
@@ -122,6 +122,11 @@ impl Trust {
         Ok(Self { config: Arc::new(config), roots: self.roots })
     }
 
+    /// Whether both are one and the same, and not only alike.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.config, &other.config)
+    }
+
     /// The TLS of a client.
     pub(crate) fn config(&self) -> Arc<ClientConfig> {
         self.config.clone()
@@ -169,8 +174,28 @@ pub fn identity(
 }
 
 /// The certificates that may be shown, by name.
+///
+/// Clones share them: what [`Identities::reload`] finds is shown from the next connection on.
 #[derive(Clone, Debug, Default)]
-pub struct Identities(BTreeMap<String, Trust>);
+pub struct Identities(Arc<RwLock<BTreeMap<String, Identity>>>);
+
+#[derive(Clone, Debug)]
+struct Identity {
+    trust: Trust,
+    /// What was in its two files.
+    files: [Vec<u8>; 2],
+}
+
+/// What was found in the folder of certificates when it was looked at again.
+#[derive(Debug, Default)]
+pub struct Reloaded {
+    /// Those that are new or changed.
+    pub fresh: Vec<String>,
+    /// Those that are there no more.
+    pub gone: Vec<String>,
+    /// What cannot be used; where there was an older one, that is kept.
+    pub failed: Vec<Error>,
+}
 
 impl Identities {
     /// Every `NAME.crt` in `folder`, with `NAME.key` beside it.
@@ -178,25 +203,70 @@ impl Identities {
     /// # Errors
     /// Where one of them cannot be used, or its key is missing.
     pub fn load(folder: &Path, trust: &Trust) -> Result<Self, Error> {
-        let mut found = BTreeMap::new();
+        let found = Self::default();
+        let mut reloaded = found.reload(folder, trust)?;
+        match reloaded.failed.pop() {
+            Some(error) => Err(error),
+            None => Ok(found),
+        }
+    }
+
+    /// Looks at the folder again. One that cannot be used keeps none of the others out.
+    ///
+    /// # Errors
+    /// Where the folder cannot be read: then nothing is changed.
+    pub fn reload(&self, folder: &Path, trust: &Trust) -> Result<Reloaded, Error> {
+        let known = self.read().clone();
+        let (mut found, mut reloaded) = (BTreeMap::new(), Reloaded::default());
         for entry in fs::read_dir(folder).map_err(|error| wrong(folder, error))? {
             let path = entry.map_err(|error| wrong(folder, error))?.path();
             if path.extension().is_none_or(|extension| extension != "crt") {
                 continue;
             }
             let name = path.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-            found.insert(name, trust.showing(&path, &path.with_extension("key"))?);
+            let old = known.get(&name);
+            match Identity::load(&path, trust, old) {
+                Ok(identity) => {
+                    if old.is_none_or(|old| old.files != identity.files) {
+                        reloaded.fresh.push(name.clone());
+                    }
+                    found.insert(name, identity);
+                }
+                Err(error) => {
+                    reloaded.failed.push(error);
+                    found.extend(old.map(|old| (name, old.clone())));
+                }
+            }
         }
-        Ok(Self(found))
+        reloaded.gone = known.into_keys().filter(|name| !found.contains_key(name)).collect();
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = found;
+        Ok(reloaded)
     }
 
     /// The one of that name.
-    pub fn get(&self, name: &str) -> Option<&Trust> {
-        self.0.get(name)
+    pub fn get(&self, name: &str) -> Option<Trust> {
+        self.read().get(name).map(|identity| identity.trust.clone())
     }
 
     /// All names, in order.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str)
+    pub fn names(&self) -> Vec<String> {
+        self.read().keys().cloned().collect()
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, BTreeMap<String, Identity>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Identity {
+    /// What is in the files; `old` where they have not changed.
+    fn load(certificate: &Path, trust: &Trust, old: Option<&Self>) -> Result<Self, Error> {
+        let key = certificate.with_extension("key");
+        let read = |path: &Path| fs::read(path).map_err(|error| wrong(path, error));
+        let files = [read(certificate)?, read(&key)?];
+        match old.filter(|old| old.files == files) {
+            Some(old) => Ok(old.clone()),
+            None => Ok(Self { trust: trust.showing(certificate, &key)?, files }),
+        }
     }
 }

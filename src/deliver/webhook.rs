@@ -169,6 +169,11 @@ impl Client {
         Self(inner)
     }
 
+    /// Whose certificates it believes, and what it shows of itself.
+    pub fn trust(&self) -> &Trust {
+        &self.0.options.trust
+    }
+
     /// The descriptors that this client shares with all others.
     pub fn sockets(&self) -> &Sockets {
         &self.0.options.sockets

@@ -37,8 +37,9 @@ use std::{
 use bytes::Bytes;
 use rocksdb::{ColumnFamily, DB, ErrorKind, WriteBatch, WriteOptions, checkpoint::Checkpoint};
 
+pub(super) use self::folder::Lock;
+pub use self::open::STORE;
 use self::{floors::Floors, folder::Folder, trim::Trimmer};
-pub(super) use self::{folder::Lock, open::STORE};
 pub use self::{frozen::Frozen, options::RocksOptions};
 use super::{
     figures::StoreFigures,

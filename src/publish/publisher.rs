@@ -80,7 +80,19 @@ impl Publisher {
         let throttle = Throttle::new(limits.rates);
         let (tracer, closed) = (Tracer::default(), AtomicBool::new(false));
         let (polls_ended, _) = tokio::sync::watch::channel(false);
-        Self { registry, journal, clock, limits, gate, throttle, tracer, room, closed, polls_ended, strays: Meter::default() }
+        Self {
+            registry,
+            journal,
+            clock,
+            limits,
+            gate,
+            throttle,
+            tracer,
+            room,
+            closed,
+            polls_ended,
+            strays: Meter::default(),
+        }
     }
 
     /// The same, with its requests recorded there.

@@ -90,4 +90,3 @@ pub(super) fn take(threads: usize) -> Result<Budget, Error> {
     );
     Ok(budget)
 }
-

@@ -3,6 +3,7 @@
 use std::{
     net::{SocketAddr, TcpListener},
     sync::Arc,
+    time::Duration,
 };
 
 use actix_server::{Server, ServerBuilder};
@@ -23,6 +24,9 @@ use crate::{
     pull,
 };
 
+/// Whoever is told to come again has this long to hear it before the real server takes over.
+const MEANWHILE_WAIT: Duration = Duration::from_secs(1);
+
 /// What all workers share.
 pub(super) struct Behind {
     pub(super) control: web::Data<Control>,
@@ -37,6 +41,8 @@ pub(super) struct Door {
     listener: (TcpListener, Arc<Listener>),
     admin: Option<(TcpListener, Arc<Listener>)>,
     tls: Option<ServerConfig>,
+    /// The certificate that it shows.
+    pub(super) shown: Option<Arc<tls::Shown>>,
     /// The addresses that it really has.
     addresses: Vec<SocketAddr>,
     /// The address that it gives.
@@ -55,11 +61,11 @@ impl Door {
         let listener = (bind(config.server.listen)?, Arc::new(Listener::new("publishers")));
         let admin = config.server.admin_listen.map(bind).transpose()?;
         let admin = admin.map(|admin| (admin, Arc::new(Listener::new("operators"))));
-        let tls = tls::listening(&config.server)?.map(|(tls, shown)| {
-            actix_rt::spawn(tls::keep_fresh(Arc::downgrade(&shown), config.server.tls_reload));
-            tls
-        });
-        let mut door = Self { listener, admin, tls, addresses, public_url: String::new() };
+        let (tls, shown) = tls::listening(&config.server)?.unzip();
+        if let Some(shown) = &shown {
+            actix_rt::spawn(tls::keep_fresh(Arc::downgrade(shown), config.server.tls_reload));
+        }
+        let mut door = Self { listener, admin, tls, shown, addresses, public_url: String::new() };
         door.public_url = match &config.server.public_url {
             Some(url) => url.as_str().trim_end_matches('/').to_owned(),
             None => door.url(0),
@@ -88,6 +94,29 @@ impl Door {
 
     fn url(&self, place: usize) -> String {
         format!("{}://{}", if self.tls.is_some() { "https" } else { "http" }, self.addresses[place])
+    }
+
+    /// Answers those who come before there is a server.
+    pub(super) fn answer_meanwhile(
+        &self,
+        config: &Config,
+        budget: &Budget,
+        vitals: web::Data<health::Vitals>,
+    ) -> Result<Server, Error> {
+        let mut server = ServerBuilder::new()
+            .workers(1)
+            .disable_signals()
+            .shutdown_timeout(MEANWHILE_WAIT.as_secs())
+            .max_concurrent_connections(usize::MAX);
+        let told = Told::new(budget.told);
+        let configure = move |cfg: &mut web::ServiceConfig| admin::configure_starting(cfg, vitals.clone());
+        for (listener, counted) in [Some(&self.listener), self.admin.as_ref()].into_iter().flatten() {
+            let listener = listener.try_clone().map_err(io_error("cannot listen"))?;
+            let listener = (listener, Arc::clone(counted));
+            let entrance = entrance(config, listener, self.tls.clone(), (budget.inbound / 2, &told));
+            server = entrance.add_to(server, configure.clone()).map_err(io_error("cannot listen"))?;
+        }
+        Ok(server.run())
     }
 
     /// Lets those in who wait.
@@ -140,26 +169,14 @@ struct Shared {
 fn enter(
     server: ServerBuilder,
     config: &Config,
-    (listener, counted): (TcpListener, Arc<Listener>),
+    listener: (TcpListener, Arc<Listener>),
     tls: Option<ServerConfig>,
     side: Side,
-    (connections, told): (usize, &Told),
+    places: (usize, &Told),
     shared: &Shared,
 ) -> Result<ServerBuilder, Error> {
     let shared = shared.clone();
-    let limits = &config.limits;
-    let entrance = Entrance {
-        listener,
-        counted,
-        told: told.clone(),
-        tls,
-        places: Places {
-            total: connections,
-            of_address: limits.connections_per_address.min(connections),
-            proxies: config.auth.trusted_proxies.clone(),
-        },
-        waits: Waits { head: limits.head_wait, idle: limits.idle_wait, answer: limits.answer_wait },
-    };
+    let entrance = entrance(config, listener, tls, places);
     let configure = move |cfg: &mut web::ServiceConfig| {
         let Shared { publisher, tokens, vitals, control, token, chaos } = shared.clone();
         cfg.app_data(publisher).app_data(tokens);
@@ -171,6 +188,27 @@ fn enter(
         cfg.default_service(web::to(publish::http::not_found));
     };
     entrance.add_to(server, configure).map_err(io_error("cannot listen"))
+}
+
+fn entrance(
+    config: &Config,
+    (listener, counted): (TcpListener, Arc<Listener>),
+    tls: Option<ServerConfig>,
+    (connections, told): (usize, &Told),
+) -> Entrance {
+    let limits = &config.limits;
+    Entrance {
+        listener,
+        counted,
+        told: told.clone(),
+        tls,
+        places: Places {
+            total: connections,
+            of_address: limits.connections_per_address.min(connections),
+            proxies: config.auth.trusted_proxies.clone(),
+        },
+        waits: Waits { head: limits.head_wait, idle: limits.idle_wait, answer: limits.answer_wait },
+    }
 }
 
 /// How many publishers may connect: as many as the settings say, where there are descriptors for them.

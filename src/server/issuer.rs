@@ -5,7 +5,7 @@
 //! not: the issuer may be down for a moment, and access keys work all the same. The keys that were there are kept until new
 //! ones have come.
 
-use std::{fs, sync::Arc, time::Duration};
+use std::{fs, rc::Rc, sync::Arc, time::Duration};
 
 use awc::{Client, Connector};
 use tracing::{info, warn};
@@ -47,41 +47,65 @@ pub(super) enum Error {
 }
 
 /// The door for publishers: with the admin token, and with what the issuer signs, if there is one.
-pub(super) fn gate(config: &Config, token: &Token, trust: &Trust, strangers: Arc<Strangers>) -> Result<Gate, Error> {
+pub(super) fn gate(
+    config: &Config,
+    token: &Token,
+    trust: &Trust,
+    strangers: Arc<Strangers>,
+) -> Result<(Gate, Option<Rc<Source>>), Error> {
     let issuer = match &config.auth.issuer {
         Some(issuer) => {
-            let keys = keep(issuer, trust)?;
-            Some(bearer::Issuer { name: issuer.name.clone(), audience: issuer.audience.clone(), keys })
+            let (keys, source) = keep(issuer, trust)?;
+            let issuer = bearer::Issuer { name: issuer.name.clone(), audience: issuer.audience.clone(), keys };
+            (Some(issuer), Some(source))
         }
-        None => None,
+        None => (None, None),
     };
+    let (issuer, source) = issuer;
     let token = token.clone();
     let operator: Operator = Arc::new(move |given| token.is(given));
-    Ok(Gate::new(Rules {
+    let gate = Gate::new(Rules {
         trusted_proxies: config.auth.trusted_proxies.clone(),
         public_url: config.server.public_url.clone(),
         bearer: Bearer { operator: Some(operator), issuer },
         strangers,
-    }))
+    });
+    Ok((gate, source))
 }
 
 /// The keys of `issuer`, kept up to date by a task on this arbiter.
-fn keep(issuer: &Issuer, trust: &Trust) -> Result<Arc<Keyring>, Error> {
+fn keep(issuer: &Issuer, trust: &Trust) -> Result<(Arc<Keyring>, Rc<Source>), Error> {
     let keys = Arc::new(Keyring::default());
     if let KeySource::File(_) = issuer.keys {
         read_file(issuer, &keys)?;
     }
-    actix_rt::spawn(refresh(issuer.clone(), Arc::clone(&keys), client(trust)));
-    Ok(keys)
+    let source = Source { issuer: issuer.clone(), keys: Arc::clone(&keys), client: client(trust) };
+    let source = Rc::new(source);
+    actix_rt::spawn(refresh(Rc::clone(&source)));
+    Ok((keys, source))
 }
 
-async fn refresh(issuer: Issuer, keys: Arc<Keyring>, client: Client) {
+/// Where the keys of an issuer are read from.
+pub(super) struct Source {
+    issuer: Issuer,
+    keys: Arc<Keyring>,
+    client: Client,
+}
+
+impl Source {
+    /// Reads them again: how many there are.
+    pub(super) async fn read(&self) -> Result<usize, Error> {
+        match &self.issuer.keys {
+            KeySource::File(_) => read_file(&self.issuer, &self.keys),
+            KeySource::Web(url) => fetch(&self.client, url, &self.keys).await,
+        }
+    }
+}
+
+async fn refresh(source: Rc<Source>) {
+    let Source { issuer, keys, .. } = &*source;
     loop {
-        let read = match &issuer.keys {
-            KeySource::File(_) => read_file(&issuer, &keys),
-            KeySource::Web(url) => fetch(&client, url, &keys).await,
-        };
-        match read {
+        match source.read().await {
             Ok(count) => {
                 info!(issuer = issuer.name, count, "keys of the issuer read");
                 tokio::time::sleep(PAUSE).await;

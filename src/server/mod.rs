@@ -1,8 +1,9 @@
 //! Wiring, and the order of starting and stopping.
 //!
-//! Start: the store is opened and recovered before anything listens; the actors of what is owed run before `/readyz` says
-//! so. Stop: clients that wait for events are answered, publishers are refused after a second, what is in flight is finished
-//! (bounded), what was answered is flushed, and only then does the process end. A second signal ends it at once.
+//! Start: the addresses are bound and answer that the server starts ([`starting`]); the store is opened and recovered; the
+//! actors of what is owed run before `/readyz` says so. Stop: clients that wait for events are answered, publishers are
+//! refused after a second, what is in flight is finished (bounded), what was answered is flushed, and only then does the
+//! process end. A second signal ends it at once.
 
 mod chaos;
 pub mod descriptors;
@@ -11,11 +12,13 @@ mod front;
 mod graves;
 mod herald;
 mod issuer;
-mod memory;
+pub mod memory;
 mod notify;
 mod private;
+mod reload;
 mod roster;
 mod settings;
+mod starting;
 mod timekeeping;
 mod tls;
 
@@ -38,11 +41,12 @@ use self::{
     graves::Graves,
     notify::Notifier,
     roster::Roster,
+    starting::Starting,
 };
 use crate::{
     admin::{self, Control, Tools, Undertaker, auth, health, metrics::Sources},
     cli::fsck::{accounts, store_options},
-    config::Config,
+    config::{self, Config},
     dead_letter::{self, Redrives, Stores},
     declared::{self, Declared},
     event::PartitionId,
@@ -50,13 +54,13 @@ use crate::{
         self, Journal,
         backup::Backups,
         chunk::Chunk,
-        rocks::{Rocks, RocksOptions},
+        rocks::{Rocks, RocksOptions, STORE},
         store::StoreError,
     },
     publish::http::Publisher,
     pull::Tokens,
     subscription::{Greeter, Slot, World},
-    telemetry::trace,
+    telemetry::{LogFilter, trace},
     topic::{
         expiry,
         keeper::{self, Hosts},
@@ -127,6 +131,18 @@ pub enum Error {
         /// How many are needed.
         least: usize,
     },
+    /// The control group allows too little memory.
+    #[error(
+        "the control group of the process allows {limit} of memory, and these settings need at least {least}; raise the limit \
+         (MemoryMax= of a systemd unit, resources.limits.memory of a container), or lower publish.request_bytes and \
+         publish.event_bytes"
+    )]
+    Memory {
+        /// How much it allows.
+        limit: bytesize::ByteSize,
+        /// How much is needed.
+        least: bytesize::ByteSize,
+    },
     /// Certificates.
     #[error(transparent)]
     Trust(#[from] crate::deliver::trust::Error),
@@ -138,13 +154,18 @@ fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
 }
 
 /// Serves until a signal comes, and ends well.
-pub fn run(config: Config) -> Result<(), Error> {
+pub fn run(mut config: Config, sources: config::Sources, log: LogFilter) -> Result<(), Error> {
+    if let Some(limit) = memory::limit() {
+        memory::fit(&mut config, limit)?;
+    }
     let budget = descriptors::take(2 * cores() + workers(&config))?;
     let declared = declared(&config)?;
     private::keep(&config.server.data_dir).map_err(io_error("the data folder"))?;
-    let store = Arc::new(Rocks::open(&config.server.data_dir, &rocks_options(&config, &budget))?);
-    let served = actix_rt::System::new().block_on(serve(config, declared, budget, Arc::clone(&store)));
-    close(store);
+    let mut opened = None;
+    let served = actix_rt::System::new().block_on(serve(config, (sources, log), declared, budget, &mut opened));
+    if let Some(store) = opened {
+        close(store);
+    }
     served
 }
 
@@ -170,10 +191,18 @@ fn declared(config: &Config) -> Result<Option<Declared>, Error> {
 
 async fn serve(
     config: Config,
+    (written, log): (config::Sources, LogFilter),
     declared: Option<Declared>,
     budget: Budget,
-    store: Arc<Rocks>,
+    opened: &mut Option<Arc<Rocks>>,
 ) -> Result<(), Error> {
+    // Heard from here on: a signal that nobody hears would end the process.
+    let signals = reload::Signals::hear().map_err(io_error("cannot hear signals"))?;
+    let door = Door::open(&config)?;
+    let vitals = web::Data::new(health::Vitals::starting());
+    let starting = Starting::begin(&door, &config, &budget, vitals.clone())?;
+    let store = Arc::clone(opened.insert(open(&config, &budget, &vitals).await?));
+    vitals.at(health::Step::new("the records are read"));
     let tools = Tools::default();
     let (clock, timekeeper) = timekeeping::begin(&config, tools.skew.clone());
     let (started, timekeeper) = (clock.now(), Rc::new(timekeeper));
@@ -201,9 +230,8 @@ async fn serve(
         Box::new(listener),
         Box::new(fatal),
     )?;
-    let door = Door::open(&config)?;
     let client = settings::client(&config, door.addresses(), &budget)?;
-    let sockets = client.sockets.clone();
+    let (sockets, world_client) = (client.sockets.clone(), client.clone());
     let rules = settings::rules(&config, &client.identities, door.addresses());
     let (recovered, starts) = Registry::recover(journal.clone(), rules, config.topic.tail_bytes)?;
     let recovered = Arc::clone(registry.get_or_init(|| Arc::new(recovered)));
@@ -233,7 +261,7 @@ async fn serve(
         .unzip();
     let tracer = tracer.unwrap_or_default();
     let strangers = Arc::new(settings::strangers(&config));
-    let gate = issuer::gate(&config, &token, &client.trust, Arc::clone(&strangers))
+    let (gate, keys) = issuer::gate(&config, &token, &client.trust, Arc::clone(&strangers))
         .map_err(|error| Error::Issuer(error.to_string()))?;
     let told = stores.clone();
     let put_aside = Arc::new(move |slot: &Slot, due| graves.tell(&told, slot, due));
@@ -265,10 +293,10 @@ async fn serve(
     let publisher = Publisher::new(Arc::clone(&recovered), journal.clone(), clock.clone(), limits, gate);
     let spans = settings::spans(tracer.clone());
     let publisher = web::Data::new(publisher.traced_by(tracer));
-    let vitals = {
+    {
         let journal = journal.clone();
-        web::Data::new(health::Vitals::new(move || journal.state()))
-    };
+        vitals.attach(move || journal.state());
+    }
     let roster = Roster { registry: Arc::clone(&recovered), limits: settings::publish_limits(&config) };
     let redrives = Redrives::new(journal.clone(), clock.clone(), stores.clone(), Arc::new(roster));
     redrives.resume()?;
@@ -303,6 +331,18 @@ async fn serve(
     let behind =
         Behind { control: control.clone(), publisher: publisher.clone(), tokens, vitals: vitals.clone(), token };
     let own_url = door.own_url();
+    let reload = reload::Reload {
+        sources: written,
+        log,
+        token: behind.token.clone(),
+        control: control.clone(),
+        certificate: door.shown.clone(),
+        identities: world_client.identities.clone(),
+        trust: world_client.trust.clone(),
+        keys,
+    };
+    actix_rt::spawn(Rc::new(reload).run(signals, config.clone()));
+    starting.end().await;
     let http = door.serve(&config, &budget, behind)?;
     let handle = http.handle();
     vitals.enter(health::Phase::Serving);
@@ -405,6 +445,16 @@ async fn next_signal(terminate: &mut Signal, interrupt: &mut Signal) {
 fn fatal(error: &StoreError) {
     eprintln!("gridhook: the store failed, and nothing more may be written: {error}");
     std::process::exit(EX_IOERR);
+}
+
+/// Opens the store, on a thread that may wait: the server that answers meanwhile needs this one.
+async fn open(config: &Config, budget: &Budget, vitals: &health::Vitals) -> Result<Arc<Rocks>, Error> {
+    let (folder, options) = (config.server.data_dir.clone(), rocks_options(config, budget));
+    let store = folder.join(STORE);
+    vitals.at(health::Step::with("the store is opened", move || starting::replayed(&store)));
+    let opened = tokio::task::spawn_blocking(move || Rocks::open(&folder, &options)).await;
+    let opened = opened.map_err(|error| io_error("opening the store")(io::Error::other(error)))?;
+    Ok(Arc::new(opened?))
 }
 
 /// How the server opens its store: with as many tables as there are descriptors for.

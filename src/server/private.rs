@@ -9,11 +9,14 @@
 use std::{
     fs::{self, Permissions},
     io,
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{MetadataExt, PermissionsExt},
     path::Path,
 };
 
-use rustix::{fs::Mode, process::umask};
+use rustix::{
+    fs::Mode,
+    process::{geteuid, umask},
+};
 use tracing::warn;
 
 /// Whoever is not the server's own user.
@@ -47,7 +50,8 @@ fn narrow(path: &Path, depth: usize, open: &mut usize) -> io::Result<()> {
     if meta.is_symlink() || path == crate::admin::auth::token_path(path.parent().unwrap_or(path)) {
         return Ok(());
     }
-    if mode & OTHERS != 0 {
+    // What belongs to somebody else, as a volume of a group does, is theirs to open; what we make in it is ours alone.
+    if mode & OTHERS != 0 && meta.uid() == geteuid().as_raw() {
         fs::set_permissions(path, Permissions::from_mode(mode & !OTHERS))?;
         *open += 1;
     }

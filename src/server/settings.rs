@@ -58,7 +58,7 @@ pub(super) fn rules(config: &Config, identities: &Identities, own: &[SocketAddr]
         response_wait: config.delivery.response_wait,
         late_wait: config.delivery.late_wait,
         concurrency_max: u32::try_from(config.delivery.concurrency).unwrap_or(u32::MAX),
-        client_certificates: identities.names().map(str::to_owned).collect(),
+        client_certificates: identities.clone(),
         places: config.dead_letter.places.clone(),
         leases_max: config.limits.leases_per_subscription,
     };
@@ -176,12 +176,18 @@ pub(super) fn client(config: &Config, own: &[SocketAddr], budget: &Budget) -> Re
 
 /// Whose figures are told, and to whom.
 pub(super) fn exposition(config: &Config, sources: Sources, started: Timestamp) -> io::Result<Exposition> {
-    let config::Metrics { public, token, subscriptions, subscriptions_per_topic, topics } = &config.metrics;
-    let token = token.as_ref().map(|token| Token::given(token.expose())).transpose()?;
-    let readers = if *public { Readers::All } else { Readers::Token(token) };
+    let config::Metrics { public: _, token: _, subscriptions, subscriptions_per_topic, topics } = &config.metrics;
+    let readers = readers(config)?;
     let bounds =
         Bounds { subscriptions: *subscriptions, subscriptions_per_topic: *subscriptions_per_topic, topics: *topics };
     Ok(Exposition::new(sources, bounds, readers, started))
+}
+
+/// Who may read figures.
+pub(super) fn readers(config: &Config) -> io::Result<Readers> {
+    let config::Metrics { public, token, .. } = &config.metrics;
+    let token = token.as_ref().map(|token| Token::given(token.expose())).transpose()?;
+    Ok(if *public { Readers::All } else { Readers::Token(token) })
 }
 
 /// What is told of spans; [`None`] where none are recorded.

@@ -41,7 +41,8 @@ pub(super) fn begin(config: &Config, skew: Skew) -> (Clock, Timekeeper) {
     let limits = Limits { jump_max: config.clock.jump_max, hold_wait: config.clock.hold_wait };
     let (clock, jump) = Clock::resumed(skew, read(&path).as_ref(), boot.as_deref(), limits);
     let (time, wall) = (clock.now(), clock.wall());
-    let tell = |by: Duration| humantime_serde::re::humantime::format_duration(Duration::from_secs(by.as_secs())).to_string();
+    let tell =
+        |by: Duration| humantime_serde::re::humantime::format_duration(Duration::from_secs(by.as_secs())).to_string();
     match jump {
         None => {}
         Some(Jump::Ahead(by)) => tracing::warn!(
@@ -76,8 +77,10 @@ fn read(path: &Path) -> Option<Past> {
         }
     };
     let read = serde_json::from_slice(&text);
-    read.inspect_err(|error| tracing::warn!(%error, path = %path.display(), "what the last run knew of time is not understood"))
-        .ok()
+    read.inspect_err(
+        |error| tracing::warn!(%error, path = %path.display(), "what the last run knew of time is not understood"),
+    )
+    .ok()
 }
 
 impl Timekeeper {

@@ -49,22 +49,29 @@ impl Shown {
     }
 
     /// Looks at the files, and takes what is new in them. Blocks.
-    fn look(&self) {
+    pub(super) fn look(&self) -> &'static str {
         let found = match read(&self.certificate, &self.key) {
             Ok(found) => found,
             // They are being replaced, or are gone: what is shown is as good as before.
-            Err(error) => return tracing::debug!(%error, "the server's certificate cannot be looked at"),
+            Err(error) => {
+                tracing::debug!(%error, "the server's certificate cannot be looked at");
+                return "not readable";
+            }
         };
         if *self.seen.read().unwrap_or_else(PoisonError::into_inner) == found {
-            return;
+            return "unchanged";
         }
         *self.seen.write().unwrap_or_else(PoisonError::into_inner) = found;
         match certified(&self.certificate, &self.key) {
             Ok(fresh) => {
                 *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(fresh);
                 tracing::info!(path = %self.certificate.display(), "the server shows its new certificate");
+                "new"
             }
-            Err(error) => tracing::error!(%error, "the server's new certificate cannot be used; it shows the old one"),
+            Err(error) => {
+                tracing::error!(%error, "the server's new certificate cannot be used; it shows the old one");
+                "not usable"
+            }
         }
     }
 }

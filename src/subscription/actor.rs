@@ -352,7 +352,12 @@ impl SubscriptionActor {
         if !self.slot.depart(self.owner.life, Arc::clone(&flight)) {
             return;
         }
-        let (plan, client) = (Arc::clone(&self.plan), self.client.clone());
+        // Without a certificate it is the same one for good.
+        let client = match self.plan.record.webhook.client_certificate.as_deref() {
+            Some(name) => clients::client(&self.world.client, Some(name)),
+            None => self.client.clone(),
+        };
+        let plan = Arc::clone(&self.plan);
         let aside = (Arc::clone(&self.world.disturbance), &self.world.tracer);
         delivery::start(&self.slot, plan, client, &flight, events, aside, self.world.clock.now());
     }

@@ -19,13 +19,16 @@ thread_local! {
 /// The client of this arbiter that shows the certificate `identity`.
 pub(super) fn client(options: &deliver::Options, identity: Option<&str>) -> Result<Rc<Client>, Missing> {
     let key = identity.map(str::to_owned);
-    if let Some(client) = CLIENTS.with_borrow(|clients| clients.get(&key).cloned()) {
+    let trust = match identity {
+        Some(name) => options.identities.get(name).ok_or_else(|| Missing(name.to_owned()))?,
+        None => options.trust.clone(),
+    };
+    // A certificate that was changed since needs connections of its own.
+    let kept = CLIENTS.with_borrow(|clients| clients.get(&key).cloned());
+    if let Some(client) = kept.filter(|client| client.trust().is(&trust)) {
         return Ok(client);
     }
-    let mut options = options.clone();
-    if let Some(name) = identity {
-        options.trust = options.identities.get(name).cloned().ok_or_else(|| Missing(name.to_owned()))?;
-    }
+    let options = deliver::Options { trust, ..options.clone() };
     let client = Rc::new(Client::new(options));
     CLIENTS.with_borrow_mut(|clients| clients.insert(key, Rc::clone(&client)));
     Ok(client)

@@ -1,10 +1,10 @@
 //! What a subscription's record means for those who serve it: checked once, when it is set up or read back.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use crate::{
     deliver::{
-        self, AddressRules, Destination, Outgoing,
+        self, AddressRules, Destination, Identities, Outgoing,
         address::Refused,
         request,
         signature::{self, Signer},
@@ -61,7 +61,7 @@ pub struct Delivery {
     /// Events that clients hold of a subscription, at most.
     pub leases_max: u32,
     /// The names of the certificates that a subscription may let endpoints see.
-    pub client_certificates: BTreeSet<String>,
+    pub client_certificates: Identities,
     /// Where dead letters may go.
     pub places: Places,
 }
@@ -191,10 +191,10 @@ impl Plan {
 
     /// Whether the certificate that it names is there.
     pub fn check_certificate(&self, delivery: &Delivery) -> Result<(), Error> {
-        let names = &delivery.client_certificates;
+        let names = delivery.client_certificates.names();
         match &self.record.webhook.client_certificate {
             Some(given) if !names.contains(given) => {
-                let known = names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+                let known = names.join(", ");
                 let allowed = match known.as_str() {
                     "" => "there is none in the folder delivery.client_certificates_dir".to_owned(),
                     known => format!("allowed is one of {known}"),

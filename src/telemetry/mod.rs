@@ -10,7 +10,7 @@ pub mod trace;
 use std::io::{self, IsTerminal, Write};
 
 use tracing::Dispatch;
-use tracing_subscriber::{EnvFilter, field::MakeExt, fmt::format, util::SubscriberInitExt};
+use tracing_subscriber::{EnvFilter, field::MakeExt, fmt::format, reload, util::SubscriberInitExt};
 
 use crate::{
     config::{self, Format},
@@ -23,14 +23,29 @@ pub enum Error {
     /// The filter is not one.
     #[error("log.filter cannot be read: {0}")]
     Filter(#[from] tracing_subscriber::filter::ParseError),
+    /// The filter cannot be changed any more.
+    #[error("the filter of the log cannot be changed: {0}")]
+    Reload(#[from] reload::Error),
     /// The process has a log already.
     #[error("the log is set up already: {0}")]
     Twice(#[from] tracing_subscriber::util::TryInitError),
 }
 
+/// Changes what is logged while the process runs.
+pub struct LogFilter(Box<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send + Sync>);
+
+impl LogFilter {
+    /// From now on `filter` says what is logged.
+    pub fn set(&self, filter: &str) -> Result<(), Error> {
+        Ok((self.0)(EnvFilter::try_new(filter)?)?)
+    }
+}
+
 /// Sets the log of the process up.
-pub fn init(log: &config::Log) -> Result<(), Error> {
-    Ok(logger(log, io::stderr, io::stderr().is_terminal())?.try_init()?)
+pub fn init(log: &config::Log) -> Result<LogFilter, Error> {
+    let (dispatch, filter) = logger(log, io::stderr, io::stderr().is_terminal())?;
+    dispatch.try_init()?;
+    Ok(filter)
 }
 
 /// What writes the log's lines. What a terminal would obey is escaped, in messages and in fields.
@@ -41,7 +56,7 @@ pub fn logger<W: Write + 'static>(
     log: &config::Log,
     writer: impl Fn() -> W + Send + Sync + 'static,
     has_colours: bool,
-) -> Result<Dispatch, Error> {
+) -> Result<(Dispatch, LogFilter), Error> {
     let filter = EnvFilter::try_new(&log.filter)?;
     let is_json = log.format == Format::Json;
     let subscriber = tracing_subscriber::fmt()
@@ -49,7 +64,10 @@ pub fn logger<W: Write + 'static>(
         .with_writer(move || Lines { writer: writer(), is_json })
         .with_ansi(has_colours && !is_json);
     if is_json {
-        return Ok(subscriber.json().flatten_event(true).finish().into());
+        let subscriber = subscriber.json().flatten_event(true).with_filter_reloading();
+        let handle = subscriber.reload_handle();
+        let filter = LogFilter(Box::new(move |filter| handle.reload(filter)));
+        return Ok((subscriber.finish().into(), filter));
     }
     // Fields are escaped one by one, because the line around them has colours of its own.
     let fields = format::debug_fn(|writer, field, value| {
@@ -59,7 +77,10 @@ pub fn logger<W: Write + 'static>(
             name => write!(writer, "{name}={}", escape::text(&value)),
         }
     });
-    Ok(subscriber.fmt_fields(fields.delimited(" ")).finish().into())
+    let subscriber = subscriber.fmt_fields(fields.delimited(" ")).with_filter_reloading();
+    let handle = subscriber.reload_handle();
+    let filter = LogFilter(Box::new(move |filter| handle.reload(filter)));
+    Ok((subscriber.finish().into(), filter))
 }
 
 /// The log, line by line. A line that cannot be written is lost: the server must go on where nobody reads it.

@@ -1,6 +1,6 @@
 //! How much goes into a request, and where it goes when it is given up: settings that stand for one another.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use expect_test::expect;
 use gridhook::{
@@ -78,7 +78,7 @@ fn served(given: &Value) -> (Limits, String) {
         late_wait: Duration::from_secs(180),
         concurrency_max: 1,
         leases_max: 100,
-        client_certificates: BTreeSet::new(),
+        client_certificates: gridhook::deliver::Identities::default(),
         places: Places::default(),
     };
     let edition = Editions::load(None, None).expect("they are sound").get("current").expect("it has this one");

@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 use gridhook::{
-    admin::health::{Phase, Readiness, Vitals},
+    admin::health::{Far, Phase, Readiness, Step, Vitals},
     journal,
 };
 
@@ -35,4 +35,17 @@ fn a_server_never_goes_back_to_an_earlier_phase() {
     vitals.enter(Phase::Stopping);
     vitals.enter(Phase::Serving);
     assert_eq!(vitals.phase(), Phase::Stopping);
+}
+
+#[test]
+fn a_start_says_what_it_does_and_how_far_it_is() {
+    let vitals = Vitals::starting();
+    vitals.at(Step::with("the store is opened", || Some(Far { done: 3, of: 7 })));
+    let readiness = vitals.readiness();
+    assert!(!readiness.ready);
+    assert_eq!(readiness.journal, "opening");
+    assert_eq!(readiness.problems, ["the store is being read after the start: the store is opened, 3 of 7 bytes"]);
+    vitals.attach(|| journal::State::Writable);
+    vitals.enter(Phase::Serving);
+    assert!(vitals.readiness().ready);
 }

@@ -131,14 +131,14 @@ async fn an_endpoint_that_asks_who_calls_is_shown_the_certificate_that_was_named
     let endpoint = Endpoint::start_tls(vec![answer(200, "", "")], authority.demanding("localhost"));
     let trust = Trust::of(&[Roots::File(folder.path().join("ca.pem"))], Version::Tls12).expect("an authority");
     let identities = Identities::load(shown.path(), &trust).expect("certificates");
-    assert_eq!(identities.names().collect::<Vec<_>>(), ["shop", "stranger"]);
+    assert_eq!(identities.names(), ["shop", "stranger"]);
     let post = async |trust: &Trust| {
         let client = Client::new(Options { trust: trust.clone(), ..options() });
         post_to(&client, &url(&endpoint, "localhost"), AMPLE).await
     };
-    assert_eq!(post(identities.get("shop").expect("it is there")).await.outcome, Outcome::Delivered);
-    for refused in [&trust, identities.get("stranger").expect("it is there")] {
-        let answer = post(refused).await;
+    assert_eq!(post(&identities.get("shop").expect("it is there")).await.outcome, Outcome::Delivered);
+    for refused in [trust.clone(), identities.get("stranger").expect("it is there")] {
+        let answer = post(&refused).await;
         assert_eq!(answer.outcome, Outcome::SocketError, "{}", answer.detail);
         assert!(answer.detail.contains("alert"), "{}", answer.detail);
     }

@@ -5,6 +5,7 @@ mod batches;
 mod caller;
 mod concurrency;
 mod disk;
+mod doubt;
 mod driver;
 mod editions;
 mod endings;

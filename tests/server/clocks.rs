@@ -4,13 +4,14 @@ use std::{fs, sync::Arc, time::Duration};
 
 use gridhook::{
     clock::Clock,
-    event::Timestamp,
+    event::{Name, SubscriptionId, Timestamp},
     journal::{
         self, Journal,
         rocks::{Rocks, RocksOptions},
         store::Store,
     },
     publish::schema::{self, Content, Target},
+    subscription::record::SubscriptionRecord,
     topic::registry::Registry,
 };
 use serde_json::{Value, json};
@@ -21,7 +22,7 @@ use crate::{
     support::{
         publisher,
         server::{Server, Wish, events_path, wait_for},
-        sink::Sink,
+        sink::{Manner, Sink},
     },
 };
 
@@ -32,7 +33,8 @@ fn noted(server: &Server) -> Value {
     serde_json::from_slice(&fs::read(server.data_dir().join("clock")).expect("it was noted")).expect("JSON")
 }
 
-/// Publishes by a clock that is wrong, while the server is down, and leaves what a process with that clock would leave.
+/// Makes a copy of the topic `orders` called `wrong`, and publishes there, by a clock that is wrong, while the server is down;
+/// and leaves what a process with that clock would leave.
 fn publish_at(server: &Server, at: Timestamp, id: &str) {
     let store = Arc::new(Rocks::open(&server.data_dir(), &RocksOptions::default()).expect("a sound store"));
     let options =
@@ -51,7 +53,16 @@ fn publish_at(server: &Server, at: Timestamp, id: &str) {
     rules.editions.insert("test".to_owned(), edition);
     actix_rt::System::new().block_on(async {
         let (registry, _starts) = Registry::recover(journal.clone(), rules, 1 << 20).expect("a sound store");
-        let topic = Arc::new(registry).topic("orders").expect("a topic");
+        let (registry, orders) = (Arc::new(registry), "orders");
+        let orders = registry.topic(orders).expect("a topic");
+        let mut record = (*orders.record()).clone();
+        record.name = Name::new("wrong");
+        let topic = registry.put_topic(record).await.expect("a topic").record().key();
+        for subscription in orders.subscriptions() {
+            let copy = SubscriptionRecord { number: SubscriptionId(0), version: 0, ..(*subscription).clone() };
+            registry.put_subscription(&topic, copy).await.expect("an event subscription");
+        }
+        let topic = registry.topic(&topic).expect("a topic");
         let content = Content { content_type: Some("application/json"), attributes: Vec::new() };
         let limits = gridhook::publish::Limits::default();
         let draft = schema::read(&Target::of(&topic.record()), &content, &body, &limits).expect("events");
@@ -70,30 +81,31 @@ fn publish_at(server: &Server, at: Timestamp, id: &str) {
 
 #[test]
 fn after_a_start_with_a_clock_long_ago_nothing_expires_before_somebody_confirms() {
-    let (mut server, sink) = (Server::start(&[]), Sink::start());
+    let (mut server, sink) = (Server::start(&[("DELIVERY__RESPONSE_WAIT", "3s")]), Sink::start());
     server.topic("orders", "EventGridSchema");
     for hook in ["hook", "held"] {
         server.subscribe("orders", hook, &Wish::of(&sink.url(&format!("/{hook}"))));
     }
-    server.operate("orders", "held", "hold");
+    sink.set("/held", Manner::Hang);
     server.terminate();
     publish_at(&server, Clock::system().now().before(DAY * 400), "old");
     server.restart();
     wait_for("the event to be delivered", LONG, || sink.taken("/hook") == 1);
-    assert_eq!(server.counter("orders", "held", "dropped"), 0);
+    assert_eq!(server.counter("wrong", "hook", "dropped"), 0);
     assert_eq!(server.command("GET", "/clock", &Value::Null).json()["expiryHeld"], true);
     assert!(server.said().contains("the wall clock is ahead of the last run"), "it is told");
 
     // Another start does not forget it.
-    server.terminate();
+    server.kill_9();
     server.restart();
     let clock = server.command("GET", "/clock", &Value::Null).json();
     assert_eq!(clock["expiryHeld"], true, "{clock}");
+    assert_eq!(server.counter("wrong", "held", "dropped"), 0);
     assert!(server.command("GET", "/metrics", &Value::Null).text().contains("gridhook_clock_expiry_held 1"));
 
     let clock = server.command("POST", "/clock", &Value::Null).json();
     assert_eq!(clock["expiryHeld"], false, "{clock}");
-    wait_for("the event of a held subscription to expire", LONG, || server.counter("orders", "held", "dropped") == 1);
+    wait_for("what nobody took to expire", LONG, || server.counter("wrong", "held", "dropped") == 1);
 }
 
 #[test]

@@ -1,10 +1,6 @@
 //! A process that may open few files: the store has its part, publishers are refused beyond theirs, and deliveries wait.
 
-use std::{
-    io::Read,
-    net::TcpStream,
-    time::Duration,
-};
+use std::{io::Read, net::TcpStream, time::Duration};
 
 use gridhook::server::descriptors::{Budget, MIN};
 use serde_json::json;
@@ -83,7 +79,8 @@ fn with_few_files_slow_endpoints_wait_and_the_store_goes_on() {
     assert!(most > FILES / 3, "only {most} files were open: nothing had to wait");
     for number in 0..SUBSCRIPTIONS {
         sink.look(&format!("/hook{number}"), |ledger| {
-            let again: Vec<_> = ledger.iter().filter(|(_, arrivals)| arrivals.len() > 1 || arrivals[0].attempts > 0).collect();
+            let again: Vec<_> =
+                ledger.iter().filter(|(_, arrivals)| arrivals.len() > 1 || arrivals[0].attempts > 0).collect();
             assert!(again.is_empty(), "waiting costs no attempt: {again:.3?}");
         });
     }

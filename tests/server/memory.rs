@@ -1,14 +1,145 @@
-//! An idle server is small.
+//! An idle server is small; one in a control group stays within it.
+
+use std::{
+    collections::HashMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use gridhook::{
+    config::{Config, Sources},
+    server::memory::{fit, lowest},
+};
+use serde_json::json;
 
 use super::LONG;
-use crate::support::server::{Server, wait_for};
+use crate::support::{
+    server::{Server, Wish, wait_for},
+    sink::{Manner, Sink},
+};
 
 /// Beside the program itself, which is half of it.
 const IDLE: u64 = 56 << 20;
+
+const MIB: u64 = 1 << 20;
 
 #[test]
 fn an_idle_server_gives_back_what_its_start_took() {
     let server = Server::start(&[]);
     let most = server.most_resident();
     wait_for("memory to be given back", LONG, || server.resident() < most.min(IDLE));
+}
+
+#[test]
+fn the_lowest_limit_of_all_control_groups_counts() {
+    let files: HashMap<&str, &str> = HashMap::from([
+        ("/sys/fs/cgroup/memory.max", "max\n"),
+        ("/sys/fs/cgroup/system.slice/memory.max", "536870912\n"),
+        ("/sys/fs/cgroup/system.slice/gridhook.service/memory.max", "1073741824\n"),
+        ("/sys/fs/cgroup/memory/docker/memory.limit_in_bytes", "268435456\n"),
+        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
+    ]);
+    let read = |path: &Path| files.get(path.to_str().expect("text")).map(|text| (*text).to_owned());
+    assert_eq!(lowest("0::/system.slice/gridhook.service\n", read), Some(512 * MIB));
+    assert_eq!(lowest("9:name=systemd:/\n4:memory:/docker\n0::/\n", read), Some(256 * MIB));
+    // A container that does not see where its group is, and sees it as the root.
+    let own = |path: &Path| (path == Path::new("/sys/fs/cgroup/memory.max")).then(|| "134217728".to_owned());
+    assert_eq!(lowest("0::/../../pod1/container2\n", own), Some(128 * MIB));
+    assert_eq!(lowest("4:memory:/\n0::/\n", read), None);
+    assert_eq!(lowest("", read), None);
+}
+
+#[test]
+fn budgets_are_made_to_fit_and_too_little_is_refused() {
+    let defaults = || Config::load(&Sources::default()).expect("the defaults");
+    let budgets = |config: &Config| {
+        let Config { publish, topic, journal, delivery, .. } = config;
+        let sizes = [publish.bytes_in_flight, topic.tail_bytes, journal.block_cache_bytes, journal.write_buffer_bytes];
+        (sizes, delivery.concurrency)
+    };
+    let whole = budgets(&defaults());
+    let mut last = ([0; 4], 0);
+    for mib in [112, 128, 160, 256, 384, 512, 4096] {
+        let mut config = defaults();
+        fit(&mut config, mib * MIB).expect("it fits");
+        let now = budgets(&config);
+        let sum: usize = now.0.iter().sum();
+        assert!((sum as u64) < mib * MIB, "{now:?} in {mib} MiB");
+        assert!(now.0.iter().zip(last.0).all(|(now, last)| *now >= last) && now.1 >= last.1, "more room is more");
+        assert!(now.0.iter().zip(whole.0).all(|(now, whole)| *now <= whole), "never more than was asked for");
+        assert!(config.publish.bytes_in_flight >= config.publish.request_bytes, "the largest request is taken");
+        last = now;
+    }
+    assert_eq!(last, whole, "where there is room nothing is changed");
+    let error = fit(&mut defaults(), 64 * MIB).expect_err("too little").to_string();
+    assert!(error.contains("64.0 MiB") && error.contains("MemoryMax="), "{error}");
+}
+
+/// A control group with a limit of memory, of whichever version the machine has.
+struct Group(PathBuf);
+
+impl Group {
+    fn new(bytes: u64) -> Self {
+        let name = format!("gridhook-test-{}", std::process::id());
+        let kinds = [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
+        for (root, file) in kinds {
+            let group = Path::new(root).join(&name);
+            let there = Path::new(root).join("cgroup.procs").exists() && fs::create_dir(&group).is_ok();
+            if there && fs::write(group.join(file), bytes.to_string()).is_ok() {
+                // Nothing may go to a swap instead.
+                fs::write(group.join("memory.swappiness"), "0").ok();
+                return Self(group);
+            }
+        }
+        panic!("no control group can be made here: run the test as root, or leave it out by name");
+    }
+
+    fn procs(&self) -> String {
+        self.0.join("cgroup.procs").display().to_string()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        fs::remove_dir(&self.0).ok();
+    }
+}
+
+#[test]
+fn in_a_small_control_group_large_events_for_a_dead_endpoint_do_not_end_the_server() {
+    let group = Group::new(160 * MIB);
+    let sink = Sink::start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut server = Server::on(&folder.path().join("data"), &[("DELIVERY__RESPONSE_WAIT", "2s")]);
+    server.under(&["sh", "-c", &format!("echo $$ > {} && exec \"$@\"", group.procs()), "--"]);
+    server.restart();
+    assert!(server.said().contains("made smaller to fit"), "it is told: {}", server.said());
+    let key = server.topic("orders", "EventGridSchema");
+    for hook in ["hang", "dead"] {
+        server.subscribe("orders", hook, &Wish::of(&sink.url(&format!("/{hook}"))));
+    }
+    sink.set("/hang", Manner::Hang);
+    sink.set("/dead", Manner::Dead);
+    const EVENTS: usize = 200;
+    let mut client = server.client();
+    let path = crate::support::server::events_path("orders");
+    let mut taken = 0;
+    wait_for("all events to be taken", LONG * 2, || {
+        let body = json!([{
+            "id": taken.to_string(), "subject": "/a", "eventType": "t", "eventTime": "2026-01-01T00:00:00Z",
+            "dataVersion": "1", "data": {"text": "x".repeat(1_000_000)},
+        }]);
+        let answer = client.ask("POST", &path, &[("aeg-sas-key", &key)], body.to_string().as_bytes());
+        let answer = answer.expect("the server lives");
+        assert!([200, 503].contains(&answer.status), "{}", answer.text());
+        taken += usize::from(answer.status == 200);
+        taken == EVENTS
+    });
+    sink.set("/hang", Manner::Answer(200));
+    sink.set("/dead", Manner::Answer(200));
+    for hook in ["hang", "dead"] {
+        wait_for("the backlog to be delivered", LONG * 2, || sink.taken(&format!("/{hook}")) == EVENTS);
+    }
+    println!("{} MiB were resident at most", server.most_resident() / MIB);
+    server.terminate();
 }

@@ -73,7 +73,7 @@ fn clients_that_wait_for_events_are_answered_at_once_and_publishers_served_meanw
             thread::spawn(move || client.ask("POST", POLL, &[("authorization", &shown)], b"").expect("an answer"))
         })
         .collect();
-    let open = "gridhook_connections{listener=\"publishers\"}";
+    let open = "gridhook_http_open_connections{listener=\"publishers\"}";
     wait_for("five clients that wait", LONG, || metric(&server, open).is_some_and(|open| open >= 5.0));
     let mut publisher = server.client();
     let path = crate::support::server::events_path("orders");

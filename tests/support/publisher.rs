@@ -82,7 +82,7 @@ pub(crate) fn rules() -> Rules {
             late_wait: Duration::from_secs(180),
             concurrency_max: 16,
             leases_max: 100,
-            client_certificates: std::collections::BTreeSet::new(),
+            client_certificates: gridhook::deliver::Identities::default(),
             places: config.dead_letter.places.clone(),
         },
         domain_topics_max: DOMAIN_TOPICS,

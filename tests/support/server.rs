@@ -220,6 +220,17 @@ impl Server {
         clock.now().since(started)
     }
 
+    /// Starts it and waits for nothing.
+    pub(crate) fn begin(&mut self) {
+        self.spawn();
+    }
+
+    /// Sends it a signal, named as the shell does.
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("sh").args(["-c", &format!("kill -{name} \"$0\""), &self.id().to_string()]).status();
+        assert!(sent.expect("a shell").success(), "a signal is sent");
+    }
+
     /// Starts it and kills it so long after that.
     pub(crate) fn restart_and_kill(&mut self, after: Duration) {
         self.spawn();

@@ -23,7 +23,7 @@ mod view;
 
 use std::{
     fmt,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, PoisonError, RwLock},
 };
 
 use actix_web::{
@@ -88,7 +88,7 @@ pub enum Readers {
 pub struct Exposition {
     sources: Sources,
     bounds: Bounds,
-    readers: Readers,
+    readers: RwLock<Readers>,
     started: Timestamp,
     board: Mutex<Board>,
 }
@@ -102,15 +102,19 @@ impl fmt::Debug for Exposition {
 impl Exposition {
     /// Of a process that was started then.
     pub fn new(sources: Sources, bounds: Bounds, readers: Readers, started: Timestamp) -> Self {
-        Self { sources, bounds, readers, started, board: Mutex::default() }
+        Self { sources, bounds, readers: RwLock::new(readers), started, board: Mutex::default() }
     }
 
     /// Whether whoever shows this token, or none, may read.
     pub(super) fn may_read(&self, given: Option<&str>) -> bool {
-        match &self.readers {
+        match &*self.readers.read().unwrap_or_else(PoisonError::into_inner) {
             Readers::All => true,
             Readers::Token(token) => token.as_ref().zip(given).is_some_and(|(token, given)| token.is(given)),
         }
+    }
+
+    pub(super) fn set_readers(&self, readers: Readers) {
+        *self.readers.write().unwrap_or_else(PoisonError::into_inner) = readers;
     }
 
     async fn account(&self, who: Obligor) -> Result<Totals, registry::Error> {

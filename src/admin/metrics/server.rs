@@ -53,14 +53,42 @@ pub(super) fn tell(text: &mut Text, exposition: &Exposition, scrape: &Scrape) {
     }
     if let Some(sockets) = &exposition.sources.sockets {
         let (free, waiting) = sockets();
-        one(text, gauge("gridhook_delivery_free_requests", "Requests to endpoints that may leave now, as far as file descriptors go."), free);
-        one(text, gauge("gridhook_delivery_waiting_subscriptions", "Event subscriptions that wait for a file descriptor to send."), waiting);
+        one(
+            text,
+            gauge(
+                "gridhook_delivery_free_requests",
+                "Requests to endpoints that may leave now, as far as file descriptors go.",
+            ),
+            free,
+        );
+        one(
+            text,
+            gauge(
+                "gridhook_delivery_waiting_subscriptions",
+                "Event subscriptions that wait for a file descriptor to send.",
+            ),
+            waiting,
+        );
     }
     if let Some(clock) = &exposition.sources.clock {
         let (time, wall) = (clock.now(), clock.wall());
         let ahead = wall.since(time).as_secs_f64() - time.since(wall).as_secs_f64();
-        one(text, gauge("gridhook_clock_wall_ahead_seconds", "How far the machine's clock is ahead of the one that counts ages; negative where it is behind."), ahead);
-        one(text, gauge("gridhook_clock_expiry_held", "Whether no event expires because the machine's clock was set or the server was off for long."), clock.holds_expiry());
+        one(
+            text,
+            gauge(
+                "gridhook_clock_wall_ahead_seconds",
+                "How far the machine's clock is ahead of the one that counts ages; negative where it is behind.",
+            ),
+            ahead,
+        );
+        one(
+            text,
+            gauge(
+                "gridhook_clock_expiry_held",
+                "Whether no event expires because the machine's clock was set or the server was off for long.",
+            ),
+            clock.holds_expiry(),
+        );
     }
     if let Some((state, figures)) = &scrape.journal {
         journal(text, *state, figures);

@@ -27,7 +27,7 @@ use crate::journal::{
 };
 
 /// Where RocksDB is, below the data folder.
-pub(in crate::journal) const STORE: &str = "rocksdb";
+pub const STORE: &str = "rocksdb";
 
 /// Where it is made. What is found there was never used: it is thrown away.
 const DRAFT: &str = "rocksdb.new";

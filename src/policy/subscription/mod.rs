@@ -281,7 +281,9 @@ impl Subscription {
             // What is ready waits for its pace, or for a free place.
             None => {
                 let paced = self.endpoint.paces(self.flights.len(), now);
-                let paced = paced.filter(|_| self.may_add_flight() && self.is_ready() && !self.gathered.is_ahead() && !self.is_dividing());
+                let paced = paced.filter(|_| {
+                    self.may_add_flight() && self.is_ready() && !self.gathered.is_ahead() && !self.is_dividing()
+                });
                 paced.into_iter().chain(self.next_due_key(now)).chain(self.next_of_jobs(now)).min()
             }
         }

@@ -1,0 +1,75 @@
+//! What a machine does while the clock is in doubt, and while the process has no room for another request: it waits, without
+//! spinning, and goes on where it was.
+
+use std::time::Duration;
+
+use gridhook::{
+    event::Lane,
+    policy::{
+        Input, Settings,
+        outcome::Reason,
+        record::{Command, What},
+    },
+};
+
+use super::{
+    driver::{Driver, START, answers, status},
+    expiry::busy_until,
+    plain,
+};
+
+const HOUR: Duration = Duration::from_secs(60 * 60);
+
+fn six_hours() -> Settings {
+    Settings { time_to_live: 6 * HOUR, suspend_after: 1, ..plain() }
+}
+
+fn expired(driver: &Driver) -> usize {
+    let too_old = |put_aside| What::GivenUp { reason: Reason::TimeToLiveExceeded, put_aside };
+    [Lane::LIVE, Lane::EXPIRY]
+        .into_iter()
+        .map(|lane| driver.noted(lane, too_old(true)).len() + driver.noted(lane, too_old(false)).len())
+        .sum()
+}
+
+#[test]
+fn while_expiry_is_held_events_are_tried_and_none_is_too_old() {
+    let mut driver = Driver::new(six_hours(), busy_until(START.after(8 * HOUR)));
+    driver.core.hold_expiry(true);
+    driver.publish(&[("yes", 10), ("yes", 10), ("yes", 10)]);
+    driver.run_until(START.after(24 * HOUR));
+    assert_eq!(expired(&driver), 0);
+    assert_eq!(driver.core.cursor().counters.delivered, 3);
+}
+
+#[test]
+fn a_held_subscription_gives_up_nothing_before_the_hold_of_expiry_ends() {
+    let mut driver = Driver::new(six_hours(), answers(vec![status(200)]));
+    driver.core.hold_expiry(true);
+    driver.command(Command::Hold);
+    driver.publish(&[("yes", 10), ("yes", 10), ("yes", 10)]);
+    driver.run_for(10 * HOUR);
+    assert_eq!(expired(&driver), 0);
+    driver.core.hold_expiry(false);
+    driver.absorb(Input::Tick);
+    driver.run_for(HOUR);
+    assert_eq!(expired(&driver), 3);
+}
+
+#[test]
+fn without_room_nothing_leaves_and_no_attempt_is_counted() {
+    let mut driver = Driver::new(six_hours(), answers(vec![status(200)]));
+    driver.core.limit_flights(0);
+    driver.publish(&[("yes", 10), ("yes", 10), ("yes", 10)]);
+    driver.run_for(HOUR);
+    assert!(driver.left.is_empty() && driver.core.waits_for_room(driver.now));
+    driver.core.limit_flights(1);
+    driver.absorb(Input::Tick);
+    driver.run_for(HOUR);
+    assert!(!driver.left.is_empty() && !driver.core.waits_for_room(driver.now));
+    driver.core.limit_flights(usize::MAX);
+    driver.absorb(Input::Tick);
+    driver.run_for(HOUR);
+    let counters = driver.core.cursor().counters;
+    assert_eq!((counters.delivered, counters.requests_failed), (3, 0));
+}
