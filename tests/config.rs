@@ -401,9 +401,9 @@ fn editions_of_ones_own_are_read_from_a_folder_and_checked() {
     expect!["quick.toml: retry.jitter_share is 10; allowed is a number from 0 to 1"]
         .assert_eq(&told(&current.replace("jitter_share = 0.1", "jitter_share = 10")));
     expect![[r#"
-        quick.toml: TOML parse error at line 109, column 1
+        quick.toml: TOML parse error at line 110, column 1
             |
-        109 | Sleepy = "10s"
+        110 | Sleepy = "10s"
             | ^^^^^^
         unknown variant `Sleepy`, expected one of `Delivered`, `NotFound`, `Disabled`, `Full`, `Unauthorized`, `BadRequest`, `TimedOut`, `Busy`, `PayloadTooLarge`, `Probation`, `Canceled`, `Aborted`, `SocketError`, `ResolutionError`, `SessionQueueNotSupported`, `Forbidden`, `InvalidAzureFunctionDestination`, `GenericError`"#]].assert_eq(&told(&current.replace("Busy = ", "Sleepy = ")));
 }
