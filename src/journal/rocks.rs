@@ -51,6 +51,9 @@ use crate::event::{PartitionId, Seq};
 /// The version of the format that this program reads and writes.
 pub const FORMAT: u32 = 1;
 
+/// A key of `meta` that no record has.
+const PROBE: &[u8] = b"probe";
+
 /// What a record costs in a batch beside its key and its value: kind, family and two lengths.
 const OP_BYTES: usize = 12;
 
@@ -222,6 +225,13 @@ impl Rocks {
         writes
     }
 
+    /// Asks whether a full disk has room again: on a quiet server nothing else would. What is deleted never was.
+    fn probe(&self) -> Result<(), StoreError> {
+        let mut batch = Batch::default();
+        batch.delete(Family::Meta, PROBE.to_vec());
+        self.write(&batch)
+    }
+
     /// Takes note of a write that failed, and makes room if that was the reason.
     fn refuse(&self, error: StoreError) -> StoreError {
         match error {
@@ -281,6 +291,9 @@ impl Store for Rocks {
         // The file's state changes only after its write was synced: it is whole whoever panicked.
         let mut watermark = self.watermark.lock().unwrap_or_else(PoisonError::into_inner);
         watermark.note(acknowledged).map_err(|error| of_io(&error))?;
+        if self.full.load(Ordering::Acquire) {
+            self.probe()?;
+        }
         if !self.full.load(Ordering::Acquire) {
             let room = self.folder.take_ballast().map_err(|error| of_io(&error))?;
             self.short.store(!room, Ordering::Release);

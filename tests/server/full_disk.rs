@@ -124,6 +124,27 @@ fn a_full_disk_refuses_publishers_goes_on_delivering_and_heals() {
 }
 
 #[test]
+fn a_full_disk_heals_on_a_server_where_nothing_else_is_written() {
+    let Some(disk) = Mount::tmpfs(160) else { return };
+    let mut server = Server::on(&disk.path().join("data"), &[]);
+    server.restart();
+    let key = server.topic("orders", "EventGridSchema");
+    let filler = disk.fill(4 << 20);
+    let body = load::body(&["1".to_owned()], &"/".repeat(50_000));
+    let publish = || {
+        let answer = server.client().ask("POST", &events_path("orders"), &[("aeg-sas-key", &key)], &body);
+        answer.expect("a publisher is answered").status
+    };
+    let refused = (0..4000).any(|_| publish() == 503);
+    assert!(refused, "the disk never filled");
+    let ready = || server.client().ask("GET", "/readyz", &[], b"").expect("somebody answers").status;
+    wait_for("the server to say that its disk is full", LONG, || ready() == 503);
+    fs::remove_file(filler).expect("removed");
+    wait_for("the server to be ready again", LONG, || ready() == 200);
+    assert_eq!(publish(), 200);
+}
+
+#[test]
 fn a_server_that_is_killed_on_a_full_disk_starts_there_or_says_why_not_and_heals() {
     for left in [0, 300 << 10, 2 << 20] {
         let Some(mut scene) = Scene::start() else { return };
