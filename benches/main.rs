@@ -10,6 +10,7 @@ mod support {
     pub(crate) mod http;
     pub(crate) mod process;
     pub(crate) mod server;
+    mod turn;
 }
 
 use std::process::{Command, ExitCode};

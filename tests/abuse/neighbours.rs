@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::LONG;
 use crate::support::{
     http::Client,
+    needs,
     server::{Server, Wish, events_path, wait_for},
     sink::{Manner, Sink},
 };
@@ -145,7 +146,7 @@ fn p99(holes: bool, long: Duration) -> Duration {
 
 #[test]
 fn neighbours_that_never_answer_are_not_heard_in_the_slowest_hundredth() {
-    if std::env::var_os("GRIDHOOK_SOAK").is_none() {
+    if !needs::soak() {
         return;
     }
     let mut ratios: Vec<f64> = (0..3)

@@ -1,4 +1,4 @@
-//! A disk that is really full: a small one, where the machine lets us make one.
+//! A disk that is really full: a small one of the test's own.
 
 use std::{
     fs, thread,

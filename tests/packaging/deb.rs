@@ -7,6 +7,7 @@ use gridhook::config::{Config, Sources};
 use toml::{Table, Value};
 
 use super::{BINARY, packaged, read, root, said, tool};
+use crate::support::needs::can_run;
 
 fn metadata() -> Table {
     let manifest: Table = fs::read_to_string(root().join("Cargo.toml")).expect("a manifest").parse().expect("TOML");
@@ -53,7 +54,10 @@ fn the_package_and_the_unit_mean_the_same_places() {
         assert!(unit.contains(path) && there(path), "{path}");
     }
     assert!(read("sysusers.conf").starts_with("u gridhook ") && unit.contains("User=gridhook\n"));
-    assert!(read("debian/postinst").contains("/var/lib/gridhook") && unit.contains("StateDirectory=gridhook\n"));
+    assert!(
+        read("debian/postinst").contains("/var/lib/gridhook")
+            && unit.contains("StateDirectory=gridhook gridhook-backups\n")
+    );
 }
 
 #[test]
@@ -71,9 +75,8 @@ fn the_packages_settings_can_be_used_and_its_scripts_are_shell() {
 }
 
 #[test]
-fn the_package_has_what_it_says_where_it_can_be_made() {
-    if !Command::new("cargo").args(["deb", "--version"]).output().is_ok_and(|output| output.status.success()) {
-        println!("cargo deb is not installed (cargo install --locked cargo-deb): the package was not made");
+fn the_package_has_what_it_says() {
+    if !can_run("cargo-deb", Command::new("cargo").args(["deb", "--version"])) {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");

@@ -14,6 +14,7 @@ use crate::{
     sdk::packages::OTLP,
     support::{
         endpoint::{Endpoint, answer},
+        needs,
         server::{Server, Wish, events_path, wait_for},
     },
 };
@@ -92,6 +93,9 @@ const STRUCTURED: (&str, &str) = ("content-type", "application/cloudevents+json"
 
 #[test]
 fn the_whole_way_of_an_event_is_one_trace_that_its_publisher_began() {
+    if !needs::python() {
+        return;
+    }
     let (collector, endpoint) = (collector(), Endpoint::start(vec![answer(503, "", ""), answer(200, "", "")]));
     let mut server = server(&collector);
     let key = server.topic("orders", "CloudEventSchemaV1_0");
@@ -131,6 +135,9 @@ fn the_whole_way_of_an_event_is_one_trace_that_its_publisher_began() {
 
 #[test]
 fn an_attempt_after_a_kill_is_in_the_trace_of_the_request_that_published() {
+    if !needs::python() {
+        return;
+    }
     let (collector, endpoint) = (collector(), Endpoint::start(vec![answer(503, "", ""), answer(200, "", "")]));
     let mut server = server(&collector);
     let key = server.topic("orders", "EventGridSchema");
@@ -167,6 +174,9 @@ fn an_attempt_after_a_kill_is_in_the_trace_of_the_request_that_published() {
 
 #[test]
 fn a_request_with_events_of_several_traces_is_linked_to_each() {
+    if !needs::python() {
+        return;
+    }
     let (collector, endpoint) = (collector(), Endpoint::start(vec![answer(200, "", "")]));
     let mut server = server(&collector);
     let key = server.topic("orders", "CloudEventSchemaV1_0");

@@ -1,5 +1,5 @@
-//! Disks that do as they are told: small ones, and ones whose power is cut. What the machine does not let us have is said,
-//! and its test is skipped.
+//! Disks that do as they are told: small ones, and ones whose power is cut. A test without them fails or is skipped (see
+//! `needs`).
 
 use std::{
     ffi::OsStr,
@@ -11,7 +11,10 @@ use std::{
 
 use tempfile::TempDir;
 
-use super::debian::{try_run, unpacked};
+use super::{
+    debian::unpacked,
+    needs::{can_run, is_met},
+};
 
 /// A file system that is mounted as long as this lives.
 pub(crate) struct Mount(TempDir);
@@ -29,12 +32,12 @@ impl Mount {
 
     fn of(arguments: &[impl AsRef<OsStr>]) -> Option<Self> {
         let folder = tempfile::tempdir().expect("a folder");
-        try_run("mount", Command::new("mount").args(arguments).arg(folder.path())).then_some(Self(folder))
+        can_run("mount", Command::new("mount").args(arguments).arg(folder.path())).then_some(Self(folder))
     }
 
     /// It is mounted again with this option.
     pub(crate) fn remount(&self, option: &str) -> bool {
-        try_run("remount", Command::new("mount").args(["-o", &format!("remount,{option}")]).arg(self.path()))
+        can_run("mount", Command::new("mount").args(["-o", &format!("remount,{option}")]).arg(self.path()))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -83,13 +86,13 @@ impl Device {
         let libraries = tools.join("usr/lib/x86_64-linux-gnu");
         let mut make = Command::new(tools.join("sbin/mkfs.xfs"));
         make.env("LD_LIBRARY_PATH", libraries).args(["-q", "-m", "reflink=1"]).arg(&pool);
-        if !try_run("mkfs.xfs", &mut make) {
+        if !can_run("mount", &mut make) {
             return None;
         }
         let pool = Mount::image(&pool)?;
         let image = pool.path().join("disk");
         File::create(&image).and_then(|file| file.set_len(mebibytes << 20)).expect("a sparse file");
-        if !try_run("mkfs.ext4", Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image)) {
+        if !can_run("mount", Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image)) {
             return None;
         }
         Some(Self { disk: Mount::image(&image)?, pool, _image: folder })
@@ -106,16 +109,22 @@ impl Device {
         fs::remove_file(&clone).ok();
         let mut copy = Command::new("cp");
         copy.arg("--reflink=always").arg(self.pool.path().join("disk")).arg(&clone);
-        try_run("cp --reflink", &mut copy).then(|| Mount::image(&clone)).flatten()
+        can_run("mount", &mut copy).then(|| Mount::image(&clone)).flatten()
     }
 }
 
 /// The folder with mkfs.xfs.
 fn xfs_tools() -> Option<PathBuf> {
-    unpacked("xfsprogs", &["libinih1", "liburcu8"], "sbin/mkfs.xfs")
+    let tools = unpacked("xfsprogs", &["libinih1", "liburcu8"], "sbin/mkfs.xfs");
+    let (tools, found) = match tools {
+        Ok(tools) => (Some(tools), Ok(())),
+        Err(why) => (None, Err(why)),
+    };
+    is_met("mount", found);
+    tools
 }
 
 /// Whether system calls can be tampered with here.
 pub(crate) fn has_strace() -> bool {
-    try_run("strace", Command::new("strace").args(["-qq", "-e", "trace=none", "true"]))
+    can_run("strace", Command::new("strace").args(["-qq", "-e", "trace=none", "true"]))
 }

@@ -1,11 +1,11 @@
-//! The real binary on a folder of its own. Whoever holds one is alone: servers under load are tested one after another.
+//! The real binary on a folder of its own. Tests that measure run alone, the others beside each other (see `turn`).
 
 use std::{
     fs::{self, File},
     net::SocketAddr,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     thread,
     time::Duration,
 };
@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::{
     http::{Answer, Client},
     process,
+    turn::Turn,
 };
 
 /// The scope that all topics of the tests are in.
@@ -26,8 +27,6 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// So much of a log is shown when a test fails.
 const SHOWN_BYTES: usize = 8 * 1024;
-
-static ALONE: Mutex<()> = Mutex::new(());
 
 /// Waits until it is so.
 pub(crate) fn wait_for(what: &str, most: Duration, mut so: impl FnMut() -> bool) {
@@ -136,7 +135,7 @@ pub(crate) struct Server {
     at: SocketAddr,
     tls: Option<Arc<rustls::ClientConfig>>,
     runs: usize,
-    _alone: MutexGuard<'static, ()>,
+    _turn: Turn,
 }
 
 impl Server {
@@ -158,7 +157,7 @@ impl Server {
     }
 
     fn prepare(settings: &[(&str, &str)], tls: Option<Arc<rustls::ClientConfig>>, data_dir: Option<&Path>) -> Self {
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = Turn::take();
         let folder = tempfile::tempdir().expect("a temporary folder");
         let data_dir = data_dir.map_or_else(|| folder.path().join("data"), Path::to_owned);
         let editions = folder.path().join("editions");
@@ -174,7 +173,7 @@ impl Server {
         settings.push(("GRIDHOOK_POLICY__EDITIONS_DIR".to_owned(), editions.display().to_string()));
         settings.push(("GRIDHOOK_POLICY__EDITION".to_owned(), "test".to_owned()));
         let at = SocketAddr::from(([127, 0, 0, 1], 0));
-        Self { child: None, folder, data_dir, settings, under: Vec::new(), at, tls, runs: 0, _alone: alone }
+        Self { child: None, folder, data_dir, settings, under: Vec::new(), at, tls, runs: 0, _turn: turn }
     }
 
     /// A server that speaks https, with a certificate that `tls` believes for 127.0.0.1.

@@ -6,10 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::{
-    debian::{try_run, unpacked},
-    server::wait_for,
-};
+use super::{debian::unpacked, needs::runs, server::wait_for};
 
 /// A terminal. It goes with the test.
 pub(crate) struct Terminal {
@@ -23,7 +20,7 @@ impl Terminal {
     /// One of this size, with a shell that shows `$` when it waits.
     pub(crate) fn open(columns: u16, rows: u16) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let (tmux, libraries) = if try_run("tmux", Command::new("tmux").arg("-V")) {
+        let (tmux, libraries) = if runs(Command::new("tmux").arg("-V")).is_ok() {
             (PathBuf::from("tmux"), None)
         } else {
             let tools = unpacked("tmux", &["libevent-core-2.1-7", "libutempter0"], "usr/bin/tmux").expect("tmux");

@@ -1,0 +1,130 @@
+//! What a test needs of the machine. Where it is missing the test fails, unless `GRIDHOOK_SKIP` has the name of the need
+//! (`GRIDHOOK_SKIP=mount,strace`); then the test is skipped, and `make test` lists it at the end (`.ci/account`).
+
+use std::{
+    cell::Cell,
+    env,
+    fs::OpenOptions,
+    io::{self, Write},
+    process::Command,
+    thread,
+};
+
+/// The names that `GRIDHOOK_SKIP` may have, and what is needed.
+const NEEDS: [(&str, &str); 9] = [
+    ("cargo-deb", "`cargo deb`, which makes the package"),
+    ("fish", "the shell fish"),
+    ("man", "man, which reads the manual's pages"),
+    ("mount", "a file system of the test's own: root, and loop devices"),
+    ("node", "node and npm, for clients in JavaScript"),
+    ("python", "Python with venv, for clients in Python"),
+    ("strace", "strace, which sees system calls and lets them fail"),
+    ("systemd", "systemd, and the namespaces that it needs to run as process 1"),
+    ("zsh", "the shell zsh"),
+];
+
+thread_local! {
+    static SKIPPED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the test of this thread was skipped.
+pub(crate) fn was_skipped() -> bool {
+    SKIPPED.get()
+}
+
+/// Another test begins in this thread.
+pub(crate) fn begin() {
+    SKIPPED.set(false);
+}
+
+/// Whether the test can go on: what it needs is there. Panics where it is not, and `GRIDHOOK_SKIP` does not say so.
+pub(crate) fn is_met(need: &str, found: Result<(), String>) -> bool {
+    let Err(why) = found else { return true };
+    let skip = env::var("GRIDHOOK_SKIP").unwrap_or_default();
+    match skipped(need, &why, &skip) {
+        Ok(told) => note(&told),
+        Err(error) => panic!("{error}"),
+    }
+    false
+}
+
+/// Whether this command can be run here and ends well.
+pub(crate) fn can_run(need: &str, command: &mut Command) -> bool {
+    is_met(need, runs(command))
+}
+
+/// The same as a result.
+pub(crate) fn runs(command: &mut Command) -> Result<(), String> {
+    match command.output() {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim())),
+        Err(error) => Err(format!("{command:?}: {error}")),
+    }
+}
+
+/// Python with venv.
+pub(crate) fn python() -> bool {
+    can_run("python", Command::new("python3").args(["-c", "import venv, ensurepip"]))
+}
+
+/// Node and npm.
+pub(crate) fn node() -> bool {
+    can_run("node", Command::new("node").arg("--version")) && can_run("node", Command::new("npm").arg("--version"))
+}
+
+/// A test that runs in `make soak` only. Its short form is another test.
+pub(crate) fn soak() -> bool {
+    let is_soak = env::var_os("GRIDHOOK_SOAK").is_some();
+    if !is_soak {
+        note("runs in its long form only: make soak");
+    }
+    is_soak
+}
+
+/// What is told of a skipped test, or why it may not be skipped.
+fn skipped(need: &str, why: &str, skip: &str) -> Result<String, String> {
+    let (_, what) = NEEDS.iter().find(|(name, _)| *name == need).expect("a need of the list");
+    let mut names = skip.split([',', ' ']).filter(|name| !name.is_empty());
+    if let Some(unknown) = names.clone().find(|name| NEEDS.iter().all(|(known, _)| known != name)) {
+        let known: Vec<&str> = NEEDS.iter().map(|(name, _)| *name).collect();
+        return Err(format!("GRIDHOOK_SKIP has \"{unknown}\"; allowed are {}", known.join(", ")));
+    }
+    if names.any(|name| name == need) {
+        return Ok(format!("needs {what}: {why}"));
+    }
+    Err(format!("this test needs {what}: {why}\nGRIDHOOK_SKIP={need} skips the tests that need it"))
+}
+
+/// Tells of a skipped test: in the list that is printed at the end of the run, or at once where nobody keeps one.
+fn note(told: &str) {
+    SKIPPED.set(true);
+    let thread = thread::current();
+    let line = format!("{}: {}\n", thread.name().unwrap_or("a test"), told.replace('\n', " "));
+    let list = env::var_os("GRIDHOOK_SKIPPED_LIST").and_then(|list| OpenOptions::new().append(true).open(list).ok());
+    match list {
+        Some(mut list) => list.write_all(line.as_bytes()).expect("a list that can be written"),
+        // Not by a macro: the test harness would keep what a test prints that passes.
+        None => io::stderr().write_all(format!("skipped: {line}").as_bytes()).expect("stderr can be written"),
+    }
+}
+
+#[test]
+fn a_need_that_is_not_met_fails_a_test_unless_it_may_be_skipped() {
+    let error = skipped("mount", "must be superuser", "").expect_err("nothing may be skipped");
+    assert!(error.contains("root, and loop devices: must be superuser\nGRIDHOOK_SKIP=mount skips"), "{error}");
+    assert_eq!(
+        skipped("mount", "no", "strace, man").expect_err("another one may"),
+        error.replace("must be superuser", "no")
+    );
+    let told = skipped("mount", "must be superuser", "strace,mount").expect("it may be skipped");
+    assert!(told.ends_with("loop devices: must be superuser"), "{told}");
+    let error = skipped("mount", "no", "mount,strase").expect_err("no such need");
+    assert!(error.starts_with("GRIDHOOK_SKIP has \"strase\"; allowed are cargo-deb, fish, man, "), "{error}");
+}
+
+#[test]
+fn a_command_that_is_missing_or_fails_is_told() {
+    assert_eq!(runs(&mut Command::new("true")), Ok(()));
+    assert!(runs(Command::new("sh").args(["-c", "echo why >&2; exit 1"])).is_err_and(|why| why.ends_with(": why")));
+    assert!(runs(&mut Command::new("/no/such/program")).is_err_and(|why| why.contains("No such file")));
+}

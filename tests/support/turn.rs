@@ -1,0 +1,67 @@
+//! Which tests with a server run at the same time: those that measure time, rates or processor time run alone, all others
+//! beside each other.
+
+use std::{
+    sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    thread,
+};
+
+/// The beginnings of the names of tests that measure. A test that only waits for something needs no line.
+const MEASURE: [&str; 15] = [
+    "abuse::neighbours::",
+    "abuse::overload::",
+    "abuse::slow::",
+    "abuse::strangers::",
+    "server::backlog::",
+    "server::chaos::",
+    "server::fan_out::",
+    "server::faults::",
+    "server::late::",
+    "server::memory::",
+    "server::pull::thousands_that_wait_cost_little",
+    "server::recovery::",
+    "server::replay_beside::",
+    "server::retry::",
+    "server::stop::",
+];
+
+static TURNS: RwLock<()> = RwLock::new(());
+
+/// A server's turn: it runs as long as this is held. A test has one server at a time.
+#[expect(dead_code, reason = "the guards are held, not read")]
+pub(super) enum Turn {
+    Beside(RwLockReadGuard<'static, ()>),
+    Alone(RwLockWriteGuard<'static, ()>),
+}
+
+impl Turn {
+    /// Waits for the turn of the test that runs in this thread, which has the test's name.
+    pub(super) fn take() -> Self {
+        if measures(thread::current().name().unwrap_or_default()) {
+            Self::Alone(TURNS.write().unwrap_or_else(PoisonError::into_inner))
+        } else {
+            Self::Beside(TURNS.read().unwrap_or_else(PoisonError::into_inner))
+        }
+    }
+}
+
+fn measures(test: &str) -> bool {
+    MEASURE.iter().any(|name| test.starts_with(name))
+}
+
+#[test]
+fn a_test_that_measures_is_known_by_its_name() {
+    assert!(measures("server::retry::a_failed_attempt_is_made_again"));
+    assert!(!measures("server::tail::lines") && !measures("main"));
+}
+
+#[test]
+fn every_line_names_tests_that_are_there() {
+    let tests = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    for name in MEASURE {
+        let (module, function) = name.rsplit_once("::").expect("a module and a function");
+        let path = tests.join(module.replace("::", "/")).with_extension("rs");
+        let source = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(source.contains(&format!("fn {function}")), "{name}");
+    }
+}
