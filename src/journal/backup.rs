@@ -147,7 +147,7 @@ pub enum Error {
         problem: String,
     },
     /// The system refused.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}{}", path.display(), hint(source))]
     Io {
         /// Which file or folder.
         path: PathBuf,
@@ -160,6 +160,17 @@ pub enum Error {
     /// A store cannot be read, or whoever asked is gone.
     #[error(transparent)]
     Stop(#[from] fsck::Stop),
+}
+
+/// What to do about an error whose cause is outside of the server.
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "; under systemd the server may write only where its unit says: \
+             use /var/lib/gridhook-backups, or add the folder to ReadWritePaths"
+        }
+        _ => "",
+    }
 }
 
 fn of_io(path: &Path) -> impl FnOnce(io::Error) -> Error {

@@ -1,10 +1,12 @@
 //! What the server is shipped in: the unit and its sandbox, the protocol of readiness, manual and completions, the package
 //! of Debian and the image.
 
+mod compiler;
 mod deb;
 mod image;
 mod notify;
 mod shell;
+mod systemd;
 mod unit;
 
 use std::{

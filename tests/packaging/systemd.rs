@@ -1,0 +1,229 @@
+//! The unit under the real systemd: process 1 of namespaces of the test's own (`boot.sh`), with the unit, settings and user
+//! as the package installs them, and this build's binary.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    thread,
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+
+use super::{BINARY, root, said};
+use crate::support::{
+    http::Client,
+    load,
+    needs::is_met,
+    server::{Wish, events_path, subscription, wait_for},
+    sink::Sink,
+};
+
+/// Booting takes seconds; a machine that builds something else besides takes a minute.
+const LONG: Duration = Duration::from_secs(180);
+
+/// How a client of the machine reaches the server.
+const TOKEN: &str = "/var/lib/gridhook/admin-token";
+const BACKUP: &str = "/var/lib/gridhook-backups/monday";
+
+/// A machine of systemd's.
+struct Machine {
+    unshare: Child,
+    /// systemd, as the machine outside counts its processes.
+    systemd: u32,
+    listen: String,
+    _folder: tempfile::TempDir,
+}
+
+impl Machine {
+    /// Boots it. `None` where it cannot be had here and `GRIDHOOK_SKIP` says so.
+    fn boot() -> Option<Self> {
+        match Self::try_boot() {
+            Ok(machine) => Some(machine),
+            Err(why) => {
+                is_met("systemd", Err(why));
+                None
+            }
+        }
+    }
+
+    fn try_boot() -> Result<Self, String> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let process = std::process::id();
+        let listen = format!("127.{}.{}.2:8080", 1 + process % 250, process / 250 % 250);
+        let log = fs::File::create(folder.path().join("log")).expect("a log");
+        let mount = folder.path().join("machine");
+        fs::create_dir(&mount).expect("a folder");
+        let mut unshare = Command::new("unshare")
+            .args(["--mount", "--pid", "--cgroup", "--ipc", "--uts", "--fork", "--kill-child"])
+            .args(["--propagation", "private", "sh"])
+            .arg(root().join("tests/packaging/boot.sh"))
+            .args([mount.as_path(), Path::new(BINARY), root()])
+            .arg(&listen)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a log"))
+            .stderr(log)
+            .spawn()
+            .map_err(|error| format!("unshare: {error}"))?;
+        let mut systemd = None;
+        let mut ended = false;
+        wait_for("systemd to be process 1", LONG, || {
+            ended = unshare.try_wait().expect("a child is waited for").is_some();
+            let id = unshare.id();
+            let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
+            let child = children.split_whitespace().next().and_then(|child| child.parse().ok());
+            systemd = child.filter(|child: &u32| {
+                let name = fs::read_to_string(format!("/proc/{child}/comm")).unwrap_or_default();
+                name.trim() == "systemd"
+            });
+            ended || systemd.is_some()
+        });
+        if let Some(systemd) = systemd {
+            return Ok(Self { unshare, systemd, listen, _folder: folder });
+        }
+        Err(fs::read_to_string(folder.path().join("log")).unwrap_or_default())
+    }
+
+    /// Runs a command inside.
+    fn run(&self, command: &[&str]) -> Output {
+        let target = self.systemd.to_string();
+        let enter = ["--target", &target, "--mount", "--pid", "--cgroup", "--root", "--wd"];
+        let mut enter_and_run = Command::new("nsenter");
+        enter_and_run.args(enter).args(command).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").stdin(Stdio::null());
+        enter_and_run.output().expect("nsenter is there")
+    }
+
+    /// Runs a command inside, which must end well.
+    fn must(&self, command: &[&str]) -> String {
+        let output = self.run(command);
+        assert!(output.status.success(), "{command:?}: {}\n{}", said(&output), self.journal());
+        said(&output)
+    }
+
+    /// An operator's command inside.
+    fn operate(&self, words: &[&str]) -> Output {
+        let server = format!("http://{}", self.listen);
+        self.run(&[&["gridhook"], words, &["--server", &server, "--token-file", TOKEN]].concat())
+    }
+
+    /// A path inside, as it is seen from outside.
+    fn path(&self, path: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root{path}", self.systemd))
+    }
+
+    /// A property of the unit.
+    fn property(&self, name: &str) -> String {
+        self.must(&["systemctl", "show", "--value", "--property", name, "gridhook"]).trim().to_owned()
+    }
+
+    fn wait_until(&self, state: &str) {
+        let mut last = String::new();
+        wait_for(&format!("the unit to be {state}"), LONG, || {
+            last = said(&self.run(&["systemctl", "is-active", "gridhook"])).trim().to_owned();
+            assert!(last != "failed" || state == "failed", "{}", self.journal());
+            last == state
+        });
+    }
+
+    fn journal(&self) -> String {
+        said(&self.run(&["journalctl", "--no-pager", "--lines", "40"]))
+    }
+
+    fn client(&self) -> Client {
+        Client::of(self.listen.parse().expect("an address"), None)
+    }
+
+    fn admin(&self, method: &str, path: &str, body: &Value) -> Value {
+        let token = fs::read_to_string(self.path(TOKEN)).expect("an admin token");
+        let authorization = format!("Bearer {}", token.trim());
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let answer = self.client().ask(method, path, &[("authorization", &authorization)], body.as_bytes());
+        let answer = answer.expect("an operator is answered");
+        assert!((200..300).contains(&answer.status), "{method} {path}: {} {}", answer.status, answer.text());
+        answer.json()
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("--- the machine's journal\n{}", self.journal());
+        }
+        // With `unshare` systemd is killed, and with that all of its processes and mounts.
+        self.unshare.kill().ok();
+        self.unshare.wait().ok();
+    }
+}
+
+const TOPIC: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/orders";
+
+#[test]
+fn under_systemd_the_server_starts_publishes_backs_up_stops_and_starts_again() {
+    let Some(machine) = Machine::boot() else { return };
+    machine.wait_until("active");
+    assert!(machine.property("StatusText").contains(&machine.listen), "systemd was told that it is ready");
+
+    // Publish, and deliver.
+    let sink = Sink::start();
+    machine.admin("PUT", TOPIC, &json!({"properties": {}}));
+    let wish = Wish::of(&sink.url("/hook"));
+    machine.admin("PUT", &subscription_of(), &json!({"properties": wish.properties()}));
+    let keys = machine.admin("POST", &format!("{TOPIC}/listKeys"), &Value::Null);
+    let key = keys["key1"].as_str().expect("a key").to_owned();
+    let publish = |id: &str| {
+        let body = load::body(&[id.to_owned()], "/a");
+        let answer = machine.client().ask("POST", &events_path("orders"), &[("aeg-sas-key", &key)], &body);
+        assert_eq!(answer.expect("a publisher is answered").status, 200);
+    };
+    publish("1");
+    wait_for("an event", LONG, || sink.taken("/hook") == 1);
+
+    // Back up: to the folder that the unit has for it, and nowhere else.
+    let output = machine.operate(&["backup", BACKUP]);
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(machine.path(BACKUP).join("backup.json").exists());
+    let modes = machine.must(&["find", "/var/lib/gridhook", "/var/lib/gridhook-backups", "-printf", "%u %m %y %p\n"]);
+    let open: Vec<&str> = modes
+        .lines()
+        .filter(|line| !line.starts_with("gridhook 600 f") && !line.starts_with("gridhook 700 d"))
+        .collect();
+    assert!(open.is_empty() && modes.lines().count() > 10, "{open:#?}");
+    for elsewhere in ["/srv/backup", "/tmp/backup", "/var/tmp/backup", "/var/lib/other"] {
+        let output = machine.operate(&["backup", elsewhere]);
+        let said = said(&output);
+        assert!(
+            !output.status.success() && said.contains("or add the folder to ReadWritePaths"),
+            "{elsewhere}: {said}"
+        );
+    }
+    let read = machine.must(&["gridhook", "fsck", "--data-dir", BACKUP]);
+    assert!(read.contains("the store is sound"), "{read}");
+
+    // Stop, and start again.
+    machine.must(&["systemctl", "stop", "gridhook"]);
+    assert_eq!(machine.property("Result"), "success", "{}", machine.journal());
+    assert_eq!(machine.property("ExecMainStatus"), "0");
+    machine.must(&["systemctl", "start", "gridhook"]);
+    let process = machine.property("MainPID");
+    publish("2");
+    wait_for("an event after a restart", LONG, || sink.taken("/hook") == 2);
+
+    // Killed, it is started again by systemd.
+    machine.must(&["systemctl", "kill", "--signal", "KILL", "gridhook"]);
+    wait_for("another process", LONG, || {
+        let now = machine.property("MainPID");
+        now != "0"
+            && now != process
+            && machine.property("ActiveState") == "active"
+            && machine.property("NRestarts") == "1"
+    });
+    publish("3");
+    wait_for("an event after a kill", LONG, || sink.taken("/hook") == 3);
+}
+
+fn subscription_of() -> String {
+    let path = subscription("orders", "hook");
+    assert!(path.starts_with(TOPIC), "{path}");
+    path
+}
