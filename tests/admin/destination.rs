@@ -49,6 +49,7 @@ fn patched(existing: &SubscriptionRecord, body: &Value) -> Result<SubscriptionRe
 
 #[test]
 fn either_setting_alone_turns_batching_on_and_the_other_has_its_default() {
+    let _rows = crate::spec::shows(&["S000-077", "S000-078", "S000-079", "S000-086", "S000-088", "S003-025"]);
     for (given, expected) in [
         (json!({}), (1, 64)),
         (json!({"maxEventsPerBatch": null, "preferredBatchSizeInKilobytes": null}), (1, 64)),
@@ -93,6 +94,7 @@ fn served(given: &Value) -> (Limits, String) {
 
 #[test]
 fn a_batch_is_sent_as_one_in_the_sizes_that_were_asked_for_and_without_batching_there_is_none() {
+    let _rows = crate::spec::shows(&["S000-064", "S000-077", "S000-088", "S003-015", "S003-025"]);
     let (one, batch) = ("application/cloudevents+json", "application/cloudevents-batch+json");
     for (given, events_max, kilobytes, kind) in [
         (json!({}), 1, 64, one),
@@ -113,6 +115,7 @@ fn a_batch_is_sent_as_one_in_the_sizes_that_were_asked_for_and_without_batching_
 
 #[test]
 fn the_defaults_of_batching_are_settings() {
+    let _rows = crate::spec::shows(&["S000-080"]);
     let ranges = Ranges {
         events_where_only_kilobytes: 20,
         kilobytes_per_batch: Range { min: 1, max: 1024, default: 128 },
@@ -155,6 +158,7 @@ fn whole(container: &str) -> String {
 
 #[test]
 fn the_container_of_dead_letters_may_be_named_in_the_resource_id() {
+    let _rows = crate::spec::shows(&["S000-113", "S002-049", "S003-090"]);
     let lower = whole("letters").replace("blobServices", "blobservices");
     for properties in [
         json!({"resourceId": ACCOUNT, "blobContainerName": "letters"}),

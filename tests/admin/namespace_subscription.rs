@@ -110,6 +110,7 @@ async fn what_is_pushed_is_told_as_it_was_set_without_what_is_secret() {
 
 #[actix_web::test]
 async fn dead_letters_are_asked_for_as_the_documents_have_it_or_as_the_sdks_have_it() {
+    let _rows = crate::spec::shows(&["S001-003", "S001-121", "S001-123", "S001-124", "S001-131"]);
     let plane = plane().await;
     let sdk = json!({"identity": {"type": "SystemAssigned"}, "deadLetterDestination": {
         "endpointType": "StorageBlob", "properties": {"resourceId": "/r", "blobContainerName": "data"}}});

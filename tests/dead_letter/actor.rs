@@ -24,6 +24,7 @@ fn written(count: u64) -> impl Fn(&Totals) -> bool {
 
 #[test]
 fn files_appear_after_the_delay_several_events_in_one() {
+    let _rows = crate::spec::shows(&["S000-095", "S000-108", "S002-036", "S002-044", "S003-072", "S003-085"]);
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
         let world = World::start(&Memory::new(), folder.path(), START);
@@ -161,6 +162,7 @@ fn a_folder_out_of_reach_is_tried_again_until_it_heals_and_others_do_not_wait() 
 
 #[test]
 fn after_the_outage_window_dead_letters_are_lost_and_counted() {
+    let _rows = crate::spec::shows(&["S000-110", "S001-109", "S001-110", "S002-046", "S003-087"]);
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
         let world = World::start(&Memory::new(), folder.path(), START);

@@ -140,6 +140,7 @@ async fn the_second_address_is_called_where_the_first_refuses() {
 
 #[actix_rt::test]
 async fn a_name_without_an_address_is_a_resolution_error() {
+    let _rows = crate::spec::shows(&["S000-150"]);
     let unknown = Client::new(with_names(|_, _| Some(Err(io::Error::other("no such host")))));
     let answer = post_to(&unknown, "http://nowhere.test/", AMPLE).await;
     assert_eq!(answer.outcome, Outcome::ResolutionError);

@@ -32,6 +32,8 @@ async fn check(script: Script, outcome: Outcome, status: Option<u16>, detail: &s
 
 #[actix_rt::test]
 async fn silence_in_any_place_is_a_timeout_within_the_wait() {
+    let _rows =
+        crate::spec::shows(&["S000-021", "S000-022", "S000-141", "S002-007", "S002-008", "S003-041", "S003-042"]);
     let pause = Duration::from_millis(20);
     let slow_head = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_vec();
     check(vec![Step::Hang], Outcome::TimedOut, None, "no answer within 200ms").await;
@@ -96,6 +98,7 @@ async fn a_connection_that_ends_before_an_answer_is_a_socket_error() {
 
 #[actix_rt::test]
 async fn a_refused_connection_is_a_socket_error_with_its_address() {
+    let _rows = crate::spec::shows(&["S000-149"]);
     let gone = std::net::TcpListener::bind("127.0.0.1:0").and_then(|gone| gone.local_addr()).expect("a free port");
     let client = Client::new(options());
     let answer = post_to(&client, &format!("http://{gone}/"), AMPLE).await;

@@ -59,6 +59,7 @@ async fn a_large_body_arrives_whole() {
 
 #[actix_rt::test]
 async fn a_status_is_told_as_its_outcome() {
+    let _rows = crate::spec::shows(&["S000-134", "S000-139", "S000-140", "S000-142", "S000-143", "S000-154"]);
     let table = [
         (200, Outcome::Delivered),
         (204, Outcome::Delivered),

@@ -69,6 +69,7 @@ fn a_store_that_is_closed_and_opened_again_has_everything() {
 
 #[test]
 fn what_was_acknowledged_is_there_after_a_kill_at_any_moment() {
+    let _rows = crate::spec::shows(&["S000-001", "S002-001", "S003-001"]);
     let (folder, store_before) = (folder(), 40);
     let store = open(folder.path());
     fill(&store, 0, store_before);

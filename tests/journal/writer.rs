@@ -445,6 +445,7 @@ fn a_partition_that_was_abandoned_is_gone_and_stays_gone() {
 
 #[test]
 fn a_subscription_that_ends_is_fenced_and_what_it_owed_is_canceled_bit_by_bit() {
+    let _rows = crate::spec::shows(&["S000-147"]);
     let store = Memory::new();
     let desk = Desk::founded(&store);
     desk.publish(2000);

@@ -81,6 +81,10 @@ fn statuses(name: &str, expected: Expect) {
 
 #[test]
 fn edition_2020_tries_every_hour_at_the_end() {
+    let _rows = crate::spec::shows(&[
+        "S002-003", "S002-004", "S002-009", "S002-011", "S002-012", "S002-013", "S002-014", "S002-015", "S002-016",
+        "S002-017", "S002-018", "S002-019", "S002-063",
+    ]);
     attempts(
         "2020",
         expect![
@@ -91,6 +95,10 @@ fn edition_2020_tries_every_hour_at_the_end() {
 
 #[test]
 fn edition_2021_tries_after_three_six_and_twelve_hours_at_the_end() {
+    let _rows = crate::spec::shows(&[
+        "S003-003", "S003-004", "S003-043", "S003-045", "S003-046", "S003-047", "S003-048", "S003-049", "S003-050",
+        "S003-051", "S003-052", "S003-053", "S003-054", "S003-055", "S003-149",
+    ]);
     attempts(
         "2021",
         expect![
@@ -101,6 +109,10 @@ fn edition_2021_tries_after_three_six_and_twelve_hours_at_the_end() {
 
 #[test]
 fn edition_2023_tries_after_three_six_and_twelve_hours_at_the_end() {
+    let _rows = crate::spec::shows(&[
+        "S000-002", "S000-004", "S000-005", "S000-023", "S000-025", "S000-026", "S000-027", "S000-028", "S000-029",
+        "S000-030", "S000-031", "S000-032", "S000-033", "S000-034", "S000-035", "S000-207",
+    ]);
     attempts(
         "2023",
         expect![
@@ -121,6 +133,10 @@ fn edition_namespace_counts_its_schedule_from_the_first_attempt() {
 
 #[test]
 fn edition_2020_means_this_by_each_status() {
+    let _rows = crate::spec::shows(&[
+        "S002-008", "S002-055", "S002-062", "S002-063", "S002-065", "S002-067", "S002-068", "S002-069", "S002-070",
+        "S002-071", "S002-073", "S002-074",
+    ]);
     statuses(
         "2020",
         expect![[r#"
@@ -134,6 +150,11 @@ fn edition_2020_means_this_by_each_status() {
 
 #[test]
 fn edition_2021_means_this_by_each_status() {
+    let _rows = crate::spec::shows(&[
+        "S003-026", "S003-035", "S003-036", "S003-037", "S003-040", "S003-042", "S003-080", "S003-081", "S003-082",
+        "S003-141", "S003-148", "S003-149", "S003-151", "S003-152", "S003-153", "S003-154", "S003-155", "S003-156",
+        "S003-157", "S003-158",
+    ]);
     statuses(
         "2021",
         expect![[r#"
@@ -145,6 +166,11 @@ fn edition_2021_means_this_by_each_status() {
 
 #[test]
 fn edition_2023_means_this_by_each_status() {
+    let _rows = crate::spec::shows(&[
+        "S000-009", "S000-014", "S000-015", "S000-016", "S000-020", "S000-022", "S000-103", "S000-104", "S000-105",
+        "S000-199", "S000-206", "S000-207", "S000-209", "S000-210", "S000-211", "S000-212", "S000-213", "S000-214",
+        "S000-215", "S000-216",
+    ]);
     statuses(
         "2023",
         expect![[r#"
@@ -178,6 +204,10 @@ fn edition_namespace_means_this_by_each_status() {
 
 #[test]
 fn every_edition_of_the_program_can_be_followed() {
+    let _rows = crate::spec::shows(&[
+        "S000-019", "S000-044", "S000-045", "S000-046", "S000-047", "S000-110", "S002-028", "S002-029", "S002-046",
+        "S003-064", "S003-065", "S003-087",
+    ]);
     let editions = Editions::load(None, None).expect("the program's own editions are sound");
     let names: Vec<&str> = editions.names().collect();
     assert_eq!(names, ["2020", "2021", "2023", "current", "namespace"]);
@@ -231,6 +261,7 @@ fn a_switch_makes_timeouts_final() {
 /// The core follows edition 2020: with a place for dead letters 400 and 413 end an event at once, without one they do not.
 #[test]
 fn in_edition_2020_only_a_place_for_dead_letters_makes_400_and_413_final() {
+    let _rows = crate::spec::shows(&["S002-041", "S002-042", "S002-043", "S002-066", "S002-072"]);
     let run = |code, dead_letter| {
         let settings = Settings { edition: edition("2020"), dead_letter, ..plain() };
         let mut driver = Driver::new(settings, answers(vec![status(code), status(200)]));
@@ -245,6 +276,11 @@ fn in_edition_2020_only_a_place_for_dead_letters_makes_400_and_413_final() {
 
 #[test]
 fn exactly_200_to_204_are_successes_in_every_edition() {
+    let _rows = crate::spec::shows(&[
+        "S000-197", "S000-198", "S000-200", "S000-201", "S000-202", "S000-203", "S000-204", "S000-205", "S002-053",
+        "S002-054", "S002-056", "S002-057", "S002-058", "S002-059", "S002-060", "S002-061", "S003-139", "S003-140",
+        "S003-142", "S003-143", "S003-144", "S003-145", "S003-146", "S003-147",
+    ]);
     for name in ["2020", "2021", "2023", "current", "namespace"] {
         let succeeds = |code: &u16| {
             let settings = Settings { edition: edition(name), attempts_max: 1, ..plain() };
@@ -261,6 +297,10 @@ fn exactly_200_to_204_are_successes_in_every_edition() {
 /// then for what becomes of one probe.
 #[test]
 fn ten_failures_delay_retries_and_new_deliveries_in_every_edition() {
+    let _rows = crate::spec::shows(&[
+        "S000-039", "S000-040", "S000-041", "S000-089", "S000-090", "S000-091", "S000-092", "S000-146", "S002-030",
+        "S002-031", "S002-032", "S003-066", "S003-067", "S003-068",
+    ]);
     for name in ["2020", "2021", "2023", "current", "namespace"] {
         let edition = edition(name);
         let suspend_after = edition.probation.after_failures;
@@ -278,6 +318,7 @@ fn ten_failures_delay_retries_and_new_deliveries_in_every_edition() {
 
 #[test]
 fn time_to_live_is_checked_when_an_attempt_is_due_in_every_edition() {
+    let _rows = crate::spec::shows(&["S000-106", "S000-107", "S003-083", "S003-084"]);
     for name in ["2020", "2021", "2023", "current", "namespace"] {
         let settings = Settings { edition: edition(name), time_to_live: Duration::from_secs(15), ..plain() };
         let mut driver = Driver::new(settings, answers(vec![status(500)]));

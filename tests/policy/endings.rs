@@ -42,6 +42,7 @@ fn in_each_edition(names: &[&str], minutes: u64, attempts_max: u32, expected: &E
 
 #[test]
 fn with_thirty_minutes_and_five_attempts_the_attempts_decide() {
+    let _rows = crate::spec::shows(&["S000-049", "S000-050"]);
     in_each_edition(
         &["2020", "2021", "2023", "current"],
         30,
@@ -52,6 +53,7 @@ fn with_thirty_minutes_and_five_attempts_the_attempts_decide() {
 
 #[test]
 fn with_thirty_minutes_ten_attempts_have_no_effect_and_the_time_to_live_decides() {
+    let _rows = crate::spec::shows(&["S000-049", "S000-051", "S000-052"]);
     let expected = expect!["0s x · 10s x · 40s x · 1m 40s x · 6m 40s x · 16m 40s x · 46m 40s TimeToLiveExceeded"];
     in_each_edition(&["2020", "2021", "2023", "current"], 30, 10, &expected);
     in_each_edition(&["2020", "2021", "2023", "current"], 30, 30, &expected);
@@ -59,6 +61,10 @@ fn with_thirty_minutes_ten_attempts_have_no_effect_and_the_time_to_live_decides(
 
 #[test]
 fn an_event_past_either_limit_is_a_dead_letter_where_there_is_a_place_and_dropped_where_there_is_none() {
+    let _rows = crate::spec::shows(&[
+        "S000-043", "S000-050", "S000-053", "S000-096", "S000-097", "S000-098", "S000-102", "S000-107", "S000-199",
+        "S001-011", "S002-040", "S002-055", "S003-073", "S003-074", "S003-075", "S003-079", "S003-084", "S003-141",
+    ]);
     for name in ["2020", "2021", "2023", "current", "namespace"] {
         for (minutes, attempts_max, reason) in
             [(29, 5, Reason::MaxDeliveryAttemptsExceeded), (29, 10, Reason::TimeToLiveExceeded)]
@@ -80,6 +86,10 @@ fn an_event_past_either_limit_is_a_dead_letter_where_there_is_a_place_and_droppe
 
 #[test]
 fn what_is_never_tried_again_is_dropped_or_a_dead_letter_after_one_attempt() {
+    let _rows = crate::spec::shows(&[
+        "S000-009", "S000-017", "S000-018", "S000-103", "S000-104", "S000-105", "S003-026", "S003-038", "S003-039",
+        "S003-080", "S003-081", "S003-082",
+    ]);
     for name in WITH_A_LIST {
         let edition = edition(name);
         for (destination, rules) in [(Kind::Webhook, &edition.webhook), (Kind::Resource, &edition.resource)] {
@@ -105,6 +115,7 @@ fn what_is_never_tried_again_is_dropped_or_a_dead_letter_after_one_attempt() {
 
 #[test]
 fn a_destination_that_was_deleted_is_not_tried_again() {
+    let _rows = crate::spec::shows(&["S003-027", "S003-028", "S003-029"]);
     for name in WITH_A_LIST {
         for dead_letter in [true, false] {
             let settings = Settings { destination: Kind::Resource, dead_letter, ..following(edition(name)) };
@@ -120,6 +131,7 @@ fn a_destination_that_was_deleted_is_not_tried_again() {
 
 #[test]
 fn whatever_a_destination_that_is_no_webhook_says_is_the_last_outcome_of_the_dead_letter() {
+    let _rows = crate::spec::shows(&["S000-135", "S000-137", "S000-152", "S000-155"]);
     let said = [
         Outcome::Disabled,
         Outcome::Full,
@@ -143,6 +155,7 @@ fn whatever_a_destination_that_is_no_webhook_says_is_the_last_outcome_of_the_dea
 
 #[test]
 fn a_request_that_we_ended_ourselves_is_an_attempt_that_was_aborted() {
+    let _rows = crate::spec::shows(&["S000-148"]);
     for name in ["2023", "current"] {
         let settings = Settings { attempts_max: 1, ..following(edition(name)) };
         let mut driver = Driver::new(settings, Box::new(|_| None));
@@ -155,6 +168,7 @@ fn a_request_that_we_ended_ourselves_is_an_attempt_that_was_aborted() {
 
 #[test]
 fn a_batch_succeeds_or_fails_as_one_and_is_tried_again_as_one() {
+    let _rows = crate::spec::shows(&["S000-071", "S000-072"]);
     for name in WITH_A_LIST {
         let batch = Limits { events_max: 3, bytes_preferred: 64 * 1024, ..plain().batch };
         let settings = Settings { batch, ..following(edition(name)) };

@@ -51,6 +51,7 @@ fn check(script: Vec<Option<u16>>, settings: Settings, at: u64, flight: u64, exp
 
 #[test]
 fn a_late_success_settles_what_is_still_owed() {
+    let _rows = crate::spec::shows(&["S000-036", "S002-020", "S003-056"]);
     let driver = check(vec![None, Some(200)], plain(), 35, 1, expect!["0s x · 35s late"]);
     let counters = driver.disk.cursor.counters;
     assert_eq!((counters.delivered, counters.requests, counters.requests_failed), (1, 1, 1));
@@ -84,6 +85,7 @@ fn an_event_that_is_in_another_flight_is_settled_and_what_comes_back_for_that_ch
 
 #[test]
 fn a_success_that_comes_behind_a_faster_one_is_only_counted() {
+    let _rows = crate::spec::shows(&["S000-037", "S002-021", "S003-057"]);
     let driver = check(vec![None, Some(200)], plain(), 60, 1, expect!["0s x · 40s ok · 1m late for nothing"]);
     assert_eq!(driver.disk.cursor.counters.delivered, 1);
 }

@@ -11,6 +11,7 @@ mod editions;
 mod endings;
 mod expiry;
 mod explain;
+mod facts;
 mod filter;
 mod late;
 mod lease;

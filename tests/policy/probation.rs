@@ -33,6 +33,7 @@ const HOUR: Duration = Duration::from_secs(60 * 60);
 
 #[test]
 fn ten_failures_suspend_for_the_tables_duration_then_one_probe_goes_out() {
+    let _rows = crate::spec::shows(&["S000-157"]);
     let driver = check(
         vec![status(503)],
         Duration::from_secs(300),
@@ -85,6 +86,7 @@ fn nine_failures_and_a_success_begin_the_count_again() {
 
 #[test]
 fn a_subscription_that_is_suspended_asks_for_no_reads() {
+    let _rows = crate::spec::shows(&["S000-039", "S000-040", "S000-041", "S000-146"]);
     let mut driver = check(
         vec![status(404)],
         Duration::from_secs(5),
@@ -319,6 +321,7 @@ fn dead(driver: &Driver) -> Vec<(Outcome, u32)> {
 
 #[test]
 fn what_is_due_while_an_endpoint_is_left_alone_for_a_clients_error_becomes_a_dead_letter_at_once() {
+    let _rows = crate::spec::shows(&["S000-145"]);
     // 404 is tried again after five minutes; the suspension has five minutes too, and then twice as many.
     let mut driver = Driver::new(impatient(), answers(vec![status(404)]));
     driver.publish(&[("yes", 10), ("yes", 10), ("yes", 10), ("no", 1), ("yes", 10)]);

@@ -42,6 +42,7 @@ fn attempts(driver: &Driver) -> Vec<Duration> {
 
 #[test]
 fn by_default_what_is_not_delivered_within_a_day_expires() {
+    let _rows = crate::spec::shows(&["S000-035", "S002-019", "S002-026", "S003-055", "S003-062"]);
     for name in EDITIONS {
         // Nobody answers: so each attempt takes the response wait, and the thirtieth would come after a day.
         let silent: Endpoint = Box::new(|_| Some((Duration::from_secs(30), Answer::bare(Outcome::TimedOut))));
@@ -58,6 +59,7 @@ fn by_default_what_is_not_delivered_within_a_day_expires() {
 
 #[test]
 fn a_dead_letter_is_due_five_minutes_after_the_last_attempt() {
+    let _rows = crate::spec::shows(&["S000-108", "S002-044", "S003-085"]);
     for name in EDITIONS {
         for (attempts_max, last) in [(1, 0), (2, 10)] {
             let mut driver = Driver::new(Settings { attempts_max, ..by_default(name) }, answers(vec![status(500)]));
@@ -71,6 +73,7 @@ fn a_dead_letter_is_due_five_minutes_after_the_last_attempt() {
 
 #[test]
 fn a_little_by_chance_is_added_to_every_step() {
+    let _rows = crate::spec::shows(&["S000-038", "S002-022", "S003-058"]);
     for name in EDITIONS {
         let waits = |chance| {
             let mut driver = Driver::new(by_default(name), answers(vec![status(500)]));
@@ -91,6 +94,7 @@ fn a_little_by_chance_is_added_to_every_step() {
 
 #[test]
 fn delayed_delivery_lasts_up_to_hours() {
+    let _rows = crate::spec::shows(&["S000-093", "S002-033", "S003-069"]);
     for name in EDITIONS {
         let suspend_after = edition(name).probation.after_failures;
         let settings = Settings { suspend_after, concurrency_max: 10, ..by_default(name) };
@@ -106,6 +110,9 @@ fn delayed_delivery_lasts_up_to_hours() {
 
 #[test]
 fn where_four_kilobytes_are_preferred_an_event_of_ten_goes_in_a_batch_of_its_own() {
+    let _rows = crate::spec::shows(&[
+        "S000-064", "S000-065", "S000-066", "S000-067", "S003-015", "S003-016", "S003-017", "S003-018",
+    ]);
     for name in ["2021", "2023", "current"] {
         let batch = Limits { events_max: 100, bytes_preferred: 4 * 1024, ..plain().batch };
         let mut driver = Driver::new(Settings { batch, ..by_default(name) }, answers(vec![status(200)]));
@@ -117,6 +124,10 @@ fn where_four_kilobytes_are_preferred_an_event_of_ten_goes_in_a_batch_of_its_own
 
 #[test]
 fn a_batch_is_what_is_there_and_never_more_than_was_asked_for() {
+    let _rows = crate::spec::shows(&[
+        "S000-055", "S000-060", "S000-061", "S000-062", "S000-075", "S003-008", "S003-010", "S003-011", "S003-012",
+        "S003-013",
+    ]);
     for name in ["2021", "2023", "current"] {
         let batch = Limits { events_max: 4, bytes_preferred: 64 * 1024, ..plain().batch };
         let mut driver = Driver::new(Settings { batch, ..by_default(name) }, answers(vec![status(200)]));

@@ -127,6 +127,7 @@ const OBJECT: &str = r#"{"eventId":"e\"1","when":"2026-11-20T10:00:00+01:00","pa
 
 #[test]
 fn it_is_delivered_as_it_came_or_whole_in_an_envelope() {
+    let _rows = crate::spec::shows(&["S000-118"]);
     let event = one(OBJECT);
     let of = |schema| {
         let form = delivered(&event, schema).expect("there is a way");

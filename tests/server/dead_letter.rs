@@ -80,6 +80,7 @@ fn start(status: u16, wish: impl FnOnce(Wish) -> Wish) -> (Server, Sink, String)
 
 #[test]
 fn events_that_an_endpoint_refuses_are_in_one_file_byte_for_byte() {
+    let _rows = crate::spec::shows(&["S002-048"]);
     let (mut server, sink, key) = start(400, |wish| wish.dead_letters(CONTAINER));
     let data = [r#"{ "a" : 1.0,  "big":12345678901234567890.10 }"#, r#""\u00fc\/ü""#, "[1e3, null]"];
     let events = data.iter().enumerate().map(|(id, data)| {
@@ -118,6 +119,7 @@ fn events_that_an_endpoint_refuses_are_in_one_file_byte_for_byte() {
 
 #[test]
 fn events_whose_attempts_are_exhausted_are_put_aside() {
+    let _rows = crate::spec::shows(&["S000-095", "S000-102", "S002-036", "S002-040", "S003-072", "S003-079"]);
     let (mut server, sink, key) = start(503, |wish| wish.attempts(3).dead_letters(CONTAINER));
     server.publish("orders", &key, &load::body(&ids(5), "/a"));
     wait_for("their files", LONG, || ids_in_files(&server) == ids(5));
@@ -136,6 +138,7 @@ fn events_whose_attempts_are_exhausted_are_put_aside() {
 
 #[test]
 fn dead_letters_are_published_again_from_their_files_and_delivered() {
+    let _rows = crate::spec::shows(&["S000-101", "S002-039", "S003-078"]);
     let (mut server, sink, key) = start(400, |wish| wish.dead_letters(CONTAINER));
     server.publish("orders", &key, &load::body(&ids(5), "/a"));
     wait_for("their files", LONG, || ids_in_files(&server) == ids(5));

@@ -24,6 +24,7 @@ type Expected = HashMap<String, HashMap<String, u64>>;
 
 #[test]
 fn a_hundred_thousand_events_arrive_exactly_where_they_match() {
+    let _rows = crate::spec::shows(&["S000-003", "S002-002", "S003-002"]);
     let (server, sink) = (Server::start(&[]), Sink::start());
     let mut expected = Expected::new();
     let count = many(100_000, 1_000_000) / 2;

@@ -26,6 +26,7 @@ const CONCURRENCY: usize = 16;
 
 #[test]
 fn every_acknowledged_event_survives_twenty_kills_under_load() {
+    let _rows = crate::spec::shows(&["S000-001", "S002-001", "S003-001"]);
     let (mut server, sink) = (Server::start(&[]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "alone", &Wish::of(&sink.url("/alone")));

@@ -37,6 +37,7 @@ fn ids(count: usize) -> Vec<String> {
 
 #[test]
 fn a_success_after_the_response_wait_takes_the_events_out_of_the_retry_queue() {
+    let _rows = crate::spec::shows(&["S000-036", "S002-020", "S003-056"]);
     let (mut server, sink) = (Server::start(&[WAIT, LATE, PATIENT]), Sink::start());
     let key = patient_topic(&server);
     server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")).batch(5));

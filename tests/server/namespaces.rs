@@ -161,6 +161,9 @@ fn letters(server: &Server) -> (Vec<Value>, Vec<String>) {
 
 #[test]
 fn what_a_push_endpoint_refuses_is_a_dead_letter_of_its_namespace() {
+    let _rows = crate::spec::shows(&[
+        "S001-001", "S001-002", "S001-012", "S001-114", "S001-118", "S001-120", "S001-122", "S001-125", "S001-130",
+    ]);
     let (server, key) = plant();
     let sink = Sink::start();
     sink.set("/alarm", Manner::Answer(401));
@@ -212,6 +215,7 @@ fn what_a_push_endpoint_refuses_is_a_dead_letter_of_its_namespace() {
 
 #[test]
 fn what_is_pushed_too_often_is_a_dead_letter_and_so_is_a_poison_message() {
+    let _rows = crate::spec::shows(&["S001-005", "S001-010"]);
     let (server, key) = plant();
     let sink = Sink::start();
     sink.set("/alarm", Manner::Answer(503));
@@ -262,6 +266,10 @@ const SOME_EVENT: &str = include_str!("../data/someevent.cloud-event.json");
 
 #[test]
 fn the_events_of_the_documents_are_dead_letters_as_they_were_published_in_either_mode() {
+    let _rows = crate::spec::shows(&[
+        "S001-028", "S001-058", "S001-060", "S001-061", "S001-062", "S001-071", "S001-073", "S001-074", "S001-075",
+        "S001-076",
+    ]);
     let server = Server::start(&[]);
     let sink = Sink::start();
     make(&server, "jfgnspsc2", &[]);
@@ -304,6 +312,7 @@ fn the_events_of_the_documents_are_dead_letters_as_they_were_published_in_either
 
 #[test]
 fn dead_letters_of_a_namespace_are_read_sent_again_one_by_one_or_left() {
+    let _rows = crate::spec::shows(&["S001-015", "S001-016", "S001-017", "S001-018"]);
     let (server, key) = plant();
     let sink = Sink::start();
     sink.set("/alarm", Manner::Answer(401));
@@ -329,6 +338,7 @@ fn dead_letters_of_a_namespace_are_read_sent_again_one_by_one_or_left() {
 
 #[test]
 fn what_clients_reject_or_give_back_too_often_is_a_dead_letter() {
+    let _rows = crate::spec::shows(&["S001-004", "S001-009"]);
     let (server, key) = plant();
     let queue = json!({
         "maxDeliveryCount": 1,

@@ -32,6 +32,7 @@ fn texts(folder: &Path, found: &mut String) {
 
 #[test]
 fn what_matches_arrives_grouped_by_its_headers_and_the_secret_is_nowhere_else() {
+    let _rows = crate::spec::shows(&["S000-217", "S000-220"]);
     let server = Server::start(&[("LOG__FILTER", "debug"), UNASKED]);
     // The first two requests fail, so that the groups are seen to stay together.
     let mut script = vec![answer(503, "", "no"); 2];
@@ -119,6 +120,7 @@ fn a_filter_can_be_tried_on_the_newest_events_of_the_log() {
 
 #[test]
 fn the_defaults_of_batching_come_from_the_settings_of_the_server() {
+    let _rows = crate::spec::shows(&["S000-080"]);
     let server = Server::start(&[UNASKED, ("DELIVERY__BATCH_EVENTS", "20"), ("DELIVERY__BATCH_KILOBYTES", "128")]);
     let endpoint = Endpoint::start(vec![answer(200, "", "")]);
     server.topic("orders", "EventGridSchema");

@@ -1,17 +1,23 @@
 //! The specification as rows, and for each row the test that shows it: `rows/` has the facts of the source documents,
 //! `coverage.txt` a line for each that applies.
 //!
-//! A line is the row's id and one of three things: names of tests; `waits: ` and the capability that it waits for; or
-//! `not applicable: ` and the reason. A row that does not apply says why in its own file and needs no line. Of a document
-//! that is done no row waits.
+//! A line is the row's id and one of these:
+//! - names of tests, each of which has the row's id: it calls [`shows`] with it, or [`fact`] with what it found;
+//! - `partly: `, names of tests, `; `, and what is missing;
+//! - `policy only: ` and names of tests: the policy does so, but no destination of the server leads there;
+//! - `may: ` and how the server uses what the row permits;
+//! - `waits: ` and the capability that it waits for;
+//! - `not applicable: ` and the reason.
+//!
+//! A row that does not apply says why in its own file and needs no line. Of a document that is done no row waits. At the
+//! end of a whole run `.ci/account` looks whether the tests of all rows ran to their end.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-    path::Path,
-};
+use std::{collections::BTreeMap, env, fs, fs::OpenOptions, io::Write, path::Path, sync::LazyLock, thread};
 
 use serde::Deserialize;
+use serde_json::Value;
+
+use crate::support::needs;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -20,8 +26,7 @@ struct Row {
     #[serde(rename = "kind")]
     _kind: String,
     statement: String,
-    #[serde(rename = "value")]
-    _value: serde_json::Value,
+    value: Value,
     #[serde(rename = "tier")]
     _tier: String,
     applies: bool,
@@ -29,11 +34,58 @@ struct Row {
     reason: Option<String>,
 }
 
+const SEEDS: [&str; 5] = ["000", "001", "002", "003", "004"];
+
 /// The documents that nothing may wait for any more: all that they ask for is there.
 const DONE: [&str; 3] = ["001", "002", "003"];
 
-/// The names of all tests below `folder`.
-fn tests(folder: &Path, found: &mut BTreeSet<String>) {
+static ROWS: LazyLock<BTreeMap<String, Row>> =
+    LazyLock::new(|| SEEDS.into_iter().flat_map(rows).map(|row| (row.id.clone(), row)).collect());
+
+/// The rows of a document.
+fn rows(seed: &str) -> Vec<Row> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/spec/rows/{seed}.json"));
+    serde_json::from_str(&fs::read_to_string(path).expect("the rows of a seed")).expect("rows")
+}
+
+/// The rows that the test around it shows, if it runs to its end.
+pub(crate) struct Shown(&'static [&'static str]);
+
+/// The test that calls this shows these rows.
+#[must_use]
+pub(crate) fn shows(rows: &'static [&'static str]) -> Shown {
+    let unknown: Vec<&&str> = rows.iter().filter(|id| !ROWS.contains_key(**id)).collect();
+    assert!(unknown.is_empty(), "{unknown:?} are no rows");
+    needs::begin();
+    Shown(rows)
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        if !thread::panicking() && !needs::was_skipped() {
+            self.0.iter().for_each(|id| note(id));
+        }
+    }
+}
+
+/// What was found is what the row says.
+#[track_caller]
+pub(crate) fn fact(id: &str, found: &Value) {
+    let row = ROWS.get(id).unwrap_or_else(|| panic!("{id} is no row"));
+    assert_eq!(*found, row.value, "{id}: {}", row.statement);
+    note(id);
+}
+
+/// Adds a row to the list of those whose tests have run, where somebody keeps one.
+fn note(id: &str) {
+    let list = env::var_os("GRIDHOOK_ROWS_LIST").and_then(|list| OpenOptions::new().append(true).open(list).ok());
+    if let Some(mut list) = list {
+        list.write_all(format!("{id}\n").as_bytes()).expect("a list that can be written");
+    }
+}
+
+/// All tests below `folder`: their names, and what is in them.
+fn tests(folder: &Path, found: &mut BTreeMap<String, String>) {
     for entry in fs::read_dir(folder).expect("a folder of tests") {
         let path = entry.expect("an entry").path();
         if path.is_dir() {
@@ -41,17 +93,35 @@ fn tests(folder: &Path, found: &mut BTreeSet<String>) {
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             let text = fs::read_to_string(&path).expect("a test's source");
             for after in text.split("test]\n").skip(1) {
-                let name = after.split("fn ").nth(1).and_then(|rest| rest.split('(').next());
-                found.extend(name.map(str::to_owned));
+                let Some((name, body)) = after.split_once("fn ").and_then(|(_, rest)| rest.split_once('(')) else {
+                    continue;
+                };
+                let body = body.split("\n}\n").next().unwrap_or_default();
+                found.entry(name.to_owned()).or_default().push_str(body);
             }
         }
     }
 }
 
+/// What is wrong with the tests that are named for a row.
+fn wrong_with<'a>(
+    id: &'a str,
+    names: &'a str,
+    known: &'a BTreeMap<String, String>,
+) -> impl Iterator<Item = String> + 'a {
+    names.split(", ").filter_map(move |name| match known.get(name) {
+        None => Some(format!("{id}: there is no test \"{name}\"")),
+        Some(body) if !body.contains(&format!("\"{id}\"")) => {
+            Some(format!("{id}: \"{name}\" does not have this row's id"))
+        }
+        Some(_) => None,
+    })
+}
+
 #[test]
 fn every_row_that_applies_has_a_test_or_a_reason() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
-    let mut known = BTreeSet::new();
+    let mut known = BTreeMap::new();
     tests(&folder, &mut known);
     let coverage = fs::read_to_string(folder.join("spec/coverage.txt")).expect("the coverage");
     let lines = coverage.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
@@ -63,37 +133,57 @@ fn every_row_that_applies_has_a_test_or_a_reason() {
             wrong.push(format!("{id} has two lines"));
         }
     }
-    for seed in ["000", "001", "002", "003", "004"] {
-        let text = fs::read_to_string(folder.join(format!("spec/rows/{seed}.json"))).expect("the rows of a seed");
-        let rows: Vec<Row> = serde_json::from_str(&text).expect("rows");
-        let (mut covered, mut absent, mut waiting) = (0, 0, BTreeMap::<&str, u32>::new());
+    for seed in SEEDS {
+        let rows = rows(seed);
+        let mut counts = BTreeMap::<&str, u32>::new();
+        let mut waiting = BTreeMap::<&str, u32>::new();
         for row in &rows {
             let Some(what) = coverage.remove(row.id.as_str()) else {
-                absent += 1;
+                *counts.entry("not applicable").or_default() += 1;
                 if row.applies || row.reason.is_none() {
                     wrong.push(format!("{} has neither a test nor a reason: {}", row.id, row.statement));
                 }
                 continue;
             };
-            if let Some(capability) = what.strip_prefix("waits: ").filter(|capability| !capability.is_empty()) {
-                *waiting.entry(capability).or_default() += 1;
-                if DONE.contains(&seed) {
-                    wrong.push(format!("{} waits again: {}", row.id, row.statement));
+            let (kind, what) = what.split_once(": ").unwrap_or(("covered", what));
+            *counts.entry(kind).or_default() += 1;
+            match kind {
+                "covered" | "policy only" => wrong.extend(wrong_with(&row.id, what, &known)),
+                "partly" => match what.split_once("; ") {
+                    Some((names, _)) => wrong.extend(wrong_with(&row.id, names, &known)),
+                    None => wrong.push(format!("{} does not say what is missing", row.id)),
+                },
+                "waits" => {
+                    *waiting.entry(what).or_default() += 1;
+                    if DONE.contains(&seed) {
+                        wrong.push(format!("{} waits again: {}", row.id, row.statement));
+                    }
                 }
-            } else if what.strip_prefix("not applicable: ").is_some_and(|reason| !reason.is_empty()) {
-                absent += 1;
-            } else {
-                covered += 1;
-                let unknown = what.split(", ").filter(|name| !known.contains(*name));
-                wrong.extend(unknown.map(|name| format!("{}: there is no test \"{name}\"", row.id)));
+                "may" | "not applicable" => {}
+                other => wrong.push(format!("{}: \"{other}\" is no kind of line", row.id)),
             }
         }
-        let waits: u32 = waiting.values().sum();
-        println!("{seed}: {} rows, {covered} covered, {waits} waiting, {absent} not applicable", rows.len());
+        println!("{seed}: {} rows: {counts:?}", rows.len());
         for (capability, rows) in waiting {
             println!("     {rows:>4} wait for {capability}");
         }
     }
     wrong.extend(coverage.keys().map(|id| format!("{id} is no row")));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_test_without_the_rows_id_is_noticed() {
+    let body = "() {\n    let _rows = shows(&[\"S000-001\"]);";
+    let known = BTreeMap::from([("there".to_owned(), body.to_owned())]);
+    let wrong = |id: &'static str, names| wrong_with(id, names, &known).collect::<Vec<_>>();
+    assert_eq!(wrong("S000-001", "there"), Vec::<String>::new());
+    assert_eq!(wrong("S000-002", "there"), ["S000-002: \"there\" does not have this row's id"]);
+    assert_eq!(wrong("S000-001", "there, gone"), ["S000-001: there is no test \"gone\""]);
+}
+
+#[test]
+#[should_panic(expected = "S000-167: The probation caused by Unauthorized lasts 5 minutes.")]
+fn another_fact_than_the_rows_fails() {
+    fact("S000-167", &serde_json::json!({"outcome": "Unauthorized", "seconds": 299}));
 }
