@@ -30,6 +30,7 @@ mod notice;
 mod operator;
 mod otlp;
 mod power;
+mod promises;
 mod properties;
 mod publish;
 pub(crate) mod pull;
