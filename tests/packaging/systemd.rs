@@ -200,14 +200,24 @@ fn under_systemd_the_server_starts_publishes_backs_up_stops_and_starts_again() {
     let read = machine.must(&["gridhook", "fsck", "--data-dir", BACKUP]);
     assert!(read.contains("the store is sound"), "{read}");
 
+    // Reload, where the unit can: the same process goes on.
+    if super::read("gridhook.service").contains("\nExecReload=") {
+        let process = machine.property("MainPID");
+        machine.must(&["systemctl", "reload", "gridhook"]);
+        publish("reloaded");
+        wait_for("an event after a reload", LONG, || sink.taken("/hook") == 2);
+        assert_eq!(machine.property("MainPID"), process, "{}", machine.journal());
+    }
+
     // Stop, and start again.
+    let taken = sink.taken("/hook");
     machine.must(&["systemctl", "stop", "gridhook"]);
     assert_eq!(machine.property("Result"), "success", "{}", machine.journal());
     assert_eq!(machine.property("ExecMainStatus"), "0");
     machine.must(&["systemctl", "start", "gridhook"]);
     let process = machine.property("MainPID");
     publish("2");
-    wait_for("an event after a restart", LONG, || sink.taken("/hook") == 2);
+    wait_for("an event after a restart", LONG, || sink.taken("/hook") == taken + 1);
 
     // Killed, it is started again by systemd.
     machine.must(&["systemctl", "kill", "--signal", "KILL", "gridhook"]);
@@ -219,7 +229,7 @@ fn under_systemd_the_server_starts_publishes_backs_up_stops_and_starts_again() {
             && machine.property("NRestarts") == "1"
     });
     publish("3");
-    wait_for("an event after a kill", LONG, || sink.taken("/hook") == 3);
+    wait_for("an event after a kill", LONG, || sink.taken("/hook") == taken + 2);
 }
 
 fn subscription_of() -> String {
