@@ -385,6 +385,8 @@ fn scene(module: &str) -> Option<Scene> {
                 ("gridhook fsck --data-dir data ", "stopped; gridhook fsck --data-dir data "),
                 ("gridhook restore backups", "mv data damaged-data; gridhook restore backups"),
                 ("gridhook restore damaged-data", "mv data old-data; gridhook restore damaged-data"),
+                ("monday --data-dir data", "monday --data-dir \"$PWD/data\""),
+                ("damaged-data --data-dir data", "damaged-data --data-dir \"$PWD/data\""),
             ],
         },
         "simulate::command" => Scene { before: "", replaced: &[("--subscriptions 600", "--subscriptions 40")] },
@@ -526,7 +528,11 @@ fn every_test_that_the_readme_names_is_there() {
 }
 
 /// Sentences of the README that no line of its table of tests is about, and the test of each.
-const PROMISES: [(&str, &str); 3] = [
+const PROMISES: [(&str, &str); 4] = [
+    (
+        "160 MiB with the defaults, and the program itself",
+        "server::memory::in_a_small_control_group_large_events_for_a_dead_endpoint_do_not_end_the_server",
+    ),
     (
         "all files have mode 0600, whatever the umask",
         "server::promises::every_file_is_private_with_any_umask_also_in_a_backup",
@@ -537,7 +543,7 @@ const PROMISES: [(&str, &str); 3] = [
     ),
     (
         "with nothing but its own two folders (store and backups) and the network",
-        "packaging::systemd::under_systemd_the_server_starts_publishes_backs_up_stops_and_starts_again",
+        "packaging::systemd::under_systemd_the_server_starts_publishes_backs_up_reloads_stops_and_starts_again",
     ),
 ];
 
