@@ -21,7 +21,7 @@ use actix_web::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::journal;
+use crate::journal::{self, damage::Seen, salvage::Gap};
 
 /// Where in its life the server is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -41,6 +41,7 @@ pub struct Vitals {
     /// Asked through a function: health needs one word of the journal and no handle that can write. Not there before the
     /// store is open.
     journal: OnceLock<Box<dyn Fn() -> journal::State + Send + Sync>>,
+    damage: OnceLock<Box<dyn Fn() -> Seen + Send + Sync>>,
     step: Mutex<Step>,
 }
 
@@ -92,13 +93,19 @@ impl Vitals {
     /// Of a server whose store is not open yet.
     pub fn starting() -> Self {
         let step = Mutex::new(Step::new("the start begins"));
-        Self { phase: AtomicU8::new(0), journal: OnceLock::new(), step }
+        Self { phase: AtomicU8::new(0), journal: OnceLock::new(), damage: OnceLock::new(), step }
     }
 
     /// The store is open: `journal` tells the state of its journal from now on.
     pub fn attach(&self, journal: impl Fn() -> journal::State + Send + Sync + 'static) {
         // A second one would tell of the same.
         self.journal.set(Box::new(journal)).ok();
+    }
+
+    /// The store is open: `damage` tells what of it cannot be read.
+    pub fn attach_damage(&self, damage: impl Fn() -> Seen + Send + Sync + 'static) {
+        // A second one would tell of the same.
+        self.damage.set(Box::new(damage)).ok();
     }
 
     /// The start does this now.
@@ -120,9 +127,10 @@ impl Vitals {
     /// Whether events are taken now.
     pub fn readiness(&self) -> Readiness {
         let phase = self.phase();
+        let damage = self.damage.get().map(|damage| damage()).unwrap_or_default();
         let mut readiness = match self.journal.get() {
-            Some(journal) => Readiness::of(phase, &journal()),
-            None => Readiness { journal: "opening", ..Readiness::of(phase, &journal::State::Writable) },
+            Some(journal) => Readiness::of(phase, &journal(), &damage),
+            None => Readiness { journal: "opening", ..Readiness::of(phase, &journal::State::Writable, &damage) },
         };
         if phase == Phase::Recovering
             && let Some(first) = readiness.problems.first_mut()
@@ -166,13 +174,16 @@ pub struct Readiness {
     pub phase: Phase,
     /// The state of the journal in one word.
     pub journal: &'static str,
+    /// Events that cannot be read because a table of the store is damaged. New events are taken all the same.
+    #[serde(rename = "lostEvents")]
+    pub lost_events: u64,
     /// What is wrong, in sentences.
     pub problems: Vec<Cow<'static, str>>,
 }
 
 impl Readiness {
     /// What follows from the two.
-    pub fn of(phase: Phase, journal: &journal::State) -> Self {
+    pub fn of(phase: Phase, journal: &journal::State, damage: &Seen) -> Self {
         let (journal, of_journal) = match journal {
             journal::State::Writable => ("writable", None),
             journal::State::Full => {
@@ -185,9 +196,39 @@ impl Readiness {
             Phase::Serving => None,
             Phase::Stopping => Some("the server is shutting down"),
         };
-        let problems: Vec<_> = of_phase.into_iter().chain(of_journal).map(Cow::Borrowed).collect();
-        Self { ready: problems.is_empty(), phase, journal, problems }
+        let mut problems: Vec<_> = of_phase.into_iter().chain(of_journal).map(Cow::Borrowed).collect();
+        let ready = problems.is_empty();
+        problems.extend(of_damage(damage).into_iter().map(Cow::Owned));
+        Self { ready, phase, journal, lost_events: damage.events(), problems }
     }
+}
+
+/// So many gaps are told one by one.
+const GAPS_TOLD: usize = 20;
+
+/// What of the store cannot be read, and what to do.
+fn of_damage(damage: &Seen) -> Vec<String> {
+    let mut told: Vec<String> = damage
+        .gaps
+        .iter()
+        .take(GAPS_TOLD)
+        .map(|Gap { partition, first, count }| {
+            let last = first + count - 1;
+            format!("lost to damage: {count} events, sequences {first} to {last} of partition {partition}")
+        })
+        .collect();
+    if damage.gaps.len() > GAPS_TOLD {
+        told.push(format!("lost to damage: {} more ranges of events", damage.gaps.len() - GAPS_TOLD));
+    }
+    let families: Vec<_> = damage.families.iter().map(|family| family.name()).collect();
+    if !families.is_empty() {
+        told.push(format!(
+            "the store is damaged: a table of {} cannot be read in part; stop the server, and restore a backup or accept the \
+             loss with gridhook restore --accept-loss",
+            families.join(", ")
+        ));
+    }
+    told
 }
 
 #[derive(Serialize, ToSchema)]

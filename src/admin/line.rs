@@ -146,6 +146,10 @@ impl LineView {
                 };
                 format!("{attempt}: {status}{outcome} after {took} ms{next}")
             }
+            What::GivenUp { reason: Reason::Missing, .. } => format!(
+                "lost to damage of the store: {} events, sequences {} to {}",
+                self.events, self.first_sequence, self.last_sequence
+            ),
             What::GivenUp { reason, put_aside: true } => format!("given up: {reason}; becomes a dead letter"),
             What::GivenUp { reason, put_aside: false } => format!("given up: {reason}; dropped"),
             What::Late { settled: true } => format!("{attempt}: a success after the response wait, which counts"),

@@ -217,6 +217,9 @@ pub struct Journal {
     /// What endpoints said to requests that failed.
     #[serde(deserialize_with = "read::size::<_, _, MIB, { 64 * TIB }>")]
     pub excerpts_bytes: u64,
+    /// How many bytes of the store are read in a second to find damage; 0 for none.
+    #[serde(deserialize_with = "read::size::<_, _, 0, { 64 * GIB }>")]
+    pub scrub: u64,
     /// How long the log is kept after delivery.
     #[serde(deserialize_with = "read::wait::<_, 0, { 365 * DAY }>")]
     pub retention: Duration,

@@ -151,6 +151,14 @@ impl Store for Faulty {
         self.store.figures()
     }
 
+    fn scan_apart(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
+        self.store.scan_apart(family, from, upper, visit)
+    }
+
+    fn spare(&self, family: Family, on: bool) {
+        self.store.spare(family, on);
+    }
+
     fn close(&self) -> Result<(), StoreError> {
         self.store.close()
     }

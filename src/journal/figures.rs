@@ -1,6 +1,9 @@
 //! What there is to measure of the journal and of the store beneath, for those who watch.
 
-use super::store::Family;
+use super::{
+    damage::{Scrubbed, Seen},
+    store::Family,
+};
 use crate::metrics::Counts;
 
 /// The journal, since the process started.
@@ -12,6 +15,10 @@ pub struct Figures {
     pub group: Counts,
     /// What the store says of itself; [`None`] for one that says nothing.
     pub store: Option<StoreFigures>,
+    /// What of the store cannot be read.
+    pub damage: Seen,
+    /// How far the scrub is.
+    pub scrubbed: Scrubbed,
 }
 
 /// A store. Counters begin with the process.

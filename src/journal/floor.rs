@@ -228,8 +228,11 @@ pub(super) fn plan(
     }
     let mut events = Finder::new(store, id);
     for seq in carried.into_iter().take_while(|seq| *seq < target) {
-        if let Some(event) = events.find(seq)? {
-            batch.put(Family::Held, keys::held(id, seq), Draft::hold(&event));
+        match events.find(seq) {
+            Ok(Some(event)) => batch.put(Family::Held, keys::held(id, seq), Draft::hold(&event)),
+            // It cannot be read where it is either: whoever asks for it is told.
+            Ok(None) | Err(StoreError::Damaged(_)) => {}
+            Err(error @ (StoreError::Full | StoreError::Failed(_))) => return Err(error),
         }
     }
     let record = Floor { floor: target, ..partition.record() };

@@ -211,6 +211,11 @@ pub fn all(family: Family) -> Range<Vec<u8>> {
     Key::new(Kind::of(family)).prefix()
 }
 
+/// All keys that a family may have, of any kind.
+pub fn everything() -> Range<Vec<u8>> {
+    vec![0]..vec![u8::MAX]
+}
+
 /// A record of `meta`.
 pub fn meta(kind: MetaKind, name: &[u8]) -> Vec<u8> {
     let mut key = Key::new(Kind::Meta).word8(kind as u8).0;

@@ -18,6 +18,7 @@
 pub mod backup;
 pub mod chunk;
 pub mod codec;
+pub mod damage;
 pub mod fault;
 pub mod figures;
 mod floor;
@@ -26,10 +27,12 @@ pub mod ids;
 pub mod keys;
 pub mod ledger;
 pub mod memory;
+pub mod migrate;
 mod reader;
 pub mod records;
 pub mod rocks;
 pub mod salvage;
+mod scrub;
 mod seek;
 mod status;
 pub mod store;
@@ -50,6 +53,7 @@ use self::status::Status;
 pub use self::{
     floor::{Bound, Limits, WhenFull},
     reader::{Dossier, LogSlice, Reads, Waiting},
+    scrub::Scrub,
     seek::Position,
     status::{Crowd, End, State},
 };
@@ -58,6 +62,7 @@ use crate::{
     event::{Life, Obligor, PartitionId, Seq, SubscriptionId, Timestamp},
     journal::{
         chunk::{Chunk, Sealed},
+        damage::{Damage, Tolerant},
         keys::MetaKind,
         store::{Store, StoreError},
     },
@@ -279,6 +284,7 @@ struct Shared {
     queue: mpsc::Sender<Entry>,
     reads: Reads,
     status: Arc<Status>,
+    damage: Damage,
 }
 
 /// The writer's thread: joined at the end, so that a clean stop has flushed everything.
@@ -305,14 +311,14 @@ impl Journal {
     ) -> Result<(Self, Writer), Error> {
         let logs = floor::recover(&*store)?;
         let (queue, entries) = mpsc::channel();
-        let journal = Self(Arc::new(Shared {
-            limits: options.limits,
-            queue,
-            reads: Reads::start(Arc::clone(&store)),
-            status: Arc::new(Status::new(logs.partitions.iter().map(|(id, partition)| (*id, partition.end())))),
-        }));
-        let shared = Arc::clone(&journal.0.status);
-        let thread = writer::spawn(store, clock, options, listener, fatal, logs, entries, shared);
+        let damage = Damage::default();
+        let tolerant = Arc::new(Tolerant::new(Arc::clone(&store), damage.clone()));
+        let status = Arc::new(Status::new(logs.partitions.iter().map(|(id, partition)| (*id, partition.end()))));
+        let reads = Reads::start(tolerant);
+        let shared = Shared { limits: options.limits, queue, reads, status, damage };
+        let journal = Self(Arc::new(shared));
+        let (status, damage) = (Arc::clone(&journal.0.status), journal.0.damage.clone());
+        let thread = writer::spawn(store, clock, options, listener, fatal, logs, entries, (status, damage));
         Ok((journal, Writer(thread)))
     }
 
@@ -379,10 +385,21 @@ impl Journal {
         self.0.status.state()
     }
 
+    /// What of the store cannot be read, as far as it is known.
+    pub fn damage(&self) -> &Damage {
+        &self.0.damage
+    }
+
+    /// Reads all tables again and again, so many bytes in a second, until the handle is dropped.
+    pub fn scrub(&self, bytes_per_second: u64) -> Scrub {
+        Scrub::start(self.0.reads.store(), Arc::clone(&self.0.status), bytes_per_second)
+    }
+
     /// What there is to measure. It may wait for a moment: not to be asked on an arbiter.
     pub fn figures(&self) -> figures::Figures {
         let (sync, group) = self.0.status.meter.counts();
-        figures::Figures { sync, group, store: self.0.reads.figures() }
+        let (damage, scrubbed) = (self.0.damage.seen(), self.0.damage.scrubbed());
+        figures::Figures { sync, group, store: self.0.reads.figures(), damage, scrubbed }
     }
 
     /// Lets the writer end when it has written what is queued by now.

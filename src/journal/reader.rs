@@ -2,6 +2,7 @@
 
 mod dossier;
 mod trace;
+pub(super) mod walk;
 
 use std::{
     ops::ControlFlow,
@@ -16,13 +17,17 @@ use crate::{
     journal::{
         DeadKey, End, Error, Promise,
         chunk::Chunk,
+        damage::Tolerant,
         figures::StoreFigures,
         keys::{self, MetaKind},
         records::Record,
         seek::{self, Position},
         store::{Family, Store, StoreError},
     },
-    policy::record::{Cursor, Dead, DueKey, Fetched, Owed, Traffic, job::Job},
+    policy::{
+        outcome::Outcome,
+        record::{Cursor, Dead, DueKey, Fetched, Owed, Traffic, job::Job},
+    },
 };
 
 /// Two: one slow read does not hold up every other, and more would only wait for the same disk.
@@ -37,6 +42,9 @@ pub struct LogSlice {
     pub chunks: Vec<Chunk>,
     /// Everything below was looked at.
     pub upto: Seq,
+    /// Whether all of it is lost to damage of the store: then there are no chunks, and it is noted
+    /// ([`Damage`](super::damage::Damage)).
+    pub is_missing: bool,
 }
 
 /// A dead letter that waits to be written.
@@ -58,7 +66,9 @@ pub struct Reads {
 }
 
 impl Reads {
-    pub(super) fn start(store: Arc<dyn Store>) -> Self {
+    /// Of a store of which nothing is passed over that is not noted.
+    pub(super) fn start(store: Arc<Tolerant>) -> Self {
+        let store: Arc<dyn Store> = store;
         let (jobs, queue) = mpsc::channel::<Task>();
         let queue = Arc::new(Mutex::new(queue));
         for index in 0..THREADS {
@@ -178,6 +188,10 @@ impl Reads {
         Ok(found)
     }
 
+    pub(super) fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.store)
+    }
+
     /// What the store says of itself.
     pub(super) fn figures(&self) -> Option<StoreFigures> {
         self.store.figures()
@@ -227,6 +241,7 @@ pub(super) fn scan_cursors(store: &dyn Store) -> Result<Vec<(Obligor, Cursor)>, 
     }
 }
 
+/// A slice of the log. Where the store notes what is damaged, the slice ends before what cannot be read, or is that.
 pub(super) fn read_log(
     store: &dyn Store,
     partition: PartitionId,
@@ -234,9 +249,49 @@ pub(super) fn read_log(
     end: Seq,
     bytes_max: usize,
 ) -> Result<LogSlice, StoreError> {
+    let Some(damage) = store.damage() else {
+        let (slice, read) = scan_log(store, partition, from, end, bytes_max);
+        return read.map(|()| slice);
+    };
+    if let Some(upto) = damage.gap_end(partition, from) {
+        return Ok(LogSlice { chunks: Vec::new(), upto: upto.min(end), is_missing: true });
+    }
+    let (slice, read) = scan_log(store, partition, from, end, bytes_max);
+    match read {
+        Ok(()) => Ok(slice),
+        Err(StoreError::Damaged(_)) => match slice.chunks.last().map(Chunk::end) {
+            Some(upto) => Ok(LogSlice { upto: upto.min(end).max(from), ..slice }),
+            None => walk::walk(store, partition, from, end, bytes_max),
+        },
+        Err(error @ (StoreError::Full | StoreError::Failed(_))) => Err(error),
+    }
+}
+
+/// What an iterator reads of the log, and whether it read all of it.
+fn scan_log(
+    store: &dyn Store,
+    partition: PartitionId,
+    from: Seq,
+    end: Seq,
+    bytes_max: usize,
+) -> (LogSlice, Result<(), StoreError>) {
     let mut chunks: Vec<Chunk> = Vec::new();
-    let mut bytes = 0;
-    let mut bad = None;
+    let mut cut = false;
+    let read = scan_chunks(store, partition, from, end, bytes_max, &mut chunks, &mut cut);
+    let upto = if cut { chunks.last().map_or(end, Chunk::end) } else { end };
+    (LogSlice { chunks, upto, is_missing: false }, read)
+}
+
+fn scan_chunks(
+    store: &dyn Store,
+    partition: PartitionId,
+    from: Seq,
+    end: Seq,
+    bytes_max: usize,
+    chunks: &mut Vec<Chunk>,
+    cut: &mut bool,
+) -> Result<(), StoreError> {
+    let (mut bytes, mut bad) = (0, None);
     let before = keys::log_of(partition).start;
     if let Some((key, value)) = store.last(Family::Log, &before, &keys::log(partition, from))? {
         let chunk = chunk_of(&key, value)?;
@@ -245,10 +300,9 @@ pub(super) fn read_log(
             chunks.push(chunk);
         }
     }
-    let mut cut = false;
     store.scan(Family::Log, &keys::log(partition, from), &keys::log(partition, end), &mut |key, value| {
         if bytes >= bytes_max && !chunks.is_empty() {
-            cut = true;
+            *cut = true;
             return ControlFlow::Break(());
         }
         match chunk_of(key, Bytes::copy_from_slice(value)) {
@@ -263,11 +317,7 @@ pub(super) fn read_log(
             }
         }
     })?;
-    if let Some(bad) = bad {
-        return Err(bad);
-    }
-    let upto = if cut { chunks.last().map_or(end, Chunk::end) } else { end };
-    Ok(LogSlice { chunks, upto })
+    bad.map_or(Ok(()), Err)
 }
 
 pub(super) fn chunk_of(key: &[u8], value: Bytes) -> Result<Chunk, StoreError> {
@@ -292,10 +342,9 @@ fn read_due(
     max: usize,
     is_such: impl Fn(Lane) -> bool,
 ) -> Result<(Vec<DueKey>, bool), Error> {
-    let mut found = Vec::new();
-    let mut all = true;
+    let (mut found, mut all) = (Vec::new(), true);
     let start = keys::due(obligor, from.due, from.lane, from.seq);
-    store.scan(Family::Due, &start, &keys::due_of(obligor).end, &mut |key, _| {
+    let scanned = store.scan(Family::Due, &start, &keys::due_of(obligor).end, &mut |key, _| {
         if found.len() == max {
             all = false;
             return ControlFlow::Break(());
@@ -303,8 +352,38 @@ fn read_due(
         let key = keys::parse_due(key).map(|(_, due, lane, seq)| DueKey { due, lane, seq });
         found.extend(key.filter(|key| is_such(key.lane)));
         ControlFlow::Continue(())
-    })?;
-    Ok((found, all))
+    });
+    match scanned {
+        Ok(()) => Ok((found, all)),
+        // The order can be made from what is owed.
+        Err(StoreError::Damaged(_)) if store.damage().is_some() => {
+            let mut found: Vec<DueKey> = Vec::new();
+            each_owed(store, obligor, &mut |lane, seq, owed| {
+                let key = DueKey { due: owed.due, lane, seq };
+                if key >= from && is_such(lane) {
+                    found.push(key);
+                }
+            })?;
+            found.sort_unstable();
+            let all = found.len() <= max;
+            found.truncate(max);
+            Ok((found, all))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// All that a subscription owes, as far as it can be read: the whole partition is looked through.
+fn each_owed(store: &dyn Store, of: Obligor, visit: &mut dyn FnMut(Lane, Seq, Owed)) -> Result<(), StoreError> {
+    let range = keys::owed_below(of.partition, Seq(u64::MAX));
+    store.scan(Family::Owed, &range.start, &range.end, &mut |key, value| {
+        if let (Some((_, seq, subscription, lane)), Ok(owed)) = (keys::parse_owed(key), Owed::decode(value))
+            && subscription == of.subscription
+        {
+            visit(lane, seq, owed);
+        }
+        ControlFlow::Continue(())
+    })
 }
 
 /// Finds events by their place: in the log, or else among what is held. Events that were put aside together often lie in
@@ -332,8 +411,20 @@ impl<'a> Finder<'a> {
 
     fn read(&self, seq: Seq) -> Result<Vec<Event>, StoreError> {
         let range = keys::log_of(self.partition).start..keys::log(self.partition, seq.plus(1));
-        let found = self.store.last(Family::Log, &range.start, &range.end)?;
-        let chunk = match found.map(|(key, value)| chunk_of(&key, value)).transpose()? {
+        let found = self.store.last(Family::Log, &range.start, &range.end);
+        let found = match found.and_then(|found| found.map(|(key, value)| chunk_of(&key, value)).transpose()) {
+            // An iterator stops at damage that is not its business.
+            Err(StoreError::Damaged(what)) => {
+                let is_lost = self.store.damage().is_some_and(|damage| damage.gap_end(self.partition, seq).is_some());
+                let chunk = if is_lost { None } else { walk::around(self.store, self.partition, seq)? };
+                if chunk.is_none() && !self.is_held(seq) {
+                    return Err(StoreError::Damaged(what));
+                }
+                chunk
+            }
+            found => found?,
+        };
+        let chunk = match found {
             Some(chunk) if chunk.end() > seq => Some(chunk),
             Some(_) | None => match self.store.get(Family::Held, &keys::held(self.partition, seq))? {
                 Some(held) => Some(Chunk::decode(seq, held).map_err(damaged)?),
@@ -342,12 +433,45 @@ impl<'a> Finder<'a> {
         };
         chunk.map_or(Ok(Vec::new()), |chunk| chunk.events().map_err(damaged))
     }
+
+    fn is_held(&self, seq: Seq) -> bool {
+        matches!(self.store.get(Family::Held, &keys::held(self.partition, seq)), Ok(Some(_)))
+    }
+
+    /// The same as [`Finder::find`]; what cannot be read is noted, where the store does that, and not there.
+    fn find_if_readable(&mut self, seq: Seq) -> Result<Option<Event>, StoreError> {
+        match (self.find(seq), self.store.damage()) {
+            (Err(StoreError::Damaged(_)), Some(damage)) => {
+                if !seq.is_apart() {
+                    damage.lose(self.partition, seq, seq.plus(1));
+                }
+                Ok(None)
+            }
+            (found, _) => found,
+        }
+    }
+}
+
+/// Records that cannot be read, of events that are owed all the same: they are due when the order of falling due says so,
+/// and how often they were tried is forgotten. [`None`] where that order does not have them either.
+fn remade(store: &dyn Store, obligor: Obligor, lane: Lane, seq: Seq) -> Result<Option<Owed>, StoreError> {
+    let (range, mut found) = (keys::due_of(obligor), None);
+    store.scan(Family::Due, &range.start, &range.end, &mut |key, _| {
+        let due = keys::parse_due(key).filter(|(_, _, of, at)| (*of, *at) == (lane, seq));
+        found = due.map(|(_, due, ..)| due);
+        if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    let remake = |due| Owed { attempts: 1, due, last: Outcome::GenericError, status: None, tried: due, received: None };
+    Ok(found.map(remake))
 }
 
 fn read_owed(store: &dyn Store, obligor: Obligor, lane: Lane, seq: Seq) -> Result<Option<Owed>, StoreError> {
     let Obligor { partition, subscription } = obligor;
-    let owed = store.get(Family::Owed, &keys::owed(partition, seq, subscription, lane))?;
-    owed.map(|value| Owed::decode(&value)).transpose().map_err(damaged)
+    let owed = store.get(Family::Owed, &keys::owed(partition, seq, subscription, lane));
+    match owed.and_then(|owed| owed.map(|value| Owed::decode(&value)).transpose().map_err(damaged)) {
+        Err(StoreError::Damaged(_)) if store.damage().is_some() => remade(store, obligor, lane, seq),
+        owed => owed,
+    }
 }
 
 fn fetch(store: &dyn Store, obligor: Obligor, wanted: &[(Lane, Seq)], bytes_max: usize) -> Result<Vec<Fetched>, Error> {
@@ -359,7 +483,7 @@ fn fetch(store: &dyn Store, obligor: Obligor, wanted: &[(Lane, Seq)], bytes_max:
             break;
         }
         let owed = read_owed(store, obligor, lane, seq)?;
-        let event = events.find(seq)?;
+        let event = events.find_if_readable(seq)?;
         bytes += event.as_ref().map_or(0, Event::wire_len);
         found.push(Fetched { lane, seq, owed, event });
     }
@@ -403,7 +527,7 @@ fn read_dead(
         if bytes >= bytes_max && !waiting.is_empty() {
             break;
         }
-        let event = events.find(key.seq)?;
+        let event = events.find_if_readable(key.seq)?;
         bytes += event.as_ref().map_or(0, Event::wire_len);
         waiting.push(Waiting { key, dead, event });
     }

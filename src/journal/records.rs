@@ -50,12 +50,18 @@ trait Layout: Sized {
     /// What the record is called where it is damaged.
     const NAME: &'static str;
 
-    /// The version of its format: the first one, where it says nothing else.
+    /// The version of its format that is written: the first one, where it says nothing else. Whatever changes what
+    /// [`Layout::put`] writes is a new version, and a line of the fixtures (`tests/journal/formats.txt`).
     const VERSION: u8 = 1;
+
+    /// The oldest version that is read: the one before, at least, once a version was released. Records of it are written
+    /// anew when they are written next, or by a migration of the store.
+    const OLDEST: u8 = Self::VERSION;
 
     fn put(&self, out: &mut Vec<u8>);
 
-    fn take(reader: &mut Reader<'_>) -> Option<Self>;
+    /// What a record of this version says: one of those from `OLDEST` to `VERSION`.
+    fn take(version: u8, reader: &mut Reader<'_>) -> Option<Self>;
 }
 
 impl<T: Layout> Record for T {
@@ -68,10 +74,9 @@ impl<T: Layout> Record for T {
 
     fn decode(bytes: &[u8]) -> Result<Self, Damaged> {
         let mut reader = Reader::new(bytes);
-        if reader.u8() != Some(Self::VERSION) {
-            return Err(Damaged(Self::NAME));
-        }
-        Self::take(&mut reader).filter(|_| reader.is_empty()).ok_or(Damaged(Self::NAME))
+        let version = reader.u8().filter(|version| (Self::OLDEST..=Self::VERSION).contains(version));
+        let version = version.ok_or(Damaged(Self::NAME))?;
+        Self::take(version, &mut reader).filter(|_| reader.is_empty()).ok_or(Damaged(Self::NAME))
     }
 }
 
@@ -99,7 +104,7 @@ impl Layout for Floor {
         put_time(out, self.appended);
     }
 
-    fn take(reader: &mut Reader<'_>) -> Option<Self> {
+    fn take(_: u8, reader: &mut Reader<'_>) -> Option<Self> {
         Some(Self {
             floor: Seq(reader.varint()?),
             next: Seq(reader.varint()?),
@@ -121,7 +126,7 @@ impl Layout for Owed {
         put_time_or_none(out, self.received);
     }
 
-    fn take(reader: &mut Reader<'_>) -> Option<Self> {
+    fn take(_: u8, reader: &mut Reader<'_>) -> Option<Self> {
         Some(Self {
             attempts: take_u32(reader)?,
             due: take_time(reader)?,
@@ -146,7 +151,7 @@ impl Layout for Dead {
         put_time(out, self.given_up);
     }
 
-    fn take(reader: &mut Reader<'_>) -> Option<Self> {
+    fn take(_: u8, reader: &mut Reader<'_>) -> Option<Self> {
         Some(Self {
             reason: take_reason(reader)?,
             attempts: take_u32(reader)?,
@@ -200,7 +205,7 @@ impl Layout for Entry {
         }
     }
 
-    fn take(reader: &mut Reader<'_>) -> Option<Self> {
+    fn take(_: u8, reader: &mut Reader<'_>) -> Option<Self> {
         let at = take_time(reader)?;
         let what = take_what(reader)?;
         let mut covers = Vec::new();
@@ -284,7 +289,7 @@ impl Layout for Excerpt {
         out.extend_from_slice(&self.said);
     }
 
-    fn take(reader: &mut Reader<'_>) -> Option<Self> {
+    fn take(_: u8, reader: &mut Reader<'_>) -> Option<Self> {
         let answered = take_bool(reader)?;
         let length = usize::try_from(reader.varint()?).ok()?;
         Some(Self { answered, said: Bytes::copy_from_slice(reader.take(length)?) })

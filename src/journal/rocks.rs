@@ -4,6 +4,7 @@
 //! DATA/lock       our own advisory lock, with the process that holds it
 //! DATA/rocksdb/   the store, one column family for each family
 //! DATA/watermark  how much was acknowledged
+//! DATA/spared     the families with a damaged table, which are not compacted
 //! DATA/ballast    space that is given back when the disk is full
 //! ```
 //!
@@ -26,6 +27,7 @@ mod read;
 mod trim;
 
 use std::{
+    collections::BTreeSet,
     io,
     path::{Path, PathBuf},
     sync::{
@@ -90,6 +92,16 @@ pub enum OpenError {
         /// The latest format that this program knows.
         known: u32,
     },
+    /// An earlier program wrote it, and it is only looked at.
+    #[error(
+        "the store has format {found}, and is migrated to format {known} when a server of this version starts on it"
+    )]
+    Older {
+        /// The format of the store.
+        found: u32,
+        /// The format that this program writes.
+        known: u32,
+    },
     /// Acknowledged changes are missing.
     #[error(
         "the store recovered up to change {recovered}, but changes up to {acknowledged} were acknowledged: {} are \
@@ -146,6 +158,8 @@ pub struct Rocks {
     short: AtomicBool,
     /// What ended all writing.
     failed: OnceLock<StoreError>,
+    /// The families that are not compacted, because a table of theirs is damaged.
+    spared: Mutex<BTreeSet<Family>>,
     // Last: the lock is let go when RocksDB is closed.
     folder: Folder,
 }
@@ -244,7 +258,39 @@ impl Rocks {
                 }
                 StoreError::Full
             }
-            StoreError::Damaged(_) | StoreError::Failed(_) => self.failed.get_or_init(|| error).clone(),
+            StoreError::Damaged(what) => {
+                // A compaction met with a damaged table: the next start leaves those of its family as they are.
+                self.set_spared(|spared| spared.extend(self.families_of(&what)));
+                self.failed.get_or_init(|| StoreError::Damaged(what)).clone()
+            }
+            StoreError::Failed(_) => self.failed.get_or_init(|| error).clone(),
+        }
+    }
+
+    /// The family whose table an error of RocksDB names; all, where it names none.
+    fn families_of(&self, what: &str) -> Vec<Family> {
+        let tables = self.db.live_files().unwrap_or_default();
+        let named = tables.iter().find(|table| what.contains(table.name.trim_start_matches('/')));
+        let family = named.and_then(|table| Family::ALL.into_iter().find(|of| of.name() == table.column_family_name));
+        family.map_or_else(|| Family::ALL.to_vec(), |family| vec![family])
+    }
+
+    /// Changes which families' tables are left as they are, now and at the next start.
+    fn set_spared(&self, change: impl FnOnce(&mut BTreeSet<Family>)) {
+        let mut spared = self.spared.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = spared.clone();
+        change(&mut spared);
+        for family in before.symmetric_difference(&spared) {
+            let is_spared = spared.contains(family).to_string();
+            let set = self.db.set_options_cf(self.family(*family), &[(options::SPARE, &is_spared)]);
+            if let Err(error) = set {
+                tracing::warn!(family = family.name(), %error, "compactions of a damaged family go on");
+            }
+        }
+        if before != *spared
+            && let Err(error) = self.folder.note_spared(&spared)
+        {
+            tracing::warn!(%error, "which tables are damaged could not be written down");
         }
     }
 }
@@ -274,6 +320,16 @@ impl Store for Rocks {
 
     fn last(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
         read::last(&self.db, self.family(family), lower, upper)
+    }
+
+    fn scan_apart(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
+        read::scan_apart(&self.db, self.family(family), from, upper, visit)
+    }
+
+    fn spare(&self, family: Family, on: bool) {
+        self.set_spared(|spared| {
+            let _changed = if on { spared.insert(family) } else { spared.remove(&family) };
+        });
     }
 
     fn drop_log(&self, partition: PartitionId, floor: Seq) -> Result<(), StoreError> {

@@ -21,8 +21,8 @@
 //!
 //! Invariants: the damaged folder is only read; what comes out is sound, or is not kept.
 //!
-//! Absent on purpose: damage in RocksDB's tables, which the server's own cuts and crashes never cause: a disk that lost
-//! those needs a backup.
+//! Where a table has a block that cannot be read, all that can be read is copied to a store of its own first ([`tables`]),
+//! and that is made sound.
 
 mod cursors;
 mod jobs;
@@ -32,6 +32,7 @@ mod obligations;
 mod plane;
 mod records;
 mod rewind;
+mod tables;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -78,8 +79,20 @@ pub fn accept_loss(
     now: Timestamp,
     watch: &mut Watch<'_>,
 ) -> Result<Salvaged, Error> {
-    let copy = backup::copy_damaged(from, data_dir, watch)?;
+    let mut copy = backup::copy_damaged(from, data_dir, watch)?;
     let (store, recovered) = Rocks::open_damaged(copy.scratch(), options)?;
+    let places = tables::damaged(&store)?;
+    let store = if places.is_empty() {
+        store
+    } else {
+        copy.check_room()?;
+        let readable = Rocks::open(&copy.readable(), options)?;
+        tables::copy(&store, &readable)?;
+        readable.close().map_err(Stop::from)?;
+        drop((store, readable));
+        copy.replace()?;
+        Rocks::open_damaged(copy.scratch(), options)?.0
+    };
     let mut watch = |progress| watch(Progress::Looking(progress));
     let salvaged = salvage(&store, accounts, plane, now, &mut watch);
     // RocksDB is closed before its folder is moved.
@@ -89,6 +102,10 @@ pub fn accept_loss(
     let (mut loss, report) = salvaged?;
     closed.map_err(Stop::from)?;
     (loss.recovered, loss.acknowledged) = (recovered, copy.acknowledged());
+    for (family, places) in places {
+        let name = family.name();
+        loss.record(format!("missing: what {places} damaged parts of tables of the family {name} had"));
+    }
     if !report.is_sound() {
         return Err(Error::Backup { backup: from.to_owned(), problem: format!("cannot be made sound: {report}") });
     }

@@ -10,7 +10,7 @@ use crate::{
     journal::{
         chunk::Chunk,
         keys,
-        reader::{chunk_of, damaged},
+        reader::{chunk_of, damaged, walk},
         records::{Floor, Record},
         store::{Family, Store, StoreError},
     },
@@ -36,14 +36,26 @@ pub(super) fn position(
     let floor = floor.map(|floor| Floor::decode(&floor)).transpose().map_err(damaged)?.unwrap_or_default().floor;
     let lowest = keys::log_of(partition).start;
     let mut found = Position { at: end, appended: None };
-    // Below `low` all is passed, from `found.at` on nothing is.
-    let mut low = floor;
-    while low < found.at {
-        let middle = Seq(low.0 + (found.at.0 - low.0) / 2);
-        let last = store.last(Family::Log, &lowest, &keys::log(partition, middle.plus(1)))?;
-        match last.map(|(key, value)| chunk_of(&key, value)).transpose()? {
+    // Below `low` all is passed, from `high` on nothing is, or what is cannot be read.
+    let (mut low, mut high) = (floor, end);
+    while low < high {
+        let middle = Seq(low.0 + (high.0 - low.0) / 2);
+        let last = store.last(Family::Log, &lowest, &keys::log(partition, middle.plus(1)));
+        let chunk = match last.and_then(|last| last.map(|(key, value)| chunk_of(&key, value)).transpose()) {
+            Err(StoreError::Damaged(_)) if store.damage().is_some() => {
+                let next = walk::next_chunk(store, partition, middle, high)?;
+                if next.is_none() {
+                    high = middle;
+                    continue;
+                }
+                next
+            }
+            chunk => chunk?,
+        };
+        match chunk {
             Some(chunk) if chunk.end() > low && !is_passed(&chunk) => {
                 found = Position { at: chunk.first.max(low), appended: Some(chunk.appended) };
+                high = found.at.min(middle);
             }
             Some(chunk) => low = chunk.end().max(middle.plus(1)),
             None => low = middle.plus(1),

@@ -103,6 +103,11 @@ impl Status {
         get(&self.ends, partition)
     }
 
+    /// The partitions that there are.
+    pub(super) fn partitions(&self) -> Vec<PartitionId> {
+        self.ends.read().unwrap_or_else(PoisonError::into_inner).keys().copied().collect()
+    }
+
     pub(super) fn set_end(&self, partition: PartitionId, end: Option<End>) {
         set(&self.ends, partition, end);
     }

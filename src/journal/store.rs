@@ -7,7 +7,7 @@ use std::{ops::ControlFlow, sync::Arc};
 
 use bytes::Bytes;
 
-use super::figures::StoreFigures;
+use super::{damage::Damage, figures::StoreFigures};
 use crate::event::{PartitionId, Seq};
 
 /// A family of records. Each has its own key form (`journal::keys`) and its own settings in RocksDB.
@@ -148,6 +148,20 @@ pub trait Store: Send + Sync + 'static {
         None
     }
 
+    /// The same as [`Store::scan`], for whoever reads everything once: what others read again and again stays in memory.
+    fn scan_apart(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
+        self.scan(family, from, upper, visit)
+    }
+
+    /// Whether the tables of `family` are left as they are from now on, because one of them is damaged: to merge it with
+    /// others would fail, and end all writing.
+    fn spare(&self, _family: Family, _on: bool) {}
+
+    /// Where it is noted what cannot be read; [`None`] for a store of which nothing is passed over.
+    fn damage(&self) -> Option<&Damage> {
+        None
+    }
+
     /// A clean stop: nothing is written any more, and what the store does by itself ends, so that the process may.
     fn close(&self) -> Result<(), StoreError>;
 }
@@ -183,6 +197,18 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn figures(&self) -> Option<StoreFigures> {
         (**self).figures()
+    }
+
+    fn scan_apart(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
+        (**self).scan_apart(family, from, upper, visit)
+    }
+
+    fn spare(&self, family: Family, on: bool) {
+        (**self).spare(family, on);
+    }
+
+    fn damage(&self) -> Option<&Damage> {
+        (**self).damage()
     }
 
     fn close(&self) -> Result<(), StoreError> {

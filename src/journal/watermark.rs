@@ -19,6 +19,7 @@
 use std::{
     fs::{File, OpenOptions},
     io::{self, Read, Seek, SeekFrom, Write},
+    os::unix::fs::OpenOptionsExt,
     path::Path,
 };
 
@@ -88,7 +89,8 @@ impl Watermark {
     /// Makes the file at `path` anew: both slots say `sequence`. It appears whole or not at all.
     pub fn create(path: &Path, sequence: u64) -> io::Result<Self> {
         let draft = path.with_extension("new");
-        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&draft)?;
+        let mut file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
         for turn in 0..SLOTS {
             let mut block = encode(turn, sequence);
             block.resize(BLOCK, 0);
@@ -96,7 +98,7 @@ impl Watermark {
         }
         file.sync_all()?;
         std::fs::rename(&draft, path)?;
-        if let Some(folder) = path.parent() {
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             File::open(folder)?.sync_all()?;
         }
         Ok(Self { file, turn: SLOTS - 1, sequence })

@@ -151,6 +151,24 @@ impl Reading {
         self.head = upto;
     }
 
+    /// The log's answer to a question from `from`: nothing up to `upto` can be read. Answers which events end by that; they
+    /// have their outcome, and a later life that reads them again finds it.
+    pub fn miss(&mut self, from: Seq, upto: Seq) -> Runs {
+        let mut missing = Runs::default();
+        if !self.asked || from != self.head {
+            return missing;
+        }
+        self.asked = false;
+        for seq in (from.0..upto.0).map(Seq) {
+            if !self.open.contains(&seq) && self.done.insert(seq) {
+                missing.push(seq, 1);
+            }
+        }
+        self.head = upto;
+        self.done = self.done.split_off(&self.read());
+        missing
+    }
+
     /// The filtered events that are passed by now, because nothing ready stands before them.
     pub fn pass_skipped(&mut self) -> Runs {
         let passed = std::mem::take(self.skipped.front_mut().unwrap_or(&mut self.tail));

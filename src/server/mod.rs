@@ -24,7 +24,7 @@ mod tls;
 
 use std::{
     collections::BTreeMap,
-    io,
+    io::{self, Write},
     path::PathBuf,
     rc::Rc,
     sync::{Arc, OnceLock},
@@ -103,10 +103,10 @@ pub enum Error {
     #[error(transparent)]
     Store(#[from] journal::rocks::OpenError),
     /// What the store has.
-    #[error(transparent)]
+    #[error("{0}{advice}", advice = remedy(.0))]
     Journal(#[from] journal::Error),
     /// The control plane's records.
-    #[error(transparent)]
+    #[error("{0}{advice}", advice = remedy_of(.0))]
     Registry(#[from] registry::Error),
     /// The stores of dead letters.
     #[error("the store {0} of dead letters: {1}")]
@@ -146,6 +146,21 @@ pub enum Error {
     /// Certificates.
     #[error(transparent)]
     Trust(#[from] crate::deliver::trust::Error),
+}
+
+/// What to do about a store that cannot be served.
+fn remedy(error: &journal::Error) -> &'static str {
+    match error {
+        journal::Error::Damaged(_) => "; restore a backup, or accept the loss with gridhook restore --accept-loss",
+        _ => "",
+    }
+}
+
+fn remedy_of(error: &registry::Error) -> &'static str {
+    match error {
+        registry::Error::Journal(error) => remedy(error),
+        _ => "",
+    }
 }
 
 fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
@@ -230,6 +245,7 @@ async fn serve(
         Box::new(listener),
         Box::new(fatal),
     )?;
+    let _scrub = journal.scrub(config.journal.scrub);
     let client = settings::client(&config, door.addresses(), &budget)?;
     let (sockets, world_client) = (client.sockets.clone(), client.clone());
     let rules = settings::rules(&config, &client.identities, door.addresses());
@@ -295,6 +311,8 @@ async fn serve(
     let publisher = web::Data::new(publisher.traced_by(tracer));
     {
         let journal = journal.clone();
+        let damage = journal.damage().clone();
+        vitals.attach_damage(move || damage.seen());
         vitals.attach(move || journal.state());
     }
     let roster = Roster { registry: Arc::clone(&recovered), limits: settings::publish_limits(&config) };
@@ -443,7 +461,8 @@ async fn next_signal(terminate: &mut Signal, interrupt: &mut Signal) {
 
 /// A failed sync must not be tried again: the kernel may have forgotten what it could not write.
 fn fatal(error: &StoreError) {
-    eprintln!("gridhook: the store failed, and nothing more may be written: {error}");
+    // Where it cannot be told, it ends all the same: `eprintln` would panic.
+    writeln!(io::stderr(), "gridhook: the store failed, and nothing more may be written: {error}").ok();
     std::process::exit(EX_IOERR);
 }
 

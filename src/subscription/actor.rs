@@ -188,7 +188,7 @@ impl SubscriptionActor {
             match report {
                 Report::Input(input) => self.absorb(input),
                 Report::Slice(lane, from, slice) => {
-                    let input = self.sift(lane, from, slice)?;
+                    let input = self.sift(lane, from, slice);
                     self.absorb(input);
                 }
                 Report::Durable => {
@@ -319,13 +319,26 @@ impl SubscriptionActor {
     }
 
     /// Filters a slice of the log, event by event.
-    fn sift(&self, lane: Lane, from: Seq, slice: LogSlice) -> Result<Input, journal::Error> {
-        let mut total = 0;
+    fn sift(&self, lane: Lane, from: Seq, slice: LogSlice) -> Input {
+        if slice.is_missing {
+            return Input::Unreadable { lane, from, upto: slice.upto };
+        }
+        let (mut total, mut upto) = (0, slice.upto);
         let mut matching = Vec::new();
         // It has been put aside as a match, before the place that is read from: to take it in hand would kill again.
         let killers = self.slot.killers(lane);
         for chunk in slice.chunks {
-            let events = chunk.events().map_err(|error| journal::Error::Damaged(error.to_string()))?;
+            let (first, end) = (chunk.first.max(from), chunk.end().min(slice.upto));
+            let Ok(events) = chunk.events() else {
+                self.world.journal.damage().lose(self.slot.obligor.partition, first, end);
+                if first > from {
+                    // It is read again, by itself.
+                    upto = first;
+                    break;
+                }
+                self.slot.put_down();
+                return Input::Unreadable { lane, from, upto: end };
+            };
             for event in events.into_iter().filter(|event| from <= event.seq && event.seq < slice.upto) {
                 total += 1;
                 if killers.contains(&event.seq) {
@@ -340,7 +353,7 @@ impl SubscriptionActor {
             }
         }
         self.slot.put_down();
-        Ok(Input::Read { lane, from, upto: slice.upto, total, events: matching })
+        Input::Read { lane, from, upto, total, events: matching }
     }
 
     /// Makes the request, in a task of its own.

@@ -17,6 +17,7 @@ mod records;
 mod rocks;
 mod sabotage;
 mod seek;
+mod tables;
 mod watermark;
 mod writer;
 

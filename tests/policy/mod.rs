@@ -27,6 +27,7 @@ mod replay;
 mod sabotage;
 mod schedule;
 mod story;
+mod unreadable;
 mod validation;
 mod window;
 

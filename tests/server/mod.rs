@@ -6,6 +6,7 @@ mod accept_loss;
 mod apply;
 mod backlog;
 mod backup;
+mod bit_rot;
 mod change;
 mod chaos;
 mod chaos_command;

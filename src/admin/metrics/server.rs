@@ -199,8 +199,23 @@ fn journal(text: &mut Text, state: journal::State, figures: &journal::figures::F
     text.histogram(&[], &figures.sync);
     text.family(histogram("gridhook_journal_group_entries", "Entries that shared a sync, since the process started."));
     text.histogram(&[], &figures.group);
+    damage(text, figures);
     if let Some(figures) = &figures.store {
         store(text, figures);
+    }
+}
+
+fn damage(text: &mut Text, figures: &journal::figures::Figures) {
+    let (damage, scrubbed) = (&figures.damage, figures.scrubbed);
+    #[rustfmt::skip]
+    let ones: [(Family, u64); 4] = [
+        (gauge("gridhook_store_lost_events", "Events of the log that cannot be read because a table is damaged."), damage.events()),
+        (gauge("gridhook_store_damaged_families", "Column families with a table that cannot be read in part."), damage.families.len() as u64),
+        (counter("gridhook_store_scrubbed_bytes_total", "Bytes of records that were read to find damage, since the process started."), scrubbed.bytes),
+        (counter("gridhook_store_scrub_passes_total", "How often all tables were read to find damage, since the process started."), scrubbed.passes),
+    ];
+    for (family, value) in ones {
+        one(text, family, value);
     }
 }
 

@@ -54,7 +54,7 @@ pub(super) fn all(
 }
 
 /// What makes up a store: not its lock, and not what RocksDB says for people.
-fn files_in(folder: &Path) -> Result<Vec<(PathBuf, u64)>, Error> {
+pub(super) fn files_in(folder: &Path) -> Result<Vec<(PathBuf, u64)>, Error> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).map_err(of_io(folder))? {
         let entry = entry.map_err(of_io(folder))?;

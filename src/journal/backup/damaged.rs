@@ -24,6 +24,9 @@ use crate::{
 /// Where the copy is worked on, below the new data folder.
 const SCRATCH: &str = "rocksdb.damaged";
 
+/// Where what can be read of the copy is made a store anew.
+const READABLE: &str = "rocksdb.readable";
+
 /// The copy.
 pub(in crate::journal) struct Damaged {
     target: Cleaned,
@@ -63,6 +66,26 @@ impl Damaged {
     /// Where it can be opened like a data folder.
     pub(in crate::journal) fn scratch(&self) -> &Path {
         &self.scratch
+    }
+
+    /// Where a store is made anew of what can be read of the copy.
+    pub(in crate::journal) fn readable(&mut self) -> PathBuf {
+        self.target.own(READABLE)
+    }
+
+    /// The disk must have room for one more copy.
+    pub(in crate::journal) fn check_room(&self) -> Result<(), Error> {
+        let store = self.scratch.join(STORE);
+        let bytes = copy::files_in(&store)?.iter().map(|(_, bytes)| bytes).sum();
+        folders::check_room(&self.data_dir, bytes)
+    }
+
+    /// The store that was made anew takes the place of the copy. Both have to be closed.
+    pub(in crate::journal) fn replace(&mut self) -> Result<(), Error> {
+        let (store, readable) = (self.scratch.join(STORE), self.readable());
+        folders::remove(&store)?;
+        fs::rename(readable.join(STORE), &store).map_err(of_io(&store))?;
+        folders::remove(&readable)
     }
 
     /// How much was acknowledged; [`None`] where that cannot be told.

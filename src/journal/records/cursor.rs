@@ -98,7 +98,7 @@ impl Layout for Cursor {
         put_tally(out, &self.tally);
     }
 
-    fn take(reader: &mut Reader<'_>) -> Option<Self> {
+    fn take(_: u8, reader: &mut Reader<'_>) -> Option<Self> {
         let flags = reader.u8()?;
         let held = match (flags & HELD != 0, flags & GONE != 0) {
             (false, false) => None,
@@ -119,7 +119,8 @@ impl Layout for Cursor {
         let jobs_begun = u16::try_from(reader.varint()?).ok()?;
         let mut jobs = Vec::new();
         for _ in 0..reader.varint()? {
-            jobs.push(Job::take(reader)?);
+            // In a cursor a job has no version of its own: a new form of it is a new version of the cursor.
+            jobs.push(Job::take(Job::VERSION, reader)?);
         }
         let mut lanes = Vec::new();
         for _ in 0..reader.varint()? {

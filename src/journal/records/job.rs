@@ -50,7 +50,7 @@ impl Layout for Job {
         }
     }
 
-    fn take(reader: &mut Reader<'_>) -> Option<Self> {
+    fn take(_: u8, reader: &mut Reader<'_>) -> Option<Self> {
         let lane = Lane(u16::try_from(reader.varint()?).ok()?);
         let kind = match reader.u8()? {
             1 => JobKind::Replay { from: Seq(reader.varint()?), end: Seq(reader.varint()?) },

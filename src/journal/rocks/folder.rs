@@ -4,8 +4,10 @@
 //! writes nothing (so nothing can be deleted either) until it does. The ballast is that space, kept for this moment.
 
 use std::{
-    fs::{File, OpenOptions, TryLockError},
+    collections::BTreeSet,
+    fs::{DirBuilder, File, OpenOptions, TryLockError},
     io::{self, Read, Seek, Write},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     process,
 };
@@ -13,6 +15,19 @@ use std::{
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
 use super::{OpenError, options::BUFFER};
+use crate::journal::store::Family;
+
+/// Nobody but the server's own user reads what is in the folder.
+const PRIVATE: u32 = 0o600;
+const PRIVATE_FOLDER: u32 = 0o700;
+
+/// Says which file it is itself, by its inode. A copy of it is another file: so a folder that was copied is known, as an older
+/// one that was brought back would not be by its watermark. A snapshot of the whole disk has the same inodes: of that
+/// nothing in the folder can tell.
+const PLACE: &str = "place";
+
+/// Which families are not compacted.
+const SPARED: &str = "spared";
 
 /// Four write buffers: RocksDB wants one free to begin with, and the flush that heals it, a new log and a new manifest
 /// take their own.
@@ -36,7 +51,13 @@ pub(in crate::journal) struct Lock {
 
 impl Lock {
     pub(in crate::journal) fn take(path: &Path) -> Result<Self, OpenError> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path.join("lock"));
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(PRIVATE)
+            .open(path.join("lock"));
         let mut file = file.map_err(|source| OpenError::Folder { folder: path.to_owned(), source })?;
         lock(path, &mut file)?;
         match note_process(&mut file) {
@@ -83,7 +104,8 @@ fn lock(path: &Path, file: &mut File) -> Result<(), OpenError> {
 impl Folder {
     /// Makes the folder, if there is none, and takes its lock.
     pub(super) fn hold(path: &Path) -> Result<Self, OpenError> {
-        std::fs::create_dir_all(path).map_err(|source| OpenError::Folder { folder: path.to_owned(), source })?;
+        let made = DirBuilder::new().recursive(true).mode(PRIVATE_FOLDER).create(path);
+        made.map_err(|source| OpenError::Folder { folder: path.to_owned(), source })?;
         Ok(Self { path: path.to_owned(), _lock: Lock::take(path)? })
     }
 
@@ -95,6 +117,48 @@ impl Folder {
     pub(super) fn free_bytes(&self) -> io::Result<u64> {
         let volume = statvfs(&self.path)?;
         Ok(volume.f_bavail.saturating_mul(volume.f_frsize))
+    }
+
+    /// The families that are not compacted. A file that cannot be read says nothing: it is only there to spare an end.
+    pub(super) fn spared(&self) -> BTreeSet<Family> {
+        let names = std::fs::read_to_string(self.path.join(SPARED)).unwrap_or_default();
+        Family::ALL.into_iter().filter(|family| names.lines().any(|name| name == family.name())).collect()
+    }
+
+    /// Writes them down.
+    pub(super) fn note_spared(&self, families: &BTreeSet<Family>) -> io::Result<()> {
+        let path = self.path.join(SPARED);
+        if families.is_empty() {
+            return std::fs::remove_file(path).or_else(|error| match error.kind() {
+                io::ErrorKind::NotFound => Ok(()),
+                _ => Err(error),
+            });
+        }
+        let names: String = families.iter().map(|family| format!("{}\n", family.name())).collect();
+        let mut file = new_file(&path)?;
+        file.write_all(names.as_bytes())?;
+        file.sync_all()
+    }
+
+    /// Whether the folder was copied from another place since a server had it last, with all that is in it. Says it once.
+    pub(super) fn is_copied(&self) -> io::Result<bool> {
+        let path = self.path.join(PLACE);
+        let number = |file: &File| file.metadata().map(|meta| format!("{}\n", meta.ino()));
+        let said = match std::fs::read_to_string(&path) {
+            Ok(said) => Some(said),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        if let Some(said) = &said
+            && *said == number(&File::open(&path)?)?
+        {
+            return Ok(false);
+        }
+        let mut file = new_file(&path)?;
+        file.write_all(number(&file)?.as_bytes())?;
+        file.sync_all()?;
+        // A file that a full disk cut says nothing.
+        Ok(said.is_some_and(|said| said.ends_with('\n')))
     }
 
     fn ballast(&self) -> PathBuf {
@@ -122,7 +186,7 @@ impl Folder {
     }
 
     fn make_ballast(&self) -> io::Result<()> {
-        let file = OpenOptions::new().write(true).create(true).truncate(true).open(self.ballast())?;
+        let file = new_file(&self.ballast())?;
         if fallocate(&file, FallocateFlags::empty(), 0, BALLAST).is_err() {
             return self.drop_ballast().map(drop);
         }
@@ -137,6 +201,11 @@ impl Folder {
             Err(error) => Err(error),
         }
     }
+}
+
+/// A file in place of one that may be there; nobody else reads it.
+fn new_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create(true).truncate(true).mode(PRIVATE).open(path)
 }
 
 fn note_process(lock: &mut File) -> io::Result<()> {

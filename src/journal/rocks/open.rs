@@ -1,6 +1,7 @@
 //! Opening: what is checked, in which order, before anything of a store is believed.
 
 use std::{
+    collections::BTreeSet,
     fs::{self, File},
     io,
     ops::ControlFlow,
@@ -21,6 +22,7 @@ use super::{
 use crate::journal::{
     backup::FROZEN,
     keys::{self, MetaKind},
+    migrate::{self, migrate},
     records::{Floor, Record},
     store::{Family, Store, StoreError},
     watermark::{Found, Watermark},
@@ -39,10 +41,11 @@ pub(super) fn open(path: &Path, wanted: &RocksOptions) -> Result<Rocks, OpenErro
     let folder = Folder::hold(path)?;
     let watermark = find_watermark(&folder, wanted)?;
     let floors = Floors::default();
+    let spared = folder.spared();
     let store = path.join(STORE);
     remove(&path.join(FROZEN)).map_err(|source| of_io(&folder, source))?;
     sync_logs(&store).map_err(|source| of_io(&folder, source))?;
-    let open_store = || open_db(options::store(wanted), &store, wanted, &floors);
+    let open_store = || open_db(options::store(wanted), &store, wanted, &floors, &spared);
     let db = match open_store() {
         // A few kilobytes are needed for a new log and a new manifest: the ballast has them.
         Err(StoreError::Full) if folder.drop_ballast().map_err(|source| of_io(&folder, source))? => open_store(),
@@ -54,10 +57,26 @@ pub(super) fn open(path: &Path, wanted: &RocksOptions) -> Result<Rocks, OpenErro
         return Err(OpenError::Behind { recovered, acknowledged });
     }
     let rocks = over(db, wanted, floors, (watermark, recovered), folder);
-    check_format(&rocks, path)?;
+    match check_format(&rocks, path) {
+        Err(OpenError::Older { found, .. }) => {
+            migrate(&rocks, found, migrate::OLDEST, &migrate::STEPS).map_err(|error| of_store(path, error))?;
+        }
+        checked => checked?,
+    }
     check_families(&store)?;
     load_floors(&rocks)?;
     let room = rocks.folder.take_ballast().map_err(|source| of_io(&rocks.folder, source))?;
+    match rocks.folder.is_copied() {
+        Ok(true) => tracing::warn!(
+            folder = %path.display(),
+            change = recovered,
+            "the data folder is a copy: if a server went on with the original after it was copied, everything since then is \
+             missing here, and what it delivered since then is delivered again"
+        ),
+        Ok(false) => {}
+        // It is only told; a full disk must not keep us from opening.
+        Err(error) => tracing::warn!(%error, "whether the data folder is a copy cannot be told"),
+    }
     Ok(Rocks { short: AtomicBool::new(!room), ..rocks })
 }
 
@@ -81,6 +100,7 @@ fn over(
         full: AtomicBool::new(false),
         short: AtomicBool::new(false),
         failed: OnceLock::new(),
+        spared: Mutex::new(folder.spared()),
         folder,
     }
 }
@@ -90,12 +110,16 @@ fn over(
 pub(super) fn open_damaged(path: &Path, wanted: &RocksOptions) -> Result<(Rocks, u64), OpenError> {
     let folder = Folder::hold(path)?;
     let floors = Floors::default();
-    let db = open_db(options::damaged(wanted), &path.join(STORE), wanted, &floors);
+    let db = open_db(options::damaged(wanted), &path.join(STORE), wanted, &floors, &Family::ALL.into());
     let db = db.map_err(|error| of_store(path, error))?;
     let recovered = db.latest_sequence_number();
     let watermark = Watermark::create(&path.join("watermark"), recovered).map_err(|source| of_io(&folder, source))?;
     let rocks = over(db, wanted, floors, (watermark, recovered), folder);
-    check_format(&rocks, path)?;
+    match check_format(&rocks, path) {
+        // What cannot be read is taken for the only format that a store of these families can have.
+        Ok(()) | Err(OpenError::Damaged(_)) => {}
+        Err(error) => return Err(error),
+    }
     check_families(&path.join(STORE))?;
     Ok((rocks, recovered))
 }
@@ -127,7 +151,8 @@ fn make_draft(folder: &Folder, wanted: &RocksOptions) -> Result<(), OpenError> {
     let draft = folder.path().join(DRAFT);
     remove(&draft).map_err(|source| of_io(folder, source))?;
     let refuse = |error| of_store(folder.path(), error);
-    let db = open_db(options::new_store(wanted), &draft, wanted, &Floors::default()).map_err(refuse)?;
+    let db =
+        open_db(options::new_store(wanted), &draft, wanted, &Floors::default(), &BTreeSet::new()).map_err(refuse)?;
     let meta = db.cf_handle(Family::Meta.name()).expect("every family was opened with the store");
     let key = keys::meta(MetaKind::Format, b"");
     db.put_cf_opt(meta, key, FORMAT.to_be_bytes(), &synced()).map_err(|error| refuse(of_rocksdb(error)))
@@ -167,12 +192,14 @@ fn open_db(
     store: &Path,
     wanted: &RocksOptions,
     floors: &Floors,
+    spared: &BTreeSet<Family>,
 ) -> Result<DB, StoreError> {
     let options_of_all = options.map_err(of_rocksdb)?;
     let cache = Cache::new_lru_cache(wanted.cache_bytes);
     let mut families = vec![ColumnFamilyDescriptor::new(UNUSED, options::unused())];
     for family in Family::ALL {
-        let options = options::family(family, wanted, &cache, floors).map_err(of_rocksdb)?;
+        let mut options = options::family(family, wanted, &cache, floors).map_err(of_rocksdb)?;
+        options.set_disable_auto_compactions(spared.contains(&family));
         families.push(ColumnFamilyDescriptor::new(family.name(), options));
     }
     if store.join("CURRENT").is_file() {
@@ -199,6 +226,7 @@ pub(super) fn check_format(store: &dyn Store, folder: &Path) -> Result<(), OpenE
     match found {
         Ok(FORMAT) => Ok(()),
         Ok(found) if found > FORMAT => Err(OpenError::Newer { found, known: FORMAT }),
+        Ok(found) if found >= migrate::OLDEST => Err(OpenError::Older { found, known: FORMAT }),
         Ok(_) | Err(_) => Err(OpenError::Damaged("its format is none that ever was".to_owned())),
     }
 }

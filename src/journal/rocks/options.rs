@@ -40,6 +40,9 @@ const LOG_PERIOD_S: u64 = 24 * 60 * 60;
 /// seeking becomes slow.
 const DELETES: (usize, usize) = (1000, 100);
 
+/// RocksDB's name of the option that leaves a family's tables as they are.
+pub(super) const SPARE: &str = "disable_auto_compactions";
+
 /// What an operator may set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RocksOptions {
@@ -119,6 +122,8 @@ pub(super) fn damaged(set: &RocksOptions) -> Result<Options, rocksdb::Error> {
         store(set)?.get_options_from_string("track_and_verify_wals=false;avoid_flush_during_recovery=false")?;
     // Up to the first damage would not do: RocksDB refuses that where any family was flushed behind it.
     options.set_wal_recovery_mode(DBRecoveryMode::SkipAnyCorruptedRecord);
+    // A table that is missing, or whose index cannot be read, is found out about when it is read.
+    options.set_paranoid_checks(false);
     options.create_missing_column_families(true);
     Ok(options)
 }

@@ -20,7 +20,30 @@ pub(super) fn scan(
     upper: &[u8],
     visit: &mut Visit<'_>,
 ) -> Result<(), StoreError> {
+    scan_with(db, family, ReadOptions::default(), from, upper, visit)
+}
+
+/// The same, past the block cache: what is in it stays, and what is read comes from the disk.
+pub(super) fn scan_apart(
+    db: &DB,
+    family: &ColumnFamily,
+    from: &[u8],
+    upper: &[u8],
+    visit: &mut Visit<'_>,
+) -> Result<(), StoreError> {
     let mut options = ReadOptions::default();
+    options.fill_cache(false);
+    scan_with(db, family, options, from, upper, visit)
+}
+
+fn scan_with(
+    db: &DB,
+    family: &ColumnFamily,
+    mut options: ReadOptions,
+    from: &[u8],
+    upper: &[u8],
+    visit: &mut Visit<'_>,
+) -> Result<(), StoreError> {
     options.set_iterate_upper_bound(upper);
     let mut records = db.raw_iterator_cf_opt(family, options);
     records.seek(from);

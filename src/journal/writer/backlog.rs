@@ -74,7 +74,12 @@ impl Writer {
             return Ok(None);
         };
         if partition.passed.low != low {
-            partition.passed = Passed { low, bytes: bytes_before(&*self.store, id, partition, low)? };
+            let bytes = match bytes_before(&*self.store, id, partition, low) {
+                // No smaller than it is: what was known last stands.
+                Err(StoreError::Damaged(_)) => partition.passed.bytes,
+                bytes => bytes?,
+            };
+            partition.passed = Passed { low, bytes };
         }
         let bytes = partition.backlog();
         let keep = match bound.when_full {

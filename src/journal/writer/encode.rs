@@ -166,11 +166,19 @@ impl Writer {
             for (family, range) in
                 [(Family::Owed, keys::owed_of_event(id, seq)), (Family::Pin, keys::pins_of_event(id, seq))]
             {
-                self.store.scan(family, &range.start, &range.end, &mut |key, _| {
+                let scanned = self.store.scan(family, &range.start, &range.end, &mut |key, _| {
                     let parsed = keys::parse_owed(key).or_else(|| keys::parse_pin(key));
                     wanted |= parsed.is_none_or(|obligation| !group.asked.contains_key(&obligation));
                     if wanted { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-                })?;
+                });
+                match scanned {
+                    // Whether somebody asks for it cannot be told: it stays.
+                    Err(StoreError::Damaged(what)) => {
+                        self.note_damage(family, &what);
+                        wanted = true;
+                    }
+                    scanned => scanned?,
+                }
             }
             if !wanted {
                 group.batch.delete(Family::Held, keys::held(id, seq));

@@ -51,9 +51,13 @@ impl Writer {
         for (id, partition) in &self.partitions {
             let lows = self.lows.get(id).into_iter().flatten().map(|(_, low)| low.all);
             let held = lows.chain(self.holds.low(*id)).min();
-            if let Some(target) = floor::plan(&*self.store, *id, partition, held, self.options.limits, now, &mut batch)?
-            {
-                moved.push((*id, target));
+            let planned = floor::plan(&*self.store, *id, partition, held, self.options.limits, now, &mut batch);
+            match planned {
+                Ok(Some(target)) => moved.push((*id, target)),
+                Ok(None) => {}
+                // Its log is kept, the others' goes.
+                Err(StoreError::Damaged(what)) => self.note_damage(Family::Log, &what),
+                Err(error @ (StoreError::Full | StoreError::Failed(_))) => return Err(error),
             }
         }
         if batch.0.is_empty() {
@@ -72,8 +76,15 @@ impl Writer {
     /// Of the jobs that have ended only the latest are kept.
     pub(super) fn forget_jobs(&self, group: &mut Group) -> Result<(), StoreError> {
         for obligor in &group.ended {
-            let mut ended: Vec<(Timestamp, Lane)> =
-                ended_jobs(&*self.store, *obligor)?.into_iter().map(|job| (job.changed, job.lane)).collect();
+            let ended = match ended_jobs(&*self.store, *obligor) {
+                // They stay, then.
+                Err(StoreError::Damaged(what)) => {
+                    self.note_damage(Family::Meta, &what);
+                    continue;
+                }
+                ended => ended?,
+            };
+            let mut ended: Vec<(Timestamp, Lane)> = ended.into_iter().map(|job| (job.changed, job.lane)).collect();
             ended.sort_unstable();
             let excess = ended.len().saturating_sub(ENDED_MAX);
             for (_, lane) in ended.drain(..excess) {
@@ -92,7 +103,10 @@ impl Writer {
             if obligors.len() < 16 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         for obligor in obligors {
-            self.reap_one(obligor)?;
+            match self.reap_one(obligor) {
+                Err(StoreError::Damaged(what)) => self.note_damage(Family::Due, &what),
+                reaped => reaped?,
+            }
         }
         Ok(())
     }

@@ -25,6 +25,7 @@ use crate::{
     journal::{
         Entry, Error, Fatal, Listener, Opened, Options, Owner, Published, State, Status,
         chunk::{Chunk, Sealed},
+        damage::Damage,
         floor::{self, Logs, Low, Lows, Partition},
         ids::OpenBlocks,
         keys,
@@ -52,7 +53,7 @@ pub(super) fn spawn(
     fatal: Fatal,
     Logs { partitions, lows }: Logs,
     entries: mpsc::Receiver<Entry>,
-    status: Arc<Status>,
+    (status, damage): (Arc<Status>, Damage),
 ) -> std::thread::JoinHandle<()> {
     let housekept = clock.now();
     let writer = Writer {
@@ -66,6 +67,7 @@ pub(super) fn spawn(
         holds: Holds::default(),
         entries,
         status,
+        damage,
         lives: HashMap::new(),
         parked: Vec::new(),
         housekept,
@@ -107,6 +109,7 @@ struct Writer {
     holds: Holds,
     entries: mpsc::Receiver<Entry>,
     status: Arc<Status>,
+    damage: Damage,
     lives: HashMap<Obligor, Life>,
     /// What waits for room on the disk, oldest first.
     parked: Vec<Entry>,
@@ -279,8 +282,18 @@ impl Writer {
             (Ok(_), _) => Err(Error::Unknown),
             (Err(error), _) => Err(error.into()),
         };
+        if let Err(Error::Damaged(what)) = &opened {
+            self.note_damage(Family::Cursor, what);
+        }
         // Whoever asked may have been killed meanwhile; the life it was given stays unused.
         reply.send(opened).ok();
+    }
+
+    /// A record cannot be read. It is no reason to end: if the disk cannot be written either, the next write says so.
+    fn note_damage(&self, family: Family, what: &str) {
+        if self.damage.note(family, what) {
+            self.store.spare(family, true);
+        }
     }
 
     /// Nothing of the group was written: publishers are told, everybody else waits for room.

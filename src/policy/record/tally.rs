@@ -34,6 +34,11 @@ impl Tally {
         *of.entry(reason).or_default() += 1;
     }
 
+    /// So many events were given up, and none was put aside.
+    pub(in crate::policy) fn drop_all(&mut self, reason: Reason, events: u64) {
+        *self.dropped.entry(reason).or_default() += events;
+    }
+
     /// So many events went a step.
     pub(in crate::policy) fn lease(&mut self, step: StepKind, events: u64) {
         *self.leases.entry(step).or_default() += events;

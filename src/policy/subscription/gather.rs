@@ -154,7 +154,11 @@ impl Gathered {
 
     /// The lane gave these events up, in order, without an attempt; `why` is [`What::GivenUp`].
     pub(super) fn give_up(&mut self, lane: Lane, why: What, events: impl IntoIterator<Item = Seq>) {
-        let events: Runs = events.into_iter().collect();
+        self.give_up_runs(lane, why, events.into_iter().collect());
+    }
+
+    /// The same of runs of events.
+    pub(super) fn give_up_runs(&mut self, lane: Lane, why: What, events: Runs) {
         self.given_up += usize::try_from(events.count()).unwrap_or(usize::MAX);
         self.cover(lane, why, events);
         self.cursor();

@@ -161,6 +161,10 @@ impl Subscription {
                     lane.answer(from, upto, total, events, grouping);
                 }
             }
+            Input::Unreadable { lane, from, upto } => {
+                self.leases.looked();
+                self.on_unreadable(lane, from, upto);
+            }
             Input::Position { before, at, appended } => self.on_position(before, at, appended, now),
             Input::Overflow { below } => self.on_overflow(below),
             Input::DueRead { of, keys, all } => self.on_due_read(of, &keys, all),

@@ -161,6 +161,25 @@ impl Subscription {
         true
     }
 
+    /// Events that cannot be read are given up: whether the filter would have let them through is told by nobody, so they
+    /// count as matched.
+    pub(super) fn on_unreadable(&mut self, name: Lane, from: Seq, upto: Seq) {
+        let Some(lane) = lane_mut(&mut self.lanes, name) else { return };
+        let missing = lane.miss(from, upto);
+        let events = missing.count();
+        if events == 0 {
+            return;
+        }
+        self.tally.drop_all(Reason::Missing, events);
+        self.count(name, |counters| {
+            counters.passed += events;
+            counters.matched += events;
+            counters.dropped += events;
+        });
+        let why = What::GivenUp { reason: Reason::Missing, put_aside: false };
+        self.gathered.give_up_runs(name, why, missing);
+    }
+
     /// What is said of an event that ends without an attempt.
     fn unattempted(&self) -> Outcome {
         if self.is_pulled() { Outcome::Delivering } else { Outcome::Probation }

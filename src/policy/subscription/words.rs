@@ -138,6 +138,15 @@ pub enum Input {
         /// Those that match.
         events: Vec<Event>,
     },
+    /// What was asked for of the log for a lane cannot be read: the store is damaged there.
+    Unreadable {
+        /// Which lane.
+        lane: Lane,
+        /// From here.
+        from: Seq,
+        /// Up to here.
+        upto: Seq,
+    },
     /// Where in the log events are young enough.
     Position {
         /// What was asked: when these were appended, at the earliest.
@@ -220,7 +229,7 @@ pub enum Effect {
         /// In the order of its leases.
         verdicts: Vec<Verdict>,
     },
-    /// Read the log; answered by [`Input::Read`].
+    /// Read the log; answered by [`Input::Read`] or [`Input::Unreadable`].
     ReadLog {
         /// For which lane.
         lane: Lane,

@@ -60,7 +60,7 @@ impl Registry {
         let plan = child.slot.plan();
         let mut from = hold.from;
         while from < end {
-            let LogSlice { chunks, upto } =
+            let LogSlice { chunks, upto, .. } =
                 topic.journal.reads().log(topic.partition(), from, end, SLICE_BYTES).await?;
             for chunk in chunks {
                 let events = chunk.events().map_err(|error| journal::Error::Damaged(error.to_string()))?;

@@ -1,0 +1,176 @@
+//! Reads all tables again and again, so that damage is found before somebody needs what is damaged.
+//!
+//! A pass reads every record of every family, at the pace that the operator set, past the block cache. Where the log is
+//! damaged, it is then read partition by partition, so that what is lost is known to the event. A pass begins with the
+//! process, and the next one [`PASS_WAIT`] after its end.
+//!
+//! Absent on purpose: whether records make sense together; that is `gridhook fsck`.
+
+use std::{
+    ops::ControlFlow,
+    sync::{Arc, mpsc},
+    time::Duration,
+};
+
+use super::{
+    Status,
+    damage::next_readable,
+    keys,
+    reader::{read_log, walk::next_chunk},
+    records::{Floor, Record},
+    store::{Family, Store, StoreError},
+};
+use crate::event::PartitionId;
+
+/// Between the end of a pass and the next one: disks rot in months.
+const PASS_WAIT: Duration = Duration::from_secs(6 * 60 * 60);
+
+/// So many bytes are read between two rests.
+const SLICE: u64 = 256 << 10;
+
+/// Its thread ends soon after this is dropped.
+#[derive(Debug)]
+pub struct Scrub {
+    _alive: Option<mpsc::Sender<()>>,
+}
+
+/// The process ends.
+struct Ended;
+
+impl Scrub {
+    pub(super) fn start(store: Arc<dyn Store>, status: Arc<Status>, bytes_per_second: u64) -> Self {
+        if bytes_per_second == 0 {
+            return Self { _alive: None };
+        }
+        let (alive, ended) = mpsc::channel();
+        let run = move || {
+            let scrubber = Scrubber { store: &*store, status: &status, bytes_per_second, ended };
+            loop {
+                match scrubber.pass() {
+                    Ok(()) if scrubber.rest(PASS_WAIT).is_ok() => {}
+                    Ok(()) | Err(Stopped::Ended) => return,
+                    Err(Stopped::Store(error)) => return tracing::warn!(%error, "the scrub of the store ends"),
+                }
+            }
+        };
+        std::thread::Builder::new()
+            .name("scrub".to_owned())
+            .spawn(run)
+            .expect("a process that cannot start a thread cannot start");
+        Self { _alive: Some(alive) }
+    }
+}
+
+struct Scrubber<'a> {
+    store: &'a dyn Store,
+    status: &'a Status,
+    bytes_per_second: u64,
+    ended: mpsc::Receiver<()>,
+}
+
+enum Stopped {
+    Ended,
+    Store(StoreError),
+}
+
+impl From<Ended> for Stopped {
+    fn from(_: Ended) -> Self {
+        Self::Ended
+    }
+}
+
+impl From<StoreError> for Stopped {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl Scrubber<'_> {
+    fn pass(&self) -> Result<(), Stopped> {
+        let Some(damage) = self.store.damage() else { return Ok(()) };
+        damage.begin_pass();
+        let mut is_log_damaged = false;
+        for family in Family::ALL {
+            is_log_damaged |= self.family(family)? && family == Family::Log;
+        }
+        if is_log_damaged {
+            for partition in self.status.partitions() {
+                self.log(partition)?;
+            }
+        }
+        damage.end_pass();
+        let damaged = damage.seen().families;
+        for family in Family::ALL.into_iter().filter(|family| !damaged.contains(family)) {
+            self.store.spare(family, false);
+        }
+        Ok(())
+    }
+
+    /// Reads a family, and answers whether all of it could be read.
+    fn family(&self, family: Family) -> Result<bool, Stopped> {
+        let range = keys::everything();
+        let (mut from, mut is_damaged) = (range.start, false);
+        loop {
+            let (mut bytes, mut last) = (0, Vec::new());
+            let scanned = self.store.scan_apart(family, &from, &range.end, &mut |key, value| {
+                bytes += (key.len() + value.len()) as u64;
+                last.clear();
+                last.extend_from_slice(key);
+                if bytes < SLICE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            });
+            self.spend(bytes)?;
+            let is_whole = scanned.is_ok();
+            match scanned {
+                Ok(()) if bytes < SLICE => return Ok(is_damaged),
+                Ok(()) => {}
+                Err(StoreError::Damaged(_)) => is_damaged = true,
+                Err(error @ (StoreError::Full | StoreError::Failed(_))) => return Err(error.into()),
+            }
+            if !last.is_empty() {
+                // The least key behind it.
+                last.push(0);
+                from = last;
+            }
+            if !is_whole {
+                match next_readable(self.store, family, &from, &range.end)? {
+                    Some(next) => from = next,
+                    None => return Ok(is_damaged),
+                }
+            }
+        }
+    }
+
+    /// Reads the log of a partition: what of it is lost is noted on the way.
+    fn log(&self, partition: PartitionId) -> Result<(), Stopped> {
+        let floor = self.store.get(Family::Meta, &keys::floor(partition))?;
+        let floor = floor.and_then(|floor| Floor::decode(&floor).ok()).unwrap_or_default().floor;
+        let Some(end) = self.status.end(partition).map(|end| end.next) else { return Ok(()) };
+        let mut at = floor;
+        while at < end {
+            let slice = read_log(self.store, partition, at, end, SLICE as usize)?;
+            // A gap that was known is looked at again: its table may have been brought back.
+            if slice.is_missing
+                && next_chunk(self.store, partition, at, at.plus(1))?.is_none()
+                && let Some(damage) = self.store.damage()
+            {
+                damage.lose(partition, at, slice.upto);
+            }
+            self.spend(slice.chunks.iter().map(|chunk| chunk.bytes_len() as u64).sum())?;
+            at = slice.upto.max(at.plus(1));
+        }
+        Ok(())
+    }
+
+    /// So many bytes were read: rests for as long as they may take.
+    fn spend(&self, bytes: u64) -> Result<(), Ended> {
+        self.store.damage().into_iter().for_each(|damage| damage.scrub(bytes));
+        self.rest(Duration::from_secs_f64(bytes as f64 / self.bytes_per_second as f64))
+    }
+
+    fn rest(&self, time: Duration) -> Result<(), Ended> {
+        match self.ended.recv_timeout(time) {
+            Err(mpsc::RecvTimeoutError::Timeout) => Ok(()),
+            Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => Err(Ended),
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! Tables in which a bit has flipped: whatever is in another block is read, and what is missing is noted to the event.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use gridhook::{
+    clock::Clock,
+    event::{Lane, Obligor, PartitionId, Seq, SubscriptionId, Timestamp},
+    journal::{
+        Journal, Limits, MetaChange, Options, keys,
+        records::Record,
+        rocks::{Rocks, RocksOptions},
+        salvage::Gap,
+        store::{Batch, Family, Store, StoreError},
+    },
+    policy::{
+        outcome::Outcome,
+        record::{DueKey, Owed},
+    },
+};
+use tempfile::TempDir;
+
+use super::{chunk, copy_folder, scratch};
+
+const PARTITIONS: u32 = 6;
+
+fn small() -> RocksOptions {
+    RocksOptions { buffers_bytes: 512 << 10, wal_bytes: 256 << 10, ..RocksOptions::default() }
+}
+
+fn options() -> Options {
+    Options { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits: Limits::default() }
+}
+
+/// A store whose log is in tables, new ones and merged ones, with events of all partitions side by side; and where each
+/// chunk begins, and how many events it has.
+fn filled() -> (TempDir, BTreeMap<(u32, u64), u64>) {
+    let folder = scratch();
+    let store = Rocks::open(folder.path(), &small()).expect("a new store");
+    let mut chunks = BTreeMap::new();
+    let mut next = [1u64; PARTITIONS as usize];
+    let mut random = fastrand::Rng::with_seed(7);
+    for number in 0..1500u32 {
+        let partition = random.u32(..PARTITIONS);
+        let count = random.u32(1..6);
+        let at = &mut next[partition as usize];
+        let mut batch = Batch::default();
+        batch.put(Family::Log, keys::log(PartitionId(partition), Seq(*at)), chunk(count, random.usize(20..900)));
+        chunks.insert((partition, *at), count.into());
+        *at += u64::from(count);
+        let floor = gridhook::journal::records::Floor { floor: Seq(1), next: Seq(*at), ..Default::default() };
+        batch.put(Family::Meta, keys::floor(PartitionId(partition)), floor.encode());
+        store.write(&batch).expect("written");
+        if number == 700 {
+            store.compact_log().expect("compacted");
+        }
+    }
+    store.close().expect("closed");
+    (folder, chunks)
+}
+
+fn tables(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder.join("rocksdb")).expect("a store").map(|entry| entry.expect("an entry").path());
+    let mut tables: Vec<_> =
+        entries.filter(|path| path.extension().is_some_and(|extension| extension == "sst")).collect();
+    tables.sort();
+    tables
+}
+
+fn flip(table: &Path, at: usize) {
+    let mut bytes = fs::read(table).expect("bytes");
+    bytes[at] ^= 1;
+    fs::write(table, bytes).expect("written");
+}
+
+fn start(store: &Arc<Rocks>) -> Result<(Journal, gridhook::journal::Writer), gridhook::journal::Error> {
+    let (clock, _) = Clock::manual(Timestamp(1_000_000));
+    let store: Arc<dyn Store> = Arc::clone(store) as Arc<dyn Store>;
+    Journal::start(store, clock, options(), Box::new(|_, _| {}), Box::new(|_| {}))
+}
+
+/// Reads all of the log: the chunks that came, and the places that were said to be missing.
+fn read(journal: &Journal, partition: u32, slice: usize) -> (Vec<u64>, Vec<(u64, u64)>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let (mut found, mut missing) = (Vec::new(), Vec::new());
+    let end = journal.end(PartitionId(partition)).expect("a log").next;
+    let mut at = Seq(1);
+    while at < end {
+        let read = runtime.block_on(journal.reads().log(PartitionId(partition), at, end, slice)).expect("an answer");
+        assert!(read.upto > at, "it gets on at {at:?} of {partition}");
+        assert!(read.chunks.is_empty() || !read.is_missing);
+        if read.is_missing {
+            missing.push((at.0, read.upto.0));
+        }
+        found.extend(read.chunks.iter().map(|chunk| chunk.first.0));
+        at = read.upto;
+    }
+    (found, missing)
+}
+
+#[test]
+fn what_is_in_no_damaged_block_is_read_and_what_is_missing_is_noted_to_the_event() {
+    let (folder, chunks) = filled();
+    let mut random = fastrand::Rng::with_seed(11);
+    let (mut refused, mut damaged) = (0, 0);
+    for round in 0..30 {
+        let copy = scratch();
+        copy_folder(folder.path(), copy.path()).expect("copied");
+        for _ in 0..1 + round % 3 {
+            // Any byte of any table: most are of the log.
+            let length = |table: &PathBuf| fs::metadata(table).expect("a file").len() as usize;
+            let tables = tables(copy.path());
+            let mut at = random.usize(..tables.iter().map(length).sum::<usize>());
+            for table in &tables {
+                if at < length(table) {
+                    flip(table, at);
+                    break;
+                }
+                at -= length(table);
+            }
+        }
+        let Ok(store) = Rocks::open(copy.path(), &small()) else {
+            refused += 1;
+            continue;
+        };
+        let store = Arc::new(store);
+        let Ok((journal, writer)) = start(&store) else {
+            refused += 1;
+            continue;
+        };
+        let slice = [1 << 10, 64 << 10, 1 << 30][round % 3];
+        for partition in 0..PARTITIONS {
+            let (found, missing) = read(&journal, partition, slice);
+            for ((_, first), count) in chunks.range((partition, 0)..(partition + 1, 0)) {
+                let is_readable = store.get(Family::Log, &keys::log(PartitionId(partition), Seq(*first))).is_ok();
+                let is_missing = missing.iter().any(|(from, upto)| from <= first && first + count <= *upto);
+                assert_eq!(found.contains(first), is_readable, "chunk {first} of {partition}, round {round}");
+                assert_eq!(is_missing, !is_readable, "chunk {first} of {partition}, round {round}: {missing:?}");
+            }
+            let seen: Vec<Gap> =
+                journal.damage().seen().gaps.into_iter().filter(|gap| gap.partition == partition).collect();
+            let lost: u64 = missing.iter().map(|(from, upto)| upto - from).sum();
+            assert_eq!(seen.iter().map(|gap| gap.count).sum::<u64>(), lost, "{seen:?} {missing:?}");
+            damaged += usize::from(lost > 0);
+        }
+        journal.close();
+        drop(journal);
+        writer.join();
+    }
+    println!("{refused} refused, {damaged} partitions with losses");
+    assert!(damaged > 5, "{damaged}");
+}
+
+/// A store in memory of which a range of keys of one family cannot be read.
+struct Rotten {
+    store: gridhook::journal::memory::Memory,
+    family: Family,
+    from: Vec<u8>,
+    upto: Vec<u8>,
+}
+
+impl Rotten {
+    fn touches(&self, family: Family, key: &[u8]) -> bool {
+        family == self.family && key >= &self.from[..] && key < &self.upto[..]
+    }
+
+    fn error<T>(&self) -> Result<T, StoreError> {
+        Err(StoreError::Damaged("block checksum mismatch".to_owned()))
+    }
+}
+
+impl Store for Rotten {
+    fn write(&self, batch: &Batch) -> Result<(), StoreError> {
+        self.store.write(batch)
+    }
+
+    fn get(&self, family: Family, key: &[u8]) -> Result<Option<bytes::Bytes>, StoreError> {
+        if self.touches(family, key) { self.error() } else { self.store.get(family, key) }
+    }
+
+    fn scan(
+        &self,
+        family: Family,
+        from: &[u8],
+        upper: &[u8],
+        visit: &mut gridhook::journal::store::Visit<'_>,
+    ) -> Result<(), StoreError> {
+        if self.touches(family, from) {
+            return self.error();
+        }
+        let mut is_broken = false;
+        let mut broke_off = false;
+        self.store.scan(family, from, upper, &mut |key, value| {
+            is_broken = self.touches(family, key);
+            if is_broken {
+                return std::ops::ControlFlow::Break(());
+            }
+            let flow = visit(key, value);
+            broke_off = flow.is_break();
+            flow
+        })?;
+        if is_broken && !broke_off { self.error() } else { Ok(()) }
+    }
+
+    fn last(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, bytes::Bytes)>, StoreError> {
+        match self.store.last(family, lower, upper)? {
+            Some((key, _)) if self.touches(family, &key) => self.error(),
+            found => Ok(found),
+        }
+    }
+
+    fn drop_log(&self, partition: PartitionId, floor: Seq) -> Result<(), StoreError> {
+        self.store.drop_log(partition, floor)
+    }
+
+    fn is_short_of_space(&self) -> bool {
+        false
+    }
+
+    fn note_watermark(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn close(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+const OF: Obligor = Obligor { partition: PartitionId(1), subscription: SubscriptionId(1) };
+
+fn owed(seq: u64) -> Owed {
+    let due = Timestamp(10_000 + seq % 7);
+    Owed { attempts: 3, due, last: Outcome::Busy, status: Some(503), tried: Timestamp(9_000), received: None }
+}
+
+/// Twenty owed events, of which these keys of `family` cannot be read.
+fn rotten(family: Family, from: Vec<u8>, upto: Vec<u8>) -> (Journal, gridhook::journal::Writer) {
+    let store = Arc::new(Rotten { store: gridhook::journal::memory::Memory::new(), family, from, upto });
+    let (clock, _) = Clock::manual(Timestamp(1_000_000));
+    let (journal, writer) =
+        Journal::start(store.clone(), clock, options(), Box::new(|_, _| {}), Box::new(|_| {})).expect("started");
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let changes = vec![MetaChange::Found(OF.partition), MetaChange::Subscribe(OF, None)];
+    runtime.block_on(journal.change(changes)).expect("founded");
+    let mut batch = Batch::default();
+    for seq in 1..=20 {
+        batch.put(Family::Log, keys::log(OF.partition, Seq(seq)), chunk(1, 50));
+        batch.put(Family::Owed, keys::owed(OF.partition, Seq(seq), OF.subscription, Lane::LIVE), owed(seq).encode());
+        batch.put(Family::Due, keys::due(OF, owed(seq).due, Lane::LIVE, Seq(seq)), Vec::new());
+    }
+    store.write(&batch).expect("written");
+    (journal, writer)
+}
+
+#[test]
+fn the_order_of_falling_due_is_made_from_what_is_owed_where_it_cannot_be_read() {
+    let key = |at: u64| keys::due(OF, Timestamp(at), Lane::LIVE, Seq(0));
+    let (journal, writer) = rotten(Family::Due, key(10_002), key(10_004));
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let (found, all) = runtime.block_on(journal.reads().due(OF, DueKey::at(Timestamp(0)), 100)).expect("an answer");
+    let mut expected: Vec<DueKey> =
+        (1..=20).map(|seq| DueKey { due: owed(seq).due, lane: Lane::LIVE, seq: Seq(seq) }).collect();
+    expected.sort_unstable();
+    assert_eq!((found, all), (expected, true));
+    assert_eq!(journal.damage().seen().families, [Family::Due]);
+    journal.close();
+    writer.join();
+}
+
+#[test]
+fn an_owed_event_whose_record_cannot_be_read_is_delivered_all_the_same() {
+    let key = |seq: u64| keys::owed(OF.partition, Seq(seq), OF.subscription, Lane(0));
+    let (journal, writer) = rotten(Family::Owed, key(5), key(9));
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let wanted = (1..=20).map(|seq| (Lane::LIVE, Seq(seq))).collect();
+    let found = runtime.block_on(journal.reads().fetch(OF, wanted, 1 << 20)).expect("an answer");
+    assert_eq!(found.len(), 20);
+    for fetched in found {
+        let known = fetched.owed.expect("it is owed");
+        let is_remade = (5..9).contains(&fetched.seq.0);
+        assert_eq!((known.due, known.attempts == 3), (owed(fetched.seq.0).due, !is_remade), "{:?}", fetched.seq);
+        assert!(fetched.event.is_some(), "{:?}", fetched.seq);
+    }
+    assert_eq!(journal.damage().seen().families, [Family::Owed]);
+    journal.close();
+    writer.join();
+}
+
+#[test]
+fn an_event_that_cannot_be_read_is_missing_and_the_others_of_the_fetch_come() {
+    let key = |seq: u64| keys::log(OF.partition, Seq(seq));
+    let (journal, writer) = rotten(Family::Log, key(7), key(9));
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let wanted = (1..=20).map(|seq| (Lane::LIVE, Seq(seq))).collect();
+    let found = runtime.block_on(journal.reads().fetch(OF, wanted, 1 << 20)).expect("an answer");
+    let missing: Vec<u64> = found.iter().filter(|found| found.event.is_none()).map(|found| found.seq.0).collect();
+    assert_eq!(missing, [7, 8]);
+    assert_eq!(journal.damage().seen().gaps, [Gap { partition: 1, first: 7, count: 2 }]);
+    journal.close();
+    writer.join();
+}
