@@ -7,6 +7,7 @@ use std::{
     path::{self, PathBuf},
 };
 
+use rustix::{fs::Mode, process::umask};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -118,6 +119,8 @@ impl Backup {
 impl Restore {
     /// Brings it back.
     pub fn run(&self) -> Result<Done, Error> {
+        // RocksDB makes its files with the process's umask: they are as private as a server's.
+        umask(Mode::from_raw_mode(0o077));
         let config = Config::load(&Serve::of(self.config.clone(), self.data_dir.clone()).sources())?;
         let (data_dir, options) = (config.server.data_dir, store_options(&config.journal));
         let spinner = Spinner::new();

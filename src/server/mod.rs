@@ -175,7 +175,7 @@ pub fn run(mut config: Config, sources: config::Sources, log: LogFilter) -> Resu
     }
     let budget = descriptors::take(2 * cores() + workers(&config))?;
     let declared = declared(&config)?;
-    private::keep(&config.server.data_dir).map_err(io_error("the data folder"))?;
+    private::keep(&config).map_err(io_error("the data folder"))?;
     let mut opened = None;
     let served = actix_rt::System::new().block_on(serve(config, (sources, log), declared, budget, &mut opened));
     if let Some(store) = opened {
@@ -473,7 +473,9 @@ async fn open(config: &Config, budget: &Budget, vitals: &health::Vitals) -> Resu
     vitals.at(health::Step::with("the store is opened", move || starting::replayed(&store)));
     let opened = tokio::task::spawn_blocking(move || Rocks::open(&folder, &options)).await;
     let opened = opened.map_err(|error| io_error("opening the store")(io::Error::other(error)))?;
-    Ok(Arc::new(opened?))
+    let store = Arc::new(opened?);
+    private::narrow(&config.server.data_dir).map_err(io_error("the data folder"))?;
+    Ok(store)
 }
 
 /// How the server opens its store: with as many tables as there are descriptors for.

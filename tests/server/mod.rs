@@ -12,6 +12,7 @@ mod chaos;
 mod chaos_command;
 mod clocks;
 mod cycles;
+mod data_folder;
 mod dead_letter;
 mod descriptors;
 mod domains;

@@ -48,7 +48,12 @@ impl Cleaned {
         self.own.clear();
         self.was_there = true;
         sync(&self.folder)?;
-        self.folder.parent().map_or(Ok(()), sync)
+        match self.folder.parent() {
+            // A relative path of one name lies in the folder that the process is in.
+            Some(parent) if parent.as_os_str().is_empty() => sync(Path::new(".")),
+            Some(parent) => sync(parent),
+            None => Ok(()),
+        }
     }
 }
 
