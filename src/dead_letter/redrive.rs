@@ -182,7 +182,14 @@ impl Redrives {
             return Ok(Turn::Wait);
         }
         let record = journal.reads().meta(MetaKind::Redrive, redrive_name(obligor, lane)).await?;
-        let progress: Option<Progress> = record.as_ref().and_then(|record| serde_json::from_slice(record).ok());
+        // To begin anew would send events again whose files were dealt with.
+        let read = |record: &Bytes| {
+            serde_json::from_slice(record).map_err(|error| {
+                let name = redrive_name(obligor, lane);
+                journal::Error::Damaged(format!("the record {name} of a redrive cannot be read: {error}"))
+            })
+        };
+        let progress: Option<Progress> = record.as_ref().map(read).transpose()?;
         let desk = self.letters(obligor)?.desk(obligor).await;
         // Behind whatever was asked for before, heard of or not.
         journal.bury(obligor, journal::Buried::default()).await?;

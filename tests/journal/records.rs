@@ -106,7 +106,7 @@ fn sifted() -> impl Strategy<Value = Sifted> {
     })
 }
 
-fn job() -> impl Strategy<Value = Job> {
+pub(super) fn job() -> impl Strategy<Value = Job> {
     let states =
         [JobState::Running, JobState::Paused, JobState::Canceling, JobState::Completed, JobState::Canceled].to_vec();
     let range = (any::<u64>(), any::<u64>()).prop_map(|(from, end)| JobKind::Replay { from: Seq(from), end: Seq(end) });
@@ -131,7 +131,7 @@ fn tally() -> impl Strategy<Value = Tally> {
         .prop_map(|(failed, dead_lettered, dropped, leases)| Tally { failed, dead_lettered, dropped, leases })
 }
 
-fn cursor() -> impl Strategy<Value = Cursor> {
+pub(super) fn cursor() -> impl Strategy<Value = Cursor> {
     let jobs = (counters(), vec(job(), 0..3), any::<u16>());
     let ledger = (vec(sifted(), 0..3), prop_oneof![Just(0), any::<u64>()], tally());
     (vec(lane(), 0..5), health(), pace(), held(), counters(), jobs, option::of(at()), ledger).prop_map(
@@ -154,13 +154,13 @@ fn cursor() -> impl Strategy<Value = Cursor> {
     )
 }
 
-fn owed() -> impl Strategy<Value = Owed> {
+pub(super) fn owed() -> impl Strategy<Value = Owed> {
     (any::<u32>(), at(), outcome(), option::of(any::<u16>()), at(), option::of(at())).prop_map(
         |(attempts, due, last, status, tried, received)| Owed { attempts, due, last, status, tried, received },
     )
 }
 
-fn dead() -> impl Strategy<Value = Dead> {
+pub(super) fn dead() -> impl Strategy<Value = Dead> {
     (reason(), any::<u32>(), outcome(), option::of(any::<u16>()), at(), option::of(at()), at()).prop_map(
         |(reason, attempts, outcome, status, published, tried, given_up)| Dead {
             reason,
@@ -199,7 +199,7 @@ fn what() -> impl Strategy<Value = What> {
     ]
 }
 
-fn entry() -> impl Strategy<Value = Entry> {
+pub(super) fn entry() -> impl Strategy<Value = Entry> {
     (at(), vec((0u64..1 << 40, 1u32..), 1..20), what()).prop_map(|(at, runs, what)| {
         let covers = runs
             .into_iter()
@@ -213,7 +213,7 @@ fn entry() -> impl Strategy<Value = Entry> {
     })
 }
 
-fn floor() -> impl Strategy<Value = Floor> {
+pub(super) fn floor() -> impl Strategy<Value = Floor> {
     any::<[u64; 5]>().prop_map(|[floor, next, count, bytes, appended]| Floor {
         floor: Seq(floor),
         next: Seq(next),

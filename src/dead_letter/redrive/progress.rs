@@ -19,6 +19,7 @@ pub struct Ask {
 
 /// How far a redrive has come, as it is written down.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Progress {
     from: Option<Timestamp>,
     to: Option<Timestamp>,
@@ -35,6 +36,7 @@ pub(super) struct Progress {
 
 /// Letters of a file that are on their way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct FilePage {
     pub(super) file: String,
     /// How many letters the file has.

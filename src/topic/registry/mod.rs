@@ -287,5 +287,12 @@ fn known_child(topic: &Topic, name: &str) -> Result<Arc<Child>, Error> {
 }
 
 fn parse<T: for<'de> Deserialize<'de>>(name: &str, value: &[u8]) -> Result<T, Error> {
-    serde_json::from_slice(value).map_err(|error| Error::Unreadable { name: name.to_owned(), why: error.to_string() })
+    serde_json::from_slice(value).map_err(|error| {
+        let mut why = error.to_string();
+        // Left out, it would be lost with the next change of the record.
+        if why.contains("unknown field") {
+            why += ". A newer gridhook wrote it: run that version, or restore a backup that this one made";
+        }
+        Error::Unreadable { name: name.to_owned(), why }
+    })
 }
