@@ -44,6 +44,37 @@ pub enum Refused {
     },
 }
 
+/// Why an endpoint's address could mean one host to us and another to somebody else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Ambiguous {
+    /// Browsers take it for a slash, others for a part of the host or of the path.
+    #[error("has a backslash in it; allowed is / in a path and %5C elsewhere")]
+    Backslash,
+    /// What stands before an `@` looks like the host.
+    #[error("has a user name or a password in it; put a secret into the query")]
+    Userinfo,
+    /// Browsers take `http:host` and `http:///host` for `http://host`, others for a path without a host.
+    #[error("has no host behind \"://\"; allowed is such as https://example.com/hook")]
+    NoAuthority,
+}
+
+/// Refuses an address that not every reader of URLs reads alike. What is called is always what [`Url`] reads; this is for
+/// those who look at the address by other means: an operator, a proxy, a list of allowed hosts.
+///
+/// # Errors
+/// Where it has a backslash, user information, or no host where a host belongs.
+pub fn check_unambiguous(address: &str) -> Result<(), Ambiguous> {
+    if address.contains('\\') {
+        return Err(Ambiguous::Backslash);
+    }
+    let (_, rest) = address.split_once("://").ok_or(Ambiguous::NoAuthority)?;
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    if authority.contains('@') {
+        return Err(Ambiguous::Userinfo);
+    }
+    if authority.is_empty() { Err(Ambiguous::NoAuthority) } else { Ok(()) }
+}
+
 const fn v4(a: u8, b: u8, c: u8, d: u8, prefix: u8) -> IpNet {
     IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, d), prefix))
 }

@@ -21,7 +21,10 @@ use awc::http::{
 use bytes::{BufMut, Bytes, BytesMut};
 use url::{Host, Url};
 
-use super::convert::{self, delivered};
+use super::{
+    address::{Ambiguous, check_unambiguous},
+    convert::{self, delivered},
+};
 use crate::{
     event::{Event, Schema, Seq},
     policy::property::{self, Property},
@@ -42,9 +45,9 @@ pub enum Error {
     /// There is nobody to call.
     #[error("the endpoint's address names no host")]
     Host,
-    /// A user name or password would be sent to nobody: webhooks know none.
-    #[error("the endpoint's address has a user name or password in it; put a secret into its query instead")]
-    Userinfo,
+    /// It could be read in two ways.
+    #[error("the endpoint's address {0}")]
+    Ambiguous(#[from] Ambiguous),
     /// A fragment is never sent.
     #[error("the endpoint's address has a fragment (`#...`), which is never sent")]
     Fragment,
@@ -113,17 +116,16 @@ impl Destination {
         if url.len() > URL_BYTES_MAX {
             return Err(Error::Length(url.len()));
         }
-        let url = Url::parse(url).map_err(|error| Error::Url(error.to_string()))?;
+        let text = url;
+        let url = Url::parse(text).map_err(|error| Error::Url(error.to_string()))?;
         if !matches!(url.scheme(), "https" | "http") {
             return Err(Error::Scheme(url.scheme().to_owned()));
         }
+        check_unambiguous(text)?;
         match url.host() {
             None => return Err(Error::Host),
             Some(Host::Ipv6(_)) if url.scheme() == "https" => return Err(Error::SecureIpv6),
             Some(Host::Domain(_) | Host::Ipv4(_) | Host::Ipv6(_)) => {}
-        }
-        if !url.username().is_empty() || url.password().is_some() {
-            return Err(Error::Userinfo);
         }
         if url.fragment().is_some() {
             return Err(Error::Fragment);

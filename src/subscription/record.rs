@@ -7,6 +7,7 @@ use url::Url;
 use utoipa::ToSchema;
 
 use crate::{
+    deliver::address::{Ambiguous, check_unambiguous},
     event::{Name, Schema, SubscriptionId, Timestamp},
     policy::{filter::Filter, place, property::Property},
 };
@@ -165,6 +166,14 @@ pub struct Webhook {
 }
 
 impl Webhook {
+    /// Whether every reader reads the address alike. Whether it may be called is asked elsewhere.
+    ///
+    /// # Errors
+    /// Where two readers could take it for two addresses; the text never repeats it.
+    pub fn check_endpoint_url(address: &str) -> Result<(), Ambiguous> {
+        check_unambiguous(address)
+    }
+
     /// Its address without what may be secret in it: query, fragment, user and password.
     pub fn base_url(&self) -> String {
         let Ok(url) = Url::parse(&self.endpoint_url) else { return String::new() };

@@ -155,6 +155,13 @@ fn an_address_that_says_two_things_is_none() {
     for (name, url) in [
         ("a user before the host", "http://8.8.8.8@127.0.0.1/"),
         ("a user and a password", "http://a:b@127.0.0.1/"),
+        ("nobody before the host", "http://@127.0.0.1/"),
+        ("a backslash before a user", "http://good.test\\@127.0.0.1/"),
+        ("a backslash for a slash", "http://127.0.0.1\\@good.test/"),
+        ("backslashes for slashes", "http:\\\\127.0.0.1/"),
+        ("one slash", "http:/127.0.0.1/"),
+        ("three slashes", "http:///127.0.0.1/"),
+        ("no slash", "http:127.0.0.1"),
         ("a fragment before it", "http://127.0.0.1#@8.8.8.8/"),
         ("a line of its own", "http://127.0.0.1/\r\nhost: x"),
         ("another protocol", "gopher://127.0.0.1/_x"),

@@ -194,8 +194,11 @@ fn an_endpoint_that_cant_be_called_is_refused_with_a_reason() {
     check("nonsense", "is no URL");
     check("ftp://example.com/", "begins with `ftp:`");
     check("https:///", "is no URL");
-    check("https://good@example.com/", "user name or password");
-    check("https://:pw@example.com/", "user name or password");
+    check("https://good@example.com/", "user name or a password");
+    check("https://:pw@example.com/", "user name or a password");
+    check("https://good.test\\@example.com/", "backslash");
+    check("https://example.com/?a=\\", "backslash");
+    check("https:/example.com/", "no host behind");
     check("http://127.0.0.1#@good", "fragment");
     check("https://[::1]/", "IPv6");
     check(&format!("https://example.com/{}", "x".repeat(9_000)), "more than 8192");

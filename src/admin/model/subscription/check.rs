@@ -7,7 +7,7 @@ use crate::{
     admin::model::{Invalid, Ranges, instant, topic::schema_name as input_schema_name},
     event::{Schema, Timestamp},
     policy::filter::Filter,
-    subscription::record::{DeadLetterDestination, OnGone, RetryPolicy, StartsFrom, SubscriptionRecord},
+    subscription::record::{DeadLetterDestination, OnGone, RetryPolicy, StartsFrom, SubscriptionRecord, Webhook},
 };
 
 /// Checks that a request can be made of it. What it says is never repeated: a secret may be in it.
@@ -24,9 +24,7 @@ pub(super) fn endpoint_url(given: Option<String>) -> Result<String, Invalid> {
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
         return Err(invalid("is not http or https; allowed is an absolute http or https URL"));
     }
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err(invalid("has a user name or a password in it; put a secret into the query"));
-    }
+    Webhook::check_endpoint_url(&given).map_err(|ambiguous| invalid(&ambiguous.to_string()))?;
     if url.fragment().is_some() {
         return Err(invalid("has a fragment (#), which is never sent; leave it out"));
     }
