@@ -105,6 +105,72 @@ fn a_token_of_the_issuer_is_good() {
     assert_eq!(verdict(&bearer, "swordfish"), "good");
 }
 
+/// A token with this header, as it stands, that is signed properly.
+fn with_header(signer: &Signer, header: &str) -> String {
+    let text = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
+    let message = format!("{}.{}", text(header.as_bytes()), text(claims().to_string().as_bytes()));
+    let key = EncodingKey::from_ec_der(&signer.ec.serialize_der());
+    let signature = jsonwebtoken::crypto::sign(message.as_bytes(), &key, Algorithm::ES256).expect("a signature");
+    format!("{message}.{signature}")
+}
+
+#[test]
+fn a_header_that_asks_for_what_is_not_understood_is_refused() {
+    let signer = Signer::new();
+    let bearer = bearer(&signer);
+    let critical = "The access token's header has 'crit', and no extension is understood here";
+    let unencoded = "The access token's header has 'b64', which may only be true";
+    for (more, expected) in [
+        ("", "good"),
+        (r#","typ":"JWT","b64":true,"x":[1]"#, "good"),
+        (r#","crit":["b64"],"b64":true"#, critical),
+        (r#","crit":["exp"],"exp":1"#, critical),
+        (r#","crit":[]"#, critical),
+        (r#","crit":null"#, critical),
+        (r#","crit":"x""#, critical),
+        (r#","b64":false"#, unencoded),
+        (r#","b64":null"#, unencoded),
+        (r#","b64":"true""#, unencoded),
+        (r#","crit":["b64"],"b64":false"#, critical),
+        // Which of two would count?
+        (r#","b64":false,"b64":true"#, "unreadable"),
+        (r#","crit":["x"],"crit":[]"#, "unreadable"),
+    ] {
+        let token = with_header(&signer, &format!(r#"{{"alg":"ES256","kid":"ec"{more}}}"#));
+        assert_eq!(verdict(&bearer, &token), expected, "{more}");
+    }
+}
+
+#[test]
+fn a_key_that_names_an_algorithm_is_good_for_that_one_alone() {
+    let signer = Signer::new();
+    let rsa = [
+        ("RS256", Algorithm::RS256),
+        ("RS384", Algorithm::RS384),
+        ("RS512", Algorithm::RS512),
+        ("PS256", Algorithm::PS256),
+        ("PS384", Algorithm::PS384),
+        ("PS512", Algorithm::PS512),
+    ];
+    let others = ["HS256", "HS384", "HS512", "ES256", "ES384", "EdDSA", "RSA1_5", "RSA-OAEP", "RSA-OAEP-256"];
+    for named in rsa.map(|(named, _)| named).into_iter().chain(others) {
+        let bearer = bearer(&signer);
+        let mut set = signer.set();
+        let key =
+            set["keys"].as_array_mut().expect("keys").iter_mut().find(|key| key["kid"] == "rsa").expect("it is there");
+        key["alg"] = named.into();
+        let keys = &bearer.issuer.as_ref().expect("there is one").keys;
+        keys.replace(set.to_string().as_bytes()).expect("keys");
+        let good: Vec<&str> = rsa
+            .into_iter()
+            .filter(|(_, algorithm)| verdict(&bearer, &signer.sign(Some("rsa"), *algorithm, &claims())) == "good")
+            .map(|(name, _)| name)
+            .collect();
+        let expected: Vec<&str> = rsa.iter().map(|(name, _)| *name).filter(|name| *name == named).collect();
+        assert_eq!(good, expected, "{named}");
+    }
+}
+
 #[test]
 fn every_other_token_is_refused() {
     let signer = Signer::new();

@@ -4,7 +4,8 @@
 //! passes over a claim of the wrong type; so the claims are read strictly and compared here.
 //!
 //! Invariants: only signatures that need a private key are taken (an `alg` of `none` or `HS256` never), and only with a key
-//! of the issuer that is of that kind; `exp`, `iss` and `aud` must be there.
+//! of the issuer that is of that kind; no header with an extension that must be understood; `exp`, `iss` and `aud` must be
+//! there.
 //!
 //! Absent on purpose: roles. Whom the issuer gives a token for this audience may publish.
 
@@ -13,11 +14,12 @@ use std::{
     time::Duration,
 };
 
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use jsonwebtoken::{
     Algorithm, DecodingKey, Validation, decode, decode_header,
     jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, PublicKeyUse},
 };
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use tokio::sync::Notify;
 
@@ -109,6 +111,7 @@ impl Bearer {
 impl Issuer {
     fn check(&self, token: &str, now: Timestamp) -> Result<(), Problem> {
         let header = decode_header(token).map_err(|_| Problem::Unreadable)?;
+        check_extensions(token)?;
         let key = self.keys.find(header.kid.as_deref(), header.alg)?;
         let mut validation = Validation::new(header.alg);
         validation.required_spec_claims.clear();
@@ -239,14 +242,57 @@ impl Key {
             AlgorithmParameters::OctetKeyPair(_) | AlgorithmParameters::OctetKey(_) => return None,
         };
         if let Some(only) = jwk.common.key_algorithm {
-            algorithms.retain(|algorithm| same(only, *algorithm));
+            let only = algorithm(only);
+            algorithms.retain(|algorithm| Some(*algorithm) == only);
         }
         let key = DecodingKey::from_jwk(&jwk).ok()?;
         Some(Self { id: jwk.common.key_id, algorithms, key })
     }
 }
 
-/// The two enumerations say the same in the same words.
-fn same(only: KeyAlgorithm, algorithm: Algorithm) -> bool {
-    format!("{only:?}") == format!("{algorithm:?}")
+/// The algorithm that a key's `alg` names; [`None`]: one that signs nothing here.
+fn algorithm(named: KeyAlgorithm) -> Option<Algorithm> {
+    match named {
+        KeyAlgorithm::ES256 => Some(Algorithm::ES256),
+        KeyAlgorithm::ES384 => Some(Algorithm::ES384),
+        KeyAlgorithm::RS256 => Some(Algorithm::RS256),
+        KeyAlgorithm::RS384 => Some(Algorithm::RS384),
+        KeyAlgorithm::RS512 => Some(Algorithm::RS512),
+        KeyAlgorithm::PS256 => Some(Algorithm::PS256),
+        KeyAlgorithm::PS384 => Some(Algorithm::PS384),
+        KeyAlgorithm::PS512 => Some(Algorithm::PS512),
+        KeyAlgorithm::EdDSA => Some(Algorithm::EdDSA),
+        // Whoever checks these signatures can also make them.
+        KeyAlgorithm::HS256 | KeyAlgorithm::HS384 | KeyAlgorithm::HS512 => None,
+        KeyAlgorithm::RSA1_5 | KeyAlgorithm::RSA_OAEP | KeyAlgorithm::RSA_OAEP_256 => None,
+    }
+}
+
+/// Refuses a header that asks for more than a signature over what stands there: `crit` names extensions that must be
+/// understood, and none is (RFC 7515, 4.1.11); with `b64: false` another payload is signed (RFC 7797, 3), which a JWT must
+/// not have. `jsonwebtoken` passes over both.
+fn check_extensions(token: &str) -> Result<(), Problem> {
+    let header = token.split('.').next().unwrap_or_default();
+    let header = URL_SAFE_NO_PAD.decode(header).map_err(|_| Problem::Unreadable)?;
+    let extensions: Extensions = serde_json::from_slice(&header).map_err(|_| Problem::Unreadable)?;
+    if extensions.crit.is_some() {
+        return Err(Problem::Refused("The access token's header has 'crit', and no extension is understood here"));
+    }
+    match extensions.b64 {
+        None | Some(Value::Bool(true)) => Ok(()),
+        Some(_) => Err(Problem::Refused("The access token's header has 'b64', which may only be true")),
+    }
+}
+
+#[derive(Deserialize)]
+struct Extensions {
+    #[serde(default, deserialize_with = "present")]
+    crit: Option<Value>,
+    #[serde(default, deserialize_with = "present")]
+    b64: Option<Value>,
+}
+
+/// A member that is there, also where it is `null`.
+fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(from).map(Some)
 }
