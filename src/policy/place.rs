@@ -15,6 +15,9 @@ pub const FOLDER: &str = "folder";
 /// 200 bytes: file systems take 255, and a temporary file's name is longer than its file's.
 const PART_BYTES_MAX: usize = 200;
 
+/// S3 takes names of 1024 bytes; the container, the subscription's own folder and the file's name come behind this.
+const PATH_BYTES_MAX: usize = 512;
+
 /// What Azure's own accounts are reached at.
 const AZURE_HOST: &str = ".blob.core.windows.net";
 
@@ -73,6 +76,9 @@ impl Address {
             _ => return Err(Malformed::Form),
         };
         let path = path.strip_suffix('/').unwrap_or(path);
+        if path.len() > PATH_BYTES_MAX {
+            return Err(Malformed::Part(format!("the path of an address can have at most {PATH_BYTES_MAX} bytes")));
+        }
         let path = if path.is_empty() { Vec::new() } else { path.split('/').map(str::to_owned).collect() };
         path.iter().try_for_each(|part| check_part(part).and_then(|()| check_plain(part))).map_err(Malformed::Part)?;
         Ok(Self { kind, account: account.to_owned(), path })

@@ -4,11 +4,13 @@ use expect_test::expect;
 use gridhook::{
     admin::model::topic::{Key, View, Wish},
     event::Schema,
+    policy::place::check_part,
     topic::{
         ingress::Ingress,
-        record::{Keys, Kind, TopicRecord},
+        record::{Keys, Kind, Scope, TopicRecord},
     },
 };
+use proptest::prelude::*;
 use serde_json::json;
 
 use super::{editions, pretty, scope, topic_record};
@@ -278,13 +280,46 @@ fn every_refusal_says_what_is_allowed() {
 
 #[test]
 fn the_place_of_a_topic_needs_no_escaping() {
-    for (subscription, resource_group) in [("a/b", "rg"), ("s", "r\"g"), ("", "rg"), ("s", "a\nb")] {
+    let long = "\u{6e2c}".repeat(67);
+    for (subscription, resource_group) in [
+        ("a/b", "rg"),
+        ("s", "r\"g"),
+        ("", "rg"),
+        ("s", "a\nb"),
+        ("s", "."),
+        ("s", ".."),
+        ("s", "..."),
+        ("..", "rg"),
+        ("s", "rg."),
+        ("s", "%2e"),
+        ("s", &long),
+    ] {
         let mut scope = scope();
         scope.subscription = subscription.to_owned();
         scope.resource_group = resource_group.to_owned();
         let wish = Wish::put(Kind::Topic, "orders", b"{}").expect("it is read");
         let error = wish.create("orders", scope, keys(), &editions()).expect_err("it is refused").to_string();
         assert!(error.contains("allowed are 1 to 90 letters, digits and -_.()"), "{error}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    /// Both can be folders of dead letters.
+    #[test]
+    fn a_resource_group_and_a_name_that_are_taken_are_parts_of_a_path(
+        group in r"[\PC/\\:%~#.]{0,6}|[.]{1,4}|[\p{Han}(]{60,90}",
+        name in r"[a-zA-Z0-9.-]{1,60}|\PC{1,6}",
+    ) {
+        let scope = Scope { resource_group: group.clone(), ..scope() };
+        let taken = Wish::put(Kind::Topic, &name, b"{}").and_then(|wish| wish.create(&name, scope, keys(), &editions()));
+        if taken.is_ok() {
+            for part in [&group, &name] {
+                prop_assert_eq!(check_part(part), Ok(()), "{}", part);
+                prop_assert!(object_store::path::Path::parse(format!("a/{part}/b")).is_ok(), "{}", part);
+            }
+        }
     }
 }
 

@@ -27,6 +27,9 @@ use crate::{
 pub(super) const LOCATION: &str = "local";
 
 /// All `inputSchema`s.
+/// No longer than any part of a dead letter's path.
+const PLACE_BYTES_MAX: usize = 200;
+
 const SCHEMAS: [Schema; 3] = [Schema::EventGrid, Schema::CloudEvents, Schema::Custom];
 
 const READ_ONLY: [&str; 8] = [
@@ -238,14 +241,21 @@ pub(super) fn check_top_name(what: &str, name: &str) -> Result<(), Invalid> {
     }
 }
 
-/// Ids of subscriptions and names of resource groups end up in every event's `topic`: any that need no escaping there.
+/// Ids of subscriptions and names of resource groups end up in every event's `topic`, and a resource group can be a folder
+/// of dead letters: any that need no escaping there and are a part of a path, which no part that ends with a dot is for
+/// every store. Azure allows no dot there either.
 pub(super) fn check_place(what: &str, given: &str) -> Result<(), Invalid> {
     let legal = (1..=90).contains(&given.chars().count())
-        && given.chars().all(|c| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '(' | ')'));
+        && given.len() <= PLACE_BYTES_MAX
+        && given.chars().all(|c| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '(' | ')'))
+        && !given.ends_with('.');
     if legal {
         return Ok(());
     }
-    Err(Invalid::new(what, format!("is \"{}\"; allowed are 1 to 90 letters, digits and -_.()", given.escape_debug())))
+    let allowed = format!(
+        "allowed are 1 to 90 letters, digits and -_.() of {PLACE_BYTES_MAX} bytes in all, without a . at the end"
+    );
+    Err(Invalid::new(what, format!("is \"{}\"; {allowed}", given.escape_debug())))
 }
 
 fn schema_of(given: &str) -> Result<Schema, Invalid> {
