@@ -3,15 +3,17 @@
 use ::bytes::Bytes;
 use expect_test::{Expect, expect};
 use gridhook::{
-    event::Schema,
+    event::{Name, Schema},
     publish::{
         Limits, Refusal,
-        schema::{self, Content},
+        schema::{self, Content, Target},
     },
+    topic::record::Membership,
 };
 use proptest::prelude::*;
 
 use super::{Event, decode, shown, target};
+use crate::support::publisher::topic;
 
 fn read(content_type: &str, headers: &[(&str, &[u8])], body: &str) -> Result<Vec<Event>, Refusal> {
     let content = Content { content_type: Some(content_type), attributes: headers.to_vec() };
@@ -122,7 +124,6 @@ fn the_rules_are_those_of_every_cloud_event() {
 
 #[test]
 fn the_body_is_json() {
-    check(&[], "", expect!["400 InputJsonInvalid: Unexpected end when reading JSON."]);
     check(&[], "  ", expect!["400 InputJsonInvalid: Unexpected end when reading JSON."]);
     check(&[], "{} {}", expect!["nonconforming. It is not JSON: trailing characters at line 1 column 4."]);
     check(&[], "text", expect!["nonconforming. It is not JSON: expected ident at line 1 column 2."]);
@@ -137,6 +138,29 @@ fn the_body_is_json() {
         let refused = shown(read(content_type, &all(&[]), "1"));
         assert!(refused.starts_with("415 InvalidContentType: The Content-Type header is either missing"), "{refused}");
     }
+}
+
+#[test]
+fn an_event_without_data_is_the_same_for_a_topic_and_for_a_namespace() {
+    let event = r#"{"id":"1","source":"/a","type":"T","specversion":"1.0"}"#;
+    let of_kind = |kind: &str| event.replace('}', &format!(r#","datacontenttype":"{kind}"}}"#));
+    let mut record = topic("orders", Schema::CloudEvents);
+    record.namespace = Some(Membership { name: Name::new("plant"), retention_days: 1 });
+    let in_namespace = Target::of(&record);
+    for (content_type, expected) in [
+        (None, event.to_owned()),
+        (Some("application/json"), of_kind("application/json")),
+        (Some("application/octet-stream"), of_kind("application/octet-stream")),
+    ] {
+        for target in [&target(Schema::CloudEvents), &in_namespace] {
+            let content = Content { content_type, attributes: all(&[]) };
+            let events = schema::read(target, &content, &Bytes::new(), &Limits::default()).map(decode);
+            assert_eq!(shown(events), expected);
+        }
+    }
+    let headers = all(&[("type", b"")]);
+    let missing = shown(read("application/json", &headers, ""));
+    assert!(missing.starts_with("400 InvalidCloudEventHeader: ce-type header is missing"), "{missing}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A CloudEvent in the binary mode of HTTP: its attributes are headers (`ce-id`, `ce-type`, …), the body is its `data`.
 //!
 //! What is kept is the same event in its JSON form, the body byte for byte as `data`; from there on there is one set of
-//! rules, that of [`cloud_events`]. The basic tier takes JSON bodies only. Namespaces take any: what its content type does
+//! rules, that of [`cloud_events`]. An event may have no body. The basic tier takes JSON bodies only. Namespaces take any: what its content type does
 //! not call JSON is kept as `data_base64`.
 //!
 //! A header's value is read as the binding says: quotes around it are taken off, with the escapes inside, and then percent
@@ -36,7 +36,8 @@ pub(super) fn read(
     limits: &Limits,
     draft: &mut Draft,
 ) -> Result<(), Refusal> {
-    if !target.is_in_namespace && content.media_type() != "application/json" {
+    // Without data there is nothing that could be other than JSON.
+    if !target.is_in_namespace && !body.is_empty() && content.media_type() != "application/json" {
         return Err(Refusal::ContentType);
     }
     if target.is_in_namespace && content.attributes.iter().any(|(name, _)| *name == DATA_CONTENT_TYPE) {

@@ -121,8 +121,8 @@ fn read_into(
     limits: &Limits,
 ) -> Result<Draft, Refusal> {
     let schema = target.schema;
-    // In a namespace an event in binary mode may be nothing but its attributes.
-    if body.is_empty() && !(target.is_in_namespace && content.is_binary()) {
+    // A CloudEvent in binary mode may be nothing but its attributes.
+    if body.is_empty() && !content.is_binary() {
         return Err(Refusal::CutOff);
     }
     if body.len() > limits.request_bytes_max {
