@@ -82,7 +82,7 @@ fn the_defaults_are_those_of_the_design() {
     assert_eq!((log.format, log.filter.as_str()), (Format::Text, "info,actix_server=warn"));
     assert_eq!((publish.request_bytes, publish.event_bytes, publish.events_per_request), (1_536_000, 1_049_600, 5_000));
     assert_eq!(publish.bytes_in_flight, 64 << 20);
-    assert_eq!((publish.events_per_second, publish.bytes_per_second), (5_000, 5_000_000));
+    assert_eq!((publish.events_per_second, publish.bytes_per_second), (0, 0));
     assert!(auth.issuer.is_none() && auth.trusted_proxies.is_empty());
     assert_eq!((delivery.response_wait, delivery.concurrency), (Duration::from_secs(30), 16));
     assert_eq!((delivery.batch_events, delivery.batch_kilobytes), (5000, 64));
@@ -198,9 +198,62 @@ fn an_unknown_key_is_told_with_its_neighbours() {
         "server = 5\n",
         &[],
         expect![
-            "gridhook.toml: there is no key server; allowed are server.admin_listen, server.admin_token, server.apply, server.data_dir, server.listen, server.public_url, server.shutdown_wait, server.tls_certificate, server.tls_key, server.tls_minimum_version, server.tls_reload, server.workers"
+            "gridhook.toml: there is no key server; allowed are server.admin_listen, server.admin_token, server.apply, server.data_dir, server.host_names, server.listen, server.public_url, server.shutdown_wait, server.tls_certificate, server.tls_key, server.tls_minimum_version, server.tls_reload, server.workers"
         ],
     );
+}
+
+#[test]
+fn azure_is_a_rate_and_other_words_are_none() {
+    let rates = |file: &str, variables: &[(&str, &str)]| {
+        let publish = load(file, variables, &[]).expect("good settings").publish;
+        (publish.events_per_second, publish.bytes_per_second)
+    };
+    let azure = "[publish]\nevents_per_second = \"azure\"\nbytes_per_second = \"azure\"\n";
+    assert_eq!(rates(azure, &[]), (5_000, 5_000_000));
+    let names = ["GRIDHOOK_PUBLISH__EVENTS_PER_SECOND", "GRIDHOOK_PUBLISH__BYTES_PER_SECOND"];
+    assert_eq!(rates("", &names.map(|name| (name, "azure"))), (5_000, 5_000_000));
+    assert_eq!(rates(azure, &names.map(|name| (name, "0"))), (0, 0));
+    assert_eq!(rates("[publish]\nevents_per_second = 7\nbytes_per_second = \"2 MB\"\n", &[]), (7, 2_000_000));
+    refuses(
+        "[publish]\nevents_per_second = \"aws\"\n",
+        &[],
+        expect![[
+            r#"gridhook.toml: publish.events_per_second is "aws"; allowed is a whole number from 0 to 1000000000, or "azure" for 5000; 0 is no limit"#
+        ]],
+    );
+    refuses(
+        "[publish]\nbytes_per_second = \"much\"\n",
+        &[],
+        expect![[
+            r#"gridhook.toml: publish.bytes_per_second is "much"; allowed is a size from 0 B to 1.0 TiB, or "azure" for 5.0 MB; 0 is no limit"#
+        ]],
+    );
+}
+
+#[test]
+fn host_names_are_hosts_without_ports() {
+    let names =
+        |file: &str| load(file, &[], &[]).map(|config| config.server.host_names).map_err(|error| error.to_string());
+    let list = |names: &str| format!("[server]\nhost_names = {names}\n");
+    assert_eq!(
+        names(&list(r#"["GridHook", "*.Events.example.com", "10.1.2.3", "[::1]"]"#)).expect("good"),
+        ["gridhook", "*.events.example.com", "10.1.2.3", "[::1]"]
+    );
+    assert!(names("").expect("good").is_empty());
+    for bad in [
+        r#"["h:80"]"#,
+        r#"["http://h"]"#,
+        r#"["*"]"#,
+        r#"["a.*.b"]"#,
+        r#"["*.10.1.2.3"]"#,
+        r#"["h/x"]"#,
+        r#"[""]"#,
+        "true",
+    ] {
+        let error = names(&list(bad)).expect_err(bad);
+        assert!(error.contains("server.host_names") && error.contains("a list of hosts without ports"), "{error}");
+    }
 }
 
 #[test]

@@ -124,6 +124,9 @@ pub struct Server {
     /// The server's own address, as others see it.
     #[serde(deserialize_with = "read::web")]
     pub public_url: Option<url::Url>,
+    /// Further hosts that publishers call it by; `*.` in front stands for one label.
+    #[serde(deserialize_with = "read::host_names")]
+    pub host_names: Vec<String>,
     /// The file of its certificate; [`None`] where it speaks http.
     #[serde(deserialize_with = "read::optional")]
     pub tls_certificate: Option<PathBuf>,
@@ -184,11 +187,14 @@ pub struct Publish {
     /// How long a publisher may take to send its body.
     #[serde(deserialize_with = "read::wait::<_, 1, HOUR>")]
     pub body_wait: Duration,
+    /// The least that a body must bring in a second while it is waited for; 0 for no bound.
+    #[serde(deserialize_with = "read::size::<_, _, 0, { 64 * MIB }>")]
+    pub body_bytes_per_second: u64,
     /// The most events that one topic takes in a second; 0 for no bound.
-    #[serde(deserialize_with = "read::count::<_, _, 0, 1_000_000_000>")]
+    #[serde(deserialize_with = "read::event_rate")]
     pub events_per_second: u64,
     /// The most bytes that one topic takes in a second; 0 for no bound.
-    #[serde(deserialize_with = "read::size::<_, _, 0, TIB>")]
+    #[serde(deserialize_with = "read::byte_rate")]
     pub bytes_per_second: u64,
 }
 

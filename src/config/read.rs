@@ -78,6 +78,36 @@ where
     read.and_then(|number| T::try_from(number).ok()).ok_or_else(|| D::Error::custom(allowed()))
 }
 
+/// What a topic of Azure's takes in a second: events, and bytes.
+const AZURE_EVENTS: u64 = 5_000;
+const AZURE_BYTES: u64 = 5_000_000;
+
+/// A number of events a second, or Azure's own.
+pub(super) fn event_rate<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    let allowed = format!("a whole number from 0 to 1000000000, or \"azure\" for {AZURE_EVENTS}; 0 is no limit");
+    let read = match raw(from, &allowed)? {
+        Raw::Number(number) => u64::try_from(number).ok(),
+        Raw::Text(text) if text == "azure" => Some(AZURE_EVENTS),
+        // From the environment, where everything is text.
+        Raw::Text(text) => text.parse().ok(),
+        Raw::Flag(_) | Raw::List(_) => None,
+    };
+    read.filter(|rate| *rate <= 1_000_000_000).ok_or_else(|| D::Error::custom(allowed))
+}
+
+/// A number of bytes a second, or Azure's own.
+pub(super) fn byte_rate<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    let (most, azure) = (ByteSize(TIB), ByteSize(AZURE_BYTES).display().si());
+    let allowed = format!("a size from 0 B to {most}, or \"azure\" for {azure}; 0 is no limit");
+    let read = match raw(from, &allowed)? {
+        Raw::Number(bytes) => u64::try_from(bytes).ok(),
+        Raw::Text(text) if text == "azure" => Some(AZURE_BYTES),
+        Raw::Text(text) => ByteSize::from_str(&text).ok().map(|size| size.as_u64()),
+        Raw::Flag(_) | Raw::List(_) => None,
+    };
+    read.filter(|rate| *rate <= TIB).ok_or_else(|| D::Error::custom(allowed))
+}
+
 /// A share of one.
 pub(super) fn share<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     /// From the environment it is a text, as everything there.
@@ -176,6 +206,27 @@ pub(super) fn network_list<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<IpN
     };
     let read: Result<_, _> = list.iter().map(|network| network.parse()).collect();
     read.map_err(|_| D::Error::custom(allowed))
+}
+
+/// Hosts, maybe none: a list, or (from the environment) their text with commas between. They are kept in the form that a
+/// URL has them in.
+pub(super) fn host_names<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    let allowed = "a list of hosts without ports such as [\"gridhook\", \"*.events.example.com\"]";
+    let list = match raw(from, allowed)? {
+        Raw::Text(text) => text.split(',').map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect(),
+        Raw::List(list) => list,
+        Raw::Flag(_) | Raw::Number(_) => return Err(D::Error::custom(allowed)),
+    };
+    let host = |text: &str| url::Host::parse(text).ok().filter(|_| !text.contains(['*', '%']));
+    let read = |text: &String| match text.strip_prefix("*.") {
+        Some(parent) => match host(parent)? {
+            url::Host::Domain(parent) => Some(format!("*.{parent}")),
+            url::Host::Ipv4(_) | url::Host::Ipv6(_) => None,
+        },
+        None => host(text).map(|host| host.to_string()),
+    };
+    let read: Option<Vec<String>> = list.iter().map(read).collect();
+    read.ok_or_else(|| D::Error::custom(allowed))
 }
 
 /// A text that is read by its own type.

@@ -47,7 +47,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 
 use self::status::Status;
 pub use self::{
@@ -219,13 +219,16 @@ impl Drop for Once {
     }
 }
 
+/// What a request holds until its events are durable; it is given back by dropping it.
+pub type Room = Box<dyn Send>;
+
 /// One entry of the writer's queue.
 enum Entry {
     Publish {
         partition: PartitionId,
         chunks: Vec<Sealed>,
         reply: oneshot::Sender<Result<Published, Error>>,
-        _room: Option<OwnedSemaphorePermit>,
+        _room: Option<Room>,
     },
     Open {
         obligor: Obligor,
@@ -324,12 +327,7 @@ impl Journal {
 
     /// Appends a request's events to the log of `partition`. The answer comes when they are durable; `room` is given
     /// back then.
-    pub fn publish(
-        &self,
-        partition: PartitionId,
-        chunks: Vec<Sealed>,
-        room: Option<OwnedSemaphorePermit>,
-    ) -> Promise<Published> {
+    pub fn publish(&self, partition: PartitionId, chunks: Vec<Sealed>, room: Option<Room>) -> Promise<Published> {
         self.ask(|reply| Entry::Publish { partition, chunks, reply, _room: room })
     }
 

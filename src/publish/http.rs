@@ -16,13 +16,14 @@ use actix_web::{
     web,
 };
 use bytes::Bytes;
+use jiff::civil::Date;
 use url::form_urlencoded;
 
 pub use super::publisher::Publisher;
-use super::{Refusal, namespace, refusal};
+use super::{Refusal, auth::Called, namespace, refusal};
 use crate::topic::{
     record::{Kind, key},
-    registry::{Registry, Topic},
+    registry::Topic,
 };
 
 /// Where events come in. The router and `/openapi.json` are made of it.
@@ -31,8 +32,8 @@ pub const PATHS: [&str; 3] = ["/topics/{topic}/api/events", "/domains/{domain}/a
 /// How it can be asked there: events are published, or it is asked what is taken.
 pub const METHODS: [Method; 2] = [Method::POST, Method::OPTIONS];
 
-/// The versions that there are of the publishers' API: of topics, and of namespaces, whose clients come here, too.
-pub const VERSIONS: [&str; 5] = ["2018-01-01", "2023-06-01-preview", "2023-10-01-preview", "2023-11-01", "2024-06-01"];
+/// What an `api-version` is written like, as a regular expression.
+pub const VERSION: &str = "^[0-9]{4}-[0-9]{2}-[0-9]{2}(-[0-9A-Za-z]+)?$";
 
 /// Adds the publishers' endpoint to an app that has a `web::Data<Publisher>`.
 pub fn configure(config: &mut web::ServiceConfig) {
@@ -63,7 +64,7 @@ pub(crate) fn pattern(path: &str) -> String {
 
 /// The answer to every path that nobody serves.
 pub async fn not_found(publisher: web::Data<Publisher>, request: HttpRequest) -> HttpResponse {
-    publisher.refuse(&unknown(&request))
+    publisher.refuse(&unknown(&publisher, &request))
 }
 
 async fn publish(publisher: web::Data<Publisher>, request: HttpRequest, mut body: web::Payload) -> HttpResponse {
@@ -99,7 +100,7 @@ impl MessageBody for Refused {
 }
 
 async fn options(publisher: web::Data<Publisher>, request: HttpRequest) -> HttpResponse {
-    match find_topic(&publisher.registry, &request) {
+    match find_topic(&publisher, &request) {
         Ok(topic) => HttpResponse::Ok()
             .insert_header((ALLOW, "POST, OPTIONS"))
             .insert_header(("aeg-input-event-schema", refusal::name(&topic.record().input_schema)))
@@ -114,45 +115,55 @@ pub(crate) async fn method_not_allowed(publisher: web::Data<Publisher>) -> HttpR
 }
 
 /// The topic or the domain that the request is for, by its path or its host.
-pub(super) fn find_topic(registry: &Registry, request: &HttpRequest) -> Result<Arc<Topic>, Refusal> {
+pub(super) fn find_topic(publisher: &Publisher, request: &HttpRequest) -> Result<Arc<Topic>, Refusal> {
     let names = request.match_info();
-    let find = |kind, name| registry.topic(&key(kind, name));
+    let find = |kind, name| publisher.registry.topic(&key(kind, name));
     let found = match (names.get("topic"), names.get("domain")) {
         (Some(name), _) => find(Kind::Topic, name),
         (None, Some(name)) => find(Kind::Domain, name),
         (None, None) => {
-            let connection = request.connection_info();
-            // A name alone is a machine's, not a topic's. Of a topic and a domain of one name, the topic is meant.
-            let label = connection.host().split_once('.').map(|(label, _)| label);
-            label.and_then(|label| find(Kind::Topic, label).or_else(|| find(Kind::Domain, label)))
+            let called = publisher.called(request)?;
+            // Of a topic and a domain of one name, the topic is meant.
+            called.label().and_then(|label| find(Kind::Topic, label).or_else(|| find(Kind::Domain, label)))
         }
     };
-    let topic = found.ok_or_else(|| unknown(request))?;
-    check_version(request)?;
+    let topic = found.ok_or_else(|| unknown(publisher, request))?;
+    check_version(publisher, request)?;
     Ok(topic)
 }
 
-/// An `api-version` may be left out, but not made up.
-pub(super) fn check_version(request: &HttpRequest) -> Result<(), Refusal> {
+/// An `api-version` may be left out. Any version is taken that is written like one: what a client sends does not differ
+/// between those that there are, and the next client library has another.
+pub(super) fn check_version(publisher: &Publisher, request: &HttpRequest) -> Result<(), Refusal> {
     let mut query = form_urlencoded::parse(request.query_string().as_bytes());
     match query.find(|(name, _)| name.eq_ignore_ascii_case("api-version")) {
-        Some((_, version))
-            if !version.is_empty() && !VERSIONS.iter().any(|known| known.eq_ignore_ascii_case(&version)) =>
-        {
+        Some((_, version)) if !version.is_empty() && !is_version(&version) => {
             let version = Refusal::shortened(&version).to_owned();
-            Err(Refusal::ApiVersion { uri: uri(request), version, supported: VERSIONS.join(", ") })
+            match publisher.called(request) {
+                Ok(called) => Err(Refusal::ApiVersion { uri: uri(&called, request), version }),
+                Err(refusal) => Err(refusal),
+            }
         }
         Some(_) | None => Ok(()),
     }
 }
 
-pub(super) fn unknown(request: &HttpRequest) -> Refusal {
-    Refusal::NotFound { uri: uri(request) }
+/// A day, and perhaps a word behind it: `2018-01-01`, `2023-06-01-preview`.
+fn is_version(text: &str) -> bool {
+    let Some((day, word)) = text.split_at_checked("2018-01-01".len()) else { return false };
+    let is_day = day.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-') && day.parse::<Date>().is_ok();
+    let is_word = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    is_day && (word.is_empty() || word.strip_prefix('-').is_some_and(is_word))
+}
+
+pub(super) fn unknown(publisher: &Publisher, request: &HttpRequest) -> Refusal {
+    match publisher.called(request) {
+        Ok(called) => Refusal::NotFound { uri: uri(&called, request) },
+        Err(refusal) => refusal,
+    }
 }
 
 /// The address that was called, percent-encoded as a whole, without its query: a key may be in that.
-fn uri(request: &HttpRequest) -> String {
-    let connection = request.connection_info();
-    let uri = format!("{}://{}{}", connection.scheme(), connection.host(), request.path());
-    form_urlencoded::byte_serialize(uri.as_bytes()).collect()
+fn uri(called: &Called, request: &HttpRequest) -> String {
+    form_urlencoded::byte_serialize(called.at(request.path()).as_bytes()).collect()
 }

@@ -2,7 +2,7 @@
 //!
 //! - [`http`] has the paths and the answers, [`namespace`] those of namespaces.
 //! - [`publisher`] finds the topic, asks [`auth`] whether the publisher may and [`rate`] whether the topic takes more, takes
-//!   a permit for the bytes *before* it reads them, hands the body to [`schema`] and what comes back to the journal. 200 is
+//!   [`room`] for the bytes *before* it reads them, hands the body to [`schema`] and what comes back to the journal. 200 is
 //!   answered when the journal says that the events are durable, and never before.
 //! - [`schema`] turns bytes into a draft of log records, or into a [`Refusal`]; it reads no clock and calls nobody.
 //! - `traced` tells what a request's trace is, where traces are recorded.
@@ -23,13 +23,14 @@ pub mod namespace;
 pub mod publisher;
 pub mod rate;
 pub mod refusal;
+pub mod room;
 pub mod schema;
 mod traced;
 
 pub use again::again;
 pub use refusal::Refusal;
 
-/// What one request may cost. The defaults are Azure's where Azure has a figure.
+/// What one request may cost. The defaults are Azure's for requests and events.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Bytes of a request's body.
@@ -46,6 +47,10 @@ pub struct Limits {
     pub admitted_bytes_max: usize,
     /// How long a publisher may take to send its body.
     pub body_wait: Duration,
+    /// The least that a body must bring while it is waited for; 0 for no bound.
+    pub body_bytes_per_second: u64,
+    /// Over how long that is counted.
+    pub body_window: Duration,
     /// What a topic takes in a second.
     pub rates: rate::Rates,
 }
@@ -63,6 +68,9 @@ impl Default for Limits {
             // Forty requests of the largest size, or a hundred thousand of half a kilobyte.
             admitted_bytes_max: 64 * 1024 * 1024,
             body_wait: Duration::from_secs(30),
+            body_bytes_per_second: 1_024,
+            // A lost packet is sent again for the third time after some three seconds.
+            body_window: Duration::from_secs(5),
             rates: rate::Rates::default(),
         }
     }

@@ -13,11 +13,7 @@ use super::{
     Refusal,
     http::{Publisher, Refused, check_version, method_not_allowed, pattern, unknown},
 };
-use crate::topic::{
-    namespace::NamespaceRecord,
-    record::key_in_namespace,
-    registry::{Registry, Topic},
-};
+use crate::topic::{namespace::NamespaceRecord, record::key_in_namespace, registry::Topic};
 
 /// How it can be asked to take events.
 pub const METHOD: Method = Method::POST;
@@ -53,16 +49,16 @@ pub struct Entered {
 }
 
 /// The topic that a request is for.
-pub(super) fn find(registry: &Registry, request: &HttpRequest) -> Result<Entered, Refusal> {
-    check_version(request)?;
+pub(super) fn find(publisher: &Publisher, request: &HttpRequest) -> Result<Entered, Refusal> {
+    check_version(publisher, request)?;
+    let registry = &publisher.registry;
     let names = request.match_info();
-    let topic = names.get("topic").ok_or_else(|| unknown(request))?;
+    let topic = names.get("topic").ok_or_else(|| unknown(publisher, request))?;
     let namespace = match names.get("namespace") {
         Some(name) => registry.namespace(name),
         None => {
-            let connection = request.connection_info();
-            let label = connection.host().split_once('.').map(|(label, _)| label);
-            label.and_then(|label| registry.namespace(label)).or_else(|| registry.sole_namespace())
+            let called = publisher.called(request)?;
+            called.label().and_then(|label| registry.namespace(label)).or_else(|| registry.sole_namespace())
         }
     };
     let namespace = namespace.ok_or(Refusal::NoNamespace)?;

@@ -1,20 +1,17 @@
 //! What becomes of a request: the order in which it is looked at, and what it costs meanwhile.
 //!
 //! The order is the point. Topic, publisher and the sizes that the head announces are looked at first, at no cost. Then
-//! permits for the body's bytes are taken, each before its bytes are kept, and they travel with the events into the journal:
-//! what publishers can make the server hold is bounded, and where it runs out they are told to come back. They are taken as
-//! the bytes come, so that those who announce much and send little hold little. A body has a limit and a deadline of its
-//! own, because actix-web has neither for a body that trickles in.
+//! [`room`](super::room) for the body's bytes is taken, before they are kept, and it travels with the events into the journal:
+//! what publishers can make the server hold is bounded, and where it runs out they are told to come back. It is taken as
+//! the bytes come, so that those who announce much and send little hold little. A body has a limit, a deadline and a least
+//! rate of its own, because actix-web has none of these for a body that trickles in or stops.
 //!
 //! A publisher that goes away while the journal works has published: it was not told, and sends again. That is what "at
 //! least once" means.
 
-use std::{
-    pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
 };
 
 use actix_web::{
@@ -24,15 +21,16 @@ use actix_web::{
 };
 use bytes::{Bytes, BytesMut};
 use futures_util::{FutureExt as _, StreamExt as _};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
 
 use super::{
     Limits, Refusal,
-    auth::{Gate, House, Refusals},
+    auth::{Called, Gate, House, Refusals},
     http::find_topic,
     namespace::{self, Entered},
     rate::Throttle,
+    room::{self, Permit, Room},
     schema::{self, Content, Target},
     traced::{Published, Traced},
 };
@@ -46,9 +44,6 @@ use crate::{
         registry::{Registry, Topic},
     },
 };
-
-/// One permit is a kibibyte: fine enough for small requests, and a semaphore of them counts to terabytes.
-const PERMIT_BYTES: usize = 1024;
 
 /// Memory for a body that was announced and has not come: enough for most.
 const PREPARED_BYTES: usize = 16 * 1024;
@@ -65,7 +60,7 @@ pub struct Publisher {
     gate: Gate,
     throttle: Throttle,
     tracer: Tracer,
-    room: Arc<Semaphore>,
+    room: Arc<Room>,
     closed: AtomicBool,
     /// Whether clients that wait for events are sent away.
     polls_ended: tokio::sync::watch::Sender<bool>,
@@ -76,7 +71,7 @@ pub struct Publisher {
 impl Publisher {
     /// Publishes to the topics of `registry` through `journal`, for whom `gate` lets in.
     pub fn new(registry: Arc<Registry>, journal: Journal, clock: Clock, limits: Limits, gate: Gate) -> Self {
-        let room = Arc::new(Semaphore::new(permits(limits.admitted_bytes_max) as usize));
+        let room = Room::new(limits.admitted_bytes_max, limits.request_bytes_max);
         let throttle = Throttle::new(limits.rates);
         let (tracer, closed) = (Tracer::default(), AtomicBool::new(false));
         let (polls_ended, _) = tokio::sync::watch::channel(false);
@@ -129,15 +124,13 @@ impl Publisher {
 
     /// How many bytes of publishers are in hand, and how many may be.
     pub fn room(&self) -> (usize, usize) {
-        let most = permits(self.limits.admitted_bytes_max) as usize;
-        ((most - self.room.available_permits().min(most)) * PERMIT_BYTES, most * PERMIT_BYTES)
+        (self.room.taken(), self.room.bytes())
     }
 
     pub(super) async fn publish(&self, request: &HttpRequest, body: &mut web::Payload) -> Result<(), Refusal> {
         let began = self.clock.now();
         self.refuse_closed()?;
-        let topic =
-            find_topic(&self.registry, request).inspect_err(|refusal| self.strays.refused(refusal.counted()))?;
+        let topic = find_topic(self, request).inspect_err(|refusal| self.strays.refused(refusal.counted()))?;
         let taking = async {
             self.ask(request, &House::of(&topic.record())).await?;
             self.take(&topic, request, body, &self.limits).await
@@ -154,7 +147,7 @@ impl Publisher {
     ) -> Result<(), Refusal> {
         let began = self.clock.now();
         self.refuse_closed()?;
-        let found = namespace::find(&self.registry, request);
+        let found = namespace::find(self, request);
         let Entered { namespace, topic } = found.inspect_err(|refusal| self.strays.refused(refusal.counted()))?;
         let limits = Limits { events_max: self.limits.namespace_events_max, ..self.limits };
         let taking = async {
@@ -180,7 +173,7 @@ impl Publisher {
     /// What whoever sent it is told: with [`Publisher::refuse_in_namespace`].
     pub async fn enter(&self, request: &HttpRequest) -> Result<Entered, Refusal> {
         self.refuse_closed()?;
-        let entered = namespace::find(&self.registry, request)?;
+        let entered = namespace::find(self, request)?;
         self.ask(request, &House::in_namespace(&entered.namespace, &entered.topic.record())).await?;
         Ok(entered)
     }
@@ -210,11 +203,10 @@ impl Publisher {
         if let Some(crowd) = topic.crowd().filter(|crowd| crowd.is_full) {
             return Err(full(topic, crowd.laggard));
         }
-        let announced = self.announced(headers)?;
+        let announced = announced(headers, limits.request_bytes_max)?;
         self.throttle.ask(topic.partition(), self.clock.now())?;
-        self.refuse_without_room(announced)?;
         let began = self.clock.now();
-        let (body, permit) = self.receive(body, announced).await?;
+        let (body, permit) = self.receive(request, topic, body, (announced, limits.request_bytes_max)).await?;
         let record = topic.record();
         let target = Target::of(&record);
         let content = content(headers, target.schema);
@@ -234,13 +226,8 @@ impl Publisher {
         appended
     }
 
-    async fn append(
-        &self,
-        topic: &Topic,
-        draft: journal::chunk::Draft,
-        permit: OwnedSemaphorePermit,
-    ) -> Result<(), Refusal> {
-        match self.journal.publish(topic.partition(), draft.into_chunks(), Some(permit)).await {
+    async fn append(&self, topic: &Topic, draft: journal::chunk::Draft, permit: Permit) -> Result<(), Refusal> {
+        match self.journal.publish(topic.partition(), draft.into_chunks(), Some(Box::new(permit))).await {
             Ok(_) => Ok(()),
             Err(journal::Error::Backlog(laggard)) => Err(full(topic, laggard)),
             Err(error) => {
@@ -252,64 +239,78 @@ impl Publisher {
         }
     }
 
-    /// How many bytes the head says will come; the limit where it does not say. A lie is found out while reading.
-    fn announced(&self, headers: &HeaderMap) -> Result<usize, Refusal> {
-        let bytes_max = self.limits.request_bytes_max;
-        let Some(length) = headers.get(CONTENT_LENGTH) else { return Ok(bytes_max) };
-        match length.to_str().ok().and_then(|length| length.parse::<usize>().ok()) {
-            Some(length) if length <= bytes_max => Ok(length),
-            Some(_) => Err(Refusal::TooLarge { bytes_max }),
-            None => Err(Refusal::Broken),
-        }
-    }
-
-    /// Whoever would find no room need not send.
-    fn refuse_without_room(&self, announced: usize) -> Result<(), Refusal> {
-        if (permits(announced) as usize) <= self.room.available_permits() { Ok(()) } else { Err(Refusal::NoRoom) }
-    }
-
-    fn admit(&self, permits: u32) -> Result<OwnedSemaphorePermit, Refusal> {
-        self.room.clone().try_acquire_many_owned(permits).map_err(|_| Refusal::NoRoom)
+    /// The body of a request about a topic, of at most `bytes_max`, with the same bounds as what is published: for whoever
+    /// was let in by [`Publisher::enter`].
+    ///
+    /// # Errors
+    /// What whoever sent it is told.
+    pub async fn read(
+        &self,
+        request: &HttpRequest,
+        topic: &Topic,
+        body: &mut web::Payload,
+        bytes_max: usize,
+    ) -> Result<Bytes, Refusal> {
+        let announced = announced(request.headers(), bytes_max)?;
+        let (bytes, _permit) = self.receive(request, topic, body, (announced, bytes_max)).await?;
+        Ok(bytes)
     }
 
     /// The body, and the room that it takes: so much as has come, because to announce a length costs nothing. Who sends
-    /// slowly holds what he has sent.
+    /// slowly holds what he has sent, and must go on sending.
     async fn receive(
         &self,
+        request: &HttpRequest,
+        topic: &Topic,
         body: &mut web::Payload,
-        announced: usize,
-    ) -> Result<(Bytes, OwnedSemaphorePermit), Refusal> {
-        let bytes_max = self.limits.request_bytes_max;
-        // No more is read than was announced.
-        let too_much = || if announced < bytes_max { Refusal::Broken } else { Refusal::TooLarge { bytes_max } };
-        // To announce a length costs nothing: beyond 64 KiB memory is taken as the bytes come.
+        (announced, bytes_max): (usize, usize),
+    ) -> Result<(Bytes, Permit), Refusal> {
+        let no_room = |room::Full| Refusal::NoRoom;
+        let sender = room::Request::to(topic, &topic.record(), self.gate.client(request));
+        // Whoever would find no room need not send.
+        if !self.room.has(&sender, announced) {
+            return Err(Refusal::NoRoom);
+        }
         let mut received = BytesMut::with_capacity(announced.min(PREPARED_BYTES));
-        let mut permit = self.admit(permits(received.capacity()))?;
-        let reading = async {
-            while let Some(part) = body.next().await {
-                let part = part.map_err(|_| Refusal::Broken)?;
-                if received.len() + part.len() > announced {
-                    return Err(too_much());
+        let mut permit = self.room.enter(sender, received.capacity()).map_err(no_room)?;
+        let mut wait = None;
+        loop {
+            // Most are here with their heads, and need no timer.
+            let next = match body.next().now_or_never() {
+                Some(next) => next,
+                None => {
+                    let wait = wait.get_or_insert_with(|| Wait::begin(&self.limits, received.len()));
+                    match timeout_at(wait.until(), body.next()).await {
+                        Ok(next) => next,
+                        Err(_) => {
+                            wait.go_on(&self.limits, received.len())?;
+                            continue;
+                        }
+                    }
                 }
-                let more = permits(received.len() + part.len()).saturating_sub(permit.num_permits() as u32);
-                if more > 0 {
-                    permit.merge(self.admit(more)?);
-                }
-                received.extend_from_slice(&part);
+            };
+            let Some(part) = next else { break };
+            let part = part.map_err(|_| Refusal::Broken)?;
+            let len = received.len() + part.len();
+            if len > announced {
+                // No more is read than was announced.
+                return Err(if announced < bytes_max { Refusal::Broken } else { Refusal::TooLarge { bytes_max } });
             }
-            let spare = permit.num_permits().saturating_sub(permits(received.len()) as usize);
-            drop(permit.split(spare));
-            Ok((received.freeze(), permit))
-        };
-        let mut reading = pin!(reading);
-        // Most are here with their heads, and need no timer.
-        if let Some(read) = reading.as_mut().now_or_never() {
-            return read;
+            permit.grow_to(len).map_err(no_room)?;
+            received.extend_from_slice(&part);
         }
-        match tokio::time::timeout(self.limits.body_wait, reading).await {
-            Ok(read) => read,
-            Err(_) => Err(Refusal::Slow { seconds: self.limits.body_wait.as_secs() }),
-        }
+        permit.shrink_to(received.len());
+        Ok((received.freeze(), permit))
+    }
+
+    /// Which host a request was sent to.
+    pub(super) fn called(&self, request: &HttpRequest) -> Result<Called, Refusal> {
+        self.gate.called(request)
+    }
+
+    /// The answer to a request that does not say properly which host it is for; [`None`] where it does.
+    pub fn refuse_host(&self, request: &HttpRequest) -> Option<HttpResponse> {
+        self.gate.check_host(request).err().map(|refusal| self.refuse(&refusal))
     }
 
     pub(super) fn refuse(&self, refusal: &Refusal) -> HttpResponse {
@@ -349,7 +350,53 @@ fn content(headers: &HeaderMap, schema: Schema) -> Content<'_> {
     Content { content_type, attributes }
 }
 
-/// How many permits so many bytes take; an empty body has one, too.
-fn permits(bytes: usize) -> u32 {
-    u32::try_from(bytes.div_ceil(PERMIT_BYTES).max(1)).unwrap_or(u32::MAX)
+/// How many bytes the head says will come; the limit where it does not say. A lie is found out while reading.
+fn announced(headers: &HeaderMap, bytes_max: usize) -> Result<usize, Refusal> {
+    let Some(length) = headers.get(CONTENT_LENGTH) else { return Ok(bytes_max) };
+    match length.to_str().ok().and_then(|length| length.parse::<usize>().ok()) {
+        Some(length) if length <= bytes_max => Ok(length),
+        Some(_) => Err(Refusal::TooLarge { bytes_max }),
+        None => Err(Refusal::Broken),
+    }
+}
+
+/// How long a body is waited for: to its end, and to the next of the bytes that it must bring meanwhile.
+struct Wait {
+    end: Instant,
+    due: Instant,
+    /// It must have more by then.
+    least: usize,
+}
+
+impl Wait {
+    fn begin(limits: &Limits, received: usize) -> Self {
+        let now = Instant::now();
+        let mut wait = Self { end: now + limits.body_wait, due: now, least: 0 };
+        wait.set(limits, received);
+        wait
+    }
+
+    fn set(&mut self, limits: &Limits, received: usize) {
+        let bytes = u128::from(limits.body_bytes_per_second) * limits.body_window.as_millis() / 1_000;
+        self.due += limits.body_window;
+        self.least = received.saturating_add(usize::try_from(bytes).unwrap_or(usize::MAX));
+    }
+
+    /// When it must be asked whether to go on.
+    fn until(&self) -> Instant {
+        self.end.min(self.due)
+    }
+
+    /// A wait is over: sets the next one, where enough has come.
+    fn go_on(&mut self, limits: &Limits, received: usize) -> Result<(), Refusal> {
+        if Instant::now() >= self.end {
+            return Err(Refusal::Slow { seconds: limits.body_wait.as_secs() });
+        }
+        if received < self.least {
+            let Limits { body_bytes_per_second: bytes_per_second, body_window, .. } = limits;
+            return Err(Refusal::Stalled { bytes_per_second: *bytes_per_second, seconds: body_window.as_secs() });
+        }
+        self.set(limits, received);
+        Ok(())
+    }
 }

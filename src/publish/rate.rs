@@ -1,5 +1,5 @@
-//! How much a topic takes in a second: so many events and so many bytes, Azure's own figures unless the operator says
-//! otherwise.
+//! How much a topic takes in a second: so many events and so many bytes, where the operator says so. Without a setting
+//! there is no bound.
 //!
 //! A token bucket each, with room for one second. A request is let in while there is something in both, and then takes
 //! what it has, if need be on credit: so how many events it has need not be known before its body is read, and the largest
@@ -19,18 +19,12 @@ use crate::event::{PartitionId, Timestamp};
 const BUCKETS_KEPT: usize = 1024;
 
 /// What a topic takes in a second; zero is no bound.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rates {
     /// Events.
     pub events_per_second: u64,
     /// Bytes of requests' bodies.
     pub bytes_per_second: u64,
-}
-
-impl Default for Rates {
-    fn default() -> Self {
-        Self { events_per_second: 5_000, bytes_per_second: 5_000_000 }
-    }
 }
 
 /// The buckets of all topics.
@@ -76,7 +70,7 @@ impl Throttle {
 
     /// Takes what a request has.
     pub(super) fn take(&self, topic: PartitionId, events: u32, bytes: usize, now: Timestamp) {
-        if self.rates == (Rates { events_per_second: 0, bytes_per_second: 0 }) {
+        if self.rates == Rates::default() {
             return;
         }
         let mut buckets = self.lock();

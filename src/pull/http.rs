@@ -1,14 +1,12 @@
 //! The paths: `POST …/topics/{topic}/eventsubscriptions/{subscription}:receive`, and four like it.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use actix_web::{
     HttpRequest, HttpResponse,
     http::{Method, header::CONTENT_TYPE},
     web,
 };
-use bytes::{Bytes, BytesMut};
-use futures_util::StreamExt;
 use uuid::Uuid;
 
 use super::{
@@ -34,9 +32,6 @@ pub const OPERATIONS: [&str; 5] = ["receive", "acknowledge", "release", "reject"
 
 /// The largest list of lock tokens.
 const BODY_BYTES: usize = 64 * 1024;
-
-/// So long it may take to come.
-const BODY_WAIT: Duration = Duration::from_secs(10);
 
 /// Where an operation is asked for.
 pub fn operation_paths(operation: &str) -> [String; 2] {
@@ -155,14 +150,15 @@ async fn settle(
     publisher: &Publisher,
     tokens: &Tokens,
     request: &HttpRequest,
-    body: web::Payload,
+    mut body: web::Payload,
     verb: impl Fn(&Query<'_>) -> Result<Verb, String>,
 ) -> HttpResponse {
     let settled = async {
         let Asked { topic, slot } = Asked::of(publisher, request).await?;
         let query = Query::new(request.query_string());
         let verb = verb(&query).map_err(|why| Refusal::Parameter { why })?;
-        let given = LockTokens::read(&read(body).await?).map_err(|why| Refusal::Parameter { why })?;
+        let body = publisher.read(request, &topic, &mut body, BODY_BYTES).await?;
+        let given = LockTokens::read(&body).map_err(|why| Refusal::Parameter { why })?;
         let settled = settle_all(&topic, &slot, tokens, verb, given).await;
         Ok(if query.is_of_2023() { settled.as_in_2023() } else { settled })
     };
@@ -192,22 +188,6 @@ async fn settle_all(topic: &Arc<Topic>, slot: &Slot, tokens: &Tokens, verb: Verb
         settled.add_bad(token);
     }
     settled
-}
-
-async fn read(mut body: web::Payload) -> Result<Bytes, Refusal> {
-    let reading = async {
-        let mut read = BytesMut::new();
-        while let Some(part) = body.next().await {
-            let part = part.map_err(|_| Refusal::Broken)?;
-            if read.len() + part.len() > BODY_BYTES {
-                return Err(Refusal::TooLarge { bytes_max: BODY_BYTES });
-            }
-            read.extend_from_slice(&part);
-        }
-        Ok(read.freeze())
-    };
-    let slow = Refusal::Slow { seconds: BODY_WAIT.as_secs() };
-    tokio::time::timeout(BODY_WAIT, reading).await.unwrap_or(Err(slow))
 }
 
 fn done(body: String) -> HttpResponse {

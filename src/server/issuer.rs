@@ -18,6 +18,7 @@ use crate::{
     publish::auth::{
         Gate, Rules,
         bearer::{self, Bearer, Keyring, Operator, Unusable},
+        host::Names,
         strangers::Strangers,
     },
 };
@@ -66,7 +67,7 @@ pub(super) fn gate(
     let operator: Operator = Arc::new(move |given| token.is(given));
     let gate = Gate::new(Rules {
         trusted_proxies: config.auth.trusted_proxies.clone(),
-        public_url: config.server.public_url.clone(),
+        names: Names { public_url: config.server.public_url.clone(), others: config.server.host_names.clone() },
         bearer: Bearer { operator: Some(operator), issuer },
         strangers,
     });

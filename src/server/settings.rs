@@ -141,11 +141,13 @@ pub(super) fn publish_limits(config: &Config) -> publish::Limits {
         namespace_events_max: config.publish.namespace_events_per_request,
         admitted_bytes_max: config.publish.bytes_in_flight,
         body_wait: config.publish.body_wait,
+        body_bytes_per_second: config.publish.body_bytes_per_second,
         rates: publish::rate::Rates {
             events_per_second: config.publish.events_per_second,
             bytes_per_second: config.publish.bytes_per_second,
         },
         depth_max: config.limits.event_depth,
+        ..publish::Limits::default()
     }
 }
 

@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 use gridhook::config::DEFAULTS;
 
 #[rustfmt::skip]
-const LISTED: [(&str, &str, &str); 94] = [
+const LISTED: [(&str, &str, &str); 96] = [
     ("pull/words.rs", "TOKENS_MAX", "100 lock tokens in a request of 64 KiB"),
     ("publish/schema/cloud_events.rs", "NAMESPACE_NAME_CHARS_MAX", "of a CloudEvent in a namespace 20"),
     ("subscription/plan.rs", "RECEIVED_MAX", "100 events and 4 MiB in an answer"),
@@ -14,6 +14,8 @@ const LISTED: [(&str, &str, &str); 94] = [
     ("server/issuer.rs", "KEYS_BYTES_MAX", "keys of the issuer 100 in 256 KiB"),
     ("server/descriptors.rs", "TOLD_MAX", "256 of those who find no place are told so at a time"),
     ("admin/model/odata.rs", "DEPTH_MAX", "$filter 32 levels deep"),
+    ("admin/model/topic.rs", "PLACE_BYTES_MAX", "resource groups 90 of 200 bytes"),
+    ("policy/place.rs", "PATH_BYTES_MAX", "paths in addresses 512 bytes"),
     ("admin/model/topic/ingress.rs", "RULES_MAX", "128 inboundIpRules"),
     ("admin/model/topic/ingress.rs", "TEXT_MAX", "512 characters in each entry of a mapping"),
     ("admin/model/subscription/test.rs", "LAST_MAX", "testFilter with 1000 events"),

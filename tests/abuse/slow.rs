@@ -78,6 +78,7 @@ fn without_these_waits_who_is_slow_would_stay() {
         ("LIMITS__IDLE_WAIT", "1h"),
         ("LIMITS__ANSWER_WAIT", "1h"),
         ("PUBLISH__BODY_WAIT", "1h"),
+        ("PUBLISH__BODY_BYTES_PER_SECOND", "0"),
     ];
     let server = Server::start(&waits);
     let key = server.topic("orders", "EventGridSchema");

@@ -353,6 +353,53 @@ async fn a_body_that_does_not_come_is_not_waited_for() {
 }
 
 #[actix_web::test]
+async fn a_body_that_stops_is_not_waited_for_to_its_deadline() {
+    let window = Duration::from_millis(40);
+    let limits = Limits { body_bytes_per_second: 1_000, body_window: window, ..Limits::default() };
+    let (endpoint, address, server) = serve(limits);
+    for parts in [
+        vec![head("Content-Length: 500000"), "[".to_owned()],
+        vec![head("Content-Length: 500000"), " ".repeat(499_999)],
+        vec![head("Transfer-Encoding: chunked"), "2\r\n[{\r\n".to_owned()],
+    ] {
+        let answer = talk(address, parts).await;
+        assert!(answer.starts_with("HTTP/1.1 408") && answer.contains("at less than 1000 bytes a second"), "{answer}");
+        assert_eq!(endpoint.publisher.room().0, 0, "its room is free again");
+    }
+    server.stop(false).await;
+    // Without a least, the deadline alone counts.
+    let limits = Limits { body_bytes_per_second: 0, body_wait: 4 * window, ..limits };
+    let (_endpoint, address, server) = serve(limits);
+    let answer = talk(address, vec![head("Content-Length: 500"), "[".to_owned()]).await;
+    assert!(answer.starts_with("HTTP/1.1 408") && answer.contains("was not received within"), "{answer}");
+    server.stop(false).await;
+}
+
+#[actix_web::test]
+async fn a_slow_body_that_goes_on_is_read_to_its_end() {
+    // A byte every few milliseconds is more than a hundred a second in each of the windows.
+    let window = Duration::from_millis(500);
+    let (endpoint, address, server) =
+        serve(Limits { body_bytes_per_second: 8, body_window: window, ..Limits::default() });
+    let body = format!("{}{EVENT}", " ".repeat(200));
+    let sending = move || {
+        let mut socket = TcpStream::connect(address).expect("the server listens");
+        socket.write_all(head(&format!("Content-Length: {}", body.len())).as_bytes()).expect("the server reads");
+        for byte in body.as_bytes() {
+            socket.write_all(&[*byte]).expect("the server reads");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).expect("it is answered");
+        answer
+    };
+    let answer = web::block(sending).await.expect("the client does not panic");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert_eq!(endpoint.stored(), 1);
+    server.stop(false).await;
+}
+
+#[actix_web::test]
 async fn a_stranger_s_body_is_not_waited_for() {
     let (_endpoint, address, server) = serve(Limits::default());
     let head = "POST /topics/orders/api/events HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n".to_owned();

@@ -9,12 +9,14 @@ mod domains;
 mod event_grid;
 mod fuzz;
 mod garbage;
+mod host;
 mod http;
 mod limits;
 mod namespace;
 mod network;
 mod rate;
 mod refusals;
+mod room;
 pub(crate) mod sas;
 
 use ::bytes::Bytes;

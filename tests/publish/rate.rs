@@ -76,7 +76,8 @@ async fn rates_can_be_switched_off() {
     for _ in 0..5 {
         assert_eq!(answer(&endpoint, events(4_000)).await, "200");
     }
-    let endpoint = Endpoint::new(Limits::default());
+    assert_eq!(Limits::default().rates, Rates::default(), "and they are off unless somebody asks for them");
+    let endpoint = Endpoint::new(limits(5_000, 5_000_000));
     assert_eq!(answer(&endpoint, events(5_000)).await, "200");
     expect![[r#"
         429

@@ -4,12 +4,16 @@
 use std::fs;
 
 use serde_json::{Value, json};
+use url::form_urlencoded::byte_serialize;
 
 use super::{LONG, dead_letter::files};
-use crate::support::{
-    http::header,
-    server::{Server, wait_for},
-    sink::{Greeting, Manner, Sink},
+use crate::{
+    publish::sas::signed,
+    support::{
+        http::header,
+        server::{Server, wait_for},
+        sink::{Greeting, Manner, Sink},
+    },
 };
 
 const RG: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/namespaces";
@@ -93,7 +97,7 @@ fn who_may_not_is_told_in_the_words_of_namespaces() {
         (path, "SharedAccessSignature r=a&e=b&s=cc", 401, "Unauthorized", "SAS token"),
         ("/topics/cold:publish", &good, 410, "Gone", "no topic 'cold' in the namespace 'plant'"),
         ("/namespaces/none/topics/heat:publish", &good, 404, "NotFound", "names one that is not there"),
-        ("/topics/heat:publish?api-version=1999-01-01", &good, 400, "BadRequest", "2024-06-01"),
+        ("/topics/heat:publish?api-version=latest", &good, 400, "BadRequest", "2018-01-01"),
     ] {
         let (is, is_code, message) = told(path, authorization);
         assert_eq!((is, is_code.as_str()), (status, code), "{path} {authorization}: {message}");
@@ -101,6 +105,98 @@ fn who_may_not_is_told_in_the_words_of_namespaces() {
     }
     let counts = server.command("GET", &format!("{RG}/plant/topics/heat/status"), &Value::Null).json();
     assert!(counts.is_object(), "{counts}");
+}
+
+/// Publishes to `path`, or receives there, with a SAS token and these headers; tells the status.
+fn with_token(server: &Server, path: &str, token: &str, headers: &[(&str, &str)]) -> u16 {
+    let mut client = server.client();
+    let lines: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let body = if path.ends_with(":publish") { EVENT } else { "" };
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nauthorization: SharedAccessSignature {token}\r\ncontent-length: {}\r\n{lines}\r\n{body}",
+        body.len()
+    );
+    client.exchange(head.as_bytes()).expect("a client is answered").status
+}
+
+#[test]
+fn a_token_for_one_topic_opens_no_other_whatever_the_headers_say() {
+    for proxies in ["", "127.0.0.0/8"] {
+        let server = Server::start(&[("AUTH__TRUSTED_PROXIES", proxies), ("SERVER__HOST_NAMES", "*.example.com")]);
+        let key = make(&server, "plant", &["heat", "cold"]);
+        for topic in ["heat", "cold"] {
+            for queue in ["work", "rest"] {
+                let path = format!("{RG}/plant/topics/{topic}/eventSubscriptions/{queue}");
+                server.command(
+                    "PUT",
+                    &path,
+                    &json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Queue"}}}),
+                );
+            }
+        }
+        let own = server.at().to_string();
+        let token = |resource: &str| {
+            let resource: String = byte_serialize(resource.as_bytes()).collect();
+            signed(&key, &resource, "2099-01-02T03%3A04%3A05Z")
+        };
+        let below = |path: &str| format!("http://{own}{path}");
+        let (heat, cold) = ("/namespaces/plant/topics/heat", "/namespaces/plant/topics/cold");
+        let receive = |topic: &str, queue: &str| format!("{topic}/eventsubscriptions/{queue}:receive?maxWaitTime=10");
+        let publish = |topic: &str| format!("{topic}:publish");
+        let host = [("host", own.as_str())];
+        assert_eq!(with_token(&server, &publish(cold), &token(&below(cold)), &host), 200);
+        // What it is for, and what is below that.
+        for (path, resource) in [
+            (publish(heat), below(heat)),
+            (publish(heat), below("/NameSpaces/plant")),
+            (publish("/topics/heat"), below("/topics/heat")),
+            (receive(heat, "work"), below(heat)),
+            (receive(heat, "work"), below(&format!("{heat}/eventSubscriptions/work"))),
+        ] {
+            let status = with_token(&server, &path, &token(&resource), &host);
+            assert_eq!(status, 200, "{path} with a token for {resource}");
+        }
+        // What it is not for: another topic, another subscription, more than one subscription.
+        for (path, resource) in [
+            (publish(cold), below(heat)),
+            (publish("/topics/cold"), below("/topics/heat")),
+            (receive(cold, "work"), below(heat)),
+            (receive(heat, "rest"), below(&format!("{heat}/eventSubscriptions/work"))),
+            (publish(heat), below(&format!("{heat}/eventSubscriptions/work"))),
+            (publish("/topics/cold"), "http://heat.example.com/topics/heat".to_owned()),
+        ] {
+            let token = token(&resource);
+            assert_eq!(with_token(&server, &path, &token, &host), 401, "{path} with a token for {resource}");
+            for forged in [
+                format!("{own}{heat}?"),
+                format!("{own}{heat}/eventsubscriptions/work?"),
+                format!("{own}/topics/heat#"),
+                "heat.example.com/topics/heat?".to_owned(),
+                "heat.example.com".to_owned(),
+                format!("x@{own}{heat}"),
+            ] {
+                let quoted = format!("host=\"{forged}\";proto=http");
+                for headers in [
+                    vec![("host", forged.as_str())],
+                    vec![("host", own.as_str()), ("x-forwarded-host", forged.as_str())],
+                    vec![("host", own.as_str()), ("forwarded", quoted.as_str())],
+                    vec![
+                        ("host", own.as_str()),
+                        ("x-forwarded-proto", "http://h/"),
+                        ("x-forwarded-host", forged.as_str()),
+                    ],
+                ] {
+                    let status = with_token(&server, &path, &token, &headers);
+                    assert!(
+                        [400, 401, 404].contains(&status),
+                        "{path} with a token for {resource} and {headers:?}: {status}"
+                    );
+                    let is_host = headers.len() == 1 && forged != "heat.example.com";
+                    assert!(!is_host || status == 400, "{headers:?}: {status}");
+                }
+            }
+        }
+    }
 }
 
 /// A server with the namespace `plant` and the topic `heat`, whose edition has milliseconds for minutes, and its key.

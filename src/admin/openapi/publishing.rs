@@ -1,13 +1,13 @@
 //! The publishers' endpoint, described.
 
 use actix_web::http::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     draft::{Draft, Schemas},
     events::{CloudEvent, CustomEvent, EventGridEvent},
 };
-use crate::publish::{http::VERSIONS, refusal::AnswerBody};
+use crate::publish::{http::VERSION, refusal::AnswerBody};
 
 /// What can be said to whoever asks, with or without events.
 pub(super) const ASKED: [(u16, &str); 2] =
@@ -17,13 +17,22 @@ pub(super) const ASKED: [(u16, &str); 2] =
 const SENT: [(u16, &str); 8] = [
     (401, "The key or the token is missing, or not good for this topic."),
     (403, "The topic's rules do not let this address in."),
-    (408, "The body did not come in time."),
+    (408, "The body did not come in time, or too slowly."),
     (413, "The request, an event in it, or their number is too large."),
     (415, "CloudEvents do not come in this content type; or the body is compressed."),
     (429, "The topic's rate is used up until `Retry-After`."),
     (500, "The store is damaged."),
     (503, "Nothing can be taken until `Retry-After`; the events of the request may be stored."),
 ];
+
+/// What is said of `api-version`.
+pub(super) const ANY_VERSION: &str =
+    "A day, perhaps with a word behind it. May be left out; no version differs from another.";
+
+/// An `api-version`.
+pub(super) fn version(example: &str) -> Value {
+    json!({"type": "string", "pattern": VERSION, "example": example})
+}
 
 /// `POST` and `OPTIONS` of one of the three paths.
 pub(super) fn describe(path: &str, method: &Method, schemas: &mut Schemas) -> Draft {
@@ -33,8 +42,8 @@ pub(super) fn describe(path: &str, method: &Method, schemas: &mut Schemas) -> Dr
         _ => ("Host", "of the topic or the domain that the first label of the host names"),
     };
     let error = schemas.of::<AnswerBody<'static>>();
-    let versions = json!({"type": "string", "enum": VERSIONS, "example": VERSIONS[0]});
-    let asked = |draft: Draft| draft.query("api-version", "May be left out.", &versions).errors(&ASKED, &error);
+    let version = version("2018-01-01");
+    let asked = |draft: Draft| draft.query("api-version", ANY_VERSION, &version).errors(&ASKED, &error);
     if *method == Method::OPTIONS {
         let id = format!("ask{word}");
         let draft = Draft::new("publish", &id, &format!("Which schema the events {whose} have."));
@@ -59,12 +68,11 @@ pub(super) fn in_namespace(path: &str, schemas: &mut Schemas) -> Draft {
         false => ("OnlyNamespace", "of the namespace that the first label of the host names, or of the only one"),
     };
     let (error, cloud) = (schemas.of::<AnswerBody<'static>>(), schemas.of::<CloudEvent>());
-    let versions = json!({"type": "string", "enum": VERSIONS, "example": VERSIONS[VERSIONS.len() - 1]});
     let example =
         json!({"specversion": "1.0", "id": "1", "source": "plant", "type": "heated", "data": {"degrees": 80}});
     let several = json!({"type": "array", "minItems": 1, "items": cloud});
     Draft::new("publish", &format!("publishTo{word}"), &format!("Publishes to a topic {whose}, all or none."))
-        .query("api-version", "May be left out.", &versions)
+        .query("api-version", ANY_VERSION, &version("2024-06-01"))
         .secured(&["keyInAuthorization", "key", "keyInQuery", "token", "tokenInAuthorization", "publisher"])
         .bodies(
             true,
@@ -80,7 +88,7 @@ pub(super) fn in_namespace(path: &str, schemas: &mut Schemas) -> Draft {
 }
 
 /// A body in each schema; which one a topic takes is said by its `inputSchema`.
-fn bodies(schemas: &mut Schemas) -> serde_json::Value {
+fn bodies(schemas: &mut Schemas) -> Value {
     let (event, cloud, custom) =
         (schemas.of::<EventGridEvent>(), schemas.of::<CloudEvent>(), schemas.of::<CustomEvent>());
     let event_example = json!([{
@@ -89,7 +97,7 @@ fn bodies(schemas: &mut Schemas) -> serde_json::Value {
     }]);
     let cloud_example =
         json!({"specversion": "1.0", "id": "1", "source": "berlin", "type": "order.placed", "data": {"total": 12}});
-    let several = |schema: &serde_json::Value| json!({"type": "array", "minItems": 1, "items": schema});
+    let several = |schema: &Value| json!({"type": "array", "minItems": 1, "items": schema});
     json!({
         "application/json": {
             "schema": {"anyOf": [several(&event), several(&custom), cloud]},

@@ -4,17 +4,18 @@ use serde_json::json;
 
 use super::{
     draft::{Draft, Schemas},
-    publishing::{ASKED, IN_NAMESPACE},
+    publishing::{ANY_VERSION, ASKED, IN_NAMESPACE, version},
 };
 use crate::{
-    publish::{http::VERSIONS, refusal::AnswerBody},
+    publish::refusal::AnswerBody,
     pull::words::{DELAYS, EVENTS, LockTokens, ReceivedBody, Settled, WAIT},
 };
 
 /// What can be said to whoever pulls, besides.
-const PULLED: [(u16, &str); 4] = [
+const PULLED: [(u16, &str); 5] = [
     (401, "The key or the token is missing, or not good for this topic."),
     (403, "The rules of the namespace do not let this address in."),
+    (408, "The body did not come in time, or too slowly."),
     (413, "The list of lock tokens is too large."),
     (503, "The server stops; come again after `Retry-After`."),
 ];
@@ -30,10 +31,9 @@ pub(super) fn describe(operation: &str, path: &str, schemas: &mut Schemas) -> Dr
         _ => "Holds events for longer, up to an hour after they were first received.",
     };
     let error = schemas.of::<AnswerBody<'static>>();
-    let versions = json!({"type": "string", "enum": VERSIONS, "example": VERSIONS[VERSIONS.len() - 1]});
     let between = |range: &std::ops::RangeInclusive<u32>, default: u32| json!({"type": "integer", "minimum": range.start(), "maximum": range.end(), "default": default});
     let draft = Draft::new("pull", &format!("{operation}In{whose}"), what)
-        .query("api-version", "May be left out.", &versions)
+        .query("api-version", ANY_VERSION, &version("2024-06-01"))
         .secured(&["keyInAuthorization", "key", "keyInQuery", "token", "tokenInAuthorization", "publisher"]);
     let draft = match operation {
         "receive" => draft

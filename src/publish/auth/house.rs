@@ -1,6 +1,8 @@
 //! What a door belongs to: a topic or a domain, with rules and keys of its own; or a topic of a namespace, where the
 //! namespace has the rules, and its keys are as good as the topic's.
 
+use actix_web::HttpRequest;
+
 use crate::{
     event::Name,
     publish::Refusal,
@@ -42,12 +44,29 @@ impl<'a> House<'a> {
         self.namespace.is_some()
     }
 
-    /// Where it is below the server's own address, which a SAS token may name.
-    pub(super) fn path(&self) -> String {
-        match self.namespace {
-            Some(namespace) => format!("/{}/{namespace}/topics/{}", namespace::WORD, self.name),
-            None => format!("/{}/{}/api/events", self.kind.word(), self.name),
+    /// The path of what the request is for, below the server's own address: the names of the matched route, all spelled
+    /// out.
+    pub(super) fn path<'b>(&'b self, request: &'b HttpRequest) -> Vec<&'b str> {
+        let (above, own) = match self.namespace {
+            Some(namespace) => (vec![namespace::WORD, namespace.as_str()], ["topics", self.name.as_str()]),
+            None => (vec![self.kind.word(), self.name.as_str()], ["api", "events"]),
+        };
+        let subscription = request.match_info().get("subscription").map(|name| ["eventsubscriptions", name]);
+        above.into_iter().chain(own).chain(subscription.into_iter().flatten()).collect()
+    }
+
+    /// The same as the route has it: the host names what the path does not.
+    pub(super) fn routed<'b>(&'b self, request: &'b HttpRequest) -> Vec<&'b str> {
+        let names = request.match_info();
+        let named = match self.namespace {
+            Some(_) => names.get("namespace"),
+            None => names.get("topic").or(names.get("domain")),
+        };
+        let mut path = self.path(request);
+        if named.is_none() {
+            path.drain(..2);
         }
+        path
     }
 
     /// Nobody said anything.

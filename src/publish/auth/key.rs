@@ -5,7 +5,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use subtle::{Choice, ConstantTimeEq};
 use url::form_urlencoded;
 
-use super::host;
+use super::host::Called;
 use crate::{publish::Refusal, topic::record::Keys};
 
 const KEY: &str = "aeg-sas-key";
@@ -20,7 +20,7 @@ pub(super) fn shown(request: &HttpRequest) -> Option<Vec<u8>> {
     in_header.or_else(|| in_query(request.query_string()))
 }
 
-pub(super) fn check(given: &[u8], keys: &[&Keys], request: &HttpRequest) -> Result<(), Refusal> {
+pub(super) fn check(given: &[u8], keys: &[&Keys], called: &Called) -> Result<(), Refusal> {
     let given = given.trim_ascii();
     if given.is_empty() {
         return Err(Refusal::EmptyKey);
@@ -33,7 +33,7 @@ pub(super) fn check(given: &[u8], keys: &[&Keys], request: &HttpRequest) -> Resu
         Ok(_) => "The key is not one of the topic's keys",
         Err(_) => NOT_BASE64,
     };
-    Err(Refusal::NotAuthorized { host: host(request), why })
+    Err(Refusal::NotAuthorized { host: called.to_string(), why })
 }
 
 /// A key is base64, and its `+` is often not escaped. Decoding makes a space of that, which base64 does not have.

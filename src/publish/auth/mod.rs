@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `house` | what is asked: the rules and the keys of a topic, or of its namespace |
 //! | `network` | whose address the topic's rules let in; asked first |
+//! | [`host`] | which host a request was sent to; forwarded headers count from trusted proxies only |
 //! | `key` | who shows one of the topic's two keys, or of its namespace's |
 //! | [`sas`] | who shows a token that one of the keys has signed, before it expires |
 //! | [`bearer`] | who shows a JWT of the configured issuer, or the operator with the admin token |
@@ -15,6 +16,7 @@
 //! Absent on purpose: users and roles. A key, or an access token for this server, publishes to the topic.
 
 pub mod bearer;
+pub mod host;
 mod house;
 mod key;
 mod network;
@@ -22,31 +24,33 @@ pub mod sas;
 pub mod strangers;
 mod tally;
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use actix_web::{
     HttpRequest,
     http::{StatusCode, header::AUTHORIZATION},
 };
 use ipnet::IpNet;
-use url::Url;
 
-pub(super) use self::house::House;
 pub use self::tally::{Refusals, Tally};
-use self::{bearer::Bearer, sas::Resource, strangers::Strangers};
+use self::{bearer::Bearer, host::Names, sas::Resource, strangers::Strangers};
+pub(super) use self::{host::Called, house::House};
 use super::Refusal;
 use crate::event::Timestamp;
 
 /// The header that has a SAS token, and nothing else.
 const SAS: &str = "aeg-sas-token";
 
+const UNKNOWN_HOST: &str = "The SAS token is for a host that this server does not have as a name: server.public_url or \
+                            server.host_names can give it that name";
+
 /// What the operator has set up.
 #[derive(Default)]
 pub struct Rules {
-    /// Whose `X-Forwarded-For` is believed.
+    /// The proxies whose `Forwarded` and `X-Forwarded-*` count.
     pub trusted_proxies: Vec<IpNet>,
-    /// The server's own address, as publishers see it: a SAS token may name it.
-    pub public_url: Option<Url>,
+    /// The names of the server: a SAS token may be for one of them.
+    pub names: Names,
     /// Who else may publish than the topic's keys.
     pub bearer: Bearer,
     /// Who failed before.
@@ -70,14 +74,34 @@ impl Gate {
         self.tally.read()
     }
 
+    /// Which host the request was sent to.
+    ///
+    /// # Errors
+    /// Where a header that says so says something else.
+    pub(super) fn called(&self, request: &HttpRequest) -> Result<Called, Refusal> {
+        Called::of(request, &self.rules.trusted_proxies)
+    }
+
+    /// The same for whoever answers before a route is known: a host must be there, too.
+    pub(super) fn check_host(&self, request: &HttpRequest) -> Result<(), Refusal> {
+        host::require(request)?;
+        self.called(request).map(|_| ())
+    }
+
     /// Lets the request through, or says why not. What is refused is counted, and logged without what was shown.
     pub(super) fn check(&self, request: &HttpRequest, house: &House<'_>, now: Timestamp) -> Result<(), Refusal> {
-        let client = network::client(request, &self.rules.trusted_proxies);
-        let checked = network::check(house, client).and_then(|()| self.check_shown(request, house, now));
+        let called = self.called(request)?;
+        let client = self.client(request);
+        let checked = network::check(house, client).and_then(|()| self.check_shown(request, &called, house, now));
         if let Err(refusal) = &checked {
             self.tally.count(refusal, house, client, now);
         }
         checked
+    }
+
+    /// Where the request came from.
+    pub(super) fn client(&self, request: &HttpRequest) -> Option<IpAddr> {
+        network::client(request, &self.rules.trusted_proxies)
     }
 
     /// Holds the refusal of whoever showed what is no good back, for longer each time.
@@ -87,58 +111,63 @@ impl Gate {
         }
     }
 
-    fn check_shown(&self, request: &HttpRequest, house: &House<'_>, now: Timestamp) -> Result<(), Refusal> {
+    fn check_shown(
+        &self,
+        request: &HttpRequest,
+        called: &Called,
+        house: &House<'_>,
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
         let headers = request.headers();
-        let local = || if house.ingress.disable_local_auth { Err(no_local_auth(request)) } else { Ok(()) };
+        let local = || if house.ingress.disable_local_auth { Err(no_local_auth(called)) } else { Ok(()) };
         if let Some(given) = key::shown(request) {
-            return local().and_then(|()| key::check(&given, &house.keys, request));
+            return local().and_then(|()| key::check(&given, &house.keys, called));
         }
         if let Some(token) = headers.get(SAS) {
-            return local().and_then(|()| self.check_sas(token.as_bytes(), request, house, now));
+            return local().and_then(|()| self.check_sas(token.as_bytes(), request, called, house, now));
         }
         let Some(authorization) = headers.get(AUTHORIZATION) else { return Err(house.nothing_shown()) };
         let (scheme, token) = split(authorization.as_bytes());
         if scheme.eq_ignore_ascii_case(b"SharedAccessSignature") {
-            return local().and_then(|()| self.check_sas(token, request, house, now));
+            return local().and_then(|()| self.check_sas(token, request, called, house, now));
         }
         if house.is_namespace() && scheme.eq_ignore_ascii_case(b"SharedAccessKey") {
-            return local().and_then(|()| key::check(token, &house.keys, request));
+            return local().and_then(|()| key::check(token, &house.keys, called));
         }
         if scheme.eq_ignore_ascii_case(b"Bearer") {
-            return self.rules.bearer.check(token, now).map_err(|problem| problem.refusal(host(request)));
+            return self.rules.bearer.check(token, now).map_err(|problem| problem.refusal(called.to_string()));
         }
         Err(house.unknown_scheme())
     }
 
-    fn check_sas(&self, token: &[u8], request: &HttpRequest, house: &House<'_>, now: Timestamp) -> Result<(), Refusal> {
-        let called = {
-            let connection = request.connection_info();
-            let path = if house.is_namespace() { without_verb(request.path()) } else { request.path() };
-            Resource::parse(&format!("{}://{}{path}", connection.scheme(), connection.host()))
-        };
-        let public = self
-            .rules
-            .public_url
-            .as_ref()
-            .and_then(|url| Resource::parse(&format!("{}{}", url.as_str().trim_end_matches('/'), house.path())));
-        let resources: Vec<_> = called.into_iter().chain(public).collect();
-        sas::check(token, &house.keys, &resources, now).map_err(|problem| problem.refusal(host(request)))
+    /// A token is for the route that was matched, at the host that was called if the server has that name, or for the
+    /// same at the server's public address. Nothing that the request says is read as a path.
+    fn check_sas(
+        &self,
+        token: &[u8],
+        request: &HttpRequest,
+        called: &Called,
+        house: &House<'_>,
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
+        let Rules { names, .. } = &self.rules;
+        let routed = called.url().map(|url| Resource::below(&url, house.routed(request)));
+        let public = names.public_url.as_ref().map(|url| Resource::below(url, house.path(request)));
+        let (at_known_host, elsewhere): (Vec<_>, Vec<_>) =
+            routed.into_iter().partition(|_| names.have(called, request));
+        let resources: Vec<_> = at_known_host.into_iter().chain(public).collect();
+        sas::check(token, &house.keys, &resources, now).map_err(|problem| match problem {
+            sas::Problem::Resource if sas::check(token, &house.keys, &elsewhere, now).is_ok() => {
+                Refusal::NotAuthorized { host: called.to_string(), why: UNKNOWN_HOST }
+            }
+            problem => problem.refusal(called.to_string()),
+        })
     }
 }
 
-/// `/topics/orders` of `/topics/orders:publish`: what a token is for is a resource, not what is done with it.
-fn without_verb(path: &str) -> &str {
-    path.rsplit_once(':').map_or(path, |(resource, _)| resource)
-}
-
-/// Whom the publisher called.
-fn host(request: &HttpRequest) -> String {
-    request.connection_info().host().to_owned()
-}
-
-fn no_local_auth(request: &HttpRequest) -> Refusal {
+fn no_local_auth(called: &Called) -> Refusal {
     let why = "Access keys and SAS tokens are disabled for the resource (disableLocalAuth). Use an access token";
-    Refusal::NotAuthorized { host: host(request), why }
+    Refusal::NotAuthorized { host: called.to_string(), why }
 }
 
 /// The scheme of an `Authorization`, and what is behind it.

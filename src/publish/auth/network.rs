@@ -18,7 +18,7 @@ use crate::{
 /// `X-Forwarded-For` that no trusted proxy has. What stands before that anybody could have written.
 pub(super) fn client(request: &HttpRequest, trusted: &[IpNet]) -> Option<IpAddr> {
     let peer = request.peer_addr()?.ip().to_canonical();
-    let is_trusted = |address: &IpAddr| trusted.iter().any(|network| network.contains(address));
+    let is_trusted = |address: &IpAddr| is_in(trusted, *address);
     if !is_trusted(&peer) {
         return Some(peer);
     }
@@ -32,6 +32,11 @@ pub(super) fn client(request: &HttpRequest, trusted: &[IpNet]) -> Option<IpAddr>
         }
     }
     Some(nearest)
+}
+
+/// Whether one of the networks has this address, which is in its canonical form.
+pub(super) fn is_in(networks: &[IpNet], address: IpAddr) -> bool {
+    networks.iter().any(|network| network.contains(&address))
 }
 
 /// Whether the topic takes events from there. A connection without an address comes in only where nobody asks for one.

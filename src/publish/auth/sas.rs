@@ -143,6 +143,13 @@ impl Resource {
         Some(Self { origin, path })
     }
 
+    /// What lies below a base address: each segment is one, whatever stands in it.
+    pub fn below(base: &Url, segments: Vec<&str>) -> Self {
+        let above = base.path_segments().into_iter().flatten().filter(|segment| !segment.is_empty());
+        let path = above.chain(segments).map(str::to_ascii_lowercase).collect();
+        Self { origin: base.origin().ascii_serialization().to_ascii_lowercase(), path }
+    }
+
     /// Whether `other` is this or below it.
     fn covers(&self, other: &Self) -> bool {
         self.origin == other.origin && other.path.starts_with(&self.path)

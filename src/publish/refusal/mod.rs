@@ -161,18 +161,25 @@ pub enum Refusal {
         /// Where the request came from.
         client: Option<IpAddr>,
     },
-    /// An `api-version` that there never was.
+    /// An `api-version` that is not written like one.
     #[error(
-        "The HTTP resource that matches the request URI '{uri}' does not support the API version '{version}'. Supported are {supported}; it may be left out."
+        "The HTTP resource that matches the request URI '{uri}' does not support the API version '{version}'. Allowed is a day, perhaps with a word behind it, such as 2018-01-01 or 2023-06-01-preview; it may be left out."
     )]
     ApiVersion {
         /// The address, percent-encoded as a whole, without its query.
         uri: String,
         /// The version that was asked for, not too long.
         version: String,
-        /// The versions there are.
-        supported: String,
     },
+    /// A header that says which host was called says something else.
+    #[error("{problem}. Allowed is one host with or without a port, such as events.example.com or 10.1.2.3:8080.")]
+    Host {
+        /// Which header, and what is wrong with it.
+        problem: &'static str,
+    },
+    /// A trusted proxy says that the request came by a scheme that there is not.
+    #[error("The 'X-Forwarded-Proto' header, or proto in the 'Forwarded' header, is neither http nor https.")]
+    ForwardedScheme,
     /// The topic's rate is used up.
     #[error("Too Many Events. This topic takes {rates}; try again in {seconds} s.")]
     Throttled {
@@ -225,10 +232,18 @@ pub enum Refusal {
         /// The time it had.
         seconds: u64,
     },
+    /// The body came too slowly.
+    #[error("The request's body was received at less than {bytes_per_second} bytes a second for {seconds} seconds.")]
+    Stalled {
+        /// The least that it must bring.
+        bytes_per_second: u64,
+        /// Over how long that is counted.
+        seconds: u64,
+    },
     /// The publisher went away, or broke the framing of its body.
     #[error("The request's body could not be read to its end.")]
     Broken,
-    /// Other publishers' bytes fill what may be in hand at once.
+    /// Bytes of publishers fill what may be in hand at once, or what one of them may have of it.
     #[error("The server is busy: too many bytes are being published. Try again.")]
     NoRoom,
     /// The disk is full.
@@ -326,6 +341,7 @@ impl Refusal {
             Self::EmptyKey => (StatusCode::BAD_REQUEST, "InvalidSas"),
             Self::MissingHeader { .. } => (StatusCode::BAD_REQUEST, "InvalidCloudEventHeader"),
             Self::Parameter { .. } => (StatusCode::BAD_REQUEST, "InvalidParameter"),
+            Self::Host { .. } | Self::ForwardedScheme => (StatusCode::BAD_REQUEST, "InvalidHost"),
             Self::ApiVersion { .. } => (StatusCode::BAD_REQUEST, "UnsupportedApiVersion"),
             Self::OtherTopic { .. }
             | Self::NoKey
@@ -340,7 +356,7 @@ impl Refusal {
             }
             Self::NoTopic { .. } => (StatusCode::GONE, "ResourceNotFound"),
             Self::Method => (StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed"),
-            Self::Slow { .. } => (StatusCode::REQUEST_TIMEOUT, "RequestTimeout"),
+            Self::Slow { .. } | Self::Stalled { .. } => (StatusCode::REQUEST_TIMEOUT, "RequestTimeout"),
             Self::TooLarge { .. } | Self::TooMany { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "PayloadTooLarge"),
             Self::ContentType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "InvalidContentType"),
             Self::ContentEncoding => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "InvalidContentEncoding"),

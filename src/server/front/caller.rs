@@ -88,6 +88,11 @@ impl Caller {
         self.peer
     }
 
+    /// The address that the peer connected to.
+    pub(super) fn local(&self) -> Option<SocketAddr> {
+        self.stream.local_addr().ok()
+    }
+
     /// An error where something is overdue; else whoever waits is woken when it is.
     fn watch(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         let Some(until) = self.stage.until() else { return Ok(()) };

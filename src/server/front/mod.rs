@@ -29,6 +29,7 @@ use actix_service::{
 };
 use actix_tls::accept::rustls_0_23::{Acceptor, TlsStream};
 use actix_web::{App, dev::AppConfig, web};
+use futures_util::future::{Either, ready};
 use rustls::ServerConfig;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
@@ -40,7 +41,10 @@ use self::{
     caller::{Caller, Patience, Spent, Stage},
     crowd::Crowd,
 };
-use crate::metrics::Listener;
+use crate::{
+    metrics::Listener,
+    publish::{auth::host::LocalAddress, http::Publisher},
+};
 
 /// What whoever finds no place is told: it is short, and nothing was read to make it.
 const NO_PLACE: &[u8] =
@@ -169,6 +173,7 @@ struct Inside<F> {
 trait Staged: AsyncRead + AsyncWrite + Unpin + 'static {
     fn stage(&self) -> Rc<Stage>;
     fn peer(&self) -> Option<SocketAddr>;
+    fn local(&self) -> Option<SocketAddr>;
 }
 
 impl Staged for Caller {
@@ -179,6 +184,10 @@ impl Staged for Caller {
     fn peer(&self) -> Option<SocketAddr> {
         Some(Caller::peer(self))
     }
+
+    fn local(&self) -> Option<SocketAddr> {
+        Caller::local(self)
+    }
 }
 
 impl Staged for TlsStream<Caller> {
@@ -188,6 +197,10 @@ impl Staged for TlsStream<Caller> {
 
     fn peer(&self) -> Option<SocketAddr> {
         Some(self.get_ref().0.peer())
+    }
+
+    fn local(&self) -> Option<SocketAddr> {
+        self.get_ref().0.local()
     }
 }
 
@@ -203,7 +216,12 @@ impl<F: Fn(&mut web::ServiceConfig) + Clone + 'static> Inside<F> {
             if let Some(stage) = &stage {
                 stage.begin();
             }
-            let (answer, counted) = (service.call(request), Arc::clone(&counted));
+            let publisher = request.app_data::<web::Data<Publisher>>();
+            let answer = match publisher.and_then(|publisher| publisher.refuse_host(request.request())) {
+                Some(refused) => Either::Left(ready(Ok(request.into_response(refused)))),
+                None => Either::Right(service.call(request)),
+            };
+            let counted = Arc::clone(&counted);
             async move {
                 match answer.await {
                     Ok(answer) => {
@@ -234,6 +252,9 @@ impl<F: Fn(&mut web::ServiceConfig) + Clone + 'static> Inside<F> {
             .local_addr(address)
             .on_connect_ext(|stream: &T, extensions| {
                 extensions.insert(stream.stage());
+                if let Some(local) = stream.local() {
+                    extensions.insert(LocalAddress(local));
+                }
             })
             .finish(map_config(app, move |_| config.clone()))
             .map_err(|_: DispatchError| ())
