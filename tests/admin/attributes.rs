@@ -24,7 +24,7 @@ fn body(schema: &str, mappings: &Value) -> Value {
 
 fn take(schema: &str, mappings: &Value) -> Result<SubscriptionRecord, String> {
     let body = body(schema, mappings).to_string();
-    put(&Name::new("to-shop"), &topic_record(Schema::EventGrid), &ranges(), body.as_bytes())
+    put(&Name::new("to-shop"), &topic_record(Schema::EventGrid), None, &ranges(), body.as_bytes())
         .map_err(|error| error.to_string())
 }
 
@@ -55,11 +55,28 @@ fn secrets_are_kept_and_not_told() {
     let topic = topic_record(Schema::EventGrid);
     let told = serde_json::to_value(View::new(&record, &topic, Form::Nested)).expect("it is JSON");
     let mut masked = three();
-    masked[0]["properties"]["value"] = Value::Null;
+    masked[0]["properties"]["value"] = "Hidden".into();
     assert_eq!(told["properties"]["destination"]["properties"]["deliveryAttributeMappings"], masked);
-    // What is told cannot be put without the secret, and a patch of something else keeps it.
+    // Without an existing secret there is nothing that "Hidden" could stand for.
     let refused = take("EventGridSchema", &masked).expect_err("the secret is not in it");
-    expect!["properties.destination.properties.deliveryAttributeMappings[0].properties.value is missing; GET does not tell a secret, POST getDeliveryAttributes does"].assert_eq(&refused);
+    expect![[r#"properties.destination.properties.deliveryAttributeMappings[0].properties.value is "Hidden", which stands for a secret that exists; the event subscription has none of this name"#]].assert_eq(&refused);
+    // Read, changed and written back, whole or without the address: the secrets stay.
+    for value in [json!("Hidden"), Value::Null, json!("absent")] {
+        let mut mappings = masked.clone();
+        match value.as_str() {
+            Some("absent") => drop(mappings[0]["properties"].as_object_mut().expect("an object").remove("value")),
+            _ => mappings[0]["properties"]["value"] = value,
+        }
+        let mut body = body("EventGridSchema", &mappings);
+        drop(body["properties"]["destination"]["properties"].as_object_mut().expect("an object").remove("endpointUrl"));
+        body["properties"]["labels"] = json!(["changed"]);
+        let body = body.to_string();
+        let again = put(&record.name, &topic, Some(&record), &ranges(), body.as_bytes()).expect("it is taken");
+        assert_eq!((&again.webhook, &again.labels[..]), (&record.webhook, &["changed".to_owned()][..]));
+        let patch_body = json!({"destination": {"properties": {"deliveryAttributeMappings": mappings}}}).to_string();
+        let patched = patch(&record, &topic, &ranges(), patch_body.as_bytes()).expect("it is taken");
+        assert_eq!(patched.webhook, record.webhook);
+    }
     let patched = patch(&record, &topic, &ranges(), br#"{"labels": ["x"]}"#).expect("it is taken");
     assert_eq!(patched.webhook, record.webhook);
     let none = br#"{"destination": {"properties": {"deliveryAttributeMappings": []}}}"#;
@@ -113,7 +130,7 @@ fn a_property_that_cannot_be_is_refused_and_its_value_not_repeated() {
         …[0].properties is not an object; allowed is one
         …[0].value cannot be read: unknown field `value`, expected one of `name`, `type`, `properties`
         …[0].type is neither of Static and Dynamic, which are allowed
-        …[0].properties.value is missing; GET does not tell a secret, POST getDeliveryAttributes does
+        …[0].properties.value is missing; a secret may be left out only where the event subscription has one of this name
         …[0].properties.value is not a string; allowed is one
         …[0].properties.isSecret is neither true nor false, which are allowed
         …[0].properties.secret is no member of Static; leave it out

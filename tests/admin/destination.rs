@@ -123,7 +123,7 @@ fn the_defaults_of_batching_are_settings() {
     };
     let batch_of = |given: Value| {
         let body = with_batch(&given).to_string();
-        let record = put(&Name::new("to-shop"), &topic_record(Schema::EventGrid), &ranges, body.as_bytes());
+        let record = put(&Name::new("to-shop"), &topic_record(Schema::EventGrid), None, &ranges, body.as_bytes());
         batch(&record.expect("it is taken"))
     };
     assert_eq!(batch_of(json!({"preferredBatchSizeInKilobytes": 5})), (20, 5));

@@ -278,8 +278,8 @@ async fn errors_say_what_is_wrong() {
         404 {"error":{"code":"ResourceNotFound","message":"The Resource 'Microsoft.EventGrid/domains/shop/topics/north' under resource group 'rg' was not found.","target":null,"details":[]}}
         404 {"error":{"code":"ResourceNotFound","message":"The Resource 'Microsoft.EventGrid/domains/shop/topics/north' under resource group 'rg' was not found.","target":null,"details":[]}}
         404 {"error":{"code":"ResourceNotFound","message":"The Resource 'Microsoft.EventGrid/domains/shop/topics/north/eventSubscriptions/all' under resource group 'rg' was not found.","target":null,"details":[]}}
-        400 {"error":{"code":"InvalidRequest","message":"the domain topic's name is \"n\"; allowed are 3 to 50 letters (a to z), digits and hyphens.","target":"the domain topic's name","details":[]}}
-        400 {"error":{"code":"InvalidRequest","message":"the domain topic's name is \"n\"; allowed are 3 to 50 letters (a to z), digits and hyphens.","target":"the domain topic's name","details":[]}}
+        400 {"error":{"code":"InvalidRequest","message":"the domain topic's name is \"n\"; allowed are 3 to 128 letters (a to z), digits and hyphens.","target":"the domain topic's name","details":[]}}
+        400 {"error":{"code":"InvalidRequest","message":"the domain topic's name is \"n\"; allowed are 3 to 128 letters (a to z), digits and hyphens.","target":"the domain topic's name","details":[]}}
         400 {"error":{"code":"InvalidRequest","message":"the subscription's name is \"a\"; allowed are 3 to 64 letters (a to z), digits and hyphens.","target":"the subscription's name","details":[]}}
         400 {"error":{"code":"InvalidRequest","message":"location cannot be read: unknown field `location`, expected `name` or `properties`.","target":"location","details":[]}}
         400 {"error":{"code":"InvalidRequest","message":"name is \"south\"; the path says \"north\".","target":"name","details":[]}}

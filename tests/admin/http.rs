@@ -269,8 +269,8 @@ async fn health_asks_for_no_token() {
     let head = plane.send(test::TestRequest::with_uri("/readyz").method(Method::HEAD)).await;
     assert_eq!(head.status, 503);
     expect![[r#"
-        200 {"status":"ok"}
-        503 {"ready":false,"phase":"recovering","journal":"writable","lostEvents":0,"problems":["the store is being read after the start"]}
+        200 {"status":"starting","step":"the start begins"}
+        503 {"ready":false,"phase":"recovering","journal":"writable","lostEvents":0,"problems":["the store is being read after the start: the start begins"]}
         200 {"ready":true,"phase":"serving","journal":"writable","lostEvents":0,"problems":[]}
         503 {"ready":false,"phase":"serving","journal":"full","lostEvents":0,"problems":["the disk of the data folder is full: publishers are refused until there is room"]}
         200 {"status":"ok"}"#]].assert_eq(&lines.join("\n"));

@@ -6,6 +6,7 @@ mod auth;
 mod chaos;
 mod destination;
 mod domain;
+mod enumerations;
 mod expiration;
 mod fuzz;
 mod health;

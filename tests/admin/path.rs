@@ -146,7 +146,7 @@ fn other_paths_are_nothing() {
         "/subscriptions/S",
         "/subscriptions/S/providers/Microsoft.EventGrid/topics/t",
         "/subscriptions/S/resourceGroups/g/providers/Microsoft.Storage/topics/t",
-        "/subscriptions/S/resourceGroups/g/providers/Microsoft.EventGrid/systemTopics/d",
+        "/subscriptions/S/resourceGroups/g/providers/Microsoft.EventGrid/eventHubs/d",
         "/subscriptions/S/resourceGroups/g/providers/Microsoft.EventGrid/topics/t/topics/u",
         "/subscriptions/S/resourceGroups/g/providers/Microsoft.EventGrid/topics/a%2Fb",
         "/subscriptions/S/resourceGroups/g/providers/Microsoft.EventGrid/topics/t/keys",

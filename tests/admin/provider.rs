@@ -16,6 +16,46 @@ fn names(list: &Value) -> Vec<String> {
 }
 
 #[actix_web::test]
+async fn resource_types_that_are_not_supported_have_empty_lists_and_are_refused_by_name() {
+    let plane = Plane::new(Chaos::Disabled);
+    let provider = "/providers/Microsoft.EventGrid";
+    let events = format!("{provider}/topicTypes/microsoft.storage.storageaccounts/eventTypes");
+    let events = plane.call("GET", &events, Value::Null).await;
+    assert_eq!(names(&events.json()), ["Microsoft.Storage.BlobCreated"]);
+    assert_eq!(
+        plane.call("GET", &format!("{provider}/verifiedPartners"), Value::Null).await.brief(),
+        r#"200 {"value":[]}"#
+    );
+    assert_eq!(plane.call("GET", &format!("{provider}/verifiedPartners/acme"), Value::Null).await.status, 404);
+    for resource_type in [
+        "systemTopics",
+        "partnerTopics",
+        "partnerNamespaces",
+        "partnerRegistrations",
+        "partnerConfigurations",
+        "partnerDestinations",
+    ] {
+        for place in [format!("/subscriptions/S-1{provider}"), RG.to_owned()] {
+            let list = plane.call("GET", &format!("{place}/{resource_type}"), Value::Null).await;
+            assert_eq!(list.brief(), r#"200 {"value":[]}"#, "{place}/{resource_type}");
+        }
+        let one = format!("{RG}/{}/acme", resource_type.to_uppercase());
+        let missing = plane.call("GET", &one, Value::Null).await;
+        assert_eq!((missing.status, &missing.json()["error"]["code"]), (404, &json!("ResourceNotFound")), "{one}");
+        let refused = plane.call("PUT", &one, json!({"location": "global"})).await;
+        assert_eq!(
+            refused.json()["error"]["message"],
+            format!(
+                "type is \"Microsoft.EventGrid/{resource_type}\", which is not supported; allowed are topics, domains, \
+                 namespaces and their event subscriptions."
+            ),
+        );
+        assert_eq!(refused.status, 400);
+        assert_eq!(plane.call("DELETE", &one, Value::Null).await.status, 204);
+    }
+}
+
+#[actix_web::test]
 async fn the_provider_tells_its_operations_and_types_of_topics() {
     let plane = Plane::new(Chaos::Disabled);
     let provider = "/providers/Microsoft.EventGrid";
@@ -24,7 +64,10 @@ async fn the_provider_tells_its_operations_and_types_of_topics() {
     assert!(names_of_operations.contains(&"Microsoft.EventGrid/domains/topics/write".to_owned()));
     assert!(names_of_operations.contains(&"Microsoft.EventGrid/events/send/action".to_owned()));
     let types = plane.call("GET", &format!("{provider}/topicTypes"), Value::Null).await.json();
-    assert_eq!(names(&types), ["Microsoft.EventGrid.Topics", "Microsoft.EventGrid.Domains"]);
+    assert_eq!(
+        names(&types),
+        ["Microsoft.EventGrid.Topics", "Microsoft.EventGrid.Domains", "Microsoft.Storage.StorageAccounts"]
+    );
     let mut lines = Vec::new();
     for path in [
         "topicTypes/microsoft.eventgrid.domains",
@@ -35,8 +78,8 @@ async fn the_provider_tells_its_operations_and_types_of_topics() {
     }
     lines.push(plane.call("PUT", &format!("{provider}/operations"), Value::Null).await.brief());
     expect![[r#"
-        200 {"id":"providers/Microsoft.EventGrid/topicTypes/Microsoft.EventGrid.Domains","name":"Microsoft.EventGrid.Domains","type":"Microsoft.EventGrid/topicTypes","properties":{"provider":"Microsoft.EventGrid","resourceType":"domains","displayName":"Event Grid Domains","description":"Events of your own, published to the topics of a domain.","resourceRegionType":"RegionalResource","provisioningState":"Succeeded","sourceResourceFormat":"/subscriptions/{subscriptionId}/resourceGroups/{resourceGroupName}/providers/Microsoft.EventGrid/domains/{resourceName}","supportedScopesForSource":["Resource"]}}
-        404 {"error":{"code":"ResourceNotFound","message":"There is no topic type 'none'; there are Microsoft.EventGrid.Topics and Microsoft.EventGrid.Domains.","target":null,"details":[]}}
+        200 {"id":"providers/Microsoft.EventGrid/topicTypes/Microsoft.EventGrid.Domains","name":"Microsoft.EventGrid.Domains","type":"Microsoft.EventGrid/topicTypes","properties":{"provider":"Microsoft.EventGrid","resourceType":"domains","displayName":"Event Grid Domains","description":"Custom events, published to the topics of a domain.","resourceRegionType":"RegionalResource","provisioningState":"Succeeded","sourceResourceFormat":"/subscriptions/{subscriptionId}/resourceGroups/{resourceGroupName}/providers/Microsoft.EventGrid/domains/{resourceName}","supportedScopesForSource":["Resource"]}}
+        404 {"error":{"code":"ResourceNotFound","message":"There is no topic type 'none'; there are Microsoft.EventGrid.Topics and Microsoft.EventGrid.Domains and Microsoft.Storage.StorageAccounts.","target":null,"details":[]}}
         200 {"value":[]}
         405 {"error":{"code":"MethodNotAllowed","message":"The method PUT is not allowed here; allowed: GET.","target":null,"details":[]}}"#]].assert_eq(&lines.join("\n"));
 }

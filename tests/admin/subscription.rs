@@ -12,7 +12,8 @@ use super::{editions, pretty, ranges, topic_record};
 
 pub(super) fn take(topic: Schema, body: &Value) -> Result<SubscriptionRecord, String> {
     let body = body.to_string();
-    put(&Name::new("to-shop"), &topic_record(topic), &ranges(), body.as_bytes()).map_err(|error| error.to_string())
+    put(&Name::new("to-shop"), &topic_record(topic), None, &ranges(), body.as_bytes())
+        .map_err(|error| error.to_string())
 }
 
 pub(super) fn webhook(properties: Value) -> Value {
@@ -277,7 +278,7 @@ fn a_wrong_destination_is_refused_and_its_address_not_repeated() {
         properties.destination.properties.endpointUrl is missing; GET does not tell it, POST getFullUrl does
         properties.destination.endpointType is "EventHub"; allowed is WebHook, others are not supported yet
         properties.destination.endpointType is "StorageQueue"; allowed is WebHook, others are not supported yet
-        properties.destination.endpointType is "webhook"; allowed is WebHook, others are not supported yet
+        properties.destination.properties.resourceId cannot be read: unknown field `resourceId`, expected one of `endpointUrl`, `maxEventsPerBatch`, `preferredBatchSizeInKilobytes`, `clientCertificate`, `signing`, `deliveryAttributeMappings`
         properties.destination.properties.endpointUrl is no URL (relative URL without a base); allowed is an absolute http or https URL
         properties.destination.properties.endpointUrl is no URL (relative URL without a base); allowed is an absolute http or https URL
         properties.destination.properties.endpointUrl is not http or https; allowed is an absolute http or https URL
@@ -380,7 +381,7 @@ fn everything_else_that_is_wrong_is_refused_with_what_is_allowed() {
 #[test]
 fn names_have_three_to_sixty_four_letters() {
     let body = least().to_string();
-    let put = |name: &str| put(&Name::new(name), &topic_record(Schema::EventGrid), &ranges(), body.as_bytes());
+    let put = |name: &str| put(&Name::new(name), &topic_record(Schema::EventGrid), None, &ranges(), body.as_bytes());
     put("abc").expect("three");
     put(&"a".repeat(64)).expect("sixty-four");
     for name in ["ab", &"a".repeat(65), "a b c", "a/b/c"] {

@@ -34,8 +34,9 @@ use self::{
     routes::Subject,
 };
 use super::{
-    Control, Error, dead_letters, explain, ledger, metrics, model::subscription::Form, operate, replay, test_filter,
-    trace,
+    Control, Error, dead_letters, explain, ledger, metrics,
+    model::{Invalid, subscription::Form},
+    operate, replay, test_filter, trace,
 };
 use crate::{
     journal,
@@ -86,6 +87,7 @@ pub(super) async fn answer(
         Target::Subscription(topic, form, name, verb) => {
             answer_subscription(&control, &request, &topic, form, &name, verb, &body).await
         }
+        Target::Unsupported(resource_type) => answer_unsupported(&request, resource_type),
         Target::Sourceless(source) => Err(Error::NotFound(format!(
             "There are no events of '{source}' here: event subscriptions belong to a topic, a domain or a topic of a \
              domain."
@@ -99,7 +101,20 @@ pub(super) async fn answer(
         | Target::NamespaceTopics(_)
         | Target::DomainTopics(_)
         | Target::Subscriptions(..)
+        | Target::UnsupportedAll
         | Target::AllSubscriptions { .. } => answer_list(&control, &request, target),
+    }
+}
+
+/// A resource of a type that this server does not have: there is none, and none can be created.
+fn answer_unsupported(request: &HttpRequest, resource_type: &str) -> Result<HttpResponse, Error> {
+    match request.method().as_str() {
+        "DELETE" => Ok(HttpResponse::NoContent().finish()),
+        "PUT" | "PATCH" => Err(unsupported(resource_type).into()),
+        _ => {
+            let name = path::last_name(request.path()).unwrap_or_default();
+            Err(Error::NotFound(format!("The Resource 'Microsoft.EventGrid/{resource_type}/{name}' was not found.")))
+        }
     }
 }
 
@@ -110,6 +125,7 @@ fn answer_list(control: &Control, request: &HttpRequest, target: Target) -> Resu
         Target::TopicTypes => Ok(provider::topic_types()),
         Target::TopicType(name) => provider::topic_type(&name),
         Target::EventTypesOf(name) => provider::event_types(&name),
+        Target::UnsupportedAll => Ok(HttpResponse::Ok().json(List::<()> { value: Vec::new() })),
         Target::Topics(kind, place) => topics::list(control, request, kind, &place),
         Target::Namespaces(place) => namespaces::list(control, request, &place),
         Target::NamespaceTopics(path) => namespace_topics::list(control, request, &path),
@@ -122,6 +138,7 @@ fn answer_list(control: &Control, request: &HttpRequest, target: Target) -> Resu
         | Target::Namespace(..)
         | Target::DomainTopic(_)
         | Target::Subscription(..)
+        | Target::Unsupported(_)
         | Target::Sourceless(_) => Err(Error::NoSuchPath(request.path().to_owned())),
     }
 }
@@ -211,6 +228,12 @@ async fn answer_subscription(
         SubscriptionVerb::Replay(verb) => replay::answer(control, request, topic, name, verb, body).await,
         SubscriptionVerb::Command(command) => operate::command(control, topic, name, command).await,
     }
+}
+
+/// That a resource of such a type cannot be created.
+fn unsupported(resource_type: &str) -> Invalid {
+    let allowed = "allowed are topics, domains, namespaces and their event subscriptions";
+    Invalid::new("type", format!("is \"Microsoft.EventGrid/{resource_type}\", which is not supported; {allowed}"))
 }
 
 pub(super) async fn read_body(payload: web::Payload) -> Result<Bytes, Error> {

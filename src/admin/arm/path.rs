@@ -235,6 +235,10 @@ pub enum Target {
         /// Of this type of topics only.
         topic_type: Option<String>,
     },
+    /// All resources of a type that this server does not have.
+    UnsupportedAll,
+    /// A resource of such a type, by its type.
+    Unsupported(&'static str),
     /// An event subscription of something that has no events here.
     Sourceless(String),
 }
@@ -336,6 +340,8 @@ fn target(subject: Subject, names: Names<'_>) -> Option<Target> {
             let key = topic.domain_topic.as_ref().map_or(name.clone(), |topic| format!("{topic}/{name}"));
             Target::Subscription(topic, form, key, verb)
         }
+        Subject::UnsupportedAll(_) => Target::UnsupportedAll,
+        Subject::Unsupported(resource_type) => Target::Unsupported(resource_type),
         Subject::AllSubscriptions => Target::AllSubscriptions {
             place: names.place()?,
             location: names.get("location"),

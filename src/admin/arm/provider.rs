@@ -20,10 +20,8 @@ pub(super) fn topic_type(name: &str) -> Result<HttpResponse, Error> {
     Ok(HttpResponse::Ok().json(known(name)?))
 }
 
-/// Events of topics and domains have whatever type their publishers give them: none is declared for all.
 pub(super) fn event_types(name: &str) -> Result<HttpResponse, Error> {
-    known(name)?;
-    Ok(HttpResponse::Ok().json(List::<()> { value: Vec::new() }))
+    Ok(HttpResponse::Ok().json(List { value: provider::event_types_of(known(name)?.name) }))
 }
 
 fn known(name: &str) -> Result<TopicType, Error> {

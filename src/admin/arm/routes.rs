@@ -41,6 +41,10 @@ pub enum Subject {
     Subscription(Source, Form, SubscriptionVerb),
     /// All event subscriptions of a place.
     AllSubscriptions,
+    /// All resources of a type that this server does not have.
+    UnsupportedAll(&'static str),
+    /// A resource of such a type.
+    Unsupported(&'static str),
 }
 
 /// What an event subscription hangs on.
@@ -63,6 +67,19 @@ pub struct Route {
 
 /// All paths.
 pub static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(routes);
+
+/// Event Grid's resource types that this server does not have: lists are empty, nothing can be created.
+const UNSUPPORTED: [(&str, &str); 6] = [
+    ("systemTopics", "systemTopicName"),
+    ("partnerTopics", "partnerTopicName"),
+    ("partnerNamespaces", "partnerNamespaceName"),
+    ("partnerRegistrations", "partnerRegistrationName"),
+    ("partnerConfigurations", "partnerConfigurationName"),
+    ("partnerDestinations", "partnerDestinationName"),
+];
+
+/// The same, of the provider and not of a resource group.
+const VERIFIED_PARTNERS: &str = "verifiedPartners";
 
 const PROVIDER: &str = "/providers/Microsoft.EventGrid";
 
@@ -118,7 +135,10 @@ impl Subject {
                 | SubscriptionVerb::DeadLetter
                 | SubscriptionVerb::Replay(ReplayVerb::One),
             )
-            | Self::AllSubscriptions => READ,
+            | Self::AllSubscriptions
+            | Self::UnsupportedAll(_)
+            | Self::Unsupported(VERIFIED_PARTNERS) => READ,
+            Self::Unsupported(_) => ALL,
             Self::Topic(_, TopicVerb::Itself)
             | Self::Namespace(NamespaceVerb::Itself)
             | Self::Subscription(_, _, SubscriptionVerb::Itself) => ALL,
@@ -163,6 +183,7 @@ fn routes() -> Vec<Route> {
             routes.push(Route { template, subject: Subject::AllSubscriptions });
         }
     }
+    add_unsupported(&mut routes, &whole, &group);
     for (kind, name) in [(Kind::Topic, "topicName"), (Kind::Domain, "domainName")] {
         let topic = format!("{group}/{}/{{{name}}}", kind.word());
         for (verb, word) in TopicVerb::ALL {
@@ -177,6 +198,19 @@ fn routes() -> Vec<Route> {
     add_subscriptions(&mut routes, &topic, Source::DomainTopic);
     add_namespaces(&mut routes, &group);
     routes
+}
+
+fn add_unsupported(routes: &mut Vec<Route>, whole: &str, group: &str) {
+    for (word, name) in UNSUPPORTED {
+        for place in [whole, group] {
+            routes.push(Route { template: format!("{place}/{word}"), subject: Subject::UnsupportedAll(word) });
+        }
+        routes.push(Route { template: format!("{group}/{word}/{{{name}}}"), subject: Subject::Unsupported(word) });
+    }
+    let all = format!("{PROVIDER}/{VERIFIED_PARTNERS}");
+    let one = format!("{all}/{{verifiedPartnerName}}");
+    routes.push(Route { template: all, subject: Subject::UnsupportedAll(VERIFIED_PARTNERS) });
+    routes.push(Route { template: one, subject: Subject::Unsupported(VERIFIED_PARTNERS) });
 }
 
 fn add_namespaces(routes: &mut Vec<Route>, group: &str) {

@@ -139,7 +139,8 @@ fn wished(
     let domain_topic = own_domain_topic(topic, path);
     domain_topic.as_ref().map(domain_topic::check_its_name).transpose()?;
     let ranges = control.editions.ranges(&record.edition)?;
-    let mut wished = subscription::put(&name, &record, ranges, body)?;
+    let mut wished =
+        subscription::put(&name, &record, existing.as_ref().map(|existing| &*existing.record), ranges, body)?;
     wished.filter.domain_topic = domain_topic.map(|name| name.to_string());
     if let Some(existing) = &existing {
         check_mode(&existing.record, &wished)?;

@@ -39,6 +39,7 @@ pub(in crate::admin) fn difference(control: &Control, target: Target, body: &[u8
         Target::Subscription(topic, _, name, SubscriptionVerb::Itself) => {
             subscriptions::difference(control, &topic, &name, body)
         }
+        Target::Unsupported(resource_type) => Err(super::unsupported(resource_type).into()),
         Target::Topic(..)
         | Target::Subscription(..)
         | Target::Operations
@@ -52,6 +53,7 @@ pub(in crate::admin) fn difference(control: &Control, target: Target, body: &[u8
         | Target::DomainTopics(_)
         | Target::Subscriptions(..)
         | Target::AllSubscriptions { .. }
+        | Target::UnsupportedAll
         | Target::Sourceless(_) => Err(super::UNANSWERED),
     }
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::subscription::attribute;
+use super::subscription::secrets;
 
 /// What a PUT would change.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
@@ -77,7 +77,7 @@ fn hidden(at: &str, value: &Value) -> Value {
         ("secrets", Value::Array(secrets)) => secrets.iter().map(|_| "[hidden]").collect(),
         ("deliveryAttributeMappings", value) => {
             let mut value = value.clone();
-            attribute::hide_secrets(&mut value);
+            secrets::hide_attributes(&mut value);
             value
         }
         (_, value) => value.clone(),

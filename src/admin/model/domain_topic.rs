@@ -60,5 +60,5 @@ pub fn check(name: &Name, body: &[u8]) -> Result<(), Invalid> {
 
 /// Whether a topic of a domain may be called so.
 pub fn check_its_name(name: &Name) -> Result<(), Invalid> {
-    check_name("the domain topic's name", name.as_str(), 50)
+    check_name("the domain topic's name", name.as_str(), 128)
 }

@@ -141,6 +141,36 @@ fn refuse_unsupported(value: &mut Value, table: &[Unsupported]) -> Result<(), In
     Ok(())
 }
 
+/// A property with a fixed set of values: its path, with `[]` for the elements of an array, and the values.
+type Enumeration = (&'static str, &'static [&'static str]);
+
+/// Writes every value of `table` in its canonical case: Azure compares enumerations without case. Values that are not in
+/// the set stay as they are, and their reader refuses them.
+fn canonicalize(value: &mut Value, table: &[Enumeration]) {
+    for (path, allowed) in table {
+        canonicalize_at(value, path, allowed);
+    }
+}
+
+fn canonicalize_at(value: &mut Value, path: &str, allowed: &[&str]) {
+    let (first, below) = path.split_once('.').map_or((path, None), |(first, below)| (first, Some(below)));
+    let found: &mut dyn Iterator<Item = &mut Value> = match first {
+        "[]" => &mut value.as_array_mut().into_iter().flatten(),
+        key => &mut value.get_mut(key).into_iter(),
+    };
+    for value in found {
+        match (below, &mut *value) {
+            (Some(below), value) => canonicalize_at(value, below, allowed),
+            (None, Value::String(given)) => {
+                if let Some(canonical) = allowed.iter().find(|allowed| allowed.eq_ignore_ascii_case(given)) {
+                    (*canonical).clone_into(given);
+                }
+            }
+            (None, _) => {}
+        }
+    }
+}
+
 /// Takes out what is only ever told.
 fn drop_read_only(value: &mut Value, keys: &[&str]) {
     for at in keys {

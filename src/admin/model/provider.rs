@@ -95,33 +95,42 @@ struct TypeProperties {
     supported_scopes_for_source: [&'static str; 1],
 }
 
+/// The topic type of storage accounts. Its only events here are those about dead-letter files.
+const STORAGE: &str = "Microsoft.Storage.StorageAccounts";
+
 /// All types of topics.
 pub fn topic_types() -> Vec<TopicType> {
-    [Kind::Topic, Kind::Domain].map(topic_type).into()
+    let custom = "Custom events, published to a topic.";
+    let domain = "Custom events, published to the topics of a domain.";
+    let storage = "Events about dead-letter files, published to the topic of dead_letter.notice_topic.";
+    vec![
+        topic_type(type_name(Kind::Topic), "Microsoft.EventGrid/topics", "Event Grid Topics", custom),
+        topic_type(type_name(Kind::Domain), "Microsoft.EventGrid/domains", "Event Grid Domains", domain),
+        topic_type(STORAGE, "Microsoft.Storage/storageAccounts", "Storage Accounts", storage),
+    ]
 }
 
-fn topic_type(kind: Kind) -> TopicType {
-    let (resource_type, display_name, description) = match kind {
-        Kind::Topic | Kind::NamespaceTopic => {
-            ("topics", "Event Grid Topics", "Events of your own, published to a topic.")
-        }
-        Kind::Domain => ("domains", "Event Grid Domains", "Events of your own, published to the topics of a domain."),
-    };
-    let name = type_name(kind);
+fn topic_type(
+    name: &'static str,
+    resource: &'static str,
+    display_name: &'static str,
+    description: &'static str,
+) -> TopicType {
+    let (provider, resource_type) = resource.split_once('/').unwrap_or((resource, ""));
     TopicType {
         id: format!("providers/Microsoft.EventGrid/topicTypes/{name}"),
         name,
         kind: "Microsoft.EventGrid/topicTypes",
         properties: TypeProperties {
-            provider: "Microsoft.EventGrid",
+            provider,
             resource_type,
             display_name,
             description,
             resource_region_type: "RegionalResource",
             provisioning_state: "Succeeded",
             source_resource_format: format!(
-                "/subscriptions/{{subscriptionId}}/resourceGroups/{{resourceGroupName}}/providers/Microsoft.EventGrid/\
-                 {resource_type}/{{resourceName}}"
+                "/subscriptions/{{subscriptionId}}/resourceGroups/{{resourceGroupName}}/providers/{resource}/\
+                 {{resourceName}}"
             ),
             supported_scopes_for_source: ["Resource"],
         },
@@ -156,6 +165,25 @@ struct EventTypeProperties {
     #[serde(skip_serializing_if = "Option::is_none")]
     schema_url: Option<String>,
     is_in_default_set: bool,
+}
+
+/// The event types of a topic type. Those of topics and domains are whatever publishers send: none is declared for all.
+pub fn event_types_of(topic_type: &str) -> Vec<EventType> {
+    if topic_type != STORAGE {
+        return Vec::new();
+    }
+    let name = "Microsoft.Storage.BlobCreated";
+    vec![EventType {
+        id: format!("providers/Microsoft.EventGrid/topicTypes/{STORAGE}/eventTypes/{name}"),
+        name: name.to_owned(),
+        kind: "Microsoft.EventGrid/topicTypes/eventTypes",
+        properties: EventTypeProperties {
+            display_name: "Blob Created".to_owned(),
+            description: Some("A dead-letter file was written.".to_owned()),
+            schema_url: None,
+            is_in_default_set: true,
+        },
+    }]
 }
 
 /// The event types that a topic says it publishes: its `eventTypeInfo`. It may publish others.

@@ -11,8 +11,8 @@ use utoipa::ToSchema;
 
 pub use self::view::View;
 use super::{
-    Editions, Invalid, Unsupported, check_name, check_same_name, drop_read_only, merge, parse, read,
-    refuse_unsupported, value_of,
+    Editions, Enumeration, Invalid, Unsupported, canonicalize, check_name, check_same_name, drop_read_only, merge,
+    parse, read, refuse_unsupported, value_of,
 };
 use crate::{
     event::{Name, Schema},
@@ -48,6 +48,28 @@ const UNSUPPORTED: [Unsupported; 1] = [Unsupported {
     harmless: &["[]"],
     because: "the address that the server listens on decides who reaches it",
 }];
+
+/// `identity.type`, of topics, domains and namespaces.
+pub(super) const IDENTITY_TYPE: Enumeration =
+    ("identity.type", &["None", "SystemAssigned", "UserAssigned", "SystemAssigned, UserAssigned"]);
+
+/// `publicNetworkAccess`, of the same.
+pub(super) const PUBLIC_NETWORK_ACCESS: Enumeration = ("properties.publicNetworkAccess", &["Enabled", "Disabled"]);
+
+/// `action` of their rules.
+pub(super) const IP_RULE_ACTION: Enumeration = ("properties.inboundIpRules.[].action", &["Allow"]);
+
+const ENUMERATIONS: [Enumeration; 9] = [
+    IDENTITY_TYPE,
+    PUBLIC_NETWORK_ACCESS,
+    IP_RULE_ACTION,
+    ("sku.name", &["Basic", "Premium"]),
+    ("kind", &["Azure", "AzureArc"]),
+    ("properties.inputSchema", &["EventGridSchema", "CloudEventSchemaV1_0", "CustomEventSchema"]),
+    ("properties.inputSchemaMapping.inputSchemaMappingType", &["Json"]),
+    ("properties.dataResidencyBoundary", &["WithinGeopair", "WithinRegion"]),
+    ("properties.eventTypeInfo.kind", &["Inline"]),
+];
 
 /// What can be set, as it stands in a body.
 #[derive(Default, Deserialize, Serialize, ToSchema)]
@@ -125,6 +147,7 @@ impl Wish {
 
     fn of(kind: Kind, name: &str, mut value: Value) -> Result<Self, Invalid> {
         drop_read_only(&mut value, &READ_ONLY);
+        canonicalize(&mut value, &ENUMERATIONS);
         refuse_unsupported(&mut value, &UNSUPPORTED)?;
         let body: Body = read(value)?;
         check_same_name(body.name.as_deref(), name)?;
@@ -338,9 +361,9 @@ pub(in crate::admin) struct WhichKey {
 impl Key {
     /// Reads the body of `regenerateKey`.
     pub fn read(body: &[u8]) -> Result<Self, Invalid> {
-        match read::<WhichKey>(parse(body)?)?.key_name.as_str() {
-            "key1" => Ok(Self::Key1),
-            "key2" => Ok(Self::Key2),
+        match read::<WhichKey>(parse(body)?)?.key_name {
+            name if name.eq_ignore_ascii_case("key1") => Ok(Self::Key1),
+            name if name.eq_ignore_ascii_case("key2") => Ok(Self::Key2),
             other => Err(Invalid::new("keyName", format!("is \"{other}\"; allowed are key1 and key2"))),
         }
     }

@@ -70,6 +70,11 @@ pub(super) fn describe(route: &Route, method: &Method, schemas: &mut Schemas) ->
             draft(route, "listEventTypes", "The event types of a type of topics: none is declared for all."),
             schemas.of::<EventType>(),
         ),
+        Subject::UnsupportedAll(resource_type) => list(
+            draft(route, "list", &format!("List {resource_type}. This server has none.")),
+            json!({"type": "object"}),
+        ),
+        Subject::Unsupported(resource_type) => unsupported(route, resource_type, method, &error),
         Subject::Topics(kind) => {
             paged(draft(route, "list", &format!("All {}.", kind.word())), schemas.of::<topic::View>())
         }
@@ -126,6 +131,7 @@ fn tag(subject: Subject) -> &'static str {
             "namespace topics"
         }
         Subject::Subscriptions(..) | Subject::Subscription(..) | Subject::AllSubscriptions => "event subscriptions",
+        Subject::UnsupportedAll(_) | Subject::Unsupported(_) => "not supported",
     }
 }
 
@@ -160,11 +166,31 @@ fn of(route: &Route) -> String {
         Subject::DomainTopic => "DomainTopic".to_owned(),
         Subject::Subscriptions(source, form) => format!("Subscriptions{}", hung(source, form)),
         Subject::Subscription(source, form, _) => format!("Subscription{}", hung(source, form)),
+        Subject::UnsupportedAll(resource_type) => format!("Unsupported{resource_type}{place}"),
+        Subject::Unsupported(resource_type) => format!("One{resource_type}"),
         Subject::AllSubscriptions => {
             let (location, topic_type) = (has("{location}", "OfLocation"), has("{topicTypeName}", "OfType"));
             format!("AllSubscriptions{place}{location}{topic_type}")
         }
     }
+}
+
+/// A resource of a type that the server does not have.
+fn unsupported(route: &Route, resource_type: &str, method: &Method, error: &Value) -> Draft {
+    let object = json!({"type": "object"});
+    match *method {
+        Method::GET => draft(route, "get", &format!("Get one of {resource_type}: always 404.")),
+        Method::PUT => {
+            draft(route, "put", &format!("Refused: {resource_type} are not supported.")).body(false, &object, json!({}))
+        }
+        Method::PATCH => draft(route, "patch", &format!("Refused: {resource_type} are not supported.")).body(
+            false,
+            &object,
+            json!({}),
+        ),
+        _ => return deleted(draft(route, "delete", &format!("Delete one of {resource_type}: there is none.")), error),
+    }
+    .errors(&CHANGING, error)
 }
 
 fn list(draft: Draft, item: Value) -> Draft {

@@ -48,7 +48,8 @@ impl Places {
         };
         let or_default = |property, source: &Option<SourceOrDefault>, may_be_empty| {
             let SourceOrDefault { source_field: member, default_value } = source.clone().unwrap_or_default();
-            let default = default_value.map(|value| inside(&value));
+            let usable = |value: &String| may_be_empty || !value.is_empty();
+            let default = default_value.filter(usable).map(|value| inside(&value));
             Place { property, member, default, may_be_empty }
         };
         // In the order of `Spans::all`, which has a place more: of the domain's topic.

@@ -11,8 +11,9 @@ use utoipa::ToSchema;
 
 pub use self::view::View;
 use super::{
-    Invalid, Unsupported, check_same_name, drop_read_only, merge, parse, read, refuse_unsupported,
-    topic::{LOCATION, check_place, check_top_name, ingress},
+    Enumeration, Invalid, Unsupported, canonicalize, check_same_name, drop_read_only, merge, parse, read,
+    refuse_unsupported,
+    topic::{IDENTITY_TYPE, IP_RULE_ACTION, LOCATION, PUBLIC_NETWORK_ACCESS, check_place, check_top_name, ingress},
     value_of,
 };
 use crate::{
@@ -60,6 +61,14 @@ const UNSUPPORTED: [Unsupported; 4] = [
         harmless: &["{}", r#"{"state":"Disabled"}"#],
         because: "there is no MQTT broker",
     },
+];
+
+const ENUMERATIONS: [Enumeration; 5] = [
+    IDENTITY_TYPE,
+    PUBLIC_NETWORK_ACCESS,
+    IP_RULE_ACTION,
+    ("sku.name", &["Standard"]),
+    ("properties.topicSpacesConfiguration.state", &["Disabled"]),
 ];
 
 /// What can be set, as it stands in a body.
@@ -110,6 +119,7 @@ impl Wish {
 
     fn of(name: &str, mut value: Value) -> Result<Self, Invalid> {
         drop_read_only(&mut value, &READ_ONLY);
+        canonicalize(&mut value, &ENUMERATIONS);
         refuse_unsupported(&mut value, &UNSUPPORTED)?;
         let body: Body = read(value)?;
         check_same_name(body.name.as_deref(), name)?;

@@ -6,8 +6,8 @@ use utoipa::ToSchema;
 
 use crate::{
     admin::model::{
-        Editions, Invalid, Range, check_name, check_same_name, drop_read_only, merge, parse, read, topic::schema_name,
-        value_of,
+        Editions, Enumeration, Invalid, Range, canonicalize, check_name, check_same_name, drop_read_only, merge, parse,
+        read, topic::schema_name, value_of,
     },
     event::{Name, Schema},
     subscription::record::SubscriptionRecord,
@@ -28,6 +28,9 @@ const RETENTION_DAYS: Range = Range { min: 1, max: 7, default: 1 };
 const CUSTOM: &str = "Custom";
 
 const READ_ONLY: [&str; 5] = ["id", "type", "systemData", "properties.provisioningState", "properties.endpoint"];
+
+const ENUMERATIONS: [Enumeration; 2] =
+    [("properties.publisherType", &[CUSTOM]), ("properties.inputSchema", &["CloudEventSchemaV1_0"])];
 
 /// What can be set, as it stands in a body.
 #[derive(Default, Deserialize, Serialize, ToSchema)]
@@ -74,6 +77,7 @@ impl Wish {
 
     fn of(name: &str, mut value: Value) -> Result<Self, Invalid> {
         drop_read_only(&mut value, &READ_ONLY);
+        canonicalize(&mut value, &ENUMERATIONS);
         let body: Body = read(value)?;
         check_same_name(body.name.as_deref(), name)?;
         let properties = body.properties.unwrap_or_default();

@@ -18,10 +18,32 @@ use crate::{
     },
 };
 
-/// The names of all operators.
-const OPERATORS: &str = "one of BoolEquals, IsNotNull, IsNullOrUndefined, NumberGreaterThan, NumberGreaterThanOrEquals, \
-    NumberIn, NumberInRange, NumberLessThan, NumberLessThanOrEquals, NumberNotIn, NumberNotInRange, StringBeginsWith, \
-    StringContains, StringEndsWith, StringIn, StringNotBeginsWith, StringNotContains, StringNotEndsWith, StringNotIn";
+/// The values of `operatorType`.
+pub(super) const OPERATORS: [&str; 19] = [
+    "BoolEquals",
+    "IsNotNull",
+    "IsNullOrUndefined",
+    "NumberGreaterThan",
+    "NumberGreaterThanOrEquals",
+    "NumberIn",
+    "NumberInRange",
+    "NumberLessThan",
+    "NumberLessThanOrEquals",
+    "NumberNotIn",
+    "NumberNotInRange",
+    "StringBeginsWith",
+    "StringContains",
+    "StringEndsWith",
+    "StringIn",
+    "StringNotBeginsWith",
+    "StringNotContains",
+    "StringNotEndsWith",
+    "StringNotIn",
+];
+
+fn allowed_operators() -> String {
+    format!("one of {}", OPERATORS.join(", "))
+}
 
 /// Reads the filters that stand at `at`, for events in `schema`.
 pub(super) fn read(at: &str, given: Vec<Value>, schema: Schema, ranges: &Ranges) -> Result<Vec<Advanced>, Invalid> {
@@ -75,7 +97,7 @@ struct Reader {
 
 impl Reader {
     fn filter(mut self, schema: Schema) -> Result<Advanced, Invalid> {
-        let name = self.word("operatorType", OPERATORS)?;
+        let name = self.word("operatorType", &allowed_operators())?;
         let key = Key::from(self.word("key", "the name of a property, such as data.total")?);
         key.check(schema).map_err(|error| Invalid::new(self.under("key"), error.to_string()))?;
         let operator = self.operator(&name)?;
@@ -109,7 +131,10 @@ impl Reader {
             "IsNotNull" => Operator::IsNotNull,
             _ => {
                 let at = self.under("operatorType");
-                return Err(Invalid::new(at, format!("is \"{}\"; allowed is {OPERATORS}", name.escape_debug())));
+                return Err(Invalid::new(
+                    at,
+                    format!("is \"{}\"; allowed is {}", name.escape_debug(), allowed_operators()),
+                ));
             }
         })
     }

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use super::secrets::HIDDEN;
 use crate::{
     admin::model::{BODY, Invalid, read as read_value, value_of},
     event::Schema,
@@ -15,6 +16,9 @@ use crate::{
         property::{self, PROPERTIES_MAX, Property, Source},
     },
 };
+
+/// The values of `type`.
+pub(super) const TYPES: [&str; 2] = ["Static", "Dynamic"];
 
 #[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -69,9 +73,14 @@ fn property(mapping: Value, input: Schema, delivery: Schema) -> Result<Property,
 fn source_static(properties: &mut Map<String, Value>) -> Result<Source, Invalid> {
     let at = "properties.value";
     let value = match properties.remove("value") {
+        Some(Value::String(value)) if value == HIDDEN && properties.get("isSecret") == Some(&Value::Bool(true)) => {
+            let problem = "is \"Hidden\", which stands for a secret that exists; the event subscription has none of \
+                           this name";
+            return Err(Invalid::new(at, problem));
+        }
         Some(Value::String(value)) => value,
         Some(Value::Null) | None => {
-            let problem = "is missing; GET does not tell a secret, POST getDeliveryAttributes does";
+            let problem = "is missing; a secret may be left out only where the event subscription has one of this name";
             return Err(Invalid::new(at, problem));
         }
         Some(_) => return Err(Invalid::new(at, "is not a string; allowed is one")),
@@ -100,14 +109,4 @@ fn source_dynamic(properties: &mut Map<String, Value>, input: Schema) -> Result<
 /// The mappings as they were set up, with their secrets.
 pub(super) fn told(properties: &[Property]) -> Vec<Value> {
     properties.iter().map(value_of).collect()
-}
-
-/// Takes the secrets out of a list of mappings.
-pub(in crate::admin) fn hide_secrets(mappings: &mut Value) {
-    for mapping in mappings.as_array_mut().into_iter().flatten() {
-        let properties = &mut mapping["properties"];
-        if properties["isSecret"] == true {
-            properties["value"] = Value::Null;
-        }
-    }
 }

@@ -4,6 +4,7 @@ mod advanced;
 pub(in crate::admin) mod attribute;
 mod check;
 pub(in crate::admin) mod namespace;
+pub(in crate::admin) mod secrets;
 pub mod test;
 mod view;
 
@@ -16,8 +17,8 @@ pub use self::{
     view::{Form, View},
 };
 use super::{
-    Invalid, Ranges, Unsupported, check_name, check_same_name, drop_read_only, merge, parse, read, refuse_unsupported,
-    take, text_at, value_of,
+    Enumeration, Invalid, Ranges, Unsupported, canonicalize, check_name, check_same_name, drop_read_only, merge, parse,
+    read, refuse_unsupported, take, text_at, value_of,
 };
 use crate::{
     event::{Name, Schema, SubscriptionId},
@@ -67,6 +68,24 @@ const WEBHOOK_UNSUPPORTED: [Unsupported; 3] = [
         because: "TLS 1.2 and 1.3 are spoken with every endpoint",
     },
 ];
+
+const ENUMERATIONS: [Enumeration; 6] = [
+    ("destination.endpointType", &[WEBHOOK]),
+    ("destination.properties.deliveryAttributeMappings.[].type", &attribute::TYPES),
+    ("filter.advancedFilters.[].operatorType", &advanced::OPERATORS),
+    ("eventDeliverySchema", &DELIVERY_SCHEMAS),
+    ("deadLetterDestination.endpointType", &[STORAGE_BLOB]),
+    ("onGone", &["retry", "disable"]),
+];
+
+/// The `endpointType` of a destination.
+const WEBHOOK: &str = "WebHook";
+
+/// The `endpointType` of a destination of dead letters.
+const STORAGE_BLOB: &str = "StorageBlob";
+
+/// The values of `eventDeliverySchema`.
+const DELIVERY_SCHEMAS: [&str; 3] = ["EventGridSchema", "CloudEventSchemaV1_0", "CustomInputSchema"];
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -175,16 +194,26 @@ struct Blob {
     blob_container_name: Option<String>,
 }
 
-/// Reads the body of a PUT: the subscription `name` of `topic`, with neither number nor version yet.
-pub fn put(name: &Name, topic: &TopicRecord, ranges: &Ranges, body: &[u8]) -> Result<SubscriptionRecord, Invalid> {
+/// Reads the body of a PUT: the subscription `name` of `topic`, with neither number nor version yet. A secret of `existing`
+/// that the body leaves out, or has as GET shows it, stays.
+pub fn put(
+    name: &Name,
+    topic: &TopicRecord,
+    existing: Option<&SubscriptionRecord>,
+    ranges: &Ranges,
+    body: &[u8],
+) -> Result<SubscriptionRecord, Invalid> {
     if topic.kind() == Kind::NamespaceTopic {
-        return namespace::put(name, topic, ranges, body);
+        return namespace::put(name, topic, existing, ranges, body);
     }
     check_name("the subscription's name", name.as_str(), 64)?;
     let mut value = parse(body)?;
     drop_read_only(&mut value, &["id", "type", "systemData"]);
     if let Some(mut properties) = take(&mut value, "properties") {
         refuse_unsupported_properties(&mut properties).map_err(|invalid| invalid.under("properties"))?;
+        if let Some(webhook) = properties.pointer_mut("/destination/properties") {
+            secrets::restore(webhook, existing.map(|existing| &existing.webhook));
+        }
         value["properties"] = properties;
     }
     let Body { name: given, properties } = read(value)?;
@@ -215,6 +244,9 @@ pub fn patch(
     give_way(&mut value, &patch);
     merge(&mut value, patch);
     refuse_unsupported_properties(&mut value)?;
+    if let Some(webhook) = value.pointer_mut("/destination/properties") {
+        secrets::restore(webhook, Some(&existing.webhook));
+    }
     record(&existing.name, topic, ranges, read(value)?)
 }
 
@@ -236,9 +268,10 @@ fn give_way(value: &mut Value, patch: &Value) {
 
 fn refuse_unsupported_properties(properties: &mut Value) -> Result<(), Invalid> {
     drop_read_only(properties, &READ_ONLY);
+    canonicalize(properties, &ENUMERATIONS);
     refuse_unsupported(properties, &UNSUPPORTED)?;
     refuse_unsupported(properties, &WEBHOOK_UNSUPPORTED)?;
-    for (at, only) in [("destination.endpointType", "WebHook"), ("deadLetterDestination.endpointType", "StorageBlob")] {
+    for (at, only) in [("destination.endpointType", WEBHOOK), ("deadLetterDestination.endpointType", STORAGE_BLOB)] {
         if let Some(given) = text_at(properties, at).filter(|given| *given != only) {
             return Err(Invalid::new(at, format!("is \"{given}\"; allowed is {only}, others are not supported yet")));
         }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{DeadLetter, FilterBody, RetryBody, attribute, namespace, settable};
+use super::{DeadLetter, FilterBody, RetryBody, namespace, secrets, settable};
 use crate::{
     admin::model::{drop_read_only, merge, value_of},
     subscription::record::{SubscriptionRecord, Webhook},
@@ -106,11 +106,8 @@ fn told(record: &SubscriptionRecord, topic_id: &str) -> Value {
 
 /// Makes of what can be set of a webhook what is told of it.
 pub(super) fn tell_webhook(properties: &mut Value, webhook: &Webhook) {
-    hide_secrets(properties);
+    secrets::hide(properties);
     drop_read_only(properties, &["endpointUrl"]);
-    if let Some(mappings) = properties.get_mut("deliveryAttributeMappings") {
-        attribute::hide_secrets(mappings);
-    }
     merge(
         properties,
         value_of(&ToldWebhook {
@@ -119,15 +116,6 @@ pub(super) fn tell_webhook(properties: &mut Value, webhook: &Webhook) {
             allowed_rate: webhook.allowed_rate,
         }),
     );
-}
-
-/// A secret is told by what it is for, not what it is.
-fn hide_secrets(webhook: &mut Value) {
-    let Some(Value::Array(secrets)) = webhook.pointer_mut("/signing/secrets") else { return };
-    for secret in secrets {
-        let kind = secret.as_str().and_then(|secret| secret.split('_').next()).unwrap_or_default();
-        *secret = format!("{kind}_[hidden]").into();
-    }
 }
 
 #[derive(Serialize)]

@@ -130,6 +130,8 @@ fn checked(kind: Kind, mapping: Mapping) -> Result<Mapping, Invalid> {
 fn text(property: &str, part: &str, given: &str) -> Result<(), Invalid> {
     let at = format!("properties.inputSchemaMapping.properties.{property}.{part}");
     match given.chars().count() {
+        // Azure's clients send an empty default for none.
+        0 if part == "defaultValue" => Ok(()),
         0 => Err(Invalid::new(at, "is empty; leave it out or say which")),
         length if length > TEXT_MAX => {
             Err(Invalid::new(at, format!("has {length} characters; allowed are at most {TEXT_MAX}")))

@@ -9,11 +9,14 @@ use serde_json::{Value, json};
 
 pub(in crate::admin) use self::body::{Body, Properties};
 use self::body::{DeliveryConfiguration, FiltersConfiguration, Push, QueueInfo};
-use super::{Destination, FilterBody, WEBHOOK_UNSUPPORTED, check, view, webhook, webhook_body};
+use super::{
+    DELIVERY_SCHEMAS, Destination, FilterBody, STORAGE_BLOB, WEBHOOK, WEBHOOK_UNSUPPORTED, advanced, attribute, check,
+    secrets, view, webhook, webhook_body,
+};
 use crate::{
     admin::model::{
-        Invalid, Range, Ranges, check_name, check_same_name, drop_read_only, merge, namespace::topic::minutes_max,
-        parse, read, refuse_unsupported, take, text_at, value_of,
+        Enumeration, Invalid, Range, Ranges, canonicalize, check_name, check_same_name, drop_read_only, merge,
+        namespace::topic::minutes_max, parse, read, refuse_unsupported, take, text_at, value_of,
     },
     event::{Name, Schema, SubscriptionId},
     policy::filter::Filter,
@@ -34,6 +37,41 @@ const LOCK_SECONDS: Range =
 /// Where a destination stands that is called in the name of an identity.
 const IDENTIFIED: &str = "deliveryWithResourceIdentity";
 
+const ENUMERATIONS: [Enumeration; 14] = [
+    ("properties.deliveryConfiguration.deliveryMode", &[PUSH, QUEUE]),
+    ("properties.deliveryConfiguration.push.destination.endpointType", &[WEBHOOK]),
+    (
+        "properties.deliveryConfiguration.push.destination.properties.deliveryAttributeMappings.[].type",
+        &attribute::TYPES,
+    ),
+    ("properties.deliveryConfiguration.push.deliveryWithResourceIdentity.destination.endpointType", &[WEBHOOK]),
+    (
+        "properties.deliveryConfiguration.push.deliveryWithResourceIdentity.destination.properties.\
+         deliveryAttributeMappings.[].type",
+        &attribute::TYPES,
+    ),
+    ("properties.deliveryConfiguration.push.deliveryWithResourceIdentity.identity.type", &IDENTITY_TYPES),
+    ("properties.deliveryConfiguration.push.deadLetterDestinationWithResourceIdentity.endpointType", &[STORAGE_BLOB]),
+    ("properties.deliveryConfiguration.push.deadLetterDestinationWithResourceIdentity.identity.type", &IDENTITY_TYPES),
+    (
+        "properties.deliveryConfiguration.push.deadLetterDestinationWithResourceIdentity.deadLetterDestination.\
+         endpointType",
+        &[STORAGE_BLOB],
+    ),
+    ("properties.deliveryConfiguration.queue.deadLetterDestinationWithResourceIdentity.endpointType", &[STORAGE_BLOB]),
+    ("properties.deliveryConfiguration.queue.deadLetterDestinationWithResourceIdentity.identity.type", &IDENTITY_TYPES),
+    (
+        "properties.deliveryConfiguration.queue.deadLetterDestinationWithResourceIdentity.deadLetterDestination.\
+         endpointType",
+        &[STORAGE_BLOB],
+    ),
+    ("properties.filtersConfiguration.filters.[].operatorType", &advanced::OPERATORS),
+    ("properties.eventDeliverySchema", &DELIVERY_SCHEMAS),
+];
+
+/// `identity.type` of a subscription.
+const IDENTITY_TYPES: [&str; 2] = ["SystemAssigned", "UserAssigned"];
+
 /// What is only told, of `properties`.
 const READ_ONLY: [&str; 2] = ["provisioningState", "endpointInService"];
 
@@ -41,11 +79,12 @@ const READ_ONLY: [&str; 2] = ["provisioningState", "endpointInService"];
 pub(super) fn put(
     name: &Name,
     topic: &TopicRecord,
+    existing: Option<&SubscriptionRecord>,
     ranges: &Ranges,
     body: &[u8],
 ) -> Result<SubscriptionRecord, Invalid> {
     check_name("the subscription's name", name.as_str(), 50)?;
-    read_whole(name, topic, ranges, parse(body)?)
+    read_whole(name, topic, existing, ranges, parse(body)?)
 }
 
 /// Reads the body of a PATCH of `existing`, in which `properties` are around what changes, as in a PUT.
@@ -59,7 +98,7 @@ pub(super) fn patch(
     let mut value = json!({ "properties": settable(existing) });
     give_way(&mut value, &patch);
     merge(&mut value, patch);
-    read_whole(&existing.name, topic, ranges, value)
+    read_whole(&existing.name, topic, Some(existing), ranges, value)
 }
 
 /// Its `deliveryMode`.
@@ -97,14 +136,21 @@ fn give_way(value: &mut Value, patch: &Value) {
 fn read_whole(
     name: &Name,
     topic: &TopicRecord,
+    existing: Option<&SubscriptionRecord>,
     ranges: &Ranges,
     mut value: Value,
 ) -> Result<SubscriptionRecord, Invalid> {
     drop_read_only(&mut value, &["id", "type", "systemData"]);
+    canonicalize(&mut value, &ENUMERATIONS);
     let push = value.pointer_mut("/properties/deliveryConfiguration/push");
     let identity = match push.filter(|push| push.is_object()) {
         Some(push) => {
-            settle_destination(push).map_err(|invalid| invalid.under("properties.deliveryConfiguration.push"))?
+            let identity =
+                settle_destination(push).map_err(|invalid| invalid.under("properties.deliveryConfiguration.push"))?;
+            if let Some(webhook) = push.pointer_mut("/destination/properties") {
+                secrets::restore(webhook, existing.map(|existing| &existing.webhook));
+            }
+            identity
         }
         None => None,
     };

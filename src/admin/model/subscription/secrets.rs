@@ -1,0 +1,83 @@
+//! The secrets of a webhook: hidden in what is shown, restored in what is sent back.
+//!
+//! A client that reads a subscription, changes it and writes it has no secrets to write. Where a secret exists, `"Hidden"`,
+//! `null` and nothing all mean that it stays.
+
+use serde_json::Value;
+
+use crate::{
+    policy::property::Source,
+    subscription::record::{Signing, Webhook},
+};
+
+/// What GET shows instead of a secret, as Azure does.
+pub(super) const HIDDEN: &str = "Hidden";
+
+/// Hides the secrets of a webhook's properties.
+pub(super) fn hide(webhook: &mut Value) {
+    if let Some(Value::Array(secrets)) = webhook.pointer_mut("/signing/secrets") {
+        for secret in secrets {
+            *secret = hidden_signing(secret.as_str().unwrap_or_default()).into();
+        }
+    }
+    if let Some(mappings) = webhook.get_mut("deliveryAttributeMappings") {
+        hide_attributes(mappings);
+    }
+}
+
+/// Hides the secrets in a list of delivery attribute mappings.
+pub(in crate::admin) fn hide_attributes(mappings: &mut Value) {
+    for mapping in mappings.as_array_mut().into_iter().flatten() {
+        let properties = &mut mapping["properties"];
+        if properties["isSecret"] == true {
+            properties["value"] = HIDDEN.into();
+        }
+    }
+}
+
+/// A signing secret is shown by its kind: `whsec_[hidden]`.
+fn hidden_signing(secret: &str) -> String {
+    let kind = secret.split('_').next().unwrap_or_default();
+    format!("{kind}_[hidden]")
+}
+
+/// Writes the secrets of `existing` where the properties of a webhook leave them out.
+pub(super) fn restore(webhook: &mut Value, existing: Option<&Webhook>) {
+    let Some(existing) = existing else { return };
+    // Its query may be a secret, and GET shows the address without it.
+    if webhook["endpointUrl"].is_null() && webhook.is_object() {
+        webhook["endpointUrl"] = existing.endpoint_url.as_str().into();
+    }
+    let mappings = webhook.get_mut("deliveryAttributeMappings").and_then(Value::as_array_mut);
+    for mapping in mappings.into_iter().flatten() {
+        restore_attribute(mapping, existing);
+    }
+    if let (Some(Value::Array(given)), Some(Signing { secrets })) =
+        (webhook.pointer_mut("/signing/secrets"), &existing.signing)
+    {
+        for (given, secret) in given.iter_mut().zip(secrets) {
+            if given.as_str() == Some(hidden_signing(secret).as_str()) {
+                *given = secret.as_str().into();
+            }
+        }
+    }
+}
+
+fn restore_attribute(mapping: &mut Value, existing: &Webhook) {
+    let is_static = mapping["type"] == "Static";
+    let name = mapping["name"].as_str().unwrap_or_default();
+    let secret = existing.delivery_properties.iter().find_map(|property| match &property.source {
+        Source::Static { value, is_secret: true } if property.name.eq_ignore_ascii_case(name) => Some(value),
+        Source::Static { .. } | Source::Dynamic { .. } => None,
+    });
+    let Some(secret) = secret.filter(|_| is_static) else { return };
+    let properties = &mut mapping["properties"];
+    if !properties.is_object() {
+        *properties = Value::Object(serde_json::Map::new());
+    }
+    let is_hidden = properties["value"].is_null() || properties["value"] == HIDDEN;
+    if is_hidden && properties["isSecret"] != false {
+        properties["value"] = secret.as_str().into();
+        properties["isSecret"] = true.into();
+    }
+}
