@@ -93,11 +93,11 @@ impl Totals {
         format!("{}/{}", obligor.partition.0, obligor.subscription.0)
     }
 
-    /// With so many dealt with at least: what is neither in a file nor waits any more is lost. No file is in progress: it would
+    /// With so many dealt with at least: what is not accounted for is lost. No file is in progress: it would
     /// be written over with what is left of it.
     #[must_use]
     pub fn accept_loss(self, dealt_with: u64) -> Self {
-        let missing = dealt_with.saturating_sub(self.written.saturating_add(self.lost));
+        let missing = dealt_with.saturating_sub(self.dealt_with().unwrap_or(u64::MAX));
         Self { lost: self.lost.saturating_add(missing), in_progress: None, ..self }
     }
 

@@ -55,3 +55,10 @@ proptest! {
         Totals::decode(&bytes).ok();
     }
 }
+
+#[test]
+fn a_loss_that_is_accepted_does_not_count_what_was_redriven_or_purged_as_lost() {
+    let totals = Totals { written: 3, redriven: 2, purged: 1, ..Totals::default() };
+    assert_eq!(totals.clone().accept_loss(6), totals);
+    assert_eq!(totals.accept_loss(8).lost, 2);
+}
