@@ -60,7 +60,7 @@ const NO_ACTORS_NO_STORE: Crates = Not(&["actix", "actix_web", "awc", "rocksdb"]
 const TABLE: &[Rule] = &[
     Rule { module: "escape", ours: &[], crates: Only(&[]) },
     Rule { module: "event", ours: &[], crates: Only(&["bytes", "serde", "serde_json", "jiff"]) },
-    Rule { module: "policy", ours: &["event"], crates: Only(&["bytes", "serde", "serde_json", "humantime_serde", "thiserror"]) },
+    Rule { module: "policy", ours: &["event"], crates: Only(&["aho_corasick", "bytes", "serde", "serde_json", "humantime_serde", "thiserror"]) },
     Rule { module: "journal", ours: &["event", "policy::record", "policy::outcome", "clock", "metrics"], crates: Not(&["actix", "actix_rt", "actix_web", "awc"]) },
     Rule { module: "deliver", ours: &["event", "policy::outcome", "policy::property", "policy::validation"], crates: Not(&["rocksdb", "actix_web"]) },
     Rule { module: "subscription", ours: &["event", "policy", "journal", "deliver", "telemetry", "chaos", "clock", "metrics"], crates: NEITHER_STORE_NOR_WIRE },
@@ -307,7 +307,7 @@ fn every_way_of_naming_a_module_is_seen() {
         "policy/retry.rs",
         "fn now() { tokio::time::sleep(x); super::super::clock::now(); }",
         expect_test::expect![[r#"
-            src/policy/retry.rs:1: policy imports tokio::time::sleep; it may import no crates but std, bytes, serde, serde_json, humantime_serde, thiserror
+            src/policy/retry.rs:1: policy imports tokio::time::sleep; it may import no crates but std, aho_corasick, bytes, serde, serde_json, humantime_serde, thiserror
             src/policy/retry.rs:1: policy imports crate::clock::now; it may import event"#]],
     );
     check(

@@ -50,6 +50,33 @@ fn all() -> Value {
 }
 
 #[test]
+fn numbers_are_kept_exactly_or_refused() {
+    let taken = |number: &str| {
+        let body = format!(
+            r#"{{"properties": {{"destination": {{"endpointType": "WebHook", "properties": {{"endpointUrl": "http://127.0.0.1:9000/"}}}},
+            "filter": {{"advancedFilters": [{{"operatorType": "NumberIn", "key": "data.k", "values": [1, {number}]}}]}}}}}}"#
+        );
+        put(&Name::new("to-shop"), &topic_record(Schema::EventGrid), None, &ranges(), body.as_bytes())
+            .map(|_| ())
+            .map_err(|error| error.to_string())
+    };
+    for exact in ["18446744073709551615", "-9223372036854775808", "0.1", "1e4", "5.00", "1e22", "1234567890.1234567"] {
+        assert_eq!(taken(exact), Ok(()), "{exact}");
+    }
+    for rounded in
+        ["18446744073709551617", "-9223372036854775809", "0.12345678901234567890", "100000000000000000000001"]
+    {
+        assert_eq!(
+            taken(rounded),
+            Err(format!(
+                "properties.filter.advancedFilters[0].values[1] is {rounded}, which would be rounded; allowed are integers of \
+                 64 bits and numbers of 17 digits"
+            ))
+        );
+    }
+}
+
+#[test]
 fn all_nineteen_operators_are_taken_kept_and_told_as_they_were_given() {
     let filter = json!({"advancedFilters": all(), "enableAdvancedFilteringOnArrays": true});
     let record = take(Schema::EventGrid, &filter).expect("it is taken");

@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::event::Timestamp;
+use crate::{event::Timestamp, policy::filter::number};
 
 /// What a client asked for and does not get.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -203,7 +203,19 @@ pub(crate) fn parse(body: &[u8]) -> Result<Value, Invalid> {
     if !value.is_object() {
         return Err(Invalid::new(BODY, "is not a JSON object; allowed is one"));
     }
+    exact(std::str::from_utf8(body).unwrap_or_default())?;
     Ok(value)
+}
+
+/// Refuses numbers that reading has rounded: a filter compares exactly, and never with another number than was given.
+pub(crate) fn exact(json: &str) -> Result<(), Invalid> {
+    match number::first_rounded(json) {
+        None => Ok(()),
+        Some((at, number)) => Err(Invalid::new(
+            at,
+            format!("is {number}, which would be rounded; allowed are integers of 64 bits and numbers of 17 digits"),
+        )),
+    }
 }
 
 /// Reads `value` into a struct; what does not fit is told with its key.

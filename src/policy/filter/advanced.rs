@@ -14,7 +14,7 @@ use super::{
     key::Key,
     number::Number,
     text::Text,
-    view::{Node, Value},
+    view::{Node, Value, View},
 };
 
 /// One advanced filter, in ARM's own form.
@@ -80,8 +80,9 @@ impl Why {
 }
 
 impl Advanced {
-    /// Why it stops an event that has `node` at its key; [`None`] where it lets it pass.
-    pub(super) fn stop(&self, node: Option<&Node<'_>>, on_arrays: bool) -> Option<Why> {
+    /// Why it stops the event; [`None`] where it lets it pass.
+    pub(super) fn stop(&self, view: &View<'_>, on_arrays: bool) -> Option<Why> {
+        let node = view.find(&self.key);
         let absent = match node.map(Node::value) {
             None => Some(Why::Missing),
             Some(Value::Null) => Some(Why::Null),
@@ -94,8 +95,7 @@ impl Advanced {
             (Operator::IsNullOrUndefined, _) => return Some(Why::Present),
             (Operator::IsNotNull, _) => return None,
             (_, Value::Array(_)) if !on_arrays => return Some(Why::Array),
-            (operator, Value::Array(elements)) => elements.iter().any(|value| operator.fits(value) == Some(true)),
-            (operator, value) => match operator.fits(value) {
+            (operator, _) => match operator.fits(view, node) {
                 Some(fits) => fits,
                 None => return Some(Why::OtherType),
             },
@@ -180,45 +180,42 @@ impl Operator {
         )
     }
 
-    /// Whether `value` fits one of the operator's values; [`None`] where it is of another type.
-    fn fits(&self, value: &Value<'_>) -> Option<bool> {
-        match self {
-            Self::NumberIn { values } | Self::NumberNotIn { values } => number(value, |it| values.contains(it)),
-            Self::NumberLessThan { value: bound } => number(value, |it| it < bound),
-            Self::NumberGreaterThan { value: bound } => number(value, |it| it > bound),
-            Self::NumberLessThanOrEquals { value: bound } => number(value, |it| it <= bound),
-            Self::NumberGreaterThanOrEquals { value: bound } => number(value, |it| it >= bound),
+    /// Whether the value, or any element of an array, fits one of the operator's values; [`None`] where it is of another type.
+    fn fits(&self, view: &View<'_>, node: &Node<'_>) -> Option<bool> {
+        let value = node.value();
+        Some(match self {
+            Self::NumberIn { values } | Self::NumberNotIn { values } => {
+                let numbers = value.numbers()?;
+                values.iter().any(|it| numbers.binary_search(it).is_ok())
+            }
+            Self::NumberLessThan { value: bound } => value.numbers()?.first().is_some_and(|least| least < bound),
+            Self::NumberGreaterThan { value: bound } => value.numbers()?.last().is_some_and(|most| most > bound),
+            Self::NumberLessThanOrEquals { value: bound } => {
+                value.numbers()?.first().is_some_and(|least| least <= bound)
+            }
+            Self::NumberGreaterThanOrEquals { value: bound } => {
+                value.numbers()?.last().is_some_and(|most| most >= bound)
+            }
             Self::NumberInRange { values } | Self::NumberNotInRange { values } => {
-                number(value, |it| values.iter().any(|(least, most)| least <= it && it <= most))
+                let numbers = value.numbers()?;
+                let from = |least| numbers.get(numbers.partition_point(|it| it < least));
+                values.iter().any(|(least, most)| from(least).is_some_and(|it| it <= most))
             }
-            Self::BoolEquals { value: wanted } => {
-                if let Value::Bool(it) = value {
-                    Some(it == wanted)
-                } else {
-                    None
-                }
-            }
-            Self::StringContains { values } | Self::StringNotContains { values } => {
-                text(value, |it| values.iter().any(|part| it.contains(part.folded())))
-            }
+            Self::BoolEquals { value: wanted } => value.bools()?[usize::from(*wanted)],
+            Self::StringContains { values } | Self::StringNotContains { values } => view.contains(node, values)?,
             Self::StringBeginsWith { values } | Self::StringNotBeginsWith { values } => {
-                text(value, |it| values.iter().any(|part| it.starts_with(part.folded())))
+                let texts = value.texts()?;
+                let from = |prefix: &str| texts.get(texts.partition_point(|text| text.as_str() < prefix));
+                values.iter().any(|part| from(part.folded()).is_some_and(|text| text.starts_with(part.folded())))
             }
             Self::StringEndsWith { values } | Self::StringNotEndsWith { values } => {
-                text(value, |it| values.iter().any(|part| it.ends_with(part.folded())))
+                values.iter().try_fold(false, |any, part| Some(any || value.ends_with(part.folded())?))?
             }
             Self::StringIn { values } | Self::StringNotIn { values } => {
-                text(value, |it| values.iter().any(|whole| it == whole.folded()))
+                let texts = value.texts()?;
+                values.iter().any(|whole| texts.binary_search_by(|text| text.as_str().cmp(whole.folded())).is_ok())
             }
-            Self::IsNullOrUndefined | Self::IsNotNull => None,
-        }
+            Self::IsNullOrUndefined | Self::IsNotNull => return None,
+        })
     }
-}
-
-fn number(value: &Value<'_>, fits: impl Fn(&Number) -> bool) -> Option<bool> {
-    if let Value::Number(number) = value { Some(fits(number)) } else { None }
-}
-
-fn text(value: &Value<'_>, fits: impl Fn(&str) -> bool) -> Option<bool> {
-    if let Value::Text(text) = value { Some(fits(text.folded())) } else { None }
 }

@@ -1,8 +1,11 @@
 //! Which of many filters an event may pass, without asking each of them.
 //!
 //! A filter stands behind up to four doors, one behind the other: its topic of the domain, its event types, the beginning
-//! of its subject, and one key that must equal one of some values (`StringIn`, `NumberIn`, `BoolEquals`). An event finds
-//! the filters whose doors it opens by looking up, and only those are asked.
+//! of its subject, and one key that must equal one of some values (`StringIn`, `NumberIn`, `BoolEquals`) or contain one of
+//! some strings (`StringContains`). An event finds the filters whose doors it opens by looking up, and only those are asked.
+//!
+//! The strings that filters look for inside of texts are looked for in one pass for all filters ([`Index::view`]): an event
+//! costs its length, whatever is asked of it.
 //!
 //! Invariants:
 //! - Every filter that lets an event pass is among its candidates; a candidate may still stop it.
@@ -14,11 +17,12 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use super::{
     Filter,
     advanced::{Advanced, Operator},
-    key::Key,
+    needles::Needles,
     number::Number,
-    text::folded,
-    view::{Node, Value, View},
+    text::{Text, folded},
+    view::{Node, View},
 };
+use crate::event::Event;
 
 /// Many filters, by their places in a list.
 #[derive(Debug, Default)]
@@ -26,6 +30,7 @@ pub struct Index {
     /// Of a topic, and of all topics of a domain.
     any_topic: Types,
     by_topic: HashMap<String, Types>,
+    needles: Needles,
 }
 
 #[derive(Debug, Default)]
@@ -45,7 +50,21 @@ struct Subjects {
 #[derive(Debug, Default)]
 struct Values {
     any: Vec<usize>,
-    by_key: HashMap<Key, HashMap<Scalar, Vec<usize>>>,
+    /// By the names of the key.
+    by_key: HashMap<Vec<String>, Doors>,
+}
+
+/// The filters that one key decides about.
+#[derive(Debug, Default)]
+struct Doors {
+    by_value: HashMap<Scalar, Vec<usize>>,
+    by_part: HashMap<String, Vec<usize>>,
+}
+
+/// What a filter wants of a key.
+enum Wanted {
+    Equal(HashSet<Scalar>),
+    Contained(HashSet<String>),
 }
 
 /// What a key must equal.
@@ -59,14 +78,29 @@ enum Scalar {
 impl Index {
     /// An index over these.
     pub fn new<'f>(filters: impl IntoIterator<Item = &'f Filter>) -> Self {
-        let mut index = Self::default();
+        Self::default().renewed(filters)
+    }
+
+    /// An index over these, with what is still good of this one.
+    #[must_use]
+    pub fn renewed<'f>(&self, filters: impl IntoIterator<Item = &'f Filter>) -> Self {
+        let (mut index, mut strings) = (Self::default(), HashSet::new());
         for (place, filter) in filters.into_iter().enumerate() {
+            strings.extend(
+                filter.advanced_filters.iter().flat_map(|advanced| parts(&advanced.operator)).map(Text::folded),
+            );
             match &filter.domain_topic {
                 None => index.any_topic.add(filter, place),
                 Some(topic) => index.by_topic.entry(folded(topic)).or_default().add(filter, place),
             }
         }
+        index.needles = self.needles.renewed(strings);
         index
+    }
+
+    /// The event, for these filters to look at.
+    pub fn view<'e>(&'e self, event: &'e Event) -> View<'e> {
+        View::with(event, &self.needles)
     }
 
     /// The places of the filters that may let the event pass, ascending.
@@ -131,41 +165,70 @@ impl Subjects {
 
 impl Values {
     fn add(&mut self, filter: &Filter, place: usize) {
-        // What lies at the top of an event costs less than what lies in its data.
-        let doors = filter.advanced_filters.iter().filter_map(|advanced| Some((&advanced.key, wanted(advanced)?)));
-        let Some((key, values)) = doors.min_by_key(|(key, _)| key.path().len()) else {
-            return self.any.push(place);
-        };
-        let by_value = self.by_key.entry(key.clone()).or_default();
-        for value in values {
-            by_value.entry(value).or_default().push(place);
+        // An equal value leaves fewer candidates than a part does, and what lies at the top of an event costs less than what
+        // lies in its data.
+        let doors =
+            filter.advanced_filters.iter().filter_map(|advanced| Some((advanced.key.path(), wanted(advanced)?)));
+        let first = doors.min_by_key(|(path, wanted)| (matches!(wanted, Wanted::Contained(_)), path.len()));
+        let Some((path, wanted)) = first else { return self.any.push(place) };
+        let doors = self.by_key.entry(path.to_vec()).or_default();
+        match wanted {
+            Wanted::Equal(values) => {
+                values.into_iter().for_each(|value| doors.by_value.entry(value).or_default().push(place));
+            }
+            Wanted::Contained(parts) => {
+                parts.into_iter().for_each(|part| doors.by_part.entry(part).or_default().push(place));
+            }
         }
     }
 
     fn find(&self, view: &View<'_>, found: &mut Vec<usize>) {
         found.extend(&self.any);
-        for (key, by_value) in &self.by_key {
-            let mut open = |value: &Value<'_>| {
-                let places = scalar(value).and_then(|scalar| by_value.get(&scalar));
-                found.extend(places.into_iter().flatten());
-            };
-            match view.find(key).map(Node::value) {
-                Some(Value::Array(elements)) => elements.iter().for_each(open),
-                Some(value) => open(value),
-                None => {}
+        for (path, doors) in &self.by_key {
+            if let Some(node) = view.find_path(path) {
+                doors.find(view, node, found);
             }
         }
     }
 }
 
-/// The values of which the key must have one; [`None`] where the operator asks for something else.
-fn wanted(Advanced { operator, .. }: &Advanced) -> Option<HashSet<Scalar>> {
+impl Doors {
+    fn find(&self, view: &View<'_>, node: &Node<'_>, found: &mut Vec<usize>) {
+        let value = node.value();
+        if !self.by_value.is_empty() {
+            let mut open = |scalar: Scalar| found.extend(self.by_value.get(&scalar).into_iter().flatten());
+            let bools = value.bools().unwrap_or_default();
+            [false, true].into_iter().filter(|it| bools[usize::from(*it)]).map(Scalar::Bool).for_each(&mut open);
+            value.numbers().into_iter().flatten().cloned().map(Scalar::Number).for_each(&mut open);
+            value.texts().into_iter().flatten().cloned().map(Scalar::Text).for_each(&mut open);
+        }
+        if !self.by_part.is_empty() {
+            view.each_part(node, self.by_part.keys(), &mut |part| {
+                found.extend(self.by_part.get(part).into_iter().flatten());
+            });
+        }
+    }
+}
+
+/// The strings that an operator looks for inside of texts.
+fn parts(operator: &Operator) -> &[Text] {
+    match operator {
+        Operator::StringContains { values } | Operator::StringNotContains { values } => values,
+        _ => &[],
+    }
+}
+
+/// What the key must be; [`None`] where the operator asks for something else.
+fn wanted(Advanced { operator, .. }: &Advanced) -> Option<Wanted> {
     match operator {
         Operator::StringIn { values } => {
-            Some(values.iter().map(|text| Scalar::Text(text.folded().to_owned())).collect())
+            Some(Wanted::Equal(values.iter().map(|text| Scalar::Text(text.folded().to_owned())).collect()))
         }
-        Operator::NumberIn { values } => Some(values.iter().cloned().map(Scalar::Number).collect()),
-        Operator::BoolEquals { value } => Some(HashSet::from([Scalar::Bool(*value)])),
+        Operator::NumberIn { values } => Some(Wanted::Equal(values.iter().cloned().map(Scalar::Number).collect())),
+        Operator::BoolEquals { value } => Some(Wanted::Equal(HashSet::from([Scalar::Bool(*value)]))),
+        Operator::StringContains { values } => {
+            Some(Wanted::Contained(values.iter().map(|text| text.folded().to_owned()).collect()))
+        }
         Operator::NumberNotIn { .. }
         | Operator::NumberLessThan { .. }
         | Operator::NumberGreaterThan { .. }
@@ -173,7 +236,6 @@ fn wanted(Advanced { operator, .. }: &Advanced) -> Option<HashSet<Scalar>> {
         | Operator::NumberGreaterThanOrEquals { .. }
         | Operator::NumberInRange { .. }
         | Operator::NumberNotInRange { .. }
-        | Operator::StringContains { .. }
         | Operator::StringBeginsWith { .. }
         | Operator::StringEndsWith { .. }
         | Operator::StringNotContains { .. }
@@ -182,14 +244,5 @@ fn wanted(Advanced { operator, .. }: &Advanced) -> Option<HashSet<Scalar>> {
         | Operator::StringNotIn { .. }
         | Operator::IsNullOrUndefined
         | Operator::IsNotNull => None,
-    }
-}
-
-fn scalar(value: &Value<'_>) -> Option<Scalar> {
-    match value {
-        Value::Bool(value) => Some(Scalar::Bool(*value)),
-        Value::Number(number) => Some(Scalar::Number(number.clone())),
-        Value::Text(text) => Some(Scalar::Text(text.folded().to_owned())),
-        Value::Null | Value::Array(_) | Value::Object(_) | Value::Unreadable => None,
     }
 }

@@ -5,11 +5,13 @@
 //! does not match, but for the operators that ask for nothing.
 //!
 //! Its rooms: [`advanced`] (the operators), [`key`] (where they look), [`view`] (the event they look at, read no further
-//! than they look), [`number`] and [`text`] (how values compare), [`index`] (many filters at once).
+//! than they look), [`number`] and [`text`] (how values compare), `needles` (many strings in one pass), [`index`] (many
+//! filters at once).
 
 pub mod advanced;
 pub mod index;
 pub mod key;
+mod needles;
 pub mod number;
 pub mod text;
 pub mod view;
@@ -139,7 +141,7 @@ impl Filter {
             return Some((Clause::SubjectEndsWith, "the subject ends otherwise"));
         }
         self.advanced_filters.iter().enumerate().find_map(|(place, advanced)| {
-            let why = advanced.stop(view.find(&advanced.key), self.enable_advanced_filtering_on_arrays)?;
+            let why = advanced.stop(view, self.enable_advanced_filtering_on_arrays)?;
             Some((Clause::Advanced(place, advanced), why.text()))
         })
     }

@@ -1,14 +1,17 @@
 //! Numbers as they are written, compared exactly.
 //!
 //! An event's number is digits, and nothing rounds it: an id of twenty digits is not its neighbour, and `1.0` is `1`. So
-//! a number is kept as its decimal digits and the place of its point, which is also what makes it fit for a table.
+//! a number is kept as its decimal digits and the place of its point, which is also what makes it fit for a table. A filter's
+//! number comes in a document that is read with 64 bits; one that would be rounded there is refused ([`first_rounded`]).
 
 use std::{
     cmp::Ordering,
+    collections::BTreeMap,
     hash::{Hash, Hasher},
 };
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::Error as _};
+use serde_json::value::RawValue;
 
 /// An exponent with more digits than fit is as good as this one: no number that is compared comes near it.
 const EXPONENT_MAX: i64 = i64::MAX / 4;
@@ -78,6 +81,34 @@ impl Eq for Number {}
 impl Hash for Number {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.negative, &self.digits, self.exponent).hash(state);
+    }
+}
+
+/// The first number in a JSON document that a reader of documents would round, and where it is: integers of more than 64 bits,
+/// and other numbers of more than about 17 digits.
+pub fn first_rounded(json: &str) -> Option<(String, String)> {
+    rounded("", serde_json::from_str(json).ok()?)
+}
+
+fn rounded(at: &str, value: &RawValue) -> Option<(String, String)> {
+    let json = value.get().trim_start();
+    match json.as_bytes().first()? {
+        b'{' => {
+            serde_json::from_str::<BTreeMap<String, &RawValue>>(json).ok()?.into_iter().find_map(|(name, value)| {
+                let at = if at.is_empty() { name } else { format!("{at}.{name}") };
+                rounded(&at, value)
+            })
+        }
+        b'[' => serde_json::from_str::<Vec<&RawValue>>(json)
+            .ok()?
+            .into_iter()
+            .enumerate()
+            .find_map(|(place, value)| rounded(&format!("{at}[{place}]"), value)),
+        b'-' | b'0'..=b'9' => {
+            let read: serde_json::Number = serde_json::from_str(json).ok()?;
+            (Number::from(&read) != Number::new(json)).then(|| (at.to_owned(), json.to_owned()))
+        }
+        _ => None,
     }
 }
 

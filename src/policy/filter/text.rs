@@ -1,7 +1,7 @@
 //! Strings as filters compare them: without case, unless they are asked to keep it.
 //!
-//! Case goes character by character and not word by word: a Greek word that ends in a sigma would otherwise not be found
-//! at the beginning of a longer one.
+//! Without case means .NET's `OrdinalIgnoreCase`, which Event Grid compares with: each character by itself, by its upper
+//! case. So the three sigmas of Greek are equal, and a word that ends in one is found at the beginning of a longer word.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -21,6 +21,16 @@ impl Text {
     /// As it is compared.
     pub(super) fn folded(&self) -> &str {
         &self.folded
+    }
+
+    /// As it is compared, and nothing else.
+    pub(super) fn into_folded(self) -> String {
+        self.folded
+    }
+
+    /// As it is compared, as a list of one.
+    pub(super) fn folded_alone(&self) -> &[String] {
+        std::slice::from_ref(&self.folded)
     }
 }
 
@@ -44,7 +54,28 @@ impl<'de> Deserialize<'de> for Text {
 
 /// `text` without its case.
 pub(super) fn folded(text: &str) -> String {
-    if text.is_ascii() { text.to_ascii_lowercase() } else { text.chars().flat_map(char::to_lowercase).collect() }
+    if text.is_ascii() { text.to_ascii_lowercase() } else { text.chars().map(fold).collect() }
+}
+
+/// A character without its case: the upper case that Unicode has for it as a single character, except that ASCII letters
+/// become lower case. A letter outside of ASCII never equals one of ASCII (.NET's `OrdinalIgnoreCase`).
+fn fold(c: char) -> char {
+    if c.is_ascii() {
+        return c.to_ascii_lowercase();
+    }
+    let moved = |by: u32| char::from_u32(u32::from(c) + by).unwrap_or(c);
+    match c {
+        // Of these the full mapping is two characters, and there is a single one besides.
+        '\u{1f80}'..='\u{1f87}' | '\u{1f90}'..='\u{1f97}' | '\u{1fa0}'..='\u{1fa7}' => moved(8),
+        '\u{1fb3}' | '\u{1fc3}' | '\u{1ff3}' => moved(9),
+        _ => {
+            let mut upper = c.to_uppercase();
+            match (upper.next(), upper.next()) {
+                (Some(single), None) if !single.is_ascii() => single,
+                _ => c,
+            }
+        }
+    }
 }
 
 /// Whether two strings differ in nothing but case.
@@ -55,11 +86,11 @@ pub(super) fn same(a: &str, b: &str) -> bool {
 /// Whether `text`, which has no case, begins with `prefix` but for the case of that.
 pub(super) fn begins_with(text: &str, prefix: &str) -> bool {
     let mut chars = text.chars();
-    prefix.chars().flat_map(char::to_lowercase).all(|wanted| chars.next() == Some(wanted))
+    prefix.chars().map(fold).all(|wanted| chars.next() == Some(wanted))
 }
 
 /// Whether `text`, which has no case, ends with `suffix` but for the case of that.
 pub(super) fn ends_with(text: &str, suffix: &str) -> bool {
     let mut chars = text.chars().rev();
-    suffix.chars().rev().flat_map(|c| c.to_lowercase().rev()).all(|wanted| chars.next() == Some(wanted))
+    suffix.chars().rev().map(fold).all(|wanted| chars.next() == Some(wanted))
 }

@@ -18,6 +18,7 @@ use serde_json::value::RawValue;
 
 use super::{
     key::Key,
+    needles::{Found, Needles},
     number::Number,
     text::{Text, folded},
 };
@@ -26,10 +27,15 @@ use crate::event::{Event, Schema};
 /// So many characters of what was seen are told.
 const SEEN_MAX: usize = 200;
 
+/// From so many bytes to be compared on, strings are looked for in one pass: building the automaton is worth it.
+const ONE_PASS: usize = 32 * 1024;
+
 /// An event, and what was seen of it so far.
 #[derive(Debug)]
 pub struct View<'e> {
     event: &'e Event,
+    /// The strings that any of the filters which look here may look for, if they are known.
+    needles: Option<&'e Needles>,
     id: OnceCell<Node<'e>>,
     domain_topic: OnceCell<Node<'e>>,
     event_type: OnceCell<Node<'e>>,
@@ -45,11 +51,23 @@ pub(super) enum Value<'e> {
     Bool(bool),
     Number(Number),
     Text(Text),
-    /// The elements that a filter can compare: neither arrays nor objects.
-    Array(Vec<Value<'e>>),
+    Array(Elements),
     Object(HashMap<Name, Node<'e>>),
     /// A string that stands for no characters.
     Unreadable,
+}
+
+/// The elements of an array that a filter can compare: neither arrays nor objects. They are sorted, so that a filter looks a
+/// value up and does not go through all of them.
+#[derive(Debug, Default)]
+pub(super) struct Elements {
+    numbers: Vec<Number>,
+    /// Without their case.
+    texts: Vec<String>,
+    /// The same, each read from its end.
+    backwards: OnceCell<Vec<Vec<u8>>>,
+    /// Whether `false` and `true` are among them.
+    bools: [bool; 2],
 }
 
 /// A place in an event's JSON.
@@ -58,6 +76,8 @@ pub(super) struct Node<'e> {
     /// Empty where the value did not come from JSON.
     json: &'e str,
     value: OnceCell<Value<'e>>,
+    /// What of the view's needles stands in it.
+    found: OnceCell<Found>,
 }
 
 /// The name of a member, without its case.
@@ -69,6 +89,7 @@ impl<'e> View<'e> {
     pub fn new(event: &'e Event) -> Self {
         Self {
             event,
+            needles: None,
             id: OnceCell::new(),
             domain_topic: OnceCell::new(),
             event_type: OnceCell::new(),
@@ -76,6 +97,11 @@ impl<'e> View<'e> {
             data_version: OnceCell::new(),
             root: OnceCell::new(),
         }
+    }
+
+    /// The same, for filters that look for no other strings than these: each text is searched once for all of them.
+    pub(super) fn with(event: &'e Event, needles: &'e Needles) -> Self {
+        Self { needles: Some(needles), ..Self::new(event) }
     }
 
     /// Whether somebody asked for what only the event's JSON has.
@@ -112,16 +138,64 @@ impl<'e> View<'e> {
 
     /// What the event has at `key`; [`None`] where it has nothing there.
     pub(super) fn find(&self, key: &Key) -> Option<&Node<'e>> {
-        if let Some(node) = key.name().and_then(|name| self.at_hand(name)) {
+        self.find_path(key.path())
+    }
+
+    /// The same, of a key's names.
+    pub(super) fn find_path(&self, path: &[String]) -> Option<&Node<'e>> {
+        if let [name] = path
+            && let Some(node) = self.at_hand(name)
+        {
             return Some(node);
         }
         let root =
             self.root.get_or_init(|| Node::new(std::str::from_utf8(self.event.wire_bytes()).unwrap_or_default()));
-        let found = root.walk(key.path());
-        match (self.event.schema, key.path()) {
+        let found = root.walk(path);
+        match (self.event.schema, path) {
             // Event Grid's `data` of a custom event is the whole object.
             (Schema::Custom, [data, rest @ ..]) if found.is_none() && data == "data" => root.walk(rest),
+            // Names that attributes had before CloudEvents 1.0. An extension of that name goes first.
+            (Schema::CloudEvents, [name]) if found.is_none() => match name.as_str() {
+                "eventid" => self.find_path(&["id".to_owned()]),
+                "eventtype" => self.find_path(&["type".to_owned()]),
+                "eventtypeversion" => root.walk(&["dataschema".to_owned()]),
+                _ => None,
+            },
             (Schema::EventGrid | Schema::CloudEvents | Schema::Custom, _) => found,
+        }
+    }
+
+    /// Whether any of these strings stands in a text, or in any text of an array; [`None`] where it is neither.
+    pub(super) fn contains(&self, node: &Node<'_>, strings: &[Text]) -> Option<bool> {
+        let texts = node.value().texts()?;
+        let one_by_one = || strings.iter().any(|string| texts.iter().any(|text| text.contains(string.folded())));
+        let known = |needles: &Needles| {
+            let found = node.found.get_or_init(|| needles.find(texts));
+            strings.iter().try_fold(false, |any, string| Some(any || needles.has(found, string.folded())?))
+        };
+        Some(match self.needles.and_then(known) {
+            Some(is_found) => is_found,
+            None if texts.iter().map(String::len).sum::<usize>() * strings.len() < ONE_PASS => one_by_one(),
+            None => {
+                let needles = Needles::new(strings.iter().map(Text::folded));
+                needles.found(&needles.find(texts)).next().is_some()
+            }
+        })
+    }
+
+    /// Hands those of `parts` that stand in a text, or in any text of an array, to `each`, and perhaps others that stand there.
+    pub(super) fn each_part<'p>(
+        &self,
+        node: &Node<'_>,
+        parts: impl Iterator<Item = &'p String>,
+        each: &mut dyn FnMut(&str),
+    ) {
+        let Some(texts) = node.value().texts() else { return };
+        match self.needles {
+            Some(needles) => needles.found(node.found.get_or_init(|| needles.find(texts))).for_each(each),
+            None => {
+                parts.filter(|part| texts.iter().any(|text| text.contains(*part))).for_each(|part| each(part));
+            }
         }
     }
 
@@ -152,11 +226,11 @@ impl<'e> View<'e> {
 
 impl<'e> Node<'e> {
     fn new(json: &'e str) -> Self {
-        Self { json, value: OnceCell::new() }
+        Self { json, value: OnceCell::new(), found: OnceCell::new() }
     }
 
     fn of_text(text: String) -> Self {
-        Self { json: "", value: OnceCell::from(Value::Text(Text::from(text))) }
+        Self { json: "", value: OnceCell::from(Value::Text(Text::from(text))), found: OnceCell::new() }
     }
 
     fn text(&self) -> Option<&Text> {
@@ -201,7 +275,64 @@ fn read(json: &str) -> Value<'_> {
 }
 
 fn elements(all: Vec<&RawValue>) -> Value<'_> {
-    Value::Array(all.into_iter().filter_map(|element| scalar(element.get())).collect())
+    let mut elements = Elements::default();
+    for element in all {
+        match scalar(element.get()) {
+            Some(Value::Number(number)) => elements.numbers.push(number),
+            Some(Value::Text(text)) => elements.texts.push(text.into_folded()),
+            Some(Value::Bool(value)) => elements.bools[usize::from(value)] = true,
+            Some(Value::Null | Value::Array(_) | Value::Object(_) | Value::Unreadable) | None => {}
+        }
+    }
+    elements.numbers.sort_unstable();
+    elements.numbers.dedup();
+    elements.texts.sort_unstable();
+    elements.texts.dedup();
+    Value::Array(elements)
+}
+
+impl Value<'_> {
+    /// The numbers to compare, in order; [`None`] where it is of another type.
+    pub(super) fn numbers(&self) -> Option<&[Number]> {
+        match self {
+            Self::Number(number) => Some(std::slice::from_ref(number)),
+            Self::Array(elements) => Some(&elements.numbers),
+            Self::Null | Self::Bool(_) | Self::Text(_) | Self::Object(_) | Self::Unreadable => None,
+        }
+    }
+
+    /// The texts to compare, in order and without their case; [`None`] where it is of another type.
+    pub(super) fn texts(&self) -> Option<&[String]> {
+        match self {
+            Self::Text(text) => Some(text.folded_alone()),
+            Self::Array(elements) => Some(&elements.texts),
+            Self::Null | Self::Bool(_) | Self::Number(_) | Self::Object(_) | Self::Unreadable => None,
+        }
+    }
+
+    /// Whether `false` and `true` are there; [`None`] where it is of another type.
+    pub(super) fn bools(&self) -> Option<[bool; 2]> {
+        match self {
+            Self::Bool(value) => Some([!value, *value]),
+            Self::Array(elements) => Some(elements.bools),
+            Self::Null | Self::Number(_) | Self::Text(_) | Self::Object(_) | Self::Unreadable => None,
+        }
+    }
+
+    /// Whether a text ends with this; [`None`] where it is of another type.
+    pub(super) fn ends_with(&self, suffix: &str) -> Option<bool> {
+        let Self::Array(elements) = self else {
+            return self.texts().map(|texts| texts.iter().any(|text| text.ends_with(suffix)));
+        };
+        let backwards = elements.backwards.get_or_init(|| {
+            let mut all: Vec<Vec<u8>> = elements.texts.iter().map(|text| text.bytes().rev().collect()).collect();
+            all.sort_unstable();
+            all
+        });
+        let suffix: Vec<u8> = suffix.bytes().rev().collect();
+        let first = backwards.partition_point(|text| *text < suffix);
+        Some(backwards.get(first).is_some_and(|text| text.starts_with(&suffix)))
+    }
 }
 
 /// A value that is neither an array nor an object.

@@ -65,12 +65,29 @@ fn the_keys_of_a_cloud_event_are_its_attributes_and_extensions() {
     ] {
         assert!(is(key, text).matches(&event), "{key}");
     }
-    assert!(absent("subject").matches(&event) && absent("eventtype").matches(&event));
+    assert!(absent("subject").matches(&event) && absent("dataversion").matches(&event));
     // Strict: the extension is a number.
     assert!(!is("comexampleothervalue", "5").matches(&event));
     let number =
         json!({"advancedFilters": [{"operatorType": "NumberIn", "key": "comexampleothervalue", "values": [5]}]});
     assert!(filter(number).matches(&event));
+}
+
+#[test]
+fn the_names_that_attributes_had_before_cloud_events_1_0_are_keys_too() {
+    let event = cloud_event(r#"{"id":"i","source":"/s","type":"t","specversion":"1.0","dataschema":"/v/2"}"#);
+    for (key, text) in [("eventid", "i"), ("eventID", "i"), ("eventType", "t"), ("eventtypeversion", "/v/2")] {
+        assert!(is(key, text).matches(&event) && !absent(key).matches(&event), "{key}");
+    }
+    assert!(
+        absent("eventtypeversion").matches(&cloud_event(r#"{"id":"i","source":"/s","type":"t","specversion":"1.0"}"#))
+    );
+    let own = cloud_event(
+        r#"{"id":"i","source":"/s","type":"t","specversion":"1.0","eventid":"own","eventtype":"own","eventtypeversion":"1"}"#,
+    );
+    for (key, text) in [("eventid", "own"), ("eventtype", "own"), ("eventtypeversion", "1")] {
+        assert!(is(key, text).matches(&own), "{key}: an extension of that name goes first");
+    }
 }
 
 #[test]

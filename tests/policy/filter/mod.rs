@@ -2,6 +2,7 @@
 
 mod index;
 mod keys;
+mod linear;
 mod operators;
 
 use bytes::Bytes;

@@ -188,7 +188,8 @@ fn case_counts_nowhere_but_in_a_subject_that_asks_for_it() {
     check(json!({"subjectBeginsWith": "/ÄPFEL/", "isSubjectCaseSensitive": true}), event, true);
     check(json!({"subjectEndsWith": "α.JPG"}), event, true);
     check(json!({"subjectEndsWith": "α.JPG", "isSubjectCaseSensitive": true}), event, false);
-    check(json!({"subjectBeginsWith": "/äpfel/οδος"}), event, false);
+    // .NET has one upper case for the three sigmas.
+    check(json!({"subjectBeginsWith": "/äpfel/οδος"}), event, true);
     // A word that ends in a sigma, at the beginning of a longer one.
     check(json!({"subjectBeginsWith": "/äpfel/ΟΔΟΣ"}), event, true);
     let key = |operator: &str, value: &str| {
@@ -199,6 +200,44 @@ fn case_counts_nowhere_but_in_a_subject_that_asks_for_it() {
     check(key("StringContains", "ΟΔΟΣ"), event, true);
     check(key("StringIn", "strasse/οδοσα"), event, true);
     check(key("StringNotEndsWith", "σα"), event, false);
+}
+
+#[test]
+fn case_is_what_dotnet_takes_for_case() {
+    let is = |value: &str, text: &str| {
+        let given = advanced(&json!({"operatorType": "StringIn", "key": "data.k", "values": [value]}), false);
+        given.matches(&with_data(&json!({"k": text}).to_string()))
+    };
+    for same in [
+        ["ς", "Σ"],
+        ["σ", "ς"],
+        ["ä", "Ä"],
+        ["я", "Я"],
+        ["ǆ", "ǅ"],
+        ["µ", "Μ"],
+        ["ᾳ", "ᾼ"],
+        ["ᾀ", "ᾈ"],
+        ["ÿ", "Ÿ"],
+        ["𐐨", "𐐀"],
+        ["ⅷ", "Ⅷ"],
+        ["k", "K"],
+    ] {
+        assert!(is(same[0], same[1]) && is(same[1], same[0]), "{same:?}");
+    }
+    // Nothing becomes two characters, and nothing outside of ASCII becomes a letter of it.
+    for other in [
+        ["ß", "SS"],
+        ["ß", "ẞ"],
+        ["ı", "I"],
+        ["İ", "i"],
+        ["ſ", "s"],
+        ["\u{212a}", "k"],
+        ["\u{212b}", "å"],
+        ["ﬁ", "FI"],
+        ["e\u{301}", "é"],
+    ] {
+        assert!(!is(other[0], other[1]) && !is(other[1], other[0]), "{other:?}");
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::{FilterBody, check};
 use crate::{
-    admin::model::{Invalid, Ranges, read as read_value},
+    admin::model::{Invalid, Ranges, exact, read as read_value},
     policy::filter::Filter,
     topic::record::TopicRecord,
 };
@@ -62,6 +62,7 @@ pub fn read(topic: &TopicRecord, ranges: &Ranges, body: &[u8]) -> Result<Asked, 
 fn read_filter(topic: &TopicRecord, ranges: &Ranges, filter: &RawValue) -> Result<Filter, Invalid> {
     let value = serde_json::from_str(filter.get())
         .map_err(|error| Invalid::new("filter", format!("cannot be read: {error}")))?;
+    exact(filter.get()).map_err(|invalid| invalid.under("filter"))?;
     let body: FilterBody = read_value(value).map_err(|invalid| invalid.under("filter"))?;
     check::filter(body, topic.input_schema, ranges)
 }

@@ -1,0 +1,149 @@
+//! Which of many strings a text contains, in one pass over the text however many strings there are (Aho-Corasick).
+//!
+//! The strings lie in blocks. Each block has an automaton of its own, which is built when the first text is searched and
+//! takes about 12 bytes for each byte of the strings. When strings come and go, full blocks stay as they are, so a change of
+//! one subscription among thousands builds one block.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Arc, OnceLock},
+};
+
+use aho_corasick::{Anchored, automaton::Automaton, nfa::contiguous::NFA};
+
+/// A block is full with so many bytes of strings: its automaton is built in some milliseconds and fits into a processor's
+/// cache.
+const BLOCK: usize = 64 * 1024;
+
+/// Strings to look for.
+#[derive(Debug, Default)]
+pub(super) struct Needles {
+    blocks: Vec<Arc<Block>>,
+    places: HashMap<Arc<str>, Place>,
+}
+
+/// Where a string is: its block, and its number there.
+#[derive(Clone, Copy, Debug)]
+struct Place(usize, usize);
+
+#[derive(Debug)]
+struct Block {
+    strings: Vec<Arc<str>>,
+    automaton: OnceLock<NFA>,
+}
+
+/// Those that were found: a bit for each string of each block.
+#[derive(Debug)]
+pub(super) struct Found(Vec<Vec<u64>>);
+
+impl Needles {
+    /// These strings.
+    pub(super) fn new<'s>(strings: impl IntoIterator<Item = &'s str>) -> Self {
+        Self::default().renewed(strings)
+    }
+
+    /// These strings, with what is still good of the automata that there are.
+    pub(super) fn renewed<'s>(&self, strings: impl IntoIterator<Item = &'s str>) -> Self {
+        let mut missing: BTreeSet<&str> = strings.into_iter().collect();
+        let mut blocks = Vec::new();
+        for block in self.blocks.iter().filter(|block| block.is_full()) {
+            let wanted = block.strings.iter().filter(|string| missing.contains(&***string)).count();
+            // One that nobody needs most of is taken apart.
+            if 2 * wanted >= block.strings.len() {
+                block.strings.iter().for_each(|string| {
+                    missing.remove(&**string);
+                });
+                blocks.push(Arc::clone(block));
+            }
+        }
+        let mut strings = Vec::new();
+        let mut close = |strings: &mut Vec<&str>| {
+            let known = self
+                .blocks
+                .iter()
+                .find(|block| block.strings.iter().map(|string| &**string).eq(strings.iter().copied()));
+            blocks.push(known.map_or_else(|| Arc::new(Block::new(strings)), Arc::clone));
+            strings.clear();
+        };
+        let mut bytes = 0;
+        for string in missing {
+            strings.push(string);
+            bytes += string.len() + 1;
+            if bytes >= BLOCK {
+                close(&mut strings);
+                bytes = 0;
+            }
+        }
+        if !strings.is_empty() {
+            close(&mut strings);
+        }
+        let mut places = HashMap::new();
+        for (place, block) in blocks.iter().enumerate() {
+            places.extend(
+                block.strings.iter().zip(0..).map(|(string, number)| (Arc::clone(string), Place(place, number))),
+            );
+        }
+        Self { blocks, places }
+    }
+
+    /// Which of them stand in any of these texts.
+    pub(super) fn find(&self, texts: &[String]) -> Found {
+        Found(self.blocks.iter().map(|block| block.find(texts)).collect())
+    }
+
+    /// Whether `string` is among those that were found; [`None`] where nobody looked for it.
+    pub(super) fn has(&self, found: &Found, string: &str) -> Option<bool> {
+        let Place(block, number) = *self.places.get(string)?;
+        Some(found.0[block][number / 64] & 1 << (number % 64) != 0)
+    }
+
+    /// Those that were found.
+    pub(super) fn found<'f>(&'f self, found: &'f Found) -> impl Iterator<Item = &'f str> {
+        self.blocks.iter().zip(&found.0).flat_map(|(block, words)| {
+            words.iter().enumerate().flat_map(|(word, bits)| {
+                let numbers = (0..64).filter(move |bit| bits & 1 << bit != 0).map(move |bit| word * 64 + bit);
+                numbers.map(|number| &*block.strings[number])
+            })
+        })
+    }
+}
+
+impl Block {
+    fn new(strings: &[&str]) -> Self {
+        Self { strings: strings.iter().map(|string| Arc::from(*string)).collect(), automaton: OnceLock::new() }
+    }
+
+    fn is_full(&self) -> bool {
+        self.strings.iter().map(|string| string.len() + 1).sum::<usize>() >= BLOCK
+    }
+
+    fn find(&self, texts: &[String]) -> Vec<u64> {
+        let mut found = vec![0; self.strings.len().div_ceil(64)];
+        let automaton = self.automaton.get_or_init(|| {
+            NFA::new(self.strings.iter().map(|string| &**string))
+                .expect("a block is far smaller than an automaton may be")
+        });
+        // A state says all strings that end there: one look at each state bounds the work, however many end everywhere.
+        let mut seen = vec![0u64; automaton.memory_usage() / size_of::<u32>() / 64 + 1];
+        let start = automaton.start_state(Anchored::No).expect("an automaton without anchors starts without one");
+        for text in texts {
+            let mut state = start;
+            let mut bytes = text.bytes();
+            loop {
+                if automaton.is_match(state) {
+                    let (word, bit) = (state.as_usize() / 64, 1 << (state.as_usize() % 64));
+                    if seen[word] & bit == 0 {
+                        seen[word] |= bit;
+                        for index in 0..automaton.match_len(state) {
+                            let number = automaton.match_pattern(state, index).as_usize();
+                            found[number / 64] |= 1 << (number % 64);
+                        }
+                    }
+                }
+                let Some(byte) = bytes.next() else { break };
+                state = automaton.next_state(Anchored::No, state, byte);
+            }
+        }
+        found
+    }
+}
