@@ -88,7 +88,7 @@ fn the_defaults_are_those_of_the_design() {
     assert_eq!((delivery.batch_events, delivery.batch_kilobytes), (5000, 64));
     assert_eq!((journal.outcome_wait, journal.retention), (Duration::from_millis(10), Duration::ZERO));
     assert_eq!((journal.write_buffer_bytes, journal.max_total_wal_bytes), (32 << 20, 64 << 20));
-    assert_eq!(topic.tail_bytes, 32 << 20);
+    assert_eq!((topic.tail_bytes, limits.read_bytes), (32 << 20, 64 << 20));
     assert_eq!((metrics.subscriptions, metrics.subscriptions_per_topic, metrics.topics), (100, 50, 100));
     assert!(!metrics.public && metrics.token.is_none());
     let folder = std::path::absolute("data/dead-letters").expect("a folder");

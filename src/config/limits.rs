@@ -64,6 +64,9 @@ pub struct Limits {
     /// Events of one event subscription that clients have received and not settled.
     #[serde(deserialize_with = "read::count::<_, _, 1, 65_000>")]
     pub leases_per_subscription: u32,
+    /// Events that subscriptions have read and not sent, all together.
+    #[serde(deserialize_with = "read::size::<_, _, { 8 << 20 }, { 64 << 30 }>")]
+    pub read_bytes: usize,
     /// Requests of a thread that wait for a late answer.
     #[serde(deserialize_with = "read::count::<_, _, 0, 1_000_000>")]
     pub lingering: usize,

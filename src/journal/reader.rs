@@ -96,6 +96,21 @@ impl Reads {
         self.ask(move |store| Ok(read_log(store, partition, from, end, bytes_max)?))
     }
 
+    /// The same, where `admit` has room for the bytes that were read. Where it has none the answer is how many they are.
+    pub fn log_within<R: Send + 'static>(
+        &self,
+        partition: PartitionId,
+        (from, end): (Seq, Seq),
+        bytes_max: usize,
+        admit: impl FnOnce(usize) -> Option<R> + Send + 'static,
+    ) -> Promise<Result<(LogSlice, R), usize>> {
+        self.ask(move |store| {
+            let slice = read_log(store, partition, from, end, bytes_max)?;
+            let bytes = slice.chunks.iter().map(Chunk::bytes_len).sum();
+            Ok(admit(bytes).map(|room| (slice, room)).ok_or(bytes))
+        })
+    }
+
     /// The first event of `partition` before `end` that was appended at `before` or later.
     pub fn position(&self, partition: PartitionId, end: Seq, before: Timestamp) -> Promise<Position> {
         self.ask(move |store| Ok(seek::position(store, partition, end, |chunk| chunk.appended < before)?))
@@ -128,6 +143,21 @@ impl Reads {
     /// out.
     pub fn fetch(&self, obligor: Obligor, wanted: Vec<(Lane, Seq)>, bytes_max: usize) -> Promise<Vec<Fetched>> {
         self.ask(move |store| fetch(store, obligor, &wanted, bytes_max))
+    }
+
+    /// The same, where `admit` has room for the bytes that were read. Where it has none the answer is how many they are.
+    pub fn fetch_within<R: Send + 'static>(
+        &self,
+        obligor: Obligor,
+        wanted: Vec<(Lane, Seq)>,
+        bytes_max: usize,
+        admit: impl FnOnce(usize) -> Option<R> + Send + 'static,
+    ) -> Promise<Result<(Vec<Fetched>, R), usize>> {
+        self.ask(move |store| {
+            let fetched = fetch(store, obligor, &wanted, bytes_max)?;
+            let bytes = fetched.iter().filter_map(|fetched| fetched.event.as_ref()).map(Event::wire_len).sum();
+            Ok(admit(bytes).map(|room| (fetched, room)).ok_or(bytes))
+        })
     }
 
     /// What a subscription owes of these, without their events, in the order asked for; [`None`] for what it does not owe.

@@ -31,6 +31,8 @@ pub struct Reading {
     head: Seq,
     /// Read, matching, unsent; each with the filtered events directly before it.
     ready: VecDeque<Ready>,
+    /// The bytes of these.
+    ready_bytes: usize,
     skipped: VecDeque<Runs>,
     /// The filtered events behind the last ready one.
     tail: Runs,
@@ -59,6 +61,7 @@ impl Reading {
             end: cursor.end,
             head: cursor.read,
             ready: VecDeque::new(),
+            ready_bytes: 0,
             skipped: VecDeque::new(),
             tail: Runs::default(),
             open: cursor.open.iter().copied().collect(),
@@ -103,6 +106,11 @@ impl Reading {
         self.ready.len()
     }
 
+    /// How many bytes of events are ready.
+    pub fn ready_bytes(&self) -> usize {
+        self.ready_bytes
+    }
+
     /// From where the log is to be read, and up to where if the lane has an end: if it has more before `end` and nobody is
     /// reading. One question at a time.
     pub fn ask(&mut self, end: Seq) -> Option<(Seq, Option<Seq>)> {
@@ -145,6 +153,7 @@ impl Reading {
                 Item { lane: self.lane, seq: event.seq, appended: event.appended, attempts: 0, due: None, since: None };
             self.skipped.push_back(std::mem::take(&mut self.tail));
             let group = Group::of(grouping, &event);
+            self.ready_bytes += event.wire_len();
             self.ready.push_back(Ready { item, event, last: None, group });
         }
         self.tail.push(next, others);
@@ -184,6 +193,7 @@ impl Reading {
         self.leave_skipped(&places);
         let batch = batch::remove(&mut self.ready, &places);
         for ready in &batch {
+            self.ready_bytes -= ready.event.wire_len();
             self.open.insert(ready.item.seq);
         }
         batch
@@ -227,6 +237,7 @@ impl Reading {
             end: Some(upto),
             head,
             ready: VecDeque::new(),
+            ready_bytes: 0,
             skipped: VecDeque::new(),
             tail: Runs::default(),
             open: BTreeSet::new(),
@@ -275,6 +286,7 @@ impl Reading {
     pub fn forget_ready(&mut self) {
         self.head = self.read();
         self.ready.clear();
+        self.ready_bytes = 0;
         self.skipped.clear();
         self.tail = Runs::default();
         self.asked = false;

@@ -30,6 +30,7 @@ const OF_REQUEST: u64 = 64 << 10;
 const TAIL_MIN: u64 = 1 << 20;
 const BUFFERS_MIN: u64 = 4 << 20;
 const CACHE_MIN: u64 = 2 << 20;
+const READS_MIN: u64 = 2 << 20;
 
 /// From here on nobody set a limit: the first version of control groups says so by a number that no machine has.
 const NO_LIMIT: u64 = 1 << 60;
@@ -74,16 +75,16 @@ pub fn fit(config: &mut Config, limit: u64) -> Result<(), Error> {
     // A body is there as it came, and once more as it is stored.
     let publishers = 2 * config.publish.bytes_in_flight as u64;
     let (tail, cache) = (config.topic.tail_bytes as u64, config.journal.block_cache_bytes as u64);
-    let buffers = config.journal.write_buffer_bytes as u64;
+    let (buffers, reads) = (config.journal.write_buffer_bytes as u64, config.limits.read_bytes as u64);
     let event = config.publish.event_bytes as u64 + OF_REQUEST;
     // One subscription whose endpoint hangs with the largest events, each there as it is stored and as it is sent.
     let requests = 2 * event * config.delivery.concurrency as u64;
     let publishers_min = 2 * config.publish.request_bytes as u64;
-    let least = BASE + publishers_min + TAIL_MIN + BUFFERS_MIN + CACHE_MIN + 2 * event;
+    let least = BASE + publishers_min + TAIL_MIN + BUFFERS_MIN + CACHE_MIN + READS_MIN + 2 * event;
     if room < least {
         return Err(Error::Memory { limit: ByteSize(limit), least: ByteSize(least + least / 7) });
     }
-    let wanted = publishers + tail + cache + buffers + requests;
+    let wanted = publishers + tail + cache + buffers + reads + requests;
     if BASE + wanted <= room {
         return Ok(());
     }
@@ -98,6 +99,7 @@ pub fn fit(config: &mut Config, limit: u64) -> Result<(), Error> {
     config.topic.tail_bytes = bytes(tail, TAIL_MIN);
     config.journal.block_cache_bytes = bytes(cache, CACHE_MIN);
     config.journal.write_buffer_bytes = bytes(buffers, BUFFERS_MIN);
+    config.limits.read_bytes = bytes(reads, READS_MIN);
     config.delivery.concurrency = (bytes(requests, 2 * event) / (2 * event) as usize).max(1);
     let told = |bytes: usize| ByteSize(bytes as u64).to_string();
     tracing::warn!(
@@ -106,6 +108,7 @@ pub fn fit(config: &mut Config, limit: u64) -> Result<(), Error> {
         topic.tail_bytes = told(config.topic.tail_bytes),
         journal.block_cache_bytes = told(config.journal.block_cache_bytes),
         journal.write_buffer_bytes = told(config.journal.write_buffer_bytes),
+        limits.read_bytes = told(config.limits.read_bytes),
         delivery.concurrency = config.delivery.concurrency,
         "the control group allows less memory than the settings; these are made smaller to fit"
     );

@@ -59,10 +59,10 @@ use crate::{
     },
     publish::http::Publisher,
     pull::Tokens,
-    subscription::{Greeter, Slot, World},
+    subscription::{Greeter, ReadBudget, Slot, World},
     telemetry::{LogFilter, trace},
     topic::{
-        expiry,
+        LOOK, expiry,
         keeper::{self, Hosts},
         registry::{self, Registry},
         supervise::{Chart, Lifeline},
@@ -289,11 +289,13 @@ async fn serve(
         disturbance: Arc::clone(&tools.disturbance),
         tracer: tracer.clone(),
         tap: Arc::clone(recovered.tap()),
+        read_budget: ReadBudget::new(config.limits.read_bytes),
     };
     let arbiters = Arbiters::start(cores());
     let notifier = Rc::new(Notifier::of_environment());
     actix_rt::spawn(Rc::clone(&notifier).watch(arbiters.0.iter().map(Arbiter::handle).collect()));
-    let hosts = Hosts { arbiters: Arc::new(arbiters.0.iter().map(Arbiter::handle).collect()), world: Arc::new(world) };
+    let handles = Arc::new(arbiters.0.iter().map(Arbiter::handle).collect());
+    let hosts = Hosts { arbiters: handles, world: Arc::new(world), look: LOOK };
     let manners = settings::manners(&config, door.public_url.clone());
     recovered.greet_with(Greeter::new(client, clock.clone(), manners));
     // What expired while the server was down sends nothing any more, but its farewell.

@@ -17,12 +17,13 @@ use crate::{
     clock::Clock,
     deliver::{self, Client},
     event::{Event, Lane, Seq, Timestamp},
-    journal::{self, Journal, LogSlice, Opened, Owner, Position},
+    journal::{self, Journal, LogSlice, Opened, Owner, Position, Promise},
     policy::{Effect, Flight, Input, Item, Step, Subscription, Write, due, record::Change, retry::Chance},
     subscription::{
         clients, delivery,
         disturb::Disturbance,
         plan::Plan,
+        room::{Ask, Grant, Member, ReadBudget},
         slot::{Handed, Obeyed, Reply, Report, Slot, Taken},
         tail::Tail,
         tap::{Heard, Tap},
@@ -39,10 +40,10 @@ pub struct Wake;
 /// A timer is never longer: a machine that slept, or a clock that was set, is noticed after so long.
 const TIMER_MAX: Duration = Duration::from_secs(60);
 
-/// A slice of the log is about so large: two make a batch of the largest preferred size.
+/// A slice of the log is about so large at most: two make a batch of the largest preferred size.
 const SLICE_BYTES: usize = 512 * 1024;
 
-/// Owed events are fetched by about so many bytes.
+/// Owed events are fetched by about so many bytes at most.
 const FETCH_BYTES: usize = 1024 * 1024;
 
 /// From the tail so many events are taken, or a batch if that is more.
@@ -64,6 +65,8 @@ pub struct World {
     pub tracer: Tracer,
     /// Where it is told what became of events.
     pub tap: Arc<Tap>,
+    /// What all subscriptions together may have read and not sent.
+    pub read_budget: Arc<ReadBudget>,
 }
 
 /// What is to be done when a life has worked off what waited for it.
@@ -80,6 +83,7 @@ pub struct SubscriptionActor {
     plan: Arc<Plan>,
     owner: Owner,
     core: Box<Subscription>,
+    member: Rc<Member>,
     client: Result<Rc<Client>, clients::Missing>,
     inherited: Vec<Input>,
     first_act: Option<FirstAct>,
@@ -108,6 +112,8 @@ impl SubscriptionActor {
         let now = world.clock.now();
         let core = Box::new(Subscription::recover(settings, &cursor, end, flights, next_flight, now));
         slot.set_state(&core.cursor(), core.endpoint(now));
+        let reader = Arc::clone(&slot);
+        let member = Rc::new(world.read_budget.member(Arc::new(move || reader.let_go())));
         let client = clients::client(&world.client, plan.record.webhook.client_certificate.as_deref());
         Ok(Self {
             world,
@@ -116,6 +122,7 @@ impl SubscriptionActor {
             plan,
             owner,
             core,
+            member,
             client,
             inherited: inputs,
             first_act: Some(first_act),
@@ -155,6 +162,13 @@ impl SubscriptionActor {
         sockets.wait(move || slot.report(life, Report::Room));
     }
 
+    /// Takes what was read: what is kept of it counts before its room is free for others.
+    fn absorb_read(&mut self, input: Input, room: Grant) {
+        self.absorb(input);
+        self.member.keep(self.core.kept_bytes());
+        drop(room);
+    }
+
     /// Takes what arrived since the last time.
     fn take(&mut self) -> Result<(), journal::Error> {
         let Taken { end, reports, commands, pages, pulls } = self.slot.take();
@@ -187,9 +201,10 @@ impl SubscriptionActor {
         for report in reports {
             match report {
                 Report::Input(input) => self.absorb(input),
-                Report::Slice(lane, from, slice) => {
+                Report::Read(input, room) => self.absorb_read(input, room),
+                Report::Slice(lane, from, slice, room) => {
                     let input = self.sift(lane, from, slice);
-                    self.absorb(input);
+                    self.absorb_read(input, room);
                 }
                 Report::Durable => {
                     for (reply, obeyed) in self.written.drain(..) {
@@ -291,8 +306,11 @@ impl SubscriptionActor {
                 None
             }
             Effect::Fetch(wanted) => {
-                let answer = self.world.journal.reads().fetch(self.slot.obligor, wanted, FETCH_BYTES);
-                self.await_report(async { answer.await.map(|fetched| Report::Input(Input::Fetched(fetched))) });
+                let (reads, obligor) = (self.world.journal.reads().clone(), self.slot.obligor);
+                let read = move |room: Grant| {
+                    reads.fetch_within(obligor, wanted.clone(), room.bytes(), move |bytes| room.fit(bytes))
+                };
+                self.await_room(FETCH_BYTES, read, |(fetched, room)| Report::Read(Input::Fetched(fetched), room));
                 None
             }
         }
@@ -302,14 +320,20 @@ impl SubscriptionActor {
     fn read_log(&self, lane: Lane, from: Seq, end: Option<Seq>) -> Option<Input> {
         let record = &self.plan.record;
         let events_max = TAIL_EVENTS.max(self.plan.settings.batch.events_max as usize);
-        if let Some(found) = self.tail.read(record.number, record.version, from, end, events_max) {
+        let enough = (events_max, SLICE_BYTES);
+        // Those that lag may have all the room: then it waits for its turn like them.
+        if self.member.has_room()
+            && let Some(found) = self.tail.read(record.number, record.version, from, end, enough)
+        {
             let (upto, total, events) = (found.upto, found.total, found.events);
             return Some(Input::Read { lane, from, upto, total, events });
         }
         let partition = self.slot.obligor.partition;
         let end = end.unwrap_or_else(|| self.log_end());
-        let answer = self.world.journal.reads().log(partition, from, end, SLICE_BYTES);
-        self.await_report(async move { answer.await.map(|slice| Report::Slice(lane, from, slice)) });
+        let reads = self.world.journal.reads().clone();
+        let read =
+            move |room: Grant| reads.log_within(partition, (from, end), room.bytes(), move |bytes| room.fit(bytes));
+        self.await_room(SLICE_BYTES, read, move |(slice, room)| Report::Slice(lane, from, slice, room));
         None
     }
 
@@ -318,16 +342,17 @@ impl SubscriptionActor {
         self.world.journal.end(self.slot.obligor.partition).map_or(Seq::FIRST, |end| end.next)
     }
 
-    /// Filters a slice of the log, event by event.
+    /// Filters a slice of the log, event by event. No more is kept of it than this subscription's share of what all may keep,
+    /// or one event; the rest is read again.
     fn sift(&self, lane: Lane, from: Seq, slice: LogSlice) -> Input {
         if slice.is_missing {
             return Input::Unreadable { lane, from, upto: slice.upto };
         }
         let (mut total, mut upto) = (0, slice.upto);
-        let mut matching = Vec::new();
+        let (mut matching, mut kept, share) = (Vec::new(), 0, self.member.share());
         // It has been put aside as a match, before the place that is read from: to take it in hand would kill again.
         let killers = self.slot.killers(lane);
-        for chunk in slice.chunks {
+        'log: for chunk in slice.chunks {
             let (first, end) = (chunk.first.max(from), chunk.end().min(slice.upto));
             let Ok(events) = chunk.events() else {
                 self.world.journal.damage().lose(self.slot.obligor.partition, first, end);
@@ -340,16 +365,22 @@ impl SubscriptionActor {
                 return Input::Unreadable { lane, from, upto: end };
             };
             for event in events.into_iter().filter(|event| from <= event.seq && event.seq < slice.upto) {
+                let is_match = killers.contains(&event.seq) || {
+                    let (seq, appended) = (event.seq, event.appended);
+                    let item = Item { lane, seq, appended, attempts: 0, due: None, since: None };
+                    self.slot.take_in_hand(item, &event.id());
+                    self.plan.filter().matches(&event)
+                };
+                if is_match {
+                    if kept > 0 && kept + event.wire_len() > share {
+                        upto = event.seq;
+                        break 'log;
+                    }
+                    kept += event.wire_len();
+                    // One small event must not keep a chunk in memory.
+                    matching.push(event.detached());
+                }
                 total += 1;
-                if killers.contains(&event.seq) {
-                    matching.push(event);
-                    continue;
-                }
-                let item = Item { lane, seq: event.seq, appended: event.appended, attempts: 0, due: None, since: None };
-                self.slot.take_in_hand(item, &event.id());
-                if self.plan.filter().matches(&event) {
-                    matching.push(event);
-                }
             }
         }
         self.slot.put_down();
@@ -384,7 +415,33 @@ impl SubscriptionActor {
         });
     }
 
+    /// Reads when there is room for it, and lets the answer lie in the slot. What is larger than its room is read again when
+    /// there is room for that.
+    fn await_room<T: 'static>(
+        &self,
+        bytes_max: usize,
+        read: impl Fn(Grant) -> Promise<Result<T, usize>> + 'static,
+        report: impl FnOnce(T) -> Report + 'static,
+    ) {
+        let (slot, life, member) = (Arc::clone(&self.slot), self.owner.life, Rc::downgrade(&self.member));
+        actix_rt::spawn(async move {
+            let mut ask = Ask::Share(bytes_max);
+            let report = loop {
+                // Nobody needs it any more where the actor has ended.
+                let Some(asked) = member.upgrade().map(|member| member.ask(ask)) else { return };
+                let Some(room) = asked.await else { return };
+                match read(room).await {
+                    Ok(Ok(found)) => break report(found),
+                    Ok(Err(bytes)) => ask = Ask::Exactly(bytes),
+                    Err(error) => break Report::Failed(error),
+                }
+            };
+            slot.report(life, report);
+        });
+    }
+
     fn rearm(&mut self, ctx: &mut Context<Self>) {
+        self.member.keep(self.core.kept_bytes());
         let now = self.world.clock.now();
         let Some(due) = self.core.next_due(now) else { return };
         // One that goes off too early looks again then: that is dearer than a timer set anew for each request.

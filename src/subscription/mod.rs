@@ -12,6 +12,7 @@ pub mod explain;
 pub mod greeter;
 mod plan;
 pub mod record;
+mod room;
 mod slot;
 mod tail;
 pub mod tap;
@@ -23,7 +24,8 @@ pub use self::{
     actor::{FirstAct, PutAside, SubscriptionActor, Wake, World},
     greeter::{Greeter, Ticket},
     plan::{Delivery, Plan},
+    room::{Ask, Grant, LetGo, Member, ReadBudget},
     slot::{Measured, Obeyed, PHASE_NAMES, Quarantined, Received, Report, Slot, State, Waiting},
-    tail::{Budget, Matched, Tail},
+    tail::{Budget, Matched, Matches, Roster, Tail},
     tap::{Heard, Listener, Tap},
 };

@@ -32,7 +32,7 @@ use crate::{
             job::{Job, JobKind},
         },
     },
-    subscription::{Plan, SubscriptionActor, Wake},
+    subscription::{Grant, Plan, SubscriptionActor, Wake},
     telemetry::trace::Context,
 };
 
@@ -51,8 +51,10 @@ const DEATHS_MAX: u32 = 3;
 pub enum Report {
     /// For the core, as it is.
     Input(Input),
+    /// For the core, with the room that it takes until the core has it.
+    Read(Input, Grant),
     /// A slice of the log, to be filtered.
-    Slice(Lane, Seq, LogSlice),
+    Slice(Lane, Seq, LogSlice, Grant),
     /// What was written is durable, this command among it.
     Durable,
     /// A request may leave again, as far as descriptors go.
@@ -237,6 +239,12 @@ impl Slot {
         self.lock().state.clone()
     }
 
+    /// Up to where its live lane has passed the log; [`None`] where it has none yet.
+    pub fn live_read(&self) -> Option<Seq> {
+        let inner = self.lock();
+        inner.state.cursor.lanes.iter().find(|lane| lane.lane == Lane::LIVE).map(|lane| lane.read)
+    }
+
     /// How many requests are on their way, or back and not durable.
     pub fn in_flight(&self) -> usize {
         self.lock().flights.len()
@@ -300,6 +308,15 @@ impl Slot {
         let mut inner = self.lock();
         if inner.mailbox.is_some() {
             inner.reports.push(Report::Input(Input::Overflow { below }));
+            inner.wake();
+        }
+    }
+
+    /// Others need the memory: what was read and is not sent shall be forgotten.
+    pub fn let_go(&self) {
+        let mut inner = self.lock();
+        if inner.mailbox.is_some() {
+            inner.reports.push(Report::Input(Input::LetGo));
             inner.wake();
         }
     }

@@ -2,23 +2,29 @@
 //!
 //! Its state is a view: the index is made of the registry's plans, its children are built from the journal. When it dies,
 //! they end with it, and the next life begins anew; what it had not matched, they read from the log themselves.
+//!
+//! Topics share threads, so an actor works in turns of about [`TURN`] bytes and lets all others on its thread have theirs in
+//! between, however much has arrived for it and however dear its filters are.
 
 use std::{
     cell::Cell,
-    collections::{HashMap, HashSet},
+    collections::{HashMap, HashSet, VecDeque},
     rc::Rc,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
-use actix::{Actor, AsyncContext, Context, Handler, Message};
+use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, fut::wrap_future};
 
 use crate::{
     chaos::Suffer,
     event::{Seq, SubscriptionId},
-    journal::{self, Position, chunk::Chunk},
+    journal::{Position, chunk::Chunk},
     topic::{
-        index::Index,
+        index::{Index, Matching},
         keeper::{self, Hosts},
         registry::{Arrived, Child, Topic},
         supervise::Lifeline,
@@ -31,7 +37,15 @@ use crate::{
 pub struct Wake;
 
 /// How often subscriptions that nothing matches are told where the log ends, so that they pass it and it can be trimmed.
-const NUDGE: Duration = Duration::from_secs(5);
+/// Actors that were idle twice in a row retire.
+pub const LOOK: Duration = Duration::from_secs(5);
+
+/// A subscription lags where it has not read what was there before so many looks: nothing is kept in memory for it.
+const LAG_LOOKS: usize = 2;
+
+/// So many bytes of events are matched in a turn, and one event at least: about a millisecond. What candidates cost is counted
+/// in bytes too.
+const TURN: usize = 256 * 1024;
 
 /// One life of a topic.
 pub struct TopicActor {
@@ -43,13 +57,23 @@ pub struct TopicActor {
     children: HashMap<SubscriptionId, Lifeline>,
     /// Those that had nothing to do when they were looked at last.
     idle: HashSet<SubscriptionId>,
+    /// Whether it had nothing to do itself.
+    is_idle: bool,
+    /// The chunk that is being matched.
+    matching: Option<(Chunk, Matching)>,
+    /// Whether the next turn is waited for.
+    is_waiting: bool,
+    /// Where the log ended at the last looks, the newest last.
+    ends: VecDeque<Seq>,
     /// Whether it is being found out which events go because the backlog is too large.
     relieving: Rc<Cell<bool>>,
+    retired: Arc<AtomicBool>,
 }
 
 impl TopicActor {
-    /// A fresh life.
-    pub fn new(topic: Arc<Topic>, hosts: Hosts) -> Self {
+    /// A fresh life. It sets `retired` and stops where it has nothing to do for long.
+    pub fn new(topic: Arc<Topic>, hosts: Hosts, retired: Arc<AtomicBool>) -> Self {
+        retired.store(false, Ordering::Release);
         Self {
             topic,
             hosts,
@@ -57,25 +81,69 @@ impl TopicActor {
             known: HashMap::new(),
             children: HashMap::new(),
             idle: HashSet::new(),
+            is_idle: false,
+            matching: None,
+            is_waiting: false,
+            ends: VecDeque::new(),
             relieving: Rc::default(),
+            retired,
         }
     }
 
-    /// Takes what arrived since the last time.
-    fn take(&mut self) {
-        let Arrived { chunks, changed } = self.topic.take();
-        if changed {
-            self.reread();
-        }
-        for chunk in chunks {
-            match self.fan_out(&chunk) {
-                Ok(()) => self.topic.chart().thrive(),
-                // The subscriptions read the log for themselves, and say so if it is damaged there too.
-                Err(error) => tracing::error!(topic = %self.topic.record().name, %error, "a chunk cannot be matched"),
+    /// Works on what arrived for a turn, and comes back to the rest when all others on this thread have had theirs.
+    fn turn(&mut self, ctx: &mut Context<Self>) {
+        let mut left = TURN;
+        while left > 0 {
+            if let Some((_, matching)) = &mut self.matching {
+                match self.index.advance(matching) {
+                    Some(cost) => left = left.saturating_sub(cost),
+                    None => self.finish(),
+                }
+                continue;
+            }
+            match self.topic.take() {
+                Some(Arrived::Changed) => self.reread(),
+                Some(Arrived::Chunk(chunk)) => self.begin(chunk),
+                None => {
+                    self.relieve();
+                    self.topic.chart().acted(&self.hosts.world.clock);
+                    return;
+                }
             }
         }
         self.relieve();
-        self.topic.chart().acted(&self.hosts.world.clock);
+        self.is_waiting = true;
+        ctx.spawn(wrap_future(tokio::task::yield_now()).map(|(), actor: &mut Self, ctx| {
+            actor.is_waiting = false;
+            actor.turn(ctx);
+        }));
+    }
+
+    fn begin(&mut self, chunk: Chunk) {
+        match chunk.events() {
+            Ok(events) => {
+                let matching = self.index.begin(events, chunk.bytes_len());
+                self.matching = matching.map(|matching| (chunk, matching));
+            }
+            // The subscriptions read the log for themselves, and say so if it is damaged there too.
+            Err(error) => tracing::error!(topic = %self.topic.record().name, %error, "a chunk cannot be matched"),
+        }
+    }
+
+    /// A chunk is matched: it is kept for those that it goes to, and they are woken.
+    fn finish(&mut self) {
+        let Some((chunk, matching)) = self.matching.take() else { return };
+        let (matched, readers, unmatched) = self.index.end(matching);
+        self.topic.meter().unmatched(unmatched);
+        self.topic.tail().push(matched);
+        for subscription in readers {
+            // The index and this were made of the same subscriptions.
+            if let Some(child) = self.known.get(&subscription).cloned() {
+                child.slot.appended(chunk.end());
+                self.start(&child);
+            }
+        }
+        self.topic.chart().thrive();
     }
 
     /// Where the backlog is too large and the operator lets the oldest events go, those who lag are told up to where.
@@ -98,39 +166,49 @@ impl TopicActor {
         });
     }
 
-    fn fan_out(&mut self, chunk: &Chunk) -> Result<(), journal::chunk::Damaged> {
-        let found = self.index.matches(chunk.events()?, chunk.bytes_len());
-        let Some((matched, unmatched)) = found else { return Ok(()) };
-        self.topic.meter().unmatched(unmatched);
-        let woken: Vec<SubscriptionId> = matched.matches.keys().copied().collect();
-        self.topic.tail().push(matched);
-        for subscription in woken {
-            // The index and this were made of the same subscriptions.
-            if let Some(child) = self.known.get(&subscription).cloned() {
-                child.slot.appended(chunk.end());
-                self.start(&child);
-            }
-        }
-        Ok(())
-    }
-
     /// The subscriptions were changed: those that are gone or served otherwise end, and all that owe something run.
     fn reread(&mut self) {
         self.topic.tail().clear();
         let children = self.topic.children();
-        self.index = Index::new(children.iter().map(|child| child.slot.plan()).collect());
+        self.index = self.index.renewed(children.iter().map(|child| child.slot.plan()).collect());
         self.known = children.iter().map(|child| (child.number(), Arc::clone(child))).collect();
         self.children.retain(|number, _| self.known.get(number).is_some_and(|child| !child.is_outdated()));
         self.nudge_all(&children);
     }
 
-    fn nudge(&mut self) {
+    /// Looks after the subscriptions, and ends what has nothing to do.
+    fn look(&mut self, ctx: &mut Context<Self>) {
         let children = self.topic.children();
         let low = children.iter().map(|child| child.slot.state().own_low).min().unwrap_or(Seq(u64::MAX));
         self.topic.tail().pass(low);
+        self.forget_laggards(&children);
         self.retire_idle(&children);
         self.nudge_all(&children);
         self.relieve();
+        self.retire(ctx);
+    }
+
+    /// Nothing is kept in memory for subscriptions that have not read for long.
+    fn forget_laggards(&mut self, children: &[Arc<Child>]) {
+        let Some(end) = self.hosts.world.journal.end(self.topic.partition()) else { return };
+        self.ends.push_back(end.next);
+        if self.ends.len() <= LAG_LOOKS {
+            return;
+        }
+        let Some(before) = self.ends.pop_front() else { return };
+        let laggards = children.iter().filter(|child| child.slot.live_read().is_some_and(|read| read < before));
+        self.topic.tail().lag(laggards.map(|child| child.number()).collect(), before);
+    }
+
+    /// Ends where there was nothing to do for two looks in a row, and no subscription has: an idle topic costs a record in
+    /// memory. Whoever brings something has it built again.
+    fn retire(&mut self, ctx: &mut Context<Self>) {
+        let is_idle = self.children.is_empty() && self.matching.is_none() && !self.relieving.get();
+        if std::mem::replace(&mut self.is_idle, is_idle) && is_idle && self.topic.retire() {
+            self.topic.tail().clear();
+            self.retired.store(true, Ordering::Release);
+            ctx.stop();
+        }
     }
 
     /// An actor that has had nothing to do for two looks in a row ends: a quiet subscription costs a record on disk. Whoever
@@ -173,15 +251,17 @@ impl Actor for TopicActor {
     fn started(&mut self, ctx: &mut Self::Context) {
         self.reread();
         self.topic.live(ctx.address());
-        ctx.run_interval(NUDGE, |actor, _| actor.nudge());
+        ctx.run_interval(self.hosts.look, Self::look);
     }
 }
 
 impl Handler<Wake> for TopicActor {
     type Result = ();
 
-    fn handle(&mut self, _: Wake, _: &mut Self::Context) {
-        self.take();
+    fn handle(&mut self, _: Wake, ctx: &mut Self::Context) {
+        if !self.is_waiting {
+            self.turn(ctx);
+        }
     }
 }
 

@@ -1,9 +1,16 @@
 //! Who keeps the actors alive: builds each life of a topic and of a subscription, on the arbiter that its number falls to.
 //!
-//! A topic is kept from the first thing there is to do until it is deleted. Its subscriptions hang on the life of its actor:
-//! they end with it, and the next life starts those that owe something.
+//! A topic is kept from the first thing there is to do until it is deleted or idle; then the next thing to do starts it
+//! again. Its subscriptions hang on the life of its actor: they end with it, and the next life starts those that owe
+//! something.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use actix::ArbiterHandle;
 
@@ -28,6 +35,8 @@ pub struct Hosts {
     pub arbiters: Arc<Vec<ArbiterHandle>>,
     /// What subscriptions need: one for all of them.
     pub world: Arc<World>,
+    /// How often a topic looks after its subscriptions; mostly [`LOOK`](super::LOOK).
+    pub look: Duration,
 }
 
 impl Hosts {
@@ -49,7 +58,7 @@ impl Hosts {
 pub async fn run(mut starts: Starts, hosts: Hosts) {
     while let Some(topic) = starts.recv().await {
         let (number, held) = (topic.partition().0, topic.held());
-        hosts.keep(number, TopicKeeper { topic, hosts: hosts.clone() }, held);
+        hosts.keep(number, TopicKeeper { topic, hosts: hosts.clone(), retired: Arc::default() }, held);
     }
 }
 
@@ -63,6 +72,8 @@ pub(super) fn keep_subscription(child: Arc<Child>, topic: Arc<Topic>, hosts: &Ho
 struct TopicKeeper {
     topic: Arc<Topic>,
     hosts: Hosts,
+    /// Set by an actor that ends because it is idle.
+    retired: Arc<AtomicBool>,
 }
 
 impl Supervised for TopicKeeper {
@@ -81,7 +92,11 @@ impl Supervised for TopicKeeper {
     }
 
     async fn build(&self) -> Option<TopicActor> {
-        Some(TopicActor::new(Arc::clone(&self.topic), self.hosts.clone()))
+        Some(TopicActor::new(Arc::clone(&self.topic), self.hosts.clone(), Arc::clone(&self.retired)))
+    }
+
+    fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Acquire)
     }
 }
 

@@ -23,4 +23,4 @@ pub mod registry;
 pub mod supervise;
 pub mod versions;
 
-pub use actor::TopicActor;
+pub use actor::{LOOK, TopicActor};

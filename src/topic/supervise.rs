@@ -3,7 +3,8 @@
 //! actix does not: an actor whose handler panics is gone, under its `Supervisor` too, and every address of it with it. So an
 //! actor's context is spawned as a task here, its end is watched, and a **fresh** actor is built, which reads its state from
 //! where that is durable. At once the first time, and after a growing delay if it keeps dying before it has achieved
-//! anything. It ends with its parent: when the [`Lifeline`] is cut, the task and the actor are dropped.
+//! anything. It ends with its parent: when the [`Lifeline`] is cut, the task and the actor are dropped. An actor that retires
+//! is not built again here.
 
 use std::{
     collections::VecDeque,
@@ -26,24 +27,23 @@ const DELAY: Duration = Duration::from_millis(10);
 /// … up to this.
 const DELAY_MAX: Duration = Duration::from_secs(10);
 
-/// Held by a parent: its children end when it is dropped.
+/// Held by a parent: its children end when it is cut or dropped.
 #[derive(Debug)]
-pub struct Lifeline(watch::Sender<()>);
+pub struct Lifeline(watch::Sender<bool>);
 
 /// Held by a child.
 #[derive(Clone, Debug)]
-pub struct Held(watch::Receiver<()>);
+pub struct Held(watch::Receiver<bool>);
 
 impl Lifeline {
     /// A new one.
     pub fn new() -> Self {
-        Self(watch::Sender::new(()))
+        Self(watch::Sender::new(false))
     }
 
-    /// Cuts it before it is dropped.
+    /// Cuts it before it is dropped, also for children that are started later.
     pub fn cut(&self) {
-        // Nobody holds it where no child was ever started.
-        self.0.send(()).ok();
+        self.0.send_replace(true);
     }
 
     /// An end of it for a child.
@@ -62,7 +62,7 @@ impl Held {
     /// Waits until it is cut, or dropped.
     pub async fn cut(&mut self) {
         // An error says that it was dropped.
-        self.0.changed().await.ok();
+        self.0.wait_for(|is_cut| *is_cut).await.ok();
     }
 }
 
@@ -283,6 +283,11 @@ pub trait Supervised: 'static {
 
     /// It runs no more.
     fn ended(&self, _how: End) {}
+
+    /// Whether the actor that ended has nothing left to do, and whoever has something for it builds another.
+    fn is_retired(&self) -> bool {
+        false
+    }
 }
 
 /// Keeps an actor alive until its lifeline is cut or there is nothing left to build. To be spawned on the arbiter that it
@@ -313,6 +318,9 @@ pub async fn supervise<S: Supervised>(supervised: S, mut held: Held) {
             }
         };
         drop(address);
+        if ended.is_ok() && supervised.is_retired() {
+            return;
+        }
         let panicked = ended.is_err_and(|error| error.is_panic());
         let how = supervised.chart().end(panicked, supervised.clock().now());
         supervised.ended(how);

@@ -6,7 +6,7 @@
 use std::{collections::HashMap, thread, time::Duration};
 
 use gridhook::{clock::Clock, event::Timestamp};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::LONG;
 use crate::support::{
@@ -97,6 +97,65 @@ impl Street {
         found.sort_unstable();
         found
     }
+}
+
+/// Subscriptions of a topic that look for as many strings as they may, each of one letter and a number.
+const SEEKERS: usize = 5;
+
+#[test]
+fn dear_filters_of_one_topic_do_not_stop_the_others() {
+    let (server, sink) = (Server::start(&[]), Sink::start());
+    // Numbered in turns, so that each thread has topics of both kinds.
+    let dear: Vec<(String, String)> = (0..4)
+        .map(|number| {
+            let name = format!("dear-{number}");
+            let key = server.topic(&name, "EventGridSchema");
+            (name, key)
+        })
+        .collect();
+    for (name, _) in &dear {
+        for seeker in 0..SEEKERS {
+            let values: Vec<String> = (0..25).map(|value| format!("{}{seeker}{value}", "a".repeat(400))).collect();
+            let filter = json!({"filter": {"advancedFilters": [
+                {"operatorType": "StringContains", "key": "data.k", "values": values}]}});
+            let wish = Wish::of(&sink.url("/dear")).also(&json!({}), &filter);
+            server.subscribe(name, &format!("seeker-{seeker}"), &wish);
+        }
+    }
+    let quiet: Vec<(String, String)> = (0..4)
+        .map(|number| {
+            let name = format!("quiet-{number}");
+            let key = server.topic(&name, "EventGridSchema");
+            server.subscribe(&name, "all", &Wish::of(&sink.url(&format!("/{name}"))));
+            (name, key)
+        })
+        .collect();
+    let event = |id: &str, text: &str| {
+        format!(
+            r#"[{{"id":"{id}","subject":"/a","eventType":"E","eventTime":"2026-11-20T17:18:13Z","dataVersion":"1","data":{{"k":"{text}"}}}}]"#
+        )
+    };
+    let long = "a".repeat(1_000_000);
+    for round in 0..5 {
+        for (name, key) in &dear {
+            // At the bound of its rate a topic refuses some.
+            let headers = [("aeg-sas-key", key.as_str())];
+            let body = event(&format!("dear-{round}"), &long);
+            let answer = Client::new(server.at()).ask("POST", &events_path(name), &headers, body.as_bytes());
+            assert!([200, 429].contains(&answer.expect("an answer").status));
+        }
+        for (name, key) in &quiet {
+            server.publish(name, key, event(&format!("quiet-{round}"), "b").as_bytes());
+        }
+    }
+    // One search for each of the strings of each event takes minutes.
+    wait_for("the quiet topics' events", Duration::from_secs(20), || {
+        quiet.iter().all(|(name, _)| sink.taken(&format!("/{name}")) == 5)
+    });
+    wait_for("the dear ones to be passed", LONG, || {
+        dear.iter().all(|(name, _)| server.counter(name, "seeker-0", "filtered") > 0)
+    });
+    assert_eq!(sink.taken("/dear"), 0);
 }
 
 fn type_of(number: usize) -> String {

@@ -53,12 +53,13 @@ fn the_lowest_limit_of_all_control_groups_counts() {
 fn budgets_are_made_to_fit_and_too_little_is_refused() {
     let defaults = || Config::load(&Sources::default()).expect("the defaults");
     let budgets = |config: &Config| {
-        let Config { publish, topic, journal, delivery, .. } = config;
-        let sizes = [publish.bytes_in_flight, topic.tail_bytes, journal.block_cache_bytes, journal.write_buffer_bytes];
+        let Config { publish, topic, journal, delivery, limits, .. } = config;
+        let (cache, buffers) = (journal.block_cache_bytes, journal.write_buffer_bytes);
+        let sizes = [publish.bytes_in_flight, topic.tail_bytes, cache, buffers, limits.read_bytes];
         (sizes, delivery.concurrency)
     };
     let whole = budgets(&defaults());
-    let mut last = ([0; 4], 0);
+    let mut last = ([0; 5], 0);
     for mib in [112, 128, 160, 256, 384, 512, 4096] {
         let mut config = defaults();
         fit(&mut config, mib * MIB).expect("it fits");

@@ -25,6 +25,7 @@ mod full_topic;
 mod garbage;
 mod handshake;
 mod kill;
+mod laggards;
 mod late;
 mod memory;
 mod namespaces;

@@ -26,7 +26,7 @@ use gridhook::{
         auth::{Gate, Rules as Door},
         http::Publisher,
     },
-    subscription::{Delivery, World},
+    subscription::{Delivery, ReadBudget, World},
     topic::{
         ingress::{Ingress, Mapping, Source, SourceOrDefault},
         keeper::{self, Hosts},
@@ -116,8 +116,10 @@ pub(crate) fn running_registry(store: &Memory) -> (Arc<Registry>, Clock, Hand) {
         disturbance: Arc::default(),
         tracer: Default::default(),
         tap: Arc::default(),
+        read_budget: ReadBudget::new(16 << 20),
     };
-    let hosts = Hosts { arbiters: Arc::new(vec![actix::Arbiter::current()]), world: Arc::new(world) };
+    let arbiters = Arc::new(vec![actix::Arbiter::current()]);
+    let hosts = Hosts { arbiters, world: Arc::new(world), look: Duration::from_millis(10) };
     actix_rt::spawn(keeper::run(starts, hosts));
     (Arc::new(registry), clock, hand)
 }

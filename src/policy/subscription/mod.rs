@@ -167,6 +167,7 @@ impl Subscription {
             }
             Input::Position { before, at, appended } => self.on_position(before, at, appended, now),
             Input::Overflow { below } => self.on_overflow(below),
+            Input::LetGo => self.let_go(),
             Input::DueRead { of, keys, all } => self.on_due_read(of, &keys, all),
             Input::Fetched(fetched) => self.on_fetched(fetched, now),
             Input::Finished { flight, answer } => self.on_finished(flight, &answer, now, chance),
@@ -259,6 +260,11 @@ impl Subscription {
             Command::Job(command) => self.refuses_job(command).map(Senseless::Job),
             Command::Hold | Command::Resume | Command::Probe | Command::Release => self.endpoint.refuses(command),
         }
+    }
+
+    /// How many bytes of events it has read and not sent.
+    pub fn kept_bytes(&self) -> usize {
+        self.lanes.iter().map(Reading::ready_bytes).sum::<usize>() + self.own.ready_bytes() + self.replays.ready_bytes()
     }
 
     /// How many requests are on their way.

@@ -50,6 +50,11 @@ impl Queue {
         self.fetching.iter().map(|wanted| wanted.key).chain(ready).chain(self.idle.keys())
     }
 
+    /// How many bytes of events are ready.
+    pub(super) fn ready_bytes(&self) -> usize {
+        self.retries.iter().map(|ready| ready.event.wire_len()).sum()
+    }
+
     /// When the first of these falls due, wherever it is by now.
     pub(super) fn first_due(&self) -> Option<Timestamp> {
         let fetching = self.fetching.iter().filter_map(|wanted| wanted.due);

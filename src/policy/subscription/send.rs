@@ -322,6 +322,15 @@ impl Subscription {
         self.own.forget_ready(|_| true);
     }
 
+    /// Forgets all that is ready, whosever it is. Questions of lanes that have nothing stay.
+    pub(super) fn let_go(&mut self) {
+        for lane in self.lanes.iter_mut().filter(|lane| lane.ready() > 0) {
+            lane.forget_ready();
+        }
+        self.own.forget_ready(|_| true);
+        self.replays.forget_ready(|_| true);
+    }
+
     fn pass_skipped(&mut self, now: Timestamp) {
         for index in 0..self.lanes.len() {
             let lane = self.lanes[index].lane();

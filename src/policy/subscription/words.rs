@@ -161,6 +161,8 @@ pub enum Input {
         /// What is unread below goes.
         below: Seq,
     },
+    /// Others need the memory: what was read and is not sent is forgotten, and read again.
+    LetGo,
     /// The next keys in the order of falling due were read.
     DueRead {
         /// Of which part.

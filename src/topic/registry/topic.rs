@@ -121,11 +121,11 @@ struct Inbox {
 }
 
 /// What arrived for a topic's actor.
-pub struct Arrived {
-    /// Chunks of its log, in order; some may be missing.
-    pub chunks: VecDeque<Chunk>,
-    /// Whether its subscriptions were changed.
-    pub changed: bool,
+pub enum Arrived {
+    /// Its subscriptions were changed.
+    Changed,
+    /// The next chunk of its log; some may be missing before it.
+    Chunk(Chunk),
 }
 
 impl Topic {
@@ -310,10 +310,9 @@ impl Topic {
     }
 
     /// It was deleted: nothing of it runs any more.
-    pub(super) fn end(self: &Arc<Self>) {
+    pub(super) fn end(&self) {
         self.children.write().unwrap_or_else(PoisonError::into_inner).clear();
         self.proposals.write().unwrap_or_else(PoisonError::into_inner).clear();
-        self.changed();
         self.lifeline.cut();
     }
 
@@ -325,14 +324,33 @@ impl Topic {
         inbox.wake();
     }
 
-    pub(in crate::topic) fn take(&self) -> Arrived {
+    /// The next of what arrived. Where there is nothing, the actor is woken for what comes then.
+    pub(in crate::topic) fn take(&self) -> Option<Arrived> {
         let mut inbox = self.inbox();
-        inbox.woken = false;
-        inbox.bytes = 0;
-        Arrived { chunks: std::mem::take(&mut inbox.chunks), changed: std::mem::take(&mut inbox.changed) }
+        if std::mem::take(&mut inbox.changed) {
+            return Some(Arrived::Changed);
+        }
+        let chunk = inbox.chunks.pop_front();
+        match &chunk {
+            Some(chunk) => inbox.bytes -= chunk.bytes_len(),
+            None => inbox.woken = false,
+        }
+        chunk.map(Arrived::Chunk)
     }
 
-    /// Where its actor hears, once it has lived.
+    /// Lets its actor end. False where something has arrived for it.
+    pub(in crate::topic) fn retire(&self) -> bool {
+        let mut inbox = self.inbox();
+        if inbox.changed || !inbox.chunks.is_empty() {
+            return false;
+        }
+        inbox.mailbox = None;
+        // Under the lock: whoever brings something from now on finds that nobody runs.
+        self.running.store(false, Ordering::Release);
+        true
+    }
+
+    /// Where its actor hears, while one runs.
     pub(super) fn mailbox(&self) -> Option<Addr<TopicActor>> {
         self.inbox().mailbox.clone()
     }

@@ -1,0 +1,138 @@
+//! What all subscriptions together have read and not sent: a bound, and everybody's turn.
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use gridhook::subscription::{Ask, Member, ReadBudget};
+
+const MIB: usize = 1 << 20;
+
+/// So many subscriptions are behind.
+const LAGGARDS: usize = 10_000;
+
+/// What a subscription asks for at a time.
+const SLICE: usize = MIB / 2;
+
+fn member(budget: &Arc<ReadBudget>) -> Member {
+    budget.member(Arc::new(|| {}))
+}
+
+/// Reads a part: waits for room, keeps its share of what was read, and sends it.
+async fn read_and_send(budget: &ReadBudget, member: &Member) {
+    let room = member.ask(Ask::Share(SLICE)).await.expect("it is there");
+    assert!(budget.used() <= 64 * MIB);
+    // A chunk and a little more.
+    let room = room.fit(70_000).expect("a chunk is no more than a share");
+    tokio::task::yield_now().await;
+    member.keep(member.share().min(SLICE));
+    drop(room);
+    assert!(budget.used() <= 64 * MIB);
+    tokio::task::yield_now().await;
+    member.keep(0);
+}
+
+#[actix_web::test]
+async fn ten_thousand_that_are_behind_read_in_turns_within_the_bound() {
+    let budget = ReadBudget::new(64 * MIB);
+    let read: Rc<RefCell<Vec<usize>>> = Rc::new(RefCell::new(vec![0; LAGGARDS]));
+    let most = Rc::new(Cell::new(0));
+    let tasks: Vec<_> = (0..LAGGARDS)
+        .map(|number| {
+            let (budget, read, most) = (Arc::clone(&budget), Rc::clone(&read), Rc::clone(&most));
+            actix_rt::spawn(async move {
+                let member = member(&budget);
+                for part in 1..=3 {
+                    read_and_send(&budget, &member).await;
+                    most.set(most.get().max(budget.used()));
+                    read.borrow_mut()[number] = part;
+                    // Everybody has had a turn before one has the next but one.
+                    assert!(part < 3 || read.borrow().iter().all(|parts| *parts >= 1), "{number} is ahead");
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.expect("it has read all");
+    }
+    assert!(most.get() > 32 * MIB, "the room is used: {}", most.get());
+    assert_eq!(budget.used(), 0, "and given back");
+}
+
+#[actix_web::test]
+async fn one_with_many_lanes_waits_like_one_with_a_single_lane() {
+    let budget = ReadBudget::new(4 * MIB);
+    let (many, one) = (member(&budget), member(&budget));
+    let order = Rc::new(RefCell::new(Vec::new()));
+    // All the room is taken. Then there is room for one at a time.
+    let hold = member(&budget);
+    let all = hold.ask(Ask::Exactly(3 * MIB)).await.expect("it is there");
+    let asked: Vec<_> = (0..10)
+        .map(|_| ("many", many.ask(Ask::Exactly(2 * MIB))))
+        .chain([("one", one.ask(Ask::Exactly(2 * MIB)))])
+        .collect();
+    let tasks: Vec<_> = asked
+        .into_iter()
+        .map(|(name, asked)| {
+            let order = Rc::clone(&order);
+            actix_rt::spawn(async move {
+                let room = asked.await.expect("it is there");
+                order.borrow_mut().push(name);
+                drop(room);
+            })
+        })
+        .collect();
+    drop(all);
+    for task in tasks {
+        task.await.expect("it is served");
+    }
+    let place = order.borrow().iter().position(|name| *name == "one").expect("it was served");
+    assert!(place <= 1, "{:?}", order.borrow());
+}
+
+#[actix_web::test]
+async fn those_that_keep_what_they_read_forget_it_where_others_wait() {
+    let budget = ReadBudget::with_patience(4 * MIB, Duration::from_millis(5));
+    let told = Arc::new(AtomicBool::new(false));
+    let tell = Arc::clone(&told);
+    let keeper = budget.member(Arc::new(move || tell.store(true, Ordering::SeqCst)));
+    // As of an endpoint that may be called once a minute.
+    keeper.keep(4 * MIB);
+    assert!(!keeper.has_room());
+    let other = member(&budget);
+    let asked = actix_rt::spawn(other.ask(Ask::Share(SLICE)));
+    while !told.load(Ordering::SeqCst) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(!asked.is_finished());
+    keeper.keep(0);
+    assert!(asked.await.expect("it ends").is_some());
+}
+
+#[actix_web::test]
+async fn what_is_larger_than_its_room_is_read_when_there_is_room_for_it() {
+    let budget = ReadBudget::new(8 * MIB);
+    let (one, other) = (member(&budget), member(&budget));
+    let room = one.ask(Ask::Share(SLICE)).await.expect("it is there");
+    let beside = other.ask(Ask::Exactly(5 * MIB)).await.expect("it is there");
+    assert!(room.fit(2 * MIB).is_none(), "a larger chunk has no room beside the other");
+    let asked = actix_rt::spawn(one.ask(Ask::Exactly(2 * MIB)));
+    tokio::task::yield_now().await;
+    assert!(!asked.is_finished());
+    drop(beside);
+    let room = asked.await.expect("it ends").expect("it is there");
+    assert!(room.fit(7 * MIB).is_some(), "and what is larger than all grants has them alone");
+    // Whoever has ended is not waited for.
+    let all = one.ask(Ask::Exactly(6 * MIB)).await.expect("it is there");
+    let waiting = other.ask(Ask::Exactly(6 * MIB));
+    drop(other);
+    assert!(waiting.await.is_none());
+    drop(all);
+    assert_eq!(budget.used(), 0);
+}
