@@ -211,3 +211,70 @@ fn no_template_takes_the_reader_too_deep() {
     let endless = r#"{"variables": {"a": "[variables('a')]"}, "resources": [{"type": "Microsoft.EventGrid/topics", "name": "[variables('a')]"}]}"#;
     assert!(self::told(endless, true, &[]).contains("nested deeper than 32 levels"));
 }
+
+#[test]
+fn a_resource_without_a_name_is_refused_by_its_place() {
+    let check = |resources: &str, expected: Expect| {
+        expected.assert_eq(&told(&format!(r#"{{"resources": [{resources}]}}"#), true, &[]));
+    };
+    check(r#"{"type": "Microsoft.EventGrid/topics"}"#, expect!["resource 1: it has no name"]);
+    check(
+        r#"{"type": "Microsoft.EventGrid/topics", "name": null}"#,
+        expect!["resource 1: name is null; allowed is a text"],
+    );
+    check(r#"{"type": "Microsoft.EventGrid/topics", "name": 5}"#, expect!["resource 1: name is 5; allowed is a text"]);
+    check(r#"{"name": "orders"}"#, expect!["orders: it has no type"]);
+    check("{}", expect!["resource 1: it has no type"]);
+    check("5", expect!["resource 1 is no object; allowed is one"]);
+    check(
+        r#"{"type": "Microsoft.EventGrid/domains", "name": "shop", "resources": [{"type": "topics"}]}"#,
+        expect!["shop: resource 1: it has no name"],
+    );
+}
+
+/// Variables each of which is made of two of the one before.
+fn doubling(first: &str, twice: impl Fn(usize) -> String) -> String {
+    let mut variables = vec![format!("\"v0\": {first}")];
+    variables.extend((1..16).map(|level| format!("\"v{level}\": {}", twice(level - 1))));
+    format!(
+        r#"{{"variables": {{{}}}, "resources": [{{"type": "Microsoft.EventGrid/topics", "name": "a", "tags": "[variables('v15')]"}}]}}"#,
+        variables.join(", ")
+    )
+}
+
+#[test]
+fn variables_that_double_each_other_are_bounded() {
+    let texts = |level: usize| format!("\"[concat(variables('v{level}'), variables('v{level}'))]\"");
+    let lists = |level: usize| format!("[\"[variables('v{level}')]\", \"[variables('v{level}')]\"]");
+    let long = format!("\"{}\"", "x".repeat(1 << 20));
+    for template in [
+        doubling("\"xxxxxxxxxxxxxxxx\"", texts),
+        doubling("\"\"", texts),
+        doubling("[]", lists),
+        doubling(&long, texts),
+    ] {
+        let refused = told(&template, true, &[]);
+        assert!(
+            refused.ends_with("the expressions of the template return more than 4 MiB together"),
+            "{:.200}",
+            refused
+        );
+    }
+}
+
+proptest::proptest! {
+    /// Whatever stands where a template has something, it is read or refused.
+    #[test]
+    fn no_template_panics(text in "[\\[\\]{}\",: a-c0-9']{0,64}", name in proptest::option::of("[\\[\\]a-z()',]{0,24}"), at in 0..6_usize) {
+        let keys = ["name", "type", "scope", "resources", "properties", "condition"];
+        let mut resource = serde_json::json!({"type": "Microsoft.EventGrid/topics"});
+        if let Some(name) = &name {
+            resource["name"] = name.as_str().into();
+        }
+        resource[keys[at]] = serde_json::from_str(&text).unwrap_or_else(|_| text.clone().into());
+        let template = serde_json::json!({"resources": [resource], "variables": {"a": text}});
+        told(&template.to_string(), true, &[]);
+        told(&text, true, &[]);
+        told(&text, false, &[]);
+    }
+}

@@ -3,7 +3,7 @@
 //! Those that the portal writes when it exports, and no others: `parameters`, `variables`, `concat`, `resourceId` and
 //! `resourceGroup().location`. What else there is in ARM is refused by its name.
 
-use std::collections::BTreeMap;
+use std::{cell::Cell, collections::BTreeMap};
 
 use serde_json::Value;
 
@@ -12,14 +12,37 @@ use super::Place;
 /// Expressions are nested no deeper.
 const DEPTH_MAX: usize = 32;
 
+/// 4 MiB: what all calls of a template return together. Variables that double each other are small in the file.
+const RESULTS_BYTES_MAX: usize = 4 << 20;
+
+/// What a call counts beside the text that it returns: variables can also double nothing.
+const CALL_BYTES: usize = 64;
+
 /// What expressions may speak of.
 pub(super) struct Scope<'a> {
     pub(super) parameters: BTreeMap<String, Value>,
     pub(super) variables: BTreeMap<String, Value>,
     pub(super) place: &'a Place,
+    /// How much the calls may still return.
+    room: Cell<usize>,
 }
 
-impl Scope<'_> {
+impl<'a> Scope<'a> {
+    pub(super) fn new(
+        parameters: BTreeMap<String, Value>,
+        variables: BTreeMap<String, Value>,
+        place: &'a Place,
+    ) -> Self {
+        Self { parameters, variables, place, room: Cell::new(RESULTS_BYTES_MAX) }
+    }
+
+    /// Counts what a call returns.
+    fn spend(&self, value: &Value) -> Result<(), String> {
+        let left = self.room.get().checked_sub(CALL_BYTES + bytes(value));
+        self.room.set(left.ok_or("the expressions of the template return more than 4 MiB together")?);
+        Ok(())
+    }
+
     /// The same value with everything worked out that is an expression.
     pub(super) fn value(&self, value: Value) -> Result<Value, String> {
         self.value_at(value, 0)
@@ -55,6 +78,16 @@ impl Scope<'_> {
     }
 }
 
+/// How much memory a value takes, about.
+fn bytes(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len(),
+        Value::Array(list) => list.iter().map(|value| CALL_BYTES + bytes(value)).sum(),
+        Value::Object(map) => map.iter().map(|(key, value)| CALL_BYTES + key.len() + bytes(value)).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    }
+}
+
 struct Reader<'a> {
     rest: &'a str,
     scope: &'a Scope<'a>,
@@ -85,7 +118,9 @@ impl Reader<'_> {
             }
             arguments.push(self.expression(depth + 1)?);
         }
-        self.call(word, &arguments, depth)
+        let value = self.call(word, &arguments, depth)?;
+        self.scope.spend(&value)?;
+        Ok(value)
     }
 
     fn call(&mut self, function: &str, arguments: &[Value], depth: usize) -> Result<Value, String> {

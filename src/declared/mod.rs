@@ -153,6 +153,10 @@ pub struct Declared {
 /// Where the file cannot be read, or says what is not understood: with the file, the place in it and what is allowed.
 pub fn load(path: &Path, place: &Place, parameters: &BTreeMap<String, String>) -> Result<Declared, Error> {
     let error = |what: String| Error { file: path.display().to_string(), what };
+    let extension = path.extension().map(|extension| extension.to_string_lossy().to_ascii_lowercase());
+    if let Some(other @ ("yaml" | "yml" | "bicep")) = extension.as_deref() {
+        return Err(error(format!("a .{other} file is not supported; allowed are TOML (.toml) and JSON (.json)")));
+    }
     let text = fs::read_to_string(path).map_err(|why| error(format!("it cannot be read: {why}")))?;
     let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
     read(&text, is_json, place, parameters).map_err(error)

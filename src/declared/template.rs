@@ -32,7 +32,7 @@ pub(super) fn read(template: Value, place: &Place, given: &BTreeMap<String, Stri
             ));
         }
     }
-    let scope = Scope { parameters, variables: variables.into_iter().collect(), place };
+    let scope = Scope::new(parameters, variables.into_iter().collect(), place);
     let mut all = Vec::new();
     add_all(&mut all, &scope, resources, &[], 0)?;
     Ok(all)
@@ -76,7 +76,7 @@ fn add_all(
     for (place, resource) in resources.into_iter().enumerate() {
         let what = format!("resource {}", place + 1);
         let resource = object(&what, resource)?;
-        let name = resource["name"].as_str().unwrap_or(&what).to_owned();
+        let name = resource.get("name").and_then(Value::as_str).unwrap_or(&what).to_owned();
         add(all, scope, resource, above, level).map_err(|error| format!("{name}: {error}"))?;
     }
     Ok(())

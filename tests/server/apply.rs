@@ -280,3 +280,19 @@ fn the_same_file_is_applied_at_every_start_before_the_server_is_ready() {
     server.restart();
     assert!(operator(&server, &["topics", "show", "orders"]).expect("a topic").contains("team=other"));
 }
+
+#[test]
+fn a_template_with_a_resource_without_a_name_stops_neither_command_with_a_panic() {
+    let file = Written::new("template.json", r#"{"resources": [{"type": "Microsoft.EventGrid/topics"}]}"#);
+    let path = file.path();
+    let mut server = Server::start(&[]);
+    let refused = apply(&server, &file, &["--yes"]).expect_err("a refusal");
+    assert_eq!(refused, format!("gridhook: {}: resource 1: it has no name", path.display()));
+    server.terminate();
+    drop(server);
+    let data = tempfile::tempdir().expect("a folder");
+    let mut server = Server::on(data.path(), &[("SERVER__APPLY", path.to_str().expect("text"))]);
+    let (status, said) = server.try_restart().expect_err("the file declares nothing");
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert_eq!(said.trim_end(), format!("gridhook: server.apply: {}: resource 1: it has no name", path.display()));
+}
