@@ -378,7 +378,7 @@ fn a_certificate_and_its_key_are_given_together() {
         "[server]\ntls_certificate = \"server.crt\"\n",
         &[],
         expect![[
-            r#"default: server.tls_key is ""; allowed is a file where server.tls_certificate or server.tls_key is one, or neither"#
+            r#"default: server.tls_key is ""; allowed is a file: a certificate (server.tls_certificate) and its key (server.tls_key) are both given, or neither"#
         ]],
     );
     refuses(

@@ -47,6 +47,9 @@ pub enum Error {
         /// What is allowed.
         allowed: String,
     },
+    /// Several of these.
+    #[error("{} settings cannot be used:\n  {}", .0.len(), .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n  "))]
+    Several(Vec<Error>),
     /// An edition cannot be followed.
     #[error("{origin}: {what}")]
     Edition {
@@ -60,4 +63,17 @@ pub enum Error {
 /// What was meant, or what could have been.
 fn meant(like: &[String], allowed: &str) -> String {
     if like.is_empty() { format!("allowed are {allowed}") } else { format!("did you mean {}?", like.join(" or ")) }
+}
+
+impl Error {
+    /// What is wrong, of which there is something.
+    pub(super) fn of(mut wrong: Vec<Self>) -> Self {
+        match (wrong.len(), wrong.pop()) {
+            (1, Some(only)) => only,
+            (_, last) => {
+                wrong.extend(last);
+                Self::Several(wrong)
+            }
+        }
+    }
 }

@@ -85,12 +85,12 @@ pub struct Setting {
     pub origin: Origin,
 }
 
-/// All layers, merged.
-pub(super) struct Layers(BTreeMap<String, (Value, Origin)>);
+/// All layers, merged, and what was wrong with single values of them.
+pub(super) struct Layers(BTreeMap<String, (Value, Origin)>, Vec<Error>);
 
 impl Layers {
     pub(super) fn merge(sources: &Sources) -> Result<Self, Error> {
-        let mut layers = Self(BTreeMap::new());
+        let mut layers = Self(BTreeMap::new(), Vec::new());
         let defaults = DEFAULTS.parse::<Table>().expect("a test reads the embedded defaults");
         flatten("", defaults, &mut |key, value| {
             layers.0.insert(key, (value, Origin::Default));
@@ -98,7 +98,7 @@ impl Layers {
         layers.add_file(sources)?;
         layers.add_environment(sources)?;
         for Flag { name, key, value } in &sources.flags {
-            layers.put((*key).to_owned(), Value::String(value.clone()), Origin::Flag(name))?;
+            layers.put((*key).to_owned(), Value::String(value.clone()), Origin::Flag(name));
         }
         Ok(layers)
     }
@@ -109,7 +109,10 @@ impl Layers {
         let table: Table = text.parse().map_err(|error| Error::Syntax { path: path.clone(), error })?;
         let mut values = Vec::new();
         flatten("", table, &mut |key, value| values.push((key, value)));
-        values.into_iter().try_for_each(|(key, value)| self.put(key, value, Origin::File(path.clone())))
+        for (key, value) in values {
+            self.put(key, value, Origin::File(path.clone()));
+        }
+        Ok(())
     }
 
     fn add_environment(&mut self, sources: &Sources) -> Result<(), Error> {
@@ -128,7 +131,7 @@ impl Layers {
                 return Err(Error::Value { origin, key, read, allowed });
             };
             let value = self.guess(&key, text);
-            self.put(key, value, origin)?;
+            self.put(key, value, origin);
         }
         Ok(())
     }
@@ -143,16 +146,18 @@ impl Layers {
         value.unwrap_or_else(|| Value::String(text.to_owned()))
     }
 
-    fn put(&mut self, key: String, value: Value, origin: Origin) -> Result<(), Error> {
+    fn put(&mut self, key: String, value: Value, origin: Origin) {
         if !self.0.contains_key(&key) && !dead_letter::is_key(&key) {
             let like = self.like(&key).into_iter().map(|known| match origin {
                 Origin::Variable(_) => variable(&known),
                 Origin::Default | Origin::File(_) | Origin::Flag(_) => known,
             });
-            return Err(Error::UnknownKey { like: like.collect(), allowed: self.neighbours(&key), key, origin });
+            let unknown =
+                Error::UnknownKey { like: like.collect(), allowed: self.neighbours(&key), key, origin };
+            self.1.push(unknown);
+            return;
         }
         self.0.insert(key, (value, origin));
-        Ok(())
     }
 
     /// The keys that are most like `key`.
@@ -186,8 +191,33 @@ impl Layers {
         found.join(", ")
     }
 
-    /// Reads the values by their types.
-    pub(super) fn read(&self) -> Result<RawConfig, Error> {
+    /// Reads the values by their types. All that cannot be used is told, not the first alone.
+    pub(super) fn read(&mut self) -> Result<RawConfig, Error> {
+        let (mut table, mut defaults) = (self.table(), BTreeMap::new());
+        flatten("", DEFAULTS.parse().expect("a test reads the embedded defaults"), &mut |key, value| {
+            defaults.insert(key, value);
+        });
+        let mut wrong = std::mem::take(&mut self.1);
+        loop {
+            let error = match serde_path_to_error::deserialize::<_, RawConfig>(Value::Table(table.clone())) {
+                Ok(config) if wrong.is_empty() => return Ok(config),
+                Ok(_) => return Err(Error::of(wrong)),
+                Err(error) => error,
+            };
+            let key = error.path().to_string();
+            wrong.push(self.complain(&key, error.inner().message().to_owned()));
+            // Its default takes its place, so that the values behind it are read, too; each key only once.
+            let default = defaults.remove(&key);
+            let (Some(default), Some((section, name))) = (default, key.rsplit_once('.')) else {
+                return Err(Error::of(wrong));
+            };
+            let section = section.split('.').try_fold(&mut table, |table, part| table.get_mut(part)?.as_table_mut());
+            section.and_then(|section| section.insert(name.to_owned(), default));
+        }
+    }
+
+    /// The values in their sections.
+    fn table(&self) -> Table {
         let mut table = Table::new();
         for (key, (value, _)) in &self.0 {
             let (section, name) = key.rsplit_once('.').expect("a test finds every default in a section");
@@ -197,8 +227,7 @@ impl Layers {
             });
             section.insert(name.to_owned(), value.clone());
         }
-        serde_path_to_error::deserialize(Value::Table(table))
-            .map_err(|error| self.complain(&error.path().to_string(), error.inner().message().to_owned()))
+        table
     }
 
     /// The error for a value that is not allowed.

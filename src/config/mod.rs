@@ -286,7 +286,8 @@ pub struct Chaos {
 }
 
 /// Half of a pair is a mistake, and plain http the worst way to find it out.
-const TLS_PAIR: &str = "a file where server.tls_certificate or server.tls_key is one, or neither";
+const TLS_PAIR: &str =
+    "a file: a certificate (server.tls_certificate) and its key (server.tls_key) are both given, or neither";
 
 /// A text that no log and no message shows.
 #[derive(Clone)]
@@ -313,7 +314,7 @@ impl fmt::Debug for Secret {
 impl Config {
     /// What the operator wrote, checked.
     pub fn load(sources: &Sources) -> Result<Self, Error> {
-        let layers = Layers::merge(sources)?;
+        let mut layers = Layers::merge(sources)?;
         let RawConfig {
             server,
             log,
