@@ -3,10 +3,10 @@
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::Parser;
+use clap::FromArgMatches;
 use gridhook::{
     cli::{
-        Cli, Command,
+        self, Cli, Command,
         backup::Done,
         print::{self, Reader},
     },
@@ -20,7 +20,8 @@ use gridhook::{
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let run = run(Cli::parse().command).and_then(|Ran { text, is_ok }| {
+    let parsed = Cli::from_arg_matches(&cli::command().get_matches());
+    let run = run(parsed.unwrap_or_else(|error| error.exit()).command).and_then(|Ran { text, is_ok }| {
         // A closed pipe does not change what the command came to.
         let (Reader::Reads | Reader::Gone) = text.map_or(Ok(Reader::Reads), |text| print::out(&text))?;
         Ok(if is_ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -73,7 +74,7 @@ fn run(command: Command) -> anyhow::Result<Ran> {
             let told = system().block_on(health.run())?;
             Ran { text: Some(told.text), is_ok: told.is_well }
         }
-        Command::Config(settings) => settings.run()?.into(),
+        Command::Config(settings) => settings.run(server::check)?.into(),
         Command::Topics(topics) => system().block_on(topics.run())?.into(),
         Command::Subscriptions(subscriptions) => system().block_on(subscriptions.run(&Clock::system()))?.into(),
         Command::Tail(tail) => {
@@ -103,6 +104,7 @@ fn run(command: Command) -> anyhow::Result<Ran> {
             Ran { text: Some(verdict.told(output)), is_ok: verdict.is_ok() }
         }
         Command::Simulate(simulate) => simulate.run(&Clock::system())?.into(),
+        Command::Help(help) => help.run()?.into(),
         Command::Completions(completions) => {
             let (Reader::Reads | Reader::Gone) = print::raw(&completions.run())?;
             Ran::QUIET

@@ -173,14 +173,13 @@ fn listed(methods: &[Method]) -> String {
     methods.iter().map(Method::as_str).collect::<Vec<_>>().join(", ")
 }
 
-/// Azure's own words, misprint included, so that what looks for them finds them; and then what really happened.
+/// Begins as Azure's message, so that programs that look for it find it, and then says what happened.
 fn refused(refusal: &Refusal) -> String {
     let Refusal { endpoint, handshake, status, cause, at, activity } = refusal;
     let method = handshake.method();
     let status = status.map_or("Unknown".to_owned(), |status| status.to_string());
     format!(
-        "Webhook validation handshake failed for {endpoint}. Http {method} request failed with response code {status}. For \
-         troublehooting, visit https://aka.ms/esvalidation. Activity id:{activity}, timestamp: {at} (UTC). What happened: \
-         {cause}."
+        "Webhook validation handshake failed for {endpoint}. Http {method} request failed with response code {status}. \
+         Activity id:{activity}, timestamp: {at} (UTC). What happened: {cause}."
     )
 }

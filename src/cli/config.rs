@@ -50,20 +50,28 @@ pub enum Error {
     /// The file that is applied at the start.
     #[error("server.apply: {0}")]
     Declared(#[from] declared::Error),
+    /// What the settings name, such as a certificate.
+    #[error(transparent)]
+    Start(Box<dyn std::error::Error + Send + Sync>),
 }
 
+/// Reads what the settings name as a start reads it.
+type Check = fn(&config::Config) -> Result<(), Box<dyn std::error::Error + Send + Sync>>;
+
 impl Settings {
-    /// What there is to print.
+    /// What there is to print; `check` reads the files that the settings name.
     ///
     /// # Errors
     /// Where the server could not start with these settings.
-    pub fn run(self) -> Result<String, Error> {
+    pub fn run(self, check: Check) -> Result<String, Error> {
         let Verb::Check { serve, changed, printed } = self.verb;
         let sources = serve.sources();
         let all = config::settings(&sources)?;
-        if let Some(file) = &config::Config::load(&sources)?.server.apply {
+        let config = config::Config::load(&sources)?;
+        if let Some(file) = &config.server.apply {
             declared::load(file, &Place::default(), &BTreeMap::new())?;
         }
+        check(&config).map_err(Error::Start)?;
         let shown = all.iter().filter(|setting| !changed || setting.origin != Origin::Default);
         Ok(match printed.output {
             Output::Json => {

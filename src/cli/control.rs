@@ -304,7 +304,7 @@ pub enum Error {
     #[error("{server}: {error}; {hint}")]
     Send {
         /// Whom we asked.
-        server: Url,
+        server: String,
         /// What happened.
         error: String,
         /// What may help.
@@ -466,7 +466,7 @@ impl Session {
         let status = response.status();
         let body = response.body().limit(ANSWER_BYTES_MAX).await.map_err(|error| {
             let hint = "the answer broke off".to_owned();
-            Error::Send { server: self.server.clone(), error: error.to_string(), hint }
+            Error::Send { server: self.server.to_string(), error: error.to_string(), hint }
         })?;
         if status.is_success() {
             return Ok(body);
@@ -494,7 +494,7 @@ pub(super) fn not_reached(server: &Url, error: &SendRequestError) -> Error {
         "http" if !is_http_answer => format!("the answer is not HTTP: does the server speak TLS ({})?", other("https")),
         _ => "is the server running, and is this its address (--server)?".to_owned(),
     };
-    Error::Send { server: server.clone(), error, hint }
+    Error::Send { server: server.to_string(), error, hint }
 }
 
 /// A minute: longer than the server takes for anything that is not a job.

@@ -6,8 +6,8 @@ use url::Url;
 
 use super::control::{Error, Session, segment};
 
-/// What is listed at the top: each has event subscriptions.
-pub(super) const KINDS: [&str; 2] = ["topics", "domains"];
+/// What is listed at the top.
+pub(super) const KINDS: [&str; 3] = ["topics", "domains", "namespaces"];
 
 /// The path of everything of a kind in an Azure subscription.
 pub(super) fn path(subscription_id: &str, kind: &str) -> String {
@@ -27,4 +27,28 @@ pub(super) async fn all(session: &Session, path: &str) -> Result<Vec<Value>, Err
         // The address is the one that we were given, whatever the server calls itself.
         path = format!("{}?{}", next.path(), next.query().unwrap_or_default());
     }
+}
+
+/// The topics of all namespaces of an Azure subscription.
+pub(super) async fn namespace_topics(session: &Session, subscription_id: &str) -> Result<Vec<Value>, Error> {
+    let mut found = Vec::new();
+    for namespace in all(session, &path(subscription_id, "namespaces")).await? {
+        found.extend(all(session, &format!("{}/topics", id(&namespace))).await?);
+    }
+    Ok(found)
+}
+
+/// The resource ids of everything that has a log: topics, domains, topics of namespaces.
+pub(super) async fn logs(session: &Session, subscription_id: &str) -> Result<Vec<String>, Error> {
+    let mut found = Vec::new();
+    for kind in ["topics", "domains"] {
+        found.extend(all(session, &path(subscription_id, kind)).await?);
+    }
+    found.extend(namespace_topics(session, subscription_id).await?);
+    Ok(found.iter().map(|resource| id(resource).to_owned()).collect())
+}
+
+/// The resource id, which is its path: names of ours need no escaping.
+pub(super) fn id(resource: &Value) -> &str {
+    resource["id"].as_str().unwrap_or_default()
 }

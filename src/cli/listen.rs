@@ -159,8 +159,7 @@ impl Endpoint {
             let line = match self.flags.printed.output {
                 Output::Table => {
                     let Seen { id, event_type, subject } = serde_json::from_str(event.get()).unwrap_or_default();
-                    let [event_type, subject, id, count] =
-                        [&event_type, &subject, &id, count].map(|text| visible(text));
+                    let [event_type, subject, id, count] = [&event_type, &subject, &id, count].map(visible);
                     format!("{time} {status} {event_type} subject={subject} id={id} delivery-count={count}")
                 }
                 Output::Json => print::json_line(&serde_json::json!({

@@ -19,8 +19,8 @@ pub struct Manual {
     folder: PathBuf,
 }
 
-/// What the program's own page says beside its flags: heading, and names with what they are.
-const SECTIONS: [(&str, &[(&str, &str)]); 3] = [
+/// What the program's own page says beside its flags, and `gridhook help` on its own: heading, and names with what they are.
+pub(super) const SECTIONS: [(&str, &[(&str, &str)]); 5] = [
     (
         "EXIT STATUS",
         &[
@@ -38,7 +38,9 @@ const SECTIONS: [(&str, &[(&str, &str)]); 3] = [
         "ENVIRONMENT",
         &[
             ("GRIDHOOK_SECTION__KEY", "The setting section.key, over the file: GRIDHOOK_SERVER__LISTEN=0.0.0.0:8080."),
-            ("GRIDHOOK_ADMIN_TOKEN", "The admin token, of serve and of every command that asks a server."),
+            ("GRIDHOOK_SERVER", "The server that commands ask, where neither --server nor --context names one."),
+            ("GRIDHOOK_TOKEN", "The operator's token, where --token-file names none."),
+            ("GRIDHOOK_KEY", "The access key that publish shows, where --key-file names none."),
             ("NOTIFY_SOCKET, WATCHDOG_USEC", "Where a service manager hears of serve, and how often it wants to."),
         ],
     ),
@@ -48,6 +50,29 @@ const SECTIONS: [(&str, &[(&str, &str)]); 3] = [
             ("/etc/gridhook/gridhook.toml", "The settings, where the package was installed."),
             ("/usr/share/doc/gridhook/gridhook.toml", "Every setting with its default, and why it is so."),
             ("/var/lib/gridhook", "The store, the admin token and the dead letters, where the package was installed."),
+            ("~/.config/gridhook/contexts.toml", "The contexts: servers by name (gridhook context)."),
+        ],
+    ),
+    (
+        "NAMES",
+        &[
+            ("orders", "The topic orders."),
+            ("domains/shop", "The domain shop."),
+            ("domains/shop/topics/europe", "The topic europe of that domain."),
+            ("namespaces/plant", "The namespace plant. It has topics, and no event subscriptions of its own."),
+            ("namespaces/plant/topics/heat", "The topic heat of that namespace."),
+            (
+                "/subscriptions/ID/resourceGroups/NAME/...",
+                "A whole resource id: needed outside of the Azure subscription local and its resource group dev.",
+            ),
+        ],
+    ),
+    (
+        "TIMES",
+        &[
+            ("2026-01-31T12:00:00Z", "A point in time (RFC 3339)."),
+            ("2026-01-31", "The beginning of this day, in UTC."),
+            ("90m, 2h, 7d", "So long ago (--from, --to, --starts-from), or from now (--expires)."),
         ],
     ),
 ];

@@ -17,6 +17,7 @@ pub mod explain;
 pub mod follow;
 pub mod fsck;
 pub mod health;
+pub mod help;
 pub mod ledger;
 mod list;
 pub mod listen;
@@ -40,7 +41,7 @@ mod words;
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::config::{Flag, Sources};
 
@@ -100,11 +101,44 @@ pub enum Command {
     Chaos(Box<chaos::Chaos>),
     /// Try an edition of the delivery policy on thousands of endpoints, in virtual time
     Simulate(simulate::Simulate),
+    /// Explain a command, or a subject such as names and times
+    Help(help::Help),
     /// Print what a shell needs to complete the commands and their flags
     Completions(completions::Completions),
     /// Write the manual's pages, one for each command
     #[command(name = "man")]
     Manual(manual::Manual),
+}
+
+/// The commands by what they are for, in the order of the help.
+const GROUPS: [(&str, &[&str]); 8] = [
+    ("Run a server", &["serve", "health", "config"]),
+    ("Set up topics", &["topics", "subscriptions", "apply"]),
+    ("Publish, and see what happens", &["publish", "listen", "tail", "top"]),
+    ("Find out what became of an event", &["explain", "trace", "ledger"]),
+    ("Deliver again", &["dead-letters", "replay"]),
+    ("Look after the store", &["backup", "restore", "fsck"]),
+    ("Test before it matters", &["simulate", "chaos", "supervision"]),
+    ("Set up the commands", &["context", "help", "completions", "man"]),
+];
+
+/// The program's commands and flags, with the commands in groups in its help.
+pub fn command() -> clap::Command {
+    let command = Cli::command();
+    let mut groups = String::new();
+    for (heading, names) in GROUPS {
+        groups.push_str(&format!("{heading}:\n"));
+        for name in names {
+            let about = command.find_subcommand(name).and_then(clap::Command::get_about);
+            let about = about.map(ToString::to_string).unwrap_or_default();
+            groups.push_str(&format!("  {name:14} {about}\n"));
+        }
+        groups.push('\n');
+    }
+    command.help_template(format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}\n\n\
+         gridhook help COMMAND explains a command, gridhook help names how resources are named.\n"
+    ))
 }
 
 /// The flags of `serve`.

@@ -35,6 +35,15 @@ async fn said(session: &Session, path: &str) -> Option<String> {
         }
         return Some(told(kind, name, &there));
     }
+    // A topic of a domain or of a namespace, before the event subscriptions below it.
+    if let (Some(word), Some(topic)) = (segments.get(at + 3), segments.get(at + 4))
+        && word.eq_ignore_ascii_case("topics")
+    {
+        let there = list::all(session, &format!("{id}/topics")).await.ok()?;
+        if !there.iter().any(|resource| is(&resource["name"], topic)) {
+            return Some(told(&format!("topics of {kind}/{name}"), topic, &there));
+        }
+    }
     let of = segments.iter().position(|segment| segment.eq_ignore_ascii_case("eventSubscriptions"))?;
     let (source, name) = (path.split('/').take(of + 2).collect::<Vec<_>>().join("/"), segments.get(of + 1)?);
     let there = list::all(session, &source).await.ok()?;

@@ -108,7 +108,7 @@ const STANDARD_INPUT: &str = "-";
 
 /// Not everything was published. What was is a prefix of the input.
 #[derive(Debug, thiserror::Error)]
-#[error("{what} ({} published before)", counted(*events, "event"))]
+#[error("{what}{}", before(what, *events))]
 pub struct Error {
     what: What,
     /// How many events were published.
@@ -134,6 +134,16 @@ const TRIES: u32 = 10;
 
 /// 64 KiB: more than any error of the server has.
 const ERROR_BYTES_MAX: usize = 64 << 10;
+
+/// How much was published before; nothing is said of it where publishing did not begin.
+fn before(what: &What, events: u64) -> String {
+    match what {
+        What::Control(_) => String::new(),
+        What::Input { .. } | What::Send { .. } | What::Refused { .. } | What::Busy { .. } => {
+            format!(" ({} published before)", counted(events, "event"))
+        }
+    }
+}
 
 /// What was published.
 #[derive(Clone, Copy, Debug, Default)]
@@ -255,10 +265,9 @@ impl Destination {
         let mut answer = sent.map_err(|error| What::Send { url: self.url.clone(), error: error.to_string() })?;
         // Read to the end, so that the connection can be used again.
         answer.body().limit(ERROR_BYTES_MAX).await.ok();
-        let schema =
-            answer.headers().get("aeg-input-event-schema").map(|schema| schema.as_bytes().to_ascii_lowercase());
-        self.is_cloud_events = schema.as_deref() == Some(b"cloudeventschemav1_0");
-        self.is_custom = schema.as_deref() == Some(b"customeventschema");
+        let schema = answer.headers().get("aeg-input-event-schema").map(|schema| schema.as_bytes());
+        self.is_cloud_events = schema.is_some_and(|schema| schema.eq_ignore_ascii_case(b"CloudEventV10"));
+        self.is_custom = schema.is_some_and(|schema| schema.eq_ignore_ascii_case(b"CustomInputEvent"));
         Ok(())
     }
 

@@ -10,11 +10,14 @@ use std::{
     time::Duration,
 };
 
-use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::{
-    cli::{Serve, print},
+    cli::{
+        Serve,
+        control::{Output, Printed},
+        print,
+    },
     clock::Clock,
     config::{self, Config, Policy},
     event::Timestamp,
@@ -60,20 +63,11 @@ pub struct Simulate {
     /// The subscriptions have no place for dead letters
     #[arg(long)]
     without_dead_letters: bool,
-    /// How the result is printed
-    #[arg(long, value_enum, default_value = "text")]
-    output: Output,
     /// Also draw attempts over time
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// Tables
-    Text,
-    /// One JSON object
-    Json,
+    #[command(flatten)]
+    printed: Printed,
 }
 
 /// Why nothing was simulated, or not drawn.
@@ -139,8 +133,8 @@ impl Simulate {
     }
 
     fn told(&self, report: &Report) -> String {
-        match self.output {
-            Output::Text => report.to_string().trim_end().to_owned(),
+        match self.printed.output {
+            Output::Table => report.to_string().trim_end().to_owned(),
             Output::Json => print::json(report),
         }
     }

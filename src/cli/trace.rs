@@ -114,7 +114,7 @@ impl Trace {
         let session = self.control.session()?;
         let topics = match &self.topic {
             Some(topic) => vec![topic.path("")],
-            None => all_topics(&session, &self.subscription_id).await?,
+            None => list::logs(&session, &self.subscription_id).await?,
         };
         let (mut found, mut looked) = (Vec::new(), Vec::new());
         for topic in &topics {
@@ -158,16 +158,6 @@ impl Trace {
             }
         }
     }
-}
-
-/// The resource ids of all topics and domains of an Azure subscription.
-async fn all_topics(session: &Session, subscription_id: &str) -> Result<Vec<String>, control::Error> {
-    let mut ids = Vec::new();
-    for kind in list::KINDS {
-        let resources = list::all(session, &list::path(subscription_id, kind)).await?;
-        ids.extend(resources.iter().filter_map(|resource| resource["id"].as_str()).map(str::to_owned));
-    }
-    Ok(ids)
 }
 
 impl fmt::Display for Answer {

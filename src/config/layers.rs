@@ -152,8 +152,7 @@ impl Layers {
                 Origin::Variable(_) => variable(&known),
                 Origin::Default | Origin::File(_) | Origin::Flag(_) => known,
             });
-            let unknown =
-                Error::UnknownKey { like: like.collect(), allowed: self.neighbours(&key), key, origin };
+            let unknown = Error::UnknownKey { like: like.collect(), allowed: self.neighbours(&key), key, origin };
             self.1.push(unknown);
             return;
         }

@@ -26,16 +26,21 @@ use url::{Host, Url};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// Events would travel in the clear.
-    #[error("http is not allowed here, only https")]
+    #[error("http is not allowed here, only https (the server's setting delivery.allow_http)")]
     Http,
     /// The address is of the machine, of its network, or of no use.
-    #[error("the address {0} is private or reserved, and no allowed network contains it")]
+    #[error(
+        "the address {0} is private or reserved; the server's setting delivery.allow_networks lets a network through"
+    )]
     Address(IpAddr),
     /// The server would call itself.
     #[error("{0} is this server itself")]
     Itself(SocketAddr),
     /// A name led to a forbidden address, perhaps among others.
-    #[error("{name} leads to {address}, which is private or reserved, and no allowed network contains it")]
+    #[error(
+        "{name} leads to {address}, which is private or reserved; the server's setting delivery.allow_networks lets a \
+         network through"
+    )]
     Name {
         /// The name.
         name: String,

@@ -173,6 +173,22 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let alone = [
+            Self::MaxDeliveryAttemptsExceeded,
+            Self::TimeToLiveExceeded,
+            Self::ProbationCausedByClientError,
+            Self::Quarantined,
+            Self::Missing,
+            Self::BacklogExceeded,
+            Self::Rejected,
+            Self::RedriveCanceled,
+        ];
+        let failed = Outcome::all().filter(|outcome| *outcome != Outcome::Delivered);
+        alone.into_iter().chain(failed.map(Self::Undeliverable))
+    }
+
     /// The byte pair that stands for it on disk; the second is an outcome's.
     pub fn bytes(self) -> [u8; 2] {
         match self {

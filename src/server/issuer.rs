@@ -74,6 +74,12 @@ pub(super) fn gate(
     Ok((gate, source))
 }
 
+/// Whether the file of the issuer's keys can be used, where there is one.
+pub(super) fn check(config: &Config) -> Result<(), Error> {
+    let read = |issuer: &Issuer| read_file(issuer, &Keyring::default());
+    config.auth.issuer.as_ref().map_or(Ok(0), read).map(drop)
+}
+
 /// The keys of `issuer`, kept up to date by a task on this arbiter.
 fn keep(issuer: &Issuer, trust: &Trust) -> Result<(Arc<Keyring>, Rc<Source>), Error> {
     let keys = Arc::new(Keyring::default());

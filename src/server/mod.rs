@@ -184,6 +184,18 @@ pub fn run(mut config: Config, sources: config::Sources, log: LogFilter) -> Resu
     served
 }
 
+/// Reads every file that the settings name as a start does, and starts nothing.
+///
+/// # Errors
+/// Where a server could not start with them.
+pub fn check(config: &Config) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    tls::listening(&config.server)?;
+    let budget = descriptors::take(cores())?;
+    settings::client(config, &[], &budget)?;
+    issuer::check(config)?;
+    Ok(())
+}
+
 /// Closes the store on this thread, when nobody else has it any more: RocksDB must not be in use on another thread, nor
 /// be closed there, while the process ends and takes its globals down.
 fn close(store: Arc<Rocks>) {

@@ -24,8 +24,7 @@ use crate::support::publisher::{Endpoint, KEY, KEY2};
 
 const EVENT: &str = r#"[{"id":"1","subject":"/s","eventType":"T","eventTime":"2026-11-20T10:00:00Z"}]"#;
 
-const REPORT: &str =
-    " Report '<guid>:0:3/10/2021 9:02:56 PM (UTC)' to our forums for assistance or raise a support ticket.";
+const REPORT: &str = " Request '<guid>', 3/10/2021 9:02:56 PM (UTC).";
 
 fn post(path: &str) -> TestRequest {
     TestRequest::post().uri(path).set_payload(EVENT)
@@ -83,7 +82,7 @@ async fn an_error_has_azure_s_shape() {
     assert_eq!(status, StatusCode::UNAUTHORIZED);
     assert_eq!(headers.get("content-type").expect("it has one"), "application/json; charset=utf-8");
     assert_eq!(headers.get("api-supported-versions").expect("it has one"), "2018-01-01");
-    expect![[r#"{"error":{"code":"Unauthorized","message":"Request must contain one of the following authorization signature: aeg-sas-token, aeg-sas-key. Report '<guid>:0:3/10/2021 9:02:56 PM (UTC)' to our forums for assistance or raise a support ticket.","details":[{"code":"Unauthorized","message":"Request must contain one of the following authorization signature: aeg-sas-token, aeg-sas-key. Report '<guid>:0:3/10/2021 9:02:56 PM (UTC)' to our forums for assistance or raise a support ticket."}]}}"#]].assert_eq(&body);
+    expect![[r#"{"error":{"code":"Unauthorized","message":"Request must contain one of the following authorization signature: aeg-sas-token, aeg-sas-key. Request '<guid>', 3/10/2021 9:02:56 PM (UTC).","details":[{"code":"Unauthorized","message":"Request must contain one of the following authorization signature: aeg-sas-token, aeg-sas-key. Request '<guid>', 3/10/2021 9:02:56 PM (UTC)."}]}}"#]].assert_eq(&body);
 }
 
 #[actix_web::test]

@@ -199,7 +199,7 @@ fn dead_letters_that_wait_and_in_files_are_listed_shown_and_purged() {
 
     server.publish("orders", &key, &load::body(&["late".to_owned()], "/a"));
     wait_for("one more to be given up", LONG, || server.counter("orders", "Hook", "deadLettered") == 6);
-    assert_eq!(purged(&server, &["--all"]), Some(5), "wherever they are");
+    assert_eq!(purged(&server, &["--all", "--yes"]), Some(5), "wherever they are");
     assert_eq!((count(&server, &[]), files(&server)), (0, Vec::new()));
     server.terminate();
     server.assert_sound();

@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 use crate::{
     admin::model::{Invalid, instant},
     dead_letter::browse::{Found, Key, Place, Problem, Query},
+    policy::outcome::Reason,
 };
 
 /// Which dead letters are meant.
@@ -161,7 +162,7 @@ impl FilterBody {
             place,
             from: time("from", &self.from)?,
             to: time("to", &self.to)?,
-            reason: self.reason.clone(),
+            reason: self.reason.as_deref().map(|given| known(&target("reason"), given)).transpose()?,
             id: self.id.clone(),
             keys: None,
         })
@@ -170,6 +171,18 @@ impl FilterBody {
     pub(super) fn says_nothing(&self) -> bool {
         let Self { place, from, to, reason, id } = self;
         [place, from, to, reason, id].into_iter().all(Option::is_none)
+    }
+}
+
+/// A reason that there is, however it is written: one that is mistyped would find nothing, which looks like good news.
+fn known(target: &str, given: &str) -> Result<String, Invalid> {
+    let names: Vec<String> = Reason::all().map(|reason| reason.to_string()).collect();
+    match names.iter().find(|name| name.eq_ignore_ascii_case(given)) {
+        Some(name) => Ok(name.clone()),
+        None => {
+            let problem = format!("is \"{}\"; allowed are {}", given.escape_debug(), names.join(", "));
+            Err(Invalid::new(target, problem))
+        }
     }
 }
 

@@ -97,7 +97,7 @@ impl Plan {
         let is_kept = |path: &str| kept.contains(&path.to_ascii_lowercase());
         let mut gone = Vec::new();
         for place in &declared.places {
-            for kind in [&list::KINDS[..], &["namespaces"]].concat() {
+            for kind in list::KINDS {
                 let all = Resource {
                     kind: Kind::Topic,
                     place: place.clone(),

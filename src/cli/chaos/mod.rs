@@ -76,34 +76,39 @@ pub struct Chaos {
 
 /// What else is broken. The whole server has one journal and one clock: other topics feel that too.
 #[derive(Clone, Debug, Default, clap::Args)]
-#[command(next_help_heading = "Faults")]
 struct Faults {
     /// How often one of the faults below begins
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = some_time)]
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = some_time, help_heading = "Faults")]
     fault_every: Duration,
     /// The journal's writes wait so long
-    #[arg(long, value_name = "DURATION")]
+    #[arg(long, value_name = "DURATION", help_heading = "Faults")]
     stall_journal: Option<String>,
     /// One of the topic's actors does nothing for so long
-    #[arg(long, value_name = "DURATION")]
+    #[arg(long, value_name = "DURATION", help_heading = "Faults")]
     stall_actors: Option<String>,
     /// So many of the journal's writes fail, as on a full disk
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = "Faults")]
     fail_writes: Option<u64>,
     /// The wall clock is set by so much (as 1h, or -1h), and right again after half of --fault-every
-    #[arg(long, value_name = "STEP", allow_hyphen_values = true)]
+    #[arg(long, value_name = "STEP", allow_hyphen_values = true, help_heading = "Faults")]
     skew_clock: Option<String>,
     /// This share of the webhook's responses is lost, all the time: their events are repeated
-    #[arg(long, value_name = "RATE")]
+    #[arg(long, value_name = "RATE", help_heading = "Faults")]
     drop_responses: Option<f64>,
     /// This share of them is damaged: their events are repeated
-    #[arg(long, value_name = "RATE")]
+    #[arg(long, value_name = "RATE", help_heading = "Faults")]
     corrupt_responses: Option<f64>,
     /// This share of them comes later, by --delay
-    #[arg(long, value_name = "RATE")]
+    #[arg(long, value_name = "RATE", help_heading = "Faults")]
     delay_responses: Option<f64>,
     /// By how much
-    #[arg(long, value_name = "DURATION", default_value = "500ms", requires = "delay_responses")]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "500ms",
+        requires = "delay_responses",
+        help_heading = "Faults"
+    )]
     delay: String,
 }
 

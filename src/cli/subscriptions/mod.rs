@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use self::wish::Wish;
 use super::{
     ask,
-    control::{self, Asked, Error, Resource, body_of, read_input},
+    control::{self, Asked, Error, Kind, Resource, Session, body_of, read_input},
     list,
     topics::is_there,
 };
@@ -122,14 +122,17 @@ impl Subscriptions {
         match self.verb {
             Verb::List { topic, subscription_id, asked } => {
                 let session = asked.control.session()?;
-                let path = match topic {
-                    Some(topic) => topic.path("/eventSubscriptions"),
-                    None => list::path(&subscription_id, "eventSubscriptions"),
-                };
-                // Read to its end without a hint: a topic that is not there is asked for once more, for that.
-                let all = match list::all(&session, &path).await {
-                    Err(Error::Refused { .. }) => vec![session.get(&path).await?],
-                    all => all?,
+                let all = match topic {
+                    Some(topic) => all_of(&session, &topic).await?,
+                    None => {
+                        let mut all = list::all(&session, &list::path(&subscription_id, "eventSubscriptions")).await?;
+                        // Azure's list has none of namespaces.
+                        for topic in list::namespace_topics(&session, &subscription_id).await? {
+                            let path = format!("{}/eventSubscriptions", list::id(&topic));
+                            all.extend(list::all(&session, &path).await?);
+                        }
+                        all
+                    }
                 };
                 asked.print(&Value::from(all), told::listed)
             }
@@ -146,6 +149,24 @@ impl Subscriptions {
     }
 }
 
+/// All event subscriptions of a topic, or of all topics of a namespace.
+async fn all_of(session: &Session, topic: &Resource) -> Result<Vec<Value>, Error> {
+    let mut paths = vec![topic.path("/eventSubscriptions")];
+    if topic.kind() == Kind::Namespace {
+        let topics = list::all(session, &topic.path("/topics")).await?;
+        paths = topics.iter().map(|topic| format!("{}/eventSubscriptions", list::id(topic))).collect();
+    }
+    let mut all = Vec::new();
+    for path in paths {
+        // Read to its end without a hint: a topic that is not there is asked for once more, for that.
+        all.append(&mut match list::all(session, &path).await {
+            Err(Error::Refused { .. }) => vec![session.get(&path).await?],
+            found => found?,
+        });
+    }
+    Ok(all)
+}
+
 impl Which {
     fn path(&self, rest: &str) -> String {
         self.topic.subscription(&self.subscription, rest)
@@ -160,7 +181,12 @@ impl Which {
         let mut subscription: Value = session.get(&self.path("")).await?;
         if full_url {
             let full: Value = session.ask(Method::POST, &self.path("/getFullUrl"), None::<&Value>).await?;
-            subscription["properties"]["destination"]["properties"]["endpointUrl"] = full["endpointUrl"].clone();
+            let properties = &mut subscription["properties"];
+            let webhook = match self.topic.kind() {
+                Kind::NamespaceTopic => &mut properties["deliveryConfiguration"]["push"]["destination"]["properties"],
+                Kind::Topic | Kind::DomainTopic | Kind::Namespace => &mut properties["destination"]["properties"],
+            };
+            webhook["endpointUrl"] = full["endpointUrl"].clone();
         }
         // One that waits for its endpoint's word for the first time has no state yet.
         let status = match session.ask_only(Method::GET, &self.path("/status"), None::<&Value>).await {
@@ -174,18 +200,26 @@ impl Which {
     }
 
     async fn create(&self, wish: &Wish) -> Result<String, Error> {
+        let body = wish.body(self.topic.kind(), None)?;
         let (session, path) = (self.asked.control.session()?, self.path(""));
         if is_there(&session, &path).await? {
             let words = format!("{} is there already; gridhook subscriptions update changes it", self.name());
             return Err(Error::Input(words));
         }
-        let made: Value = session.ask(Method::PUT, &path, Some(&wish.body()?)).await?;
+        let made: Value = session.ask(Method::PUT, &path, Some(&body)).await?;
         self.asked.print(&made, |made| format!("made {}\n{}", self.name(), told::facts(made)))
     }
 
     async fn update(&self, wish: &Wish) -> Result<String, Error> {
         let session = self.asked.control.session()?;
-        let changed: Value = session.ask(Method::PATCH, &self.path(""), Some(&wish.change()?)).await?;
+        let kind = self.topic.kind();
+        // What the flags mean in a namespace depends on whether events are pushed or pulled.
+        let existing: Option<Value> = match kind {
+            Kind::NamespaceTopic => Some(session.get(&self.path("")).await?),
+            Kind::Topic | Kind::DomainTopic | Kind::Namespace => None,
+        };
+        let change = wish.change(kind, existing.as_ref())?;
+        let changed: Value = session.ask(Method::PATCH, &self.path(""), Some(&change)).await?;
         self.asked.print(&changed, |changed| format!("changed {}\n{}", self.name(), told::facts(changed)))
     }
 

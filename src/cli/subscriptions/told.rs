@@ -1,5 +1,7 @@
 //! Event subscriptions as people read them.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use crate::{
@@ -14,12 +16,14 @@ use crate::{
 pub(super) fn listed(all: &Value) -> String {
     let mut table = Table::new(["TOPIC", "NAME", "ENDPOINT", "TYPES", "SCHEMA", "STATE"]);
     for subscription in all.as_array().into_iter().flatten() {
-        let properties = &subscription["properties"];
-        let types = &properties["filter"]["includedEventTypes"];
+        let Parts { properties, webhook, types, is_pulled, .. } = Parts::of(subscription);
+        let topic = properties["topic"]
+            .as_str()
+            .or_else(|| Some(subscription["id"].as_str()?.rsplit_once("/eventSubscriptions/")?.0));
         table.line([
-            control::short(properties["topic"].as_str().unwrap_or_default()),
+            control::short(topic.unwrap_or_default()),
             words::text(&subscription["name"]),
-            words::text(&properties["destination"]["properties"]["endpointBaseUrl"]),
+            if is_pulled { PULLED.to_owned() } else { words::text(&webhook["endpointBaseUrl"]) },
             if types.is_null() { "all".to_owned() } else { words::text(types) },
             words::text(&properties["eventDeliverySchema"]),
             words::text(&properties["provisioningState"]),
@@ -36,44 +40,97 @@ pub(super) fn shown(answer: &Value, clock: &Clock) -> String {
 
 /// How it was set up.
 pub(super) fn facts(subscription: &Value) -> String {
-    let properties = &subscription["properties"];
-    let (webhook, filter) = (&properties["destination"]["properties"], &properties["filter"]);
+    let Parts { properties, webhook, types, advanced, attempts, time_to_live, letters, lock, is_pulled } =
+        Parts::of(subscription);
     let url = if webhook["endpointUrl"].is_null() { &webhook["endpointBaseUrl"] } else { &webhook["endpointUrl"] };
-    let retry = &properties["retryPolicy"];
-    let minutes = retry["eventTimeToLiveInMinutes"].as_u64().unwrap_or_default();
-    let letters = &properties["deadLetterDestination"]["properties"];
+    let filter = &properties["filter"];
     let place = [&letters["resourceId"], &letters["blobContainerName"]];
     let place: Vec<_> = place.into_iter().filter_map(Value::as_str).collect();
-    let advanced = filter["advancedFilters"].as_array().map_or(0, Vec::len);
+    let advanced = advanced.as_array().map_or(0, Vec::len);
+    let batch = match (&webhook["maxEventsPerBatch"], &webhook["preferredBatchSizeInKilobytes"]) {
+        (Value::Null, Value::Null) => String::new(),
+        (events, kilobytes) => format!("{} events, {} KB", words::count(events), words::count(kilobytes)),
+    };
     lines(&[
         ("state", words::text(&properties["provisioningState"])),
-        ("endpoint", words::text(url)),
+        ("endpoint", if is_pulled { PULLED.to_owned() } else { words::text(url) }),
+        ("lock", lock.as_u64().map_or(String::new(), |seconds| words::span(Duration::from_secs(seconds)))),
         ("schema", words::text(&properties["eventDeliverySchema"])),
-        ("types", words::text(&filter["includedEventTypes"])),
+        ("types", words::text(types)),
         ("subject begins", words::text(&filter["subjectBeginsWith"])),
         ("subject ends", words::text(&filter["subjectEndsWith"])),
         ("advanced filters", if advanced > 0 { advanced.to_string() } else { String::new() }),
         (
             "retry",
             format!(
-                "{} attempts within {}",
-                words::count(&retry["maxDeliveryAttempts"]),
-                words::span(std::time::Duration::from_secs(60 * minutes))
+                "{} {} within {}",
+                words::count(attempts),
+                if is_pulled { "deliveries" } else { "attempts" },
+                time_to_live.map_or_else(|| words::NONE.to_owned(), words::span)
             ),
         ),
-        (
-            "batch",
-            format!(
-                "{} events, {} KB",
-                words::count(&webhook["maxEventsPerBatch"]),
-                words::count(&webhook["preferredBatchSizeInKilobytes"])
-            ),
-        ),
+        ("batch", batch),
         ("dead letters", if place.is_empty() { "none are kept".to_owned() } else { place.join("/") }),
         ("labels", words::text(&properties["labels"])),
         ("expires", words::text(&properties["expirationTimeUtc"])),
         ("starts from", words::text(&properties["startsFrom"])),
     ])
+}
+
+/// What stands for an endpoint where there is none.
+const PULLED: &str = "none: clients receive";
+
+/// What is told of every event subscription, wherever its form has it.
+struct Parts<'a> {
+    properties: &'a Value,
+    webhook: &'a Value,
+    types: &'a Value,
+    advanced: &'a Value,
+    attempts: &'a Value,
+    time_to_live: Option<Duration>,
+    letters: &'a Value,
+    lock: &'a Value,
+    is_pulled: bool,
+}
+
+impl<'a> Parts<'a> {
+    fn of(subscription: &'a Value) -> Self {
+        let properties = &subscription["properties"];
+        let delivery = &properties["deliveryConfiguration"];
+        if delivery.is_null() {
+            let (filter, retry) = (&properties["filter"], &properties["retryPolicy"]);
+            let minutes = retry["eventTimeToLiveInMinutes"].as_u64();
+            return Self {
+                properties,
+                webhook: &properties["destination"]["properties"],
+                types: &filter["includedEventTypes"],
+                advanced: &filter["advancedFilters"],
+                attempts: &retry["maxDeliveryAttempts"],
+                time_to_live: minutes.map(|minutes| Duration::from_secs(60 * minutes)),
+                letters: &properties["deadLetterDestination"]["properties"],
+                lock: &Value::Null,
+                is_pulled: false,
+            };
+        }
+        let is_pulled = delivery["deliveryMode"] == "Queue";
+        let part = if is_pulled { &delivery["queue"] } else { &delivery["push"] };
+        let identified = &part["deliveryWithResourceIdentity"]["destination"];
+        let destination = if identified.is_null() { &part["destination"] } else { identified };
+        let filters = &properties["filtersConfiguration"];
+        let span = part["eventTimeToLive"].as_str().and_then(|text| text.parse::<jiff::Span>().ok());
+        let span = span.and_then(|span| span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).ok());
+        Self {
+            properties,
+            webhook: &destination["properties"],
+            types: &filters["includedEventTypes"],
+            advanced: &filters["filters"],
+            attempts: &part["maxDeliveryCount"],
+            time_to_live: span.and_then(|span| Duration::try_from(span).ok()),
+            letters: &part["deadLetterDestinationWithResourceIdentity"]["deadLetterDestination"]["properties"],
+            lock: &part["receiveLockDurationInSeconds"],
+            is_pulled,
+        }
+    }
 }
 
 /// How it is.

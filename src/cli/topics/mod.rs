@@ -10,7 +10,7 @@ use self::wish::Wish;
 pub(super) use self::wish::pair;
 use super::{
     ask,
-    control::{self, Asked, Error, Resource, Session, Table},
+    control::{self, Asked, Error, Kind, Resource, Session, Table},
     list, words,
 };
 
@@ -113,10 +113,7 @@ async fn list_of(asked: &Asked, domain: Option<Resource>, subscription_id: &str)
     let session = asked.control.session()?;
     let paths = match domain {
         Some(domain) => vec![domain.path("/topics")],
-        None => {
-            let kinds = list::KINDS.iter().chain(&["namespaces"]);
-            kinds.map(|kind| list::path(subscription_id, kind)).collect()
-        }
+        None => list::KINDS.iter().map(|kind| list::path(subscription_id, kind)).collect(),
     };
     let mut all = Vec::new();
     for path in paths {
@@ -129,38 +126,55 @@ impl Which {
     async fn show(&self) -> Result<String, Error> {
         let session = self.asked.control.session()?;
         let topic: Value = session.get(&self.topic.path("")).await?;
-        // A topic of a domain has no log of its own, and so no state either.
-        let status = match topic["properties"]["endpoint"].is_string() {
-            true => session.get(&self.topic.path("/status")).await?,
-            false => Value::Null,
+        let names = |all: Vec<Value>| -> Value { all.iter().map(|one| one["name"].clone()).collect() };
+        let answer = match self.topic.kind() {
+            Kind::Namespace => {
+                let topics = list::all(&session, &self.topic.path("/topics")).await?;
+                json!({"namespace": topic, "topics": names(topics)})
+            }
+            kind @ (Kind::Topic | Kind::NamespaceTopic | Kind::DomainTopic) => {
+                // A topic of a domain has no log of its own, and so no state either.
+                let status = match kind {
+                    Kind::DomainTopic => Value::Null,
+                    _ => session.get(&self.topic.path("/status")).await?,
+                };
+                let subscriptions = list::all(&session, &self.topic.path("/eventSubscriptions")).await?;
+                json!({"topic": topic, "status": status, "eventSubscriptions": names(subscriptions)})
+            }
         };
-        let subscriptions = list::all(&session, &self.topic.path("/eventSubscriptions")).await?;
-        let names: Value = subscriptions.iter().map(|subscription| subscription["name"].clone()).collect();
-        self.asked.print(&json!({"topic": topic, "status": status, "eventSubscriptions": names}), shown)
+        self.asked.print(&answer, shown)
     }
 
     async fn create(&self, wish: &Wish) -> Result<String, Error> {
+        let body = wish.body()?;
         let (session, path) = (self.asked.control.session()?, self.topic.path(""));
         if is_there(&session, &path).await? {
             let name = control::short(&path);
             return Err(Error::Input(format!("{name} is there already; gridhook topics update {name} changes it")));
         }
-        let made: Value = session.ask(Method::PUT, &path, Some(&wish.body()?)).await?;
+        let made: Value = session.ask(Method::PUT, &path, Some(&body)).await?;
         self.asked.print(&made, |made| format!("made {}\n{}", name_of(made), facts(made)))
     }
 
     async fn update(&self, wish: &Wish) -> Result<String, Error> {
+        let change = wish.change()?;
         let session = self.asked.control.session()?;
-        let changed: Value = session.ask(Method::PATCH, &self.topic.path(""), Some(&wish.change()?)).await?;
+        let changed: Value = session.ask(Method::PATCH, &self.topic.path(""), Some(&change)).await?;
         self.asked.print(&changed, |changed| format!("changed {}\n{}", name_of(changed), facts(changed)))
     }
 
     async fn delete(&self, yes: bool) -> Result<String, Error> {
         let (session, path) = (self.asked.control.session()?, self.topic.path(""));
         let topic: Value = session.get(&path).await?;
-        let subscriptions = list::all(&session, &self.topic.path("/eventSubscriptions")).await?.len();
         let name = name_of(&topic);
-        ask::is_sure(&format!("Delete {name}, its events and its {subscriptions} event subscriptions?"), yes)?;
+        let below = match self.topic.kind() {
+            Kind::Namespace => format!("its {} topics", list::all(&session, &self.topic.path("/topics")).await?.len()),
+            Kind::Topic | Kind::NamespaceTopic | Kind::DomainTopic => {
+                let subscriptions = list::all(&session, &self.topic.path("/eventSubscriptions")).await?.len();
+                format!("its {subscriptions} event subscriptions")
+            }
+        };
+        ask::is_sure(&format!("Delete {name}, its events and {below}?"), yes)?;
         session.ask::<Value>(Method::DELETE, &path, None::<&Value>).await?;
         self.asked.print(&json!({"deleted": topic["id"]}), |_| format!("deleted {name}"))
     }
@@ -217,6 +231,11 @@ fn listed(all: &Value) -> String {
 }
 
 fn shown(answer: &Value) -> String {
+    let namespace = &answer["namespace"];
+    if !namespace.is_null() {
+        let topics = words::text(&answer["topics"]);
+        return format!("{}\n{}\ntopics               {topics}", name_of(namespace), facts(namespace));
+    }
     let (topic, status) = (&answer["topic"], &answer["status"]);
     let subscribers = words::text(&answer["eventSubscriptions"]);
     let mut lines = format!("{}\n{}\nevent subscriptions  {subscribers}", name_of(topic), facts(topic));
@@ -242,6 +261,10 @@ fn facts(topic: &Value) -> String {
         ("endpoint", words::text(&properties["endpoint"])),
         ("input schema", words::text(&properties["inputSchema"])),
         ("edition", words::text(&properties["edition"])),
+        (
+            "keeps events",
+            properties["eventRetentionInDays"].as_u64().map_or(String::new(), |days| format!("{days} days")),
+        ),
         ("location", words::text(&topic["location"])),
         ("tags", tags.join(", ")),
         ("keys are taken", if properties["endpoint"].is_string() { local.to_owned() } else { String::new() }),

@@ -9,28 +9,30 @@ use crate::cli::control::{Error, body_of, set};
 
 /// What is to be set.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Settings")]
 pub(super) struct Wish {
     /// The schema that events are published in; it stays what the topic was made with
-    #[arg(long, value_name = "SCHEMA", value_enum)]
+    #[arg(long, value_name = "SCHEMA", value_enum, help_heading = "Settings")]
     input_schema: Option<Schema>,
     /// The edition of the delivery policy that it follows
-    #[arg(long, value_name = "EDITION")]
+    #[arg(long, value_name = "EDITION", help_heading = "Settings")]
     edition: Option<String>,
     /// A tag; may be given several times
-    #[arg(long = "tag", value_name = "NAME=VALUE", value_parser = pair)]
+    #[arg(long = "tag", value_name = "NAME=VALUE", value_parser = pair, help_heading = "Settings")]
     tags: Vec<(String, String)>,
     /// Whether access keys and SAS tokens are taken
-    #[arg(long, value_name = "BOOL")]
+    #[arg(long, value_name = "BOOL", help_heading = "Settings")]
     local_auth: Option<bool>,
     /// From where events are taken: Enabled, or Disabled for private addresses only
-    #[arg(long, value_name = "ACCESS")]
+    #[arg(long, value_name = "ACCESS", help_heading = "Settings")]
     public_network_access: Option<String>,
     /// A network that events are taken from, as 10.1.0.0/16; may be given several times
-    #[arg(long = "allow-from", value_name = "NETWORK")]
+    #[arg(long = "allow-from", value_name = "NETWORK", help_heading = "Settings")]
     allow_from: Vec<String>,
+    /// How many days a topic of a namespace keeps events that no subscription has taken
+    #[arg(long, value_name = "N", help_heading = "Settings")]
+    retention_days: Option<u32>,
     /// Everything else: a file with the JSON that ARM has for it (- is standard input); flags go over it
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Settings")]
     body: Option<PathBuf>,
 }
 
@@ -64,6 +66,7 @@ impl Wish {
         let given = [
             ("inputSchema", schema.map(Value::from)),
             ("edition", self.edition.clone().map(Value::from)),
+            ("eventRetentionInDays", self.retention_days.map(Value::from)),
             ("disableLocalAuth", self.local_auth.map(|taken| (!taken).into())),
             ("publicNetworkAccess", self.public_network_access.clone().map(Value::from)),
             ("inboundIpRules", (!rules.is_empty()).then(|| rules.into())),

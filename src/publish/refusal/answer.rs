@@ -1,4 +1,4 @@
-//! A refusal as HTTP: Azure's error JSON, its headers, and the invitation at the end of a message.
+//! A refusal as HTTP: Azure's error JSON, its headers, and the request's id at the end of a message.
 
 use actix_web::{
     HttpResponse,
@@ -88,7 +88,7 @@ impl Refusal {
         }
     }
 
-    /// Whether the message ends with an invitation to report it. What is too large has none in Azure.
+    /// Whether the message ends with the request's id. What is too large has none in Azure.
     fn is_reported(&self) -> bool {
         self.status().0 != StatusCode::PAYLOAD_TOO_LARGE
     }
@@ -112,9 +112,9 @@ fn code(status: StatusCode) -> &'static str {
     }
 }
 
-/// Azure's invitation, with the id by which this server's log knows the request.
+/// The id that the answer's header `x-ms-request-id` has, too, and the time: what an operator is told with a complaint.
 fn report(id: Uuid, now: Timestamp) -> String {
     let at = i64::try_from(now.0).ok().and_then(|micros| jiff::Timestamp::from_microsecond(micros).ok());
     let at = at.unwrap_or(jiff::Timestamp::MAX).strftime("%-m/%-d/%Y %-I:%M:%S %p");
-    format!(" Report '{id}:0:{at} (UTC)' to our forums for assistance or raise a support ticket.")
+    format!(" Request '{id}', {at} (UTC).")
 }

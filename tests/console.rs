@@ -1,0 +1,527 @@
+//! What all commands share: help, standard output that nobody reads, contexts, names of flags.
+
+use std::{
+    collections::BTreeSet,
+    fs::{self, File},
+    io::{Read, Write},
+    path::Path,
+    process::{Command, Output, Stdio},
+};
+
+use expect_test::expect;
+use gridhook::cli;
+use serde_json::Value;
+
+use crate::support::{
+    certificates::Authority,
+    server::{Server, operator},
+    sink::Sink,
+};
+
+/// The binary, without variables and contexts of whoever runs the tests, in a folder.
+fn gridhook(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gridhook"));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("GRIDHOOK_")) {
+        command.env_remove(name);
+    }
+    command.args(arguments).current_dir(folder).env("XDG_CONFIG_HOME", folder).stdin(Stdio::null());
+    command
+}
+
+fn said(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    format!("{}{}", text(&output.stdout), text(&output.stderr)).trim_end().to_owned()
+}
+
+fn run(folder: &Path, arguments: &[&str]) -> String {
+    let output = gridhook(folder, arguments).output().expect("the binary starts");
+    assert!(output.status.success(), "{arguments:?}: {}", said(&output));
+    said(&output)
+}
+
+/// All commands, those below others by all their words.
+fn walk(command: &clap::Command, above: &str, found: &mut Vec<(String, clap::Command)>) {
+    for child in command.get_subcommands() {
+        let name = format!("{above} {}", child.get_name()).trim_start().to_owned();
+        walk(child, &name, found);
+        found.push((name, child.clone()));
+    }
+}
+
+fn commands() -> Vec<(String, clap::Command)> {
+    let (mut found, mut root) = (Vec::new(), cli::command());
+    root.build();
+    walk(&root, "", &mut found);
+    found
+}
+
+#[test]
+fn every_command_is_in_one_group_of_the_help() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let help = run(folder.path(), &["--help"]);
+    for name in cli::command().get_subcommands().map(clap::Command::get_name) {
+        let lines = help.lines().filter(|line| line.starts_with(&format!("  {name} ")));
+        assert_eq!(lines.count(), 1, "{name} stands once in\n{help}");
+    }
+    let headings: Vec<&str> = help.lines().filter(|line| line.ends_with(':') && !line.starts_with(' ')).collect();
+    expect![[r#"
+        Run a server:
+        Set up topics:
+        Publish, and see what happens:
+        Find out what became of an event:
+        Deliver again:
+        Look after the store:
+        Test before it matters:
+        Set up the commands:
+        Options:"#]]
+    .assert_eq(&headings.join("\n"));
+}
+
+#[test]
+fn a_flag_stands_under_the_heading_of_what_it_is_for() {
+    const SERVER: [&str; 4] = ["ca_file", "context", "server", "token_file"];
+    let mut headed = BTreeSet::new();
+    for (name, command) in commands() {
+        for argument in command.get_arguments() {
+            let (id, heading) = (argument.get_id().as_str(), argument.get_help_heading());
+            match heading {
+                Some("Server") => assert!(SERVER.contains(&id), "--{id} of {name} is not about the server"),
+                Some("Settings") => assert!(name.ends_with("create") || name.ends_with("update"), "{name} --{id}"),
+                Some("Faults") => assert_eq!(name, "chaos", "--{id}"),
+                Some("Which dead letters") => assert!(name.starts_with("dead-letters"), "{name} --{id}"),
+                Some(other) => panic!("{name} --{id} stands under {other}"),
+                // Where a context is made, they say what it is.
+                None => assert!(!SERVER.contains(&id) || name == "context add", "{name} --{id} has no heading"),
+            }
+            headed.extend(heading.map(|heading| heading.to_string()));
+        }
+    }
+    assert_eq!(headed.len(), 4, "{headed:?}");
+}
+
+#[test]
+fn one_thing_has_one_name_in_all_commands() {
+    // These print nothing that has two forms.
+    const WITHOUT: [&str; 4] = ["serve", "help", "completions", "man"];
+    let all = commands();
+    for (name, command) in &all {
+        let is_leaf = command.get_subcommands().next().is_none();
+        let output = command.get_arguments().find(|argument| argument.get_id() == "output");
+        match output {
+            Some(output) => {
+                let forms: Vec<String> =
+                    output.get_possible_values().iter().map(|form| form.get_name().to_owned()).collect();
+                assert_eq!(forms, ["table", "json"], "{name} --output");
+            }
+            None => assert!(!is_leaf || WITHOUT.contains(&name.as_str()), "{name} has no --output"),
+        }
+        for argument in command.get_arguments() {
+            let long = argument.get_long().unwrap_or_default();
+            let other = ["top", "count", "events-per-second", "pause", "url", "lines"].contains(&long);
+            assert!(!other, "{name} --{long}: its name is --limit, --rate, hold or TOPIC elsewhere");
+        }
+    }
+    assert!(all.iter().all(|(name, _)| name != "subscriptions pause"), "it is held: status says heldBy");
+}
+
+#[test]
+fn help_explains_commands_and_subjects() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let help = |words: &[&str]| run(folder.path(), &[&["help"], words].concat());
+    assert_eq!(help(&[]), run(folder.path(), &["--help"]));
+    assert!(
+        help(&["topics", "create"]).starts_with("Make one that is not there yet"),
+        "{}",
+        help(&["topics", "create"])
+    );
+    expect![[r#"
+        2026-01-31T12:00:00Z
+            A point in time (RFC 3339).
+        2026-01-31
+            The beginning of this day, in UTC.
+        90m, 2h, 7d
+            So long ago (--from, --to, --starts-from), or from now (--expires)."#]]
+    .assert_eq(&help(&["times"]));
+    for subject in ["exit-status", "environment", "files", "names"] {
+        assert!(help(&[subject]).lines().count() > 3, "{subject}");
+        assert!(help(&["help"]).contains(subject), "{subject} is listed");
+    }
+}
+
+/// Runs a command whose standard output nobody reads: it ends as it would have ended, and says nothing of it.
+fn assert_quiet(mut command: Command) {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let output = command.stdout(writer).stderr(Stdio::piped()).output().expect("the binary starts");
+    assert!(output.status.success(), "{command:?}: {}: {}", output.status, said(&output));
+    assert_eq!(said(&output), "", "{command:?}");
+}
+
+#[test]
+fn a_closed_pipe_ends_every_command_quietly() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    for arguments in [
+        &["--help"][..],
+        &["help", "topics"],
+        &["help", "names"],
+        &["config", "check"],
+        &["completions", "bash"],
+        &["man", "pages"],
+        &["context", "list"],
+        &["simulate", "--subscriptions", "20", "--days", "0.01"],
+    ] {
+        assert_quiet(gridhook(folder, arguments));
+    }
+    let (server, sink) = (Server::start(&[]), Sink::start());
+    let at = format!("http://{}", server.at());
+    let token = server.data_dir().join("admin-token");
+    operator(&server, &["topics", "create", "orders"]).expect("a topic");
+    operator(&server, &["subscriptions", "create", "orders", "billing", "--endpoint", &sink.url("/a")]).expect("one");
+    fs::write(folder.join("events.json"), EVENT).expect("a file");
+    fs::write(folder.join("topics.toml"), "[topics.orders]\n").expect("a file");
+    for arguments in [
+        &["publish", "orders", "events.json"][..],
+        &["health", "--live"],
+        &["topics", "list"],
+        &["topics", "show", "orders"],
+        &["topics", "keys", "orders"],
+        &["subscriptions", "list"],
+        &["subscriptions", "show", "orders", "billing"],
+        &["subscriptions", "test-filter", "orders", "billing"],
+        &["trace", "1", "--topic", "orders"],
+        &["explain", "orders", "billing", "1"],
+        &["ledger", "orders", "billing"],
+        &["dead-letters", "list", "orders", "billing"],
+        &["replay", "list", "orders", "billing"],
+        &["supervision"],
+        &["top", "--once", "--every", "500ms"],
+        &["apply", "-f", "topics.toml", "--dry-run"],
+        &["fsck", "--online"],
+        &["backup", "backup"],
+    ] {
+        let mut command = gridhook(folder, arguments);
+        command.args(["--server", &at]);
+        if arguments[0] != "health" {
+            command.arg("--token-file").arg(&token);
+        }
+        assert_quiet(command);
+    }
+}
+
+#[test]
+fn output_that_cannot_be_written_is_told_and_standard_error_may_be_gone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let full = File::options().write(true).open("/dev/full").expect("a full device");
+    let output = gridhook(folder.path(), &["help", "times"]).stdout(full).output().expect("the binary starts");
+    expect!["gridhook: standard output cannot be written: No space left on device (os error 28)"]
+        .assert_eq(&said(&output));
+    assert_eq!(output.status.code(), Some(1));
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let status = gridhook(folder.path(), &["help", "nothing"]).stderr(writer).status().expect("the binary starts");
+    assert_eq!(status.code(), Some(1), "nobody hears why, and it is no panic");
+}
+
+const EVENT: &str = r#"{"id": "1", "eventType": "Order.Placed", "subject": "/a", "eventTime": "2026-01-01T00:00:00Z",
+    "dataVersion": "1", "data": {}}"#;
+
+#[test]
+fn contexts_are_kept_and_used() {
+    let (server, folder) = (Server::start(&[]), tempfile::tempdir().expect("a folder"));
+    let (at, folder) = (format!("http://{}", server.at()), folder.path());
+    fs::copy(server.data_dir().join("admin-token"), folder.join("token")).expect("a token");
+    run(folder, &["context", "add", "here", "--server", &at, "--token-file", "token"]);
+    run(folder, &["context", "add", "nowhere", "--server", "http://127.0.0.1:9"]);
+    let listed =
+        run(folder, &["context", "list"]).replace(&at, "SERVER").replace(folder.to_str().expect("text"), "DIR");
+    expect![[r#"
+        NAME     USED  SERVER                   TOKEN FILE             CA FILE
+        here     yes   SERVER/  DIR/token  -
+        nowhere  -     http://127.0.0.1:9/      -                      -"#]]
+    .assert_eq(&listed);
+    let file = fs::metadata(folder.join("gridhook/contexts.toml")).expect("the file of contexts");
+    assert_eq!(std::os::unix::fs::PermissionsExt::mode(&file.permissions()) & 0o777, 0o600);
+
+    run(folder, &["topics", "create", "orders"]);
+    assert!(run(folder, &["topics", "list"]).contains("orders"));
+    run(folder, &["context", "use", "nowhere"]);
+    let refused = gridhook(folder, &["topics", "list"]).output().expect("an end");
+    assert!(said(&refused).contains("there is no operator's token"), "{}", said(&refused));
+    assert!(run(folder, &["topics", "list", "--context", "here"]).contains("orders"));
+    assert_eq!(run(folder, &["health", "--context", "here"]), "serving");
+    // The environment goes before the context in use, and a context that is named before the environment.
+    let mut by_variable = gridhook(folder, &["topics", "list"]);
+    by_variable
+        .env("GRIDHOOK_SERVER", &at)
+        .env("GRIDHOOK_TOKEN", fs::read_to_string(folder.join("token")).expect("it"));
+    assert!(said(&by_variable.output().expect("an end")).contains("orders"));
+    let mut named = gridhook(folder, &["topics", "list", "--context", "here"]);
+    named.env("GRIDHOOK_SERVER", "http://127.0.0.1:9").env("GRIDHOOK_TOKEN", "that-of-another-server");
+    assert!(said(&named.output().expect("an end")).contains("orders"));
+
+    run(folder, &["context", "remove", "nowhere"]);
+    let left: Value = serde_json::from_str(&run(folder, &["context", "list", "--output", "json"])).expect("JSON");
+    assert_eq!((&left["current"], left["contexts"].as_object().map(serde_json::Map::len)), (&Value::Null, Some(1)));
+}
+
+#[test]
+fn events_are_published_with_the_operators_token_and_with_a_key_that_no_command_line_has() {
+    let (server, folder) = (Server::start(&[]), tempfile::tempdir().expect("a folder"));
+    let folder = folder.path();
+    fs::create_dir(folder.join("data")).expect("a folder");
+    fs::copy(server.data_dir().join("admin-token"), folder.join("data/admin-token")).expect("a token");
+    fs::write(folder.join("events.json"), EVENT).expect("a file");
+    let cloud = r#"{"specversion": "1.0", "id": "2", "source": "/a", "type": "T", "data": {}}"#;
+    fs::write(folder.join("cloud.json"), cloud).expect("a file");
+    let at = format!("http://{}", server.at());
+    let with = |arguments: &[&str], variables: &[(&str, &str)]| {
+        let mut command = gridhook(folder, arguments);
+        said(&command.env("GRIDHOOK_SERVER", &at).envs(variables.iter().copied()).output().expect("an end"))
+    };
+    for (topic, schema) in [("orders", "EventGridSchema"), ("clouds", "CloudEventSchemaV1_0")] {
+        with(&["topics", "create", topic, "--input-schema", schema], &[]);
+    }
+    with(&["topics", "create", "domains/shop"], &[]);
+    with(&["topics", "create", "namespaces/plant"], &[]);
+    with(&["topics", "create", "namespaces/plant/topics/heat"], &[]);
+    let one = "published 1 event in 1 request";
+    assert_eq!(with(&["publish", "orders", "events.json"], &[]), one);
+    assert_eq!(with(&["publish", "clouds", "cloud.json"], &[]), one, "the schema is the topic's");
+    assert_eq!(with(&["publish", "namespaces/plant/topics/heat", "cloud.json"], &[]), one);
+    assert_eq!(
+        with(&["publish", "namespaces/plant/topics/heat", "cloud.json", "--output", "json"], &[])
+            .replace(['\n', ' '], ""),
+        r#"{"events":1,"requests":1}"#
+    );
+    let typo = with(&["publish", "ordres", "events.json"], &[]);
+    assert!(typo.contains("404") && typo.contains("Did you mean orders?"), "{typo}");
+
+    let keys = |of: &str| -> String {
+        let told: Value = serde_json::from_str(&with(&["topics", "keys", of, "--output", "json"], &[])).expect("JSON");
+        told["key1"].as_str().expect("a key").to_owned()
+    };
+    fs::write(folder.join("orders.key"), keys("orders") + "\n").expect("a file");
+    fs::remove_file(folder.join("data/admin-token")).expect("it is there");
+    assert_eq!(with(&["publish", "orders", "events.json", "--key-file", "orders.key"], &[]), one);
+    let key = fs::read_to_string(folder.join("orders.key")).expect("a key");
+    let url = format!("{at}/topics/orders/api/events");
+    assert_eq!(with(&["publish", &url, "events.json"], &[("GRIDHOOK_KEY", key.trim())]), one);
+    let wrong = with(&["publish", "clouds", "cloud.json"], &[("GRIDHOOK_KEY", key.trim())]);
+    assert!(wrong.contains("401"), "a key opens its own topic: {wrong}");
+    fs::copy(server.data_dir().join("admin-token"), folder.join("data/admin-token")).expect("a token");
+    let plant = keys("namespaces/plant");
+    assert_eq!(with(&["publish", "namespaces/plant/topics/heat", "cloud.json"], &[("GRIDHOOK_KEY", &plant)]), one);
+    let status: Value =
+        serde_json::from_str(&with(&["topics", "show", "orders", "--output", "json"], &[])).expect("JSON");
+    assert_eq!(status["topic"]["name"], "orders");
+}
+
+#[test]
+fn an_authority_of_ones_own_is_believed_where_its_file_is_named() {
+    let (authority, folder) = (Authority::new(), tempfile::tempdir().expect("a folder"));
+    let folder = folder.path();
+    authority.issue("127.0.0.1").write(folder, "server");
+    fs::write(folder.join("ca.pem"), authority.pem()).expect("a file");
+    let path = |name: &str| folder.join(name).display().to_string();
+    let settings = [("SERVER__TLS_CERTIFICATE", path("server.crt")), ("SERVER__TLS_KEY", path("server.key"))];
+    let settings: Vec<(&str, &str)> = settings.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let server = Server::start_tls(&settings, authority.client());
+    let at = format!("https://{}", server.at());
+    assert_eq!(run(folder, &["health", "--server", &at, "--ca-file", "ca.pem"]), "serving");
+    let told = |arguments: &[&str]| {
+        said(&gridhook(folder, arguments).output().expect("an end")).replace(&server.at().to_string(), "SERVER")
+    };
+    expect!["https://SERVER/: Failed to connect to host: invalid peer certificate: UnknownIssuer; name the authority's file with --ca-file"].assert_eq(&told(&["health", "--server", &at]));
+    expect!["http://SERVER/: invalid HTTP version specified; the answer is not HTTP: does the server speak TLS (https://SERVER)?"].assert_eq(&told(&["health", "--server", &at.replace("https", "http")]));
+    expect!["gridhook: server.key has no certificate that can be used: there is none in it; allowed is a PEM file"]
+        .assert_eq(&told(&["health", "--server", &at, "--ca-file", "server.key"]));
+}
+
+#[test]
+fn config_check_reads_the_certificates_that_a_start_would_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let check = |settings: &str| {
+        fs::write(folder.join("gridhook.toml"), settings).expect("a file");
+        let output = gridhook(folder, &["config", "check", "--changed", "--config", "gridhook.toml"]).output();
+        let output = output.expect("an end");
+        (output.status.code(), said(&output))
+    };
+    let both = "[server]\ntls_certificate = \"server.crt\"\ntls_key = \"server.key\"";
+    let cases = [
+        both,
+        "[delivery]\ntls_roots = [\"authority.pem\"]",
+        "[delivery]\nclient_certificates_dir = \"certificates\"",
+        "[auth]\nissuer = \"https://issuer.example\"\naudience = \"a\"\njwks = \"keys.json\"",
+        "[server]\napply = \"topics.toml\"",
+    ];
+    let refused: Vec<String> =
+        cases.iter().map(|settings| check(settings)).map(|(code, said)| format!("{code:?} {said}")).collect();
+    expect![[r#"
+        Some(1) gridhook: the certificates in server.crt can't be read: I/O error: No such file or directory (os error 2)
+        Some(1) gridhook: the certificates in authority.pem can't be read: I/O error: No such file or directory (os error 2)
+        Some(1) gridhook: the certificates in certificates can't be read: No such file or directory (os error 2)
+        Some(1) gridhook: keys.json cannot be read: No such file or directory (os error 2)
+        Some(1) gridhook: server.apply: topics.toml: it cannot be read: No such file or directory (os error 2)"#]].assert_eq(&refused.join("\n"));
+    let authority = Authority::new();
+    authority.issue("localhost").write(folder, "server");
+    assert_eq!(check(both).0, Some(0));
+    let other = authority.issue("localhost");
+    fs::write(folder.join("server.crt"), &other.pem).expect("a file");
+    let (code, said) = check(both);
+    assert_eq!(code, Some(1), "a key of another certificate: {said}");
+}
+
+#[test]
+fn what_cannot_be_undone_is_asked_first() {
+    let (server, sink) = (Server::start(&[]), Sink::start());
+    operator(&server, &["topics", "create", "orders"]).expect("a topic");
+    operator(&server, &["subscriptions", "create", "orders", "billing", "--endpoint", &sink.url("/a")]).expect("one");
+    let refused = |arguments: &[&str]| operator(&server, arguments).expect_err("nobody said yes");
+    let keys = || operator(&server, &["topics", "keys", "orders"]).expect("keys");
+    let before = keys();
+    expect!["gridhook: Make key1 of orders anew? Publishers that use it are refused from then on. Nothing was done: there is no terminal to say yes at; --yes says it"].assert_eq(&refused(&["topics", "keys", "orders", "--regenerate", "key1"]));
+    expect!["gridhook: Purge all 0 dead letters of billing of orders? Nothing was done: there is no terminal to say yes at; --yes says it"].assert_eq(&refused(&["dead-letters", "purge", "orders", "billing", "--all"]));
+    assert_eq!(keys(), before);
+    operator(&server, &["topics", "keys", "orders", "--regenerate", "key1", "--yes"]).expect("a new key");
+    assert_ne!(keys(), before);
+    let purged = operator(&server, &["dead-letters", "purge", "orders", "billing", "--all", "--yes"]);
+    assert_eq!(purged.expect("it is done"), "0 dead letters purged");
+    let dry = operator(&server, &["dead-letters", "purge", "orders", "billing", "--all", "--dry-run"]);
+    assert_eq!(dry.expect("nothing is done"), "0 dead letters would be purged");
+}
+
+#[test]
+fn namespaces_are_set_up_and_looked_at_as_topics_are() {
+    let (server, sink) = (Server::start(&[]), Sink::start());
+    let done =
+        |arguments: &[&str]| operator(&server, arguments).unwrap_or_else(|error| panic!("{arguments:?}: {error}"));
+    let masked = |text: String| text.replace(&server.at().to_string(), "SERVER").replace(&sink.url(""), "SINK");
+    let heat = "namespaces/plant/topics/heat";
+    done(&["topics", "create", "namespaces/plant", "--tag", "team=plant"]);
+    done(&["topics", "create", heat, "--retention-days", "3"]);
+    let push = ["subscriptions", "create", heat, "push", "--endpoint", &sink.url("/push"), "--event-type", "T"];
+    let flags = [
+        "--max-attempts",
+        "5",
+        "--time-to-live",
+        "2h",
+        "--subject-begins-with",
+        "/a",
+        "--batch-events",
+        "3",
+        "--dead-letters",
+        "/r",
+        "--container",
+        "letters",
+    ];
+    done(&[&push[..], &flags].concat());
+    done(&["subscriptions", "create", heat, "work", "--pull", "--lock", "2m"]);
+    done(&["subscriptions", "update", heat, "push", "--max-attempts", "4"]);
+    done(&["subscriptions", "update", heat, "work", "--time-to-live", "1h"]);
+    expect![[r#"
+        namespaces/plant
+        id                   /subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid/namespaces/plant
+        endpoint             http://SERVER/namespaces/plant
+        location             local
+        tags                 team=plant
+        keys are taken       yes
+        public network       Enabled
+        topics               heat"#]]
+    .assert_eq(&masked(done(&["topics", "show", "namespaces/plant"])));
+    expect![[r#"
+        namespaces/plant/topics/heat
+        id                   /subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid/namespaces/plant/topics/heat
+        input schema         CloudEventSchemaV1_0
+        edition              namespace
+        keeps events         3 days
+        event subscriptions  push, work"#]].assert_eq(&masked(done(&["topics", "show", heat])));
+    expect![[r#"
+        push of namespaces/plant/topics/heat
+        state             Succeeded
+        endpoint          SINK/push
+        schema            CloudEventSchemaV1_0
+        types             T
+        advanced filters  1
+        retry             4 attempts within 2h
+        batch             3 events, 64 KB
+        dead letters      /r/letters
+        health            healthy
+        in flight         0 of 16
+        backlog           0
+        owed              0
+        matched           0 of 0
+        delivered         0
+        dead-lettered     0
+        dropped           0
+        requests          0, 0 of them failed"#]]
+    .assert_eq(&masked(done(&["subscriptions", "show", heat, "push"])));
+    expect![[r#"
+        work of namespaces/plant/topics/heat
+        state             Succeeded
+        endpoint          none: clients receive
+        lock              2m
+        schema            CloudEventSchemaV1_0
+        retry             10 deliveries within 1h
+        dead letters      none are kept
+        health            healthy
+        in flight         0 of 16
+        backlog           0
+        owed              0
+        matched           0 of 0
+        delivered         0
+        dead-lettered     0
+        dropped           0
+        requests          0, 0 of them failed"#]]
+    .assert_eq(&masked(done(&["subscriptions", "show", heat, "work"])));
+    for list in [
+        &["subscriptions", "list"][..],
+        &["subscriptions", "list", heat],
+        &["subscriptions", "list", "namespaces/plant"],
+    ] {
+        // Columns are as wide as the sink's address, which differs from run to run.
+        let listed = masked(done(list)).split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
+        expect![[r#"
+            TOPIC NAME ENDPOINT TYPES SCHEMA STATE
+            namespaces/plant/topics/heat push SINK/push T CloudEventSchemaV1_0 Succeeded
+            namespaces/plant/topics/heat work none: clients receive all CloudEventSchemaV1_0 Succeeded"#]]
+        .assert_eq(&listed);
+    }
+    assert!(done(&["topics", "list"]).contains("namespaces/plant"));
+    assert!(done(&["topics", "list", "namespaces/plant"]).contains(heat));
+    assert!(done(&["subscriptions", "show", heat, "push", "--full-url"]).contains(&sink.url("/push")));
+
+    let mut child = Command::new(env!("CARGO_BIN_EXE_gridhook"))
+        .args(["publish", heat, "--server", &format!("http://{}", server.at()), "--token-file"])
+        .arg(server.data_dir().join("admin-token"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    let event = r#"{"specversion": "1.0", "id": "first", "source": "/a", "subject": "/a", "type": "T", "data": {}}"#;
+    child.stdin.take().expect("its input").write_all(event.as_bytes()).expect("it reads");
+    let mut told = String::new();
+    child.stdout.take().expect("its output").read_to_string(&mut told).expect("UTF-8");
+    assert!(child.wait().expect("an end").success(), "{told}");
+    let traced = done(&["trace", "first"]);
+    assert!(traced.contains("event first in") && traced.contains("work: "), "{traced}");
+    assert!(done(&["explain", heat, "work", "first"]).contains("event first, sequence 1, for work"));
+    for arguments in [
+        &["ledger", heat, "push"][..],
+        &["dead-letters", "list", heat, "push"],
+        &["replay", "list", heat, "push"],
+        &["subscriptions", "hold", heat, "push"],
+        &["subscriptions", "resume", heat, "push"],
+        &["subscriptions", "test-filter", heat, "push"],
+        &["topics", "keys", heat],
+        &["topics", "keys", "namespaces/plant", "--regenerate", "key1", "--yes"],
+        &["top", "--once", "--every", "500ms"],
+    ] {
+        done(arguments);
+    }
+    let typo = operator(&server, &["topics", "show", "namespaces/plant/topics/haet"]).expect_err("it is not there");
+    assert!(typo.ends_with("Did you mean heat?"), "{typo}");
+    assert_eq!(done(&["subscriptions", "delete", heat, "work", "--yes"]), format!("deleted work of {heat}"));
+    assert_eq!(done(&["topics", "delete", "namespaces/plant", "--yes"]), "deleted namespaces/plant");
+}

@@ -1,0 +1,288 @@
+//! What is said to an operator who made a mistake, word for word: the input, and the message.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use expect_test::{Expect, expect};
+
+use crate::support::{
+    server::{Server, operator},
+    sink::Sink,
+};
+
+/// The folder that the commands run in.
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("a file");
+    write("empty.token", "\n");
+    write("two.token", "first\nsecond\n");
+    write("spaces.token", "not a token");
+    write("token", "a-token-of-some-length\n");
+    write("topics.yaml", "topics:\n  orders: {}\n");
+    write("list.json", "[]");
+    folder
+}
+
+/// What the binary says on standard error, without the folder's name.
+fn said(folder: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gridhook"));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("GRIDHOOK_")) {
+        command.env_remove(name);
+    }
+    command.args(arguments).current_dir(folder).env("XDG_CONFIG_HOME", folder).envs(variables.iter().copied());
+    let output = command.stdin(Stdio::null()).output().expect("the binary starts");
+    assert!(!output.status.success() && output.stdout.is_empty(), "{arguments:?} is a mistake");
+    let text = String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
+    text.replace("\n\nFor more information, try '--help'.", "")
+}
+
+#[test]
+fn mistakes_that_need_no_server_are_told_with_what_to_do() {
+    let folder = folder();
+    let check = |line: &str, expected: Expect| {
+        let (variables, arguments): (Vec<&str>, Vec<&str>) =
+            line.split(' ').partition(|word| word.contains('=') && word.starts_with("GRIDHOOK_"));
+        let variables: Vec<(&str, &str)> = variables.iter().filter_map(|pair| pair.split_once('=')).collect();
+        expected.assert_eq(&said(folder.path(), &arguments, &variables));
+    };
+    // Which server, and with which token.
+    check(
+        "topics list --server localhost:8080",
+        expect![
+            "error: invalid value 'localhost:8080' for '--server <URL>': allowed is an address that begins with http:// or https://, such as http://localhost:8080"
+        ],
+    );
+    check(
+        "topics list --server ftp://localhost",
+        expect![
+            "error: invalid value 'ftp://localhost' for '--server <URL>': allowed is an address that begins with http:// or https://, such as http://ftp://localhost"
+        ],
+    );
+    check(
+        "topics list --server http://me:secret@localhost",
+        expect![
+            "error: invalid value 'http://me:secret@localhost' for '--server <URL>': allowed is an address that begins with http:// or https://, such as http://127.0.0.1:8080, without user, query and fragment"
+        ],
+    );
+    check(
+        "GRIDHOOK_SERVER=localhost:8080 topics list",
+        expect![[
+            r#"gridhook: environment variable GRIDHOOK_SERVER is "localhost:8080"; allowed is an address that begins with http:// or https://, such as http://localhost:8080"#
+        ]],
+    );
+    check(
+        "topics list --token-file two.token",
+        expect!["gridhook: two.token has 2 lines; allowed is one line of visible ASCII characters"],
+    );
+    check(
+        "topics list --token-file empty.token",
+        expect!["gridhook: empty.token is empty; allowed is one line of visible ASCII characters"],
+    );
+    check(
+        "topics list --token-file spaces.token",
+        expect![
+            "gridhook: spaces.token has a space or a character that is not visible ASCII; allowed is one line of visible ASCII characters"
+        ],
+    );
+    check(
+        "topics list --token-file nowhere",
+        expect!["gridhook: nowhere cannot be read: No such file or directory (os error 2)"],
+    );
+    check(
+        "GRIDHOOK_TOKEN=ümlaut topics list",
+        expect![
+            "gridhook: environment variable GRIDHOOK_TOKEN has a space or a character that is not visible ASCII; allowed is one line of visible ASCII characters"
+        ],
+    );
+    check(
+        "topics list",
+        expect![
+            "gridhook: there is no operator's token; name its file with --token-file, set GRIDHOOK_TOKEN, or add a context with gridhook context add. A server keeps its token in admin-token in its data folder"
+        ],
+    );
+    check("topics list --context prod", expect!["gridhook: there is no context prod; gridhook context add makes one"]);
+    check("context use prod", expect!["gridhook: there is no context prod; gridhook context add makes one"]);
+    check(
+        "topics list --token-file token --ca-file list.json",
+        expect!["gridhook: list.json has no certificate that can be used: there is none in it; allowed is a PEM file"],
+    );
+    check(
+        "topics list --token-file token --server http://127.0.0.1:9",
+        expect![
+            "gridhook: http://127.0.0.1:9/: Failed to connect to host: Connection refused (os error 111); is the server running, and is this its address (--server)?"
+        ],
+    );
+    // What is to be done.
+    check(
+        "subscriptions create orders billing",
+        expect!["gridhook: an event subscription needs an endpoint; name it with --endpoint URL"],
+    );
+    check(
+        "subscriptions create orders billing --pull",
+        expect!["gridhook: --pull and --lock are for topics of namespaces (namespaces/NAME/topics/NAME)"],
+    );
+    check(
+        "subscriptions create namespaces/plant/topics/heat work",
+        expect![
+            "gridhook: an event subscription needs an endpoint, or clients that receive its events; say which with --endpoint URL or --pull"
+        ],
+    );
+    check(
+        "subscriptions create namespaces/plant/topics/heat work --pull --label a",
+        expect!["gridhook: an event subscription of a namespace has no labels"],
+    );
+    check(
+        "subscriptions create namespaces/plant/topics/heat work --endpoint https://a --lock 60s",
+        expect!["gridhook: --lock is for clients that receive events (--pull)"],
+    );
+    check(
+        "subscriptions create orders billing --endpoint https://a --expires never",
+        expect![
+            "error: invalid value 'never' for '--expires <TIME>': allowed is a time such as 2026-01-31T12:00:00Z, a day such as 2026-01-31, or how long from now, such as 90m or 7d"
+        ],
+    );
+    check(
+        "ledger orders billing --from yesterday",
+        expect![
+            "error: invalid value 'yesterday' for '--from <TIME>': allowed is a time such as 2026-01-31T12:00:00Z, a day such as 2026-01-31, or how long ago, such as 90m or 7d"
+        ],
+    );
+    check(
+        "dead-letters redrive orders billing",
+        expect![
+            "gridhook: it is not said which dead letters; allowed are --key, --id, --reason, --place, --from and --to, or --all"
+        ],
+    );
+    check(
+        "dead-letters purge orders billing",
+        expect![
+            "gridhook: it is not said which dead letters; allowed are --key, --id, --reason, --place, --from and --to, or --all"
+        ],
+    );
+    check(
+        "publish https://example.com/api/events",
+        expect![
+            "gridhook: a URL needs an access key (--key-file or GRIDHOOK_KEY): the operator's token is shown to no address but the server's own"
+        ],
+    );
+    check(
+        "publish domains/shop/topics/europe --key-file token",
+        expect![
+            "gridhook: events for a topic of a domain are published to the domain, domains/shop; each event names its topic"
+        ],
+    );
+    check(
+        "publish namespaces/plant --key-file token",
+        expect!["gridhook: nothing is published to namespaces/plant; allowed is a topic or a domain"],
+    );
+    check(
+        "publish orders --key-file two.token",
+        expect!["gridhook: two.token has 2 lines; allowed is one line of visible ASCII characters"],
+    );
+    check("help topcis", expect!["gridhook: there is no help on topcis; did you mean topics?"]);
+    check("help topics craete", expect!["gridhook: there is no help on craete; did you mean create?"]);
+    // Settings: all that are wrong.
+    check(
+        "config check --listen here --log-format xml",
+        expect![[r#"
+        gridhook: 2 settings cannot be used:
+          flag --log-format: log.format is "xml"; allowed is "text" or "json"
+          flag --listen: server.listen is "here"; allowed is an IP address and a port, such as "127.0.0.1:8080" or "[::]:8080""#]],
+    );
+    check(
+        "GRIDHOOK_SERVER__TLS_CERTIFICATE=server.crt config check",
+        expect![[
+            r#"gridhook: default: server.tls_key is ""; allowed is a file: a certificate (server.tls_certificate) and its key (server.tls_key) are both given, or neither"#
+        ]],
+    );
+    let three = [("GRIDHOOK_PUBLISH__EVENTBYTES", "1"), ("GRIDHOOK_LOG__FORMAT", "xml")];
+    let told = said(folder.path(), &["config", "check", "--listen", "here"], &three);
+    assert!(told.starts_with("gridhook: 3 settings cannot be used:\n") && told.lines().count() == 4, "{told}");
+    assert!(told.contains("there is no key publish.eventbytes"), "{told}");
+    // Files, each named once.
+    check(
+        "apply -f topics.yaml",
+        expect!["gridhook: topics.yaml: a .yaml file is not supported; allowed are TOML (.toml) and JSON (.json)"],
+    );
+    check("apply -f list.json", expect!["gridhook: list.json: the file is no table; allowed is one"]);
+    check(
+        "apply -f nowhere.toml",
+        expect!["gridhook: nowhere.toml: it cannot be read: No such file or directory (os error 2)"],
+    );
+    check(
+        "GRIDHOOK_SERVER__APPLY=nowhere.toml config check",
+        expect!["gridhook: server.apply: nowhere.toml: it cannot be read: No such file or directory (os error 2)"],
+    );
+    check("topics create orders --body list.json", expect!["gridhook: list.json has no JSON object; allowed is one"]);
+    check(
+        "topics create orders --body topics.yaml",
+        expect!["gridhook: topics.yaml is not JSON: expected ident at line 1 column 2"],
+    );
+}
+
+#[test]
+fn what_a_server_refuses_is_told_with_what_to_do() {
+    let (server, sink) = (Server::start(&[]), Sink::start());
+    let check = |line: &str, expected: Expect| {
+        let arguments: Vec<&str> = line.split(' ').collect();
+        let text = operator(&server, &arguments).expect_err("a refusal");
+        expected.assert_eq(&masked(&text.replace(&server.at().to_string(), "SERVER")));
+    };
+    operator(&server, &["topics", "create", "orders"]).expect("a topic");
+    operator(&server, &["subscriptions", "create", "orders", "billing", "--endpoint", &sink.url("/a")]).expect("one");
+    check(
+        "dead-letters list orders billing --reason TimeToLiveExeeded",
+        expect![[
+            r#"gridhook: refused with 400 Bad Request: InvalidRequest: reason is "TimeToLiveExeeded"; allowed are MaxDeliveryAttemptsExceeded, TimeToLiveExceeded, UndeliverableDueToProbationCausedByClientError, Quarantined, Missing, BacklogExceeded, Rejected, RedriveCanceled, UndeliverableDueToHttpNotFound, UndeliverableDueToDisabled, UndeliverableDueToFull, UndeliverableDueToHttpUnauthorized, UndeliverableDueToHttpBadRequest, UndeliverableDueToTimedOut, UndeliverableDueToHttpBusy, UndeliverableDueToHttpPayloadTooLarge, UndeliverableDueToProbation, UndeliverableDueToCanceled, UndeliverableDueToAborted, UndeliverableDueToSocketError, UndeliverableDueToResolutionError, UndeliverableDueToSessionQueueNotSupported, UndeliverableDueToHttpForbidden, UndeliverableDueToInvalidAzureFunctionDestination, UndeliverableDueToGenericError, UndeliverableDueToDelivering."#
+        ]],
+    );
+    check(
+        "dead-letters list orders billing --place nowhere",
+        expect![[
+            r#"gridhook: refused with 400 Bad Request: InvalidRequest: place is "nowhere"; allowed are waiting and written."#
+        ]],
+    );
+    check(
+        "subscriptions create orders inner --endpoint https://10.0.0.1/",
+        expect![
+            "gridhook: refused with 400 Bad Request: SocketError: Webhook validation handshake failed for https://10.0.0.1/. Http POST request failed with response code Unknown. Activity …, timestamp: … (UTC). What happened: the address 10.0.0.1 is private or reserved; the server's setting delivery.allow_networks lets a network through."
+        ],
+    );
+    check(
+        "subscriptions create orders gone --endpoint http://127.0.0.1:9/",
+        expect![
+            "gridhook: refused with 400 Bad Request: SocketError: Webhook validation handshake failed for http://127.0.0.1:9/. Http POST request failed with response code Unknown. Activity …, timestamp: … (UTC). What happened: no connection to 127.0.0.1:9: Connection refused (os error 111)."
+        ],
+    );
+    check(
+        "topics create orders",
+        expect!["gridhook: orders is there already; gridhook topics update orders changes it"],
+    );
+    check(
+        "topics create or.ders",
+        expect![[
+            r#"gridhook: refused with 400 Bad Request: InvalidRequest: the topic's name is "or.ders"; allowed are 3 to 50 letters (a to z), digits and hyphens."#
+        ]],
+    );
+    let top = operator(&server, &["top", "--once", "--every", "500ms"]).expect("figures");
+    assert!(!top.contains("sort") && !top.contains("leaves"), "keys are told where keys are read: {top}");
+
+    let folder = folder();
+    let token = server.data_dir().join("admin-token");
+    let at = format!("https://{}", server.at());
+    let arguments = ["topics", "list", "--server", &at, "--token-file", token.to_str().expect("text")];
+    expect!["gridhook: https://SERVER/: Failed to connect to host: received corrupt message of type InvalidContentType; the server answers without TLS: use http://SERVER"].assert_eq(&said(folder.path(), &arguments, &[]).replace(&server.at().to_string(), "SERVER"));
+}
+
+/// Ids and times differ from run to run.
+fn masked(text: &str) -> String {
+    let words = text.split(' ').map(|word| {
+        let bare = word.trim_matches(['\'', ',', '.', '"', '(']);
+        let is_id = uuid::Uuid::parse_str(bare.trim_start_matches("id:")).is_ok();
+        if is_id || bare.parse::<jiff::Timestamp>().is_ok() { word.replace(bare, "…") } else { word.to_owned() }
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
