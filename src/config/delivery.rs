@@ -1,6 +1,6 @@
 //! `[delivery]`: how endpoints are called, and which.
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
 
 use ipnet::IpNet;
 use serde::Deserialize;
@@ -14,7 +14,7 @@ use super::{
 /// `[delivery]`
 #[derive(Clone, Debug)]
 pub struct Delivery {
-    /// How long an endpoint may take to answer.
+    /// How long an endpoint may take to begin its answer.
     pub response_wait: Duration,
     /// How long after it left a request may still be answered with success.
     pub late_wait: Duration,
@@ -36,6 +36,8 @@ pub struct Delivery {
     pub tls_roots: Vec<Roots>,
     /// The oldest version of TLS that endpoints are spoken to in.
     pub tls_minimum_version: TlsVersion,
+    /// Who is asked for the addresses of endpoints; the system's name servers where there are none.
+    pub name_servers: Vec<SocketAddr>,
     /// Where the certificates lie that endpoints may be shown.
     pub client_certificates_dir: Option<PathBuf>,
 }
@@ -75,6 +77,8 @@ pub(super) struct RawDelivery {
     tls_roots: Vec<Roots>,
     #[serde(deserialize_with = "read::tls_version")]
     tls_minimum_version: TlsVersion,
+    #[serde(deserialize_with = "read::name_servers")]
+    name_servers: Vec<SocketAddr>,
     #[serde(deserialize_with = "read::optional")]
     client_certificates_dir: Option<PathBuf>,
 }
@@ -117,6 +121,7 @@ impl RawDelivery {
             },
             tls_roots: self.tls_roots,
             tls_minimum_version: self.tls_minimum_version,
+            name_servers: self.name_servers,
             client_certificates_dir: self.client_certificates_dir,
         }
     }

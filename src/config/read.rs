@@ -1,7 +1,12 @@
 //! How a setting is read: each function takes one kind of value, and its error is nothing but the sentence on what is
 //! allowed. Where the value came from and what it was is added by the one that knows, `layers`.
 
-use std::{fmt::Display, net::SocketAddr, str::FromStr, time::Duration};
+use std::{
+    fmt::Display,
+    net::{IpAddr, SocketAddr},
+    str::FromStr,
+    time::Duration,
+};
 
 use bytesize::ByteSize;
 use humantime_serde::re::humantime;
@@ -330,6 +335,22 @@ pub(super) fn tls_version<'de, D: Deserializer<'de>>(from: D) -> Result<TlsVersi
 }
 
 /// Authorities: a list, or (from the environment) its text with commas between.
+pub(super) fn name_servers<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<SocketAddr>, D::Error> {
+    let allowed =
+        "\"system\" or a list of addresses, with a port or without, such as [\"10.0.0.2\", \"[fd00::2]:5353\"]";
+    let list = match raw(from, allowed)? {
+        Raw::Text(text) if text == "system" => return Ok(Vec::new()),
+        Raw::Text(text) => text.split(',').map(|part| part.trim().to_owned()).collect(),
+        Raw::List(list) => list,
+        Raw::Flag(_) | Raw::Number(_) => return Err(D::Error::custom(allowed)),
+    };
+    let read = |text: &String| {
+        let bare = || text.parse::<IpAddr>().map(|address| SocketAddr::new(address, 53));
+        text.parse().or_else(|_| bare()).map_err(|_| D::Error::custom(allowed))
+    };
+    if list.is_empty() { Err(D::Error::custom(allowed)) } else { list.iter().map(read).collect() }
+}
+
 pub(super) fn roots<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Roots>, D::Error> {
     let allowed = "a list of \"system\" and paths of PEM files, not empty";
     let list = match raw(from, allowed)? {

@@ -8,8 +8,8 @@
 //!   caller does not know of.
 //! - What lingers keeps a connection and no events: its own copy went with the last byte sent, and the copy for another
 //!   try is given up with the wait. So it is never sent again.
-//! - A late answer is its head alone; its body is not read, and its connection is closed. A success whose body did not end
-//!   within the wait is known at once.
+//! - A late answer is its head alone; its body is not read, and its connection is closed. An answer whose head came within
+//!   the wait is no late one, whatever its body does.
 //! - Those of all subscriptions of an arbiter that linger are bounded ([`Options::lingering_max`]).
 //!
 //! [`Options::lingering_max`]: super::webhook::Options::lingering_max
@@ -43,14 +43,9 @@ pub struct Call<'a> {
 /// A request whose wait is over.
 pub struct Lingering<'a> {
     start: Instant,
-    rest: Rest<'a>,
-}
-
-enum Rest<'a> {
-    /// A success whose body did not end.
-    Known,
     /// The endpoint has it all and has said nothing.
-    Waiting(Attempts<'a>, Place),
+    attempts: Attempts<'a>,
+    _place: Place,
 }
 
 impl<'a> Call<'a> {
@@ -68,8 +63,16 @@ impl<'a> Call<'a> {
         if let Err(refused) = self.client.rules().check_url(self.destination.url()) {
             return (failure(Outcome::SocketError, refused.to_string()), None);
         }
-        let answered = timeout_at(start + wait, &mut self.attempts).await;
         let [first, second] = &self.exchanges;
+        for exchange in [first, second] {
+            exchange.until.set(Some(start + wait));
+        }
+        let mut answered = timeout_at(start + wait, &mut self.attempts).await;
+        let has_head = |exchange: &Rc<Exchange>| matches!(exchange.phase(), Phase::Reading(_));
+        if answered.is_err() && (has_head(first) || has_head(second)) {
+            // The status has decided, and the body's own timer is over, too.
+            answered = Ok((&mut self.attempts).await);
+        }
         let began = second.began.get().or(first.began.get()).unwrap_or(start);
         let current = if second.phase() == Phase::Beginning { first } else { second };
         let phases = current.phases(self.destination.url().scheme() == "https");
@@ -80,17 +83,21 @@ impl<'a> Call<'a> {
                 let answer = failure(Outcome::TimedOut, silence(phase, self.destination, wait));
                 let answer = Answer { latency: began.elapsed(), phases, ..answer };
                 current.late.set(true);
-                (answer, self.linger(phase).map(|rest| Lingering { start, rest }))
+                (answer, self.linger(phase, start))
             }
         }
     }
 
-    fn linger(self, phase: Phase) -> Option<Rest<'a>> {
+    fn linger(self, phase: Phase, start: Instant) -> Option<Lingering<'a>> {
         self.again.take();
         match phase {
-            Phase::Waiting => Some(Rest::Waiting(self.attempts, self.client.linger()?)),
-            Phase::Reading(status) => (Outcome::of_status(status) == Outcome::Delivered).then_some(Rest::Known),
-            Phase::Beginning | Phase::Resolving | Phase::Connecting(_) | Phase::Connected(_) | Phase::Sending => None,
+            Phase::Waiting => Some(Lingering { start, _place: self.client.linger()?, attempts: self.attempts }),
+            Phase::Beginning
+            | Phase::Resolving
+            | Phase::Connecting(_)
+            | Phase::Connected(_)
+            | Phase::Sending
+            | Phase::Reading(_) => None,
         }
     }
 }
@@ -98,12 +105,7 @@ impl<'a> Call<'a> {
 impl Lingering<'_> {
     /// Whether a success comes within `wait` from when the request left. Whatever else comes is as good as nothing.
     pub async fn is_taken(self, wait: Duration) -> bool {
-        match self.rest {
-            Rest::Known => true,
-            Rest::Waiting(attempts, _place) => {
-                let answered = timeout_at(self.start + wait, attempts).await;
-                answered.is_ok_and(|answer| answer.outcome == Outcome::Delivered)
-            }
-        }
+        let answered = timeout_at(self.start + wait, self.attempts).await;
+        answered.is_ok_and(|answer| answer.outcome == Outcome::Delivered)
     }
 }

@@ -60,7 +60,7 @@ pub(super) fn failed(error: &SendRequestError, phase: Phase, destination: &Desti
 }
 
 fn unconnected(error: &io::Error, phase: Phase) -> String {
-    if let Some(refused) = error.get_ref().and_then(|error| error.downcast_ref::<Refused>()) {
+    if let Some(refused) = error.get_ref().filter(|error| error.is::<Refused>()) {
         return refused.to_string();
     }
     match phase {

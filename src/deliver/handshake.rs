@@ -8,14 +8,14 @@
 //!
 //! Absent on purpose: what an answer means ([`policy::validation`](crate::policy::validation)), and asking again.
 
-use std::{cell::Cell, rc::Rc, time::Duration};
+use std::{rc::Rc, time::Duration};
 
 use awc::{
     ClientResponse,
     error::SendRequestError,
     http::{Method, StatusCode},
 };
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -23,7 +23,7 @@ use super::{
     failure::{failed, failure, silence},
     request::{Destination, ORIGIN, Outgoing, header_value, properties},
     socket::{EXCHANGE, Exchange, Phase},
-    webhook::{Client, body, head, read_body},
+    webhook::{BODY_BYTES_MAX, Client, body, head, read_body},
 };
 use crate::{
     event::{Schema, Timestamp},
@@ -124,7 +124,7 @@ impl Client {
             Ok(Ok(heard)) => Ok(heard),
             Ok(Err(error)) => Err(unanswered(failed(&error, exchange.phase(), destination))),
             Err(_) => {
-                let detail = silence(reached(&exchange, outgoing, destination), destination, wait);
+                let detail = silence(reached(&exchange, outgoing), destination, wait);
                 Err(unanswered(failure(Outcome::TimedOut, detail)))
             }
         }
@@ -141,7 +141,7 @@ impl Client {
             Handshake::EventGrid => Method::POST,
             Handshake::CloudEvents => Method::OPTIONS,
         };
-        let awc = self.0.awc.borrow().clone();
+        let awc = self.awc(destination);
         EXCHANGE
             .scope(exchange.clone(), async move {
                 let request = head(&awc, method, destination, outgoing);
@@ -167,7 +167,9 @@ async fn hear(handshake: Handshake, response: &mut ClientResponse) -> Heard {
     };
     // Only this body is a word; every other might never end.
     if handshake == Handshake::EventGrid && response.status() == StatusCode::OK {
-        (heard.body, _) = read_body(response).await;
+        let mut kept = BytesMut::new();
+        read_body(response, &mut kept, BODY_BYTES_MAX).await;
+        heard.body = kept.freeze();
     }
     heard
 }
@@ -177,14 +179,9 @@ fn unanswered(Answer { outcome, detail, .. }: Answer) -> Cause {
 }
 
 /// How far a question has come. One without a body is written at once with its head, which nobody tells.
-fn reached(exchange: &Exchange, outgoing: &Outgoing, destination: &Destination) -> Phase {
+fn reached(exchange: &Exchange, outgoing: &Outgoing) -> Phase {
     let phase = exchange.phase();
-    let written = if destination.url().scheme() == "https" {
-        // At least the endpoint speaks TLS.
-        Cell::get(&exchange.received) > 0
-    } else {
-        exchange.began.get().is_some()
-    };
+    let written = exchange.began.get().is_some();
     match phase {
         Phase::Connected(_) if written && outgoing.body.is_empty() => Phase::Waiting,
         Phase::Beginning

@@ -8,7 +8,9 @@
 //! | [`handshake`] | whether an endpoint may be called, and that a subscription is gone |
 //! | [`signature`] | by which a receiver knows who sent |
 //! | [`trust`] | whose certificates are believed, and which are shown |
-//! | [`socket`] | the connections below awc, opened and watched by us |
+//! | [`names`] | the addresses of names, with a cache |
+//! | [`dial`] | the connections below awc, opened by us |
+//! | [`socket`] | and watched |
 //! | [`sockets`] | how many descriptors all of this may use |
 //! | [`call`] | how long a request may take, and what is heard of it after that |
 //! | [`webhook`] | awc, and how an answer becomes an [`Answer`](crate::policy::outcome::Answer) |
@@ -21,8 +23,10 @@
 pub mod address;
 pub mod call;
 pub mod convert;
+pub mod dial;
 mod failure;
 pub mod handshake;
+pub mod names;
 pub mod request;
 pub mod signature;
 pub mod socket;

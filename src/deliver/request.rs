@@ -19,7 +19,7 @@ use awc::http::{
     uri::InvalidUri,
 };
 use bytes::{BufMut, Bytes, BytesMut};
-use url::{Host, Url};
+use url::Url;
 
 use super::{
     address::{Ambiguous, check_unambiguous},
@@ -51,9 +51,6 @@ pub enum Error {
     /// A fragment is never sent.
     #[error("the endpoint's address has a fragment (`#...`), which is never sent")]
     Fragment,
-    /// The HTTP client can't check a certificate for an IPv6 address.
-    #[error("https to a bare IPv6 address is not supported; use a name")]
-    SecureIpv6,
     /// Longer than any server takes.
     #[error("the endpoint's address has {0} bytes, more than {URL_BYTES_MAX}")]
     Length(usize),
@@ -122,15 +119,13 @@ impl Destination {
             return Err(Error::Scheme(url.scheme().to_owned()));
         }
         check_unambiguous(text)?;
-        match url.host() {
-            None => return Err(Error::Host),
-            Some(Host::Ipv6(_)) if url.scheme() == "https" => return Err(Error::SecureIpv6),
-            Some(Host::Domain(_) | Host::Ipv4(_) | Host::Ipv6(_)) => {}
+        if url.host().is_none() {
+            return Err(Error::Host);
         }
         if url.fragment().is_some() {
             return Err(Error::Fragment);
         }
-        let uri = url.as_str().parse().map_err(|error: InvalidUri| Error::Url(error.to_string()))?;
+        let uri = uri(&url).map_err(|error| Error::Url(error.to_string()))?;
         let host = host(&url).map_err(|error| Error::Url(error.to_string()))?;
         Ok(Self {
             url,
@@ -154,6 +149,11 @@ impl Destination {
         &self.url
     }
 
+    /// Whether its connections begin with TLS.
+    pub(super) fn is_secure(&self) -> bool {
+        self.url.scheme() == "https"
+    }
+
     /// The same for the HTTP client, and the value of `Host`.
     pub(super) fn target(&self) -> (Uri, HeaderValue) {
         (self.uri.clone(), self.host.clone())
@@ -168,6 +168,16 @@ impl Destination {
     pub fn schema(&self) -> Schema {
         self.schema
     }
+}
+
+/// What awc is told: always http, because TLS is begun below it, and the port of https by its number.
+fn uri(url: &Url) -> Result<Uri, InvalidUri> {
+    if url.scheme() != "https" {
+        return url.as_str().parse();
+    }
+    let (host, port) = (url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or_default());
+    let query = url.query().map(|query| format!("?{query}")).unwrap_or_default();
+    format!("http://{host}:{port}{}{query}", url.path()).parse()
 }
 
 /// awc leaves out port 80 of https and 443 of http; a URL knows which port goes without saying.

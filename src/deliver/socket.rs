@@ -1,44 +1,49 @@
-//! The connections below awc: opened to checked addresses only, and watched.
+//! The connections below awc, watched.
 //!
 //! awc's pool tells nobody whether a connection was used before, forgets idle connections without closing them, and takes
-//! a connection back although its endpoint has not finished answering. So awc is given a socket of ours, which
-//! - is opened by `Dialer`, to an address that the rules let through and that was looked up for this connection;
+//! a connection back although its endpoint has not finished answering. awc also takes an interim answer (1xx) for the
+//! answer. So awc is given a socket of ours, above TLS where there is TLS, which
+//! - is opened by [`Dialer`](super::dial), to an address that the rules let through;
 //! - notes for the request in progress (its `Exchange`) that it was used before, and how many bytes came back;
+//! - takes interim answers out of what awc reads, but for 101, which ends HTTP on the connection;
 //! - can be closed from outside while it lies in awc's pool, which then throws it away when it next looks at it.
 //!
 //! How a socket knows its request: everything that awc does for a request, it does while that request's future is being
 //! polled, so the exchange is a task-local of that future.
 //!
-//! Absent on purpose: HTTP and TLS. Both lie above.
+//! Absent on purpose: names, addresses and TLS, which are [`dial`](super::dial)'s, and what an answer means.
 
 use std::{
     cell::{Cell, RefCell},
     fmt,
     future::Future as _,
     io,
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     pin::{Pin, pin},
-    rc::{Rc, Weak},
-    sync::Arc,
-    task::{Context, Poll},
+    rc::Rc,
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
 use actix_rt::net::{ActixStream, Ready, TcpStream};
-use actix_service::Service;
-use actix_tls::connect::{ConnectError, ConnectInfo, Connection};
-use awc::http::Uri;
-use futures_util::future::LocalBoxFuture;
+use bytes::{Buf as _, BytesMut};
 use tokio::{
     io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
-    time::{Instant, timeout},
+    time::Instant,
 };
+use tokio_rustls::client::TlsStream;
 
-use super::{
-    address::AddressRules,
-    sockets::{Kept, Sockets},
-};
+use super::sockets::{Kept, Sockets};
 use crate::policy::outcome::{Phases, Took};
+
+/// Interim answers to one request; further ones are taken for the answer, which fails it.
+pub const INTERIM_MAX: usize = 16;
+
+/// The head of an interim answer; a longer one is taken for the answer.
+pub const INTERIM_BYTES_MAX: usize = 16_384;
+
+/// So much is read at a time while the kind of an answer is not known.
+const READ_BYTES: usize = 4_096;
 
 tokio::task_local! {
     /// The request that the current task is making.
@@ -76,8 +81,10 @@ pub(super) struct Exchange {
     pub(super) began: Cell<Option<Instant>>,
     /// Whether its connection was used before.
     pub(super) reused: Cell<bool>,
-    /// The bytes that came back, below TLS.
+    /// The bytes that came back, without those of TLS.
     pub(super) received: Cell<usize>,
+    /// When the wait is over: a body is read no longer.
+    pub(super) until: Cell<Option<Instant>>,
     /// Whether the wait is over, and only the answer's head is still of use.
     pub(super) late: Cell<bool>,
     line: RefCell<Option<Rc<Line>>>,
@@ -93,6 +100,7 @@ impl Exchange {
             began: Cell::new(None),
             reused: Cell::new(false),
             received: Cell::new(0),
+            until: Cell::new(None),
             late: Cell::new(false),
             line: RefCell::new(None),
         })
@@ -146,7 +154,8 @@ impl Exchange {
     pub(super) fn finish(&self) {
         if let Some(line) = self.line.take() {
             // A connection that must not be kept is closed at once.
-            match line.sockets.keep().filter(|_| !line.refused.get()) {
+            let usable = !line.refused.get() && line.inbox.borrow().is_empty();
+            match line.sockets.keep().filter(|_| usable) {
                 Some(kept) => drop(line.kept.replace(Some(kept))),
                 None => line.close(),
             }
@@ -163,12 +172,14 @@ impl Exchange {
 }
 
 /// What a socket shares with those who watch it.
-struct Line {
-    stream: RefCell<Option<TcpStream>>,
+pub(super) struct Line {
+    stream: RefCell<Option<Box<dyn Wire>>>,
+    /// What was read and awc has not taken.
+    inbox: RefCell<BytesMut>,
+    /// How many interim answers to the present request were taken out; [`None`] once its answer has begun.
+    interim: Cell<Option<usize>>,
     requests: Cell<u32>,
     idle_since: Cell<Option<Instant>>,
-    /// Without TLS, so that what the endpoint says can be looked at.
-    plain: bool,
     /// The endpoint refused before it had everything: the rest was not sent.
     refused: Cell<bool>,
     sockets: Sockets,
@@ -176,10 +187,38 @@ struct Line {
     kept: RefCell<Option<Kept>>,
 }
 
+/// A stream, with TLS or without.
+trait Wire: AsyncRead + AsyncWrite + Unpin {
+    fn tcp(&self) -> &TcpStream;
+}
+
+impl Wire for TcpStream {
+    fn tcp(&self) -> &TcpStream {
+        self
+    }
+}
+
+impl Wire for TlsStream<TcpStream> {
+    fn tcp(&self) -> &TcpStream {
+        self.get_ref().0
+    }
+}
+
 impl Line {
-    fn close(&self) {
+    /// Closes it, whoever has it.
+    pub(super) fn close(&self) {
         self.stream.take();
         self.kept.take();
+    }
+
+    /// Whether it is closed.
+    pub(super) fn is_closed(&self) -> bool {
+        self.stream.borrow().is_none()
+    }
+
+    /// For how long it has waited for a request; [`None`] where a request is using it.
+    pub(super) fn idle_for(&self) -> Option<Duration> {
+        self.idle_since.get().map(|since| since.elapsed())
     }
 
     /// The request in progress writes: it owns the line from now on.
@@ -193,8 +232,80 @@ impl Line {
         self.requests.set(self.requests.get() + 1);
         self.idle_since.set(None);
         self.kept.take();
+        self.interim.set(Some(0));
         *owner = Some(self.clone());
     }
+
+    /// Reads what there is into the inbox: how many bytes came, none at the end.
+    fn fill(&self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut stream = self.stream.borrow_mut();
+        let Some(stream) = stream.as_mut() else { return Poll::Ready(Ok(0)) };
+        let mut bytes = [0; READ_BYTES];
+        let mut read = ReadBuf::new(&mut bytes);
+        ready!(Pin::new(stream).poll_read(cx, &mut read))?;
+        received(read.filled().len());
+        self.inbox.borrow_mut().extend_from_slice(read.filled());
+        Poll::Ready(Ok(read.filled().len()))
+    }
+
+    /// Takes interim answers out of the inbox: whether what is left there begins the answer.
+    fn has_answer(&self) -> bool {
+        let mut inbox = self.inbox.borrow_mut();
+        while let Some(taken) = self.interim.get() {
+            match begins(&inbox) {
+                Begins::Interim(len) if taken < INTERIM_MAX => {
+                    inbox.advance(len);
+                    self.interim.set(Some(taken + 1));
+                }
+                Begins::Unknown if inbox.len() < INTERIM_BYTES_MAX => return false,
+                Begins::Interim(_) | Begins::Unknown | Begins::Answer => self.interim.set(None),
+            }
+        }
+        true
+    }
+
+    /// Whether the endpoint has sent an answer that begins with a status from 300 to 599.
+    fn has_refusal(&self, cx: &mut Context<'_>) -> bool {
+        while !self.has_answer() || self.inbox.borrow().len() < STATUS_LINE.len() {
+            match self.fill(cx) {
+                Poll::Ready(Ok(1..)) => {}
+                Poll::Ready(Ok(0) | Err(_)) | Poll::Pending => break,
+            }
+        }
+        let inbox = self.inbox.borrow();
+        self.interim.get().is_none()
+            && matches!(**inbox, [b'H', b'T', b'T', b'P', b'/', b'1', b'.', _, b' ', b'3'..=b'5', _, _, ..])
+    }
+}
+
+/// How the line with a status begins, at least.
+const STATUS_LINE: &[u8; 12] = b"HTTP/1.1 200";
+
+/// What some bytes of an endpoint begin.
+enum Begins {
+    /// An interim answer whose head has so many bytes.
+    Interim(usize),
+    /// The answer, or nothing that is HTTP: awc's affair.
+    Answer,
+    /// Too few bytes to tell.
+    Unknown,
+}
+
+fn begins(bytes: &[u8]) -> Begins {
+    let mut headers = [httparse::EMPTY_HEADER; 64];
+    let mut head = httparse::Response::new(&mut headers);
+    let read = head.parse(bytes);
+    match (read, head.code) {
+        // 101 is the last that is HTTP.
+        (Ok(httparse::Status::Complete(len)), Some(100 | 102..=199)) => Begins::Interim(len),
+        (Ok(httparse::Status::Partial), None | Some(100 | 102..=199)) => Begins::Unknown,
+        (Ok(_) | Err(_), _) => Begins::Answer,
+    }
+}
+
+/// Bytes came back for the request in progress.
+fn received(bytes: usize) {
+    EXCHANGE.try_with(|exchange| exchange.received.set(exchange.received.get() + bytes)).unwrap_or_default();
 }
 
 /// The connection that awc gets. Once closed from outside it reads as ended, and writing to it fails.
@@ -202,7 +313,7 @@ pub(super) struct Socket(Rc<Line>);
 
 impl fmt::Debug for Socket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Socket").field(&self.0.stream.borrow()).finish()
+        f.debug_tuple("Socket").field(&self.0.stream.borrow().as_ref().map(|stream| stream.tcp())).finish()
     }
 }
 
@@ -213,6 +324,25 @@ impl Drop for Socket {
 }
 
 impl Socket {
+    #[expect(private_bounds, reason = "there are two streams, and this module knows both")]
+    pub(super) fn new(stream: impl Wire + 'static, sockets: Sockets) -> Self {
+        Self(Rc::new(Line {
+            stream: RefCell::new(Some(Box::new(stream))),
+            inbox: RefCell::default(),
+            interim: Cell::new(None),
+            requests: Cell::new(0),
+            idle_since: Cell::new(None),
+            refused: Cell::new(false),
+            sockets,
+            kept: RefCell::default(),
+        }))
+    }
+
+    /// What is shared with those who watch it.
+    pub(super) fn line(&self) -> &Rc<Line> {
+        &self.0
+    }
+
     /// Runs `write` on the stream on behalf of the request in progress.
     ///
     /// awc does not read before it has written everything. So an endpoint that refuses a large request and stops reading
@@ -222,33 +352,24 @@ impl Socket {
         &self,
         cx: &mut Context<'_>,
         all: usize,
-        write: impl FnOnce(Pin<&mut TcpStream>, &mut Context<'_>) -> Poll<io::Result<usize>>,
+        write: impl FnOnce(Pin<&mut Box<dyn Wire>>, &mut Context<'_>) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
-        // Outside of a request (a TLS farewell) there is nobody to tell.
+        // Outside of a request there is nobody to tell.
         EXCHANGE.try_with(|exchange| self.0.claim(exchange)).ok();
         if self.0.refused.get() {
             return Poll::Ready(Ok(all));
         }
-        let mut stream = self.0.stream.borrow_mut();
-        let Some(stream) = stream.as_mut() else {
-            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        let written = match self.0.stream.borrow_mut().as_mut() {
+            Some(stream) => write(Pin::new(stream), cx),
+            None => return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
         };
-        let written = write(Pin::new(stream), cx);
         let stuck = matches!(written, Poll::Pending | Poll::Ready(Err(_)));
-        if stuck && self.0.plain && holds_refusal(stream, cx) {
+        if stuck && self.0.has_refusal(cx) {
             self.0.refused.set(true);
             return Poll::Ready(Ok(all));
         }
         written
     }
-}
-
-/// Whether the endpoint has sent an answer that begins with a status from 300 to 599.
-fn holds_refusal(stream: &TcpStream, cx: &mut Context<'_>) -> bool {
-    let mut start = [0; 12];
-    let mut start = ReadBuf::new(&mut start);
-    let peeked = matches!(stream.poll_peek(cx, &mut start), Poll::Ready(Ok(_)));
-    peeked && matches!(start.filled(), [b'H', b'T', b'T', b'P', b'/', b'1', b'.', _, b' ', b'3'..=b'5', _, _])
 }
 
 impl AsyncRead for Socket {
@@ -259,14 +380,25 @@ impl AsyncRead for Socket {
         if idle && EXCHANGE.try_with(|exchange| exchange.fresh).unwrap_or(false) {
             line.close();
         }
+        while !line.has_answer() {
+            if ready!(line.fill(cx))? == 0 {
+                // It ended in the middle of a head, which awc shall tell.
+                line.interim.set(None);
+            }
+        }
+        let mut inbox = line.inbox.borrow_mut();
+        if !inbox.is_empty() {
+            let most = inbox.len().min(buf.remaining());
+            buf.put_slice(&inbox.split_to(most));
+            return Poll::Ready(Ok(()));
+        }
         let before = buf.filled().len();
         let read = match line.stream.borrow_mut().as_mut() {
             Some(stream) => Pin::new(stream).poll_read(cx, buf),
             None => return Poll::Ready(Ok(())),
         };
         if !idle {
-            let more = buf.filled().len() - before;
-            EXCHANGE.try_with(|exchange| exchange.received.set(exchange.received.get() + more)).ok();
+            received(buf.filled().len() - before);
         }
         read
     }
@@ -290,9 +422,14 @@ impl AsyncWrite for Socket {
         true
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // A TCP stream has nothing to flush.
-        Poll::Ready(Ok(()))
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.0.refused.get() {
+            return Poll::Ready(Ok(()));
+        }
+        match self.0.stream.borrow_mut().as_mut() {
+            Some(stream) => Pin::new(stream).poll_flush(cx),
+            None => Poll::Ready(Ok(())),
+        }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -306,7 +443,7 @@ impl AsyncWrite for Socket {
 impl Socket {
     fn poll_ready(&self, interest: Interest, cx: &mut Context<'_>) -> Poll<io::Result<Ready>> {
         match self.0.stream.borrow().as_ref() {
-            Some(stream) => pin!(stream.ready(interest)).poll(cx),
+            Some(stream) => pin!(stream.tcp().ready(interest)).poll(cx),
             None => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
         }
     }
@@ -319,145 +456,5 @@ impl ActixStream for Socket {
 
     fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<Ready>> {
         self.poll_ready(Interest::WRITABLE, cx)
-    }
-}
-
-/// Who looks up names.
-pub trait Names: Send + Sync {
-    /// The addresses of `host`, with `port`.
-    fn lookup(&self, host: &str, port: u16) -> LocalBoxFuture<'static, io::Result<Vec<SocketAddr>>>;
-}
-
-/// The names that the machine knows. A look-up can't be called off: one that hangs holds a thread of the arbiter's
-/// blocking pool (512 of them) until the machine's own resolver gives up, long after the request did.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SystemNames;
-
-impl Names for SystemNames {
-    fn lookup(&self, host: &str, port: u16) -> LocalBoxFuture<'static, io::Result<Vec<SocketAddr>>> {
-        let host = host.to_owned();
-        Box::pin(async move { Ok(tokio::net::lookup_host((host, port)).await?.collect()) })
-    }
-}
-
-/// Opens connections. awc asks it for each new one.
-#[derive(Clone)]
-pub(super) struct Dialer(Rc<Dialing>);
-
-struct Dialing {
-    rules: AddressRules,
-    names: Arc<dyn Names>,
-    connect_wait: Duration,
-    sockets: Sockets,
-    lines: RefCell<Vec<Weak<Line>>>,
-}
-
-/// What a sweep found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Connections {
-    /// Connections that a request is using.
-    pub busy: usize,
-    /// Connections that wait for a request.
-    pub idle: usize,
-    /// Closed ones of which awc's pool still keeps the shell.
-    pub shells: usize,
-}
-
-impl Dialer {
-    pub(super) fn new(rules: AddressRules, names: Arc<dyn Names>, connect_wait: Duration, sockets: Sockets) -> Self {
-        Self(Rc::new(Dialing { rules, names, connect_wait, sockets, lines: RefCell::new(Vec::new()) }))
-    }
-
-    /// Closes what has been idle for `keep_alive`, and counts.
-    pub(super) fn sweep(&self, keep_alive: Duration) -> Connections {
-        let mut found = Connections::default();
-        self.0.lines.borrow_mut().retain(|line| {
-            let Some(line) = line.upgrade() else { return false };
-            if line.idle_since.get().is_some_and(|since| since.elapsed() >= keep_alive) {
-                line.close();
-            }
-            if line.stream.borrow().is_none() {
-                found.shells += 1;
-            } else if line.idle_since.get().is_some() {
-                found.idle += 1;
-            } else {
-                found.busy += 1;
-            }
-            true
-        });
-        found
-    }
-
-    /// Looks `host` up, checks all it leads to, and calls one address after the other.
-    async fn dial(&self, host: &str, port: u16, plain: bool) -> Result<Socket, ConnectError> {
-        let say = |phase| EXCHANGE.try_with(|exchange| exchange.enter(phase)).unwrap_or_default();
-        let refused = |refused| ConnectError::Io(io::Error::other(refused));
-        // The way from a URL to a URI leaves the brackets around an IPv6 address.
-        let found = match host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
-            Ok(address) => {
-                let address = SocketAddr::new(address, port);
-                self.0.rules.check_socket(address).map_err(refused)?;
-                vec![address]
-            }
-            Err(_) => {
-                say(Phase::Resolving);
-                let found = self.0.names.lookup(host, port).await;
-                let found = found.map_err(|error| ConnectError::Resolver(Box::new(error)))?;
-                self.0.rules.check_found(host, &found).map_err(refused)?;
-                found
-            }
-        };
-        let mut failure = ConnectError::NoRecords;
-        let last = found.len().saturating_sub(1);
-        for (place, address) in found.into_iter().enumerate() {
-            say(Phase::Connecting(address));
-            // The last address has what is left of the whole request's time.
-            let wait = if place == last { Duration::MAX } else { self.0.connect_wait };
-            match timeout(wait, TcpStream::connect(address)).await {
-                Ok(Ok(stream)) => {
-                    // Without it a request of two writes waits for an acknowledgement; a socket that can't is no reason
-                    // to fail.
-                    stream.set_nodelay(true).ok();
-                    say(Phase::Connected(address));
-                    return Ok(self.watch(stream, plain));
-                }
-                Ok(Err(error)) => failure = ConnectError::Io(error),
-                Err(_) => failure = ConnectError::Io(io::ErrorKind::TimedOut.into()),
-            }
-        }
-        Err(failure)
-    }
-
-    fn watch(&self, stream: TcpStream, plain: bool) -> Socket {
-        let line = Rc::new(Line {
-            stream: RefCell::new(Some(stream)),
-            requests: Cell::new(0),
-            idle_since: Cell::new(None),
-            plain,
-            refused: Cell::new(false),
-            sockets: self.0.sockets.clone(),
-            kept: RefCell::default(),
-        });
-        self.0.lines.borrow_mut().push(Rc::downgrade(&line));
-        Socket(line)
-    }
-}
-
-impl Service<ConnectInfo<Uri>> for Dialer {
-    type Response = Connection<Uri, Socket>;
-    type Error = ConnectError;
-    type Future = LocalBoxFuture<'static, Result<Self::Response, ConnectError>>;
-
-    fn poll_ready(&self, _: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&self, info: ConnectInfo<Uri>) -> Self::Future {
-        let dialer = self.clone();
-        Box::pin(async move {
-            let plain = info.request().scheme_str() != Some("https");
-            let socket = dialer.dial(info.hostname(), info.port(), plain).await?;
-            Ok(Connection::new(info.request().clone(), socket))
-        })
     }
 }

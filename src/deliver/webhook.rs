@@ -7,12 +7,13 @@
 //! - *The limit of 100 connections* over all hosts is lifted (0 means 2³²−1): hung endpoints must not starve others. Bounds
 //!   are the caller's, per subscription.
 //! - *Timers*: awc's own cover parts of a request and are off or out of reach. One timer covers name, connection, TLS,
-//!   request, head and body.
-//! - *The body* is read to at most [`BODY_BYTES_MAX`]. If it ends within, the connection is used again; if not, it is
-//!   closed, because reading on would let an endpoint hold us for as long as it likes.
-//! - *Interim answers* (1xx) are taken by awc for the answer, and the connection goes back to the pool with the real answer
-//!   still to come, which the next request would take for its own: a loss. Such a connection is closed, and the request has
-//!   failed. An answer of HTTP/1.1 without any length is the same trap: awc takes it to have no body.
+//!   request and head.
+//! - *The body* is kept up to [`BODY_BYTES_MAX`] and read up to [`DRAINED_BYTES_MAX`], for at most [`BODY_WAIT`]. If it ends
+//!   within both, the connection is used again; if not, it is closed, because reading on would let an endpoint hold us for
+//!   as long as it likes.
+//! - *Interim answers* (1xx) are taken by awc for the answer. [`socket`](super::socket) takes them out of what awc reads. What
+//!   it leaves (101, or more of them than anybody needs) fails the request, and its connection is closed. An answer of
+//!   HTTP/1.1 without any length is the same trap: awc takes it to have no body.
 //! - *204 and 304 with a length* make awc wait for a body that never comes: their body is not read.
 //! - *Reused connections*: awc does not tell; [`socket`](super::socket) does. One that breaks before the first byte of an
 //!   answer was closed by the endpoint while it was idle. The request is sent again at once on a new connection, within the
@@ -21,11 +22,12 @@
 //!   [`Options::keep_alive`]; the shells left in the pool go when there are many, with the pool. The default is shorter than
 //!   the 5 s after which common servers close, so that the race above is rare.
 //! - *A refusal while we still write* (413, 401) is not heard by awc, which writes first and reads then.
-//!   [`socket`](super::socket) hears it without TLS. What is left: with TLS it may be told as a reset or as silence.
+//!   [`socket`](super::socket) hears it.
+//! - *TLS* is begun by [`dial`](super::dial), and awc is told of http. Its pool knows connections by host and port alone, so
+//!   https has a pool of its own.
 //!
-//! A delivery has succeeded when a head with 200 to 204 is in, and the body then ended, broke off or reached the bound: the
-//! endpoint took the events, whatever happened to its farewell. A body that neither ends nor grows to the bound within the
-//! wait is no answer: TimedOut.
+//! The status decides. A delivery has succeeded when a head with 200 to 204 is in: the endpoint took the events, whether its
+//! body then ends, breaks off, or trickles. A body is for people.
 //!
 //! How long all of it may take is the business of [`Call`]; here is no timer.
 
@@ -41,9 +43,11 @@ use std::{
 use super::{
     address::AddressRules,
     call::Call,
+    dial::{Connections, Dialer},
     failure::{bounded, failed, unanswered},
+    names::{Names, Resolver},
     request::{Destination, Outgoing, header_value},
-    socket::{Connections, Dialer, EXCHANGE, Exchange, Names, Phase, SystemNames},
+    socket::{EXCHANGE, Exchange, Phase},
     sockets::Sockets,
     trust::{Identities, Trust},
 };
@@ -62,9 +66,16 @@ use awc::{
 };
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt as _, stream};
+use tokio::time::{Instant, timeout_at};
 
 /// 4 KiB of an answer are kept for people (`spec`: decision 27).
 pub const BODY_BYTES_MAX: usize = 4_096;
+
+/// 64 KiB of an answer are read, so that its connection can be used again: a new one costs more.
+pub const DRAINED_BYTES_MAX: usize = 65_536;
+
+/// How long an answer's body is read, within the request's own wait.
+pub const BODY_WAIT: Duration = Duration::from_secs(2);
 
 /// 16 KiB of a body are handed to awc at a time: it copies what it is handed, and a large body behind a slow endpoint
 /// should not be in memory twice.
@@ -95,8 +106,8 @@ pub struct Options {
     pub keep_alive: Duration,
     /// How old a connection may become: a new one looks the name up again.
     pub lifetime: Duration,
-    /// How long one of several addresses may take to be reached before the next is tried.
-    pub connect_wait: Duration,
+    /// How long one of several addresses may take to be reached before the next is called beside it (RFC 8305, 5).
+    pub attempt_delay: Duration,
     /// Requests that wait for a late answer at once.
     pub lingering_max: usize,
     /// The descriptors that all clients share.
@@ -110,10 +121,10 @@ impl Options {
             rules,
             trust,
             identities: Identities::default(),
-            names: Arc::new(SystemNames),
+            names: Arc::new(Resolver::default()),
             keep_alive: Duration::from_secs(4),
             lifetime: Duration::from_secs(300),
-            connect_wait: Duration::from_secs(5),
+            attempt_delay: Duration::from_millis(250),
             lingering_max: LINGERING_MAX,
             sockets: Sockets::default(),
         }
@@ -123,7 +134,7 @@ impl Options {
 /// How long a request may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waits {
-    /// From the first look-up to the end of the answer's body.
+    /// From the first look-up to the end of the answer's head.
     pub response: Duration,
 }
 
@@ -140,10 +151,22 @@ pub(super) type Again = Rc<Cell<Option<Rc<Outgoing>>>>;
 pub struct Client(pub(super) Rc<Inner>);
 
 pub(super) struct Inner {
-    pub(super) awc: RefCell<awc::Client>,
+    pools: RefCell<Pools>,
     dialer: Dialer,
     pub(super) options: Options,
     lingering: Cell<usize>,
+}
+
+/// awc's connections.
+struct Pools {
+    plain: awc::Client,
+    secure: awc::Client,
+}
+
+impl Pools {
+    fn new(dialer: &Dialer, options: &Options) -> Self {
+        Self { plain: awc_client(dialer.clone(), options), secure: awc_client(dialer.secure(), options) }
+    }
 }
 
 /// The place of a request that waits for a late answer.
@@ -161,10 +184,9 @@ impl Client {
     /// # Panics
     /// Outside of an arbiter.
     pub fn new(options: Options) -> Self {
-        let Options { rules, names, connect_wait, sockets, .. } = &options;
-        let dialer = Dialer::new(rules.clone(), names.clone(), *connect_wait, sockets.clone());
-        let awc = RefCell::new(awc_client(&dialer, &options));
-        let inner = Rc::new(Inner { awc, dialer, options, lingering: Cell::new(0) });
+        let dialer = Dialer::new(&options);
+        let pools = RefCell::new(Pools::new(&dialer, &options));
+        let inner = Rc::new(Inner { pools, dialer, options, lingering: Cell::new(0) });
         actix_rt::spawn(keep_sweeping(Rc::downgrade(&inner)));
         Self(inner)
     }
@@ -182,6 +204,12 @@ impl Client {
     /// Whom this client may call.
     pub fn rules(&self) -> &AddressRules {
         &self.0.options.rules
+    }
+
+    /// The pool that has the connections to this destination.
+    pub(super) fn awc(&self, destination: &Destination) -> awc::Client {
+        let pools = self.0.pools.borrow();
+        if destination.is_secure() { pools.secure.clone() } else { pools.plain.clone() }
     }
 
     /// Closes what was idle for long enough, and counts connections. The client does this by itself too.
@@ -248,7 +276,7 @@ impl Client {
         exchange: &Rc<Exchange>,
         now: Timestamp,
     ) -> Result<Answer, SendRequestError> {
-        let awc = self.0.awc.borrow().clone();
+        let awc = self.awc(destination);
         EXCHANGE
             .scope(exchange.clone(), async move {
                 let request = head(&awc, Method::POST, destination, &outgoing);
@@ -270,7 +298,7 @@ impl Inner {
         let found = self.dialer.sweep(self.options.keep_alive);
         if found.shells > SHELLS_MAX {
             // Requests in progress hold on to the old pool until they are done.
-            self.awc.replace(awc_client(&self.dialer, &self.options));
+            self.pools.replace(Pools::new(&self.dialer, &self.options));
         }
         found
     }
@@ -286,10 +314,9 @@ async fn keep_sweeping(client: Weak<Inner>) {
     }
 }
 
-fn awc_client(dialer: &Dialer, options: &Options) -> awc::Client {
+fn awc_client(dialer: Dialer, options: &Options) -> awc::Client {
     let connector = awc::Connector::new()
-        .connector(dialer.clone())
-        .rustls_0_23(options.trust.config())
+        .connector(dialer)
         .timeout(LONGER_THAN_ANY_WAIT)
         .handshake_timeout(LONGER_THAN_ANY_WAIT)
         .conn_keep_alive(options.keep_alive)
@@ -352,7 +379,10 @@ async fn read(mut response: ClientResponse, exchange: &Exchange, now: Timestamp)
     answer.retry_after = retry_after(&response, now);
     if status.is_informational() {
         exchange.poison();
-        answer.detail = format!("{} is an interim answer, and none is understood", status.as_u16());
+        answer.detail = match status {
+            StatusCode::SWITCHING_PROTOCOLS => "101 changes the protocol, which was not asked for".to_owned(),
+            status => format!("{} is an interim answer, and no other came after many", status.as_u16()),
+        };
         return answer;
     }
     if exchange.late.get() {
@@ -362,7 +392,14 @@ async fn read(mut response: ClientResponse, exchange: &Exchange, now: Timestamp)
     }
     let bodiless = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     if !bodiless {
-        (answer.body, answer.detail) = read_body(&mut response).await;
+        let until = Instant::now() + BODY_WAIT;
+        let until = exchange.until.get().map_or(until, |wait| wait.min(until));
+        let mut kept = BytesMut::new();
+        answer.detail = match timeout_at(until, read_body(&mut response, &mut kept, DRAINED_BYTES_MAX)).await {
+            Ok(detail) => detail,
+            Err(_) => "the answer's body did not end in time; the connection was closed".to_owned(),
+        };
+        answer.body = kept.freeze();
     }
     if response.version() == Version::HTTP_11 && (bodiless || has_length(&response)) {
         // Where the body was not read to its end, dropping the response closes the connection.
@@ -374,20 +411,20 @@ async fn read(mut response: ClientResponse, exchange: &Exchange, now: Timestamp)
     answer
 }
 
-/// The first bytes of the body, and what to say of the rest.
-pub(super) async fn read_body(response: &mut ClientResponse) -> (Bytes, String) {
-    let mut kept = BytesMut::new();
+/// Reads at most `most` bytes of the body, of which the first are `kept`; what to say of the rest.
+pub(super) async fn read_body(response: &mut ClientResponse, kept: &mut BytesMut, most: usize) -> String {
+    let mut read = 0;
     loop {
         match response.next().await {
-            None => return (kept.freeze(), String::new()),
-            Some(Ok(chunk)) if kept.len() + chunk.len() > BODY_BYTES_MAX => {
-                kept.extend_from_slice(&chunk[..BODY_BYTES_MAX - kept.len()]);
-                let detail =
-                    format!("the answer's body is longer than {BODY_BYTES_MAX} bytes; the connection was closed");
-                return (kept.freeze(), detail);
+            None => return String::new(),
+            Some(Ok(chunk)) => {
+                read += chunk.len();
+                kept.extend_from_slice(&chunk[..chunk.len().min(BODY_BYTES_MAX - kept.len())]);
+                if read > most {
+                    return format!("the answer's body is longer than {most} bytes; the connection was closed");
+                }
             }
-            Some(Ok(chunk)) => kept.extend_from_slice(&chunk),
-            Some(Err(error)) => return (kept.freeze(), bounded(format!("the answer's body broke off: {error}"))),
+            Some(Err(error)) => return bounded(format!("the answer's body broke off: {error}")),
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::{
     dead_letter::{Sink, sink},
     deliver::{
         self, AddressRules, Identities, Sockets, Trust,
+        names::Resolver,
         trust::{self, Roots, Version},
     },
     event::Timestamp,
@@ -172,8 +173,9 @@ pub(super) fn client(config: &Config, own: &[SocketAddr], budget: &Budget) -> Re
     };
     let options = deliver::Options::new(addresses(config, own), trust);
     let (keep_alive, lingering_max) = (config.delivery.idle_connection_wait, config.limits.lingering);
+    let names = Arc::new(Resolver::new(config.delivery.name_servers.clone()));
     let sockets = Sockets::new(budget.outbound, budget.idle);
-    Ok(deliver::Options { identities, keep_alive, lingering_max, sockets, ..options })
+    Ok(deliver::Options { identities, names, keep_alive, lingering_max, sockets, ..options })
 }
 
 /// Whose figures are told, and to whom.

@@ -3,7 +3,12 @@
 //! The short form asserts what is no matter of time. The long one (`make soak`) compares latencies: pairs of runs, with and
 //! without black holes, in turns, each after a warm-up.
 
-use std::{collections::HashMap, thread, time::Duration};
+use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv4Addr},
+    thread,
+    time::Duration,
+};
 
 use gridhook::{clock::Clock, event::Timestamp};
 use serde_json::{Value, json};
@@ -11,6 +16,7 @@ use serde_json::{Value, json};
 use super::LONG;
 use crate::support::{
     http::Client,
+    names::{NameServer, Said},
     needs,
     server::{Server, Wish, events_path, wait_for},
     sink::{Manner, Sink},
@@ -182,6 +188,48 @@ fn fifty_black_holes_hold_their_own_places_and_healthy_neighbours_get_everything
     }
     println!("50 black holes: {failed} requests failed, {held} places held; {} events at the others", sent.len());
     assert!(failed > 0, "they were called");
+}
+
+#[test]
+fn name_servers_that_never_answer_hold_up_nobody_else() {
+    let names = NameServer::start(|name, _| match name {
+        name if name.starts_with("silent") => Said::Silence,
+        _ => Said::Addresses(vec![IpAddr::V4(Ipv4Addr::LOCALHOST)], 0),
+    });
+    let at = names.address().to_string();
+    let settings = [("DELIVERY__NAME_SERVERS", at.as_str()), ("DELIVERY__VALIDATE", "false")];
+    let (server, sink) = (Server::start(&settings), Sink::start());
+    let key = server.topic("names", "EventGridSchema");
+    for number in 0..150 {
+        let wish = Wish::of(&format!("http://silent{number}.test/")).types(&["Silent"]);
+        server.subscribe("names", &format!("silent-{number}"), &wish);
+    }
+    for number in 0..5 {
+        let url = sink.url(&format!("/near/{number}")).replace("127.0.0.1", &format!("near{number}.test"));
+        server.subscribe("names", &format!("near-{number}"), &Wish::of(&url).types(&[&format!("Near{number}")]));
+    }
+    let publish = |kind: &str| {
+        let event = json!([{
+            "id": kind, "subject": "/a", "eventType": kind, "eventTime": "2026-11-20T17:18:13Z", "dataVersion": "1", "data": {},
+        }]);
+        let headers = [("aeg-sas-key", key.as_str())];
+        let answer = server.client().ask("POST", &events_path("names"), &headers, event.to_string().as_bytes());
+        assert_eq!(answer.expect("an answer").status, 200);
+    };
+    publish("Silent");
+    let clock = Clock::system();
+    let mut waits = Vec::new();
+    for number in 0..5 {
+        let published = clock.now();
+        publish(&format!("Near{number}"));
+        wait_for("a neighbour's event", LONG, || sink.taken(&format!("/near/{number}")) == 1);
+        waits.push(clock.now().since(published));
+    }
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.id())).expect("a process");
+    let threads = status.lines().find_map(|line| line.strip_prefix("Threads:")).expect("a count").trim().to_owned();
+    println!("150 names that nobody answers for: neighbours waited {waits:.0?}; {threads} threads");
+    assert!(waits.iter().all(|wait| *wait < Duration::from_secs(8)), "{waits:?}");
+    assert!(threads.parse::<u32>().expect("a number") < 100, "{threads}");
 }
 
 /// The slowest hundredth's latency, with or without black holes.

@@ -50,16 +50,41 @@ async fn an_answer_without_a_length_is_not_followed_by_another_on_its_connection
 }
 
 #[actix_rt::test]
-async fn the_answer_after_an_interim_one_is_not_taken_for_the_next_requests() {
-    for interim in ["100 Continue", "103 Early Hints"] {
-        let late = Step::Pause(Duration::from_millis(30));
-        let interim_first = vec![
-            say(&format!("HTTP/1.1 {interim}\r\n\r\n")),
-            late,
-            say("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"),
-        ];
-        let status = interim[..3].parse().expect("a status");
-        check(vec![interim_first, answer(503, "", "")], &[status, 503], 2).await;
+async fn interim_answers_are_passed_over_and_the_connection_is_used_again() {
+    let late = || Step::Pause(Duration::from_millis(20));
+    let last = || say("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+    for interim in ["100 Continue", "102 Processing", "103 Early Hints\r\nlink: </a>; rel=preload", "199 Odd"] {
+        let head = format!("HTTP/1.1 {interim}\r\n\r\n");
+        let bytes = Step::Trickle(head.clone().into_bytes(), Duration::from_millis(1));
+        for script in [
+            vec![say(&head), late(), last()],
+            vec![bytes, last()],
+            vec![say(&head.repeat(16)), last()],
+            vec![say(&format!("{head}HTTP/1.1 2")), late(), say("00 OK\r\ncontent-length: 2\r\n\r\nok")],
+        ] {
+            check(vec![script, answer(503, "", "")], &[200, 503], 1).await;
+        }
+    }
+    // What ends HTTP, and more of them than anybody needs, is a failure, and its connection is not used again.
+    for (script, status) in [
+        (vec![say("HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\n\r\n"), late(), last()], 101),
+        (vec![say(&"HTTP/1.1 100 Continue\r\n\r\n".repeat(17)), late(), last()], 100),
+    ] {
+        check(vec![script, answer(503, "", "")], &[status, 503], 2).await;
+    }
+}
+
+#[actix_rt::test]
+async fn a_body_of_up_to_64_kib_costs_no_connection_and_a_longer_one_does() {
+    let body = |bytes: usize| answer(200, "", &"x".repeat(bytes));
+    let client = Client::new(options());
+    for (bytes, connections) in [(4_097, 1), (65_536, 1), (65_537, 2), (1 << 20, 2)] {
+        let endpoint = Endpoint::start(vec![body(bytes), answer(204, "", "")]);
+        let first = post_to(&client, &endpoint.url(), AMPLE).await;
+        assert_eq!((first.outcome, first.body.len()), (Outcome::Delivered, 4_096), "{bytes}");
+        assert_eq!(first.detail.contains("longer than 65536 bytes"), connections == 2, "{bytes}: {}", first.detail);
+        assert_eq!(post_to(&client, &endpoint.url(), AMPLE).await.status, Some(204));
+        assert_eq!(endpoint.connections(), connections, "{bytes}");
     }
 }
 

@@ -56,7 +56,10 @@ async fn a_success_that_comes_late_is_heard_and_a_failure_is_not() {
     for (status, taken) in [(200, true), (204, true), (205, false), (302, false), (404, false), (503, false)] {
         check(late(answer(status, "", "")), Some(taken)).await;
     }
-    check(late(vec![say("HTTP/1.1 100 Continue\r\n\r\n"), LATE]), Some(false)).await;
+    check(late(vec![say("HTTP/1.1 101 Switching Protocols\r\n\r\n"), LATE]), Some(false)).await;
+    let interim = say("HTTP/1.1 100 Continue\r\n\r\n");
+    check(vec![vec![interim.clone()], late(answer(200, "", ""))].concat(), Some(true)).await;
+    check(late(vec![interim, Step::Close]), Some(false)).await;
     check(late(vec![say("what?\r\n\r\n")]), Some(false)).await;
     for end in [Step::Close, Step::Reset] {
         check(late(vec![end]), Some(false)).await;
@@ -71,9 +74,16 @@ async fn the_body_of_a_late_answer_is_not_read() {
 }
 
 #[actix_rt::test]
-async fn a_success_whose_body_did_not_end_in_time_is_known_at_once_and_a_failure_is_one() {
-    check(vec![say("HTTP/1.1 202 OK\r\ncontent-length: 10\r\n\r\n"), Step::Hang], Some(true)).await;
-    check(vec![say("HTTP/1.1 503 No\r\ncontent-length: 10\r\n\r\n"), Step::Hang], None).await;
+async fn an_answer_whose_body_did_not_end_in_time_is_no_late_one() {
+    for (status, outcome) in [(202, Outcome::Delivered), (503, Outcome::Busy)] {
+        let head = say(&format!("HTTP/1.1 {status} X\r\ncontent-length: 10\r\n\r\n"));
+        let endpoint = Endpoint::start(vec![vec![head, Step::Hang]]);
+        let client = Client::new(options());
+        let to = destination(&endpoint.url());
+        let (answer, lingering) = call(&client, &to).await;
+        assert_eq!((answer.outcome, answer.status), (outcome, Some(status)), "{}", answer.detail);
+        assert!(lingering.is_none());
+    }
 }
 
 #[actix_rt::test]

@@ -6,6 +6,7 @@ mod connections;
 mod failures;
 mod handshake;
 mod late;
+mod names;
 mod request;
 mod signature;
 mod tls;
@@ -22,7 +23,7 @@ use std::{
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 use gridhook::{
-    deliver::{AddressRules, Client, Destination, Options, Outgoing, Trust, Waits, socket::Names},
+    deliver::{AddressRules, Client, Destination, Options, Outgoing, Trust, Waits, names::Names},
     event::{Event, Schema, Seq, Span, Spans, Timestamp},
     policy::outcome::Answer,
 };

@@ -145,6 +145,48 @@ async fn an_endpoint_that_asks_who_calls_is_shown_the_certificate_that_was_named
     assert_eq!(endpoint.requests().len(), 1);
 }
 
+#[actix_rt::test]
+async fn an_endpoint_may_be_an_address_with_a_certificate_for_it() {
+    for host in ["127.0.0.1", "::1"] {
+        let (folder, authority) = known();
+        let tls = authority.endpoint(host, rustls::ALL_VERSIONS);
+        let endpoint = Endpoint::start_tls_at(host, vec![answer(200, "", "")], tls);
+        let client = Client::new(trusting(&folder.path().join("ca.pem")));
+        let answer = post_to(&client, &format!("https://{}/hook", endpoint.address()), AMPLE).await;
+        assert_eq!(answer.outcome, Outcome::Delivered, "{host}: {}", answer.detail);
+        assert_eq!(endpoint.requests()[0].header("host"), Some(endpoint.address().to_string().as_str()));
+    }
+}
+
+#[actix_rt::test]
+async fn http_and_https_at_the_same_host_and_port_share_no_connection() {
+    let (folder, tls) = authority("localhost");
+    let endpoint = Endpoint::start_tls(vec![answer(200, "", "")], tls);
+    let client = Client::new(trusting(&folder.path().join("ca.pem")));
+    assert_eq!(post_to(&client, &url(&endpoint, "localhost"), AMPLE).await.outcome, Outcome::Delivered);
+    let plain = post_to(&client, &url(&endpoint, "localhost").replace("https", "http"), AMPLE).await;
+    assert_ne!(plain.outcome, Outcome::Delivered);
+    assert_eq!((endpoint.requests().len(), endpoint.connections()), (1, 2));
+}
+
+#[actix_rt::test]
+async fn interim_answers_and_refusals_are_heard_through_tls_too() {
+    let (folder, tls) = authority("localhost");
+    let say = |text: &str| Step::Say(text.as_bytes().to_vec());
+    let interim = vec![
+        say("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\nHTTP/1.1 2"),
+        Step::Pause(std::time::Duration::from_millis(20)),
+        say("00 OK\r\ncontent-length: 2\r\n\r\nhi"),
+    ];
+    let endpoint = Endpoint::start_tls(vec![interim, answer(204, "", "")], tls);
+    let client = Client::new(trusting(&folder.path().join("ca.pem")));
+    for status in [200, 204] {
+        let answer = post_to(&client, &url(&endpoint, "localhost"), AMPLE).await;
+        assert_eq!(answer.status, Some(status), "{}", answer.detail);
+    }
+    assert_eq!(endpoint.connections(), 1, "its connection is used again");
+}
+
 #[test]
 fn a_certificate_without_its_own_key_is_refused_at_start() {
     let (authority, folder) = (Authority::new(), TempDir::new().expect("a folder"));

@@ -94,8 +94,22 @@ impl Endpoint {
         Self::listen(scripts, Some(tls), false)
     }
 
+    /// The same at this address of loopback.
+    pub(crate) fn start_at(host: &str, scripts: Vec<Script>) -> Self {
+        Self::listen_at(host, scripts, None, false)
+    }
+
+    /// The same with TLS, at this address of loopback.
+    pub(crate) fn start_tls_at(host: &str, scripts: Vec<Script>, tls: Arc<rustls::ServerConfig>) -> Self {
+        Self::listen_at(host, scripts, Some(tls), false)
+    }
+
     fn listen(scripts: Vec<Script>, tls: Option<Arc<rustls::ServerConfig>>, heads_only: bool) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+        Self::listen_at("127.0.0.1", scripts, tls, heads_only)
+    }
+
+    fn listen_at(host: &str, scripts: Vec<Script>, tls: Option<Arc<rustls::ServerConfig>>, heads_only: bool) -> Self {
+        let listener = TcpListener::bind((host, 0)).expect("loopback has a free port");
         let address = listener.local_addr().expect("a listener has an address");
         let shared = Arc::new(Shared {
             scripts,

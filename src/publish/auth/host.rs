@@ -120,7 +120,10 @@ impl Forwarded {
         let standard = line.as_deref().and_then(|line| parts(line, ',').pop()).unwrap_or_default();
         let of_standard = |wanted: &str| {
             let pairs = parts(standard, ';').into_iter().filter_map(|pair| pair.split_once('='));
-            pairs.filter(|(name, _)| name.trim().eq_ignore_ascii_case(wanted)).map(|(_, value)| unquoted(value)).next_back()
+            pairs
+                .filter(|(name, _)| name.trim().eq_ignore_ascii_case(wanted))
+                .map(|(_, value)| unquoted(value))
+                .next_back()
         };
         let of_others =
             |name: &str| last(name).and_then(|line| line.rsplit(',').next().map(|text| text.trim().to_owned()));

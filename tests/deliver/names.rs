@@ -1,0 +1,199 @@
+//! Names: looked up by our own resolver, remembered, and not held up by others; and which address is called first.
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    sync::atomic::{AtomicUsize, Ordering},
+    time::{Duration, Instant},
+};
+
+use futures_util::future::join_all;
+use gridhook::{
+    deliver::{
+        Client, Options,
+        names::{Names, Resolver},
+    },
+    policy::outcome::Outcome,
+};
+
+use super::{AMPLE, options, post_to, with_names};
+use crate::support::{
+    endpoint::{Endpoint, answer},
+    names::{NameServer, Said},
+};
+
+/// Longer than anything here takes that works, on a busy machine too; far shorter than a silent name server.
+const SOON: Duration = Duration::from_secs(4);
+
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+fn resolver(server: &NameServer) -> Resolver {
+    Resolver::new(vec![server.address()])
+}
+
+async fn find(resolver: &Resolver, host: &str) -> io::Result<Vec<IpAddr>> {
+    Ok(resolver.lookup(host, 80).await?.into_iter().map(|address| address.ip()).collect())
+}
+
+#[actix_rt::test]
+async fn an_answer_is_remembered_for_its_time_to_live() {
+    let server = NameServer::start(|name, _| match name {
+        "kept.test" => Said::Addresses(vec![HERE, "::1".parse().expect("an address")], 60),
+        "fleeting.test" => Said::Addresses(vec![HERE], 0),
+        _ => Said::NoName,
+    });
+    let resolver = resolver(&server);
+    for _ in 0..5 {
+        let mut found = find(&resolver, "Kept.test").await.expect("it is there");
+        found.sort();
+        assert_eq!(found, [HERE, "::1".parse().expect("an address")]);
+        assert_eq!(find(&resolver, "fleeting.test").await.expect("it is there"), [HERE]);
+        assert!(find(&resolver, "nobody.test").await.expect("that is an answer").is_empty());
+    }
+    assert_eq!((server.asked("kept.test"), server.asked("fleeting.test"), server.asked("nobody.test")), (1, 5, 5));
+}
+
+#[actix_rt::test]
+async fn one_question_serves_all_who_need_the_name() {
+    let server = NameServer::start(|_, _| {
+        std::thread::sleep(Duration::from_millis(20));
+        Said::Addresses(vec![HERE], 0)
+    });
+    let resolver = resolver(&server);
+    for found in join_all((0..500).map(|_| find(&resolver, "shared.test"))).await {
+        assert_eq!(found.expect("it is there"), [HERE]);
+    }
+    assert!(server.asked("shared.test") <= 4, "resent at most: {}", server.asked("shared.test"));
+}
+
+#[actix_rt::test]
+async fn the_last_answer_stands_in_for_name_servers_that_fail_but_not_for_a_name_that_is_gone() {
+    let (asked, gone) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let server = NameServer::start(move |name, v6| match (name, v6) {
+        (_, true) => Said::NoName,
+        ("failing.test", false) if asked.fetch_add(1, Ordering::SeqCst) > 0 => Said::Failed,
+        ("gone.test", false) if gone.fetch_add(1, Ordering::SeqCst) > 0 => Said::NoName,
+        _ => Said::Addresses(vec![HERE], 0),
+    });
+    let resolver = resolver(&server);
+    for name in ["failing.test", "gone.test"] {
+        assert_eq!(find(&resolver, name).await.expect("it is there"), [HERE]);
+    }
+    for _ in 0..3 {
+        assert_eq!(find(&resolver, "failing.test").await.expect("it was there"), [HERE]);
+        assert!(find(&resolver, "gone.test").await.expect("that is an answer").is_empty());
+    }
+}
+
+#[actix_rt::test]
+async fn an_answer_for_one_family_does_not_wait_for_the_other() {
+    let server = NameServer::start(|_, v6| if v6 { Said::Silence } else { Said::Addresses(vec![HERE], 60) });
+    let start = Instant::now();
+    assert_eq!(find(&resolver(&server), "half.test").await.expect("it is there"), [HERE]);
+    assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
+}
+
+#[actix_rt::test]
+async fn localhost_and_the_hosts_file_need_no_name_server() {
+    let server = NameServer::start(|_, _| Said::Silence);
+    let resolver = resolver(&server);
+    for name in ["localhost", "LocalHost", "localhost.", "db.localhost"] {
+        let found = find(&resolver, name).await.expect("it is there");
+        assert!(found.contains(&HERE) && found.iter().all(IpAddr::is_loopback), "{name}: {found:?}");
+    }
+    let listed = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
+    for line in listed.lines().map(|line| line.split('#').next().unwrap_or_default()) {
+        let mut words = line.split_whitespace();
+        let Some(address) = words.next().and_then(|address| address.parse::<IpAddr>().ok()) else { continue };
+        for name in words {
+            let found = find(&resolver, name).await.expect("it is there");
+            assert!(found.contains(&address), "{name}: {found:?}");
+        }
+    }
+    assert_eq!(server.asked("localhost"), 0);
+}
+
+#[actix_rt::test]
+async fn names_that_nobody_answers_for_do_not_hold_up_others() {
+    let server = NameServer::start(|name, _| match name {
+        name if name.starts_with("silent") => Said::Silence,
+        _ => Said::Addresses(vec![HERE], 0),
+    });
+    let resolver = resolver(&server);
+    let silent = (0..300).map(|number| {
+        let resolver = resolver.clone();
+        actix_rt::spawn(async move { find(&resolver, &format!("silent{number}.test")).await })
+    });
+    let silent: Vec<_> = silent.collect();
+    for _ in 0..3 {
+        let start = Instant::now();
+        assert_eq!(find(&resolver, "neighbour.test").await.expect("it is there"), [HERE]);
+        assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
+    }
+    silent.into_iter().for_each(|task| task.abort());
+}
+
+#[actix_rt::test]
+async fn a_name_that_nobody_answers_for_fails_and_says_so() {
+    let server = NameServer::start(|name, _| if name == "broken.test" { Said::Failed } else { Said::NoName });
+    let client = Client::new(Options { names: std::sync::Arc::new(resolver(&server)), ..options() });
+    for (name, detail) in
+        [("broken.test", "the name broken.test could not be looked up"), ("no.test", "has no address")]
+    {
+        let answer = post_to(&client, &format!("http://{name}/"), AMPLE).await;
+        assert_eq!(answer.outcome, Outcome::ResolutionError, "{}", answer.detail);
+        assert!(answer.detail.contains(detail), "{}", answer.detail);
+    }
+}
+
+/// A listener whose queue is full: who connects hears nothing.
+fn deaf() -> (TcpListener, Vec<TcpStream>) {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
+    socket.bind(&SocketAddr::new(HERE, 0).into()).expect("loopback has a free port");
+    socket.listen(0).expect("it listens");
+    let listener = TcpListener::from(socket);
+    let address = listener.local_addr().expect("a listener has an address");
+    let fill = || TcpStream::connect_timeout(&address, Duration::from_millis(50)).ok();
+    let queued: Vec<_> = std::iter::from_fn(fill).take(16).collect();
+    assert!(queued.len() < 16, "the queue is full");
+    (listener, queued)
+}
+
+#[actix_rt::test]
+async fn an_address_that_hears_nothing_does_not_hold_up_the_next() {
+    let endpoint = Endpoint::start(vec![answer(200, "connection: close\r\n", "")]);
+    let (deaf, _queued) = deaf();
+    let (deaf, at) = (deaf.local_addr().expect("an address"), endpoint.address());
+    for found in [vec![deaf, at], vec![deaf, deaf, deaf, at]] {
+        let client = Client::new(with_names(move |_, _| Some(Ok(found.clone()))));
+        let start = Instant::now();
+        let answer = post_to(&client, "http://two.test/", AMPLE).await;
+        assert_eq!(answer.outcome, Outcome::Delivered, "{}", answer.detail);
+        assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
+    }
+}
+
+#[actix_rt::test]
+async fn addresses_are_called_ipv6_first_and_in_turns() {
+    let v4 = Endpoint::start(vec![answer(200, "", "")]);
+    let v6 = Endpoint::start_at("::1", vec![answer(201, "", "")]);
+    let (four, six) = (v4.address(), v6.address());
+    let refused = || TcpListener::bind("[::1]:0").and_then(|gone| gone.local_addr()).expect("a free port");
+    let refused4 = || TcpListener::bind("127.0.0.1:0").and_then(|gone| gone.local_addr()).expect("a free port");
+    for (found, status) in [
+        (vec![four, six], 201),
+        (vec![refused(), four], 200),
+        (vec![refused(), refused(), refused4(), four], 200),
+        (vec![refused4(), refused(), refused(), six], 201),
+    ] {
+        let shown = format!("{found:?}");
+        let client = Client::new(with_names(move |_, _| Some(Ok(found.clone()))));
+        let answer = post_to(&client, "http://both.test/", AMPLE).await;
+        assert_eq!(answer.status, Some(status), "{shown}: {}", answer.detail);
+    }
+    let (first, last) = (refused(), refused4());
+    let client = Client::new(with_names(move |_, _| Some(Ok(vec![last, first]))));
+    let answer = post_to(&client, "http://none.test/", AMPLE).await;
+    assert_eq!(answer.outcome, Outcome::SocketError);
+    assert!(answer.detail.contains(&format!("no connection to {last}: Connection refused")), "{}", answer.detail);
+}

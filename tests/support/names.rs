@@ -1,0 +1,108 @@
+//! A name server on loopback that answers what the test says, or is silent.
+
+use std::{
+    net::{IpAddr, SocketAddr, UdpSocket},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+/// What is said to a question.
+pub(crate) enum Said {
+    /// These addresses, of those that are of the family that was asked for; good for so many seconds.
+    Addresses(Vec<IpAddr>, u32),
+    /// There is no such name.
+    NoName,
+    /// It did not work.
+    Failed,
+    /// Nothing.
+    Silence,
+}
+
+/// The name server.
+pub(crate) struct NameServer {
+    address: SocketAddr,
+    asked: Arc<Mutex<Vec<(String, bool)>>>,
+    stop: Arc<AtomicBool>,
+}
+
+impl NameServer {
+    /// Answers with what `say` says of a name, and of whether IPv6 is asked for.
+    pub(crate) fn start(say: impl Fn(&str, bool) -> Said + Send + 'static) -> Self {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("loopback has a free port");
+        let address = socket.local_addr().expect("a socket has an address");
+        socket.set_read_timeout(Some(Duration::from_millis(20))).expect("a socket takes its option");
+        let (asked, stop) = (Arc::<Mutex<Vec<(String, bool)>>>::default(), Arc::<AtomicBool>::default());
+        let (heard, stopped) = (Arc::clone(&asked), Arc::clone(&stop));
+        thread::spawn(move || {
+            let mut bytes = [0; 1_500];
+            while !stopped.load(Ordering::SeqCst) {
+                let Ok((len, from)) = socket.recv_from(&mut bytes) else { continue };
+                let Some((name, v6, end)) = question(&bytes[..len]) else { continue };
+                heard.lock().expect("nobody panics with it").push((name.clone(), v6));
+                if let Some(answer) = answer(&bytes[..end], v6, &say(&name, v6)) {
+                    socket.send_to(&answer, from).ok();
+                }
+            }
+        });
+        Self { address, asked, stop }
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How often it was asked for a name's IPv4 addresses.
+    pub(crate) fn asked(&self, name: &str) -> usize {
+        let asked = self.asked.lock().expect("nobody panics with it");
+        asked.iter().filter(|(known, v6)| known == name && !v6).count()
+    }
+}
+
+impl Drop for NameServer {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+    }
+}
+
+/// The name that is asked for, whether its IPv6 addresses are, and where the question ends.
+fn question(bytes: &[u8]) -> Option<(String, bool, usize)> {
+    let (mut at, mut labels) = (12, Vec::new());
+    loop {
+        let len = usize::from(*bytes.get(at)?);
+        at += 1;
+        if len == 0 {
+            break;
+        }
+        labels.push(String::from_utf8_lossy(bytes.get(at..at + len)?).to_lowercase());
+        at += len;
+    }
+    let kind = u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]);
+    Some((labels.join("."), kind == 28, at + 4))
+}
+
+fn answer(asked: &[u8], v6: bool, said: &Said) -> Option<Vec<u8>> {
+    let (code, addresses, ttl) = match said {
+        Said::Addresses(addresses, ttl) => (0, addresses.as_slice(), *ttl),
+        Said::NoName => (3, &[][..], 0),
+        Said::Failed => (2, &[][..], 0),
+        Said::Silence => return None,
+    };
+    let of_family: Vec<&IpAddr> = addresses.iter().filter(|address| address.is_ipv6() == v6).collect();
+    let mut answer = asked.to_vec();
+    // A response, with recursion; one question, so many answers, and nothing else.
+    answer[2..12].copy_from_slice(&[0x81, 0x80 | code, 0, 1, 0, of_family.len() as u8, 0, 0, 0, 0]);
+    for address in of_family {
+        answer.extend([0xc0, 12, 0, if v6 { 28 } else { 1 }, 0, 1]);
+        answer.extend(ttl.to_be_bytes());
+        match address {
+            IpAddr::V4(address) => answer.extend([&[0, 4][..], &address.octets()].concat()),
+            IpAddr::V6(address) => answer.extend([&[0, 16][..], &address.octets()].concat()),
+        }
+    }
+    Some(answer)
+}
