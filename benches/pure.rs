@@ -140,6 +140,7 @@ fn settings() -> Settings {
         rate_max: None,
         backlog_min: 256,
         suspend_after: 10,
+        reconnect_wait: Duration::ZERO,
         flight_wait: Duration::from_secs(200),
         dead_letter: false,
         dead_letter_in_probation: false,

@@ -18,6 +18,8 @@ pub struct Delivery {
     pub response_wait: Duration,
     /// How long after it left a request may still be answered with success.
     pub late_wait: Duration,
+    /// The least pause between bare connections to an endpoint that could not be reached.
+    pub reconnect_wait: Duration,
     /// Requests in flight for one subscription at the same time.
     pub concurrency: usize,
     /// Events of a batch where a subscription gives its size only.
@@ -49,6 +51,8 @@ pub(super) struct RawDelivery {
     response_wait: Duration,
     #[serde(deserialize_with = "read::wait::<_, 0, HOUR>")]
     late_wait: Duration,
+    #[serde(deserialize_with = "read::wait::<_, 0, HOUR>")]
+    reconnect_wait: Duration,
     #[serde(deserialize_with = "read::count::<_, _, 1, 10_000>")]
     concurrency: usize,
     #[serde(deserialize_with = "read::count::<_, _, 2, 5000>")]
@@ -97,6 +101,7 @@ impl RawDelivery {
         Delivery {
             response_wait: self.response_wait,
             late_wait: self.late_wait,
+            reconnect_wait: self.reconnect_wait,
             concurrency: self.concurrency,
             batch_events: self.batch_events,
             batch_kilobytes: self.batch_kilobytes,

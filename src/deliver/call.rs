@@ -81,7 +81,8 @@ impl<'a> Call<'a> {
             Err(_) => {
                 let phase = current.phase();
                 let answer = failure(Outcome::TimedOut, silence(phase, self.destination, wait));
-                let answer = Answer { latency: began.elapsed(), phases, ..answer };
+                let unreached = matches!(phase, Phase::Resolving | Phase::Connecting(_));
+                let answer = Answer { latency: began.elapsed(), phases, unreached, ..answer };
                 current.late.set(true);
                 (answer, self.linger(phase, start))
             }

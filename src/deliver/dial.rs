@@ -100,6 +100,11 @@ impl Dialer {
         found
     }
 
+    /// Connects and closes at once: whether `host` can be reached at `port`.
+    pub(super) async fn reach(&self, host: &str, port: u16) -> Result<(), ConnectError> {
+        self.connect(host, port).await.map(drop)
+    }
+
     async fn dial(&self, host: &str, port: u16) -> Result<Socket, ConnectError> {
         let (stream, address) = self.connect(host, port).await?;
         // Without it a request of two writes waits for an acknowledgement; a socket that can't is no reason to fail.

@@ -35,12 +35,16 @@ pub(super) fn failed(error: &SendRequestError, phase: Phase, destination: &Desti
     let host = destination.url().host_str().unwrap_or_default();
     match error {
         SendRequestError::Connect(ConnectError::Resolver(error)) => {
-            failure(Outcome::ResolutionError, format!("the name {host} could not be looked up: {error}"))
+            unreached(Outcome::ResolutionError, format!("the name {host} could not be looked up: {error}"))
         }
         SendRequestError::Connect(ConnectError::NoRecords) => {
-            failure(Outcome::ResolutionError, format!("the name {host} has no address"))
+            unreached(Outcome::ResolutionError, format!("the name {host} has no address"))
         }
-        SendRequestError::Connect(ConnectError::Io(error)) => failure(Outcome::SocketError, unconnected(error, phase)),
+        SendRequestError::Connect(ConnectError::Io(error)) => match (why_not(error), phase) {
+            (Some(why), _) => failure(Outcome::SocketError, why),
+            (None, Phase::Connecting(_)) => unreached(Outcome::SocketError, unconnected(error, phase)),
+            (None, _) => failure(Outcome::SocketError, unconnected(error, phase)),
+        },
         SendRequestError::Connect(ConnectError::Disconnected) => {
             failure(Outcome::SocketError, "the connection was closed without an answer".to_owned())
         }
@@ -59,10 +63,12 @@ pub(super) fn failed(error: &SendRequestError, phase: Phase, destination: &Desti
     }
 }
 
+/// Why we made no connection, where that was our own doing.
+fn why_not(error: &io::Error) -> Option<String> {
+    error.get_ref().filter(|error| error.is::<Refused>()).map(ToString::to_string)
+}
+
 fn unconnected(error: &io::Error, phase: Phase) -> String {
-    if let Some(refused) = error.get_ref().filter(|error| error.is::<Refused>()) {
-        return refused.to_string();
-    }
     match phase {
         Phase::Connecting(address) => format!("no connection to {address}: {error}"),
         Phase::Connected(address) => format!("no TLS with {address}: {error}"),
@@ -83,6 +89,11 @@ pub(super) fn silence(phase: Phase, destination: &Destination, wait: Duration) -
         Phase::Reading(status) => format!("{status}, but no end of its body"),
     };
     format!("{missing} within {wait:?}")
+}
+
+/// No connection was made, for a cause of the network.
+fn unreached(outcome: Outcome, detail: String) -> Answer {
+    Answer { unreached: true, ..failure(outcome, detail) }
 }
 
 /// An answer without a status.

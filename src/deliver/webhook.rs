@@ -66,7 +66,10 @@ use awc::{
 };
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt as _, stream};
-use tokio::time::{Instant, timeout_at};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, timeout, timeout_at},
+};
 
 /// 4 KiB of an answer are kept for people (`spec`: decision 27).
 pub const BODY_BYTES_MAX: usize = 4_096;
@@ -87,6 +90,18 @@ const SHELLS_MAX: usize = 256;
 /// 1,024 connections of an arbiter that wait for a late answer: a descriptor and some kilobytes each, where every system
 /// allows thousands.
 pub const LINGERING_MAX: usize = 1_024;
+
+/// Bare connections that are tried at once, of all threads: so many that are decided soon …
+static PROMPT_REACHES: Semaphore = Semaphore::const_new(32);
+
+/// … and so many that were not.
+static SLOW_REACHES: Semaphore = Semaphore::const_new(32);
+
+/// How soon.
+const REACH_PROMPT: Duration = Duration::from_millis(300);
+
+/// How long a bare connection may take after that.
+const REACH_WAIT: Duration = Duration::from_secs(5);
 
 /// No timer of awc's own may fire before ours.
 const LONGER_THAN_ANY_WAIT: Duration = Duration::from_secs(24 * 3_600);
@@ -227,6 +242,26 @@ impl Client {
     pub async fn post(&self, destination: &Destination, outgoing: Outgoing, waits: &Waits, now: Timestamp) -> Answer {
         let (answer, _lingering) = self.call(destination, outgoing, now).answer(waits.response).await;
         answer
+    }
+
+    /// Whether a connection to the destination can be made: without TLS, without a request, and closed at once. False also
+    /// where too many are being tried at present.
+    pub async fn reach(&self, destination: &Destination) -> bool {
+        let url = destination.url();
+        if self.rules().check_url(url).is_err() {
+            return false;
+        }
+        let (host, port) = (url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or_default());
+        let mut reaching = Box::pin(self.0.dialer.reach(host, port));
+        {
+            let Ok(_place) = PROMPT_REACHES.try_acquire() else { return false };
+            if let Ok(reached) = timeout(REACH_PROMPT, &mut reaching).await {
+                return reached.is_ok();
+            }
+        }
+        // Those that hear nothing must not take the places of those that are refused at once.
+        let Ok(_place) = SLOW_REACHES.try_acquire() else { return false };
+        timeout(REACH_WAIT, reaching).await.is_ok_and(|reached| reached.is_ok())
     }
 
     /// A request that may be answered late: nothing leaves before its answer is asked for.

@@ -289,6 +289,8 @@ pub struct Answer {
     pub body: Bytes,
     /// What went wrong, for people, where there was no answer.
     pub detail: String,
+    /// Whether no connection was made, for a cause of the network: refused, no route, no name, or nobody answered.
+    pub unreached: bool,
 }
 
 impl Answer {
@@ -302,6 +304,7 @@ impl Answer {
             phases: Phases::default(),
             body: Bytes::new(),
             detail: String::new(),
+            unreached: false,
         }
     }
 }

@@ -56,7 +56,7 @@ impl Reply {
     /// As the core hears of it.
     pub(super) fn answer(self) -> Answer {
         let Self { outcome, status, retry_after, latency } = self;
-        Answer { status, retry_after, latency, ..Answer::bare(outcome) }
+        Answer { status, retry_after, latency, unreached: outcome == Outcome::SocketError, ..Answer::bare(outcome) }
     }
 }
 

@@ -199,6 +199,7 @@ impl Subscriber {
                 self.send(flight, now, world);
                 None
             }
+            Effect::Connect => Some(Input::Connected(self.endpoint.spell(now).up)),
             // No subscriber is one that pulls.
             Effect::Hand { .. } | Effect::Tell { .. } => None,
             Effect::FindPosition { before } => {

@@ -107,10 +107,13 @@ impl SubscriptionActor {
         first_act: FirstAct,
     ) -> Result<Self, journal::Error> {
         let Opened { owner, cursor, end } = world.journal.open(slot.obligor).await?;
-        let Handed { plan, flights, next_flight, inputs } = slot.begin(owner.life, end);
+        let Handed { plan, flights, next_flight, inputs, is_first } = slot.begin(owner.life, end);
         let settings = plan.settings.clone();
         let now = world.clock.now();
-        let core = Box::new(Subscription::recover(settings, &cursor, end, flights, next_flight, now));
+        let mut core = Box::new(Subscription::recover(settings, &cursor, end, flights, next_flight, now));
+        if is_first {
+            core.start(now);
+        }
         slot.set_state(&core.cursor(), core.endpoint(now));
         let reader = Arc::clone(&slot);
         let member = Rc::new(world.read_budget.member(Arc::new(move || reader.let_go())));
@@ -284,6 +287,17 @@ impl SubscriptionActor {
                 None
             }
             Effect::ReadLog { lane, from, end } => self.read_log(lane, from, end),
+            Effect::Connect => {
+                let (client, plan) = (Rc::clone(&self.client), Arc::clone(&self.plan));
+                self.await_report(async move {
+                    let reached = match &plan.destination {
+                        Some(destination) => client.reach(destination).await,
+                        None => false,
+                    };
+                    Ok(Report::Input(Input::Connected(reached)))
+                });
+                None
+            }
             Effect::FindPosition { before } => {
                 let partition = self.slot.obligor.partition;
                 let answer = self.world.journal.reads().position(partition, self.log_end(), before);

@@ -56,6 +56,8 @@ pub struct Delivery {
     pub response_wait: Duration,
     /// How long after it left a success is still heard, where that is longer.
     pub late_wait: Duration,
+    /// The least pause between bare connections to an endpoint that could not be reached.
+    pub reconnect_wait: Duration,
     /// Requests on their way at once, for each subscription.
     pub concurrency_max: u32,
     /// Events that clients hold of a subscription, at most.
@@ -139,6 +141,7 @@ impl Plan {
             rate_max: webhook.allowed_rate.map(|rate| Rate::of(f64::from(rate.get()) / 60.0)),
             backlog_min: batch.backlog_min(),
             suspend_after: edition.probation.after_failures,
+            reconnect_wait: delivery.reconnect_wait,
             flight_wait: delivery.response_wait + FLIGHT_SLACK,
             dead_letter: record.dead_letter.is_some(),
             destination: Kind::Webhook,

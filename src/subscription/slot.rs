@@ -174,6 +174,8 @@ pub(super) struct Handed {
     pub(super) flights: Vec<Arc<Flight>>,
     pub(super) next_flight: FlightId,
     pub(super) inputs: Vec<Input>,
+    /// Whether it is the first since the server started.
+    pub(super) is_first: bool,
 }
 
 /// What arrived since the last time.
@@ -362,6 +364,7 @@ impl Slot {
     /// A new life begins, with the right to write.
     pub(super) fn begin(&self, life: Life, end: Seq) -> Handed {
         let mut inner = self.lock();
+        let is_first = inner.life == Life(0);
         inner.life = life;
         inner.mailbox = None;
         inner.woken = false;
@@ -387,6 +390,7 @@ impl Slot {
             flights: inner.flights.values().map(|aloft| Arc::clone(&aloft.flight)).collect(),
             next_flight: inner.next_flight,
             inputs,
+            is_first,
         }
     }
 

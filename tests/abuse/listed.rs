@@ -6,7 +6,12 @@ use std::{fs, path::Path};
 use gridhook::config::DEFAULTS;
 
 #[rustfmt::skip]
-const LISTED: [(&str, &str, &str); 96] = [
+const LISTED: [(&str, &str, &str); 101] = [
+    ("deliver/dial.rs", "ADDRESSES_MAX", "16 addresses of a name"),
+    ("deliver/names.rs", "NAMES_MAX", "8192 names known"),
+    ("deliver/socket.rs", "INTERIM_MAX", "16 interim answers of 16 KiB"),
+    ("deliver/socket.rs", "INTERIM_BYTES_MAX", "16 interim answers of 16 KiB"),
+    ("deliver/webhook.rs", "DRAINED_BYTES_MAX", "64 KiB read"),
     ("pull/words.rs", "TOKENS_MAX", "100 lock tokens in a request of 64 KiB"),
     ("publish/schema/cloud_events.rs", "NAMESPACE_NAME_CHARS_MAX", "of a CloudEvent in a namespace 20"),
     ("subscription/plan.rs", "RECEIVED_MAX", "100 events and 4 MiB in an answer"),

@@ -77,6 +77,7 @@ fn served(given: &Value) -> (Limits, String) {
         addresses: AddressRules::loopback(),
         response_wait: Duration::from_secs(30),
         late_wait: Duration::from_secs(180),
+        reconnect_wait: Duration::ZERO,
         concurrency_max: 1,
         leases_max: 100,
         client_certificates: gridhook::deliver::Identities::default(),

@@ -62,6 +62,9 @@ pub(super) struct Driver {
     /// Every request that left, as the slot has it.
     pub(super) sent: BTreeMap<FlightId, Arc<Flight>>,
     inputs: VecDeque<Input>,
+    /// Whether a bare connection is made, and when they were tried.
+    pub(super) reach: Box<dyn FnMut() -> bool>,
+    pub(super) connects: Vec<Timestamp>,
 }
 
 /// An answer at once.
@@ -106,6 +109,8 @@ impl Driver {
             held_back: None,
             sent: BTreeMap::new(),
             inputs: VecDeque::new(),
+            reach: Box::new(|| false),
+            connects: Vec::new(),
         }
     }
 
@@ -285,6 +290,10 @@ impl Driver {
     fn perform(&mut self, effect: Effect) {
         let input = match effect {
             Effect::Hand { .. } | Effect::Tell { .. } => return self.lines.push("handed out".to_owned()),
+            Effect::Connect => {
+                self.connects.push(self.now);
+                return self.inputs.push_back(Input::Connected((self.reach)()));
+            }
             Effect::Send { flight, events } => {
                 assert!(flight.items.iter().all(|item| item.due.is_none_or(|due| due <= self.now)), "early");
                 assert_eq!(flight.items.len(), events.len());

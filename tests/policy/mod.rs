@@ -21,6 +21,7 @@ mod place;
 mod probation;
 mod promises;
 mod properties;
+mod reach;
 mod redrive;
 mod refused;
 mod replay;
@@ -72,6 +73,7 @@ fn plain() -> Settings {
         rate_max: None,
         backlog_min: 256,
         suspend_after: u32::MAX,
+        reconnect_wait: Duration::ZERO,
         flight_wait: Duration::from_secs(200),
         dead_letter: true,
         dead_letter_in_probation: false,

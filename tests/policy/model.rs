@@ -242,6 +242,7 @@ impl Story {
             concurrency_max: [1, 2, 5][dice.below(3)],
             backlog_min: [1, 3, 1000][dice.below(3)],
             suspend_after: [1, 3, 10][dice.below(3)],
+            reconnect_wait: Duration::from_secs([0, 1, 30][dice.below(3)]),
             dead_letter,
             dead_letter_in_probation: dead_letter && dice.below(2) == 0,
             hold_when_gone: dice.below(4) == 0,
@@ -426,7 +427,8 @@ impl Story {
                 5 => status([404, 404, 410][self.dice.below(3)]),
                 6 => status(400),
                 7 => status(413),
-                8..11 => Answer::bare(Outcome::TimedOut),
+                8..10 => Answer::bare(Outcome::TimedOut),
+                10 => Answer { unreached: true, ..Answer::bare(Outcome::SocketError) },
                 11 => Answer::bare(Outcome::Aborted),
                 12 => {
                     let wait = [1, 90, 3000, 1_000_000][self.dice.below(4)];
@@ -501,7 +503,9 @@ impl Story {
             }
             Effect::Fetch(keys) => Input::Fetched(self.wait(reads.fetch(OBLIGOR, keys, few)).expect("readable")),
             Effect::ReadOwed(keys) => Input::OwedRead(self.wait(reads.owed(OBLIGOR, keys)).expect("readable")),
-            Effect::Send { .. } | Effect::Hand { .. } | Effect::Tell { .. } => unreachable!("is no read"),
+            Effect::Send { .. } | Effect::Connect | Effect::Hand { .. } | Effect::Tell { .. } => {
+                unreachable!("is no read")
+            }
         }
     }
 
@@ -582,6 +586,10 @@ impl Story {
         for effect in step.effects {
             match effect {
                 Effect::Send { flight, .. } => self.send(flight, now),
+                Effect::Connect => {
+                    let reached = self.dice.below(3) == 0;
+                    self.coming.push(Coming::Input(Input::Connected(reached)));
+                }
                 Effect::Hand { .. } | Effect::Tell { .. } => panic!("what is pushed is handed out"),
                 Effect::ReadLog { .. }
                 | Effect::FindPosition { .. }
@@ -751,7 +759,11 @@ impl Story {
             flights.clear();
         }
         let (end, now) = (self.end().min(opened.end), self.clock.now());
-        let next = Subscription::recover(self.settings.clone(), &opened.cursor, end, flights, self.next_flight, now);
+        let mut next =
+            Subscription::recover(self.settings.clone(), &opened.cursor, end, flights, self.next_flight, now);
+        if self.dice.below(2) == 0 {
+            next.start(now);
+        }
         let former = std::mem::replace(&mut self.core, next);
         self.zombie = self.saboteur.does(Bug::TwoLivesWrite).then_some(former);
         for (flight, slot) in &mut self.slots {

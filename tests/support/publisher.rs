@@ -80,6 +80,7 @@ pub(crate) fn rules() -> Rules {
             addresses: AddressRules::loopback(),
             response_wait: Duration::from_secs(30),
             late_wait: Duration::from_secs(180),
+            reconnect_wait: Duration::ZERO,
             concurrency_max: 16,
             leases_max: 100,
             client_certificates: gridhook::deliver::Identities::default(),

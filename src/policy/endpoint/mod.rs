@@ -1,8 +1,8 @@
 //! May anything be sent to the endpoint now, and how much at once.
 //!
 //! Its rooms: `health` (is it left alone?), `meter` (what came back lately?), `pace` (how fast?), `limit` (how many
-//! requests at once?), `cap` (how many events in one?). What each asks for is the same few words: a request left, a request
-//! came back. Each is O(1) in time and memory.
+//! requests at once?), `cap` (how many events in one?), `reach` (is it back?). What each asks for is the same few words: a
+//! request left, a request came back. Each is O(1) in time and memory.
 //!
 //! Invariants: while suspended nothing is sent, nor before the time that the endpoint asked for (`Retry-After`); while
 //! probing exactly one request is in flight; only the probe's own answer ends probing: any other is a straggler from
@@ -15,6 +15,7 @@ mod health;
 mod limit;
 mod meter;
 mod pace;
+mod reach;
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,11 +26,11 @@ use crate::{
         edition::Edition,
         outcome::Outcome,
         record::{Command, Cursor, EndpointView, Health, Held, Pace, Rate, Senseless},
-        retry,
+        retry::{self, Chance},
     },
 };
 
-use self::{cap::Cap, health::Word, limit::Limit, meter::Meter, pace::Bucket};
+use self::{cap::Cap, health::Word, limit::Limit, meter::Meter, pace::Bucket, reach::Reach};
 pub use health::{duration, misused_until};
 
 /// Jobs have one place in so many at the most, and one request in so many where there is a pace.
@@ -52,6 +53,7 @@ pub struct Endpoint {
     bucket: Option<Bucket>,
     limit: Limit,
     cap: Cap,
+    reach: Reach,
 }
 
 /// A request that came back, as far as it speaks of the endpoint.
@@ -103,6 +105,10 @@ impl Endpoint {
         // On a clock that was set back since, it is left alone for no longer than it could have asked for.
         let longest = now.after(edition.retry.retry_after_max);
         let not_before = cursor.pace.not_before.map(|until| until.min(longest)).filter(|until| *until > now);
+        let cause = match health {
+            Health::Suspended { cause, .. } => Some(cause),
+            Health::Healthy { .. } | Health::Probing { .. } => None,
+        };
         let failed = cursor.pace.failed.map(|failed| failed.min(now));
         let failed = failed.filter(|failed| now.since(*failed) < edition.pace.forgotten_after);
         let mut endpoint = Self {
@@ -119,6 +125,7 @@ impl Endpoint {
             bucket: None,
             limit: Limit::new(settings.concurrency_max),
             cap: Cap::default(),
+            reach: Reach::recover(settings.reconnect_wait, cause, now),
         };
         let paced = failed.is_some() && (cursor.pace.paced || cursor.next_due.is_some());
         let healthy = endpoint.pace.healthy.filter(|_| paced);
@@ -240,6 +247,40 @@ impl Endpoint {
         }
     }
 
+    /// The first probe is due at once: the server has started, and nobody knows how the endpoint is by now.
+    pub fn start(&mut self, now: Timestamp) {
+        if let Health::Suspended { until, .. } = &mut self.health {
+            *until = (*until).min(now);
+        }
+        self.leave_alone();
+    }
+
+    /// When a bare connection to it is to be tried; [`None`] where that is of no use.
+    pub fn connects(&self) -> Option<Timestamp> {
+        match self.health {
+            _ if self.is_shut() => None,
+            Health::Suspended { .. } => self.reach.next(),
+            Health::Healthy { .. } | Health::Probing { .. } => None,
+        }
+    }
+
+    /// A bare connection is tried.
+    pub fn connecting(&mut self) {
+        self.reach.tried();
+    }
+
+    /// A bare connection was made, or was not: where it was, the probe is due at once.
+    pub fn connected(&mut self, reached: bool, now: Timestamp, chance: Chance) {
+        let Health::Suspended { since, until, .. } = &mut self.health else { return };
+        if reached {
+            *until = (*until).min(now);
+            self.reach.hasten();
+            self.leave_alone();
+        } else {
+            self.reach.failed(*since, now, chance);
+        }
+    }
+
     /// Whether it is left alone for an error of the client's: waiting alone will not help.
     pub fn is_misused(&self, now: Timestamp) -> bool {
         !self.is_shut() && misused_until(self.health).is_some_and(|until| now < until)
@@ -280,9 +321,10 @@ impl Endpoint {
                 self.probe = None;
                 match word {
                     Word::Took | Word::Refused => self.recovered(now),
-                    // It goes on, for longer; it does not begin anew.
+                    // It goes on, for longer; it does not begin anew. A probe before its time is no strike.
                     Word::Failed => {
-                        self.health = health::suspended(heard.outcome, strikes.saturating_add(1), since, table, now);
+                        let strikes = strikes.saturating_add(u32::from(!self.reach.take_hastened()));
+                        self.health = health::suspended(heard.outcome, strikes, since, table, now);
                     }
                     // It must not be waited for any more.
                     Word::Nothing => self.health = Health::Suspended { cause, since, until: now, strikes },
@@ -292,6 +334,16 @@ impl Endpoint {
             (Health::Healthy { .. } | Health::Suspended { .. } | Health::Probing { .. }, _) => {}
         }
         self.leave_alone();
+    }
+
+    /// A request has reached the endpoint, or no connection was made for a cause of the network: asked after
+    /// [`Endpoint::answered`].
+    pub fn reached(&mut self, reached: bool, now: Timestamp, chance: Chance) {
+        match self.health {
+            Health::Suspended { since, .. } if !reached => self.reach.failed(since, now, chance),
+            Health::Suspended { .. } => self.reach.end(),
+            Health::Healthy { .. } | Health::Probing { .. } => {}
+        }
     }
 
     /// The most events that a request may have: fewer after the endpoint called a batch too large.
@@ -374,6 +426,7 @@ impl Endpoint {
         self.meter = Meter::new(self.edition.probation.window);
         self.bucket = Bucket::new(self.pace.healthy, self.rate_max, &self.edition.pace, now);
         self.limit.reset(self.bucket.is_some(), now);
+        self.reach.end();
         self.health = Health::Healthy { failures: 0 };
     }
 

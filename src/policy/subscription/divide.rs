@@ -3,6 +3,7 @@
 //! When an endpoint may be called again, what is too old by then is cut off as the expiry lane; when it has come back from a
 //! suspension, what gathered meanwhile is cut off as the backlog lane, and the live lane goes on from the log's end. A held
 //! subscription sends nothing, nor does one whose clients do not come, and time goes on all the same: a timer asks for it.
+//! What gathered until the server starts is a backlog as well.
 //!
 //! Invariants:
 //! - How old a place of the log is only the journal knows: it is asked ([`Effect::FindPosition`]), once at a time, and
@@ -11,7 +12,8 @@
 //!   A backlog lane that is unfinished at the next return takes in what follows it, which is the case where nothing was
 //!   read from the live lane since; otherwise what gathered stays live. It is what came after the last return, not the
 //!   backlog of the day: the live share works it off in order, and has all of the limit when the backlog lane is finished.
-//! - While the endpoint is healthy nothing is divided, nor after an operator's hold: nothing has failed, and order is kept.
+//! - While the endpoint is healthy and the server runs nothing is divided, nor after an operator's hold: nothing has failed,
+//!   and order is kept.
 //! - What is given up here is never in a request, so neither limit nor pace is asked; what it costs is bounded for each write.
 
 use std::time::Duration;
@@ -174,7 +176,7 @@ impl Subscription {
     }
 
     /// The endpoint has come back: what gathered meanwhile must not stand before what comes from now on.
-    fn part_with_backlog(&mut self) {
+    pub(super) fn part_with_backlog(&mut self) {
         let least = u64::from(self.settings.backlog_min.max(1));
         let follows = lane_mut(&mut self.lanes, Lane::BACKLOG).map(|lane| lane.end());
         let Some(live) = lane_mut(&mut self.lanes, Lane::LIVE) else { return };

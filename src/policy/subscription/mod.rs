@@ -176,6 +176,7 @@ impl Subscription {
                 self.on_owed_read(&found, now);
                 self.on_leases_read(&found, now);
             }
+            Input::Connected(reached) => self.endpoint.connected(reached, now, chance),
             Input::Receive(who, events_max) => self.on_receive(who, events_max),
             Input::Withdraw(who) => self.on_withdraw(who),
             Input::Claim(claim) => self.on_claim(claim),
@@ -194,8 +195,21 @@ impl Subscription {
         self.lose_overdue_flights(now, chance);
         self.settle_claims(now);
         self.pump(&mut effects, now);
+        if self.connects(now).is_some_and(|due| due <= now) {
+            self.endpoint.connecting();
+            effects.push(Effect::Connect);
+        }
         effects.extend([self.late.question(), self.leases.question()].into_iter().filter_map(Question::ask));
         Step { write: self.write(now), effects }
+    }
+
+    /// The server has started: an endpoint that was left alone is probed at once, and what gathered while it was down does
+    /// not stand before what comes from now on.
+    pub fn start(&mut self, now: Timestamp) {
+        self.endpoint.start(now);
+        if let Health::Healthy { .. } = self.endpoint.health() {
+            self.part_with_backlog();
+        }
     }
 
     /// Lets nothing leave any more: what comes back is still absorbed.
@@ -282,11 +296,9 @@ impl Subscription {
         }
         match self.endpoint.opens().filter(|opens| *opens > now) {
             Some(until) => {
-                let waits = self.is_behind() || !self.own.lost.is_empty() || !self.own.retries.is_empty();
-                let work = if waits { Some(now) } else { self.own.first_due() };
-                let work = work.into_iter().chain(self.wait_of_jobs(now)).min();
-                let probe = work.map(|work| work.max(until));
-                probe.into_iter().chain(self.next_due_key(now).filter(|_| self.is_condemned(now))).min()
+                let probe = self.work(now).map(|work| work.max(until));
+                let condemned = self.next_due_key(now).filter(|_| self.is_condemned(now));
+                probe.into_iter().chain(self.connects(now)).chain(condemned).min()
             }
             // What is ready waits for its pace, or for a free place.
             None => {
@@ -297,6 +309,19 @@ impl Subscription {
                 paced.into_iter().chain(self.next_due_key(now)).chain(self.next_of_jobs(now)).min()
             }
         }
+    }
+
+    /// From when on there is something to send, if the endpoint may be called.
+    fn work(&self, now: Timestamp) -> Option<Timestamp> {
+        let waits = self.is_behind() || !self.own.lost.is_empty() || !self.own.retries.is_empty();
+        let work = if waits { Some(now) } else { self.own.first_due() };
+        work.into_iter().chain(self.wait_of_jobs(now)).min()
+    }
+
+    /// When a bare connection is to be tried: where the endpoint is left alone and there is something to send.
+    fn connects(&self, now: Timestamp) -> Option<Timestamp> {
+        let due = self.endpoint.connects().filter(|_| self.endpoint.opens().is_some_and(|until| until > now))?;
+        self.work(now).map(|work| work.max(due))
     }
 
     /// When the next owed event is to be asked for. What is due now has been asked for, or waits for a free place.

@@ -48,6 +48,10 @@ impl Subscription {
             latency: answer.latency,
         };
         self.endpoint.answered(heard, now);
+        // What we ended ourselves says nothing.
+        if answer.outcome != Outcome::Aborted {
+            self.endpoint.reached(!answer.unreached, now, chance);
+        }
         if self.settings.hold_when_gone && answer.status == Some(GONE) && self.endpoint.held().is_none() {
             self.endpoint.hold(Some(Held::Gone));
             self.gathered.cursor_now();

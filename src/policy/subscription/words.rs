@@ -49,6 +49,8 @@ pub struct Settings {
     pub backlog_min: u32,
     /// So many failed requests in a row suspend the endpoint.
     pub suspend_after: u32,
+    /// The least pause between bare connections to an endpoint that could not be reached; none where they are not tried.
+    pub reconnect_wait: Duration,
     /// When a request that nobody heard of again counts as lost: longer than any request lasts.
     pub flight_wait: Duration,
     /// Whether there is a place for dead letters.
@@ -189,6 +191,8 @@ pub enum Input {
     },
     /// What is owed of the events that were asked for, in the same order; [`None`] for what is not.
     OwedRead(Vec<(Lane, Seq, Option<Owed>)>),
+    /// A connection to the endpoint was made, or was not.
+    Connected(bool),
     /// A client waits for so many events at most.
     Receive(ReceiveId, u32),
     /// It waits no more.
@@ -254,6 +258,8 @@ pub enum Effect {
     },
     /// Fetch events and what is owed of them; answered by [`Input::Fetched`].
     Fetch(Vec<(Lane, Seq)>),
+    /// Connect to the endpoint and close at once, without a request; answered by [`Input::Connected`].
+    Connect,
     /// Look up what is owed of these, without their events; answered by [`Input::OwedRead`].
     ReadOwed(Vec<(Lane, Seq)>),
 }

@@ -289,7 +289,9 @@ impl World {
             }
             Effect::Fetch(keys) => Input::Fetched(self.wait(reads.fetch(OBLIGOR, keys, few)).expect("readable")),
             Effect::ReadOwed(keys) => Input::OwedRead(self.wait(reads.owed(OBLIGOR, keys)).expect("readable")),
-            Effect::Send { .. } | Effect::Hand { .. } | Effect::Tell { .. } => unreachable!("is no read"),
+            Effect::Send { .. } | Effect::Connect | Effect::Hand { .. } | Effect::Tell { .. } => {
+                unreachable!("is no read")
+            }
         }
     }
 
@@ -318,7 +320,7 @@ impl World {
         }
         for effect in effects {
             match effect {
-                Effect::Send { .. } => panic!("what is pulled is sent"),
+                Effect::Send { .. } | Effect::Connect => panic!("what is pulled is sent"),
                 Effect::Hand { to, events } => {
                     self.hand_over(to, events.into_iter().map(|(lease, _)| lease).collect());
                 }

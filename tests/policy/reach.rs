@@ -1,0 +1,151 @@
+//! An endpoint that could not be reached is looked for with bare connections, and what is fresh goes first when it is back.
+
+use std::{cell::Cell, rc::Rc, time::Duration};
+
+use gridhook::{
+    event::{Lane, Seq},
+    policy::{
+        Settings,
+        outcome::{Answer, Outcome},
+        record::{Command, Health},
+    },
+};
+
+use super::{
+    driver::{Driver, START, answers, status},
+    plain,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn looking() -> Settings {
+    Settings { suspend_after: 3, reconnect_wait: SECOND, ..plain() }
+}
+
+/// A request for which no connection was made.
+fn unreached(outcome: Outcome) -> Answer {
+    Answer { unreached: true, ..Answer::bare(outcome) }
+}
+
+/// An endpoint of which nothing is heard until it is well, and 1,000 events for it.
+fn down(settings: Settings, outcome: Outcome) -> (Driver, Rc<Cell<bool>>) {
+    let well = Rc::new(Cell::new(false));
+    let (answers, reaches) = (Rc::clone(&well), Rc::clone(&well));
+    let endpoint = Box::new(move |_: &_| {
+        Some((Duration::from_millis(10), if answers.get() { status(200) } else { unreached(outcome) }))
+    });
+    let mut driver = Driver::new(settings, endpoint);
+    driver.reach = Box::new(move || reaches.get());
+    driver.publish(&[("yes", 10); 1000]);
+    (driver, well)
+}
+
+#[test]
+fn an_endpoint_that_is_back_has_fresh_events_within_seconds_and_no_attempt_is_spent_on_looking() {
+    for outcome in [Outcome::SocketError, Outcome::ResolutionError, Outcome::TimedOut] {
+        for chance in [0.0, 0.5, 1.0] {
+            let (mut driver, well) = down(looking(), outcome);
+            driver.chance = chance;
+            driver.run_for(50 * SECOND);
+            assert!((40..=65).contains(&driver.connects.len()), "{outcome}: {}", driver.connects.len());
+            assert!(driver.left.len() <= 6, "{outcome}: {} requests", driver.left.len());
+            well.set(true);
+            let (back, tried) = (driver.now, driver.left.len());
+            driver.publish(&[("yes", 10)]);
+            driver.run_for(2 * SECOND);
+            let fresh = driver.order.iter().position(|sent| *sent == (Lane::LIVE, Seq(1001))).expect("it was sent");
+            let after = driver.left[fresh].since(back);
+            assert!(after <= Duration::from_millis(1300), "{outcome}: the fresh event left {after:?} after the return");
+            assert!(fresh - tried <= 5, "{outcome}: {} went before it", fresh - tried);
+            let found = driver.connects.len();
+            driver.run_for(60 * SECOND);
+            assert_eq!(driver.connects.len(), found, "there is nothing more to look for");
+        }
+    }
+}
+
+#[test]
+fn the_pause_is_a_sixtieth_of_the_outage_between_one_and_ten_times_the_setting() {
+    for chance in [0.0, 0.5, 1.0] {
+        let (mut driver, _) = down(looking(), Outcome::SocketError);
+        driver.chance = chance;
+        driver.run_for(1800 * SECOND);
+        let spread = 1.0 + 0.2 * (2.0 * chance - 1.0);
+        for pair in driver.connects.windows(2) {
+            let (outage, pause) = (pair[0].since(START), pair[1].since(pair[0]));
+            let expected = (outage / 60).clamp(SECOND, 10 * SECOND).mul_f64(spread);
+            // A probe that is due by its schedule puts it off.
+            assert!(pause >= expected.mul_f64(0.95) && pause <= 2 * expected, "{pause:?} after {outage:?}");
+        }
+        assert!(driver.connects.len() > 250, "{}", driver.connects.len());
+    }
+}
+
+#[test]
+fn nothing_is_looked_for_that_fails_for_another_cause_or_is_held_or_where_that_is_off() {
+    let tls = Answer::bare(Outcome::SocketError);
+    for answer in [status(503), status(404), status(500), Answer::bare(Outcome::TimedOut), tls] {
+        let mut driver = Driver::new(looking(), answers(vec![answer]));
+        driver.publish(&[("yes", 10); 100]);
+        driver.run_for(600 * SECOND);
+        assert!(driver.left.len() >= 3);
+        assert_eq!(driver.connects, []);
+    }
+    let (mut driver, _) = down(Settings { reconnect_wait: Duration::ZERO, ..looking() }, Outcome::SocketError);
+    driver.run_for(600 * SECOND);
+    assert_eq!(driver.connects, []);
+    let (mut driver, _) = down(looking(), Outcome::SocketError);
+    driver.run_for(10 * SECOND);
+    driver.command(Command::Hold);
+    let tried = driver.connects.len();
+    driver.run_for(600 * SECOND);
+    assert_eq!(driver.connects.len(), tried);
+}
+
+#[test]
+fn what_takes_connections_and_no_requests_is_probed_no_faster_and_its_suspension_does_not_grow_for_it() {
+    let mut driver = Driver::new(looking(), answers(vec![unreached(Outcome::SocketError)]));
+    driver.reach = Box::new(|| true);
+    driver.publish(&[("yes", 10); 1000]);
+    driver.run_for(600 * SECOND);
+    let strikes = match driver.core.cursor().health {
+        Health::Suspended { strikes, .. } | Health::Probing { strikes, .. } => strikes,
+        Health::Healthy { .. } => panic!("nothing was taken"),
+    };
+    assert_eq!(strikes, 1);
+    assert!((100..=400).contains(&driver.left.len()), "{}", driver.left.len());
+}
+
+#[test]
+fn at_the_start_of_the_server_the_first_probe_is_due_at_once_and_fresh_events_have_their_turns() {
+    for cause in [status(404), status(503), unreached(Outcome::SocketError)] {
+        let failures = vec![cause.clone(), cause.clone(), cause, status(200)];
+        let settings = Settings { reconnect_wait: Duration::ZERO, ..looking() };
+        let mut driver = Driver::new(settings.clone(), answers(failures));
+        driver.publish(&[("yes", 10); 1000]);
+        driver.run_for(Duration::from_millis(100));
+        assert_eq!(driver.left.len(), 3, "it is suspended");
+        driver.run_off(SECOND);
+        driver.restart(settings);
+        driver.core.start(driver.now);
+        let start = driver.now;
+        driver.publish(&[("yes", 10)]);
+        driver.run_for(SECOND);
+        assert_eq!(driver.left[3], start);
+        let fresh = driver.order.iter().position(|sent| *sent == (Lane::LIVE, Seq(1001))).expect("it was sent");
+        assert!(fresh <= 9, "{fresh}");
+    }
+
+    // One that is well, with a backlog: the server was down, or was killed before anything was sent.
+    let mut driver = Driver::new(looking(), Box::new(|_| Some((SECOND, status(200)))));
+    driver.publish(&[("yes", 10); 1000]);
+    driver.run_off(SECOND);
+    driver.restart(looking());
+    driver.core.start(driver.now);
+    driver.publish(&[("yes", 10)]);
+    driver.run_for(10 * SECOND);
+    let fresh = driver.order.iter().position(|sent| *sent == (Lane::LIVE, Seq(1001))).expect("it was sent");
+    assert!(fresh <= 5, "{fresh}");
+    driver.run();
+    assert_eq!(driver.disk.cursor.counters.delivered, 1001);
+}
