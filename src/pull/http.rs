@@ -10,7 +10,7 @@ use actix_web::{
 use uuid::Uuid;
 
 use super::{
-    Tokens,
+    Peer, Tokens,
     words::{LockTokens, Query, Settled, received},
 };
 use crate::{
@@ -95,6 +95,7 @@ async fn received_by(publisher: &Publisher, tokens: &Tokens, request: &HttpReque
     let query = Query::new(request.query_string());
     let parameters = query.max_events().and_then(|events| Ok((events, query.max_wait()?)));
     let (events_max, wait) = parameters.map_err(|why| Refusal::Parameter { why })?;
+    let peer = request.conn_data::<Peer>().cloned().unwrap_or_default();
     let mut waiting = slot.receive(events_max);
     topic.rouse(&slot);
     // A server that stops does not wait for whoever waits: it answers with what there is.
@@ -103,9 +104,18 @@ async fn received_by(publisher: &Publisher, tokens: &Tokens, request: &HttpReque
             biased;
             events = waiting.events() => events,
             () = publisher.polls_end() => Vec::new(),
+            () = peer.gone() => Vec::new(),
         }
     };
     let events = tokio::time::timeout(wait, polling).await.unwrap_or_default();
+    let leases: Vec<Lease> = events.iter().map(|(lease, _)| *lease).collect();
+    if !leases.is_empty() {
+        let (topic, slot) = (Arc::clone(&topic), Arc::clone(&slot));
+        peer.unless_written(move || {
+            slot.take_back_leases(leases);
+            topic.rouse(&slot);
+        });
+    }
     let sealed = |(lease, event): (Lease, _)| (tokens.seal(slot.obligor, lease), lease.attempt, event);
     Ok(received(&events.into_iter().map(sealed).collect::<Vec<_>>()))
 }

@@ -2,6 +2,7 @@
 //!
 //! - [`http`] has the paths and the answers of receive, acknowledge, release, reject and renewLock.
 //! - [`words`] reads what clients say and writes what they are told.
+//! - [`Peer`] knows whether a client is still there, and was given its answer.
 //! - [`Tokens`] makes and opens lock tokens.
 //!
 //! What a lock is, and when it is good, is decided by the subscription's core, as everything is; here are its HTTP clothes. A
@@ -10,7 +11,8 @@
 //! Absent on purpose: who may come. A namespace asks that of publishers and of consumers alike.
 
 pub mod http;
+mod peer;
 mod token;
 pub mod words;
 
-pub use self::token::Tokens;
+pub use self::{peer::Peer, token::Tokens};

@@ -1,6 +1,7 @@
 //! Clients that pull from the real binary: what they receive, what they may say of it, kills while they hold it, many of them
 //! at once, and thousands that wait.
 
+mod gone;
 mod vain;
 
 use std::{

@@ -45,6 +45,8 @@ pub enum Verb {
     Reject,
     /// It takes longer.
     Renew,
+    /// The server's own: its client never had it. It is for another one, and it was no attempt.
+    TakeBack,
 }
 
 /// A client's word about what it holds.

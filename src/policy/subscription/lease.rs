@@ -331,7 +331,7 @@ impl Subscription {
         for ((lane, attempt, until), seqs) in done {
             let step = match claim.verb {
                 Verb::Acknowledge => LeaseStep::Acknowledged,
-                Verb::Release(_) => LeaseStep::Released { until },
+                Verb::Release(_) | Verb::TakeBack => LeaseStep::Released { until },
                 Verb::Renew => LeaseStep::Renewed { until },
                 // Its line is that of the giving up.
                 Verb::Reject => continue,
@@ -364,7 +364,7 @@ impl Subscription {
                 }
                 return Ok(longer);
             }
-            Verb::Acknowledge | Verb::Release(_) | Verb::Reject => {}
+            Verb::Acknowledge | Verb::Release(_) | Verb::Reject | Verb::TakeBack => {}
         }
         self.leases.known.remove(&key);
         match verb {
@@ -374,13 +374,23 @@ impl Subscription {
                 self.give_up(item, Reason::MaxDeliveryAttemptsExceeded, last, now);
             }
             Verb::Release(delay) => {
-                // A key that fell due when its lock would have expired were taken for the lock's, which is on the disk yet.
-                let due = now.after(delay);
-                let due = if due == until { due.after(Duration::from_micros(1)) } else { due };
+                let due = beside(until, now.after(delay));
+                self.owe(item, due, (Outcome::Aborted, None), tried);
+                return Ok(due);
+            }
+            Verb::TakeBack => {
+                let attempts = attempt.saturating_sub(1);
+                let item = Item { attempts, since: item.since.filter(|_| attempts > 0), ..item };
+                let due = beside(until, now);
                 self.owe(item, due, (Outcome::Aborted, None), tried);
                 return Ok(due);
             }
         }
         Ok(now)
     }
+}
+
+/// `due`, but not when the lock would have expired: such a key were taken for the lock's, which is on the disk yet.
+fn beside(until: Timestamp, due: Timestamp) -> Timestamp {
+    if due == until { due.after(Duration::from_micros(1)) } else { due }
 }

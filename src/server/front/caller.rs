@@ -9,6 +9,7 @@
 //! What lies between, the body, has a wait of its own where it is read.
 //!
 //! How the stream learns where a request is: [`Stage`] is told when a head has come, and when its answer's body is spent.
+//! What the stream learns of its peer, that it has gone away or was given its whole answer, it tells a [`Peer`].
 
 use std::{
     cell::Cell,
@@ -30,6 +31,7 @@ use tokio::{
 };
 
 use super::crowd::Place;
+use crate::pull::Peer;
 
 /// How long a caller may take.
 #[derive(Clone, Copy, Debug)]
@@ -45,16 +47,26 @@ pub(super) struct Stage {
     patience: Patience,
     head_until: Cell<Option<Instant>>,
     stuck_until: Cell<Option<Instant>>,
+    /// Whether the last part of an answer was handed to the HTTP library, and may not have been written yet.
+    spent: Cell<bool>,
+    peer: Peer,
 }
 
 impl Stage {
     /// The head of a request has come.
     pub(super) fn begin(&self) {
         self.head_until.set(None);
+        self.peer.begin();
+    }
+
+    /// Who asks.
+    pub(super) fn peer(&self) -> &Peer {
+        &self.peer
     }
 
     /// Its answer is spent.
     pub(super) fn end(&self) {
+        self.spent.set(true);
         self.head_until.set(Some(Instant::now() + self.patience.head));
     }
 
@@ -76,7 +88,13 @@ pub(super) struct Caller {
 impl Caller {
     pub(super) fn new(stream: TcpStream, peer: SocketAddr, patience: Patience, place: Place) -> Self {
         let until = Instant::now() + patience.head;
-        let stage = Stage { patience, head_until: Cell::new(Some(until)), stuck_until: Cell::new(None) };
+        let stage = Stage {
+            patience,
+            head_until: Cell::new(Some(until)),
+            stuck_until: Cell::new(None),
+            spent: Cell::new(false),
+            peer: Peer::default(),
+        };
         Self { stream, peer, stage: Rc::new(stage), timer: Box::pin(sleep_until(until)), _place: place }
     }
 
@@ -134,11 +152,21 @@ impl Caller {
     }
 }
 
+impl Drop for Caller {
+    fn drop(&mut self) {
+        self.stage.peer.end();
+    }
+}
+
 impl AsyncRead for Caller {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
-        if read.is_pending() {
-            self.watch(cx)?;
+        match &read {
+            Poll::Pending => self.watch(cx)?,
+            Poll::Ready(Ok(())) if buf.filled().len() == before && buf.remaining() > 0 => self.stage.peer.leave(),
+            Poll::Ready(Ok(())) => {}
+            Poll::Ready(Err(_)) => self.stage.peer.fail(),
         }
         read
     }
@@ -165,7 +193,12 @@ impl AsyncWrite for Caller {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        // The HTTP library flushes when it has written all that it has.
+        if matches!(flushed, Poll::Ready(Ok(()))) && self.stage.spent.take() {
+            self.stage.peer.written();
+        }
+        flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -251,7 +251,9 @@ impl<F: Fn(&mut web::ServiceConfig) + Clone + 'static> Inside<F> {
             .client_disconnect_timeout(TOLD_WAIT)
             .local_addr(address)
             .on_connect_ext(|stream: &T, extensions| {
-                extensions.insert(stream.stage());
+                let stage = stream.stage();
+                extensions.insert(stage.peer().clone());
+                extensions.insert(stage);
                 if let Some(local) = stream.local() {
                     extensions.insert(LocalAddress(local));
                 }

@@ -4,12 +4,11 @@
 //! - Who waits costs a place in a map: no task, no timer of the actor's. He waits on through the lives of the actor.
 //! - A word that a life took along when it died is answered by nobody: whether it holds is not known, and its client is told
 //!   so.
-//! - What is handed to a client that is gone by then is given back at once.
+//! - What is handed to a client that is gone by then is taken back at once, and was no attempt.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
-    time::Duration,
 };
 
 use tokio::sync::oneshot;
@@ -66,10 +65,14 @@ impl Desk {
     }
 }
 
+fn taken_back(leases: Vec<Lease>) -> Input {
+    Input::Claim(Claim { id: NOBODY, verb: Verb::TakeBack, leases })
+}
+
 /// The word that gives events back which nobody took.
 fn give_back(events: Received) -> Input {
     let leases = events.into_iter().map(|(lease, _)| lease).collect();
-    Input::Claim(Claim { id: NOBODY, verb: Verb::Release(Duration::ZERO), leases })
+    taken_back(leases)
 }
 
 /// A client that waits. It waits no more when this is dropped.
@@ -127,6 +130,13 @@ impl Slot {
         inner.desk.news.push_back(Input::Claim(Claim { id, verb, leases }));
         inner.wake();
         answer
+    }
+
+    /// The answer with these did not reach its client: they are for another one, and it was no attempt.
+    pub fn take_back_leases(&self, leases: Vec<Lease>) {
+        let mut inner = self.lock();
+        inner.desk.news.push_back(taken_back(leases));
+        inner.wake();
     }
 
     /// How many clients wait.

@@ -129,7 +129,9 @@ impl Truths {
             Verdict::Done => match verb {
                 Verb::Acknowledge => assert_eq!(truth.end, Some("acknowledged"), "{lease:?} {truth:?}"),
                 Verb::Reject => assert_eq!(truth.end, Some("given up"), "{lease:?} {truth:?}"),
-                Verb::Release(_) | Verb::Renew => assert!(truth.attempts >= lease.attempt, "{lease:?} {truth:?}"),
+                Verb::Release(_) | Verb::Renew | Verb::TakeBack => {
+                    assert!(truth.attempts >= lease.attempt, "{lease:?} {truth:?}")
+                }
             },
             Verdict::Lost => {
                 assert!(held.is_none() || others || truth.strayed.is_some(), "{lease:?} was good at {at}: {truth:?}")

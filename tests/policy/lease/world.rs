@@ -231,6 +231,7 @@ impl World {
         let word = match claim.verb {
             Verb::Acknowledge => "acknowledge",
             Verb::Release(_) => "release",
+            Verb::TakeBack => "take back",
             Verb::Reject => "reject",
             Verb::Renew => "renew",
         };
