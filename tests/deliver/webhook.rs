@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use gridhook::{
-    deliver::{Client, Destination, Outgoing, webhook::BODY_BYTES_MAX},
+    deliver::{
+        Client, Destination, Outgoing,
+        webhook::{BODY_BYTES_MAX, DRAINED_BYTES_MAX},
+    },
     event::{Schema, Timestamp},
     policy::outcome::Outcome,
 };
@@ -109,10 +112,12 @@ async fn a_compressed_body_is_kept_as_it_came() {
 #[actix_rt::test]
 async fn a_body_is_kept_up_to_its_bound() {
     let long = "x".repeat(BODY_BYTES_MAX + 1);
+    let longer = "x".repeat(DRAINED_BYTES_MAX + 1);
     let endless = b"HTTP/1.1 500 No\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
     let endpoint = Endpoint::start(vec![
         answer(200, "", &long[1..]),
         answer(200, "", &long),
+        answer(200, "", &longer),
         vec![Step::Say(endless), Step::Forever(format!("400\r\n{}\r\n", "y".repeat(0x400)).into_bytes())],
         vec![
             Step::Say(b"HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n".to_vec()),
@@ -122,13 +127,15 @@ async fn a_body_is_kept_up_to_its_bound() {
     let client = Client::new(options());
     let fits = post_to(&client, &endpoint.url(), AMPLE).await;
     assert_eq!((fits.body.len(), fits.detail.as_str()), (BODY_BYTES_MAX, ""));
+    let cut = post_to(&client, &endpoint.url(), AMPLE).await;
+    assert_eq!((cut.body.len(), cut.detail.as_str()), (BODY_BYTES_MAX, ""));
     for (status, outcome) in [(200, Outcome::Delivered), (500, Outcome::GenericError), (200, Outcome::Delivered)] {
         let answer = post_to(&client, &endpoint.url(), AMPLE).await;
         assert_eq!((answer.status, answer.outcome), (Some(status), outcome));
         assert_eq!(answer.body.len(), BODY_BYTES_MAX);
-        assert!(answer.detail.contains("longer than 4096 bytes"), "{}", answer.detail);
+        assert!(answer.detail.contains("longer than 65536 bytes"), "{}", answer.detail);
     }
-    // The first connection carried two requests; each overlong body closed its own.
+    // The first connection carried three requests; each overlong body closed its own.
     assert_eq!(endpoint.connections(), 3);
 }
 
