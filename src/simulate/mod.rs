@@ -121,7 +121,8 @@ impl Plan {
             rate_max: None,
             backlog_min: batch.backlog_min(),
             suspend_after: self.edition.probation.after_failures,
-            reconnect_wait: RECONNECT_WAIT,
+            // Editions are compared by what their schedules do.
+            reconnect_wait: Duration::ZERO,
             // Every request is answered here.
             flight_wait: 2 * self.response_wait,
             dead_letter: self.dead_letter,
@@ -132,9 +133,6 @@ impl Plan {
         }
     }
 }
-
-/// As a server has it that nobody configured.
-const RECONNECT_WAIT: Duration = Duration::from_secs(1);
 
 /// Tells the story; `progress` is told the share of the simulated time that has passed.
 pub fn run(plan: &Plan, mut progress: impl FnMut(f64)) -> Report {

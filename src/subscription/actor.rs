@@ -288,11 +288,11 @@ impl SubscriptionActor {
             }
             Effect::ReadLog { lane, from, end } => self.read_log(lane, from, end),
             Effect::Connect => {
-                let (client, plan) = (Rc::clone(&self.client), Arc::clone(&self.plan));
+                let (client, plan) = (self.client.clone(), Arc::clone(&self.plan));
                 self.await_report(async move {
-                    let reached = match &plan.destination {
-                        Some(destination) => client.reach(destination).await,
-                        None => false,
+                    let reached = match (&plan.destination, client) {
+                        (Some(destination), Ok(client)) => client.reach(destination).await,
+                        (None, _) | (_, Err(_)) => false,
                     };
                     Ok(Report::Input(Input::Connected(reached)))
                 });

@@ -58,7 +58,7 @@ async fn a_success_that_comes_late_is_heard_and_a_failure_is_not() {
     }
     check(late(vec![say("HTTP/1.1 101 Switching Protocols\r\n\r\n"), LATE]), Some(false)).await;
     let interim = say("HTTP/1.1 100 Continue\r\n\r\n");
-    check(vec![vec![interim.clone()], late(answer(200, "", ""))].concat(), Some(true)).await;
+    check([vec![interim.clone()], late(answer(200, "", ""))].concat(), Some(true)).await;
     check(late(vec![interim, Step::Close]), Some(false)).await;
     check(late(vec![say("what?\r\n\r\n")]), Some(false)).await;
     for end in [Step::Close, Step::Reset] {

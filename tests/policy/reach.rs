@@ -75,7 +75,7 @@ fn the_pause_is_a_sixtieth_of_the_outage_between_one_and_ten_times_the_setting()
             let (outage, pause) = (pair[0].since(START), pair[1].since(pair[0]));
             let expected = (outage / 60).clamp(SECOND, 10 * SECOND).mul_f64(spread);
             // A probe that is due by its schedule puts it off.
-            assert!(pause >= expected.mul_f64(0.95) && pause <= 2 * expected, "{pause:?} after {outage:?}");
+            assert!(pause >= expected.mul_f64(0.95) && pause <= 2 * expected + SECOND, "{pause:?} after {outage:?}");
         }
         assert!(driver.connects.len() > 250, "{}", driver.connects.len());
     }

@@ -43,6 +43,7 @@ mod reload;
 mod replay;
 mod replay_beside;
 mod retry;
+mod return_of_an_endpoint;
 mod sabotage;
 mod signing;
 mod starting;

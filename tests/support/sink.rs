@@ -142,7 +142,12 @@ pub(crate) struct Sink {
 impl Sink {
     /// It answers 200 on every path until it is told otherwise.
     pub(crate) fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+        Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)))
+    }
+
+    /// The same at this address.
+    pub(crate) fn start_at(at: SocketAddr) -> Self {
+        let listener = TcpListener::bind(at).expect("the address is free");
         let at = listener.local_addr().expect("a listener has an address");
         let sink = Self { at, clock: Clock::system(), shared: Arc::default() };
         let (shared, clock) = (Arc::clone(&sink.shared), sink.clock.clone());

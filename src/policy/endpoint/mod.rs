@@ -249,10 +249,18 @@ impl Endpoint {
 
     /// The first probe is due at once: the server has started, and nobody knows how the endpoint is by now.
     pub fn start(&mut self, now: Timestamp) {
-        if let Health::Suspended { until, .. } = &mut self.health {
-            *until = (*until).min(now);
+        if let Health::Suspended { until, .. } = &mut self.health
+            && *until > now
+        {
+            *until = now;
+            self.reach.hasten();
         }
         self.leave_alone();
+    }
+
+    /// Whether the next probe is due before its time.
+    pub fn is_hastened(&self) -> bool {
+        self.reach.is_hastened()
     }
 
     /// When a bare connection to it is to be tried; [`None`] where that is of no use.

@@ -29,7 +29,7 @@ pub(super) struct Reach {
     /// The least pause; none where nothing is looked for.
     pause: Duration,
     next: Option<Timestamp>,
-    /// Whether the probe that leaves next is due because of an attempt.
+    /// Whether the probe that leaves next is due before its time.
     hastened: bool,
 }
 
@@ -65,9 +65,14 @@ impl Reach {
         (self.next, self.hastened) = (None, false);
     }
 
-    /// An attempt has succeeded: the probe is due because of it.
+    /// An attempt has succeeded, or the server has started: the probe is due because of it.
     pub(super) fn hasten(&mut self) {
         (self.next, self.hastened) = (None, true);
+    }
+
+    /// Whether the probe that leaves next is due before its time.
+    pub(super) fn is_hastened(&self) -> bool {
+        self.hastened
     }
 
     /// Whether the probe that failed was due because of an attempt: asked once.

@@ -1,7 +1,7 @@
 //! Which lane has which part of the log, and what goes unsent.
 //!
 //! When an endpoint may be called again, what is too old by then is cut off as the expiry lane; when it has come back from a
-//! suspension, what gathered meanwhile is cut off as the backlog lane, and the live lane goes on from the log's end. A held
+//! suspension, what gathered meanwhile is cut off as the backlog lane, and the live lane goes on behind it. A held
 //! subscription sends nothing, nor does one whose clients do not come, and time goes on all the same: a timer asks for it.
 //! What gathered until the server starts is a backlog as well.
 //!
@@ -175,15 +175,17 @@ impl Subscription {
         all
     }
 
-    /// The endpoint has come back: what gathered meanwhile must not stand before what comes from now on.
+    /// The endpoint has come back: what gathered meanwhile must not stand before what comes from now on, nor before what
+    /// came since it was away.
     pub(super) fn part_with_backlog(&mut self) {
         let least = u64::from(self.settings.backlog_min.max(1));
         let follows = lane_mut(&mut self.lanes, Lane::BACKLOG).map(|lane| lane.end());
         let Some(live) = lane_mut(&mut self.lanes, Lane::LIVE) else { return };
-        if self.end.0.saturating_sub(live.read().0) < least || follows.is_some_and(|end| end != Some(live.read())) {
+        let end = self.away.min(self.end);
+        if end.0.saturating_sub(live.read().0) < least || follows.is_some_and(|end| end != Some(live.read())) {
             return;
         }
-        let cut = live.cut(self.end, Lane::BACKLOG);
+        let cut = live.cut(end, Lane::BACKLOG);
         self.gathered.close_lane(Lane::LIVE);
         match lane_mut(&mut self.lanes, Lane::BACKLOG) {
             Some(backlog) => backlog.extend(cut),

@@ -67,6 +67,8 @@ pub struct Subscription {
     /// The live one first.
     lanes: Vec<Reading>,
     aging: Aging,
+    /// Where the log ended when the endpoint was last known to be away: what is below is the backlog of its return.
+    away: Seq,
     /// What is owed of what was published.
     own: Queue,
     /// What jobs owe.
@@ -126,6 +128,7 @@ impl Subscription {
         Self {
             endpoint: Endpoint::recover(&settings, cursor, left, now),
             aging: Aging::recover(cursor.health),
+            away: end,
             settings,
             lanes,
             own: Queue::new(due, lost_of(Traffic::Own)),
@@ -176,7 +179,12 @@ impl Subscription {
                 self.on_owed_read(&found, now);
                 self.on_leases_read(&found, now);
             }
-            Input::Connected(reached) => self.endpoint.connected(reached, now, chance),
+            Input::Connected(reached) => {
+                self.endpoint.connected(reached, now, chance);
+                if !reached {
+                    self.away = self.end;
+                }
+            }
             Input::Receive(who, events_max) => self.on_receive(who, events_max),
             Input::Withdraw(who) => self.on_withdraw(who),
             Input::Claim(claim) => self.on_claim(claim),
@@ -207,6 +215,7 @@ impl Subscription {
     /// not stand before what comes from now on.
     pub fn start(&mut self, now: Timestamp) {
         self.endpoint.start(now);
+        self.away = self.end;
         if let Health::Healthy { .. } = self.endpoint.health() {
             self.part_with_backlog();
         }

@@ -279,6 +279,11 @@ impl Subscription {
         let id = self.next_flight;
         self.next_flight = FlightId(id.0 + 1);
         let deadline = now.after(self.settings.flight_wait);
+        if let Health::Suspended { .. } = self.endpoint.health()
+            && !self.endpoint.is_hastened()
+        {
+            self.away = self.end;
+        }
         let flight = Arc::new(Flight { id, items, events: events.len(), sent: now, deadline });
         self.endpoint.sent(id, full, now);
         self.flights.insert(id, Arc::clone(&flight));

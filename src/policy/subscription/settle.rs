@@ -51,6 +51,9 @@ impl Subscription {
         // What we ended ourselves says nothing.
         if answer.outcome != Outcome::Aborted {
             self.endpoint.reached(!answer.unreached, now, chance);
+            if answer.outcome != Outcome::Delivered && !heard.refused {
+                self.away = self.end;
+            }
         }
         if self.settings.hold_when_gone && answer.status == Some(GONE) && self.endpoint.held().is_none() {
             self.endpoint.hold(Some(Held::Gone));
