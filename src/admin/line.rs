@@ -6,7 +6,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::{
-    event::Lane,
+    event::{Lane, Seq},
     policy::{
         filter::Verdict,
         outcome::{Outcome, Reason},
@@ -129,7 +129,10 @@ impl LineView {
             | What::Redriven { .. }
             | What::Lease(LeaseStep::Acknowledged | LeaseStep::Expired) => {}
         }
-        view.text = view.sentence(what);
+        view.text = match what {
+            What::GivenUp { reason: Reason::Missing, .. } => lost(covers),
+            _ => view.sentence(what),
+        };
         view
     }
 
@@ -146,10 +149,6 @@ impl LineView {
                 };
                 format!("{attempt}: {status}{outcome} after {took} ms{next}")
             }
-            What::GivenUp { reason: Reason::Missing, .. } => format!(
-                "lost to damage of the store: {} events, sequences {} to {}",
-                self.events, self.first_sequence, self.last_sequence
-            ),
             What::GivenUp { reason, put_aside: true } => format!("given up: {reason}; becomes a dead letter"),
             What::GivenUp { reason, put_aside: false } => format!("given up: {reason}; dropped"),
             What::Late { settled: true } => format!("{attempt}: a success after the response wait, which counts"),
@@ -161,6 +160,18 @@ impl LineView {
             What::Redriven { into } => format!("taken out of the dead letters, sent again in {}", lane_name(*into)),
         }
     }
+}
+
+/// So many runs of lost events are told one by one.
+const RUNS_TOLD: usize = 20;
+
+/// Which events are lost, run by run.
+fn lost(covers: &[(Seq, u32)]) -> String {
+    let events: u64 = covers.iter().map(|(_, count)| u64::from(*count)).sum();
+    let run = |(first, count): &(Seq, u32)| format!("{} to {}", first.0, first.0 + u64::from(*count) - 1);
+    let runs: Vec<String> = covers.iter().take(RUNS_TOLD).map(run).collect();
+    let more = if covers.len() > RUNS_TOLD { ", and more" } else { "" };
+    format!("lost to damage of the store: {events} events, sequences {}{more}", runs.join(", "))
 }
 
 fn lease_sentence(attempt: &str, step: LeaseStep) -> String {
