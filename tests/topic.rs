@@ -11,7 +11,10 @@ use gridhook::{
     topic::registry::{Registry, Topic},
 };
 
-use crate::support::publisher::{running_registry, topic};
+use crate::support::publisher::{looking_registry, topic};
+
+/// How often topics look after their subscriptions here.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// How long something is waited for that takes some milliseconds.
 const LONG: Duration = Duration::from_secs(20);
@@ -35,7 +38,7 @@ async fn put(registry: &Arc<Registry>) -> Arc<Topic> {
 
 #[actix_web::test]
 async fn an_idle_topic_has_no_actor_and_one_with_something_to_do_has_one_again() {
-    let (registry, _clock, _hand) = running_registry(&Memory::new());
+    let (registry, _clock, _hand) = looking_registry(&Memory::new(), LOOK);
     let topic = put(&registry).await;
     assert_eq!(living(&registry), 0, "nothing is to do");
     for life in 1..=3 {
@@ -50,7 +53,7 @@ async fn an_idle_topic_has_no_actor_and_one_with_something_to_do_has_one_again()
 
 #[actix_web::test]
 async fn nothing_is_left_of_topics_that_are_deleted() {
-    let (registry, _clock, _hand) = running_registry(&Memory::new());
+    let (registry, _clock, _hand) = looking_registry(&Memory::new(), LOOK);
     let mut gone: Vec<(&str, Weak<Topic>)> = Vec::new();
     let fresh = put(&registry).await;
     gone.push(("one whose actor never ran", Arc::downgrade(&fresh)));

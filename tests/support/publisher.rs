@@ -28,6 +28,7 @@ use gridhook::{
     },
     subscription::{Delivery, ReadBudget, World},
     topic::{
+        LOOK,
         ingress::{Ingress, Mapping, Source, SourceOrDefault},
         keeper::{self, Hosts},
         record::{DomainTopics, Kept, Keys, Scope, TopicRecord},
@@ -106,6 +107,11 @@ pub(crate) fn journal(store: &Memory) -> (Journal, Clock, Hand) {
 
 /// A registry on `store` whose actors run on the arbiter of the test.
 pub(crate) fn running_registry(store: &Memory) -> (Arc<Registry>, Clock, Hand) {
+    looking_registry(store, LOOK)
+}
+
+/// The same where topics look after their subscriptions so often.
+pub(crate) fn looking_registry(store: &Memory, look: Duration) -> (Arc<Registry>, Clock, Hand) {
     let (journal, clock, hand) = journal(store);
     let (registry, starts) = Registry::recover(journal.clone(), rules(), 1024 * 1024).expect("an empty store");
     let client = Options::new(AddressRules::loopback(), Trust::load(None).expect("certificates"));
@@ -120,7 +126,7 @@ pub(crate) fn running_registry(store: &Memory) -> (Arc<Registry>, Clock, Hand) {
         read_budget: ReadBudget::new(16 << 20),
     };
     let arbiters = Arc::new(vec![actix::Arbiter::current()]);
-    let hosts = Hosts { arbiters, world: Arc::new(world), look: Duration::from_millis(10) };
+    let hosts = Hosts { arbiters, world: Arc::new(world), look };
     actix_rt::spawn(keeper::run(starts, hosts));
     (Arc::new(registry), clock, hand)
 }
