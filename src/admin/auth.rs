@@ -39,6 +39,9 @@ const TOKEN_LEN_MAX: u64 = 4096;
 /// Nobody but the server's own user.
 const PRIVATE: u32 = 0o600;
 
+/// Readable by the group, too.
+const SHARED: u32 = 0o640;
+
 /// Where a token came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
@@ -124,6 +127,24 @@ pub fn admin_token(configured: Option<&str>, data_dir: &Path) -> io::Result<Toke
         Err(error) if error.kind() == io::ErrorKind::NotFound => make(data_dir, &path),
         Err(error) => Err(told(&path, &error)),
     }
+}
+
+/// Writes the token where the operators of this machine may read it: `folder` is the service's runtime folder, which only
+/// its group may enter, so that its members need no other rights.
+pub fn share(token: &Token, folder: &Path) -> io::Result<()> {
+    let path = token_path(folder);
+    let written = (|| {
+        let draft = path.with_extension("new");
+        match fs::remove_file(&draft) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(PRIVATE).open(&draft)?;
+        writeln!(file, "{}", token.text())?;
+        file.set_permissions(Permissions::from_mode(SHARED))?;
+        fs::rename(&draft, &path)
+    })();
+    written.map_err(|error| told(&path, &error))
 }
 
 fn kept(file: File, path: &Path) -> io::Result<Token> {

@@ -149,6 +149,14 @@ pub enum Error {
 }
 
 /// What to do about a store that cannot be served.
+/// Under a service manager with a runtime folder, the commands of the operators' group find the admin token there.
+fn share_token(token: &auth::Token) {
+    let Some(folder) = std::env::var_os("RUNTIME_DIRECTORY").filter(|folder| !folder.is_empty()) else { return };
+    if let Err(error) = auth::share(token, std::path::Path::new(&folder)) {
+        tracing::warn!(%error, "the admin token was not shared with the operators' group");
+    }
+}
+
 fn remedy(error: &journal::Error) -> &'static str {
     match error {
         journal::Error::Damaged(_) => "; restore a backup, or accept the loss with gridhook restore --accept-loss",
@@ -240,6 +248,7 @@ async fn serve(
     if let auth::Origin::Made = token.origin() {
         println!("the admin token is in {}", auth::token_path(data_dir).display());
     }
+    share_token(&token);
 
     let (options, of_store) = (rocks_options(&config, &budget), Arc::downgrade(&store));
     let backups = Backups::new(of_store, data_dir.clone(), options, accounts(), clock.clone());

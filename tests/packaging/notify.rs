@@ -4,7 +4,10 @@ use std::{
     io,
     os::{
         linux::net::SocketAddrExt,
-        unix::net::{SocketAddr, UnixDatagram},
+        unix::{
+            fs::PermissionsExt,
+            net::{SocketAddr, UnixDatagram},
+        },
     },
     path::Path,
     process::{Child, Command, Stdio},
@@ -123,4 +126,21 @@ fn nobody_who_listens_is_no_reason_not_to_serve() {
     });
     service.stop();
     assert_eq!(service.ended(), Some(0));
+}
+
+#[test]
+fn the_group_of_the_service_reads_the_admin_token_in_the_runtime_folder() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let runtime = folder.path().join("run");
+    std::fs::create_dir(&runtime).expect("a folder");
+    let _service = Service::start(folder.path(), &[("RUNTIME_DIRECTORY", runtime.to_str().expect("text"))]);
+    let shared = runtime.join("admin-token");
+    wait_for("the token to be shared", LONG, || shared.exists());
+    let token = std::fs::read_to_string(&shared).expect("it is readable");
+    assert_eq!(token, std::fs::read_to_string(folder.path().join("data/admin-token")).expect("the token itself"));
+    let mode = |path: &Path| std::fs::metadata(path).expect("a file").permissions().mode() & 0o777;
+    assert_eq!(mode(&shared), 0o640);
+    assert_eq!(mode(&folder.path().join("data/admin-token")), 0o600);
+    let unit = include_str!("../../config/packaging/gridhook.service");
+    assert!(unit.contains("\nRuntimeDirectory=gridhook\nRuntimeDirectoryMode=0750\n"), "only the group may enter");
 }
