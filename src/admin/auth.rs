@@ -1,11 +1,11 @@
-//! Who may operate the server: whoever has the admin token.
+//! Who may operate the server: the holder of the admin token, or of an access token of the issuer with the admin role.
 //!
-//! One token, given by the operator or made at the first start. It is compared in constant time, never logged, and the
+//! There is one admin token, given by the operator or made at the first start. It is compared in constant time, never logged, and the
 //! file that it is kept in is nobody else's business:
 //! - a file that others may *read* is narrowed to mode 0600 with a warning: the token may be known, but nobody forged it;
 //! - a file that others may *write* is refused, because the token in it may be somebody else's.
 //!
-//! Absent on purpose: users, roles, expiry. Who needs them puts a proxy in front.
+//! Absent on purpose: users, and roles that may do a part. An operator may do everything.
 
 use std::{
     fmt,
@@ -17,6 +17,7 @@ use std::{
 };
 
 use actix_web::{
+    HttpMessage, HttpRequest,
     body::MessageBody,
     dev::{ServiceRequest, ServiceResponse},
     http::header::AUTHORIZATION,
@@ -29,6 +30,10 @@ use subtle::ConstantTimeEq;
 use tracing::warn;
 
 use super::{Control, error::Error};
+use crate::{
+    publish::auth::bearer::{Holder, Problem},
+    subscription::record::IdentityType,
+};
 
 /// 256 bits: nobody guesses it. Who tries is slowed down all the same, by address.
 const TOKEN_BYTES: usize = 32;
@@ -41,6 +46,34 @@ const PRIVATE: u32 = 0o600;
 
 /// Readable by the group, too.
 const SHARED: u32 = 0o640;
+
+/// Who makes a request, or a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// The holder of the admin token.
+    Admin,
+    /// The holder of an access token with the admin role.
+    Holder(Holder),
+    /// The server itself, from the file that `declared.file` names.
+    Declared,
+}
+
+impl Caller {
+    /// The identity, as `systemData` has it.
+    pub(super) fn identity(&self) -> (&str, IdentityType) {
+        match self {
+            Self::Admin => ("admin", IdentityType::Key),
+            Self::Holder(Holder { name, is_application: true }) => (name, IdentityType::Application),
+            Self::Holder(Holder { name, is_application: false }) => (name, IdentityType::User),
+            Self::Declared => ("gridhook", IdentityType::Application),
+        }
+    }
+
+    /// The caller of a request that was let through.
+    pub(super) fn of(request: &HttpRequest) -> Result<Self, Error> {
+        request.extensions().get().cloned().ok_or(Error::Broken("nobody noted who calls"))
+    }
+}
 
 /// Where a token came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -215,7 +248,8 @@ pub(crate) async fn require_to_watch<B: MessageBody + 'static>(
     require(request, next).await
 }
 
-/// Lets a request through that has the admin token; asked before a byte of the body is read.
+/// Lets a request through that has the admin token, or an access token with the admin role; asked before a byte of the body
+/// is read. The request's extensions then have the [`Caller`].
 pub(crate) async fn require<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,
@@ -223,12 +257,24 @@ pub(crate) async fn require<B: MessageBody + 'static>(
     let token = request.app_data::<web::Data<Token>>().ok_or(Error::Broken("no admin token is set up"))?;
     let header = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     match header.and_then(bearer) {
-        Some(given) if token.is(given) => next.call(request).await,
-        Some(_) => {
-            if let Some(control) = request.app_data::<web::Data<Control>>() {
-                control.strangers.refuse(request.request(), control.clock.now()).await;
-            }
-            Err(Error::WrongToken.into())
+        Some(given) if token.is(given) => {
+            request.extensions_mut().insert(Caller::Admin);
+            next.call(request).await
+        }
+        Some(given) => {
+            let Some(control) = request.app_data::<web::Data<Control>>() else { return Err(Error::WrongToken.into()) };
+            let now = control.clock.now();
+            let refused = match control.operators.as_ref().map(|operators| operators.check(given, now)) {
+                Some(Ok(Some(holder))) => {
+                    request.extensions_mut().insert(Caller::Holder(holder));
+                    return next.call(request).await;
+                }
+                Some(Ok(None)) => return Err(Error::NoRole.into()),
+                Some(Err(Problem::Refused(why))) => Error::RefusedToken(why),
+                Some(Err(Problem::Unreadable)) | None => Error::WrongToken,
+            };
+            control.strangers.refuse(request.request(), now).await;
+            Err(refused.into())
         }
         None => Err(Error::NoToken.into()),
     }

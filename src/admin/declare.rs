@@ -6,6 +6,7 @@ use tracing::info;
 use super::{
     Control, Error,
     arm::{self, path},
+    auth::Caller,
     model::subscription::Form,
 };
 use crate::declared::{Declared, Resource};
@@ -49,14 +50,16 @@ async fn put(control: &Control, resource: &Resource) -> Result<Done, Error> {
         return Ok(Done::Nothing);
     }
     match target {
-        path::Target::Namespace(namespace, _) => arm::namespaces::put(control, namespace, body.as_bytes()).await?,
-        path::Target::Topic(topic, _) if topic.namespace.is_some() => {
-            arm::namespace_topics::put(control, topic, body.as_bytes()).await?
+        path::Target::Namespace(namespace, _) => {
+            arm::namespaces::put(control, &Caller::Declared, namespace, body.as_bytes()).await?
         }
-        path::Target::Topic(topic, _) => arm::topics::put(control, topic, body.as_bytes()).await?,
+        path::Target::Topic(topic, _) if topic.namespace.is_some() => {
+            arm::namespace_topics::put(control, &Caller::Declared, topic, body.as_bytes()).await?
+        }
+        path::Target::Topic(topic, _) => arm::topics::put(control, &Caller::Declared, topic, body.as_bytes()).await?,
         path::Target::DomainTopic(topic) => arm::domain_topics::put(control, &topic, body.as_bytes()).await?,
         path::Target::Subscription(topic, _, name, _) => {
-            arm::subscriptions::put(control, &topic, Form::Nested, &name, body.as_bytes()).await?
+            arm::subscriptions::put(control, &Caller::Declared, &topic, Form::Nested, &name, body.as_bytes()).await?
         }
         _ => return Err(unknown()),
     };

@@ -35,6 +35,18 @@ pub enum Error {
     /// There is a token and it is another.
     #[error("The access token is invalid.")]
     WrongToken,
+    /// There is an access token of the issuer, and it is not good.
+    #[error("{0}.")]
+    RefusedToken(&'static str),
+    /// The access token is good, and its holder may not operate the server.
+    #[error("The access token does not have the role that the setting auth.admin_role names.")]
+    NoRole,
+    /// No resource names this subscription of Azure's.
+    #[error("The subscription '{0}' could not be found.")]
+    NoSubscription(String),
+    /// No resource names this resource group.
+    #[error("Resource group '{0}' could not be found.")]
+    NoResourceGroup(String),
     /// Nothing answers at this path.
     #[error("No HTTP resource was found that matches the request URI '{0}'.")]
     NoSuchPath(String),
@@ -108,7 +120,10 @@ impl Error {
         match self {
             Self::Invalid(_) | Self::Refused(_) | Self::Body(_) => "InvalidRequest",
             Self::NoToken => "AuthenticationFailed",
-            Self::WrongToken => "InvalidAuthenticationToken",
+            Self::WrongToken | Self::RefusedToken(_) => "InvalidAuthenticationToken",
+            Self::NoRole => "AuthorizationFailed",
+            Self::NoSubscription(_) => "SubscriptionNotFound",
+            Self::NoResourceGroup(_) => "ResourceGroupNotFound",
             Self::NoSuchPath(_) => "NotFound",
             Self::NotFound(_) => "ResourceNotFound",
             Self::Method { .. } => "MethodNotAllowed",
@@ -131,8 +146,11 @@ impl ResponseError for Error {
     fn status_code(&self) -> StatusCode {
         match self {
             Self::Invalid(_) | Self::Refused(_) | Self::Body(_) | Self::Validation(_) => StatusCode::BAD_REQUEST,
-            Self::NoToken | Self::WrongToken => StatusCode::UNAUTHORIZED,
-            Self::NoSuchPath(_) | Self::NotFound(_) => StatusCode::NOT_FOUND,
+            Self::NoToken | Self::WrongToken | Self::RefusedToken(_) => StatusCode::UNAUTHORIZED,
+            Self::NoRole => StatusCode::FORBIDDEN,
+            Self::NoSuchPath(_) | Self::NotFound(_) | Self::NoSubscription(_) | Self::NoResourceGroup(_) => {
+                StatusCode::NOT_FOUND
+            }
             Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Self::Conflict(_) => StatusCode::CONFLICT,
             Self::Gone(_) => StatusCode::GONE,
@@ -156,7 +174,7 @@ impl ResponseError for Error {
         if let Self::NoSuchPath(_) = self {
             details.push(Detail { code: "ResourceNotFound", message: &message });
         }
-        if let Self::NoToken | Self::WrongToken = self {
+        if let Self::NoToken | Self::WrongToken | Self::RefusedToken(_) = self {
             response.insert_header((WWW_AUTHENTICATE, "Bearer"));
         }
         if let Self::Method { allowed, .. } = self {

@@ -14,7 +14,7 @@
 //! - [`health`]: alive? ready?
 //! - `validate`: the manual way of the handshake, for endpoints;
 //! - [`openapi`]: all of this and the publishers' endpoint, described for machines;
-//! - [`auth`]: everything but the last three wants the admin token.
+//! - [`auth`]: everything but the last three wants the admin token, or a token of the issuer with the admin role.
 //!
 //! Invariants: an answer that says that something was changed is given after the change is durable; a key, a token or
 //! the query of an endpoint is told only by the call that is there for it, and is never logged.
@@ -53,11 +53,11 @@ use actix_web::{HttpRequest, HttpResponse, guard, middleware::from_fn, web};
 use tokio::sync::{Mutex, MutexGuard};
 
 use self::{
-    auth::Token,
+    auth::{Caller, Token},
     chaos::desk::Desk,
     health::Vitals,
     metrics::{Bounds, Exposition, Readers, Sources},
-    model::Editions,
+    model::{Editions, system_data},
 };
 pub use self::{
     chaos::desk::{Tools, Undertaker},
@@ -66,7 +66,11 @@ pub use self::{
     own_path::OwnPath,
 };
 use crate::{
-    clock::Clock, dead_letter::Redrives, journal::backup::Backups, publish::auth::strangers::Strangers,
+    clock::Clock,
+    dead_letter::Redrives,
+    journal::backup::Backups,
+    publish::auth::{bearer::Operators, strangers::Strangers},
+    subscription::record::SystemData,
     topic::registry::Registry,
 };
 
@@ -82,6 +86,7 @@ pub struct Control {
     redrives: Option<Redrives>,
     backups: Option<Arc<Backups>>,
     strangers: Arc<Strangers>,
+    operators: Option<Operators>,
     exposition: Exposition,
     desk: Desk,
     samples: top::Samples,
@@ -103,6 +108,7 @@ impl Control {
             redrives,
             backups,
             strangers,
+            operators: None,
             exposition,
             desk,
             samples: top::Samples::default(),
@@ -128,6 +134,12 @@ impl Control {
         Self { strangers, ..self }
     }
 
+    /// The same, where access tokens of an issuer operate the server too.
+    #[must_use]
+    pub fn operated_by(self, operators: Option<Operators>) -> Self {
+        Self { operators, ..self }
+    }
+
     /// The same, with figures of more than topics.
     #[must_use]
     pub fn with_metrics(self, exposition: Exposition) -> Self {
@@ -148,6 +160,11 @@ impl Control {
     /// Whatever goes on for chaos ends: the server stops.
     pub fn end_chaos(&self) {
         self.desk.end_all(&self.registry);
+    }
+
+    /// What is recorded of a change by `caller` now. `before` is what it changes, with what was recorded of that.
+    fn stamp(&self, caller: &Caller, before: Option<Option<&SystemData>>) -> Option<SystemData> {
+        Some(system_data::changed(caller.identity(), self.clock.now(), before))
     }
 
     /// A change reads what is there and writes the whole: one at a time for each topic. A turn is shared by topics at
@@ -250,8 +267,12 @@ pub fn configure_side(
     }
     // Also what is no path of ours says so only to whoever has the token.
     let guarded = match chaos {
-        Chaos::Enabled => "/{slashes:/*(?i:subscriptions|providers|chaos)}/{rest:.*}",
-        Chaos::Disabled => "/{slashes:/*(?i:subscriptions|providers)}/{rest:.*}",
+        Chaos::Enabled => "/{slashes:/*(?i:subscriptions|providers|tenants|chaos)}/{rest:.*}",
+        Chaos::Disabled => "/{slashes:/*(?i:subscriptions|providers|tenants)}/{rest:.*}",
     };
-    cfg.service(web::resource(guarded).wrap(from_fn(auth::require)).to(arm::answer));
+    cfg.service(
+        web::resource([guarded, "/{slashes:/*(?i:subscriptions|tenants)}"])
+            .wrap(from_fn(auth::require))
+            .to(arm::answer),
+    );
 }

@@ -32,6 +32,8 @@ pub struct Issuer {
     pub keys: KeySource,
     /// How often they are read again.
     pub refresh: Duration,
+    /// The role whose holders may operate the server, if there is one.
+    pub admin_role: Option<String>,
 }
 
 /// Where public keys are.
@@ -55,6 +57,8 @@ pub(super) struct RawAuth {
     jwks: Option<String>,
     #[serde(deserialize_with = "read::wait::<_, { 60 * SECOND }, { 30 * DAY }>")]
     jwks_refresh: Duration,
+    #[serde(deserialize_with = "read::optional")]
+    admin_role: Option<String>,
     #[serde(deserialize_with = "read::network_list")]
     trusted_proxies: Vec<IpNet>,
 }
@@ -63,10 +67,19 @@ impl RawAuth {
     /// An issuer needs keys, and keys an issuer.
     pub(super) fn resolve(self, layers: &Layers) -> Result<Auth, Error> {
         let issuer = match (self.issuer, self.jwks) {
+            (None, None) if self.admin_role.is_some() => {
+                return Err(layers.complain("auth.issuer", "the issuer that gives the role auth.admin_role".to_owned()));
+            }
             (None, None) => None,
             (Some(name), Some(jwks)) => {
                 let keys = source(&jwks).map_err(|allowed| layers.complain("auth.jwks", allowed.to_owned()))?;
-                Some(Issuer { name, audience: self.audience, keys, refresh: self.jwks_refresh })
+                Some(Issuer {
+                    name,
+                    audience: self.audience,
+                    keys,
+                    refresh: self.jwks_refresh,
+                    admin_role: self.admin_role,
+                })
             }
             (Some(_), None) => {
                 return Err(layers.complain("auth.jwks", "where the keys of auth.issuer are".to_owned()));

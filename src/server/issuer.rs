@@ -17,7 +17,7 @@ use crate::{
     deliver::Trust,
     publish::auth::{
         Gate, Rules,
-        bearer::{self, Bearer, Keyring, Operator, Unusable},
+        bearer::{self, Bearer, Keyring, Operator, Operators, Unusable},
         host::Names,
         strangers::Strangers,
     },
@@ -47,13 +47,14 @@ pub(super) enum Error {
     Keys(String, Unusable),
 }
 
-/// The door for publishers: with the admin token, and with what the issuer signs, if there is one.
+/// The door for publishers: with the admin token, and with what the issuer signs, if there is one. Then who may operate the
+/// server with a token of the issuer.
 pub(super) fn gate(
     config: &Config,
     token: &Token,
     trust: &Trust,
     strangers: Arc<Strangers>,
-) -> Result<(Gate, Option<Rc<Source>>), Error> {
+) -> Result<(Gate, Option<Operators>, Option<Rc<Source>>), Error> {
     let issuer = match &config.auth.issuer {
         Some(issuer) => {
             let (keys, source) = keep(issuer, trust)?;
@@ -63,6 +64,8 @@ pub(super) fn gate(
         None => (None, None),
     };
     let (issuer, source) = issuer;
+    let role = config.auth.issuer.as_ref().and_then(|issuer| issuer.admin_role.clone());
+    let operators = issuer.clone().zip(role).map(|(issuer, role)| Operators { issuer, role });
     let token = token.clone();
     let operator: Operator = Arc::new(move |given| token.is(given));
     let gate = Gate::new(Rules {
@@ -71,7 +74,7 @@ pub(super) fn gate(
         bearer: Bearer { operator: Some(operator), issuer },
         strangers,
     });
-    Ok((gate, source))
+    Ok((gate, operators, source))
 }
 
 /// Whether the file of the issuer's keys can be used, where there is one.

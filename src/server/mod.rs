@@ -298,7 +298,7 @@ async fn serve(
         .unzip();
     let tracer = tracer.unwrap_or_default();
     let strangers = Arc::new(settings::strangers(&config));
-    let (gate, keys) = issuer::gate(&config, &token, &client.trust, Arc::clone(&strangers))
+    let (gate, operators, keys) = issuer::gate(&config, &token, &client.trust, Arc::clone(&strangers))
         .map_err(|error| Error::Issuer(error.to_string()))?;
     let told = stores.clone();
     let put_aside = Arc::new(move |slot: &Slot, due| graves.tell(&told, slot, due));
@@ -357,6 +357,7 @@ async fn serve(
         .with_dead_letters(redrives)
         .with_backups(backups)
         .guarded_by(strangers)
+        .operated_by(operators)
         .with_metrics(exposition)
         .with_tools(tools);
     let control = web::Data::new(control);

@@ -54,6 +54,43 @@ pub struct SubscriptionRecord {
     /// When it is deleted by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<Timestamp>,
+    /// `systemData`. [`None`]: the last change was made before this was recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system_data: Option<SystemData>,
+}
+
+/// Who made a resource, who changed it last, and when.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SystemData {
+    /// [`None`]: it was made before this was recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created: Option<Stamp>,
+    /// The last change, or the creation.
+    pub modified: Stamp,
+}
+
+/// Who did something, and when.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stamp {
+    /// Whose name it was done in.
+    pub by: String,
+    /// What kind of identity that is.
+    pub kind: IdentityType,
+    /// When it was done, by the server's clock.
+    pub at: Timestamp,
+}
+
+/// `createdByType`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub enum IdentityType {
+    /// A person, by an access token
+    User,
+    /// An application, by an access token, or the server itself
+    Application,
+    /// The holder of the admin token
+    Key,
 }
 
 impl SubscriptionRecord {

@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 
 use crate::{
     event::Name,
+    subscription::record::SystemData,
     topic::{
         ingress::Ingress,
         kept::{Identity, TlsVersion},
@@ -39,6 +40,9 @@ pub struct NamespaceRecord {
     /// What is kept and given back, and nothing else is done with it.
     #[serde(default)]
     pub kept: Kept,
+    /// `systemData`. [`None`]: the last change was made before this was recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system_data: Option<SystemData>,
 }
 
 impl NamespaceRecord {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 pub use super::kept::Kept;
 use crate::{
     event::{Name, PartitionId, Schema},
+    subscription::record::SystemData,
     topic::{ingress::Ingress, namespace},
 };
 
@@ -137,6 +138,9 @@ pub struct TopicRecord {
     /// What is kept and given back, and nothing else is done with it.
     #[serde(default)]
     pub kept: Kept,
+    /// `systemData`. [`None`]: the last change was made before this was recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system_data: Option<SystemData>,
 }
 
 impl TopicRecord {

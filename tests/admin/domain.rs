@@ -231,6 +231,14 @@ async fn a_domain_is_told_with_what_it_keeps() {
           "sku": {
             "name": "Premium"
           },
+          "systemData": {
+            "createdAt": "2021-03-10T21:02:56.0000000Z",
+            "createdBy": "admin",
+            "createdByType": "Key",
+            "lastModifiedAt": "2021-03-10T21:02:56.0000000Z",
+            "lastModifiedBy": "admin",
+            "lastModifiedByType": "Key"
+          },
           "tags": {},
           "type": "Microsoft.EventGrid/domains"
         }"#]]

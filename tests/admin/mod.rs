@@ -1,5 +1,6 @@
 //! The control plane.
 
+mod account;
 mod advanced;
 mod attributes;
 mod auth;
@@ -88,6 +89,7 @@ fn topic_record(input_schema: Schema) -> TopicRecord {
         namespace: None,
         metric_resource_id: "0-0".to_owned(),
         kept: Kept::default(),
+        system_data: None,
     }
 }
 

@@ -142,8 +142,8 @@ fn words_are_compared_without_case_and_names_are_kept() {
 #[test]
 fn other_paths_are_nothing() {
     for path in [
-        "/subscriptions",
-        "/subscriptions/S",
+        "/subscriptions/S/resourceGroups/g/providers",
+        "/tenants/t",
         "/subscriptions/S/providers/Microsoft.EventGrid/topics/t",
         "/subscriptions/S/resourceGroups/g/providers/Microsoft.Storage/topics/t",
         "/subscriptions/S/resourceGroups/g/providers/Microsoft.EventGrid/eventHubs/d",

@@ -3,6 +3,7 @@
 //! Longer forms run where `GRIDHOOK_SOAK` is set: `make soak`.
 
 mod accept_loss;
+mod admin_role;
 mod apply;
 mod backlog;
 mod backup;

@@ -58,6 +58,7 @@ pub(crate) fn topic(name: &str, input_schema: Schema) -> TopicRecord {
         namespace: None,
         metric_resource_id: String::new(),
         kept: Kept::default(),
+        system_data: None,
     }
 }
 

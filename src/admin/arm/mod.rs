@@ -8,6 +8,7 @@
 //! The name of a topic, of a domain or of a namespace is unique in the server, not in its resource group; under another scope than its own
 //! it is not found and cannot be made a second time.
 
+mod account;
 pub(super) mod domain_topics;
 mod list;
 pub(super) mod namespace_topics;
@@ -34,7 +35,9 @@ use self::{
     routes::Subject,
 };
 use super::{
-    Control, Error, dead_letters, explain, ledger, metrics,
+    Control, Error,
+    auth::Caller,
+    dead_letters, explain, ledger, metrics,
     model::{Invalid, subscription::Form},
     operate, replay, test_filter, trace,
 };
@@ -92,7 +95,15 @@ pub(super) async fn answer(
             "There are no events of '{source}' here: event subscriptions belong to a topic, a domain or a topic of a \
              domain."
         ))),
-        Target::Operations
+        Target::Tenants
+        | Target::AzureSubscriptions
+        | Target::AzureSubscription(_)
+        | Target::ResourceGroups(_)
+        | Target::ResourceGroup(_)
+        | Target::Providers(_)
+        | Target::Provider(_)
+        | Target::Locations(_)
+        | Target::Operations
         | Target::TopicTypes
         | Target::TopicType(_)
         | Target::EventTypesOf(_)
@@ -121,6 +132,14 @@ fn answer_unsupported(request: &HttpRequest, resource_type: &str) -> Result<Http
 /// Whatever is only read.
 fn answer_list(control: &Control, request: &HttpRequest, target: Target) -> Result<HttpResponse, Error> {
     match target {
+        Target::Tenants => Ok(account::tenants()),
+        Target::AzureSubscriptions => account::subscriptions(control, request),
+        Target::AzureSubscription(id) => account::subscription(control, &id),
+        Target::ResourceGroups(id) => account::resource_groups(control, request, &id),
+        Target::ResourceGroup(scope) => account::resource_group(control, &scope),
+        Target::Providers(id) => Ok(account::providers(control, &id)),
+        Target::Provider(id) => Ok(account::provider(control, &id)),
+        Target::Locations(id) => Ok(account::locations(control, &id)),
         Target::Operations => Ok(provider::operations()),
         Target::TopicTypes => Ok(provider::topic_types()),
         Target::TopicType(name) => provider::topic_type(&name),
@@ -153,8 +172,8 @@ async fn answer_namespace(
     match verb {
         NamespaceVerb::Itself => match request.method().as_str() {
             "GET" => namespaces::get(control, &path),
-            "PUT" => namespaces::put(control, path, body).await,
-            "PATCH" => namespaces::patch(control, &path, body).await,
+            "PUT" => namespaces::put(control, &Caller::of(request)?, path, body).await,
+            "PATCH" => namespaces::patch(control, &Caller::of(request)?, &path, body).await,
             "DELETE" => namespaces::delete(control, &path).await,
             _ => Err(UNANSWERED),
         },
@@ -173,15 +192,15 @@ async fn answer_topic(
     match verb {
         TopicVerb::Itself if topic.namespace.is_some() => match request.method().as_str() {
             "GET" => namespace_topics::get(control, &topic),
-            "PUT" => namespace_topics::put(control, topic, body).await,
-            "PATCH" => namespace_topics::patch(control, &topic, body).await,
+            "PUT" => namespace_topics::put(control, &Caller::of(request)?, topic, body).await,
+            "PATCH" => namespace_topics::patch(control, &Caller::of(request)?, &topic, body).await,
             "DELETE" => topics::delete(control, &topic).await,
             _ => Err(UNANSWERED),
         },
         TopicVerb::Itself => match request.method().as_str() {
             "GET" => topics::get(control, &topic),
-            "PUT" => topics::put(control, topic, body).await,
-            "PATCH" => topics::patch(control, &topic, body).await,
+            "PUT" => topics::put(control, &Caller::of(request)?, topic, body).await,
+            "PATCH" => topics::patch(control, &Caller::of(request)?, &topic, body).await,
             "DELETE" => topics::delete(control, &topic).await,
             _ => Err(UNANSWERED),
         },
@@ -207,8 +226,8 @@ async fn answer_subscription(
     match verb {
         SubscriptionVerb::Itself => match method.as_str() {
             "GET" => subscriptions::get(control, topic, form, name),
-            "PUT" => subscriptions::put(control, topic, form, name, body).await,
-            "PATCH" => subscriptions::patch(control, topic, form, name, body).await,
+            "PUT" => subscriptions::put(control, &Caller::of(request)?, topic, form, name, body).await,
+            "PATCH" => subscriptions::patch(control, &Caller::of(request)?, topic, form, name, body).await,
             "DELETE" => subscriptions::delete(control, topic, name).await,
             _ => Err(UNANSWERED),
         },

@@ -17,6 +17,7 @@ use super::{
 use crate::{
     admin::{
         Control, Error,
+        auth::Caller,
         model::{
             difference::Difference,
             namespace::topic::{View, Wish, fits, set},
@@ -37,9 +38,15 @@ pub(super) fn get(control: &Control, path: &TopicPath) -> Result<HttpResponse, E
     Ok(HttpResponse::Ok().json(View::new(&topic(control, path)?.record())))
 }
 
-pub(in crate::admin) async fn put(control: &Control, path: TopicPath, body: &[u8]) -> Result<HttpResponse, Error> {
+pub(in crate::admin) async fn put(
+    control: &Control,
+    caller: &Caller,
+    path: TopicPath,
+    body: &[u8],
+) -> Result<HttpResponse, Error> {
     let _turn = control.turn(&path.key()).await;
-    let (_, wished) = wished(control, &path, body)?;
+    let (existing, mut wished) = wished(control, &path, body)?;
+    wished.system_data = control.stamp(caller, existing.as_ref().map(|existing| existing.system_data.as_ref()));
     Ok(HttpResponse::Created().json(View::new(&*save(control, wished).await?)))
 }
 
@@ -63,11 +70,17 @@ fn wished(control: &Control, path: &TopicPath, body: &[u8]) -> Result<(Option<Ar
     }
 }
 
-pub(super) async fn patch(control: &Control, path: &TopicPath, body: &[u8]) -> Result<HttpResponse, Error> {
+pub(super) async fn patch(
+    control: &Control,
+    caller: &Caller,
+    path: &TopicPath,
+    body: &[u8],
+) -> Result<HttpResponse, Error> {
     let _turn = control.turn(&path.key()).await;
     let topic = topic(control, path)?;
     let wish = Wish::patch(&topic.record(), body)?;
-    let record = update(control, &topic, wish)?;
+    let mut record = update(control, &topic, wish)?;
+    record.system_data = control.stamp(caller, Some(record.system_data.as_ref()));
     Ok(HttpResponse::Ok().json(View::new(&*save(control, record).await?)))
 }
 

@@ -13,6 +13,7 @@ use super::{
 use crate::{
     admin::{
         Control, Error,
+        auth::Caller,
         model::{
             difference::Difference,
             namespace::{View, Wish, set},
@@ -53,9 +54,15 @@ pub(super) fn get(control: &Control, path: &NamespacePath) -> Result<HttpRespons
     Ok(HttpResponse::Ok().json(View::new(&*namespace(control, path)?, &control.public_url)))
 }
 
-pub(in crate::admin) async fn put(control: &Control, path: NamespacePath, body: &[u8]) -> Result<HttpResponse, Error> {
+pub(in crate::admin) async fn put(
+    control: &Control,
+    caller: &Caller,
+    path: NamespacePath,
+    body: &[u8],
+) -> Result<HttpResponse, Error> {
     let _turn = control.turn(&turn_of(&path.name)).await;
-    let (_, record) = wished(control, path, body)?;
+    let (existing, mut record) = wished(control, path, body)?;
+    record.system_data = control.stamp(caller, existing.as_ref().map(|existing| existing.system_data.as_ref()));
     let saved = save(control, record).await?;
     Ok(HttpResponse::Created().json(View::new(&saved, &control.public_url)))
 }
@@ -87,10 +94,16 @@ fn wished(
     }
 }
 
-pub(super) async fn patch(control: &Control, path: &NamespacePath, body: &[u8]) -> Result<HttpResponse, Error> {
+pub(super) async fn patch(
+    control: &Control,
+    caller: &Caller,
+    path: &NamespacePath,
+    body: &[u8],
+) -> Result<HttpResponse, Error> {
     let _turn = control.turn(&turn_of(&path.name)).await;
     let existing = namespace(control, path)?;
-    let record = Wish::patch(&existing, body)?.update(&existing);
+    let mut record = Wish::patch(&existing, body)?.update(&existing);
+    record.system_data = control.stamp(caller, Some(existing.system_data.as_ref()));
     let saved = save(control, identified(record, Some(&existing))).await?;
     Ok(HttpResponse::Ok().json(View::new(&saved, &control.public_url)))
 }

@@ -200,6 +200,22 @@ impl SubscriptionVerb {
 /// What a path speaks of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
+    /// The directories of users.
+    Tenants,
+    /// All subscriptions of Azure's that resources name.
+    AzureSubscriptions,
+    /// One of them.
+    AzureSubscription(String),
+    /// All resource groups of one of them.
+    ResourceGroups(String),
+    /// One of them.
+    ResourceGroup(Scope),
+    /// The providers of a subscription of Azure's.
+    Providers(String),
+    /// The provider.
+    Provider(String),
+    /// The locations of a subscription of Azure's.
+    Locations(String),
     /// What the provider can do.
     Operations,
     /// All types of topics.
@@ -323,6 +339,17 @@ impl Names<'_> {
 
 fn target(subject: Subject, names: Names<'_>) -> Option<Target> {
     Some(match subject {
+        Subject::Tenants => Target::Tenants,
+        Subject::AzureSubscriptions => Target::AzureSubscriptions,
+        Subject::AzureSubscription => Target::AzureSubscription(names.get("subscriptionId")?),
+        Subject::ResourceGroups => Target::ResourceGroups(names.get("subscriptionId")?),
+        Subject::ResourceGroup => Target::ResourceGroup(Scope {
+            subscription: names.get("subscriptionId")?,
+            resource_group: names.get("resourceGroupName")?,
+        }),
+        Subject::Providers => Target::Providers(names.get("subscriptionId")?),
+        Subject::Provider => Target::Provider(names.get("subscriptionId")?),
+        Subject::Locations => Target::Locations(names.get("subscriptionId")?),
         Subject::Operations => Target::Operations,
         Subject::TopicTypes => Target::TopicTypes,
         Subject::TopicType => Target::TopicType(names.get("topicTypeName")?),

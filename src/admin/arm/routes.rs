@@ -13,6 +13,22 @@ use crate::{admin::model::subscription::Form, topic::record::Kind};
 /// What a path speaks of, without the names in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
+    /// The directories of users.
+    Tenants,
+    /// The subscriptions of Azure's that resources name.
+    AzureSubscriptions,
+    /// One of them.
+    AzureSubscription,
+    /// The resource groups that resources name.
+    ResourceGroups,
+    /// One of them.
+    ResourceGroup,
+    /// The providers of resources: this one.
+    Providers,
+    /// The same, by its name.
+    Provider,
+    /// The locations that resources name.
+    Locations,
     /// What the provider can do.
     Operations,
     /// All types of topics.
@@ -111,7 +127,15 @@ impl Subject {
         const ALL: &[Method] = &[Method::GET, Method::PUT, Method::PATCH, Method::DELETE];
         const UNCHANGING: &[Method] = &[Method::GET, Method::PUT, Method::DELETE];
         match self {
-            Self::Operations
+            Self::Tenants
+            | Self::AzureSubscriptions
+            | Self::AzureSubscription
+            | Self::ResourceGroups
+            | Self::ResourceGroup
+            | Self::Providers
+            | Self::Provider
+            | Self::Locations
+            | Self::Operations
             | Self::TopicTypes
             | Self::TopicType
             | Self::EventTypesOf
@@ -165,7 +189,16 @@ fn routes() -> Vec<Route> {
     let whole = format!("/subscriptions/{{subscriptionId}}{PROVIDER}");
     let group = format!("/subscriptions/{{subscriptionId}}/resourceGroups/{{resourceGroupName}}{PROVIDER}");
     let types = format!("{PROVIDER}/topicTypes");
+    let account = "/subscriptions/{subscriptionId}";
     let mut routes = vec![
+        Route { template: "/tenants".to_owned(), subject: Subject::Tenants },
+        Route { template: "/subscriptions".to_owned(), subject: Subject::AzureSubscriptions },
+        Route { template: account.to_owned(), subject: Subject::AzureSubscription },
+        Route { template: format!("{account}/resourceGroups"), subject: Subject::ResourceGroups },
+        Route { template: format!("{account}/resourceGroups/{{resourceGroupName}}"), subject: Subject::ResourceGroup },
+        Route { template: format!("{account}/providers"), subject: Subject::Providers },
+        Route { template: whole.clone(), subject: Subject::Provider },
+        Route { template: format!("{account}/locations"), subject: Subject::Locations },
         Route { template: format!("{PROVIDER}/operations"), subject: Subject::Operations },
         Route { template: types.clone(), subject: Subject::TopicTypes },
         Route { template: format!("{types}/{{topicTypeName}}"), subject: Subject::TopicType },

@@ -15,6 +15,7 @@ use super::{List, TopicPath, list::Page, no_subscription, not_found, path::Place
 use crate::{
     admin::{
         Control, Error,
+        auth::Caller,
         model::{
             Invalid,
             difference::{Change, Difference},
@@ -92,6 +93,7 @@ pub(super) fn get(control: &Control, path: &TopicPath, form: Form, name: &str) -
 
 pub(in crate::admin) async fn put(
     control: &Control,
+    caller: &Caller,
     path: &TopicPath,
     form: Form,
     name: &str,
@@ -99,7 +101,8 @@ pub(in crate::admin) async fn put(
 ) -> Result<HttpResponse, Error> {
     let turn = control.turn(&path.key()).await;
     let topic = topic(control, path)?;
-    let (_, wished) = wished(control, path, &topic, name, body)?;
+    let (existing, mut wished) = wished(control, path, &topic, name, body)?;
+    wished.system_data = control.stamp(caller, existing.as_ref().map(|existing| existing.record.system_data.as_ref()));
     save(control, turn, &topic.record(), form, wished, None).await
 }
 
@@ -152,6 +155,7 @@ fn wished(
 
 pub(super) async fn patch(
     control: &Control,
+    caller: &Caller,
     path: &TopicPath,
     form: Form,
     name: &str,
@@ -164,6 +168,7 @@ pub(super) async fn patch(
     let ranges = control.editions.ranges(&record.edition)?;
     let mut wished = subscription::patch(&existing, &record, ranges, body)?;
     wished.filter.domain_topic.clone_from(&existing.filter.domain_topic);
+    wished.system_data = control.stamp(caller, Some(existing.system_data.as_ref()));
     check_mode(&existing, &wished)?;
     check_expiration(control, &wished, "expirationTimeUtc")?;
     check_start(control, &topic, &mut wished, "startsFrom")?;

@@ -13,7 +13,7 @@ use super::{List, TopicPath, list::Page, path::Place, topic};
 use crate::{
     admin::{
         Control, Error,
-        auth::secret,
+        auth::{Caller, secret},
         model::{
             difference::Difference,
             provider, subscription,
@@ -59,9 +59,15 @@ pub(super) fn get(control: &Control, path: &TopicPath) -> Result<HttpResponse, E
     Ok(HttpResponse::Ok().json(View::new(&record, &control.public_url)))
 }
 
-pub(in crate::admin) async fn put(control: &Control, path: TopicPath, body: &[u8]) -> Result<HttpResponse, Error> {
+pub(in crate::admin) async fn put(
+    control: &Control,
+    caller: &Caller,
+    path: TopicPath,
+    body: &[u8],
+) -> Result<HttpResponse, Error> {
     let _turn = control.turn(&path.key()).await;
-    let (_, wished) = wished(control, path, body)?;
+    let (existing, mut wished) = wished(control, path, body)?;
+    wished.system_data = control.stamp(caller, existing.as_ref().map(|existing| existing.system_data.as_ref()));
     save(control, wished).await
 }
 
@@ -94,11 +100,18 @@ fn wished(control: &Control, path: TopicPath, body: &[u8]) -> Result<(Option<Arc
     })
 }
 
-pub(super) async fn patch(control: &Control, path: &TopicPath, body: &[u8]) -> Result<HttpResponse, Error> {
+pub(super) async fn patch(
+    control: &Control,
+    caller: &Caller,
+    path: &TopicPath,
+    body: &[u8],
+) -> Result<HttpResponse, Error> {
     let _turn = control.turn(&path.key()).await;
     let topic = topic(control, path)?;
     let wish = Wish::patch(&topic.record(), body)?;
-    save(control, update(control, &topic, wish)?).await
+    let mut record = update(control, &topic, wish)?;
+    record.system_data = control.stamp(caller, Some(record.system_data.as_ref()));
+    save(control, record).await
 }
 
 /// Another edition has other ranges: it is refused as long as a subscription asks for more than it allows.

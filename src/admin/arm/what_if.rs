@@ -42,6 +42,14 @@ pub(in crate::admin) fn difference(control: &Control, target: Target, body: &[u8
         Target::Unsupported(resource_type) => Err(super::unsupported(resource_type).into()),
         Target::Topic(..)
         | Target::Subscription(..)
+        | Target::Tenants
+        | Target::AzureSubscriptions
+        | Target::AzureSubscription(_)
+        | Target::ResourceGroups(_)
+        | Target::ResourceGroup(_)
+        | Target::Providers(_)
+        | Target::Provider(_)
+        | Target::Locations(_)
         | Target::Operations
         | Target::TopicTypes
         | Target::TopicType(_)

@@ -10,12 +10,14 @@
 //!
 //! Pure on purpose: no HTTP, no registry, no clock, no randomness. The numbers of the policy come as [`Editions`].
 
+pub mod account;
 pub mod difference;
 pub mod domain_topic;
 pub mod namespace;
 pub mod odata;
 pub mod provider;
 pub mod subscription;
+pub mod system_data;
 pub mod topic;
 
 use std::collections::BTreeMap;

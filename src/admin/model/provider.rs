@@ -43,6 +43,11 @@ const OPERATIONS: [(&str, &str, &[&str]); 10] = [
     ("namespaces/topics/eventSubscriptions", "Event subscription of a topic of a namespace", &SUBSCRIPTION),
 ];
 
+/// The types of resources, as their paths have them.
+pub fn resource_types() -> impl Iterator<Item = &'static str> {
+    OPERATIONS.iter().map(|(path, ..)| *path).chain(["operations", "topicTypes"])
+}
+
 const SUBSCRIPTION: [&str; 5] = ["read", "write", "delete", "getFullUrl/action", "getDeliveryAttributes/action"];
 
 /// Everything that the provider can do.

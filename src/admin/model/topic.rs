@@ -215,6 +215,7 @@ impl Wish {
             namespace: None,
             metric_resource_id: String::new(),
             kept: self.kept,
+            system_data: None,
         })
     }
 

@@ -1,5 +1,6 @@
 //! ARM's paths, described.
 
+mod account;
 mod dead_letters;
 mod namespaces;
 
@@ -59,6 +60,14 @@ const NOWHERE: &str = "There is no such resource; or no such event where it was 
 pub(super) fn describe(route: &Route, method: &Method, schemas: &mut Schemas) -> Draft {
     let error = schemas.of::<Envelope<'static>>();
     let draft = match route.subject {
+        Subject::Tenants
+        | Subject::AzureSubscriptions
+        | Subject::AzureSubscription
+        | Subject::ResourceGroups
+        | Subject::ResourceGroup
+        | Subject::Providers
+        | Subject::Provider
+        | Subject::Locations => account::describe(route, schemas),
         Subject::Operations => {
             list(draft(route, "listOperations", "What the provider can do."), schemas.of::<Operation>())
         }
@@ -122,6 +131,14 @@ fn draft(route: &Route, id: &str, summary: &str) -> Draft {
 
 fn tag(subject: Subject) -> &'static str {
     match subject {
+        Subject::Tenants
+        | Subject::AzureSubscriptions
+        | Subject::AzureSubscription
+        | Subject::ResourceGroups
+        | Subject::ResourceGroup
+        | Subject::Providers
+        | Subject::Provider
+        | Subject::Locations => "account",
         Subject::Operations | Subject::TopicTypes | Subject::TopicType | Subject::EventTypesOf => "provider",
         Subject::Topics(Kind::Topic) | Subject::Topic(Kind::Topic, _) => "topics",
         Subject::Topics(Kind::Domain) | Subject::Topic(Kind::Domain, _) => "domains",
@@ -156,6 +173,14 @@ fn of(route: &Route) -> String {
     let has = |name: &str, word: &'static str| if route.template.contains(name) { word } else { "" };
     let place = has("{resourceGroupName}", "OfGroup");
     match route.subject {
+        Subject::Tenants
+        | Subject::AzureSubscriptions
+        | Subject::AzureSubscription
+        | Subject::ResourceGroups
+        | Subject::ResourceGroup
+        | Subject::Providers
+        | Subject::Provider
+        | Subject::Locations => String::new(),
         Subject::Operations | Subject::TopicTypes | Subject::TopicType | Subject::EventTypesOf => String::new(),
         Subject::Topics(of) => format!("{}s{place}", kind(of)),
         Subject::Topic(of, _) => kind(of).to_owned(),

@@ -7,7 +7,7 @@
 //! of the issuer that is of that kind; no header with an extension that must be understood; `exp`, `iss` and `aud` must be
 //! there.
 //!
-//! Absent on purpose: roles. Whom the issuer gives a token for this audience may publish.
+//! Every holder of a token of the issuer for this audience may publish. Roles count only for [`Operators`].
 
 use std::{
     sync::{Arc, PoisonError, RwLock},
@@ -46,6 +46,24 @@ pub struct Bearer {
     pub issuer: Option<Issuer>,
 }
 
+/// Who may operate the server with an access token of the issuer.
+#[derive(Clone)]
+pub struct Operators {
+    /// Whose tokens are taken.
+    pub issuer: Issuer,
+    /// The role that the claim `roles` must have.
+    pub role: String,
+}
+
+/// The holder of an access token, as its claims name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// The name for people, or else the subject.
+    pub name: String,
+    /// Whether it is an application, not a person.
+    pub is_application: bool,
+}
+
 /// An issuer of access tokens.
 #[derive(Clone)]
 pub struct Issuer {
@@ -82,6 +100,17 @@ struct Claims {
     aud: Audience,
     exp: f64,
     nbf: Option<f64>,
+    // Read leniently: a publisher's token is not refused for claims that only operators need.
+    #[serde(default)]
+    roles: Value,
+    #[serde(default)]
+    preferred_username: Value,
+    #[serde(default)]
+    upn: Value,
+    #[serde(default)]
+    sub: Value,
+    #[serde(default)]
+    idtyp: Value,
 }
 
 #[derive(Deserialize)]
@@ -94,8 +123,7 @@ enum Audience {
 impl Bearer {
     /// Whether the holder of `token` may publish.
     pub fn check(&self, token: &[u8], now: Timestamp) -> Result<(), Problem> {
-        let token = std::str::from_utf8(token).ok().filter(|token| token.len() <= TOKEN_BYTES_MAX);
-        let token = token.ok_or(Problem::Unreadable)?;
+        let token = std::str::from_utf8(token).map_err(|_| Problem::Unreadable)?;
         if self.operator.as_ref().is_some_and(|is_operator| is_operator(token)) {
             return Ok(());
         }
@@ -104,12 +132,28 @@ impl Bearer {
             let why = "This server takes no access tokens; its operator has set no issuer up";
             return Err(if readable { Problem::Refused(why) } else { Problem::Unreadable });
         };
-        issuer.check(token, now)
+        issuer.check(token, now).map(drop)
+    }
+}
+
+impl Operators {
+    /// The holder of `token`; [`None`] where the token is good and lacks the role.
+    pub fn check(&self, token: &str, now: Timestamp) -> Result<Option<Holder>, Problem> {
+        let claims = self.issuer.check(token, now)?;
+        let is_role = |given: &Value| given.as_str() == Some(&self.role);
+        let has_role = is_role(&claims.roles) || claims.roles.as_array().is_some_and(|roles| roles.iter().any(is_role));
+        let name = [&claims.preferred_username, &claims.upn, &claims.sub].into_iter().find_map(Value::as_str);
+        let holder =
+            Holder { name: name.unwrap_or_default().to_owned(), is_application: claims.idtyp.as_str() == Some("app") };
+        Ok(has_role.then_some(holder))
     }
 }
 
 impl Issuer {
-    fn check(&self, token: &str, now: Timestamp) -> Result<(), Problem> {
+    fn check(&self, token: &str, now: Timestamp) -> Result<Claims, Problem> {
+        if token.len() > TOKEN_BYTES_MAX {
+            return Err(Problem::Unreadable);
+        }
         let header = decode_header(token).map_err(|_| Problem::Unreadable)?;
         check_extensions(token)?;
         let key = self.keys.find(header.kid.as_deref(), header.alg)?;
@@ -124,7 +168,8 @@ impl Issuer {
                 _ => Problem::Refused("The access token lacks one of the claims exp, iss and aud, or cannot be read"),
             })?
             .claims;
-        self.check_claims(&claims, now)
+        self.check_claims(&claims, now)?;
+        Ok(claims)
     }
 
     fn check_claims(&self, claims: &Claims, now: Timestamp) -> Result<(), Problem> {

@@ -154,7 +154,7 @@ impl Wish {
         check_place("the resource group in the path", &scope.resource_group)?;
         let Self { location, tags, ingress, kept } = self;
         let location = location.unwrap_or_else(|| LOCATION.to_owned());
-        Ok(NamespaceRecord { name: Name::new(name), scope, keys, ingress, location, tags, kept })
+        Ok(NamespaceRecord { name: Name::new(name), scope, keys, ingress, location, tags, kept, system_data: None })
     }
 
     /// `existing`, changed. Keys, name and scope stay; so does the location where none is named.

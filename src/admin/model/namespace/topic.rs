@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use crate::{
     admin::model::{
         Editions, Enumeration, Invalid, Range, canonicalize, check_name, check_same_name, drop_read_only, merge, parse,
-        read, topic::schema_name, value_of,
+        read, system_data, topic::schema_name, value_of,
     },
     event::{Name, Schema},
     subscription::record::SubscriptionRecord,
@@ -119,6 +119,7 @@ impl Wish {
             namespace: Some(Membership { name: namespace.name.clone(), retention_days: self.retention_days }),
             metric_resource_id: String::new(),
             kept: Kept::default(),
+            system_data: None,
         })
     }
 
@@ -176,6 +177,8 @@ pub struct View {
     name: String,
     #[serde(rename = "type")]
     kind: &'static str,
+    #[serde(rename = "systemData", skip_serializing_if = "Option::is_none")]
+    system_data: Option<system_data::View>,
     properties: ToldProperties,
 }
 
@@ -197,6 +200,7 @@ impl View {
             id: record.resource_id(),
             name: record.name.to_string(),
             kind: "Microsoft.EventGrid/namespaces/topics",
+            system_data: record.system_data.as_ref().map(system_data::View::new),
             properties: ToldProperties {
                 provisioning_state: "Succeeded",
                 publisher_type: CUSTOM,

@@ -5,10 +5,13 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::topic::{
-    ingress::{IpRule, PublicNetworkAccess},
-    kept::{Identity, TlsVersion},
-    namespace::{NamespaceRecord, Sku, WORD},
+use crate::{
+    admin::model::system_data,
+    topic::{
+        ingress::{IpRule, PublicNetworkAccess},
+        kept::{Identity, TlsVersion},
+        namespace::{NamespaceRecord, Sku, WORD},
+    },
 };
 
 /// A namespace as it is told.
@@ -25,6 +28,8 @@ pub struct View {
     sku: Sku,
     #[serde(skip_serializing_if = "Option::is_none")]
     identity: Option<Identity>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    system_data: Option<system_data::View>,
     properties: Properties,
 }
 
@@ -65,6 +70,7 @@ impl View {
             tags: record.tags.clone(),
             sku: kept.sku,
             identity: kept.identity,
+            system_data: record.system_data.as_ref().map(system_data::View::new),
             properties: Properties {
                 provisioning_state: "Succeeded",
                 endpoint,

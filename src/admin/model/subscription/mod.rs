@@ -311,6 +311,7 @@ fn record(
         labels: properties.labels.unwrap_or_default(),
         starts_from: properties.starts_from.as_deref().map(check::starts_from).transpose()?,
         expires: properties.expiration_time_utc.as_deref().map(check::expiration).transpose()?,
+        system_data: None,
     })
 }
 
@@ -374,6 +375,7 @@ fn settable(record: &SubscriptionRecord) -> Properties {
         starts_from,
         labels,
         expires,
+        system_data: _,
     } = record;
     Properties {
         destination: Destination { endpoint_type: "WebHook".to_owned(), properties: webhook_body(webhook) },

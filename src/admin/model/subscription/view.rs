@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use super::{DeadLetter, FilterBody, RetryBody, namespace, secrets, settable};
 use crate::{
-    admin::model::{drop_read_only, merge, value_of},
+    admin::model::{drop_read_only, merge, system_data, value_of},
     subscription::record::{SubscriptionRecord, Webhook},
     topic::{
         proposal::{Provisioned, Provisioning},
@@ -33,6 +33,8 @@ pub struct View {
     name: String,
     #[serde(rename = "type")]
     kind: &'static str,
+    #[serde(rename = "systemData", skip_serializing_if = "Option::is_none")]
+    system_data: Option<system_data::View>,
     #[schema(value_type = Described)]
     properties: Value,
 }
@@ -77,7 +79,13 @@ impl View {
             Kind::NamespaceTopic => namespace::told(record),
             Kind::Topic | Kind::Domain => told(record, &topic_id),
         };
-        Self { id: format!("{topic_id}/{between}/{}", record.name), name: record.name.to_string(), kind, properties }
+        Self {
+            id: format!("{topic_id}/{between}/{}", record.name),
+            name: record.name.to_string(),
+            kind,
+            system_data: record.system_data.as_ref().map(system_data::View::new),
+            properties,
+        }
     }
 
     /// The same for a subscription that may not be in force: then `endpointInService` says where events go meanwhile.

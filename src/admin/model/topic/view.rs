@@ -6,9 +6,12 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{ingress, schema_name};
-use crate::topic::{
-    kept::{DataResidency, EventTypeInfo, ExtendedLocation, HostKind, Identity, Sku, Tier, TlsVersion},
-    record::{Kind, TopicRecord},
+use crate::{
+    admin::model::system_data,
+    topic::{
+        kept::{DataResidency, EventTypeInfo, ExtendedLocation, HostKind, Identity, Sku, Tier, TlsVersion},
+        record::{Kind, TopicRecord},
+    },
 };
 
 /// A topic or a domain as it is told: without its keys.
@@ -28,6 +31,8 @@ pub struct View {
     extended_location: Option<ExtendedLocation>,
     #[serde(skip_serializing_if = "Option::is_none")]
     identity: Option<Identity>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    system_data: Option<system_data::View>,
     properties: Properties,
 }
 
@@ -71,6 +76,7 @@ impl View {
             kind: kept.kind.unwrap_or(HostKind::Azure),
             extended_location: kept.extended_location,
             identity: kept.identity,
+            system_data: record.system_data.as_ref().map(system_data::View::new),
             properties: Properties {
                 provisioning_state: "Succeeded",
                 endpoint: format!("{public_url}/{word}/{}/api/events", record.name),

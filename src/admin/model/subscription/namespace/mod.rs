@@ -260,6 +260,7 @@ fn record(
         labels: Vec::new(),
         starts_from: properties.starts_from.as_deref().map(check::starts_from).transpose()?,
         expires: properties.expiration_time_utc.as_deref().map(check::expiration).transpose()?,
+        system_data: None,
     })
 }
 

@@ -1,0 +1,68 @@
+//! What `az` asks for when somebody signs in or lists what there is: read from what topics, domains and namespaces name.
+
+use actix_web::{HttpRequest, HttpResponse};
+
+use super::{List, list::Page};
+use crate::{
+    admin::{
+        Control, Error,
+        model::{
+            account::{AzureSubscription, Location, Placed, Provider, ResourceGroup, Tenant},
+            value_of,
+        },
+    },
+    topic::record::Scope,
+};
+
+/// Where all topics, domains and namespaces are, in the order of their keys.
+fn placed(control: &Control) -> Vec<Placed> {
+    let topics = control.registry.topics();
+    let topics = topics.iter().map(|topic| topic.record());
+    let topics = topics.map(|of| Placed { scope: of.scope.clone(), location: of.location.clone() });
+    let namespaces = control.registry.namespaces();
+    let namespaces = namespaces.iter().map(|of| Placed { scope: of.scope.clone(), location: of.location.clone() });
+    topics.chain(namespaces).collect()
+}
+
+pub(super) fn tenants() -> HttpResponse {
+    HttpResponse::Ok().json(List { value: vec![Tenant::only()] })
+}
+
+pub(super) fn subscriptions(control: &Control, request: &HttpRequest) -> Result<HttpResponse, Error> {
+    let page = Page::of(request, control)?;
+    let all = AzureSubscription::all(&placed(control)).into_iter().collect();
+    Ok(page.answer(all, AzureSubscription::name, |one| value_of(one)))
+}
+
+pub(super) fn subscription(control: &Control, id: &str) -> Result<HttpResponse, Error> {
+    let found = AzureSubscription::all(&placed(control)).remove(&id.to_lowercase());
+    Ok(HttpResponse::Ok().json(found.ok_or_else(|| Error::NoSubscription(id.to_owned()))?))
+}
+
+pub(super) fn resource_groups(control: &Control, request: &HttpRequest, id: &str) -> Result<HttpResponse, Error> {
+    let page = Page::of(request, control)?;
+    let all = ResourceGroup::all(&placed(control), id).into_iter().collect();
+    Ok(page.answer(all, ResourceGroup::name, |one| value_of(one)))
+}
+
+pub(super) fn resource_group(control: &Control, scope: &Scope) -> Result<HttpResponse, Error> {
+    let Scope { subscription, resource_group: name } = scope;
+    let found = ResourceGroup::all(&placed(control), subscription).remove(&name.to_lowercase());
+    Ok(HttpResponse::Ok().json(found.ok_or_else(|| Error::NoResourceGroup(name.clone()))?))
+}
+
+pub(super) fn providers(control: &Control, id: &str) -> HttpResponse {
+    HttpResponse::Ok().json(List { value: vec![the_provider(control, id)] })
+}
+
+pub(super) fn provider(control: &Control, id: &str) -> HttpResponse {
+    HttpResponse::Ok().json(the_provider(control, id))
+}
+
+fn the_provider(control: &Control, id: &str) -> Provider {
+    Provider::of(id, &Location::all(&placed(control), id))
+}
+
+pub(super) fn locations(control: &Control, id: &str) -> HttpResponse {
+    HttpResponse::Ok().json(List { value: Location::all(&placed(control), id) })
+}

@@ -1,0 +1,103 @@
+//! What `az` asks for before it asks for a resource; and what is recorded of who made a resource, and when.
+
+use std::time::Duration;
+
+use gridhook::{admin::Chaos, event::Schema};
+use serde_json::{Value, json};
+
+use super::plane::{Plane, RG, hook};
+
+async fn get(plane: &Plane, path: &str) -> Value {
+    let answer = plane.call("GET", path, Value::Null).await;
+    assert_eq!(answer.status, 200, "{path}: {}", answer.text);
+    answer.json()
+}
+
+fn names(list: &Value, key: &str) -> Vec<String> {
+    list["value"].as_array().expect("a list").iter().map(|one| one[key].as_str().expect("text").to_owned()).collect()
+}
+
+#[actix_web::test]
+async fn subscriptions_groups_and_locations_are_those_that_resources_name() {
+    let plane = Plane::new(Chaos::Disabled).with_topic().await;
+    let other = "/subscriptions/s-1/resourceGroups/Berlin/providers/Microsoft.EventGrid";
+    let made = plane.call("PUT", &format!("{other}/namespaces/plant"), json!({"location": "West US 2"})).await;
+    assert_eq!(made.status, 201, "{}", made.text);
+    let third = "/subscriptions/third/resourceGroups/rg/providers/Microsoft.EventGrid";
+    assert_eq!(plane.call("PUT", &format!("{third}/domains/shops"), json!({})).await.status, 201);
+
+    assert_eq!(names(&get(&plane, "/subscriptions").await, "subscriptionId"), ["S-1", "third"]);
+    assert_eq!(get(&plane, "/subscriptions/s-1").await["state"], "Enabled");
+    assert_eq!(names(&get(&plane, "/subscriptions/S-1/resourceGroups").await, "name"), ["Berlin", "rg"]);
+    let first = get(&plane, "/subscriptions/S-1/resourceGroups?$top=1").await;
+    assert_eq!(names(&first, "name"), ["Berlin"]);
+    assert!(first["nextLink"].is_string());
+    let group = get(&plane, "/subscriptions/s-1/RESOURCEGROUPS/berlin").await;
+    assert_eq!(group["id"], "/subscriptions/s-1/resourceGroups/Berlin");
+    assert_eq!(group["location"], "West US 2");
+    assert_eq!(group["properties"]["provisioningState"], "Succeeded");
+    assert_eq!(names(&get(&plane, "/subscriptions/S-1/locations").await, "name"), ["local", "westus2"]);
+    let provider = get(&plane, "/subscriptions/S-1/providers/microsoft.eventgrid").await;
+    assert_eq!(provider["registrationState"], "Registered");
+    let types = provider["resourceTypes"].as_array().expect("a list");
+    let topics = types.iter().find(|kind| kind["resourceType"] == "topics").expect("topics");
+    assert_eq!(topics["locations"], json!(["local", "West US 2"]));
+    assert_eq!(get(&plane, "/subscriptions/S-1/providers").await["value"], json!([provider]));
+    assert_eq!(names(&get(&plane, "/tenants").await, "tenantId"), ["00000000-0000-0000-0000-000000000000"]);
+
+    for (path, code) in [
+        ("/subscriptions/none", "SubscriptionNotFound"),
+        ("/subscriptions/third/resourceGroups/Berlin", "ResourceGroupNotFound"),
+    ] {
+        let answer = plane.call("GET", path, Value::Null).await;
+        assert_eq!((answer.status, &answer.json()["error"]["code"]), (404, &json!(code)), "{path}");
+    }
+    for path in ["/tenants", "/subscriptions", "//subscriptions/S-1/resourceGroups"] {
+        let answer = plane.send(actix_web::test::TestRequest::with_uri(path)).await;
+        assert_eq!(answer.status, 401, "{path}");
+    }
+}
+
+#[actix_web::test]
+async fn every_resource_says_who_made_it_and_who_changed_it_last() {
+    let plane = Plane::new(Chaos::Disabled).with_topic().await;
+    let resources = [
+        (format!("{RG}/topics/orders"), json!({})),
+        (format!("{RG}/domains/shops"), json!({})),
+        (format!("{RG}/namespaces/plant"), json!({})),
+        (format!("{RG}/namespaces/plant/topics/heat"), json!({})),
+        (format!("{RG}/topics/orders/eventSubscriptions/to-shop"), hook()),
+    ];
+    for (path, body) in &resources {
+        let made = plane.call("PUT", path, body.clone()).await;
+        assert_eq!(made.status, 201, "{}", made.text);
+        let first = get(&plane, path).await["systemData"].clone();
+        assert_eq!(first, made.json()["systemData"], "{path}");
+        assert_eq!((&first["createdBy"], &first["createdByType"]), (&json!("admin"), &json!("Key")), "{path}");
+        plane.hand.advance(Duration::from_secs(60));
+        let changed = plane.call("PATCH", path, json!({})).await;
+        assert!(changed.status < 300, "{path}: {}", changed.text);
+        let second = get(&plane, path).await["systemData"].clone();
+        assert_eq!(second["createdAt"], first["createdAt"], "{path}");
+        assert_ne!(second["lastModifiedAt"], first["lastModifiedAt"], "{path}");
+        assert_eq!(second["lastModifiedByType"], "Key", "{path}");
+        // What was read can be put as it is.
+        let again = plane.call("PUT", path, get(&plane, path).await).await;
+        let endpoint_is_hidden = path.contains("eventSubscriptions");
+        assert!(again.status == 201 || endpoint_is_hidden, "{path}: {}", again.text);
+    }
+}
+
+#[actix_web::test]
+async fn a_record_from_before_says_nothing_of_its_creation() {
+    let plane = Plane::new(Chaos::Disabled);
+    let record = super::topic_record(Schema::EventGrid);
+    let stored = serde_json::to_value(&record).expect("JSON");
+    assert_eq!(stored.get("system_data"), None, "an older store has no such key");
+    plane.registry.put_topic(serde_json::from_value(stored).expect("it is read")).await.expect("made");
+    let path = format!("{RG}/topics/orders");
+    assert_eq!(get(&plane, &path).await.get("systemData"), None);
+    assert_eq!(plane.call("PATCH", &path, json!({"tags": {"a": "b"}})).await.status, 201);
+    let data = get(&plane, &path).await["systemData"].clone();
+    assert_eq!((data.get("createdAt"), &data["lastModifiedBy"]), (None, &json!("admin")));
+}
