@@ -16,7 +16,7 @@ use crate::{
     topic::registry::{self, Account, Answer, Looked, Wanted},
 };
 
-/// What is told of an event.
+/// An event that matches the request.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Explanation)]
@@ -68,7 +68,7 @@ pub(super) enum StateView {
         last_outcome: String,
         last_received: String,
     },
-    /// It was received before and nobody has it: the next client may.
+    /// The lock ended or the event was released: it can be received again.
     #[serde(rename_all = "camelCase")]
     Available {
         since: String,
@@ -118,7 +118,7 @@ enum ObstacleView {
     Paced {
         rate: f64,
     },
-    /// So many events were received and have not ended that clients get no new ones.
+    /// The limit of received events that have not ended is reached.
     Full {
         pending: u64,
         most: u32,
@@ -127,7 +127,7 @@ enum ObstacleView {
     NobodyWaits,
 }
 
-/// What would happen if every attempt failed.
+/// The attempts to come if every attempt fails.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Forecast)]

@@ -177,7 +177,7 @@ pub struct Readiness {
     /// Events that cannot be read because a table of the store is damaged. New events are taken all the same.
     #[serde(rename = "lostEvents")]
     pub lost_events: u64,
-    /// What is wrong, in sentences.
+    /// Problems, in sentences
     pub problems: Vec<Cow<'static, str>>,
 }
 

@@ -88,7 +88,7 @@ pub(super) async fn ledger(
     }))
 }
 
-/// What is asked for.
+/// A request for a replay.
 struct Asked {
     from: Timestamp,
     to: Timestamp,

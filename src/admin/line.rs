@@ -44,13 +44,13 @@ pub(super) struct LineView {
     filter: Option<FilterView>,
     #[serde(skip_serializing_if = "Option::is_none")]
     said: Option<SaidView>,
-    /// How many events it speaks of, and the first and the last of them.
+    /// Number of events of the line
     events: u64,
     first_sequence: u64,
     last_sequence: u64,
 }
 
-/// What a version of the filter says of the event.
+/// The result of a version of the filter for the event.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = LedgerFilter)]
@@ -64,7 +64,7 @@ struct FilterView {
     seen: Option<String>,
 }
 
-/// What came back from a request that failed, or what stood in its way.
+/// The response to a failed request, or the error that prevented it.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = LedgerSaid)]

@@ -17,7 +17,7 @@ use crate::{
     topic::registry::{self, Status},
 };
 
-/// How a subscription is, as it is told.
+/// The status of an event subscription.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Status)]
@@ -122,7 +122,7 @@ impl JobView {
     }
 }
 
-/// How a topic is, as it is told.
+/// The status of a topic.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = TopicStatus)]

@@ -28,7 +28,7 @@ use crate::{
 /// A million events in a second is no bound at all.
 const RATE_MAX: f64 = 1e6;
 
-/// What is asked for.
+/// A request for a replay.
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = ReplayBody)]
@@ -78,7 +78,7 @@ impl Body {
     }
 }
 
-/// What a replay would send.
+/// The count of a dry run of a replay.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = ReplayDryRun)]
@@ -115,7 +115,7 @@ pub(super) struct View {
     counters: JobCounters,
 }
 
-/// How far it has come.
+/// Progress of the replay
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = ReplayProgress)]
@@ -127,7 +127,7 @@ struct Progress {
     eta_seconds: Option<u64>,
 }
 
-/// What became of its events.
+/// Outcomes of the replayed events
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = ReplayCounters)]

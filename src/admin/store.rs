@@ -40,7 +40,7 @@ const TOLD_EVERY: Duration = Duration::from_millis(250);
 /// Lines that wait for a slow reader; more progress than this is left out.
 const LINES_MAX: usize = 4;
 
-/// What is to be backed up where.
+/// The folder of a backup.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = BackupRequest)]
@@ -53,13 +53,13 @@ pub(super) struct BackupBody {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = StoreLine)]
 pub(super) struct Line {
-    /// How far it is.
+    /// Progress of the operation
     #[serde(skip_serializing_if = "Option::is_none")]
     progress: Option<String>,
-    /// What was found.
+    /// Findings of the check
     #[serde(skip_serializing_if = "Option::is_none")]
     report: Option<Value>,
-    /// What was made.
+    /// Backup that was made
     #[serde(skip_serializing_if = "Option::is_none")]
     backup: Option<Value>,
     /// Why it was not done.

@@ -91,9 +91,9 @@ struct ActorView {
 #[serde(rename_all = "camelCase")]
 #[schema(as = Supervision)]
 pub(super) struct Report {
-    /// How many actors are supervised: those of topics, of subscriptions, and of stores for dead letters.
+    /// Number of supervised actors
     actors: usize,
-    /// How many of them have died.
+    /// Number of actors that ended unexpectedly
     died: usize,
     ends: EndsView,
     quarantined: u64,

@@ -40,7 +40,7 @@ pub(super) enum TailLine {
     Event(Published),
     /// This became of events.
     Outcome(Box<Ended>),
-    /// So much was missed here.
+    /// Number of lines that were lost here
     Missed(Missed),
 }
 

@@ -28,7 +28,7 @@ use crate::{
     topic::record::TopicRecord,
 };
 
-/// What a filter said of some events.
+/// The results of a filter for some events.
 #[derive(Debug, Default, Serialize, ToSchema)]
 #[schema(as = FilterReport)]
 pub(super) struct Report {
@@ -37,7 +37,7 @@ pub(super) struct Report {
     results: Vec<Line>,
 }
 
-/// What it said of one.
+/// The result of a filter for one event.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = FilterReportLine)]
@@ -48,7 +48,7 @@ struct Line {
     stopped_by: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<&'static str>,
-    /// What that part looked at, as JSON.
+    /// Value that the condition looked at, as JSON
     #[serde(skip_serializing_if = "Option::is_none")]
     seen: Option<String>,
 }

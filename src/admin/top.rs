@@ -65,7 +65,7 @@ struct Line {
     delivered_per_second: Option<f64>,
     requests_per_second: Option<f64>,
     failed_per_second: Option<f64>,
-    /// Of the requests since the last time, those that succeeded: 0 to 1.
+    /// Share of successful requests since the last report, from 0 to 1
     success: Option<f64>,
     backlog: u64,
     oldest_unread_age_seconds: Option<u64>,

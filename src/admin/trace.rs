@@ -64,12 +64,12 @@ struct EventView {
     subscriptions: Vec<StoryView>,
 }
 
-/// What became of it for one subscription.
+/// The history of an event in one event subscription.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Story)]
 struct StoryView {
-    /// Its name, or its number where the name is not known any more.
+    /// Name of the event subscription, or its number if the name is unknown
     subscription: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     domain_topic: Option<String>,

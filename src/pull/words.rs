@@ -80,7 +80,7 @@ impl<'a> Query<'a> {
     }
 }
 
-/// What a client says is about these.
+/// The lock tokens of an operation.
 #[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LockTokens {
@@ -101,7 +101,7 @@ impl LockTokens {
     }
 }
 
-/// What is received, as it is described.
+/// The received events.
 #[derive(ToSchema)]
 #[schema(as = ReceiveResult)]
 pub struct ReceivedBody {
@@ -114,30 +114,30 @@ pub struct ReceivedBody {
 #[serde(rename_all = "camelCase")]
 #[schema(as = ReceiveDetails)]
 pub struct ReceivedEvent {
-    /// What there is to say of it.
+    /// Lock token and delivery count
     pub broker_properties: BrokerProperties,
     /// The CloudEvent, as it was published.
     #[schema(value_type = Object)]
     pub event: String,
 }
 
-/// What there is to say of a received event.
+/// The lock of a received event.
 #[derive(ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BrokerProperties {
-    /// Who holds it shows this.
+    /// Token that acknowledges, releases or rejects the event
     pub lock_token: String,
-    /// How many times it was received, this one counted.
+    /// Number of times that the event was received, this one included
     pub delivery_count: u32,
 }
 
-/// What became of each token.
+/// The results for the lock tokens of an operation.
 #[derive(Debug, Default, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Settled {
-    /// Of these it is so.
+    /// Lock tokens for which the operation succeeded
     pub succeeded_lock_tokens: Vec<String>,
-    /// Of these it is not.
+    /// Lock tokens for which the operation failed
     pub failed_lock_tokens: Vec<Failed>,
 }
 
@@ -145,14 +145,14 @@ pub struct Settled {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Failed {
-    /// Which.
+    /// Lock token of the event
     pub lock_token: String,
     /// Why not.
     pub error: Why,
-    /// Its code, for whoever asks in the words of 2023.
+    /// Code of the error, for API versions of 2023
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_code: Option<&'static str>,
-    /// Its message, for the same.
+    /// Message of the error, for API versions of 2023
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_description: Option<&'static str>,
 }
@@ -161,9 +161,9 @@ pub struct Failed {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = LockTokenError)]
 pub struct Why {
-    /// In a word.
+    /// Machine-readable code of the error
     pub code: &'static str,
-    /// In a sentence.
+    /// Explanation of the error for people
     pub message: &'static str,
 }
 

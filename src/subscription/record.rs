@@ -135,7 +135,7 @@ pub struct ResourceIdentity {
     /// Whose it is.
     #[serde(rename = "type")]
     pub kind: ResourceIdentityKind,
-    /// Its resource id, where it is the user's.
+    /// Resource id of a user-assigned identity
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_assigned_identity: Option<String>,
 }

@@ -40,7 +40,7 @@ pub struct IpRule {
     /// The addresses.
     #[schema(value_type = String, example = "127.0.0.0/8")]
     pub ip_mask: IpMask,
-    /// What becomes of them.
+    /// Action for requests from these addresses
     #[serde(default)]
     pub action: IpAction,
 }
@@ -132,7 +132,7 @@ pub struct SourceOrDefault {
     /// Its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source_field: Option<String>,
-    /// What holds without it.
+    /// Value if the field is missing
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default_value: Option<String>,
 }

@@ -85,7 +85,7 @@ pub struct Identity {
     /// Given by the server where the kind has the system's: the same as long as the topic is there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub principal_id: Option<String>,
-    /// Of the directory, of which there is none.
+    /// Id of the tenant, always the nil UUID
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant_id: Option<String>,
     /// By resource id.
@@ -160,14 +160,14 @@ pub enum EventTypeKind {
     Inline,
 }
 
-/// What is said of an event type.
+/// The description of an event type.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct InlineEventType {
-    /// For people.
+    /// Explanation of the event type for people
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// For people, short.
+    /// Name of the event type for people
     #[serde(skip_serializing_if = "Option::is_none")]
     pub display_name: Option<String>,
     /// Where more is written.

@@ -31,10 +31,11 @@ fn namespaces() -> Vec<(String, actix_web::http::Method)> {
 }
 
 /// A path with the names that its parameters have as examples, or with others.
-fn filled(path: &str, item: &Value, name: impl Fn(&str, &str) -> String) -> String {
+fn filled(document: &Value, path: &str, item: &Value, name: impl Fn(&str, &str) -> String) -> String {
     let mut path = path.to_owned();
     for parameter in item["parameters"].as_array().into_iter().flatten() {
-        let of = |key: &str| parameter[key].as_str().expect("text");
+        let reference = parameter["$ref"].as_str().expect("a reference").trim_start_matches('#');
+        let of = |key: &str| document.pointer(reference).expect("it is there")[key].as_str().expect("text");
         path = path.replace(&format!("{{{}}}", of("name")), &name(of("name"), of("example")));
     }
     assert!(!path.contains('{'), "{path}: a name is not described");
@@ -104,7 +105,7 @@ async fn what_is_described_is_answered_and_what_is_not_is_refused_with_what_is()
         if http::PATHS.contains(&path.as_str()) || namespaces().iter().any(|(of, _)| of == path) {
             continue;
         }
-        let real = filled(path, item, |_, example| example.to_owned());
+        let real = filled(&document, path, item, |_, example| example.to_owned());
         // What is told as it happens has no end.
         for method in METHODS.into_iter().filter(|method| !(path == "/tail" && *method == "GET")) {
             let answer = plane.call(method, &real, Value::Null).await;
@@ -141,7 +142,7 @@ async fn the_examples_of_the_description_are_taken() {
     puts.sort_by_key(|(path, _)| path.len());
     assert_eq!(puts.len(), 12, "topics, domains, namespaces, the topics of both, and seven ways to a subscription");
     for (path, item) in puts {
-        let real = filled(path, item, |_, example| example.to_owned());
+        let real = filled(&document, path, item, |_, example| example.to_owned());
         for method in ["put", "patch"] {
             if item[method].is_null() {
                 continue;
@@ -199,4 +200,74 @@ fn every_reference_leads_somewhere_and_every_operation_has_an_id_of_its_own() {
         let is_open = ["health", "description", "validation"].map(|tag| json!([tag])).contains(&operation["tags"]);
         assert!(is_open || method == "OPTIONS" || operation["security"] != json!([]), "{id} asks for nothing");
     }
+}
+
+/// Every text that describes something, with where it stands.
+fn texts<'a>(value: &'a Value, at: &str, found: &mut Vec<(String, &'a str)>) {
+    match value {
+        Value::Object(members) => {
+            for (key, value) in members {
+                match value {
+                    Value::String(text) if key == "description" || key == "summary" => {
+                        found.push((format!("{at}/{key}"), text));
+                    }
+                    Value::Object(_) | Value::Array(_) => texts(value, &format!("{at}/{key}"), found),
+                    Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|value| texts(value, at, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// The properties of a schema, and of those in it, that nothing is said of.
+fn undescribed(schema: &Value, at: &str, found: &mut Vec<String>) {
+    match schema {
+        Value::Object(members) => {
+            for (name, property) in members.get("properties").and_then(Value::as_object).into_iter().flatten() {
+                if property["description"].is_null() {
+                    found.push(format!("{at}/{name}"));
+                }
+            }
+            members.iter().for_each(|(key, value)| undescribed(value, &format!("{at}/{key}"), found));
+        }
+        Value::Array(items) => items.iter().for_each(|value| undescribed(value, at, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+#[test]
+fn every_operation_parameter_field_and_answer_is_described_in_more_than_a_word() {
+    let document = document(Chaos::Enabled);
+    let mut found = Vec::new();
+    texts(&document, "", &mut found);
+    assert!(found.len() > 1_000, "{} texts", found.len());
+    let pronouns = ["It", "They", "So", "Them", "Theirs", "Its"];
+    let bad = |text: &str| {
+        text.split_whitespace().count() < 2 || pronouns.iter().any(|word| text.starts_with(&format!("{word} ")))
+    };
+    let bad: Vec<_> = found.iter().filter(|(_, text)| bad(text)).collect();
+    assert!(bad.is_empty(), "{bad:#?}");
+    let stopped: Vec<_> = found
+        .iter()
+        .filter(|(at, text)| at.ends_with("/summary") && (text.ends_with('.') || !text.starts_with(char::is_uppercase)))
+        .collect();
+    assert!(stopped.is_empty(), "{stopped:#?}");
+    let mut silent = Vec::new();
+    undescribed(&document["components"]["schemas"], "", &mut silent);
+    assert!(silent.is_empty(), "{silent:#?}");
+    for (path, method) in operations(&document) {
+        let operation = &document["paths"][&path][method.to_ascii_lowercase()];
+        assert!(operation["summary"].is_string(), "{method} {path}");
+        for (status, answer) in operation["responses"].as_object().expect("answers") {
+            assert!(answer["description"].is_string() || answer["$ref"].is_string(), "{method} {path} {status}");
+        }
+    }
+}
+
+#[test]
+fn what_several_operations_have_stands_in_the_description_once() {
+    let size = document(Chaos::Enabled).to_string().len();
+    assert!(size < 400_000, "{size} bytes");
 }

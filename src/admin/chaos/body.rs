@@ -89,7 +89,7 @@ pub(in crate::admin) struct StallBody {
 #[serde(deny_unknown_fields)]
 #[schema(as = ChaosWrites)]
 pub(in crate::admin) struct WritesBody {
-    /// So many writes.
+    /// Number of writes to fail
     pub(super) fail: u64,
     /// Such as `10s`: after that none fails any more.
     pub(super) duration: String,

@@ -91,14 +91,14 @@ impl Fault {
     }
 }
 
-/// What goes on, as it is told.
+/// An active fault.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = ChaosFault)]
 pub struct On {
     number: u64,
     fault: &'static str,
-    /// As it was asked for.
+    /// The fault as it was requested
     #[schema(value_type = Object)]
     what: Value,
     since: String,
@@ -112,7 +112,7 @@ impl On {
     }
 }
 
-/// How often what was done, since the server started.
+/// Counts of what faults did since the server started.
 #[derive(Clone, Copy, Debug, Default, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = ChaosActs)]

@@ -10,7 +10,7 @@ use crate::{
     policy::outcome::Reason,
 };
 
-/// Which dead letters are meant.
+/// Selection of dead letters.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = DeadLetterFilter)]
@@ -27,7 +27,7 @@ pub(in crate::admin) struct FilterBody {
     pub(super) id: Option<String>,
 }
 
-/// What is to be done, and with which.
+/// A purge of dead letters.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = DeadLetterPurge)]
@@ -45,7 +45,7 @@ pub(in crate::admin) struct PurgeBody {
     pub(super) after: Option<String>,
 }
 
-/// What is to be sent again, and how.
+/// A redrive of dead letters.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = DeadLetterRedrive)]
@@ -75,7 +75,7 @@ pub(in crate::admin) struct BegunView {
     pub(super) job: u16,
 }
 
-/// What came of it.
+/// Result of the operation
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = DeadLettersPurged)]
@@ -86,7 +86,7 @@ pub(in crate::admin) struct PurgedView {
     pub(super) next: Option<String>,
 }
 
-/// What could not be read, and was left as it is.
+/// Files that could not be read and were left as they are
 #[derive(Serialize, ToSchema)]
 #[schema(as = DeadLetterProblem)]
 pub(in crate::admin) struct ProblemView {

@@ -75,7 +75,7 @@ struct CountsView {
     attempts: BTreeMap<String, u64>,
     dead_lettered: BTreeMap<String, u64>,
     dropped: BTreeMap<String, u64>,
-    /// What clients that pull did, each counted for one event.
+    /// Counts of operations by pulling clients, one for each event
     leases: BTreeMap<String, u64>,
     dead_letters: LettersView,
 }
@@ -115,7 +115,7 @@ struct HistogramsView {
 struct HistogramView {
     count: u64,
     sum: f64,
-    /// How many values are no larger than each bound; without a bound: all.
+    /// Cumulative counts by upper bound; the last bucket, without a bound, has all values
     buckets: Vec<BucketView>,
 }
 

@@ -6,13 +6,13 @@ use utoipa::ToSchema;
 
 use super::subscription::secrets;
 
-/// What a PUT would change.
+/// The changes that a PUT would make.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 #[schema(as = Difference)]
 pub struct Difference {
     /// Whether the resource is there already.
     pub exists: bool,
-    /// What would be another; of a resource that is not there, everything that is set.
+    /// Changed properties; for a new resource, all properties that are set
     pub changes: Vec<Change>,
 }
 
@@ -22,9 +22,9 @@ pub struct Difference {
 pub struct Change {
     /// Where it stands: the keys above it and its own, joined by dots.
     pub at: String,
-    /// What it is; `null` where there is none.
+    /// Value before the change, or `null`
     pub before: Value,
-    /// What it would be.
+    /// Value after the change
     pub after: Value,
 }
 

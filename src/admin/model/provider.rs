@@ -79,7 +79,7 @@ fn operation(path: &str, resource: &'static str, verb: &'static str, is_data_act
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct TopicType {
     id: String,
-    /// Its name: `Microsoft.EventGrid.Topics`.
+    /// Name of the topic type, such as `Microsoft.EventGrid.Topics`
     pub name: &'static str,
     #[serde(rename = "type")]
     kind: &'static str,

@@ -71,7 +71,7 @@ const ENUMERATIONS: [Enumeration; 9] = [
     ("properties.eventTypeInfo.kind", &["Inline"]),
 ];
 
-/// What can be set, as it stands in a body.
+/// The body of a request.
 #[derive(Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = TopicBody)]

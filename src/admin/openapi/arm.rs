@@ -35,26 +35,27 @@ use crate::{
 };
 
 /// What can be said to everybody.
-const ALWAYS: [(u16, &str); 5] = [
-    (400, "The body or the query is not what is allowed, or its end did not come."),
-    (401, "The admin token is missing, or another."),
-    (404, "There is no such resource."),
-    (408, "The body did not come in time."),
-    (413, "The body is too large."),
+const ALWAYS: [(u16, &str); 6] = [
+    (400, "Invalid body or query"),
+    (401, "Missing or wrong token"),
+    (403, "Access token without the admin role"),
+    (404, "No such resource"),
+    (408, "Body not received in time"),
+    (413, "Body too large"),
 ];
 
 /// What can be said to whoever reads what is on the disk.
-const READING: [(u16, &str); 2] = [(500, "The store is damaged."), (503, "The store cannot be read now.")];
+const READING: [(u16, &str); 2] = [(500, "Damaged store"), (503, "Store temporarily unreadable")];
 
 /// What can be said to whoever changes something.
 const CHANGING: [(u16, &str); 3] = [
-    (409, "The name is taken in another place, or it was changed by somebody else meanwhile."),
-    (500, "It is not known whether the change was made."),
-    (503, "The store takes no changes now."),
+    (409, "Name taken under another scope, or a concurrent change"),
+    (500, "Unknown whether the change was made"),
+    (503, "Store temporarily unwritable"),
 ];
 
 /// Of [`SubscriptionVerb::Explain`].
-const NOWHERE: &str = "There is no such resource; or no such event where it was looked for.";
+const NOWHERE: &str = "No such resource, or no such event in the searched part of the log";
 
 /// One of the paths, asked with one of its methods.
 pub(super) fn describe(route: &Route, method: &Method, schemas: &mut Schemas) -> Draft {
@@ -69,14 +70,14 @@ pub(super) fn describe(route: &Route, method: &Method, schemas: &mut Schemas) ->
         | Subject::Provider
         | Subject::Locations => account::describe(route, schemas),
         Subject::Operations => {
-            list(draft(route, "listOperations", "What the provider can do."), schemas.of::<Operation>())
+            list(draft(route, "listOperations", "List the operations of the provider"), schemas.of::<Operation>())
         }
-        Subject::TopicTypes => list(draft(route, "listTopicTypes", "All types of topics."), schemas.of::<TopicType>()),
+        Subject::TopicTypes => list(draft(route, "listTopicTypes", "List topic types"), schemas.of::<TopicType>()),
         Subject::TopicType => {
-            draft(route, "getTopicType", "A type of topics.").answer(200, "It.", &schemas.of::<TopicType>())
+            draft(route, "getTopicType", "Get a topic type").answer(200, "The topic type", &schemas.of::<TopicType>())
         }
         Subject::EventTypesOf => list(
-            draft(route, "listEventTypes", "The event types of a type of topics: none is declared for all."),
+            draft(route, "listEventTypes", "List the event types of a topic type (always empty)"),
             schemas.of::<EventType>(),
         ),
         Subject::UnsupportedAll(resource_type) => list(
@@ -85,30 +86,30 @@ pub(super) fn describe(route: &Route, method: &Method, schemas: &mut Schemas) ->
         ),
         Subject::Unsupported(resource_type) => unsupported(route, resource_type, method, &error),
         Subject::Topics(kind) => {
-            paged(draft(route, "list", &format!("All {}.", kind.word())), schemas.of::<topic::View>())
+            paged(draft(route, "list", &format!("List {}", kind.word())), schemas.of::<topic::View>())
         }
-        Subject::Namespaces => paged(draft(route, "list", "All namespaces."), schemas.of::<namespace::View>()),
+        Subject::Namespaces => paged(draft(route, "list", "List namespaces"), schemas.of::<namespace::View>()),
         Subject::Namespace(verb) => namespaces::describe(route, verb, method, schemas, &error),
         Subject::NamespaceTopics => {
-            paged(draft(route, "list", "All topics of a namespace."), schemas.of::<namespace::topic::View>())
+            paged(draft(route, "list", "List the topics of a namespace"), schemas.of::<namespace::topic::View>())
         }
         Subject::Topic(Kind::NamespaceTopic, TopicVerb::Itself) => namespaces::topic(route, method, schemas, &error),
         Subject::Topic(kind, TopicVerb::Itself) => topic_itself(route, kind, method, schemas, &error),
         Subject::Topic(_, verb) => topic_verb(route, verb, schemas, &error),
         Subject::DomainTopics => {
-            paged(draft(route, "list", "All topics of a domain."), schemas.of::<domain_topic::View>())
+            paged(draft(route, "list", "List the topics of a domain"), schemas.of::<domain_topic::View>())
         }
         Subject::DomainTopic => domain_topic(route, method, schemas, &error),
         Subject::Subscriptions(Source::Whole(Kind::NamespaceTopic), _) => paged(
-            draft(route, "list", "All event subscriptions of a topic of a namespace."),
+            draft(route, "list", "List the event subscriptions of a topic of a namespace"),
             namespaces::subscription_view(schemas),
         ),
         Subject::Subscriptions(..) => paged(
-            draft(route, "list", "All event subscriptions of a topic, a domain or a topic of a domain."),
+            draft(route, "list", "List the event subscriptions of a topic, a domain or a domain topic"),
             schemas.of::<subscription::View>(),
         ),
         Subject::AllSubscriptions => paged(
-            draft(route, "list", "All event subscriptions of a place, or those of topics in a location or of a type."),
+            draft(route, "list", "List event subscriptions by subscription, resource group, location or topic type"),
             schemas.of::<subscription::View>(),
         ),
         Subject::Subscription(Source::Whole(Kind::NamespaceTopic), _, SubscriptionVerb::Itself) => {
@@ -119,7 +120,7 @@ pub(super) fn describe(route: &Route, method: &Method, schemas: &mut Schemas) ->
     };
     draft
         .secured(&["admin"])
-        .query("api-version", "Any, or none.", &json!({"type": "string"}))
+        .query("api-version", "API version; every version is accepted", &json!({"type": "string"}))
         .otherwise(&ALWAYS, &error)
 }
 
@@ -219,19 +220,19 @@ fn unsupported(route: &Route, resource_type: &str, method: &Method, error: &Valu
 }
 
 fn list(draft: Draft, item: Value) -> Draft {
-    draft.answer(200, "All of them.", &list_of(item))
+    draft.answer(200, "The whole list", &list_of(item))
 }
 
 fn paged(draft: Draft, item: Value) -> Draft {
     draft
         .query(
             "$filter",
-            "By name: `contains(name, 'text')`, `name eq 'text'`, `and`, `or`, `not`.",
+            "Filter by name: `contains(name, 'text')`, `name eq 'text'`, `and`, `or`, `not`",
             &json!({"type": "string"}),
         )
-        .query("$top", "How many a page has.", &json!({"type": "integer", "minimum": 1, "maximum": 100}))
-        .query("$skipToken", "Where the page begins, as `nextLink` has it.", &json!({"type": "string"}))
-        .answer(200, "A page of them, and where the next one is.", &list_of(item))
+        .query("$top", "Maximum items in a page", &json!({"type": "integer", "minimum": 1, "maximum": 100}))
+        .query("$skipToken", "Start of the page, taken from `nextLink`", &json!({"type": "string"}))
+        .answer(200, "A page of the list, with the link to the next page", &list_of(item))
 }
 
 fn topic_itself(route: &Route, kind: Kind, method: &Method, schemas: &mut Schemas, error: &Value) -> Draft {
@@ -242,61 +243,67 @@ fn topic_itself(route: &Route, kind: Kind, method: &Method, schemas: &mut Schema
         Kind::Domain => "domain",
     };
     match *method {
-        Method::GET => draft(route, "get", &format!("A {word}.")).answer(200, "It, without its keys.", &view),
-        Method::PUT => what_if(draft(route, "put", &format!("Makes a {word}, or sets it anew.")), schemas)
+        Method::GET => {
+            draft(route, "get", &format!("Get a {word}")).answer(200, "The resource, without its keys", &view)
+        }
+        Method::PUT => what_if(draft(route, "put", &format!("Create or replace a {word}")), schemas)
             .body(false, &body, example)
-            .answer(201, "It is made, or changed.", &view)
+            .answer(201, "The created or changed resource", &view)
             .errors(&CHANGING, error),
-        Method::PATCH => draft(route, "patch", &format!("Changes some of a {word}: a JSON merge patch."))
+        Method::PATCH => draft(route, "patch", &format!("Change a {word} with a JSON merge patch"))
             .body(false, &body, example)
-            .answer(201, "It is changed.", &view)
+            .answer(201, "The changed resource", &view)
             .errors(&CHANGING, error),
-        _ => deleted(draft(route, "delete", &format!("Deletes a {word}, its events and its subscriptions.")), error),
+        _ => {
+            deleted(draft(route, "delete", &format!("Delete a {word}, its events and its event subscriptions")), error)
+        }
     }
 }
 
 /// A PUT can be asked for what it would change.
 fn what_if(draft: Draft, schemas: &mut Schemas) -> Draft {
-    draft.query("whatIf", "`true`: what would be changed is told, and nothing is.", &json!({"type": "boolean"})).answer(
+    draft.query("whatIf", "Whether to report the changes without making them", &json!({"type": "boolean"})).answer(
         200,
-        "What would be changed: only where `whatIf` asks for it.",
+        "The changes that would be made; only with `whatIf`",
         &schemas.of::<Difference>(),
     )
 }
 
 fn deleted(draft: Draft, error: &Value) -> Draft {
-    draft.done(204, "It is not there any more, or never was.").errors(&CHANGING, error)
+    draft.done(204, "The resource does not exist any more").errors(&CHANGING, error)
 }
 
 fn topic_verb(route: &Route, verb: TopicVerb, schemas: &mut Schemas, error: &Value) -> Draft {
     match verb {
         TopicVerb::Itself | TopicVerb::ListKeys => {
             let keys = schemas.of::<SharedAccessKeys<'static>>();
-            draft(route, "listKeys", "Both access keys.").answer(200, "They.", &keys)
+            draft(route, "listKeys", "List the access keys").answer(200, "Both access keys", &keys)
         }
         TopicVerb::RegenerateKey => {
             let (body, keys) = (schemas.of::<WhichKey>(), schemas.of::<SharedAccessKeys<'static>>());
-            draft(route, "regenerateKey", "Makes one of the access keys anew.")
+            draft(route, "regenerateKey", "Replace one of the access keys")
                 .body(true, &body, json!({"keyName": "key1"}))
-                .answer(200, "Both keys.", &keys)
+                .answer(200, "Both access keys", &keys)
                 .errors(&CHANGING, error)
         }
-        TopicVerb::Status => draft(route, "status", "How it is: whether its backlog is at its bound, and who lags.")
-            .answer(200, "So it is.", &schemas.of::<operate::TopicView>()),
-        TopicVerb::Trace => paging(draft(
-            route,
-            "trace",
-            "The whole story of an event, for everybody who subscribes: by its id or its sequence.",
-        ))
-        .query("id", "Of the event.", &json!({"type": "string", "minLength": 1}))
-        .query("sequence", "Of the event, instead of its id.", &json!({"type": "integer", "minimum": 1}))
-        .answer(200, "So it went.", &schemas.of::<trace::View>())
-        .errors(&READING, error),
+        TopicVerb::Status => draft(route, "status", "Get the backlog of a topic and the event subscriptions that lag")
+            .answer(200, "The status of the topic", &schemas.of::<operate::TopicView>()),
+        TopicVerb::Trace => {
+            paging(draft(route, "trace", "Trace an event through all event subscriptions, by id or sequence number"))
+                .query("id", "Id of the event", &json!({"type": "string", "minLength": 1}))
+                .query(
+                    "sequence",
+                    "Sequence number of the event, instead of its id",
+                    &json!({"type": "integer", "minimum": 1}),
+                )
+                .answer(200, "The history of the event", &schemas.of::<trace::View>())
+                .errors(&READING, error)
+        }
         TopicVerb::EventTypes => {
-            list(draft(route, "eventTypes", "The event types that it says it publishes."), schemas.of::<EventType>())
+            list(draft(route, "eventTypes", "List the event types that a topic declares"), schemas.of::<EventType>())
         }
         TopicVerb::PrivateEndpointConnections => list(
-            draft(route, "privateEndpointConnections", "None: the address that is listened on decides who comes in."),
+            draft(route, "privateEndpointConnections", "List private endpoint connections (always empty)"),
             json!({"type": "object"}),
         ),
     }
@@ -305,12 +312,12 @@ fn topic_verb(route: &Route, verb: TopicVerb, schemas: &mut Schemas, error: &Val
 fn domain_topic(route: &Route, method: &Method, schemas: &mut Schemas, error: &Value) -> Draft {
     let view = schemas.of::<domain_topic::View>();
     match *method {
-        Method::GET => draft(route, "get", "A topic of a domain.").answer(200, "It.", &view),
-        Method::PUT => what_if(draft(route, "put", "Makes a topic of a domain."), schemas)
+        Method::GET => draft(route, "get", "Get a topic of a domain").answer(200, "The domain topic", &view),
+        Method::PUT => what_if(draft(route, "put", "Create a topic of a domain"), schemas)
             .body(false, &schemas.of::<DomainTopicBody>(), json!({}))
-            .answer(201, "It is made, or was there.", &view)
+            .answer(201, "The created or existing domain topic", &view)
             .errors(&CHANGING, error),
-        _ => deleted(draft(route, "delete", "Deletes a topic of a domain and its subscriptions."), error),
+        _ => deleted(draft(route, "delete", "Delete a topic of a domain and its event subscriptions"), error),
     }
 }
 
@@ -318,24 +325,30 @@ fn itself(route: &Route, method: &Method, schemas: &mut Schemas, error: &Value) 
     let view = schemas.of::<subscription::View>();
     let destination = json!({"endpointType": "WebHook", "properties": {"endpointUrl": "http://127.0.0.1:9/orders"}});
     match *method {
-        Method::GET => {
-            draft(route, "get", "An event subscription.").answer(200, "It, without what may be secret.", &view)
-        }
-        Method::PUT => what_if(draft(route, "put", "Makes an event subscription, or sets it anew."), schemas)
+        Method::GET => draft(route, "get", "Get an event subscription").answer(
+            200,
+            "The event subscription, without secrets",
+            &view,
+        ),
+        Method::PUT => what_if(draft(route, "put", "Create or replace an event subscription"), schemas)
             .body(true, &schemas.of::<subscription::Body>(), json!({"properties": {"destination": destination}}))
-            .answer(201, "It is made, or changed; `provisioningState` says whether it is in force.", &view)
+            .answer(
+                201,
+                "The created or changed event subscription; `provisioningState` says whether it is in force",
+                &view,
+            )
             .errors(&CHANGING, error),
         Method::PATCH => {
             // Of a merge patch nothing is required.
             let body = schemas.made::<subscription::Properties>("EventSubscriptionPatch", |schema| {
                 schema["required"] = json!([]);
             });
-            draft(route, "patch", "Changes some of an event subscription: a JSON merge patch of its properties.")
+            draft(route, "patch", "Change the properties of an event subscription with a JSON merge patch")
                 .body(false, &body, json!({"labels": ["shop"]}))
-                .answer(201, "It is changed.", &view)
+                .answer(201, "The changed resource", &view)
                 .errors(&CHANGING, error)
         }
-        _ => deleted(draft(route, "delete", "Deletes an event subscription, and what it owes."), error),
+        _ => deleted(draft(route, "delete", "Delete an event subscription and its pending deliveries"), error),
     }
 }
 
@@ -349,16 +362,18 @@ fn subscription_verb(
     match verb {
         SubscriptionVerb::Itself | SubscriptionVerb::GetFullUrl => {
             let url = schemas.of::<FullUrl<'static>>();
-            draft(route, "getFullUrl", "The whole address of its endpoint.").answer(200, "It.", &url)
+            draft(route, "getFullUrl", "Get the endpoint URL with its query").answer(200, "The endpoint URL", &url)
         }
         SubscriptionVerb::GetDeliveryAttributes => list(
-            draft(route, "getDeliveryAttributes", "Its delivery properties, with their secrets."),
+            draft(route, "getDeliveryAttributes", "List the delivery properties with their secrets"),
             schemas.of::<Attribute>(),
         ),
         SubscriptionVerb::TestFilter => test_filter(route, schemas).errors(&READING, error),
-        SubscriptionVerb::Status => draft(route, "status", "How it is: health, counters, backlog, what is next.")
-            .answer(200, "So it is.", &schemas.of::<operate::View>())
-            .errors(&READING, error),
+        SubscriptionVerb::Status => {
+            draft(route, "status", "Get the health, the counters and the backlog of an event subscription")
+                .answer(200, "The status of the event subscription", &schemas.of::<operate::View>())
+                .errors(&READING, error)
+        }
         SubscriptionVerb::Metrics => {
             let text = json!({"schema": {"type": "string"}});
             let contents = json!({
@@ -366,16 +381,20 @@ fn subscription_verb(
                 "text/plain": text,
                 "application/openmetrics-text": text,
             });
-            draft(route, "metrics", "Its figures, under Azure Monitor's names and as series: JSON, or as asked for.")
-                .contents(200, "They.", contents)
+            draft(route, "metrics", "Get the metrics of an event subscription, as JSON, Prometheus text or OpenMetrics")
+                .contents(200, "The metrics of the event subscription", contents)
                 .errors(&READING, error)
         }
         SubscriptionVerb::Explain => {
             let nowhere = json!({"anyOf": [error, schemas.of::<explain::NotFoundView>()]});
-            draft(route, "explain", "Why an event waits, and when it is tried next: by its id or by its sequence.")
-                .query("id", "Of the event.", &json!({"type": "string", "minLength": 1}))
-                .query("sequence", "Of the event, instead of its id.", &json!({"type": "integer", "minimum": 1}))
-                .answer(200, "So it is.", &schemas.of::<explain::View>())
+            draft(route, "explain", "Explain why an event waits and when it is tried next, by id or sequence number")
+                .query("id", "Id of the event", &json!({"type": "string", "minLength": 1}))
+                .query(
+                    "sequence",
+                    "Sequence number of the event, instead of its id",
+                    &json!({"type": "integer", "minimum": 1}),
+                )
+                .answer(200, "The state of the event and its obstacles", &schemas.of::<explain::View>())
                 .errors(&READING, error)
                 .answer(404, NOWHERE, &nowhere)
         }
@@ -385,24 +404,24 @@ fn subscription_verb(
         | SubscriptionVerb::PurgeDeadLetters => dead_letters::describe(route, verb, schemas, error),
         SubscriptionVerb::Ledger => {
             let time = json!({"type": "string", "format": "date-time"});
-            paging(draft(route, "ledger", "What became of events, line by line, in the order of time."))
-                .query("from", "Lines from then on; an hour before `to`, if it is not said.", &time)
-                .query("to", "Lines before then; now, if it is not said.", &time)
-                .query("outcome", "Only lines of this kind, or attempts with this outcome.", &json!({"type": "string"}))
-                .answer(200, "A part of them, and where the next one is.", &schemas.of::<ledger::View>())
+            paging(draft(route, "ledger", "List the ledger of outcomes in order of time"))
+                .query("from", "Earliest time of a line; default: an hour before `to`", &time)
+                .query("to", "Time before which lines end; default: now", &time)
+                .query("outcome", "Kind of line, or outcome of an attempt", &json!({"type": "string"}))
+                .answer(200, "A page of lines, with the token of the next page", &schemas.of::<ledger::View>())
                 .errors(&READING, error)
         }
         SubscriptionVerb::Replay(verb) => replay_verb(route, verb, method, schemas, error),
         SubscriptionVerb::Command(command) => {
             let (name, sentence) = match command {
-                Command::Hold => ("hold", "Sends nothing until `resume`; what is in flight is finished."),
-                Command::Resume => ("resume", "Sends again."),
-                Command::Probe => ("probe", "Probes a suspended endpoint now; 409 where there is nothing to find out."),
-                Command::Job(_) => ("job", "Says something about a job."),
-                Command::Release => ("release", "Takes a suspended endpoint for healthy; 409 where it is."),
+                Command::Hold => ("hold", "Hold delivery until `resume`; attempts in flight finish"),
+                Command::Resume => ("resume", "Resume delivery after `hold`"),
+                Command::Probe => ("probe", "Probe a suspended endpoint now; 409 if it is not suspended"),
+                Command::Job(_) => ("job", "Control a job of the event subscription"),
+                Command::Release => ("release", "Release a suspended endpoint as healthy; 409 if it is healthy"),
             };
             draft(route, name, sentence)
-                .answer(200, "So it is now.", &schemas.of::<operate::View>())
+                .answer(200, "The status after the command", &schemas.of::<operate::View>())
                 .errors(&CHANGING, error)
         }
     }
@@ -413,52 +432,48 @@ fn replay_verb(route: &Route, verb: ReplayVerb, method: &Method, schemas: &mut S
     let (id, sentence) = match verb {
         ReplayVerb::All if *method == Method::POST => {
             let (body, dry_run) = (schemas.of::<replay::Body>(), schemas.of::<replay::DryRun>());
-            return draft(
-                route,
-                "startReplay",
-                "Sends a part of what is stored once more; or counts what it would send.",
-            )
-            .body(false, &body, json!({"from": "2026-01-01T00:00:00Z", "dryRun": true}))
-            .answer(200, "So many, and nothing was sent.", &dry_run)
-            .answer(201, "It has begun.", &view)
-            .errors(&CHANGING, error);
+            return draft(route, "startReplay", "Replay stored events, or count them with `dryRun`")
+                .body(false, &body, json!({"from": "2026-01-01T00:00:00Z", "dryRun": true}))
+                .answer(200, "The count of a dry run", &dry_run)
+                .answer(201, "The replay that began", &view)
+                .errors(&CHANGING, error);
         }
         ReplayVerb::All => {
-            let all = draft(route, "listReplays", "Its replays that go on, and the last that have ended.");
+            let all = draft(route, "listReplays", "List running and recently ended replays");
             return list(all, view).errors(&READING, error);
         }
         ReplayVerb::One => {
-            return draft(route, "getReplay", "A replay: how far it is, and what became of its events.")
-                .answer(200, "It.", &view)
+            return draft(route, "getReplay", "Get the progress and the outcomes of a replay")
+                .answer(200, "The replay", &view)
                 .errors(&READING, error);
         }
-        ReplayVerb::Pause => ("pauseReplay", "Sends nothing of it for now; what is in flight is finished."),
-        ReplayVerb::Resume => ("resumeReplay", "Goes on with it."),
-        ReplayVerb::Cancel => ("cancelReplay", "Ends it; what has been delivered stays delivered."),
+        ReplayVerb::Pause => ("pauseReplay", "Pause a replay; attempts in flight finish"),
+        ReplayVerb::Resume => ("resumeReplay", "Resume a paused replay"),
+        ReplayVerb::Cancel => ("cancelReplay", "Cancel a replay; delivered events stay delivered"),
     };
-    draft(route, id, sentence).answer(200, "So it is now.", &view).errors(&CHANGING, error)
+    draft(route, id, sentence).answer(200, "The replay after the command", &view).errors(&CHANGING, error)
 }
 
 fn paging(draft: Draft) -> Draft {
     draft
-        .query("top", "How much an answer has.", &json!({"type": "integer", "minimum": 1, "maximum": trace::TOP_MAX}))
-        .query("continue", "Where it goes on, as the answer before had it.", &json!({"type": "string"}))
+        .query("top", "Maximum lines in a page", &json!({"type": "integer", "minimum": 1, "maximum": trace::TOP_MAX}))
+        .query("continue", "Start of the page, taken from the page before", &json!({"type": "string"}))
 }
 
 fn test_filter(route: &Route, schemas: &mut Schemas) -> Draft {
     let filter = schemas.of::<subscription::FilterBody>();
-    let events = json!({"description": "One event, or a list of events, in the topic's input schema."});
+    let events = json!({"description": "One event, or a list of events, in the input schema of the topic"});
     let asked = json!({
-        "description": "What to try it on; a body without one of these keys is an event, or a list of events.",
+        "description": "Filter and events to test; a body without these keys is an event or a list of events",
         "type": "object",
         "properties": {
-            "filter": filter,
+            "filter": {"description": "Filter to test instead of the stored one", "allOf": [filter]},
             "events": events,
-            "last": {"type": "integer", "minimum": 1, "maximum": 1000},
+            "last": {"description": "Number of stored events to test, newest first", "type": "integer", "minimum": 1, "maximum": 1000},
         },
     });
     let body = json!({"anyOf": [asked, {"type": "array", "items": {"type": "object"}}]});
-    draft(route, "testFilter", "Which events would match, and what stops the others. Changes nothing.")
+    draft(route, "testFilter", "Test which events match a filter, and why others do not")
         .body(true, &body, json!({"last": 100}))
-        .answer(200, "What it says of each.", &schemas.of::<Report>())
+        .answer(200, "The result for each event", &schemas.of::<Report>())
 }

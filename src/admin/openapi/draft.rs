@@ -8,6 +8,7 @@ use utoipa::{
     openapi::{RefOr, schema::Schema},
 };
 
+use super::fields;
 use crate::admin::model::value_of;
 
 /// The bodies that were spoken of, by their names.
@@ -20,7 +21,8 @@ impl Schemas {
         let mut all: Vec<(String, RefOr<Schema>)> = vec![(T::name().into_owned(), T::schema())];
         T::schemas(&mut all);
         for (name, schema) in all {
-            let schema = value_of(&schema);
+            let mut schema = value_of(&schema);
+            fields::describe(&mut schema);
             assert!(self.0.get(&name).is_none_or(|known| *known == schema), "two schemas are called {name}");
             self.0.insert(name, schema);
         }
@@ -51,7 +53,10 @@ pub(super) fn list_of(item: Value) -> Value {
     json!({
         "type": "object",
         "required": ["value"],
-        "properties": {"value": {"type": "array", "items": item}, "nextLink": {"type": "string"}},
+        "properties": {
+            "value": {"description": "Items of the list", "type": "array", "items": item},
+            "nextLink": {"description": "Address of the next page, if there is one", "type": "string"},
+        },
     })
 }
 
@@ -158,17 +163,17 @@ pub(super) fn names_in(template: &str) -> Vec<Value> {
     let names = template.split('/').filter_map(|part| Some(part.strip_prefix('{')?.split_once('}')?.0));
     let parameter = |name: &str| {
         let (what, example) = match name {
-            "subscriptionId" => ("Any: it is kept and given back.", "s"),
-            "resourceGroupName" => ("Any: it is kept and given back.", "r"),
-            "topicName" | "topic" => ("Of a topic.", "orders"),
-            "domainName" | "domain" => ("Of a domain.", "shops"),
-            "namespaceName" | "namespace" => ("Of a namespace.", "plant"),
-            "domainTopicName" => ("Of a topic of the domain.", "berlin"),
-            "eventSubscriptionName" => ("Of an event subscription.", "billing"),
-            "replayId" => ("Of a replay.", "16"),
-            "deadLetterKey" => ("Of a dead letter, as the list has it.", "2026~11~20~8~a.json~0"),
-            "topicTypeName" => ("Of a type of topics.", "Microsoft.EventGrid.Topics"),
-            _ => ("As topics have it.", "local"),
+            "subscriptionId" => ("Azure subscription of the resource; any name", "s"),
+            "resourceGroupName" => ("Resource group of the resource; any name", "r"),
+            "topicName" | "topic" => ("Name of the topic", "orders"),
+            "domainName" | "domain" => ("Name of the domain", "shops"),
+            "namespaceName" | "namespace" => ("Name of the namespace", "plant"),
+            "domainTopicName" => ("Name of the domain topic", "berlin"),
+            "eventSubscriptionName" => ("Name of the event subscription", "billing"),
+            "replayId" => ("Id of the replay", "16"),
+            "deadLetterKey" => ("Key of the dead letter, taken from the list", "2026~11~20~8~a.json~0"),
+            "topicTypeName" => ("Name of the topic type", "Microsoft.EventGrid.Topics"),
+            _ => ("Location of the topics", "local"),
         };
         let schema = json!({"type": "string", "minLength": 1});
         json!({"name": name, "in": "path", "required": true, "description": what, "schema": schema, "example": example})

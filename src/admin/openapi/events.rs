@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 pub(super) struct EventGridEvent {
     #[schema(example = "1")]
     id: String,
-    /// In a domain: which of its topics. Elsewhere left out, or the topic's resource id.
+    /// In a domain, the name of the domain topic; elsewhere missing, or the resource id of the topic
     #[schema(example = "berlin")]
     topic: Option<String>,
     #[schema(example = "orders/1")]
@@ -34,7 +34,7 @@ pub(super) struct CloudEvent {
     specversion: String,
     #[schema(example = "1")]
     id: String,
-    /// In a domain: which of its topics.
+    /// Source of the event; in a domain, the name of the domain topic
     #[schema(example = "berlin")]
     source: String,
     #[schema(example = "order.placed")]

@@ -13,9 +13,11 @@
 mod arm;
 mod draft;
 mod events;
+mod fields;
 mod own;
 mod publishing;
 mod pull;
+mod shared;
 
 use std::cell::OnceCell;
 
@@ -83,6 +85,8 @@ pub fn document(chaos: Chaos) -> Value {
             add(&route.template, method.as_str(), arm::describe(route, method, &mut schemas));
         }
     }
+    let mut paths = Value::Object(paths);
+    let (parameters, responses) = shared::take_out(&mut paths);
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -92,7 +96,12 @@ pub fn document(chaos: Chaos) -> Value {
             "license": {"name": env!("CARGO_PKG_LICENSE")},
         },
         "paths": paths,
-        "components": {"schemas": schemas.told(), "securitySchemes": security_schemes()},
+        "components": {
+            "schemas": schemas.told(),
+            "parameters": parameters,
+            "responses": responses,
+            "securitySchemes": security_schemes(),
+        },
     })
 }
 
@@ -101,16 +110,16 @@ fn security_schemes() -> Value {
     let key =
         |place: &str, name: &str, what: &str| json!({"type": "apiKey", "in": place, "name": name, "description": what});
     json!({
-        "admin": bearer("The admin token: the operator's, or what stands in `admin-token` in the data folder."),
-        "publisher": bearer("The admin token, or an access token of the issuer that the settings name."),
-        "key": key("header", "aeg-sas-key", "One of the topic's two keys."),
-        "keyInQuery": key("query", "aeg-sas-key", "One of the topic's two keys."),
-        "token": key("header", "aeg-sas-token", "A SAS token that was signed with one of the topic's two keys."),
+        "admin": bearer("The admin token from the settings or from `admin-token` in the data folder, or an access token of the issuer with the role `auth.admin_role`"),
+        "publisher": bearer("The admin token, or an access token of the issuer `auth.issuer`"),
+        "key": key("header", "aeg-sas-key", "One of the two access keys of the topic"),
+        "keyInQuery": key("query", "aeg-sas-key", "One of the two access keys of the topic"),
+        "token": key("header", "aeg-sas-token", "A SAS token signed with one of the two access keys of the topic"),
         "keyInAuthorization": key(
             "header",
             "Authorization",
-            "`SharedAccessKey`, and one of the keys of the namespace or of its topic.",
+            "`SharedAccessKey`, and one of the access keys of the namespace or of its topic",
         ),
-        "tokenInAuthorization": key("header", "Authorization", "`SharedAccessSignature`, and a SAS token."),
+        "tokenInAuthorization": key("header", "Authorization", "`SharedAccessSignature`, and a SAS token"),
     })
 }

@@ -15,56 +15,61 @@ use crate::admin::{
 };
 
 /// What can be said to whoever breaks something on purpose.
-const CHAOS: [(u16, &str); 7] = [
-    (400, "The body is not what is allowed, or nobody is there to whom it could be done."),
-    (401, "The admin token is missing, or another."),
-    (404, "There is no such topic or event subscription."),
-    (408, "The body did not come in time."),
-    (409, "As many faults are on as there may be."),
-    (413, "The body is too large."),
-    (503, "The store takes no changes now."),
+const CHAOS: [(u16, &str); 8] = [
+    (400, "Invalid body, or no target for the fault"),
+    (401, "Missing or wrong token"),
+    (403, "Access token without the admin role"),
+    (404, "No such topic or event subscription"),
+    (408, "Body not received in time"),
+    (409, "Too many active faults"),
+    (413, "Body too large"),
+    (503, "Store temporarily unwritable"),
 ];
 
 /// What can be said to whoever asks for the store.
-const STORE: [(u16, &str); 5] = [
-    (400, "The folder is not what is allowed."),
-    (401, "The admin token is missing, or another."),
-    (409, "A check or a backup is on its way."),
-    (413, "The body is too large."),
-    (503, "The store is closed."),
+const STORE: [(u16, &str); 6] = [
+    (400, "Invalid folder"),
+    (401, "Missing or wrong token"),
+    (403, "Access token without the admin role"),
+    (409, "Another check or backup is running"),
+    (413, "Body too large"),
+    (503, "Closed store"),
 ];
 
 /// What can be said to whoever asks for the lives of actors.
-const SUPERVISION: [(u16, &str); 3] = [
-    (400, "The query is not what is allowed."),
-    (401, "The admin token is missing, or another."),
-    (404, "There is no such topic."),
+const SUPERVISION: [(u16, &str); 4] = [
+    (400, "Invalid query"),
+    (401, "Missing or wrong token"),
+    (403, "Access token without the admin role"),
+    (404, "No such topic"),
 ];
 
 /// What can be said to whoever asks for figures.
-const TOP: [(u16, &str); 4] = [
-    (400, "The query is not what is allowed."),
-    (401, "The admin token is missing, or another."),
-    (500, "The store is damaged."),
-    (503, "The store cannot be read now."),
+const TOP: [(u16, &str); 5] = [
+    (400, "Invalid query"),
+    (401, "Missing or wrong token"),
+    (403, "Access token without the admin role"),
+    (500, "Damaged store"),
+    (503, "Store temporarily unreadable"),
 ];
 
 /// What can be said to whoever listens.
-const TAIL: [(u16, &str); 4] = [
-    (400, "The query is not what is allowed."),
-    (401, "The admin token is missing, or another."),
-    (404, "There is no such topic."),
-    (503, "As many listen as may, or the server stops."),
+const TAIL: [(u16, &str); 5] = [
+    (400, "Invalid query"),
+    (401, "Missing or wrong token"),
+    (403, "Access token without the admin role"),
+    (404, "No such topic"),
+    (503, "Too many clients, or the server is stopping"),
 ];
 
 /// What can be said to an endpoint that gives its word.
 const WORD: [(u16, &str); 6] = [
-    (400, "The endpoint asks for what is not allowed."),
-    (404, "Nobody waits for this word."),
-    (409, "The endpoint has not answered its validation request yet."),
-    (410, "The time for it has passed."),
-    (500, "It is not known whether the word was kept."),
-    (503, "The store takes no changes now."),
+    (400, "Invalid request rate"),
+    (404, "No such pending validation"),
+    (409, "Validation request not answered yet"),
+    (410, "Validation expired"),
+    (500, "Unknown whether the validation was stored"),
+    (503, "Store temporarily unwritable"),
 ];
 
 /// One of the paths, asked with one of its methods.
@@ -81,26 +86,26 @@ pub(super) fn describe(path: OwnPath, method: &Method, schemas: &mut Schemas) ->
     let draft = match path {
         OwnPath::Healthz => {
             let alive = schemas.of::<Alive>();
-            told(draft("health", "healthz", "Whether the process lives."), 200, "It does.", &alive)
+            told(draft("health", "healthz", "Check that the process is alive"), 200, "The process is alive", &alive)
         }
         OwnPath::Readyz => {
             let (readiness, asked) =
-                (schemas.of::<Readiness>(), draft("health", "readyz", "Whether events are taken; if not, why."));
-            let ready = told(asked, 200, "They are.", &readiness);
-            told(ready, 503, "They are not.", &readiness)
+                (schemas.of::<Readiness>(), draft("health", "readyz", "Check that events are accepted"));
+            let ready = told(asked, 200, "Events are accepted", &readiness);
+            told(ready, 503, "Events are not accepted, with the causes", &readiness)
         }
         OwnPath::Document => {
-            let asked = draft("description", "openapi", "This description.");
-            told(asked, 200, "OpenAPI 3.1.", &json!({"type": "object"}))
+            let asked = draft("description", "openapi", "Get this OpenAPI document");
+            told(asked, 200, "The OpenAPI 3.1 document", &json!({"type": "object"}))
         }
         OwnPath::Validate => validate(method, &error),
         OwnPath::CheckStore => {
-            let asked = draft("store", "checkStore", "The store is looked at, record by record, as it is now.");
+            let asked = draft("store", "checkStore", "Check every record of the store");
             lines(asked, schemas, &error)
         }
         OwnPath::BackUpStore => {
             let body = schemas.of::<BackupBody>();
-            let asked = draft("store", "backUpStore", "The store is copied as it is now, and the copy is looked at.");
+            let asked = draft("store", "backUpStore", "Back up the store and check the copy");
             lines(asked.body(true, &body, json!({"folder": "/srv/backups/monday"})), schemas, &error)
         }
         OwnPath::Metrics => {
@@ -109,22 +114,18 @@ pub(super) fn describe(path: OwnPath, method: &Method, schemas: &mut Schemas) ->
                 "text/plain": text,
                 "application/openmetrics-text": text,
             });
-            draft(
-                "metrics",
-                "metrics",
-                "Figures of all of the server: Prometheus' text, or OpenMetrics if that is asked for.",
-            )
-            .secured(&["admin"])
-            .contents(200, "They.", contents)
-            .errors(&[(401, "The token is missing, or another.")], &error)
+            draft("metrics", "metrics", "Get the metrics of the server, as Prometheus text or OpenMetrics")
+                .secured(&["admin"])
+                .contents(200, "The metrics of the server", contents)
+                .errors(&CHAOS[1..3], &error)
         }
         OwnPath::Supervision => {
             let view = schemas.of::<supervision::Report>();
-            draft("supervision", "supervision", "Which actors died, why, and how soon they were at work again.")
+            draft("supervision", "supervision", "Get the failures and restarts of actors")
                 .secured(&["admin"])
-                .query("top", "How many actors are told by name: 1 to 1,000.", &json!({"type": "integer"}))
-                .query("topic", "Only this topic's.", &json!({"type": "string"}))
-                .answer(200, "Those that died most often, and all together.", &view)
+                .query("top", "Maximum actors listed by name: 1 to 1,000", &json!({"type": "integer"}))
+                .query("topic", "Name of the topic to restrict the report to", &json!({"type": "string"}))
+                .answer(200, "The actors with the most failures, and the totals", &view)
                 .errors(&SUPERVISION, &error)
         }
         OwnPath::Clock => {
@@ -133,60 +134,60 @@ pub(super) fn describe(path: OwnPath, method: &Method, schemas: &mut Schemas) ->
                 Method::POST => draft(
                     "clock",
                     "confirmClock",
-                    "Confirms that the clock of the machine is right: events expire by it again.",
+                    "Confirm that the system clock is right, so that events expire again",
                 ),
-                _ => draft("clock", "clock", "The time by which events age, and the clock of the machine."),
+                _ => draft("clock", "clock", "Get the time by which events age, and the system clock"),
             };
-            draft.secured(&["admin"]).answer(200, "The time now.", &view).errors(&CHAOS[1..2], &error)
+            draft.secured(&["admin"]).answer(200, "The current times", &view).errors(&CHAOS[1..3], &error)
         }
-        OwnPath::Top => draft("supervision", "top", "The figures of all event subscriptions, the most telling first.")
+        OwnPath::Top => draft("supervision", "top", "List the figures of all event subscriptions")
             .secured(&["admin"])
-            .query("top", "How many are told: 1 to 500.", &json!({"type": "integer"}))
+            .query("top", "Maximum event subscriptions: 1 to 500", &json!({"type": "integer"}))
             .query(
                 "by",
-                "Which come first.",
+                "Figure to sort by, highest first",
                 &json!({"enum": ["activity", "sickness", "backlog", "owed", "failures", "inFlight"]}),
             )
-            .answer(200, "So they are.", &schemas.of::<top::Report>())
+            .answer(200, "The event subscriptions and their figures", &schemas.of::<top::Report>())
             .errors(&TOP, &error),
         OwnPath::Tail => tail_of(schemas, &error),
         OwnPath::Chaos => {
             let view = schemas.of::<desk::Report>();
             let draft = match *method {
-                Method::DELETE => draft("chaos", "endChaos", "Ends everything that is broken on purpose."),
-                _ => draft("chaos", "chaos", "What is broken on purpose, until when, and how often what was done."),
+                Method::DELETE => draft("chaos", "endChaos", "End all injected faults"),
+                _ => draft("chaos", "chaos", "List the injected faults and what they did"),
             };
-            draft.secured(&["admin"]).answer(200, "How it is now.", &view).errors(&CHAOS[1..2], &error)
+            draft.secured(&["admin"]).answer(200, "The active faults", &view).errors(&CHAOS[1..3], &error)
         }
         OwnPath::Kill => {
             let (body, example) =
                 (schemas.of::<KillBody>(), json!({"actor": "topic", "topic": "orders", "by": "stop"}));
-            act("kill", "Kills an actor.").body(true, &body, example).answer(200, "It is told to die.", &body)
+            act("kill", "Kill an actor").body(true, &body, example).answer(200, "The killed actor", &body)
         }
         OwnPath::Poison => {
             let example = json!({"topic": "orders", "subscription": "billing", "eventId": "1", "times": 1});
             let body = schemas.of::<PoisonBody>();
-            let asked = act("poison", "Makes an event kill whoever takes it in hand.");
-            asked.body(true, &body, example).answer(200, "It will.", &body)
+            let asked = act("poison", "Make an event kill every actor that processes it");
+            asked.body(true, &body, example).answer(200, "The injected fault", &body)
         }
         OwnPath::Stall => {
             let (body, example) = (schemas.of::<StallBody>(), json!({"actor": "journal", "duration": "500ms"}));
-            let asked = act("stall", "An actor, or the journal, does nothing for a while.");
+            let asked = act("stall", "Stall an actor or the journal");
             begun(asked.body(true, &body, example), schemas)
         }
         OwnPath::Writes => {
             let (body, example) = (schemas.of::<WritesBody>(), json!({"fail": 3, "duration": "10s"}));
-            let asked = act("failWrites", "The journal's next writes fail, as on a full disk.");
+            let asked = act("failWrites", "Fail the next writes of the journal");
             begun(asked.body(true, &body, example), schemas)
         }
         OwnPath::Responses => {
             let example = json!({"fault": "drop", "rate": 0.05, "duration": "30s"});
-            let asked = act("disturbResponses", "Responses of endpoints are dropped, delayed or corrupted.");
+            let asked = act("disturbResponses", "Drop, delay or corrupt responses of endpoints");
             begun(asked.body(true, &schemas.of::<ResponsesBody>(), example), schemas)
         }
         OwnPath::ChaosClock => {
             let (body, example) = (schemas.of::<ClockBody>(), json!({"step": "-1h", "duration": "10s"}));
-            let asked = act("stepClock", "The wall clock is set wrong for a while.");
+            let asked = act("stepClock", "Step the wall clock for a while");
             begun(asked.body(true, &body, example), schemas)
         }
     };
@@ -196,35 +197,35 @@ pub(super) fn describe(path: OwnPath, method: &Method, schemas: &mut Schemas) ->
 fn tail_of(schemas: &mut Schemas, error: &serde_json::Value) -> Draft {
     let (flag, text) = (json!({"type": "boolean"}), json!({"type": "string"}));
     let content = json!({"application/x-ndjson": {"schema": schemas.of::<tail::TailLine>()}});
-    Draft::new("supervision", "tail", "Events as they are published, and what becomes of them, as it happens.")
+    Draft::new("supervision", "tail", "Stream events and outcomes as they happen")
         .secured(&["admin"])
-        .query("events", "Whether events are told.", &flag)
-        .query("outcomes", "Whether outcomes are told.", &flag)
-        .query("data", "Whether the events themselves are told.", &flag)
-        .query("topic", "The resource id of a topic, a domain or a domain's topic: only of that.", &text)
-        .query("subscription", "Outcomes of the event subscriptions of this name only.", &text)
-        .query("type", "Events of this type only.", &text)
-        .query("outcome", "Such outcomes only.", &text)
-        .query("status", "Attempts that ended with this status only.", &json!({"type": "integer"}))
-        .contents(200, "Lines of JSON, without an end; empty ones say that nothing happens.", content)
+        .query("events", "Whether to include events", &flag)
+        .query("outcomes", "Whether to include outcomes", &flag)
+        .query("data", "Whether to include the data of events", &flag)
+        .query("topic", "Resource id of the only topic, domain or domain topic", &text)
+        .query("subscription", "Name of the event subscriptions whose outcomes are included", &text)
+        .query("type", "Type of the included events", &text)
+        .query("outcome", "Kind of the included outcomes", &text)
+        .query("status", "HTTP status of the included attempts", &json!({"type": "integer"}))
+        .contents(200, "Endless lines of JSON; an empty line is a keep-alive", content)
         .errors(&TAIL, error)
 }
 
 /// What is done on purpose.
 fn act(id: &str, summary: &str) -> Draft {
-    Draft::new("chaos", id, &format!("{summary} Only where the settings allow it.")).secured(&["admin"])
+    Draft::new("chaos", id, &format!("{summary} (with `chaos.enabled`)")).secured(&["admin"])
 }
 
 /// It goes on for a while.
 fn begun(draft: Draft, schemas: &mut Schemas) -> Draft {
-    draft.answer(200, "It goes on from now.", &schemas.of::<desk::On>())
+    draft.answer(200, "The active fault", &schemas.of::<desk::On>())
 }
 
 /// Told line by line while it happens.
 fn lines(draft: Draft, schemas: &mut Schemas, error: &serde_json::Value) -> Draft {
     let line = schemas.of::<Line>();
     let content = json!({"application/x-ndjson": {"schema": line}});
-    let what = "Lines of JSON: progress, and at last a report, the backup that was made, or an error.";
+    let what = "Lines of JSON: progress, then a report, the backup, or an error";
     draft.secured(&["admin"]).contents(200, what, content).errors(&STORE, error)
 }
 
@@ -233,13 +234,13 @@ fn validate(method: &Method, error: &serde_json::Value) -> Draft {
     let draft = Draft::new(
         "validation",
         if *method == Method::POST { "validateByPost" } else { "validate" },
-        "An endpoint agrees to be called: the address that its validation request has, called by hand.",
+        "Confirm the validation of an endpoint, by the address from its validation request",
     );
     let draft = ["id", "t", "apiVersion", "token"]
         .into_iter()
-        .fold(draft, |draft, name| draft.query(name, "As it stands in the address.", &text));
+        .fold(draft, |draft, name| draft.query(name, "Value from the validation address", &text));
     draft
-        .header("WebHook-Allowed-Rate", "How many requests a minute the endpoint takes, or `*`.")
-        .text(200, "The endpoint is called from now on.")
+        .header("WebHook-Allowed-Rate", "Requests a minute that the endpoint accepts, or `*`")
+        .text(200, "The endpoint is validated")
         .errors(&WORD, error)
 }

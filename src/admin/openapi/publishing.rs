@@ -10,24 +10,22 @@ use super::{
 use crate::publish::{http::VERSION, refusal::AnswerBody};
 
 /// What can be said to whoever asks, with or without events.
-pub(super) const ASKED: [(u16, &str); 2] =
-    [(400, "The version of the API, or what was sent, is not what is allowed."), (404, "There is no such topic.")];
+pub(super) const ASKED: [(u16, &str); 2] = [(400, "Invalid API version or body"), (404, "No such topic")];
 
 /// What can be said to whoever publishes, besides.
 const SENT: [(u16, &str); 8] = [
-    (401, "The key or the token is missing, or not good for this topic."),
-    (403, "The topic's rules do not let this address in."),
-    (408, "The body did not come in time, or too slowly."),
-    (413, "The request, an event in it, or their number is too large."),
-    (415, "CloudEvents do not come in this content type; or the body is compressed."),
-    (429, "The topic's rate is used up until `Retry-After`."),
-    (500, "The store is damaged."),
-    (503, "Nothing can be taken until `Retry-After`; the events of the request may be stored."),
+    (401, "Missing key or token, or one that is not valid for this topic"),
+    (403, "Client address not allowed by the rules of the topic"),
+    (408, "Body not received in time, or too slow"),
+    (413, "Request or event too large, or too many events"),
+    (415, "Content type not supported, or compressed body"),
+    (429, "Rate limit of the topic reached; retry after `Retry-After`"),
+    (500, "Damaged store"),
+    (503, "Temporarily unavailable; retry after `Retry-After`. The events may be stored"),
 ];
 
 /// What is said of `api-version`.
-pub(super) const ANY_VERSION: &str =
-    "A day, perhaps with a word behind it. May be left out; no version differs from another.";
+pub(super) const ANY_VERSION: &str = "API version: a date, optionally with a suffix; every version is accepted";
 
 /// An `api-version`.
 pub(super) fn version(example: &str) -> Value {
@@ -39,39 +37,39 @@ pub(super) fn describe(path: &str, method: &Method, schemas: &mut Schemas) -> Dr
     let (word, whose) = match path.split('/').nth(1) {
         Some("topics") => ("Topic", "of a topic"),
         Some("domains") => ("Domain", "of a domain"),
-        _ => ("Host", "of the topic or the domain that the first label of the host names"),
+        _ => ("Host", "of the topic or the domain in the first label of the host name"),
     };
     let error = schemas.of::<AnswerBody<'static>>();
     let version = version("2018-01-01");
     let asked = |draft: Draft| draft.query("api-version", ANY_VERSION, &version).errors(&ASKED, &error);
     if *method == Method::OPTIONS {
         let id = format!("ask{word}");
-        let draft = Draft::new("publish", &id, &format!("Which schema the events {whose} have."));
-        return asked(draft).done(200, "It takes events in the schema that the header `aeg-input-event-schema` names.");
+        let draft = Draft::new("publish", &id, &format!("Get the event schema {whose}"));
+        return asked(draft).done(200, "The header `aeg-input-event-schema` names the schema");
     }
-    let draft = Draft::new("publish", &format!("publishTo{word}"), &format!("Publishes events {whose}, all or none."));
+    let draft = Draft::new("publish", &format!("publishTo{word}"), &format!("Publish events {whose}, all or none"));
     asked(draft)
         .secured(&["key", "keyInQuery", "token", "tokenInAuthorization", "publisher"])
         .bodies(true, bodies(schemas))
-        .done(200, "The events are stored.")
+        .done(200, "The events are stored")
         .errors(&SENT, &error)
 }
 
 /// What can be said to whoever wants something of a topic of a namespace.
 pub(super) const IN_NAMESPACE: [(u16, &str); 2] =
-    [(404, "There is no such namespace, or it is not clear which one is meant."), (410, "There is no such topic.")];
+    [(404, "No such namespace, or an ambiguous one"), (410, "No such topic")];
 
 /// `POST` of one of the two paths of a topic of a namespace.
 pub(super) fn in_namespace(path: &str, schemas: &mut Schemas) -> Draft {
     let (word, whose) = match path.contains("{namespace}") {
         true => ("Namespace", "of the namespace"),
-        false => ("OnlyNamespace", "of the namespace that the first label of the host names, or of the only one"),
+        false => ("OnlyNamespace", "of the namespace in the first label of the host name, or of the only namespace"),
     };
     let (error, cloud) = (schemas.of::<AnswerBody<'static>>(), schemas.of::<CloudEvent>());
     let example =
         json!({"specversion": "1.0", "id": "1", "source": "plant", "type": "heated", "data": {"degrees": 80}});
     let several = json!({"type": "array", "minItems": 1, "items": cloud});
-    Draft::new("publish", &format!("publishTo{word}"), &format!("Publishes to a topic {whose}, all or none."))
+    Draft::new("publish", &format!("publishTo{word}"), &format!("Publish events to a topic {whose}, all or none"))
         .query("api-version", ANY_VERSION, &version("2024-06-01"))
         .secured(&["keyInAuthorization", "key", "keyInQuery", "token", "tokenInAuthorization", "publisher"])
         .bodies(
@@ -81,7 +79,7 @@ pub(super) fn in_namespace(path: &str, schemas: &mut Schemas) -> Draft {
                 "application/cloudevents-batch+json": {"schema": several, "example": [example]},
             }),
         )
-        .answer(200, "The events are stored.", &json!({"type": "object"}))
+        .answer(200, "The events are stored", &json!({"type": "object"}))
         .errors(&ASKED, &error)
         .errors(&SENT, &error)
         .errors(&IN_NAMESPACE, &error)

@@ -13,22 +13,22 @@ use crate::{
 
 /// What can be said to whoever pulls, besides.
 const PULLED: [(u16, &str); 5] = [
-    (401, "The key or the token is missing, or not good for this topic."),
-    (403, "The rules of the namespace do not let this address in."),
-    (408, "The body did not come in time, or too slowly."),
-    (413, "The list of lock tokens is too large."),
-    (503, "The server stops; come again after `Retry-After`."),
+    (401, "Missing key or token, or one that is not valid for this topic"),
+    (403, "Client address not allowed by the rules of the namespace"),
+    (408, "Body not received in time, or too slow"),
+    (413, "Too many lock tokens"),
+    (503, "Server stopping; retry after `Retry-After`"),
 ];
 
 /// `POST` of one of the two paths of an operation.
 pub(super) fn describe(operation: &str, path: &str, schemas: &mut Schemas) -> Draft {
     let whose = if path.contains("{namespace}") { "Namespace" } else { "OnlyNamespace" };
     let what = match operation {
-        "receive" => "Receives events and locks them; waits for some where there are none.",
-        "acknowledge" => "Says that events are processed: nobody receives them again.",
-        "release" => "Gives events back: somebody receives them again, after a delay.",
-        "reject" => "Says that nobody will process these events: they become dead letters, or are dropped.",
-        _ => "Holds events for longer, up to an hour after they were first received.",
+        "receive" => "Receive and lock events; wait if there are none",
+        "acknowledge" => "Acknowledge events as processed",
+        "release" => "Release events to be received again, optionally after a delay",
+        "reject" => "Reject events: they are dead-lettered or dropped",
+        _ => "Renew the locks of events, up to an hour after they were first received",
     };
     let error = schemas.of::<AnswerBody<'static>>();
     let between = |range: &std::ops::RangeInclusive<u32>, default: u32| json!({"type": "integer", "minimum": range.start(), "maximum": range.end(), "default": default});
@@ -37,18 +37,18 @@ pub(super) fn describe(operation: &str, path: &str, schemas: &mut Schemas) -> Dr
         .secured(&["keyInAuthorization", "key", "keyInQuery", "token", "tokenInAuthorization", "publisher"]);
     let draft = match operation {
         "receive" => draft
-            .query("maxEvents", "No more events than this.", &between(&EVENTS, 1))
-            .query("maxWaitTime", "Seconds to wait where there are no events.", &between(&WAIT, 60))
-            .answer(200, "The events, each with its lock token; none where none came.", &schemas.of::<ReceivedBody>()),
+            .query("maxEvents", "Maximum number of events", &between(&EVENTS, 1))
+            .query("maxWaitTime", "Seconds to wait for events", &between(&WAIT, 60))
+            .answer(200, "The events, each with its lock token", &schemas.of::<ReceivedBody>()),
         _ => {
             let tokens = schemas.of::<LockTokens>();
             let draft = draft
                 .bodies(true, json!({"application/json": {"schema": tokens, "example": {"lockTokens": ["…"]}}}))
-                .answer(200, "What became of each of them.", &schemas.of::<Settled>());
+                .answer(200, "The result for each lock token", &schemas.of::<Settled>());
             match operation {
                 "release" => draft.query(
                     "releaseDelayInSeconds",
-                    "Nobody receives them earlier.",
+                    "Seconds until the events can be received again",
                     &json!({"type": "integer", "enum": DELAYS, "default": 0}),
                 ),
                 _ => draft,

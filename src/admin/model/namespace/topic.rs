@@ -32,7 +32,7 @@ const READ_ONLY: [&str; 5] = ["id", "type", "systemData", "properties.provisioni
 const ENUMERATIONS: [Enumeration; 2] =
     [("properties.publisherType", &[CUSTOM]), ("properties.inputSchema", &["CloudEventSchemaV1_0"])];
 
-/// What can be set, as it stands in a body.
+/// The body of a request.
 #[derive(Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = NamespaceTopicBody)]
@@ -46,9 +46,9 @@ pub(in crate::admin) struct Body {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = NamespaceTopicBodyProperties)]
 struct Properties {
-    /// `Custom`.
+    /// Kind of the publisher, `Custom`
     publisher_type: Option<String>,
-    /// `CloudEventSchemaV1_0`.
+    /// Schema of the events, `CloudEventSchemaV1_0`
     input_schema: Option<String>,
     #[schema(minimum = 1, maximum = 7)]
     event_retention_in_days: Option<i64>,

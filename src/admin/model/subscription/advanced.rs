@@ -75,16 +75,16 @@ pub(super) fn read(at: &str, given: Vec<Value>, schema: Schema, ranges: &Ranges)
 #[serde(rename_all = "camelCase")]
 #[expect(dead_code, reason = "read member by member, so that a refusal can say what the operator takes")]
 pub(super) struct Described {
-    /// As `NumberGreaterThan`, `StringIn`, `IsNotNull`.
+    /// Operator, such as `NumberGreaterThan`, `StringIn` or `IsNotNull`
     #[schema(example = "NumberGreaterThan")]
     operator_type: String,
     /// The name of a property, as `data.total`.
     #[schema(example = "data.total")]
     key: String,
-    /// Of operators with one value.
+    /// Value to compare with, for operators with one value
     #[schema(example = 5)]
     value: Option<Value>,
-    /// Of operators with several.
+    /// Values to compare with, for operators with several
     values: Option<Vec<Value>>,
 }
 

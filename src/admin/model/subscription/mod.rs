@@ -116,7 +116,7 @@ pub(in crate::admin) struct Properties {
     dead_letter_in_probation: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     on_gone: Option<String>,
-    /// For a new one: what was published at this time or later and is stored comes first, as `2026-01-01T00:00:00Z`.
+    /// For a new event subscription: time of the first stored event to deliver, such as `2026-01-01T00:00:00Z`
     #[serde(skip_serializing_if = "Option::is_none")]
     starts_from: Option<String>,
 }
@@ -125,7 +125,7 @@ pub(in crate::admin) struct Properties {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = WebhookDestination)]
 struct Destination {
-    /// `WebHook`.
+    /// Type of the endpoint, `WebHook`
     #[schema(example = "WebHook")]
     endpoint_type: String,
     properties: WebhookBody,
@@ -176,10 +176,10 @@ struct RetryBody {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = DeadLetterDestination)]
 struct DeadLetter {
-    /// `StorageBlob`.
+    /// Type of the destination, `StorageBlob`
     #[schema(example = "StorageBlob")]
     endpoint_type: String,
-    /// For so many days a store that is out of reach is tried again, where the topic's edition allows to ask for it.
+    /// Days for which writing to an unreachable store is retried, where the edition of the topic allows it
     #[serde(skip_serializing_if = "Option::is_none")]
     delivery_retry_period_in_days: Option<i64>,
     properties: Blob,

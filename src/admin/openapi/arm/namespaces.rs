@@ -25,22 +25,18 @@ pub(super) fn describe(
         (NamespaceVerb::ListKeys, _) => topic_verb(route, TopicVerb::ListKeys, schemas, error),
         (NamespaceVerb::RegenerateKey, _) => topic_verb(route, TopicVerb::RegenerateKey, schemas, error),
         (NamespaceVerb::Itself, &Method::GET) => {
-            draft(route, "get", "A namespace.").answer(200, "It, without its keys.", &view)
+            draft(route, "get", "Get a namespace").answer(200, "The resource, without its keys", &view)
         }
-        (NamespaceVerb::Itself, &Method::PUT) => {
-            what_if(draft(route, "put", "Makes a namespace, or sets it anew."), schemas)
-                .body(false, &body, example)
-                .answer(201, "It is made, or changed.", &view)
-                .errors(&CHANGING, error)
-        }
-        (NamespaceVerb::Itself, &Method::PATCH) => {
-            draft(route, "patch", "Changes some of a namespace: a JSON merge patch.")
-                .body(false, &body, example)
-                .answer(200, "It is changed.", &view)
-                .errors(&CHANGING, error)
-        }
+        (NamespaceVerb::Itself, &Method::PUT) => what_if(draft(route, "put", "Create or replace a namespace"), schemas)
+            .body(false, &body, example)
+            .answer(201, "The created or changed resource", &view)
+            .errors(&CHANGING, error),
+        (NamespaceVerb::Itself, &Method::PATCH) => draft(route, "patch", "Change a namespace with a JSON merge patch")
+            .body(false, &body, example)
+            .answer(200, "The changed resource", &view)
+            .errors(&CHANGING, error),
         (NamespaceVerb::Itself, _) => {
-            deleted(draft(route, "delete", "Deletes a namespace, its topics and their subscriptions."), error)
+            deleted(draft(route, "delete", "Delete a namespace, its topics and their event subscriptions"), error)
         }
     }
 }
@@ -50,16 +46,18 @@ pub(super) fn topic(route: &Route, method: &Method, schemas: &mut Schemas, error
     let (body, view) = (schemas.of::<topic::Body>(), schemas.of::<topic::View>());
     let example = json!({"properties": {"eventRetentionInDays": 1}});
     match *method {
-        Method::GET => draft(route, "get", "A topic of a namespace.").answer(200, "It, without its keys.", &view),
-        Method::PUT => what_if(draft(route, "put", "Makes a topic of a namespace, or sets it anew."), schemas)
+        Method::GET => {
+            draft(route, "get", "Get a topic of a namespace").answer(200, "The resource, without its keys", &view)
+        }
+        Method::PUT => what_if(draft(route, "put", "Create or replace a topic of a namespace"), schemas)
             .body(false, &body, example)
-            .answer(201, "It is made, or changed.", &view)
+            .answer(201, "The created or changed resource", &view)
             .errors(&CHANGING, error),
-        Method::PATCH => draft(route, "patch", "Changes some of a topic of a namespace: a JSON merge patch.")
+        Method::PATCH => draft(route, "patch", "Change a topic of a namespace with a JSON merge patch")
             .body(false, &body, example)
-            .answer(200, "It is changed.", &view)
+            .answer(200, "The changed resource", &view)
             .errors(&CHANGING, error),
-        _ => deleted(draft(route, "delete", "Deletes a topic of a namespace and its subscriptions."), error),
+        _ => deleted(draft(route, "delete", "Delete a topic of a namespace and its event subscriptions"), error),
     }
 }
 
@@ -67,7 +65,7 @@ pub(super) fn topic(route: &Route, method: &Method, schemas: &mut Schemas, error
 pub(super) fn subscription_view(schemas: &mut Schemas) -> Value {
     let properties = schemas.of::<namespaced::Properties>();
     let told = json!({
-        "description": "As they can be set, with `endpointBaseUrl` instead of `endpointUrl`, and `provisioningState`.",
+        "description": "Properties as they are set, with `endpointBaseUrl` instead of `endpointUrl`, and `provisioningState`",
         "anyOf": [properties, {"type": "object"}],
     });
     schemas.made::<subscription::View>("NamespaceSubscription", |schema| schema["properties"]["properties"] = told)
@@ -79,23 +77,23 @@ pub(super) fn subscription(route: &Route, method: &Method, schemas: &mut Schemas
     let destination = json!({"endpointType": "WebHook", "properties": {"endpointUrl": "http://127.0.0.1:9/heat"}});
     let push = json!({"deliveryMode": "Push", "push": {"destination": destination}});
     match *method {
-        Method::GET => draft(route, "get", "An event subscription of a topic of a namespace.").answer(
+        Method::GET => draft(route, "get", "Get an event subscription of a topic of a namespace").answer(
             200,
-            "It, without what may be secret.",
+            "The event subscription, without secrets",
             &view,
         ),
-        Method::PUT => what_if(draft(route, "put", "Makes an event subscription, or sets it anew."), schemas)
+        Method::PUT => what_if(draft(route, "put", "Create or replace an event subscription"), schemas)
             .body(true, &body, json!({"properties": {"deliveryConfiguration": push}}))
-            .answer(201, "It is made, or changed, and in force.", &view)
+            .answer(201, "The created or changed event subscription, in force", &view)
             .errors(&CHANGING, error),
         Method::PATCH => {
             // Of a merge patch nothing is required.
-            let patch = json!({"type": "object", "properties": {"properties": {"type": "object"}}});
-            draft(route, "patch", "Changes some of an event subscription: a JSON merge patch.")
+            let patch = json!({"type": "object", "properties": {"properties": {"description": "Properties to change", "type": "object"}}});
+            draft(route, "patch", "Change an event subscription with a JSON merge patch")
                 .body(false, &patch, json!({"properties": {"expirationTimeUtc": "2040-01-01T00:00:00Z"}}))
-                .answer(200, "It is changed.", &view)
+                .answer(200, "The changed resource", &view)
                 .errors(&CHANGING, error)
         }
-        _ => deleted(draft(route, "delete", "Deletes an event subscription, and what it owes."), error),
+        _ => deleted(draft(route, "delete", "Delete an event subscription and its pending deliveries"), error),
     }
 }

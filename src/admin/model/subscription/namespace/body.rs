@@ -20,7 +20,7 @@ pub(in crate::admin) struct Body {
 #[schema(as = NamespaceSubscriptionProperties)]
 pub(in crate::admin) struct Properties {
     pub(super) delivery_configuration: DeliveryConfiguration,
-    /// `CloudEventSchemaV1_0`.
+    /// Schema of the events, `CloudEventSchemaV1_0`
     #[schema(example = "CloudEventSchemaV1_0")]
     pub(super) event_delivery_schema: Option<String>,
     pub(super) filters_configuration: Option<FiltersConfiguration>,
@@ -28,7 +28,7 @@ pub(in crate::admin) struct Properties {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "2040-01-01T00:00:00Z")]
     pub(super) expiration_time_utc: Option<String>,
-    /// For a new one: what was published at this time or later and is stored comes first.
+    /// For a new event subscription: time of the first stored event to deliver
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) starts_from: Option<String>,
 }
@@ -54,7 +54,7 @@ pub(super) struct QueueInfo {
     pub(super) receive_lock_duration_in_seconds: Option<i64>,
     #[schema(minimum = 1, maximum = 10)]
     pub(super) max_delivery_count: Option<i64>,
-    /// In ISO 8601, as `P1D` or `PT30M`: no longer than the topic keeps an event.
+    /// Time to live in ISO 8601, such as `P1D` or `PT30M`; at most the retention of the topic
     #[schema(example = "P1D")]
     pub(super) event_time_to_live: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,13 +68,13 @@ pub(super) struct QueueInfo {
 pub(super) struct Push {
     #[schema(minimum = 1, maximum = 10)]
     pub(super) max_delivery_count: Option<i64>,
-    /// In ISO 8601, as `P1D` or `PT30M`: no longer than the topic keeps an event.
+    /// Time to live in ISO 8601, such as `P1D` or `PT30M`; at most the retention of the topic
     #[schema(example = "P1D")]
     pub(super) event_time_to_live: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<dead_letter::Body>)]
     pub(super) dead_letter_destination_with_resource_identity: Option<Value>,
-    /// Or, with an `identity` beside it, in `deliveryWithResourceIdentity`.
+    /// Endpoint; with an identity, the same in `deliveryWithResourceIdentity`
     pub(super) destination: Destination,
 }
 

@@ -14,14 +14,14 @@ use crate::{
 /// The key.
 pub(super) const KEY: &str = "deadLetterDestinationWithResourceIdentity";
 
-/// As the SDKs have it.
+/// Destination of dead letters with an identity, in the form of the SDKs.
 #[derive(Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = DeadLetterWithResourceIdentity)]
 pub(super) struct Body {
     #[serde(skip_serializing_if = "Option::is_none")]
     identity: Option<ResourceIdentity>,
-    /// For so many days a store that is out of reach is tried again.
+    /// Days for which writing to an unreachable store is retried
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 2)]
     delivery_retry_period_in_days: Option<i64>,

@@ -1,0 +1,59 @@
+//! Parameters and error responses that several operations have: they stand in the components once.
+
+use std::collections::{BTreeMap, btree_map::Entry};
+
+use actix_web::http::StatusCode;
+use serde_json::{Map, Value, json};
+
+/// Components by their names, and their names by what they are.
+#[derive(Default)]
+struct Shared {
+    named: Map<String, Value>,
+    names: BTreeMap<String, String>,
+}
+
+impl Shared {
+    /// Puts a reference in place of `value`, which is called `name`, or that and a number where others are called so.
+    fn take(&mut self, kind: &str, name: &str, value: &mut Value) {
+        let name = match self.names.entry(value.to_string()) {
+            Entry::Occupied(known) => known.get().clone(),
+            Entry::Vacant(free) => {
+                let plain: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
+                let numbered = (2..).map(|number| format!("{plain}{number}"));
+                let mut names = std::iter::once(plain.clone()).chain(numbered);
+                let fresh = names.find(|name| !self.named.contains_key(name)).unwrap_or_default();
+                self.named.insert(fresh.clone(), value.clone());
+                free.insert(fresh).clone()
+            }
+        };
+        *value = json!({"$ref": format!("#/components/{kind}/{name}")});
+    }
+}
+
+/// Takes the parameters and the error responses out of `paths`, and answers both.
+pub(super) fn take_out(paths: &mut Value) -> (Map<String, Value>, Map<String, Value>) {
+    let (mut parameters, mut responses) = (Shared::default(), Shared::default());
+    let items = paths.as_object_mut().into_iter().flat_map(Map::values_mut);
+    for item in items {
+        take_parameters(&mut parameters, item);
+        for (_, operation) in item.as_object_mut().into_iter().flatten().filter(|(key, _)| *key != "parameters") {
+            take_parameters(&mut parameters, operation);
+            let answers = operation.get_mut("responses").and_then(Value::as_object_mut);
+            for (status, answer) in answers.into_iter().flatten() {
+                let status = status.parse().ok().and_then(|status: u16| StatusCode::from_u16(status).ok());
+                if let Some(status) = status.filter(|status| status.as_u16() >= 400) {
+                    responses.take("responses", status.canonical_reason().unwrap_or("Error"), answer);
+                }
+            }
+        }
+    }
+    (parameters.named, responses.named)
+}
+
+fn take_parameters(shared: &mut Shared, of: &mut Value) {
+    let parameters = of.get_mut("parameters").and_then(Value::as_array_mut);
+    for parameter in parameters.into_iter().flatten() {
+        let name = parameter["name"].as_str().unwrap_or_default().to_owned();
+        shared.take("parameters", &name, parameter);
+    }
+}
