@@ -14,6 +14,7 @@ use crate::{
     journal::{
         DeadKey,
         codec::{Reader, put_varint},
+        keys,
     },
 };
 
@@ -90,7 +91,7 @@ impl Totals {
 
     /// The name that a subscription's record has.
     pub fn name(obligor: Obligor) -> String {
-        format!("{}/{}", obligor.partition.0, obligor.subscription.0)
+        keys::dead_letters_name(obligor)
     }
 
     /// With so many dealt with at least: what is not accounted for is lost. No file is in progress: it would

@@ -13,6 +13,8 @@ pub struct Figures {
     pub sync: Counts,
     /// How many entries shared a sync.
     pub group: Counts,
+    /// Reads that panicked, and were answered with an error.
+    pub read_panics: u64,
     /// What the store says of itself; [`None`] for one that says nothing.
     pub store: Option<StoreFigures>,
     /// What of the store cannot be read.

@@ -1,7 +1,7 @@
 //! Where each partition's log begins and ends, and how its beginning moves.
 //!
 //! Below its partition's floor the log does not exist for any reader. Only the writer moves it: to the smallest of the low
-//! marks that are durable, and not past what retention keeps. In this order: events below the new floor that somebody
+//! marks that are durable, and not past what retention keeps; how far that is, a look finds out beside it. In this order: events below the new floor that somebody
 //! still owes, or that wait as dead letters, are carried to `held`; the floor is synced, in the same batch; then the store
 //! may have the space back. A crash between two steps leaves the log longer than it need be, never shorter.
 
@@ -11,24 +11,30 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
+
 use crate::{
-    event::{Obligor, PartitionId, Seq, SubscriptionId, Timestamp},
+    event::{Lane, Obligor, PartitionId, Seq, SubscriptionId, Timestamp},
     journal::{
-        End, Error,
+        End, Error, Position,
         chunk::{Draft, Running},
         keys::{self, MetaKind},
         reader::{self, Finder},
         records::{Floor, Record},
+        seek,
         store::{Batch, Family, Store, StoreError},
     },
     policy::record::Cursor,
 };
 
-/// So many events at most are carried in one move, so that a move never holds up the appends for long.
+/// So many events at most are carried in one move, so that a move never holds up the appends for long …
 const CARRY_MAX: usize = 1024;
 
-/// So many chunks at most are looked at for their age in one move.
-const AGED_MAX: usize = 1024;
+/// … and about so many bytes of them.
+const CARRY_BYTES: usize = 4 << 20;
+
+/// In so many places behind the floor the end of what is old enough is searched first.
+const SEARCHED_FIRST: u64 = 1024;
 
 /// What the log may keep.
 #[derive(Clone, Copy, Debug, Default)]
@@ -182,32 +188,68 @@ pub(super) fn recover(store: &dyn Store) -> Result<Logs, Error> {
     Ok(Logs { partitions, lows })
 }
 
-/// Plans the move of a partition's floor into `batch`: what is carried, and the floor itself. `held` is the first event that
-/// somebody may still ask for. [`None`] where it stays.
-pub(super) fn plan(
-    store: &dyn Store,
-    id: PartitionId,
-    partition: &Partition,
-    held: Option<Seq>,
-    limits: Limits,
-    now: Timestamp,
-    batch: &mut Batch,
-) -> Result<Option<Seq>, StoreError> {
-    let low = held.unwrap_or(partition.next).min(partition.next);
-    if low <= partition.floor {
-        return Ok(None);
+/// A question: what of a partition's log may go?
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    /// The partition.
+    pub(super) id: PartitionId,
+    /// Where its log begins.
+    pub(super) floor: Seq,
+    /// Where it ends.
+    pub(super) next: Seq,
+    /// The first event that somebody may still ask for, or the end.
+    pub(super) low: Seq,
+    /// Retention keeps what was appended then or later; [`None`] where there is none.
+    pub(super) kept: Option<Timestamp>,
+}
+
+/// How far a floor may be moved.
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// Up to here.
+    pub(super) target: Seq,
+    /// The events below that somebody still owes, or that wait as dead letters, as they are held.
+    pub(super) carried: BTreeMap<Seq, Bytes>,
+    /// When the event at `target` was appended, where only its age keeps it.
+    pub(super) ages: Option<Timestamp>,
+    /// Whether more may go, and is left for the next move.
+    pub(super) is_part: bool,
+}
+
+/// Answers a look. Only reads.
+pub(super) fn plan(store: &dyn Store, look: &Look) -> Result<Plan, StoreError> {
+    let Look { id, floor, next, low, kept } = *look;
+    let aged = match kept {
+        None => Position { at: next, appended: None },
+        Some(kept) => aged(store, id, floor, next, kept)?,
+    };
+    let (target, ages) = if aged.at < low { (aged.at, aged.appended) } else { (low, None) };
+    carry(store, id, floor, Plan { target, carried: BTreeMap::new(), ages, is_part: false })
+}
+
+/// The first event that retention keeps. Mostly it is close to the floor, so a short part is searched first.
+fn aged(store: &dyn Store, id: PartitionId, floor: Seq, next: Seq, kept: Timestamp) -> Result<Position, StoreError> {
+    let (mut from, mut length) = (floor, SEARCHED_FIRST);
+    loop {
+        let end = Seq(from.0.saturating_add(length)).min(next);
+        let found = seek::between(store, id, from, end, |chunk| chunk.appended < kept)?;
+        if found.appended.is_some() || end == next {
+            return Ok(found);
+        }
+        (from, length) = (end, length.saturating_mul(4));
     }
-    let mut target = low.min(aged(store, id, partition, limits, now)?);
-    let mut carried = BTreeSet::new();
+}
+
+/// Completes a plan with what must be carried; what it has of that is not read again. The target is lower where that is too
+/// much for one move.
+pub(super) fn carry(store: &dyn Store, id: PartitionId, floor: Seq, plan: Plan) -> Result<Plan, StoreError> {
+    let Plan { mut target, carried: mut known, ages, is_part } = plan;
+    let aimed = target;
+    let mut asked = BTreeSet::new();
+    let first = (SubscriptionId(0), Lane(0));
     for (family, range) in [
-        (
-            Family::Owed,
-            keys::owed(id, partition.floor, SubscriptionId(0), crate::event::Lane(0))..keys::owed_below(id, target).end,
-        ),
-        (
-            Family::Pin,
-            keys::pin(id, partition.floor, SubscriptionId(0), crate::event::Lane(0))..keys::pins_below(id, target).end,
-        ),
+        (Family::Owed, keys::owed(id, floor, first.0, first.1)..keys::owed_below(id, target).end),
+        (Family::Pin, keys::pin(id, floor, first.0, first.1)..keys::pins_below(id, target).end),
     ] {
         let mut found = BTreeSet::new();
         store.scan(family, &range.start, &range.end, &mut |key, _| {
@@ -221,62 +263,38 @@ pub(super) fn plan(
             }
             ControlFlow::Continue(())
         })?;
-        carried.extend(found);
-    }
-    if target <= partition.floor {
-        return Ok(None);
+        asked.extend(found);
     }
     let mut events = Finder::new(store, id);
-    for seq in carried.into_iter().take_while(|seq| *seq < target) {
-        match events.find(seq) {
-            Ok(Some(event)) => batch.put(Family::Held, keys::held(id, seq), Draft::hold(&event)),
-            // It cannot be read where it is either: whoever asks for it is told.
-            Ok(None) | Err(StoreError::Damaged(_)) => {}
-            Err(error @ (StoreError::Full | StoreError::Failed(_))) => return Err(error),
+    let (mut carried, mut bytes) = (BTreeMap::new(), 0);
+    for seq in asked.into_iter().take_while(|seq| *seq < target) {
+        if bytes >= CARRY_BYTES {
+            target = seq;
+            break;
+        }
+        let held = match known.remove(&seq) {
+            Some(held) => Some(held),
+            None => match events.find(seq) {
+                Ok(event) => event.map(|event| Draft::hold(&event)),
+                // It cannot be read where it is either: whoever asks for it is told.
+                Err(StoreError::Damaged(_)) => None,
+                Err(error @ (StoreError::Full | StoreError::Failed(_))) => return Err(error),
+            },
+        };
+        if let Some(held) = held {
+            bytes += held.len();
+            carried.insert(seq, held);
         }
     }
-    let record = Floor { floor: target, ..partition.record() };
-    batch.put(Family::Meta, keys::floor(id), record.encode());
-    Ok(Some(target))
+    let is_part = is_part || target < aimed;
+    Ok(Plan { target, carried, ages: ages.filter(|_| !is_part), is_part })
 }
 
-/// The first event that retention keeps, as far as one look goes.
-fn aged(
-    store: &dyn Store,
-    id: PartitionId,
-    partition: &Partition,
-    limits: Limits,
-    now: Timestamp,
-) -> Result<Seq, StoreError> {
-    if limits.retention.is_zero() {
-        return Ok(partition.next);
+/// Puts the move of a floor into `batch`.
+pub(super) fn put(batch: &mut Batch, id: PartitionId, partition: &Partition, plan: &Plan) {
+    for (seq, held) in plan.carried.range(..plan.target) {
+        batch.put(Family::Held, keys::held(id, *seq), held.clone());
     }
-    let kept = now.before(limits.retention);
-    let mut first = partition.floor;
-    let (mut looked, mut any) = (0, false);
-    let mut bad = None;
-    let range = keys::log_from(id, partition.floor);
-    store.scan(Family::Log, &range.start, &range.end, &mut |key, value| {
-        any = true;
-        match reader::chunk_of(key, bytes::Bytes::copy_from_slice(value)) {
-            Ok(chunk) if chunk.appended < kept && looked < AGED_MAX => {
-                first = chunk.end();
-                looked += 1;
-                ControlFlow::Continue(())
-            }
-            Ok(_) => ControlFlow::Break(()),
-            Err(error) => {
-                bad = Some(error);
-                ControlFlow::Break(())
-            }
-        }
-    })?;
-    // The floor may stand in the last chunk, which has the age of the newest event.
-    if !any && partition.appended < kept {
-        first = partition.next;
-    }
-    match bad {
-        Some(bad) => Err(bad),
-        None => Ok(first),
-    }
+    let record = Floor { floor: plan.target, ..partition.record() };
+    batch.put(Family::Meta, keys::floor(id), record.encode());
 }

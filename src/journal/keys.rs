@@ -301,6 +301,16 @@ pub fn reaps() -> Range<Vec<u8>> {
     Key(meta(MetaKind::Job, format!("{REAP}/").as_bytes())).prefix()
 }
 
+/// The name of the account of a subscription's dead letters.
+pub fn dead_letters_name(obligor: Obligor) -> String {
+    format!("{}/{}", obligor.partition.0, obligor.subscription.0)
+}
+
+/// The account of a subscription's dead letters.
+pub fn dead_letters(obligor: Obligor) -> Vec<u8> {
+    meta(MetaKind::DeadLetters, dead_letters_name(obligor).as_bytes())
+}
+
 /// The name of the record of a redrive that goes on.
 pub fn redrive_name(obligor: Obligor, lane: Lane) -> String {
     format!("{}/{}/{}", obligor.partition.0, obligor.subscription.0, lane.0)

@@ -378,6 +378,11 @@ impl Journal {
         self.0.limits
     }
 
+    /// How many partitions' logs are being looked at, to be trimmed.
+    pub fn trimming(&self) -> usize {
+        self.0.status.trimming()
+    }
+
     /// Whether the journal can write.
     pub fn state(&self) -> State {
         self.0.status.state()
@@ -397,7 +402,8 @@ impl Journal {
     pub fn figures(&self) -> figures::Figures {
         let (sync, group) = self.0.status.meter.counts();
         let (damage, scrubbed) = (self.0.damage.seen(), self.0.damage.scrubbed());
-        figures::Figures { sync, group, store: self.0.reads.figures(), damage, scrubbed }
+        let read_panics = self.0.reads.panics();
+        figures::Figures { sync, group, read_panics, store: self.0.reads.figures(), damage, scrubbed }
     }
 
     /// Lets the writer end when it has written what is queued by now.

@@ -6,7 +6,12 @@ pub(super) mod walk;
 
 use std::{
     ops::ControlFlow,
-    sync::{Arc, Mutex, PoisonError, mpsc},
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+        mpsc,
+    },
 };
 
 use bytes::Bytes;
@@ -63,6 +68,7 @@ pub struct Waiting {
 pub struct Reads {
     jobs: mpsc::Sender<Task>,
     store: Arc<dyn Store>,
+    panics: Arc<AtomicU64>,
 }
 
 impl Reads {
@@ -87,7 +93,7 @@ impl Reads {
                 .spawn(work)
                 .expect("a process that cannot start a thread cannot start");
         }
-        Self { jobs, store }
+        Self { jobs, store, panics: Arc::default() }
     }
 
     /// The log of `partition` from `from` up to `end`, or the first part of it: about `bytes_max` bytes, and at least one
@@ -222,6 +228,11 @@ impl Reads {
         Arc::clone(&self.store)
     }
 
+    /// How many reads panicked.
+    pub(super) fn panics(&self) -> u64 {
+        self.panics.load(Ordering::Relaxed)
+    }
+
     /// What the store says of itself.
     pub(super) fn figures(&self) -> Option<StoreFigures> {
         self.store.figures()
@@ -234,9 +245,15 @@ impl Reads {
 
     fn ask<T: Send + 'static>(&self, job: impl FnOnce(&dyn Store) -> Result<T, Error> + Send + 'static) -> Promise<T> {
         let (reply, promise) = Promise::new();
+        let panics = Arc::clone(&self.panics);
         let job: Task = Box::new(move |store| {
+            // A panic is a defect that the hook has told of: it must not take the thread along, which others need.
+            let answer = catch_unwind(AssertUnwindSafe(|| job(store))).unwrap_or_else(|_| {
+                panics.fetch_add(1, Ordering::Relaxed);
+                Err(Error::Damaged("a read panicked".to_owned()))
+            });
             // Nobody waits any more where the asker was killed meanwhile.
-            reply.send(job(store)).ok();
+            reply.send(answer).ok();
         });
         // Where the threads have ended, the reply goes with the job, and the asker is told.
         self.jobs.send(job).ok();

@@ -348,7 +348,11 @@ impl Store for Rocks {
         let mut watermark = self.watermark.lock().unwrap_or_else(PoisonError::into_inner);
         watermark.note(acknowledged).map_err(|error| of_io(&error))?;
         if self.full.load(Ordering::Acquire) {
-            self.probe()?;
+            match self.probe() {
+                // No room yet, which is nothing new.
+                Err(StoreError::Full) => self.short.store(true, Ordering::Release),
+                probed => probed?,
+            }
         }
         if !self.full.load(Ordering::Acquire) {
             let room = self.folder.take_ballast().map_err(|error| of_io(&error))?;

@@ -34,6 +34,17 @@ pub(super) fn position(
 ) -> Result<Position, StoreError> {
     let floor = store.get(Family::Meta, &keys::floor(partition))?;
     let floor = floor.map(|floor| Floor::decode(&floor)).transpose().map_err(damaged)?.unwrap_or_default().floor;
+    between(store, partition, floor, end, is_passed)
+}
+
+/// The same from `floor` on, whatever the floor is.
+pub(super) fn between(
+    store: &dyn Store,
+    partition: PartitionId,
+    floor: Seq,
+    end: Seq,
+    is_passed: impl Fn(&Chunk) -> bool,
+) -> Result<Position, StoreError> {
     let lowest = keys::log_of(partition).start;
     let mut found = Position { at: end, appended: None };
     // Below `low` all is passed, from `high` on nothing is, or what is cannot be read.

@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     sync::{
         PoisonError, RwLock,
-        atomic::{AtomicU8, Ordering},
+        atomic::{AtomicU8, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -74,6 +74,7 @@ pub(super) struct Status {
     ends: RwLock<HashMap<PartitionId, End>>,
     /// Only those that are crowded: mostly none.
     crowds: RwLock<HashMap<PartitionId, Crowd>>,
+    trimming: AtomicUsize,
 }
 
 impl Status {
@@ -83,6 +84,7 @@ impl Status {
             state: AtomicU8::new(State::Writable as u8),
             ends: RwLock::new(ends.collect()),
             crowds: RwLock::default(),
+            trimming: AtomicUsize::new(0),
         }
     }
 
@@ -110,6 +112,15 @@ impl Status {
 
     pub(super) fn set_end(&self, partition: PartitionId, end: Option<End>) {
         set(&self.ends, partition, end);
+    }
+
+    /// How many partitions' logs are being looked at, to be trimmed.
+    pub(super) fn trimming(&self) -> usize {
+        self.trimming.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_trimming(&self, partitions: usize) {
+        self.trimming.store(partitions, Ordering::Release);
     }
 
     pub(super) fn crowd(&self, partition: PartitionId) -> Option<Crowd> {

@@ -46,6 +46,10 @@ pub use self::{
 /// An event that was in hand at so many deaths is quarantined.
 const DEATHS_MAX: u32 = 3;
 
+/// Of so many events at most it is known at how many deaths they were in hand. Beyond, the oldest that is not quarantined is
+/// forgotten.
+const SUSPECTS_MAX: usize = 1024;
+
 /// What arrives for a subscription.
 #[derive(Debug)]
 pub enum Report {
@@ -406,7 +410,16 @@ impl Slot {
         let mut inner = self.lock();
         inner.mailbox = None;
         match inner.in_hand {
-            Some(item) if !on_purpose => *inner.deaths.entry((item.lane, item.seq)).or_default() += 1,
+            Some(item) if !on_purpose => {
+                let of = (item.lane, item.seq);
+                if inner.deaths.len() >= SUSPECTS_MAX && !inner.deaths.contains_key(&of) {
+                    let least = inner.deaths.iter().min_by_key(|(of, deaths)| (**deaths >= DEATHS_MAX, of.1));
+                    if let Some(least) = least.map(|(of, _)| *of) {
+                        inner.deaths.remove(&least);
+                    }
+                }
+                *inner.deaths.entry(of).or_default() += 1;
+            }
             Some(_) | None => inner.in_hand = None,
         }
     }

@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 use gridhook::config::DEFAULTS;
 
 #[rustfmt::skip]
-const LISTED: [(&str, &str, &str); 101] = [
+const LISTED: [(&str, &str, &str); 103] = [
     ("deliver/dial.rs", "ADDRESSES_MAX", "16 addresses of a name"),
     ("deliver/names.rs", "NAMES_MAX", "8192 names known"),
     ("deliver/socket.rs", "INTERIM_MAX", "16 interim answers of 16 KiB"),
@@ -28,8 +28,9 @@ const LISTED: [(&str, &str, &str); 101] = [
     ("admin/arm/list.rs", "TOP_MAX", "pages of 100"),
     ("admin/arm/mod.rs", "BODY_BYTES_MAX", "bodies of 256 KiB within 10 s"),
     ("journal/records/cursor.rs", "OPEN_MAX", "1,048,576 open ranges in a cursor"),
-    ("journal/floor.rs", "CARRY_MAX", "carried, aged and reaped 1024 at a time"),
-    ("journal/floor.rs", "AGED_MAX", "carried, aged and reaped 1024 at a time"),
+    ("journal/floor.rs", "CARRY_MAX", "carried and reaped 1024 at a time"),
+    ("journal/writer/trim.rs", "LOOKS_MAX", "64 logs looked at to be trimmed at a time"),
+    ("journal/writer/trim.rs", "REST_MAX", "every log at least every 60 s"),
     ("journal/ids.rs", "OPEN_MAX", "4096 blocks of ids in the making"),
     ("journal/ids.rs", "BLOCKS_MAX", "1024 blocks of ids"),
     ("policy/subscription/excerpt.rs", "SAID_MAX", "4096 bytes of an answer"),
@@ -68,7 +69,7 @@ const LISTED: [(&str, &str, &str); 101] = [
     ("subscription/trace.rs", "LINES_MAX", "1000 lines of a story"),
     ("topic/registry/trace.rs", "LOOKS_MAX", "32 looks at the log"),
     ("admin/replay.rs", "RATE_MAX", "1,000,000 events a second of a job"),
-    ("journal/writer/keep.rs", "REAP_MAX", "carried, aged and reaped 1024 at a time"),
+    ("journal/writer/keep.rs", "REAP_MAX", "carried and reaped 1024 at a time"),
     ("journal/writer/mod.rs", "GROUP_MAX", "4096 appends in a group"),
     ("policy/explain.rs", "FORETOLD_MAX", "100 attempts foretold"),
     ("policy/property.rs", "PROPERTIES_MAX", "10 delivery properties"),
@@ -101,6 +102,7 @@ const LISTED: [(&str, &str, &str); 101] = [
     ("subscription/explain.rs", "EVENTS_MAX", "4096 events, 16 MiB of the log"),
     ("subscription/explain.rs", "LOG_BYTES_MAX", "4096 events, 16 MiB of the log"),
     ("subscription/slot.rs", "DEATHS_MAX", "an event's deaths 3"),
+    ("subscription/slot.rs", "SUSPECTS_MAX", "known of 1024 events"),
     ("subscription/actor.rs", "TIMER_MAX", "timers 60 s"),
     ("subscription/slot/linger.rs", "LINGERING_MAX", "64 of a subscription linger"),
     ("subscription/traced.rs", "LINKS_MAX", "32 links of a span"),

@@ -75,6 +75,7 @@ impl Desk {
         for _ in 0..2 {
             self.wait(self.journal.change(Vec::new()));
         }
+        super::writer::wait_for_looks(&self.journal);
     }
 
     fn stop(self) {

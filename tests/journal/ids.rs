@@ -193,6 +193,7 @@ fn every_event_is_found_by_its_id_after_restarts_crashes_and_a_full_disk() {
     desk.hand.advance(Duration::from_secs(2));
     desk.publish(&["last".to_owned()]).expect("there is room");
     desk.publish(&["very last".to_owned()]).expect("there is room");
+    super::writer::wait_for_looks(&desk.journal);
     assert_eq!(ids_of(&store), (2..closed).collect::<Vec<_>>());
     desk.stop();
     super::put(&store, Family::Ids, keys::ids(PARTITION, 2), Ids::default().encode());

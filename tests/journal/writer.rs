@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use futures_util::FutureExt;
 use gridhook::{
     clock::{Clock, Hand},
@@ -20,7 +21,7 @@ use gridhook::{
         memory::{Fault, Memory},
         records::Record,
         rocks::{Rocks, RocksOptions},
-        store::{Family, Store},
+        store::{Batch, Family, Store, StoreError, Visit},
     },
     policy::{
         outcome::{Outcome, Reason},
@@ -121,6 +122,7 @@ impl Desk {
         for _ in 0..2 {
             self.wait(self.journal.change(Vec::new())).expect("there is room");
         }
+        wait_for_looks(&self.journal);
     }
 
     fn fetch(&self, obligor: Obligor, seq: u64) -> bool {
@@ -133,6 +135,17 @@ impl Desk {
         self.journal.close();
         self.writer.join();
     }
+}
+
+/// Logs are looked at beside the writer.
+pub(super) fn wait_for_looks(journal: &Journal) {
+    for _ in 0..10_000 {
+        if journal.trimming() == 0 {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    panic!("the looks at logs do not end");
 }
 
 fn cursor(read: u64) -> Change {
@@ -374,7 +387,7 @@ fn the_floor_follows_the_slowest_and_carries_what_is_still_owed_or_put_aside() {
 }
 
 #[test]
-fn a_move_of_the_floor_carries_so_many_events_and_goes_on_a_second_later() {
+fn a_move_of_the_floor_carries_so_many_events_and_goes_on_at_once() {
     let store = Memory::new();
     let desk = Desk::founded(&store);
     let owners = [ONE, TWO].map(|obligor| desk.open(obligor).owner);
@@ -385,26 +398,27 @@ fn a_move_of_the_floor_carries_so_many_events_and_goes_on_a_second_later() {
     changes.push(cursor(3001));
     desk.write(owners[0], changes);
     desk.write(owners[1], vec![cursor(3001)]);
-    for _ in 0..4 {
-        desk.housekeep();
-    }
+    desk.housekeep();
     assert_eq!((held(&store).len(), log_in(&store, 1).len()), (3000, 0));
     assert!([1, 1024, 1025, 3000].iter().all(|seq| desk.fetch(ONE, *seq)));
     desk.stop();
 }
 
-#[test]
-fn what_retention_keeps_stays_after_everybody_has_passed_it() {
-    let store = Memory::new();
+fn retained(store: Arc<dyn Store>) -> Desk {
     let (clock, hand) = Clock::manual(START);
     let limits = Limits { retention: Duration::from_secs(60), ..Limits::default() };
     let options = Options { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits };
-    let started =
-        Journal::start(Arc::new(store.clone()), clock.clone(), options, Box::new(|_, _| {}), Box::new(|_: &_| {}));
+    let started = Journal::start(store, clock.clone(), options, Box::new(|_, _| {}), Box::new(|_: &_| {}));
     let (journal, writer) = started.expect("sound");
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let (heard, fatal) = (Arc::default(), Arc::default());
-    let desk = Desk { journal, writer, hand, clock, runtime, heard, fatal };
+    Desk { journal, writer, hand, clock, runtime, heard, fatal }
+}
+
+#[test]
+fn what_retention_keeps_stays_after_everybody_has_passed_it() {
+    let store = Memory::new();
+    let desk = retained(Arc::new(store.clone()));
     desk.wait(desk.journal.change(vec![MetaChange::Found(PARTITION)])).expect("founded");
     desk.publish(2);
     desk.hand.advance(Duration::from_secs(30));
@@ -414,6 +428,116 @@ fn what_retention_keeps_stays_after_everybody_has_passed_it() {
     desk.hand.advance(Duration::from_secs(31));
     desk.housekeep();
     assert_eq!(log_in(&store, 1), [3]);
+    desk.hand.advance(Duration::from_secs(61));
+    desk.housekeep();
+    assert!(log_in(&store, 1).is_empty());
+    desk.stop();
+}
+
+#[test]
+fn retention_trims_at_once_whatever_was_published() {
+    let store = Memory::new();
+    let desk = retained(Arc::new(store.clone()));
+    desk.wait(desk.journal.change(vec![MetaChange::Found(PARTITION)])).expect("founded");
+    // As many chunks as a second may bring, and more than are read in one go.
+    for _ in 0..20_000 {
+        drop(desk.ask_publish(1));
+    }
+    desk.publish(1);
+    desk.hand.advance(Duration::from_secs(30));
+    let kept = desk.publish(3);
+    desk.housekeep();
+    desk.hand.advance(Duration::from_secs(29));
+    desk.housekeep();
+    assert_eq!(log_in(&store, 1), [kept.0]);
+    desk.stop();
+}
+
+/// Counts who reads which records.
+struct Counted {
+    store: Memory,
+    reads: Arc<Mutex<Vec<(Family, Option<String>)>>>,
+    panics_at: Option<Family>,
+}
+
+impl Counted {
+    fn note(&self, family: Family) {
+        assert_ne!(self.panics_at, Some(family), "a defect");
+        let thread = std::thread::current().name().map(str::to_owned);
+        self.reads.lock().expect("no panic").push((family, thread));
+    }
+}
+
+impl Store for Counted {
+    fn write(&self, batch: &Batch) -> Result<(), StoreError> {
+        self.store.write(batch)
+    }
+
+    fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        self.note(family);
+        self.store.get(family, key)
+    }
+
+    fn scan(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
+        self.note(family);
+        self.store.scan(family, from, upper, visit)
+    }
+
+    fn last(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
+        self.note(family);
+        self.store.last(family, lower, upper)
+    }
+
+    fn drop_log(&self, partition: PartitionId, floor: Seq) -> Result<(), StoreError> {
+        self.store.drop_log(partition, floor)
+    }
+
+    fn is_short_of_space(&self) -> bool {
+        self.store.is_short_of_space()
+    }
+
+    fn note_watermark(&self) -> Result<(), StoreError> {
+        self.store.note_watermark()
+    }
+
+    fn close(&self) -> Result<(), StoreError> {
+        self.store.close()
+    }
+}
+
+#[test]
+fn logs_without_anything_to_trim_are_not_looked_at_and_others_never_by_the_thread_that_syncs() {
+    const IDLE: u32 = 300;
+    let reads = Arc::<Mutex<Vec<(Family, Option<String>)>>>::default();
+    let store = Memory::new();
+    let desk = retained(Arc::new(Counted { store: store.clone(), reads: Arc::clone(&reads), panics_at: None }));
+    let found: Vec<MetaChange> = (1..=IDLE).map(|id| MetaChange::Found(PartitionId(id))).collect();
+    desk.wait(desk.journal.change(found)).expect("founded");
+    for id in 1..=IDLE {
+        let published = desk.journal.publish(PartitionId(id), sealed(&[("yes", 10)]), None);
+        desk.wait(published).expect("there is room");
+    }
+    desk.housekeep();
+    let logs = |reads: Vec<(Family, Option<String>)>| {
+        let are_of_logs =
+            |(family, _): &(Family, Option<String>)| matches!(family, Family::Log | Family::Owed | Family::Pin);
+        reads.into_iter().filter(are_of_logs).map(|(_, thread)| thread).collect::<Vec<_>>()
+    };
+    let taken = || logs(std::mem::take(&mut *reads.lock().expect("no panic")));
+    taken();
+    for _ in 0..5 {
+        desk.housekeep();
+    }
+    assert_eq!(taken(), Vec::<Option<String>>::new(), "nothing is old enough");
+    desk.hand.advance(Duration::from_secs(60));
+    desk.housekeep();
+    let trimmed = taken();
+    assert!(trimmed.len() >= IDLE as usize && !trimmed.contains(&Some("journal".to_owned())), "{trimmed:?}");
+    assert!((1..=IDLE).all(|id| log_in(&store, id).is_empty()));
+    for _ in 0..5 {
+        desk.housekeep();
+    }
+    assert_eq!(taken(), Vec::<Option<String>>::new(), "nothing is left");
     desk.stop();
 }
 
@@ -455,7 +579,7 @@ fn a_subscription_that_ends_is_fenced_and_what_it_owed_is_canceled_bit_by_bit() 
     desk.write(one, changes);
     desk.write(two, vec![owe(7, None), cursor(2001)]);
     desk.housekeep();
-    assert_eq!(held(&store).len(), 1024);
+    assert_eq!(held(&store).len(), 1991);
     desk.wait(desk.journal.change(vec![MetaChange::Unsubscribe(ONE)])).expect("there is room");
     assert!(matches!(desk.append(one, vec![cursor(1)], true).recv(), Ok(Err(Error::Fenced))));
     assert!(matches!(desk.wait(desk.journal.open(ONE)), Err(Error::Unknown)));
@@ -482,6 +606,53 @@ fn a_subscription_that_ends_is_fenced_and_what_it_owed_is_canceled_bit_by_bit() 
     };
     store.scan(Family::Ledger, &range.start, &range.end, visit).expect("readable");
     assert_eq!(canceled, 1990);
+    desk.stop();
+}
+
+#[test]
+fn the_account_of_dead_letters_goes_with_its_subscription_and_stays_gone() {
+    let store = Memory::new();
+    let desk = Desk::founded(&store);
+    let owner = desk.open(ONE).owner;
+    let account = |of: Obligor| Buried {
+        totals: Some((keys::dead_letters_name(of), Bytes::from_static(b"account"))),
+        ..Buried::default()
+    };
+    let kept = || {
+        let range = keys::meta_of(MetaKind::DeadLetters);
+        keys_in(&store, Family::Meta, &range.start, &range.end)
+    };
+    for of in [ONE, TWO] {
+        desk.wait(desk.journal.bury(of, account(of))).expect("there is room");
+    }
+    assert_eq!(kept(), [keys::dead_letters(ONE), keys::dead_letters(TWO)]);
+    desk.wait(desk.journal.change(vec![MetaChange::Unsubscribe(ONE)])).expect("there is room");
+    desk.housekeep();
+    assert_eq!(kept(), [keys::dead_letters(TWO)]);
+    // A file was being written meanwhile.
+    desk.wait(desk.journal.bury(ONE, account(ONE))).expect("there is room");
+    assert_eq!(kept(), [keys::dead_letters(TWO)]);
+    // Nothing is kept of its lives either, and the last of them is fenced all the same.
+    assert!(matches!(desk.wait(desk.journal.open(ONE)), Err(Error::Unknown)));
+    assert!(matches!(desk.append(owner, vec![cursor(1)], true).recv(), Ok(Err(Error::Fenced))));
+    desk.stop();
+}
+
+// --- readers ---
+
+#[test]
+fn a_read_that_panics_is_answered_and_takes_no_thread_along() {
+    let reads = Arc::<Mutex<Vec<(Family, Option<String>)>>>::default();
+    let store = Memory::new();
+    let desk =
+        Desk::at(Arc::new(Counted { store, reads: Arc::clone(&reads), panics_at: Some(Family::Held) }), Duration::ZERO);
+    desk.found();
+    desk.publish(1);
+    for _ in 0..8 {
+        assert!(matches!(desk.wait(desk.journal.reads().last_held(PARTITION)), Err(Error::Damaged(_))));
+    }
+    assert!(desk.fetch(ONE, 1));
+    assert_eq!(desk.journal.figures().read_panics, 8);
     desk.stop();
 }
 

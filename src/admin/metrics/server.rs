@@ -199,6 +199,8 @@ fn journal(text: &mut Text, state: journal::State, figures: &journal::figures::F
     text.histogram(&[], &figures.sync);
     text.family(histogram("gridhook_journal_group_entries", "Entries that shared a sync, since the process started."));
     text.histogram(&[], &figures.group);
+    let panics = counter("gridhook_journal_read_panics_total", "Reads that panicked, since the process started.");
+    one(text, panics, figures.read_panics);
     damage(text, figures);
     if let Some(figures) = &figures.store {
         store(text, figures);

@@ -50,7 +50,7 @@ impl Writer {
                 Answer::Done(Entry::Meta { changes, reply })
             }
             Entry::Bury { obligor, buried, reply } => {
-                encode_buried(group, obligor, &buried);
+                encode_buried(group, obligor, &buried, self.is_there(group, obligor));
                 Answer::Done(Entry::Bury { obligor, buried, reply })
             }
             // Answered at once: nothing is written.
@@ -60,13 +60,21 @@ impl Writer {
         group.answers.push(answer);
     }
 
-    /// Fences every life there was.
+    /// Fences every life there was. No two lives of whatever subscription have the same number, so that one of which nothing
+    /// is kept any more is fenced too.
     fn begin_life(&mut self, group: &mut Group, obligor: Obligor) -> Life {
-        let before = self.lives.get(&obligor).copied();
+        self.last_life = Life(self.last_life.0 + 1);
+        let before = self.lives.insert(obligor, self.last_life);
         group.lives.entry(obligor).or_insert(before);
-        let life = Life(before.map_or(1, |life| life.0 + 1));
-        self.lives.insert(obligor, life);
-        life
+        self.last_life
+    }
+
+    /// Whether a subscription is there, or will be behind this group.
+    fn is_there(&self, group: &Group, obligor: Obligor) -> bool {
+        let in_group = group.lows.iter().rev().find(|(of, _)| *of == obligor).map(|(_, low)| low.is_some());
+        in_group.unwrap_or_else(|| {
+            self.lows.get(&obligor.partition).is_some_and(|lows| lows.contains_key(&obligor.subscription))
+        })
     }
 
     fn encode_publish(
@@ -122,7 +130,8 @@ impl Writer {
             }
             MetaChange::Unsubscribe(obligor) => {
                 // Nobody may write for it any more; what it owed is cleared away bit by bit.
-                self.begin_life(group, *obligor);
+                let before = self.lives.remove(obligor);
+                group.lives.entry(*obligor).or_insert(before);
                 self.note_sifted(group, *obligor, now);
                 group.batch.delete(Family::Cursor, keys::cursor(*obligor));
                 group.batch.put(Family::Meta, keys::reap(*obligor), vec![1]);
@@ -149,7 +158,8 @@ impl Writer {
     }
 
     /// Takes events out of `held` whose last obligation ends with this group.
-    pub(super) fn free_held(&self, group: &mut Group) -> Result<(), StoreError> {
+    pub(super) fn free_held(&mut self, group: &mut Group) -> Result<(), StoreError> {
+        self.trims.touch(group.asked.keys().map(|(id, seq, _, _)| (*id, *seq)));
         let events = |asked| {
             let last_words = group.asked.iter().filter(move |(_, last_word)| **last_word == asked);
             last_words.map(|((id, seq, _, _), _)| (*id, *seq)).collect::<HashSet<_>>()
@@ -250,8 +260,11 @@ fn take_back(group: &mut Group, obligor: Obligor, page: &TakenBack) {
     }
 }
 
-fn encode_buried(group: &mut Group, obligor: Obligor, buried: &Buried) {
-    if let Some((name, totals)) = &buried.totals {
+fn encode_buried(group: &mut Group, obligor: Obligor, buried: &Buried, is_there: bool) {
+    // The account of a subscription that was deleted goes with it, and must not come back.
+    if let Some((name, totals)) = &buried.totals
+        && is_there
+    {
         group.batch.put(Family::Meta, keys::meta(MetaKind::DeadLetters, name.as_bytes()), totals.clone());
     }
     for dead in &buried.done {

@@ -1,4 +1,5 @@
-//! What is done now and then: the watermark is noted, floors move, and what deleted subscriptions left is cleared away.
+//! What is done now and then: the watermark is noted, floors move ([`trim`](super::trim)), and what deleted subscriptions
+//! left is cleared away.
 //!
 //! None of it is urgent. Where the disk is full, it is tried again a second later.
 
@@ -11,9 +12,9 @@ use super::{
 use crate::{
     event::{Lane, Obligor, Timestamp},
     journal::{
-        DeadKey, State, floor, keys, ledger,
+        DeadKey, State, keys, ledger,
         reader::ended_jobs,
-        store::{Batch, Family, StoreError},
+        store::{Family, StoreError},
     },
     policy::record::{Entry, What},
 };
@@ -27,50 +28,31 @@ const REAP_MAX: usize = 1024;
 impl Writer {
     pub(super) fn housekeep(&mut self) -> Result<(), StoreError> {
         let now = self.clock.now();
-        if now < self.housekept.after(HOUSEKEEPING) || !self.parked.is_empty() {
+        if !self.parked.is_empty() {
             return Ok(());
         }
-        self.housekept = now;
-        match self.store.note_watermark().and_then(|()| self.move_floors(now)).and_then(|()| self.reap()) {
+        let is_due = now >= self.housekept.after(HOUSEKEEPING);
+        let kept = self.trim(now).and_then(|()| if is_due { self.keep(now) } else { Ok(()) });
+        match kept {
             // There is time: it is tried again in a second.
             Err(StoreError::Full) => {
                 self.status.set_state(State::Full);
                 Ok(())
             }
             Ok(()) => {
-                self.status.set_state(self.room());
+                if is_due {
+                    self.status.set_state(self.room());
+                }
                 Ok(())
             }
             Err(error @ (StoreError::Damaged(_) | StoreError::Failed(_))) => Err(error),
         }
     }
 
-    fn move_floors(&mut self, now: Timestamp) -> Result<(), StoreError> {
-        let mut batch = Batch::default();
-        let mut moved = Vec::new();
-        for (id, partition) in &self.partitions {
-            let lows = self.lows.get(id).into_iter().flatten().map(|(_, low)| low.all);
-            let held = lows.chain(self.holds.low(*id)).min();
-            let planned = floor::plan(&*self.store, *id, partition, held, self.options.limits, now, &mut batch);
-            match planned {
-                Ok(Some(target)) => moved.push((*id, target)),
-                Ok(None) => {}
-                // Its log is kept, the others' goes.
-                Err(StoreError::Damaged(what)) => self.note_damage(Family::Log, &what),
-                Err(error @ (StoreError::Full | StoreError::Failed(_))) => return Err(error),
-            }
-        }
-        if batch.0.is_empty() {
-            return Ok(());
-        }
-        self.store.write(&batch)?;
-        for (id, target) in moved {
-            if let Some(partition) = self.partitions.get_mut(&id) {
-                partition.floor = target;
-            }
-            self.store.drop_log(id, target)?;
-        }
-        Ok(())
+    fn keep(&mut self, now: Timestamp) -> Result<(), StoreError> {
+        self.housekept = now;
+        self.store.note_watermark()?;
+        self.reap()
     }
 
     /// Of the jobs that have ended only the latest are kept.
@@ -111,7 +93,7 @@ impl Writer {
         Ok(())
     }
 
-    fn reap_one(&self, obligor: Obligor) -> Result<(), StoreError> {
+    fn reap_one(&mut self, obligor: Obligor) -> Result<(), StoreError> {
         let mut group = Group::default();
         let now = self.clock.now();
         let range = keys::due_of(obligor);
@@ -136,6 +118,7 @@ impl Writer {
                 group.batch.delete(Family::Meta, key.to_vec());
                 ControlFlow::Continue(())
             })?;
+            group.batch.delete(Family::Meta, keys::dead_letters(obligor));
             group.batch.delete(Family::Meta, keys::reap(obligor));
         }
         self.free_held(&mut group)?;

@@ -9,6 +9,7 @@ mod backlog;
 mod encode;
 mod hold;
 mod keep;
+mod trim;
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -18,7 +19,10 @@ use std::{
 };
 
 pub(super) use self::hold::Held;
-use self::hold::Holds;
+use self::{
+    hold::Holds,
+    trim::{LOOK_WAIT, Trims},
+};
 use crate::{
     clock::Clock,
     event::{Lane, Life, Obligor, PartitionId, Seq, SubscriptionId, Timestamp},
@@ -35,7 +39,7 @@ use crate::{
     policy::record::Cursor,
 };
 
-/// How often the watermark is noted, floors move and what was deleted is cleared away.
+/// How often the watermark is noted and what was deleted is cleared away, and how soon a log is trimmed of what was passed.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
 /// How often a full disk is tried again.
@@ -56,7 +60,12 @@ pub(super) fn spawn(
     (status, damage): (Arc<Status>, Damage),
 ) -> std::thread::JoinHandle<()> {
     let housekept = clock.now();
+    let mut trims = Trims::start(Arc::clone(&store));
+    for id in partitions.keys() {
+        trims.arm(*id, housekept);
+    }
     let writer = Writer {
+        trims,
         store,
         clock,
         options,
@@ -69,6 +78,7 @@ pub(super) fn spawn(
         status,
         damage,
         lives: HashMap::new(),
+        last_life: Life(0),
         parked: Vec::new(),
         housekept,
     };
@@ -107,10 +117,13 @@ struct Writer {
     lows: HashMap<PartitionId, Lows>,
     ids: OpenBlocks,
     holds: Holds,
+    trims: Trims,
     entries: mpsc::Receiver<Entry>,
     status: Arc<Status>,
     damage: Damage,
+    /// Of those that were opened and are there yet.
     lives: HashMap<Obligor, Life>,
+    last_life: Life,
     /// What waits for room on the disk, oldest first.
     parked: Vec<Entry>,
     housekept: Timestamp,
@@ -160,7 +173,11 @@ impl Writer {
 
     /// The next group, and whether it is the last.
     fn gather(&mut self) -> (Vec<Entry>, bool) {
-        let wait = if self.parked.is_empty() { HOUSEKEEPING } else { FULL_WAIT };
+        let wait = match self.parked.is_empty() {
+            true if self.trims.is_looking() => LOOK_WAIT,
+            true => HOUSEKEEPING,
+            false => FULL_WAIT,
+        };
         let mut group = std::mem::take(&mut self.parked);
         let parked = group.len();
         let mut bytes = 0;
@@ -236,6 +253,8 @@ impl Writer {
                 None => lows.remove(&subscription),
             };
         }
+        let soon = self.clock.now().after(HOUSEKEEPING);
+        moved.iter().chain(group.before.keys()).for_each(|id| self.trims.arm(*id, soon));
         for id in group.before.keys() {
             self.status.set_end(*id, self.partitions.get(id).map(Partition::end));
             if !self.partitions.contains_key(id) {
@@ -271,7 +290,7 @@ impl Writer {
         Ok(())
     }
 
-    fn reply_opened(&self, entry: Entry, owner: Owner) {
+    fn reply_opened(&mut self, entry: Entry, owner: Owner) {
         let Entry::Open { obligor, reply } = entry else { return };
         let cursor = self.store.get(Family::Cursor, &keys::cursor(obligor));
         let opened = match (cursor, self.partitions.get(&obligor.partition)) {
@@ -284,6 +303,9 @@ impl Writer {
         };
         if let Err(Error::Damaged(what)) = &opened {
             self.note_damage(Family::Cursor, what);
+        }
+        if matches!(opened, Err(Error::Unknown)) {
+            self.lives.remove(&obligor);
         }
         // Whoever asked may have been killed meanwhile; the life it was given stays unused.
         reply.send(opened).ok();
