@@ -47,6 +47,16 @@ pub(super) enum Error {
     Keys(String, Unusable),
 }
 
+/// Who has access, and by which keys.
+pub(super) struct Access {
+    /// Checks publishers.
+    pub(super) gate: Gate,
+    /// Checks operators with a token of the issuer, where a role is set.
+    pub(super) operators: Option<Operators>,
+    /// Where the issuer's keys are read again, where there is an issuer.
+    pub(super) keys: Option<Rc<Source>>,
+}
+
 /// The door for publishers: with the admin token, and with what the issuer signs, if there is one. Then who may operate the
 /// server with a token of the issuer.
 pub(super) fn gate(
@@ -54,7 +64,7 @@ pub(super) fn gate(
     token: &Token,
     trust: &Trust,
     strangers: Arc<Strangers>,
-) -> Result<(Gate, Option<Operators>, Option<Rc<Source>>), Error> {
+) -> Result<Access, Error> {
     let issuer = match &config.auth.issuer {
         Some(issuer) => {
             let (keys, source) = keep(issuer, trust)?;
@@ -74,7 +84,7 @@ pub(super) fn gate(
         bearer: Bearer { operator: Some(operator), issuer },
         strangers,
     });
-    Ok((gate, operators, source))
+    Ok(Access { gate, operators, keys: source })
 }
 
 /// Whether the file of the issuer's keys can be used, where there is one.

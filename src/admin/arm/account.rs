@@ -31,7 +31,7 @@ pub(super) fn tenants() -> HttpResponse {
 pub(super) fn subscriptions(control: &Control, request: &HttpRequest) -> Result<HttpResponse, Error> {
     let page = Page::of(request, control)?;
     let all = AzureSubscription::all(&placed(control)).into_iter().collect();
-    Ok(page.answer(all, AzureSubscription::name, |one| value_of(one)))
+    Ok(page.answer(all, AzureSubscription::name, value_of))
 }
 
 pub(super) fn subscription(control: &Control, id: &str) -> Result<HttpResponse, Error> {
@@ -42,7 +42,7 @@ pub(super) fn subscription(control: &Control, id: &str) -> Result<HttpResponse, 
 pub(super) fn resource_groups(control: &Control, request: &HttpRequest, id: &str) -> Result<HttpResponse, Error> {
     let page = Page::of(request, control)?;
     let all = ResourceGroup::all(&placed(control), id).into_iter().collect();
-    Ok(page.answer(all, ResourceGroup::name, |one| value_of(one)))
+    Ok(page.answer(all, ResourceGroup::name, value_of))
 }
 
 pub(super) fn resource_group(control: &Control, scope: &Scope) -> Result<HttpResponse, Error> {

@@ -92,6 +92,16 @@ enum Stage {
     },
 }
 
+/// A look that has ended.
+struct Found {
+    id: PartitionId,
+    plan: Result<Plan, StoreError>,
+    /// The first event whose obligations changed since the look began.
+    touched: Option<Seq>,
+    /// Whether there may be more to trim than the look knew of.
+    again: bool,
+}
+
 /// Which partitions are looked at next.
 pub(super) struct Trims {
     due: BTreeSet<(Timestamp, PartitionId)>,
@@ -163,15 +173,16 @@ impl Trims {
         }
     }
 
-    /// What was found since the last time: the first event that was touched since, and whether there may be more.
-    fn found(&mut self) -> Option<(PartitionId, Result<Plan, StoreError>, Option<Seq>, bool)> {
+    /// The next look that has ended.
+    fn found(&mut self) -> Option<Found> {
         let (id, plan) = self.looks.looked.try_recv().ok()?;
         self.on_their_way -= 1;
-        match self.stages.remove(&id) {
-            Some(Stage::Looked { touched, again }) => Some((id, plan, touched, again)),
+        let (touched, again) = match self.stages.remove(&id) {
+            Some(Stage::Looked { touched, again }) => (touched, again),
             // No look begins while one is on its way.
-            Some(Stage::Due(_)) | None => Some((id, plan, Some(Seq(0)), true)),
-        }
+            Some(Stage::Due(_)) | None => (Some(Seq(0)), true),
+        };
+        Some(Found { id, plan, touched, again })
     }
 }
 
@@ -211,7 +222,7 @@ impl Writer {
         let mut moved = Vec::new();
         let retention = self.options.limits.retention;
         let rest = (retention / RETENTION_PART).clamp(HOUSEKEEPING, REST_MAX);
-        while let Some((id, plan, touched, again)) = self.trims.found() {
+        while let Some(Found { id, plan, touched, again }) = self.trims.found() {
             if !self.partitions.contains_key(&id) {
                 continue;
             }
