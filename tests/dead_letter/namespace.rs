@@ -224,3 +224,25 @@ fn a_path_has_every_name_as_it_was_given_and_no_zeros_in_front() {
     let outside = "/subscriptions/s/resourceGroups/g/providers/Microsoft.EventGrid/topics/orders";
     expect!["mycontainer/g/orders/myeventsubscription"].assert_eq(&folder(&target(outside)));
 }
+
+#[test]
+fn topics_whose_names_are_words_of_a_resource_id_have_folders_of_their_own() {
+    let below = |group: &str, rest: &str| {
+        let topic = format!("/subscriptions/s/resourceGroups/{group}/providers/Microsoft.EventGrid/{rest}");
+        folder(&Target {
+            form: FileForm::Namespace,
+            topic,
+            subscription_name: "hook".to_owned(),
+            ..target("mycontainer")
+        })
+    };
+    for group in ["g", "namespaces", "resourceGroups", "RESOURCEGROUPS", "providers", "domains"] {
+        assert_eq!(below(group, "topics/orders"), format!("mycontainer/{group}/orders/hook"));
+        for parent in ["plant", "other", "namespaces", "resourceGroups", "topics"] {
+            for kind in ["namespaces", "domains"] {
+                let found = below(group, &format!("{kind}/{parent}/topics/heat"));
+                assert_eq!(found, format!("mycontainer/{parent}/heat/hook"), "in {group}");
+            }
+        }
+    }
+}

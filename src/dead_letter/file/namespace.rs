@@ -122,14 +122,16 @@ fn custom(wire: &[u8], form: Form<'_>, event: &Event) -> Result<Bytes, serde_jso
     Ok(out.into())
 }
 
-/// The folder of a subscription: the namespace, the topic, the subscription, each as it was named. A topic that is in no
-/// namespace stands below its resource group.
+/// The folder of a subscription: the namespace, the topic, the subscription, each as it was named. A domain's topic stands
+/// below its domain, and a topic that is in neither below its resource group.
 pub(super) fn folder(topic: &str, subscription: &str) -> String {
     let parts: Vec<&str> = topic.split('/').collect();
-    let after = |kind: &str| {
-        let at = parts.iter().position(|part| part.eq_ignore_ascii_case(kind))?;
-        parts.get(at + 1).copied()
+    // By position, because names may be any word of a resource id:
+    // /subscriptions/{}/resourceGroups/{}/providers/Microsoft.EventGrid/{kind}/{}, and /topics/{} behind it.
+    let (parent, topic) = match parts[..] {
+        ["", _, _, _, group, _, _, _, topic] => (group, topic),
+        ["", _, _, _, _, _, _, _, parent, _, topic] => (parent, topic),
+        _ => ("", parts.last().copied().unwrap_or_default()),
     };
-    let namespace = after("namespaces").or_else(|| after("resourceGroups")).unwrap_or_default();
-    format!("{namespace}/{}/{subscription}", parts.last().copied().unwrap_or_default())
+    format!("{parent}/{topic}/{subscription}")
 }
