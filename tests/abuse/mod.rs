@@ -3,6 +3,7 @@
 //! Each bound has its counterpart: with the bound set absurdly high the same look finds that it is missing.
 
 mod attacks;
+mod frozen;
 mod headers;
 mod listed;
 mod neighbours;

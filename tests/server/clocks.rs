@@ -1,6 +1,6 @@
 //! A clock of the machine that was wrong, before this start or during it.
 
-use std::{fs, sync::Arc, time::Duration};
+use std::{fs, process::Command, sync::Arc, time::Duration};
 
 use gridhook::{
     clock::Clock,
@@ -16,11 +16,11 @@ use gridhook::{
 };
 use serde_json::{Value, json};
 
-use super::LONG;
+use super::{LONG, many};
 use crate::{
     publish::sas::signed,
     support::{
-        publisher,
+        load, needs, publisher,
         server::{Server, Wish, events_path, wait_for},
         sink::{Manner, Sink},
     },
@@ -151,4 +151,57 @@ fn tokens_follow_the_wall_clock_at_once() {
     assert_eq!(status, 401, "the token has ended: {said}");
     server.command("DELETE", "/chaos", &Value::Null);
     assert_eq!(publish().0, 200, "and is good again by a clock that is right");
+}
+
+/// What a clock that is wrong by so much says, in every process but the test's own.
+const FAKETIME: [&str; 5] = ["env", "NO_FAKE_STAT=1", "faketime", "--exclude-monotonic", "-f"];
+
+/// Starts by a clock that is wrong by that (as faketime has it), by the right one, and so on; each leaves an event that the
+/// endpoint does not take.
+fn owed_across_wrong_clocks(wrong: &str) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (mut server, sink) = (Server::on(&folder.path().join("data"), &[]), Sink::start());
+    sink.set("/hook", Manner::Dead);
+    let mut key = String::new();
+    for start in 0..4 {
+        let is_wrong = start % 2 == 0;
+        let under = if is_wrong { [&FAKETIME[..], &[wrong]].concat() } else { Vec::new() };
+        server.under(&under);
+        server.restart();
+        if start == 0 {
+            key = server.topic("orders", "EventGridSchema");
+            server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")));
+        }
+        let clock = server.command("GET", "/clock", &Value::Null).json();
+        let wall: jiff::Timestamp = clock["wallClock"].as_str().expect("a time").parse().expect("a time");
+        let off = Duration::from_micros(
+            u64::try_from(wall.as_microsecond()).expect("after 1970").abs_diff(Clock::system().now().0),
+        );
+        assert_eq!(off > Duration::from_secs(1800), is_wrong, "{wrong}, start {start}: {clock}");
+        server.publish("orders", &key, &load::body(&[start.to_string()], "/a"));
+        let tried = || sink.look("/hook", |ledger| ledger.contains_key(&start.to_string()));
+        wait_for("a first attempt", LONG, tried);
+        if start < 2 {
+            server.kill_9();
+        } else if start < 3 {
+            server.terminate();
+        }
+    }
+    sink.set("/hook", Manner::Answer(200));
+    wait_for(&format!("everything to be delivered after {wrong}"), LONG, || sink.taken("/hook") == 4);
+    wait_for("it to be noted", LONG, || server.counter("orders", "hook", "pending") == 0);
+    assert_eq!(server.counter("orders", "hook", "dropped"), 0, "{wrong}");
+    server.terminate();
+    server.assert_sound();
+}
+
+#[test]
+fn what_is_owed_outlives_starts_with_wrong_clocks() {
+    if !needs::can_run("faketime", Command::new("faketime").args(["-f", "-1d", "true"])) {
+        return;
+    }
+    let clocks = ["-400d", "+3d", "-1h", "+400d", "+1h", "-20y", "+20y"];
+    for wrong in &clocks[..many(3, clocks.len())] {
+        owed_across_wrong_clocks(wrong);
+    }
 }

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{LONG, assert_arrived, dead_letter::ids_in_files, many, wait_until_settled};
 use crate::support::{
-    disk::{Mount, has_strace},
+    disk::{Mount, ext4, has_strace},
     http::Answer,
     load::{self, Load, Rate},
     server::{Server, Wish, events_path, wait_for},
@@ -197,6 +197,52 @@ fn a_disk_that_may_only_be_read_is_told_at_the_start_and_loses_nothing() {
     scene.server.restart();
     scene.sink.set("/hook", Manner::Answer(200));
     scene.assert_healed();
+}
+
+#[test]
+fn a_disk_that_turns_read_only_under_load_ends_the_process_and_loses_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let image = folder.path().join("disk");
+    if !ext4(&image, 512) {
+        return;
+    }
+    let Some(disk) = Mount::image(&image) else { return };
+    let mut server = Server::on(&disk.path().join("data"), &[]);
+    server.restart();
+    let sink = Sink::start();
+    let key = server.topic("orders", "EventGridSchema");
+    for name in ["hook", "owed"] {
+        server.subscribe("orders", name, &Wish::of(&sink.url(&format!("/{name}"))).batch(10));
+    }
+    sink.set("/owed", Manner::Answer(503));
+    let pause = Duration::from_millis(2);
+    let rate = Rate { topic: "orders".to_owned(), key, publishers: 3, events_per_request: 5, pause };
+    let load = Load::start(server.at(), &rate);
+    for round in 0..many(1, 5) {
+        let before = load.acknowledged();
+        wait_for("publishers to be served", LONG, || load.acknowledged() > before + 500);
+        // What ext4 does by itself on an error: files that are open for writing do not prevent it.
+        if !disk.remount("abort") {
+            return;
+        }
+        assert_eq!(server.wait(LONG), Some(EX_IOERR), "the process ends: {}", server.said());
+        let said = server.said();
+        assert!(said.contains("the store failed, and nothing more may be written"), "{said}");
+        assert!(disk.image_again(&image));
+        server.assert_sound();
+        server.restart();
+        load.turn_to(server.at());
+        println!("round {round}: {} events acknowledged", load.acknowledged());
+    }
+    sink.set("/owed", Manner::Answer(200));
+    let acknowledged = load.stop();
+    for name in ["hook", "owed"] {
+        wait_until_settled(&server, "orders", name);
+        let repeated = assert_arrived(&sink, &format!("/{name}"), &acknowledged);
+        println!("{name}: {} acknowledged, none lost, {} repeated", acknowledged.len(), repeated.len());
+    }
+    server.terminate();
+    server.assert_sound();
 }
 
 /// The n-th sync from the start of the process fails, as it does where the disk below has gone or may only be read.

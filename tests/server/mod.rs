@@ -68,12 +68,12 @@ use crate::support::{
 const LONG: Duration = Duration::from_secs(60);
 
 /// `usual`, or `soak` where there is time.
-fn many(usual: usize, soak: usize) -> usize {
+pub(crate) fn many(usual: usize, soak: usize) -> usize {
     if std::env::var_os("GRIDHOOK_SOAK").is_some() { soak } else { usual }
 }
 
 /// Nothing is pending, nothing is on its way and everything was read.
-fn wait_until_settled(server: &Server, topic: &str, subscription: &str) {
+pub(crate) fn wait_until_settled(server: &Server, topic: &str, subscription: &str) {
     wait_for(&format!("{subscription} to be settled"), LONG, || {
         let status = server.status(topic, subscription);
         status["inFlight"] == 0 && status["backlog"] == 0 && status["counters"]["pending"] == 0
@@ -82,7 +82,7 @@ fn wait_until_settled(server: &Server, topic: &str, subscription: &str) {
 
 /// Every acknowledged event arrived, as it was published. Returns those that were taken more than once: for each one the
 /// time at which it was answered for the last time before.
-fn assert_arrived(sink: &Sink, path: &str, acknowledged: &[String]) -> Vec<Timestamp> {
+pub(crate) fn assert_arrived(sink: &Sink, path: &str, acknowledged: &[String]) -> Vec<Timestamp> {
     sink.look(path, |ledger| {
         let missing: Vec<&String> = acknowledged.iter().filter(|id| !ledger.contains_key(*id)).collect();
         assert!(missing.is_empty(), "{} of {} are missing: {missing:.10?}", missing.len(), acknowledged.len());

@@ -35,6 +35,12 @@ impl Mount {
         can_run("mount", Command::new("mount").args(arguments).arg(folder.path())).then_some(Self(folder))
     }
 
+    /// The image is unmounted and mounted again in the same place.
+    pub(crate) fn image_again(&self, image: &Path) -> bool {
+        self.unmount();
+        can_run("mount", Command::new("mount").args(["-o", "loop"]).arg(image).arg(self.path()))
+    }
+
     /// It is mounted again with this option.
     pub(crate) fn remount(&self, option: &str) -> bool {
         can_run("mount", Command::new("mount").args(["-o", &format!("remount,{option}")]).arg(self.path()))
@@ -55,8 +61,8 @@ impl Mount {
     }
 }
 
-impl Drop for Mount {
-    fn drop(&mut self) {
+impl Mount {
+    fn unmount(&self) {
         // What a process that was killed had open is let go in a moment.
         for _ in 0..100 {
             if Command::new("umount").arg(self.0.path()).output().is_ok_and(|done| done.status.success()) {
@@ -66,6 +72,18 @@ impl Drop for Mount {
         }
         println!("{} is still mounted", self.0.path().display());
     }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        self.unmount();
+    }
+}
+
+/// Makes a file with an empty ext4 in it.
+pub(crate) fn ext4(image: &Path, mebibytes: u64) -> bool {
+    File::create(image).and_then(|file| file.set_len(mebibytes << 20)).expect("a sparse file");
+    can_run("mount", Command::new("mkfs.ext4").args(["-q", "-F"]).arg(image))
 }
 
 /// A block device whose power can be cut: a file that is cloned, all of it in one instant, while it is written to.
@@ -91,8 +109,7 @@ impl Device {
         }
         let pool = Mount::image(&pool)?;
         let image = pool.path().join("disk");
-        File::create(&image).and_then(|file| file.set_len(mebibytes << 20)).expect("a sparse file");
-        if !can_run("mount", Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image)) {
+        if !ext4(&image, mebibytes) {
             return None;
         }
         Some(Self { disk: Mount::image(&image)?, pool, _image: folder })

@@ -11,8 +11,9 @@ use std::{
 };
 
 /// The names that `GRIDHOOK_SKIP` may have, and what is needed.
-const NEEDS: [(&str, &str); 9] = [
+const NEEDS: [(&str, &str); 10] = [
     ("cargo-deb", "`cargo deb`, which makes the package"),
+    ("faketime", "faketime, which sets the clock of a process wrong"),
     ("fish", "the shell fish"),
     ("man", "man, which reads the manual's pages"),
     ("mount", "a file system of the test's own: root, and loop devices"),
@@ -119,7 +120,7 @@ fn a_need_that_is_not_met_fails_a_test_unless_it_may_be_skipped() {
     let told = skipped("mount", "must be superuser", "strace,mount").expect("it may be skipped");
     assert!(told.ends_with("loop devices: must be superuser"), "{told}");
     let error = skipped("mount", "no", "mount,strase").expect_err("no such need");
-    assert!(error.starts_with("GRIDHOOK_SKIP has \"strase\"; allowed are cargo-deb, fish, man, "), "{error}");
+    assert!(error.starts_with("GRIDHOOK_SKIP has \"strase\"; allowed are cargo-deb, faketime, fish, man, "), "{error}");
 }
 
 #[test]
