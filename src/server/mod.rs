@@ -298,7 +298,7 @@ async fn serve(
         .unzip();
     let tracer = tracer.unwrap_or_default();
     let strangers = Arc::new(settings::strangers(&config));
-    let Access { gate, operators, keys } = issuer::gate(&config, &token, &client.trust, Arc::clone(&strangers))
+    let issuer::Access { gate, operators, keys } = issuer::gate(&config, &token, &client.trust, Arc::clone(&strangers))
         .map_err(|error| Error::Issuer(error.to_string()))?;
     let told = stores.clone();
     let put_aside = Arc::new(move |slot: &Slot, due| graves.tell(&told, slot, due));

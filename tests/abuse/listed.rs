@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 use gridhook::config::DEFAULTS;
 
 #[rustfmt::skip]
-const LISTED: [(&str, &str, &str); 103] = [
+const LISTED: [(&str, &str, &str); 107] = [
     ("deliver/dial.rs", "ADDRESSES_MAX", "16 addresses of a name"),
     ("deliver/names.rs", "NAMES_MAX", "8192 names known"),
     ("deliver/socket.rs", "INTERIM_MAX", "16 interim answers of 16 KiB"),
@@ -31,6 +31,10 @@ const LISTED: [(&str, &str, &str); 103] = [
     ("journal/floor.rs", "CARRY_MAX", "carried and reaped 1024 at a time"),
     ("journal/writer/trim.rs", "LOOKS_MAX", "64 logs looked at to be trimmed at a time"),
     ("journal/writer/trim.rs", "REST_MAX", "every log at least every 60 s"),
+    ("declared/expression.rs", "RESULTS_BYTES_MAX", "results of calls of 4 MiB in a template"),
+    ("journal/reader/walk.rs", "CHUNK_EVENTS_MAX", "back by 8192 events of the log"),
+    ("journal/reader/walk.rs", "LOOKS_MAX", "on by 16,384 events"),
+    ("journal/damage.rs", "KEY_MAX", "between keys of 48 bytes"),
     ("journal/ids.rs", "OPEN_MAX", "4096 blocks of ids in the making"),
     ("journal/ids.rs", "BLOCKS_MAX", "1024 blocks of ids"),
     ("policy/subscription/excerpt.rs", "SAID_MAX", "4096 bytes of an answer"),

@@ -5,6 +5,7 @@
 mod attacks;
 mod frozen;
 mod headers;
+mod hostile;
 mod listed;
 mod neighbours;
 mod overload;

@@ -1,0 +1,298 @@
+//! Endpoints that answer with anything but a plain answer, all at once on one topic: each answer is classified, every event is
+//! delivered in the end, and a good neighbour has all of its events.
+
+use std::{fmt::Write as _, time::Duration};
+
+use serde_json::Value;
+
+use super::{LONG, print};
+use crate::support::{
+    endpoint::{Endpoint, Script, Step, answer},
+    load,
+    server::{Server, Wish, wait_for},
+    sink::Sink,
+};
+
+const TOPIC: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/orders";
+
+/// An endpoint misbehaves in its answers to so many requests with events. Then it is a plain one.
+const MISBEHAVED: usize = 2;
+
+/// Events for all endpoints, and events for the good neighbour alone.
+const SHARED: usize = MISBEHAVED;
+const OWN: usize = 100;
+
+/// All endpoints together; a buffer without a bound would be many times that.
+const MEMORY_MAX: u64 = 96 << 20;
+
+/// Longer than the response wait of the test.
+const PAUSE: Duration = Duration::from_millis(300);
+
+struct Kind {
+    name: &'static str,
+    script: Script,
+    /// How an attempt is classified.
+    outcome: &'static str,
+    /// Whether the endpoint answers before it has read the body.
+    heads_only: bool,
+}
+
+fn kind(name: &'static str, outcome: &'static str, script: Script) -> Kind {
+    Kind { name, script, outcome, heads_only: false }
+}
+
+fn say(text: impl AsRef<[u8]>) -> Step {
+    Step::Say(text.as_ref().to_vec())
+}
+
+/// A head of a success with these lines.
+fn ok(lines: &str) -> Step {
+    say(format!("HTTP/1.1 200 OK\r\n{lines}\r\n"))
+}
+
+/// An answer of these bytes on a connection that is closed then.
+fn once(text: impl AsRef<[u8]>) -> Script {
+    vec![say(text), Step::Pause(PAUSE), Step::Close]
+}
+
+/// Ends in the head.
+fn heads() -> Vec<Kind> {
+    let many = (0..200).fold(String::new(), |mut lines, number| {
+        // Writing to a string does not fail.
+        write!(lines, "x-{number}: y\r\n").ok();
+        lines
+    });
+    let with = |lines: &str| once(format!("HTTP/1.1 200 OK\r\n{lines}content-length: 0\r\n\r\n"));
+    let large = "a".repeat(200_000);
+    vec![
+        kind("no answer", "TimedOut", vec![Step::Hang]),
+        kind("a head that stops", "TimedOut", vec![say("HTTP/1.1 200 OK\r\nx: "), Step::Hang]),
+        kind(
+            "a head, byte by byte",
+            "TimedOut",
+            vec![Step::Trickle(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_vec(), PAUSE)],
+        ),
+        kind(
+            "a header that does not end",
+            "GenericError",
+            vec![say("HTTP/1.1 200 OK\r\nx: "), Step::Forever(vec![b'a'; 4096])],
+        ),
+        kind(
+            "headers that do not end",
+            "GenericError",
+            vec![say("HTTP/1.1 200 OK\r\n"), Step::Forever(b"x: a\r\n".repeat(500))],
+        ),
+        kind("a header of 200 kB", "GenericError", with(&format!("x: {large}\r\n"))),
+        kind("200 headers", "GenericError", with(&many)),
+        kind("a reason of 200 kB", "GenericError", once(format!("HTTP/1.1 200 {large}\r\ncontent-length: 0\r\n\r\n"))),
+        kind("a zero byte in a header", "GenericError", with("x: a\0b\r\n")),
+        kind("a folded header", "GenericError", with("x: a\r\n b\r\n")),
+        kind("a header without a colon", "GenericError", with("x\r\n")),
+        kind("a header without a name", "GenericError", with(": x\r\n")),
+        kind("two lengths", "GenericError", with("content-length: 1\r\n")),
+        kind("a negative length", "GenericError", once("HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n")),
+        kind("a length that is no number", "GenericError", once("HTTP/1.1 200 OK\r\ncontent-length: two\r\n\r\n")),
+        kind(
+            "a length beyond 64 bits",
+            "GenericError",
+            once(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", u128::MAX)),
+        ),
+        kind("no status line", "GenericError", once("content-length: 0\r\n\r\n")),
+        kind("HTTP/0.9", "GenericError", once("<html>hello</html>\r\n\r\n")),
+        kind("HTTP/2", "GenericError", once(b"\0\0\x12\x04\0\0\0\0\0\0\x03\0\0\0\x64\0\x04\0\0\xff\xff")),
+        kind("another protocol", "GenericError", once("SSH-2.0-OpenSSH_9.6\r\n\r\n")),
+        kind("an alert of TLS", "GenericError", once(b"\x15\x03\x03\0\x02\x02\x28")),
+        kind("a status of five digits", "GenericError", once("HTTP/1.1 20000 OK\r\ncontent-length: 0\r\n\r\n")),
+        kind("a status below 100", "GenericError", once("HTTP/1.1 020 OK\r\ncontent-length: 0\r\n\r\n")),
+        kind(
+            "interim answers that do not end",
+            "GenericError",
+            vec![Step::Forever(b"HTTP/1.1 100 Continue\r\n\r\n".to_vec())],
+        ),
+        kind("another protocol, switched to", "GenericError", answer(101, "upgrade: x\r\nconnection: upgrade\r\n", "")),
+        kind("half a status line, then the end", "SocketError", once("HTTP/1.1 20")),
+        kind("the end before an answer", "SocketError", vec![Step::Close]),
+        kind("a reset before an answer", "SocketError", vec![Step::Reset]),
+    ]
+}
+
+/// Ends behind the head.
+fn bodies() -> Vec<Kind> {
+    let chunked = "transfer-encoding: chunked\r\n";
+    // A name that leads nowhere but to itself.
+    let to_itself = answer(307, "location: /hook?code=1\r\n", "");
+    vec![
+        kind(
+            "a body, byte by byte",
+            "Delivered",
+            vec![ok("content-length: 100\r\n"), Step::Trickle(vec![b'x'; 99], PAUSE)],
+        ),
+        kind("chunks that stop", "Delivered", vec![ok(chunked), say("5\r\nhel"), Step::Hang]),
+        kind("a redirect to itself", "GenericError", to_itself),
+        kind(
+            "a 304 with a length",
+            "GenericError",
+            vec![say("HTTP/1.1 304 X\r\ncontent-length: 5\r\n\r\n"), Step::Close],
+        ),
+        kind("a part of something", "GenericError", answer(206, "content-range: bytes 0-0/9\r\n", "x")),
+        kind(
+            "a wait beyond all",
+            "Busy",
+            vec![say("HTTP/1.1 503 X\r\nretry-after: soon\r\ncontent-length: 0\r\n\r\n")],
+        ),
+        kind("less than was announced", "Delivered", vec![ok("content-length: 100\r\n"), say("abc"), Step::Close]),
+        kind("more than was announced", "Delivered", vec![ok("content-length: 1\r\n"), say("abc"), Step::Close]),
+        kind(
+            "a reset behind the head",
+            "Delivered",
+            vec![ok("content-length: 9\r\n"), Step::Pause(PAUSE), Step::Reset],
+        ),
+        kind("no chunks where they should be", "Delivered", vec![ok(chunked), say("zz\r\nhello"), Step::Close]),
+        kind(
+            "a body that does not end",
+            "Delivered",
+            vec![ok("content-length: 1099511627776\r\n"), Step::Forever(vec![b'x'; 4096])],
+        ),
+        kind("chunks that do not end", "Delivered", vec![ok(chunked), Step::Forever(b"5\r\nhello\r\n".to_vec())]),
+        kind("a bomb of gzip", "Delivered", answer(200, "content-encoding: gzip\r\n", &"\u{1f}".repeat(100_000))),
+        kind(
+            "a 204 with a body",
+            "Delivered",
+            vec![say("HTTP/1.1 204 X\r\ncontent-length: 3\r\n\r\nabc"), Step::Close],
+        ),
+        kind(
+            "a connection that is kept, and closed",
+            "Delivered",
+            vec![ok("connection: keep-alive\r\ncontent-length: 0\r\n"), Step::Close],
+        ),
+        kind(
+            "two answers",
+            "Delivered",
+            vec![ok("content-length: 0\r\n"), say("HTTP/1.1 500 X\r\ncontent-length: 0\r\n\r\n")],
+        ),
+        Kind {
+            heads_only: true,
+            ..kind(
+                "an answer before the body is read",
+                "Delivered",
+                vec![ok("content-length: 0\r\n"), Step::Pause(PAUSE), Step::Close],
+            )
+        },
+    ]
+}
+
+/// The permission that CloudEvents ask for, on a connection of its own.
+fn permission() -> Script {
+    [answer(200, "webhook-allowed-origin: *\r\nconnection: close\r\n", ""), vec![Step::Close]].concat()
+}
+
+fn wish(endpoint: &Endpoint) -> Wish {
+    Wish::of(&endpoint.url()).schema("CloudEventSchemaV1_0")
+}
+
+/// How the attempts of the event at this subscription ended, first to last.
+fn outcomes(server: &Server, id: &str, name: &str) -> Vec<String> {
+    let told = server.command("GET", &format!("{TOPIC}/trace?id={id}"), &Value::Null).json();
+    let stories = told["events"][0]["subscriptions"].as_array().unwrap_or_else(|| panic!("{told}"));
+    let story = stories.iter().find(|story| story["subscription"] == name).unwrap_or_else(|| panic!("{told}"));
+    let lines = story["lines"].as_array().expect("a list");
+    let attempts = lines.iter().filter(|line| line.get("attempt").is_some());
+    attempts.map(|line| line["outcome"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+#[test]
+fn every_answer_is_classified_every_event_is_delivered_and_a_neighbour_notices_nothing() {
+    let settings = [
+        ("DELIVERY__RESPONSE_WAIT", "2s"),
+        ("DELIVERY__LATE_WAIT", "2s"),
+        ("DELIVERY__SUSPEND_AFTER_FAILURES", "100"),
+        ("JOURNAL__RETENTION", "1h"),
+    ];
+    let (server, sink) = (Server::start(&settings), Sink::start());
+    let key = server.topic("orders", "EventGridSchema");
+    let memory = server.resident();
+    server.subscribe("orders", "neighbour", &Wish::of(&sink.url("/neighbour")));
+    let kinds: Vec<(String, Kind, Endpoint)> = heads()
+        .into_iter()
+        .chain(bodies())
+        .enumerate()
+        .map(|(number, kind)| {
+            let misbehaved = vec![kind.script.clone(); MISBEHAVED];
+            let plain = [answer(200, "connection: close\r\n", ""), vec![Step::Pause(PAUSE), Step::Close]].concat();
+            let scripts = [vec![permission()], misbehaved, vec![plain]].concat();
+            let start = if kind.heads_only { Endpoint::start_impatient } else { Endpoint::start };
+            let (name, endpoint) = (format!("hook{number}"), start(scripts));
+            server.subscribe("orders", &name, &wish(&endpoint).prefix("/shared"));
+            (name, kind, endpoint)
+        })
+        .collect();
+    assert!(kinds.len() >= 35, "{}", kinds.len());
+    let shared: Vec<String> = (0..SHARED).map(|number| format!("shared-{number}")).collect();
+    for id in &shared {
+        server.publish("orders", &key, &load::body(std::slice::from_ref(id), "/shared"));
+    }
+    for number in 0..OWN {
+        server.publish("orders", &key, &load::body(&[format!("own-{number}")], "/own"));
+    }
+    wait_for("the neighbour's events", LONG, || sink.taken("/neighbour") == SHARED + OWN);
+    sink.look("/neighbour", |ledger| assert!(ledger.values().all(|arrivals| arrivals.len() == 1), "each once"));
+
+    let (mut rows, mut wrong) = (Vec::new(), Vec::new());
+    for (name, kind, endpoint) in &kinds {
+        let counter = |which: &str| server.counter("orders", name, which);
+        wait_for(&format!("all events of \"{}\" to be delivered", kind.name), LONG, || {
+            counter("delivered") == SHARED as u64 && counter("pending") == 0
+        });
+        let mut expected = vec![kind.outcome.to_owned()];
+        if kind.outcome != "Delivered" {
+            expected.push("Delivered".to_owned());
+        }
+        let found = || -> Vec<Vec<String>> { shared.iter().map(|id| outcomes(&server, id, name)).collect() };
+        // What is told of an event is what is on disk, which comes behind the counters.
+        wait_for(&format!("the last outcomes of \"{}\" to be on disk", kind.name), LONG, || {
+            found().iter().all(|found| found.last().is_some_and(|last| last == "Delivered"))
+        });
+        let found = found();
+        // One that is read by half may look like several requests to the endpoint.
+        let requests = if kind.heads_only { expected.len() * SHARED } else { endpoint.requests().len() - 1 };
+        if found.iter().any(|found| *found != expected) || requests != expected.len() * SHARED {
+            wrong.push(format!("{}: {found:?} in {requests} requests, and not {expected:?}", kind.name));
+        }
+        if counter("dropped") > 0 || counter("matched") != SHARED as u64 {
+            wrong.push(format!("{}: {}", kind.name, server.status("orders", name)["counters"]));
+        }
+        rows.push([kind.name.to_owned(), found[0].join(", ")]);
+    }
+    print("answer → how the attempts were classified", &rows);
+    let grown = server.most_resident().saturating_sub(memory);
+    println!("{} MiB of memory more than at first, at most", grown >> 20);
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(grown < MEMORY_MAX, "{grown} bytes more than before");
+    assert!(!server.said().contains("panicked"), "nobody panicked");
+}
+
+#[test]
+fn an_answer_that_nobody_asked_for_answers_no_later_request() {
+    let two = [ok("content-length: 0\r\n"), ok("content-length: 0\r\n")];
+    for apart in [false, true] {
+        let pause = Step::Pause(if apart { Duration::from_millis(50) } else { Duration::ZERO });
+        let unasked = vec![two[0].clone(), pause, two[1].clone()];
+        let busy = answer(503, "", "");
+        let endpoint = Endpoint::start(vec![permission(), unasked, busy, answer(200, "", "")]);
+        let server = Server::start(&[("JOURNAL__RETENTION", "1h")]);
+        let key = server.topic("orders", "EventGridSchema");
+        server.subscribe("orders", "hook", &wish(&endpoint));
+        for (number, expected) in [(0, vec!["Delivered"]), (1, vec!["Busy", "Delivered"])] {
+            let id = format!("event-{number}");
+            server.publish("orders", &key, &load::body(std::slice::from_ref(&id), "/a"));
+            wait_for("the event to be delivered", LONG, || server.counter("orders", "hook", "delivered") == number + 1);
+            // What is told of an event is what is on disk, which comes behind the counters.
+            wait_for("the last outcome to be on disk", LONG, || {
+                outcomes(&server, &id, "hook").last().is_some_and(|last| last == "Delivered")
+            });
+            assert_eq!(outcomes(&server, &id, "hook"), expected, "apart: {apart}");
+            // The answer that nobody asked for is there by now.
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
