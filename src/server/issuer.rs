@@ -59,12 +59,7 @@ pub(super) struct Access {
 
 /// The door for publishers: with the admin token, and with what the issuer signs, if there is one. Then who may operate the
 /// server with a token of the issuer.
-pub(super) fn gate(
-    config: &Config,
-    token: &Token,
-    trust: &Trust,
-    strangers: Arc<Strangers>,
-) -> Result<Access, Error> {
+pub(super) fn gate(config: &Config, token: &Token, trust: &Trust, strangers: Arc<Strangers>) -> Result<Access, Error> {
     let issuer = match &config.auth.issuer {
         Some(issuer) => {
             let (keys, source) = keep(issuer, trust)?;

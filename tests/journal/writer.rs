@@ -453,10 +453,13 @@ fn retention_trims_at_once_whatever_was_published() {
     desk.stop();
 }
 
+/// A read: of which records, and the name of the thread.
+type Read = (Family, Option<String>);
+
 /// Counts who reads which records.
 struct Counted {
     store: Memory,
-    reads: Arc<Mutex<Vec<(Family, Option<String>)>>>,
+    reads: Arc<Mutex<Vec<Read>>>,
     panics_at: Option<Family>,
 }
 
