@@ -8,7 +8,7 @@
 //!   Chunks are looked up one by one there, because a lookup asks newer files first, and an iterator stops at a damaged
 //!   block of any file that it merges.
 //! - What cannot be read is noted before anybody goes on past it.
-//! - A note lasts until a whole pass of the scrub ([`scrub`](super::scrub)) has not met with the damage again.
+//! - A note lasts until a whole pass of the scrub (`journal::scrub`) has not met with the damage again.
 //! - Records that are needed whole (cursors, the control plane) are never passed over: they are an error, and noted.
 
 use std::{

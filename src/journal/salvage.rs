@@ -21,7 +21,7 @@
 //!
 //! Invariants: the damaged folder is only read; what comes out is sound, or is not kept.
 //!
-//! Where a table has a block that cannot be read, all that can be read is copied to a store of its own first ([`tables`]),
+//! Where a table has a block that cannot be read, all that can be read is copied to a store of its own first (`tables`),
 //! and that is made sound.
 
 mod cursors;

@@ -1,7 +1,7 @@
 //! What becomes of a request: the order in which it is looked at, and what it costs meanwhile.
 //!
 //! The order is the point. Topic, publisher and the sizes that the head announces are looked at first, at no cost. Then
-//! [`room`](super::room) for the body's bytes is taken, before they are kept, and it travels with the events into the journal:
+//! [`room`] for the body's bytes is taken, before they are kept, and it travels with the events into the journal:
 //! what publishers can make the server hold is bounded, and where it runs out they are told to come back. It is taken as
 //! the bytes come, so that those who announce much and send little hold little. A body has a limit, a deadline and a least
 //! rate of its own, because actix-web has none of these for a body that trickles in or stops.

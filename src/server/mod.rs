@@ -1,6 +1,6 @@
 //! Wiring, and the order of starting and stopping.
 //!
-//! Start: the addresses are bound and answer that the server starts ([`starting`]); the store is opened and recovered; the
+//! Start: the addresses are bound and answer that the server starts (`starting`); the store is opened and recovered; the
 //! actors of what is owed run before `/readyz` says so. Stop: clients that wait for events are answered, publishers are
 //! refused after a second, what is in flight is finished (bounded), what was answered is flushed, and only then does the
 //! process end. A second signal ends it at once.
