@@ -86,7 +86,9 @@ async fn a_topic_of_a_namespace_is_told_below_it() {
         })
     );
     let list = plane.call("GET", &place("plant/topics"), Value::Null).await.json();
-    assert_eq!(list, json!({"value": [told]}));
+    let mut listed = list.clone();
+    listed["value"][0].as_object_mut().expect("an object").remove("systemData").expect("who made it");
+    assert_eq!(listed, json!({"value": [told]}));
     // A topic of the same name that is in no namespace is another one, and in no list of these.
     assert_eq!(plane.call("PUT", &format!("{RG}/topics/heat"), json!({})).await.status, 201);
     assert_eq!(plane.call("GET", &place("plant/topics"), Value::Null).await.json(), list);

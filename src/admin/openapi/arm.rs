@@ -81,7 +81,7 @@ pub(super) fn describe(route: &Route, method: &Method, schemas: &mut Schemas) ->
             schemas.of::<EventType>(),
         ),
         Subject::UnsupportedAll(resource_type) => list(
-            draft(route, "list", &format!("List {resource_type}. This server has none.")),
+            draft(route, "list", &format!("List {resource_type}, of which this server has none")),
             json!({"type": "object"}),
         ),
         Subject::Unsupported(resource_type) => unsupported(route, resource_type, method, &error),
@@ -205,16 +205,25 @@ fn of(route: &Route) -> String {
 fn unsupported(route: &Route, resource_type: &str, method: &Method, error: &Value) -> Draft {
     let object = json!({"type": "object"});
     match *method {
-        Method::GET => draft(route, "get", &format!("Get one of {resource_type}: always 404.")),
-        Method::PUT => {
-            draft(route, "put", &format!("Refused: {resource_type} are not supported.")).body(false, &object, json!({}))
+        Method::GET => draft(route, "get", &format!("Look for one of {resource_type}, of which there is none")),
+        Method::PUT => draft(
+            route,
+            "put",
+            &format!("Refuse to create or change {resource_type}, which are not supported"),
+        )
+        .body(false, &object, json!({})),
+        Method::PATCH => draft(
+            route,
+            "patch",
+            &format!("Refuse to create or change {resource_type}, which are not supported"),
+        )
+        .body(false, &object, json!({})),
+        _ => {
+            return deleted(
+                draft(route, "delete", &format!("Delete one of {resource_type}, of which there is none")),
+                error,
+            );
         }
-        Method::PATCH => draft(route, "patch", &format!("Refused: {resource_type} are not supported.")).body(
-            false,
-            &object,
-            json!({}),
-        ),
-        _ => return deleted(draft(route, "delete", &format!("Delete one of {resource_type}: there is none.")), error),
     }
     .errors(&CHANGING, error)
 }

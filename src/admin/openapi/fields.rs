@@ -325,7 +325,14 @@ pub(super) fn describe(schema: &mut Value) {
                     }
                 }
             }
-            members.values_mut().for_each(describe);
+            for (key, value) in members {
+                match (key.as_str(), value) {
+                    // Its keys are names of properties, of which one may be "properties".
+                    ("properties", Value::Object(properties)) => properties.values_mut().for_each(describe),
+                    ("example" | "examples" | "default" | "enum", _) => {}
+                    (_, value) => describe(value),
+                }
+            }
         }
         Value::Array(items) => items.iter_mut().for_each(describe),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
