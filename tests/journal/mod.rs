@@ -20,7 +20,7 @@ mod sabotage;
 mod seek;
 mod tables;
 mod watermark;
-mod writer;
+pub(crate) mod writer;
 
 use std::{fs, io, ops::ControlFlow, path::Path};
 

@@ -138,7 +138,7 @@ impl Desk {
 }
 
 /// Logs are looked at beside the writer.
-pub(super) fn wait_for_looks(journal: &Journal) {
+pub(crate) fn wait_for_looks(journal: &Journal) {
     for _ in 0..10_000 {
         if journal.trimming() == 0 {
             return;
