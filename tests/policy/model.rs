@@ -763,7 +763,8 @@ impl Story {
         let (end, now) = (self.end().min(opened.end), self.clock.now());
         let mut next =
             Subscription::recover(self.settings.clone(), &opened.cursor, end, flights, self.next_flight, now);
-        if self.dice.below(2) == 0 {
+        // A process that starts has no requests in flight, and none that are late.
+        if self.slots.is_empty() && self.heard.is_empty() && self.dice.below(2) == 0 {
             next.start(now);
         }
         let former = std::mem::replace(&mut self.core, next);

@@ -96,5 +96,5 @@ fn a_path_that_nobody_serves_is_answered_in_azure_s_words() {
         text.contains("request URI 'http%3A%2F%2F127.0.0.1%3A") && text.contains("%2Fnowhere%2FAt%2Fall'."),
         "{text}"
     );
-    assert!(text.contains(" Report '") && !text.contains("secret"), "{text}");
+    assert!(text.contains(" Request '") && !text.contains("secret"), "{text}");
 }

@@ -211,8 +211,8 @@ impl Subscription {
         Step { write: self.write(now), effects }
     }
 
-    /// The server has started: an endpoint that was left alone is probed at once, and what gathered while it was down does
-    /// not stand before what comes from now on.
+    /// The server has started, so that nothing is in flight: an endpoint that was left alone is probed at once, and what
+    /// gathered while it was down does not stand before what comes from now on.
     pub fn start(&mut self, now: Timestamp) {
         self.endpoint.start(now);
         self.away = self.end;
