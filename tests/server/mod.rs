@@ -72,9 +72,10 @@ pub(crate) fn many(usual: usize, soak: usize) -> usize {
     if std::env::var_os("GRIDHOOK_SOAK").is_some() { soak } else { usual }
 }
 
-/// Nothing is pending, nothing is on its way and everything was read.
+/// Nothing is pending, nothing is on its way and everything was read. An event that failed three times, with probes at the
+/// starts of a server among the attempts, waits for more than a minute.
 pub(crate) fn wait_until_settled(server: &Server, topic: &str, subscription: &str) {
-    wait_for(&format!("{subscription} to be settled"), LONG, || {
+    wait_for(&format!("{subscription} to be settled"), 3 * LONG, || {
         let status = server.status(topic, subscription);
         status["inFlight"] == 0 && status["backlog"] == 0 && status["counters"]["pending"] == 0
     });
