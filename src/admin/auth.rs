@@ -157,7 +157,7 @@ pub fn admin_token(configured: Option<&str>, data_dir: &Path) -> io::Result<Toke
     let path = token_path(data_dir);
     match File::open(&path) {
         Ok(file) => kept(file, &path),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => make(data_dir, &path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => make(data_dir),
         Err(error) => Err(told(&path, &error)),
     }
 }
@@ -165,19 +165,7 @@ pub fn admin_token(configured: Option<&str>, data_dir: &Path) -> io::Result<Toke
 /// Writes the token where the operators of this machine may read it: `folder` is the service's runtime folder, which only
 /// its group may enter, so that its members need no other rights.
 pub fn share(token: &Token, folder: &Path) -> io::Result<()> {
-    let path = token_path(folder);
-    let written = (|| {
-        let draft = path.with_extension("new");
-        match fs::remove_file(&draft) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            Ok(()) | Err(_) => {}
-        }
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(PRIVATE).open(&draft)?;
-        writeln!(file, "{}", token.text())?;
-        file.set_permissions(Permissions::from_mode(SHARED))?;
-        fs::rename(&draft, &path)
-    })();
-    written.map_err(|error| told(&path, &error))
+    write(token, folder, SHARED)
 }
 
 fn kept(file: File, path: &Path) -> io::Result<Token> {
@@ -203,9 +191,15 @@ fn kept(file: File, path: &Path) -> io::Result<Token> {
     Token::new(text.trim(), Origin::Kept).map_err(about)
 }
 
-/// Written beside and then renamed: a crash leaves a whole token or none.
-fn make(data_dir: &Path, path: &Path) -> io::Result<Token> {
+fn make(data_dir: &Path) -> io::Result<Token> {
     let token = Token::new(&secret(TOKEN_BYTES, &URL_SAFE_NO_PAD)?, Origin::Made)?;
+    write(&token, data_dir, PRIVATE)?;
+    Ok(token)
+}
+
+/// Written beside and then renamed: a crash leaves a whole token or none.
+fn write(token: &Token, folder: &Path, mode: u32) -> io::Result<()> {
+    let path = token_path(folder);
     let draft = path.with_extension("new");
     let written = (|| {
         match fs::remove_file(&draft) {
@@ -213,14 +207,13 @@ fn make(data_dir: &Path, path: &Path) -> io::Result<Token> {
             Ok(()) | Err(_) => {}
         }
         let mut file = OpenOptions::new().write(true).create_new(true).mode(PRIVATE).open(&draft)?;
-        file.write_all(token.text().as_bytes())?;
-        file.write_all(b"\n")?;
+        writeln!(file, "{}", token.text())?;
+        file.set_permissions(Permissions::from_mode(mode))?;
         file.sync_all()?;
-        fs::rename(&draft, path)?;
-        File::open(data_dir)?.sync_all()
+        fs::rename(&draft, &path)?;
+        File::open(folder)?.sync_all()
     })();
-    written.map_err(|error| told(path, &error))?;
-    Ok(token)
+    written.map_err(|error| told(&path, &error))
 }
 
 /// So many random bytes, as text.
