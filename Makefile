@@ -40,10 +40,10 @@ build: ## Build the binary
 # What the binary writes itself, for the package: manual and completions.
 WRITTEN := $(CARGO_TARGET_DIR)/release/packaging
 
-deb: build ## Make the package of Debian (needs cargo deb: cargo install --locked cargo-deb)
+deb: build ## Make the package of Debian; the last line is its path
 	mkdir -p $(WRITTEN)/completions
 	$(CARGO_TARGET_DIR)/release/gridhook man $(WRITTEN)/man
 	$(CARGO_TARGET_DIR)/release/gridhook completions bash > $(WRITTEN)/completions/gridhook
 	$(CARGO_TARGET_DIR)/release/gridhook completions zsh > $(WRITTEN)/completions/_gridhook
 	$(CARGO_TARGET_DIR)/release/gridhook completions fish > $(WRITTEN)/completions/gridhook.fish
-	$(CARGO) deb --no-build --locked $(ARGS)
+	.ci/with-tools --package cargo deb --no-build --locked $(ARGS)

@@ -543,7 +543,7 @@ const PROMISES: [(&str, &str); 4] = [
     ),
     (
         "with nothing but its own two folders (store and backups) and the network",
-        "packaging::systemd::under_systemd_the_server_starts_publishes_backs_up_reloads_stops_and_starts_again",
+        "packaging::systemd::under_systemd_the_packaged_server_starts_publishes_backs_up_reloads_restarts_and_is_purged",
     ),
 ];
 

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Boots Debian's systemd as process 1 of the namespaces that this runs in, with the unit as the package installs it. The
-# file system is the machine's own below a layer in memory; the network is the machine's.
-# boot.sh FOLDER BINARY CHECKOUT LISTEN
+# Boots Debian's systemd as process 1 of the namespaces that this runs in, with the package installed. The file system is
+# the machine's own below a layer in memory; the network is the machine's.
+# boot.sh FOLDER PACKAGE LISTEN
 set -eu
-folder=$1 binary=$2 checkout=$3 listen=$4
+folder=$1 package=$2 listen=$3
 root=$folder/root
 
 mount -t tmpfs -o mode=755 tmpfs "$folder"
@@ -37,17 +37,15 @@ for path in run tmp; do
 done
 chmod 1777 "$root/tmp"
 
-# What the package installs.
-cd "$checkout/config/packaging"
+# The package, as on a machine that never had it. A container's policy may forbid that packages start units.
 rm -rf "$root/var/lib/gridhook" "$root/var/lib/gridhook-backups" "$root/etc/gridhook" "$root/etc/systemd/system"
-install -m 755 "$binary" "$root/usr/bin/gridhook"
-install -D -m 644 gridhook.service "$root/etc/systemd/system/gridhook.service"
-install -D -m 644 gridhook.toml "$root/etc/gridhook/gridhook.toml"
+rm -rf "$root"/var/lib/systemd/deb-systemd-helper-* "$root/usr/sbin/policy-rc.d"
+cp "$package" "$root/gridhook.deb"
+env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin chroot "$root" dpkg --force-confmiss --install /gridhook.deb
 echo "GRIDHOOK_SERVER__LISTEN=$listen" > "$root/etc/gridhook/environment"
-install -D -m 644 sysusers.conf "$root/usr/lib/sysusers.d/gridhook.conf"
-chroot "$root" systemd-sysusers gridhook.conf
 
 # Nothing else of the machine is started.
+mkdir -p "$root/etc/systemd/system"
 printf '[Unit]\nRequires=basic.target gridhook.service\nAfter=basic.target gridhook.service\n' \
   > "$root/etc/systemd/system/test.target"
 ln -s /dev/null "$root/etc/systemd/system/systemd-networkd-wait-online.service"

@@ -1,7 +1,12 @@
 //! The package of Debian: its files are there, its settings can be used, its scripts are shell. Where `cargo deb` is
 //! installed it is made and looked into.
 
-use std::{collections::BTreeMap, fs, path::Path, process::Command};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use gridhook::config::{Config, Sources};
 use toml::{Table, Value};
@@ -74,33 +79,46 @@ fn the_packages_settings_can_be_used_and_its_scripts_are_shell() {
     }
 }
 
-#[test]
-fn the_package_has_what_it_says() {
+/// Makes the package of this build in a folder. `None` where `cargo deb` cannot be had and `GRIDHOOK_SKIP` says so.
+pub(super) fn package(folder: &Path) -> Option<PathBuf> {
     if !can_run("cargo-deb", Command::new("cargo").args(["deb", "--version"])) {
-        return;
+        return None;
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let release = Path::new(BINARY).parent().expect("a folder");
+    // What `make deb` does, below a target folder of the test's own.
+    let target = folder.join("target");
+    let release = target.join("release");
     let made = release.join("packaging");
     fs::create_dir_all(made.join("completions")).expect("a folder");
+    std::os::unix::fs::symlink(BINARY, release.join("gridhook")).expect("a link");
     let write = |arguments: &[&str]| Command::new(BINARY).args(arguments).output().expect("the binary starts").stdout;
     write(&["man", made.join("man").to_str().expect("text")]);
     for (shell, name) in [("bash", "gridhook"), ("zsh", "_gridhook"), ("fish", "gridhook.fish")] {
         fs::write(made.join("completions").join(name), write(&["completions", shell])).expect("a script");
     }
-    let package = folder.path().join("gridhook.deb");
+    let package = folder.join("gridhook.deb");
     let output = Command::new("cargo")
         .args(["deb", "--no-build", "--no-strip", "--fast", "--locked", "-o"])
         .arg(&package)
         .current_dir(root())
-        .env("CARGO_TARGET_DIR", release.parent().expect("a folder"))
+        .env("CARGO_TARGET_DIR", &target)
         .output()
         .expect("cargo runs");
     assert!(output.status.success(), "{}", said(&output));
+    Some(package)
+}
+
+#[test]
+fn the_package_has_what_it_says_and_depends_on_what_it_needs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(package) = package(folder.path()) else { return };
     let listed = said(&tool("dpkg-deb", &["--contents", package.to_str().expect("text")]));
     for path in ["./usr/bin/gridhook", "./etc/gridhook/gridhook.toml", "/gridhook.service", "man1/gridhook-serve.1"] {
         assert!(listed.contains(path), "{path} is in\n{listed}");
     }
     let told = said(&tool("dpkg-deb", &["--info", package.to_str().expect("text")]));
     assert!(told.contains("postinst") && told.contains("conffiles"), "{told}");
+    // Found in the binary by a tool that cargo-deb does without where it is missing.
+    for library in ["libc6 (>=", "libstdc++6 (>="] {
+        assert!(told.contains(library), "{library} is in\n{told}");
+    }
 }

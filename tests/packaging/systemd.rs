@@ -1,5 +1,5 @@
-//! The unit under the real systemd: process 1 of namespaces of the test's own (`boot.sh`), with the unit, settings and user
-//! as the package installs them, and this build's binary.
+//! The package and its unit under the real systemd: process 1 of namespaces of the test's own (`boot.sh`), where the package
+//! of this build is installed, upgraded and purged.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::{BINARY, root, said};
+use super::{deb::package, root, said};
 use crate::support::{
     http::Client,
     load,
@@ -39,7 +39,9 @@ struct Machine {
 impl Machine {
     /// Boots it. `None` where it cannot be had here and `GRIDHOOK_SKIP` says so.
     fn boot() -> Option<Self> {
-        match Self::try_boot() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let package = package(folder.path())?;
+        match Self::try_boot(&package) {
             Ok(machine) => Some(machine),
             Err(why) => {
                 is_met("systemd", Err(why));
@@ -48,7 +50,7 @@ impl Machine {
         }
     }
 
-    fn try_boot() -> Result<Self, String> {
+    fn try_boot(package: &Path) -> Result<Self, String> {
         let folder = tempfile::tempdir().expect("a folder");
         let process = std::process::id();
         let listen = format!("127.{}.{}.2:8080", 1 + process % 250, process / 250 % 250);
@@ -59,7 +61,7 @@ impl Machine {
             .args(["--mount", "--pid", "--cgroup", "--ipc", "--uts", "--fork", "--kill-child"])
             .args(["--propagation", "private", "sh"])
             .arg(root().join("tests/packaging/boot.sh"))
-            .args([mount.as_path(), Path::new(BINARY), root()])
+            .args([mount.as_path(), package])
             .arg(&listen)
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("a log"))
@@ -159,9 +161,13 @@ impl Drop for Machine {
 const TOPIC: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/orders";
 
 #[test]
-fn under_systemd_the_server_starts_publishes_backs_up_reloads_stops_and_starts_again() {
+fn under_systemd_the_packaged_server_starts_publishes_backs_up_reloads_restarts_and_is_purged() {
     let Some(machine) = Machine::boot() else { return };
     machine.wait_until("active");
+    // The package made the user and enabled the unit.
+    let user = machine.must(&["getent", "passwd", "gridhook"]);
+    assert!(user.trim().ends_with(":/var/lib/gridhook:/usr/sbin/nologin"), "{user}");
+    assert_eq!(machine.must(&["systemctl", "is-enabled", "gridhook"]).trim(), "enabled");
     assert!(machine.property("StatusText").contains(&machine.listen), "systemd was told that it is ready");
 
     // Publish, and deliver.
@@ -228,6 +234,22 @@ fn under_systemd_the_server_starts_publishes_backs_up_reloads_stops_and_starts_a
     });
     publish("3");
     wait_for("an event after a kill", LONG, || sink.taken("/hook") == taken + 2);
+
+    // An upgrade restarts the server.
+    let process = machine.property("MainPID");
+    machine.must(&["dpkg", "--install", "/gridhook.deb"]);
+    machine.wait_until("active");
+    assert_ne!(machine.property("MainPID"), process, "{}", machine.journal());
+    publish("4");
+    wait_for("an event after an upgrade", LONG, || sink.taken("/hook") == taken + 3);
+
+    // A purge stops the server, and leaves the store and the backups.
+    let told = machine.must(&["dpkg", "--purge", "gridhook"]);
+    assert!(told.contains("are left in /var/lib/gridhook"), "{told}");
+    assert!(machine.client().ask("GET", "/healthz", &[], b"").is_err(), "no server runs");
+    assert!(!machine.path("/usr/bin/gridhook").exists() && !machine.path("/etc/gridhook/gridhook.toml").exists());
+    let owner = machine.must(&["stat", "-c", "%U %a", "/var/lib/gridhook", BACKUP]);
+    assert_eq!(owner, "gridhook 700\ngridhook 700\n");
 }
 
 fn subscription_of() -> String {
