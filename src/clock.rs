@@ -8,8 +8,9 @@
 //! Between processes time may jump, and nobody can tell a wall clock that was set from a server that was off, unless the
 //! machine ran on. So a server notes what its clock told ([`Past`]), and the next one begins by it ([`begin`]):
 //! - a clock never begins earlier than the last one ended, so that nothing that is due waits once more;
-//! - a jump ahead by more than [`Limits::jump_max`] holds expiry ([`Clock::holds_expiry`]): events are delivered and none is
-//!   given up for its age, until an operator confirms the wall clock or it has stood [`Limits::hold_wait`] unchanged;
+//! - a jump ahead by more than [`Limits::jump_max`] holds expiry ([`Clock::holds_expiry`]): events are delivered, and no event,
+//!   log, dead letter or subscription ends because of its age, until an operator confirms the wall clock or it has stood
+//!   [`Limits::hold_wait`] unchanged;
 //! - a wall clock that is back where it was before such a jump ends the hold: the jump was the mistake.
 //!
 //! What must be right by the world's time, such as the end of a token, asks [`Clock::wall`], which follows at once.
@@ -37,7 +38,7 @@ pub struct Clock(Arc<Source>);
 #[expect(clippy::large_enum_variant, reason = "a process has one clock")]
 enum Source {
     System { started: Instant, follower: Mutex<Follower>, seen: Seen, skew: Skew, hold: Hold },
-    Manual(Mutex<Timestamp>),
+    Manual { at: Mutex<Timestamp>, holds_expiry: AtomicBool },
 }
 
 /// By how much the wall clock is told wrong, on purpose: for chaos. Clones are handles of the same.
@@ -111,13 +112,16 @@ impl Clock {
     pub fn wall(&self) -> Timestamp {
         match &*self.0 {
             Source::System { skew, .. } => skew.of(wall()),
-            Source::Manual(_) => self.now(),
+            Source::Manual { .. } => self.now(),
         }
     }
 
-    /// Whether no event may be given up for its age, because the clock may be wrong about it.
+    /// Whether nothing may be given up, trimmed or deleted for its age, because the clock may be wrong about it.
     pub fn holds_expiry(&self) -> bool {
-        let Source::System { started, hold, .. } = &*self.0 else { return false };
+        let (started, hold) = match &*self.0 {
+            Source::System { started, hold, .. } => (started, hold),
+            Source::Manual { holds_expiry, .. } => return holds_expiry.load(Ordering::Relaxed),
+        };
         if !hold.is_held.load(Ordering::Relaxed) {
             return false;
         }
@@ -150,7 +154,7 @@ impl Clock {
 
     /// A clock that stands still until its hand is moved.
     pub fn manual(at: Timestamp) -> (Self, Hand) {
-        let clock = Self(Arc::new(Source::Manual(Mutex::new(at))));
+        let clock = Self(Arc::new(Source::Manual { at: Mutex::new(at), holds_expiry: AtomicBool::new(false) }));
         (clock.clone(), Hand(clock))
     }
 
@@ -169,7 +173,7 @@ impl Clock {
                 seen.note(elapsed, told);
                 told
             }
-            Source::Manual(at) => *at.lock().unwrap_or_else(PoisonError::into_inner),
+            Source::Manual { at, .. } => *at.lock().unwrap_or_else(PoisonError::into_inner),
         }
     }
 
@@ -177,7 +181,7 @@ impl Clock {
     pub fn take_step(&self) -> Option<Step> {
         match &*self.0 {
             Source::System { follower, .. } => follower.lock().unwrap_or_else(PoisonError::into_inner).step.take(),
-            Source::Manual(_) => None,
+            Source::Manual { .. } => None,
         }
     }
 }
@@ -361,11 +365,19 @@ impl Hand {
     /// Where `to` is earlier: a clock that goes back is not one that the program can meet.
     pub fn set(&self, to: Timestamp) {
         match &*self.0.0 {
-            Source::Manual(at) => {
+            Source::Manual { at, .. } => {
                 let mut at = at.lock().unwrap_or_else(PoisonError::into_inner);
                 assert!(*at <= to, "a clock at {at} cannot be set back to {to}");
                 *at = to;
             }
+            Source::System { .. } => unreachable!("a hand is made with a manual clock"),
+        }
+    }
+
+    /// From now on the clock holds expiry, or no longer.
+    pub fn hold_expiry(&self, held: bool) {
+        match &*self.0.0 {
+            Source::Manual { holds_expiry, .. } => holds_expiry.store(held, Ordering::Relaxed),
             Source::System { .. } => unreachable!("a hand is made with a manual clock"),
         }
     }

@@ -74,6 +74,7 @@ fn run(command: Command) -> anyhow::Result<Ran> {
             let told = system().block_on(health.run())?;
             Ran { text: Some(told.text), is_ok: told.is_well }
         }
+        Command::Clock(clock) => system().block_on(clock.run())?.into(),
         Command::Config(settings) => settings.run(server::check)?.into(),
         Command::Topics(topics) => system().block_on(topics.run())?.into(),
         Command::Subscriptions(subscriptions) => system().block_on(subscriptions.run(&Clock::system()))?.into(),

@@ -17,7 +17,7 @@ pub(super) struct View {
     wall_clock: String,
     /// By how many seconds the clock of the machine is ahead; negative where it is behind.
     wall_clock_ahead_seconds: f64,
-    /// Whether no event is given up for its age, because the clock of the machine was set or the server was off for long.
+    /// Whether nothing is given up for its age, because the clock of the machine was set or the server was off for long.
     expiry_held: bool,
 }
 

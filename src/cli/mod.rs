@@ -8,6 +8,7 @@ mod ask;
 pub mod backup;
 pub mod batches;
 pub mod chaos;
+pub mod clock;
 pub mod completions;
 pub mod config;
 pub mod context;
@@ -61,6 +62,8 @@ pub enum Command {
     Serve(Serve),
     /// Say whether a server takes events, as an exit status
     Health(health::Health),
+    /// Show a server's time, and confirm that the clock of its machine is right
+    Clock(clock::Clock),
     /// Look at the settings without starting anything
     Config(config::Settings),
     /// List, show, make, change and delete topics and domains; show their keys
@@ -112,7 +115,7 @@ pub enum Command {
 
 /// The commands by what they are for, in the order of the help.
 const GROUPS: [(&str, &[&str]); 8] = [
-    ("Run a server", &["serve", "health", "config"]),
+    ("Run a server", &["serve", "health", "clock", "config"]),
     ("Set up topics", &["topics", "subscriptions", "apply"]),
     ("Publish, and see what happens", &["publish", "listen", "tail", "top"]),
     ("Find out what became of an event", &["explain", "trace", "ledger"]),

@@ -94,7 +94,9 @@ async fn turn(letters: &DeadLetters, job: &Job) -> Result<Report, Error> {
             bury(&letters.0, *obligor, &totals, Vec::new(), Vec::new()).await?;
         }
         let gone = error.is_not_found() && target.drop_where_not_found;
-        let over = totals.outage.as_ref().and_then(|outage| outage.lost_by(target.outage_window, now));
+        // While the clock may be wrong about ages, the window lasts.
+        let outage = totals.outage.as_ref().filter(|_| !letters.0.clock.holds_expiry());
+        let over = outage.and_then(|outage| outage.lost_by(target.outage_window, now));
         let lost_by = if gone { Some(Timestamp::NEVER) } else { over };
         return lose(&letters.0, job.obligor, lost_by, totals, &page.keys, &error).await;
     }

@@ -49,20 +49,23 @@ pub(super) fn begin(config: &Config, skew: Skew) -> (Clock, Timekeeper) {
             by = tell(by),
             %wall,
             hold_wait = tell(limits.hold_wait),
-            "the wall clock is ahead of the last run: it was set, or the server was off. Events are delivered and none \
-             expires until POST /clock confirms it, or for clock.hold_wait"
+            "the wall clock is ahead of the last run: it was set, or the server was off. Events are delivered and nothing \
+             expires until `gridhook clock confirm`, or for clock.hold_wait"
         ),
         Some(Jump::Behind(by)) => tracing::warn!(
             by = tell(by),
             %wall,
             %time,
-            "the wall clock is behind the last run: time goes on from where it was and draws near slowly. After POST /clock \
-             the next start begins by the wall clock"
+            "the wall clock is behind the last run: time goes on from where it was and draws near slowly. After \
+             `gridhook clock confirm` the next start begins by the wall clock"
         ),
         Some(Jump::Undone) => tracing::warn!(%wall, "the wall clock is back where it was: events expire again"),
     }
     if jump.is_none() && clock.holds_expiry() {
-        tracing::warn!(%wall, "the wall clock is not confirmed yet: no event expires until POST /clock, or for clock.hold_wait");
+        tracing::warn!(
+            %wall,
+            "the wall clock is not confirmed yet: nothing expires until `gridhook clock confirm`, or for clock.hold_wait"
+        );
     }
     (clock.clone(), Timekeeper { clock, path, boot })
 }

@@ -190,6 +190,33 @@ fn after_the_outage_window_dead_letters_are_lost_and_counted() {
     });
 }
 
+#[test]
+fn while_the_clock_may_be_wrong_the_outage_window_lasts() {
+    let folder = tempfile::tempdir().expect("a folder");
+    run(async {
+        let world = World::start(&Memory::new(), folder.path(), START);
+        let _actor = world.actor();
+        fs::write(folder.path().join("broken"), b"").expect("written");
+        world.put_aside(obligor(1), 7, START).await;
+        world.put_aside(obligor(2), 1, START).await;
+        world.notice(obligor(1), target("broken"), START);
+        world.until(obligor(1), |totals| totals.outage.is_some()).await;
+        world.hand.hold_expiry(true);
+        world.hand.advance(Duration::from_secs(400 * 24 * 3600));
+        // A turn by the new time: one of a subscription that has only just failed shows that the actor has woken.
+        world.notice(obligor(2), target("broken"), START);
+        world.until(obligor(2), |totals| totals.outage.is_some()).await;
+        actix_rt::time::sleep(Duration::from_millis(50)).await;
+        let totals = world.letters.totals(obligor(1)).await.expect("read");
+        assert_eq!((totals.lost, world.waiting(obligor(1)).await), (0, 7));
+
+        world.hand.hold_expiry(false);
+        world.hand.advance(Duration::from_secs(3600));
+        world.until(obligor(1), |totals| totals.lost == 7).await;
+        world.stop().await;
+    });
+}
+
 /// The window goes on while no process runs, and through any number of them.
 #[test]
 fn an_outage_goes_on_through_restarts_and_begins_anew_at_another_destination() {

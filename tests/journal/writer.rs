@@ -435,6 +435,27 @@ fn what_retention_keeps_stays_after_everybody_has_passed_it() {
 }
 
 #[test]
+fn while_the_clock_may_be_wrong_no_log_is_too_old() {
+    let store = Memory::new();
+    let desk = retained(Arc::new(store.clone()));
+    desk.wait(desk.journal.change(vec![MetaChange::Found(PARTITION)])).expect("founded");
+    desk.publish(2);
+    desk.hand.hold_expiry(true);
+    desk.hand.advance(Duration::from_secs(400 * 24 * 3600));
+    desk.publish(2);
+    for _ in 0..3 {
+        desk.hand.advance(Duration::from_secs(61));
+        desk.housekeep();
+    }
+    assert_eq!(log_in(&store, 1), [1, 3]);
+    desk.hand.hold_expiry(false);
+    desk.hand.advance(Duration::from_secs(61));
+    desk.housekeep();
+    assert!(log_in(&store, 1).is_empty());
+    desk.stop();
+}
+
+#[test]
 fn retention_trims_at_once_whatever_was_published() {
     let store = Memory::new();
     let desk = retained(Arc::new(store.clone()));

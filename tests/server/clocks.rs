@@ -21,7 +21,7 @@ use crate::{
     publish::sas::signed,
     support::{
         load, needs, publisher,
-        server::{Server, Wish, events_path, wait_for},
+        server::{Server, Wish, events_path, operator, wait_for},
         sink::{Manner, Sink},
     },
 };
@@ -103,7 +103,10 @@ fn after_a_start_with_a_clock_long_ago_nothing_expires_before_somebody_confirms(
     assert_eq!(server.counter("wrong", "held", "dropped"), 0);
     assert!(server.command("GET", "/metrics", &Value::Null).text().contains("gridhook_clock_expiry_held 1"));
 
-    let clock = server.command("POST", "/clock", &Value::Null).json();
+    let shown = operator(&server, &["clock", "show"]).expect("it is shown");
+    assert!(shown.contains("held until gridhook clock confirm"), "{shown}");
+    let confirmed = operator(&server, &["clock", "confirm", "--output", "json"]).expect("it is confirmed");
+    let clock: Value = serde_json::from_str(&confirmed).expect("JSON");
     assert_eq!(clock["expiryHeld"], false, "{clock}");
     wait_for("what nobody took to expire", LONG, || server.counter("wrong", "held", "dropped") == 1);
 }

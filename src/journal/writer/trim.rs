@@ -202,7 +202,9 @@ impl Writer {
         let low = self.low(id);
         if low > partition.floor {
             let retention = self.options.limits.retention;
-            let kept = (!retention.is_zero()).then(|| now.before(retention));
+            // While the clock may be wrong about ages, retention keeps everything.
+            let since = if self.clock.holds_expiry() { Timestamp::default() } else { now.before(retention) };
+            let kept = (!retention.is_zero()).then_some(since);
             self.trims.begin(Look { id, floor: partition.floor, next: partition.next, low, kept });
         } else if self.holds.low(id).is_some() {
             // Nobody says when a hold ends.

@@ -232,6 +232,17 @@ impl Subscription {
         let expired = ready.last.is_some_and(|last| last.outcome == Outcome::Delivering);
         // What is in a file is how the event's attempts ended, which for a client that pulls is always the same.
         let last = ready.last.map(|last| Last { outcome: Outcome::Delivering, ..last });
+        // A clock that is wrong may end a lock early. Mostly that costs another attempt, which at-least-once delivery allows, so
+        // locks are not held. At the last attempt it would cost the event: its client keeps the lock until ages count again.
+        if let (true, true, Some(Last { tried, .. }), Some(Pull { lock, .. })) =
+            (expired && self.expiry_held, item.attempts >= self.settings.attempts_max, last, self.settings.pull)
+        {
+            let until = now.after(lock);
+            let received = item.since.unwrap_or(tried);
+            self.owe(item, until, (Outcome::Delivering, None), tried);
+            self.leases.known.insert(key, Lock { attempt: item.attempts, until, received, tried });
+            return;
+        }
         if expired {
             self.leases.known.remove(&key);
             self.note_lease((item.lane, item.attempts), vec![(item.seq, 1)], LeaseStep::Expired, now);

@@ -1,4 +1,4 @@
-//! A lock that a clock set back has made too long.
+//! A lock that a clock set back has made too long, and one that a clock set ahead has ended.
 
 use std::time::Duration;
 
@@ -24,9 +24,11 @@ fn event() -> Event {
     chunk.events().expect("a sound event").remove(0)
 }
 
+const LOCK: Duration = Duration::from_secs(60);
+
 /// A machine that owes one event, which a client of an earlier life holds until then.
-fn holding(until: Timestamp) -> Subscription {
-    let settings = Settings { pull: Some(Pull { lock: Duration::from_secs(60), leases_max: 100 }), ..plain() };
+fn holding(until: Timestamp, attempts_max: u32) -> Subscription {
+    let settings = Settings { pull: Some(Pull { lock: LOCK, leases_max: 100 }), attempts_max, ..plain() };
     let lane = LaneCursor { lane: Lane::LIVE, read: Seq(2), end: None, open: Vec::new(), done: Vec::new() };
     let counters = Counters { passed: 1, matched: 1, pending: 1, ..Counters::default() };
     let cursor = Cursor { lanes: vec![lane], counters, next_due: Some(until), ..Cursor::default() };
@@ -38,7 +40,7 @@ fn what_is_no_longer_too_far_away_when_it_comes_from_the_disk_is_still_with_its_
     let until = START.after(RELEASED_FOR + Duration::from_secs(1));
     let owed =
         Owed { attempts: 1, due: until, last: Outcome::Delivering, status: None, tried: START, received: Some(START) };
-    let mut core = holding(until);
+    let mut core = holding(until, 10);
     let mut absorb = |input, now| core.absorb(input, now, Chance(0.0));
     let step = absorb(Input::Tick, START);
     assert!(matches!(step.effects[..], [Effect::ReadDue { .. }]), "{:?}", step.effects);
@@ -62,4 +64,51 @@ fn what_is_no_longer_too_far_away_when_it_comes_from_the_disk_is_still_with_its_
     let done = matches!(&step.effects[..], [Effect::Tell { to: 7, verdicts }] if verdicts[..] == [Verdict::Done]);
     assert!(done, "{:?}", step.effects);
     assert_eq!(core.next_due(later), None);
+}
+
+#[test]
+fn a_lock_that_a_clock_set_ahead_has_ended_costs_no_event_its_last_attempt() {
+    let (until, day) = (START.after(LOCK), Duration::from_secs(24 * 3_600));
+    let owed = |until| Owed {
+        attempts: 1,
+        due: until,
+        last: Outcome::Delivering,
+        status: None,
+        tried: START,
+        received: Some(START),
+    };
+    let fetched = |until| {
+        let fetched = Fetched { lane: KEY.0, seq: KEY.1, owed: Some(owed(until)), event: Some(event()) };
+        Input::Fetched(vec![fetched])
+    };
+    // Before a hold has ended its lock is ended by the clock, and that is the event's last attempt.
+    for is_held in [true, false] {
+        let (mut core, later) = (holding(until, 1), START.after(day / 2));
+        core.hold_expiry(is_held);
+        let mut absorb = |input| core.absorb(input, later, Chance(0.0));
+        let step = absorb(Input::Tick);
+        assert!(matches!(step.effects[..], [Effect::ReadDue { .. }]), "{step:?}");
+        let keys = vec![DueKey { due: until, lane: KEY.0, seq: KEY.1 }];
+        let step = absorb(Input::DueRead { of: Traffic::Own, keys, all: true });
+        assert!(matches!(step.effects[..], [Effect::Fetch(_)]), "{step:?}");
+        let step = absorb(fetched(until));
+        let changes = step.write.expect("it is decided").changes;
+        let longer = later.after(LOCK);
+        let is_kept = changes.iter().any(|change| matches!(change, Change::Owe { owed, .. } if owed.due == longer));
+        assert_eq!((is_kept, core.cursor().counters.pending), (is_held, u64::from(is_held)), "{changes:?}");
+        if !is_held {
+            continue;
+        }
+        drop(core.absorb(Input::Durable, later, Chance(0.0)));
+        assert_eq!(core.next_due(later), Some(longer));
+        // The client that holds it has its word.
+        let lease = Lease { lane: KEY.0, seq: KEY.1, attempt: 1, appended: START };
+        let claim = Claim { id: 7, verb: Verb::Acknowledge, leases: vec![lease] };
+        let step = core.absorb(Input::Claim(claim), later, Chance(0.0));
+        assert!(step.write.is_some(), "it has ended");
+        let step = core.absorb(Input::Durable, later, Chance(0.0));
+        let done = matches!(&step.effects[..], [Effect::Tell { to: 7, verdicts }] if verdicts[..] == [Verdict::Done]);
+        assert!(done, "{:?}", step.effects);
+        assert_eq!(core.cursor().counters.pending, 0);
+    }
 }
