@@ -78,6 +78,50 @@ fn a_topic_is_found_by_path_by_host_or_by_neither_where_there_is_one_namespace()
 }
 
 #[test]
+fn what_cannot_be_a_folder_of_dead_letters_is_refused_when_it_is_put() {
+    let server = Server::start(&[]);
+    let topic = json!({"properties": {"edition": "namespace"}});
+    let event_subscription = json!({"properties": {
+        "destination": {"endpointType": "WebHook", "properties": {"endpointUrl": "http://127.0.0.1:1/hook"}},
+    }});
+    let (namespace, queue) = (
+        json!({"location": "local"}),
+        json!({"properties": {"deliveryConfiguration": {
+            "deliveryMode": "Queue", "queue": {"receiveLockDurationInSeconds": 60},
+        }}}),
+    );
+    let provider = "providers/Microsoft.EventGrid";
+    server.command("PUT", &format!("/subscriptions/s/resourceGroups/r/{provider}/topics/orders"), &topic);
+    make(&server, "plant", &["heat"]);
+    // The last are escaped twice, with a separator of another system, and in a letter that looks like a dot.
+    for name in ["..", "%2e%2e", "%2E.", "...", "%2e%2e%2e", ".", "%252e%252e", "a%5cb", "%E2%80%A4%E2%80%A4"] {
+        for (path, body) in [
+            (format!("/subscriptions/s/resourceGroups/{name}/{provider}/topics/other"), &topic),
+            (format!("/subscriptions/s/resourceGroups/{name}/{provider}/domains/other"), &topic),
+            (format!("/subscriptions/s/resourceGroups/{name}/{provider}/namespaces/other"), &namespace),
+            (format!("/subscriptions/{name}/resourceGroups/r/{provider}/topics/other"), &topic),
+            (format!("/subscriptions/s/resourceGroups/r/{provider}/topics/{name}"), &topic),
+            (format!("/subscriptions/s/resourceGroups/r/{provider}/domains/{name}"), &topic),
+            (format!("{RG}/{name}"), &namespace),
+            (format!("{RG}/plant/topics/{name}"), &json!({})),
+            (format!("{RG}/plant/topics/heat/eventSubscriptions/{name}"), &queue),
+            (
+                format!(
+                    "/subscriptions/s/resourceGroups/r/{provider}/topics/orders/{provider}/eventSubscriptions/{name}"
+                ),
+                &event_subscription,
+            ),
+        ] {
+            let answer = server.admin("PUT", &path, body);
+            assert_eq!(answer.status, 400, "{path}: {}", answer.text());
+            assert!(answer.text().contains("; allowed are "), "{path}: {}", answer.text());
+        }
+    }
+    let topics = server.command("GET", &format!("/subscriptions/s/{provider}/topics"), &Value::Null).json();
+    assert_eq!(topics["value"].as_array().map(Vec::len), Some(1), "{topics}");
+}
+
+#[test]
 fn who_may_not_is_told_in_the_words_of_namespaces() {
     let server = Server::start(&[]);
     let key = make(&server, "plant", &["heat"]);
