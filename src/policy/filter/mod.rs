@@ -5,7 +5,7 @@
 //! does not match, but for the operators that ask for nothing.
 //!
 //! Its rooms: [`advanced`] (the operators), [`key`] (where they look), [`view`] (the event they look at, read no further
-//! than they look), [`number`] and [`text`] (how values compare), `needles` (many strings in one pass), [`index`] (many
+//! than they look), `outline` (where its members stand), [`number`] and [`text`] (how values compare), `needles` (many strings in one pass), [`index`] (many
 //! filters at once).
 
 pub mod advanced;
@@ -13,6 +13,7 @@ pub mod index;
 pub mod key;
 mod needles;
 pub mod number;
+mod outline;
 pub mod text;
 pub mod view;
 

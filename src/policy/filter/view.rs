@@ -3,7 +3,8 @@
 //! Invariants:
 //! - An event's JSON is not touched before somebody asks for what only stands there; the few strings that routing asks
 //!   for have places of their own.
-//! - Of the JSON only the objects on the way to a key are taken apart, one level at a time. What lies beside is skipped.
+//! - The JSON is gone through once, for where its members stand. Only the objects on the way to a key are taken apart, and
+//!   each value is read once: what many and deep keys cost grows with the event's length, not with their depth times it.
 //! - Nothing here fails: what cannot be read is not there. Of a name that comes twice the last one counts, and case does
 //!   not tell two names apart.
 
@@ -11,15 +12,17 @@ use std::{
     borrow::{Borrow, Cow},
     cell::OnceCell,
     collections::HashMap,
+    ops::Range,
+    rc::Rc,
 };
 
-use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::{
     key::Key,
     needles::{Found, Needles},
     number::Number,
+    outline::Outline,
     text::{Text, folded},
 };
 use crate::event::{Event, Schema};
@@ -75,6 +78,9 @@ pub(super) struct Elements {
 pub(super) struct Node<'e> {
     /// Empty where the value did not come from JSON.
     json: &'e str,
+    /// Where its members stand, if it has any.
+    members: Range<usize>,
+    outline: Option<Rc<Outline<'e>>>,
     value: OnceCell<Value<'e>>,
     /// What of the view's needles stands in it.
     found: OnceCell<Found>,
@@ -104,9 +110,11 @@ impl<'e> View<'e> {
         Self { needles: Some(needles), ..Self::new(event) }
     }
 
-    /// Whether somebody asked for what only the event's JSON has.
-    pub fn has_read_json(&self) -> bool {
-        self.root.get().is_some()
+    /// How many bytes of the event's JSON were read: none before somebody asks for what only stands there.
+    pub fn bytes_read(&self) -> usize {
+        // Where there is no outline, looking for one has read it.
+        let read = |root: &Node<'e>| root.outline.as_ref().map_or(root.json.len(), |outline| outline.read());
+        self.root.get().map_or(0, read)
     }
 
     /// The domain's topic; empty outside of domains.
@@ -149,7 +157,7 @@ impl<'e> View<'e> {
             return Some(node);
         }
         let root =
-            self.root.get_or_init(|| Node::new(std::str::from_utf8(self.event.wire_bytes()).unwrap_or_default()));
+            self.root.get_or_init(|| Node::root(std::str::from_utf8(self.event.wire_bytes()).unwrap_or_default()));
         let found = root.walk(path);
         match (self.event.schema, path) {
             // Event Grid's `data` of a custom event is the whole object.
@@ -225,12 +233,18 @@ impl<'e> View<'e> {
 }
 
 impl<'e> Node<'e> {
-    fn new(json: &'e str) -> Self {
-        Self { json, value: OnceCell::new(), found: OnceCell::new() }
+    fn new(json: &'e str, members: Range<usize>, outline: Option<Rc<Outline<'e>>>) -> Self {
+        Self { json, members, outline, value: OnceCell::new(), found: OnceCell::new() }
+    }
+
+    /// Of a whole event.
+    fn root(json: &'e str) -> Self {
+        let outline = Outline::of(json).map(Rc::new);
+        Self::new(json.trim_start(), outline.as_ref().map_or(0..0, |outline| outline.all()), outline)
     }
 
     fn of_text(text: String) -> Self {
-        Self { json: "", value: OnceCell::from(Value::Text(Text::from(text))), found: OnceCell::new() }
+        Self { value: OnceCell::from(Value::Text(Text::from(text))), ..Self::new("", 0..0, None) }
     }
 
     fn text(&self) -> Option<&Text> {
@@ -238,7 +252,24 @@ impl<'e> Node<'e> {
     }
 
     pub(super) fn value(&self) -> &Value<'e> {
-        self.value.get_or_init(|| read(self.json))
+        self.value.get_or_init(|| self.read().unwrap_or(Value::Unreadable))
+    }
+
+    /// Takes the value apart, one level deep.
+    fn read(&self) -> Option<Value<'e>> {
+        let outline = self.outline.as_ref()?;
+        if self.json.starts_with('{') {
+            let member = |(name, json, members)| {
+                let name: String = serde_json::from_str(name).ok()?;
+                Some((Name(folded(&name)), Node::new(json, members, Some(Rc::clone(outline)))))
+            };
+            return outline.members(self.members.clone()).map(member).collect::<Option<_>>().map(Value::Object);
+        }
+        outline.count(self.json.len());
+        match self.json.starts_with('[') {
+            true => serde_json::from_str::<Vec<&RawValue>>(self.json).map(elements).ok(),
+            false => scalar(self.json),
+        }
     }
 
     fn walk(&self, path: &[String]) -> Option<&Self> {
@@ -261,17 +292,6 @@ impl<'e> Node<'e> {
             None => json,
         }
     }
-}
-
-/// Takes a value apart, one level deep.
-fn read(json: &str) -> Value<'_> {
-    let json = json.trim_start();
-    let value = match json.as_bytes().first() {
-        Some(b'{') => serde_json::from_str(json).map(Value::Object).ok(),
-        Some(b'[') => serde_json::from_str::<Vec<&RawValue>>(json).map(elements).ok(),
-        Some(_) | None => scalar(json),
-    };
-    value.unwrap_or(Value::Unreadable)
 }
 
 fn elements(all: Vec<&RawValue>) -> Value<'_> {
@@ -345,18 +365,6 @@ fn scalar(json: &str) -> Option<Value<'_>> {
         b'-' | b'0'..=b'9' => Value::Number(Number::new(json)),
         _ => return None,
     })
-}
-
-impl<'de: 'e, 'e> Deserialize<'de> for Node<'e> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        Ok(Self::new(<&RawValue>::deserialize(from)?.get()))
-    }
-}
-
-impl<'de> Deserialize<'de> for Name {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        Ok(Self(folded(&String::deserialize(from)?)))
-    }
 }
 
 impl Borrow<str> for Name {

@@ -127,3 +127,29 @@ fn an_index_that_is_changed_finds_what_a_new_one_finds() {
         assert_eq!(found, expected, "{range:?}");
     }
 }
+
+#[test]
+fn deep_keys_read_an_event_no_more_often_than_flat_ones() {
+    const DEPTH: usize = 2_000;
+    let text = "x".repeat(LONG / 2);
+    let inner = format!(r#"{{"k":"value","text":"{text}"}}"#);
+    let data = format!("{}{inner}{}", r#"{"a":"#.repeat(DEPTH), "}".repeat(DEPTH));
+    let event = with_data(&data);
+    let one = |depth: usize| {
+        let key = format!("data{}.k", ".a".repeat(depth));
+        advanced(&json!({"operatorType": "StringIn", "key": key, "values": ["value"]}), true)
+    };
+    // The deepest first, the shallowest first, and one alone.
+    let depths: Vec<usize> = (0..20).map(|number| number * DEPTH / 20).chain([DEPTH]).collect();
+    let backwards = depths.iter().rev().copied().collect();
+    for order in [depths, backwards, vec![DEPTH]] {
+        let filters: Vec<Filter> = order.iter().map(|depth| one(*depth)).collect();
+        let index = Index::new(&filters);
+        let view = index.view(&event);
+        let matched: Vec<usize> =
+            order.into_iter().zip(&filters).filter(|(_, of)| of.passes(&view)).map(|(depth, _)| depth).collect();
+        assert_eq!(matched, [DEPTH]);
+        let (read, length) = (view.bytes_read(), event.wire_len());
+        assert!((length / 2..2 * length).contains(&read), "{read} bytes read of {length}");
+    }
+}
