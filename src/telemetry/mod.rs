@@ -5,14 +5,19 @@
 //! Standard output belongs to what the commands print. Absent on purpose: log files and their rotation; whoever runs the
 //! server has a journal for that.
 
+mod limit;
 pub mod trace;
 
 use std::io::{self, IsTerminal, Write};
 
 use tracing::Dispatch;
-use tracing_subscriber::{EnvFilter, field::MakeExt, fmt::format, reload, util::SubscriberInitExt};
+use tracing_subscriber::{
+    EnvFilter, field::MakeExt, fmt::format, layer::SubscriberExt, reload, util::SubscriberInitExt,
+};
 
+use self::limit::Limit;
 use crate::{
+    clock::Clock,
     config::{self, Format},
     escape,
 };
@@ -48,7 +53,8 @@ pub fn init(log: &config::Log) -> Result<LogFilter, Error> {
     Ok(filter)
 }
 
-/// What writes the log's lines. What a terminal would obey is escaped, in messages and in fields.
+/// What writes the log's lines. What a terminal would obey is escaped, in messages and in fields, and what a library repeats
+/// is bounded.
 ///
 /// # Errors
 /// Where the filter is not one.
@@ -67,7 +73,7 @@ pub fn logger<W: Write + 'static>(
         let subscriber = subscriber.json().flatten_event(true).with_filter_reloading();
         let handle = subscriber.reload_handle();
         let filter = LogFilter(Box::new(move |filter| handle.reload(filter)));
-        return Ok((subscriber.finish().into(), filter));
+        return Ok((subscriber.finish().with(Limit::new(Clock::system())).into(), filter));
     }
     // Fields are escaped one by one, because the line around them has colours of its own.
     let fields = format::debug_fn(|writer, field, value| {
@@ -80,7 +86,7 @@ pub fn logger<W: Write + 'static>(
     let subscriber = subscriber.fmt_fields(fields.delimited(" ")).with_filter_reloading();
     let handle = subscriber.reload_handle();
     let filter = LogFilter(Box::new(move |filter| handle.reload(filter)));
-    Ok((subscriber.finish().into(), filter))
+    Ok((subscriber.finish().with(Limit::new(Clock::system())).into(), filter))
 }
 
 /// The log, line by line. A line that cannot be written is lost: the server must go on where nobody reads it.

@@ -1,12 +1,13 @@
 //! Endpoints that answer with anything but a plain answer, all at once on one topic: each answer is classified, every event is
 //! delivered in the end, and a good neighbour has all of its events.
 
-use std::{fmt::Write as _, time::Duration};
+use std::{fmt::Write as _, fs, process::Command, time::Duration};
 
 use serde_json::Value;
 
 use super::{LONG, print};
 use crate::support::{
+    certificates::Authority,
     endpoint::{Endpoint, Script, Step, answer},
     load,
     server::{Server, Wish, wait_for},
@@ -22,8 +23,14 @@ const MISBEHAVED: usize = 2;
 const SHARED: usize = MISBEHAVED;
 const OWN: usize = 100;
 
+/// So many bad answers of one kind would be seen in the log.
+const FLOOD: usize = 30;
+
 /// All endpoints together; a buffer without a bound would be many times that.
 const MEMORY_MAX: u64 = 96 << 20;
+
+/// What a bomb inflates to.
+const BOMB: u64 = 4 * MEMORY_MAX;
 
 /// Longer than the response wait of the test.
 const PAUSE: Duration = Duration::from_millis(300);
@@ -33,12 +40,24 @@ struct Kind {
     script: Script,
     /// How an attempt is classified.
     outcome: &'static str,
-    /// Whether the endpoint answers before it has read the body.
-    heads_only: bool,
+    manner: Manner,
+}
+
+/// How the endpoint misbehaves besides.
+#[derive(Clone, Copy, PartialEq)]
+enum Manner {
+    /// In its answers alone.
+    Answers,
+    /// It answers before it has read the body.
+    HeadsOnly,
+    /// It speaks HTTP where its address says https.
+    Plain,
+    /// It speaks TLS where its address says http.
+    Tls,
 }
 
 fn kind(name: &'static str, outcome: &'static str, script: Script) -> Kind {
-    Kind { name, script, outcome, heads_only: false }
+    Kind { name, script, outcome, manner: Manner::Answers }
 }
 
 fn say(text: impl AsRef<[u8]>) -> Step {
@@ -112,6 +131,8 @@ fn heads() -> Vec<Kind> {
         kind("another protocol, switched to", "GenericError", answer(101, "upgrade: x\r\nconnection: upgrade\r\n", "")),
         kind("half a status line, then the end", "SocketError", once("HTTP/1.1 20")),
         kind("the end before an answer", "SocketError", vec![Step::Close]),
+        Kind { manner: Manner::Plain, ..kind("HTTP on a port of https", "SocketError", Vec::new()) },
+        Kind { manner: Manner::Tls, ..kind("TLS on a port of http", "GenericError", Vec::new()) },
         kind("a reset before an answer", "SocketError", vec![Step::Reset]),
     ]
 }
@@ -136,7 +157,7 @@ fn bodies() -> Vec<Kind> {
         ),
         kind("a part of something", "GenericError", answer(206, "content-range: bytes 0-0/9\r\n", "x")),
         kind(
-            "a wait beyond all",
+            "a wait that is no number",
             "Busy",
             vec![say("HTTP/1.1 503 X\r\nretry-after: soon\r\ncontent-length: 0\r\n\r\n")],
         ),
@@ -154,7 +175,8 @@ fn bodies() -> Vec<Kind> {
             vec![ok("content-length: 1099511627776\r\n"), Step::Forever(vec![b'x'; 4096])],
         ),
         kind("chunks that do not end", "Delivered", vec![ok(chunked), Step::Forever(b"5\r\nhello\r\n".to_vec())]),
-        kind("a bomb of gzip", "Delivered", answer(200, "content-encoding: gzip\r\n", &"\u{1f}".repeat(100_000))),
+        kind("a bomb of gzip", "Delivered", bomb(200)),
+        kind("a bomb of gzip that says why not", "GenericError", bomb(500)),
         kind(
             "a 204 with a body",
             "Delivered",
@@ -171,7 +193,7 @@ fn bodies() -> Vec<Kind> {
             vec![ok("content-length: 0\r\n"), say("HTTP/1.1 500 X\r\ncontent-length: 0\r\n\r\n")],
         ),
         Kind {
-            heads_only: true,
+            manner: Manner::HeadsOnly,
             ..kind(
                 "an answer before the body is read",
                 "Delivered",
@@ -181,6 +203,15 @@ fn bodies() -> Vec<Kind> {
     ]
 }
 
+/// An answer whose body is small, and many times the memory bound where somebody inflates it.
+fn bomb(status: u16) -> Script {
+    let zip = Command::new("sh").args(["-c", &format!("head -c {BOMB} /dev/zero | gzip -9")]).output().expect("gzip");
+    assert!(zip.status.success() && (1_000..1_000_000).contains(&zip.stdout.len()), "{:?}", zip.status);
+    let lines = "content-type: text/plain\r\ncontent-encoding: gzip\r\n";
+    let head = format!("HTTP/1.1 {status} X\r\n{lines}content-length: {}\r\n\r\n", zip.stdout.len());
+    vec![say([head.as_bytes(), &zip.stdout].concat())]
+}
+
 /// The permission that CloudEvents ask for, on a connection of its own.
 fn permission() -> Script {
     [answer(200, "webhook-allowed-origin: *\r\nconnection: close\r\n", ""), vec![Step::Close]].concat()
@@ -188,6 +219,33 @@ fn permission() -> Script {
 
 fn wish(endpoint: &Endpoint) -> Wish {
     Wish::of(&endpoint.url()).schema("CloudEventSchemaV1_0")
+}
+
+fn start(kind: &Kind, authority: &Authority) -> (Endpoint, Wish) {
+    let misbehaved = vec![kind.script.clone(); MISBEHAVED];
+    let plain = [answer(200, "connection: close\r\n", ""), vec![Step::Pause(PAUSE), Step::Close]].concat();
+    let after = |misbehaved| [vec![permission()], misbehaved, vec![plain.clone()]].concat();
+    // The first connection asks for permission.
+    let wrong = |has_tls| {
+        Endpoint::start_wrong(
+            after(Vec::new()),
+            authority.endpoint("localhost", rustls::ALL_VERSIONS),
+            has_tls,
+            1..1 + MISBEHAVED,
+        )
+    };
+    let endpoint = match kind.manner {
+        Manner::Answers => Endpoint::start(after(misbehaved)),
+        Manner::HeadsOnly => Endpoint::start_impatient(after(misbehaved)),
+        Manner::Plain => {
+            let endpoint = wrong(true);
+            let url = format!("https://localhost:{}/hook", endpoint.address().port());
+            return (endpoint, Wish::of(&url).schema("CloudEventSchemaV1_0"));
+        }
+        Manner::Tls => wrong(false),
+    };
+    let wish = wish(&endpoint);
+    (endpoint, wish)
 }
 
 /// How the attempts of the event at this subscription ended, first to last.
@@ -202,7 +260,11 @@ fn outcomes(server: &Server, id: &str, name: &str) -> Vec<String> {
 
 #[test]
 fn every_answer_is_classified_every_event_is_delivered_and_a_neighbour_notices_nothing() {
+    let (authority, folder) = (Authority::new(), tempfile::tempdir().expect("a folder"));
+    let roots = folder.path().join("ca.pem");
+    fs::write(&roots, authority.pem()).expect("written");
     let settings = [
+        ("DELIVERY__TLS_ROOTS", &*roots.display().to_string()),
         ("DELIVERY__RESPONSE_WAIT", "2s"),
         ("DELIVERY__LATE_WAIT", "2s"),
         ("DELIVERY__SUSPEND_AFTER_FAILURES", "100"),
@@ -217,12 +279,8 @@ fn every_answer_is_classified_every_event_is_delivered_and_a_neighbour_notices_n
         .chain(bodies())
         .enumerate()
         .map(|(number, kind)| {
-            let misbehaved = vec![kind.script.clone(); MISBEHAVED];
-            let plain = [answer(200, "connection: close\r\n", ""), vec![Step::Pause(PAUSE), Step::Close]].concat();
-            let scripts = [vec![permission()], misbehaved, vec![plain]].concat();
-            let start = if kind.heads_only { Endpoint::start_impatient } else { Endpoint::start };
-            let (name, endpoint) = (format!("hook{number}"), start(scripts));
-            server.subscribe("orders", &name, &wish(&endpoint).prefix("/shared"));
+            let (name, (endpoint, wish)) = (format!("hook{number}"), start(&kind, &authority));
+            server.subscribe("orders", &name, &wish.prefix("/shared"));
             (name, kind, endpoint)
         })
         .collect();
@@ -254,7 +312,11 @@ fn every_answer_is_classified_every_event_is_delivered_and_a_neighbour_notices_n
         });
         let found = found();
         // One that is read by half may look like several requests to the endpoint.
-        let requests = if kind.heads_only { expected.len() * SHARED } else { endpoint.requests().len() - 1 };
+        let requests = match kind.manner {
+            Manner::Answers => endpoint.requests().len() - 1,
+            Manner::HeadsOnly => expected.len() * SHARED,
+            Manner::Plain | Manner::Tls => endpoint.connections() - 1,
+        };
         if found.iter().any(|found| *found != expected) || requests != expected.len() * SHARED {
             wrong.push(format!("{}: {found:?} in {requests} requests, and not {expected:?}", kind.name));
         }
@@ -269,6 +331,35 @@ fn every_answer_is_classified_every_event_is_delivered_and_a_neighbour_notices_n
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert!(grown < MEMORY_MAX, "{grown} bytes more than before");
     assert!(!server.said().contains("panicked"), "nobody panicked");
+}
+
+#[test]
+fn bad_answers_do_not_fill_the_log() {
+    let bad: [(&str, Script); 3] = [
+        ("a header that does not end", vec![say("HTTP/1.1 200 OK\r\nx: "), Step::Forever(vec![b'a'; 4096])]),
+        ("a zero byte in a header", once("HTTP/1.1 200 OK\r\nx: a\0b\r\ncontent-length: 0\r\n\r\n")),
+        ("the end before an answer", vec![Step::Close]),
+    ];
+    let server = Server::start(&[("DELIVERY__SUSPEND_AFTER_FAILURES", "100000")]);
+    let key = server.topic("orders", "EventGridSchema");
+    let endpoints: Vec<Endpoint> =
+        bad.iter().map(|(_, script)| Endpoint::start(vec![permission(), script.clone()])).collect();
+    for (number, endpoint) in endpoints.iter().enumerate() {
+        server.subscribe("orders", &format!("hook{number}"), &wish(endpoint).attempts(1));
+    }
+    let before = server.said().lines().count();
+    let ids: Vec<String> = (0..FLOOD).map(|number| number.to_string()).collect();
+    server.publish("orders", &key, &load::body(&ids, "/a"));
+    for (number, (name, _)) in bad.iter().enumerate() {
+        wait_for(&format!("all events to be given up for {name}"), 2 * LONG, || {
+            server.counter("orders", &format!("hook{number}"), "dropped") == FLOOD as u64
+        });
+    }
+    let said = server.said();
+    let lines = said.lines().count() - before;
+    println!("{} bad answers, {lines} lines", bad.len() * FLOOD);
+    assert!(said.contains("a library repeats a line: it is left out for a minute"), "{said}");
+    assert!(lines < FLOOD, "{lines} lines: {said}");
 }
 
 #[test]

@@ -6,6 +6,7 @@
 use std::{
     io::{ErrorKind, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
+    ops::Range,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -69,7 +70,16 @@ struct Shared {
     closed: AtomicUsize,
     stop: AtomicBool,
     tls: Option<Arc<rustls::ServerConfig>>,
+    wrong: Option<Wrong>,
     heads_only: bool,
+}
+
+/// An endpoint that speaks the wrong protocol for a while.
+struct Wrong {
+    /// On these connections.
+    connections: Range<usize>,
+    /// What it speaks there, where it has no TLS elsewhere.
+    tls: Arc<rustls::ServerConfig>,
 }
 
 /// A scripted endpoint.
@@ -84,6 +94,17 @@ impl Endpoint {
         Self::listen(scripts, None, false)
     }
 
+    /// The same with TLS or without; on these connections it is the other way round.
+    pub(crate) fn start_wrong(
+        scripts: Vec<Script>,
+        tls: Arc<rustls::ServerConfig>,
+        has_tls: bool,
+        connections: Range<usize>,
+    ) -> Self {
+        let usual = has_tls.then(|| Arc::clone(&tls));
+        Self::listen_at("127.0.0.1", scripts, usual, Some(Wrong { connections, tls }), false)
+    }
+
     /// The same, but it does not read bodies.
     pub(crate) fn start_impatient(scripts: Vec<Script>) -> Self {
         Self::listen(scripts, None, true)
@@ -96,19 +117,25 @@ impl Endpoint {
 
     /// The same at this address of loopback.
     pub(crate) fn start_at(host: &str, scripts: Vec<Script>) -> Self {
-        Self::listen_at(host, scripts, None, false)
+        Self::listen_at(host, scripts, None, None, false)
     }
 
     /// The same with TLS, at this address of loopback.
     pub(crate) fn start_tls_at(host: &str, scripts: Vec<Script>, tls: Arc<rustls::ServerConfig>) -> Self {
-        Self::listen_at(host, scripts, Some(tls), false)
+        Self::listen_at(host, scripts, Some(tls), None, false)
     }
 
     fn listen(scripts: Vec<Script>, tls: Option<Arc<rustls::ServerConfig>>, heads_only: bool) -> Self {
-        Self::listen_at("127.0.0.1", scripts, tls, heads_only)
+        Self::listen_at("127.0.0.1", scripts, tls, None, heads_only)
     }
 
-    fn listen_at(host: &str, scripts: Vec<Script>, tls: Option<Arc<rustls::ServerConfig>>, heads_only: bool) -> Self {
+    fn listen_at(
+        host: &str,
+        scripts: Vec<Script>,
+        tls: Option<Arc<rustls::ServerConfig>>,
+        wrong: Option<Wrong>,
+        heads_only: bool,
+    ) -> Self {
         let listener = TcpListener::bind((host, 0)).expect("loopback has a free port");
         let address = listener.local_addr().expect("a listener has an address");
         let shared = Arc::new(Shared {
@@ -118,6 +145,7 @@ impl Endpoint {
             closed: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             tls,
+            wrong,
             heads_only,
         });
         let accepting = shared.clone();
@@ -127,10 +155,10 @@ impl Endpoint {
                 if accepting.stop.load(Ordering::SeqCst) {
                     return;
                 }
-                accepting.connections.fetch_add(1, Ordering::SeqCst);
+                let number = accepting.connections.fetch_add(1, Ordering::SeqCst);
                 let shared = accepting.clone();
                 thread::spawn(move || {
-                    shared.welcome(stream);
+                    shared.welcome(stream, number);
                     shared.closed.fetch_add(1, Ordering::SeqCst);
                 });
             }
@@ -173,9 +201,16 @@ impl Drop for Endpoint {
 }
 
 impl Shared {
-    fn welcome(&self, mut stream: TcpStream) {
+    fn welcome(&self, mut stream: TcpStream, number: usize) {
         stream.set_nodelay(true).expect("a stream takes its option");
-        let Some(tls) = self.tls.clone() else {
+        let wrong = self.wrong.as_ref().filter(|wrong| wrong.connections.contains(&number));
+        if let (Some(_), Some(_)) = (wrong, &self.tls) {
+            // What a client of TLS says first is no request.
+            let read = stream.read(&mut [0; 512]);
+            read.and_then(|_| stream.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")).ok();
+            return;
+        }
+        let Some(tls) = wrong.map(|wrong| Arc::clone(&wrong.tls)).or_else(|| self.tls.clone()) else {
             self.serve(&mut stream);
             return;
         };
