@@ -1,13 +1,13 @@
 //! A process that may open few files: the store has its part, publishers are refused beyond theirs, and deliveries wait.
 
-use std::{io::Read, net::TcpStream, time::Duration};
+use std::{io::Read, net::TcpStream, process::Command, time::Duration};
 
 use gridhook::server::descriptors::{Budget, MIN};
 use serde_json::json;
 
 use super::LONG;
 use crate::support::{
-    server::{Server, Wish, wait_for},
+    server::{Server, Wish, events_path, wait_for},
     sink::{Manner, Sink},
 };
 
@@ -94,7 +94,7 @@ fn publishers_beyond_their_part_are_refused_and_the_store_goes_on() {
     let key = server.topic("orders", "EventGridSchema");
     let mut publisher = server.client();
     let body = crate::support::load::body(&["one".to_owned()], "/a");
-    let path = crate::support::server::events_path("orders");
+    let path = events_path("orders");
     let mut publish = || publisher.ask("POST", &path, &[("aeg-sas-key", &key)], &body).map(|answer| answer.status);
     assert_eq!(publish().expect("an answer"), 200);
     let mut strangers: Vec<TcpStream> =
@@ -110,4 +110,45 @@ fn publishers_beyond_their_part_are_refused_and_the_store_goes_on() {
         assert_eq!(publish().expect("an answer"), 200, "whoever was there is served");
     }
     assert!(open_files(&server) < FILES - 100, "{} files are open", open_files(&server));
+}
+
+/// What the process ends with where its store has failed.
+const EX_IOERR: i32 = 74;
+
+#[test]
+fn a_store_that_can_open_no_file_ends_the_process_and_what_was_acknowledged_is_there() {
+    let sink = Sink::start();
+    let small = [("JOURNAL__WRITE_BUFFER_BYTES", "1 MiB"), ("JOURNAL__MAX_TOTAL_WAL_BYTES", "1 MiB")];
+    let mut server = Server::start(&small);
+    let key = server.topic("orders", "EventGridSchema");
+    server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")));
+    sink.set("/hook", Manner::Answer(503));
+    let (mut publisher, path) = (server.client(), events_path("orders"));
+    let mut publish = |number: usize| {
+        let body = json!([{
+            "id": number.to_string(), "subject": "/a", "eventType": "t", "eventTime": "2026-01-01T00:00:00Z",
+            "dataVersion": "1", "data": {"text": "x".repeat(100_000)},
+        }]);
+        let body = body.to_string();
+        publisher.ask("POST", &path, &[("aeg-sas-key", &key)], body.as_bytes()).is_ok_and(|answer| answer.status == 200)
+    };
+    assert!(publish(0), "it is served");
+    // What the budget shared out is taken away: from now on no file can be opened, and no connection.
+    let process = server.id().to_string();
+    let limited = Command::new("prlimit").args(["--pid", &process, "--nofile=8:"]).status();
+    assert!(limited.is_ok_and(|status| status.success()), "the limit is set");
+    let acknowledged = 1 + (1..500).take_while(|number| publish(*number)).count();
+    println!("{acknowledged} events were acknowledged");
+    assert!(acknowledged < 500, "the store needed no other file");
+    assert_eq!(server.wait(LONG), Some(EX_IOERR), "{}", server.said());
+    let said = server.said();
+    assert!(said.contains("the store failed, and nothing more may be written"), "{said}");
+    assert!(said.contains("Too many open files"), "{said}");
+
+    sink.set("/hook", Manner::Answer(200));
+    server.restart();
+    let arrived = |number: &usize| sink.look("/hook", |ledger| ledger.contains_key(&number.to_string()));
+    wait_for("all that was acknowledged", LONG, || (0..acknowledged).all(|number| arrived(&number)));
+    server.terminate();
+    server.assert_sound();
 }
