@@ -6,7 +6,7 @@ use std::{ffi::OsString, fs, net::SocketAddr, path::PathBuf, time::Duration};
 use expect_test::{Expect, expect};
 use gridhook::{
     config::{Config, DEFAULTS, Flag, Format, KeySource, Roots, Sources},
-    policy::edition::Steps,
+    policy::{edition::Steps, outcome::Outcome},
 };
 
 /// The settings that are in force with this file, these variables and these flags.
@@ -372,6 +372,84 @@ fn settings_that_contradict_each_other_are_told_with_both_sources() {
     );
 }
 
+/// A value that is wrong by itself, an unknown key, and contradictions in every section that can have one.
+const EVERYTHING_WRONG: &str = r#"
+[server]
+listen = "8080"
+tls_certificate = "server.crt"
+[publish]
+event_bytes = "2 MiB"
+bytes_in_flight = "1 MiB"
+request_bytes = "nothing"
+[journal]
+write_buffer_bytes = "128 MiB"
+retantion = "1 h"
+[auth]
+jwks = "http://example.com/keys"
+[policy]
+edition = "2019"
+[dead_letter.stores.one]
+url = "s3://bucket"
+accounts = ["a"]
+endpoint = "http://127.0.0.1:9000"
+sas_token = "hush"
+access_key_id_file = "nowhere"
+[dead_letter.stores.two]
+url = "s3://bucket"
+accounts = ["a"]
+[dead_letter.stores.three]
+url = 3
+[dead_letter.stores.four]
+url = "file:///"
+"#;
+
+#[test]
+fn every_error_of_the_settings_is_told_in_one_go() {
+    refuses(
+        EVERYTHING_WRONG,
+        &[],
+        expect![[r#"
+        15 settings cannot be used:
+          gridhook.toml: there is no key journal.retantion; did you mean journal.retention?
+          gridhook.toml: dead_letter.stores.three.url is 3; allowed is a text
+          gridhook.toml: publish.request_bytes is "nothing"; allowed is a size from 1.0 KiB to 64.0 MiB: a number of bytes, or one with its unit, such as "64 KiB"
+          gridhook.toml: server.listen is "8080"; allowed is an IP address and a port, such as "127.0.0.1:8080" or "[::]:8080"
+          gridhook.toml: journal.write_buffer_bytes is "128 MiB"; allowed is at most journal.max_total_wal_bytes, which is "64 MiB" (default)
+          default: auth.issuer is ""; allowed is whose keys are in auth.jwks
+          gridhook.toml: auth.jwks is "http://example.com/keys"; allowed is a file, an https address, or an http address of loopback
+          default: server.tls_key is ""; allowed is a file: a certificate (server.tls_certificate) and its key (server.tls_key) are both given, or neither
+          gridhook.toml: policy.edition is "2019"; allowed is one of 2020, 2021, 2023, current, namespace
+          gridhook.toml: dead_letter.stores.four.url is "file:///"; allowed is a folder, but not the root of all
+          gridhook.toml: dead_letter.stores.one.endpoint is "http://127.0.0.1:9000"; allowed is https, or http where dead_letter.stores.one.allow_http is true
+          gridhook.toml: dead_letter.stores.one.access_key_id_file is "nowhere"; allowed is a file that can be read: No such file or directory (os error 2)
+          gridhook.toml: dead_letter.stores.one.sas_token is (not shown); allowed is nothing: the credentials for s3://bucket are access_key_id, secret_access_key, session_token
+          gridhook.toml: dead_letter.stores.two.accounts is ["a"]; allowed is accounts that no other store has: "a" is one of another
+          gridhook.toml: dead_letter.stores.two.url is "s3://bucket"; allowed is an address that no other store has: one has it"#]],
+    );
+    // A value that is wrong by itself is not compared with others.
+    refuses(
+        "[publish]\nrequest_bytes = \"1 GiB\"\nbytes_in_flight = \"1 MiB\"\n",
+        &[],
+        expect![[
+            r#"gridhook.toml: publish.request_bytes is "1 GiB"; allowed is a size from 1.0 KiB to 64.0 MiB: a number of bytes, or one with its unit, such as "64 KiB""#
+        ]],
+    );
+}
+
+#[test]
+fn every_edition_that_cannot_be_read_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for name in ["a", "b"] {
+        fs::write(folder.path().join(format!("{name}.toml")), "steps = 3\n").expect("a file that can be written");
+    }
+    let file = format!("[policy]\nedition = \"c\"\neditions_dir = {:?}\n", folder.path());
+    let errors = load(&file, &[], &[]).expect_err("two editions that cannot be read");
+    assert!(errors.starts_with("2 settings cannot be used:"), "{errors}");
+    assert!(errors.contains("a.toml: ") && errors.contains("b.toml: "), "{errors}");
+    // Whether there is an edition c is not known.
+    assert!(!errors.contains("policy.edition is"), "{errors}");
+}
+
 #[test]
 fn a_certificate_and_its_key_are_given_together() {
     refuses(
@@ -431,12 +509,16 @@ fn editions_of_ones_own_are_read_from_a_folder_and_checked() {
     let folder = tempfile::tempdir().expect("a folder");
     let current = include_str!("../config/editions/current.toml");
     let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("a file that can be written");
-    write("quick.toml", &current.replace("schedule = [\"10s\"", "schedule = [\"20ms\""));
+    let quicker =
+        current.replace("schedule = [\"10s\"", "schedule = [\"20ms\"").replace("Busy = \"10s\"", "Busy = \"7s\"");
+    write("quick.toml", &quicker);
     write("notes.txt", "not an edition");
     let file = format!("[policy]\nedition = \"quick\"\neditions_dir = {:?}\n", folder.path());
     let config = load(&file, &[], &[]).expect("good settings");
     let quick = config.policy.editions.get(&config.policy.edition).expect("the edition");
     assert_eq!((quick.retry.schedule[0], quick.retry.steps), (Duration::from_millis(20), Steps::Delays));
+    let busy = |name: &str| config.policy.editions.get(name).expect("the edition").probation.durations[&Outcome::Busy];
+    assert_eq!((busy("quick"), busy("current")), (Duration::from_secs(7), Duration::from_secs(10)));
     assert_eq!(
         config.policy.editions.names().collect::<Vec<_>>(),
         ["2020", "2021", "2023", "current", "namespace", "quick"]

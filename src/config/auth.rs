@@ -7,7 +7,6 @@ use serde::Deserialize;
 use url::{Host, Url};
 
 use super::{
-    Error,
     layers::Layers,
     read::{self, DAY, SECOND},
 };
@@ -65,30 +64,41 @@ pub(super) struct RawAuth {
 
 impl RawAuth {
     /// An issuer needs keys, and keys an issuer.
-    pub(super) fn resolve(self, layers: &Layers) -> Result<Auth, Error> {
+    pub(super) fn resolve(self, layers: &mut Layers) -> Auth {
+        const PAIR: [&str; 2] = ["auth.issuer", "auth.jwks"];
         let issuer = match (self.issuer, self.jwks) {
-            (None, None) if self.admin_role.is_some() => {
-                return Err(layers.complain("auth.issuer", "the issuer that gives the role auth.admin_role".to_owned()));
+            (None, None) => {
+                if self.admin_role.is_some() {
+                    layers.refuse(&PAIR, "the issuer that gives the role auth.admin_role");
+                }
+                None
             }
-            (None, None) => None,
-            (Some(name), Some(jwks)) => {
-                let keys = source(&jwks).map_err(|allowed| layers.complain("auth.jwks", allowed.to_owned()))?;
-                Some(Issuer {
+            (Some(name), Some(jwks)) => match source(&jwks) {
+                Ok(keys) => Some(Issuer {
                     name,
                     audience: self.audience,
                     keys,
                     refresh: self.jwks_refresh,
                     admin_role: self.admin_role,
-                })
-            }
+                }),
+                Err(allowed) => {
+                    layers.refuse(&["auth.jwks"], allowed);
+                    None
+                }
+            },
             (Some(_), None) => {
-                return Err(layers.complain("auth.jwks", "where the keys of auth.issuer are".to_owned()));
+                layers.refuse(&["auth.jwks", "auth.issuer"], "where the keys of auth.issuer are");
+                None
             }
-            (None, Some(_)) => {
-                return Err(layers.complain("auth.issuer", "whose keys are in auth.jwks".to_owned()));
+            (None, Some(jwks)) => {
+                layers.refuse(&PAIR, "whose keys are in auth.jwks");
+                if let Err(allowed) = source(&jwks) {
+                    layers.refuse(&["auth.jwks"], allowed);
+                }
+                None
             }
         };
-        Ok(Auth { issuer, trusted_proxies: self.trusted_proxies })
+        Auth { issuer, trusted_proxies: self.trusted_proxies }
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
 use serde::Deserialize;
 use url::Url;
 
-use super::{Error, Secret, layers::Layers, read};
+use super::{Secret, layers::Layers, read};
 use crate::policy::place::{Address, FOLDER, FORMS, Kind, Known, Malformed, Places};
 
 /// The section that has the stores.
@@ -114,29 +114,32 @@ fn keys() -> impl Iterator<Item = String> {
 }
 
 impl RawDeadLetter {
-    pub(super) fn resolve(self, data_dir: &Path, layers: &Layers) -> Result<DeadLetter, Error> {
+    pub(super) fn resolve(self, data_dir: &Path, layers: &mut Layers) -> DeadLetter {
         let mut resolved =
             DeadLetter { notice_topic: self.notice_topic, stores: BTreeMap::new(), places: Places::default() };
         let mut known: Vec<Known> = Vec::new();
         if let Some(folder) = self.folder {
-            let address = folder_address(&data_dir.join(folder))
-                .map_err(|allowed| layers.complain("dead_letter.folder", allowed))?;
-            known.push(Known { name: FOLDER.to_owned(), address, accounts: Vec::new() });
+            match folder_address(&data_dir.join(folder)) {
+                Ok(address) => known.push(Known { name: FOLDER.to_owned(), address, accounts: Vec::new() }),
+                Err(allowed) => layers.refuse(&["dead_letter.folder", "server.data_dir"], allowed),
+            }
         }
         for (name, raw) in self.stores {
             let at = format!("{STORES}{name}");
-            check_name(&name).map_err(|allowed| layers.complain(&format!("{at}.url"), allowed))?;
+            let (url_key, accounts_key) = (format!("{at}.url"), format!("{at}.accounts"));
+            if let Err(allowed) = check_name(&name) {
+                layers.refuse(&[&url_key], allowed);
+            }
             let accounts = raw.accounts.clone();
-            let store = raw.resolve(&at, layers)?;
+            let taken = accounts.iter().find(|account| known.iter().any(|other| other.accounts.contains(account)));
+            if let Some(account) = taken {
+                let allowed = format!("accounts that no other store has: \"{account}\" is one of another");
+                layers.refuse(&[&accounts_key], allowed);
+            }
+            let Some(store) = raw.resolve(&at, layers) else { continue };
             if let Some(other) = known.iter().find(|other| other.address == store.address) {
                 let allowed = format!("an address that no other store has: {} has it", other.name);
-                return Err(layers.complain(&format!("{at}.url"), allowed));
-            }
-            if let Some(account) =
-                accounts.iter().find(|account| known.iter().any(|other| other.accounts.contains(account)))
-            {
-                let allowed = format!("accounts that no other store has: \"{account}\" is one of another");
-                return Err(layers.complain(&format!("{at}.accounts"), allowed));
+                layers.refuse(&[&url_key], allowed);
             }
             known.push(Known { name: name.clone(), address: store.address.clone(), accounts });
             resolved.stores.insert(name, store);
@@ -151,26 +154,32 @@ impl RawDeadLetter {
             resolved.stores.insert(FOLDER.to_owned(), store);
         }
         resolved.places = Places::new(known);
-        Ok(resolved)
+        resolved
     }
 }
 
 impl RawStore {
-    fn resolve(self, at: &str, layers: &Layers) -> Result<Store, Error> {
+    /// [`None`]: the address cannot be used, so that nothing can be said of the credentials.
+    fn resolve(self, at: &str, layers: &mut Layers) -> Option<Store> {
         let Self { url, accounts: _, endpoint, region, allow_http, credentials } = self;
         let key = |name: &str| format!("{at}.{name}");
-        let address = Address::parse(&url.unwrap_or_default()).map_err(|problem| {
-            let allowed = match problem {
-                Malformed::Form => FORMS.to_owned(),
-                Malformed::Part(problem) => format!("an address, but {problem}"),
-            };
-            layers.complain(&key("url"), allowed)
-        })?;
-        if address.kind == Kind::Folder && address.path.is_empty() {
-            return Err(layers.complain(&key("url"), "a folder, but not the root of all".to_owned()));
-        }
         if endpoint.as_ref().is_some_and(|endpoint| endpoint.scheme() == "http") && !allow_http {
-            return Err(layers.complain(&key("endpoint"), format!("https, or http where {at}.allow_http is true")));
+            let allowed = format!("https, or http where {at}.allow_http is true");
+            layers.refuse(&[&key("endpoint"), &key("allow_http")], allowed);
+        }
+        let address = match Address::parse(&url.unwrap_or_default()) {
+            Ok(address) => address,
+            Err(problem) => {
+                let allowed = match problem {
+                    Malformed::Form => FORMS.to_owned(),
+                    Malformed::Part(problem) => format!("an address, but {problem}"),
+                };
+                layers.refuse(&[&key("url")], allowed);
+                return None;
+            }
+        };
+        if address.kind == Kind::Folder && address.path.is_empty() {
+            layers.refuse(&[&key("url")], "a folder, but not the root of all");
         }
         let of_kind = CREDENTIALS.iter().find(|(kind, _)| *kind == address.kind).map_or(&[][..], |(_, names)| names);
         let mut read = Vec::new();
@@ -181,19 +190,20 @@ impl RawStore {
                     [] => format!("nothing: a folder needs no credentials ({address})"),
                     names => format!("nothing: the credentials for {address} are {}", names.join(", ")),
                 };
-                return Err(layers.complain(&key(&name), allowed));
+                layers.refuse(&[&key(&name)], allowed);
+                continue;
             };
             if read.iter().any(|(there, _)| there == known) {
-                return Err(layers.complain(&key(&name), format!("nothing where {} is set, too", key(plain))));
+                layers.refuse(&[&key(&name)], format!("nothing where {} is set, too", key(plain)));
+                continue;
             }
-            let secret = if plain == name {
-                value
-            } else {
-                read_file(Path::new(&value)).map_err(|problem| layers.complain(&key(&name), problem))?
-            };
-            read.push((*known, Secret::new(&secret)));
+            let secret = if plain == name { Ok(value) } else { read_file(Path::new(&value)) };
+            match secret {
+                Ok(secret) => read.push((*known, Secret::new(&secret))),
+                Err(problem) => layers.refuse(&[&key(&name)], problem),
+            }
         }
-        Ok(Store { address, endpoint, region, allow_http, credentials: read })
+        Some(Store { address, endpoint, region, allow_http, credentials: read })
     }
 }
 

@@ -1,6 +1,11 @@
 //! The editions that topics may name: those of the program, and those of the operator's folder.
 
-use std::{collections::BTreeMap, fs, io, path::Path, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use crate::{config::Error, policy::edition::Edition};
 
@@ -23,22 +28,32 @@ pub struct Editions {
 impl Editions {
     /// Reads the editions of the program, and those of `folder` over them. `after_failures` goes over what they say.
     pub fn load(folder: Option<&Path>, after_failures: Option<u32>) -> Result<Self, Error> {
-        let mut editions = Self { all: BTreeMap::new(), after_failures };
+        let (editions, errors) = Self::read_all(folder, after_failures);
+        if errors.is_empty() { Ok(editions) } else { Err(Error::of(errors)) }
+    }
+
+    /// The same, with every edition that can be read and an error for each that cannot.
+    pub(super) fn read_all(folder: Option<&Path>, after_failures: Option<u32>) -> (Self, Vec<Error>) {
+        let (mut editions, mut errors) = (Self { all: BTreeMap::new(), after_failures }, Vec::new());
+        let mut keep = |name: String, edition: Result<Arc<Edition>, Error>, all: &mut BTreeMap<_, _>| match edition {
+            Ok(edition) => drop(all.insert(name, edition)),
+            Err(error) => errors.push(error),
+        };
         for (name, text) in BUILT_IN {
-            let edition = editions.take(&format!("edition {name}"), text)?;
-            editions.all.insert(name.to_owned(), edition);
+            let edition = editions.take(&format!("edition {name}"), text);
+            keep(name.to_owned(), edition, &mut editions.all);
         }
-        let Some(folder) = folder else { return Ok(editions) };
-        for entry in fs::read_dir(folder).map_err(unreadable(folder))? {
-            let path = entry.map_err(unreadable(folder))?.path();
-            if path.extension().is_none_or(|extension| extension != "toml") {
-                continue;
+        match folder.map(files) {
+            Some(Ok(files)) => {
+                for path in files {
+                    let name = path.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+                    keep(name, editions.read(&path), &mut editions.all);
+                }
             }
-            let name = path.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-            let edition = editions.read(&path)?;
-            editions.all.insert(name, edition);
+            Some(Err(error)) => errors.push(error),
+            None => {}
         }
-        Ok(editions)
+        (editions, errors)
     }
 
     /// The edition of that file, which has no name: somebody wants to know what it would do.
@@ -62,6 +77,16 @@ impl Editions {
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.all.keys().map(String::as_str)
     }
+}
+
+/// The editions of a folder, in order.
+fn files(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+    let entries = fs::read_dir(folder).map_err(unreadable(folder))?;
+    let paths: Result<Vec<_>, _> = entries.map(|entry| Ok(entry.map_err(unreadable(folder))?.path())).collect();
+    let mut paths = paths?;
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    paths.sort();
+    Ok(paths)
 }
 
 fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> Error {

@@ -5,7 +5,12 @@
 //! afterwards. That is why this is not one of the layering libraries: they know the file of a value, but not its
 //! variable or flag, or not what is allowed.
 
-use std::{collections::BTreeMap, ffi::OsString, fmt, path::PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::OsString,
+    fmt,
+    path::PathBuf,
+};
 
 use toml::{Table, Value};
 
@@ -85,18 +90,23 @@ pub struct Setting {
     pub origin: Origin,
 }
 
-/// All layers, merged, and what was wrong with single values of them.
-pub(super) struct Layers(BTreeMap<String, (Value, Origin)>, Vec<Error>);
+/// All layers, merged, with every error found so far.
+pub(super) struct Layers {
+    values: BTreeMap<String, (Value, Origin)>,
+    errors: Vec<Error>,
+    /// Keys whose value is wrong by itself. The value that stands in for it must not be compared with others.
+    replaced: BTreeSet<String>,
+}
 
 impl Layers {
     pub(super) fn merge(sources: &Sources) -> Result<Self, Error> {
-        let mut layers = Self(BTreeMap::new(), Vec::new());
+        let mut layers = Self { values: BTreeMap::new(), errors: Vec::new(), replaced: BTreeSet::new() };
         let defaults = DEFAULTS.parse::<Table>().expect("a test reads the embedded defaults");
         flatten("", defaults, &mut |key, value| {
-            layers.0.insert(key, (value, Origin::Default));
+            layers.values.insert(key, (value, Origin::Default));
         });
         layers.add_file(sources)?;
-        layers.add_environment(sources)?;
+        layers.add_environment(sources);
         for Flag { name, key, value } in &sources.flags {
             layers.put((*key).to_owned(), Value::String(value.clone()), Origin::Flag(name));
         }
@@ -115,7 +125,7 @@ impl Layers {
         Ok(())
     }
 
-    fn add_environment(&mut self, sources: &Sources) -> Result<(), Error> {
+    fn add_environment(&mut self, sources: &Sources) {
         for (name, value) in &sources.environment {
             let name = name.to_string_lossy();
             let Some(rest) = name.strip_prefix(PREFIX) else { continue };
@@ -128,17 +138,17 @@ impl Layers {
             let origin = Origin::Variable(name.clone().into_owned());
             let Some(text) = value.to_str() else {
                 let (read, allowed) = ("(not UTF-8)".to_owned(), "UTF-8".to_owned());
-                return Err(Error::Value { origin, key, read, allowed });
+                self.errors.push(Error::Value { origin, key, read, allowed });
+                continue;
             };
             let value = self.guess(&key, text);
             self.put(key, value, origin);
         }
-        Ok(())
     }
 
     /// A variable is text; it is read as the kind of value that the default is, where it can be.
     fn guess(&self, key: &str, text: &str) -> Value {
-        let value = match self.0.get(key) {
+        let value = match self.values.get(key) {
             Some((Value::Integer(_), _)) => text.parse().map(Value::Integer).ok(),
             Some((Value::Boolean(_), _)) => text.parse().map(Value::Boolean).ok(),
             Some(_) | None => None,
@@ -147,28 +157,28 @@ impl Layers {
     }
 
     fn put(&mut self, key: String, value: Value, origin: Origin) {
-        if !self.0.contains_key(&key) && !dead_letter::is_key(&key) {
+        if !self.values.contains_key(&key) && !dead_letter::is_key(&key) {
             let like = self.like(&key).into_iter().map(|known| match origin {
                 Origin::Variable(_) => variable(&known),
                 Origin::Default | Origin::File(_) | Origin::Flag(_) => known,
             });
             let unknown = Error::UnknownKey { like: like.collect(), allowed: self.neighbours(&key), key, origin };
-            self.1.push(unknown);
+            self.errors.push(unknown);
             return;
         }
-        self.0.insert(key, (value, origin));
+        self.values.insert(key, (value, origin));
     }
 
     /// The keys that are most like `key`.
     fn like(&self, key: &str) -> Vec<String> {
         let mut like: Vec<(usize, &String)> =
-            self.0.keys().map(|known| (strsim::damerau_levenshtein(key, known), known)).collect();
+            self.values.keys().map(|known| (strsim::damerau_levenshtein(key, known), known)).collect();
         like.retain(|(far, known)| *far <= FAR.min(known.len() / 4));
         // One that was written right in another section is meant, too.
         let name = key.rsplit('.').next().unwrap_or_default();
         if like.is_empty() {
             let ends = format!(".{name}");
-            like.extend(self.0.keys().filter(|known| known.ends_with(&ends)).map(|known| (0, known)));
+            like.extend(self.values.keys().filter(|known| known.ends_with(&ends)).map(|known| (0, known)));
         }
         like.sort();
         like.into_iter().take(LIKE_TOLD).map(|(_, known)| known.clone()).collect()
@@ -180,45 +190,77 @@ impl Layers {
             return keys;
         }
         let section = key.split('.').next().unwrap_or_default();
-        let inside = self.0.keys().filter(|known| known.split('.').next() == Some(section)).cloned();
+        let inside = self.values.keys().filter(|known| known.split('.').next() == Some(section)).cloned();
         let mut found: Vec<String> = inside.collect();
         if found.is_empty() {
-            let sections = self.0.keys().filter_map(|known| known.split('.').next());
+            let sections = self.values.keys().filter_map(|known| known.split('.').next());
             found = sections.map(|section| format!("{section}.*")).collect();
             found.dedup();
         }
         found.join(", ")
     }
 
-    /// Reads the values by their types. All that cannot be used is told, not the first alone.
+    /// Reads the values by their types and notes each that cannot be used. Fails only where nothing can stand in for one.
     pub(super) fn read(&mut self) -> Result<RawConfig, Error> {
         let (mut table, mut defaults) = (self.table(), BTreeMap::new());
         flatten("", DEFAULTS.parse().expect("a test reads the embedded defaults"), &mut |key, value| {
             defaults.insert(key, value);
         });
-        let mut wrong = std::mem::take(&mut self.1);
         loop {
             let error = match serde_path_to_error::deserialize::<_, RawConfig>(Value::Table(table.clone())) {
-                Ok(config) if wrong.is_empty() => return Ok(config),
-                Ok(_) => return Err(Error::of(wrong)),
+                Ok(config) => return Ok(config),
                 Err(error) => error,
             };
             let key = error.path().to_string();
-            wrong.push(self.complain(&key, error.inner().message().to_owned()));
-            // Its default takes its place, so that the values behind it are read, too; each key only once.
-            let default = defaults.remove(&key);
-            let (Some(default), Some((section, name))) = (default, key.rsplit_once('.')) else {
-                return Err(Error::of(wrong));
-            };
-            let section = section.split('.').try_fold(&mut table, |table, part| table.get_mut(part)?.as_table_mut());
-            section.and_then(|section| section.insert(name.to_owned(), default));
+            self.errors.push(self.complain(&key, error.inner().message().to_owned()));
+            // Its default takes its place, so that the values behind it are read, too. What has no default is left out.
+            let section = key.rsplit_once('.').and_then(|(section, name)| {
+                let above = section.split('.').try_fold(&mut table, |table, part| table.get_mut(part)?.as_table_mut());
+                Some((above?, name))
+            });
+            let is_out = section.is_some_and(|(section, name)| match defaults.remove(&key) {
+                Some(default) => section.insert(name.to_owned(), default).is_some(),
+                None => section.remove(name).is_some(),
+            });
+            if !is_out {
+                return Err(self.failure());
+            }
+            self.replaced.insert(key);
         }
+    }
+
+    /// Notes that the value of the first of `keys` is not allowed beside those of the others, unless one of them is wrong
+    /// by itself.
+    pub(super) fn refuse(&mut self, keys: &[&str], allowed: impl Into<String>) {
+        if !keys.iter().any(|key| self.is_replaced(key)) {
+            let error = self.complain(keys[0], allowed.into());
+            self.errors.push(error);
+        }
+    }
+
+    /// Notes an error that is not one of a single value.
+    pub(super) fn fail(&mut self, error: Error) {
+        self.errors.push(error);
+    }
+
+    /// Whether the value of `key` is wrong by itself, so that something else stands in for it.
+    pub(super) fn is_replaced(&self, key: &str) -> bool {
+        self.replaced.contains(key)
+    }
+
+    /// `config`, where there was no error; all errors otherwise.
+    pub(super) fn finish<T>(mut self, config: T) -> Result<T, Error> {
+        if self.errors.is_empty() { Ok(config) } else { Err(self.failure()) }
+    }
+
+    fn failure(&mut self) -> Error {
+        Error::of(std::mem::take(&mut self.errors))
     }
 
     /// The values in their sections.
     fn table(&self) -> Table {
         let mut table = Table::new();
-        for (key, (value, _)) in &self.0 {
+        for (key, (value, _)) in &self.values {
             let (section, name) = key.rsplit_once('.').expect("a test finds every default in a section");
             let section = section.split('.').fold(&mut table, |table, part| {
                 let inner = table.entry(part).or_insert_with(|| Value::Table(Table::new()));
@@ -230,27 +272,31 @@ impl Layers {
     }
 
     /// The error for a value that is not allowed.
-    pub(super) fn complain(&self, key: &str, allowed: String) -> Error {
+    fn complain(&self, key: &str, allowed: String) -> Error {
         Error::Value { origin: self.origin(key), key: key.to_owned(), read: self.show(key), allowed }
     }
 
-    /// The error for a value that is larger than another may be. The one that somebody chose is complained of.
-    pub(super) fn too_large(&self, small: &str, large: &str) -> Error {
+    /// Notes that `small` is larger than `large`. The error names the one that the operator set.
+    pub(super) fn refuse_larger(&mut self, small: &str, large: &str) {
         let other = |key: &str| format!("{key}, which is {} ({})", self.show(key), self.origin(key));
         match self.origin(small) {
-            Origin::Default => self.complain(large, format!("at least {}", other(small))),
+            Origin::Default => {
+                let allowed = format!("at least {}", other(small));
+                self.refuse(&[large, small], allowed);
+            }
             Origin::File(_) | Origin::Variable(_) | Origin::Flag(_) => {
-                self.complain(small, format!("at most {}", other(large)))
+                let allowed = format!("at most {}", other(large));
+                self.refuse(&[small, large], allowed);
             }
         }
     }
 
     fn origin(&self, key: &str) -> Origin {
-        self.0.get(key).map_or(Origin::Default, |(_, origin)| origin.clone())
+        self.values.get(key).map_or(Origin::Default, |(_, origin)| origin.clone())
     }
 
     fn show(&self, key: &str) -> String {
-        match self.0.get(key) {
+        match self.values.get(key) {
             Some(_) if key.ends_with("token") || dead_letter::is_secret(key) => "(not shown)".to_owned(),
             Some((value, _)) => value.to_string(),
             None => "missing".to_owned(),
@@ -266,7 +312,7 @@ impl Layers {
             let value = if empty { value.to_string() } else { self.show(key) };
             Setting { key: key.clone(), value, origin: origin.clone() }
         };
-        self.0.iter().map(setting).collect()
+        self.values.iter().map(setting).collect()
     }
 }
 

@@ -332,39 +332,47 @@ impl Config {
             clock,
         } = layers.read()?;
 
-        if publish.event_bytes > publish.request_bytes {
-            return Err(layers.too_large("publish.event_bytes", "publish.request_bytes"));
-        }
-        if publish.request_bytes > publish.bytes_in_flight {
-            return Err(layers.too_large("publish.request_bytes", "publish.bytes_in_flight"));
-        }
-        if journal.write_buffer_bytes as u64 > journal.max_total_wal_bytes {
-            return Err(layers.too_large("journal.write_buffer_bytes", "journal.max_total_wal_bytes"));
+        // Every check runs, so that one start tells all errors.
+        let larger = [
+            (publish.event_bytes > publish.request_bytes, "publish.event_bytes", "publish.request_bytes"),
+            (publish.request_bytes > publish.bytes_in_flight, "publish.request_bytes", "publish.bytes_in_flight"),
+            (
+                journal.write_buffer_bytes as u64 > journal.max_total_wal_bytes,
+                "journal.write_buffer_bytes",
+                "journal.max_total_wal_bytes",
+            ),
+        ];
+        for (_, small, large) in larger.into_iter().filter(|(is_larger, ..)| *is_larger) {
+            layers.refuse_larger(small, large);
         }
 
-        let auth = auth.resolve(&layers)?;
+        let auth = auth.resolve(&mut layers);
         match (&server.tls_certificate, &server.tls_key) {
-            (Some(_), None) => return Err(layers.complain("server.tls_key", TLS_PAIR.to_owned())),
-            (None, Some(_)) => return Err(layers.complain("server.tls_certificate", TLS_PAIR.to_owned())),
+            (Some(_), None) => layers.refuse(&["server.tls_key", "server.tls_certificate"], TLS_PAIR),
+            (None, Some(_)) => layers.refuse(&["server.tls_certificate", "server.tls_key"], TLS_PAIR),
             (Some(_), Some(_)) | (None, None) => {}
         }
 
-        let editions = Editions::load(policy.editions_dir.as_deref(), delivery.suspend_after_failures);
-        let editions = editions.map_err(|error| match error {
-            Error::Unreadable { path, error } => {
-                let allowed = format!("a folder of editions that can be read: {}: {error}", path.display());
-                layers.complain("policy.editions_dir", allowed)
+        let (editions, errors) = Editions::read_all(policy.editions_dir.as_deref(), delivery.suspend_after_failures);
+        let all_are_known = errors.is_empty() && !layers.is_replaced("policy.editions_dir");
+        for error in errors {
+            match error {
+                Error::Unreadable { path, error } => {
+                    let allowed = format!("a folder of editions that can be read: {}: {error}", path.display());
+                    layers.refuse(&["policy.editions_dir"], allowed);
+                }
+                other => layers.fail(other),
             }
-            other => other,
-        })?;
-        if editions.get(&policy.edition).is_none() {
-            let names: Vec<_> = editions.names().collect();
-            return Err(layers.complain("policy.edition", format!("one of {}", names.join(", "))));
         }
-        let dead_letter = dead_letter.resolve(&server.data_dir, &layers)?;
+        // An edition that could not be read may be the one that is asked for.
+        if all_are_known && editions.get(&policy.edition).is_none() {
+            let names: Vec<_> = editions.names().collect();
+            layers.refuse(&["policy.edition"], format!("one of {}", names.join(", ")));
+        }
+        let dead_letter = dead_letter.resolve(&server.data_dir, &mut layers);
         let delivery = delivery.resolve(&server);
         let policy = Policy { edition: policy.edition, editions };
-        Ok(Self {
+        layers.finish(Self {
             server,
             log,
             publish,
