@@ -57,7 +57,9 @@ async fn put(control: &Control, resource: &Resource) -> Result<Done, Error> {
             arm::namespace_topics::put(control, &Caller::Declared, topic, body.as_bytes()).await?
         }
         path::Target::Topic(topic, _) => arm::topics::put(control, &Caller::Declared, topic, body.as_bytes()).await?,
-        path::Target::DomainTopic(topic) => arm::domain_topics::put(control, &topic, body.as_bytes()).await?,
+        path::Target::DomainTopic(topic) => {
+            arm::domain_topics::put(control, &Caller::Declared, &topic, body.as_bytes()).await?
+        }
         path::Target::Subscription(topic, _, name, _) => {
             arm::subscriptions::put(control, &Caller::Declared, &topic, Form::Nested, &name, body.as_bytes()).await?
         }

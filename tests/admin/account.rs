@@ -64,6 +64,7 @@ async fn every_resource_says_who_made_it_and_who_changed_it_last() {
     let resources = [
         (format!("{RG}/topics/orders"), json!({})),
         (format!("{RG}/domains/shops"), json!({})),
+        (format!("{RG}/domains/shops/topics/europe"), json!({})),
         (format!("{RG}/namespaces/plant"), json!({})),
         (format!("{RG}/namespaces/plant/topics/heat"), json!({})),
         (format!("{RG}/topics/orders/eventSubscriptions/to-shop"), hook()),
@@ -75,7 +76,8 @@ async fn every_resource_says_who_made_it_and_who_changed_it_last() {
         assert_eq!(first, made.json()["systemData"], "{path}");
         assert_eq!((&first["createdBy"], &first["createdByType"]), (&json!("admin"), &json!("Key")), "{path}");
         plane.hand.advance(Duration::from_secs(60));
-        let changed = plane.call("PATCH", path, json!({})).await;
+        let method = if path.contains("/domains/shops/topics/") { "PUT" } else { "PATCH" };
+        let changed = plane.call(method, path, json!({})).await;
         assert!(changed.status < 300, "{path}: {}", changed.text);
         let second = get(&plane, path).await["systemData"].clone();
         assert_eq!(second["createdAt"], first["createdAt"], "{path}");
@@ -86,6 +88,41 @@ async fn every_resource_says_who_made_it_and_who_changed_it_last() {
         let endpoint_is_hidden = path.contains("eventSubscriptions");
         assert!(again.status == 201 || endpoint_is_hidden, "{path}: {}", again.text);
     }
+}
+
+#[actix_web::test]
+async fn a_new_key_is_a_change_of_its_resource() {
+    let plane = Plane::new(Chaos::Disabled).with_topic().await;
+    for path in ["topics/orders", "domains/shops", "namespaces/plant", "namespaces/plant/topics/heat"] {
+        let path = format!("{RG}/{path}");
+        assert_eq!(plane.call("PUT", &path, json!({})).await.status, 201, "{path}");
+        let before = get(&plane, &path).await["systemData"].clone();
+        plane.hand.advance(Duration::from_secs(60));
+        let answer = plane.call("POST", &format!("{path}/regenerateKey"), json!({"keyName": "key1"})).await;
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text);
+        let after = get(&plane, &path).await["systemData"].clone();
+        assert_eq!(after["createdAt"], before["createdAt"], "{path}");
+        assert!(after["lastModifiedAt"].as_str() > before["lastModifiedAt"].as_str(), "{path}: {before} {after}");
+        assert_eq!(after["lastModifiedBy"], "admin", "{path}");
+    }
+}
+
+#[actix_web::test]
+async fn a_domain_topic_comes_with_its_first_subscription_in_the_same_name() {
+    let plane = Plane::new(Chaos::Disabled);
+    assert_eq!(plane.call("PUT", &format!("{RG}/domains/shops"), json!({})).await.status, 201);
+    let path = format!("{RG}/domains/shops/topics/europe");
+    let made = plane.call("PUT", &format!("{path}/eventSubscriptions/to-shop"), hook()).await;
+    assert_eq!(made.status, 201, "{}", made.text);
+    let first = get(&plane, &path).await["systemData"].clone();
+    assert_eq!((&first["createdBy"], &first["createdAt"]), (&json!("admin"), &first["lastModifiedAt"]));
+    // A PUT keeps the name as it was first given, and who created it.
+    plane.hand.advance(Duration::from_secs(60));
+    let again = plane.call("PUT", &path.replace("europe", "EUROPE"), json!({})).await.json();
+    assert_eq!((&again["name"], &again["systemData"]["createdAt"]), (&json!("europe"), &first["createdAt"]));
+    assert_ne!(again["systemData"]["lastModifiedAt"], first["lastModifiedAt"]);
+    let listed = get(&plane, &format!("{RG}/domains/shops/topics")).await;
+    assert_eq!(listed["value"][0]["systemData"], again["systemData"]);
 }
 
 #[actix_web::test]

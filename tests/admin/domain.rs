@@ -335,7 +335,7 @@ async fn a_topic_comes_with_its_first_subscription_and_goes_with_its_last() {
     assert_eq!(plane.topics().await, ["south"]);
     let (registry, _clock, _hand) = running_registry(&plane.store);
     let domain = registry.topic("domain:shop").expect("it is recovered");
-    assert_eq!(domain.domain_topics().iter().map(ToString::to_string).collect::<Vec<_>>(), ["south"]);
+    assert_eq!(domain.domain_topics().iter().map(|topic| topic.name.to_string()).collect::<Vec<_>>(), ["south"]);
 }
 
 #[actix_web::test]

@@ -7,24 +7,27 @@ use super::{TopicPath, list::Page, not_found, topic};
 use crate::{
     admin::{
         Control, Error,
+        auth::Caller,
         model::{difference::Difference, domain_topic, value_of},
     },
     event::Name,
+    topic::registry::DomainTopic,
 };
 
 pub(super) fn list(control: &Control, request: &HttpRequest, path: &TopicPath) -> Result<HttpResponse, Error> {
     let page = Page::of(request, control)?;
     let domain = topic(control, path)?;
     let id = domain.record().resource_id();
-    let topics = domain.domain_topics().into_iter().map(|name| (name.key(), name)).collect();
-    Ok(page.answer(topics, Name::as_str, |name| value_of(&domain_topic::View::new(&id, name))))
+    let topics = domain.domain_topics().into_iter().map(|topic| (topic.name.key(), topic)).collect();
+    let view = |topic: &DomainTopic| value_of(&domain_topic::View::new(&id, topic));
+    Ok(page.answer(topics, |topic| topic.name.as_str(), view))
 }
 
 pub(super) fn get(control: &Control, path: &TopicPath) -> Result<HttpResponse, Error> {
     let domain = topic(control, path)?;
     let name = named(path)?;
-    let name = domain.domain_topic(name.as_str()).ok_or_else(|| not_found(path))?;
-    Ok(HttpResponse::Ok().json(domain_topic::View::new(&domain.record().resource_id(), &name)))
+    let topic = domain.domain_topic(name.as_str()).ok_or_else(|| not_found(path))?;
+    Ok(HttpResponse::Ok().json(domain_topic::View::new(&domain.record().resource_id(), &topic)))
 }
 
 /// What a PUT would change: whether it is there is all that there is of it.
@@ -35,14 +38,22 @@ pub(in crate::admin) fn difference(control: &Control, path: &TopicPath, body: &[
     Ok(Difference { exists, ..Difference::default() })
 }
 
-pub(in crate::admin) async fn put(control: &Control, path: &TopicPath, body: &[u8]) -> Result<HttpResponse, Error> {
+pub(in crate::admin) async fn put(
+    control: &Control,
+    caller: &Caller,
+    path: &TopicPath,
+    body: &[u8],
+) -> Result<HttpResponse, Error> {
     let name = named(path)?;
     domain_topic::check(name, body)?;
     let _turn = control.turn(&path.key()).await;
     let domain = topic(control, path)?;
-    let name = control.registry.put_domain_topic(&path.key(), name.clone()).await?;
-    info!(domain = %path.name, topic = %name, "topic of a domain saved");
-    Ok(HttpResponse::Created().json(domain_topic::View::new(&domain.record().resource_id(), &name)))
+    let existing = domain.domain_topic(name.as_str());
+    let system_data = control.stamp(caller, existing.as_ref().map(|existing| existing.system_data.as_ref()));
+    let saved = DomainTopic { name: name.clone(), system_data };
+    let saved = control.registry.put_domain_topic(&path.key(), saved).await?;
+    info!(domain = %path.name, topic = %saved.name, "topic of a domain saved");
+    Ok(HttpResponse::Created().json(domain_topic::View::new(&domain.record().resource_id(), &saved)))
 }
 
 pub(super) async fn delete(control: &Control, path: &TopicPath) -> Result<HttpResponse, Error> {

@@ -83,7 +83,7 @@ pub(super) async fn answer(
         Target::Namespace(path, verb) => answer_namespace(&control, &request, path, verb, &body).await,
         Target::DomainTopic(topic) => match method.as_str() {
             "GET" => domain_topics::get(&control, &topic),
-            "PUT" => domain_topics::put(&control, &topic, &body).await,
+            "PUT" => domain_topics::put(&control, &Caller::of(&request)?, &topic, &body).await,
             "DELETE" => domain_topics::delete(&control, &topic).await,
             _ => Err(UNANSWERED),
         },
@@ -178,7 +178,7 @@ async fn answer_namespace(
             _ => Err(UNANSWERED),
         },
         NamespaceVerb::ListKeys => namespaces::list_keys(control, &path),
-        NamespaceVerb::RegenerateKey => namespaces::regenerate_key(control, &path, body).await,
+        NamespaceVerb::RegenerateKey => namespaces::regenerate_key(control, &Caller::of(request)?, &path, body).await,
     }
 }
 
@@ -205,7 +205,7 @@ async fn answer_topic(
             _ => Err(UNANSWERED),
         },
         TopicVerb::ListKeys => topics::list_keys(control, &topic),
-        TopicVerb::RegenerateKey => topics::regenerate_key(control, &topic, body).await,
+        TopicVerb::RegenerateKey => topics::regenerate_key(control, &Caller::of(request)?, &topic, body).await,
         TopicVerb::Status => operate::topic_status(control, &topic),
         TopicVerb::Trace => trace::trace(control, &topic, request.query_string()).await,
         TopicVerb::EventTypes => topics::event_types(control, &topic),

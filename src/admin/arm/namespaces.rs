@@ -134,6 +134,7 @@ pub(super) fn list_keys(control: &Control, path: &NamespacePath) -> Result<HttpR
 
 pub(super) async fn regenerate_key(
     control: &Control,
+    caller: &Caller,
     path: &NamespacePath,
     body: &[u8],
 ) -> Result<HttpResponse, Error> {
@@ -141,6 +142,7 @@ pub(super) async fn regenerate_key(
     let _turn = control.turn(&turn_of(&path.name)).await;
     let mut record = NamespaceRecord::clone(&*namespace(control, path)?);
     regenerate(&mut record.keys, key)?;
+    record.system_data = control.stamp(caller, Some(record.system_data.as_ref()));
     let saved = save(control, record).await?;
     info!(namespace = saved.key(), ?key, "access key made anew");
     Ok(told(&saved.keys))

@@ -214,7 +214,7 @@ fn check_expiration(control: &Control, wished: &SubscriptionRecord, target: &str
 /// The topic of the domain that the path means, as it was first spelled.
 fn own_domain_topic(domain: &Topic, path: &TopicPath) -> Option<Name> {
     let given = path.domain_topic.as_ref()?;
-    Some(domain.domain_topic(given.as_str()).unwrap_or_else(|| given.clone()))
+    Some(domain.domain_topic(given.as_str()).map_or_else(|| given.clone(), |known| known.name))
 }
 
 /// An endpoint takes as long as it likes to answer its handshake: others have their turn meanwhile, and a change that was

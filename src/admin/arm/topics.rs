@@ -172,11 +172,17 @@ pub(super) fn list_keys(control: &Control, path: &TopicPath) -> Result<HttpRespo
     Ok(told(&topic(control, path)?.record().keys))
 }
 
-pub(super) async fn regenerate_key(control: &Control, path: &TopicPath, body: &[u8]) -> Result<HttpResponse, Error> {
+pub(super) async fn regenerate_key(
+    control: &Control,
+    caller: &Caller,
+    path: &TopicPath,
+    body: &[u8],
+) -> Result<HttpResponse, Error> {
     let key = Key::read(body)?;
     let _turn = control.turn(&path.key()).await;
     let mut record = TopicRecord::clone(&topic(control, path)?.record());
     regenerate(&mut record.keys, key)?;
+    record.system_data = control.stamp(caller, Some(record.system_data.as_ref()));
     let saved = control.registry.put_topic(record).await?.record();
     info!(topic = saved.key(), ?key, "access key made anew");
     Ok(told(&saved.keys))

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Invalid, check_name, check_same_name, drop_read_only, parse, read};
-use crate::event::Name;
+use super::{Invalid, check_name, check_same_name, drop_read_only, parse, read, system_data};
+use crate::{event::Name, topic::registry::DomainTopic};
 
 /// A topic of a domain as it is told.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -15,6 +15,8 @@ pub struct View {
     #[serde(rename = "type")]
     kind: &'static str,
     properties: Properties,
+    #[serde(rename = "systemData", skip_serializing_if = "Option::is_none")]
+    system_data: Option<system_data::View>,
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -25,13 +27,15 @@ struct Properties {
 }
 
 impl View {
-    /// What a client is told of the topic `name` of the domain with this resource id.
-    pub fn new(domain: &str, name: &Name) -> Self {
+    /// What a client is told of a topic of the domain with this resource id.
+    pub fn new(domain: &str, topic: &DomainTopic) -> Self {
+        let DomainTopic { name, system_data } = topic;
         Self {
             id: format!("{domain}/topics/{name}"),
             name: name.to_string(),
             kind: "Microsoft.EventGrid/domains/topics",
             properties: Properties { provisioning_state: "Succeeded" },
+            system_data: system_data.as_ref().map(system_data::View::new),
         }
     }
 }

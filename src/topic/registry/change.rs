@@ -137,7 +137,7 @@ impl Registry {
         let key = topic.record().key();
         let mut changes =
             vec![MetaChange::Delete(MetaKind::Topic, key.clone()), MetaChange::Abandon(topic.partition())];
-        changes.extend(topic.domain_topics().iter().map(|name| domain::delete(topic, name)));
+        changes.extend(topic.domain_topics().iter().map(|below| domain::delete(topic, &below.name)));
         changes.extend(topic.children().iter().flat_map(|child| unsubscribe(&key, child)));
         changes.extend(topic.proposals().iter().filter_map(|proposal| topic.withdraw(&proposal.record.key())));
         changes
@@ -203,12 +203,12 @@ impl Registry {
         changes.extend(versions::change(&self.journal, obligor, known.as_deref(), &record).await?);
         changes.push(MetaChange::Put(MetaKind::Subscription, name, json(&*record)));
         changes.extend(topic.withdraw(&key));
-        changes.extend(domain_topic.iter().map(|name| domain::put(&topic, name)));
+        changes.extend(domain_topic.iter().map(|first| domain::put(&topic, first)));
         self.journal.change(changes).await?;
         *numbers = next;
         topic.set_proposal(None, &key);
-        if let Some(name) = domain_topic {
-            topic.add_domain_topic(name);
+        if let Some(first) = domain_topic {
+            topic.set_domain_topic(first);
         }
         match before {
             Some(child) => child.slot.set_plan(plan),

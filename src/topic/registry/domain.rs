@@ -18,35 +18,38 @@ use super::{
 use crate::{
     event::Name,
     journal::{MetaChange, keys::MetaKind},
-    subscription::record::SubscriptionRecord,
+    subscription::record::{SubscriptionRecord, SystemData},
     topic::proposal::Provisioned,
 };
 
 /// A topic of a domain.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct DomainTopicRecord {
+pub struct DomainTopic {
     /// Its name, unique in its domain, compared without case.
-    pub(super) name: Name,
+    pub name: Name,
+    /// `systemData`. [`None`]: the last change was made before this was recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system_data: Option<SystemData>,
 }
 
 /// The topics of a domain, by the key of their names.
-pub(super) type Names = BTreeMap<String, Name>;
+pub(super) type DomainTopics = BTreeMap<String, DomainTopic>;
 
 impl Topic {
     /// The topics of this domain, by name.
-    pub fn domain_topics(&self) -> Vec<Name> {
+    pub fn domain_topics(&self) -> Vec<DomainTopic> {
         self.domain_topics.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// One of the topics of this domain, in its own spelling.
-    pub fn domain_topic(&self, name: &str) -> Option<Name> {
+    /// One of the topics of this domain.
+    pub fn domain_topic(&self, name: &str) -> Option<DomainTopic> {
         let topics = self.domain_topics.read().unwrap_or_else(PoisonError::into_inner);
         topics.get(&name.to_ascii_lowercase()).cloned()
     }
 
-    pub(super) fn add_domain_topic(&self, name: Name) {
-        self.domain_topics.write().unwrap_or_else(PoisonError::into_inner).insert(name.key(), name);
+    pub(super) fn set_domain_topic(&self, topic: DomainTopic) {
+        self.domain_topics.write().unwrap_or_else(PoisonError::into_inner).insert(topic.name.key(), topic);
     }
 
     pub(super) fn remove_domain_topic(&self, name: &Name) {
@@ -55,19 +58,23 @@ impl Topic {
 }
 
 impl Registry {
-    /// Creates a topic of a domain, or leaves it as it is. Answers its name as it was first given.
-    pub async fn put_domain_topic(self: &Arc<Self>, domain: &str, name: Name) -> Result<Name, Error> {
+    /// Creates or updates a topic of a domain, which keeps the name as it was first given.
+    pub async fn put_domain_topic(
+        self: &Arc<Self>,
+        domain: &str,
+        mut topic: DomainTopic,
+    ) -> Result<DomainTopic, Error> {
         let (registry, domain) = (Arc::clone(self), domain.to_owned());
         to_its_end(async move {
             let _turn = registry.numbers.lock().await;
             let domain = registry.known(&domain)?;
-            if let Some(known) = domain.domain_topic(name.as_str()) {
-                return Ok(known);
+            match domain.domain_topic(topic.name.as_str()) {
+                Some(known) => topic.name = known.name,
+                None => registry.room_for_domain_topic(&domain)?,
             }
-            registry.room_for_domain_topic(&domain)?;
-            registry.journal.change(vec![put(&domain, &name)]).await?;
-            domain.add_domain_topic(name.clone());
-            Ok(name)
+            registry.journal.change(vec![put(&domain, &topic)]).await?;
+            domain.set_domain_topic(topic.clone());
+            Ok(topic)
         })
         .await
     }
@@ -78,7 +85,7 @@ impl Registry {
         to_its_end(async move {
             let _turn = registry.numbers.lock().await;
             let domain = registry.known(&domain)?;
-            let Some(name) = domain.domain_topic(&name) else { return Ok(false) };
+            let Some(DomainTopic { name, .. }) = domain.domain_topic(&name) else { return Ok(false) };
             let key = domain.record().key();
             let mut gone = domain.children();
             gone.retain(|child| is_of(&child.slot.plan().record, Some(name.as_str())));
@@ -112,8 +119,12 @@ impl Registry {
         all
     }
 
-    /// The topic that comes with this subscription, if it is the first of one.
-    pub(super) fn first_of(&self, domain: &Topic, subscription: &SubscriptionRecord) -> Result<Option<Name>, Error> {
+    /// The topic that comes with this subscription, if it is the first of one: the same identity creates both.
+    pub(super) fn first_of(
+        &self,
+        domain: &Topic,
+        subscription: &SubscriptionRecord,
+    ) -> Result<Option<DomainTopic>, Error> {
         let Some(name) = &subscription.filter.domain_topic else { return Ok(None) };
         if domain.domain_topic(name).is_some() {
             return Ok(None);
@@ -125,7 +136,11 @@ impl Registry {
             )));
         }
         self.room_for_domain_topic(domain)?;
-        Ok(Some(Name::new(name)))
+        let system_data = subscription.system_data.as_ref().map(|SystemData { modified, .. }| SystemData {
+            created: Some(modified.clone()),
+            modified: modified.clone(),
+        });
+        Ok(Some(DomainTopic { name: Name::new(name), system_data }))
     }
 
     fn room_for_domain_topic(&self, domain: &Topic) -> Result<(), Error> {
@@ -144,7 +159,7 @@ impl Registry {
 pub(super) fn last_of(domain: &Topic, key: &str) -> Option<Name> {
     // A subscription's name has no slash.
     let (name, _) = key.rsplit_once('/')?;
-    let name = domain.domain_topic(name)?;
+    let name = domain.domain_topic(name)?.name;
     let goes = domain.record().domain.is_some_and(|topics| topics.auto_delete);
     let mut wished = domain.subscriptions();
     wished.extend(domain.proposals().iter().map(|proposal| Arc::clone(&proposal.record)));
@@ -153,9 +168,8 @@ pub(super) fn last_of(domain: &Topic, key: &str) -> Option<Name> {
     (goes && alone).then_some(name)
 }
 
-pub(super) fn put(domain: &Topic, name: &Name) -> MetaChange {
-    let record = json(&DomainTopicRecord { name: name.clone() });
-    MetaChange::Put(MetaKind::DomainTopic, record_name(domain, name), record)
+pub(super) fn put(domain: &Topic, topic: &DomainTopic) -> MetaChange {
+    MetaChange::Put(MetaKind::DomainTopic, record_name(domain, &topic.name), json(topic))
 }
 
 pub(super) fn delete(domain: &Topic, name: &Name) -> MetaChange {

@@ -21,16 +21,17 @@ use std::{
 use serde::Deserialize;
 use tokio::sync::{Notify, mpsc};
 
+use self::change::Numbers;
 pub(super) use self::change::json;
 pub use self::{
     census::Counted,
     chaos::{By, Count, Counts, Disturbance, Mischief, Rule, Victim, WhoseAnswers},
+    domain::DomainTopic,
     replay::{Content, Part, Place},
     topic::{Arrived, Child, Status, Topic},
     trace::{Mark, Occurrence, Period, Traces},
     validate::{Refusal, Word},
 };
-use self::{change::Numbers, domain::DomainTopicRecord};
 pub use crate::subscription::{
     Heard, Listener, Measured, Obeyed, PHASE_NAMES, Quarantined, Tap,
     explain::{Account, Answer, Looked, Wanted},
@@ -146,8 +147,7 @@ impl Registry {
             registry.insert(registry.new_topic(record)?);
         }
         for (name, value) in reads.all_meta(MetaKind::DomainTopic)? {
-            let record: DomainTopicRecord = parse(&name, &value)?;
-            registry.owner_of(&name)?.add_domain_topic(record.name);
+            registry.owner_of(&name)?.set_domain_topic(parse::<DomainTopic>(&name, &value)?);
         }
         let mut cursors: HashMap<Obligor, Cursor> = reads.all_cursors()?.into_iter().collect();
         for (name, value) in reads.all_meta(MetaKind::Subscription)? {

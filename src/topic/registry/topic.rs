@@ -100,7 +100,7 @@ pub struct Topic {
     children: RwLock<BTreeMap<String, Arc<Child>>>,
     /// By the same keys: what is wished of subscriptions whose endpoints have yet to agree.
     pub(super) proposals: RwLock<BTreeMap<String, Arc<Proposal>>>,
-    pub(super) domain_topics: RwLock<domain::Names>,
+    pub(super) domain_topics: RwLock<domain::DomainTopics>,
     tail: Arc<Tail>,
     pub(super) journal: Journal,
     inbox: Mutex<Inbox>,

@@ -134,12 +134,12 @@ impl Registry {
             registry.check_basis(&topic, &key, basis.as_ref())?;
             let domain_topic = registry.first_of(&topic, &proposal.record)?;
             let mut changes = vec![MetaChange::Put(MetaKind::Proposal, proposal_key(&topic, &key), json(&proposal))];
-            changes.extend(domain_topic.iter().map(|name| domain::put(&topic, name)));
+            changes.extend(domain_topic.iter().map(|first| domain::put(&topic, first)));
             registry.journal.change(changes).await?;
             let until = proposal.ticket.until();
             tracing::info!(topic = topic.record().key(), subscription = key, %until, "the endpoint's word is waited for");
-            if let Some(name) = domain_topic {
-                topic.add_domain_topic(name);
+            if let Some(first) = domain_topic {
+                topic.set_domain_topic(first);
             }
             let expires = proposal.record.expires;
             topic.set_proposal(Some(Arc::new(proposal)), &key);
