@@ -278,3 +278,54 @@ proptest::proptest! {
         told(&text, false, &[]);
     }
 }
+
+#[test]
+fn a_number_that_would_be_rounded_is_refused_with_its_place() {
+    let toml = |number: &str| {
+        let text = format!(
+            "[topics.orders.eventSubscriptions.billing]\nendpointUrl = \"https://example.com/\"\n\
+             filter = {{ advancedFilters = [{{ operatorType = \"NumberIn\", key = \"data.k\", values = [1, {number}] }}] }}\n"
+        );
+        told(&text, false, &[])
+    };
+    let json = |number: &str| {
+        let text = format!(
+            r#"{{"topics": {{"orders": {{"eventSubscriptions": {{"billing": {{"endpointUrl": "https://example.com/",
+            "filter": {{"advancedFilters": [{{"operatorType": "NumberIn", "key": "data.k", "values": [1, {number}]}}]}}}}}}}}}}}}"#
+        );
+        told(&text, true, &[])
+    };
+    let at = "topics.orders.eventSubscriptions.billing.filter.advancedFilters[0].values[1]";
+    let why = "which would be rounded; allowed are integers of 64 bits and numbers of 17 digits";
+    for exact in ["9223372036854775807", "-9223372036854775808", "0.1", "1e22", "1234567890.1234567"] {
+        assert!(toml(exact).contains("\"values\":[1,"), "{exact}: {}", toml(exact));
+        assert!(json(exact).contains("\"values\":[1,"), "{exact}: {}", json(exact));
+    }
+    for rounded in ["0.12345678901234567890", "-1234567890123456789.5"] {
+        assert_eq!(toml(rounded), format!("{at} is {rounded}, {why}"));
+        assert_eq!(json(rounded), format!("{at} is {rounded}, {why}"));
+    }
+    assert_eq!(toml("+0.12345678901234567890"), format!("{at} is 0.12345678901234567890, {why}"));
+    for none in ["inf", "-nan"] {
+        assert_eq!(toml(none), format!("{at} is {none}; allowed is a number"));
+    }
+    for large in ["9223372036854775808", "-9223372036854775809", "0xffffffffffffffffff"] {
+        let allowed = "allowed are integers from -9223372036854775808 to 9223372036854775807";
+        assert_eq!(toml(large), format!("{at} is {large}; {allowed}"));
+    }
+    assert_eq!(json("18446744073709551617"), format!("{at} is 18446744073709551617, {why}"));
+
+    let template = |number: &str| {
+        let text = format!(
+            r#"{{"$schema": "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#",
+            "parameters": {{"least": {{"type": "int", "defaultValue": {number}}}}}, "resources": []}}"#
+        );
+        told(&text, true, &[])
+    };
+    assert_eq!(template("7"), "");
+    let twenty = "12345678901234567890.5";
+    assert_eq!(template(twenty), format!("parameters.least.defaultValue is {twenty}, {why}"));
+    let given = r#"{"parameters": {"least": {"type": "int"}}, "resources": []}"#;
+    let told = told(given, true, &[("least", "18446744073709551617")]);
+    assert_eq!(told, format!("the parameter 'least': is 18446744073709551617, {why}"));
+}

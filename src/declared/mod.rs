@@ -19,6 +19,8 @@ use std::{
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
+use crate::policy::filter::number;
+
 /// Why a file declares nothing.
 #[derive(Debug, thiserror::Error)]
 #[error("{file}: {what}")]
@@ -162,6 +164,15 @@ pub fn load(path: &Path, place: &Place, parameters: &BTreeMap<String, String>) -
     read(&text, is_json, place, parameters).map_err(error)
 }
 
+/// Reads JSON. A number that would be rounded is an error with its place: what is declared is what is made.
+fn exact_json(text: &str) -> Result<Result<Value, String>, serde_json::Error> {
+    let value = serde_json::from_str(text)?;
+    Ok(match number::first_rounded(text) {
+        None => Ok(value),
+        Some((at, problem)) => Err(format!("{at} {problem}").trim_start().to_owned()),
+    })
+}
+
 /// Reads the text of a file.
 ///
 /// # Errors
@@ -173,8 +184,8 @@ pub fn read(
     parameters: &BTreeMap<String, String>,
 ) -> Result<Declared, String> {
     let value = match is_json {
-        true => serde_json::from_str(text).map_err(|why| format!("it is not JSON: {why}"))?,
-        false => own::json_of(text.parse::<toml::Table>().map_err(|why| why.to_string().trim_end().to_owned())?.into()),
+        true => exact_json(text).map_err(|why| format!("it is not JSON: {why}"))??,
+        false => own::read_toml(text)?,
     };
     let is_template = value["resources"].is_array() || value["$schema"].is_string();
     let (mut resources, place) = match is_template {

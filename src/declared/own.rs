@@ -10,8 +10,10 @@
 //! ```
 
 use serde_json::{Map, Value, json};
+use toml::de::{DeTable, DeValue};
 
 use super::{Place, Resource};
+use crate::policy::filter::number;
 
 /// What stands beside `properties` in ARM's bodies; everything else is one of them.
 const BESIDE: [&str; 7] = ["location", "tags", "sku", "kind", "extendedLocation", "identity", "properties"];
@@ -28,8 +30,43 @@ const WEBHOOK: [&str; 6] = [
 
 type Table = Map<String, Value>;
 
+/// Reads TOML as JSON. A number that would be rounded is an error with its place: what is declared is what is made.
+pub(super) fn read_toml(text: &str) -> Result<Value, String> {
+    let unreadable = |why: toml::de::Error| why.to_string().trim_end().to_owned();
+    // Only the parser's own values have the digits: the typed ones are rounded.
+    let parsed = DeTable::parse(text).map_err(unreadable)?;
+    if let Some(problem) = parsed.get_ref().iter().find_map(|(key, value)| inexact(key.get_ref(), value.get_ref())) {
+        return Err(problem);
+    }
+    Ok(json_of(text.parse::<toml::Table>().map_err(unreadable)?.into()))
+}
+
+/// The first number in `value`, which is at `at`, that is not kept as it is written.
+fn inexact(at: &str, value: &DeValue<'_>) -> Option<String> {
+    match value {
+        DeValue::Float(float) => {
+            let digits = float.as_str().trim_start_matches('+');
+            let is_number = digits.bytes().any(|byte| byte.is_ascii_digit());
+            let problem =
+                if is_number { number::refusal(digits)? } else { format!("is {digits}; allowed is a number") };
+            Some(format!("{at} {problem}"))
+        }
+        // The typed values have no larger integers.
+        DeValue::Integer(integer) => i64::from_str_radix(integer.as_str(), integer.radix())
+            .err()
+            .map(|_| format!("{at} is {integer}; allowed are integers from {} to {}", i64::MIN, i64::MAX)),
+        DeValue::Array(list) => {
+            list.iter().enumerate().find_map(|(place, value)| inexact(&format!("{at}[{place}]"), value.get_ref()))
+        }
+        DeValue::Table(table) => {
+            table.iter().find_map(|(key, value)| inexact(&format!("{at}.{}", key.get_ref()), value.get_ref()))
+        }
+        DeValue::String(_) | DeValue::Boolean(_) | DeValue::Datetime(_) => None,
+    }
+}
+
 /// TOML as JSON: a date is a text.
-pub(super) fn json_of(value: toml::Value) -> Value {
+fn json_of(value: toml::Value) -> Value {
     match value {
         toml::Value::String(text) => text.into(),
         toml::Value::Integer(number) => number.into(),

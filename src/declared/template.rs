@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::{Place, Resource, TYPES, expression::Scope};
+use super::{Place, Resource, TYPES, exact_json, expression::Scope};
 
 /// What stands in a resource and says nothing of what it is to be.
 const PASSED_OVER: [&str; 5] = ["apiVersion", "dependsOn", "comments", "metadata", "name"];
@@ -50,7 +50,9 @@ fn parameters(declared: Option<Value>, given: &BTreeMap<String, String>) -> Resu
         let kind = parameter["type"].as_str().unwrap_or_default().to_ascii_lowercase();
         let given = text.map(|text| match kind.as_str() {
             "string" | "securestring" => Ok(text.into()),
-            _ => serde_json::from_str(&text).map_err(|why| format!("the parameter '{name}' is a {kind}: {why}")),
+            _ => exact_json(&text)
+                .map_err(|why| format!("the parameter '{name}' is a {kind}: {why}"))?
+                .map_err(|problem| format!("the parameter '{name}': {problem}")),
         });
         let default = parameter.get("defaultValue").cloned();
         let missing = || {

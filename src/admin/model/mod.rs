@@ -211,13 +211,7 @@ pub(crate) fn parse(body: &[u8]) -> Result<Value, Invalid> {
 
 /// Refuses numbers that reading has rounded: a filter compares exactly, and never with another number than was given.
 pub(crate) fn exact(json: &str) -> Result<(), Invalid> {
-    match number::first_rounded(json) {
-        None => Ok(()),
-        Some((at, number)) => Err(Invalid::new(
-            at,
-            format!("is {number}, which would be rounded; allowed are integers of 64 bits and numbers of 17 digits"),
-        )),
-    }
+    number::first_rounded(json).map_or(Ok(()), |(at, problem)| Err(Invalid::new(at, problem)))
 }
 
 /// Reads `value` into a struct; what does not fit is told with its key.

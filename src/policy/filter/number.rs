@@ -84,10 +84,18 @@ impl Hash for Number {
     }
 }
 
-/// The first number in a JSON document that a reader of documents would round, and where it is: integers of more than 64 bits,
-/// and other numbers of more than about 17 digits.
+/// The first number in a JSON document that a reader of documents would round, where it is and what is wrong with it:
+/// integers of more than 64 bits, and other numbers of more than about 17 digits.
 pub fn first_rounded(json: &str) -> Option<(String, String)> {
     rounded("", serde_json::from_str(json).ok()?)
+}
+
+/// What is wrong with a number of JSON that a reader of documents would round.
+pub fn refusal(number: &str) -> Option<String> {
+    let read: serde_json::Number = serde_json::from_str(number).ok()?;
+    (Number::from(&read) != Number::new(number)).then(|| {
+        format!("is {number}, which would be rounded; allowed are integers of 64 bits and numbers of 17 digits")
+    })
 }
 
 fn rounded(at: &str, value: &RawValue) -> Option<(String, String)> {
@@ -104,10 +112,7 @@ fn rounded(at: &str, value: &RawValue) -> Option<(String, String)> {
             .into_iter()
             .enumerate()
             .find_map(|(place, value)| rounded(&format!("{at}[{place}]"), value)),
-        b'-' | b'0'..=b'9' => {
-            let read: serde_json::Number = serde_json::from_str(json).ok()?;
-            (Number::from(&read) != Number::new(json)).then(|| (at.to_owned(), json.to_owned()))
-        }
+        b'-' | b'0'..=b'9' => refusal(json).map(|problem| (at.to_owned(), problem)),
         _ => None,
     }
 }
