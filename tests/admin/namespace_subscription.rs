@@ -127,6 +127,11 @@ async fn dead_letters_are_asked_for_as_the_documents_have_it_or_as_the_sdks_have
         (json!({"endpointType": "ServiceBus"}), "endpointType", "StorageBlob"),
         (json!({"deliveryRetryPeriodInDays": 3}), "deliveryRetryPeriodInDays", "1 to 2"),
         (json!({"StorageBlob": {"resourceId": "/r"}}), "StorageBlob.blobContainerName", "is missing"),
+        (
+            json!({"StorageBlob": {"resourceId": "/r", "blobContainerName": "data", "folder": "f"}}),
+            "StorageBlob.folder",
+            "`blobContainerName`",
+        ),
         (json!({"identity": {"type": "None"}}), "identity.type", "SystemAssigned"),
     ] {
         let mut given = letters();

@@ -328,6 +328,7 @@ fn everything_else_that_is_wrong_is_refused_with_what_is_allowed() {
         grid(with("filter", json!({"subjectContains": "A"}))),
         grid(with("retryPolicy", json!({"maxDeliveryAttempts": 0}))),
         grid(with("retryPolicy", json!({"maxDeliveryAttempts": 31}))),
+        grid(with("retryPolicy", json!({"eventTimeToLiveInMinutes": 0}))),
         grid(with("retryPolicy", json!({"eventTimeToLiveInMinutes": 1441}))),
         grid(with("retryPolicy", json!({"eventTimeToLiveInMinutes": 4294967296_i64}))),
         grid(with("retryPolicy", json!({"eventTimeToLiveInMinutes": 1.5}))),
@@ -360,6 +361,7 @@ fn everything_else_that_is_wrong_is_refused_with_what_is_allowed() {
         properties.filter.subjectContains cannot be read: unknown field `subjectContains`, expected one of `subjectBeginsWith`, `subjectEndsWith`, `includedEventTypes`, `isSubjectCaseSensitive`, `advancedFilters`, `enableAdvancedFilteringOnArrays`
         properties.retryPolicy.maxDeliveryAttempts is 0; allowed is 1 to 30
         properties.retryPolicy.maxDeliveryAttempts is 31; allowed is 1 to 30
+        properties.retryPolicy.eventTimeToLiveInMinutes is 0; allowed is 1 to 1440
         properties.retryPolicy.eventTimeToLiveInMinutes is 1441; allowed is 1 to 1440
         properties.retryPolicy.eventTimeToLiveInMinutes is 4294967296; allowed is 1 to 1440
         properties.retryPolicy.eventTimeToLiveInMinutes cannot be read: invalid type: floating point `1.5`, expected i64

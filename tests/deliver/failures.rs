@@ -130,7 +130,7 @@ async fn a_refused_connection_is_a_socket_error_with_its_address() {
     let gone = std::net::TcpListener::bind("127.0.0.1:0").and_then(|gone| gone.local_addr()).expect("a free port");
     let client = Client::new(options());
     let answer = post_to(&client, &format!("http://{gone}/"), AMPLE).await;
-    assert_eq!(answer.outcome, Outcome::SocketError);
+    assert_eq!((answer.outcome, answer.outcome.to_string().as_str()), (Outcome::SocketError, "SocketError"));
     assert!(answer.detail.contains(&format!("no connection to {gone}: Connection refused")), "{}", answer.detail);
 }
 

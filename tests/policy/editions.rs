@@ -313,6 +313,14 @@ fn ten_failures_delay_retries_and_new_deliveries_in_every_edition() {
         assert_eq!(driver.lines, vec!["0s x"; 10], "{name}");
         driver.run_for(Duration::from_secs(30));
         assert_eq!(driver.lines[10..], ["30s x"], "{name}");
+        // Nine failures delay nothing new.
+        let settings = Settings { edition: self::edition(name), suspend_after, concurrency_max: 10, ..plain() };
+        let mut driver = Driver::new(settings, answers(vec![Answer::bare(Outcome::SocketError)]));
+        driver.publish(&[("yes", 10); 9]);
+        driver.run_for(Duration::from_secs(1));
+        driver.publish(&[("yes", 10)]);
+        driver.run_for(Duration::from_secs(1));
+        assert_eq!(driver.lines[9..], ["1s x"], "{name}");
     }
 }
 

@@ -408,7 +408,7 @@ const SOME_EVENT: &str = include_str!("../data/someevent.cloud-event.json");
 fn the_events_of_the_documents_are_dead_letters_as_they_were_published_in_either_mode() {
     let _rows = crate::spec::shows(&[
         "S001-028", "S001-058", "S001-060", "S001-061", "S001-062", "S001-071", "S001-073", "S001-074", "S001-075",
-        "S001-076",
+        "S001-076", "S001-078", "S001-082", "S001-083", "S001-084",
     ]);
     let server = Server::start(&[]);
     let sink = Sink::start();
@@ -439,20 +439,23 @@ fn the_events_of_the_documents_are_dead_letters_as_they_were_published_in_either
         &[0, 159, 146, 150],
     );
     wait_for("a second file", LONG, || files(&server).len() == 2);
-    let texts = files(&server).into_iter().map(|file| fs::read_to_string(file).expect("a file of text"));
-    let binary: Vec<Value> = texts
-        .flat_map(|text| serde_json::from_str::<Vec<Value>>(&text).expect("letters"))
-        .filter(|letter| letter["event"]["id"] == "B")
-        .collect();
-    let [letter] = binary.as_slice() else { panic!("{binary:?}") };
-    let event = &letter["event"];
-    assert_eq!(event["datacontenttype"], "application/vnd.apache.thrift.binary");
-    assert_eq!((&event["data_base64"], &event["comexampleothervalue"]), (&json!("AJ+Slg=="), &json!("5")));
+    let mut texts = files(&server).into_iter().map(|file| fs::read_to_string(file).expect("a file of text"));
+    let text = texts.find(|text| text.contains(r#""id":"B""#)).expect("the event that came in binary mode");
+    let [letter]: [Value; 1] = serde_json::from_str(&text).expect("one letter");
+    // A header is text: its 5 is no number.
+    let expected = json!({
+        "specversion": "1.0", "type": "com.example.someevent", "source": "/mycontext", "id": "B",
+        "time": "2018-04-05T17:31:00Z", "comexampleextension1": "value", "comexampleothervalue": "5",
+        "datacontenttype": "application/vnd.apache.thrift.binary", "data_base64": "AJ+Slg=="});
+    assert_eq!(letter["event"], expected);
+    let at = ["\"event\":", "\"customDeliveryProperties\":", "\"deadletterProperties\":"].map(|key| text.find(key));
+    assert!(at[0].is_some() && at.is_sorted(), "{text}");
+    assert_eq!(letter.as_object().map(serde_json::Map::len), Some(3), "{letter}");
 }
 
 #[test]
 fn dead_letters_of_a_namespace_are_read_sent_again_one_by_one_or_left() {
-    let _rows = crate::spec::shows(&["S001-015", "S001-016", "S001-017", "S001-018"]);
+    let _rows = crate::spec::shows(&["S001-015", "S001-016", "S001-017"]);
     let (server, key) = plant();
     let sink = Sink::start();
     sink.set("/alarm", Manner::Answer(401));
