@@ -265,6 +265,30 @@ fn contexts_are_kept_and_used() {
     assert_eq!((&left["current"], left["contexts"].as_object().map(serde_json::Map::len)), (&Value::Null, Some(1)));
 }
 
+/// The health check of the image has no arguments that name a server: an image's user who sets another port sets it there.
+#[test]
+fn commands_ask_the_server_of_their_environment() {
+    let (server, folder) = (Server::start(&[]), tempfile::tempdir().expect("a folder"));
+    let health = |variables: &[(&str, &str)]| {
+        let mut command = gridhook(folder.path(), &["health", "--live", "--output", "json"]);
+        let output = command.envs(variables.iter().copied()).output().expect("an end");
+        (output.status.success(), said(&output))
+    };
+    let at = server.at().to_string();
+    let (is_well, text) = health(&[("GRIDHOOK_SERVER__LISTEN", &at)]);
+    assert!(is_well, "{text}");
+    // Nobody listens at these; what was asked is told.
+    for (listen, asked) in [("0.0.0.0:9", "http://127.0.0.1:9/"), ("[::]:9", "http://[::1]:9/")] {
+        let (is_well, text) = health(&[("GRIDHOOK_SERVER__LISTEN", listen)]);
+        assert!(!is_well && text.contains(&format!("\"server\": \"{asked}\"")), "{listen}: {text}");
+    }
+    let other = [("GRIDHOOK_SERVER__LISTEN", at.as_str()), ("GRIDHOOK_SERVER", "http://127.0.0.1:9")];
+    let (is_well, text) = health(&other);
+    assert!(!is_well && text.contains("http://127.0.0.1:9/"), "{text}");
+    let (is_well, text) = health(&[("GRIDHOOK_SERVER__LISTEN", "8080")]);
+    assert!(!is_well && text.contains("GRIDHOOK_SERVER__LISTEN is \"8080\"; allowed is an IP address"), "{text}");
+}
+
 #[test]
 fn events_are_published_with_the_operators_token_and_with_a_key_that_no_command_line_has() {
     let (server, folder) = (Server::start(&[]), tempfile::tempdir().expect("a folder"));

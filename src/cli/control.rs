@@ -5,6 +5,7 @@
 
 use std::{
     fmt, fs, io,
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -29,7 +30,8 @@ use crate::escape;
 /// Where the server is, as flags.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Place {
-    /// The server's control plane [default: GRIDHOOK_SERVER, or the context in use, or http://127.0.0.1:8080]
+    /// The server's control plane [default: GRIDHOOK_SERVER, or the context in use, or the address in
+    /// GRIDHOOK_SERVER__LISTEN, or http://127.0.0.1:8080]
     #[arg(long, value_name = "URL", value_parser = server_url, help_heading = SERVER)]
     server: Option<Url>,
     /// The server of this context (gridhook context list)
@@ -73,6 +75,21 @@ pub(super) fn server_url(text: &str) -> Result<Url, String> {
     Ok(url)
 }
 
+/// The server that listens at an address. In a container, the server and the commands that check its health have the same
+/// environment.
+fn listening_at(text: &str) -> Result<Url, Error> {
+    let parsed = text.parse().ok().map(|mut address: SocketAddr| {
+        if address.ip().is_unspecified() {
+            address.set_ip(if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
+        }
+        format!("http://{address}")
+    });
+    parsed.and_then(|url| Url::parse(&url).ok()).ok_or_else(|| {
+        let allowed = "allowed is an IP address and a port, such as \"127.0.0.1:8080\" or \"[::]:8080\"";
+        Error::Input(format!("environment variable GRIDHOOK_SERVER__LISTEN is \"{text}\"; {allowed}"))
+    })
+}
+
 /// A server, and how its address was chosen.
 struct Chosen {
     server: Url,
@@ -102,7 +119,10 @@ impl Place {
         let server = match (given, &context) {
             (Some(server), _) => server,
             (None, Some(context)) => context.server()?,
-            (None, None) => Url::parse(DEFAULT_SERVER).expect("it is an address"),
+            (None, None) => match variable("GRIDHOOK_SERVER__LISTEN")? {
+                Some(text) => listening_at(&text)?,
+                None => Url::parse(DEFAULT_SERVER).expect("it is an address"),
+            },
         };
         let ca_file = ca_file(context.as_ref());
         Ok(Chosen { server, context, is_named: false, ca_file })

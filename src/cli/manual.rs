@@ -38,7 +38,11 @@ pub(super) const SECTIONS: [(&str, &[(&str, &str)]); 5] = [
         "ENVIRONMENT",
         &[
             ("GRIDHOOK_SECTION__KEY", "The setting section.key, over the file: GRIDHOOK_SERVER__LISTEN=0.0.0.0:8080."),
-            ("GRIDHOOK_SERVER", "The server that commands ask, where neither --server nor --context names one."),
+            (
+                "GRIDHOOK_SERVER",
+                "The server that commands ask, where neither --server nor --context names one. Without it: the context in \
+                 use, then the address in GRIDHOOK_SERVER__LISTEN, then http://127.0.0.1:8080.",
+            ),
             ("GRIDHOOK_TOKEN", "The operator's token, where --token-file names none."),
             ("GRIDHOOK_KEY", "The access key that publish shows, where --key-file names none."),
             ("NOTIFY_SOCKET, WATCHDOG_USEC", "Where a service manager hears of serve, and how often it wants to."),
