@@ -173,7 +173,7 @@ fn a_closed_pipe_ends_every_command_quietly() {
     ] {
         assert_quiet(gridhook(folder, arguments));
     }
-    let (server, sink) = (Server::start(&[]), Sink::start());
+    let (server, sink) = (Server::start(&[("JOURNAL__RETENTION", "1h")]), Sink::start());
     let at = format!("http://{}", server.at());
     let token = server.data_dir().join("admin-token");
     operator(&server, &["topics", "create", "orders"]).expect("a topic");
@@ -195,6 +195,7 @@ fn a_closed_pipe_ends_every_command_quietly() {
         &["dead-letters", "list", "orders", "billing"],
         &["replay", "list", "orders", "billing"],
         &["supervision"],
+        &["clock", "show"],
         &["top", "--once", "--every", "500ms"],
         &["apply", "-f", "topics.toml", "--dry-run"],
         &["fsck", "--online"],
