@@ -262,6 +262,13 @@ fn every_operation_parameter_field_and_answer_is_described_in_more_than_a_word()
         .filter(|(at, text)| at.ends_with("/summary") && (text.ends_with('.') || !text.starts_with(char::is_uppercase)))
         .collect();
     assert!(stopped.is_empty(), "{stopped:#?}");
+    // Placeholders that fit anything describe nothing.
+    let vague = ["of the item", "or their number", "or means", "items of the list"];
+    let vague: Vec<_> = found
+        .iter()
+        .filter(|(_, text)| text.ends_with('.') || vague.iter().any(|words| text.contains(words)))
+        .collect();
+    assert!(vague.is_empty(), "{vague:#?}");
     let mut silent = Vec::new();
     undescribed(&document["components"]["schemas"], "", &mut silent);
     assert!(silent.is_empty(), "{silent:#?}");
@@ -270,6 +277,34 @@ fn every_operation_parameter_field_and_answer_is_described_in_more_than_a_word()
         assert!(operation["summary"].is_string(), "{method} {path}");
         for (status, answer) in operation["responses"].as_object().expect("answers") {
             assert!(answer["description"].is_string() || answer["$ref"].is_string(), "{method} {path} {status}");
+        }
+    }
+}
+
+/// A number that a client may leave out has its range, and what holds then.
+#[test]
+fn numbers_in_bodies_are_described_with_their_ranges_and_defaults() {
+    let document = document(Chaos::Disabled);
+    for field in [
+        "RetryPolicy/maxDeliveryAttempts",
+        "RetryPolicy/eventTimeToLiveInMinutes",
+        "WebhookProperties/maxEventsPerBatch",
+        "WebhookProperties/preferredBatchSizeInKilobytes",
+        "QueueInfo/receiveLockDurationInSeconds",
+        "QueueInfo/maxDeliveryCount",
+        "PushInfo/maxDeliveryCount",
+        "NamespaceTopicBodyProperties/eventRetentionInDays",
+        "NamespaceSku/capacity",
+    ] {
+        let (schema, name) = field.split_once('/').expect("a schema and a name");
+        let property = &document["components"]["schemas"][schema]["properties"][name];
+        let text = property["description"].as_str().unwrap_or_default();
+        let numbers = text.split(|c: char| !c.is_ascii_digit()).filter(|word| !word.is_empty()).count();
+        assert!(numbers >= 3 && text.contains(" to ") && text.contains("; default "), "{field}: {text}");
+        for bound in ["minimum", "maximum"] {
+            if let Some(bound) = property[bound].as_u64().filter(|bound| *bound > 0) {
+                assert!(text.contains(&bound.to_string()), "{field}: {text}, and not {bound}");
+            }
         }
     }
 }
