@@ -142,7 +142,7 @@ fn help_explains_commands_and_subjects() {
         90m, 2h, 7d
             So long ago (--from, --to, --starts-from), or from now (--expires)."#]]
     .assert_eq(&help(&["times"]));
-    for subject in ["exit-status", "environment", "files", "names"] {
+    for subject in ["azure-clients", "exit-status", "environment", "files", "names"] {
         assert!(help(&[subject]).lines().count() > 3, "{subject}");
         assert!(help(&["help"]).contains(subject), "{subject} is listed");
     }

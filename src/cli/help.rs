@@ -6,7 +6,7 @@ use super::{control::Error, manual::SECTIONS, nearest};
 
 /// The flags of `help`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "Subjects: exit-status, environment, files, names, times.
+#[command(after_help = "Subjects: azure-clients, environment, exit-status, files, names, times.
 
 Examples:
   gridhook help topics create

@@ -20,7 +20,7 @@ pub struct Manual {
 }
 
 /// What the program's own page says beside its flags, and `gridhook help` on its own: heading, and names with what they are.
-pub(super) const SECTIONS: [(&str, &[(&str, &str)]); 5] = [
+pub(super) const SECTIONS: [(&str, &[(&str, &str)]); 6] = [
     (
         "EXIT STATUS",
         &[
@@ -77,6 +77,34 @@ pub(super) const SECTIONS: [(&str, &[(&str, &str)]); 5] = [
             ("2026-01-31T12:00:00Z", "A point in time (RFC 3339)."),
             ("2026-01-31", "The beginning of this day, in UTC."),
             ("90m, 2h, 7d", "So long ago (--from, --to, --starts-from), or from now (--expires)."),
+        ],
+    ),
+    (
+        "AZURE CLIENTS",
+        &[
+            (
+                "azure-mgmt-eventgrid",
+                "EventGridManagementClient(credential, \"local\", base_url=URL), where the credential returns the admin \
+                 token, or a token of the issuer (auth.issuer, auth.admin_role). Other management SDKs take an address \
+                 and a credential likewise. Over http, add enforce_https=False to each call.",
+            ),
+            (
+                "az",
+                "Serve https, and set auth.issuer and auth.admin_role: az reads the claims of its token, and the admin \
+                 token has none. Register the cloud by hand, since az cloud register asks for /metadata/endpoints, which \
+                 the server does not have: in ~/.azure/clouds.config, give a section [gridhook] the keys \
+                 endpoint_resource_manager, endpoint_management, endpoint_active_directory, \
+                 endpoint_active_directory_resource_id and endpoint_active_directory_graph_resource_id, each with the \
+                 address of the server. Create one topic with gridhook, so that there is an Azure subscription to list. \
+                 Then run: az cloud set -n gridhook; az login --identity; az eventgrid topic list. IDENTITY_ENDPOINT and \
+                 IDENTITY_HEADER name the service that gives az its token, REQUESTS_CA_BUNDLE the certificate of the \
+                 server.",
+            ),
+            (
+                "terraform",
+                "The provider azurerm needs Azure's metadata service and sign-in, and does not work. Use gridhook apply, \
+                 which takes templates of Azure Resource Manager too.",
+            ),
         ],
     ),
 ];
