@@ -166,7 +166,10 @@ fn with_token(server: &Server, path: &str, token: &str, headers: &[(&str, &str)]
 #[test]
 fn a_token_for_one_topic_opens_no_other_whatever_the_headers_say() {
     for proxies in ["", "127.0.0.0/8"] {
-        let server = Server::start(&[("AUTH__TRUSTED_PROXIES", proxies), ("SERVER__HOST_NAMES", "*.example.com")]);
+        // Each refusal is expected, so none is held back.
+        let limits = ("LIMITS__FAILED_KEYS", "1000000");
+        let server =
+            Server::start(&[("AUTH__TRUSTED_PROXIES", proxies), ("SERVER__HOST_NAMES", "*.example.com"), limits]);
         let key = make(&server, "plant", &["heat", "cold"]);
         for topic in ["heat", "cold"] {
             for queue in ["work", "rest"] {
