@@ -73,5 +73,12 @@ fn the_settings_of_the_image_can_be_used_and_its_volume_is_where_the_data_goes()
     let config = Config::load(&Sources { environment: variables, ..Sources::default() }).expect("settings");
     assert!(config.server.listen.ip().is_unspecified(), "whoever publishes the port is let in");
     assert_eq!(of("VOLUME"), [config.server.data_dir.display().to_string()]);
+    // Nobody else may look into it: COPY gives the folder that it names mode 755, and keeps that of those below.
+    let folder = config.server.data_dir.file_name().expect("a name").to_string_lossy().into_owned();
+    let parent = config.server.data_dir.parent().expect("a parent").display().to_string();
+    let copied = format!("--from=build --chown=nonroot:nonroot /store {parent}");
+    assert!(of("COPY").contains(&copied), "{copied}");
+    let made = format!("install -d -m 0700 /store/{folder}");
+    assert!(of("RUN").iter().any(|words| words.ends_with(&made)), "{made}");
     assert_eq!(of("EXPOSE"), [config.server.listen.port().to_string()]);
 }
