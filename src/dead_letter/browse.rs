@@ -1,7 +1,7 @@
 //! Looking through a subscription's dead letters, those that wait and those in files, a bounded step at a time.
 //!
 //! Those that wait come first, in the order in which their file is due; then the files, in the order of their names. A dead
-//! letter that goes into a file meanwhile may be met twice, and is never missed. What was dealt with before, as the marker
+//! letter that goes into a file meanwhile may be met twice, and is never missed; whoever counts lets none go. What was dealt with before, as the marker
 //! beside a file says, is not met again.
 //!
 //! Invariants: a step reads a slice of the journal or one file, and a page takes a bounded number of steps; where it ended
@@ -27,7 +27,7 @@ use crate::{
 const STEPS_MAX: usize = 64;
 
 /// Problems told on a page, at the most.
-const PROBLEMS_MAX: usize = 100;
+pub(super) const PROBLEMS_MAX: usize = 100;
 
 /// Why dead letters can't be looked at.
 #[derive(Debug, thiserror::Error)]

@@ -8,7 +8,7 @@
 
 use super::{
     DeadLetters, Totals,
-    browse::{Cursor, Error, Found, Key, Problem, Query, Shelf, Step, Walk},
+    browse::{Cursor, Error, Found, Key, PROBLEMS_MAX, Problem, Query, Shelf, Step, Walk},
     marker::{self, Marker},
     work::notes_of,
 };
@@ -37,6 +37,9 @@ impl DeadLetters {
     /// # Errors
     /// Where the journal or the store of files does not answer; what was done until then is done.
     pub async fn purge(&self, shelf: &Shelf, query: &Query, at: Cursor, dry_run: bool) -> Result<Purged, Error> {
+        if dry_run {
+            return self.count(shelf, query, at, |_| None).await;
+        }
         let mut walk = Walk::new(self, shelf, query, at);
         let mut purged = Purged::default();
         for _ in 0..STEPS_MAX {
@@ -47,7 +50,7 @@ impl DeadLetters {
             let Step { found, problems, file } = walk.step().await?;
             purged.letters += found.len() as u64;
             purged.problems.extend(problems);
-            if dry_run || found.is_empty() {
+            if found.is_empty() {
                 continue;
             }
             match (file, &shelf.folder) {
@@ -60,6 +63,38 @@ impl DeadLetters {
         }
         purged.next = walk.at;
         Ok(purged)
+    }
+
+    /// Counts what is meant, from `at` on, but for what `problem` has something to say of. No dead letter goes into a file
+    /// meanwhile: it would be counted where it waited, and again in its file. So all that wait are counted in one call.
+    ///
+    /// # Errors
+    /// Where the journal or the store of files does not answer.
+    pub(super) async fn count(
+        &self,
+        shelf: &Shelf,
+        query: &Query,
+        at: Cursor,
+        problem: impl Fn(&Found) -> Option<Problem>,
+    ) -> Result<Purged, Error> {
+        let _desk = self.desk(shelf.obligor).await;
+        let mut walk = Walk::new(self, shelf, query, at);
+        let (mut counted, mut files) = (Purged::default(), 0);
+        while let Some(at) = &walk.at {
+            if matches!(at, Cursor::Written(_)) {
+                if files == STEPS_MAX {
+                    break;
+                }
+                files += 1;
+            }
+            let Step { found, problems, .. } = walk.step().await?;
+            let refused: Vec<Problem> = found.iter().filter_map(&problem).collect();
+            counted.letters += (found.len() - refused.len()) as u64;
+            let room = PROBLEMS_MAX - counted.problems.len();
+            counted.problems.extend(problems.into_iter().chain(refused).take(room));
+        }
+        counted.next = walk.at;
+        Ok(counted)
     }
 
     async fn purge_waiting(&self, shelf: &Shelf, found: &[Found]) -> Result<(), Error> {

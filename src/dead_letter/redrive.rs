@@ -146,15 +146,11 @@ impl Redrives {
     /// # Errors
     /// Where the journal or the store of files does not answer.
     pub async fn count(&self, shelf: &Shelf, query: &Query, at: Cursor) -> Result<super::purge::Purged, Error> {
-        let page = self.letters(shelf.obligor)?.page(shelf, query, at, PAGE).await?;
-        let (mut letters, mut problems) = (0, page.problems);
-        for Found { key, letter } in &page.found {
-            match self.roster.recast(shelf.obligor, letter) {
-                Err(why) if matches!(key, Key::Written { .. }) => problems.push(Problem { at: key.to_string(), why }),
-                Ok(_) | Err(_) => letters += 1,
-            }
-        }
-        Ok(super::purge::Purged { letters, problems, next: page.next })
+        let problem = |Found { key, letter }: &Found| match self.roster.recast(shelf.obligor, letter) {
+            Err(why) if matches!(key, Key::Written { .. }) => Some(Problem { at: key.to_string(), why }),
+            Ok(_) | Err(_) => None,
+        };
+        self.letters(shelf.obligor)?.count(shelf, query, at, problem).await
     }
 
     async fn run(self, obligor: Obligor, lane: Lane) {
@@ -318,6 +314,14 @@ impl Redrives {
         let last = self.apart.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).unwrap_or_default();
         Seq(Seq::APART.0 + last.max(least))
     }
+}
+
+/// Whether the record of how far a redrive has come can be read; if not, why.
+///
+/// # Errors
+/// Where it cannot be.
+pub fn check_record(record: &[u8]) -> Result<(), String> {
+    serde_json::from_slice::<Progress>(record).map(drop).map_err(|error| error.to_string())
 }
 
 /// What a turn has come to.

@@ -134,6 +134,36 @@ fn what_is_purged_is_gone_once_and_counted_once() {
 }
 
 #[test]
+fn a_dead_letter_that_goes_into_a_file_while_they_are_counted_is_counted_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    run(async {
+        let world = World::start(&Memory::new(), folder.path(), START);
+        world.put_aside(obligor(1), 6, START).await;
+        let (shelf, query) = (shelf(obligor(1)), Query::default());
+        let mut counting = Box::pin(world.letters.purge(&shelf, &query, Cursor::START, true));
+        assert!(futures_util::poll!(&mut counting).is_pending(), "it waits for the journal");
+        let _actor = world.actor();
+        world.notice(obligor(1), target("c"), START);
+        // Between any two of its steps whoever writes files has time to write both.
+        let counted = loop {
+            for _ in 0..20 {
+                world.hand.advance(std::time::Duration::from_millis(20));
+                actix_rt::time::sleep(std::time::Duration::from_millis(2)).await;
+            }
+            if let std::task::Poll::Ready(counted) = futures_util::poll!(&mut counting) {
+                break counted.expect("counted");
+            }
+        };
+        assert_eq!((counted.letters, counted.next), (6, None));
+        drop(counting);
+        world.until(obligor(1), |totals| totals.written == 6).await;
+        let counted = world.letters.purge(&shelf, &query, Cursor::START, true).await.expect("counted");
+        assert_eq!(counted.letters, 6, "in their files");
+        world.stop().await;
+    });
+}
+
+#[test]
 fn a_damaged_file_is_told_and_stays_and_hides_no_other() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
