@@ -6,12 +6,17 @@ use std::{
 };
 
 use gridhook::{
-    event::Schema,
+    event::{Obligor, Schema},
     journal::memory::Memory,
-    topic::registry::{Registry, Topic},
+    policy::record::Command,
+    subscription::record::SubscriptionRecord,
+    topic::registry::{Registry, Topic, Victim},
 };
 
-use crate::support::publisher::{looking_registry, topic};
+use crate::{
+    policy::sealed,
+    support::publisher::{journaled_registry, looking_registry, topic},
+};
 
 /// How often topics look after their subscriptions here.
 const LOOK: Duration = Duration::from_millis(10);
@@ -36,6 +41,22 @@ async fn put(registry: &Arc<Registry>) -> Arc<Topic> {
     registry.put_topic(topic("orders", Schema::EventGrid)).await.expect("a topic")
 }
 
+/// No topic has an actor.
+fn topic_rests(registry: &Registry) -> bool {
+    let is_topic = |victim: &Victim| matches!(victim, Victim::Topic(_));
+    !registry.living(None).expect("all topics").iter().any(is_topic)
+}
+
+/// The subscription `audit`: it tries once and drops what fails.
+fn subscription(endpoint: &str) -> SubscriptionRecord {
+    let record = serde_json::json!({
+        "number": 0, "version": 0, "name": "audit", "filter": {}, "delivery_schema": "EventGridSchema", "dead_letter": null,
+        "webhook": {"endpoint_url": endpoint, "max_events_per_batch": 1, "preferred_batch_size_in_kilobytes": 64},
+        "retry": {"max_delivery_attempts": 1, "event_time_to_live_in_minutes": 60}, "labels": [],
+    });
+    serde_json::from_value(record).expect("a record")
+}
+
 #[actix_web::test]
 async fn an_idle_topic_has_no_actor_and_one_with_something_to_do_has_one_again() {
     let (registry, _clock, _hand) = looking_registry(&Memory::new(), LOOK);
@@ -49,6 +70,43 @@ async fn an_idle_topic_has_no_actor_and_one_with_something_to_do_has_one_again()
     }
     let ends = topic.chart().ends();
     assert_eq!((ends.panicked, ends.stopped, ends.killed, ends.orphaned), (0, 0, 0, 0), "none of them died");
+}
+
+#[actix_web::test]
+async fn a_command_whose_write_takes_many_looks_is_answered() {
+    let store = Memory::new();
+    let (registry, _clock, _hand) = looking_registry(&store, Duration::from_millis(1));
+    let topic = put(&registry).await;
+    registry.put_subscription("orders", subscription("http://127.0.0.1:9/")).await.expect("a subscription");
+    wait_until("an actor", || topic.chart().life() > 0).await;
+    wait_until("an idle topic", || topic_rests(&registry)).await;
+    let held = store.hold();
+    let mut hold = std::pin::pin!(registry.command("orders", "audit", Command::Hold));
+    // Polled once, it has been given; fifty looks pass while its write waits.
+    let early = tokio::time::timeout(Duration::from_millis(50), &mut hold).await;
+    assert!(early.is_err(), "answered before it was written: {early:?}");
+    drop(held);
+    hold.await.expect("it is written");
+    wait_until("an idle topic again", || topic_rests(&registry)).await;
+}
+
+#[actix_web::test]
+async fn an_event_that_killed_is_remembered_until_it_is_settled() {
+    let endpoint = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = format!("http://{}/", endpoint.local_addr().expect("an address"));
+    let (registry, journal, _clock, _hand) = journaled_registry(&Memory::new(), LOOK);
+    let topic = put(&registry).await;
+    let made = registry.put_subscription("orders", subscription(&address)).await.expect("a subscription");
+    let obligor = Obligor { partition: topic.partition(), subscription: made.number };
+    let slot = registry.slot(obligor).expect("it is there");
+    registry.poison("orders", "audit", "", 2).expect("it is there");
+    let end = journal.publish(topic.partition(), sealed(&[("yes", 10)]), None).await.expect("published").first.plus(1);
+    // It is sent, and not answered.
+    wait_until("a request after two deaths", || slot.in_flight() == 1).await;
+    assert_eq!(slot.suspects(), 1);
+    drop(endpoint);
+    wait_until("its end", || slot.state().low == end).await;
+    wait_until("nothing to remember", || slot.suspects() == 0).await;
 }
 
 #[actix_web::test]

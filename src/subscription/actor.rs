@@ -223,6 +223,9 @@ impl SubscriptionActor {
                 Report::Failed(error) => return Err(error),
             }
         }
+        if self.written.is_empty() && self.unwritten.is_empty() {
+            self.slot.answered();
+        }
         if self.told.replace(end) != Some(end) {
             self.absorb(Input::Appended { end });
         }
@@ -253,13 +256,14 @@ impl SubscriptionActor {
             }
         }
         self.written.append(&mut self.unwritten);
+        let settled = self.slot.writes(&changes);
         let (tracer, name, clock) = (&self.world.tracer, self.plan.record.name.as_str(), self.world.clock.clone());
         let settling = Settling::of(tracer, &self.slot, name, (&landed, &changes), clock.now());
         let (lines, tap, plan) = (self.world.tap.lines(&changes), Arc::clone(&self.world.tap), Arc::clone(&self.plan));
         let (slot, life, tell) = (Arc::clone(&self.slot), self.owner.life, Arc::clone(&self.world.put_aside));
         let done = move |result: Result<(), journal::Error>| match result {
             Ok(()) => {
-                slot.landed(life, &landed, &late, &struck);
+                slot.landed(life, &landed, &late, &struck, &settled);
                 if let Some(settling) = settling {
                     settling.end(clock.now());
                 }

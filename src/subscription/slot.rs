@@ -28,7 +28,7 @@ use crate::{
         Flight, Input, Item, Settings,
         outcome::Answer,
         record::{
-            Command, Cursor, EndpointView, LaneCursor, Senseless, TakenBack,
+            Change, Command, Cursor, EndpointView, LaneCursor, Senseless, TakenBack,
             job::{Job, JobKind},
         },
     },
@@ -136,6 +136,14 @@ pub struct Slot {
     meter: OnceLock<Box<Meter>>,
 }
 
+/// An event that was in hand when an actor died.
+#[derive(Debug)]
+struct Suspect {
+    deaths: u32,
+    /// Whether it is, or may be, among the events to be retried, of which the cursor knows nothing.
+    pending: bool,
+}
+
 #[derive(Debug)]
 struct Inner {
     plan: Arc<Plan>,
@@ -147,6 +155,10 @@ struct Inner {
     commands: Vec<(Command, Reply)>,
     pages: Vec<(Box<TakenBack>, Reply)>,
     desk: Desk,
+    /// Whether a write of the actor that runs is on its way.
+    writing: bool,
+    /// Whether the actor that runs has taken commands and not answered all of them.
+    answering: bool,
     /// Boxed: a map keeps room for eleven once it had one.
     flights: BTreeMap<FlightId, Box<Aloft>>,
     next_flight: FlightId,
@@ -154,7 +166,7 @@ struct Inner {
     in_hand: Option<Item>,
     /// The id of the event in hand, or of the last one: kept, so that noting one makes no string.
     in_hand_id: String,
-    deaths: HashMap<(Lane, Seq), u32>,
+    suspects: HashMap<(Lane, Seq), Suspect>,
     quarantined: Quarantined,
     state: State,
     poison: Option<(String, u32)>,
@@ -209,12 +221,14 @@ impl Slot {
             commands: Vec::new(),
             pages: Vec::new(),
             desk: Desk::default(),
+            writing: false,
+            answering: false,
             flights: BTreeMap::new(),
             next_flight: FlightId(1),
             linger: Linger::default(),
             in_hand: None,
             in_hand_id: String::new(),
-            deaths: HashMap::new(),
+            suspects: HashMap::new(),
             quarantined: Quarantined::default(),
             state: State {
                 low: cursor.low().unwrap_or(end),
@@ -281,6 +295,9 @@ impl Slot {
         let inner = self.lock();
         inner.flights.is_empty()
             && inner.linger.heard().next().is_none()
+            // Of a command that is being written, nobody but the actor knows who waits for the answer.
+            && !inner.writing
+            && !inner.answering
             && inner.commands.is_empty()
             && inner.pages.is_empty()
             && inner.desk.is_idle()
@@ -374,11 +391,13 @@ impl Slot {
         inner.woken = false;
         inner.end = inner.end.max(end);
         inner.reports.clear();
+        inner.writing = false;
+        inner.answering = false;
         inner.desk.begin();
         inner.state.ending.clear();
         let killer = inner.in_hand.take();
         // First of all, before any other input makes the new life take the killer in hand.
-        let quarantined = killer.filter(|item| inner.deaths.get(&(item.lane, item.seq)) >= Some(&DEATHS_MAX));
+        let quarantined = killer.filter(|item| inner.has_killed_enough((item.lane, item.seq)));
         if let Some(item) = quarantined {
             let id = inner.in_hand_id.clone();
             inner.quarantined.add(item.seq, id);
@@ -412,13 +431,15 @@ impl Slot {
         match inner.in_hand {
             Some(item) if !on_purpose => {
                 let of = (item.lane, item.seq);
-                if inner.deaths.len() >= SUSPECTS_MAX && !inner.deaths.contains_key(&of) {
-                    let least = inner.deaths.iter().min_by_key(|(of, deaths)| (**deaths >= DEATHS_MAX, of.1));
+                if inner.suspects.len() >= SUSPECTS_MAX && !inner.suspects.contains_key(&of) {
+                    let least = inner.suspects.iter().min_by_key(|(of, suspect)| (suspect.deaths >= DEATHS_MAX, of.1));
                     if let Some(least) = least.map(|(of, _)| *of) {
-                        inner.deaths.remove(&least);
+                        inner.suspects.remove(&least);
                     }
                 }
-                *inner.deaths.entry(of).or_default() += 1;
+                let suspect = inner.suspects.entry(of).or_insert(Suspect { deaths: 0, pending: false });
+                suspect.deaths += 1;
+                suspect.pending |= item.due.is_some();
             }
             Some(_) | None => inner.in_hand = None,
         }
@@ -448,8 +469,48 @@ impl Slot {
     /// The events of a lane that have killed as often as they may: mostly none.
     pub(super) fn killers(&self, lane: Lane) -> Vec<Seq> {
         let inner = self.lock();
-        let killers = inner.deaths.iter().filter(|((of, _), deaths)| *of == lane && **deaths >= DEATHS_MAX);
+        let killers = inner.suspects.iter().filter(|((of, _), suspect)| *of == lane && suspect.deaths >= DEATHS_MAX);
         killers.map(|((_, seq), _)| *seq).collect()
+    }
+
+    /// How many events that were in hand when an actor died are not settled yet.
+    pub fn suspects(&self) -> usize {
+        self.lock().suspects.len()
+    }
+
+    /// All commands that were taken are answered.
+    pub(super) fn answered(&self) {
+        self.lock().answering = false;
+    }
+
+    /// A write begins; answers which suspects are settled once it is durable ([`Slot::landed`]).
+    pub(super) fn writes(&self, changes: &[Change]) -> Vec<(Lane, Seq)> {
+        let mut inner = self.lock();
+        inner.writing = true;
+        if inner.suspects.is_empty() {
+            return Vec::new();
+        }
+        for change in changes {
+            let (of, is_pending) = match change {
+                Change::Owe { lane, seq, .. } => ((*lane, *seq), true),
+                Change::Settle { lane, seq, .. } | Change::PutAside { lane, seq, .. } => ((*lane, *seq), false),
+                _ => continue,
+            };
+            inner.suspects.entry(of).and_modify(|suspect| suspect.pending = is_pending);
+        }
+        let cursor = changes.iter().rev().find_map(|change| match change {
+            Change::Cursor(cursor) => Some(cursor),
+            _ => None,
+        });
+        // What is not passed is read again, though it was put aside.
+        let is_passed = |cursor: &Cursor, of: &(Lane, Seq)| match cursor.lanes.iter().find(|lane| lane.lane == of.0) {
+            Some(lane) => of.1 < lane.read && lane.open.binary_search(&of.1).is_err(),
+            None => true,
+        };
+        let suspects = inner.suspects.iter();
+        let settled =
+            suspects.filter(|(of, suspect)| !suspect.pending && cursor.is_some_and(|cursor| is_passed(cursor, of)));
+        settled.map(|(of, _)| *of).collect()
     }
 
     /// No event is in hand.
@@ -461,6 +522,7 @@ impl Slot {
     pub(super) fn take(&self) -> Taken {
         let mut inner = self.lock();
         inner.woken = false;
+        inner.answering |= !inner.commands.is_empty() || !inner.pages.is_empty();
         Taken {
             end: inner.end,
             reports: std::mem::take(&mut inner.reports),
@@ -499,6 +561,10 @@ impl Slot {
 }
 
 impl Inner {
+    fn has_killed_enough(&self, of: (Lane, Seq)) -> bool {
+        self.suspects.get(&of).is_some_and(|suspect| suspect.deaths >= DEATHS_MAX)
+    }
+
     #[expect(clippy::disallowed_methods, reason = "at most one wake is in the mailbox: `woken` says so")]
     fn wake(&mut self) {
         if let Some(mailbox) = &self.mailbox

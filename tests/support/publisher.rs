@@ -113,11 +113,17 @@ pub(crate) fn running_registry(store: &Memory) -> (Arc<Registry>, Clock, Hand) {
 
 /// The same where topics look after their subscriptions so often.
 pub(crate) fn looking_registry(store: &Memory, look: Duration) -> (Arc<Registry>, Clock, Hand) {
+    let (registry, _journal, clock, hand) = journaled_registry(store, look);
+    (registry, clock, hand)
+}
+
+/// The same with its journal: what is published there is heard of at the next look.
+pub(crate) fn journaled_registry(store: &Memory, look: Duration) -> (Arc<Registry>, Journal, Clock, Hand) {
     let (journal, clock, hand) = journal(store);
     let (registry, starts) = Registry::recover(journal.clone(), rules(), 1024 * 1024).expect("an empty store");
     let client = Options::new(AddressRules::loopback(), Trust::load(None).expect("certificates"));
     let world = World {
-        journal,
+        journal: journal.clone(),
         clock: clock.clone(),
         client,
         put_aside: Arc::new(|_, _| {}),
@@ -129,7 +135,7 @@ pub(crate) fn looking_registry(store: &Memory, look: Duration) -> (Arc<Registry>
     let arbiters = Arc::new(vec![actix::Arbiter::current()]);
     let hosts = Hosts { arbiters, world: Arc::new(world), look };
     actix_rt::spawn(keeper::run(starts, hosts));
-    (Arc::new(registry), clock, hand)
+    (Arc::new(registry), journal, clock, hand)
 }
 
 /// The mapping of the topic `custom`.

@@ -91,8 +91,12 @@ impl Slot {
         flights: &[FlightId],
         late: &[FlightId],
         struck: &[(FlightId, (Lane, Seq))],
+        settled: &[(Lane, Seq)],
     ) {
         let mut inner = self.lock();
+        for of in settled {
+            inner.suspects.remove(of);
+        }
         for (id, key) in struck {
             if let Some(aloft) = inner.flights.get_mut(id) {
                 Arc::make_mut(&mut aloft.flight).items.retain(|item| item.key() != *key);
@@ -107,6 +111,7 @@ impl Slot {
         inner.achieved |= !flights.is_empty();
         if inner.life == life {
             // A life has one write on its way at a time.
+            inner.writing = false;
             inner.state.ending.clear();
             inner.reports.push(Report::Durable);
             inner.wake();
