@@ -19,6 +19,7 @@ mod rocks;
 mod sabotage;
 mod seek;
 mod tables;
+mod trims;
 mod watermark;
 pub(crate) mod writer;
 

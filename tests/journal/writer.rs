@@ -32,17 +32,17 @@ use gridhook::{
 use super::{keys_in, log_in};
 use crate::policy::sealed;
 
-const PARTITION: PartitionId = PartitionId(1);
-const ONE: Obligor = Obligor { partition: PARTITION, subscription: SubscriptionId(1) };
-const TWO: Obligor = Obligor { partition: PARTITION, subscription: SubscriptionId(2) };
-const START: Timestamp = Timestamp(1_000_000_000);
-const DUE: Timestamp = Timestamp(2_000_000_000);
+pub(super) const PARTITION: PartitionId = PartitionId(1);
+pub(super) const ONE: Obligor = Obligor { partition: PARTITION, subscription: SubscriptionId(1) };
+pub(super) const TWO: Obligor = Obligor { partition: PARTITION, subscription: SubscriptionId(2) };
+pub(super) const START: Timestamp = Timestamp(1_000_000_000);
+pub(super) const DUE: Timestamp = Timestamp(2_000_000_000);
 
 /// A journal, and everything around it.
-struct Desk {
-    journal: Journal,
+pub(super) struct Desk {
+    pub(super) journal: Journal,
     writer: Writer,
-    hand: Hand,
+    pub(super) hand: Hand,
     clock: Clock,
     runtime: tokio::runtime::Runtime,
     /// The first sequence of each chunk that the listener was told of.
@@ -51,7 +51,7 @@ struct Desk {
 }
 
 impl Desk {
-    fn at(store: Arc<dyn Store>, outcome_wait: Duration) -> Self {
+    pub(super) fn at(store: Arc<dyn Store>, outcome_wait: Duration) -> Self {
         let (clock, hand) = Clock::manual(START);
         let options = Options { outcome_wait, group_bytes: 1 << 20, limits: Limits::default() };
         let (heard, fatal) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicU32::new(0)));
@@ -79,13 +79,13 @@ impl Desk {
         desk
     }
 
-    fn found(&self) {
+    pub(super) fn found(&self) {
         let founded =
             vec![MetaChange::Found(PARTITION), MetaChange::Subscribe(ONE, None), MetaChange::Subscribe(TWO, None)];
         self.wait(self.journal.change(founded)).expect("founded");
     }
 
-    fn wait<T>(&self, promise: Promise<T>) -> Result<T, Error> {
+    pub(super) fn wait<T>(&self, promise: Promise<T>) -> Result<T, Error> {
         self.runtime.block_on(promise)
     }
 
@@ -93,15 +93,15 @@ impl Desk {
         self.journal.publish(PARTITION, sealed(&vec![("yes", 10); events]), None)
     }
 
-    fn publish(&self, events: usize) -> Seq {
+    pub(super) fn publish(&self, events: usize) -> Seq {
         self.wait(self.ask_publish(events)).expect("there is room").first
     }
 
-    fn open(&self, obligor: Obligor) -> Opened {
+    pub(super) fn open(&self, obligor: Obligor) -> Opened {
         self.wait(self.journal.open(obligor)).expect("it is there")
     }
 
-    fn append(&self, owner: Owner, changes: Vec<Change>, urgent: bool) -> mpsc::Receiver<Result<(), Error>> {
+    pub(super) fn append(&self, owner: Owner, changes: Vec<Change>, urgent: bool) -> mpsc::Receiver<Result<(), Error>> {
         let (done, answer) = mpsc::channel();
         self.journal.append(
             owner,
@@ -112,12 +112,12 @@ impl Desk {
         answer
     }
 
-    fn write(&self, owner: Owner, changes: Vec<Change>) {
+    pub(super) fn write(&self, owner: Owner, changes: Vec<Change>) {
         self.append(owner, changes, true).recv().expect("an answer").expect("written");
     }
 
     /// A second passes, and the writer uses it.
-    fn housekeep(&self) {
+    pub(super) fn housekeep(&self) {
         self.hand.advance(Duration::from_secs(2));
         for _ in 0..2 {
             self.wait(self.journal.change(Vec::new())).expect("there is room");
@@ -125,13 +125,13 @@ impl Desk {
         wait_for_looks(&self.journal);
     }
 
-    fn fetch(&self, obligor: Obligor, seq: u64) -> bool {
+    pub(super) fn fetch(&self, obligor: Obligor, seq: u64) -> bool {
         let found = self.journal.reads().fetch(obligor, vec![(Lane::LIVE, Seq(seq))], 1 << 20);
         let found = self.wait(found).expect("readable");
         found[0].event.as_ref().is_some_and(|event| event.seq == Seq(seq) && event.subject() == "yes")
     }
 
-    fn stop(self) {
+    pub(super) fn stop(self) {
         self.journal.close();
         self.writer.join();
     }
@@ -148,7 +148,7 @@ pub(crate) fn wait_for_looks(journal: &Journal) {
     panic!("the looks at logs do not end");
 }
 
-fn cursor(read: u64) -> Change {
+pub(super) fn cursor(read: u64) -> Change {
     let lane = LaneCursor { lane: Lane::LIVE, read: Seq(read), end: None, open: Vec::new(), done: Vec::new() };
     Change::Cursor(Box::new(Cursor { lanes: vec![lane], ..Cursor::default() }))
 }
@@ -159,7 +159,7 @@ fn owe(seq: u64, was_due: Option<Timestamp>) -> Change {
     Change::Owe { lane: Lane::LIVE, seq: Seq(seq), owed, was_due }
 }
 
-fn settle(seq: u64, was_due: Timestamp) -> Change {
+pub(super) fn settle(seq: u64, was_due: Timestamp) -> Change {
     Change::Settle { lane: Lane::LIVE, seq: Seq(seq), was_due }
 }
 
@@ -176,13 +176,13 @@ fn put_aside(seq: u64) -> Change {
     Change::PutAside { lane: Lane::LIVE, seq: Seq(seq), due: DUE, dead }
 }
 
-fn held(store: &impl Store) -> Vec<u64> {
+pub(super) fn held(store: &impl Store) -> Vec<u64> {
     let range = keys::held_of(PARTITION);
     let keys = keys_in(store, Family::Held, &range.start, &range.end);
     keys.iter().filter_map(|key| keys::parse_held(key)).map(|(_, seq)| seq.0).collect()
 }
 
-fn count(store: &impl Store, family: Family) -> usize {
+pub(super) fn count(store: &impl Store, family: Family) -> usize {
     let range = keys::all(family);
     keys_in(store, family, &range.start, &range.end).len()
 }

@@ -1,0 +1,420 @@
+//! A log is trimmed by a look beside the writer, while subscriptions go on writing: whatever is written between any two
+//! reads of a look, no event is lost that somebody may still ask for, and in the end everything else is gone.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Condvar, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use gridhook::{
+    event::{Lane, Obligor, PartitionId, Seq, SubscriptionId, Timestamp},
+    journal::{
+        Buried, DeadKey, Hold, MetaChange, Owner,
+        memory::Memory,
+        store::{Batch, Family, Store, StoreError, Visit},
+    },
+    policy::{
+        outcome::{Outcome, Reason},
+        record::{Change, Cursor, Dead, LaneCursor, Owed, Returned, TakenBack},
+    },
+};
+use proptest::{
+    collection::vec,
+    prelude::{Just, Strategy, any, prop_oneof, proptest},
+    test_runner::Config,
+};
+
+use super::{
+    log_in,
+    writer::{DUE, Desk, PARTITION, START, count, held, wait_for_looks},
+};
+
+/// Reads of a look go through one at a time, as a test lets them.
+#[derive(Default)]
+struct Gate {
+    state: Mutex<Reads>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Reads {
+    /// A look may make so many reads more.
+    allowed: Option<u32>,
+    is_waiting: bool,
+}
+
+impl Gate {
+    fn lock(&self) -> MutexGuard<'_, Reads> {
+        self.state.lock().expect("no panic")
+    }
+
+    /// Called by whoever reads: a look waits here where it may not go on.
+    fn pass(&self) {
+        if std::thread::current().name() != Some("journal-trim") {
+            return;
+        }
+        let mut reads = self.lock();
+        while reads.allowed == Some(0) {
+            reads.is_waiting = true;
+            self.changed.notify_all();
+            reads = self.changed.wait(reads).expect("no panic");
+        }
+        reads.is_waiting = false;
+        reads.allowed = reads.allowed.map(|allowed| allowed - 1);
+    }
+
+    /// The next look stops before its read `allowed`, counted from 0.
+    fn close(&self, allowed: u32) {
+        self.lock().allowed = Some(allowed);
+    }
+
+    fn open(&self) {
+        self.lock().allowed = None;
+        self.changed.notify_all();
+    }
+
+    /// Waits until a look waits, or none is on its way.
+    fn until_a_look_waits(&self, desk: &Desk) {
+        let mut reads = self.lock();
+        while !reads.is_waiting && desk.journal.trimming() > 0 {
+            (reads, _) = self.changed.wait_timeout(reads, Duration::from_millis(1)).expect("no panic");
+        }
+    }
+}
+
+/// A store whose looks pass a gate before each read.
+struct Gated(Memory, Arc<Gate>);
+
+impl Store for Gated {
+    fn write(&self, batch: &Batch) -> Result<(), StoreError> {
+        self.0.write(batch)
+    }
+
+    fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        self.1.pass();
+        self.0.get(family, key)
+    }
+
+    fn scan(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
+        self.1.pass();
+        self.0.scan(family, from, upper, visit)
+    }
+
+    fn last(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
+        self.1.pass();
+        self.0.last(family, lower, upper)
+    }
+
+    fn drop_log(&self, partition: PartitionId, floor: Seq) -> Result<(), StoreError> {
+        self.0.drop_log(partition, floor)
+    }
+
+    fn is_short_of_space(&self) -> bool {
+        self.0.is_short_of_space()
+    }
+
+    fn note_watermark(&self) -> Result<(), StoreError> {
+        self.0.note_watermark()
+    }
+
+    fn close(&self) -> Result<(), StoreError> {
+        self.0.close()
+    }
+}
+
+/// What becomes of an event, or of a part of the log.
+#[derive(Clone, Debug)]
+enum Act {
+    /// So many requests of one event are published.
+    Publish(u8),
+    /// A subscription reads on; of each event one of three things is written: nothing, that it is pending, or dead.
+    Read(u8, Vec<u8>),
+    /// A pending delivery is tried again.
+    Retry(u8, u8),
+    /// It ends.
+    Settle(u8, u8),
+    /// It becomes a dead letter.
+    PutAside(u8, u8),
+    /// A dead letter is dealt with.
+    Bury(u8, u8),
+    /// A dead letter is pending again.
+    Redrive(u8, u8),
+    /// A subscription is made, beginning so far before the end.
+    Subscribe(u8),
+    /// The log is held, from so far before the end on, until this is done again.
+    Hold(u8),
+    /// The look that waits goes on to its end, and the next one waits before its read of this number.
+    Look(u32),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let (who, which) = (any::<u8>, any::<u8>);
+    prop_oneof![
+        2 => (1u8..4).prop_map(Act::Publish),
+        3 => (who(), vec(0u8..3, 1..5)).prop_map(|(who, fates)| Act::Read(who, fates)),
+        2 => (who(), which()).prop_map(|(who, which)| Act::Retry(who, which)),
+        2 => (who(), which()).prop_map(|(who, which)| Act::Settle(who, which)),
+        2 => (who(), which()).prop_map(|(who, which)| Act::PutAside(who, which)),
+        2 => (who(), which()).prop_map(|(who, which)| Act::Bury(who, which)),
+        2 => (who(), which()).prop_map(|(who, which)| Act::Redrive(who, which)),
+        1 => (0u8..6).prop_map(Act::Subscribe),
+        1 => (0u8..6).prop_map(Act::Hold),
+        3 => prop_oneof![0u32..6, Just(0), Just(1), Just(2)].prop_map(Act::Look),
+    ]
+}
+
+/// A subscription, as naively as it can be known.
+struct Known {
+    owner: Owner,
+    read: u64,
+    pending: BTreeMap<u64, Timestamp>,
+    dead: BTreeSet<u64>,
+}
+
+/// The journal and what must be true of it.
+struct Scene {
+    desk: Desk,
+    store: Memory,
+    gate: Arc<Gate>,
+    next: u64,
+    known: Vec<Known>,
+    hold: Option<Hold>,
+}
+
+fn owed(due: Timestamp) -> Owed {
+    Owed { attempts: 1, due, last: Outcome::Busy, status: None, tried: START, received: None }
+}
+
+fn dead() -> Dead {
+    Dead {
+        reason: Reason::TimeToLiveExceeded,
+        attempts: 1,
+        outcome: Outcome::Busy,
+        status: None,
+        published: START,
+        tried: None,
+        given_up: START,
+    }
+}
+
+fn pick<T: Copy>(all: &[T], which: u8) -> Option<T> {
+    all.get(usize::from(which) % all.len().max(1)).copied()
+}
+
+impl Scene {
+    fn new() -> Self {
+        let (store, gate) = (Memory::new(), Arc::<Gate>::default());
+        let desk = Desk::at(Arc::new(Gated(store.clone(), Arc::clone(&gate))), Duration::ZERO);
+        desk.wait(desk.journal.change(vec![MetaChange::Found(PARTITION)])).expect("founded");
+        let mut scene = Self { desk, store, gate, next: 1, known: Vec::new(), hold: None };
+        scene.subscribe(0);
+        scene.subscribe(0);
+        scene
+    }
+
+    fn subscribe(&mut self, back: u8) {
+        let number = u32::try_from(self.known.len()).expect("a few") + 1;
+        let obligor = Obligor { partition: PARTITION, subscription: SubscriptionId(number) };
+        let start = Seq(self.next.saturating_sub(back.into()).max(1));
+        let made = self.desk.journal.change(vec![MetaChange::Subscribe(obligor, Some(start))]);
+        self.desk.wait(made).expect("made");
+        let opened = self.desk.open(obligor);
+        let read = opened.cursor.lanes[0].read.0;
+        self.known.push(Known { owner: opened.owner, read, pending: BTreeMap::new(), dead: BTreeSet::new() });
+    }
+
+    fn write(&self, who: usize, mut changes: Vec<Change>) {
+        let known = &self.known[who];
+        let read = Seq(known.read);
+        let lane = LaneCursor { lane: Lane::LIVE, read, end: None, open: Vec::new(), done: Vec::new() };
+        changes.push(Change::Cursor(Box::new(Cursor { lanes: vec![lane], ..Cursor::default() })));
+        self.desk.write(known.owner, changes);
+    }
+
+    fn act(&mut self, act: Act) {
+        match act {
+            Act::Publish(count) => {
+                for _ in 0..count {
+                    self.desk.publish(1);
+                    self.next += 1;
+                }
+            }
+            Act::Read(who, fates) => {
+                let who = usize::from(who) % self.known.len();
+                let (next, known) = (self.next, &mut self.known[who]);
+                let mut changes = Vec::new();
+                for (seq, fate) in (known.read..next).zip(fates) {
+                    known.read = seq + 1;
+                    match fate {
+                        0 => {}
+                        1 => changes.push(pend(known, seq, None)),
+                        _ => changes.push(bear(known, seq)),
+                    }
+                }
+                self.write(who, changes);
+            }
+            Act::Retry(who, which) => self.of_pending(who, which, |known, seq, due| vec![pend(known, seq, Some(due))]),
+            Act::Settle(who, which) => self.of_pending(who, which, |known, seq, due| vec![settle(known, seq, due)]),
+            Act::PutAside(who, which) => {
+                self.of_pending(who, which, |known, seq, due| vec![settle(known, seq, due), bear(known, seq)]);
+            }
+            Act::Bury(who, which) => {
+                let who = usize::from(who) % self.known.len();
+                let all: Vec<u64> = self.known[who].dead.iter().copied().collect();
+                let Some(seq) = pick(&all, which) else { return };
+                self.bury(who, seq);
+            }
+            Act::Redrive(who, which) => {
+                let who = usize::from(who) % self.known.len();
+                let known = &mut self.known[who];
+                let Some(seq) = pick(&known.dead.iter().copied().collect::<Vec<_>>(), which) else { return };
+                known.dead.remove(&seq);
+                let waited = Some((DUE, Seq(seq), Lane::LIVE));
+                let letters = vec![Returned { seq: Seq(seq), waited, event: None }];
+                let (lane, progress) = (Lane(7), Bytes::new());
+                let page = TakenBack { lane, letters, progress, account: None, drained: false };
+                let changes = vec![Change::TakeBack(Box::new(page)), pend(known, seq, None)];
+                self.write(who, changes);
+            }
+            Act::Subscribe(back) => self.subscribe(back),
+            Act::Hold(back) => {
+                let from = Seq(self.next.saturating_sub(back.into()).max(1));
+                self.hold = match self.hold.take() {
+                    Some(_) => None,
+                    None => Some(self.desk.wait(self.desk.journal.hold(PARTITION, from)).expect("it is there")),
+                };
+            }
+            Act::Look(reads) => self.look(reads),
+        }
+        self.check();
+    }
+
+    fn of_pending(&mut self, who: u8, which: u8, change: impl FnOnce(&mut Known, u64, Timestamp) -> Vec<Change>) {
+        let who = usize::from(who) % self.known.len();
+        let known = &mut self.known[who];
+        let all: Vec<(u64, Timestamp)> = known.pending.iter().map(|(seq, due)| (*seq, *due)).collect();
+        let Some((seq, due)) = pick(&all, which) else { return };
+        let changes = change(known, seq, due);
+        self.write(who, changes);
+    }
+
+    fn bury(&mut self, who: usize, seq: u64) {
+        let known = &mut self.known[who];
+        known.dead.remove(&seq);
+        let done = vec![DeadKey { due: DUE, seq: Seq(seq), lane: Lane::LIVE }];
+        let buried = self.desk.journal.bury(known.owner.obligor, Buried { done, ..Buried::default() });
+        self.desk.wait(buried).expect("there is room");
+    }
+
+    /// Lets the look that waits end, and the next one begin.
+    fn look(&self, reads: u32) {
+        self.gate.open();
+        wait_for_looks(&self.desk.journal);
+        self.gate.close(reads);
+        self.desk.hand.advance(Duration::from_secs(2));
+        // The second is answered behind whatever the first one has begun.
+        for _ in 0..2 {
+            self.desk.wait(self.desk.journal.change(Vec::new())).expect("there is room");
+        }
+        self.gate.until_a_look_waits(&self.desk);
+    }
+
+    /// Whatever somebody may ask for is there.
+    fn check(&self) {
+        for known in &self.known {
+            let wanted = known.pending.keys().chain(&known.dead).copied().chain(known.read..self.next);
+            for seq in wanted {
+                assert!(self.desk.fetch(known.owner.obligor, seq), "{:?} has lost event {seq}", known.owner.obligor);
+            }
+        }
+        if let Some(hold) = &self.hold {
+            let any = self.known[0].owner.obligor;
+            assert!(
+                (hold.from.0..self.next).all(|seq| self.desk.fetch(any, seq)),
+                "the log is held from {:?}",
+                hold.from
+            );
+        }
+    }
+
+    /// Everybody is done with everything, and nothing is left.
+    fn end(mut self) {
+        self.hold = None;
+        for who in 0..self.known.len() {
+            let known = &mut self.known[who];
+            known.read = self.next;
+            let pending: Vec<(u64, Timestamp)> = known.pending.iter().map(|(seq, due)| (*seq, *due)).collect();
+            let changes = pending.into_iter().map(|(seq, due)| settle(known, seq, due)).collect();
+            self.write(who, changes);
+            for seq in self.known[who].dead.clone() {
+                self.bury(who, seq);
+            }
+        }
+        self.gate.open();
+        for _ in 0..3 {
+            self.desk.housekeep();
+        }
+        assert_eq!((log_in(&self.store, PARTITION.0), held(&self.store)), (Vec::new(), Vec::new()));
+        assert_eq!([Family::Owed, Family::Due, Family::Pin, Family::Dead].map(|of| count(&self.store, of)), [0; 4]);
+        self.desk.stop();
+    }
+}
+
+fn pend(known: &mut Known, seq: u64, was_due: Option<Timestamp>) -> Change {
+    let due = was_due.map_or(DUE, |was| was.after(Duration::from_secs(1)));
+    known.pending.insert(seq, due);
+    Change::Owe { lane: Lane::LIVE, seq: Seq(seq), owed: owed(due), was_due }
+}
+
+fn settle(known: &mut Known, seq: u64, was_due: Timestamp) -> Change {
+    known.pending.remove(&seq);
+    Change::Settle { lane: Lane::LIVE, seq: Seq(seq), was_due }
+}
+
+fn bear(known: &mut Known, seq: u64) -> Change {
+    known.dead.insert(seq);
+    Change::PutAside { lane: Lane::LIVE, seq: Seq(seq), due: DUE, dead: dead() }
+}
+
+fn play(acts: impl IntoIterator<Item = Act>) {
+    let mut scene = Scene::new();
+    acts.into_iter().for_each(|act| scene.act(act));
+    scene.end();
+}
+
+/// Both subscriptions have read three events, all of them dead letters of the first one if `is_dead`, and a look waits before
+/// its read `reads` while something is done.
+fn while_a_look_waits(reads: u32, is_dead: bool, act: Act) {
+    let read = |who, fate| Act::Read(who, vec![fate; 4]);
+    let fate = if is_dead { 2 } else { 0 };
+    play([Act::Publish(3), read(0, fate), read(1, 0), Act::Look(reads), act, Act::Look(0)]);
+}
+
+#[test]
+fn a_dead_letter_that_is_sent_again_between_two_reads_of_a_look_is_kept() {
+    (0..8).for_each(|reads| while_a_look_waits(reads, true, Act::Redrive(0, 0)));
+}
+
+#[test]
+fn an_event_that_is_settled_between_two_reads_of_a_look_is_not_held_for_ever() {
+    (0..8).for_each(|reads| while_a_look_waits(reads, true, Act::Bury(0, 0)));
+}
+
+#[test]
+fn a_log_that_is_asked_for_while_a_look_waits_is_kept() {
+    (0..8).for_each(|reads| while_a_look_waits(reads, false, Act::Subscribe(2)));
+    (0..8).for_each(|reads| while_a_look_waits(reads, false, Act::Hold(2)));
+}
+
+proptest! {
+    #![proptest_config(Config { cases: 64, failure_persistence: None, ..Config::default() })]
+
+    #[test]
+    fn whatever_is_written_while_looks_wait_nothing_is_lost_that_is_asked_for_and_nothing_else_is_left(
+        acts in vec(act(), 1..40),
+    ) {
+        play(acts);
+    }
+}
