@@ -17,12 +17,14 @@ use super::{
 };
 use crate::{
     config::{self, Config},
-    dead_letter::Totals,
+    dead_letter::{Totals, redrive},
     journal::{
         fsck::{self, Accounts, Progress, Report},
+        keys::MetaKind,
         rocks::{Frozen, OpenError, Rocks, RocksOptions},
         store::{Store, StoreError},
     },
+    topic::registry::check_record,
 };
 
 /// The flags of `fsck`.
@@ -118,7 +120,28 @@ impl Fsck {
 /// The dead-letter actor's accounts, as it writes them.
 pub fn accounts() -> Accounts {
     let dealt_with = |bytes: &[u8]| Totals::decode(bytes).ok().and_then(|totals| totals.dealt_with());
-    Accounts { name: Totals::name, dealt_with }
+    Accounts { name: Totals::name, dealt_with, readable }
+}
+
+/// Whether a record of this kind can be read; if not, why.
+///
+/// # Errors
+/// Where it cannot be.
+pub fn readable(kind: MetaKind, value: &[u8]) -> Result<(), String> {
+    match kind {
+        MetaKind::Format | MetaKind::Floor | MetaKind::Job | MetaKind::Secret | MetaKind::Loss => {
+            fsck::check_record(kind, value)
+        }
+        MetaKind::DeadLetters => Totals::decode(value).map(drop).map_err(|error| error.to_string()),
+        MetaKind::Redrive => redrive::check_record(value),
+        MetaKind::Topic
+        | MetaKind::Subscription
+        | MetaKind::Numbers
+        | MetaKind::Proposal
+        | MetaKind::DomainTopic
+        | MetaKind::Filter
+        | MetaKind::Namespace => check_record(kind, value),
+    }
 }
 
 /// How the store is opened, by the server and by whoever looks at it.

@@ -43,12 +43,13 @@ pub use self::{
 use crate::{
     event::{Obligor, PartitionId, Seq, Timestamp},
     journal::{
-        End, keys,
+        End,
+        keys::{self, MetaKind},
         reader::Finder,
-        records::Floor,
+        records::{Floor, Record},
         store::{Batch, Family, Op, Store, StoreError},
     },
-    policy::record::Counters,
+    policy::record::{Counters, job::Job},
 };
 
 /// So many records are looked at between two questions whether to go on.
@@ -64,6 +65,30 @@ pub struct Accounts {
     pub name: fn(Obligor) -> String,
     /// How many dead letters it says are dealt with, written or lost; [`None`] where it cannot be read.
     pub dealt_with: fn(&[u8]) -> Option<u64>,
+    /// Whether a record of [`Family::Meta`] can be read; if not, why.
+    pub readable: fn(MetaKind, &[u8]) -> Result<(), String>,
+}
+
+/// Whether a record of [`Family::Meta`] that the journal writes by itself can be read; if not, why. Those of other kinds are
+/// not looked at.
+///
+/// # Errors
+/// Where it cannot be.
+pub fn check_record(kind: MetaKind, value: &[u8]) -> Result<(), String> {
+    let of_length = |length: usize| {
+        let is_whole = value.len() == length;
+        is_whole.then_some(()).ok_or_else(|| format!("it has {} bytes, and not {length}", value.len()))
+    };
+    match kind {
+        MetaKind::Format => of_length(4),
+        MetaKind::Loss => of_length(8),
+        MetaKind::Secret => of_length(32),
+        MetaKind::Floor => Floor::decode(value).map(drop).map_err(|error| error.to_string()),
+        // The note that what a deleted subscription left is to be cleared away is one byte.
+        MetaKind::Job if value == [1] => Ok(()),
+        MetaKind::Job => Job::decode(value).map(drop).map_err(|error| error.to_string()),
+        _ => Ok(()),
+    }
 }
 
 /// How far a look has come.
@@ -98,7 +123,7 @@ pub fn check(store: &dyn Store, accounts: Accounts, watch: &mut Watch<'_>) -> Re
 type Section = fn(&mut Check<'_>) -> Result<(), Stop>;
 
 /// What is looked at, in order: later ones use what earlier ones have gathered.
-const SECTIONS: [(&str, Section); 12] = [
+const SECTIONS: [(&str, Section); 13] = [
     ("floors", |check| check.floors()),
     ("log", |check| check.log()),
     ("owed", |check| check.owed()),
@@ -111,6 +136,7 @@ const SECTIONS: [(&str, Section); 12] = [
     ("subscriptions", |check| check.shares()),
     ("ledger", |check| check.ledger()),
     ("ids", |check| check.ids()),
+    ("filters", |check| check.filters()),
 ];
 
 /// Looks at everything, and answers too what would mend it.

@@ -97,7 +97,7 @@ pub async fn trace(reads: &Reads, question: Question<'_>) -> Result<Traced, jour
     let story = story::tell(Known { seq, lines: &lines, filters: &filters, present, oldest });
     let wanted = story.steps.iter().filter_map(Line::excerpt_key).collect();
     let plan = slot.map(Slot::plan);
-    let last = versions.values().next_back();
+    let last = versions.values().rev().flatten().next();
     let name = plan.as_ref().map(|plan| plan.record.name.to_string());
     let domain_topic = plan.as_ref().map(|plan| plan.record.filter.domain_topic.clone());
     Ok(Traced {
@@ -139,7 +139,7 @@ fn asked(
     for line in lines {
         let What::Filtered { version } = line.entry.what else { continue };
         let current = plan.as_ref().filter(|plan| plan.record.version == version).map(|plan| plan.filter());
-        if let Some(filter) = in_force(versions, version).map(|version| &version.filter).or(current) {
+        if let Some(filter) = current.or_else(|| in_force(versions, version).map(|version| &version.filter)) {
             found.entry(version).or_insert_with(|| filter.explain(event));
         }
     }

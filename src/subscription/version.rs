@@ -32,12 +32,13 @@ impl FilterVersion {
     }
 }
 
-/// The versions of one subscription's filter, by number: those that changed it.
-pub type Versions = BTreeMap<u32, FilterVersion>;
+/// The versions of one subscription's filter, by number: those that changed it. [`None`]: its record cannot be read.
+pub type Versions = BTreeMap<u32, Option<FilterVersion>>;
 
-/// The version in force where the ledger says `version`: the last one that is not later.
+/// The version in force where the ledger says `version`: the last one that is not later. [`None`] where there is none, or it
+/// cannot be read: an earlier one would give a wrong reason.
 pub fn in_force(versions: &Versions, version: u32) -> Option<&FilterVersion> {
-    versions.range(..=version).next_back().map(|(_, found)| found)
+    versions.range(..=version).next_back().and_then(|(_, found)| found.as_ref())
 }
 
 /// The versions of everybody's filters.
@@ -71,11 +72,16 @@ pub async fn of(journal: &Journal, obligor: Obligor) -> Result<Versions, journal
 fn read(records: Vec<(String, Bytes)>) -> BTreeMap<Obligor, Versions> {
     let mut found: BTreeMap<Obligor, Versions> = BTreeMap::new();
     for (name, value) in records {
-        // One that cannot be read is as good as gone: who traces is told that the filter is not known.
-        if let (Some((obligor, version)), Ok(filter)) = (keys::parse_filter_name(&name), serde_json::from_slice(&value))
-        {
-            found.entry(obligor).or_default().insert(version, filter);
-        }
+        let Some((obligor, version)) = keys::parse_filter_name(&name) else {
+            tracing::warn!(name, "a record of a filter has a name that cannot be read");
+            continue;
+        };
+        // An event that it filtered out is told of without a reason. Nothing else depends on it, so the server goes on.
+        let filter = serde_json::from_slice(&value).inspect_err(|error| {
+            let (partition, subscription) = (obligor.partition.0, obligor.subscription.0);
+            tracing::warn!(partition, subscription, version, %error, "a version of a filter cannot be read");
+        });
+        found.entry(obligor).or_default().insert(version, filter.ok());
     }
     found
 }

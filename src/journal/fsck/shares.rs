@@ -14,6 +14,17 @@ use crate::{
 };
 
 impl Check<'_> {
+    /// Each version of a filter can be read. A record of the control plane that cannot be refuses the start by itself.
+    pub(super) fn filters(&mut self) -> Result<(), Stop> {
+        self.each_in(Family::Meta, &keys::meta_of(MetaKind::Filter), |check, key, value| {
+            if let Err(why) = (check.accounts.readable)(MetaKind::Filter, value) {
+                let name = String::from_utf8_lossy(key.get(2..).unwrap_or_default()).into_owned();
+                check.report.wrong(format!("the version {name} of a filter cannot be read: {why}"));
+            }
+            Ok(())
+        })
+    }
+
     /// What each subscription says it has is what it has.
     pub(super) fn shares(&mut self) -> Result<(), Stop> {
         for (obligor, share) in mem::take(&mut self.shares) {

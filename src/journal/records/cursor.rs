@@ -1,8 +1,8 @@
 //! A cursor on disk: one small record, written once for every group of outcomes.
 //!
 //! ```text
-//! version 5 | flags 1 | next due 8, healthy rate and last failure 8, each if flagged
-//!     | 3 and 8, if no request may leave before a time | health | eleven counters
+//! version 6 | flags 1 | next due 8, healthy rate and last failure 8, each if flagged
+//!     | 0, or 1 and 8 where no request may leave before a time | health | eleven counters
 //!     | eleven counters of jobs | jobs begun | jobs | each job | lanes | each lane
 //!     | began, if flagged | hulls and each hull, if flagged | tally
 //! lane: number | read | 0, or 1 and end | open | done
@@ -14,7 +14,7 @@
 //! runs: the first costs as much as its place, every other two or three bytes, however many events it has.
 
 use super::{
-    Layout, put_time, take_outcome, take_time, take_u32,
+    Layout, put_time, put_time_or_none, take_outcome, take_time, take_time_or_none, take_u32,
     tally::{put_tally, take_tally},
 };
 use crate::{
@@ -37,16 +37,19 @@ const PACED: u8 = 32;
 const HAS_SIFTED: u8 = 64;
 const HAS_BEGUN: u8 = 128;
 
-/// Stands where the kind of health stands otherwise, if the endpoint asked for no request before a time: the time follows,
-/// and then the health.
+/// In version 5 this stands where the kind of health stands otherwise, if the endpoint asked for no request before a time:
+/// the time follows, and then the health.
 const NOT_BEFORE: u8 = 3;
 
 impl Layout for Cursor {
     const NAME: &'static str = "cursor";
 
     /// Late answers are counted since the second, and the pace and who holds it are in there; jobs are since the third,
-    /// the tally since the fourth, and in it what clients that pull did since the fifth.
-    const VERSION: u8 = 5;
+    /// the tally since the fourth, and in it what clients that pull did since the fifth; since the sixth every cursor says
+    /// whether its endpoint asked for no request before a time.
+    const VERSION: u8 = 6;
+
+    const OLDEST: u8 = 5;
 
     fn put(&self, out: &mut Vec<u8>) {
         let Pace { healthy, failed, paced, not_before } = self.pace;
@@ -68,10 +71,7 @@ impl Layout for Cursor {
         if let Some(failed) = failed {
             put_time(out, failed);
         }
-        if let Some(not_before) = not_before {
-            out.push(NOT_BEFORE);
-            put_time(out, not_before);
-        }
+        put_time_or_none(out, not_before);
         put_health(out, self.health);
         for counter in counters(&self.counters) {
             put_varint(out, counter);
@@ -98,7 +98,7 @@ impl Layout for Cursor {
         put_tally(out, &self.tally);
     }
 
-    fn take(_: u8, reader: &mut Reader<'_>) -> Option<Self> {
+    fn take(version: u8, reader: &mut Reader<'_>) -> Option<Self> {
         let flags = reader.u8()?;
         let held = match (flags & HELD != 0, flags & GONE != 0) {
             (false, false) => None,
@@ -109,10 +109,14 @@ impl Layout for Cursor {
         let next_due = if flags & HAS_NEXT_DUE == 0 { None } else { Some(take_time(reader)?) };
         let healthy = if flags & HAS_RATE == 0 { None } else { Some(Rate(reader.varint()?)) };
         let failed = if flags & HAS_FAILED == 0 { None } else { Some(take_time(reader)?) };
-        let (not_before, health) = match reader.u8()? {
-            NOT_BEFORE => (Some(take_time(reader)?), take_health(reader.u8()?, reader)?),
-            kind => (None, take_health(kind, reader)?),
+        let (not_before, kind) = match version {
+            5 => match reader.u8()? {
+                NOT_BEFORE => (Some(take_time(reader)?), reader.u8()?),
+                kind => (None, kind),
+            },
+            _ => (take_time_or_none(reader)?, reader.u8()?),
         };
+        let health = take_health(kind, reader)?;
         let pace = Pace { healthy, failed, paced: flags & PACED != 0, not_before };
         let counters = take_counters(reader)?;
         let replayed = take_counters(reader)?;

@@ -44,8 +44,8 @@ use crate::{
         edition::Edition,
         record::{Command, Cursor, Senseless, TakenBack},
     },
-    subscription::{Budget, Delivery, Greeter, Plan, Slot, record::SubscriptionRecord},
-    topic::{namespace::NamespaceRecord, record::TopicRecord},
+    subscription::{Budget, Delivery, Greeter, Plan, Slot, record::SubscriptionRecord, version::FilterVersion},
+    topic::{namespace::NamespaceRecord, proposal::Proposal, record::TopicRecord},
 };
 
 /// Why a change was not made.
@@ -284,6 +284,26 @@ impl Registry {
 
 fn known_child(topic: &Topic, name: &str) -> Result<Arc<Child>, Error> {
     topic.child_named(name).ok_or_else(|| Error::Unknown(format!("there is no event subscription '{name}'")))
+}
+
+/// Whether a record of the control plane can be read; if not, why. Records of other kinds are not looked at.
+///
+/// # Errors
+/// Where it cannot be.
+pub fn check_record(kind: MetaKind, value: &[u8]) -> Result<(), String> {
+    fn check<T: for<'de> Deserialize<'de>>(value: &[u8]) -> Result<(), String> {
+        serde_json::from_slice::<T>(value).map(drop).map_err(|error| error.to_string())
+    }
+    match kind {
+        MetaKind::Topic => check::<TopicRecord>(value),
+        MetaKind::Subscription => check::<SubscriptionRecord>(value),
+        MetaKind::Numbers => check::<Numbers>(value),
+        MetaKind::Proposal => check::<Proposal>(value),
+        MetaKind::DomainTopic => check::<DomainTopic>(value),
+        MetaKind::Filter => check::<FilterVersion>(value),
+        MetaKind::Namespace => check::<NamespaceRecord>(value),
+        _ => Ok(()),
+    }
 }
 
 fn parse<T: for<'de> Deserialize<'de>>(name: &str, value: &[u8]) -> Result<T, Error> {
