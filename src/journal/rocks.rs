@@ -305,6 +305,7 @@ impl Store for Rocks {
         }
         let writes = self.encode(batch);
         self.db.write_opt(writes, &self.synced.0).map_err(|error| self.refuse(of_rocksdb(error)))?;
+        self.folder.check_writable().map_err(|error| self.refuse(StoreError::Failed(error.to_string())))?;
         self.full.store(false, Ordering::Release);
         self.acknowledged.store(self.db.latest_sequence_number(), Ordering::Release);
         Ok(())

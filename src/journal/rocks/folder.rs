@@ -12,7 +12,10 @@ use std::{
     process,
 };
 
-use rustix::fs::{FallocateFlags, fallocate, statvfs};
+use rustix::{
+    fs::{FallocateFlags, Timespec, Timestamps, UTIME_NOW, fallocate, futimens, statvfs},
+    io::Errno,
+};
 
 use super::{OpenError, options::BUFFER};
 use crate::journal::store::Family;
@@ -40,13 +43,13 @@ const SHARE: u64 = 2;
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
-    _lock: Lock,
+    lock: Lock,
 }
 
 /// The lock of a data folder, held as long as the file is open.
 #[derive(Debug)]
 pub(in crate::journal) struct Lock {
-    _file: File,
+    file: File,
 }
 
 impl Lock {
@@ -66,7 +69,7 @@ impl Lock {
             Err(error) if error.kind() == io::ErrorKind::StorageFull => {}
             Err(source) => return Err(OpenError::Folder { folder: path.to_owned(), source }),
         }
-        Ok(Self { _file: file })
+        Ok(Self { file })
     }
 
     /// The lock of a folder that may be no data folder, or one that cannot be written: it gets no file that it does not have.
@@ -82,7 +85,7 @@ impl Lock {
         }
         let mut file =
             File::open(path.join("lock")).map_err(|source| OpenError::Folder { folder: path.to_owned(), source })?;
-        lock(path, &mut file).map(|()| Some(Self { _file: file }))
+        lock(path, &mut file).map(|()| Some(Self { file }))
     }
 }
 
@@ -106,7 +109,7 @@ impl Folder {
     pub(super) fn hold(path: &Path) -> Result<Self, OpenError> {
         let made = DirBuilder::new().recursive(true).mode(PRIVATE_FOLDER).create(path);
         made.map_err(|source| OpenError::Folder { folder: path.to_owned(), source })?;
-        Ok(Self { path: path.to_owned(), _lock: Lock::take(path)? })
+        Ok(Self { path: path.to_owned(), lock: Lock::take(path)? })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -167,6 +170,23 @@ impl Folder {
 
     fn has_ballast(&self) -> bool {
         std::fs::metadata(self.ballast()).is_ok_and(|file| file.len() >= BALLAST)
+    }
+
+    /// Whether the file system still takes changes.
+    ///
+    /// While ext4 stops because of an error a sync may succeed although what it wrote cannot be found afterwards (Linux 6.18).
+    /// A change of a file's times after the sync shows it: the first one may only make ext4 notice, the second one fails.
+    pub(super) fn check_writable(&self) -> io::Result<()> {
+        let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+        let times = Timestamps { last_access: now, last_modification: now };
+        for _ in 0..2 {
+            match futimens(&self.lock.file, &times) {
+                Err(error @ (Errno::ROFS | Errno::IO | Errno::SHUTDOWN)) => return Err(error.into()),
+                // Any other error says nothing about what was synced.
+                Ok(()) | Err(_) => {}
+            }
+        }
+        Ok(())
     }
 
     /// Takes the ballast in, if there is room for it. Answers whether there is room, be it in the ballast. A file system
