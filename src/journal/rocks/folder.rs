@@ -180,10 +180,9 @@ impl Folder {
         let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
         let times = Timestamps { last_access: now, last_modification: now };
         for _ in 0..2 {
-            match futimens(&self.lock.file, &times) {
-                Err(error @ (Errno::ROFS | Errno::IO | Errno::SHUTDOWN)) => return Err(error.into()),
-                // Any other error says nothing about what was synced.
-                Ok(()) | Err(_) => {}
+            // Any other error says nothing about what was synced.
+            if let Err(error @ (Errno::ROFS | Errno::IO | Errno::SHUTDOWN)) = futimens(&self.lock.file, &times) {
+                return Err(error.into());
             }
         }
         Ok(())
