@@ -6,19 +6,19 @@ use bytes::{BufMut, Bytes, BytesMut};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use gridhook::{
     config::Editions,
-    event::{Event, FlightId, Lane, Schema, Seq, Span, Spans, Timestamp},
+    event::{Event, EventRanges, Lane, RequestId, Schema, Seq, TextRange, Timestamp},
     journal::{
-        chunk::{Chunk, Draft, Running, Sealed, Written},
-        records::Record,
+        chunk::{Chunk, ChunkBuilder, LogTail, SealedChunk, WriterStamp},
+        records::StoredRecord,
     },
     policy::{
-        Effect, Input, Settings, Step, Subscription,
-        batch::Limits,
-        edition::Kind,
-        filter::{Filter, index::Index, view::View},
-        outcome::{Answer, Outcome},
+        CoreStep, Effect, Input, Subscription, SubscriptionSettings,
+        batch::BatchLimits,
+        edition::EndpointKind,
+        filter::{Filter, index::FilterIndex, view::EventView},
+        outcome::{Outcome, RequestResult},
         record::{Cursor, LaneCursor},
-        retry::Chance,
+        retry::Jitter,
     },
 };
 use serde_json::json;
@@ -31,15 +31,15 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const EVENTS: usize = 100;
 
 /// A request's events in wire form, half a kibibyte each.
-fn sealed() -> Vec<Sealed> {
-    let mut draft = Draft::new(Schema::EventGrid);
+fn sealed() -> Vec<SealedChunk> {
+    let mut draft = ChunkBuilder::new(Schema::EventGrid);
     for number in 0..EVENTS {
         draft.push(|out| write(out, number));
     }
     draft.into_chunks()
 }
 
-fn write(out: &mut BytesMut, number: usize) -> Written {
+fn write(out: &mut BytesMut, number: usize) -> WriterStamp {
     let pad = "x".repeat(240);
     let wire = format!(
         r#"{{"id":"{number:019}","subject":"/bench/{number:04}","eventType":"Bench.Event","eventTime":"2026-11-20T17:18:13Z","dataVersion":"1","metadataVersion":"1","topic":"orders","data":{{"total":{number},"pad":"{pad}"}}}}"#
@@ -47,21 +47,21 @@ fn write(out: &mut BytesMut, number: usize) -> Written {
     let before = out.len();
     let span = |text: &str| {
         let start = wire.find(text).map_or(0, |at| before + at);
-        Span { start: start as u32, len: text.len() as u32 }
+        TextRange { start: start as u32, len: text.len() as u32 }
     };
-    let spans = Spans {
+    let spans = EventRanges {
         id: span(&format!("{number:019}")),
         subject: span(&format!("/bench/{number:04}")),
         event_type: span("Bench.Event"),
-        ..Spans::default()
+        ..EventRanges::default()
     };
     out.put_slice(wire.as_bytes());
-    Written { wire_end: out.len(), spans }
+    WriterStamp { wire_end: out.len(), spans }
 }
 
 fn stamped() -> Bytes {
     let chunk = sealed().pop().expect("a chunk");
-    chunk.stamp(Timestamp(1_615_410_176_000_000), Running::default())
+    chunk.stamp(Timestamp(1_615_410_176_000_000), LogTail::default())
 }
 
 fn events() -> Vec<Event> {
@@ -92,10 +92,10 @@ fn filters(criterion: &mut Criterion) {
     for size in [10, 1_000] {
         let filters: Vec<_> =
             (0..size).map(|number| filter(json!({"subjectBeginsWith": format!("/bench/{number:04}")}))).collect();
-        let index = Index::new(&filters);
+        let index = FilterIndex::new(&filters);
         group.bench_function(format!("an index of {size}"), |bench| {
             bench.iter(|| {
-                events.iter().map(|event| index.candidates(&View::new(black_box(event))).len()).sum::<usize>()
+                events.iter().map(|event| index.candidates(&EventView::new(black_box(event))).len()).sum::<usize>()
             });
         });
     }
@@ -125,23 +125,23 @@ fn records(criterion: &mut Criterion) {
 }
 
 /// How a subscription with the defaults is served.
-fn settings() -> Settings {
+fn settings() -> SubscriptionSettings {
     let editions = Editions::load(None, None).expect("the program's own editions are sound");
-    Settings {
+    SubscriptionSettings {
         version: 1,
         edition: editions.get("current").expect("it has this one"),
-        destination: Kind::Webhook,
+        destination: EndpointKind::Webhook,
         attempts_max: 30,
         since: Timestamp::default(),
         time_to_live: Duration::from_secs(24 * 60 * 60),
-        batch: Limits { events_max: 1, bytes_preferred: 64 * 1024, schema: Schema::EventGrid },
+        batch: BatchLimits { events_max: 1, bytes_preferred: 64 * 1024, schema: Schema::EventGrid },
         grouping: Arc::new([]),
         concurrency_max: 16,
         rate_max: None,
         backlog_min: 256,
         suspend_after: 10,
         reconnect_wait: Duration::ZERO,
-        flight_wait: Duration::from_secs(200),
+        request_wait: Duration::from_secs(200),
         dead_letter: false,
         dead_letter_in_probation: false,
         hold_when_gone: false,
@@ -156,7 +156,7 @@ fn deliver(core: &mut Subscription, events: &[Event], end: &mut Seq, now: Timest
     let mut inputs = VecDeque::from([Input::Appended { end: *end }]);
     let mut sent = 0;
     while let Some(input) = inputs.pop_front() {
-        let Step { write, effects } = core.absorb(input, now, Chance(0.0));
+        let CoreStep { write, effects } = core.absorb(input, now, Jitter(0.0));
         for effect in effects {
             match effect {
                 Effect::ReadLog { lane, from, .. } => {
@@ -168,10 +168,10 @@ fn deliver(core: &mut Subscription, events: &[Event], end: &mut Seq, now: Timest
                     let events: Vec<Event> = placed.collect();
                     inputs.push_back(Input::Read { lane, from, upto: *end, total: events.len() as u64, events });
                 }
-                Effect::Send { flight, .. } => {
-                    sent += flight.items.len();
-                    let answer = Answer { status: Some(200), ..Answer::bare(Outcome::Delivered) };
-                    inputs.push_back(Input::Finished { flight: flight.id, answer });
+                Effect::Send { request: request, .. } => {
+                    sent += request.items.len();
+                    let answer = RequestResult { status: Some(200), ..RequestResult::bare(Outcome::Delivered) };
+                    inputs.push_back(Input::Finished { request: request.id, answer });
                 }
                 // All are as young as the first, where it is read.
                 Effect::FindPosition { before } => {
@@ -192,7 +192,7 @@ fn core(criterion: &mut Criterion) {
     let lane = LaneCursor { lane: Lane::LIVE, read: Seq::FIRST, end: None, open: Vec::new(), done: Vec::new() };
     let cursor = Cursor { lanes: vec![lane], began: Seq::FIRST, ..Cursor::default() };
     let (events, now) = (events(), Timestamp(1_615_410_176_000_000));
-    let mut machine = Subscription::recover(settings(), &cursor, Seq::FIRST, Vec::new(), FlightId(1), now);
+    let mut machine = Subscription::recover(settings(), &cursor, Seq::FIRST, Vec::new(), RequestId(1), now);
     let mut end = Seq::FIRST;
     assert_eq!(deliver(&mut machine, &events, &mut end, now), EVENTS, "each event is sent once");
     let mut group = criterion.benchmark_group("core");

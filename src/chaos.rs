@@ -19,15 +19,15 @@ use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Message,
 /// What an actor suffers.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Suffer {
+pub struct Inject {
     /// What.
-    pub ordeal: Ordeal,
+    pub fault: ActorFault,
     /// Where it is noted that its death was asked for.
-    pub mark: Mark,
+    pub mark: IntendedStop,
 }
 
 /// What is done to an actor.
-pub enum Ordeal {
+pub enum ActorFault {
     /// It panics in a handler.
     Panic,
     /// It stops.
@@ -41,9 +41,9 @@ pub type Pause = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Whether the death of an actor was asked for.
 #[derive(Clone, Debug, Default)]
-pub struct Mark(Arc<AtomicBool>);
+pub struct IntendedStop(Arc<AtomicBool>);
 
-impl Mark {
+impl IntendedStop {
     /// Whether it was, since this was asked last.
     pub fn take(&self) -> bool {
         self.0.swap(false, Ordering::AcqRel)
@@ -54,24 +54,24 @@ impl Mark {
     }
 }
 
-impl Suffer {
+impl Inject {
     /// Does it to the actor that was sent this.
     ///
     /// # Panics
     /// Where that is what was asked for.
     #[expect(clippy::disallowed_methods, reason = "an actor that stalls is to hear nothing meanwhile")]
     pub fn befall<A: Actor<Context = Context<A>>>(self, ctx: &mut Context<A>) {
-        match self.ordeal {
-            Ordeal::Panic => {
+        match self.fault {
+            ActorFault::Panic => {
                 self.mark.set();
                 // A panic like any other, but for the trace on standard error: who asked for it has it in the log.
                 std::panic::resume_unwind(Box::new("killed by chaos"));
             }
-            Ordeal::Stop => {
+            ActorFault::Stop => {
                 self.mark.set();
                 ctx.stop();
             }
-            Ordeal::Stall(pause) => ctx.wait(wrap_future::<_, A>(pause).map(|(), _, _| ())),
+            ActorFault::Stall(pause) => ctx.wait(wrap_future::<_, A>(pause).map(|(), _, _| ())),
         }
     }
 }

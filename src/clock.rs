@@ -3,14 +3,14 @@
 //! Within a process time never goes back, and it never jumps: retry times, time to live and the journal's append times
 //! would all follow a jump, and an hour that somebody added by mistake would expire an hour of events. So the clock
 //! runs on the monotonic one and draws towards the wall clock by [`Follower::SLEW`] of the time that passes. A wall
-//! clock that was set by more than [`Follower::STEP`] is told once, as a [`Step`], to whoever asks for it.
+//! clock that was set by more than [`Follower::STEP`] is told once, as a [`ClockStep`], to whoever asks for it.
 //!
 //! Between processes time may jump, and nobody can tell a wall clock that was set from a server that was off, unless the
-//! machine ran on. So a server notes what its clock told ([`Past`]), and the next one begins by it ([`begin`]):
+//! machine ran on. So a server notes what its clock told ([`ClockRecord`]), and the next one begins by it ([`begin`]):
 //! - a clock never begins earlier than the last one ended, so that nothing that is due waits once more;
-//! - a jump ahead by more than [`Limits::jump_max`] holds expiry ([`Clock::holds_expiry`]): events are delivered, and no event,
+//! - a jump ahead by more than [`ClockLimits::jump_max`] holds expiry ([`Clock::holds_expiry`]): events are delivered, and no event,
 //!   log, dead letter or subscription ends because of its age, until an operator confirms the wall clock or it has stood
-//!   [`Limits::hold_wait`] unchanged;
+//!   [`ClockLimits::hold_wait`] unchanged;
 //! - a wall clock that is back where it was before such a jump ends the hold: the jump was the mistake.
 //!
 //! What must be right by the world's time, such as the end of a token, asks [`Clock::wall`], which follows at once.
@@ -32,12 +32,12 @@ use crate::event::Timestamp;
 
 /// Tells the time. Clones tell the same.
 #[derive(Clone, Debug)]
-pub struct Clock(Arc<Source>);
+pub struct Clock(Arc<ClockSource>);
 
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a process has one clock")]
-enum Source {
-    System { started: Instant, follower: Mutex<Follower>, seen: Seen, skew: Skew, hold: Hold },
+enum ClockSource {
+    System { started: Instant, follower: Mutex<Follower>, seen: LastReading, skew: Skew, hold: Hold },
     Manual { at: Mutex<Timestamp>, holds_expiry: AtomicBool },
 }
 
@@ -71,11 +71,11 @@ fn micros(of: Duration) -> i64 {
 
 /// Sets the clock of a test.
 #[derive(Debug)]
-pub struct Hand(Clock);
+pub struct ManualClock(Clock);
 
 /// The wall clock was set: it stands elsewhere than the time that passed explains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct ClockStep {
     /// What the wall clock says now.
     pub wall: Timestamp,
     /// What it would say if it had not been set.
@@ -95,32 +95,37 @@ impl Clock {
     }
 
     /// The same, as it goes on after an earlier process; and what is to be told of it.
-    pub fn resumed(skew: Skew, past: Option<&Past>, boot: Option<&str>, limits: Limits) -> (Self, Option<Jump>) {
+    pub fn resumed(
+        skew: Skew,
+        past: Option<&ClockRecord>,
+        boot: Option<&str>,
+        limits: ClockLimits,
+    ) -> (Self, Option<ClockJump>) {
         let wall = skew.of(wall());
-        let Beginning { told, jump, held } = begin(past, wall, &Machine::now(boot), limits);
+        let Beginning { told, jump, held } = begin(past, wall, &MachineBoot::now(boot), limits);
         let follower = Follower { told, ..Follower::new(wall) };
         let hold = Hold { is_held: AtomicBool::new(held.is_some()), held: Mutex::new(held), limits, ..Hold::default() };
         (Self::following(follower, skew, hold), jump)
     }
 
     fn following(follower: Follower, skew: Skew, hold: Hold) -> Self {
-        let (follower, seen) = (Mutex::new(follower), Seen::default());
-        Self(Arc::new(Source::System { started: instant(), follower, seen, skew, hold }))
+        let (follower, seen) = (Mutex::new(follower), LastReading::default());
+        Self(Arc::new(ClockSource::System { started: instant(), follower, seen, skew, hold }))
     }
 
     /// The wall clock, wherever it stands: for what others have said by their own clocks.
     pub fn wall(&self) -> Timestamp {
         match &*self.0 {
-            Source::System { skew, .. } => skew.of(wall()),
-            Source::Manual { .. } => self.now(),
+            ClockSource::System { skew, .. } => skew.of(wall()),
+            ClockSource::Manual { .. } => self.now(),
         }
     }
 
     /// Whether nothing may be given up, trimmed or deleted for its age, because the clock may be wrong about it.
     pub fn holds_expiry(&self) -> bool {
         let (started, hold) = match &*self.0 {
-            Source::System { started, hold, .. } => (started, hold),
-            Source::Manual { holds_expiry, .. } => return holds_expiry.load(Ordering::Relaxed),
+            ClockSource::System { started, hold, .. } => (started, hold),
+            ClockSource::Manual { holds_expiry, .. } => return holds_expiry.load(Ordering::Relaxed),
         };
         if !hold.is_held.load(Ordering::Relaxed) {
             return false;
@@ -137,31 +142,31 @@ impl Clock {
 
     /// An operator says that the wall clock is right: expiry goes on by it, and the next process begins by it.
     pub fn confirm(&self) {
-        if let Source::System { hold, .. } = &*self.0 {
+        if let ClockSource::System { hold, .. } = &*self.0 {
             hold.confirmed.store(true, Ordering::Relaxed);
             hold.end();
         }
     }
 
     /// What the next process is to know; [`None`] of a clock that is not the machine's.
-    pub fn past(&self, boot: Option<&str>) -> Option<Past> {
-        let Source::System { started, hold, .. } = &*self.0 else { return None };
+    pub fn past(&self, boot: Option<&str>) -> Option<ClockRecord> {
+        let ClockSource::System { started, hold, .. } = &*self.0 else { return None };
         let elapsed = instant().saturating_duration_since(*started);
         let told = if hold.confirmed.load(Ordering::Relaxed) { self.wall() } else { self.now() };
-        let rest = |held: &Held| Held { rest: held.rest.saturating_sub(elapsed), ..held.clone() };
-        Some(Past { told, machine: Machine::now(boot), held: hold.lock().as_ref().map(rest) })
+        let rest = |held: &HeldJump| HeldJump { rest: held.rest.saturating_sub(elapsed), ..held.clone() };
+        Some(ClockRecord { told, machine: MachineBoot::now(boot), held: hold.lock().as_ref().map(rest) })
     }
 
     /// A clock that stands still until its hand is moved.
-    pub fn manual(at: Timestamp) -> (Self, Hand) {
-        let clock = Self(Arc::new(Source::Manual { at: Mutex::new(at), holds_expiry: AtomicBool::new(false) }));
-        (clock.clone(), Hand(clock))
+    pub fn manual(at: Timestamp) -> (Self, ManualClock) {
+        let clock = Self(Arc::new(ClockSource::Manual { at: Mutex::new(at), holds_expiry: AtomicBool::new(false) }));
+        (clock.clone(), ManualClock(clock))
     }
 
     /// The time: never earlier than any answer before.
     pub fn now(&self) -> Timestamp {
         match &*self.0 {
-            Source::System { started, follower, seen, skew, .. } => {
+            ClockSource::System { started, follower, seen, skew, .. } => {
                 let elapsed = || instant().saturating_duration_since(*started);
                 if let Some(told) = seen.since(elapsed()) {
                     return told;
@@ -173,22 +178,22 @@ impl Clock {
                 seen.note(elapsed, told);
                 told
             }
-            Source::Manual { at, .. } => *at.lock().unwrap_or_else(PoisonError::into_inner),
+            ClockSource::Manual { at, .. } => *at.lock().unwrap_or_else(PoisonError::into_inner),
         }
     }
 
     /// The last step of the wall clock that nobody has asked for yet. The server asks now and then, and logs it.
-    pub fn take_step(&self) -> Option<Step> {
+    pub fn take_step(&self) -> Option<ClockStep> {
         match &*self.0 {
-            Source::System { follower, .. } => follower.lock().unwrap_or_else(PoisonError::into_inner).step.take(),
-            Source::Manual { .. } => None,
+            ClockSource::System { follower, .. } => follower.lock().unwrap_or_else(PoisonError::into_inner).step.take(),
+            ClockSource::Manual { .. } => None,
         }
     }
 }
 
 /// How far a wall clock is believed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
+pub struct ClockLimits {
     /// A jump between two processes that is larger is told, and holds expiry.
     pub jump_max: Duration,
     /// How long expiry is held where nobody confirms the wall clock.
@@ -197,14 +202,14 @@ pub struct Limits {
 
 /// Where a process ran, and for how long the machine had been on by then.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Machine {
+pub struct MachineBoot {
     /// Which start of the machine it was, where the system says.
     pub boot: Option<String>,
     /// How long ago that was, time asleep included.
     pub up: Duration,
 }
 
-impl Machine {
+impl MachineBoot {
     fn now(boot: Option<&str>) -> Self {
         // Where the system does not say, no two starts are taken for the same one.
         let told = std::fs::read_to_string("/proc/uptime").ok();
@@ -222,22 +227,22 @@ impl Machine {
 
 /// What an earlier process knew of time, as it was written down last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Past {
+pub struct ClockRecord {
     /// What its clock told.
     pub told: Timestamp,
     /// Where it ran.
-    pub machine: Machine,
+    pub machine: MachineBoot,
     /// Why expiry was held, if it was.
-    pub held: Option<Held>,
+    pub held: Option<HeldJump>,
 }
 
 /// A jump ahead that nobody has confirmed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Held {
+pub struct HeldJump {
     /// What the clock told before it …
     pub before: Timestamp,
     /// … and where.
-    pub machine: Machine,
+    pub machine: MachineBoot,
     /// How long expiry is held yet, if nobody confirms the wall clock.
     pub rest: Duration,
 }
@@ -248,14 +253,14 @@ pub struct Beginning {
     /// With what.
     pub told: Timestamp,
     /// What an operator should know.
-    pub jump: Option<Jump>,
+    pub jump: Option<ClockJump>,
     /// Whether expiry is held, and why.
-    pub held: Option<Held>,
+    pub held: Option<HeldJump>,
 }
 
-/// The wall clock is elsewhere than an earlier process leads to expect, by more than [`Limits::jump_max`].
+/// The wall clock is elsewhere than an earlier process leads to expect, by more than [`ClockLimits::jump_max`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Jump {
+pub enum ClockJump {
     /// Later by so much: it was set, or the server was off for so long. Expiry is held.
     Ahead(Duration),
     /// Earlier by so much: the clock goes on from where it was, and draws towards the wall clock.
@@ -265,18 +270,20 @@ pub enum Jump {
 }
 
 /// Begins after an earlier process, if there was one, with the wall clock at `wall`.
-pub fn begin(past: Option<&Past>, wall: Timestamp, here: &Machine, limits: Limits) -> Beginning {
-    let Some(Past { told, machine, held }) = past else { return Beginning { told: wall, jump: None, held: None } };
-    let expected = |told: &Timestamp, then: &Machine| told.after(here.since(then).unwrap_or_default());
-    if let Some(Held { before, machine, .. }) = held
+pub fn begin(past: Option<&ClockRecord>, wall: Timestamp, here: &MachineBoot, limits: ClockLimits) -> Beginning {
+    let Some(ClockRecord { told, machine, held }) = past else {
+        return Beginning { told: wall, jump: None, held: None };
+    };
+    let expected = |told: &Timestamp, then: &MachineBoot| told.after(here.since(then).unwrap_or_default());
+    if let Some(HeldJump { before, machine, .. }) = held
         && distance(wall, expected(before, machine)) <= limits.jump_max
     {
-        return Beginning { told: wall, jump: Some(Jump::Undone), held: None };
+        return Beginning { told: wall, jump: Some(ClockJump::Undone), held: None };
     }
     let expected = expected(told, machine);
     if wall < expected {
         let behind = expected.since(wall);
-        let jump = (behind > limits.jump_max).then_some(Jump::Behind(behind));
+        let jump = (behind > limits.jump_max).then_some(ClockJump::Behind(behind));
         return Beginning { told: expected, jump, held: held.clone() };
     }
     let ahead = wall.since(expected);
@@ -285,11 +292,11 @@ pub fn begin(past: Option<&Past>, wall: Timestamp, here: &Machine, limits: Limit
     }
     // The first of several jumps is the one to be undone.
     let (before, machine) = match held {
-        Some(Held { before, machine, .. }) => (*before, machine.clone()),
+        Some(HeldJump { before, machine, .. }) => (*before, machine.clone()),
         None => (expected, here.clone()),
     };
-    let held = Some(Held { before, machine, rest: limits.hold_wait });
-    Beginning { told: wall, jump: Some(Jump::Ahead(ahead)), held }
+    let held = Some(HeldJump { before, machine, rest: limits.hold_wait });
+    Beginning { told: wall, jump: Some(ClockJump::Ahead(ahead)), held }
 }
 
 /// Whether expiry is held in this process.
@@ -297,13 +304,13 @@ pub fn begin(past: Option<&Past>, wall: Timestamp, here: &Machine, limits: Limit
 struct Hold {
     /// For whoever asks with every event.
     is_held: AtomicBool,
-    held: Mutex<Option<Held>>,
+    held: Mutex<Option<HeldJump>>,
     confirmed: AtomicBool,
-    limits: Limits,
+    limits: ClockLimits,
 }
 
 impl Hold {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Held>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<HeldJump>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -318,14 +325,14 @@ impl Hold {
 /// Until the next look they are told the least that it could tell. So nobody is told an earlier time after it, and
 /// everybody at most 12.5 µs too little.
 #[derive(Debug, Default)]
-struct Seen {
+struct LastReading {
     /// Odd while a look is noted.
     version: AtomicU64,
     elapsed: AtomicU64,
     told: AtomicU64,
 }
 
-impl Seen {
+impl LastReading {
     /// For how long a look is good.
     const FRESH: Duration = Duration::from_micros(250);
 
@@ -353,7 +360,7 @@ impl Seen {
     }
 }
 
-impl Hand {
+impl ManualClock {
     /// Moves the clock on.
     pub fn advance(&self, by: Duration) {
         self.set(self.0.now().after(by));
@@ -365,20 +372,20 @@ impl Hand {
     /// Where `to` is earlier: a clock that goes back is not one that the program can meet.
     pub fn set(&self, to: Timestamp) {
         match &*self.0.0 {
-            Source::Manual { at, .. } => {
+            ClockSource::Manual { at, .. } => {
                 let mut at = at.lock().unwrap_or_else(PoisonError::into_inner);
                 assert!(*at <= to, "a clock at {at} cannot be set back to {to}");
                 *at = to;
             }
-            Source::System { .. } => unreachable!("a hand is made with a manual clock"),
+            ClockSource::System { .. } => unreachable!("a hand is made with a manual clock"),
         }
     }
 
     /// From now on the clock holds expiry, or no longer.
     pub fn hold_expiry(&self, held: bool) {
         match &*self.0.0 {
-            Source::Manual { holds_expiry, .. } => holds_expiry.store(held, Ordering::Relaxed),
-            Source::System { .. } => unreachable!("a hand is made with a manual clock"),
+            ClockSource::Manual { holds_expiry, .. } => holds_expiry.store(held, Ordering::Relaxed),
+            ClockSource::System { .. } => unreachable!("a hand is made with a manual clock"),
         }
     }
 }
@@ -389,7 +396,7 @@ pub struct Follower {
     elapsed: Duration,
     wall: Timestamp,
     told: Timestamp,
-    step: Option<Step>,
+    step: Option<ClockStep>,
 }
 
 impl Follower {
@@ -409,7 +416,7 @@ impl Follower {
         let passed = elapsed.saturating_sub(self.elapsed);
         let expected = self.wall.after(passed);
         if distance(wall, expected) > Self::STEP {
-            self.step = Some(Step { wall, expected });
+            self.step = Some(ClockStep { wall, expected });
         }
         let told = self.told.after(passed);
         let slew = distance(wall, told).min(passed / Self::SLEW);
@@ -421,7 +428,7 @@ impl Follower {
     }
 
     /// The last step seen.
-    pub fn step(&self) -> Option<Step> {
+    pub fn step(&self) -> Option<ClockStep> {
         self.step
     }
 }

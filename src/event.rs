@@ -15,7 +15,7 @@ use bytes::{Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
 pub use cloud::cloud_event;
-pub use forms::Forms;
+pub use forms::EventForms;
 
 /// A partition of a topic: the unit of ownership. Numbers are never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -29,7 +29,7 @@ pub struct SubscriptionId(pub u32);
 
 /// A subscription's share in one partition: who has a cursor, owes events and is fenced as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Obligor {
+pub struct SubscriptionKey {
     /// The log it reads.
     pub partition: PartitionId,
     /// The subscription that reads it.
@@ -84,11 +84,11 @@ impl Lane {
 
 /// The life of an actor: a later one fences all earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Life(pub u64);
+pub struct Incarnation(pub u64);
 
 /// Which request of a subscription an answer belongs to, whichever life of its actor sent it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FlightId(pub u64);
+pub struct RequestId(pub u64);
 
 /// A point in time: microseconds since 1970-01-01T00:00:00Z.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -205,14 +205,14 @@ impl fmt::Display for Name {
 
 /// Where a string stands in an event's chunk: the inside of a JSON string literal, quotes left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Span {
+pub struct TextRange {
     /// Its first byte.
     pub start: u32,
     /// How many bytes; 0 where the event has no such string.
     pub len: u32,
 }
 
-impl Span {
+impl TextRange {
     pub(crate) fn range(self) -> Range<usize> {
         self.start as usize..(self.start + self.len) as usize
     }
@@ -220,27 +220,27 @@ impl Span {
 
 /// The strings of an event that routing and headers ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Spans {
+pub struct EventRanges {
     /// The event's own id.
-    pub id: Span,
+    pub id: TextRange,
     /// `eventType`, or CloudEvents' `type`.
-    pub event_type: Span,
+    pub event_type: TextRange,
     /// `subject`.
-    pub subject: Span,
+    pub subject: TextRange,
     /// `dataVersion`; none in CloudEvents.
-    pub data_version: Span,
+    pub data_version: TextRange,
     /// The topic's resource id, of a custom event only: the other wire forms say it themselves.
-    pub topic: Span,
+    pub topic: TextRange,
     /// `eventTime`, of a custom event that says it.
-    pub event_time: Span,
+    pub event_time: TextRange,
     /// Which of a domain's topics the event is for: a name only, which may lie inside of a resource id. None outside of
     /// domains.
-    pub domain_topic: Span,
+    pub domain_topic: TextRange,
     /// The place of its publishing in a trace, where that is recorded. It stands beside the wire form, and is no JSON.
-    pub trace: Span,
+    pub trace: TextRange,
 }
 
-impl Spans {
+impl EventRanges {
     /// How many there are.
     pub const COUNT: usize = 8;
 
@@ -248,13 +248,13 @@ impl Spans {
     pub const UNTRACED: usize = Self::COUNT - 1;
 
     /// All of them, in the order of a chunk's table.
-    pub fn all(&self) -> [Span; Self::COUNT] {
+    pub fn all(&self) -> [TextRange; Self::COUNT] {
         let Self { id, event_type, subject, data_version, topic, event_time, domain_topic, trace } = *self;
         [id, event_type, subject, data_version, topic, event_time, domain_topic, trace]
     }
 
     /// The same again, from that order.
-    pub fn of(all: [Span; Self::COUNT]) -> Self {
+    pub fn of(all: [TextRange; Self::COUNT]) -> Self {
         let [id, event_type, subject, data_version, topic, event_time, domain_topic, trace] = all;
         Self { id, event_type, subject, data_version, topic, event_time, domain_topic, trace }
     }
@@ -262,7 +262,7 @@ impl Spans {
 
 /// The strings of an event as they stand: the insides of JSON string literals, empty where there is none.
 #[derive(Clone, Copy, Debug)]
-pub struct Literals<'a> {
+pub struct EventStrings<'a> {
     /// The event's own id.
     pub id: &'a [u8],
     /// `eventType`.
@@ -287,10 +287,10 @@ pub struct Event {
     /// The schema of the wire form.
     pub schema: Schema,
     chunk: Bytes,
-    wire: Span,
-    spans: Spans,
+    wire: TextRange,
+    spans: EventRanges,
     /// Shared with the events beside it in its chunk, and its place among these.
-    forms: Option<(Arc<Forms>, u32)>,
+    forms: Option<(Arc<EventForms>, u32)>,
 }
 
 impl Event {
@@ -298,7 +298,14 @@ impl Event {
     ///
     /// # Panics
     /// Where a span lies outside of the chunk: whoever decodes a chunk checks first.
-    pub fn new(seq: Seq, appended: Timestamp, schema: Schema, chunk: Bytes, wire: Span, spans: Spans) -> Self {
+    pub fn new(
+        seq: Seq,
+        appended: Timestamp,
+        schema: Schema,
+        chunk: Bytes,
+        wire: TextRange,
+        spans: EventRanges,
+    ) -> Self {
         for span in spans.all().into_iter().chain([wire]) {
             assert!(span.range().end <= chunk.len(), "{span:?} lies outside of a chunk of {} bytes", chunk.len());
         }
@@ -307,7 +314,7 @@ impl Event {
 
     /// The event at `index` of the chunk whose forms these are.
     #[must_use]
-    pub fn sharing(self, forms: Arc<Forms>, index: u32) -> Self {
+    pub fn sharing(self, forms: Arc<EventForms>, index: u32) -> Self {
         Self { forms: Some((forms, index)), ..self }
     }
 
@@ -371,27 +378,27 @@ impl Event {
     }
 
     /// Its strings as they stand, to be copied into another schema's form.
-    pub fn literals(&self) -> Literals<'_> {
+    pub fn literals(&self) -> EventStrings<'_> {
         let [id, event_type, subject, data_version, topic, event_time, _, _] =
             self.spans.all().map(|span| &self.chunk[span.range()]);
-        Literals { id, event_type, subject, data_version, topic, event_time }
+        EventStrings { id, event_type, subject, data_version, topic, event_time }
     }
 
     /// Appends the event to `out`: its wire form, and then the strings that do not stand in it. Returns where the wire
     /// form ends and where in `out` the strings stand.
-    pub fn copy_to(&self, out: &mut BytesMut) -> (usize, Spans) {
+    pub fn copy_to(&self, out: &mut BytesMut) -> (usize, EventRanges) {
         let start = out.len();
         out.extend_from_slice(&self.chunk[self.wire.range()]);
         let wire_end = out.len();
-        let mut moved = |span: Span| {
+        let mut moved = |span: TextRange| {
             let within = self.wire.start <= span.start && span.range().end <= self.wire.range().end;
             let at = if within { start + (span.start - self.wire.start) as usize } else { out.len() };
             if !within && span.len > 0 {
                 out.extend_from_slice(&self.chunk[span.range()]);
             }
-            Span { start: at as u32, len: span.len }
+            TextRange { start: at as u32, len: span.len }
         };
-        let spans = Spans::of(self.spans.all().map(&mut moved));
+        let spans = EventRanges::of(self.spans.all().map(&mut moved));
         (wire_end, spans)
     }
 
@@ -400,11 +407,11 @@ impl Event {
     pub fn detached(&self) -> Self {
         let mut own = BytesMut::with_capacity(self.wire_len());
         let (wire_end, spans) = self.copy_to(&mut own);
-        let wire = Span { start: 0, len: wire_end as u32 };
+        let wire = TextRange { start: 0, len: wire_end as u32 };
         Self::new(self.seq, self.appended, self.schema, own.freeze(), wire, spans)
     }
 
-    fn text(&self, span: Span) -> Cow<'_, str> {
+    fn text(&self, span: TextRange) -> Cow<'_, str> {
         text(&self.chunk[span.range()])
     }
 }

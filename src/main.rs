@@ -7,8 +7,8 @@ use clap::FromArgMatches;
 use gridhook::{
     cli::{
         self, Cli, Command,
-        backup::Done,
-        print::{self, Reader},
+        backup::Outcome,
+        print::{self, PipeState},
     },
     clock::Clock,
     config::{self, Config},
@@ -21,9 +21,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let parsed = Cli::from_arg_matches(&cli::command().get_matches());
-    let run = run(parsed.unwrap_or_else(|error| error.exit()).command).and_then(|Ran { text, is_ok }| {
+    let run = run(parsed.unwrap_or_else(|error| error.exit()).command).and_then(|CommandOutcome { text, is_ok }| {
         // A closed pipe does not change what the command came to.
-        let (Reader::Reads | Reader::Gone) = text.map_or(Ok(Reader::Reads), |text| print::out(&text))?;
+        let (PipeState::Reads | PipeState::Gone) = text.map_or(Ok(PipeState::Reads), |text| print::out(&text))?;
         Ok(if is_ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     });
     run.unwrap_or_else(|error| {
@@ -33,31 +33,31 @@ fn main() -> ExitCode {
 }
 
 /// What a command came to.
-struct Ran {
+struct CommandOutcome {
     /// What is printed at its end.
     text: Option<String>,
     /// Whether the exit status is 0.
     is_ok: bool,
 }
 
-impl Ran {
+impl CommandOutcome {
     /// It printed everything itself.
     const QUIET: Self = Self { text: None, is_ok: true };
 }
 
-impl From<String> for Ran {
+impl From<String> for CommandOutcome {
     fn from(text: String) -> Self {
         Self { text: Some(text), is_ok: true }
     }
 }
 
-impl From<Done> for Ran {
-    fn from(Done { told, is_sound }: Done) -> Self {
+impl From<Outcome> for CommandOutcome {
+    fn from(Outcome { told, is_sound }: Outcome) -> Self {
         Self { text: Some(told), is_ok: is_sound }
     }
 }
 
-fn run(command: Command) -> anyhow::Result<Ran> {
+fn run(command: Command) -> anyhow::Result<CommandOutcome> {
     let system = actix_rt::System::new;
     Ok(match command {
         Command::Serve(serve) => {
@@ -68,11 +68,11 @@ fn run(command: Command) -> anyhow::Result<Ran> {
                 tracing::warn!(variable, meant, "an environment variable looks like a setting and is none");
             }
             server::run(config, sources, log)?;
-            Ran::QUIET
+            CommandOutcome::QUIET
         }
         Command::Health(health) => {
             let told = system().block_on(health.run())?;
-            Ran { text: Some(told.text), is_ok: told.is_well }
+            CommandOutcome { text: Some(told.text), is_ok: told.is_well }
         }
         Command::Clock(clock) => system().block_on(clock.run())?.into(),
         Command::Config(settings) => settings.run(server::check)?.into(),
@@ -80,14 +80,14 @@ fn run(command: Command) -> anyhow::Result<Ran> {
         Command::Subscriptions(subscriptions) => system().block_on(subscriptions.run(&Clock::system()))?.into(),
         Command::Tail(tail) => {
             system().block_on(tail.run())?;
-            Ran::QUIET
+            CommandOutcome::QUIET
         }
-        Command::Top(top) => Ran { text: system().block_on(top.run())?, is_ok: true },
+        Command::Top(top) => CommandOutcome { text: system().block_on(top.run())?, is_ok: true },
         Command::Apply(apply) => system().block_on(apply.run())?.into(),
         Command::Explain(explain) => system().block_on(explain.run(&Clock::system()))?.into(),
         Command::Listen(listen) => {
             system().block_on(listen.run(Clock::system())).context("cannot listen")?;
-            Ran::QUIET
+            CommandOutcome::QUIET
         }
         Command::Publish(publish) => system().block_on(publish.run(Clock::system()))?.into(),
         Command::Context(contexts) => contexts.run()?.into(),
@@ -102,13 +102,13 @@ fn run(command: Command) -> anyhow::Result<Ran> {
         Command::Chaos(chaos) => {
             let output = chaos.output();
             let verdict = system().block_on(chaos.run(Clock::system()))?;
-            Ran { text: Some(verdict.told(output)), is_ok: verdict.is_ok() }
+            CommandOutcome { text: Some(verdict.format_verdict(output)), is_ok: verdict.is_ok() }
         }
         Command::Simulate(simulate) => simulate.run(&Clock::system())?.into(),
         Command::Help(help) => help.run()?.into(),
         Command::Completions(completions) => {
-            let (Reader::Reads | Reader::Gone) = print::raw(&completions.run())?;
-            Ran::QUIET
+            let (PipeState::Reads | PipeState::Gone) = print::raw(&completions.run())?;
+            CommandOutcome::QUIET
         }
         Command::Manual(manual) => {
             let pages = manual.run().context("cannot write the pages")?;

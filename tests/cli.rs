@@ -10,7 +10,7 @@ use std::{
 };
 
 use expect_test::{Expect, expect};
-use gridhook::cli::batches::{self, Form, Limits};
+use gridhook::cli::batches::{self, InputForm, RequestLimits};
 use serde_json::{Value, json};
 
 fn gridhook(arguments: &[&str]) -> Command {
@@ -356,7 +356,7 @@ fn settings_are_checked_without_a_start() {
 
 fn cut(input: &str, events: usize, bytes: usize) -> String {
     let mut out = Vec::new();
-    let read = batches::read(input.as_bytes(), Form::Events, Limits { events, bytes }, |batch| {
+    let read = batches::read(input.as_bytes(), InputForm::Events, RequestLimits { events, bytes }, |batch| {
         out.push(format!("{}×{}", batch.events, String::from_utf8_lossy(&batch.body)));
         true
     });
@@ -393,7 +393,7 @@ fn input_is_cut_into_batches_byte_for_byte() {
 fn reading_stops_where_nobody_wants_more() {
     let mut seen = 0;
     let endless = std::iter::repeat_n("{\"a\":1}", 1_000).collect::<String>();
-    let read = batches::read(endless.as_bytes(), Form::Events, Limits { events: 1, bytes: 100 }, |_| {
+    let read = batches::read(endless.as_bytes(), InputForm::Events, RequestLimits { events: 1, bytes: 100 }, |_| {
         seen += 1;
         seen < 3
     });

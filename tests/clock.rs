@@ -3,7 +3,9 @@
 use std::{sync::Mutex, thread, time::Duration};
 
 use gridhook::{
-    clock::{Beginning, Clock, Follower, Held, Jump, Limits, Machine, Past, Skew, Step, begin},
+    clock::{
+        Beginning, Clock, ClockJump, ClockLimits, ClockRecord, ClockStep, Follower, HeldJump, MachineBoot, Skew, begin,
+    },
     event::Timestamp,
 };
 use proptest::prelude::*;
@@ -28,7 +30,7 @@ fn an_hour_added_to_the_wall_clock_is_told_and_followed_in_twenty() {
     let mut follower = Follower::new(NOON);
     let ahead = |elapsed| NOON.after(elapsed + seconds(3_600));
     assert_eq!(follower.observe(seconds(1), ahead(seconds(1))), NOON.after(Duration::from_millis(1_050)));
-    let step = Step { wall: ahead(seconds(1)), expected: NOON.after(seconds(1)) };
+    let step = ClockStep { wall: ahead(seconds(1)), expected: NOON.after(seconds(1)) };
     assert_eq!(follower.step(), Some(step));
     let ten_hours = seconds(36_000);
     assert_eq!(follower.observe(ten_hours, ahead(ten_hours)), NOON.after(ten_hours + seconds(1_800)));
@@ -117,14 +119,15 @@ fn a_manual_clock_moves_by_hand_only() {
     assert_eq!(clock.clone().now(), NOON.after(seconds(60)));
 }
 
-const LIMITS: Limits = Limits { jump_max: Duration::from_secs(3_600), hold_wait: Duration::from_secs(12 * 3_600) };
+const LIMITS: ClockLimits =
+    ClockLimits { jump_max: Duration::from_secs(3_600), hold_wait: Duration::from_secs(12 * 3_600) };
 
-fn machine(boot: &str, up: u64) -> Machine {
-    Machine { boot: Some(boot.to_owned()), up: seconds(up) }
+fn machine(boot: &str, up: u64) -> MachineBoot {
+    MachineBoot { boot: Some(boot.to_owned()), up: seconds(up) }
 }
 
-fn past(boot: &str, up: u64, held: Option<Held>) -> Past {
-    Past { told: NOON, machine: machine(boot, up), held }
+fn past(boot: &str, up: u64, held: Option<HeldJump>) -> ClockRecord {
+    ClockRecord { told: NOON, machine: machine(boot, up), held }
 }
 
 #[test]
@@ -142,12 +145,12 @@ fn a_machine_that_ran_on_tells_a_jump_from_a_pause() {
     // It was off for a second, and the wall clock says a day.
     let beginning = begin(Some(&past), NOON.after(seconds(day)), &machine("a", 101), LIMITS);
     assert_eq!(beginning.told, NOON.after(seconds(day)));
-    assert_eq!(beginning.jump, Some(Jump::Ahead(seconds(day - 1))));
+    assert_eq!(beginning.jump, Some(ClockJump::Ahead(seconds(day - 1))));
     assert_eq!(beginning.held.expect("held").rest, LIMITS.hold_wait);
     // It was off for a day, and the wall clock says a second.
     let beginning = begin(Some(&past), NOON.after(seconds(1)), &machine("a", 100 + day), LIMITS);
     assert_eq!(beginning.told, NOON.after(seconds(day)));
-    assert_eq!(beginning.jump, Some(Jump::Behind(seconds(day - 1))));
+    assert_eq!(beginning.jump, Some(ClockJump::Behind(seconds(day - 1))));
 }
 
 #[test]
@@ -155,40 +158,40 @@ fn after_another_start_of_the_machine_the_clock_never_begins_earlier_and_a_long_
     let past = past("a", 100, None);
     let at = |wall| begin(Some(&past), wall, &machine("b", 3), LIMITS);
     assert_eq!(at(NOON.before(seconds(60))), Beginning { told: NOON, jump: None, held: None });
-    assert_eq!(at(NOON.before(seconds(7_200))).jump, Some(Jump::Behind(seconds(7_200))));
+    assert_eq!(at(NOON.before(seconds(7_200))).jump, Some(ClockJump::Behind(seconds(7_200))));
     assert_eq!(at(NOON.before(seconds(7_200))).told, NOON);
     assert_eq!(at(NOON.after(seconds(3_600))), Beginning { told: NOON.after(seconds(3_600)), jump: None, held: None });
-    assert_eq!(at(NOON.after(seconds(3_601))).jump, Some(Jump::Ahead(seconds(3_601))));
+    assert_eq!(at(NOON.after(seconds(3_601))).jump, Some(ClockJump::Ahead(seconds(3_601))));
 }
 
 #[test]
 fn a_hold_goes_on_until_the_wall_clock_is_back_and_remembers_the_first_jump() {
     let days = seconds(3 * 86_400);
     let first = begin(Some(&past("a", 100, None)), NOON.after(days), &machine("a", 101), LIMITS).held.expect("held");
-    let mut past = Past { told: NOON.after(days), machine: machine("a", 200), held: Some(first.clone()) };
+    let mut past = ClockRecord { told: NOON.after(days), machine: machine("a", 200), held: Some(first.clone()) };
     // A restart of the server alone changes nothing.
     let again = begin(Some(&past), NOON.after(days + seconds(5)), &machine("a", 205), LIMITS);
     assert_eq!((again.jump, again.held.as_ref()), (None, Some(&first)));
     // A second jump is held for all of the time, and would be undone to before the first.
     let further = begin(Some(&past), NOON.after(days + days), &machine("a", 205), LIMITS);
-    assert!(matches!(further.jump, Some(Jump::Ahead(_))));
-    assert_eq!(further.held, Some(Held { rest: LIMITS.hold_wait, ..first.clone() }));
+    assert!(matches!(further.jump, Some(ClockJump::Ahead(_))));
+    assert_eq!(further.held, Some(HeldJump { rest: LIMITS.hold_wait, ..first.clone() }));
     past.held = further.held;
     let back = begin(Some(&past), NOON.after(seconds(110)), &machine("a", 210), LIMITS);
-    assert_eq!(back, Beginning { told: NOON.after(seconds(110)), jump: Some(Jump::Undone), held: None });
+    assert_eq!(back, Beginning { told: NOON.after(seconds(110)), jump: Some(ClockJump::Undone), held: None });
 }
 
 #[test]
 fn a_clock_holds_expiry_after_a_jump_until_it_is_confirmed_or_the_time_is_over() {
-    let past = Past { told: Timestamp::default(), machine: machine("a", 0), held: None };
+    let past = ClockRecord { told: Timestamp::default(), machine: machine("a", 0), held: None };
     let (clock, jump) = Clock::resumed(Skew::default(), Some(&past), Some("b"), LIMITS);
-    assert!(matches!(jump, Some(Jump::Ahead(_))) && clock.holds_expiry());
+    assert!(matches!(jump, Some(ClockJump::Ahead(_))) && clock.holds_expiry());
     assert!(clock.past(Some("b")).expect("a clock of the machine").held.is_some());
     clock.confirm();
     assert!(!clock.holds_expiry());
     assert!(clock.past(Some("b")).expect("a clock of the machine").held.is_none());
 
-    let short = Limits { hold_wait: Duration::ZERO, ..LIMITS };
+    let short = ClockLimits { hold_wait: Duration::ZERO, ..LIMITS };
     let skew = Skew::default();
     let (clock, _) = Clock::resumed(skew.clone(), Some(&past), Some("b"), short);
     skew.ahead(seconds(7_200));

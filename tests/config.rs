@@ -5,8 +5,8 @@ use std::{ffi::OsString, fs, net::SocketAddr, path::PathBuf, time::Duration};
 
 use expect_test::{Expect, expect};
 use gridhook::{
-    config::{Config, DEFAULTS, Flag, Format, KeySource, Roots, Sources},
-    policy::{edition::Steps, outcome::Outcome},
+    config::{Config, DEFAULTS, KeySource, LogFormat, SettingFlag, SettingSources, TrustRoots},
+    policy::{edition::StepOrigin, outcome::Outcome},
 };
 
 /// The settings that are in force with this file, these variables and these flags.
@@ -19,8 +19,8 @@ fn load(
     let path = folder.path().join("gridhook.toml");
     fs::write(&path, file).expect("a file that can be written");
     let environment = environment.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
-    let flags = flags.iter().map(|(name, key, value)| Flag { name, key, value: (*value).to_owned() });
-    let sources = Sources { file: Some(path), environment: environment.collect(), flags: flags.collect() };
+    let flags = flags.iter().map(|(name, key, value)| SettingFlag { name, key, value: (*value).to_owned() });
+    let sources = SettingSources { file: Some(path), environment: environment.collect(), flags: flags.collect() };
     let folder = format!("{}/", folder.path().display());
     Config::load(&sources).map_err(|error| error.to_string().replace(&folder, ""))
 }
@@ -30,7 +30,7 @@ fn refuses(file: &str, environment: &[(&str, &str)], expected: Expect) {
 }
 
 fn defaults() -> Config {
-    Config::load(&Sources::default()).expect("the defaults can be used")
+    Config::load(&SettingSources::default()).expect("the defaults can be used")
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn the_defaults_are_those_of_the_design() {
     assert_eq!((clock.jump_max, clock.hold_wait), (Duration::from_secs(3_600), Duration::from_secs(12 * 3_600)));
     assert_eq!(server.listen, SocketAddr::from(([127, 0, 0, 1], 8080)));
     assert!(server.admin_token.is_none() && server.public_url.is_none());
-    assert_eq!((log.format, log.filter.as_str()), (Format::Text, "info,actix_server=warn"));
+    assert_eq!((log.format, log.filter.as_str()), (LogFormat::Text, "info,actix_server=warn"));
     assert_eq!((publish.request_bytes, publish.event_bytes, publish.events_per_request), (1_536_000, 1_049_600, 5_000));
     assert_eq!(publish.bytes_in_flight, 64 << 20);
     assert_eq!((publish.events_per_second, publish.bytes_per_second), (0, 0));
@@ -474,12 +474,12 @@ fn a_certificate_and_its_key_are_given_together() {
         ]],
     );
     let config = load("", &[("GRIDHOOK_DELIVERY__TLS_ROOTS", "system, ca.pem")], &[]).expect("good settings");
-    assert_eq!(config.delivery.tls_roots, [Roots::System, Roots::File("ca.pem".into())]);
+    assert_eq!(config.delivery.tls_roots, [TrustRoots::System, TrustRoots::File("ca.pem".into())]);
 }
 
 #[test]
 fn a_file_that_is_not_there_is_told() {
-    let sources = Sources { file: Some("nowhere/gridhook.toml".into()), ..Sources::default() };
+    let sources = SettingSources { file: Some("nowhere/gridhook.toml".into()), ..SettingSources::default() };
     let error = Config::load(&sources).expect_err("no file").to_string();
     expect!["nowhere/gridhook.toml cannot be read: No such file or directory (os error 2)"].assert_eq(&error);
 }
@@ -516,7 +516,7 @@ fn editions_of_ones_own_are_read_from_a_folder_and_checked() {
     let file = format!("[policy]\nedition = \"quick\"\neditions_dir = {:?}\n", folder.path());
     let config = load(&file, &[], &[]).expect("good settings");
     let quick = config.policy.editions.get(&config.policy.edition).expect("the edition");
-    assert_eq!((quick.retry.schedule[0], quick.retry.steps), (Duration::from_millis(20), Steps::Delays));
+    assert_eq!((quick.retry.schedule[0], quick.retry.steps), (Duration::from_millis(20), StepOrigin::Delays));
     let busy = |name: &str| config.policy.editions.get(name).expect("the edition").probation.durations[&Outcome::Busy];
     assert_eq!((busy("quick"), busy("current")), (Duration::from_secs(7), Duration::from_secs(10)));
     assert_eq!(
@@ -697,7 +697,7 @@ fn variables_that_are_no_settings_do_no_harm_and_near_misses_are_told() {
     assert_eq!(config.server.listen, defaults().server.listen);
     let near = |names: &[(&str, &str)]| {
         let environment = names.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))).collect();
-        gridhook::config::near_misses(&Sources { environment, ..Sources::default() })
+        gridhook::config::near_misses(&SettingSources { environment, ..SettingSources::default() })
     };
     assert_eq!(near(&OF_KUBERNETES), []);
     let told = near(&[

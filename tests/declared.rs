@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 
 use expect_test::{Expect, expect};
-use gridhook::declared::{self, Place};
+use gridhook::declared::{self, ResourceGroup};
 
 fn told(text: &str, is_json: bool, parameters: &[(&str, &str)]) -> String {
     let parameters: BTreeMap<String, String> =
         parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    match declared::read(text, is_json, &Place::default(), &parameters) {
+    match declared::read(text, is_json, &ResourceGroup::default(), &parameters) {
         Ok(declared) => {
-            let one =
-                |resource: &declared::Resource| format!("{} {} {}", resource.told(), resource.path(), resource.body);
+            let one = |resource: &declared::DeclaredResource| {
+                format!("{} {} {}", resource.display_name(), resource.path(), resource.body)
+            };
             declared.resources.iter().map(one).collect::<Vec<_>>().join("\n")
         }
         Err(error) => error,

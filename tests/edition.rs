@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use expect_test::{Expect, expect};
 use gridhook::policy::{
-    edition::{Edition, Range, Steps},
+    edition::{Edition, SettingRange, StepOrigin},
     outcome::Outcome,
 };
 
@@ -23,12 +23,12 @@ fn seconds(of: impl IntoIterator<Item = Duration>) -> Vec<u64> {
 fn current_says_what_the_specification_says() {
     let edition = current();
     assert_eq!(edition.check(), Ok(()));
-    assert_eq!(edition.retry.steps, Steps::Delays);
+    assert_eq!(edition.retry.steps, StepOrigin::Delays);
     let schedule = [10, 30, 60, 300, 600, 1_800, 3_600, 10_800, 21_600, 43_200];
     assert_eq!(seconds(edition.retry.schedule), schedule);
     assert_eq!(edition.retry.repeat, Duration::from_secs(43_200));
-    assert_eq!(edition.attempts, Range { min: 1, max: 30, default: 30 });
-    assert_eq!(edition.time_to_live_minutes, Range { min: 1, max: 1_440, default: 1_440 });
+    assert_eq!(edition.attempts, SettingRange { min: 1, max: 30, default: 30 });
+    assert_eq!(edition.time_to_live_minutes, SettingRange { min: 1, max: 1_440, default: 1_440 });
     assert_eq!(edition.webhook.never_retried, [400, 401, 403, 413]);
     assert_eq!(seconds(edition.webhook.waits.into_values()), [300, 120, 300, 30]);
     assert_eq!(edition.resource.never_retried, [400, 403, 413]);
@@ -54,7 +54,7 @@ fn an_edition_that_cannot_be_followed_is_refused() {
     );
     refuses(
         |edition| {
-            edition.retry.steps = Steps::Offsets;
+            edition.retry.steps = StepOrigin::Offsets;
             edition.retry.schedule.reverse();
         },
         expect!["retry.schedule does not ascend; allowed are ascending offsets from the first attempt"],

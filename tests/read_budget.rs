@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use gridhook::subscription::{Ask, Member, ReadBudget};
+use gridhook::subscription::{BudgetMember, GrantRequest, ReadBudget};
 
 const MIB: usize = 1 << 20;
 
@@ -20,13 +20,13 @@ const LAGGARDS: usize = 10_000;
 /// What a subscription asks for at a time.
 const SLICE: usize = MIB / 2;
 
-fn member(budget: &Arc<ReadBudget>) -> Member {
+fn member(budget: &Arc<ReadBudget>) -> BudgetMember {
     budget.member(Arc::new(|| {}))
 }
 
 /// Reads a part: waits for room, keeps its share of what was read, and sends it.
-async fn read_and_send(budget: &ReadBudget, member: &Member) {
-    let room = member.ask(Ask::Share(SLICE)).await.expect("it is there");
+async fn read_and_send(budget: &ReadBudget, member: &BudgetMember) {
+    let room = member.request(GrantRequest::Share(SLICE)).await.expect("it is there");
     assert!(budget.used() <= 64 * MIB);
     // A chunk and a little more.
     let room = room.fit(70_000).expect("a chunk is no more than a share");
@@ -72,10 +72,10 @@ async fn one_with_many_lanes_waits_like_one_with_a_single_lane() {
     let order = Rc::new(RefCell::new(Vec::new()));
     // All the room is taken. Then there is room for one at a time.
     let hold = member(&budget);
-    let all = hold.ask(Ask::Exactly(3 * MIB)).await.expect("it is there");
+    let all = hold.request(GrantRequest::Exactly(3 * MIB)).await.expect("it is there");
     let asked: Vec<_> = (0..10)
-        .map(|_| ("many", many.ask(Ask::Exactly(2 * MIB))))
-        .chain([("one", one.ask(Ask::Exactly(2 * MIB)))])
+        .map(|_| ("many", many.request(GrantRequest::Exactly(2 * MIB))))
+        .chain([("one", one.request(GrantRequest::Exactly(2 * MIB)))])
         .collect();
     let tasks: Vec<_> = asked
         .into_iter()
@@ -106,7 +106,7 @@ async fn those_that_keep_what_they_read_forget_it_where_others_wait() {
     keeper.keep(4 * MIB);
     assert!(!keeper.has_room());
     let other = member(&budget);
-    let asked = actix_rt::spawn(other.ask(Ask::Share(SLICE)));
+    let asked = actix_rt::spawn(other.request(GrantRequest::Share(SLICE)));
     while !told.load(Ordering::SeqCst) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -119,18 +119,18 @@ async fn those_that_keep_what_they_read_forget_it_where_others_wait() {
 async fn what_is_larger_than_its_room_is_read_when_there_is_room_for_it() {
     let budget = ReadBudget::new(8 * MIB);
     let (one, other) = (member(&budget), member(&budget));
-    let room = one.ask(Ask::Share(SLICE)).await.expect("it is there");
-    let beside = other.ask(Ask::Exactly(5 * MIB)).await.expect("it is there");
+    let room = one.request(GrantRequest::Share(SLICE)).await.expect("it is there");
+    let beside = other.request(GrantRequest::Exactly(5 * MIB)).await.expect("it is there");
     assert!(room.fit(2 * MIB).is_none(), "a larger chunk has no room beside the other");
-    let asked = actix_rt::spawn(one.ask(Ask::Exactly(2 * MIB)));
+    let asked = actix_rt::spawn(one.request(GrantRequest::Exactly(2 * MIB)));
     tokio::task::yield_now().await;
     assert!(!asked.is_finished());
     drop(beside);
     let room = asked.await.expect("it ends").expect("it is there");
     assert!(room.fit(7 * MIB).is_some(), "and what is larger than all grants has them alone");
     // Whoever has ended is not waited for.
-    let all = one.ask(Ask::Exactly(6 * MIB)).await.expect("it is there");
-    let waiting = other.ask(Ask::Exactly(6 * MIB));
+    let all = one.request(GrantRequest::Exactly(6 * MIB)).await.expect("it is there");
+    let waiting = other.request(GrantRequest::Exactly(6 * MIB));
     drop(other);
     assert!(waiting.await.is_none());
     drop(all);

@@ -9,12 +9,12 @@ use std::{
 
 use gridhook::{
     clock::Clock,
-    config::{Config, Format, Log, Sources, Telemetry},
+    config::{Config, LogConfig, LogFormat, SettingSources, Telemetry},
     escape,
     event::Timestamp,
     telemetry::{
         self,
-        trace::{self, Context, Counts, Kind, Span, Tracer, carrier},
+        trace::{self, Span, SpanContext, SpanCounts, SpanKind, Tracer, carrier},
     },
 };
 
@@ -23,19 +23,19 @@ const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 fn settings(variables: &[(&str, &str)]) -> Telemetry {
     let environment =
         variables.iter().map(|(name, value)| (OsString::from(format!("GRIDHOOK_TELEMETRY__{name}")), (*value).into()));
-    let sources = Sources { environment: environment.collect(), ..Sources::default() };
+    let sources = SettingSources { environment: environment.collect(), ..SettingSources::default() };
     Config::load(&sources).expect("settings").telemetry
 }
 
 #[test]
 fn a_place_is_read_and_written_as_w3c_has_it() {
-    let place = Context::parse(PARENT, Some("rojo=00f067aa0ba902b7,congo=t61rcWkgMzE")).expect("a place");
+    let place = SpanContext::parse(PARENT, Some("rojo=00f067aa0ba902b7,congo=t61rcWkgMzE")).expect("a place");
     assert_eq!((place.parent().as_str(), place.is_sampled), (PARENT, true));
     assert_eq!(place.state.as_deref(), Some("rojo=00f067aa0ba902b7,congo=t61rcWkgMzE"));
-    assert_eq!(Context::of_stored(&place.stored()), Some(place));
-    let later = Context::parse(&PARENT.replacen("00", "cc", 1).replace("-01", "-01-what-the-future-brings"), None);
+    assert_eq!(SpanContext::of_stored(&place.stored()), Some(place));
+    let later = SpanContext::parse(&PARENT.replacen("00", "cc", 1).replace("-01", "-01-what-the-future-brings"), None);
     assert_eq!(later.expect("a later version").parent(), PARENT);
-    let other = Context::parse(&PARENT.replace("-01", "-fe"), Some("not\nplain")).expect("flags that are not ours");
+    let other = SpanContext::parse(&PARENT.replace("-01", "-fe"), Some("not\nplain")).expect("flags that are not ours");
     assert!(!other.is_sampled && other.state.is_none());
     for wrong in [
         "",
@@ -50,7 +50,7 @@ fn a_place_is_read_and_written_as_w3c_has_it() {
         "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
         "00-0af7651916cd43dd8448eb211c80319c-b7ad6b71692033é1-01",
     ] {
-        assert_eq!(Context::parse(wrong, None), None, "{wrong}");
+        assert_eq!(SpanContext::parse(wrong, None), None, "{wrong}");
     }
 }
 
@@ -73,7 +73,9 @@ fn nothing_is_recorded_unless_a_collector_is_named() {
     assert!(started.is_none());
     let tracer = Tracer::default();
     assert!(
-        !tracer.is_on() && tracer.place(Context::parse(PARENT, None).as_ref()).is_none() && tracer.counts().is_none()
+        !tracer.is_on()
+            && tracer.place(SpanContext::parse(PARENT, None).as_ref()).is_none()
+            && tracer.counts().is_none()
     );
 }
 
@@ -83,12 +85,12 @@ fn nobody() -> String {
     format!("http://{free}")
 }
 
-fn span(context: Context) -> Span {
+fn span(context: SpanContext) -> Span {
     Span {
         context,
         parent: None,
         name: "a span".to_owned(),
-        kind: Kind::Internal,
+        kind: SpanKind::Internal,
         began: Timestamp(1),
         ended: Timestamp(2),
         attributes: Vec::new(),
@@ -107,7 +109,7 @@ fn a_collector_that_is_not_there_costs_counted_spans_and_no_time() {
         tracer.record(span(place.clone()));
     }
     exporter.close();
-    let Counts { exported, dropped, failed } = tracer.counts().expect("counts");
+    let SpanCounts { exported, dropped, failed } = tracer.counts().expect("counts");
     println!("{dropped} found no room, {failed} were not taken");
     assert_eq!((exported, dropped + failed), (0, 2_000));
     assert!(failed >= 3, "what was in the queue was tried");
@@ -120,8 +122,8 @@ fn a_share_of_the_traces_that_begin_here_is_recorded_and_those_of_others_as_they
         trace::start(&settings, Clock::system(), "me".to_owned()).expect("a thread").expect("a collector is named")
     };
     let ours = |tracer: &Tracer| (0..10_000).filter(|_| tracer.place(None).is_some()).count();
-    let parent = Context::parse(PARENT, None).expect("a place");
-    let silent = Context { is_sampled: false, ..parent.clone() };
+    let parent = SpanContext::parse(PARENT, None).expect("a place");
+    let silent = SpanContext { is_sampled: false, ..parent.clone() };
     for (share, between) in [("0", 0..=0), ("0.2", 1_700..=2_300), ("1", 10_000..=10_000)] {
         let (tracer, exporter) = start(share);
         let count = ours(&tracer);
@@ -149,10 +151,10 @@ impl Write for Kept {
 }
 
 /// What the log has where hostile text is logged in every way that there is.
-fn logged(format: Format, has_colours: bool) -> String {
+fn logged(format: LogFormat, has_colours: bool) -> String {
     let kept = Kept::default();
     let writer = kept.clone();
-    let log = Log { format, filter: "info".to_owned() };
+    let log = LogConfig { format, filter: "info".to_owned() };
     let (logger, _) = telemetry::logger(&log, move || writer.clone(), has_colours).expect("a filter");
     let hostile = "a\u{1b}[2J\u{7f}\u{9b}31m\u{202e}\u{2066}\u{2028}\r\nINFO forged";
     let error: &(dyn std::error::Error + 'static) = &std::io::Error::other(hostile);
@@ -168,14 +170,14 @@ fn logged(format: Format, has_colours: bool) -> String {
 
 #[test]
 fn nothing_that_is_logged_writes_to_a_terminal_or_forges_a_line() {
-    for (format, has_colours) in [(Format::Text, false), (Format::Text, true), (Format::Json, true)] {
+    for (format, has_colours) in [(LogFormat::Text, false), (LogFormat::Text, true), (LogFormat::Json, true)] {
         let text = logged(format, has_colours);
         assert_eq!(text.lines().count(), 2, "{format:?}: {text:?}");
         // Colours are the log's own: select graphic rendition, and nothing else.
         let mut parts = text.split('\u{1b}');
         let mut plain = parts.next().unwrap_or_default().to_owned();
         for part in parts {
-            assert!(has_colours && format == Format::Text, "{text:?}");
+            assert!(has_colours && format == LogFormat::Text, "{text:?}");
             let (code, rest) = part.strip_prefix('[').and_then(|part| part.split_once('m')).expect("a colour");
             assert!(code.chars().all(|c| c.is_ascii_digit() || c == ';'), "{text:?}");
             plain.push_str(rest);
@@ -183,7 +185,7 @@ fn nothing_that_is_logged_writes_to_a_terminal_or_forges_a_line() {
         let bad: Vec<char> = plain.chars().filter(|c| *c != '\n' && escape::is_unsafe(*c)).collect();
         assert!(bad.is_empty(), "{format:?}: {bad:?} in {text:?}");
         assert!(text.contains("forged"), "what was logged is there, escaped: {text:?}");
-        if format == Format::Json {
+        if format == LogFormat::Json {
             for line in text.lines() {
                 serde_json::from_str::<serde_json::Value>(line).expect("each line is JSON");
             }

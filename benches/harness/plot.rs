@@ -24,14 +24,14 @@ pub(crate) fn draw(panels: &[Panel], floor: f64) -> String {
         root.fill(&WHITE).expect("a picture");
         for (area, panel) in root.split_evenly((rows, 2)).iter().zip(panels) {
             let last = panel.points.last().map_or(10, |(size, _)| (*size).max(10));
-            let mut chart = ChartBuilder::on(area)
+            let mut history = ChartBuilder::on(area)
                 .caption(panel.title, ("sans-serif", 15))
                 .margin(12)
                 .x_label_area_size(28)
                 .y_label_area_size(40)
                 .build_cartesian_2d((1..last + 1).log_scale(), 0.0..top)
                 .expect("a picture");
-            chart
+            history
                 .configure_mesh()
                 .light_line_style(TRANSPARENT)
                 .bold_line_style(FAINT)
@@ -39,12 +39,12 @@ pub(crate) fn draw(panels: &[Panel], floor: f64) -> String {
                 .draw()
                 .expect("a picture");
             let line = panel.points.iter().copied();
-            chart.draw_series(LineSeries::new(line.clone(), FIGURE.stroke_width(2))).expect("a picture");
-            chart.draw_series(line.map(|point| Circle::new(point, 3, FIGURE.filled()))).expect("a picture");
+            history.draw_series(LineSeries::new(line.clone(), FIGURE.stroke_width(2))).expect("a picture");
+            history.draw_series(line.map(|point| Circle::new(point, 3, FIGURE.filled()))).expect("a picture");
             let relay = [(1, floor), (last, floor)];
-            chart.draw_series(LineSeries::new(relay, FLOOR.stroke_width(1))).expect("a picture");
+            history.draw_series(LineSeries::new(relay, FLOOR.stroke_width(1))).expect("a picture");
             let label = Text::new("a bare relay", (1, floor), ("sans-serif", 12).into_font().color(&FLOOR));
-            chart.draw_series([label]).expect("a picture");
+            history.draw_series([label]).expect("a picture");
         }
         root.present().expect("a picture");
     }

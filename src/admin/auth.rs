@@ -29,9 +29,9 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tracing::warn;
 
-use super::{Control, error::Error};
+use super::{Control, error::AdminError};
 use crate::{
-    publish::auth::bearer::{Holder, Problem},
+    publish::auth::bearer::{BearerProblem, TokenHolder},
     subscription::record::IdentityType,
 };
 
@@ -49,35 +49,35 @@ const SHARED: u32 = 0o640;
 
 /// Who makes a request, or a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Caller {
+pub enum AdminCaller {
     /// The holder of the admin token.
     Admin,
     /// The holder of an access token with the admin role.
-    Holder(Holder),
+    Holder(TokenHolder),
     /// The server itself, from the file that `declared.file` names.
     Declared,
 }
 
-impl Caller {
+impl AdminCaller {
     /// The identity, as `systemData` has it.
     pub(super) fn identity(&self) -> (&str, IdentityType) {
         match self {
             Self::Admin => ("admin", IdentityType::Key),
-            Self::Holder(Holder { name, is_application: true }) => (name, IdentityType::Application),
-            Self::Holder(Holder { name, is_application: false }) => (name, IdentityType::User),
+            Self::Holder(TokenHolder { name, is_application: true }) => (name, IdentityType::Application),
+            Self::Holder(TokenHolder { name, is_application: false }) => (name, IdentityType::User),
             Self::Declared => ("gridhook", IdentityType::Application),
         }
     }
 
     /// The caller of a request that was let through.
-    pub(super) fn of(request: &HttpRequest) -> Result<Self, Error> {
-        request.extensions().get().cloned().ok_or(Error::Broken("nobody noted who calls"))
+    pub(super) fn of(request: &HttpRequest) -> Result<Self, AdminError> {
+        request.extensions().get().cloned().ok_or(AdminError::Broken("nobody noted who calls"))
     }
 }
 
 /// Where a token came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum TokenOrigin {
     /// The operator gave it.
     Configured,
     /// It stood in the data folder.
@@ -88,28 +88,28 @@ pub enum Origin {
 
 /// The admin token.
 #[derive(Clone)]
-pub struct Token {
+pub struct AdminToken {
     /// Shared by all clones, so that another one can take its place.
     text: Arc<RwLock<String>>,
-    origin: Origin,
+    origin: TokenOrigin,
 }
 
-impl fmt::Debug for Token {
+impl fmt::Debug for AdminToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Token").field("text", &"[hidden]").field("origin", &self.origin).finish()
     }
 }
 
-impl Token {
+impl AdminToken {
     /// A token that an operator gave for something else than operating.
     ///
     /// # Errors
     /// Where no header can carry it.
     pub fn given(text: &str) -> io::Result<Self> {
-        Self::new(text, Origin::Configured)
+        Self::new(text, TokenOrigin::Configured)
     }
 
-    fn new(text: &str, origin: Origin) -> io::Result<Self> {
+    fn new(text: &str, origin: TokenOrigin) -> io::Result<Self> {
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -121,7 +121,7 @@ impl Token {
     }
 
     /// Where it came from.
-    pub fn origin(&self) -> Origin {
+    pub fn origin(&self) -> TokenOrigin {
         self.origin
     }
 
@@ -150,37 +150,37 @@ pub fn token_path(data_dir: &Path) -> PathBuf {
 
 /// The admin token: `configured`, or what is kept in `data_dir`, or a new one that is kept there from now on. The data
 /// folder is there and is ours alone.
-pub fn admin_token(configured: Option<&str>, data_dir: &Path) -> io::Result<Token> {
+pub fn admin_token(configured: Option<&str>, data_dir: &Path) -> io::Result<AdminToken> {
     if let Some(given) = configured.filter(|given| !given.is_empty()) {
-        return Token::new(given, Origin::Configured);
+        return AdminToken::new(given, TokenOrigin::Configured);
     }
     let path = token_path(data_dir);
     match File::open(&path) {
         Ok(file) => kept(file, &path),
         Err(error) if error.kind() == io::ErrorKind::NotFound => make(data_dir),
-        Err(error) => Err(told(&path, &error)),
+        Err(error) => Err(with_path(&path, &error)),
     }
 }
 
 /// Writes the token where the operators of this machine may read it: `folder` is the service's runtime folder, which only
 /// its group may enter, so that its members need no other rights.
-pub fn share(token: &Token, folder: &Path) -> io::Result<()> {
+pub fn share(token: &AdminToken, folder: &Path) -> io::Result<()> {
     write(token, folder, SHARED)
 }
 
-fn kept(file: File, path: &Path) -> io::Result<Token> {
-    let about = |error: io::Error| told(path, &error);
+fn kept(file: File, path: &Path) -> io::Result<AdminToken> {
+    let about = |error: io::Error| with_path(path, &error);
     let meta = file.metadata().map_err(about)?;
     let mode = meta.permissions().mode() & 0o777;
     if !meta.is_file() {
-        return Err(told(path, &io::Error::new(io::ErrorKind::InvalidData, "it is not a file")));
+        return Err(with_path(path, &io::Error::new(io::ErrorKind::InvalidData, "it is not a file")));
     }
     if mode & 0o022 != 0 {
         let text = format!(
             "others may write it (mode {mode:04o}), so that the token in it may be theirs; allowed is 0600. Remove the \
              file to have a new one made, or narrow its mode if you know what is in it"
         );
-        return Err(told(path, &io::Error::new(io::ErrorKind::PermissionDenied, text)));
+        return Err(with_path(path, &io::Error::new(io::ErrorKind::PermissionDenied, text)));
     }
     if mode & 0o077 != 0 {
         file.set_permissions(Permissions::from_mode(PRIVATE)).map_err(about)?;
@@ -188,17 +188,17 @@ fn kept(file: File, path: &Path) -> io::Result<Token> {
     }
     let mut text = String::new();
     file.take(TOKEN_LEN_MAX).read_to_string(&mut text).map_err(about)?;
-    Token::new(text.trim(), Origin::Kept).map_err(about)
+    AdminToken::new(text.trim(), TokenOrigin::Kept).map_err(about)
 }
 
-fn make(data_dir: &Path) -> io::Result<Token> {
-    let token = Token::new(&secret(TOKEN_BYTES, &URL_SAFE_NO_PAD)?, Origin::Made)?;
+fn make(data_dir: &Path) -> io::Result<AdminToken> {
+    let token = AdminToken::new(&secret(TOKEN_BYTES, &URL_SAFE_NO_PAD)?, TokenOrigin::Made)?;
     write(&token, data_dir, PRIVATE)?;
     Ok(token)
 }
 
 /// Written beside and then renamed: a crash leaves a whole token or none.
-fn write(token: &Token, folder: &Path, mode: u32) -> io::Result<()> {
+fn write(token: &AdminToken, folder: &Path, mode: u32) -> io::Result<()> {
     let path = token_path(folder);
     let draft = path.with_extension("new");
     let written = (|| {
@@ -213,7 +213,7 @@ fn write(token: &Token, folder: &Path, mode: u32) -> io::Result<()> {
         fs::rename(&draft, &path)?;
         File::open(folder)?.sync_all()
     })();
-    written.map_err(|error| told(&path, &error))
+    written.map_err(|error| with_path(&path, &error))
 }
 
 /// So many random bytes, as text.
@@ -223,7 +223,7 @@ pub(crate) fn secret(bytes: usize, form: &impl Engine) -> io::Result<String> {
     Ok(form.encode(random))
 }
 
-fn told(path: &Path, error: &io::Error) -> io::Error {
+fn with_path(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("the admin token in {}: {error}", path.display()))
 }
 
@@ -242,34 +242,36 @@ pub(crate) async fn require_to_watch<B: MessageBody + 'static>(
 }
 
 /// Lets a request through that has the admin token, or an access token with the admin role; asked before a byte of the body
-/// is read. The request's extensions then have the [`Caller`].
+/// is read. The request's extensions then have the [`AdminCaller`].
 pub(crate) async fn require<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,
 ) -> actix_web::Result<ServiceResponse<B>> {
-    let token = request.app_data::<web::Data<Token>>().ok_or(Error::Broken("no admin token is set up"))?;
+    let token = request.app_data::<web::Data<AdminToken>>().ok_or(AdminError::Broken("no admin token is set up"))?;
     let header = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     match header.and_then(bearer) {
         Some(given) if token.is(given) => {
-            request.extensions_mut().insert(Caller::Admin);
+            request.extensions_mut().insert(AdminCaller::Admin);
             next.call(request).await
         }
         Some(given) => {
-            let Some(control) = request.app_data::<web::Data<Control>>() else { return Err(Error::WrongToken.into()) };
+            let Some(control) = request.app_data::<web::Data<Control>>() else {
+                return Err(AdminError::WrongToken.into());
+            };
             let now = control.clock.now();
             let refused = match control.operators.as_ref().map(|operators| operators.check(given, now)) {
                 Some(Ok(Some(holder))) => {
-                    request.extensions_mut().insert(Caller::Holder(holder));
+                    request.extensions_mut().insert(AdminCaller::Holder(holder));
                     return next.call(request).await;
                 }
-                Some(Ok(None)) => return Err(Error::NoRole.into()),
-                Some(Err(Problem::Refused(why))) => Error::RefusedToken(why),
-                Some(Err(Problem::Unreadable)) | None => Error::WrongToken,
+                Some(Ok(None)) => return Err(AdminError::NoRole.into()),
+                Some(Err(BearerProblem::Refused(why))) => AdminError::RefusedToken(why),
+                Some(Err(BearerProblem::Unreadable)) | None => AdminError::WrongToken,
             };
-            control.strangers.refuse(request.request(), now).await;
+            control.failed_auth.refuse(request.request(), now).await;
             Err(refused.into())
         }
-        None => Err(Error::NoToken.into()),
+        None => Err(AdminError::NoToken.into()),
     }
 }
 

@@ -10,7 +10,7 @@ use super::Control;
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Clock)]
-pub(super) struct View {
+pub(super) struct ClockView {
     /// By the clock that counts the ages of events.
     time: String,
     /// By the clock of the machine.
@@ -29,7 +29,7 @@ pub(super) async fn answer(method: Method, control: web::Data<Control>) -> HttpR
     }
     let (time, wall) = (control.clock.now(), control.clock.wall());
     let ahead = wall.since(time).as_secs_f64() - time.since(wall).as_secs_f64();
-    HttpResponse::Ok().json(View {
+    HttpResponse::Ok().json(ClockView {
         time: time.to_string(),
         wall_clock: wall.to_string(),
         wall_clock_ahead_seconds: ahead,

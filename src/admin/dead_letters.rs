@@ -4,27 +4,29 @@
 //! nobody sends everything again, or purges it, by a slip. What may take long is done a part at a time: an answer with
 //! `next` asks for another call with it as `after`.
 
-mod words;
+mod body;
 
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::value::RawValue;
 use tracing::info;
 
-pub(super) use self::words::{BegunView, PageView, PurgeBody, PurgedView, RedriveBody, WholeView};
-use self::words::{FilterBody, LetterView, told};
+pub(super) use self::body::{DeadLetterDetailView, PageView, PurgeBody, PurgedView, RedriveBody, RedriveStartedView};
+use self::body::{DeadLetterView, FilterBody, problem_views};
 use super::{
-    Control, Error,
+    AdminError, Control,
     arm::{no_subscription, path::TopicPath, topic},
-    model::{Invalid, parse, read},
+    model::{InvalidRequest, parse, read},
 };
 use crate::{
     dead_letter::{
         DeadLetters, Redrives,
-        browse::{self, Cursor, Key, Page, Problem, Query, Shelf},
-        purge::Purged,
-        redrive::Ask,
+        browse::{
+            self, BrowseCursor, BrowseProblem, DeadLetterId, DeadLetterLocation, DeadLetterPage, DeadLetterQuery,
+        },
+        purge::PurgeProgress,
+        redrive::RedriveRequest,
     },
-    event::{Obligor, Schema},
+    event::{Schema, SubscriptionKey},
     policy::record::{
         Command, Rate,
         job::{JobCommand, JobKind},
@@ -38,27 +40,31 @@ const TOP: usize = 50;
 const TOP_MAX: usize = 1_000;
 
 /// Which dead letters a body means.
-fn meant(filter: Option<&FilterBody>, keys: Option<&[String]>, all: bool) -> Result<Query, Invalid> {
-    if !all && keys.is_none() && filter.is_none_or(FilterBody::says_nothing) {
+fn selection(
+    filter: Option<&FilterBody>,
+    keys: Option<&[String]>,
+    all: bool,
+) -> Result<DeadLetterQuery, InvalidRequest> {
+    if !all && keys.is_none() && filter.is_none_or(FilterBody::is_empty) {
         let problem = "says not which dead letters are meant; allowed are \"keys\", a \"filter\" with place, from, to, \
                        reason or id, or \"all\": true";
-        return Err(Invalid::new("the body", problem));
+        return Err(InvalidRequest::new("the body", problem));
     }
-    let query = filter.map_or_else(|| Ok(Query::default()), |filter| filter.query("filter."))?;
+    let query = filter.map_or_else(|| Ok(DeadLetterQuery::default()), |filter| filter.query("filter."))?;
     let key = |key: &String| {
-        key.parse().map_err(|no_key: browse::NoKey| {
-            Invalid::new("keys", format!("has \"{}\", which {no_key}", key.escape_debug()))
+        key.parse().map_err(|no_key: browse::InvalidDeadLetterId| {
+            InvalidRequest::new("keys", format!("has \"{}\", which {no_key}", key.escape_debug()))
         })
     };
     let keys = keys.map(|keys| keys.iter().map(key).collect()).transpose()?;
-    Ok(Query { keys, ..query })
+    Ok(DeadLetterQuery { keys, ..query })
 }
 
-fn cursor(target: &str, given: Option<&str>) -> Result<Cursor, Invalid> {
-    let Some(given) = given else { return Ok(Cursor::START) };
+fn cursor(target: &str, given: Option<&str>) -> Result<BrowseCursor, InvalidRequest> {
+    let Some(given) = given else { return Ok(BrowseCursor::START) };
     given.parse().map_err(|_| {
         let problem = format!("is \"{}\"; allowed is what an answer said", given.escape_debug());
-        Invalid::new(target, problem)
+        InvalidRequest::new(target, problem)
     })
 }
 
@@ -68,8 +74,8 @@ pub(super) async fn list(
     request: &HttpRequest,
     path: &TopicPath,
     name: &str,
-) -> Result<HttpResponse, Error> {
-    let (letters, shelf) = shelf(control, path, name)?;
+) -> Result<HttpResponse, AdminError> {
+    let (letters, shelf) = location(control, path, name)?;
     let (mut filter, mut top, mut after, mut kept) = (FilterBody::default(), TOP, None, Vec::new());
     for (key, value) in url::form_urlencoded::parse(request.query_string().as_bytes()) {
         let (key, value) = (key.into_owned(), value.into_owned());
@@ -88,61 +94,76 @@ pub(super) async fn list(
             "api-version" => {}
             other => {
                 let problem = format!("has '{other}'; allowed are place, from, to, reason, id, $top and $skipToken");
-                return Err(Invalid::new("the query", problem).into());
+                return Err(InvalidRequest::new("the query", problem).into());
             }
         }
         kept.push((key, value));
     }
     let (query, at) = (filter.query("")?, cursor("$skipToken", after.as_deref())?);
-    let Page { found, problems, next } = letters.page(&shelf, &query, at, top).await?;
+    let DeadLetterPage { found, problems, next } = letters.page(&shelf, &query, at, top).await?;
     let next_link = next.map(|next| {
         let mut query = url::form_urlencoded::Serializer::new(String::new());
         query.extend_pairs(&kept).append_pair("$skipToken", &next.to_string());
         format!("{}{}?{}", control.public_url.trim_end_matches('/'), request.path(), query.finish())
     });
-    let value = found.iter().map(LetterView::new).collect();
-    Ok(HttpResponse::Ok().json(PageView { value, problems: told(problems), next_link }))
+    let value = found.iter().map(DeadLetterView::new).collect();
+    Ok(HttpResponse::Ok().json(PageView { value, problems: problem_views(problems), next_link }))
 }
 
-fn page_size(given: &str) -> Result<usize, Invalid> {
+fn page_size(given: &str) -> Result<usize, InvalidRequest> {
     let top = given.parse().ok().filter(|top| (1..=TOP_MAX).contains(top));
-    top.ok_or_else(|| Invalid::new("$top", format!("is \"{given}\"; allowed is 1 to {TOP_MAX}")))
+    top.ok_or_else(|| InvalidRequest::new("$top", format!("is \"{given}\"; allowed is 1 to {TOP_MAX}")))
 }
 
 /// `GET …/deadLetters/{key}`.
-pub(super) async fn get(control: &Control, path: &TopicPath, name: &str, key: &str) -> Result<HttpResponse, Error> {
-    let (letters, shelf) = shelf(control, path, name)?;
-    let wanted: Key = key.parse().map_err(|no_key: browse::NoKey| Invalid::new("the key", no_key.to_string()))?;
+pub(super) async fn get(
+    control: &Control,
+    path: &TopicPath,
+    name: &str,
+    key: &str,
+) -> Result<HttpResponse, AdminError> {
+    let (letters, shelf) = location(control, path, name)?;
+    let wanted: DeadLetterId = key
+        .parse()
+        .map_err(|no_key: browse::InvalidDeadLetterId| InvalidRequest::new("the key", no_key.to_string()))?;
     match letters.one(&shelf, wanted).await? {
         Ok(Some(found)) => {
-            let event = RawValue::from_string(found.letter.event.clone())
-                .map_err(|error| Error::Journal(format!("the event is no JSON: {error}")))?;
-            let schema = match found.letter.schema {
+            let event = RawValue::from_string(found.dead_letter.event.clone())
+                .map_err(|error| AdminError::Journal(format!("the event is no JSON: {error}")))?;
+            let schema = match found.dead_letter.schema {
                 Schema::EventGrid => "EventGridSchema",
                 Schema::CloudEvents => "CloudEventSchemaV1_0",
                 Schema::Custom => "CustomEventSchema",
             };
-            Ok(HttpResponse::Ok().json(WholeView { letter: LetterView::new(&found), schema, event }))
+            Ok(HttpResponse::Ok().json(DeadLetterDetailView { letter: DeadLetterView::new(&found), schema, event }))
         }
-        Ok(None) => Err(Error::NotFound(format!(
+        Ok(None) => Err(AdminError::NotFound(format!(
             "There is no dead letter '{key}': it may be in its file by now, or was sent again, or purged."
         ))),
-        Err(Problem { at, why }) => Err(Error::Conflict(format!("The dead letter can't be read: {at}: {why}."))),
+        Err(BrowseProblem { at, why }) => {
+            Err(AdminError::Conflict(format!("The dead letter can't be read: {at}: {why}.")))
+        }
     }
 }
 
 /// `POST …/deadLetters/purge`.
-pub(super) async fn purge(control: &Control, path: &TopicPath, name: &str, body: &[u8]) -> Result<HttpResponse, Error> {
-    let (letters, shelf) = shelf(control, path, name)?;
+pub(super) async fn purge(
+    control: &Control,
+    path: &TopicPath,
+    name: &str,
+    body: &[u8],
+) -> Result<HttpResponse, AdminError> {
+    let (letters, shelf) = location(control, path, name)?;
     let asked: PurgeBody = read(parse(body)?)?;
-    let query = meant(asked.filter.as_ref(), asked.keys.as_deref(), asked.all)?;
+    let query = selection(asked.filter.as_ref(), asked.keys.as_deref(), asked.all)?;
     let at = cursor("after", asked.after.as_deref())?;
-    let Purged { letters, problems, next } = letters.purge(&shelf, &query, at, asked.dry_run).await?;
+    let PurgeProgress { dead_letters: letters, problems, next } =
+        letters.purge(&shelf, &query, at, asked.dry_run).await?;
     if !asked.dry_run {
         info!(topic = path.key(), subscription = name, letters, "dead letters are purged");
     }
     let next = next.map(|next| next.to_string());
-    Ok(HttpResponse::Ok().json(PurgedView { letters, dry_run: asked.dry_run, problems: told(problems), next }))
+    Ok(HttpResponse::Ok().json(PurgedView { letters, dry_run: asked.dry_run, problems: problem_views(problems), next }))
 }
 
 /// `POST …/deadLetters/redrive`: 202 with the job that has begun; or, where it only counts, 200.
@@ -151,60 +172,69 @@ pub(super) async fn redrive(
     path: &TopicPath,
     name: &str,
     body: &[u8],
-) -> Result<HttpResponse, Error> {
-    let (redrives, (_, shelf)) = (control.redrives()?, shelf(control, path, name)?);
+) -> Result<HttpResponse, AdminError> {
+    let (redrives, (_, shelf)) = (control.redrives()?, location(control, path, name)?);
     let asked: RedriveBody = read(parse(body)?)?;
-    let query = meant(asked.filter.as_ref(), asked.keys.as_deref(), asked.all)?;
+    let query = selection(asked.filter.as_ref(), asked.keys.as_deref(), asked.all)?;
     let at = cursor("after", asked.after.as_deref())?;
     if asked.dry_run {
-        let Purged { letters, problems, next } = redrives.count(&shelf, &query, at).await?;
+        let PurgeProgress { dead_letters: letters, problems, next } = redrives.count(&shelf, &query, at).await?;
         let next = next.map(|next| next.to_string());
-        return Ok(HttpResponse::Ok().json(PurgedView { letters, dry_run: true, problems: told(problems), next }));
+        return Ok(HttpResponse::Ok().json(PurgedView {
+            letters,
+            dry_run: true,
+            problems: problem_views(problems),
+            next,
+        }));
     }
     let rate = asked.rate.map(rate).transpose()?;
     let kind = JobKind::Redrive { drained: false };
     let begun = control.registry.command(&path.key(), name, Command::Job(JobCommand::Start { kind, rate })).await?;
-    let lane = begun.job.ok_or(Error::Broken("a redrive has begun and has no job"))?;
-    let begun = redrives.begin(shelf.obligor, lane, &Ask { query, keep: asked.keep }).await;
+    let lane = begun.job.ok_or(AdminError::Broken("a redrive has begun and has no job"))?;
+    let begun = redrives.start(shelf.subscription_key, lane, &RedriveRequest { query, keep: asked.keep }).await;
     if let Err(error) = begun {
         // Nobody knows what it was to do: it ends. Where that cannot be written either, the next start ends it.
         let cancel = Command::Job(JobCommand::Cancel(lane));
         control.registry.command(&path.key(), name, cancel).await.ok();
-        return Err(browse::Error::Journal(error).into());
+        return Err(browse::BrowseError::Journal(error).into());
     }
     info!(topic = path.key(), subscription = name, job = lane.0, "a redrive has begun");
-    Ok(HttpResponse::Accepted().json(BegunView { job: lane.0 }))
+    Ok(HttpResponse::Accepted().json(RedriveStartedView { job: lane.0 }))
 }
 
-fn rate(asked: f64) -> Result<Rate, Invalid> {
+fn rate(asked: f64) -> Result<Rate, InvalidRequest> {
     if asked.is_finite() && (0.001..=1_000_000.0).contains(&asked) {
         return Ok(Rate::of(asked));
     }
-    Err(Invalid::new("rate", format!("is {asked}; allowed are 0.001 to 1000000 events a second")))
+    Err(InvalidRequest::new("rate", format!("is {asked}; allowed are 0.001 to 1000000 events a second")))
 }
 
 /// Where the dead letters of a subscription are, and who writes them.
-fn shelf<'a>(control: &'a Control, path: &TopicPath, name: &str) -> Result<(&'a DeadLetters, Shelf), Error> {
+fn location<'a>(
+    control: &'a Control,
+    path: &TopicPath,
+    name: &str,
+) -> Result<(&'a DeadLetters, DeadLetterLocation), AdminError> {
     let topic = topic(control, path)?;
     let subscription = topic.subscription(name).ok_or_else(|| no_subscription(path, name))?;
-    let obligor = Obligor { partition: topic.partition(), subscription: subscription.number };
-    control.redrives()?.shelf(obligor).ok_or_else(|| no_subscription(path, name))
+    let subscription_key = SubscriptionKey { partition: topic.partition(), subscription: subscription.number };
+    control.redrives()?.location(subscription_key).ok_or_else(|| no_subscription(path, name))
 }
 
 impl Control {
-    fn redrives(&self) -> Result<&Redrives, Error> {
-        self.redrives.as_ref().ok_or(Error::Broken("there is nobody who writes dead letters"))
+    fn redrives(&self) -> Result<&Redrives, AdminError> {
+        self.redrives.as_ref().ok_or(AdminError::Broken("there is nobody who writes dead letters"))
     }
 }
-impl From<browse::Error> for Error {
-    fn from(error: browse::Error) -> Self {
+impl From<browse::BrowseError> for AdminError {
+    fn from(error: browse::BrowseError) -> Self {
         match error {
-            browse::Error::Journal(error) => crate::topic::registry::Error::Journal(error).into(),
-            browse::Error::Store(error) => {
+            browse::BrowseError::Journal(error) => crate::topic::registry::Error::Journal(error).into(),
+            browse::BrowseError::Store(error) => {
                 Self::Unavailable(format!("The store of dead letters does not answer: {error}. Try again later."))
             }
-            browse::Error::NoStore => Self::Broken("there is nobody who writes dead letters"),
-            browse::Error::Work(error) => Self::Journal(error.to_string()),
+            browse::BrowseError::NoStore => Self::Broken("there is nobody who writes dead letters"),
+            browse::BrowseError::Work(error) => Self::Journal(error.to_string()),
         }
     }
 }

@@ -4,30 +4,30 @@
 use tracing::info;
 
 use super::{
-    Control, Error,
+    AdminError, Control,
     arm::{self, path},
-    auth::Caller,
-    model::subscription::Form,
+    auth::AdminCaller,
+    model::subscription::PathForm,
 };
-use crate::declared::{Declared, Resource};
+use crate::declared::{Declared, DeclaredResource};
 
 /// A resource could not be made as it is declared; those before it were.
 #[derive(Debug, thiserror::Error)]
 #[error("the {resource}: {error}")]
-pub struct Undone {
+pub struct ApplyError {
     resource: String,
-    error: Box<Error>,
+    error: Box<AdminError>,
 }
 
 /// Makes what is declared, in its order.
-pub async fn declare(control: &Control, declared: &Declared) -> Result<(), Undone> {
+pub async fn declare(control: &Control, declared: &Declared) -> Result<(), ApplyError> {
     let (mut made, mut changed) = (0, 0);
     for resource in &declared.resources {
-        let undone = |error: Error| Undone { resource: resource.told(), error: Box::new(error) };
+        let undone = |error: AdminError| ApplyError { resource: resource.display_name(), error: Box::new(error) };
         match put(control, resource).await.map_err(undone)? {
-            Done::Made => made += 1,
-            Done::Changed => changed += 1,
-            Done::Nothing => {}
+            Applied::Made => made += 1,
+            Applied::Changed => changed += 1,
+            Applied::Nothing => {}
         }
     }
     let unchanged = declared.resources.len() - made - changed;
@@ -35,35 +35,38 @@ pub async fn declare(control: &Control, declared: &Declared) -> Result<(), Undon
     Ok(())
 }
 
-enum Done {
+enum Applied {
     Made,
     Changed,
     Nothing,
 }
 
-async fn put(control: &Control, resource: &Resource) -> Result<Done, Error> {
+async fn put(control: &Control, resource: &DeclaredResource) -> Result<Applied, AdminError> {
     let (path, body) = (resource.path(), resource.body.to_string());
-    let unknown = || Error::NoSuchPath(path.clone());
+    let unknown = || AdminError::NoSuchPath(path.clone());
     let target = path::parse(&path).ok_or_else(unknown)?;
     let difference = arm::difference(control, target.clone(), body.as_bytes())?;
     if difference.exists && difference.changes.is_empty() {
-        return Ok(Done::Nothing);
+        return Ok(Applied::Nothing);
     }
     match target {
-        path::Target::Namespace(namespace, _) => {
-            arm::namespaces::put(control, &Caller::Declared, namespace, body.as_bytes()).await?
+        path::ResourcePath::Namespace(namespace, _) => {
+            arm::namespaces::put(control, &AdminCaller::Declared, namespace, body.as_bytes()).await?
         }
-        path::Target::Topic(topic, _) if topic.namespace.is_some() => {
-            arm::namespace_topics::put(control, &Caller::Declared, topic, body.as_bytes()).await?
+        path::ResourcePath::Topic(topic, _) if topic.namespace.is_some() => {
+            arm::namespace_topics::put(control, &AdminCaller::Declared, topic, body.as_bytes()).await?
         }
-        path::Target::Topic(topic, _) => arm::topics::put(control, &Caller::Declared, topic, body.as_bytes()).await?,
-        path::Target::DomainTopic(topic) => {
-            arm::domain_topics::put(control, &Caller::Declared, &topic, body.as_bytes()).await?
+        path::ResourcePath::Topic(topic, _) => {
+            arm::topics::put(control, &AdminCaller::Declared, topic, body.as_bytes()).await?
         }
-        path::Target::Subscription(topic, _, name, _) => {
-            arm::subscriptions::put(control, &Caller::Declared, &topic, Form::Nested, &name, body.as_bytes()).await?
+        path::ResourcePath::DomainTopic(topic) => {
+            arm::domain_topics::put(control, &AdminCaller::Declared, &topic, body.as_bytes()).await?
+        }
+        path::ResourcePath::Subscription(topic, _, name, _) => {
+            arm::subscriptions::put(control, &AdminCaller::Declared, &topic, PathForm::Nested, &name, body.as_bytes())
+                .await?
         }
         _ => return Err(unknown()),
     };
-    Ok(if difference.exists { Done::Changed } else { Done::Made })
+    Ok(if difference.exists { Applied::Changed } else { Applied::Made })
 }

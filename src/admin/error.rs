@@ -12,18 +12,18 @@ use actix_web::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::model::Invalid;
-use crate::topic::registry::Refusal;
+use super::model::InvalidRequest;
+use crate::topic::registry::ValidationRefusal;
 
 /// Room on a full disk is made by people: asking more often than this tells them nothing new.
 const RETRY_AFTER_SECONDS: u32 = 10;
 
 /// Why a request of the control plane was not done. Nothing was changed by it, except where it says otherwise.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum AdminError {
     /// The body, or a name, is not what is allowed.
     #[error("{0}.")]
-    Invalid(#[from] Invalid),
+    Invalid(#[from] InvalidRequest),
     /// The body is well formed, and what it asks for is refused.
     #[error("{0}")]
     Refused(String),
@@ -66,7 +66,7 @@ pub enum Error {
     Conflict(String),
     /// An endpoint did not agree to be called.
     #[error("{}", refused(.0))]
-    Validation(Box<Refusal>),
+    Validation(Box<ValidationRefusal>),
     /// It was there, and its time has passed.
     #[error("{0}")]
     Gone(String),
@@ -95,27 +95,27 @@ pub enum Error {
 
 #[derive(Serialize, ToSchema)]
 #[schema(as = ControlError)]
-pub(super) struct Envelope<'a> {
-    error: Body<'a>,
+pub(super) struct ErrorResponse<'a> {
+    error: ErrorBody<'a>,
 }
 
 #[derive(Serialize, ToSchema)]
 #[schema(as = ControlErrorBody)]
-struct Body<'a> {
+struct ErrorBody<'a> {
     code: &'static str,
     message: &'a str,
     target: Option<&'a str>,
-    details: Vec<Detail<'a>>,
+    details: Vec<ErrorDetail<'a>>,
 }
 
 #[derive(Serialize, ToSchema)]
 #[schema(as = ControlErrorDetail)]
-struct Detail<'a> {
+struct ErrorDetail<'a> {
     code: &'a str,
     message: &'a str,
 }
 
-impl Error {
+impl AdminError {
     fn code(&self) -> &'static str {
         match self {
             Self::Invalid(_) | Self::Refused(_) | Self::Body(_) => "InvalidRequest",
@@ -142,7 +142,7 @@ impl Error {
     }
 }
 
-impl ResponseError for Error {
+impl ResponseError for AdminError {
     fn status_code(&self) -> StatusCode {
         match self {
             Self::Invalid(_) | Self::Refused(_) | Self::Body(_) | Self::Validation(_) => StatusCode::BAD_REQUEST,
@@ -169,10 +169,10 @@ impl ResponseError for Error {
         } else {
             None
         };
-        details.extend(cause.as_ref().map(|(code, message)| Detail { code, message }));
+        details.extend(cause.as_ref().map(|(code, message)| ErrorDetail { code, message }));
         let mut response = HttpResponse::build(self.status_code());
         if let Self::NoSuchPath(_) = self {
-            details.push(Detail { code: "ResourceNotFound", message: &message });
+            details.push(ErrorDetail { code: "ResourceNotFound", message: &message });
         }
         if let Self::NoToken | Self::WrongToken | Self::RefusedToken(_) = self {
             response.insert_header((WWW_AUTHENTICATE, "Bearer"));
@@ -183,7 +183,9 @@ impl ResponseError for Error {
         if let Self::Unavailable(_) = self {
             response.insert_header((RETRY_AFTER, RETRY_AFTER_SECONDS.to_string()));
         }
-        response.json(Envelope { error: Body { code: self.code(), message: &message, target: self.target(), details } })
+        response.json(ErrorResponse {
+            error: ErrorBody { code: self.code(), message: &message, target: self.target(), details },
+        })
     }
 }
 
@@ -192,8 +194,8 @@ fn listed(methods: &[Method]) -> String {
 }
 
 /// Begins as Azure's message, so that programs that look for it find it, and then says what happened.
-fn refused(refusal: &Refusal) -> String {
-    let Refusal { endpoint, handshake, status, cause, at, activity } = refusal;
+fn refused(refusal: &ValidationRefusal) -> String {
+    let ValidationRefusal { endpoint, handshake, status, cause, at, activity } = refusal;
     let method = handshake.method();
     let status = status.map_or("Unknown".to_owned(), |status| status.to_string());
     format!(

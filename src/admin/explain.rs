@@ -6,21 +6,21 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{
-    Control, Error,
+    AdminError, Control,
     arm::{no_subscription, path::TopicPath, topic},
-    model::{Invalid, subscription::namespace::mode},
+    model::{InvalidRequest, subscription::namespace::mode},
 };
 use crate::{
     event::Seq,
-    policy::explain::{Attempt, End, Explanation, Forecast, Obstacle, State},
-    topic::registry::{self, Account, Answer, Looked, Wanted},
+    policy::explain::{EventState, Explanation, Forecast, ForecastAttempt, ForecastEnd, Obstacle},
+    topic::registry::{self, EventAccount, EventSelector, ExplainAnswer, SearchedRange},
 };
 
 /// An event that matches the request.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Explanation)]
-pub(super) struct View {
+pub(super) struct ExplainView {
     topic: String,
     subscription: String,
     /// `Push`, or `Queue` where clients pull.
@@ -161,13 +161,13 @@ struct EndView {
 #[schema(as = ExplainedNowhere)]
 pub(super) struct NotFoundView {
     state: &'static str,
-    looked_at: LookedView,
+    looked_at: SearchedView,
 }
 
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = LookedAt)]
-struct LookedView {
+struct SearchedView {
     events_in_flight: usize,
     events_owed: usize,
     log_from_sequence: u64,
@@ -175,45 +175,45 @@ struct LookedView {
 }
 
 impl StateView {
-    pub(super) fn new(state: &State) -> Self {
+    pub(super) fn new(state: &EventState) -> Self {
         match state {
-            State::InFlight { attempt, since, deadline } => {
+            EventState::InFlight { attempt, since, deadline } => {
                 Self::InFlight { attempt: *attempt, since: since.to_string(), deadline: deadline.to_string() }
             }
-            State::Owed { due, attempts, last } => Self::Owed {
+            EventState::Pending { due, attempts, last } => Self::Owed {
                 next_due: due.to_string(),
                 attempts: *attempts,
                 last_outcome: last.outcome.to_string(),
                 last_status: last.status,
                 last_attempt: last.tried.to_string(),
             },
-            State::Locked { attempt, received, until, renewable } => Self::Locked {
+            EventState::Locked { attempt, received, until, renewable } => Self::Locked {
                 delivery_count: *attempt,
                 received: received.to_string(),
                 locked_until: until.to_string(),
                 renewable_until: renewable.to_string(),
             },
-            State::Released { until, attempts, last } => Self::Released {
+            EventState::Released { until, attempts, last } => Self::Released {
                 until: until.to_string(),
                 delivery_count: *attempts,
                 last_outcome: last.outcome.to_string(),
                 last_received: last.tried.to_string(),
             },
-            State::Available { since, attempts, last } => Self::Available {
+            EventState::Available { since, attempts, last } => Self::Available {
                 since: since.to_string(),
                 delivery_count: *attempts,
                 last_outcome: last.outcome.to_string(),
                 last_received: last.tried.to_string(),
             },
-            State::Open => Self::SentByAnEarlierProcess,
-            State::Unread { behind } => Self::Backlog { behind: *behind },
-            State::Filtered => Self::Filtered,
-            State::DeadLetter { given_up } => Self::DeadLetterWaiting {
+            EventState::Open => Self::SentByAnEarlierProcess,
+            EventState::Unread { behind } => Self::Backlog { behind: *behind },
+            EventState::Filtered => Self::Filtered,
+            EventState::DeadLetter { given_up } => Self::DeadLetterWaiting {
                 reason: given_up.map(|(reason, _)| reason.to_string()),
                 file_due: given_up.map(|(_, due)| due.to_string()),
             },
-            State::Passed => Self::Passed,
-            State::Unpublished => Self::NotPublished,
+            EventState::Passed => Self::Passed,
+            EventState::Unpublished => Self::NotPublished,
         }
     }
 }
@@ -222,13 +222,13 @@ impl ObstacleView {
     fn new(obstacle: &Obstacle) -> Self {
         match *obstacle {
             Obstacle::Held { by } => Self::Held { by: by.to_string() },
-            Obstacle::Suspended { cause, since, until, strikes } => Self::Suspended {
+            Obstacle::Suspended { cause, since, until, consecutive_suspensions: strikes } => Self::Suspended {
                 cause: cause.to_string(),
                 since: since.to_string(),
                 next_probe: until.to_string(),
                 strikes,
             },
-            Obstacle::Probing { cause, since, strikes } => {
+            Obstacle::Probing { cause, since, consecutive_suspensions: strikes } => {
                 Self::Probing { cause: cause.to_string(), since: since.to_string(), strikes }
             }
             Obstacle::RetryAfter { until } => Self::RetryAfter { until: until.to_string() },
@@ -242,7 +242,7 @@ impl ObstacleView {
 impl ForecastView {
     fn new(forecast: &Forecast) -> Self {
         let Forecast { failure, status, attempts, end } = forecast;
-        let attempt = |Attempt { number, at, later_max }: &Attempt| AttemptView {
+        let attempt = |ForecastAttempt { number, at, later_max }: &ForecastAttempt| AttemptView {
             number: *number,
             not_before: at.to_string(),
             up_to_seconds_later: later_max.as_secs_f64(),
@@ -251,7 +251,7 @@ impl ForecastView {
             if_each_fails_with: failure.to_string(),
             status: *status,
             attempts: attempts.iter().map(attempt).collect(),
-            end: end.map(|End { reason, at }| EndView { reason: reason.to_string(), at: at.to_string() }),
+            end: end.map(|ForecastEnd { reason, at }| EndView { reason: reason.to_string(), at: at.to_string() }),
         }
     }
 }
@@ -262,17 +262,17 @@ pub(super) async fn explain(
     path: &TopicPath,
     name: &str,
     query: &str,
-) -> Result<HttpResponse, Error> {
-    let wanted = wanted(query)?;
+) -> Result<HttpResponse, AdminError> {
+    let wanted = event_selector(query)?;
     let topic = topic(control, path)?;
     let subscription = topic.subscription(name).ok_or_else(|| no_subscription(path, name))?;
     let now = control.clock.now();
     let answer = topic.explain(name, wanted, now).await.map_err(registry::Error::from)?;
     match answer.ok_or_else(|| no_subscription(path, name))? {
-        Answer::Found(account) => {
-            let Account { seq, id, appended, explanation, cursor: _ } = *account;
+        ExplainAnswer::Found(account) => {
+            let EventAccount { seq, id, appended, explanation, cursor: _ } = *account;
             let Explanation { state, obstacles, forecast } = explanation;
-            Ok(HttpResponse::Ok().json(View {
+            Ok(HttpResponse::Ok().json(ExplainView {
                 topic: topic.record().name.to_string(),
                 subscription: subscription.name.to_string(),
                 delivery_mode: mode(&subscription),
@@ -285,8 +285,8 @@ pub(super) async fn explain(
                 forecast: forecast.as_ref().map(ForecastView::new),
             }))
         }
-        Answer::NotFound(Looked { in_flight, owed, from, upto }) => {
-            let looked_at = LookedView {
+        ExplainAnswer::NotFound(SearchedRange { in_flight, pending: owed, from, upto }) => {
+            let looked_at = SearchedView {
                 events_in_flight: in_flight,
                 events_owed: owed,
                 log_from_sequence: from.0,
@@ -298,27 +298,30 @@ pub(super) async fn explain(
 }
 
 /// Which event is asked about: one of the two, and once.
-pub(super) fn wanted(query: &str) -> Result<Wanted, Error> {
+pub(super) fn event_selector(query: &str) -> Result<EventSelector, AdminError> {
     let mut asked = Vec::new();
     for (key, value) in url::form_urlencoded::parse(query.as_bytes()) {
         match key.as_ref() {
-            "id" if value.is_empty() => return Err(Invalid::new("id", "is empty; allowed is an event's id").into()),
-            "id" => asked.push(Wanted::Id(value.into_owned())),
+            "id" if value.is_empty() => {
+                return Err(InvalidRequest::new("id", "is empty; allowed is an event's id").into());
+            }
+            "id" => asked.push(EventSelector::Id(value.into_owned())),
             "sequence" => {
-                let allowed = || Invalid::new("sequence", format!("is '{value}'; allowed is a number from 1 on"));
+                let allowed =
+                    || InvalidRequest::new("sequence", format!("is '{value}'; allowed is a number from 1 on"));
                 let seq = value.parse().ok().filter(|seq| *seq >= Seq::FIRST.0).ok_or_else(allowed)?;
-                asked.push(Wanted::Seq(Seq(seq)));
+                asked.push(EventSelector::Seq(Seq(seq)));
             }
             // Azure's clients put it everywhere.
             "api-version" => {}
             other => {
                 let problem = format!("has '{other}'; allowed are id and sequence");
-                return Err(Invalid::new("the query", problem).into());
+                return Err(InvalidRequest::new("the query", problem).into());
             }
         }
     }
-    match <[Wanted; 1]>::try_from(asked) {
+    match <[EventSelector; 1]>::try_from(asked) {
         Ok([wanted]) => Ok(wanted),
-        Err(_) => Err(Invalid::new("the query", "must say once which event: id=EVENT_ID or sequence=N").into()),
+        Err(_) => Err(InvalidRequest::new("the query", "must say once which event: id=EVENT_ID or sequence=N").into()),
     }
 }

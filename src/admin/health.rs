@@ -21,12 +21,12 @@ use actix_web::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::journal::{self, damage::Seen, salvage::Gap};
+use crate::journal::{self, damage::DamageSummary, salvage::LogGap};
 
 /// Where in its life the server is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Phase {
+pub enum StartPhase {
     /// The store is being opened and read.
     Recovering,
     /// It takes events and delivers them.
@@ -36,55 +36,55 @@ pub enum Phase {
 }
 
 /// What the two answers are made of.
-pub struct Vitals {
+pub struct ServerHealth {
     phase: AtomicU8,
     /// Asked through a function: health needs one word of the journal and no handle that can write. Not there before the
     /// store is open.
-    journal: OnceLock<Box<dyn Fn() -> journal::State + Send + Sync>>,
-    damage: OnceLock<Box<dyn Fn() -> Seen + Send + Sync>>,
-    step: Mutex<Step>,
+    journal: OnceLock<Box<dyn Fn() -> journal::JournalState + Send + Sync>>,
+    damage: OnceLock<Box<dyn Fn() -> DamageSummary + Send + Sync>>,
+    step: Mutex<StartStep>,
 }
 
 /// What a start is doing, as it is told.
-pub struct Step {
+pub struct StartStep {
     what: &'static str,
-    far: Box<dyn Fn() -> Option<Far> + Send + Sync>,
+    far: Box<dyn Fn() -> Option<StepProgress> + Send + Sync>,
 }
 
 /// How far it is with that, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Far {
+pub struct StepProgress {
     /// So much is done …
     pub done: u64,
     /// … of so much.
     pub of: u64,
 }
 
-impl Step {
+impl StartStep {
     /// It does this.
     pub fn new(what: &'static str) -> Self {
         Self::with(what, || None)
     }
 
     /// It does this, and `far` tells how far it is.
-    pub fn with(what: &'static str, far: impl Fn() -> Option<Far> + Send + Sync + 'static) -> Self {
+    pub fn with(what: &'static str, far: impl Fn() -> Option<StepProgress> + Send + Sync + 'static) -> Self {
         Self { what, far: Box::new(far) }
     }
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for StartStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.what)?;
         match (self.far)() {
-            Some(Far { done, of }) => write!(f, ", {done} of {of} bytes"),
+            Some(StepProgress { done, of }) => write!(f, ", {done} of {of} bytes"),
             None => Ok(()),
         }
     }
 }
 
-impl Vitals {
+impl ServerHealth {
     /// Of a server that is still recovering; `journal` tells the state of its journal.
-    pub fn new(journal: impl Fn() -> journal::State + Send + Sync + 'static) -> Self {
+    pub fn new(journal: impl Fn() -> journal::JournalState + Send + Sync + 'static) -> Self {
         let vitals = Self::starting();
         vitals.attach(journal);
         vitals
@@ -92,34 +92,34 @@ impl Vitals {
 
     /// Of a server whose store is not open yet.
     pub fn starting() -> Self {
-        let step = Mutex::new(Step::new("the start begins"));
+        let step = Mutex::new(StartStep::new("the start begins"));
         Self { phase: AtomicU8::new(0), journal: OnceLock::new(), damage: OnceLock::new(), step }
     }
 
     /// The store is open: `journal` tells the state of its journal from now on.
-    pub fn attach(&self, journal: impl Fn() -> journal::State + Send + Sync + 'static) {
+    pub fn attach(&self, journal: impl Fn() -> journal::JournalState + Send + Sync + 'static) {
         // A second one would tell of the same.
         self.journal.set(Box::new(journal)).ok();
     }
 
     /// The store is open: `damage` tells what of it cannot be read.
-    pub fn attach_damage(&self, damage: impl Fn() -> Seen + Send + Sync + 'static) {
+    pub fn attach_damage(&self, damage: impl Fn() -> DamageSummary + Send + Sync + 'static) {
         // A second one would tell of the same.
         self.damage.set(Box::new(damage)).ok();
     }
 
     /// The start does this now.
-    pub fn at(&self, step: Step) {
+    pub fn at(&self, step: StartStep) {
         tracing::info!(step = step.what, "starting");
         *self.step.lock().unwrap_or_else(PoisonError::into_inner) = step;
     }
 
     /// The server is now in `phase`. It never goes back.
-    pub fn enter(&self, phase: Phase) {
+    pub fn enter(&self, phase: StartPhase) {
         let number = match phase {
-            Phase::Recovering => 0,
-            Phase::Serving => 1,
-            Phase::Stopping => 2,
+            StartPhase::Recovering => 0,
+            StartPhase::Serving => 1,
+            StartPhase::Stopping => 2,
         };
         self.phase.fetch_max(number, Ordering::Relaxed);
     }
@@ -130,9 +130,9 @@ impl Vitals {
         let damage = self.damage.get().map(|damage| damage()).unwrap_or_default();
         let mut readiness = match self.journal.get() {
             Some(journal) => Readiness::of(phase, &journal(), &damage),
-            None => Readiness { journal: "opening", ..Readiness::of(phase, &journal::State::Writable, &damage) },
+            None => Readiness { journal: "opening", ..Readiness::of(phase, &journal::JournalState::Writable, &damage) },
         };
-        if phase == Phase::Recovering
+        if phase == StartPhase::Recovering
             && let Some(first) = readiness.problems.first_mut()
         {
             let step = self.step.lock().unwrap_or_else(PoisonError::into_inner);
@@ -141,13 +141,13 @@ impl Vitals {
         readiness
     }
 
-    fn alive(&self) -> Alive {
-        if self.phase() != Phase::Recovering {
-            return Alive { status: "ok", step: None, done_bytes: None, total_bytes: None };
+    fn alive(&self) -> Liveness {
+        if self.phase() != StartPhase::Recovering {
+            return Liveness { status: "ok", step: None, done_bytes: None, total_bytes: None };
         }
         let step = self.step.lock().unwrap_or_else(PoisonError::into_inner);
         let far = (step.far)();
-        Alive {
+        Liveness {
             status: "starting",
             step: Some(step.what),
             done_bytes: far.map(|far| far.done),
@@ -156,11 +156,11 @@ impl Vitals {
     }
 
     /// Where the server is.
-    pub fn phase(&self) -> Phase {
+    pub fn phase(&self) -> StartPhase {
         match self.phase.load(Ordering::Relaxed) {
-            0 => Phase::Recovering,
-            1 => Phase::Serving,
-            _ => Phase::Stopping,
+            0 => StartPhase::Recovering,
+            1 => StartPhase::Serving,
+            _ => StartPhase::Stopping,
         }
     }
 }
@@ -171,7 +171,7 @@ pub struct Readiness {
     /// Whether events are taken.
     pub ready: bool,
     /// Where in its life the server is.
-    pub phase: Phase,
+    pub phase: StartPhase,
     /// The state of the journal in one word.
     pub journal: &'static str,
     /// Events that cannot be read because a table of the store is damaged. New events are taken all the same.
@@ -183,18 +183,18 @@ pub struct Readiness {
 
 impl Readiness {
     /// What follows from the two.
-    pub fn of(phase: Phase, journal: &journal::State, damage: &Seen) -> Self {
+    pub fn of(phase: StartPhase, journal: &journal::JournalState, damage: &DamageSummary) -> Self {
         let (journal, of_journal) = match journal {
-            journal::State::Writable => ("writable", None),
-            journal::State::Full => {
+            journal::JournalState::Writable => ("writable", None),
+            journal::JournalState::Full => {
                 ("full", Some("the disk of the data folder is full: publishers are refused until there is room"))
             }
-            journal::State::Closed => ("closed", Some("the journal is closed: nothing can be stored any more")),
+            journal::JournalState::Closed => ("closed", Some("the journal is closed: nothing can be stored any more")),
         };
         let of_phase = match phase {
-            Phase::Recovering => Some("the store is being read after the start"),
-            Phase::Serving => None,
-            Phase::Stopping => Some("the server is shutting down"),
+            StartPhase::Recovering => Some("the store is being read after the start"),
+            StartPhase::Serving => None,
+            StartPhase::Stopping => Some("the server is shutting down"),
         };
         let mut problems: Vec<_> = of_phase.into_iter().chain(of_journal).map(Cow::Borrowed).collect();
         let ready = problems.is_empty();
@@ -207,12 +207,12 @@ impl Readiness {
 const GAPS_TOLD: usize = 20;
 
 /// What of the store cannot be read, and what to do.
-fn of_damage(damage: &Seen) -> Vec<String> {
+fn of_damage(damage: &DamageSummary) -> Vec<String> {
     let mut told: Vec<String> = damage
         .gaps
         .iter()
         .take(GAPS_TOLD)
-        .map(|Gap { partition, first, count }| {
+        .map(|LogGap { partition, first, count }| {
             let last = first + count - 1;
             format!("lost to damage: {count} events, sequences {first} to {last} of partition {partition}")
         })
@@ -233,7 +233,7 @@ fn of_damage(damage: &Seen) -> Vec<String> {
 
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Alive {
+pub(super) struct Liveness {
     /// `starting` while the store is read, and `ok` from then on.
     status: &'static str,
     /// What the start is doing.
@@ -248,19 +248,19 @@ pub(super) struct Alive {
 }
 
 /// `GET /healthz`.
-pub(super) async fn healthz(vitals: web::Data<Vitals>) -> HttpResponse {
+pub(super) async fn healthz(vitals: web::Data<ServerHealth>) -> HttpResponse {
     HttpResponse::Ok().json(vitals.alive())
 }
 
 /// `GET /readyz`.
-pub(super) async fn readyz(vitals: web::Data<Vitals>) -> HttpResponse {
+pub(super) async fn readyz(vitals: web::Data<ServerHealth>) -> HttpResponse {
     let readiness = vitals.readiness();
     let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     HttpResponse::build(status).json(readiness)
 }
 
 /// What everybody else is told while the server starts.
-pub(super) async fn not_yet(vitals: web::Data<Vitals>) -> HttpResponse {
+pub(super) async fn not_yet(vitals: web::Data<ServerHealth>) -> HttpResponse {
     let message = vitals.readiness().problems.join("; ");
     HttpResponse::ServiceUnavailable()
         .insert_header((header::RETRY_AFTER, "1"))

@@ -7,16 +7,16 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{
-    Control, Error,
+    AdminError, Control,
     arm::{no_subscription, path::TopicPath, topic},
-    line::{Beside, LineView, WORDS, is_called},
-    model::{Invalid, instant},
+    ledger_line::{LineContext, LineView, WORDS, is_called},
+    model::{InvalidRequest, instant},
     trace::Paging,
 };
 use crate::{
     event::Timestamp,
-    policy::{outcome::Outcome, record::Entry},
-    topic::registry::{self, Period},
+    policy::{outcome::Outcome, record::LedgerEntry},
+    topic::registry::{self, LedgerPeriod},
 };
 
 /// So many lines are in one answer, unless it is asked for fewer or more.
@@ -29,7 +29,7 @@ const LATELY: Duration = Duration::from_secs(3600);
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Ledger)]
-pub(super) struct View {
+pub(super) struct LedgerPageView {
     subscription: String,
     from: String,
     to: String,
@@ -44,9 +44,9 @@ pub(super) struct View {
 }
 
 /// Where a list goes on: a key of the ledger in hexadecimal digits.
-struct Place(Vec<u8>);
+struct LedgerToken(Vec<u8>);
 
-impl FromStr for Place {
+impl FromStr for LedgerToken {
     type Err = ParseIntError;
 
     fn from_str(text: &str) -> Result<Self, ParseIntError> {
@@ -62,17 +62,17 @@ pub(super) async fn ledger(
     path: &TopicPath,
     name: &str,
     query: &str,
-) -> Result<HttpResponse, Error> {
-    let Paging { from: place, top, rest } = Paging::<Place>::read(query, TOP)?;
-    let Asked { from, to, outcome } = Asked::read(&rest, control.clock.now())?;
+) -> Result<HttpResponse, AdminError> {
+    let Paging { from: place, top, rest } = Paging::<LedgerToken>::read(query, TOP)?;
+    let LedgerRequest { from, to, outcome } = LedgerRequest::read(&rest, control.clock.now())?;
     let topic = topic(control, path)?;
     let subscription = topic.subscription(name).ok_or_else(|| no_subscription(path, name))?;
-    let wanted = move |entry: &Entry| outcome.as_ref().is_none_or(|outcome| is_called(&entry.what, outcome));
-    let place = place.map(|Place(key)| key);
+    let wanted = move |entry: &LedgerEntry| outcome.as_ref().is_none_or(|outcome| is_called(&entry.what, outcome));
+    let place = place.map(|LedgerToken(key)| key);
     let found = topic.ledger(subscription.number, (from, to), place, top, wanted).await;
-    let Period { lines, excerpts, oldest, next } = found.map_err(registry::Error::from)?;
-    let beside = Beside { filters: None, excerpts: Some(&excerpts) };
-    Ok(HttpResponse::Ok().json(View {
+    let LedgerPeriod { lines, excerpts, oldest, next } = found.map_err(registry::Error::from)?;
+    let beside = LineContext { filters: None, excerpts: Some(&excerpts) };
+    Ok(HttpResponse::Ok().json(LedgerPageView {
         subscription: subscription.name.to_string(),
         from: from.to_string(),
         to: to.to_string(),
@@ -89,25 +89,25 @@ pub(super) async fn ledger(
 }
 
 /// A request for a replay.
-struct Asked {
+struct LedgerRequest {
     from: Timestamp,
     to: Timestamp,
     outcome: Option<String>,
 }
 
-impl Asked {
-    fn read(query: &str, now: Timestamp) -> Result<Self, Error> {
+impl LedgerRequest {
+    fn read(query: &str, now: Timestamp) -> Result<Self, AdminError> {
         let (mut from, mut to, mut outcome) = (None, None, None);
         for (key, value) in url::form_urlencoded::parse(query.as_bytes()) {
             match key.as_ref() {
                 "from" => from = Some(instant("from", &value)?),
                 "to" => to = Some(instant("to", &value)?),
-                "outcome" => outcome = Some(known(&value)?),
+                "outcome" => outcome = Some(check_outcome(&value)?),
                 // Azure's clients put it everywhere.
                 "api-version" => {}
                 other => {
                     let problem = format!("has '{other}'; allowed are from, to, outcome, top and continue");
-                    return Err(Invalid::new("the query", problem).into());
+                    return Err(InvalidRequest::new("the query", problem).into());
                 }
             }
         }
@@ -116,7 +116,7 @@ impl Asked {
     }
 }
 
-fn known(text: &str) -> Result<String, Error> {
+fn check_outcome(text: &str) -> Result<String, AdminError> {
     let is_word = WORDS.iter().any(|word| word.eq_ignore_ascii_case(text));
     let is_outcome = Outcome::all().any(|outcome| outcome.to_string().eq_ignore_ascii_case(text));
     if is_word || is_outcome {
@@ -124,5 +124,5 @@ fn known(text: &str) -> Result<String, Error> {
     }
     let outcomes: Vec<String> = Outcome::all().map(|outcome| outcome.to_string()).collect();
     let allowed = format!("{}, or the outcome of an attempt: {}", WORDS.join(", "), outcomes.join(", "));
-    Err(Invalid::new("outcome", format!("is '{text}'; allowed are {allowed}")).into())
+    Err(InvalidRequest::new("outcome", format!("is '{text}'; allowed are {allowed}")).into())
 }

@@ -27,14 +27,14 @@ mod dead_letters;
 mod declare;
 mod error;
 mod explain;
+mod gridhook_path;
 pub mod health;
 mod ledger;
-mod line;
+mod ledger_line;
 pub mod metrics;
 pub mod model;
 pub mod openapi;
 pub mod operate;
-mod own_path;
 mod replay;
 mod store;
 mod supervision;
@@ -53,23 +53,23 @@ use actix_web::{HttpRequest, HttpResponse, guard, middleware::from_fn, web};
 use tokio::sync::{Mutex, MutexGuard};
 
 use self::{
-    auth::{Caller, Token},
-    chaos::desk::Desk,
-    health::Vitals,
-    metrics::{Bounds, Exposition, Readers, Sources},
+    auth::{AdminCaller, AdminToken},
+    chaos::injector::FaultInjector,
+    health::ServerHealth,
+    metrics::{Exposition, MetricSources, MetricsAccess, SeriesLimits},
     model::{Editions, system_data},
 };
 pub use self::{
-    chaos::desk::{Tools, Undertaker},
-    declare::{Undone, declare},
-    error::Error,
-    own_path::OwnPath,
+    chaos::injector::{ChaosTargets, DeadLetterHandle},
+    declare::{ApplyError, declare},
+    error::AdminError,
+    gridhook_path::GridhookPath,
 };
 use crate::{
     clock::Clock,
     dead_letter::Redrives,
     journal::backup::Backups,
-    publish::auth::{bearer::Operators, strangers::Strangers},
+    publish::auth::{bearer::Operators, failed_auth::FailedAuthLimiter},
     subscription::record::SystemData,
     topic::registry::Registry,
 };
@@ -85,21 +85,21 @@ pub struct Control {
     public_url: String,
     redrives: Option<Redrives>,
     backups: Option<Arc<Backups>>,
-    strangers: Arc<Strangers>,
+    failed_auth: Arc<FailedAuthLimiter>,
     operators: Option<Operators>,
     exposition: Exposition,
-    desk: Desk,
-    samples: top::Samples,
+    queue: FaultInjector,
+    samples: top::RateSamples,
     turns: [Mutex<()>; TURNS],
 }
 
 impl Control {
     /// A control plane of `registry`, for topics that follow one of `editions` and are reached at `public_url`.
     pub fn new(registry: Arc<Registry>, clock: Clock, editions: Editions, public_url: String) -> Self {
-        let (desk, turns) = (Desk::new(Tools::default()), std::array::from_fn(|_| Mutex::new(())));
-        let (redrives, backups, strangers) = (None, None, Arc::default());
-        let bounds = Bounds { subscriptions: 0, subscriptions_per_topic: 0, topics: 0 };
-        let exposition = Exposition::new(Sources::default(), bounds, Readers::Token(None), clock.now());
+        let (queue, turns) = (FaultInjector::new(ChaosTargets::default()), std::array::from_fn(|_| Mutex::new(())));
+        let (redrives, backups, failed_auth) = (None, None, Arc::default());
+        let bounds = SeriesLimits { subscriptions: 0, subscriptions_per_topic: 0, topics: 0 };
+        let exposition = Exposition::new(MetricSources::default(), bounds, MetricsAccess::Token(None), clock.now());
         Self {
             registry,
             clock,
@@ -107,11 +107,11 @@ impl Control {
             public_url,
             redrives,
             backups,
-            strangers,
+            failed_auth,
             operators: None,
             exposition,
-            desk,
-            samples: top::Samples::default(),
+            queue,
+            samples: top::RateSamples::default(),
             turns,
         }
     }
@@ -130,8 +130,8 @@ impl Control {
 
     /// The same, where those who fail are known from elsewhere.
     #[must_use]
-    pub fn guarded_by(self, strangers: Arc<Strangers>) -> Self {
-        Self { strangers, ..self }
+    pub fn guarded_by(self, strangers: Arc<FailedAuthLimiter>) -> Self {
+        Self { failed_auth: strangers, ..self }
     }
 
     /// The same, where access tokens of an issuer operate the server too.
@@ -148,22 +148,22 @@ impl Control {
 
     /// The same, with what supervision and chaos reach of the server beside its topics.
     #[must_use]
-    pub fn with_tools(self, tools: Tools) -> Self {
-        Self { desk: Desk::new(tools), ..self }
+    pub fn with_tools(self, tools: ChaosTargets) -> Self {
+        Self { queue: FaultInjector::new(tools), ..self }
     }
 
     /// From now on these may read figures.
-    pub fn let_read_metrics(&self, readers: Readers) {
+    pub fn let_read_metrics(&self, readers: MetricsAccess) {
         self.exposition.set_readers(readers);
     }
 
     /// Whatever goes on for chaos ends: the server stops.
     pub fn end_chaos(&self) {
-        self.desk.end_all(&self.registry);
+        self.queue.end_all(&self.registry);
     }
 
     /// What is recorded of a change by `caller` now. `before` is what it changes, with what was recorded of that.
-    fn stamp(&self, caller: &Caller, before: Option<Option<&SystemData>>) -> Option<SystemData> {
+    fn stamp(&self, caller: &AdminCaller, before: Option<Option<&SystemData>>) -> Option<SystemData> {
         Some(system_data::changed(caller.identity(), self.clock.now(), before))
     }
 
@@ -179,7 +179,7 @@ impl Control {
 
 /// Whether parts may be broken on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Chaos {
+pub enum ChaosMode {
     /// They may.
     Enabled,
     /// There is no such path.
@@ -188,7 +188,7 @@ pub enum Chaos {
 
 /// What is served at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum ListenerRole {
     /// Everything.
     Both,
     /// What operators ask.
@@ -201,18 +201,18 @@ pub enum Side {
 pub fn configure(
     cfg: &mut web::ServiceConfig,
     control: web::Data<Control>,
-    token: web::Data<Token>,
-    vitals: web::Data<Vitals>,
-    chaos: Chaos,
+    token: web::Data<AdminToken>,
+    vitals: web::Data<ServerHealth>,
+    chaos: ChaosMode,
 ) {
-    configure_side(cfg, control, token, vitals, chaos, Side::Both);
+    configure_side(cfg, control, token, vitals, chaos, ListenerRole::Both);
 }
 
 /// Adds what is told while the server starts: how it is, and to everybody else that it is not there yet.
-pub fn configure_starting(cfg: &mut web::ServiceConfig, vitals: web::Data<Vitals>) {
+pub fn configure_starting(cfg: &mut web::ServiceConfig, vitals: web::Data<ServerHealth>) {
     cfg.app_data(vitals)
-        .service(web::resource(OwnPath::Healthz.template()).to(health::healthz))
-        .service(web::resource(OwnPath::Readyz.template()).to(health::readyz))
+        .service(web::resource(GridhookPath::Healthz.template()).to(health::healthz))
+        .service(web::resource(GridhookPath::Readyz.template()).to(health::readyz))
         .default_service(web::to(health::not_yet));
 }
 
@@ -220,55 +220,66 @@ pub fn configure_starting(cfg: &mut web::ServiceConfig, vitals: web::Data<Vitals
 pub fn configure_side(
     cfg: &mut web::ServiceConfig,
     control: web::Data<Control>,
-    token: web::Data<Token>,
-    vitals: web::Data<Vitals>,
-    chaos: Chaos,
-    side: Side,
+    token: web::Data<AdminToken>,
+    vitals: web::Data<ServerHealth>,
+    chaos: ChaosMode,
+    side: ListenerRole,
 ) {
-    cfg.app_data(control).app_data(token).app_data(vitals).app_data(web::Data::new(openapi::Document::new(chaos)));
-    for path in OwnPath::all(chaos).filter(|path| path.is_at(side)) {
+    cfg.app_data(control)
+        .app_data(token)
+        .app_data(vitals)
+        .app_data(web::Data::new(openapi::OpenApiDocument::new(chaos)));
+    for path in GridhookPath::all(chaos).filter(|path| path.is_at(side)) {
         let resource =
             web::resource(path.template()).default_service(web::to(move |request: HttpRequest| async move {
                 let method = request.method().to_string();
-                Err::<HttpResponse, _>(Error::Method { method, allowed: path.methods() })
+                Err::<HttpResponse, _>(AdminError::Method { method, allowed: path.methods() })
             }));
         let route = web::route().guard(guard::fn_guard(move |asked| path.methods().contains(&asked.head().method)));
         match path {
-            OwnPath::Healthz => cfg.service(resource.route(route.to(health::healthz))),
-            OwnPath::Readyz => cfg.service(resource.route(route.to(health::readyz))),
-            OwnPath::Document => cfg.service(resource.route(route.to(openapi::answer))),
-            OwnPath::Validate => cfg.service(resource.route(route.to(validate::answer))),
-            OwnPath::CheckStore => cfg.service(resource.route(route.to(store::check)).wrap(from_fn(auth::require))),
-            OwnPath::BackUpStore => cfg.service(resource.route(route.to(store::back_up)).wrap(from_fn(auth::require))),
-            OwnPath::Metrics => {
+            GridhookPath::Healthz => cfg.service(resource.route(route.to(health::healthz))),
+            GridhookPath::Readyz => cfg.service(resource.route(route.to(health::readyz))),
+            GridhookPath::Document => cfg.service(resource.route(route.to(openapi::answer))),
+            GridhookPath::Validate => cfg.service(resource.route(route.to(validate::answer))),
+            GridhookPath::CheckStore => {
+                cfg.service(resource.route(route.to(store::check)).wrap(from_fn(auth::require)))
+            }
+            GridhookPath::BackUpStore => {
+                cfg.service(resource.route(route.to(store::back_up)).wrap(from_fn(auth::require)))
+            }
+            GridhookPath::Metrics => {
                 cfg.service(resource.route(route.to(metrics::scrape)).wrap(from_fn(auth::require_to_watch)))
             }
-            OwnPath::Supervision => {
+            GridhookPath::Supervision => {
                 cfg.service(resource.route(route.to(supervision::report)).wrap(from_fn(auth::require)))
             }
-            OwnPath::Clock => cfg.service(resource.route(route.to(clock::answer)).wrap(from_fn(auth::require))),
-            OwnPath::Top => cfg.service(resource.route(route.to(top::report)).wrap(from_fn(auth::require))),
-            OwnPath::Tail => cfg.service(resource.route(route.to(tail::tail)).wrap(from_fn(auth::require))),
-            OwnPath::Chaos => {
+            GridhookPath::Clock => cfg.service(resource.route(route.to(clock::answer)).wrap(from_fn(auth::require))),
+            GridhookPath::Top => cfg.service(resource.route(route.to(top::report)).wrap(from_fn(auth::require))),
+            GridhookPath::Tail => cfg.service(resource.route(route.to(tail::tail)).wrap(from_fn(auth::require))),
+            GridhookPath::Chaos => {
                 let read = web::get().to(chaos::report);
                 let end = web::delete().to(chaos::end);
                 cfg.service(resource.route(read).route(end).wrap(from_fn(auth::require)))
             }
-            OwnPath::Stall => cfg.service(resource.route(route.to(chaos::stall)).wrap(from_fn(auth::require))),
-            OwnPath::Writes => cfg.service(resource.route(route.to(chaos::writes)).wrap(from_fn(auth::require))),
-            OwnPath::Responses => cfg.service(resource.route(route.to(chaos::responses)).wrap(from_fn(auth::require))),
-            OwnPath::ChaosClock => cfg.service(resource.route(route.to(chaos::clock)).wrap(from_fn(auth::require))),
-            OwnPath::Kill => cfg.service(resource.route(route.to(chaos::kill)).wrap(from_fn(auth::require))),
-            OwnPath::Poison => cfg.service(resource.route(route.to(chaos::poison)).wrap(from_fn(auth::require))),
+            GridhookPath::Stall => cfg.service(resource.route(route.to(chaos::stall)).wrap(from_fn(auth::require))),
+            GridhookPath::Writes => cfg.service(resource.route(route.to(chaos::writes)).wrap(from_fn(auth::require))),
+            GridhookPath::Responses => {
+                cfg.service(resource.route(route.to(chaos::responses)).wrap(from_fn(auth::require)))
+            }
+            GridhookPath::ChaosClock => {
+                cfg.service(resource.route(route.to(chaos::clock)).wrap(from_fn(auth::require)))
+            }
+            GridhookPath::Kill => cfg.service(resource.route(route.to(chaos::kill)).wrap(from_fn(auth::require))),
+            GridhookPath::Poison => cfg.service(resource.route(route.to(chaos::poison)).wrap(from_fn(auth::require))),
         };
     }
-    if side == Side::Others {
+    if side == ListenerRole::Others {
         return;
     }
     // Also what is no path of ours says so only to whoever has the token.
     let guarded = match chaos {
-        Chaos::Enabled => "/{slashes:/*(?i:subscriptions|providers|tenants|chaos)}/{rest:.*}",
-        Chaos::Disabled => "/{slashes:/*(?i:subscriptions|providers|tenants)}/{rest:.*}",
+        ChaosMode::Enabled => "/{slashes:/*(?i:subscriptions|providers|tenants|chaos)}/{rest:.*}",
+        ChaosMode::Disabled => "/{slashes:/*(?i:subscriptions|providers|tenants)}/{rest:.*}",
     };
     cfg.service(
         web::resource([guarded, "/{slashes:/*(?i:subscriptions|tenants)}"])

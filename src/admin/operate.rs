@@ -6,22 +6,22 @@ use tracing::info;
 use utoipa::ToSchema;
 
 use super::{
-    Control, Error,
+    AdminError, Control,
     arm::{no_subscription, path::TopicPath, topic},
-    supervision::Lives,
+    supervision::IncarnationsView,
 };
 use crate::{
     event::Timestamp,
     policy::record::{Command, Counters, EndpointView, Health, Rate, job::Job},
     subscription::record::SubscriptionRecord,
-    topic::registry::{self, Status},
+    topic::registry::{self, SubscriptionStatus},
 };
 
 /// The status of an event subscription.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Status)]
-pub struct View {
+pub struct SubscriptionStatusView {
     topic: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     domain_topic: Option<String>,
@@ -42,7 +42,7 @@ pub struct View {
     next_due: Option<String>,
     in_flight: usize,
     lingering: usize,
-    actor: Lives,
+    actor: IncarnationsView,
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -126,30 +126,38 @@ impl JobView {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = TopicStatus)]
-pub struct TopicView {
+pub struct TopicStatusView {
     topic: String,
     /// Whether its publishers are refused because its backlog is at its bound.
     full: bool,
     /// Told where the backlog is at its bound, or close to it and being made smaller.
     #[serde(skip_serializing_if = "Option::is_none")]
-    crowd: Option<CrowdView>,
+    crowd: Option<BacklogView>,
     /// The lives of its own actor, which keeps those of its subscriptions.
-    actor: Lives,
+    actor: IncarnationsView,
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = TopicCrowd)]
-struct CrowdView {
+struct BacklogView {
     laggard: String,
     backlog_bytes: u64,
 }
 
-impl View {
+impl SubscriptionStatusView {
     /// What is told of `status`.
-    pub fn new(topic: &str, subscription: &SubscriptionRecord, status: &Status, now: Timestamp) -> Self {
-        let Status { cursor, endpoint, backlog, in_flight, lingering, oldest_unread, supervision, quarantined } =
-            status;
+    pub fn new(topic: &str, subscription: &SubscriptionRecord, status: &SubscriptionStatus, now: Timestamp) -> Self {
+        let SubscriptionStatus {
+            cursor,
+            endpoint,
+            backlog,
+            in_flight,
+            late_requests: lingering,
+            oldest_unread,
+            supervision,
+            quarantined,
+        } = status;
         Self {
             topic: topic.to_owned(),
             domain_topic: subscription.filter.domain_topic.clone(),
@@ -166,7 +174,7 @@ impl View {
             next_due: cursor.next_due.map(|due| due.to_string()),
             in_flight: *in_flight,
             lingering: *lingering,
-            actor: Lives::new(supervision, Some(quarantined)),
+            actor: IncarnationsView::new(supervision, Some(quarantined)),
         }
     }
 }
@@ -175,13 +183,13 @@ impl HealthView {
     pub(super) fn new(health: Health) -> Self {
         match health {
             Health::Healthy { failures } => Self::Healthy { failures },
-            Health::Suspended { cause, since, until, strikes } => Self::Suspended {
+            Health::Suspended { cause, since, until, consecutive_suspensions: strikes } => Self::Suspended {
                 cause: cause.to_string(),
                 since: since.to_string(),
                 next_probe: until.to_string(),
                 strikes,
             },
-            Health::Probing { cause, since, strikes } => {
+            Health::Probing { cause, since, consecutive_suspensions: strikes } => {
                 Self::Probing { cause: cause.to_string(), since: since.to_string(), strikes }
             }
         }
@@ -232,27 +240,27 @@ impl CountersView {
 }
 
 /// `GET …/status` of a topic.
-pub(super) fn topic_status(control: &Control, path: &TopicPath) -> Result<HttpResponse, Error> {
+pub(super) fn topic_status(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
     let topic = topic(control, path)?;
     let crowd = topic.crowd();
-    let view = TopicView {
+    let view = TopicStatusView {
         topic: topic.record().name.to_string(),
         full: crowd.is_some_and(|crowd| crowd.is_full),
         crowd: crowd.map(|crowd| {
             let name = topic.subscription_name(crowd.laggard).map(|name| name.to_string());
-            CrowdView { laggard: name.unwrap_or_else(|| crowd.laggard.0.to_string()), backlog_bytes: crowd.bytes }
+            BacklogView { laggard: name.unwrap_or_else(|| crowd.laggard.0.to_string()), backlog_bytes: crowd.bytes }
         }),
-        actor: Lives::new(&topic.chart().supervision(), None),
+        actor: IncarnationsView::new(&topic.history().supervision(), None),
     };
     Ok(HttpResponse::Ok().json(view))
 }
 
 /// `GET …/status`.
-pub(super) async fn status(control: &Control, path: &TopicPath, name: &str) -> Result<HttpResponse, Error> {
+pub(super) async fn status(control: &Control, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
     let topic = topic(control, path)?;
     let subscription = topic.subscription(name).ok_or_else(|| no_subscription(path, name))?;
     let status = topic.status(name).await.map_err(registry::Error::from)?.ok_or_else(|| no_subscription(path, name))?;
-    let view = View::new(topic.record().name.as_str(), &subscription, &status, control.clock.now());
+    let view = SubscriptionStatusView::new(topic.record().name.as_str(), &subscription, &status, control.clock.now());
     Ok(HttpResponse::Ok().json(view))
 }
 
@@ -263,7 +271,7 @@ pub(super) async fn command(
     path: &TopicPath,
     name: &str,
     command: Command,
-) -> Result<HttpResponse, Error> {
+) -> Result<HttpResponse, AdminError> {
     topic(control, path)?.subscription(name).ok_or_else(|| no_subscription(path, name))?;
     control.registry.command(&path.key(), name, command).await?;
     info!(topic = path.key(), subscription = name, ?command, "operator's command done");

@@ -8,13 +8,13 @@ use tracing::info;
 use utoipa::ToSchema;
 
 use super::{
-    Control, Error,
+    AdminError, Control,
     arm::{
-        List, no_subscription,
-        path::{self, ReplayVerb, TopicPath},
+        UnpagedList, no_subscription,
+        path::{self, ReplayAction, TopicPath},
         topic,
     },
-    model::{Invalid, instant, parse, read},
+    model::{InvalidRequest, instant, parse, read},
 };
 use crate::{
     event::{Lane, Seq, Timestamp},
@@ -22,7 +22,7 @@ use crate::{
         Command, Counters, Rate,
         job::{Job, JobCommand, JobKind, JobState},
     },
-    topic::registry::{Content, Part, Place},
+    topic::registry::{ReplayContent, ReplayPoint, ReplayRange},
 };
 
 /// A million events in a second is no bound at all.
@@ -32,7 +32,7 @@ const RATE_MAX: f64 = 1e6;
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = ReplayBody)]
-pub(super) struct Body {
+pub(super) struct ReplayBody {
     /// Events that were appended at this time or later, as `2040-01-01T00:00:00Z`.
     #[schema(example = "2026-01-01T00:00:00Z")]
     from: Option<String>,
@@ -49,16 +49,16 @@ pub(super) struct Body {
     dry_run: bool,
 }
 
-impl Body {
-    fn part(&self) -> Result<Part, Invalid> {
+impl ReplayBody {
+    fn part(&self) -> Result<ReplayRange, InvalidRequest> {
         let place = |time: (&str, Option<&str>), seq: (&str, Option<Seq>)| match (time.1, seq.1) {
             (Some(_), Some(_)) => {
-                Err(Invalid::new(time.0, format!("and {} say the same; allowed is one of them", seq.0)))
+                Err(InvalidRequest::new(time.0, format!("and {} say the same; allowed is one of them", seq.0)))
             }
-            (Some(given), None) => Ok(Some(Place::Since(instant(time.0, given)?))),
-            (None, seq) => Ok(seq.map(Place::At)),
+            (Some(given), None) => Ok(Some(ReplayPoint::Since(instant(time.0, given)?))),
+            (None, seq) => Ok(seq.map(ReplayPoint::At)),
         };
-        Ok(Part {
+        Ok(ReplayRange {
             from: place(("from", self.from.as_deref()), ("fromSequence", self.from_sequence.map(Seq)))?,
             to: place(
                 ("to", self.to.as_deref()),
@@ -67,12 +67,12 @@ impl Body {
         })
     }
 
-    fn rate(&self) -> Result<Option<Rate>, Invalid> {
+    fn rate(&self) -> Result<Option<Rate>, InvalidRequest> {
         let check = |given: f64| {
             if (0.001..=RATE_MAX).contains(&given) {
                 return Ok(Rate::of(given));
             }
-            Err(Invalid::new("eventsPerSecond", format!("is {given}; allowed is 0.001 to {RATE_MAX}")))
+            Err(InvalidRequest::new("eventsPerSecond", format!("is {given}; allowed is 0.001 to {RATE_MAX}")))
         };
         self.events_per_second.map(check).transpose()
     }
@@ -90,7 +90,7 @@ pub(super) struct DryRun {
 }
 
 impl DryRun {
-    fn new(Content { from, end, events, matching }: Content) -> Self {
+    fn new(ReplayContent { from, end, events, matching }: ReplayContent) -> Self {
         Self { from_sequence: from.0, to_sequence: end.0 - 1, stored: events, matching }
     }
 }
@@ -99,7 +99,7 @@ impl DryRun {
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Replay)]
-pub(super) struct View {
+pub(super) struct JobView {
     /// The header `aeg-replay-job` of its requests has it too, or `aeg-redrive-job` of a redrive's.
     id: String,
     kind: String,
@@ -111,7 +111,7 @@ pub(super) struct View {
     events_per_second: Option<f64>,
     began: String,
     changed: String,
-    progress: Progress,
+    progress: JobProgress,
     counters: JobCounters,
 }
 
@@ -119,7 +119,7 @@ pub(super) struct View {
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = ReplayProgress)]
-struct Progress {
+struct JobProgress {
     passed: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     of: Option<u64>,
@@ -143,7 +143,7 @@ struct JobCounters {
     requests_failed: u64,
 }
 
-impl View {
+impl JobView {
     fn new(job: &Job, now: Timestamp) -> Self {
         let range = match job.kind {
             JobKind::Replay { from, end } => Some((from.0, end.0)),
@@ -164,7 +164,7 @@ impl View {
             events_per_second: job.rate.map(Rate::per_second),
             began: job.began.to_string(),
             changed: job.changed.to_string(),
-            progress: Progress { passed, of, eta_seconds: left.map(|left| left.as_secs()) },
+            progress: JobProgress { passed, of, eta_seconds: left.map(|left| left.as_secs()) },
             counters: JobCounters {
                 matched,
                 filtered,
@@ -192,22 +192,22 @@ pub(super) async fn answer(
     request: &HttpRequest,
     path: &TopicPath,
     name: &str,
-    verb: ReplayVerb,
+    verb: ReplayAction,
     body: &[u8],
-) -> Result<HttpResponse, Error> {
+) -> Result<HttpResponse, AdminError> {
     topic(control, path)?.subscription(name).ok_or_else(|| no_subscription(path, name))?;
     let (key, registry) = (path.key(), &control.registry);
     let command: fn(Lane) -> JobCommand = match verb {
-        ReplayVerb::All if *request.method() == Method::POST => return start(control, path, name, body).await,
-        ReplayVerb::All => {
+        ReplayAction::All if *request.method() == Method::POST => return start(control, path, name, body).await,
+        ReplayAction::All => {
             let jobs = registry.jobs(&key, name).await?;
-            let value = jobs.iter().map(|job| View::new(job, control.clock.now())).collect();
-            return Ok(HttpResponse::Ok().json(List { value }));
+            let value = jobs.iter().map(|job| JobView::new(job, control.clock.now())).collect();
+            return Ok(HttpResponse::Ok().json(UnpagedList { value }));
         }
-        ReplayVerb::One => return one(control, path, name, lane(request)?).await,
-        ReplayVerb::Pause => JobCommand::Pause,
-        ReplayVerb::Resume => JobCommand::Resume,
-        ReplayVerb::Cancel => JobCommand::Cancel,
+        ReplayAction::One => return one(control, path, name, lane(request)?).await,
+        ReplayAction::Pause => JobCommand::Pause,
+        ReplayAction::Resume => JobCommand::Resume,
+        ReplayAction::Cancel => JobCommand::Cancel,
     };
     let command = command(lane(request)?);
     registry.command(&key, name, Command::Job(command)).await?;
@@ -215,20 +215,20 @@ pub(super) async fn answer(
     one(control, path, name, lane(request)?).await
 }
 
-async fn one(control: &Control, path: &TopicPath, name: &str, lane: Lane) -> Result<HttpResponse, Error> {
+async fn one(control: &Control, path: &TopicPath, name: &str, lane: Lane) -> Result<HttpResponse, AdminError> {
     let job = control.registry.job(&path.key(), name, lane).await?;
-    Ok(HttpResponse::Ok().json(View::new(&job, control.clock.now())))
+    Ok(HttpResponse::Ok().json(JobView::new(&job, control.clock.now())))
 }
 
 /// The lane of the job that the path names.
-fn lane(request: &HttpRequest) -> Result<Lane, Error> {
+fn lane(request: &HttpRequest) -> Result<Lane, AdminError> {
     let id = path::name_behind(request.path(), "replays").unwrap_or_default();
     let lane = id.parse().ok().map(Lane).filter(|lane| lane.is_job());
-    lane.ok_or_else(|| Error::NotFound(format!("there is no replay '{id}'")))
+    lane.ok_or_else(|| AdminError::NotFound(format!("there is no replay '{id}'")))
 }
 
-async fn start(control: &Control, path: &TopicPath, name: &str, body: &[u8]) -> Result<HttpResponse, Error> {
-    let body: Body = if body.is_empty() { Body::default() } else { read(parse(body)?)? };
+async fn start(control: &Control, path: &TopicPath, name: &str, body: &[u8]) -> Result<HttpResponse, AdminError> {
+    let body: ReplayBody = if body.is_empty() { ReplayBody::default() } else { read(parse(body)?)? };
     let (key, part, rate) = (path.key(), body.part()?, body.rate()?);
     if body.dry_run {
         let content = control.registry.look_at(&key, name, part).await?;
@@ -236,5 +236,5 @@ async fn start(control: &Control, path: &TopicPath, name: &str, body: &[u8]) -> 
     }
     let job = control.registry.replay(&key, name, part, rate).await?;
     info!(topic = key, subscription = name, job = job.lane.0, "a replay begins");
-    Ok(HttpResponse::Created().json(View::new(&job, control.clock.now())))
+    Ok(HttpResponse::Created().json(JobView::new(&job, control.clock.now())))
 }

@@ -18,16 +18,16 @@ use tracing::{info, warn};
 use utoipa::ToSchema;
 
 use super::{
-    Control, Error,
+    AdminError, Control,
     arm::read_body,
-    model::{Invalid, parse, read, value_of},
+    model::{InvalidRequest, parse, read, value_of},
 };
 use crate::{
     clock::Clock,
     event::Timestamp,
     journal::{
-        backup::{self, Backups, Progress, Turn},
-        fsck::Stop,
+        backup::{self, BackupPermit, BackupProgress, Backups},
+        fsck::CheckStop,
     },
 };
 
@@ -52,7 +52,7 @@ pub(super) struct BackupBody {
 /// A line of the answer.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = StoreLine)]
-pub(super) struct Line {
+pub(super) struct ProgressLine {
     /// Progress of the operation
     #[serde(skip_serializing_if = "Option::is_none")]
     progress: Option<String>,
@@ -67,29 +67,29 @@ pub(super) struct Line {
     error: Option<String>,
 }
 
-const NOTHING: Line = Line { progress: None, report: None, backup: None, error: None };
+const NOTHING: ProgressLine = ProgressLine { progress: None, report: None, backup: None, error: None };
 
 /// `POST /store/check`.
-pub(super) async fn check(control: web::Data<Control>) -> Result<HttpResponse, Error> {
+pub(super) async fn check(control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
     let backups = backups(&control)?;
     let turn = backups.turn().map_err(refused)?;
     info!("the store is looked at");
     Ok(work(control.clock.clone(), move |watch| {
         let report = backups.look(&turn, watch)?;
         done(turn, report.is_sound(), "the store was looked at");
-        Ok(Line { report: Some(value_of(&report)), ..NOTHING })
+        Ok(ProgressLine { report: Some(value_of(&report)), ..NOTHING })
     }))
 }
 
 /// `POST /store/backup`.
-pub(super) async fn back_up(payload: web::Payload, control: web::Data<Control>) -> Result<HttpResponse, Error> {
+pub(super) async fn back_up(payload: web::Payload, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
     let body: BackupBody = read(parse(&read_body(payload).await?)?)?;
     let backups = backups(&control)?;
     let folder = PathBuf::from(body.folder);
     let turn = backups.turn().map_err(refused)?;
     let (looked, asked) = (Arc::clone(&backups), folder.clone());
     let checked = web::block(move || looked.check_target(&asked)).await;
-    checked.map_err(|_| Error::Broken("there is no thread to look at a folder"))?.map_err(refused)?;
+    checked.map_err(|_| AdminError::Broken("there is no thread to look at a folder"))?.map_err(refused)?;
     info!(folder = %folder.display(), "a backup is begun");
     Ok(work(control.clock.clone(), move |watch| {
         let made = backups.make(&turn, &folder, watch)?;
@@ -102,45 +102,48 @@ pub(super) async fn back_up(payload: web::Payload, control: web::Data<Control>) 
             "files": files,
             "bytes": made.manifest.bytes(),
         });
-        Ok(Line { report: Some(value_of(&made.report)), backup: Some(backup), ..NOTHING })
+        Ok(ProgressLine { report: Some(value_of(&made.report)), backup: Some(backup), ..NOTHING })
     }))
 }
 
-fn backups(control: &Control) -> Result<Arc<Backups>, Error> {
+fn backups(control: &Control) -> Result<Arc<Backups>, AdminError> {
     let backups = control.backups.clone();
-    backups.ok_or_else(|| Error::Unavailable(backup::Error::Closed.to_string()))
+    backups.ok_or_else(|| AdminError::Unavailable(backup::BackupError::Closed.to_string()))
 }
 
-fn done(turn: Turn, is_sound: bool, what: &'static str) {
+fn done(turn: BackupPermit, is_sound: bool, what: &'static str) {
     drop(turn);
     if is_sound { info!("{what}") } else { warn!("{what}, and it is not sound") }
 }
 
-fn refused(error: backup::Error) -> Error {
+fn refused(error: backup::BackupError) -> AdminError {
     match error {
-        backup::Error::Busy => Error::Conflict(error.to_string()),
-        backup::Error::Target { .. } | backup::Error::Io { .. } => Invalid::new("folder", error.to_string()).into(),
-        backup::Error::Closed | backup::Error::Backup { .. } | backup::Error::Open(_) | backup::Error::Stop(_) => {
-            Error::Unavailable(error.to_string())
+        backup::BackupError::Busy => AdminError::Conflict(error.to_string()),
+        backup::BackupError::Target { .. } | backup::BackupError::Io { .. } => {
+            InvalidRequest::new("folder", error.to_string()).into()
         }
+        backup::BackupError::Closed
+        | backup::BackupError::Backup { .. }
+        | backup::BackupError::Open(_)
+        | backup::BackupError::Stop(_) => AdminError::Unavailable(error.to_string()),
     }
 }
 
 /// Answers with what `work` tells while it runs on a thread of its own.
 fn work(
     clock: Clock,
-    work: impl FnOnce(&mut backup::Watch<'_>) -> Result<Line, backup::Error> + Send + 'static,
+    work: impl FnOnce(&mut backup::BackupObserver<'_>) -> Result<ProgressLine, backup::BackupError> + Send + 'static,
 ) -> HttpResponse {
     let (lines, told) = mpsc::channel(LINES_MAX);
     let run = move || {
         let mut last = Timestamp::default();
-        let mut watch = |progress: Progress| {
+        let mut watch = |progress: BackupProgress| {
             let now = clock.now();
             if now < last.after(TOLD_EVERY) {
                 return ControlFlow::Continue(());
             }
             last = now;
-            match lines.try_send(Line { progress: Some(progress.to_string()), ..NOTHING }) {
+            match lines.try_send(ProgressLine { progress: Some(progress.to_string()), ..NOTHING }) {
                 Ok(()) | Err(TrySendError::Full(_)) => ControlFlow::Continue(()),
                 Err(TrySendError::Closed(_)) => ControlFlow::Break(()),
             }
@@ -149,10 +152,10 @@ fn work(
             Ok(line) => line,
             Err(error) => {
                 match &error {
-                    backup::Error::Stop(Stop::CalledOff) => info!("called off: whoever asked is gone"),
+                    backup::BackupError::Stop(CheckStop::CalledOff) => info!("called off: whoever asked is gone"),
                     error => warn!(%error, "the store was not looked at, or not backed up"),
                 }
-                Line { error: Some(error.to_string()), ..NOTHING }
+                ProgressLine { error: Some(error.to_string()), ..NOTHING }
             }
         };
         // Whoever asked may have gone.

@@ -6,10 +6,10 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Control, Error, model::Invalid};
+use super::{AdminError, Control, model::InvalidRequest};
 use crate::topic::{
-    registry::Quarantined,
-    supervise::{Ends, Recoveries, Supervision},
+    registry::QuarantinedEvents,
+    supervision::{IncarnationEnds, RecoveryTimes, Supervision},
 };
 
 /// So many actors are told where nobody says how many …
@@ -22,7 +22,7 @@ const TOP_MAX: usize = 1_000;
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = ActorLives)]
-pub(super) struct Lives {
+pub(super) struct IncarnationsView {
     life: u64,
     restarts: u64,
     ends: EndsView,
@@ -83,14 +83,14 @@ struct ActorView {
     #[serde(skip_serializing_if = "Option::is_none")]
     store: Option<String>,
     #[serde(flatten)]
-    lives: Lives,
+    lives: IncarnationsView,
 }
 
 /// `GET /supervision`.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Supervision)]
-pub(super) struct Report {
+pub(super) struct SupervisionReport {
     /// Number of supervised actors
     actors: usize,
     /// Number of actors that ended unexpectedly
@@ -105,14 +105,14 @@ pub(super) struct Report {
 /// What may stand in the query of `GET /supervision`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Query {
+struct SupervisionQuery {
     top: Option<String>,
     topic: Option<String>,
 }
 
-impl Lives {
-    pub(super) fn new(supervision: &Supervision, quarantined: Option<&Quarantined>) -> Self {
-        let Supervision { life, restarts, ends, last, recoveries } = supervision;
+impl IncarnationsView {
+    pub(super) fn new(supervision: &Supervision, quarantined: Option<&QuarantinedEvents>) -> Self {
+        let Supervision { incarnation: life, restarts, ends, last, recoveries } = supervision;
         Self {
             life: *life,
             restarts: *restarts,
@@ -120,7 +120,7 @@ impl Lives {
             last_cause: last.map(|(end, _)| end.to_string()),
             last_end: last.map(|(_, at)| at.to_string()),
             recovery: RecoveryView::new(recoveries.count, recoveries.longest, recoveries.newest.iter().copied()),
-            quarantined: quarantined.map(|Quarantined { count, newest }| QuarantinedView {
+            quarantined: quarantined.map(|QuarantinedEvents { count, newest }| QuarantinedView {
                 count: *count,
                 newest: newest.iter().map(|(seq, id)| QuarantinedEvent { sequence: seq.0, id: id.clone() }).collect(),
             }),
@@ -129,7 +129,7 @@ impl Lives {
 }
 
 impl EndsView {
-    fn new(Ends { panicked, killed, stopped, orphaned }: Ends) -> Self {
+    fn new(IncarnationEnds { panicked, killed, stopped, orphaned }: IncarnationEnds) -> Self {
         Self { panicked, killed, stopped, orphaned }
     }
 
@@ -164,44 +164,43 @@ impl RecoveryView {
 }
 
 /// `GET /supervision`: which actors died, how often, and how soon they were at work again.
-pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, Error> {
+pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
     let wrong = |error: &dyn std::fmt::Display| {
-        Invalid::new("the query", format!("cannot be read: {error}; allowed are top and topic"))
+        InvalidRequest::new("the query", format!("cannot be read: {error}; allowed are top and topic"))
     };
-    let query = web::Query::<Query>::from_query(request.query_string()).map_err(|error| wrong(&error))?;
-    let top = match &query.top {
-        None => TOP,
-        Some(given) => given
-            .parse()
-            .ok()
-            .filter(|top| (1..=TOP_MAX).contains(top))
-            .ok_or_else(|| Invalid::new("top", format!("is \"{given}\"; allowed are 1 to {TOP_MAX} actors")))?,
-    };
+    let query = web::Query::<SupervisionQuery>::from_query(request.query_string()).map_err(|error| wrong(&error))?;
+    let top =
+        match &query.top {
+            None => TOP,
+            Some(given) => given.parse().ok().filter(|top| (1..=TOP_MAX).contains(top)).ok_or_else(|| {
+                InvalidRequest::new("top", format!("is \"{given}\"; allowed are 1 to {TOP_MAX} actors"))
+            })?,
+        };
     let topics = match &query.topic {
         None => control.registry.topics(),
         Some(name) => {
             let topic = control.registry.topic(name);
-            vec![topic.ok_or_else(|| Error::NotFound(format!("There is no topic '{name}'.")))?]
+            vec![topic.ok_or_else(|| AdminError::NotFound(format!("There is no topic '{name}'.")))?]
         }
     };
-    let mut all = Gathered::default();
+    let mut all = ActorHistory::default();
     for topic in topics {
         let name = topic.record().key();
-        all.add(Whose::Topic(name.clone()), &topic.chart().supervision(), None);
+        all.add(ActorOwner::Topic(name.clone()), &topic.history().supervision(), None);
         for (subscription, supervision, quarantined) in topic.supervised() {
-            let whose = Whose::Subscription(name.clone(), subscription);
+            let whose = ActorOwner::Subscription(name.clone(), subscription);
             all.add(whose, &supervision, Some(&quarantined));
         }
     }
-    for undertaker in control.desk.tools.dead_letters.iter().filter(|_| query.topic.is_none()) {
-        let whose = Whose::Store(undertaker.store.clone());
-        all.add(whose, &undertaker.chart.supervision(), None);
+    for undertaker in control.queue.targets.dead_letters.iter().filter(|_| query.topic.is_none()) {
+        let whose = ActorOwner::Store(undertaker.store.clone());
+        all.add(whose, &undertaker.history.supervision(), None);
     }
     Ok(HttpResponse::Ok().json(all.report(top)))
 }
 
 /// Whose actor.
-enum Whose {
+enum ActorOwner {
     Topic(String),
     Subscription(String, String),
     Store(String),
@@ -209,46 +208,46 @@ enum Whose {
 
 /// What was gathered of all actors.
 #[derive(Default)]
-struct Gathered {
+struct ActorHistory {
     actors: usize,
     quarantined: u64,
-    recoveries: Recoveries,
+    recoveries: RecoveryTimes,
     /// Those that died, by how often, and by their place, which keeps them apart.
     died: BTreeMap<(u64, usize), ActorView>,
 }
 
-impl Gathered {
-    fn add(&mut self, whose: Whose, supervision: &Supervision, quarantined: Option<&Quarantined>) {
+impl ActorHistory {
+    fn add(&mut self, whose: ActorOwner, supervision: &Supervision, quarantined: Option<&QuarantinedEvents>) {
         self.actors += 1;
         self.quarantined += quarantined.map_or(0, |quarantined| quarantined.count);
-        let lives = Lives::new(supervision, quarantined);
+        let lives = IncarnationsView::new(supervision, quarantined);
         let deaths = lives.ends.sum();
         if deaths == 0 {
             return;
         }
-        let Recoveries { count, longest, newest } = &supervision.recoveries;
+        let RecoveryTimes { count, longest, newest } = &supervision.recoveries;
         self.recoveries.count += count;
         self.recoveries.longest = self.recoveries.longest.max(*longest);
         self.recoveries.newest.extend(newest);
         let view = match whose {
-            Whose::Topic(topic) => {
+            ActorOwner::Topic(topic) => {
                 ActorView { kind: "topic", topic: Some(topic), subscription: None, store: None, lives }
             }
-            Whose::Subscription(topic, name) => {
+            ActorOwner::Subscription(topic, name) => {
                 ActorView { kind: "subscription", topic: Some(topic), subscription: Some(name), store: None, lives }
             }
-            Whose::Store(store) => {
+            ActorOwner::Store(store) => {
                 ActorView { kind: "deadLetter", topic: None, subscription: None, store: Some(store), lives }
             }
         };
         self.died.insert((deaths, self.actors), view);
     }
 
-    fn report(self, top: usize) -> Report {
-        let Recoveries { count, longest, newest } = self.recoveries;
+    fn report(self, top: usize) -> SupervisionReport {
+        let RecoveryTimes { count, longest, newest } = self.recoveries;
         let mut ends = EndsView::default();
         self.died.values().for_each(|actor| ends.add(&actor.lives.ends));
-        Report {
+        SupervisionReport {
             actors: self.actors,
             died: self.died.len(),
             ends,

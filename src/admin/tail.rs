@@ -16,16 +16,16 @@ use url::form_urlencoded;
 use utoipa::ToSchema;
 
 use super::{
-    Control, Error,
+    AdminError, Control,
     arm::{self, path},
-    line::{self, Beside, LineView},
-    model::Invalid,
+    ledger_line::{self, LineContext, LineView},
+    model::InvalidRequest,
 };
 use crate::{
     escape,
     event::{Event, PartitionId},
-    policy::record::{Line, What},
-    topic::registry::{Heard, Listener},
+    policy::record::{LedgerEvent, LedgerLine},
+    topic::registry::{FeedEvent, FeedSubscriber},
 };
 
 /// So often something is written, be it nothing: a reader that is gone is noticed so.
@@ -41,7 +41,7 @@ pub(super) enum TailLine {
     /// This became of events.
     Outcome(Box<Ended>),
     /// Number of lines that were lost here
-    Missed(Missed),
+    Missed(MissedLines),
 }
 
 #[derive(Serialize, ToSchema)]
@@ -72,14 +72,14 @@ pub(super) struct Ended {
 
 #[derive(Serialize, ToSchema)]
 #[schema(as = TailMissed)]
-pub(super) struct Missed {
+pub(super) struct MissedLines {
     /// Events and outcomes of all topics.
     count: u64,
 }
 
 /// What is to be told.
 #[derive(Debug, Default)]
-struct Asked {
+struct TailQuery {
     events: bool,
     outcomes: bool,
     data: bool,
@@ -92,13 +92,12 @@ struct Asked {
 }
 
 /// `GET /tail`.
-pub(super) async fn tail(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, Error> {
-    let asked = Asked::of(&control, request.query_string())?;
-    let listener =
-        control.registry.tap().listen().ok_or_else(|| {
-            Error::Unavailable("As many listen as may, or the server stops. Try again later.".to_owned())
-        })?;
-    let telling = Telling { asked, listener, control, ready: VecDeque::new() };
+pub(super) async fn tail(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
+    let asked = TailQuery::of(&control, request.query_string())?;
+    let listener = control.registry.feed().listen().ok_or_else(|| {
+        AdminError::Unavailable("As many listen as may, or the server stops. Try again later.".to_owned())
+    })?;
+    let telling = TailStream { asked, listener, control, ready: VecDeque::new() };
     let lines = stream::unfold(telling, |mut telling| async move {
         let text = telling.next().await?;
         Some((Ok::<_, actix_web::Error>(Bytes::from(text)), telling))
@@ -106,14 +105,14 @@ pub(super) async fn tail(request: HttpRequest, control: web::Data<Control>) -> R
     Ok(HttpResponse::Ok().content_type("application/x-ndjson").streaming(Box::pin(lines)))
 }
 
-struct Telling {
-    asked: Asked,
-    listener: Listener,
+struct TailStream {
+    asked: TailQuery,
+    listener: FeedSubscriber,
     control: web::Data<Control>,
     ready: VecDeque<String>,
 }
 
-impl Telling {
+impl TailStream {
     /// Lines, or an empty one where nothing happens.
     async fn next(&mut self) -> Option<String> {
         loop {
@@ -125,27 +124,27 @@ impl Telling {
                 Ok(heard) => {
                     let (missed, heard) = heard?;
                     if missed > 0 {
-                        self.tell(&TailLine::Missed(Missed { count: missed }));
+                        self.push_line(&TailLine::Missed(MissedLines { count: missed }));
                     }
                     match &*heard {
-                        Heard::Published(partition, chunks) if self.asked.events => {
+                        FeedEvent::Published(partition, chunks) if self.asked.events => {
                             for event in chunks.iter().filter_map(|chunk| chunk.events().ok()).flatten() {
                                 self.published(*partition, &event);
                             }
                         }
-                        Heard::Ended(obligor, record, lines) if self.asked.outcomes => {
+                        FeedEvent::Ended(subscription_key, record, lines) if self.asked.outcomes => {
                             let is_asked = self.asked.is_subscription(record.name.as_str())
-                                && self.asked.is_of(obligor.partition, record.filter.domain_topic.as_deref());
-                            let topic = self.name_of(obligor.partition);
+                                && self.asked.is_of(subscription_key.partition, record.filter.domain_topic.as_deref());
+                            let topic = self.name_of(subscription_key.partition);
                             for line in lines {
                                 if is_asked && self.asked.is_outcome(line) {
-                                    let line = LineView::new(line, Beside::default());
+                                    let line = LineView::new(line, LineContext::default());
                                     let (topic, subscription) = (topic.clone(), record.name.to_string());
-                                    self.tell(&TailLine::Outcome(Box::new(Ended { topic, subscription, line })));
+                                    self.push_line(&TailLine::Outcome(Box::new(Ended { topic, subscription, line })));
                                 }
                             }
                         }
-                        Heard::Published(..) | Heard::Ended(..) | Heard::Over => {}
+                        FeedEvent::Published(..) | FeedEvent::Ended(..) | FeedEvent::Over => {}
                     }
                 }
             }
@@ -153,7 +152,7 @@ impl Telling {
     }
 
     fn published(&mut self, partition: PartitionId, event: &Event) {
-        let Asked { event_type, data, .. } = &self.asked;
+        let TailQuery { event_type, data, .. } = &self.asked;
         let domain_topic = event.domain_topic();
         let is_asked = self.asked.is_of(partition, Some(&domain_topic))
             && event_type.as_ref().is_none_or(|wanted| *wanted == event.event_type());
@@ -161,7 +160,7 @@ impl Telling {
             return;
         }
         let whole = || RawValue::from_string(String::from_utf8_lossy(event.wire_bytes()).into_owned()).ok();
-        self.tell(&TailLine::Event(Published {
+        self.push_line(&TailLine::Event(Published {
             at: event.appended.to_string(),
             topic: self.name_of(partition),
             sequence: event.seq.0,
@@ -173,7 +172,7 @@ impl Telling {
         }));
     }
 
-    fn tell(&mut self, line: &TailLine) {
+    fn push_line(&mut self, line: &TailLine) {
         self.ready.push_back(text(line));
     }
 
@@ -188,14 +187,14 @@ fn text(line: &TailLine) -> String {
     format!("{}\n", escape::json_line(&line))
 }
 
-impl Asked {
-    fn of(control: &Control, query: &str) -> Result<Self, Error> {
+impl TailQuery {
+    fn of(control: &Control, query: &str) -> Result<Self, AdminError> {
         let mut asked = Self { events: true, outcomes: true, ..Self::default() };
         for (key, value) in form_urlencoded::parse(query.as_bytes()) {
             let flag = || match &*value {
                 "true" => Ok(true),
                 "false" => Ok(false),
-                _ => Err(Invalid::new(key.as_ref(), format!("is \"{value}\"; allowed are true and false"))),
+                _ => Err(InvalidRequest::new(key.as_ref(), format!("is \"{value}\"; allowed are true and false"))),
             };
             match key.as_ref() {
                 "events" => asked.events = flag()?,
@@ -206,12 +205,15 @@ impl Asked {
                 "type" => asked.event_type = Some(value.into_owned()),
                 "outcome" => asked.outcome = Some(value.into_owned()),
                 "status" => {
-                    let problem = || Invalid::new("status", format!("is \"{value}\"; allowed is a status such as 503"));
+                    let problem =
+                        || InvalidRequest::new("status", format!("is \"{value}\"; allowed is a status such as 503"));
                     asked.status = Some(value.parse().map_err(|_| problem())?);
                 }
                 other => {
                     let allowed = "events, outcomes, data, topic, subscription, type, outcome and status";
-                    return Err(Invalid::new("the query", format!("has '{other}'; allowed are {allowed}")).into());
+                    return Err(
+                        InvalidRequest::new("the query", format!("has '{other}'; allowed are {allowed}")).into()
+                    );
                 }
             }
         }
@@ -230,10 +232,10 @@ impl Asked {
         self.subscription.as_ref().is_none_or(|wanted| *wanted == name.to_lowercase())
     }
 
-    fn is_outcome(&self, Line { entry, .. }: &Line) -> bool {
-        let is_called = self.outcome.as_ref().is_none_or(|wanted| line::is_called(&entry.what, wanted));
+    fn is_outcome(&self, LedgerLine { entry, .. }: &LedgerLine) -> bool {
+        let is_called = self.outcome.as_ref().is_none_or(|wanted| ledger_line::is_called(&entry.what, wanted));
         let status = match entry.what {
-            What::Attempted { status, .. } => status,
+            LedgerEvent::Attempted { status, .. } => status,
             _ => None,
         };
         is_called && (self.status.is_none() || self.status == status)
@@ -241,8 +243,8 @@ impl Asked {
 }
 
 /// The topic, the domain or the topic of a domain that a resource id names.
-fn place(control: &Control, id: &str) -> Result<(PartitionId, Option<String>), Error> {
-    let (path::Target::Topic(path, path::TopicVerb::Itself) | path::Target::DomainTopic(path)) =
+fn place(control: &Control, id: &str) -> Result<(PartitionId, Option<String>), AdminError> {
+    let (path::ResourcePath::Topic(path, path::TopicAction::Itself) | path::ResourcePath::DomainTopic(path)) =
         path::parse(id).ok_or_else(|| not_a_topic(id))?
     else {
         return Err(not_a_topic(id).into());
@@ -251,6 +253,9 @@ fn place(control: &Control, id: &str) -> Result<(PartitionId, Option<String>), E
     Ok((topic.partition(), path.domain_topic.map(|name| name.to_string())))
 }
 
-fn not_a_topic(id: &str) -> Invalid {
-    Invalid::new("topic", format!("is \"{id}\"; allowed is the resource id of a topic, a domain or a domain's topic"))
+fn not_a_topic(id: &str) -> InvalidRequest {
+    InvalidRequest::new(
+        "topic",
+        format!("is \"{id}\"; allowed is the resource id of a topic, a domain or a domain's topic"),
+    )
 }

@@ -10,38 +10,38 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::{
-    Control, Error,
+    AdminError, Control,
     arm::{no_subscription, path::TopicPath, topic},
     model::{
-        Invalid,
-        subscription::{self, test::Sample},
+        InvalidRequest,
+        subscription::{self, test::FilterTestEvents},
     },
 };
 use crate::{
     event::{Event, Schema, Seq, Timestamp},
     journal::{
         self,
-        chunk::{Chunk, Running},
+        chunk::{Chunk, LogTail},
     },
-    policy::filter::{Filter, Verdict},
-    publish::{Limits, schema},
+    policy::filter::{Filter, FilterResult},
+    publish::{PublishLimits, schema},
     topic::record::TopicRecord,
 };
 
 /// The results of a filter for some events.
 #[derive(Debug, Default, Serialize, ToSchema)]
 #[schema(as = FilterReport)]
-pub(super) struct Report {
+pub(super) struct FilterTestReport {
     tested: usize,
     matched: usize,
-    results: Vec<Line>,
+    results: Vec<FilterTestLine>,
 }
 
 /// The result of a filter for one event.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = FilterReportLine)]
-struct Line {
+struct FilterTestLine {
     id: String,
     matches: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -53,13 +53,13 @@ struct Line {
     seen: Option<String>,
 }
 
-impl Report {
+impl FilterTestReport {
     fn add(&mut self, filter: &Filter, event: &Event) {
         let id = event.id().into_owned();
         let line = match filter.explain(event) {
-            Verdict::Match => Line { id, matches: true, stopped_by: None, why: None, seen: None },
-            Verdict::Stopped { clause, why, seen } => {
-                Line { id, matches: false, stopped_by: Some(clause), why: Some(why), seen }
+            FilterResult::Match => FilterTestLine { id, matches: true, stopped_by: None, why: None, seen: None },
+            FilterResult::Stopped { clause, why, seen } => {
+                FilterTestLine { id, matches: false, stopped_by: Some(clause), why: Some(why), seen }
             }
         };
         self.tested += 1;
@@ -74,7 +74,7 @@ pub(super) async fn test_filter(
     path: &TopicPath,
     name: &str,
     body: &[u8],
-) -> Result<HttpResponse, Error> {
+) -> Result<HttpResponse, AdminError> {
     let topic = topic(control, path)?;
     let record = topic.record();
     let subscription = topic.subscription(name).ok_or_else(|| no_subscription(path, name))?;
@@ -84,14 +84,14 @@ pub(super) async fn test_filter(
     let domain_topic = subscription.filter.domain_topic.clone();
     let thought = asked.filter.map(|filter| Filter { domain_topic, ..filter });
     let filter = thought.as_ref().unwrap_or(&subscription.filter);
-    let mut report = Report::default();
+    let mut report = FilterTestReport::default();
     match asked.sample {
-        Sample::Given(events) => {
+        FilterTestEvents::Given(events) => {
             for event in given(&record, &events)? {
                 report.add(filter, &event);
             }
         }
-        Sample::Newest(count) => {
+        FilterTestEvents::Newest(count) => {
             topic.each_newest(count, &mut |event| report.add(filter, &event)).await.map_err(unreadable)?;
         }
     }
@@ -99,27 +99,27 @@ pub(super) async fn test_filter(
 }
 
 /// The events as they would be stored: read by the rules of publishing.
-fn given(topic: &TopicRecord, events: &RawValue) -> Result<Vec<Event>, Error> {
+fn given(topic: &TopicRecord, events: &RawValue) -> Result<Vec<Event>, AdminError> {
     let content_type = match topic.input_schema {
         Schema::CloudEvents => "application/cloudevents-batch+json",
         Schema::EventGrid | Schema::Custom => "application/json",
     };
-    let content = schema::Content { content_type: Some(content_type), ..schema::Content::default() };
+    let content = schema::RequestContent { content_type: Some(content_type), ..schema::RequestContent::default() };
     let body = events.get().trim().to_owned();
     let body = if body.starts_with('[') { body } else { format!("[{body}]") };
-    let draft =
-        schema::read(&schema::Target::of(topic), &content, &body.into(), &Limits::default()).map_err(|refusal| {
-            Invalid::new("events", format!("would not be taken: {}", refusal.to_string().trim_end_matches('.')))
+    let draft = schema::read(&schema::EventTarget::of(topic), &content, &body.into(), &PublishLimits::default())
+        .map_err(|refusal| {
+            InvalidRequest::new("events", format!("would not be taken: {}", refusal.to_string().trim_end_matches('.')))
         })?;
     let mut read = Vec::new();
     for chunk in draft.into_chunks() {
-        let chunk = Chunk::decode(Seq::FIRST, chunk.stamp(Timestamp::default(), Running::default()));
+        let chunk = Chunk::decode(Seq::FIRST, chunk.stamp(Timestamp::default(), LogTail::default()));
         let events = chunk.and_then(|chunk| chunk.events());
         read.extend(events.map_err(|damaged| unreadable(journal::Error::Damaged(damaged.to_string())))?);
     }
     Ok(read)
 }
 
-fn unreadable(error: journal::Error) -> Error {
-    Error::Unavailable(format!("The topic's log could not be read: {error}."))
+fn unreadable(error: journal::Error) -> AdminError {
+    AdminError::Unavailable(format!("The topic's log could not be read: {error}."))
 }

@@ -14,11 +14,11 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Control, Error, model::Invalid, operate::HealthView};
+use super::{AdminError, Control, model::InvalidRequest, operate::HealthView};
 use crate::{
-    event::{Obligor, Timestamp},
+    event::{SubscriptionKey, Timestamp},
     policy::record::{Counters, Health},
-    topic::registry::{self, Counted, Topic},
+    topic::registry::{self, SubscriptionCensus, TopicHandle},
 };
 
 /// So many are told where nobody says how many …
@@ -37,7 +37,7 @@ const STALE: Duration = Duration::from_secs(60);
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Top)]
-pub(super) struct Report {
+pub(super) struct TopReport {
     now: String,
     /// Over how many seconds the rates were taken; `null` where the figures were taken for the first time.
     over_seconds: Option<f64>,
@@ -49,14 +49,14 @@ pub(super) struct Report {
     owed: u64,
     delivered_per_second: Option<f64>,
     failed_per_second: Option<f64>,
-    top: Vec<Line>,
+    top: Vec<TopLine>,
 }
 
 /// One event subscription.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = TopLine)]
-struct Line {
+struct TopLine {
     /// The resource id of its topic, its domain or its domain's topic.
     topic: String,
     subscription: String,
@@ -78,7 +78,7 @@ struct Line {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Rates {
+struct TopRates {
     delivered: f64,
     requests: f64,
     failed: f64,
@@ -86,21 +86,21 @@ struct Rates {
 
 /// What was there the last time.
 #[derive(Debug, Default)]
-struct Sample {
+struct RateSample {
     at: Timestamp,
-    counters: HashMap<Obligor, Counters>,
-    rates: HashMap<Obligor, Rates>,
+    counters: HashMap<SubscriptionKey, Counters>,
+    rates: HashMap<SubscriptionKey, TopRates>,
     over: Option<Duration>,
 }
 
 /// Keeps it from one question to the next.
 #[derive(Debug, Default)]
-pub(super) struct Samples(Mutex<Sample>);
+pub(super) struct RateSamples(Mutex<RateSample>);
 
 /// In which order they are told.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-enum By {
+enum SortOrder {
     #[default]
     Activity,
     Sickness,
@@ -112,62 +112,63 @@ enum By {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Query {
+struct TopQuery {
     #[serde(default)]
-    by: By,
+    by: SortOrder,
     top: Option<String>,
 }
 
-struct One {
-    topic: Arc<Topic>,
-    obligor: Obligor,
-    figures: Counted,
-    rates: Option<Rates>,
+struct SubscriptionSample {
+    topic: Arc<TopicHandle>,
+    subscription_key: SubscriptionKey,
+    figures: SubscriptionCensus,
+    rates: Option<TopRates>,
 }
 
-impl One {
+impl SubscriptionSample {
     /// The larger comes first.
-    fn rank(&self, by: By) -> [f64; 3] {
+    fn rank(&self, by: SortOrder) -> [f64; 3] {
         let (figures, rates) = (&self.figures, self.rates.unwrap_or_default());
         let cursor = &figures.cursor;
         let (backlog, owed) = (figures.backlog as f64, cursor.counters.pending as f64);
         match by {
-            By::Activity => [rates.delivered + rates.requests, figures.in_flight as f64, backlog],
-            By::Sickness => {
+            SortOrder::Activity => [rates.delivered + rates.requests, figures.in_flight as f64, backlog],
+            SortOrder::Sickness => {
                 let state = match cursor.health {
-                    Health::Suspended { strikes, .. } | Health::Probing { strikes, .. } => 1e6 + f64::from(strikes),
+                    Health::Suspended { consecutive_suspensions: strikes, .. }
+                    | Health::Probing { consecutive_suspensions: strikes, .. } => 1e6 + f64::from(strikes),
                     Health::Healthy { .. } if cursor.held.is_some() => 1e5,
                     Health::Healthy { failures } => f64::from(failures),
                 };
                 [state, rates.failed, backlog + owed]
             }
-            By::Backlog => [backlog, owed, 0.0],
-            By::Owed => [owed, backlog, 0.0],
-            By::Failures => [rates.failed, cursor.counters.requests_failed as f64, 0.0],
-            By::InFlight => [figures.in_flight as f64, rates.requests, 0.0],
+            SortOrder::Backlog => [backlog, owed, 0.0],
+            SortOrder::Owed => [owed, backlog, 0.0],
+            SortOrder::Failures => [rates.failed, cursor.counters.requests_failed as f64, 0.0],
+            SortOrder::InFlight => [figures.in_flight as f64, rates.requests, 0.0],
         }
     }
 }
 
 /// `GET /top`.
-pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, Error> {
+pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
     let wrong = |error: &dyn std::fmt::Display| {
         let allowed = "allowed are top, and by: activity, sickness, backlog, owed, failures or inFlight";
-        Invalid::new("the query", format!("cannot be read: {error}; {allowed}"))
+        InvalidRequest::new("the query", format!("cannot be read: {error}; {allowed}"))
     };
-    let Query { by, top } =
-        web::Query::<Query>::from_query(request.query_string()).map_err(|error| wrong(&error))?.into_inner();
+    let TopQuery { by, top } =
+        web::Query::<TopQuery>::from_query(request.query_string()).map_err(|error| wrong(&error))?.into_inner();
     let top = match &top {
         None => TOP,
         Some(given) => given.parse().ok().filter(|top| (1..=TOP_MAX).contains(top)).ok_or_else(|| {
-            Invalid::new("top", format!("is \"{given}\"; allowed are 1 to {TOP_MAX} event subscriptions"))
+            InvalidRequest::new("top", format!("is \"{given}\"; allowed are 1 to {TOP_MAX} event subscriptions"))
         })?,
     };
     let now = control.clock.now();
-    let mut all: Vec<One> = control.registry.topics().iter().flat_map(all_of).collect();
+    let mut all: Vec<SubscriptionSample> = control.registry.topics().iter().flat_map(all_of).collect();
     let over = control.samples.rate(&mut all, now);
-    let mut report = Report::of(&all, over, now);
-    let order = |one: &One, other: &One| {
+    let mut report = TopReport::of(&all, over, now);
+    let order = |one: &SubscriptionSample, other: &SubscriptionSample| {
         let (a, b) = (one.rank(by), other.rank(by));
         let ranks = b.iter().zip(&a).map(|(b, a)| b.total_cmp(a));
         ranks
@@ -180,22 +181,22 @@ pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) ->
     }
     all.sort_unstable_by(order);
     for one in &all {
-        report.top.push(one.told(now).await?);
+        report.top.push(one.to_line(now).await?);
     }
     Ok(HttpResponse::Ok().json(report))
 }
 
-fn all_of(topic: &Arc<Topic>) -> Vec<One> {
-    let one = |figures: Counted| {
-        let obligor = Obligor { partition: topic.partition(), subscription: figures.number() };
-        One { topic: Arc::clone(topic), obligor, figures, rates: None }
+fn all_of(topic: &Arc<TopicHandle>) -> Vec<SubscriptionSample> {
+    let one = |figures: SubscriptionCensus| {
+        let subscription_key = SubscriptionKey { partition: topic.partition(), subscription: figures.number() };
+        SubscriptionSample { topic: Arc::clone(topic), subscription_key: subscription_key, figures, rates: None }
     };
     topic.census().into_iter().map(one).collect()
 }
 
-impl One {
-    async fn told(&self, now: Timestamp) -> Result<Line, Error> {
-        let Counted { record, cursor, endpoint, backlog, unread, in_flight, .. } = &self.figures;
+impl SubscriptionSample {
+    async fn to_line(&self, now: Timestamp) -> Result<TopLine, AdminError> {
+        let SubscriptionCensus { record, cursor, endpoint, backlog, unread, in_flight, .. } = &self.figures;
         let counters = cursor.counters;
         let oldest = match unread {
             Some(seq) => self.topic.appended_at(*seq).await.map_err(registry::Error::from)?,
@@ -203,7 +204,7 @@ impl One {
         };
         let rates = self.rates;
         let success = rates.filter(|rates| rates.requests > 0.0).map(|rates| 1.0 - rates.failed / rates.requests);
-        Ok(Line {
+        Ok(TopLine {
             topic: self.topic.record().resource_id_of(record.filter.domain_topic.as_deref()),
             subscription: record.name.to_string(),
             held_by: cursor.held.map(|held| held.to_string()),
@@ -224,10 +225,10 @@ impl One {
     }
 }
 
-impl Report {
-    fn of(all: &[One], over: Option<Duration>, now: Timestamp) -> Self {
-        let is_suspended = |one: &&One| !matches!(one.figures.cursor.health, Health::Healthy { .. });
-        let rate = |of: fn(Rates) -> f64| over.map(|_| all.iter().filter_map(|one| one.rates).map(of).sum());
+impl TopReport {
+    fn of(all: &[SubscriptionSample], over: Option<Duration>, now: Timestamp) -> Self {
+        let is_suspended = |one: &&SubscriptionSample| !matches!(one.figures.cursor.health, Health::Healthy { .. });
+        let rate = |of: fn(TopRates) -> f64| over.map(|_| all.iter().filter_map(|one| one.rates).map(of).sum());
         Self {
             now: now.to_string(),
             over_seconds: over.map(|over| over.as_secs_f64()),
@@ -244,29 +245,29 @@ impl Report {
     }
 }
 
-impl Samples {
+impl RateSamples {
     /// Gives each its rates, and keeps the figures for the next time. Over how long they were taken, if they were.
-    fn rate(&self, all: &mut [One], now: Timestamp) -> Option<Duration> {
+    fn rate(&self, all: &mut [SubscriptionSample], now: Timestamp) -> Option<Duration> {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let since = now.since(last.at);
         if since >= OVER {
             let is_known = since <= STALE;
-            let rated = |one: &One| {
-                let before = last.counters.get(&one.obligor)?;
-                Some((one.obligor, Rates::between(before, &one.figures.cursor.counters, since)))
+            let rated = |one: &SubscriptionSample| {
+                let before = last.counters.get(&one.subscription_key)?;
+                Some((one.subscription_key, TopRates::between(before, &one.figures.cursor.counters, since)))
             };
             let rates = if is_known { all.iter().filter_map(rated).collect() } else { HashMap::new() };
-            let counters = all.iter().map(|one| (one.obligor, one.figures.cursor.counters)).collect();
-            *last = Sample { at: now, counters, rates, over: is_known.then_some(since) };
+            let counters = all.iter().map(|one| (one.subscription_key, one.figures.cursor.counters)).collect();
+            *last = RateSample { at: now, counters, rates, over: is_known.then_some(since) };
         }
         for one in all {
-            one.rates = last.rates.get(&one.obligor).copied();
+            one.rates = last.rates.get(&one.subscription_key).copied();
         }
         last.over
     }
 }
 
-impl Rates {
+impl TopRates {
     fn between(before: &Counters, now: &Counters, over: Duration) -> Self {
         let rate = |before: u64, now: u64| now.saturating_sub(before) as f64 / over.as_secs_f64();
         Self {

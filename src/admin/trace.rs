@@ -8,19 +8,19 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{
-    Control, Error,
+    AdminError, Control,
     arm::{path::TopicPath, topic},
-    explain::{StateView, wanted},
-    line::{Beside, LineView},
-    model::Invalid,
+    explain::{StateView, event_selector},
+    ledger_line::{LineContext, LineView},
+    model::InvalidRequest,
 };
 use crate::{
     policy::{
-        explain::{Explanation, State},
-        filter::Verdict as Says,
-        story::{Aside, Verdict},
+        delivery_history::{DeadLetterFate, HistoryEnd},
+        explain::{EventState, Explanation},
+        filter::FilterResult as Says,
     },
-    topic::registry::{self, Mark, Occurrence, Traced, Traces},
+    topic::registry::{self, EventOccurrence, SubscriptionTrace, TraceResult, TraceToken},
 };
 
 /// So many subscriptions are told of in one answer …
@@ -33,7 +33,7 @@ pub(super) const TOP_MAX: usize = 1_000;
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Trace)]
-pub(super) struct View {
+pub(super) struct TraceView {
     topic: String,
     now: String,
     /// Where the log begins by now: an event before it is found by its id only where somebody still owes it.
@@ -61,14 +61,14 @@ struct EventView {
     subject: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     published: Option<String>,
-    subscriptions: Vec<StoryView>,
+    subscriptions: Vec<DeliveryHistoryView>,
 }
 
 /// The history of an event in one event subscription.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Story)]
-struct StoryView {
+struct DeliveryHistoryView {
     /// Name of the event subscription, or its number if the name is unknown
     subscription: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -93,29 +93,39 @@ struct StoryView {
 }
 
 impl EventView {
-    fn new(Occurrence { seq, event, subscriptions }: &Occurrence) -> Self {
+    fn new(EventOccurrence { seq, event, subscriptions }: &EventOccurrence) -> Self {
         Self {
             sequence: seq.0,
             id: event.as_ref().map(|event| event.id().into_owned()),
             event_type: event.as_ref().map(|event| event.event_type().into_owned()),
             subject: event.as_ref().map(|event| event.subject().into_owned()),
             published: event.as_ref().map(|event| event.appended.to_string()),
-            subscriptions: subscriptions.iter().map(StoryView::new).collect(),
+            subscriptions: subscriptions.iter().map(DeliveryHistoryView::new).collect(),
         }
     }
 }
 
-impl StoryView {
-    fn new(traced: &Traced) -> Self {
-        let Traced { obligor, name, domain_topic, deleted, story, filters, excerpts, explanation, cut } = traced;
-        let beside = Beside { filters: Some(filters), excerpts: Some(excerpts) };
+impl DeliveryHistoryView {
+    fn new(traced: &SubscriptionTrace) -> Self {
+        let SubscriptionTrace {
+            subscription_key: subscription_key,
+            name,
+            domain_topic,
+            deleted,
+            history: story,
+            filters,
+            excerpts,
+            explanation,
+            cut,
+        } = traced;
+        let beside = LineContext { filters: Some(filters), excerpts: Some(excerpts) };
         let forecast = explanation.as_ref().and_then(|explanation| explanation.forecast.as_ref());
         let next_attempt = forecast.and_then(|forecast| forecast.attempts.first()).map(|next| next.at.to_string());
         Self {
-            subscription: name.clone().unwrap_or_else(|| obligor.subscription.0.to_string()),
+            subscription: name.clone().unwrap_or_else(|| subscription_key.subscription.0.to_string()),
             domain_topic: domain_topic.clone(),
             deleted: *deleted,
-            verdict: word(&story.verdict),
+            verdict: history_end_name(&story.verdict),
             text: sentence(traced, next_attempt.as_deref()),
             lines: story.steps.iter().map(|line| LineView::new(line, beside)).collect(),
             cut: *cut,
@@ -129,72 +139,74 @@ impl StoryView {
     }
 }
 
-fn is_anywhere(state: &State) -> bool {
-    !matches!(state, State::Filtered | State::Passed | State::Unpublished)
+fn is_anywhere(state: &EventState) -> bool {
+    !matches!(state, EventState::Filtered | EventState::Passed | EventState::Unpublished)
 }
 
-fn word(verdict: &Verdict) -> &'static str {
+fn history_end_name(verdict: &HistoryEnd) -> &'static str {
     match verdict {
-        Verdict::Delivered { .. } => "delivered",
-        Verdict::Filtered { .. } => "filtered",
-        Verdict::GivenUp { then: Aside::Dropped, .. } => "dropped",
-        Verdict::GivenUp { then: Aside::Waits, .. } => "deadLetterWaiting",
-        Verdict::GivenUp { then: Aside::Filed(_), .. } => "deadLettered",
-        Verdict::GivenUp { then: Aside::Lost(_), .. } => "deadLetterLost",
-        Verdict::Canceled => "canceled",
-        Verdict::Pending => "pending",
-        Verdict::Unread => "unread",
-        Verdict::Before => "beforeSubscription",
-        Verdict::Unpublished => "notPublished",
-        Verdict::Unknown { .. } => "unknown",
+        HistoryEnd::Delivered { .. } => "delivered",
+        HistoryEnd::Filtered { .. } => "filtered",
+        HistoryEnd::GivenUp { then: DeadLetterFate::Dropped, .. } => "dropped",
+        HistoryEnd::GivenUp { then: DeadLetterFate::Waits, .. } => "deadLetterWaiting",
+        HistoryEnd::GivenUp { then: DeadLetterFate::Filed(_), .. } => "deadLettered",
+        HistoryEnd::GivenUp { then: DeadLetterFate::Lost(_), .. } => "deadLetterLost",
+        HistoryEnd::Canceled => "canceled",
+        HistoryEnd::Pending => "pending",
+        HistoryEnd::Unread => "unread",
+        HistoryEnd::Before => "beforeSubscription",
+        HistoryEnd::Unpublished => "notPublished",
+        HistoryEnd::Unknown { .. } => "unknown",
     }
 }
 
-fn sentence(traced: &Traced, next_attempt: Option<&str>) -> String {
-    match &traced.story.verdict {
-        Verdict::Delivered { at, attempt, late: false } => format!("delivered at attempt {attempt}, {at}"),
-        Verdict::Delivered { at, attempt, late: true } => {
+fn sentence(traced: &SubscriptionTrace, next_attempt: Option<&str>) -> String {
+    match &traced.history.verdict {
+        HistoryEnd::Delivered { at, attempt, late: false } => format!("delivered at attempt {attempt}, {at}"),
+        HistoryEnd::Delivered { at, attempt, late: true } => {
             format!("delivered at attempt {attempt}, by an answer that came late, {at}")
         }
-        Verdict::Filtered { version } => match traced.filters.get(version) {
+        HistoryEnd::Filtered { version } => match traced.filters.get(version) {
             Some(Says::Stopped { clause, .. }) => format!("filtered by {clause} of version {version}"),
             Some(Says::Match) | None => format!("filtered by version {version}"),
         },
-        Verdict::GivenUp { reason, then } => match then {
-            Aside::Dropped => format!("dropped: {reason}; there is no dead-letter destination"),
-            Aside::Waits => format!("given up: {reason}; waits to be written as a dead letter"),
-            Aside::Filed(file) => format!("given up: {reason}; dead letter in {file}"),
-            Aside::Lost(why) => format!("given up: {reason}; its dead letter is lost: {why}"),
+        HistoryEnd::GivenUp { reason, then } => match then {
+            DeadLetterFate::Dropped => format!("dropped: {reason}; there is no dead-letter destination"),
+            DeadLetterFate::Waits => format!("given up: {reason}; waits to be written as a dead letter"),
+            DeadLetterFate::Filed(file) => format!("given up: {reason}; dead letter in {file}"),
+            DeadLetterFate::Lost(why) => format!("given up: {reason}; its dead letter is lost: {why}"),
         },
-        Verdict::Canceled => "canceled with its subscription".to_owned(),
-        Verdict::Pending => match (next_attempt, traced.explanation.as_ref().map(|explanation| &explanation.state)) {
-            (Some(at), _) => format!("pending, the next attempt not before {at}"),
-            (None, Some(State::Locked { until, .. })) => format!("pending, with a client until {until}"),
-            (None, Some(State::Released { until, .. })) => format!("pending, given back until {until}"),
-            (None, Some(State::Available { .. })) => "pending, until a client receives it again".to_owned(),
-            (None, _) => "pending".to_owned(),
-        },
-        Verdict::Unread => "not read yet: it waits its turn in the log".to_owned(),
-        Verdict::Before => "published before the subscription was there".to_owned(),
-        Verdict::Unpublished => "not published yet".to_owned(),
-        Verdict::Unknown { ledger_from: Some(from) } => {
+        HistoryEnd::Canceled => "canceled with its subscription".to_owned(),
+        HistoryEnd::Pending => {
+            match (next_attempt, traced.explanation.as_ref().map(|explanation| &explanation.state)) {
+                (Some(at), _) => format!("pending, the next attempt not before {at}"),
+                (None, Some(EventState::Locked { until, .. })) => format!("pending, with a client until {until}"),
+                (None, Some(EventState::Released { until, .. })) => format!("pending, given back until {until}"),
+                (None, Some(EventState::Available { .. })) => "pending, until a client receives it again".to_owned(),
+                (None, _) => "pending".to_owned(),
+            }
+        }
+        HistoryEnd::Unread => "not read yet: it waits its turn in the log".to_owned(),
+        HistoryEnd::Before => "published before the subscription was there".to_owned(),
+        HistoryEnd::Unpublished => "not published yet".to_owned(),
+        HistoryEnd::Unknown { ledger_from: Some(from) } => {
             format!("no longer known: what the ledger keeps of this subscription begins at {from}")
         }
-        Verdict::Unknown { ledger_from: None } => {
+        HistoryEnd::Unknown { ledger_from: None } => {
             "no longer known: the ledger keeps nothing of this subscription".to_owned()
         }
     }
 }
 
 /// `GET …/trace?id=…` or `?sequence=…`.
-pub(super) async fn trace(control: &Control, path: &TopicPath, query: &str) -> Result<HttpResponse, Error> {
-    let Paging { from, top, rest } = Paging::<Mark>::read(query, TOP)?;
-    let wanted = wanted(&rest)?;
+pub(super) async fn trace(control: &Control, path: &TopicPath, query: &str) -> Result<HttpResponse, AdminError> {
+    let Paging { from, top, rest } = Paging::<TraceToken>::read(query, TOP)?;
+    let wanted = event_selector(&rest)?;
     let topic = topic(control, path)?;
     let now = control.clock.now();
-    let Traces { occurrences, log, next } =
+    let TraceResult { occurrences, log, next } =
         topic.trace(&wanted, from, top, now).await.map_err(registry::Error::from)?;
-    Ok(HttpResponse::Ok().json(View {
+    Ok(HttpResponse::Ok().json(TraceView {
         topic: topic.record().name.to_string(),
         now: now.to_string(),
         log_from_sequence: log.0.0,
@@ -213,19 +225,19 @@ pub(super) struct Paging<M> {
 }
 
 impl<M: std::str::FromStr> Paging<M> {
-    pub(super) fn read(query: &str, usual: usize) -> Result<Self, Error> {
+    pub(super) fn read(query: &str, usual: usize) -> Result<Self, AdminError> {
         let (mut from, mut top) = (None, usual);
         let mut rest = url::form_urlencoded::Serializer::new(String::new());
         for (key, value) in url::form_urlencoded::parse(query.as_bytes()) {
             match key.as_ref() {
                 "continue" => {
                     let refused =
-                        |_| Invalid::new("continue", "is none; allowed is what the answer before this one had");
+                        |_| InvalidRequest::new("continue", "is none; allowed is what the answer before this one had");
                     from = Some(value.parse().map_err(refused)?);
                 }
                 "top" => {
                     let refused =
-                        || Invalid::new("top", format!("is '{value}'; allowed is a number from 1 to {TOP_MAX}"));
+                        || InvalidRequest::new("top", format!("is '{value}'; allowed is a number from 1 to {TOP_MAX}"));
                     top = value.parse().ok().filter(|top| (1..=TOP_MAX).contains(top)).ok_or_else(refused)?;
                 }
                 _ => {

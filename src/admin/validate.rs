@@ -5,30 +5,30 @@
 
 use actix_web::{HttpRequest, HttpResponse, web};
 
-use super::{Control, Error};
-use crate::topic::registry::Word;
+use super::{AdminError, Control};
+use crate::topic::registry::ValidationOutcome;
 
 /// `GET` or `POST /eventsubscriptions/{name}/validate?id=…&t=…&apiVersion=…&token=…`.
-pub(super) async fn answer(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, Error> {
+pub(super) async fn answer(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
     let query: Vec<(String, String)> =
         url::form_urlencoded::parse(request.query_string().as_bytes()).into_owned().collect();
     let given =
         |name: &str| query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str()).unwrap_or_default();
     let rate = request.headers().get("webhook-allowed-rate").map(|value| String::from_utf8_lossy(value.as_bytes()));
     match control.registry.confirm(given("id"), given("token"), rate.as_deref()).await? {
-        Word::Taken(record) => {
+        ValidationOutcome::Taken(record) => {
             tracing::info!(subscription = %record.name, version = record.version, "the endpoint gave its word");
             Ok(HttpResponse::Ok().body("Webhook successfully validated as a subscription endpoint."))
         }
-        Word::Early => Err(Error::Conflict(
+        ValidationOutcome::Early => Err(AdminError::Conflict(
             "The endpoint has not answered its validation request yet; this address is good when it has.".to_owned(),
         )),
-        Word::Unknown => Err(Error::NotFound(
+        ValidationOutcome::Unknown => Err(AdminError::NotFound(
             "No event subscription waits for this validation: it is done, was replaced by a later change, or the address \
              is not complete."
                 .to_owned(),
         )),
-        Word::Late(until) => Err(Error::Gone(format!(
+        ValidationOutcome::Late(until) => Err(AdminError::Gone(format!(
             "This validation was open until {until}. Put the event subscription again to have its endpoint asked again."
         ))),
     }

@@ -13,20 +13,20 @@ use serde_json::{Value, json};
 
 use super::{
     Serve,
-    control::{Control, Output, Printed},
-    follow::{self, follow},
+    client::{OutputArgs, OutputFormat, ServerArgs},
+    control_records::control_records,
     fsck::{accounts, store_options},
-    plane::plane,
     print,
     spinner::Spinner,
+    stream::{self, follow},
 };
 use crate::{
     clock::Clock,
     config::{self, Config},
     journal::{
         backup,
-        fsck::Report,
-        salvage::{self, Salvaged},
+        fsck::CheckReport,
+        salvage::{self, SalvageResult},
     },
 };
 
@@ -38,9 +38,9 @@ pub struct Backup {
     #[arg(value_name = "DIR")]
     folder: PathBuf,
     #[command(flatten)]
-    control: Control,
+    control: ServerArgs,
     #[command(flatten)]
-    printed: Printed,
+    printed: OutputArgs,
 }
 
 /// The flags of `restore`.
@@ -63,26 +63,26 @@ pub struct Restore {
     #[arg(long)]
     accept_loss: bool,
     #[command(flatten)]
-    printed: Printed,
+    printed: OutputArgs,
 }
 
 /// Why it was not done.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum BackupCommandError {
     /// The settings.
     #[error(transparent)]
     Config(#[from] config::Error),
     /// The server did not.
     #[error(transparent)]
-    Server(#[from] follow::Error),
+    Server(#[from] stream::StreamError),
     /// It was not restored.
     #[error(transparent)]
-    Store(#[from] backup::Error),
+    Store(#[from] backup::BackupError),
 }
 
 /// What was done, as it is printed, and whether the store is sound.
 #[derive(Debug)]
-pub struct Done {
+pub struct Outcome {
     /// What is printed.
     pub told: String,
     /// Whether nothing is wrong.
@@ -91,7 +91,7 @@ pub struct Done {
 
 /// A backup as the server tells of it.
 #[derive(Deserialize)]
-struct Made {
+struct BackupView {
     folder: String,
     files: u64,
     bytes: u64,
@@ -99,62 +99,62 @@ struct Made {
 
 impl Backup {
     /// Has it made. Has to be called where a system of actix runs.
-    pub async fn run(&self) -> Result<Done, Error> {
+    pub async fn run(&self) -> Result<Outcome, BackupCommandError> {
         // What is no path of the server's machine is refused there; one below this folder is only written shorter.
         let folder = path::absolute(&self.folder).unwrap_or_else(|_| self.folder.clone());
-        let session = self.control.session().map_err(follow::Error::from)?;
+        let session = self.control.session().map_err(stream::StreamError::from)?;
         let told = follow(&session, "/store/backup", &json!({"folder": folder})).await?;
         let is_sound = is_sound(&told["report"]);
-        if let Output::Json = self.printed.output {
-            return Ok(Done { told: print::json(&told), is_sound });
+        if let OutputFormat::Json = self.printed.output {
+            return Ok(Outcome { told: print::json(&told), is_sound });
         }
-        let made = Made::deserialize(&told["backup"])
-            .map_err(|error| follow::Error::from(super::control::Error::Answer(error)))?;
-        let Made { folder, files, bytes } = made;
+        let made = BackupView::deserialize(&told["backup"])
+            .map_err(|error| stream::StreamError::from(super::client::ClientError::Answer(error)))?;
+        let BackupView { folder, files, bytes } = made;
         let lines = report(&told["report"]);
-        Ok(Done { told: format!("{lines}\nbacked up to {folder}: {files} files, {bytes} bytes"), is_sound })
+        Ok(Outcome { told: format!("{lines}\nbacked up to {folder}: {files} files, {bytes} bytes"), is_sound })
     }
 }
 
 impl Restore {
     /// Brings it back.
-    pub fn run(&self) -> Result<Done, Error> {
+    pub fn run(&self) -> Result<Outcome, BackupCommandError> {
         // RocksDB makes its files with the process's umask: they are as private as a server's.
         umask(Mode::from_raw_mode(0o077));
         let config = Config::load(&Serve::of(self.config.clone(), self.data_dir.clone()).sources())?;
         let (data_dir, options) = (config.server.data_dir, store_options(&config.journal));
         let spinner = Spinner::new();
-        let mut watch = |progress: backup::Progress| {
-            spinner.tell(progress.to_string());
+        let mut watch = |progress: backup::BackupProgress| {
+            spinner.set_message(progress.to_string());
             ControlFlow::Continue(())
         };
         if self.accept_loss {
             let now = Clock::system().now();
-            let (from, accounts, plane) = (&self.backup, accounts(), plane());
-            let salvaged = salvage::accept_loss(from, &data_dir, &options, accounts, plane, now, &mut watch)?;
+            let (from, accounts, control) = (&self.backup, accounts(), control_records());
+            let salvaged = salvage::accept_loss(from, &data_dir, &options, accounts, control, now, &mut watch)?;
             drop(spinner);
             return Ok(self.salvaged(&salvaged, &data_dir));
         }
         let restored = backup::restore(&self.backup, &data_dir, &options, accounts(), &mut watch)?;
         drop(spinner);
-        let backup::Restored { manifest, report } = restored;
+        let backup::RestoreReport { manifest, report } = restored;
         let told = match self.printed.output {
-            Output::Table => {
+            OutputFormat::Table => {
                 format!("{report}\nrestored to {}: the store of {}", data_dir.display(), manifest.made)
             }
-            Output::Json => print::json(&json!({"report": report, "backup": manifest})),
+            OutputFormat::Json => print::json(&json!({"report": report, "backup": manifest})),
         };
-        Ok(Done { told, is_sound: report.is_sound() })
+        Ok(Outcome { told, is_sound: report.is_sound() })
     }
 }
 
 impl Restore {
-    fn salvaged(&self, Salvaged { loss, report }: &Salvaged, data_dir: &path::Path) -> Done {
+    fn salvaged(&self, SalvageResult { loss, report }: &SalvageResult, data_dir: &path::Path) -> Outcome {
         let told = match self.printed.output {
-            Output::Table => format!("{loss}{report}\nwhat is left of it is in {}", data_dir.display()),
-            Output::Json => print::json(&json!({"loss": loss, "report": report})),
+            OutputFormat::Table => format!("{loss}{report}\nwhat is left of it is in {}", data_dir.display()),
+            OutputFormat::Json => print::json(&json!({"loss": loss, "report": report})),
         };
-        Done { told, is_sound: report.is_sound() }
+        Outcome { told, is_sound: report.is_sound() }
     }
 }
 
@@ -165,5 +165,5 @@ pub(super) fn is_sound(report: &Value) -> bool {
 
 /// A report that came as JSON, for people.
 pub(super) fn report(report: &Value) -> String {
-    Report::deserialize(report).map_or_else(|_| print::json(report), |report| report.to_string())
+    CheckReport::deserialize(report).map_or_else(|_| print::json(report), |report| report.to_string())
 }

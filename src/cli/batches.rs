@@ -18,7 +18,7 @@ use crate::dead_letter::file;
 
 /// What one request may have.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct RequestLimits {
     /// The most events.
     pub events: usize,
     /// The most bytes; an event that has more goes alone.
@@ -27,7 +27,7 @@ pub struct Limits {
 
 /// What stands in the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum InputForm {
     /// Events.
     Events,
     /// Dead letters: events with what became of them.
@@ -47,7 +47,7 @@ pub struct Batch {
 
 /// The input cannot be read to its end; every event before the place was handed on.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum BatchesError {
     /// It is not what it should be.
     #[error("event {event}: {error}; allowed is a JSON array, a JSON object, or one object after another")]
     Json {
@@ -62,7 +62,12 @@ pub enum Error {
 }
 
 /// Reads `input` to its end and gives each batch to `send`, until that returns false.
-pub fn read(input: impl Read, form: Form, limits: Limits, send: impl FnMut(Batch) -> bool) -> Result<(), Error> {
+pub fn read(
+    input: impl Read,
+    form: InputForm,
+    limits: RequestLimits,
+    send: impl FnMut(Batch) -> bool,
+) -> Result<(), BatchesError> {
     let mut input = BufReader::new(input);
     let array = loop {
         match input.fill_buf()?.first() {
@@ -70,7 +75,7 @@ pub fn read(input: impl Read, form: Form, limits: Limits, send: impl FnMut(Batch
             first => break first == Some(&b'['),
         }
     };
-    let mut cutter = Cutter { form, limits, send, body: Vec::new(), events: 0, seen: 0, open: true };
+    let mut cutter = BatchReader { form, limits, send, body: Vec::new(), events: 0, seen: 0, open: true };
     let read = if array {
         let mut input = Deserializer::from_reader(input);
         input.deserialize_seq(&mut cutter).and_then(|()| input.end())
@@ -83,14 +88,14 @@ pub fn read(input: impl Read, form: Form, limits: Limits, send: impl FnMut(Batch
         // The input was left where nobody wanted more of it.
         Ok(()) => Ok(()),
         Err(_) if !cutter.open => Ok(()),
-        Err(error) if error.is_io() => Err(Error::Io(error.into())),
-        Err(error) => Err(Error::Json { event: cutter.seen + 1, error }),
+        Err(error) if error.is_io() => Err(BatchesError::Io(error.into())),
+        Err(error) => Err(BatchesError::Json { event: cutter.seen + 1, error }),
     }
 }
 
-struct Cutter<S> {
-    form: Form,
-    limits: Limits,
+struct BatchReader<S> {
+    form: InputForm,
+    limits: RequestLimits,
     send: S,
     body: Vec<u8>,
     events: usize,
@@ -98,7 +103,7 @@ struct Cutter<S> {
     open: bool,
 }
 
-impl<S: FnMut(Batch) -> bool> Cutter<S> {
+impl<S: FnMut(Batch) -> bool> BatchReader<S> {
     fn take_all(&mut self, events: impl Iterator<Item = serde_json::Result<Box<RawValue>>>) -> serde_json::Result<()> {
         for event in events {
             self.take(&event?)?;
@@ -112,9 +117,9 @@ impl<S: FnMut(Batch) -> bool> Cutter<S> {
             return Err(serde::de::Error::custom("this is not an object"));
         }
         let text = match self.form {
-            Form::Events => Cow::Borrowed(event.get()),
-            Form::DeadLetters => Cow::Owned(file::event_of(event.get(), false)?),
-            Form::CustomDeadLetters => Cow::Owned(file::event_of(event.get(), true)?),
+            InputForm::Events => Cow::Borrowed(event.get()),
+            InputForm::DeadLetters => Cow::Owned(file::event_of(event.get(), false)?),
+            InputForm::CustomDeadLetters => Cow::Owned(file::event_of(event.get(), true)?),
         };
         self.seen += 1;
         // Two brackets, and a comma before all but the first.
@@ -140,7 +145,7 @@ impl<S: FnMut(Batch) -> bool> Cutter<S> {
     }
 }
 
-impl<'de, S: FnMut(Batch) -> bool> Visitor<'de> for &mut Cutter<S> {
+impl<'de, S: FnMut(Batch) -> bool> Visitor<'de> for &mut BatchReader<S> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -148,15 +153,15 @@ impl<'de, S: FnMut(Batch) -> bool> Visitor<'de> for &mut Cutter<S> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        while seq.next_element_seed(Next(self))?.is_some() {}
+        while seq.next_element_seed(NextElement(self))?.is_some() {}
         Ok(())
     }
 }
 
 /// Takes the next event of an array as soon as it is read.
-struct Next<'a, S>(&'a mut Cutter<S>);
+struct NextElement<'a, S>(&'a mut BatchReader<S>);
 
-impl<'de, S: FnMut(Batch) -> bool> DeserializeSeed<'de> for Next<'_, S> {
+impl<'de, S: FnMut(Batch) -> bool> DeserializeSeed<'de> for NextElement<'_, S> {
     type Value = ();
 
     fn deserialize<D: serde::Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::control::{Asked, Error};
+use super::client::{ClientArgs, ClientError};
 
 /// The flags of `clock`.
 #[derive(Clone, Debug, clap::Args)]
@@ -24,18 +24,18 @@ enum Verb {
     /// Show the server's time, the clock of its machine, and whether expiry is held
     Show {
         #[command(flatten)]
-        asked: Asked,
+        asked: ClientArgs,
     },
     /// Confirm that the clock of the machine is right, and end the hold of expiry
     Confirm {
         #[command(flatten)]
-        asked: Asked,
+        asked: ClientArgs,
     },
 }
 
 impl Clock {
     /// What there is to print.
-    pub async fn run(self) -> Result<String, Error> {
+    pub async fn run(self) -> Result<String, ClientError> {
         let (asked, view) = match self.verb {
             Verb::Show { asked } => {
                 let view: Value = asked.control.session()?.get("/clock").await?;

@@ -13,12 +13,12 @@ use super::Cli;
 pub struct Completions {
     /// For which shell
     #[arg(value_enum)]
-    shell: Shell,
+    shell: SupportedShell,
 }
 
 /// The shells that we stand for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Shell {
+enum SupportedShell {
     Bash,
     Zsh,
     Fish,
@@ -28,9 +28,9 @@ impl Completions {
     /// The script.
     pub fn run(self) -> String {
         let shell = match self.shell {
-            Shell::Bash => Known::Bash,
-            Shell::Zsh => Known::Zsh,
-            Shell::Fish => Known::Fish,
+            SupportedShell::Bash => Known::Bash,
+            SupportedShell::Zsh => Known::Zsh,
+            SupportedShell::Fish => Known::Fish,
         };
         // Made whole first: the generator panics where nobody reads.
         let mut script = Vec::new();

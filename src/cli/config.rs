@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 
 use super::{
     Serve,
-    control::{Output, Printed, Table},
+    client::{OutputArgs, OutputFormat, TextTable},
     print,
 };
 use crate::{
-    config::{self, Origin, Setting},
-    declared::{self, Place},
+    config::{self, Setting, SettingOrigin},
+    declared::{self, ResourceGroup},
 };
 
 /// The flags of `config`.
@@ -21,13 +21,13 @@ use crate::{
   gridhook config check --config gridhook.toml
   gridhook config check --changed
   GRIDHOOK_LOG__FORMAT=json gridhook config check --output json")]
-pub struct Settings {
+pub struct ConfigArgs {
     #[command(subcommand)]
-    verb: Verb,
+    verb: ConfigCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum ConfigCommand {
     /// Read the settings, and show each with where it came from; the exit status is 1 where the server could not start with
     /// them
     Check {
@@ -37,19 +37,19 @@ enum Verb {
         #[arg(long)]
         changed: bool,
         #[command(flatten)]
-        printed: Printed,
+        printed: OutputArgs,
     },
 }
 
 /// Why the server could not start.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum ConfigCommandError {
     /// The settings.
     #[error(transparent)]
     Config(#[from] config::Error),
     /// The file that is applied at the start.
     #[error("server.apply: {0}")]
-    Declared(#[from] declared::Error),
+    Declared(#[from] declared::DeclaredError),
     /// What the settings name, such as a certificate.
     #[error(transparent)]
     Start(Box<dyn std::error::Error + Send + Sync>),
@@ -58,28 +58,28 @@ pub enum Error {
 /// Reads what the settings name as a start reads it.
 type Check = fn(&config::Config) -> Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
-impl Settings {
+impl ConfigArgs {
     /// What there is to print; `check` reads the files that the settings name.
     ///
     /// # Errors
     /// Where the server could not start with these settings.
-    pub fn run(self, check: Check) -> Result<String, Error> {
-        let Verb::Check { serve, changed, printed } = self.verb;
+    pub fn run(self, check: Check) -> Result<String, ConfigCommandError> {
+        let ConfigCommand::Check { serve, changed, printed } = self.verb;
         let sources = serve.sources();
         let all = config::settings(&sources)?;
         let config = config::Config::load(&sources)?;
         if let Some(file) = &config.server.apply {
-            declared::load(file, &Place::default(), &BTreeMap::new())?;
+            declared::load(file, &ResourceGroup::default(), &BTreeMap::new())?;
         }
-        check(&config).map_err(Error::Start)?;
-        let shown = all.iter().filter(|setting| !changed || setting.origin != Origin::Default);
+        check(&config).map_err(ConfigCommandError::Start)?;
+        let shown = all.iter().filter(|setting| !changed || setting.origin != SettingOrigin::Default);
         Ok(match printed.output {
-            Output::Json => {
+            OutputFormat::Json => {
                 let told = |Setting { key, value, origin }: &Setting| json!({"key": key, "value": value, "origin": origin.to_string()});
                 print::json(&shown.map(told).collect::<Value>())
             }
-            Output::Table => {
-                let mut table = Table::new(["KEY", "VALUE", "FROM"]);
+            OutputFormat::Table => {
+                let mut table = TextTable::new(["KEY", "VALUE", "FROM"]);
                 for Setting { key, value, origin } in shown {
                     table.line([key.clone(), value.clone(), origin.to_string()]);
                 }

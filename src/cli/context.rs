@@ -17,8 +17,8 @@ use serde_json::json;
 use url::Url;
 
 use super::{
-    control::{Error, Output, Printed, Table, server_url},
-    nearest, print, words,
+    client::{ClientError, OutputArgs, OutputFormat, TextTable, server_url},
+    format, print, suggestion,
 };
 
 /// The flags of `context`.
@@ -34,11 +34,11 @@ Examples:
 )]
 pub struct Contexts {
     #[command(subcommand)]
-    verb: Verb,
+    verb: ContextCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum ContextCommand {
     /// Add a context; the first one is used from then on
     Add {
         /// What to call it
@@ -53,33 +53,33 @@ enum Verb {
         #[arg(long, value_name = "FILE")]
         ca_file: Option<PathBuf>,
         #[command(flatten)]
-        printed: Printed,
+        printed: OutputArgs,
     },
     /// Use a context in all commands that name no server
     Use {
         /// Its name
         name: String,
         #[command(flatten)]
-        printed: Printed,
+        printed: OutputArgs,
     },
     /// List the contexts
     List {
         #[command(flatten)]
-        printed: Printed,
+        printed: OutputArgs,
     },
     /// Remove a context
     Remove {
         /// Its name
         name: String,
         #[command(flatten)]
-        printed: Printed,
+        printed: OutputArgs,
     },
 }
 
 /// A server, as an operator reaches it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Context {
+pub(super) struct ServerContext {
     server: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) token_file: Option<PathBuf>,
@@ -87,25 +87,25 @@ pub(super) struct Context {
     pub(super) ca_file: Option<PathBuf>,
 }
 
-impl Context {
+impl ServerContext {
     /// The server's address.
-    pub(super) fn server(&self) -> Result<Url, Error> {
+    pub(super) fn server(&self) -> Result<Url, ClientError> {
         server_url(&self.server)
-            .map_err(|allowed| Error::Input(format!("the server of a context is \"{}\"; {allowed}", self.server)))
+            .map_err(|allowed| ClientError::Input(format!("the server of a context is \"{}\"; {allowed}", self.server)))
     }
 }
 
 /// What the file has.
 #[derive(Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Known {
+pub(super) struct ContextFile {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) current: Option<String>,
     #[serde(default)]
-    contexts: BTreeMap<String, Context>,
+    contexts: BTreeMap<String, ServerContext>,
 }
 
-impl Known {
+impl ContextFile {
     /// The file; [`None`] where this user has no home.
     fn path() -> Option<PathBuf> {
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -114,7 +114,7 @@ impl Known {
     }
 
     /// What is known; nothing where there is no file.
-    pub(super) fn load() -> Result<Self, Error> {
+    pub(super) fn load() -> Result<Self, ClientError> {
         let Some(path) = Self::path() else { return Ok(Self::default()) };
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
@@ -122,16 +122,17 @@ impl Known {
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => {
                 return Ok(Self::default());
             }
-            Err(error) => return Err(Error::Input(format!("{} cannot be read: {error}", path.display()))),
+            Err(error) => return Err(ClientError::Input(format!("{} cannot be read: {error}", path.display()))),
         };
         toml::from_str(&text)
-            .map_err(|error| Error::Input(format!("{}: {}", path.display(), error.to_string().trim_end())))
+            .map_err(|error| ClientError::Input(format!("{}: {}", path.display(), error.to_string().trim_end())))
     }
 
     /// Written beside and then renamed: a crash leaves the old file or the new one.
-    fn save(&self) -> Result<(), Error> {
-        let path = Self::path()
-            .ok_or_else(|| Error::Input("there is no folder for contexts: set HOME or XDG_CONFIG_HOME".to_owned()))?;
+    fn save(&self) -> Result<(), ClientError> {
+        let path = Self::path().ok_or_else(|| {
+            ClientError::Input("there is no folder for contexts: set HOME or XDG_CONFIG_HOME".to_owned())
+        })?;
         let text = toml::to_string(self).expect("contexts are TOML");
         let draft = path.with_extension("new");
         let written = (|| {
@@ -141,19 +142,19 @@ impl Known {
             file.sync_all()?;
             fs::rename(&draft, &path)
         })();
-        written.map_err(|error| Error::Input(format!("{} cannot be written: {error}", path.display())))
+        written.map_err(|error| ClientError::Input(format!("{} cannot be written: {error}", path.display())))
     }
 
     /// The context of that name.
-    pub(super) fn get(&self, name: &str) -> Result<&Context, Error> {
+    pub(super) fn get(&self, name: &str) -> Result<&ServerContext, ClientError> {
         self.contexts.get(name).ok_or_else(|| {
             let names: Vec<&str> = self.contexts.keys().map(String::as_str).collect();
-            let hint = match (nearest::like(name, &names).first(), names.is_empty()) {
+            let hint = match (suggestion::like(name, &names).first(), names.is_empty()) {
                 (Some(like), _) => format!("did you mean {like}?"),
                 (None, true) => "gridhook context add makes one".to_owned(),
                 (None, false) => format!("there are {}", names.join(", ")),
             };
-            Error::Input(format!("there is no context {name}; {hint}"))
+            ClientError::Input(format!("there is no context {name}; {hint}"))
         })
     }
 }
@@ -163,18 +164,21 @@ impl Contexts {
     ///
     /// # Errors
     /// Where there is no such context, or the file cannot be read or written.
-    pub fn run(self) -> Result<String, Error> {
-        let mut known = Known::load()?;
+    pub fn run(self) -> Result<String, ClientError> {
+        let mut known = ContextFile::load()?;
         match self.verb {
-            Verb::Add { name, server, token_file, ca_file, printed } => {
+            ContextCommand::Add { name, server, token_file, ca_file, printed } => {
                 if known.contexts.contains_key(&name) {
                     let hint = format!("gridhook context remove {name} removes it");
-                    return Err(Error::Input(format!("there is a context {name} already; {hint}")));
+                    return Err(ClientError::Input(format!("there is a context {name} already; {hint}")));
                 }
                 // A command may run in another folder.
                 let whole = |file: PathBuf| path::absolute(&file).unwrap_or(file);
-                let context =
-                    Context { server: server.into(), token_file: token_file.map(whole), ca_file: ca_file.map(whole) };
+                let context = ServerContext {
+                    server: server.into(),
+                    token_file: token_file.map(whole),
+                    ca_file: ca_file.map(whole),
+                };
                 known.contexts.insert(name.clone(), context);
                 let is_used = known.current.is_none();
                 if is_used {
@@ -186,44 +190,44 @@ impl Contexts {
                 } else {
                     format!("gridhook context use {name} uses it")
                 };
-                Ok(told(&printed, &known, || format!("added the context {name}; {next}")))
+                Ok(format_output(&printed, &known, || format!("added the context {name}; {next}")))
             }
-            Verb::Use { name, printed } => {
+            ContextCommand::Use { name, printed } => {
                 known.get(&name)?;
                 known.current = Some(name.clone());
                 known.save()?;
-                Ok(told(&printed, &known, || format!("the context {name} is used from now on")))
+                Ok(format_output(&printed, &known, || format!("the context {name} is used from now on")))
             }
-            Verb::List { printed } => Ok(told(&printed, &known, || table(&known))),
-            Verb::Remove { name, printed } => {
+            ContextCommand::List { printed } => Ok(format_output(&printed, &known, || table(&known))),
+            ContextCommand::Remove { name, printed } => {
                 known.get(&name)?;
                 known.contexts.remove(&name);
                 if known.current.as_deref() == Some(&name) {
                     known.current = None;
                 }
                 known.save()?;
-                Ok(told(&printed, &known, || format!("removed the context {name}")))
+                Ok(format_output(&printed, &known, || format!("removed the context {name}")))
             }
         }
     }
 }
 
-fn told(printed: &Printed, known: &Known, text: impl FnOnce() -> String) -> String {
+fn format_output(printed: &OutputArgs, known: &ContextFile, text: impl FnOnce() -> String) -> String {
     match printed.output {
-        Output::Table => text(),
-        Output::Json => print::json(&json!({"current": known.current, "contexts": known.contexts})),
+        OutputFormat::Table => text(),
+        OutputFormat::Json => print::json(&json!({"current": known.current, "contexts": known.contexts})),
     }
 }
 
-fn table(known: &Known) -> String {
+fn table(known: &ContextFile) -> String {
     if known.contexts.is_empty() {
         return "no contexts; gridhook context add makes one".to_owned();
     }
-    let mut table = Table::new(["NAME", "USED", "SERVER", "TOKEN FILE", "CA FILE"]);
-    for (name, Context { server, token_file, ca_file }) in &known.contexts {
+    let mut table = TextTable::new(["NAME", "USED", "SERVER", "TOKEN FILE", "CA FILE"]);
+    for (name, ServerContext { server, token_file, ca_file }) in &known.contexts {
         let file =
-            |file: &Option<PathBuf>| file.as_ref().map_or(words::NONE.to_owned(), |file| file.display().to_string());
-        let used = if known.current.as_deref() == Some(name) { "yes" } else { words::NONE };
+            |file: &Option<PathBuf>| file.as_ref().map_or(format::NONE.to_owned(), |file| file.display().to_string());
+        let used = if known.current.as_deref() == Some(name) { "yes" } else { format::NONE };
         table.line([name.clone(), used.to_owned(), server.clone(), file(token_file), file(ca_file)]);
     }
     table.to_string()

@@ -7,11 +7,9 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::{
-    ask,
-    control::{self, Control, Error, Output, Printed, Resource, Session, Table, segment},
-    print,
+    client::{self, ClientError, OutputArgs, OutputFormat, ResourceName, ServerArgs, ServerClient, TextTable, segment},
+    format, print, prompt,
     time::past,
-    words,
 };
 
 /// The flags of `dead-letters`.
@@ -22,37 +20,37 @@ use super::{
   gridhook dead-letters purge orders billing --id 17")]
 pub struct DeadLetters {
     #[command(subcommand)]
-    verb: Verb,
+    verb: DeadLettersCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum DeadLettersCommand {
     /// List them, those that wait for their file and those in files
-    List(List),
+    List(ListArgs),
     /// Show one, with its event
-    Show(Show),
+    Show(ShowArgs),
     /// Send some again, to their event subscription alone
-    Redrive(Redrive),
+    Redrive(RedriveArgs),
     /// Give some up for good
-    Purge(Purge),
+    Purge(PurgeArgs),
 }
 
 /// Whose.
 #[derive(Debug, Args)]
-struct Whose {
+struct SubscriptionArgs {
     /// The topic: NAME, domains/NAME, domains/NAME/topics/NAME or a resource id
-    topic: Resource,
+    topic: ResourceName,
     /// The event subscription
     subscription: String,
     #[command(flatten)]
-    control: Control,
+    control: ServerArgs,
     #[command(flatten)]
-    printed: Printed,
+    printed: OutputArgs,
 }
 
 /// Which.
 #[derive(Debug, Args)]
-struct Which {
+struct FilterArgs {
     /// In this place: waiting or written
     #[arg(long, value_name = "PLACE", help_heading = WHICH)]
     place: Option<String>,
@@ -73,7 +71,7 @@ struct Which {
 /// The heading of what chooses dead letters, in the help.
 const WHICH: &str = "Which dead letters";
 
-impl Which {
+impl FilterArgs {
     fn pairs(&self) -> Vec<(&'static str, &String)> {
         let Self { place, from, to, reason, id } = self;
         let all = [("place", place), ("from", from), ("to", to), ("reason", reason), ("id", id)];
@@ -82,29 +80,29 @@ impl Which {
 }
 
 #[derive(Debug, Args)]
-struct List {
+struct ListArgs {
     #[command(flatten)]
-    whose: Whose,
+    whose: SubscriptionArgs,
     #[command(flatten)]
-    which: Which,
+    which: FilterArgs,
     /// Maximum number of dead letters
     #[arg(long, value_name = "N", default_value_t = 1000)]
     limit: usize,
 }
 
 #[derive(Debug, Args)]
-struct Show {
+struct ShowArgs {
     #[command(flatten)]
-    whose: Whose,
+    whose: SubscriptionArgs,
     /// Its key, as the list has it
     key: String,
 }
 
 /// Which ones something is done to.
 #[derive(Debug, Args)]
-struct Meant {
+struct SelectionArgs {
     #[command(flatten)]
-    which: Which,
+    which: FilterArgs,
     /// The one with this key, as the list has it; may be given several times
     #[arg(long = "key", value_name = "KEY", help_heading = WHICH)]
     keys: Vec<String>,
@@ -116,15 +114,15 @@ struct Meant {
     dry_run: bool,
 }
 
-impl Meant {
+impl SelectionArgs {
     /// Nothing is done to all of them by a slip.
-    fn check(&self) -> Result<(), Error> {
+    fn check(&self) -> Result<(), ClientError> {
         if self.all || !self.keys.is_empty() || !self.which.pairs().is_empty() {
             return Ok(());
         }
         let text =
             "it is not said which dead letters; allowed are --key, --id, --reason, --place, --from and --to, or --all";
-        Err(Error::Input(text.to_owned()))
+        Err(ClientError::Input(text.to_owned()))
     }
 
     fn body(&self) -> Value {
@@ -146,22 +144,22 @@ impl Meant {
 }
 
 #[derive(Debug, Args)]
-struct Purge {
+struct PurgeArgs {
     #[command(flatten)]
-    whose: Whose,
+    whose: SubscriptionArgs,
     #[command(flatten)]
-    meant: Meant,
+    meant: SelectionArgs,
     /// Do not ask first
     #[arg(long)]
     yes: bool,
 }
 
 #[derive(Debug, Args)]
-struct Redrive {
+struct RedriveArgs {
     #[command(flatten)]
-    whose: Whose,
+    whose: SubscriptionArgs,
     #[command(flatten)]
-    meant: Meant,
+    meant: SelectionArgs,
     /// Maximum events per second
     #[arg(long, value_name = "EVENTS")]
     rate: Option<f64>,
@@ -170,14 +168,14 @@ struct Redrive {
     keep: bool,
 }
 
-impl Redrive {
-    async fn run(self) -> Result<String, Error> {
+impl RedriveArgs {
+    async fn run(self) -> Result<String, ClientError> {
         let Self { whose, meant, rate, keep } = self;
         meant.check()?;
         let (session, path) = (whose.control.session()?, whose.path("/redrive"));
         if meant.dry_run {
             let done = in_parts(&session, &path, meant.body()).await?;
-            return Ok(whose.told(&done, "would be sent again"));
+            return Ok(whose.format_result(&done, "would be sent again"));
         }
         let mut body = meant.body();
         body["keep"] = keep.into();
@@ -186,48 +184,48 @@ impl Redrive {
         }
         let begun: Value = session.post(&path, &body).await?;
         Ok(match whose.printed.output {
-            Output::Json => print::json(&begun),
-            Output::Table => format!("redrive {} has begun", begun["job"]),
+            OutputFormat::Json => print::json(&begun),
+            OutputFormat::Table => format!("redrive {} has begun", begun["job"]),
         })
     }
 }
 
 impl DeadLetters {
     /// Does it; what is to be printed.
-    pub async fn run(self) -> Result<String, Error> {
+    pub async fn run(self) -> Result<String, ClientError> {
         match self.verb {
-            Verb::List(list) => list.run().await,
-            Verb::Show(Show { whose, key }) => {
+            DeadLettersCommand::List(list) => list.run().await,
+            DeadLettersCommand::Show(ShowArgs { whose, key }) => {
                 let told: Value = whose.control.session()?.get(&whose.path(&format!("/{}", segment(&key)))).await?;
                 Ok(print::json(&told))
             }
-            Verb::Redrive(redrive) => redrive.run().await,
-            Verb::Purge(Purge { whose, meant, yes }) => {
+            DeadLettersCommand::Redrive(redrive) => redrive.run().await,
+            DeadLettersCommand::Purge(PurgeArgs { whose, meant, yes }) => {
                 meant.check()?;
                 let session = whose.control.session()?;
                 if meant.all && !meant.dry_run {
                     let dry = json!({"all": true, "dryRun": true});
                     let count = in_parts(&session, &whose.path("/purge"), dry).await?["letters"].clone();
-                    let of = format!("{} of {}", whose.subscription, control::short(&whose.topic.path("")));
-                    ask::is_sure(&format!("Purge all {} dead letters of {of}?", words::count(&count)), yes)?;
+                    let of = format!("{} of {}", whose.subscription, client::short(&whose.topic.path("")));
+                    prompt::is_sure(&format!("Purge all {} dead letters of {of}?", format::count(&count)), yes)?;
                 }
                 let done = in_parts(&session, &whose.path("/purge"), meant.body()).await?;
                 let word = if meant.dry_run { "would be purged" } else { "purged" };
-                Ok(whose.told(&done, word))
+                Ok(whose.format_result(&done, word))
             }
         }
     }
 }
 
-impl Whose {
+impl SubscriptionArgs {
     fn path(&self, rest: &str) -> String {
         self.topic.subscription(&self.subscription, &format!("/deadLetters{rest}"))
     }
 
-    fn told(&self, done: &Value, word: &str) -> String {
+    fn format_result(&self, done: &Value, word: &str) -> String {
         match self.printed.output {
-            Output::Json => print::json(done),
-            Output::Table => {
+            OutputFormat::Json => print::json(done),
+            OutputFormat::Table => {
                 let lines = std::iter::once(format!("{} dead letters {word}", done["letters"])).chain(problems(done));
                 lines.collect::<Vec<_>>().join("\n")
             }
@@ -235,8 +233,8 @@ impl Whose {
     }
 }
 
-impl List {
-    async fn run(self) -> Result<String, Error> {
+impl ListArgs {
+    async fn run(self) -> Result<String, ClientError> {
         let Self { whose, which, limit } = self;
         let session = whose.control.session()?;
         let (mut value, mut told_problems): (Vec<Value>, Vec<Value>) = (Vec::new(), Vec::new());
@@ -257,8 +255,8 @@ impl List {
         };
         let all = json!({"value": value, "problems": told_problems, "whole": is_whole});
         Ok(match whose.printed.output {
-            Output::Json => print::json(&all),
-            Output::Table => table(&all),
+            OutputFormat::Json => print::json(&all),
+            OutputFormat::Table => table(&all),
         })
     }
 }
@@ -272,7 +270,7 @@ fn skip_token(link: &str) -> Option<String> {
 }
 
 fn table(all: &Value) -> String {
-    let mut table = Table::new(["PLACE", "EVENT", "REASON", "ATTEMPTS", "LAST OUTCOME", "LAST ATTEMPT", "KEY"]);
+    let mut table = TextTable::new(["PLACE", "EVENT", "REASON", "ATTEMPTS", "LAST OUTCOME", "LAST ATTEMPT", "KEY"]);
     for letter in all["value"].as_array().into_iter().flatten() {
         let names = [
             "place",
@@ -283,7 +281,7 @@ fn table(all: &Value) -> String {
             "lastDeliveryAttemptTime",
             "key",
         ];
-        table.line(names.map(|name| words::text(&letter[name])));
+        table.line(names.map(|name| format::text(&letter[name])));
     }
     let more = (all["whole"] == false).then(|| "there are more: a higher --limit shows them".to_owned());
     let lines = std::iter::once(table.to_string()).chain(more).chain(problems(all));
@@ -292,11 +290,11 @@ fn table(all: &Value) -> String {
 
 fn problems(all: &Value) -> impl Iterator<Item = String> {
     let problems = all["problems"].as_array().into_iter().flatten();
-    problems.map(|problem| format!("not read: {}: {}", words::text(&problem["at"]), words::text(&problem["why"])))
+    problems.map(|problem| format!("not read: {}: {}", format::text(&problem["at"]), format::text(&problem["why"])))
 }
 
 /// Asks until all is done; the sum of the answers.
-async fn in_parts(session: &Session, path: &str, mut body: Value) -> Result<Value, Error> {
+async fn in_parts(session: &ServerClient, path: &str, mut body: Value) -> Result<Value, ClientError> {
     let (mut letters, mut told_problems): (u64, Vec<Value>) = (0, Vec::new());
     loop {
         let done: Value = session.post(path, &body).await?;

@@ -7,8 +7,8 @@ use serde_json::Value;
 use url::form_urlencoded;
 
 use super::{
-    control::{Asked, Error, Resource},
-    words,
+    client::{ClientArgs, ClientError, ResourceName},
+    format,
 };
 use crate::clock::Clock;
 
@@ -19,7 +19,7 @@ use crate::clock::Clock;
   gridhook explain orders billing 17 --sequence --output json")]
 pub struct Explain {
     /// The topic: NAME, domains/NAME, domains/NAME/topics/NAME or a resource id
-    topic: Resource,
+    topic: ResourceName,
     /// The event subscription
     subscription: String,
     /// The event's id, or its sequence with --sequence
@@ -29,7 +29,7 @@ pub struct Explain {
     #[arg(long)]
     sequence: bool,
     #[command(flatten)]
-    asked: Asked,
+    asked: ClientArgs,
 }
 
 impl Explain {
@@ -37,27 +37,29 @@ impl Explain {
     ///
     /// # Errors
     /// Where the server cannot be asked, or does not find it.
-    pub async fn run(&self, clock: &Clock) -> Result<String, Error> {
+    pub async fn run(&self, clock: &Clock) -> Result<String, ClientError> {
         let mut query = form_urlencoded::Serializer::new(String::new());
         query.append_pair(if self.sequence { "sequence" } else { "id" }, &self.event);
         let path = self.topic.subscription(&self.subscription, &format!("/explain?{}", query.finish()));
         let session = self.asked.control.session()?;
-        let answer: Value = match session.ask(Method::GET, &path, None::<&Value>).await {
-            Err(Error::Refused { status: StatusCode::NOT_FOUND, reason }) => return Err(nowhere(&self.event, reason)),
+        let answer: Value = match session.fetch(Method::GET, &path, None::<&Value>).await {
+            Err(ClientError::Refused { status: StatusCode::NOT_FOUND, reason }) => {
+                return Err(nowhere(&self.event, reason));
+            }
             answer => answer?,
         };
-        self.asked.print(&answer, |answer| told(answer, clock))
+        self.asked.print(&answer, |answer| format_explanation(answer, clock))
     }
 }
 
 /// An event that was not found is told as where it was looked for; what is no such answer is told as it came.
-fn nowhere(event: &str, reason: String) -> Error {
+fn nowhere(event: &str, reason: String) -> ClientError {
     let Ok(answer) = serde_json::from_str::<Value>(reason.trim()) else {
-        return Error::Refused { status: StatusCode::NOT_FOUND, reason };
+        return ClientError::Refused { status: StatusCode::NOT_FOUND, reason };
     };
     let looked = &answer["lookedAt"];
-    let of = |key: &str| words::count(&looked[key]);
-    Error::Input(format!(
+    let of = |key: &str| format::count(&looked[key]);
+    ClientError::Input(format!(
         "no event '{event}' was found among {} in flight, {} owed and the log from {} to before {}; gridhook trace knows \
          what became of those that have ended",
         of("eventsInFlight"),
@@ -67,9 +69,9 @@ fn nowhere(event: &str, reason: String) -> Error {
     ))
 }
 
-fn told(answer: &Value, clock: &Clock) -> String {
-    let at = |value: &Value| words::when(value, clock);
-    let (text, count) = (words::text, words::count);
+fn format_explanation(answer: &Value, clock: &Clock) -> String {
+    let at = |value: &Value| format::when(value, clock);
+    let (text, count) = (format::text, format::count);
     let state = match answer["state"].as_str().unwrap_or_default() {
         "inFlight" => {
             format!(
@@ -150,6 +152,6 @@ fn told(answer: &Value, clock: &Clock) -> String {
 
 /// How often a client had it, and how that ended the last time.
 fn received(answer: &Value, at: &impl Fn(&Value) -> String) -> String {
-    let (times, last) = (words::count(&answer["deliveryCount"]), words::text(&answer["lastOutcome"]));
+    let (times, last) = (format::count(&answer["deliveryCount"]), format::text(&answer["lastOutcome"]));
     format!("received {times} times, the last at {} with {last}", at(&answer["lastReceived"]))
 }

@@ -9,19 +9,19 @@ use serde_json::json;
 
 use super::{
     Serve,
-    backup::{self, Done},
-    control::{Control, Output, Printed},
-    follow::{self, follow},
+    backup::{self, Outcome},
+    client::{OutputArgs, OutputFormat, ServerArgs},
     print,
     spinner::Spinner,
+    stream::{self, follow},
 };
 use crate::{
     config::{self, Config},
-    dead_letter::{Totals, redrive},
+    dead_letter::{DeadLetterTotals, redrive},
     journal::{
-        fsck::{self, Accounts, Progress, Report},
+        fsck::{self, CheckProgress, CheckReport, DeadLetterAccounts},
         keys::MetaKind,
-        rocks::{Frozen, OpenError, Rocks, RocksOptions},
+        rocks::{OpenError, ReadOnlyStore, RocksOptions, RocksStore},
         store::{Store, StoreError},
     },
     topic::registry::check_record,
@@ -46,14 +46,14 @@ pub struct Fsck {
     #[arg(long, conflicts_with_all = ["config", "data_dir", "repair"])]
     online: bool,
     #[command(flatten)]
-    control: Control,
+    control: ServerArgs,
     #[command(flatten)]
-    printed: Printed,
+    printed: OutputArgs,
 }
 
 /// Why nothing could be looked at.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum FsckError {
     /// The settings.
     #[error(transparent)]
     Config(#[from] config::Error),
@@ -65,10 +65,10 @@ pub enum Error {
     None(PathBuf),
     /// The server did not look.
     #[error(transparent)]
-    Server(#[from] follow::Error),
+    Server(#[from] stream::StreamError),
     /// The store cannot be read.
     #[error(transparent)]
-    Stop(#[from] fsck::Stop),
+    Stop(#[from] fsck::CheckStop),
     /// What was mended is not all on the disk.
     #[error(transparent)]
     Close(#[from] StoreError),
@@ -76,41 +76,41 @@ pub enum Error {
 
 impl Fsck {
     /// Looks. Has to be called where a system of actix runs.
-    pub async fn run(&self) -> Result<Done, Error> {
+    pub async fn run(&self) -> Result<Outcome, FsckError> {
         if !self.online {
             let report = self.look()?;
             let told = match self.printed.output {
-                Output::Table => report.to_string(),
-                Output::Json => print::json(&report),
+                OutputFormat::Table => report.to_string(),
+                OutputFormat::Json => print::json(&report),
             };
-            return Ok(Done { told, is_sound: report.is_sound() });
+            return Ok(Outcome { told, is_sound: report.is_sound() });
         }
-        let session = self.control.session().map_err(follow::Error::from)?;
+        let session = self.control.session().map_err(stream::StreamError::from)?;
         let told = follow(&session, "/store/check", &json!({})).await?;
         let report = &told["report"];
         let shown = match self.printed.output {
-            Output::Table => backup::report(report),
-            Output::Json => print::json(report),
+            OutputFormat::Table => backup::report(report),
+            OutputFormat::Json => print::json(report),
         };
-        Ok(Done { told: shown, is_sound: backup::is_sound(report) })
+        Ok(Outcome { told: shown, is_sound: backup::is_sound(report) })
     }
 
-    fn look(&self) -> Result<Report, Error> {
+    fn look(&self) -> Result<CheckReport, FsckError> {
         let config = Config::load(&Serve::of(self.config.clone(), self.data_dir.clone()).sources())?;
         let (folder, options) = (config.server.data_dir, store_options(&config.journal));
         // Whatever else there is, opening says what is wrong with it.
         if !["rocksdb", "watermark"].iter().any(|name| folder.join(name).exists()) {
-            return Err(Error::None(folder));
+            return Err(FsckError::None(folder));
         }
         let spinner = Spinner::new();
-        let mut watch = |Progress { at, records }| {
-            spinner.tell(format!("{records} records, at the {at}"));
+        let mut watch = |CheckProgress { at, records }| {
+            spinner.set_message(format!("{records} records, at the {at}"));
             ControlFlow::Continue(())
         };
         if !self.repair {
-            return Ok(fsck::check(&Frozen::open(&folder, &options)?, accounts(), &mut watch)?);
+            return Ok(fsck::check(&ReadOnlyStore::open(&folder, &options)?, accounts(), &mut watch)?);
         }
-        let store = Rocks::open(&folder, &options)?;
+        let store = RocksStore::open(&folder, &options)?;
         let report = fsck::repair(&store, accounts(), &mut watch);
         store.close()?;
         Ok(report?)
@@ -118,9 +118,9 @@ impl Fsck {
 }
 
 /// The dead-letter actor's accounts, as it writes them.
-pub fn accounts() -> Accounts {
-    let dealt_with = |bytes: &[u8]| Totals::decode(bytes).ok().and_then(|totals| totals.dealt_with());
-    Accounts { name: Totals::name, dealt_with, readable }
+pub fn accounts() -> DeadLetterAccounts {
+    let dealt_with = |bytes: &[u8]| DeadLetterTotals::decode(bytes).ok().and_then(|totals| totals.dealt_with());
+    DeadLetterAccounts { name: DeadLetterTotals::name, dealt_with, readable }
 }
 
 /// Whether a record of this kind can be read; if not, why.
@@ -132,7 +132,7 @@ pub fn readable(kind: MetaKind, value: &[u8]) -> Result<(), String> {
         MetaKind::Format | MetaKind::Floor | MetaKind::Job | MetaKind::Secret | MetaKind::Loss => {
             fsck::check_record(kind, value)
         }
-        MetaKind::DeadLetters => Totals::decode(value).map(drop).map_err(|error| error.to_string()),
+        MetaKind::DeadLetters => DeadLetterTotals::decode(value).map(drop).map_err(|error| error.to_string()),
         MetaKind::Redrive => redrive::check_record(value),
         MetaKind::Topic
         | MetaKind::Subscription

@@ -9,7 +9,7 @@ use serde_json::json;
 use url::Url;
 
 use super::{
-    control::{Error, Output, Place, Printed, not_reached},
+    client::{ClientError, OutputArgs, OutputFormat, ServerAddressArgs, not_reached},
     print,
 };
 use crate::escape;
@@ -27,13 +27,13 @@ pub struct Health {
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_duration)]
     wait: Duration,
     #[command(flatten)]
-    place: Place,
+    place: ServerAddressArgs,
     #[command(flatten)]
-    printed: Printed,
+    printed: OutputArgs,
 }
 
 /// How it is.
-pub struct Told {
+pub struct HealthView {
     /// Whether it is as it should be.
     pub is_well: bool,
     /// What is printed.
@@ -59,21 +59,21 @@ impl Health {
     ///
     /// # Errors
     /// Where it is not clear which server is asked.
-    pub async fn run(self) -> Result<Told, Error> {
+    pub async fn run(self) -> Result<HealthView, ClientError> {
         let (server, client) = self.place.client()?;
-        let (is_well, text) = match tokio::time::timeout(self.wait, self.ask(&server, &client)).await {
+        let (is_well, text) = match tokio::time::timeout(self.wait, self.probe(&server, &client)).await {
             Ok(Ok(told)) => told,
             Ok(Err(error)) => (false, error),
             Err(_) => (false, format!("{server}: no answer within {:?}", self.wait)),
         };
         let text = match self.printed.output {
-            Output::Table => escape::text(&text).into_owned(),
-            Output::Json => print::json(&json!({"server": server.as_str(), "healthy": is_well, "text": text})),
+            OutputFormat::Table => escape::text(&text).into_owned(),
+            OutputFormat::Json => print::json(&json!({"server": server.as_str(), "healthy": is_well, "text": text})),
         };
-        Ok(Told { is_well, text })
+        Ok(HealthView { is_well, text })
     }
 
-    async fn ask(&self, server: &Url, client: &Client) -> Result<(bool, String), String> {
+    async fn probe(&self, server: &Url, client: &Client) -> Result<(bool, String), String> {
         let path = if self.live { "healthz" } else { "readyz" };
         let url = format!("{}/{path}", server.as_str().trim_end_matches('/'));
         let sent = client.get(url).send().await;

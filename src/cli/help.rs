@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{control::Error, manual::SECTIONS, nearest};
+use super::{client::ClientError, manual::SECTIONS, suggestion};
 
 /// The flags of `help`.
 #[derive(Clone, Debug, clap::Args)]
@@ -22,13 +22,13 @@ impl Help {
     ///
     /// # Errors
     /// Where there is no such command and no such subject.
-    pub fn run(&self) -> Result<String, Error> {
+    pub fn run(&self) -> Result<String, ClientError> {
         let mut command = super::command();
         command.build();
         if let [subject] = &self.topic[..]
             && let Some((_, entries)) = SECTIONS.iter().find(|(heading, _)| slug(heading) == *subject)
         {
-            return Ok(told(entries));
+            return Ok(format_entries(entries));
         }
         if self.topic.is_empty() {
             return Ok(command.render_help().to_string());
@@ -45,14 +45,14 @@ impl Help {
     }
 }
 
-fn unknown(word: &str, names: &[String]) -> Error {
+fn unknown(word: &str, names: &[String]) -> ClientError {
     let subjects: Vec<String> = SECTIONS.iter().map(|(heading, _)| slug(heading)).collect();
     let all: Vec<&str> = names.iter().chain(&subjects).map(String::as_str).collect();
-    let hint = match nearest::like(word, &all).first() {
+    let hint = match suggestion::like(word, &all).first() {
         Some(like) => format!("did you mean {like}?"),
         None => "gridhook --help lists the commands".to_owned(),
     };
-    Error::Input(format!("there is no help on {word}; {hint}"))
+    ClientError::Input(format!("there is no help on {word}; {hint}"))
 }
 
 /// A heading as it is typed.
@@ -60,7 +60,7 @@ fn slug(heading: &str) -> String {
     heading.to_ascii_lowercase().replace(' ', "-")
 }
 
-fn told(entries: &[(&str, &str)]) -> String {
+fn format_entries(entries: &[(&str, &str)]) -> String {
     let mut text = String::new();
     for (term, words) in entries {
         // Writing to a string does not fail.

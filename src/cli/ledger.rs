@@ -5,10 +5,10 @@ use serde_json::Value;
 use url::form_urlencoded;
 
 use super::{
-    control::{self, Control, Output, Printed, Resource},
+    client::{self, OutputArgs, OutputFormat, ResourceName, ServerArgs},
     print,
     time::past,
-    trace::Line,
+    trace::LedgerLine,
 };
 
 /// The flags of `ledger`.
@@ -16,7 +16,7 @@ use super::{
 pub struct Ledger {
     /// The topic or domain
     #[arg(value_name = "TOPIC")]
-    topic: Resource,
+    topic: ResourceName,
     /// The event subscription
     #[arg(value_name = "SUBSCRIPTION")]
     subscription: String,
@@ -34,9 +34,9 @@ pub struct Ledger {
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
     #[command(flatten)]
-    control: Control,
+    control: ServerArgs,
     #[command(flatten)]
-    printed: Printed,
+    printed: OutputArgs,
 }
 
 impl Ledger {
@@ -44,7 +44,7 @@ impl Ledger {
     ///
     /// # Errors
     /// Where the server cannot be asked, or refuses.
-    pub async fn run(&self) -> Result<String, control::Error> {
+    pub async fn run(&self) -> Result<String, client::ClientError> {
         let session = self.control.session()?;
         let (mut lines, mut next) = (Vec::new(), None);
         let most = self.limit as usize;
@@ -67,17 +67,17 @@ impl Ledger {
             }
         };
         match self.printed.output {
-            Output::Json => Ok(print::json(&lines)),
-            Output::Table => told(&lines, oldest.as_deref(), next.is_some()),
+            OutputFormat::Json => Ok(print::json(&lines)),
+            OutputFormat::Table => format_lines(&lines, oldest.as_deref(), next.is_some()),
         }
     }
 }
 
-fn told(lines: &[Value], oldest: Option<&str>, more: bool) -> Result<String, control::Error> {
+fn format_lines(lines: &[Value], oldest: Option<&str>, more: bool) -> Result<String, client::ClientError> {
     let mut text = String::new();
     for line in lines {
-        let line = Line::deserialize(line)?;
-        line.tell(&mut text, Some(&line.events()));
+        let line = LedgerLine::deserialize(line)?;
+        line.write_to(&mut text, Some(&line.events()));
     }
     let mut text = text
         .lines()

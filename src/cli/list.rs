@@ -4,7 +4,7 @@ use awc::http::Method;
 use serde_json::Value;
 use url::Url;
 
-use super::control::{Error, Session, segment};
+use super::client::{ClientError, ServerClient, segment};
 
 /// What is listed at the top.
 pub(super) const KINDS: [&str; 3] = ["topics", "domains", "namespaces"];
@@ -15,7 +15,7 @@ pub(super) fn path(subscription_id: &str, kind: &str) -> String {
 }
 
 /// All resources of a list, page after page.
-pub(super) async fn all(session: &Session, path: &str) -> Result<Vec<Value>, Error> {
+pub(super) async fn all(session: &ServerClient, path: &str) -> Result<Vec<Value>, ClientError> {
     let (mut all, mut path) = (Vec::new(), format!("{path}?$top=100"));
     loop {
         let mut page: Value = session.ask_only(Method::GET, &path, None::<&Value>).await?;
@@ -30,7 +30,7 @@ pub(super) async fn all(session: &Session, path: &str) -> Result<Vec<Value>, Err
 }
 
 /// The topics of all namespaces of an Azure subscription.
-pub(super) async fn namespace_topics(session: &Session, subscription_id: &str) -> Result<Vec<Value>, Error> {
+pub(super) async fn namespace_topics(session: &ServerClient, subscription_id: &str) -> Result<Vec<Value>, ClientError> {
     let mut found = Vec::new();
     for namespace in all(session, &path(subscription_id, "namespaces")).await? {
         found.extend(all(session, &format!("{}/topics", id(&namespace))).await?);
@@ -39,7 +39,7 @@ pub(super) async fn namespace_topics(session: &Session, subscription_id: &str) -
 }
 
 /// The resource ids of everything that has a log: topics, domains, topics of namespaces.
-pub(super) async fn logs(session: &Session, subscription_id: &str) -> Result<Vec<String>, Error> {
+pub(super) async fn logs(session: &ServerClient, subscription_id: &str) -> Result<Vec<String>, ClientError> {
     let mut found = Vec::new();
     for kind in ["topics", "domains"] {
         found.extend(all(session, &path(subscription_id, kind)).await?);

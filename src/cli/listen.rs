@@ -23,8 +23,8 @@ use serde_json::value::RawValue;
 use tokio::sync::Notify;
 
 use super::{
-    control::{Output, Printed},
-    print::{self, Reader},
+    client::{OutputArgs, OutputFormat},
+    print::{self, PipeState},
 };
 use crate::{clock::Clock, escape};
 
@@ -53,13 +53,13 @@ pub struct Listen {
     #[arg(long)]
     quiet: bool,
     #[command(flatten)]
-    printed: Printed,
+    printed: OutputArgs,
 }
 
 /// 64 MiB: more than any sender of Event Grid puts into one request.
 const BODY_BYTES_MAX: usize = 64 << 20;
 
-struct Endpoint {
+struct ListenEndpoint {
     flags: Listen,
     clock: Clock,
     requests: AtomicU64,
@@ -73,7 +73,7 @@ struct Endpoint {
 impl Listen {
     /// Listens until a signal comes, or until nobody reads what is printed, as behind `| head`.
     pub async fn run(self, clock: Clock) -> io::Result<()> {
-        let endpoint = web::Data::new(Endpoint {
+        let endpoint = web::Data::new(ListenEndpoint {
             flags: self,
             clock,
             requests: 0.into(),
@@ -81,7 +81,7 @@ impl Listen {
             told: 0.into(),
             closed: Notify::new(),
         });
-        let server = Endpoint::bind(endpoint.clone())?;
+        let server = ListenEndpoint::bind(endpoint.clone())?;
         if endpoint.flags.quiet {
             actix_rt::spawn(count(endpoint.clone()));
         }
@@ -90,7 +90,7 @@ impl Listen {
             () = endpoint.closed.notified() => return Ok(()),
         }
         if endpoint.flags.quiet {
-            endpoint.tell();
+            endpoint.report_received();
         }
         Ok(())
     }
@@ -109,7 +109,7 @@ impl Listen {
     }
 }
 
-impl Endpoint {
+impl ListenEndpoint {
     fn bind(this: web::Data<Self>) -> io::Result<Server> {
         let address = this.flags.address();
         let server = HttpServer::new(move || {
@@ -127,7 +127,7 @@ impl Endpoint {
     }
 
     /// Says how much came in since the last time, if anything did.
-    fn tell(&self) {
+    fn report_received(&self) {
         let [events, requests] = [&self.events, &self.requests].map(|counter| counter.load(Ordering::Relaxed));
         let fresh = events - self.told.swap(events, Ordering::Relaxed);
         if fresh == 0 {
@@ -140,8 +140,8 @@ impl Endpoint {
     /// Prints a line. Without a reader the program ends.
     fn out(&self, line: &str) {
         match print::out(line) {
-            Ok(Reader::Reads) => {}
-            Ok(Reader::Gone) => self.closed.notify_one(),
+            Ok(PipeState::Reads) => {}
+            Ok(PipeState::Gone) => self.closed.notify_one(),
             Err(error) => {
                 print::note(&format!("gridhook: {}", print::error(&error.into())));
                 self.closed.notify_one();
@@ -157,12 +157,13 @@ impl Endpoint {
         let status = status.as_u16();
         for event in events {
             let line = match self.flags.printed.output {
-                Output::Table => {
-                    let Seen { id, event_type, subject } = serde_json::from_str(event.get()).unwrap_or_default();
+                OutputFormat::Table => {
+                    let ReceivedEvent { id, event_type, subject } =
+                        serde_json::from_str(event.get()).unwrap_or_default();
                     let [event_type, subject, id, count] = [&event_type, &subject, &id, count].map(visible);
                     format!("{time} {status} {event_type} subject={subject} id={id} delivery-count={count}")
                 }
-                Output::Json => print::json_line(&serde_json::json!({
+                OutputFormat::Json => print::json_line(&serde_json::json!({
                         "time": time.to_event_grid(),
                         "status": status,
                         "subscription": subscription,
@@ -178,7 +179,7 @@ impl Endpoint {
 /// What is printed of an event, in either schema.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Seen {
+struct ReceivedEvent {
     id: String,
     #[serde(rename = "eventType", alias = "type")]
     event_type: String,
@@ -187,7 +188,7 @@ struct Seen {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Validation {
+struct ValidationEvent {
     data: ValidationData,
 }
 
@@ -197,9 +198,9 @@ struct ValidationData {
     validation_code: String,
 }
 
-async fn receive(request: HttpRequest, body: web::Bytes, endpoint: web::Data<Endpoint>) -> HttpResponse {
+async fn receive(request: HttpRequest, body: web::Bytes, endpoint: web::Data<ListenEndpoint>) -> HttpResponse {
     if request.method() == Method::OPTIONS {
-        return greet(&request);
+        return answer_handshake(&request);
     }
     if request.method() != Method::POST {
         return HttpResponse::MethodNotAllowed().insert_header((header::ALLOW, "OPTIONS, POST")).finish();
@@ -207,7 +208,7 @@ async fn receive(request: HttpRequest, body: web::Bytes, endpoint: web::Data<End
     match request.headers().get("aeg-event-type").map(header::HeaderValue::as_bytes) {
         Some(b"SubscriptionValidation") => return validate(&body),
         Some(b"SubscriptionDeletion") => {
-            let name = request.headers().get("aeg-subscription-name").map_or("-".to_owned(), shown);
+            let name = request.headers().get("aeg-subscription-name").map_or("-".to_owned(), header_text);
             print::note(&format!("farewell: the subscription {name} is deleted"));
             return HttpResponse::Ok().finish();
         }
@@ -215,7 +216,7 @@ async fn receive(request: HttpRequest, body: web::Bytes, endpoint: web::Data<End
     }
     let Ok(events) = events_of(&body) else { return HttpResponse::BadRequest().body("not JSON") };
 
-    let Endpoint { flags, requests, events: counted, .. } = &**endpoint;
+    let ListenEndpoint { flags, requests, events: counted, .. } = &**endpoint;
     let status = flags.answer(requests.fetch_add(1, Ordering::Relaxed));
     counted.fetch_add(events.len() as u64, Ordering::Relaxed);
     if !flags.delay.is_zero() {
@@ -232,9 +233,9 @@ async fn receive(request: HttpRequest, body: web::Bytes, endpoint: web::Data<End
 }
 
 /// The handshake of CloudEvents: whoever asks is welcome.
-fn greet(request: &HttpRequest) -> HttpResponse {
+fn answer_handshake(request: &HttpRequest) -> HttpResponse {
     let origin = request.headers().get("WebHook-Request-Origin");
-    print::note(&format!("handshake: {} asks whether it may send", origin.map_or("somebody".into(), shown)));
+    print::note(&format!("handshake: {} asks whether it may send", origin.map_or("somebody".into(), header_text)));
     let mut response = HttpResponse::Ok();
     if let Some(origin) = origin {
         response.insert_header(("WebHook-Allowed-Origin", origin.clone()));
@@ -242,7 +243,7 @@ fn greet(request: &HttpRequest) -> HttpResponse {
     response.insert_header(("WebHook-Allowed-Rate", "*")).insert_header((header::ALLOW, "OPTIONS, POST")).finish()
 }
 
-fn shown(value: &header::HeaderValue) -> String {
+fn header_text(value: &header::HeaderValue) -> String {
     visible(&String::from_utf8_lossy(value.as_bytes()))
 }
 
@@ -259,7 +260,7 @@ fn validate(body: &[u8]) -> HttpResponse {
 
 /// The code that a validation event asks to be given back.
 pub(super) fn validation_code(body: &[u8]) -> serde_json::Result<String> {
-    let [Validation { data: ValidationData { validation_code } }] = serde_json::from_slice(body)?;
+    let [ValidationEvent { data: ValidationData { validation_code } }] = serde_json::from_slice(body)?;
     Ok(validation_code)
 }
 
@@ -272,11 +273,11 @@ fn events_of(body: &[u8]) -> serde_json::Result<Vec<&RawValue>> {
 }
 
 /// Says once a second how much came in.
-async fn count(endpoint: web::Data<Endpoint>) {
+async fn count(endpoint: web::Data<ListenEndpoint>) {
     let mut ticks = actix_rt::time::interval(Duration::from_secs(1));
     loop {
         ticks.tick().await;
-        endpoint.tell();
+        endpoint.report_received();
     }
 }
 

@@ -4,47 +4,47 @@
 //! is a layer of the settings and is checked with them, so that a wrong flag and a wrong key are told in the same words.
 
 pub mod apply;
-mod ask;
 pub mod backup;
 pub mod batches;
 pub mod chaos;
+pub mod client;
 pub mod clock;
 pub mod completions;
 pub mod config;
 pub mod context;
-pub mod control;
+pub mod control_records;
 pub mod dead_letters;
 pub mod explain;
-pub mod follow;
+mod format;
 pub mod fsck;
 pub mod health;
 pub mod help;
+mod http;
 pub mod ledger;
 mod list;
 pub mod listen;
 pub mod manual;
-pub mod nearest;
-pub mod plane;
 pub mod print;
+mod prompt;
 pub mod publish;
 pub mod replay;
 pub mod simulate;
 mod spinner;
+pub mod stream;
 pub mod subscriptions;
+pub mod suggestion;
 pub mod supervision;
 pub mod tail;
 mod time;
 pub mod top;
 pub mod topics;
 pub mod trace;
-mod web;
-mod words;
 
 use std::path::PathBuf;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::config::{Flag, Sources};
+use crate::config::{SettingFlag, SettingSources};
 
 /// A self-hosted Azure Event Grid.
 #[derive(Debug, Parser)]
@@ -65,13 +65,13 @@ pub enum Command {
     /// Show a server's time, and confirm that the clock of its machine is right
     Clock(clock::Clock),
     /// Look at the settings without starting anything
-    Config(config::Settings),
+    Config(config::ConfigArgs),
     /// List, show, make, change and delete topics and domains; show their keys
     Topics(topics::Topics),
     /// List, show, make, change, delete, hold and probe event subscriptions; try their filters
     Subscriptions(subscriptions::Subscriptions),
     /// Follow events as they are published, and what becomes of them
-    Tail(tail::Tail),
+    Tail(tail::TailCommand),
     /// Watch the busiest and the sickest event subscriptions
     Top(top::Top),
     /// Have there be what a file declares: topics, domains, event subscriptions
@@ -101,7 +101,7 @@ pub enum Command {
     /// Show which of a running server's actors died, why, and how soon they were at work again
     Supervision(supervision::Supervision),
     /// Kill parts of a running server at random under load, and account for everything it acknowledged
-    Chaos(Box<chaos::Chaos>),
+    Chaos(Box<chaos::ChaosCommand>),
     /// Try an edition of the delivery policy on thousands of endpoints, in virtual time
     Simulate(simulate::Simulate),
     /// Explain a command, or a subject such as names and times
@@ -168,14 +168,14 @@ impl Serve {
     }
 
     /// Where the settings come from.
-    pub fn sources(self) -> Sources {
+    pub fn sources(self) -> SettingSources {
         let Self { config, data_dir, listen, log_format } = self;
         let flags = [
             ("--data-dir", "server.data_dir", data_dir),
             ("--listen", "server.listen", listen),
             ("--log-format", "log.format", log_format),
         ];
-        let given = flags.into_iter().filter_map(|(name, key, value)| Some(Flag { name, key, value: value? }));
-        Sources { file: config, environment: std::env::vars_os().collect(), flags: given.collect() }
+        let given = flags.into_iter().filter_map(|(name, key, value)| Some(SettingFlag { name, key, value: value? }));
+        SettingSources { file: config, environment: std::env::vars_os().collect(), flags: given.collect() }
     }
 }

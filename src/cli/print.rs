@@ -14,7 +14,7 @@ use crate::escape;
 /// Whether somebody reads standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Reader {
+pub enum PipeState {
     /// Somebody does.
     Reads,
     /// The pipe is closed: nothing more needs to be printed.
@@ -30,7 +30,7 @@ pub struct Error(#[from] io::Error);
 ///
 /// # Errors
 /// Where it cannot be written, as on a full disk.
-pub fn out(lines: &str) -> Result<Reader, Error> {
+pub fn out(lines: &str) -> Result<PipeState, Error> {
     raw(&escape::lines(lines))
 }
 
@@ -38,12 +38,12 @@ pub fn out(lines: &str) -> Result<Reader, Error> {
 ///
 /// # Errors
 /// As [`out`].
-pub fn raw(text: &str) -> Result<Reader, Error> {
+pub fn raw(text: &str) -> Result<PipeState, Error> {
     let mut out = io::stdout().lock();
     let written = out.write_all(text.trim_end_matches('\n').as_bytes()).and_then(|()| out.write_all(b"\n"));
     match written.and_then(|()| out.flush()) {
-        Ok(()) => Ok(Reader::Reads),
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Reader::Gone),
+        Ok(()) => Ok(PipeState::Reads),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(PipeState::Gone),
         Err(error) => Err(error.into()),
     }
 }
@@ -54,7 +54,7 @@ pub fn note(lines: &str) {
 }
 
 /// Prints on standard error without a newline: a question.
-pub(super) fn ask(question: &str) {
+pub(super) fn prompt(question: &str) {
     let mut error = io::stderr();
     write!(error, "{}", escape::text(question)).and_then(|()| error.flush()).ok();
 }

@@ -28,9 +28,9 @@ use url::Url;
 
 use crate::{
     cli::{
-        batches::{self, Batch, Form, Limits},
-        control::{self, Control, Output, Printed, Resource, Session, secret, secret_in, variable},
-        nearest, print, web,
+        batches::{self, Batch, InputForm, RequestLimits},
+        client::{self, OutputArgs, OutputFormat, ResourceName, ServerArgs, ServerClient, secret, secret_in, variable},
+        http, print, suggestion,
     },
     clock::Clock,
     event::Timestamp,
@@ -50,7 +50,7 @@ Examples:
 )]
 pub struct Publish {
     /// The topic: NAME, domains/NAME, namespaces/NAME/topics/NAME or a resource id; or the URL that its events are sent to
-    topic: To,
+    topic: PublishTarget,
     /// A JSON array, a JSON object, or objects one after another (JSON lines); - is standard input
     #[arg(default_value = STANDARD_INPUT)]
     file: PathBuf,
@@ -70,19 +70,19 @@ pub struct Publish {
     #[arg(long, value_name = "SIZE", default_value = "1 MiB")]
     batch_bytes: ByteSize,
     #[command(flatten)]
-    control: Control,
+    control: ServerArgs,
     #[command(flatten)]
-    printed: Printed,
+    printed: OutputArgs,
 }
 
 /// Where events are published to, as it is typed.
 #[derive(Clone, Debug)]
-enum To {
-    Resource(Resource),
+enum PublishTarget {
+    Resource(ResourceName),
     Url(Url),
 }
 
-impl FromStr for To {
+impl FromStr for PublishTarget {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -101,7 +101,7 @@ struct Destination {
     is_cloud_events: bool,
     is_custom: bool,
     /// Who says which names are like the one that was typed.
-    asked: Option<(Session, String)>,
+    asked: Option<(ServerClient, String)>,
 }
 
 const STANDARD_INPUT: &str = "-";
@@ -109,18 +109,18 @@ const STANDARD_INPUT: &str = "-";
 /// Not everything was published. What was is a prefix of the input.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}{}", before(what, *events))]
-pub struct Error {
-    what: What,
+pub struct PublishError {
+    what: PublishSource,
     /// How many events were published.
     pub events: u64,
 }
 
 #[derive(Debug, thiserror::Error)]
-enum What {
+enum PublishSource {
     #[error(transparent)]
-    Control(#[from] control::Error),
+    Control(#[from] client::ClientError),
     #[error("{input}: {error}")]
-    Input { input: String, error: batches::Error },
+    Input { input: String, error: batches::BatchesError },
     #[error("{url}: {error}")]
     Send { url: String, error: String },
     #[error("refused with {status}: {reason}")]
@@ -136,10 +136,13 @@ const TRIES: u32 = 10;
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
 /// How much was published before; nothing is said of it where publishing did not begin.
-fn before(what: &What, events: u64) -> String {
+fn before(what: &PublishSource, events: u64) -> String {
     match what {
-        What::Control(_) => String::new(),
-        What::Input { .. } | What::Send { .. } | What::Refused { .. } | What::Busy { .. } => {
+        PublishSource::Control(_) => String::new(),
+        PublishSource::Input { .. }
+        | PublishSource::Send { .. }
+        | PublishSource::Refused { .. }
+        | PublishSource::Busy { .. } => {
             format!(" ({} published before)", counted(events, "event"))
         }
     }
@@ -147,7 +150,7 @@ fn before(what: &What, events: u64) -> String {
 
 /// What was published.
 #[derive(Clone, Copy, Debug, Default)]
-struct Done {
+struct PublishReport {
     events: u64,
     requests: u64,
 }
@@ -162,27 +165,29 @@ impl Publish {
     ///
     /// # Errors
     /// Where not everything was published: what was is a prefix of the input.
-    pub async fn run(self, clock: Clock) -> Result<String, Error> {
-        let mut done = Done::default();
-        self.publish(&clock, &mut done).await.map_err(|what| Error { what, events: done.events })?;
-        let Done { events, requests } = done;
+    pub async fn run(self, clock: Clock) -> Result<String, PublishError> {
+        let mut done = PublishReport::default();
+        self.publish(&clock, &mut done).await.map_err(|what| PublishError { what, events: done.events })?;
+        let PublishReport { events, requests } = done;
         Ok(match self.printed.output {
-            Output::Table => format!("published {} in {}", counted(events, "event"), counted(requests, "request")),
-            Output::Json => print::json(&json!({"events": events, "requests": requests})),
+            OutputFormat::Table => {
+                format!("published {} in {}", counted(events, "event"), counted(requests, "request"))
+            }
+            OutputFormat::Json => print::json(&json!({"events": events, "requests": requests})),
         })
     }
 
-    async fn publish(&self, clock: &Clock, done: &mut Done) -> Result<(), What> {
-        let input = |error: io::Error| What::Input { input: self.input(), error: error.into() };
+    async fn publish(&self, clock: &Clock, done: &mut PublishReport) -> Result<(), PublishSource> {
+        let input = |error: io::Error| PublishSource::Input { input: self.input(), error: error.into() };
         let (reader, length) = open(&self.file).map_err(input)?;
         let destination = self.destination().await?;
         let read = Arc::new(AtomicU64::new(0));
-        let reader = Counted { reader, read: read.clone() };
-        let limits = Limits { events: self.batch_events as usize, bytes: self.batch_bytes.as_u64() as usize };
+        let reader = CountingReader { reader, read: read.clone() };
+        let limits = RequestLimits { events: self.batch_events as usize, bytes: self.batch_bytes.as_u64() as usize };
         let form = match (self.dead_letters, destination.is_custom) {
-            (false, _) => Form::Events,
-            (true, false) => Form::DeadLetters,
-            (true, true) => Form::CustomDeadLetters,
+            (false, _) => InputForm::Events,
+            (true, false) => InputForm::DeadLetters,
+            (true, true) => InputForm::CustomDeadLetters,
         };
         let (send, mut batches) = mpsc::channel(2);
         // A thread of its own, which nobody waits for: a read of a terminal may last for ever.
@@ -192,9 +197,9 @@ impl Publish {
             read.or_else(|error| send.blocking_send(Err(error))).ok();
         });
 
-        let progress = Progress::new(clock.now(), length);
+        let progress = PublishProgress::new(clock.now(), length);
         while let Some(batch) = batches.recv().await {
-            let batch = batch.map_err(|error| What::Input { input: self.input(), error })?;
+            let batch = batch.map_err(|error| PublishSource::Input { input: self.input(), error })?;
             destination.send(&batch).await?;
             done.events += batch.events as u64;
             done.requests += 1;
@@ -212,7 +217,7 @@ impl Publish {
     }
 
     /// Where to, with what, and in which schema.
-    async fn destination(&self) -> Result<Destination, What> {
+    async fn destination(&self) -> Result<Destination, PublishSource> {
         let key = match &self.key_file {
             Some(file) => Some(secret_in(file)?),
             None => {
@@ -220,17 +225,17 @@ impl Publish {
             }
         };
         let (url, client, asked) = match (&self.topic, &key) {
-            (To::Url(url), Some(_)) => (url.to_string(), self.control.place().client()?.1, None),
-            (To::Url(_), None) => {
+            (PublishTarget::Url(url), Some(_)) => (url.to_string(), self.control.place().client()?.1, None),
+            (PublishTarget::Url(_), None) => {
                 let text = "a URL needs an access key (--key-file or GRIDHOOK_KEY): the operator's token is shown to no \
                             address but the server's own";
-                return Err(control::Error::Input(text.to_owned()).into());
+                return Err(client::ClientError::Input(text.to_owned()).into());
             }
-            (To::Resource(topic), Some(_)) => {
+            (PublishTarget::Resource(topic), Some(_)) => {
                 let (path, (server, client)) = (topic.publishing()?, self.control.place().client()?);
                 (format!("{}{path}", server.as_str().trim_end_matches('/')), client, None)
             }
-            (To::Resource(topic), None) => {
+            (PublishTarget::Resource(topic), None) => {
                 let (path, session) = (topic.publishing()?, self.control.session()?);
                 let url = format!("{}{path}", session.server().as_str().trim_end_matches('/'));
                 (url, session.client().clone(), Some((session, topic.path(""))))
@@ -241,7 +246,7 @@ impl Publish {
             (Some(key), _) if is_namespace => ("authorization", format!("SharedAccessKey {key}")),
             (Some(key), _) => ("aeg-sas-key", key),
             (None, Some((session, _))) => ("authorization", session.bearer()),
-            (None, None) => return Err(control::Error::Input("there is no key to publish with".to_owned()).into()),
+            (None, None) => return Err(client::ClientError::Input("there is no key to publish with".to_owned()).into()),
         };
         let mut destination = Destination {
             client,
@@ -260,9 +265,10 @@ impl Publish {
 
 impl Destination {
     /// What the topic takes, where it says so: a server that says nothing is sent events of Event Grid's schema.
-    async fn ask_for_schema(&mut self) -> Result<(), What> {
+    async fn ask_for_schema(&mut self) -> Result<(), PublishSource> {
         let sent = self.client.options(&self.url).send().await;
-        let mut answer = sent.map_err(|error| What::Send { url: self.url.clone(), error: error.to_string() })?;
+        let mut answer =
+            sent.map_err(|error| PublishSource::Send { url: self.url.clone(), error: error.to_string() })?;
         // Read to the end, so that the connection can be used again.
         answer.body().limit(ERROR_BYTES_MAX).await.ok();
         let schema = answer.headers().get("aeg-input-event-schema").map(|schema| schema.as_bytes());
@@ -272,7 +278,7 @@ impl Destination {
     }
 
     /// Sends one batch, again and again while the server is busy.
-    async fn send(&self, batch: &Batch) -> Result<(), What> {
+    async fn send(&self, batch: &Batch) -> Result<(), PublishSource> {
         let content_type = match self.is_cloud_events {
             true => "application/cloudevents-batch+json; charset=utf-8",
             false => "application/json; charset=utf-8",
@@ -285,7 +291,8 @@ impl Destination {
                 .insert_header((header::CONTENT_TYPE, content_type))
                 .insert_header((self.header.0, self.header.1.as_str()));
             let sent = request.send_body(batch.body.clone()).await;
-            let mut response = sent.map_err(|error| What::Send { url: self.url.clone(), error: error.to_string() })?;
+            let mut response =
+                sent.map_err(|error| PublishSource::Send { url: self.url.clone(), error: error.to_string() })?;
             let status = response.status();
             if status.is_success() {
                 // Read to the end, so that the connection can be used again.
@@ -294,15 +301,15 @@ impl Destination {
             }
             if !matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
                 let body = response.body().limit(ERROR_BYTES_MAX).await.unwrap_or_default();
-                let mut reason = web::reason(&body);
+                let mut reason = http::reason(&body);
                 if let (StatusCode::NOT_FOUND, Some((session, path))) = (status, &self.asked) {
-                    reason += &nearest::words(session, path).await;
+                    reason += &suggestion::suggestion(session, path).await;
                 }
-                return Err(What::Refused { status, reason });
+                return Err(PublishSource::Refused { status, reason });
             }
             tries += 1;
             if tries == TRIES {
-                return Err(What::Busy { status });
+                return Err(PublishSource::Busy { status });
             }
             actix_rt::time::sleep(wait(&response, tries)).await;
         }
@@ -325,12 +332,12 @@ fn open(path: &Path) -> io::Result<(Box<dyn Read + Send>, Option<u64>)> {
 }
 
 /// Counts what is read.
-struct Counted<R> {
+struct CountingReader<R> {
     reader: R,
     read: Arc<AtomicU64>,
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for CountingReader<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let bytes = self.reader.read(into)?;
         self.read.fetch_add(bytes as u64, Ordering::Relaxed);
@@ -339,12 +346,12 @@ impl<R: Read> Read for Counted<R> {
 }
 
 /// A bar on standard error, once the input takes longer than a second.
-struct Progress {
+struct PublishProgress {
     bar: ProgressBar,
     from: Timestamp,
 }
 
-impl Progress {
+impl PublishProgress {
     fn new(now: Timestamp, length: Option<u64>) -> Self {
         let (bar, template) = match length {
             Some(length) => (ProgressBar::new(length), "{bar:40} {bytes}/{total_bytes}, {msg}, {eta} left"),
@@ -355,7 +362,7 @@ impl Progress {
         Self { bar, from: now }
     }
 
-    fn show(&self, now: Timestamp, bytes: u64, done: &Done) {
+    fn show(&self, now: Timestamp, bytes: u64, done: &PublishReport) {
         if self.bar.is_hidden() && now.since(self.from) >= Duration::from_secs(1) {
             // It stays hidden where standard error is not a terminal.
             self.bar.set_draw_target(ProgressDrawTarget::stderr());

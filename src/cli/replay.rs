@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
 use super::{
-    control::{self, Asked, Error, Resource, Session, Table},
+    client::{self, ClientArgs, ClientError, ResourceName, ServerClient, TextTable},
     print,
     time::past,
 };
@@ -19,15 +19,15 @@ use super::{
   gridhook replay pause orders billing 16")]
 pub struct Replay {
     #[command(subcommand)]
-    verb: Verb,
+    verb: ReplayCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum ReplayCommand {
     /// Begin one
     Start {
         #[command(flatten)]
-        of: Of,
+        of: SubscriptionArgs,
         /// Events appended at this time or later, such as 2026-01-31T12:00:00Z or 2h [default: all that is stored]
         #[arg(long, value_name = "TIME", value_parser = past, conflicts_with = "from_sequence")]
         from: Option<String>,
@@ -53,38 +53,38 @@ enum Verb {
     /// All of an event subscription: those that go on, and the last that have ended
     List {
         #[command(flatten)]
-        of: Of,
+        of: SubscriptionArgs,
     },
     /// One of them
     Show {
         #[command(flatten)]
-        which: Which,
+        which: JobArgs,
         /// Show how far it is until it has ended
         #[arg(long)]
         watch: bool,
     },
     /// Send nothing of it for now
-    Pause(Which),
+    Pause(JobArgs),
     /// Go on with it
-    Resume(Which),
+    Resume(JobArgs),
     /// End it; what has been delivered stays delivered
-    Cancel(Which),
+    Cancel(JobArgs),
 }
 
 #[derive(Debug, Args)]
-struct Of {
+struct SubscriptionArgs {
     /// The topic: NAME, domains/NAME, domains/NAME/topics/NAME or a resource id
-    topic: Resource,
+    topic: ResourceName,
     /// The event subscription
     subscription: String,
     #[command(flatten)]
-    asked: Asked,
+    asked: ClientArgs,
 }
 
 #[derive(Debug, Args)]
-struct Which {
+struct JobArgs {
     #[command(flatten)]
-    of: Of,
+    of: SubscriptionArgs,
     /// Its id, as list shows it
     id: String,
 }
@@ -97,9 +97,9 @@ const BAR: u64 = 30;
 
 impl Replay {
     /// Does it; what is to be printed.
-    pub async fn run(self) -> Result<String, Error> {
+    pub async fn run(self) -> Result<String, ClientError> {
         match self.verb {
-            Verb::Start { of, from, to, from_sequence, to_sequence, rate, dry_run, watch } => {
+            ReplayCommand::Start { of, from, to, from_sequence, to_sequence, rate, dry_run, watch } => {
                 let given = [
                     ("from", from.map(Value::from)),
                     ("to", to.map(Value::from)),
@@ -115,52 +115,52 @@ impl Replay {
                 match (dry_run, watch) {
                     (true, _) => of.asked.print(&answer, counted),
                     (false, true) => of.watch(&session, text(&answer, "id")).await,
-                    (false, false) => of.asked.print(&answer, shown),
+                    (false, false) => of.asked.print(&answer, format_job),
                 }
             }
-            Verb::List { of } => {
+            ReplayCommand::List { of } => {
                 let answer: Value = of.asked.control.session()?.get(&of.path("")).await?;
                 of.asked.print(&answer, listed)
             }
-            Verb::Show { which: Which { of, id }, watch } => {
+            ReplayCommand::Show { which: JobArgs { of, id }, watch } => {
                 let session = of.asked.control.session()?;
                 if watch {
                     return of.watch(&session, id).await;
                 }
-                let answer: Value = session.get(&of.path(&format!("/{}", control::segment(&id)))).await?;
-                of.asked.print(&answer, shown)
+                let answer: Value = session.get(&of.path(&format!("/{}", client::segment(&id)))).await?;
+                of.asked.print(&answer, format_job)
             }
-            Verb::Pause(which) => which.say("pause").await,
-            Verb::Resume(which) => which.say("resume").await,
-            Verb::Cancel(which) => which.say("cancel").await,
+            ReplayCommand::Pause(which) => which.run_action("pause").await,
+            ReplayCommand::Resume(which) => which.run_action("resume").await,
+            ReplayCommand::Cancel(which) => which.run_action("cancel").await,
         }
     }
 }
 
-impl Which {
-    async fn say(self, word: &str) -> Result<String, Error> {
+impl JobArgs {
+    async fn run_action(self, word: &str) -> Result<String, ClientError> {
         let Self { of, id } = self;
-        let path = of.path(&format!("/{}/{word}", control::segment(&id)));
+        let path = of.path(&format!("/{}/{word}", client::segment(&id)));
         let answer: Value = of.asked.control.session()?.post(&path, &json!({})).await?;
-        of.asked.print(&answer, shown)
+        of.asked.print(&answer, format_job)
     }
 }
 
-impl Of {
+impl SubscriptionArgs {
     fn path(&self, rest: &str) -> String {
         self.topic.subscription(&self.subscription, &format!("/replays{rest}"))
     }
 
     /// Shows one line that changes until the job has ended, and then the job.
-    async fn watch(&self, session: &Session, id: String) -> Result<String, Error> {
-        let path = self.path(&format!("/{}", control::segment(&id)));
+    async fn watch(&self, session: &ServerClient, id: String) -> Result<String, ClientError> {
+        let path = self.path(&format!("/{}", client::segment(&id)));
         loop {
             let job: Value = session.get(&path).await?;
             let state = text(&job, "state");
             print::update(&bar(&job));
             if !["running", "paused", "canceling"].contains(&state.as_str()) {
                 print::note("");
-                return self.asked.print(&job, shown);
+                return self.asked.print(&job, format_job);
             }
             tokio::time::sleep(LOOK).await;
         }
@@ -202,12 +202,12 @@ fn listed(answer: &Value) -> String {
     jobs(answer["value"].as_array().into_iter().flatten())
 }
 
-fn shown(job: &Value) -> String {
+fn format_job(job: &Value) -> String {
     jobs(std::iter::once(job))
 }
 
 fn jobs<'a>(jobs: impl Iterator<Item = &'a Value>) -> String {
-    let mut table = Table::new([
+    let mut table = TextTable::new([
         "ID",
         "STATE",
         "SEQUENCES",

@@ -15,13 +15,13 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::{
     cli::{
         Serve,
-        control::{Output, Printed},
+        client::{OutputArgs, OutputFormat},
         print,
     },
     clock::Clock,
     config::{self, Config, Policy},
     event::Timestamp,
-    simulate::{self, EVENTS_MAX, Plan, Report, Temper},
+    simulate::{self, EVENTS_MAX, EndpointModel, SimulationPlan, SimulationReport},
 };
 
 /// The flags of `simulate`.
@@ -67,12 +67,12 @@ pub struct Simulate {
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
     #[command(flatten)]
-    printed: Printed,
+    printed: OutputArgs,
 }
 
 /// Why nothing was simulated, or not drawn.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum SimulateError {
     /// The settings, or the edition.
     #[error(transparent)]
     Config(#[from] config::Error),
@@ -117,29 +117,29 @@ const CONCURRENCY_MAX: u32 = 10_000;
 
 impl Simulate {
     /// Simulates, draws, and gives what is to be printed.
-    pub fn run(self, clock: &Clock) -> Result<String, Error> {
+    pub fn run(self, clock: &Clock) -> Result<String, SimulateError> {
         let plan = self.plan()?;
         if let Some(path) = &self.plot {
             // Before the work, not after it: a folder that is not there is told at once.
             fs::write(path, "").map_err(unwritable(path))?;
         }
-        let progress = Progress::new(clock);
+        let progress = SimulationProgress::new(clock);
         let report = simulate::run(&plan, |share| progress.show(share));
         progress.bar.finish_and_clear();
         if let Some(path) = &self.plot {
             fs::write(path, simulate::draw(&report)?).map_err(unwritable(path))?;
         }
-        Ok(self.told(&report))
+        Ok(self.format_report(&report))
     }
 
-    fn told(&self, report: &Report) -> String {
+    fn format_report(&self, report: &SimulationReport) -> String {
         match self.printed.output {
-            Output::Table => report.to_string().trim_end().to_owned(),
-            Output::Json => print::json(report),
+            OutputFormat::Table => report.to_string().trim_end().to_owned(),
+            OutputFormat::Json => print::json(report),
         }
     }
 
-    fn plan(&self) -> Result<Plan, Error> {
+    fn plan(&self) -> Result<SimulationPlan, SimulateError> {
         let Config { delivery, journal, policy, .. } = Config::load(&Serve::of(self.config.clone(), None).sources())?;
         let days = within("--days", self.days, DAYS_MIN..=DAYS_MAX)?;
         let most = (EVENTS_MAX / (days * 86_400.0)).floor();
@@ -151,8 +151,8 @@ impl Simulate {
             None if asked.ends_with(".toml") || Path::new(asked).exists() => policy.editions.read(Path::new(asked))?,
             None => return Err(unknown_edition(&policy, asked)),
         };
-        let least = Plan::subscriptions_min(&shares);
-        Ok(Plan {
+        let least = SimulationPlan::subscriptions_min(&shares);
+        Ok(SimulationPlan {
             edition,
             subscriptions: within("--subscriptions", self.subscriptions, least..=SUBSCRIPTIONS_MAX)?,
             shares,
@@ -170,17 +170,17 @@ impl Simulate {
         })
     }
 
-    fn shares(&self, rate: f64) -> Result<Vec<(Temper, u32)>, Error> {
+    fn shares(&self, rate: f64) -> Result<Vec<(EndpointModel, u32)>, SimulateError> {
         if self.temper.is_empty() {
-            return Ok(Temper::mix(rate).to_vec());
+            return Ok(EndpointModel::mix(rate).to_vec());
         }
-        let wrong = |what| Error::Flag { flag: "--temper", what };
+        let wrong = |what| SimulateError::Flag { flag: "--temper", what };
         let read = |text: &String| {
             let (temper, share) = text.rsplit_once('=').unwrap_or((text, "1"));
             let share = share.parse().ok().filter(|share| (1..=SHARE_MAX).contains(share));
             let share =
                 share.ok_or_else(|| format!("{text:?} has no share; allowed is a number from 1 to {SHARE_MAX}"));
-            Ok((Temper::parse(temper, rate).map_err(wrong)?, share.map_err(wrong)?))
+            Ok((EndpointModel::parse(temper, rate).map_err(wrong)?, share.map_err(wrong)?))
         };
         self.temper.iter().map(read).collect()
     }
@@ -189,37 +189,37 @@ impl Simulate {
 /// A share is a weight: finer than this nobody means it.
 const SHARE_MAX: u32 = 10_000;
 
-fn unknown_edition(policy: &Policy, asked: &str) -> Error {
+fn unknown_edition(policy: &Policy, asked: &str) -> SimulateError {
     let names: Vec<_> = policy.editions.names().collect();
     let what = format!("there is no edition {asked:?}; allowed are {}, or a file", names.join(", "));
-    Error::Flag { flag: "--edition", what }
+    SimulateError::Flag { flag: "--edition", what }
 }
 
 fn within<T: PartialOrd + Display>(
     flag: &'static str,
     value: T,
     allowed: std::ops::RangeInclusive<T>,
-) -> Result<T, Error> {
+) -> Result<T, SimulateError> {
     if allowed.contains(&value) {
         return Ok(value);
     }
     let what = format!("it is {value}; allowed is a number from {} to {}", allowed.start(), allowed.end());
-    Err(Error::Flag { flag, what })
+    Err(SimulateError::Flag { flag, what })
 }
 
-fn unwritable(path: &Path) -> impl FnOnce(io::Error) -> Error {
+fn unwritable(path: &Path) -> impl FnOnce(io::Error) -> SimulateError {
     let path = path.to_owned();
-    move |error| Error::Write { path, error }
+    move |error| SimulateError::Write { path, error }
 }
 
 /// A bar on standard error, once it takes longer than a second.
-struct Progress<'a> {
+struct SimulationProgress<'a> {
     bar: ProgressBar,
     clock: &'a Clock,
     from: Timestamp,
 }
 
-impl<'a> Progress<'a> {
+impl<'a> SimulationProgress<'a> {
     fn new(clock: &'a Clock) -> Self {
         let bar = ProgressBar::new(1000);
         bar.set_draw_target(ProgressDrawTarget::hidden());

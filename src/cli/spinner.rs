@@ -23,7 +23,7 @@ impl Spinner {
     }
 
     /// Says how far it is.
-    pub(super) fn tell(&self, what: String) {
+    pub(super) fn set_message(&self, what: String) {
         if self.line.is_hidden() && self.clock.now().since(self.from) >= Duration::from_secs(1) {
             // It stays hidden where standard error is not a terminal.
             self.line.set_draw_target(ProgressDrawTarget::stderr());

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{
-    control::{Control, Error, Output, Printed, Table, segment},
+    client::{ClientError, OutputArgs, OutputFormat, ServerArgs, TextTable, segment},
     print,
 };
 
@@ -11,9 +11,9 @@ use super::{
 #[derive(Clone, Debug, clap::Args)]
 pub struct Supervision {
     #[command(flatten)]
-    control: Control,
+    control: ServerArgs,
     #[command(flatten)]
-    printed: Printed,
+    printed: OutputArgs,
     /// Only this topic's actors
     #[arg(long, value_name = "NAME")]
     topic: Option<String>,
@@ -24,22 +24,22 @@ pub struct Supervision {
 
 impl Supervision {
     /// What there is to print.
-    pub async fn run(self) -> Result<String, Error> {
+    pub async fn run(self) -> Result<String, ClientError> {
         let topic = self.topic.as_deref().map(|topic| format!("&topic={}", segment(topic))).unwrap_or_default();
         let report: Value = self.control.session()?.get(&format!("/supervision?top={}{topic}", self.limit)).await?;
         Ok(match self.printed.output {
-            Output::Json => print::json(&report),
-            Output::Table => told(&report),
+            OutputFormat::Json => print::json(&report),
+            OutputFormat::Table => format_report(&report),
         })
     }
 }
 
-fn told(report: &Value) -> String {
+fn format_report(report: &Value) -> String {
     let all = format!(
         "{} actors, {} of them died; {} events quarantined",
         report["actors"], report["died"], report["quarantined"]
     );
-    let mut table = Table::new([
+    let mut table = TextTable::new([
         "actor",
         "restarts",
         "panicked",

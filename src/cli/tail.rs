@@ -8,10 +8,10 @@ use serde_json::Value;
 use url::form_urlencoded;
 
 use super::{
-    control::{self, Control, Output, Printed, Resource, short},
-    nearest,
-    print::{self, Reader},
-    web, words,
+    client::{self, OutputArgs, OutputFormat, ResourceName, ServerArgs, short},
+    format, http,
+    print::{self, PipeState},
+    suggestion,
 };
 use crate::escape;
 
@@ -27,7 +27,7 @@ Examples:
   gridhook tail orders/billing --outcomes --outcome deferred
   gridhook tail domains/shop/topics/europe --limit 10 --output json"
 )]
-pub struct Tail {
+pub struct TailCommand {
     /// The topic (NAME, domains/NAME, domains/NAME/topics/NAME or a resource id), or TOPIC/SUBSCRIPTION; without it all
     #[arg(value_name = "TOPIC[/SUBSCRIPTION]")]
     of: Option<String>,
@@ -53,17 +53,17 @@ pub struct Tail {
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
     #[command(flatten)]
-    control: Control,
+    control: ServerArgs,
     #[command(flatten)]
-    printed: Printed,
+    printed: OutputArgs,
 }
 
 /// Why it ended.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum TailError {
     /// It was not asked, or said no at once.
     #[error(transparent)]
-    Control(#[from] control::Error),
+    Control(#[from] client::ClientError),
     /// It is gone.
     #[error("the server broke off: {0}")]
     BrokeOff(String),
@@ -78,34 +78,34 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// A year: what is followed has no end.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-impl Tail {
+impl TailCommand {
     /// Prints what happens until nobody wants more. Has to be called where a system of actix runs.
     ///
     /// # Errors
     /// Where the server cannot be asked, refuses, or breaks off.
-    pub async fn run(self) -> Result<(), Error> {
+    pub async fn run(self) -> Result<(), TailError> {
         let session = self.control.session()?;
         let path = self.path()?;
-        let broke = |error: &dyn std::fmt::Display| Error::BrokeOff(error.to_string());
+        let broke = |error: &dyn std::fmt::Display| TailError::BrokeOff(error.to_string());
         let sent = session.request(Method::GET, &path).timeout(SILENCE).send().await;
         let mut answer = sent.map_err(|error| session.not_reached(&error))?.timeout(LONGEST);
         if !answer.status().is_success() {
             let status = answer.status();
             let body = answer.body().await.map_err(|error| broke(&error))?;
-            let mut reason = web::reason(&body);
+            let mut reason = http::reason(&body);
             if status == StatusCode::NOT_FOUND
                 && let Some((topic, _)) = self.named()?
             {
-                reason += &nearest::words(&session, &topic.path("")).await;
+                reason += &suggestion::suggestion(&session, &topic.path("")).await;
             }
-            return Err(control::Error::Refused { status, reason }.into());
+            return Err(client::ClientError::Refused { status, reason }.into());
         }
         let (mut text, mut printed) = (Vec::new(), 0);
         loop {
             let piece = match tokio::time::timeout(SILENCE, answer.next()).await {
                 Ok(Some(piece)) => piece.map_err(|error| broke(&error))?,
-                Ok(None) => return Err(Error::BrokeOff("it stops".to_owned())),
-                Err(_) => return Err(Error::BrokeOff(format!("it was silent for {}", words::span(SILENCE)))),
+                Ok(None) => return Err(TailError::BrokeOff("it stops".to_owned())),
+                Err(_) => return Err(TailError::BrokeOff(format!("it was silent for {}", format::span(SILENCE)))),
             };
             text.extend_from_slice(&piece);
             while let Some(end) = text.iter().position(|byte| *byte == b'\n') {
@@ -113,7 +113,7 @@ impl Tail {
                 if line.trim_ascii().is_empty() {
                     continue;
                 }
-                if self.print(line.trim_ascii_end())? == Reader::Gone {
+                if self.print(line.trim_ascii_end())? == PipeState::Gone {
                     return Ok(());
                 }
                 printed += 1;
@@ -125,10 +125,10 @@ impl Tail {
     }
 
     /// The topic and the event subscription that are named. A name with one slash is both, unless it is a domain's.
-    fn named(&self) -> Result<Option<(Resource, Option<String>)>, control::Error> {
+    fn named(&self) -> Result<Option<(ResourceName, Option<String>)>, client::ClientError> {
         let Some(text) = &self.of else { return Ok(None) };
-        let of = |text: &str| text.parse::<Resource>().map_err(control::Error::Input);
-        if let Ok(topic) = text.parse::<Resource>()
+        let of = |text: &str| text.parse::<ResourceName>().map_err(client::ClientError::Input);
+        if let Ok(topic) = text.parse::<ResourceName>()
             && !text.to_ascii_lowercase().contains("/eventsubscriptions/")
         {
             return Ok(Some((topic, None)));
@@ -142,7 +142,7 @@ impl Tail {
         }
     }
 
-    fn path(&self) -> Result<String, control::Error> {
+    fn path(&self) -> Result<String, client::ClientError> {
         let mut query = form_urlencoded::Serializer::new(String::new());
         // Who names a subscription wants to know what becomes of its events.
         let named = self.named()?;
@@ -168,22 +168,22 @@ impl Tail {
         Ok(format!("/tail?{}", query.finish()))
     }
 
-    fn print(&self, line: &[u8]) -> Result<Reader, print::Error> {
+    fn print(&self, line: &[u8]) -> Result<PipeState, print::Error> {
         match (self.printed.output, serde_json::from_slice::<Value>(line)) {
-            (Output::Table, Ok(value)) => print::out(&told(&value)),
-            (Output::Table, Err(_)) | (Output::Json, _) => {
+            (OutputFormat::Table, Ok(value)) => print::out(&format_line(&value)),
+            (OutputFormat::Table, Err(_)) | (OutputFormat::Json, _) => {
                 print::out(&escape::json_line(&String::from_utf8_lossy(line)))
             }
         }
     }
 }
 
-fn told(line: &Value) -> String {
-    let text = |key: &str| words::text(&line[key]);
+fn format_line(line: &Value) -> String {
+    let text = |key: &str| format::text(&line[key]);
     let topic = escape::text(&short(line["topic"].as_str().unwrap_or_default())).into_owned();
     match line["kind"].as_str().unwrap_or_default() {
         "event" => {
-            let (sequence, bytes) = (words::count(&line["sequence"]), words::count(&line["bytes"]));
+            let (sequence, bytes) = (format::count(&line["sequence"]), format::count(&line["bytes"]));
             let event = match &line["event"] {
                 Value::Null => String::new(),
                 event => format!("\n    {}", print::json_line(event)),
@@ -199,7 +199,7 @@ fn told(line: &Value) -> String {
         }
         "missed" => format!(
             "… missed {} events and outcomes: they came faster than this could be read",
-            words::count(&line["count"])
+            format::count(&line["count"])
         ),
         _ => print::json_line(line),
     }

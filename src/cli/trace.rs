@@ -7,7 +7,7 @@ use serde_json::Value;
 use url::form_urlencoded;
 
 use super::{
-    control::{self, Control, Output, Printed, Resource, Session},
+    client::{self, OutputArgs, OutputFormat, ResourceName, ServerArgs, ServerClient},
     list, print,
 };
 use crate::escape;
@@ -20,7 +20,7 @@ pub struct Trace {
     event: String,
     /// The topic or domain that it was published to; without it all are asked
     #[arg(long, value_name = "TOPIC")]
-    topic: Option<Resource>,
+    topic: Option<ResourceName>,
     /// EVENT_ID is the event's place in the topic's log
     #[arg(long, requires = "topic")]
     sequence: bool,
@@ -28,17 +28,17 @@ pub struct Trace {
     #[arg(long, value_name = "ID", default_value = "local")]
     subscription_id: String,
     #[command(flatten)]
-    control: Control,
+    control: ServerArgs,
     #[command(flatten)]
-    printed: Printed,
+    printed: OutputArgs,
 }
 
 /// Why there is nothing to print.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum TraceError {
     /// The server could not be asked, or refused.
     #[error(transparent)]
-    Control(#[from] control::Error),
+    Control(#[from] client::ClientError),
     /// It was not found.
     #[error(
         "no event with the id '{id}' was found: {looked}; what is delivered stays as long as journal.retention says, and \
@@ -55,33 +55,33 @@ pub enum Error {
 /// What the server answers, as far as people read it.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Answer {
+struct TraceAnswer {
     topic: String,
     log_from_sequence: u64,
     log_before_sequence: u64,
-    events: Vec<Event>,
+    events: Vec<TracedEvent>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Event {
+struct TracedEvent {
     sequence: u64,
     id: Option<String>,
     event_type: Option<String>,
     subject: Option<String>,
     published: Option<String>,
-    subscriptions: Vec<Story>,
+    subscriptions: Vec<DeliveryHistory>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Story {
+struct DeliveryHistory {
     subscription: String,
     domain_topic: Option<String>,
     #[serde(default)]
     deleted: bool,
     text: String,
-    lines: Vec<Line>,
+    lines: Vec<LedgerLine>,
     #[serde(default)]
     cut: bool,
 }
@@ -89,18 +89,18 @@ struct Story {
 /// A line of the ledger, as far as people read it.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Line {
+pub(super) struct LedgerLine {
     at: String,
     lane: String,
     text: String,
-    said: Option<Said>,
+    said: Option<EndpointAnswer>,
     events: u64,
     first_sequence: u64,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Said {
+struct EndpointAnswer {
     by_endpoint: bool,
     text: String,
 }
@@ -110,7 +110,7 @@ impl Trace {
     ///
     /// # Errors
     /// Where the server cannot be asked, or nothing was found.
-    pub async fn run(&self) -> Result<String, Error> {
+    pub async fn run(&self) -> Result<String, TraceError> {
         let session = self.control.session()?;
         let topics = match &self.topic {
             Some(topic) => vec![topic.path("")],
@@ -119,8 +119,8 @@ impl Trace {
         let (mut found, mut looked) = (Vec::new(), Vec::new());
         for topic in &topics {
             for page in self.pages(&session, topic).await? {
-                let answer: Answer = Answer::deserialize(&page).map_err(control::Error::from)?;
-                let Answer { topic, log_from_sequence: from, log_before_sequence: before, .. } = &answer;
+                let answer: TraceAnswer = TraceAnswer::deserialize(&page).map_err(client::ClientError::from)?;
+                let TraceAnswer { topic, log_from_sequence: from, log_before_sequence: before, .. } = &answer;
                 looked.push(match from < before {
                     true => format!("{topic} keeps the events {from} to {}", before - 1),
                     false => format!("{topic} keeps no events"),
@@ -133,16 +133,16 @@ impl Trace {
         if found.is_empty() {
             looked.dedup();
             let looked = if topics.is_empty() { "there are no topics".to_owned() } else { looked.join(", ") };
-            return Err(Error::NotFound { id: self.event.clone(), looked });
+            return Err(TraceError::NotFound { id: self.event.clone(), looked });
         }
         Ok(match self.printed.output {
-            Output::Json => print::json(&Value::from_iter(found.into_iter().map(|(_, page)| page))),
-            Output::Table => found.iter().map(|(answer, _)| answer.to_string()).collect::<Vec<_>>().join("\n\n"),
+            OutputFormat::Json => print::json(&Value::from_iter(found.into_iter().map(|(_, page)| page))),
+            OutputFormat::Table => found.iter().map(|(answer, _)| answer.to_string()).collect::<Vec<_>>().join("\n\n"),
         })
     }
 
     /// Everything that one topic has to tell: one page after another.
-    async fn pages(&self, session: &Session, topic: &str) -> Result<Vec<Value>, control::Error> {
+    async fn pages(&self, session: &ServerClient, topic: &str) -> Result<Vec<Value>, client::ClientError> {
         let (mut pages, mut next) = (Vec::new(), None::<String>);
         loop {
             let mut query = form_urlencoded::Serializer::new(String::new());
@@ -160,18 +160,18 @@ impl Trace {
     }
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for TraceAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, event) in self.events.iter().enumerate() {
             let between = if place > 0 { "\n\n" } else { "" };
-            write!(f, "{between}{}", event.told(&self.topic))?;
+            write!(f, "{between}{}", event.format_trace(&self.topic))?;
         }
         Ok(())
     }
 }
 
-impl Event {
-    fn told(&self, topic: &str) -> String {
+impl TracedEvent {
+    fn format_trace(&self, topic: &str) -> String {
         let mut text = String::new();
         // Writing to a string does not fail.
         match (&self.id, &self.published) {
@@ -189,7 +189,7 @@ impl Event {
             }
         }
         for story in &self.subscriptions {
-            story.tell(&mut text);
+            story.write_to(&mut text);
         }
         if self.subscriptions.is_empty() {
             text.push_str("\n\nnobody subscribes");
@@ -198,14 +198,14 @@ impl Event {
     }
 }
 
-impl Story {
-    fn tell(&self, text: &mut String) {
+impl DeliveryHistory {
+    fn write_to(&self, text: &mut String) {
         let of = self.domain_topic.as_ref().map(|topic| format!(" of {}", escape::text(topic))).unwrap_or_default();
         let deleted = if self.deleted { " (deleted)" } else { "" };
         // Writing to a string does not fail.
         write!(text, "\n\n{}{of}{deleted}: {}", escape::text(&self.subscription), escape::text(&self.text)).ok();
         for line in &self.lines {
-            line.tell(text, None);
+            line.write_to(text, None);
         }
         if self.cut {
             text.push_str("\n  and more");
@@ -213,14 +213,14 @@ impl Story {
     }
 }
 
-impl Line {
+impl LedgerLine {
     /// The line and what was said, indented.
-    pub(super) fn tell(&self, text: &mut String, of: Option<&str>) {
+    pub(super) fn write_to(&self, text: &mut String, of: Option<&str>) {
         let of = of.map(|of| format!("{of}: ")).unwrap_or_default();
         let lane = if self.lane == "live" { String::new() } else { format!(" [{}]", self.lane) };
         // Writing to a string does not fail.
         write!(text, "\n  {}  {of}{}{lane}", self.at, escape::text(&self.text)).ok();
-        if let Some(Said { by_endpoint, text: said }) = &self.said {
+        if let Some(EndpointAnswer { by_endpoint, text: said }) = &self.said {
             let who = if *by_endpoint { "it said" } else { "because" };
             write!(text, "\n    {who}: {}", escape::text(said)).ok();
         }

@@ -13,16 +13,16 @@ use super::{
 
 /// `[auth]`
 #[derive(Clone, Debug)]
-pub struct Auth {
+pub struct AuthConfig {
     /// Whose access tokens may publish.
-    pub issuer: Option<Issuer>,
+    pub issuer: Option<IssuerConfig>,
     /// Whose `X-Forwarded-For` is believed.
     pub trusted_proxies: Vec<IpNet>,
 }
 
 /// An issuer of access tokens.
 #[derive(Clone, Debug)]
-pub struct Issuer {
+pub struct IssuerConfig {
     /// `iss` of its tokens.
     pub name: String,
     /// `aud` of the tokens that are for this server.
@@ -64,7 +64,7 @@ pub(super) struct RawAuth {
 
 impl RawAuth {
     /// An issuer needs keys, and keys an issuer.
-    pub(super) fn resolve(self, layers: &mut Layers) -> Auth {
+    pub(super) fn resolve(self, layers: &mut Layers) -> AuthConfig {
         const PAIR: [&str; 2] = ["auth.issuer", "auth.jwks"];
         let issuer = match (self.issuer, self.jwks) {
             (None, None) => {
@@ -74,7 +74,7 @@ impl RawAuth {
                 None
             }
             (Some(name), Some(jwks)) => match source(&jwks) {
-                Ok(keys) => Some(Issuer {
+                Ok(keys) => Some(IssuerConfig {
                     name,
                     audience: self.audience,
                     keys,
@@ -98,7 +98,7 @@ impl RawAuth {
                 None
             }
         };
-        Auth { issuer, trusted_proxies: self.trusted_proxies }
+        AuthConfig { issuer, trusted_proxies: self.trusted_proxies }
     }
 }
 

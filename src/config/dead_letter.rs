@@ -13,7 +13,9 @@ use serde::Deserialize;
 use url::Url;
 
 use super::{Secret, layers::Layers, read};
-use crate::policy::place::{Address, FOLDER, FORMS, Kind, Known, Malformed, Places};
+use crate::policy::dead_letter_store::{
+    FOLDER, FORMS, InvalidAddress, NamedStore, NamedStores, StoreAddress, StoreKind,
+};
 
 /// The section that has the stores.
 const STORES: &str = "dead_letter.stores.";
@@ -22,11 +24,11 @@ const STORES: &str = "dead_letter.stores.";
 const PLAIN: [&str; 7] = ["accounts", "allow_http", "client_id", "endpoint", "region", "tenant_id", "url"];
 
 /// The credentials of each kind of store, in the words of that kind.
-const CREDENTIALS: [(Kind, &[&str]); 4] = [
-    (Kind::Folder, &[]),
-    (Kind::S3, &["access_key_id", "secret_access_key", "session_token"]),
-    (Kind::Azure, &["access_key", "sas_token", "tenant_id", "client_id", "client_secret"]),
-    (Kind::Google, &["service_account_key"]),
+const CREDENTIALS: [(StoreKind, &[&str]); 4] = [
+    (StoreKind::Folder, &[]),
+    (StoreKind::S3, &["access_key_id", "secret_access_key", "session_token"]),
+    (StoreKind::Azure, &["access_key", "sas_token", "tenant_id", "client_id", "client_secret"]),
+    (StoreKind::Google, &["service_account_key"]),
 ];
 
 /// `[dead_letter]`
@@ -35,16 +37,16 @@ pub struct DeadLetter {
     /// The topic in which each file is told; [`None`] where nobody is told.
     pub notice_topic: Option<String>,
     /// All stores, by name; the folder beside the data, if there is one, is [`FOLDER`].
-    pub stores: BTreeMap<String, Store>,
+    pub stores: BTreeMap<String, DeadLetterStore>,
     /// Which of them, and where in it, a subscription's destination means.
-    pub places: Places,
+    pub places: NamedStores,
 }
 
 /// A store of dead letters.
 #[derive(Clone, Debug)]
-pub struct Store {
+pub struct DeadLetterStore {
     /// Where it is.
-    pub address: Address,
+    pub address: StoreAddress,
     /// The server to ask, where it is not that of the cloud.
     pub endpoint: Option<Url>,
     /// The region of its buckets.
@@ -64,11 +66,11 @@ pub(super) struct RawDeadLetter {
     #[serde(deserialize_with = "read::optional")]
     notice_topic: Option<String>,
     #[serde(default)]
-    stores: BTreeMap<String, RawStore>,
+    stores: BTreeMap<String, RawDeadLetterStore>,
 }
 
 #[derive(Deserialize)]
-struct RawStore {
+struct RawDeadLetterStore {
     #[serde(default, deserialize_with = "read::optional")]
     url: Option<String>,
     #[serde(default, deserialize_with = "read::texts")]
@@ -116,11 +118,11 @@ fn keys() -> impl Iterator<Item = String> {
 impl RawDeadLetter {
     pub(super) fn resolve(self, data_dir: &Path, layers: &mut Layers) -> DeadLetter {
         let mut resolved =
-            DeadLetter { notice_topic: self.notice_topic, stores: BTreeMap::new(), places: Places::default() };
-        let mut known: Vec<Known> = Vec::new();
+            DeadLetter { notice_topic: self.notice_topic, stores: BTreeMap::new(), places: NamedStores::default() };
+        let mut known: Vec<NamedStore> = Vec::new();
         if let Some(folder) = self.folder {
             match folder_address(&data_dir.join(folder)) {
-                Ok(address) => known.push(Known { name: FOLDER.to_owned(), address, accounts: Vec::new() }),
+                Ok(address) => known.push(NamedStore { name: FOLDER.to_owned(), address, accounts: Vec::new() }),
                 Err(allowed) => layers.refuse(&["dead_letter.folder", "server.data_dir"], allowed),
             }
         }
@@ -141,7 +143,7 @@ impl RawDeadLetter {
                 let allowed = format!("an address that no other store has: {} has it", other.name);
                 layers.refuse(&[&url_key], allowed);
             }
-            known.push(Known { name: name.clone(), address: store.address.clone(), accounts });
+            known.push(NamedStore { name: name.clone(), address: store.address.clone(), accounts });
             resolved.stores.insert(name, store);
         }
         // What no store stands for goes to the folder, unless one stands for all the rest.
@@ -150,35 +152,36 @@ impl RawDeadLetter {
             let accounts = if rest { Vec::new() } else { vec!["*".to_owned()] };
             folder.accounts = accounts;
             let address = folder.address.clone();
-            let store = Store { address, endpoint: None, region: None, allow_http: false, credentials: Vec::new() };
+            let store =
+                DeadLetterStore { address, endpoint: None, region: None, allow_http: false, credentials: Vec::new() };
             resolved.stores.insert(FOLDER.to_owned(), store);
         }
-        resolved.places = Places::new(known);
+        resolved.places = NamedStores::new(known);
         resolved
     }
 }
 
-impl RawStore {
+impl RawDeadLetterStore {
     /// [`None`]: the address cannot be used, so that nothing can be said of the credentials.
-    fn resolve(self, at: &str, layers: &mut Layers) -> Option<Store> {
+    fn resolve(self, at: &str, layers: &mut Layers) -> Option<DeadLetterStore> {
         let Self { url, accounts: _, endpoint, region, allow_http, credentials } = self;
         let key = |name: &str| format!("{at}.{name}");
         if endpoint.as_ref().is_some_and(|endpoint| endpoint.scheme() == "http") && !allow_http {
             let allowed = format!("https, or http where {at}.allow_http is true");
             layers.refuse(&[&key("endpoint"), &key("allow_http")], allowed);
         }
-        let address = match Address::parse(&url.unwrap_or_default()) {
+        let address = match StoreAddress::parse(&url.unwrap_or_default()) {
             Ok(address) => address,
             Err(problem) => {
                 let allowed = match problem {
-                    Malformed::Form => FORMS.to_owned(),
-                    Malformed::Part(problem) => format!("an address, but {problem}"),
+                    InvalidAddress::Form => FORMS.to_owned(),
+                    InvalidAddress::Part(problem) => format!("an address, but {problem}"),
                 };
                 layers.refuse(&[&key("url")], allowed);
                 return None;
             }
         };
-        if address.kind == Kind::Folder && address.path.is_empty() {
+        if address.kind == StoreKind::Folder && address.path.is_empty() {
             layers.refuse(&[&key("url")], "a folder, but not the root of all");
         }
         let of_kind = CREDENTIALS.iter().find(|(kind, _)| *kind == address.kind).map_or(&[][..], |(_, names)| names);
@@ -203,7 +206,7 @@ impl RawStore {
                 Err(problem) => layers.refuse(&[&key(&name)], problem),
             }
         }
-        Some(Store { address, endpoint, region, allow_http, credentials: read })
+        Some(DeadLetterStore { address, endpoint, region, allow_http, credentials: read })
     }
 }
 
@@ -224,9 +227,9 @@ fn read_file(path: &Path) -> Result<String, String> {
     Ok(text.trim_end().to_owned())
 }
 
-fn folder_address(folder: &Path) -> Result<Address, String> {
+fn folder_address(folder: &Path) -> Result<StoreAddress, String> {
     let folder = absolute(folder).map_err(|error| format!("a folder that can be found: {error}"))?;
     let parts = folder.iter().skip(1).map(|part| part.to_str().map(str::to_owned));
     let path = parts.collect::<Option<Vec<String>>>().ok_or("a folder whose name is UTF-8")?;
-    Ok(Address { kind: Kind::Folder, account: String::new(), path })
+    Ok(StoreAddress { kind: StoreKind::Folder, account: String::new(), path })
 }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::{
     Server,
     read::{self, DAY, HOUR},
-    words::{Roots, TlsVersion, Validate},
+    values::{TlsVersion, TrustRoots, ValidationMode},
 };
 
 /// `[delivery]`
@@ -33,9 +33,9 @@ pub struct Delivery {
     /// Networks that endpoints may live in though they are not public.
     pub allow_networks: Vec<IpNet>,
     /// How endpoints are asked whether they may be called.
-    pub validate: Validate,
+    pub validate: ValidationMode,
     /// Whose certificates are believed.
-    pub tls_roots: Vec<Roots>,
+    pub tls_roots: Vec<TrustRoots>,
     /// The oldest version of TLS that endpoints are spoken to in.
     pub tls_minimum_version: TlsVersion,
     /// Who is asked for the addresses of endpoints; the system's name servers where there are none.
@@ -62,9 +62,9 @@ pub(super) struct RawDelivery {
     #[serde(deserialize_with = "read::wait::<_, 0, HOUR>")]
     idle_connection_wait: Duration,
     #[serde(deserialize_with = "read::switch")]
-    allow_http: Switch<bool>,
+    allow_http: AutoSwitch<bool>,
     #[serde(deserialize_with = "read::networks")]
-    allow_networks: Switch<Vec<IpNet>>,
+    allow_networks: AutoSwitch<Vec<IpNet>>,
     #[serde(deserialize_with = "read::failures")]
     pub(super) suspend_after_failures: Option<u32>,
     #[serde(deserialize_with = "read::flag")]
@@ -78,7 +78,7 @@ pub(super) struct RawDelivery {
     #[serde(deserialize_with = "read::count::<_, _, 1, 1_000_000>")]
     request_rate: u32,
     #[serde(deserialize_with = "read::roots")]
-    tls_roots: Vec<Roots>,
+    tls_roots: Vec<TrustRoots>,
     #[serde(deserialize_with = "read::tls_version")]
     tls_minimum_version: TlsVersion,
     #[serde(deserialize_with = "read::name_servers")]
@@ -88,7 +88,7 @@ pub(super) struct RawDelivery {
 }
 
 /// A setting that may be left to the address that the server listens on.
-pub(super) enum Switch<T> {
+pub(super) enum AutoSwitch<T> {
     Auto,
     Set(T),
 }
@@ -107,17 +107,17 @@ impl RawDelivery {
             batch_kilobytes: self.batch_kilobytes,
             idle_connection_wait: self.idle_connection_wait,
             allow_http: match self.allow_http {
-                Switch::Auto => loopback,
-                Switch::Set(allowed) => allowed,
+                AutoSwitch::Auto => loopback,
+                AutoSwitch::Set(allowed) => allowed,
             },
             allow_networks: match self.allow_networks {
-                Switch::Auto if loopback => {
+                AutoSwitch::Auto if loopback => {
                     ["127.0.0.0/8", "::1/128"].map(|net| net.parse().expect("a network")).to_vec()
                 }
-                Switch::Auto => Vec::new(),
-                Switch::Set(networks) => networks,
+                AutoSwitch::Auto => Vec::new(),
+                AutoSwitch::Set(networks) => networks,
             },
-            validate: Validate {
+            validate: ValidationMode {
                 enabled: self.validate,
                 wait: self.validate_wait,
                 pause: self.validate_pause,

@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use super::Origin;
+use super::SettingOrigin;
 
 /// The settings cannot be used; nothing was started.
 #[derive(Debug, thiserror::Error)]
@@ -24,10 +24,10 @@ pub enum Error {
         error: toml::de::Error,
     },
     /// There is no such key.
-    #[error("{origin}: there is no key {key}; {}", meant(like, allowed))]
+    #[error("{origin}: there is no key {key}; {}", suggestion(like, allowed))]
     UnknownKey {
         /// Where it stands.
-        origin: Origin,
+        origin: SettingOrigin,
         /// The key.
         key: String,
         /// Those that are like it, as they would be written there.
@@ -39,7 +39,7 @@ pub enum Error {
     #[error("{origin}: {key} is {read}; allowed is {allowed}")]
     Value {
         /// Where it stands.
-        origin: Origin,
+        origin: SettingOrigin,
         /// The key.
         key: String,
         /// What was read.
@@ -61,7 +61,7 @@ pub enum Error {
 }
 
 /// What was meant, or what could have been.
-fn meant(like: &[String], allowed: &str) -> String {
+fn suggestion(like: &[String], allowed: &str) -> String {
     if like.is_empty() { format!("allowed are {allowed}") } else { format!("did you mean {}?", like.join(" or ")) }
 }
 

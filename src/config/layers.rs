@@ -35,18 +35,18 @@ fn variable(key: &str) -> String {
 
 /// Where settings come from, besides the defaults.
 #[derive(Clone, Debug, Default)]
-pub struct Sources {
+pub struct SettingSources {
     /// The operator's file.
     pub file: Option<PathBuf>,
     /// The environment. A setting is `GRIDHOOK_SECTION__KEY`; everything else is passed over.
     pub environment: Vec<(OsString, OsString)>,
     /// The flags that were given.
-    pub flags: Vec<Flag>,
+    pub flags: Vec<SettingFlag>,
 }
 
 /// A flag that stands for a setting.
 #[derive(Clone, Debug)]
-pub struct Flag {
+pub struct SettingFlag {
     /// Its name, as `--listen`.
     pub name: &'static str,
     /// The setting's key, as `server.listen`.
@@ -57,7 +57,7 @@ pub struct Flag {
 
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum SettingOrigin {
     /// The embedded file.
     Default,
     /// The operator's file.
@@ -68,7 +68,7 @@ pub enum Origin {
     Flag(&'static str),
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for SettingOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
@@ -87,45 +87,45 @@ pub struct Setting {
     /// Its value, as TOML has it; of a secret only that there is one.
     pub value: String,
     /// Where it came from.
-    pub origin: Origin,
+    pub origin: SettingOrigin,
 }
 
 /// All layers, merged, with every error found so far.
 pub(super) struct Layers {
-    values: BTreeMap<String, (Value, Origin)>,
+    values: BTreeMap<String, (Value, SettingOrigin)>,
     errors: Vec<Error>,
     /// Keys whose value is wrong by itself. The value that stands in for it must not be compared with others.
     replaced: BTreeSet<String>,
 }
 
 impl Layers {
-    pub(super) fn merge(sources: &Sources) -> Result<Self, Error> {
+    pub(super) fn merge(sources: &SettingSources) -> Result<Self, Error> {
         let mut layers = Self { values: BTreeMap::new(), errors: Vec::new(), replaced: BTreeSet::new() };
         let defaults = DEFAULTS.parse::<Table>().expect("a test reads the embedded defaults");
         flatten("", defaults, &mut |key, value| {
-            layers.values.insert(key, (value, Origin::Default));
+            layers.values.insert(key, (value, SettingOrigin::Default));
         });
         layers.add_file(sources)?;
         layers.add_environment(sources);
-        for Flag { name, key, value } in &sources.flags {
-            layers.put((*key).to_owned(), Value::String(value.clone()), Origin::Flag(name));
+        for SettingFlag { name, key, value } in &sources.flags {
+            layers.put((*key).to_owned(), Value::String(value.clone()), SettingOrigin::Flag(name));
         }
         Ok(layers)
     }
 
-    fn add_file(&mut self, sources: &Sources) -> Result<(), Error> {
+    fn add_file(&mut self, sources: &SettingSources) -> Result<(), Error> {
         let Some(path) = &sources.file else { return Ok(()) };
         let text = std::fs::read_to_string(path).map_err(|error| Error::Unreadable { path: path.clone(), error })?;
         let table: Table = text.parse().map_err(|error| Error::Syntax { path: path.clone(), error })?;
         let mut values = Vec::new();
         flatten("", table, &mut |key, value| values.push((key, value)));
         for (key, value) in values {
-            self.put(key, value, Origin::File(path.clone()));
+            self.put(key, value, SettingOrigin::File(path.clone()));
         }
         Ok(())
     }
 
-    fn add_environment(&mut self, sources: &Sources) {
+    fn add_environment(&mut self, sources: &SettingSources) {
         for (name, value) in &sources.environment {
             let name = name.to_string_lossy();
             let Some(rest) = name.strip_prefix(PREFIX) else { continue };
@@ -135,7 +135,7 @@ impl Layers {
                 _ if !rest.contains("__") => continue,
                 _ => rest.to_ascii_lowercase().replace("__", "."),
             };
-            let origin = Origin::Variable(name.clone().into_owned());
+            let origin = SettingOrigin::Variable(name.clone().into_owned());
             let Some(text) = value.to_str() else {
                 let (read, allowed) = ("(not UTF-8)".to_owned(), "UTF-8".to_owned());
                 self.errors.push(Error::Value { origin, key, read, allowed });
@@ -156,11 +156,11 @@ impl Layers {
         value.unwrap_or_else(|| Value::String(text.to_owned()))
     }
 
-    fn put(&mut self, key: String, value: Value, origin: Origin) {
+    fn put(&mut self, key: String, value: Value, origin: SettingOrigin) {
         if !self.values.contains_key(&key) && !dead_letter::is_key(&key) {
             let like = self.like(&key).into_iter().map(|known| match origin {
-                Origin::Variable(_) => variable(&known),
-                Origin::Default | Origin::File(_) | Origin::Flag(_) => known,
+                SettingOrigin::Variable(_) => variable(&known),
+                SettingOrigin::Default | SettingOrigin::File(_) | SettingOrigin::Flag(_) => known,
             });
             let unknown = Error::UnknownKey { like: like.collect(), allowed: self.neighbours(&key), key, origin };
             self.errors.push(unknown);
@@ -280,19 +280,19 @@ impl Layers {
     pub(super) fn refuse_larger(&mut self, small: &str, large: &str) {
         let other = |key: &str| format!("{key}, which is {} ({})", self.show(key), self.origin(key));
         match self.origin(small) {
-            Origin::Default => {
+            SettingOrigin::Default => {
                 let allowed = format!("at least {}", other(small));
                 self.refuse(&[large, small], allowed);
             }
-            Origin::File(_) | Origin::Variable(_) | Origin::Flag(_) => {
+            SettingOrigin::File(_) | SettingOrigin::Variable(_) | SettingOrigin::Flag(_) => {
                 let allowed = format!("at most {}", other(large));
                 self.refuse(&[small, large], allowed);
             }
         }
     }
 
-    fn origin(&self, key: &str) -> Origin {
-        self.values.get(key).map_or(Origin::Default, |(_, origin)| origin.clone())
+    fn origin(&self, key: &str) -> SettingOrigin {
+        self.values.get(key).map_or(SettingOrigin::Default, |(_, origin)| origin.clone())
     }
 
     fn show(&self, key: &str) -> String {
@@ -307,7 +307,7 @@ impl Layers {
 impl Layers {
     /// Every key with its value and where it came from; of a secret only whether there is one.
     pub(super) fn all(&self) -> Vec<Setting> {
-        let setting = |(key, (value, origin)): (&String, &(Value, Origin))| {
+        let setting = |(key, (value, origin)): (&String, &(Value, SettingOrigin))| {
             let empty = value.as_str().is_some_and(str::is_empty);
             let value = if empty { value.to_string() } else { self.show(key) };
             Setting { key: key.clone(), value, origin: origin.clone() }
@@ -317,7 +317,7 @@ impl Layers {
 }
 
 /// The variables that are no settings and look as if they were meant to be, each with the one that was meant.
-pub(super) fn near_misses(sources: &Sources) -> Vec<(String, String)> {
+pub(super) fn near_misses(sources: &SettingSources) -> Vec<(String, String)> {
     let plain = |text: &str| text.to_ascii_lowercase().replace(['_', '.'], "");
     let defaults = DEFAULTS.parse::<Table>().expect("a test reads the embedded defaults");
     let mut known = BTreeMap::new();

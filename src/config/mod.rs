@@ -1,6 +1,6 @@
 //! What the operator wrote, and what we run.
 //!
-//! [`Config::load`] merges flags, environment, file and defaults ([`Sources`]), reads every value by its type
+//! [`Config::load`] merges flags, environment, file and defaults ([`SettingSources`]), reads every value by its type
 //! (`RawConfig`), and checks what must hold between values. Whoever holds a [`Config`] may rely on all of it; nobody
 //! else reads the environment or a settings file. The defaults stand in `config/gridhook.toml` and nowhere else.
 //!
@@ -21,7 +21,7 @@ mod limits;
 mod metrics;
 mod read;
 mod telemetry;
-mod words;
+mod values;
 
 use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -30,17 +30,17 @@ use serde::Deserialize;
 
 use self::{auth::RawAuth, dead_letter::RawDeadLetter, delivery::RawDelivery, layers::Layers};
 pub use self::{
-    auth::{Auth, Issuer, KeySource},
+    auth::{AuthConfig, IssuerConfig, KeySource},
     clock::Clock,
-    dead_letter::{DeadLetter, Store},
+    dead_letter::{DeadLetter, DeadLetterStore},
     delivery::Delivery,
     editions::Editions,
     error::Error,
-    layers::{Flag, Origin, Setting, Sources},
+    layers::{Setting, SettingFlag, SettingOrigin, SettingSources},
     limits::Limits,
     metrics::Metrics,
     telemetry::Telemetry,
-    words::{Roots, TlsVersion, Validate},
+    values::{TlsVersion, TrustRoots, ValidationMode},
 };
 
 /// The defaults: every key there is, each with a sentence on why.
@@ -52,11 +52,11 @@ pub struct Config {
     /// Where it listens and keeps its data.
     pub server: Server,
     /// What is logged, and how.
-    pub log: Log,
+    pub log: LogConfig,
     /// What publishers may send.
     pub publish: Publish,
     /// Who may publish beside the holders of keys.
-    pub auth: Auth,
+    pub auth: AuthConfig,
     /// How endpoints are called, and which.
     pub delivery: Delivery,
     /// How the store is kept.
@@ -68,7 +68,7 @@ pub struct Config {
     /// Which editions there are.
     pub policy: Policy,
     /// Whether parts may be broken on purpose.
-    pub chaos: Chaos,
+    pub chaos: ChaosConfig,
     /// Where the way of events is told as traces.
     pub telemetry: Telemetry,
     /// What anybody at all may make the server hold.
@@ -84,7 +84,7 @@ pub struct Config {
 #[serde(deny_unknown_fields)]
 struct RawConfig {
     server: Server,
-    log: Log,
+    log: LogConfig,
     publish: Publish,
     auth: RawAuth,
     delivery: RawDelivery,
@@ -92,7 +92,7 @@ struct RawConfig {
     topic: Topic,
     dead_letter: RawDeadLetter,
     policy: RawPolicy,
-    chaos: Chaos,
+    chaos: ChaosConfig,
     telemetry: Telemetry,
     limits: Limits,
     metrics: Metrics,
@@ -147,10 +147,10 @@ pub struct Server {
 /// `[log]`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Log {
+pub struct LogConfig {
     /// Its form.
     #[serde(deserialize_with = "read::format")]
-    pub format: Format,
+    pub format: LogFormat,
     /// What is logged, as `tracing` writes it.
     #[serde(deserialize_with = "read::filter")]
     pub filter: String,
@@ -158,7 +158,7 @@ pub struct Log {
 
 /// The form of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum LogFormat {
     /// For people.
     Text,
     /// For machines: one object in a line.
@@ -279,7 +279,7 @@ struct RawPolicy {
 /// `[chaos]`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Chaos {
+pub struct ChaosConfig {
     /// Whether operators may break parts on purpose.
     #[serde(deserialize_with = "read::flag")]
     pub enabled: bool,
@@ -313,7 +313,7 @@ impl fmt::Debug for Secret {
 
 impl Config {
     /// What the operator wrote, checked.
-    pub fn load(sources: &Sources) -> Result<Self, Error> {
+    pub fn load(sources: &SettingSources) -> Result<Self, Error> {
         let mut layers = Layers::merge(sources)?;
         let RawConfig {
             server,
@@ -392,13 +392,13 @@ impl Config {
 }
 
 /// Every setting as it holds, with where it came from; what could not be run is the same error as at a start.
-pub fn settings(sources: &Sources) -> Result<Vec<Setting>, Error> {
+pub fn settings(sources: &SettingSources) -> Result<Vec<Setting>, Error> {
     Config::load(sources)?;
     Ok(Layers::merge(sources)?.all())
 }
 
 /// Variables that are no settings and look as if they were meant to be, each with the name of the one that was meant.
-pub fn near_misses(sources: &Sources) -> Vec<(String, String)> {
+pub fn near_misses(sources: &SettingSources) -> Vec<(String, String)> {
     layers::near_misses(sources)
 }
 

@@ -13,7 +13,7 @@ use humantime_serde::re::humantime;
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, de::Error};
 
-use crate::config::{BacklogFull, Format, Roots, Secret, TlsVersion, delivery::Switch};
+use crate::config::{BacklogFull, LogFormat, Secret, TlsVersion, TrustRoots, delivery::AutoSwitch};
 
 pub(super) const SECOND: u64 = 1_000;
 pub(super) const HOUR: u64 = 3_600 * SECOND;
@@ -26,15 +26,15 @@ pub(super) const TIB: u64 = 1 << 40;
 /// What a TOML file may hold where one of the readers looks.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Raw {
+enum RawValue {
     Flag(bool),
     Number(i64),
     Text(String),
     List(Vec<String>),
 }
 
-fn raw<'de, D: Deserializer<'de>>(from: D, allowed: impl Display) -> Result<Raw, D::Error> {
-    Raw::deserialize(from).map_err(|_| D::Error::custom(allowed))
+fn raw<'de, D: Deserializer<'de>>(from: D, allowed: impl Display) -> Result<RawValue, D::Error> {
+    RawValue::deserialize(from).map_err(|_| D::Error::custom(allowed))
 }
 
 /// A duration; the bounds are milliseconds.
@@ -47,7 +47,7 @@ where
         let [min, max] = [min, max].map(humantime::format_duration);
         format!("a duration from {min} to {max} with its unit, such as \"10s\" or \"5m\"")
     };
-    let Raw::Text(text) = raw(from, allowed())? else { return Err(D::Error::custom(allowed())) };
+    let RawValue::Text(text) = raw(from, allowed())? else { return Err(D::Error::custom(allowed())) };
     let read = humantime::parse_duration(&text).ok().filter(|read| (min..=max).contains(read));
     read.ok_or_else(|| D::Error::custom(allowed()))
 }
@@ -63,9 +63,9 @@ where
         format!("a size from {min} to {max}: a number of bytes, or one with its unit, such as \"64 KiB\"")
     };
     let read = match raw(from, allowed())? {
-        Raw::Number(bytes) => u64::try_from(bytes).ok(),
-        Raw::Text(text) => ByteSize::from_str(&text).ok().map(|size| size.as_u64()),
-        Raw::Flag(_) | Raw::List(_) => None,
+        RawValue::Number(bytes) => u64::try_from(bytes).ok(),
+        RawValue::Text(text) => ByteSize::from_str(&text).ok().map(|size| size.as_u64()),
+        RawValue::Flag(_) | RawValue::List(_) => None,
     };
     let read = read.filter(|bytes| (MIN..=MAX).contains(bytes));
     read.and_then(|bytes| T::try_from(bytes).ok()).ok_or_else(|| D::Error::custom(allowed()))
@@ -78,7 +78,7 @@ where
     T: TryFrom<u64>,
 {
     let allowed = || format!("a whole number from {MIN} to {MAX}");
-    let Raw::Number(number) = raw(from, allowed())? else { return Err(D::Error::custom(allowed())) };
+    let RawValue::Number(number) = raw(from, allowed())? else { return Err(D::Error::custom(allowed())) };
     let read = u64::try_from(number).ok().filter(|number| (MIN..=MAX).contains(number));
     read.and_then(|number| T::try_from(number).ok()).ok_or_else(|| D::Error::custom(allowed()))
 }
@@ -91,11 +91,11 @@ const AZURE_BYTES: u64 = 5_000_000;
 pub(super) fn event_rate<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     let allowed = format!("a whole number from 0 to 1000000000, or \"azure\" for {AZURE_EVENTS}; 0 is no limit");
     let read = match raw(from, &allowed)? {
-        Raw::Number(number) => u64::try_from(number).ok(),
-        Raw::Text(text) if text == "azure" => Some(AZURE_EVENTS),
+        RawValue::Number(number) => u64::try_from(number).ok(),
+        RawValue::Text(text) if text == "azure" => Some(AZURE_EVENTS),
         // From the environment, where everything is text.
-        Raw::Text(text) => text.parse().ok(),
-        Raw::Flag(_) | Raw::List(_) => None,
+        RawValue::Text(text) => text.parse().ok(),
+        RawValue::Flag(_) | RawValue::List(_) => None,
     };
     read.filter(|rate| *rate <= 1_000_000_000).ok_or_else(|| D::Error::custom(allowed))
 }
@@ -105,10 +105,10 @@ pub(super) fn byte_rate<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Er
     let (most, azure) = (ByteSize(TIB), ByteSize(AZURE_BYTES).display().si());
     let allowed = format!("a size from 0 B to {most}, or \"azure\" for {azure}; 0 is no limit");
     let read = match raw(from, &allowed)? {
-        Raw::Number(bytes) => u64::try_from(bytes).ok(),
-        Raw::Text(text) if text == "azure" => Some(AZURE_BYTES),
-        Raw::Text(text) => ByteSize::from_str(&text).ok().map(|size| size.as_u64()),
-        Raw::Flag(_) | Raw::List(_) => None,
+        RawValue::Number(bytes) => u64::try_from(bytes).ok(),
+        RawValue::Text(text) if text == "azure" => Some(AZURE_BYTES),
+        RawValue::Text(text) => ByteSize::from_str(&text).ok().map(|size| size.as_u64()),
+        RawValue::Flag(_) | RawValue::List(_) => None,
     };
     read.filter(|rate| *rate <= TIB).ok_or_else(|| D::Error::custom(allowed))
 }
@@ -118,14 +118,14 @@ pub(super) fn share<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error>
     /// From the environment it is a text, as everything there.
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Number {
+    enum RawNumber {
         Share(f64),
         Text(String),
     }
     let allowed = "a number from 0 to 1, such as 0.1";
-    let read = match Number::deserialize(from).map_err(|_| D::Error::custom(allowed))? {
-        Number::Share(share) => Some(share),
-        Number::Text(text) => text.parse().ok(),
+    let read = match RawNumber::deserialize(from).map_err(|_| D::Error::custom(allowed))? {
+        RawNumber::Share(share) => Some(share),
+        RawNumber::Text(text) => text.parse().ok(),
     };
     read.filter(|share| (0.0..=1.0).contains(share)).ok_or_else(|| D::Error::custom(allowed))
 }
@@ -134,11 +134,11 @@ pub(super) fn share<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error>
 pub(super) fn failures<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
     let allowed = "a whole number of 1 or more, or \"edition\"";
     let read = match raw(from, allowed)? {
-        Raw::Number(number) => Some(u32::try_from(number).ok().filter(|number| *number > 0)),
-        Raw::Text(text) if text == "edition" => return Ok(None),
+        RawValue::Number(number) => Some(u32::try_from(number).ok().filter(|number| *number > 0)),
+        RawValue::Text(text) if text == "edition" => return Ok(None),
         // From the environment, where everything is text.
-        Raw::Text(text) => Some(text.parse().ok().filter(|number| *number > 0)),
-        Raw::Flag(_) | Raw::List(_) => None,
+        RawValue::Text(text) => Some(text.parse().ok().filter(|number| *number > 0)),
+        RawValue::Flag(_) | RawValue::List(_) => None,
     };
     read.flatten().map(Some).ok_or_else(|| D::Error::custom(allowed))
 }
@@ -147,8 +147,8 @@ pub(super) fn failures<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>
 pub(super) fn flag<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
     let allowed = "true or false";
     match raw(from, allowed)? {
-        Raw::Flag(flag) => Ok(flag),
-        Raw::Number(_) | Raw::Text(_) | Raw::List(_) => Err(D::Error::custom(allowed)),
+        RawValue::Flag(flag) => Ok(flag),
+        RawValue::Number(_) | RawValue::Text(_) | RawValue::List(_) => Err(D::Error::custom(allowed)),
     }
 }
 
@@ -156,9 +156,9 @@ pub(super) fn flag<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error>
 pub(super) fn flag_or_text<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
     let allowed = "true or false";
     match raw(from, allowed)? {
-        Raw::Flag(flag) => Ok(flag),
-        Raw::Text(text) => text.parse().map_err(|_| D::Error::custom(allowed)),
-        Raw::Number(_) | Raw::List(_) => Err(D::Error::custom(allowed)),
+        RawValue::Flag(flag) => Ok(flag),
+        RawValue::Text(text) => text.parse().map_err(|_| D::Error::custom(allowed)),
+        RawValue::Number(_) | RawValue::List(_) => Err(D::Error::custom(allowed)),
     }
 }
 
@@ -166,48 +166,50 @@ pub(super) fn flag_or_text<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D
 pub(super) fn texts<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     let allowed = "a list of texts that are not empty";
     let list: Vec<String> = match raw(from, allowed)? {
-        Raw::Text(text) => text.split(',').map(|part| part.trim().to_owned()).collect(),
-        Raw::List(list) => list,
-        Raw::Flag(_) | Raw::Number(_) => return Err(D::Error::custom(allowed)),
+        RawValue::Text(text) => text.split(',').map(|part| part.trim().to_owned()).collect(),
+        RawValue::List(list) => list,
+        RawValue::Flag(_) | RawValue::Number(_) => return Err(D::Error::custom(allowed)),
     };
     if list.iter().any(String::is_empty) { Err(D::Error::custom(allowed)) } else { Ok(list) }
 }
 
 /// Yes, no, or as the address says that the server listens on.
-pub(super) fn switch<'de, D: Deserializer<'de>>(from: D) -> Result<Switch<bool>, D::Error> {
+pub(super) fn switch<'de, D: Deserializer<'de>>(from: D) -> Result<AutoSwitch<bool>, D::Error> {
     let allowed = "true, false or \"auto\"";
     match raw(from, allowed)? {
-        Raw::Flag(flag) => Ok(Switch::Set(flag)),
-        Raw::Text(text) => match text.as_str() {
-            "auto" => Ok(Switch::Auto),
-            "true" => Ok(Switch::Set(true)),
-            "false" => Ok(Switch::Set(false)),
+        RawValue::Flag(flag) => Ok(AutoSwitch::Set(flag)),
+        RawValue::Text(text) => match text.as_str() {
+            "auto" => Ok(AutoSwitch::Auto),
+            "true" => Ok(AutoSwitch::Set(true)),
+            "false" => Ok(AutoSwitch::Set(false)),
             _ => Err(D::Error::custom(allowed)),
         },
-        Raw::Number(_) | Raw::List(_) => Err(D::Error::custom(allowed)),
+        RawValue::Number(_) | RawValue::List(_) => Err(D::Error::custom(allowed)),
     }
 }
 
 /// Networks: a list, or (from the environment) their text with commas between.
-pub(super) fn networks<'de, D: Deserializer<'de>>(from: D) -> Result<Switch<Vec<IpNet>>, D::Error> {
+pub(super) fn networks<'de, D: Deserializer<'de>>(from: D) -> Result<AutoSwitch<Vec<IpNet>>, D::Error> {
     let allowed = "\"auto\" or a list of networks such as [\"10.0.0.0/8\", \"fd00::/8\"]";
     let list = match raw(from, allowed)? {
-        Raw::Text(text) if text == "auto" => return Ok(Switch::Auto),
-        Raw::Text(text) => text.split(',').map(|part| part.trim().to_owned()).collect(),
-        Raw::List(list) => list,
-        Raw::Flag(_) | Raw::Number(_) => return Err(D::Error::custom(allowed)),
+        RawValue::Text(text) if text == "auto" => return Ok(AutoSwitch::Auto),
+        RawValue::Text(text) => text.split(',').map(|part| part.trim().to_owned()).collect(),
+        RawValue::List(list) => list,
+        RawValue::Flag(_) | RawValue::Number(_) => return Err(D::Error::custom(allowed)),
     };
     let read: Result<_, _> = list.iter().map(|network| network.parse()).collect();
-    read.map(Switch::Set).map_err(|_| D::Error::custom(allowed))
+    read.map(AutoSwitch::Set).map_err(|_| D::Error::custom(allowed))
 }
 
 /// Networks, maybe none: a list, or (from the environment) their text with commas between.
 pub(super) fn network_list<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<IpNet>, D::Error> {
     let allowed = "a list of networks such as [\"10.0.0.0/8\", \"fd00::/8\"]";
     let list = match raw(from, allowed)? {
-        Raw::Text(text) => text.split(',').map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect(),
-        Raw::List(list) => list,
-        Raw::Flag(_) | Raw::Number(_) => return Err(D::Error::custom(allowed)),
+        RawValue::Text(text) => {
+            text.split(',').map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect()
+        }
+        RawValue::List(list) => list,
+        RawValue::Flag(_) | RawValue::Number(_) => return Err(D::Error::custom(allowed)),
     };
     let read: Result<_, _> = list.iter().map(|network| network.parse()).collect();
     read.map_err(|_| D::Error::custom(allowed))
@@ -218,9 +220,11 @@ pub(super) fn network_list<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<IpN
 pub(super) fn host_names<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     let allowed = "a list of hosts without ports such as [\"gridhook\", \"*.events.example.com\"]";
     let list = match raw(from, allowed)? {
-        Raw::Text(text) => text.split(',').map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect(),
-        Raw::List(list) => list,
-        Raw::Flag(_) | Raw::Number(_) => return Err(D::Error::custom(allowed)),
+        RawValue::Text(text) => {
+            text.split(',').map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect()
+        }
+        RawValue::List(list) => list,
+        RawValue::Flag(_) | RawValue::Number(_) => return Err(D::Error::custom(allowed)),
     };
     let host = |text: &str| url::Host::parse(text).ok().filter(|_| !text.contains(['*', '%']));
     let read = |text: &String| match text.strip_prefix("*.") {
@@ -240,8 +244,8 @@ where
     D: Deserializer<'de>,
 {
     match raw(from, allowed)? {
-        Raw::Text(text) => read(&text).ok_or_else(|| D::Error::custom(allowed)),
-        Raw::Flag(_) | Raw::Number(_) | Raw::List(_) => Err(D::Error::custom(allowed)),
+        RawValue::Text(text) => read(&text).ok_or_else(|| D::Error::custom(allowed)),
+        RawValue::Flag(_) | RawValue::Number(_) | RawValue::List(_) => Err(D::Error::custom(allowed)),
     }
 }
 
@@ -269,10 +273,10 @@ pub(super) fn optional<'de, D: Deserializer<'de>, T: From<String>>(from: D) -> R
 }
 
 /// A log's form.
-pub(super) fn format<'de, D: Deserializer<'de>>(from: D) -> Result<Format, D::Error> {
+pub(super) fn format<'de, D: Deserializer<'de>>(from: D) -> Result<LogFormat, D::Error> {
     text(from, "\"text\" or \"json\"", |text| match text {
-        "text" => Some(Format::Text),
-        "json" => Some(Format::Json),
+        "text" => Some(LogFormat::Text),
+        "json" => Some(LogFormat::Json),
         _ => None,
     })
 }
@@ -339,10 +343,10 @@ pub(super) fn name_servers<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Soc
     let allowed =
         "\"system\" or a list of addresses, with a port or without, such as [\"10.0.0.2\", \"[fd00::2]:5353\"]";
     let list = match raw(from, allowed)? {
-        Raw::Text(text) if text == "system" => return Ok(Vec::new()),
-        Raw::Text(text) => text.split(',').map(|part| part.trim().to_owned()).collect(),
-        Raw::List(list) => list,
-        Raw::Flag(_) | Raw::Number(_) => return Err(D::Error::custom(allowed)),
+        RawValue::Text(text) if text == "system" => return Ok(Vec::new()),
+        RawValue::Text(text) => text.split(',').map(|part| part.trim().to_owned()).collect(),
+        RawValue::List(list) => list,
+        RawValue::Flag(_) | RawValue::Number(_) => return Err(D::Error::custom(allowed)),
     };
     let read = |text: &String| {
         let bare = || text.parse::<IpAddr>().map(|address| SocketAddr::new(address, 53));
@@ -351,16 +355,16 @@ pub(super) fn name_servers<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Soc
     if list.is_empty() { Err(D::Error::custom(allowed)) } else { list.iter().map(read).collect() }
 }
 
-pub(super) fn roots<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Roots>, D::Error> {
+pub(super) fn roots<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<TrustRoots>, D::Error> {
     let allowed = "a list of \"system\" and paths of PEM files, not empty";
     let list = match raw(from, allowed)? {
-        Raw::Text(text) => text.split(',').map(|part| part.trim().to_owned()).collect(),
-        Raw::List(list) => list,
-        Raw::Flag(_) | Raw::Number(_) => return Err(D::Error::custom(allowed)),
+        RawValue::Text(text) => text.split(',').map(|part| part.trim().to_owned()).collect(),
+        RawValue::List(list) => list,
+        RawValue::Flag(_) | RawValue::Number(_) => return Err(D::Error::custom(allowed)),
     };
     if list.is_empty() || list.iter().any(String::is_empty) {
         return Err(D::Error::custom(allowed));
     }
-    let read = |text: String| if text == "system" { Roots::System } else { Roots::File(text.into()) };
+    let read = |text: String| if text == "system" { TrustRoots::System } else { TrustRoots::File(text.into()) };
     Ok(list.into_iter().map(read).collect())
 }

@@ -10,14 +10,14 @@ use std::{
 use actix::{Actor, AsyncContext, Context, Handler, Message, SpawnHandle};
 
 use crate::{
-    chaos::Suffer,
-    dead_letter::{DeadLetters, work},
+    chaos::Inject,
+    dead_letter::{DeadLetters, writer},
 };
 
 /// Hint: something was told, or a turn has ended.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(super) struct Look;
+pub(super) struct Wake;
 
 /// No timer is longer: a machine that slept, or a clock that was set, is noticed within it.
 const TIMER_MAX: Duration = Duration::from_secs(60);
@@ -27,14 +27,14 @@ const TIMER_MIN: Duration = Duration::from_millis(1);
 
 /// A life of the actor that writes a destination's dead letters.
 pub struct DeadLetterActor {
-    letters: DeadLetters,
+    dead_letters: DeadLetters,
     timer: Option<SpawnHandle>,
     first_act: Option<Box<dyn FnOnce()>>,
 }
 
 impl DeadLetterActor {
-    pub(super) fn new(letters: DeadLetters) -> Self {
-        Self { letters, timer: None, first_act: None }
+    pub(super) fn new(dead_letters: DeadLetters) -> Self {
+        Self { dead_letters, timer: None, first_act: None }
     }
 
     /// Does this when it has looked for the first time.
@@ -45,9 +45,9 @@ impl DeadLetterActor {
 
     fn look(&mut self, ctx: &mut Context<Self>) {
         // Before the look: what is told during it may need another.
-        self.letters.0.told.store(false, Ordering::Release);
-        for job in self.letters.take() {
-            actix_rt::spawn(work::run(self.letters.clone(), job));
+        self.dead_letters.0.told.store(false, Ordering::Release);
+        for job in self.dead_letters.take() {
+            actix_rt::spawn(writer::run(self.dead_letters.clone(), job));
         }
         self.rearm(ctx);
         if let Some(act) = self.first_act.take() {
@@ -59,9 +59,9 @@ impl DeadLetterActor {
         if let Some(timer) = self.timer.take() {
             ctx.cancel_future(timer);
         }
-        let due = self.letters.staging().next_due();
+        let due = self.dead_letters.staging().next_due();
         self.timer = due.map(|due| {
-            let wait = due.since(self.letters.0.clock.now()).clamp(TIMER_MIN, TIMER_MAX);
+            let wait = due.since(self.dead_letters.0.clock.now()).clamp(TIMER_MIN, TIMER_MAX);
             ctx.run_later(wait, |actor, ctx| actor.look(ctx))
         });
     }
@@ -72,23 +72,23 @@ impl Actor for DeadLetterActor {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         let me = ctx.address().downgrade();
-        *self.letters.0.actor.lock().unwrap_or_else(PoisonError::into_inner) = Some(me);
+        *self.dead_letters.0.actor.lock().unwrap_or_else(PoisonError::into_inner) = Some(me);
         self.look(ctx);
     }
 }
 
-impl Handler<Look> for DeadLetterActor {
+impl Handler<Wake> for DeadLetterActor {
     type Result = ();
 
-    fn handle(&mut self, _: Look, ctx: &mut Self::Context) {
+    fn handle(&mut self, _: Wake, ctx: &mut Self::Context) {
         self.look(ctx);
     }
 }
 
-impl Handler<Suffer> for DeadLetterActor {
+impl Handler<Inject> for DeadLetterActor {
     type Result = ();
 
-    fn handle(&mut self, suffer: Suffer, ctx: &mut Self::Context) {
+    fn handle(&mut self, suffer: Inject, ctx: &mut Self::Context) {
         suffer.befall(ctx);
     }
 }

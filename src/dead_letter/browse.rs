@@ -11,15 +11,15 @@
 mod key;
 mod walk;
 
-pub use self::key::{Cursor, Key, NoKey};
+pub use self::key::{BrowseCursor, DeadLetterId, InvalidDeadLetterId};
 pub(super) use self::walk::{Step, Walk};
 use self::{
     key::SLASH,
     walk::{FILE_BYTES_MAX, before},
 };
 use crate::{
-    dead_letter::{DeadLetters, Owner, letter::Letter, marker::Marker, sink},
-    event::{Obligor, Timestamp},
+    dead_letter::{DeadLetters, Owner, event::DeadLetterEvent, marker::RedriveMarker, sink},
+    event::{SubscriptionKey, Timestamp},
     journal,
 };
 
@@ -31,13 +31,13 @@ pub(super) const PROBLEMS_MAX: usize = 100;
 
 /// Why dead letters can't be looked at.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum BrowseError {
     /// The journal.
     #[error(transparent)]
     Journal(#[from] journal::Error),
     /// The store of files.
     #[error(transparent)]
-    Store(#[from] sink::Error),
+    Store(#[from] sink::SinkError),
     /// There is none.
     #[error("there is no store for dead letters")]
     NoStore,
@@ -48,9 +48,9 @@ pub enum Error {
 
 /// Where a subscription's dead letters are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shelf {
+pub struct DeadLetterLocation {
     /// Whose.
-    pub obligor: Obligor,
+    pub subscription_key: SubscriptionKey,
     /// The folder of its files; [`None`] where it has no destination.
     pub folder: Option<String>,
     /// Whether its topic has a custom schema: of a dead letter, `data` is the event then.
@@ -63,7 +63,7 @@ pub struct Shelf {
 
 /// Which of the two places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum DeadLetterStage {
     /// In the journal, waiting for its file.
     Waiting,
     /// In a file.
@@ -72,9 +72,9 @@ pub enum Place {
 
 /// Which dead letters are meant: what says nothing is true of all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Query {
+pub struct DeadLetterQuery {
     /// In this place.
-    pub place: Option<Place>,
+    pub place: Option<DeadLetterStage>,
     /// Last tried (or else published) then or later.
     pub from: Option<Timestamp>,
     /// Before then.
@@ -84,11 +84,11 @@ pub struct Query {
     /// Of an event with this id.
     pub id: Option<String>,
     /// These, by their keys.
-    pub keys: Option<Vec<Key>>,
+    pub keys: Option<Vec<DeadLetterId>>,
 }
 
-impl Query {
-    fn has(&self, key: &Key, letter: &Letter) -> bool {
+impl DeadLetterQuery {
+    fn has(&self, key: &DeadLetterId, letter: &DeadLetterEvent) -> bool {
         let at = letter.at();
         self.keys.as_ref().is_none_or(|keys| keys.contains(key))
             && self.from.is_none_or(|from| at.is_some_and(|at| at >= from))
@@ -99,31 +99,31 @@ impl Query {
             })
     }
 
-    fn wants(&self, place: Place) -> bool {
-        let is_here = |key: &Key| key.place() == place;
+    fn includes(&self, place: DeadLetterStage) -> bool {
+        let is_here = |key: &DeadLetterId| key.place() == place;
         self.place.is_none_or(|wanted| wanted == place)
             && self.keys.as_ref().is_none_or(|keys| keys.iter().any(is_here))
     }
 
     /// Whether a file may have what is meant, as far as its name says.
     fn may_have(&self, file: &str) -> bool {
-        let in_it = |key: &Key| matches!(key, Key::Written { file: known, .. } if known == file);
+        let in_it = |key: &DeadLetterId| matches!(key, DeadLetterId::Written { file: known, .. } if known == file);
         self.keys.as_ref().is_none_or(|keys| keys.iter().any(in_it))
     }
 }
 
 /// A dead letter that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundDeadLetter {
     /// What it is called.
-    pub key: Key,
+    pub key: DeadLetterId,
     /// What it is.
-    pub letter: Letter,
+    pub dead_letter: DeadLetterEvent,
 }
 
 /// What could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct BrowseProblem {
     /// Where: a file, a place in it, or a dead letter that waits.
     pub at: String,
     /// What is wrong.
@@ -132,13 +132,13 @@ pub struct Problem {
 
 /// A page of dead letters.
 #[derive(Debug, Default)]
-pub struct Page {
+pub struct DeadLetterPage {
     /// Those that are meant.
-    pub found: Vec<Found>,
+    pub found: Vec<FoundDeadLetter>,
     /// What could not be read, the first of it.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<BrowseProblem>,
     /// Where the next page begins; [`None`] where everything was looked at. A page with few or none may have one.
-    pub next: Option<Cursor>,
+    pub next: Option<BrowseCursor>,
 }
 
 impl DeadLetters {
@@ -146,9 +146,15 @@ impl DeadLetters {
     ///
     /// # Errors
     /// Where the journal or the store of files does not answer.
-    pub async fn page(&self, shelf: &Shelf, query: &Query, at: Cursor, top: usize) -> Result<Page, Error> {
+    pub async fn page(
+        &self,
+        shelf: &DeadLetterLocation,
+        query: &DeadLetterQuery,
+        at: BrowseCursor,
+        top: usize,
+    ) -> Result<DeadLetterPage, BrowseError> {
         let mut walk = Walk::new(self, shelf, query, at);
-        let mut page = Page::default();
+        let mut page = DeadLetterPage::default();
         for _ in 0..STEPS_MAX {
             if walk.at.is_none() || page.found.len() >= top {
                 break;
@@ -159,7 +165,7 @@ impl DeadLetters {
             let room = top - page.found.len();
             if found.len() > room {
                 found.truncate(room);
-                walk.at = found.last().map(|last| Cursor::behind(&last.key));
+                walk.at = found.last().map(|last| BrowseCursor::behind(&last.key));
             }
             page.found.append(&mut found);
         }
@@ -171,12 +177,16 @@ impl DeadLetters {
     ///
     /// # Errors
     /// Where the journal or the store of files does not answer.
-    pub async fn one(&self, shelf: &Shelf, key: Key) -> Result<Result<Option<Found>, Problem>, Error> {
-        let query = Query { keys: Some(vec![key.clone()]), ..Query::default() };
-        let mut walk = Walk::new(self, shelf, &query, Cursor::START);
+    pub async fn one(
+        &self,
+        shelf: &DeadLetterLocation,
+        key: DeadLetterId,
+    ) -> Result<Result<Option<FoundDeadLetter>, BrowseProblem>, BrowseError> {
+        let query = DeadLetterQuery { keys: Some(vec![key.clone()]), ..DeadLetterQuery::default() };
+        let mut walk = Walk::new(self, shelf, &query, BrowseCursor::START);
         let Step { found, problems, .. } = match &key {
-            Key::Waiting(key) => walk.waiting(before(*key)).await?,
-            Key::Written { file, index } => walk.file(file, index.checked_sub(1)).await?,
+            DeadLetterId::Waiting(key) => walk.waiting(before(*key)).await?,
+            DeadLetterId::Written { file, index } => walk.file(file, index.checked_sub(1)).await?,
         };
         let told = key.to_string();
         let problem = problems.into_iter().find(|problem| problem.at == told || !problem.at.contains(SLASH));
@@ -187,10 +197,10 @@ impl DeadLetters {
     }
 
     /// What was done with a file's letters since it was written; why that can't be known.
-    pub(super) async fn marker(&self, file: &str) -> Result<Result<Marker, String>, sink::Error> {
-        match self.0.sink.get(&Marker::name(file), FILE_BYTES_MAX).await {
+    pub(super) async fn marker(&self, file: &str) -> Result<Result<RedriveMarker, String>, sink::SinkError> {
+        match self.0.sink.get(&RedriveMarker::name(file), FILE_BYTES_MAX).await {
             Ok(text) => Ok(serde_json::from_slice(&text).map_err(|error| error.to_string())),
-            Err(error) if error.is_not_found() => Ok(Ok(Marker::default())),
+            Err(error) if error.is_not_found() => Ok(Ok(RedriveMarker::default())),
             Err(error) => Err(error),
         }
     }

@@ -15,12 +15,12 @@ mod object;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use self::object::Object;
+use self::object::JsonObjectBuilder;
 pub(super) use self::object::{Members, members};
 use crate::{
-    dead_letter::Target,
+    dead_letter::DeadLetterTarget,
     event::{self, Event, Lane, Schema, Seq, Timestamp},
-    policy::{edition::FileForm, property::Property, record::Dead},
+    policy::{edition::FileForm, property::DeliveryProperty, record::DeadLetterRecord},
 };
 
 /// The order of an Event Grid event in the samples.
@@ -45,7 +45,7 @@ const EVENT_GRID_ADDED: [&str; 7] = [
 /// The stored event is not what its schema says.
 #[derive(Debug, thiserror::Error)]
 #[error("the event at {seq:?} can't be read")]
-pub struct Unreadable {
+pub struct UnreadableEvent {
     /// Which event.
     pub seq: Seq,
     #[source]
@@ -54,7 +54,7 @@ pub struct Unreadable {
 
 /// What is the same for all events of a file.
 #[derive(Clone, Copy, Debug)]
-pub struct Form<'a> {
+pub struct FileFormat<'a> {
     /// Which of the forms.
     pub file: FileForm,
     /// The schema that events are delivered in.
@@ -62,18 +62,18 @@ pub struct Form<'a> {
     /// The resource id of the topic, or of the domain.
     pub topic: &'a str,
     /// The headers that events are delivered with, but for those that are secret.
-    pub properties: &'a [Property],
+    pub properties: &'a [DeliveryProperty],
 }
 
 /// A file in the making.
 #[derive(Debug)]
-pub struct Draft {
+pub struct FileBuilder {
     text: String,
     bytes_max: usize,
     count: usize,
 }
 
-impl Draft {
+impl FileBuilder {
     /// An empty file of at most `bytes_max` bytes; one event fits in any case.
     pub fn new(bytes_max: usize) -> Self {
         Self { text: "[".to_owned(), bytes_max, count: 0 }
@@ -83,8 +83,14 @@ impl Draft {
     ///
     /// # Errors
     /// Where the event is no object with the members that its schema asks for; the file is as it was.
-    pub fn add(&mut self, form: Form<'_>, event: &Event, lane: Lane, dead: &Dead) -> Result<bool, Unreadable> {
-        let fate = Fate { lane, dead };
+    pub fn add(
+        &mut self,
+        form: FileFormat<'_>,
+        event: &Event,
+        lane: Lane,
+        dead: &DeadLetterRecord,
+    ) -> Result<bool, UnreadableEvent> {
+        let fate = DeliveryFate { lane, dead };
         let before = self.text.len();
         if self.count > 0 {
             self.text.push_str(",\n");
@@ -96,7 +102,7 @@ impl Draft {
         };
         if let Err(source) = written {
             self.text.truncate(before);
-            return Err(Unreadable { seq: event.seq, source });
+            return Err(UnreadableEvent { seq: event.seq, source });
         }
         // One byte more for the bracket.
         if self.count > 0 && self.text.len() + 1 > self.bytes_max {
@@ -121,17 +127,17 @@ impl Draft {
 
 /// What became of an event.
 #[derive(Clone, Copy)]
-struct Fate<'a> {
+struct DeliveryFate<'a> {
     lane: Lane,
-    dead: &'a Dead,
+    dead: &'a DeadLetterRecord,
 }
 
 fn basic(
     out: &mut String,
     wire: &Bytes,
-    form: Form<'_>,
+    form: FileFormat<'_>,
     event: &Event,
-    fate: Fate<'_>,
+    fate: DeliveryFate<'_>,
 ) -> Result<(), serde_json::Error> {
     match (event.schema, form.delivery) {
         (Schema::EventGrid, Schema::EventGrid | Schema::Custom) => event_grid(out, wire, fate),
@@ -146,9 +152,9 @@ fn basic(
     }
 }
 
-fn event_grid(out: &mut String, wire: &[u8], fate: Fate<'_>) -> Result<(), serde_json::Error> {
+fn event_grid(out: &mut String, wire: &[u8], fate: DeliveryFate<'_>) -> Result<(), serde_json::Error> {
     let members = members(wire)?;
-    let mut object = Object::begin(out);
+    let mut object = JsonObjectBuilder::begin(out);
     for name in EVENT_GRID {
         if let Some((_, value)) = members.iter().find(|(member, _)| member == name) {
             object.put(name, value.get());
@@ -159,9 +165,9 @@ fn event_grid(out: &mut String, wire: &[u8], fate: Fate<'_>) -> Result<(), serde
     Ok(())
 }
 
-fn cloud_event(out: &mut String, wire: &[u8], fate: Fate<'_>) -> Result<(), serde_json::Error> {
+fn cloud_event(out: &mut String, wire: &[u8], fate: DeliveryFate<'_>) -> Result<(), serde_json::Error> {
     let members = members(wire)?;
-    let mut object = Object::begin(out);
+    let mut object = JsonObjectBuilder::begin(out);
     for (name, value) in members {
         if !CLOUD_EVENT_ADDED.contains(&name.as_ref()) {
             object.put(&name, value.get());
@@ -175,12 +181,12 @@ fn cloud_event(out: &mut String, wire: &[u8], fate: Fate<'_>) -> Result<(), serd
 fn custom(
     out: &mut String,
     wire: &[u8],
-    form: Form<'_>,
+    form: FileFormat<'_>,
     event: &Event,
-    fate: Fate<'_>,
+    fate: DeliveryFate<'_>,
 ) -> Result<(), serde_json::Error> {
     let own: &RawValue = serde_json::from_slice(wire)?;
-    let mut object = Object::begin(out);
+    let mut object = JsonObjectBuilder::begin(out);
     object.text("id", &event.id());
     match event.event_time() {
         Some(time) => object.text("eventTime", &time),
@@ -201,8 +207,8 @@ fn custom(
     Ok(())
 }
 
-impl Fate<'_> {
-    fn put(self, object: &mut Object<'_>) {
+impl DeliveryFate<'_> {
+    fn put(self, object: &mut JsonObjectBuilder<'_>) {
         let Self { lane, dead } = self;
         object.text("deadLetterReason", &dead.reason.to_string());
         object.put("deliveryAttempts", &dead.attempts.to_string());
@@ -221,7 +227,7 @@ impl Fate<'_> {
 
     /// The four attributes of the sample: it has neither a time nor a status of the last attempt. What a job gave up has one
     /// more, of ours.
-    fn put_into_cloud_event(self, object: &mut Object<'_>) {
+    fn put_into_cloud_event(self, object: &mut JsonObjectBuilder<'_>) {
         let Self { lane, dead } = self;
         let [reason, attempts, outcome, published, job] = CLOUD_EVENT_ADDED;
         object.text(reason, &dead.reason.to_string());
@@ -248,7 +254,7 @@ pub fn event_of(letter: &str, custom: bool) -> Result<String, serde_json::Error>
     let is_cloud_event = members.iter().any(|(name, _)| name == "specversion");
     let added: &[&str] = if is_cloud_event { &CLOUD_EVENT_ADDED } else { &EVENT_GRID_ADDED };
     let mut event = String::with_capacity(letter.len());
-    let mut object = Object::begin(&mut event);
+    let mut object = JsonObjectBuilder::begin(&mut event);
     for (name, value) in members.iter().filter(|(name, _)| !added.contains(&name.as_ref())) {
         object.put(name, value.get());
     }
@@ -258,7 +264,7 @@ pub fn event_of(letter: &str, custom: bool) -> Result<String, serde_json::Error>
 
 /// The folder of all files for `target`, below its store's address: in the basic tier the name of the subscription, in upper
 /// case.
-pub fn folder(target: &Target) -> String {
+pub fn folder(target: &DeadLetterTarget) -> String {
     let own = match target.form {
         FileForm::Basic => target.subscription_name.to_uppercase(),
         FileForm::Namespace => namespace::folder(&target.topic, &target.subscription_name),

@@ -12,7 +12,7 @@ pub const SUFFIX: &str = ".redriven";
 /// What was done with the letters of a file, each by its place in it: first and count of runs, ascending.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Marker {
+pub struct RedriveMarker {
     /// They were sent again.
     #[serde(default)]
     pub redriven: Vec<(u32, u32)>,
@@ -21,7 +21,7 @@ pub struct Marker {
     pub purged: Vec<(u32, u32)>,
 }
 
-impl Marker {
+impl RedriveMarker {
     /// The name that a file's marker has.
     pub fn name(file: &str) -> String {
         format!("{file}{SUFFIX}")

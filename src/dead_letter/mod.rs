@@ -1,8 +1,8 @@
 //! Put aside: what was given up is written to files at its destination, and only then forgotten.
 //!
 //! The core puts a dead letter into the journal, due after a delay, so that many share a file. From there it is this
-//! module's: of the [`Stores`] each has an actor of its own, so that one out of reach delays no other; [`staging`] says whose turn it is, [`work`](self) makes one file of what is due for one subscription,
-//! [`sink`] puts the file where it belongs, a [`herald`] tells of it, and [`totals`] is the account of all that.
+//! module's: of the [`DeadLetterStores`] each has an actor of its own, so that one out of reach delays no other; [`staging`] says whose turn it is, [`writer`](self) makes one file of what is due for one subscription,
+//! [`sink`] puts the file where it belongs, a [`notifier`] tells of it, and [`totals`] is the account of all that.
 //!
 //! Invariants:
 //! - A dead letter leaves the journal in the write that follows a file with it, and which counts it: written, or lost.
@@ -20,7 +20,7 @@
 //!
 //! Where several subscriptions write into one folder, [`owner`] says whose a file is.
 //!
-//! For people: [`browse`] looks through what waits and what was written, each read as a [`letter`]; [`purge`] gives it up
+//! For people: [`browse`] looks through what waits and what was written, each read as a [`event`]; [`purge`] gives it up
 //! for good, and a [`marker`] beside a file says of which of its letters.
 //!
 //! A [`redrive`] sends them again.
@@ -29,10 +29,10 @@
 
 mod actor;
 pub mod browse;
+pub mod event;
 pub mod file;
-pub mod herald;
-pub mod letter;
 pub mod marker;
+pub mod notifier;
 pub mod owner;
 pub mod purge;
 pub mod redrive;
@@ -40,7 +40,7 @@ pub mod sink;
 pub mod staging;
 mod stores;
 pub mod totals;
-mod work;
+mod writer;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -56,28 +56,28 @@ use tokio::sync::{OwnedMutexGuard, Semaphore, watch};
 
 pub use self::{
     actor::DeadLetterActor,
-    herald::{Filed, Herald},
+    notifier::{FileWritten, Notifier},
     owner::Owner,
-    redrive::{Redrives, Roster},
+    redrive::{Redrives, SubscriptionDirectory},
     sink::Sink,
-    stores::Stores,
-    totals::Totals,
+    stores::DeadLetterStores,
+    totals::DeadLetterTotals,
 };
 use crate::{
-    chaos::Suffer,
+    chaos::Inject,
     clock::Clock,
     dead_letter::{
-        actor::Look,
-        staging::{Job, Report, Rules, Staging},
+        actor::Wake,
+        staging::{Staging, StagingRules, TurnReport, WriteTurn},
     },
-    event::{Obligor, Schema, Timestamp},
+    event::{Schema, SubscriptionKey, Timestamp},
     journal::{self, Journal, keys::MetaKind},
-    policy::{edition::FileForm, property::Property},
+    policy::{edition::FileForm, property::DeliveryProperty},
 };
 
 /// Where a subscription's dead letters go, and in which form.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct DeadLetterTarget {
     /// The store's name.
     pub store: String,
     /// The folder in it: parts of a path with `/` between them; none where it is empty.
@@ -93,7 +93,7 @@ pub struct Target {
     /// The form of the files.
     pub form: FileForm,
     /// The headers that events are delivered with, but for those that are secret.
-    pub properties: Vec<Property>,
+    pub properties: Vec<DeliveryProperty>,
     /// The waits after a first, second, third failure to put a file; the last one repeats, and there is one at least.
     pub retry: Vec<Duration>,
     /// How long the destination may be out of reach before dead letters are lost.
@@ -102,7 +102,7 @@ pub struct Target {
     pub drop_where_not_found: bool,
 }
 
-impl Target {
+impl DeadLetterTarget {
     /// Whose the dead letters are.
     pub fn owner(&self) -> Owner {
         Owner { source: self.source.clone(), name: self.subscription_name.clone() }
@@ -111,65 +111,65 @@ impl Target {
 
 /// Something waits, or will. A hint: losing it costs latency, unless it is the only one that ever names the target.
 #[derive(Clone, Debug)]
-pub struct Notice {
+pub struct PendingNotice {
     /// Whose dead letters.
-    pub obligor: Obligor,
+    pub subscription_key: SubscriptionKey,
     /// Where they go.
-    pub target: Target,
+    pub target: DeadLetterTarget,
     /// When the first of them is due.
     pub due: Timestamp,
 }
 
 /// How much and how often.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct WriterOptions {
     /// How many files are made at once, and how soon failures are tried again.
-    pub rules: Rules,
+    pub rules: StagingRules,
     /// The most events in a file.
     pub events_max: usize,
     /// The most bytes in a file, unless one event alone has more.
     pub bytes_max: usize,
 }
 
-impl Default for Options {
+impl Default for WriterOptions {
     /// 5,000 events or 16 MiB: what a reader holds in memory without a thought.
     fn default() -> Self {
-        Self { rules: Rules::default(), events_max: 5_000, bytes_max: 16 << 20 }
+        Self { rules: StagingRules::default(), events_max: 5_000, bytes_max: 16 << 20 }
     }
 }
 
 /// Says where a subscription's dead letters go now; [`None`]: nothing new is known.
-pub type Aim = Box<dyn Fn(Obligor) -> Option<Target> + Send + Sync>;
+pub type TargetLookup = Box<dyn Fn(SubscriptionKey) -> Option<DeadLetterTarget> + Send + Sync>;
 
 /// What all stores have in common.
 #[derive(Clone)]
-struct Means {
-    herald: Option<Arc<Herald>>,
-    aim: Option<Arc<Aim>>,
+struct WriterContext {
+    notifier: Option<Arc<Notifier>>,
+    aim: Option<Arc<TargetLookup>>,
     /// One slice is read at a time: the journal's other reader stays free for those who deliver.
     reading: Arc<Semaphore>,
     /// Who is at work on a subscription's dead letters has its desk, in whichever store.
-    desks: Desks,
+    queues: StagingQueues,
     /// All stores, by name: none where this is the only one.
     all: Arc<OnceLock<Weak<BTreeMap<String, DeadLetters>>>>,
 }
 
-type Desks = Arc<Mutex<HashMap<Obligor, Arc<tokio::sync::Mutex<()>>>>>;
+type StagingQueues = Arc<Mutex<HashMap<SubscriptionKey, Arc<tokio::sync::Mutex<()>>>>>;
 
 /// A handle of the dead letters of one store: cheap to clone, never blocks. It outlives the actor's lives, and
 /// holds all that they know beside the journal.
 #[derive(Clone)]
-pub struct DeadLetters(Arc<Shared>);
+pub struct DeadLetters(Arc<DeadLettersShared>);
 
-struct Shared {
+struct DeadLettersShared {
     journal: Journal,
     clock: Clock,
     sink: Sink,
-    options: Options,
+    options: WriterOptions,
     staging: Mutex<Staging>,
-    means: Means,
+    means: WriterContext,
     /// How many pieces of work are in hand.
-    in_hand: watch::Sender<usize>,
+    current_event: watch::Sender<usize>,
     /// The actor that lives now.
     actor: Mutex<Option<WeakAddr<DeadLetterActor>>>,
     /// Whether it was told to look, and has not yet: no more than one hint is in its mailbox.
@@ -177,24 +177,24 @@ struct Shared {
 }
 
 impl DeadLetters {
-    /// The dead letters that go to `sink`, of which `herald` tells. Nothing is written until an actor from
+    /// The dead letters that go to `sink`, of which `notifier` tells. Nothing is written until an actor from
     /// [`DeadLetters::build`] is started.
-    pub fn new(journal: Journal, clock: Clock, sink: Sink, herald: Option<Herald>, options: Options) -> Self {
+    pub fn new(journal: Journal, clock: Clock, sink: Sink, notifier: Option<Notifier>, options: WriterOptions) -> Self {
         let reading = Arc::new(Semaphore::new(1));
-        let (desks, all) = (Desks::default(), Arc::default());
-        let means = Means { herald: herald.map(Arc::new), aim: None, reading, desks, all };
+        let (desks, all) = (StagingQueues::default(), Arc::default());
+        let means = WriterContext { notifier: notifier.map(Arc::new), aim: None, reading, queues: desks, all };
         Self::with(journal, clock, sink, options, means)
     }
 
-    fn with(journal: Journal, clock: Clock, sink: Sink, options: Options, means: Means) -> Self {
-        Self(Arc::new(Shared {
+    fn with(journal: Journal, clock: Clock, sink: Sink, options: WriterOptions, means: WriterContext) -> Self {
+        Self(Arc::new(DeadLettersShared {
             journal,
             clock,
             sink,
             options,
             staging: Mutex::new(Staging::new(options.rules)),
             means,
-            in_hand: watch::Sender::new(0),
+            current_event: watch::Sender::new(0),
             actor: Mutex::new(None),
             told: AtomicBool::new(false),
         }))
@@ -207,14 +207,14 @@ impl DeadLetters {
 
     /// Tells that something waits. At the start every subscription with waiting dead letters must be told
     /// ([`Reads::all_dead`](crate::journal::Reads::all_dead) says which), because its target is in no record.
-    pub fn waiting(&self, notice: Notice) {
+    pub fn waiting(&self, notice: PendingNotice) {
         self.staging().notice(notice);
         self.wake();
     }
 
     /// Lets the actor that lives now suffer. False where none does.
     #[expect(clippy::disallowed_methods, reason = "sent once, and an actor that is gone needs none")]
-    pub fn suffer(&self, suffer: Suffer) -> bool {
+    pub fn inject(&self, suffer: Inject) -> bool {
         let actor = self.0.actor.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(actor) = actor.and_then(|actor| actor.upgrade()).filter(actix::Addr::connected) else { return false };
         actor.do_send(suffer);
@@ -223,22 +223,22 @@ impl DeadLetters {
 
     /// What `job` is now: its subscription may have been changed since it was told of. [`None`] where its dead letters go
     /// to another store, which has been told.
-    fn aimed(&self, job: Job) -> Option<Job> {
-        let aimed = self.0.means.aim.as_ref().and_then(|aim| aim(job.obligor));
+    fn aimed(&self, job: WriteTurn) -> Option<WriteTurn> {
+        let aimed = self.0.means.aim.as_ref().and_then(|aim| aim(job.subscription_key));
         let Some(target) = aimed.filter(|target| *target != *job.target) else { return Some(job) };
         if target.store != job.target.store
             && let Some(all) = self.0.means.all.get().and_then(Weak::upgrade)
             && let Some(other) = all.get(&target.store)
         {
-            other.waiting(Notice { obligor: job.obligor, target, due: self.0.clock.now() });
+            other.waiting(PendingNotice { subscription_key: job.subscription_key, target, due: self.0.clock.now() });
             return None;
         }
-        Some(Job { target: Arc::new(target), ..job })
+        Some(WriteTurn { target: Arc::new(target), ..job })
     }
 
     /// The subscription's dead letters go to another store from now on.
-    fn forget(&self, obligor: Obligor) {
-        self.staging().forget(obligor);
+    fn forget(&self, subscription_key: SubscriptionKey) {
+        self.staging().forget(subscription_key);
     }
 
     /// Where its files are.
@@ -249,30 +249,33 @@ impl DeadLetters {
     /// Begins no more files, and waits until those in hand are finished, at most for `wait`. True where they are.
     pub async fn settle(&self, wait: Duration) -> bool {
         self.staging().close();
-        let mut in_hand = self.0.in_hand.subscribe();
+        let mut in_hand = self.0.current_event.subscribe();
         // The sender lives as long as this handle, so the wait can't fail for its absence.
         let idle = in_hand.wait_for(|count| *count == 0);
         tokio::time::timeout(wait, idle).await.is_ok()
     }
 
     /// The account of a subscription's dead letters.
-    pub async fn totals(&self, obligor: Obligor) -> Result<Totals, journal::Error> {
-        let record = self.0.journal.reads().meta(MetaKind::DeadLetters, Totals::name(obligor)).await?;
+    pub async fn totals(&self, subscription_key: SubscriptionKey) -> Result<DeadLetterTotals, journal::Error> {
+        let record =
+            self.0.journal.reads().meta(MetaKind::DeadLetters, DeadLetterTotals::name(subscription_key)).await?;
         match record {
-            Some(record) => Totals::decode(&record).map_err(|damaged| journal::Error::Damaged(damaged.to_string())),
-            None => Ok(Totals::default()),
+            Some(record) => {
+                DeadLetterTotals::decode(&record).map_err(|damaged| journal::Error::Damaged(damaged.to_string()))
+            }
+            None => Ok(DeadLetterTotals::default()),
         }
     }
 
     /// The right to write a subscription's account and to take its dead letters away: one at a time.
-    async fn desk(&self, obligor: Obligor) -> OwnedMutexGuard<()> {
-        let desk = {
-            let mut desks = self.0.means.desks.lock().unwrap_or_else(PoisonError::into_inner);
+    async fn lock(&self, subscription_key: SubscriptionKey) -> OwnedMutexGuard<()> {
+        let queue = {
+            let mut desks = self.0.means.queues.lock().unwrap_or_else(PoisonError::into_inner);
             // Those at which nobody is, nor waits to be.
-            desks.retain(|_, desk| Arc::strong_count(desk) > 1);
-            Arc::clone(desks.entry(obligor).or_default())
+            desks.retain(|_, queue| Arc::strong_count(queue) > 1);
+            Arc::clone(desks.entry(subscription_key).or_default())
         };
-        desk.lock_owned().await
+        queue.lock_owned().await
     }
 
     fn staging(&self) -> MutexGuard<'_, Staging> {
@@ -280,21 +283,21 @@ impl DeadLetters {
         self.0.staging.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self) -> Vec<Job> {
+    fn take(&self) -> Vec<WriteTurn> {
         let now = self.0.clock.now();
         let mut staging = self.staging();
         let jobs = staging.take(now);
         // Under the lock, so that whoever closes the staging reads it as it is.
-        self.0.in_hand.send_replace(staging.in_hand());
+        self.0.current_event.send_replace(staging.running_turns());
         jobs
     }
 
-    fn finished(&self, obligor: Obligor, report: Report) {
+    fn finished(&self, subscription_key: SubscriptionKey, report: TurnReport) {
         let now = self.0.clock.now();
         {
             let mut staging = self.staging();
-            staging.finished(obligor, report, now);
-            self.0.in_hand.send_replace(staging.in_hand());
+            staging.finished(subscription_key, report, now);
+            self.0.current_event.send_replace(staging.running_turns());
         }
         self.wake();
     }
@@ -302,7 +305,7 @@ impl DeadLetters {
     fn wake(&self) {
         let actor = self.0.actor.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(actor) = actor.and_then(|actor| actor.upgrade()) else { return };
-        if !self.0.told.swap(true, Ordering::AcqRel) && actor.try_send(Look).is_err() {
+        if !self.0.told.swap(true, Ordering::AcqRel) && actor.try_send(Wake).is_err() {
             self.0.told.store(false, Ordering::Release);
         }
     }

@@ -13,7 +13,7 @@ use std::hash::Hasher;
 use siphasher::sip::SipHasher13;
 use uuid::{Builder, Uuid, Version};
 
-use super::letter::Letter;
+use super::event::DeadLetterEvent;
 
 /// Every part of a path but the last is the folder's; a file has this behind its GUID.
 const SUFFIX: &str = ".json";
@@ -29,7 +29,7 @@ pub struct Owner {
 
 /// Whose something is, as a subscription sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Whose {
+pub(super) enum FileOwner {
     /// Its own.
     Own,
     /// That of another one, which writes into the same folder.
@@ -74,12 +74,12 @@ impl Owner {
 }
 
 /// Whose a file in the folder of `owner` is, where `others` write into the same folder.
-pub(super) fn of_file(owner: &Owner, others: &[Owner], file: &str) -> Whose {
+pub(super) fn of_file(owner: &Owner, others: &[Owner], file: &str) -> FileOwner {
     match owner.wrote(file) {
-        None => Whose::Unsaid,
-        Some(true) => Whose::Own,
-        Some(false) if others.iter().any(|other| other.wrote(file) == Some(true)) => Whose::Others,
-        Some(false) => Whose::Nobodys(
+        None => FileOwner::Unsaid,
+        Some(true) => FileOwner::Own,
+        Some(false) if others.iter().any(|other| other.wrote(file) == Some(true)) => FileOwner::Others,
+        Some(false) => FileOwner::Nobodys(
             "its name says that it was written for another event subscription, which is not there; to have it here, give \
              it another name"
                 .to_owned(),
@@ -88,17 +88,17 @@ pub(super) fn of_file(owner: &Owner, others: &[Owner], file: &str) -> Whose {
 }
 
 /// Whose a letter of a file is of which that is known, or is not.
-pub(super) fn of_letter(owner: &Owner, others: &[Owner], file: &Whose, letter: &Letter) -> Whose {
+pub(super) fn of_letter(owner: &Owner, others: &[Owner], file: &FileOwner, letter: &DeadLetterEvent) -> FileOwner {
     let topic = letter.topic.as_deref();
     let own = topic.is_some_and(|topic| owner.is_for(topic));
     let others_own = topic.is_some_and(|topic| others.iter().any(|other| other.is_for(topic)));
     match (file, own, others_own) {
-        (Whose::Own, _, false) | (Whose::Own, true, true) | (_, true, false) => Whose::Own,
-        (_, false, true) => Whose::Others,
-        (_, false, false) if others.is_empty() => Whose::Own,
+        (FileOwner::Own, _, false) | (FileOwner::Own, true, true) | (_, true, false) => FileOwner::Own,
+        (_, false, true) => FileOwner::Others,
+        (_, false, false) if others.is_empty() => FileOwner::Own,
         (_, true, true) | (_, false, false) => {
             let names: Vec<String> = others.iter().map(|other| other.source.clone()).collect();
-            Whose::Nobodys(format!(
+            FileOwner::Nobodys(format!(
                 "neither its file's name nor its topic says whose it is, and event subscriptions of {} write into the same \
                  folder; move the file into the folder of one subscription alone",
                 names.join(", ")

@@ -7,14 +7,17 @@
 //! One piece of work at a time for each subscription (`DeadLetters::desk`): the accounts are written whole.
 
 use super::{
-    DeadLetters, Totals,
-    browse::{Cursor, Error, Found, Key, PROBLEMS_MAX, Problem, Query, Shelf, Step, Walk},
-    marker::{self, Marker},
-    work::notes_of,
+    DeadLetterTotals, DeadLetters,
+    browse::{
+        BrowseCursor, BrowseError, BrowseProblem, DeadLetterId, DeadLetterLocation, DeadLetterQuery, FoundDeadLetter,
+        PROBLEMS_MAX, Step, Walk,
+    },
+    marker::{self, RedriveMarker},
+    writer::notes_of,
 };
 use crate::{
-    journal::{Buried, DeadKey},
-    policy::record::What,
+    journal::{DeadKey, DeadLetterWrite},
+    policy::record::LedgerEvent,
 };
 
 /// A call takes no more steps than this; whoever wants more asks again.
@@ -22,13 +25,13 @@ const STEPS_MAX: usize = 64;
 
 /// What came of a part of a purge.
 #[derive(Debug, Default)]
-pub struct Purged {
+pub struct PurgeProgress {
     /// Dead letters that are no more, or would be no more.
-    pub letters: u64,
+    pub dead_letters: u64,
     /// What could not be read, and stays.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<BrowseProblem>,
     /// Where the rest begins; [`None`] where all is done.
-    pub next: Option<Cursor>,
+    pub next: Option<BrowseCursor>,
 }
 
 impl DeadLetters {
@@ -36,19 +39,25 @@ impl DeadLetters {
     ///
     /// # Errors
     /// Where the journal or the store of files does not answer; what was done until then is done.
-    pub async fn purge(&self, shelf: &Shelf, query: &Query, at: Cursor, dry_run: bool) -> Result<Purged, Error> {
+    pub async fn purge(
+        &self,
+        shelf: &DeadLetterLocation,
+        query: &DeadLetterQuery,
+        at: BrowseCursor,
+        dry_run: bool,
+    ) -> Result<PurgeProgress, BrowseError> {
         if dry_run {
             return self.count(shelf, query, at, |_| None).await;
         }
         let mut walk = Walk::new(self, shelf, query, at);
-        let mut purged = Purged::default();
+        let mut purged = PurgeProgress::default();
         for _ in 0..STEPS_MAX {
             if walk.at.is_none() {
                 break;
             }
-            let _desk = self.desk(shelf.obligor).await;
+            let _desk = self.lock(shelf.subscription_key).await;
             let Step { found, problems, file } = walk.step().await?;
-            purged.letters += found.len() as u64;
+            purged.dead_letters += found.len() as u64;
             purged.problems.extend(problems);
             if found.is_empty() {
                 continue;
@@ -56,7 +65,7 @@ impl DeadLetters {
             match (file, &shelf.folder) {
                 (Some((file, letters)), Some(folder)) => {
                     let (file, purged) = (format!("{folder}/{file}"), indexes(&found));
-                    self.mark(&file, letters, |marker| &mut marker.purged, purged, false).await?;
+                    self.write_marker(&file, letters, |marker| &mut marker.purged, purged, false).await?;
                 }
                 _ => self.purge_waiting(shelf, &found).await?,
             }
@@ -72,24 +81,24 @@ impl DeadLetters {
     /// Where the journal or the store of files does not answer.
     pub(super) async fn count(
         &self,
-        shelf: &Shelf,
-        query: &Query,
-        at: Cursor,
-        problem: impl Fn(&Found) -> Option<Problem>,
-    ) -> Result<Purged, Error> {
-        let _desk = self.desk(shelf.obligor).await;
+        shelf: &DeadLetterLocation,
+        query: &DeadLetterQuery,
+        at: BrowseCursor,
+        problem: impl Fn(&FoundDeadLetter) -> Option<BrowseProblem>,
+    ) -> Result<PurgeProgress, BrowseError> {
+        let _desk = self.lock(shelf.subscription_key).await;
         let mut walk = Walk::new(self, shelf, query, at);
-        let (mut counted, mut files) = (Purged::default(), 0);
+        let (mut counted, mut files) = (PurgeProgress::default(), 0);
         while let Some(at) = &walk.at {
-            if matches!(at, Cursor::Written(_)) {
+            if matches!(at, BrowseCursor::Written(_)) {
                 if files == STEPS_MAX {
                     break;
                 }
                 files += 1;
             }
             let Step { found, problems, .. } = walk.step().await?;
-            let refused: Vec<Problem> = found.iter().filter_map(&problem).collect();
-            counted.letters += (found.len() - refused.len()) as u64;
+            let refused: Vec<BrowseProblem> = found.iter().filter_map(&problem).collect();
+            counted.dead_letters += (found.len() - refused.len()) as u64;
             let room = PROBLEMS_MAX - counted.problems.len();
             counted.problems.extend(problems.into_iter().chain(refused).take(room));
         }
@@ -97,50 +106,50 @@ impl DeadLetters {
         Ok(counted)
     }
 
-    async fn purge_waiting(&self, shelf: &Shelf, found: &[Found]) -> Result<(), Error> {
+    async fn purge_waiting(&self, shelf: &DeadLetterLocation, found: &[FoundDeadLetter]) -> Result<(), BrowseError> {
         let done: Vec<DeadKey> = found
             .iter()
             .filter_map(|found| match found.key {
-                Key::Waiting(key) => Some(key),
-                Key::Written { .. } => None,
+                DeadLetterId::Waiting(key) => Some(key),
+                DeadLetterId::Written { .. } => None,
             })
             .collect();
-        let mut totals = self.totals(shelf.obligor).await?;
+        let mut totals = self.totals(shelf.subscription_key).await?;
         totals.purged += done.len() as u64;
-        let totals = Some((Totals::name(shelf.obligor), totals.encode().into()));
-        let why = What::Lost { why: "an operator has purged it".into() };
+        let totals = Some((DeadLetterTotals::name(shelf.subscription_key), totals.encode().into()));
+        let why = LedgerEvent::Lost { why: "an operator has purged it".into() };
         let notes = notes_of(done.iter(), &why, self.0.clock.now());
-        Ok(self.0.journal.bury(shelf.obligor, Buried { totals, done, notes }).await?)
+        Ok(self.0.journal.write_dead_letters(shelf.subscription_key, DeadLetterWrite { totals, done, notes }).await?)
     }
 
     /// Writes down, in the list that `list` picks, what was done with these letters of a file that has so many. A file of
     /// which nothing is left goes, unless it is kept.
-    pub(super) async fn mark(
+    pub(super) async fn write_marker(
         &self,
         file: &str,
         letters: u32,
-        list: impl FnOnce(&mut Marker) -> &mut Vec<(u32, u32)>,
+        list: impl FnOnce(&mut RedriveMarker) -> &mut Vec<(u32, u32)>,
         indexes: Vec<u32>,
         keep: bool,
-    ) -> Result<(), Error> {
+    ) -> Result<(), BrowseError> {
         let sink = &self.0.sink;
         // Without what was known before, everything of it would be met again, and that does no harm.
         let mut marker = self.marker(file).await?.unwrap_or_default();
         marker::add(list(&mut marker), indexes);
         if !keep && marker.has_all(letters) {
             sink.delete(file).await?;
-            return Ok(sink.delete(&Marker::name(file)).await?);
+            return Ok(sink.delete(&RedriveMarker::name(file)).await?);
         }
         let text = serde_json::to_vec(&marker).expect("numbers are JSON");
-        Ok(sink.put(&Marker::name(file), text.into()).await?)
+        Ok(sink.put(&RedriveMarker::name(file), text.into()).await?)
     }
 }
 
 /// Their places in their file.
-pub(super) fn indexes(found: &[Found]) -> Vec<u32> {
-    let index = |found: &Found| match found.key {
-        Key::Written { index, .. } => Some(index),
-        Key::Waiting(_) => None,
+pub(super) fn indexes(found: &[FoundDeadLetter]) -> Vec<u32> {
+    let index = |found: &FoundDeadLetter| match found.key {
+        DeadLetterId::Written { index, .. } => Some(index),
+        DeadLetterId::Waiting(_) => None,
     };
     found.iter().filter_map(index).collect()
 }

@@ -25,26 +25,28 @@ use std::{
 
 use bytes::Bytes;
 
-pub use self::progress::Ask;
-use self::progress::{FilePage, Progress};
+pub use self::progress::RedriveRequest;
+use self::progress::{FileBatch, RedriveProgress};
 use super::{
-    DeadLetters, Stores, Target, Totals,
-    browse::{Cursor, Error, Found, Key, Problem, Query, Shelf, Step, Walk},
-    file,
-    letter::Letter,
-    marker,
+    DeadLetterStores, DeadLetterTarget, DeadLetterTotals, DeadLetters,
+    browse::{
+        BrowseCursor, BrowseError, BrowseProblem, DeadLetterId, DeadLetterLocation, DeadLetterQuery, FoundDeadLetter,
+        Step, Walk,
+    },
+    event::DeadLetterEvent,
+    file, marker,
     purge::indexes,
 };
 use crate::{
     clock::Clock,
-    event::{Lane, Obligor, Seq, Timestamp},
+    event::{Lane, Seq, SubscriptionKey, Timestamp},
     journal::{
         self, Journal, MetaChange,
-        chunk::{Running, Sealed},
+        chunk::{LogTail, SealedChunk},
         keys::{MetaKind, parse_redrive_name, redrive_name},
     },
     policy::record::{
-        Returned, TakenBack,
+        RedrivePage, RedrivenEvent,
         job::{Job, JobState},
     },
 };
@@ -59,27 +61,31 @@ const POLL: Duration = Duration::from_millis(50);
 const AGAIN: Duration = Duration::from_secs(5);
 
 /// What a redrive must know of subscriptions, and ask of them.
-pub trait Roster: Send + Sync {
+pub trait SubscriptionDirectory: Send + Sync {
     /// The redrives that go on.
-    fn redrives(&self) -> Vec<(Obligor, Lane)>;
+    fn redrives(&self) -> Vec<(SubscriptionKey, Lane)>;
 
     /// The other subscriptions that have the same name, in whichever topic: they may share its folder.
-    fn namesakes(&self, obligor: Obligor) -> Vec<Obligor>;
+    fn namesakes(&self, subscription_key: SubscriptionKey) -> Vec<SubscriptionKey>;
 
     /// Whether a subscription's topic has a custom schema; [`None`] where it is no more.
-    fn is_custom(&self, obligor: Obligor) -> Option<bool>;
+    fn is_custom(&self, subscription_key: SubscriptionKey) -> Option<bool>;
 
     /// A job that goes on.
-    fn job(&self, obligor: Obligor, lane: Lane) -> Option<Job>;
+    fn job(&self, subscription_key: SubscriptionKey, lane: Lane) -> Option<Job>;
 
     /// The event of a dead letter as one of the subscription's topic, or why it can't be one.
     ///
     /// # Errors
     /// Where its topic would not take it, or its endpoint not in its schema.
-    fn recast(&self, obligor: Obligor, letter: &Letter) -> Result<Sealed, String>;
+    fn recast(&self, subscription_key: SubscriptionKey, letter: &DeadLetterEvent) -> Result<SealedChunk, String>;
 
     /// Hands a page to the core; answers when it is durable. False where it was not taken, or nobody knows.
-    fn take_back(&self, obligor: Obligor, page: TakenBack) -> Pin<Box<dyn Future<Output = bool> + Send>>;
+    fn take_back(
+        &self,
+        subscription_key: SubscriptionKey,
+        page: RedrivePage,
+    ) -> Pin<Box<dyn Future<Output = bool> + Send>>;
 }
 
 /// The redrives of a server. Clones are the same.
@@ -87,32 +93,37 @@ pub trait Roster: Send + Sync {
 pub struct Redrives {
     journal: Journal,
     clock: Clock,
-    stores: Stores,
-    roster: Arc<dyn Roster>,
+    stores: DeadLetterStores,
+    roster: Arc<dyn SubscriptionDirectory>,
     /// The last place that was given to an event apart.
     apart: Arc<AtomicU64>,
 }
 
 impl Redrives {
     /// Of the dead letters in these stores and of these subscriptions.
-    pub fn new(journal: Journal, clock: Clock, stores: Stores, roster: Arc<dyn Roster>) -> Self {
+    pub fn new(
+        journal: Journal,
+        clock: Clock,
+        stores: DeadLetterStores,
+        roster: Arc<dyn SubscriptionDirectory>,
+    ) -> Self {
         Self { journal, clock, stores, roster, apart: Arc::default() }
     }
 
     /// Where a subscription's dead letters are, and who writes them; [`None`] where it is no more.
-    pub fn shelf(&self, obligor: Obligor) -> Option<(&DeadLetters, Shelf)> {
-        let (custom, (letters, target)) = (self.roster.is_custom(obligor)?, self.stores.of(obligor)?);
-        let place = |target: &Target| (target.store.clone(), file::folder(target));
+    pub fn location(&self, subscription_key: SubscriptionKey) -> Option<(&DeadLetters, DeadLetterLocation)> {
+        let (custom, (letters, target)) = (self.roster.is_custom(subscription_key)?, self.stores.of(subscription_key)?);
+        let place = |target: &DeadLetterTarget| (target.store.clone(), file::folder(target));
         let own = target.as_ref().map(place);
-        let namesakes = self.roster.namesakes(obligor).into_iter();
+        let namesakes = self.roster.namesakes(subscription_key).into_iter();
         let others = namesakes.filter_map(|other| self.stores.of(other)?.1).filter(|other| Some(place(other)) == own);
         let others = others.map(|other| other.owner()).collect();
-        let (folder, owner) = (target.as_ref().map(file::folder), target.as_ref().map(Target::owner));
-        Some((letters, Shelf { obligor, folder, custom, owner, others }))
+        let (folder, owner) = (target.as_ref().map(file::folder), target.as_ref().map(DeadLetterTarget::owner));
+        Some((letters, DeadLetterLocation { subscription_key: subscription_key, folder, custom, owner, others }))
     }
 
-    fn letters(&self, obligor: Obligor) -> Result<&DeadLetters, Error> {
-        self.stores.of(obligor).map(|(letters, _)| letters).ok_or(Error::NoStore)
+    fn dead_letters(&self, subscription_key: SubscriptionKey) -> Result<&DeadLetters, BrowseError> {
+        self.stores.of(subscription_key).map(|(letters, _)| letters).ok_or(BrowseError::NoStore)
     }
 
     /// Goes on with what an earlier process began. Blocks: for the start.
@@ -120,11 +131,11 @@ impl Redrives {
     /// # Errors
     /// Where the journal can't be read.
     pub fn resume(&self) -> Result<(), journal::Error> {
-        let mut all: HashSet<(Obligor, Lane)> = self.roster.redrives().into_iter().collect();
+        let mut all: HashSet<(SubscriptionKey, Lane)> = self.roster.redrives().into_iter().collect();
         let records = self.journal.reads().all_meta(MetaKind::Redrive)?;
         all.extend(records.iter().filter_map(|(name, _)| parse_redrive_name(name)));
-        for (obligor, lane) in all {
-            actix_rt::spawn(self.clone().run(obligor, lane));
+        for (subscription_key, lane) in all {
+            actix_rt::spawn(self.clone().run(subscription_key, lane));
         }
         Ok(())
     }
@@ -133,11 +144,16 @@ impl Redrives {
     ///
     /// # Errors
     /// Where it can't be written down.
-    pub async fn begin(&self, obligor: Obligor, lane: Lane, ask: &Ask) -> Result<(), journal::Error> {
-        let name = redrive_name(obligor, lane);
-        let put = MetaChange::Put(MetaKind::Redrive, name, Progress::new(ask).record());
+    pub async fn start(
+        &self,
+        subscription_key: SubscriptionKey,
+        lane: Lane,
+        ask: &RedriveRequest,
+    ) -> Result<(), journal::Error> {
+        let name = redrive_name(subscription_key, lane);
+        let put = MetaChange::Put(MetaKind::Redrive, name, RedriveProgress::new(ask).record());
         self.journal.change(vec![put]).await?;
-        actix_rt::spawn(self.clone().run(obligor, lane));
+        actix_rt::spawn(self.clone().run(subscription_key, lane));
         Ok(())
     }
 
@@ -145,23 +161,31 @@ impl Redrives {
     ///
     /// # Errors
     /// Where the journal or the store of files does not answer.
-    pub async fn count(&self, shelf: &Shelf, query: &Query, at: Cursor) -> Result<super::purge::Purged, Error> {
-        let problem = |Found { key, letter }: &Found| match self.roster.recast(shelf.obligor, letter) {
-            Err(why) if matches!(key, Key::Written { .. }) => Some(Problem { at: key.to_string(), why }),
+    pub async fn count(
+        &self,
+        shelf: &DeadLetterLocation,
+        query: &DeadLetterQuery,
+        at: BrowseCursor,
+    ) -> Result<super::purge::PurgeProgress, BrowseError> {
+        let problem = |FoundDeadLetter { key, dead_letter: letter }: &FoundDeadLetter| match self
+            .roster
+            .recast(shelf.subscription_key, letter)
+        {
+            Err(why) if matches!(key, DeadLetterId::Written { .. }) => Some(BrowseProblem { at: key.to_string(), why }),
             Ok(_) | Err(_) => None,
         };
-        self.letters(shelf.obligor)?.count(shelf, query, at, problem).await
+        self.dead_letters(shelf.subscription_key)?.count(shelf, query, at, problem).await
     }
 
-    async fn run(self, obligor: Obligor, lane: Lane) {
+    async fn run(self, subscription_key: SubscriptionKey, lane: Lane) {
         loop {
-            match self.turn(obligor, lane).await {
-                Ok(Turn::Over) => return,
-                Ok(Turn::Wait) => tokio::time::sleep(POLL).await,
-                Ok(Turn::Done) => {}
+            match self.turn(subscription_key, lane).await {
+                Ok(RedriveStep::Over) => return,
+                Ok(RedriveStep::Wait) => tokio::time::sleep(POLL).await,
+                Ok(RedriveStep::Done) => {}
                 Err(error) => {
-                    tracing::warn!(subscription = ?obligor, job = lane.0, %error, "a redrive can't go on now");
-                    if matches!(error, Error::Journal(journal::Error::Closed)) {
+                    tracing::warn!(subscription = ?subscription_key, job = lane.0, %error, "a redrive can't go on now");
+                    if matches!(error, BrowseError::Journal(journal::Error::Closed)) {
                         return;
                     }
                     tokio::time::sleep(AGAIN).await;
@@ -171,52 +195,57 @@ impl Redrives {
     }
 
     /// One step on. All that it knows was written down.
-    async fn turn(&self, obligor: Obligor, lane: Lane) -> Result<Turn, Error> {
+    async fn turn(&self, subscription_key: SubscriptionKey, lane: Lane) -> Result<RedriveStep, BrowseError> {
         let journal = &self.journal;
-        let job = self.roster.job(obligor, lane);
+        let job = self.roster.job(subscription_key, lane);
         if job.as_ref().is_some_and(|job| job.counters.pending > 0 || job.state == JobState::Paused) {
-            return Ok(Turn::Wait);
+            return Ok(RedriveStep::Wait);
         }
-        let record = journal.reads().meta(MetaKind::Redrive, redrive_name(obligor, lane)).await?;
+        let record = journal.reads().meta(MetaKind::Redrive, redrive_name(subscription_key, lane)).await?;
         // To begin anew would send events again whose files were dealt with.
         let read = |record: &Bytes| {
             serde_json::from_slice(record).map_err(|error| {
-                let name = redrive_name(obligor, lane);
+                let name = redrive_name(subscription_key, lane);
                 journal::Error::Damaged(format!("the record {name} of a redrive cannot be read: {error}"))
             })
         };
-        let progress: Option<Progress> = record.as_ref().map(read).transpose()?;
-        let desk = self.letters(obligor)?.desk(obligor).await;
+        let progress: Option<RedriveProgress> = record.as_ref().map(read).transpose()?;
+        let queue = self.dead_letters(subscription_key)?.lock(subscription_key).await;
         // Behind whatever was asked for before, heard of or not.
-        journal.bury(obligor, journal::Buried::default()).await?;
-        let job = match (job, self.roster.job(obligor, lane)) {
+        journal.write_dead_letters(subscription_key, journal::DeadLetterWrite::default()).await?;
+        let job = match (job, self.roster.job(subscription_key, lane)) {
             (None, None) => None,
             (Some(before), Some(job)) if before.counters == job.counters => Some(job),
             // It went on meanwhile.
-            (Some(_) | None, Some(_)) | (Some(_), None) => return Ok(Turn::Done),
+            (Some(_) | None, Some(_)) | (Some(_), None) => return Ok(RedriveStep::Done),
         };
-        let shelf = self.shelf(obligor).map(|(_, shelf)| shelf);
+        let shelf = self.location(subscription_key).map(|(_, shelf)| shelf);
         if let (Some(progress), Some(shelf)) = (&progress, &shelf) {
             self.put_down(progress, shelf, job.as_ref()).await?;
         }
         let (Some(job), Some(shelf)) = (job, shelf) else {
-            let name = redrive_name(obligor, lane);
+            let name = redrive_name(subscription_key, lane);
             journal.change(vec![MetaChange::Delete(MetaKind::Redrive, name)]).await?;
-            tracing::info!(subscription = ?obligor, job = lane.0, "a redrive has ended");
-            return Ok(Turn::Over);
+            tracing::info!(subscription = ?subscription_key, job = lane.0, "a redrive has ended");
+            return Ok(RedriveStep::Over);
         };
         if job.state != JobState::Running {
-            return Ok(Turn::Wait);
+            return Ok(RedriveStep::Wait);
         }
         // A job that nobody has written down anything of was begun by a process that ended then.
         let page = self.page(&shelf, &job, progress.unwrap_or_default()).await?;
-        let taken = self.roster.take_back(obligor, page).await;
-        drop(desk);
-        Ok(if taken { Turn::Done } else { Turn::Wait })
+        let taken = self.roster.take_back(subscription_key, page).await;
+        drop(queue);
+        Ok(if taken { RedriveStep::Done } else { RedriveStep::Wait })
     }
 
     /// The page that was on its way has ended: what is said of its file says so.
-    async fn put_down(&self, progress: &Progress, shelf: &Shelf, job: Option<&Job>) -> Result<(), Error> {
+    async fn put_down(
+        &self,
+        progress: &RedriveProgress,
+        shelf: &DeadLetterLocation,
+        job: Option<&Job>,
+    ) -> Result<(), BrowseError> {
         let (Some(page), Some(folder)) = (&progress.page, &shelf.folder) else { return Ok(()) };
         let lost = job.map(|job| job.counters.dropped + job.counters.canceled);
         if lost.is_none_or(|lost| lost > page.lost_before) {
@@ -228,27 +257,37 @@ impl Redrives {
         }
         let indexes = page.indexes.iter().flat_map(|(first, count)| *first..first.saturating_add(*count)).collect();
         let file = format!("{folder}/{}", page.file);
-        let letters = self.letters(shelf.obligor)?;
-        letters.mark(&file, page.letters, |marker| &mut marker.redriven, indexes, progress.keep).await
+        let letters = self.dead_letters(shelf.subscription_key)?;
+        letters.write_marker(&file, page.letters, |marker| &mut marker.redriven, indexes, progress.keep).await
     }
 
     /// The next page, or the word that there is none.
-    async fn page(&self, shelf: &Shelf, job: &Job, mut progress: Progress) -> Result<TakenBack, Error> {
+    async fn page(
+        &self,
+        shelf: &DeadLetterLocation,
+        job: &Job,
+        mut progress: RedriveProgress,
+    ) -> Result<RedrivePage, BrowseError> {
         let query = progress.query();
-        let mut page =
-            TakenBack { lane: job.lane, letters: Vec::new(), progress: Bytes::new(), account: None, drained: true };
+        let mut page = RedrivePage {
+            lane: job.lane,
+            dead_letters: Vec::new(),
+            progress: Bytes::new(),
+            account: None,
+            drained: true,
+        };
         progress.page = None;
         if let Some(at) = progress.at() {
-            let mut walk = Walk::new(self.letters(shelf.obligor)?, shelf, &query, at).until(job.began);
-            while walk.at.is_some() && page.letters.is_empty() {
+            let mut walk = Walk::new(self.dead_letters(shelf.subscription_key)?, shelf, &query, at).until(job.began);
+            while walk.at.is_some() && page.dead_letters.is_empty() {
                 let Step { mut found, file, problems } = walk.step().await?;
-                for Problem { at, why } in problems {
-                    tracing::warn!(subscription = ?shelf.obligor, at, why, "a dead letter is not sent again: it can't be read");
+                for BrowseProblem { at, why } in problems {
+                    tracing::warn!(subscription = ?shelf.subscription_key, at, why, "a dead letter is not sent again: it can't be read");
                 }
                 let whole = distinct(&found).min(PAGE);
                 if whole < found.len() {
                     found.truncate(whole);
-                    walk.at = found.last().map(|last| Cursor::behind(&last.key));
+                    walk.at = found.last().map(|last| BrowseCursor::behind(&last.key));
                 }
                 match file {
                     Some((file, letters)) => {
@@ -257,7 +296,7 @@ impl Redrives {
                         marker::add(&mut runs, indexes(&taken));
                         let lost_before = job.counters.dropped + job.counters.canceled;
                         progress.page =
-                            (!taken.is_empty()).then_some(FilePage { file, letters, indexes: runs, lost_before });
+                            (!taken.is_empty()).then_some(FileBatch { file, letters, indexes: runs, lost_before });
                     }
                     None => self.of_those_that_wait(shelf, &found, &mut page).await?,
                 }
@@ -269,37 +308,47 @@ impl Redrives {
         Ok(page)
     }
 
-    async fn of_those_that_wait(&self, shelf: &Shelf, found: &[Found], page: &mut TakenBack) -> Result<(), Error> {
+    async fn of_those_that_wait(
+        &self,
+        shelf: &DeadLetterLocation,
+        found: &[FoundDeadLetter],
+        page: &mut RedrivePage,
+    ) -> Result<(), BrowseError> {
         for found in found {
-            if let Key::Waiting(key) = found.key {
+            if let DeadLetterId::Waiting(key) = found.key {
                 let waited = Some((key.due, key.seq, key.lane));
-                page.letters.push(Returned { seq: key.seq, waited, event: None });
+                page.dead_letters.push(RedrivenEvent { seq: key.seq, waited, event: None });
             }
         }
-        if !page.letters.is_empty() {
-            let mut totals = self.letters(shelf.obligor)?.totals(shelf.obligor).await?;
-            totals.redriven += page.letters.len() as u64;
-            page.account = Some((Totals::name(shelf.obligor), totals.encode().into()));
+        if !page.dead_letters.is_empty() {
+            let mut totals = self.dead_letters(shelf.subscription_key)?.totals(shelf.subscription_key).await?;
+            totals.redriven += page.dead_letters.len() as u64;
+            page.account = Some((DeadLetterTotals::name(shelf.subscription_key), totals.encode().into()));
         }
         Ok(())
     }
 
     /// Those that could be made events of again.
-    async fn of_file(&self, shelf: &Shelf, found: &[Found], page: &mut TakenBack) -> Result<Vec<Found>, Error> {
+    async fn of_file(
+        &self,
+        shelf: &DeadLetterLocation,
+        found: &[FoundDeadLetter],
+        page: &mut RedrivePage,
+    ) -> Result<Vec<FoundDeadLetter>, BrowseError> {
         let now = self.clock.now();
-        let held = self.journal.reads().last_held(shelf.obligor.partition).await?;
+        let held = self.journal.reads().last_held(shelf.subscription_key.partition).await?;
         let mut next = self.apart(held, found.len() as u64, now);
         let mut taken = Vec::with_capacity(found.len());
         for found in found {
-            match self.roster.recast(shelf.obligor, &found.letter) {
+            match self.roster.recast(shelf.subscription_key, &found.dead_letter) {
                 Ok(sealed) => {
-                    let event = sealed.stamp(found.letter.fate.published.unwrap_or(now), Running::default());
-                    page.letters.push(Returned { seq: next, waited: None, event: Some(event) });
+                    let event = sealed.stamp(found.dead_letter.fate.published.unwrap_or(now), LogTail::default());
+                    page.dead_letters.push(RedrivenEvent { seq: next, waited: None, event: Some(event) });
                     next = next.plus(1);
                     taken.push(found.clone());
                 }
                 Err(why) => {
-                    tracing::warn!(subscription = ?shelf.obligor, at = %found.key, why, "a dead letter is not sent again");
+                    tracing::warn!(subscription = ?shelf.subscription_key, at = %found.key, why, "a dead letter is not sent again");
                 }
             }
         }
@@ -321,11 +370,11 @@ impl Redrives {
 /// # Errors
 /// Where it cannot be.
 pub fn check_record(record: &[u8]) -> Result<(), String> {
-    serde_json::from_slice::<Progress>(record).map(drop).map_err(|error| error.to_string())
+    serde_json::from_slice::<RedriveProgress>(record).map(drop).map_err(|error| error.to_string())
 }
 
 /// What a turn has come to.
-enum Turn {
+enum RedriveStep {
     /// There is more to do at once.
     Done,
     /// Nothing can be done now.
@@ -335,11 +384,11 @@ enum Turn {
 }
 
 /// How many of them there are before a place comes for the second time: one job owes a place once.
-fn distinct(found: &[Found]) -> usize {
+fn distinct(found: &[FoundDeadLetter]) -> usize {
     let mut places = HashSet::new();
-    let is_new = |found: &&Found| match found.key {
-        Key::Waiting(key) => places.insert(key.seq),
-        Key::Written { .. } => true,
+    let is_new = |found: &&FoundDeadLetter| match found.key {
+        DeadLetterId::Waiting(key) => places.insert(key.seq),
+        DeadLetterId::Written { .. } => true,
     };
     found.iter().take_while(is_new).count()
 }

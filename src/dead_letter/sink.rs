@@ -15,13 +15,13 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload, path::Path};
 
-pub use self::cloud::Settings;
-use self::{cloud::Cloud, folder::Folder};
-use crate::{event::Timestamp, policy::place::check_part};
+pub use self::cloud::CloudSettings;
+use self::{cloud::CloudSink, folder::FolderSink};
+use crate::{event::Timestamp, policy::dead_letter_store::check_part};
 
 /// Why a store did not do as it was asked.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum SinkError {
     /// The root can't be made or synced.
     #[error("the dead-letter folder {folder} can't be used: {source}")]
     Root {
@@ -50,7 +50,7 @@ pub enum Error {
     Sync(#[source] io::Error),
 }
 
-impl Error {
+impl SinkError {
     /// Whether there is no such file, or no such destination: no bucket, no container.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Store(object_store::Error::NotFound { .. }))
@@ -59,7 +59,7 @@ impl Error {
 
 /// A file that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedFile {
     /// Its path.
     pub name: String,
     /// How long it is.
@@ -70,7 +70,7 @@ pub struct Listed {
 
 /// Where a file is, in the words of a store of blobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Blob {
+pub struct BlobLocation {
     /// The bucket or container; of a folder, the first part of the name.
     pub container: String,
     /// The path in it.
@@ -81,51 +81,51 @@ pub struct Blob {
 
 /// A place for files. Clones are the same place.
 #[derive(Clone, Debug)]
-pub struct Sink(Arc<Place>);
+pub struct Sink(Arc<SinkKind>);
 
 #[derive(Debug)]
-enum Place {
-    Folder(Folder),
-    Cloud(Box<Cloud>),
+enum SinkKind {
+    Folder(FolderSink),
+    Cloud(Box<CloudSink>),
     Other(Arc<dyn ObjectStore>),
 }
 
 impl Sink {
     /// A folder on this machine; it is made if it is not there. Blocks: for the start.
-    pub fn local(root: &std::path::Path) -> Result<Self, Error> {
-        Ok(Self(Arc::new(Place::Folder(Folder::open(root)?))))
+    pub fn local(root: &std::path::Path) -> Result<Self, SinkError> {
+        Ok(Self(Arc::new(SinkKind::Folder(FolderSink::open(root)?))))
     }
 
     /// A store of a cloud. It is not asked for anything yet.
-    pub fn cloud(settings: Settings) -> Result<Self, Error> {
-        Ok(Self(Arc::new(Place::Cloud(Box::new(Cloud::open(settings)?)))))
+    pub fn cloud(settings: CloudSettings) -> Result<Self, SinkError> {
+        Ok(Self(Arc::new(SinkKind::Cloud(Box::new(CloudSink::open(settings)?)))))
     }
 
     /// A store whose put is answered when the object is safe, as those of the clouds are.
     pub fn over(store: Arc<dyn ObjectStore>) -> Self {
-        Self(Arc::new(Place::Other(store)))
+        Self(Arc::new(SinkKind::Other(store)))
     }
 
     /// Where a file is.
-    pub fn blob(&self, name: &str) -> Blob {
+    pub fn blob(&self, name: &str) -> BlobLocation {
         let first = || name.split_once('/').map_or_else(Default::default, |(a, b)| (a.to_owned(), b.to_owned()));
         let ((container, path), url) = match &*self.0 {
-            Place::Folder(folder) => (first(), folder.url(name)),
-            Place::Cloud(cloud) => (cloud.split(name).unwrap_or_default(), cloud.url(name)),
-            Place::Other(_) => (first(), None),
+            SinkKind::Folder(folder) => (first(), folder.url(name)),
+            SinkKind::Cloud(cloud) => (cloud.split(name).unwrap_or_default(), cloud.url(name)),
+            SinkKind::Other(_) => (first(), None),
         };
-        Blob { container, path, url: url.unwrap_or_else(|| name.to_owned()) }
+        BlobLocation { container, path, url: url.unwrap_or_else(|| name.to_owned()) }
     }
 
     /// Puts a file, in place of whatever has its name.
     ///
     /// It must not be called twice at a time for one name, and its future not be dropped before it has ended: a put
     /// that nobody waits for could be overtaken by the next, and undo it.
-    pub async fn put(&self, name: &str, file: Bytes) -> Result<(), Error> {
+    pub async fn put(&self, name: &str, file: Bytes) -> Result<(), SinkError> {
         let (store, path) = self.find(name)?;
         match &*self.0 {
-            Place::Folder(folder) => folder.put(name, &path, file).await,
-            Place::Cloud(_) | Place::Other(_) => {
+            SinkKind::Folder(folder) => folder.put(name, &path, file).await,
+            SinkKind::Cloud(_) | SinkKind::Other(_) => {
                 store.put(&path, PutPayload::from(file)).await?;
                 Ok(())
             }
@@ -133,18 +133,18 @@ impl Sink {
     }
 
     /// The files below a folder behind `after`, at any depth, in the order of their names: the first `max` of them.
-    pub async fn list(&self, below: &str, after: Option<&str>, max: usize) -> Result<Vec<Listed>, Error> {
+    pub async fn list(&self, below: &str, after: Option<&str>, max: usize) -> Result<Vec<ListedFile>, SinkError> {
         let (store, path) = self.find(below)?;
         let offset = after.map(|after| self.find(after)).transpose()?;
         // The clouds tell in order, and two of them from a place on; a folder as it likes.
         let (sorted, mut all) = match &*self.0 {
-            Place::Cloud(cloud) => match offset.filter(|_| cloud.begins_anywhere()) {
+            SinkKind::Cloud(cloud) => match offset.filter(|_| cloud.begins_anywhere()) {
                 Some((_, offset)) => (true, store.list_with_offset(Some(&path), &offset)),
                 None => (true, store.list(Some(&path))),
             },
-            Place::Folder(_) | Place::Other(_) => (false, store.list(Some(&path))),
+            SinkKind::Folder(_) | SinkKind::Other(_) => (false, store.list(Some(&path))),
         };
-        let mut first: BTreeMap<String, Listed> = BTreeMap::new();
+        let mut first: BTreeMap<String, ListedFile> = BTreeMap::new();
         while let Some(file) = all.next().await {
             let file = match file {
                 Ok(file) => file,
@@ -153,14 +153,14 @@ impl Sink {
                 Err(error) => return Err(error.into()),
             };
             let name = match &*self.0 {
-                Place::Cloud(cloud) => cloud.name_of(below, file.location.as_ref()),
-                Place::Folder(_) | Place::Other(_) => file.location.as_ref().to_owned(),
+                SinkKind::Cloud(cloud) => cloud.name_of(below, file.location.as_ref()),
+                SinkKind::Folder(_) | SinkKind::Other(_) => file.location.as_ref().to_owned(),
             };
             if after.is_some_and(|after| name.as_str() <= after) {
                 continue;
             }
             let modified = u64::try_from(file.last_modified.timestamp_micros()).map_or(Timestamp::NEVER, Timestamp);
-            first.insert(name.clone(), Listed { name, bytes: file.size, modified });
+            first.insert(name.clone(), ListedFile { name, bytes: file.size, modified });
             if first.len() > max {
                 first.pop_last();
                 if sorted {
@@ -172,37 +172,37 @@ impl Sink {
     }
 
     /// A file, whole, of at most so many bytes.
-    pub async fn get(&self, name: &str, bytes_max: u64) -> Result<Bytes, Error> {
+    pub async fn get(&self, name: &str, bytes_max: u64) -> Result<Bytes, SinkError> {
         let (store, path) = self.find(name)?;
         let found = store.get(&path).await?;
         if found.meta.size > bytes_max {
-            return Err(Error::TooLong { bytes: found.meta.size, bytes_max });
+            return Err(SinkError::TooLong { bytes: found.meta.size, bytes_max });
         }
         Ok(found.bytes().await?)
     }
 
     /// Takes a file away; one that is not there is gone already.
-    pub async fn delete(&self, name: &str) -> Result<(), Error> {
+    pub async fn delete(&self, name: &str) -> Result<(), SinkError> {
         let (store, path) = self.find(name)?;
         match store.delete(&path).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
             Err(error) => return Err(error.into()),
         }
         match &*self.0 {
-            Place::Folder(folder) => folder.deleted(name).await,
-            Place::Cloud(_) | Place::Other(_) => Ok(()),
+            SinkKind::Folder(folder) => folder.deleted(name).await,
+            SinkKind::Cloud(_) | SinkKind::Other(_) => Ok(()),
         }
     }
 
-    fn find(&self, name: &str) -> Result<(Arc<dyn ObjectStore>, Path), Error> {
+    fn find(&self, name: &str) -> Result<(Arc<dyn ObjectStore>, Path), SinkError> {
         for part in name.split('/') {
-            check_part(part).map_err(Error::Name)?;
+            check_part(part).map_err(SinkError::Name)?;
         }
         let store = match &*self.0 {
-            Place::Folder(folder) => folder.store(),
-            Place::Cloud(cloud) => return cloud.find(name),
-            Place::Other(store) => Arc::clone(store),
+            SinkKind::Folder(folder) => folder.store(),
+            SinkKind::Cloud(cloud) => return cloud.find(name),
+            SinkKind::Other(store) => Arc::clone(store),
         };
-        Ok((store, Path::parse(name).map_err(|error| Error::Name(error.to_string()))?))
+        Ok((store, Path::parse(name).map_err(|error| SinkError::Name(error.to_string()))?))
     }
 }

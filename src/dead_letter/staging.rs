@@ -3,7 +3,7 @@
 //! Pure: time is an argument, and nothing is read or written here. What waits is in the journal; this is only the order
 //! of looking for it, and all of it can be told again.
 //!
-//! Invariants: a subscription is in one piece of work at a time, and no more than [`Rules::at_once`] are; whoever had a
+//! Invariants: a subscription is in one piece of work at a time, and no more than [`StagingRules::at_once`] are; whoever had a
 //! turn queues up behind those that are due already, so that one with a million dead letters keeps nobody waiting; after
 //! a failure nothing but time brings the next turn, whatever is told meanwhile; no report leads to an immediate turn
 //! unless dead letters were dealt with. A subscription that was deleted finds nothing at its turn, and is forgotten.
@@ -15,13 +15,13 @@ use std::{
 };
 
 use crate::{
-    dead_letter::{Notice, Target},
-    event::{Obligor, Timestamp},
+    dead_letter::{DeadLetterTarget, PendingNotice},
+    event::{SubscriptionKey, Timestamp},
 };
 
 /// How many files are made at once, and how soon our own failures are tried again.
 #[derive(Clone, Copy, Debug)]
-pub struct Rules {
+pub struct StagingRules {
     /// Pieces of work at once.
     pub at_once: usize,
     /// The wait after a failure that is not the store's; each further one doubles it.
@@ -30,7 +30,7 @@ pub struct Rules {
     pub retry_max: Duration,
 }
 
-impl Default for Rules {
+impl Default for StagingRules {
     /// Four files at once keep a disk busy and leave arbiters and readers alone; from a second to five minutes, the
     /// specification's own delay.
     fn default() -> Self {
@@ -40,16 +40,16 @@ impl Default for Rules {
 
 /// A turn: a file of what is due for one subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Job {
+pub struct WriteTurn {
     /// Whose.
-    pub obligor: Obligor,
+    pub subscription_key: SubscriptionKey,
     /// Where to.
-    pub target: Arc<Target>,
+    pub target: Arc<DeadLetterTarget>,
 }
 
 /// How a turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Report {
+pub enum TurnReport {
     /// All is well; the next dead letter is due then, if there is one.
     Done {
         /// When.
@@ -66,17 +66,17 @@ pub enum Report {
 /// The order of turns.
 #[derive(Debug)]
 pub struct Staging {
-    rules: Rules,
-    desks: HashMap<Obligor, Desk>,
-    queue: BTreeSet<(Timestamp, Obligor)>,
-    in_hand: usize,
+    rules: StagingRules,
+    queues: HashMap<SubscriptionKey, SubscriptionQueue>,
+    queue: BTreeSet<(Timestamp, SubscriptionKey)>,
+    current_event: usize,
     closed: bool,
 }
 
 #[derive(Debug)]
-struct Desk {
-    target: Arc<Target>,
-    place: Place,
+struct SubscriptionQueue {
+    target: Arc<DeadLetterTarget>,
+    place: QueuePosition,
     /// Failures in a row.
     failures: u32,
     /// Whether it goes when its turn has ended: its dead letters go elsewhere.
@@ -84,98 +84,103 @@ struct Desk {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum QueuePosition {
     /// In the queue.
     Queued(Timestamp),
     /// In work; what was told meanwhile.
-    InHand { told: Option<Timestamp> },
+    Current { told: Option<Timestamp> },
 }
 
 impl Staging {
     /// Nobody waits.
-    pub fn new(rules: Rules) -> Self {
-        Self { rules, desks: HashMap::new(), queue: BTreeSet::new(), in_hand: 0, closed: false }
+    pub fn new(rules: StagingRules) -> Self {
+        Self { rules, queues: HashMap::new(), queue: BTreeSet::new(), current_event: 0, closed: false }
     }
 
     /// Something waits, or will.
-    pub fn notice(&mut self, notice: Notice) {
-        let Notice { obligor, target, due } = notice;
-        let Some(desk) = self.desks.get_mut(&obligor) else {
-            let desk = Desk { target: Arc::new(target), place: Place::Queued(due), failures: 0, leaves: false };
-            self.desks.insert(obligor, desk);
-            self.queue.insert((due, obligor));
+    pub fn notice(&mut self, notice: PendingNotice) {
+        let PendingNotice { subscription_key: subscription_key, target, due } = notice;
+        let Some(queue) = self.queues.get_mut(&subscription_key) else {
+            let queue = SubscriptionQueue {
+                target: Arc::new(target),
+                place: QueuePosition::Queued(due),
+                failures: 0,
+                leaves: false,
+            };
+            self.queues.insert(subscription_key, queue);
+            self.queue.insert((due, subscription_key));
             return;
         };
-        desk.leaves = false;
-        if *desk.target != target {
-            desk.target = Arc::new(target);
+        queue.leaves = false;
+        if *queue.target != target {
+            queue.target = Arc::new(target);
         }
-        match desk.place {
-            Place::Queued(at) if due < at && desk.failures == 0 => {
-                self.queue.remove(&(at, obligor));
-                self.queue.insert((due, obligor));
-                desk.place = Place::Queued(due);
+        match queue.place {
+            QueuePosition::Queued(at) if due < at && queue.failures == 0 => {
+                self.queue.remove(&(at, subscription_key));
+                self.queue.insert((due, subscription_key));
+                queue.place = QueuePosition::Queued(due);
             }
-            Place::Queued(_) => {}
-            Place::InHand { told } => desk.place = Place::InHand { told: earliest(told, Some(due)) },
+            QueuePosition::Queued(_) => {}
+            QueuePosition::Current { told } => queue.place = QueuePosition::Current { told: earliest(told, Some(due)) },
         }
     }
 
     /// A subscription's dead letters are somebody else's from now on.
-    pub fn forget(&mut self, obligor: Obligor) {
-        let Some(desk) = self.desks.get_mut(&obligor) else { return };
-        match desk.place {
-            Place::Queued(at) => {
-                self.queue.remove(&(at, obligor));
-                self.desks.remove(&obligor);
+    pub fn forget(&mut self, subscription_key: SubscriptionKey) {
+        let Some(queue) = self.queues.get_mut(&subscription_key) else { return };
+        match queue.place {
+            QueuePosition::Queued(at) => {
+                self.queue.remove(&(at, subscription_key));
+                self.queues.remove(&subscription_key);
             }
-            Place::InHand { .. } => desk.leaves = true,
+            QueuePosition::Current { .. } => queue.leaves = true,
         }
     }
 
     /// Whose turn it is, the longest due first. They are in hand from now on.
-    pub fn take(&mut self, now: Timestamp) -> Vec<Job> {
+    pub fn take(&mut self, now: Timestamp) -> Vec<WriteTurn> {
         let mut jobs = Vec::new();
         while let Some(due) = self.next_due().filter(|due| *due <= now) {
-            let Some((_, obligor)) = self.queue.pop_first() else { break };
-            let desk = self.desks.get_mut(&obligor).expect("who is in the queue has a desk");
-            debug_assert_eq!(desk.place, Place::Queued(due));
-            desk.place = Place::InHand { told: None };
-            self.in_hand += 1;
-            jobs.push(Job { obligor, target: Arc::clone(&desk.target) });
+            let Some((_, subscription_key)) = self.queue.pop_first() else { break };
+            let queue = self.queues.get_mut(&subscription_key).expect("who is in the queue has a desk");
+            debug_assert_eq!(queue.place, QueuePosition::Queued(due));
+            queue.place = QueuePosition::Current { told: None };
+            self.current_event += 1;
+            jobs.push(WriteTurn { subscription_key: subscription_key, target: Arc::clone(&queue.target) });
         }
         jobs
     }
 
     /// A turn has ended. One that is not in hand is not listened to.
-    pub fn finished(&mut self, obligor: Obligor, report: Report, now: Timestamp) {
-        let Some(desk) = self.desks.get_mut(&obligor) else { return };
-        let told = match desk.place {
-            Place::Queued(_) => return,
-            Place::InHand { told } => told,
+    pub fn finished(&mut self, subscription_key: SubscriptionKey, report: TurnReport, now: Timestamp) {
+        let Some(queue) = self.queues.get_mut(&subscription_key) else { return };
+        let told = match queue.place {
+            QueuePosition::Queued(_) => return,
+            QueuePosition::Current { told } => told,
         };
-        self.in_hand -= 1;
+        self.current_event -= 1;
         let look = match report {
-            Report::Done { next } => {
-                desk.failures = 0;
+            TurnReport::Done { next } => {
+                queue.failures = 0;
                 earliest(next, told).map(|at| at.max(now))
             }
-            Report::Lost => Some(now),
-            Report::Unreachable => {
-                let waits = &desk.target.retry;
-                let step = usize::try_from(desk.failures).unwrap_or(usize::MAX).min(waits.len().saturating_sub(1));
-                desk.failures = desk.failures.saturating_add(1);
+            TurnReport::Lost => Some(now),
+            TurnReport::Unreachable => {
+                let waits = &queue.target.retry;
+                let step = usize::try_from(queue.failures).unwrap_or(usize::MAX).min(waits.len().saturating_sub(1));
+                queue.failures = queue.failures.saturating_add(1);
                 Some(now.after(waits.get(step).copied().unwrap_or(self.rules.retry_max)))
             }
-            Report::Broken => Some(now.after(self.rules.wait(&mut desk.failures))),
+            TurnReport::Broken => Some(now.after(self.rules.wait(&mut queue.failures))),
         };
-        match look.filter(|_| !desk.leaves) {
+        match look.filter(|_| !queue.leaves) {
             Some(at) => {
-                desk.place = Place::Queued(at);
-                self.queue.insert((at, obligor));
+                queue.place = QueuePosition::Queued(at);
+                self.queue.insert((at, subscription_key));
             }
             None => {
-                self.desks.remove(&obligor);
+                self.queues.remove(&subscription_key);
             }
         }
     }
@@ -187,17 +192,17 @@ impl Staging {
 
     /// When [`Staging::take`] should be asked again. [`None`]: not before something is told or has ended.
     pub fn next_due(&self) -> Option<Timestamp> {
-        let open = !self.closed && self.in_hand < self.rules.at_once;
+        let open = !self.closed && self.current_event < self.rules.at_once;
         self.queue.first().filter(|_| open).map(|(due, _)| *due)
     }
 
     /// How many turns have not ended.
-    pub fn in_hand(&self) -> usize {
-        self.in_hand
+    pub fn running_turns(&self) -> usize {
+        self.current_event
     }
 }
 
-impl Rules {
+impl StagingRules {
     /// Counts a failure; the wait after it.
     fn wait(self, failures: &mut u32) -> Duration {
         let wait = self.retry_first.saturating_mul(1u32.checked_shl(*failures).unwrap_or(u32::MAX));

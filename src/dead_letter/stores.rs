@@ -9,28 +9,31 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use futures_util::future::join_all;
 use tokio::sync::Semaphore;
 
-use super::{Aim, DeadLetters, Desks, Herald, Means, Notice, Options, Sink, Target};
-use crate::{clock::Clock, event::Obligor, journal::Journal};
+use super::{
+    DeadLetterTarget, DeadLetters, Notifier, PendingNotice, Sink, StagingQueues, TargetLookup, WriterContext,
+    WriterOptions,
+};
+use crate::{clock::Clock, event::SubscriptionKey, journal::Journal};
 
 /// A handle of the dead letters of all stores: cheap to clone.
 #[derive(Clone)]
-pub struct Stores(Arc<BTreeMap<String, DeadLetters>>);
+pub struct DeadLetterStores(Arc<BTreeMap<String, DeadLetters>>);
 
-impl Stores {
-    /// The dead letters that go to these stores, by name, where `aim` says; `herald` tells of their files.
+impl DeadLetterStores {
+    /// The dead letters that go to these stores, by name, where `aim` says; `notifier` tells of their files.
     pub fn new(
         journal: &Journal,
         clock: &Clock,
         sinks: impl IntoIterator<Item = (String, Sink)>,
-        (aim, herald): (Aim, Option<Herald>),
-        options: Options,
+        (aim, notifier): (TargetLookup, Option<Notifier>),
+        options: WriterOptions,
     ) -> Self {
         let mut all: BTreeMap<String, DeadLetters> = BTreeMap::new();
-        let means = Means {
-            herald: herald.map(Arc::new),
+        let means = WriterContext {
+            notifier: notifier.map(Arc::new),
             aim: Some(Arc::new(aim)),
             reading: Arc::new(Semaphore::new(1)),
-            desks: Desks::default(),
+            queues: StagingQueues::default(),
             all: Arc::default(),
         };
         for (name, sink) in sinks {
@@ -50,9 +53,9 @@ impl Stores {
 
     /// The store that a subscription's dead letters go to now, and where in it. Without a destination, any store, and no
     /// place: some may wait all the same. [`None`] where there are no stores.
-    pub fn of(&self, obligor: Obligor) -> Option<(&DeadLetters, Option<Target>)> {
+    pub fn of(&self, subscription_key: SubscriptionKey) -> Option<(&DeadLetters, Option<DeadLetterTarget>)> {
         let first = self.0.values().next()?;
-        let target = first.0.means.aim.as_ref().and_then(|aim| aim(obligor));
+        let target = first.0.means.aim.as_ref().and_then(|aim| aim(subscription_key));
         match target.as_ref().and_then(|target| self.get(&target.store)) {
             Some(letters) => Some((letters, target)),
             None => Some((first, None)),
@@ -66,10 +69,10 @@ impl Stores {
 
     /// Tells that something waits, to the store of its target and to no other. False where there is no such store: then
     /// it goes on waiting, in the journal.
-    pub fn waiting(&self, notice: Notice) -> bool {
+    pub fn waiting(&self, notice: PendingNotice) -> bool {
         for (name, letters) in self.all() {
             if *name != notice.target.store {
-                letters.forget(notice.obligor);
+                letters.forget(notice.subscription_key);
             }
         }
         let store = self.0.get(&notice.target.store);

@@ -10,10 +10,10 @@
 use std::time::Duration;
 
 use crate::{
-    event::{Lane, Obligor, Seq, Timestamp},
+    event::{Lane, Seq, SubscriptionKey, Timestamp},
     journal::{
         DeadKey,
-        codec::{Reader, put_varint},
+        codec::{RecordReader, put_varint},
         keys,
     },
 };
@@ -27,12 +27,12 @@ const VERSION_MIN: u8 = 2;
 /// The record cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the totals of dead letters are damaged")]
-pub struct Damaged;
+pub struct DamagedTotals;
 
 /// What became of a subscription's dead letters. With those that wait these are all that were ever put aside:
 /// `dead_lettered = waiting + written + lost + redriven + purged`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
+pub struct DeadLetterTotals {
     /// Dead letters that are in files.
     pub written: u64,
     /// Dead letters that could not be written: the destination was out of reach for too long, or the event is damaged.
@@ -46,7 +46,7 @@ pub struct Totals {
     /// Dead letters that an operator gave up before they were in a file.
     pub purged: u64,
     /// The file that is being written.
-    pub in_progress: Option<InProgress>,
+    pub in_progress: Option<FileInProgress>,
     /// Since when the store takes no file, if it took none since.
     pub outage: Option<Outage>,
 }
@@ -69,29 +69,29 @@ impl Outage {
 
 /// A file that may be at its destination, whole or not at all, and of which nothing was taken away yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InProgress {
+pub struct FileInProgress {
     /// Its store and its path, with `:` between them; its path alone where it is in the folder beside the data.
     pub name: String,
     /// The last dead letter in it: it begins with the first that waits.
     pub last: DeadKey,
 }
 
-impl InProgress {
+impl FileInProgress {
     /// Its path below its store's address: no part of a path has a colon.
     pub fn path(&self) -> &str {
         self.name.split_once(':').map_or(&self.name, |(_, path)| path)
     }
 }
 
-impl Totals {
+impl DeadLetterTotals {
     /// Dead letters that wait no more; [`None`] where that is past all counting, which is damage.
     pub fn dealt_with(&self) -> Option<u64> {
         [self.lost, self.redriven, self.purged].into_iter().try_fold(self.written, u64::checked_add)
     }
 
     /// The name that a subscription's record has.
-    pub fn name(obligor: Obligor) -> String {
-        keys::dead_letters_name(obligor)
+    pub fn name(subscription_key: SubscriptionKey) -> String {
+        keys::dead_letters_name(subscription_key)
     }
 
     /// With so many dealt with at least: what is not accounted for is lost. No file is in progress: it would
@@ -110,7 +110,7 @@ impl Totals {
             put_varint(&mut out, count);
         }
         out.push(self.in_progress.is_some().into());
-        if let Some(InProgress { name, last }) = &self.in_progress {
+        if let Some(FileInProgress { name, last }) = &self.in_progress {
             put_varint(&mut out, name.len() as u64);
             out.extend_from_slice(name.as_bytes());
             out.extend_from_slice(&last.due.0.to_be_bytes());
@@ -127,13 +127,13 @@ impl Totals {
     }
 
     /// The record that `bytes` are.
-    pub fn decode(bytes: &[u8]) -> Result<Self, Damaged> {
-        let mut reader = Reader::new(bytes);
-        let version = reader.u8().filter(|version| (VERSION_MIN..=VERSION).contains(version)).ok_or(Damaged)?;
-        Self::take(version, &mut reader).filter(|_| reader.is_empty()).ok_or(Damaged)
+    pub fn decode(bytes: &[u8]) -> Result<Self, DamagedTotals> {
+        let mut reader = RecordReader::new(bytes);
+        let version = reader.u8().filter(|version| (VERSION_MIN..=VERSION).contains(version)).ok_or(DamagedTotals)?;
+        Self::take(version, &mut reader).filter(|_| reader.is_empty()).ok_or(DamagedTotals)
     }
 
-    fn take(version: u8, reader: &mut Reader<'_>) -> Option<Self> {
+    fn take(version: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
         let mut count = || reader.varint();
         let (written, lost, files, bytes) = (count()?, count()?, count()?, count()?);
         let (redriven, purged) = (count()?, count()?);
@@ -142,7 +142,7 @@ impl Totals {
             1 => {
                 let name = take_text(reader)?;
                 let (due, seq, lane) = (Timestamp(reader.u64()?), Seq(reader.u64()?), Lane(reader.u16()?));
-                Some(InProgress { name, last: DeadKey { due, seq, lane } })
+                Some(FileInProgress { name, last: DeadKey { due, seq, lane } })
             }
             _ => return None,
         };
@@ -155,7 +155,7 @@ impl Totals {
     }
 }
 
-fn take_text(reader: &mut Reader<'_>) -> Option<String> {
+fn take_text(reader: &mut RecordReader<'_>) -> Option<String> {
     let len = usize::try_from(reader.varint()?).ok()?;
     Some(std::str::from_utf8(reader.take(len)?).ok()?.to_owned())
 }

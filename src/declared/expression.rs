@@ -7,7 +7,7 @@ use std::{cell::Cell, collections::BTreeMap};
 
 use serde_json::Value;
 
-use super::Place;
+use super::ResourceGroup;
 
 /// Expressions are nested no deeper.
 const DEPTH_MAX: usize = 32;
@@ -19,19 +19,19 @@ const RESULTS_BYTES_MAX: usize = 4 << 20;
 const CALL_BYTES: usize = 64;
 
 /// What expressions may speak of.
-pub(super) struct Scope<'a> {
+pub(super) struct ExpressionScope<'a> {
     pub(super) parameters: BTreeMap<String, Value>,
     pub(super) variables: BTreeMap<String, Value>,
-    pub(super) place: &'a Place,
+    pub(super) place: &'a ResourceGroup,
     /// How much the calls may still return.
     room: Cell<usize>,
 }
 
-impl<'a> Scope<'a> {
+impl<'a> ExpressionScope<'a> {
     pub(super) fn new(
         parameters: BTreeMap<String, Value>,
         variables: BTreeMap<String, Value>,
-        place: &'a Place,
+        place: &'a ResourceGroup,
     ) -> Self {
         Self { parameters, variables, place, room: Cell::new(RESULTS_BYTES_MAX) }
     }
@@ -69,7 +69,7 @@ impl<'a> Scope<'a> {
         let Some(inner) = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')) else {
             return Ok(text.into());
         };
-        let mut reader = Reader { rest: inner.trim(), scope: self };
+        let mut reader = ExpressionParser { rest: inner.trim(), scope: self };
         let value = reader.expression(depth).map_err(|what| format!("the expression {text}: {what}"))?;
         match reader.rest.trim() {
             "" => Ok(value),
@@ -88,12 +88,12 @@ fn bytes(value: &Value) -> usize {
     }
 }
 
-struct Reader<'a> {
+struct ExpressionParser<'a> {
     rest: &'a str,
-    scope: &'a Scope<'a>,
+    scope: &'a ExpressionScope<'a>,
 }
 
-impl Reader<'_> {
+impl ExpressionParser<'_> {
     fn expression(&mut self, depth: usize) -> Result<Value, String> {
         if depth > DEPTH_MAX {
             return Err(format!("it is nested deeper than {DEPTH_MAX} levels"));
@@ -150,7 +150,7 @@ impl Reader<'_> {
     fn resource_id(&self, texts: &[String]) -> Result<Value, String> {
         let kind = texts.iter().position(|text| text.contains('/')).filter(|at| *at <= 2);
         let kind = kind.ok_or("resourceId has no type such as Microsoft.EventGrid/topics")?;
-        let Place { subscription, resource_group } = self.scope.place;
+        let ResourceGroup { subscription, resource_group } = self.scope.place;
         let (subscription, group) = match &texts[..kind] {
             [] => (subscription, resource_group),
             [group] => (subscription, group),

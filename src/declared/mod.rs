@@ -24,14 +24,14 @@ use crate::policy::filter::number;
 /// Why a file declares nothing.
 #[derive(Debug, thiserror::Error)]
 #[error("{file}: {what}")]
-pub struct Error {
+pub struct DeclaredError {
     file: String,
     what: String,
 }
 
 /// What is declared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum ResourceKind {
     /// A topic.
     Topic,
     /// A domain.
@@ -48,14 +48,14 @@ pub enum Kind {
 
 /// An Azure subscription and a resource group in it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct ResourceGroup {
     /// The Azure subscription.
     pub subscription: String,
     /// The resource group.
     pub resource_group: String,
 }
 
-impl Default for Place {
+impl Default for ResourceGroup {
     fn default() -> Self {
         Self { subscription: "local".to_owned(), resource_group: "dev".to_owned() }
     }
@@ -63,34 +63,34 @@ impl Default for Place {
 
 /// A resource that is to be there.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Resource {
+pub struct DeclaredResource {
     /// What it is.
-    pub kind: Kind,
+    pub kind: ResourceKind,
     /// Where it lives.
-    pub place: Place,
+    pub place: ResourceGroup,
     /// Types and names, one after another: `topics`, `orders`, `eventSubscriptions`, `billing`.
     pub names: Vec<String>,
     /// What a PUT says of it.
     pub body: Value,
 }
 
-impl Resource {
-    fn new(place: &Place, names: &[&str], body: Value) -> Result<Self, String> {
+impl DeclaredResource {
+    fn new(place: &ResourceGroup, names: &[&str], body: Value) -> Result<Self, String> {
         let types: Vec<String> = names.iter().step_by(2).map(|word| word.to_ascii_lowercase()).collect();
         let types: Vec<&str> = types.iter().map(String::as_str).collect();
         let (kind, types): (_, &[&str]) = match types[..] {
-            ["topics"] => (Kind::Topic, &["topics"]),
-            ["domains"] => (Kind::Domain, &["domains"]),
-            ["namespaces"] => (Kind::Namespace, &["namespaces"]),
-            ["namespaces", "topics"] => (Kind::NamespaceTopic, &["namespaces", "topics"]),
+            ["topics"] => (ResourceKind::Topic, &["topics"]),
+            ["domains"] => (ResourceKind::Domain, &["domains"]),
+            ["namespaces"] => (ResourceKind::Namespace, &["namespaces"]),
+            ["namespaces", "topics"] => (ResourceKind::NamespaceTopic, &["namespaces", "topics"]),
             ["namespaces", "topics", "eventsubscriptions"] => {
-                (Kind::Subscription, &["namespaces", "topics", "eventSubscriptions"])
+                (ResourceKind::Subscription, &["namespaces", "topics", "eventSubscriptions"])
             }
-            ["domains", "topics"] => (Kind::DomainTopic, &["domains", "topics"]),
-            ["topics", "eventsubscriptions"] => (Kind::Subscription, &["topics", "eventSubscriptions"]),
-            ["domains", "eventsubscriptions"] => (Kind::Subscription, &["domains", "eventSubscriptions"]),
+            ["domains", "topics"] => (ResourceKind::DomainTopic, &["domains", "topics"]),
+            ["topics", "eventsubscriptions"] => (ResourceKind::Subscription, &["topics", "eventSubscriptions"]),
+            ["domains", "eventsubscriptions"] => (ResourceKind::Subscription, &["domains", "eventSubscriptions"]),
             ["domains", "topics", "eventsubscriptions"] => {
-                (Kind::Subscription, &["domains", "topics", "eventSubscriptions"])
+                (ResourceKind::Subscription, &["domains", "topics", "eventSubscriptions"])
             }
             _ => return Err(format!("a resource of the type {} is not supported; {TYPES}", types.join("/"))),
         };
@@ -110,15 +110,15 @@ impl Resource {
     }
 
     /// What it is and what it is called, for people.
-    pub fn told(&self) -> String {
+    pub fn display_name(&self) -> String {
         match self.kind {
-            Kind::Topic => format!("topic {}", self.names[1]),
-            Kind::Domain => format!("domain {}", self.names[1]),
-            Kind::Namespace => format!("namespace {}", self.names[1]),
-            Kind::DomainTopic | Kind::NamespaceTopic => {
+            ResourceKind::Topic => format!("topic {}", self.names[1]),
+            ResourceKind::Domain => format!("domain {}", self.names[1]),
+            ResourceKind::Namespace => format!("namespace {}", self.names[1]),
+            ResourceKind::DomainTopic | ResourceKind::NamespaceTopic => {
                 format!("topic {} of {}/{}", self.names[3], self.names[0], self.names[1])
             }
-            Kind::Subscription => {
+            ResourceKind::Subscription => {
                 let of = self.names[..self.names.len() - 2].join("/");
                 let of = of.strip_prefix("topics/").unwrap_or(&of);
                 format!("event subscription {} of {of}", self.names[self.names.len() - 1])
@@ -133,7 +133,7 @@ const TYPES: &str =
 /// The names in it are an operator's.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-fn path(place: &Place, names: &[String]) -> String {
+fn path(place: &ResourceGroup, names: &[String]) -> String {
     let segment = |name: &String| format!("/{}", utf8_percent_encode(name, SEGMENT));
     let [subscription, group] = [&place.subscription, &place.resource_group].map(segment);
     let names: String = names.iter().map(segment).collect();
@@ -144,17 +144,21 @@ fn path(place: &Place, names: &[String]) -> String {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Declared {
     /// Topics and domains first, what hangs on them later.
-    pub resources: Vec<Resource>,
+    pub resources: Vec<DeclaredResource>,
     /// The places that it speaks of: the resources' own, or where there are none, the one that holds for the file.
-    pub places: BTreeSet<Place>,
+    pub places: BTreeSet<ResourceGroup>,
 }
 
 /// Reads a file. `place` holds where the file names no other; `parameters` are those of a template.
 ///
 /// # Errors
 /// Where the file cannot be read, or says what is not understood: with the file, the place in it and what is allowed.
-pub fn load(path: &Path, place: &Place, parameters: &BTreeMap<String, String>) -> Result<Declared, Error> {
-    let error = |what: String| Error { file: path.display().to_string(), what };
+pub fn load(
+    path: &Path,
+    place: &ResourceGroup,
+    parameters: &BTreeMap<String, String>,
+) -> Result<Declared, DeclaredError> {
+    let error = |what: String| DeclaredError { file: path.display().to_string(), what };
     let extension = path.extension().map(|extension| extension.to_string_lossy().to_ascii_lowercase());
     if let Some(other @ ("yaml" | "yml" | "bicep")) = extension.as_deref() {
         return Err(error(format!("a .{other} file is not supported; allowed are TOML (.toml) and JSON (.json)")));
@@ -180,7 +184,7 @@ fn exact_json(text: &str) -> Result<Result<Value, String>, serde_json::Error> {
 pub fn read(
     text: &str,
     is_json: bool,
-    place: &Place,
+    place: &ResourceGroup,
     parameters: &BTreeMap<String, String>,
 ) -> Result<Declared, String> {
     let value = match is_json {
@@ -196,9 +200,9 @@ pub fn read(
     resources.sort_by_key(|resource| resource.kind);
     let mut seen = BTreeSet::new();
     if let Some(twice) = resources.iter().find(|resource| !seen.insert(resource.path().to_ascii_lowercase())) {
-        return Err(format!("the {} is there twice", twice.told()));
+        return Err(format!("the {} is there twice", twice.display_name()));
     }
-    let mut places: BTreeSet<Place> = resources.iter().map(|resource| resource.place.clone()).collect();
+    let mut places: BTreeSet<ResourceGroup> = resources.iter().map(|resource| resource.place.clone()).collect();
     if places.is_empty() {
         places.insert(place);
     }

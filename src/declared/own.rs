@@ -12,7 +12,7 @@
 use serde_json::{Map, Value, json};
 use toml::de::{DeTable, DeValue};
 
-use super::{Place, Resource};
+use super::{DeclaredResource, ResourceGroup};
 use crate::policy::filter::number;
 
 /// What stands beside `properties` in ARM's bodies; everything else is one of them.
@@ -79,7 +79,7 @@ fn json_of(value: toml::Value) -> Value {
 }
 
 /// The resources of a file, and the place that it names.
-pub(super) fn read(value: Value, place: &Place) -> Result<(Vec<Resource>, Place), String> {
+pub(super) fn read(value: Value, place: &ResourceGroup) -> Result<(Vec<DeclaredResource>, ResourceGroup), String> {
     let mut file = table("the file", value)?;
     let mut place = place.clone();
     for (key, into) in [("subscription", &mut place.subscription), ("resourceGroup", &mut place.resource_group)] {
@@ -97,7 +97,7 @@ pub(super) fn read(value: Value, place: &Place) -> Result<(Vec<Resource>, Place)
         for (topic_name, mut topic) in tables(&mut domain, "topics")? {
             let names = ["domains", &name, "topics", &topic_name];
             add_subscriptions(&mut all, &place, &names, &mut topic)?;
-            all.push(Resource::new(&place, &names, body(topic))?);
+            all.push(DeclaredResource::new(&place, &names, body(topic))?);
         }
         add(&mut all, &place, &["domains", &name], domain)?;
     }
@@ -105,7 +105,7 @@ pub(super) fn read(value: Value, place: &Place) -> Result<(Vec<Resource>, Place)
         for (topic_name, topic) in tables(&mut namespace, "topics")? {
             add(&mut all, &place, &["namespaces", &name, "topics", &topic_name], topic)?;
         }
-        all.push(Resource::new(&place, &["namespaces", &name], body(namespace))?);
+        all.push(DeclaredResource::new(&place, &["namespaces", &name], body(namespace))?);
     }
     let allowed = "topics, domains, namespaces, subscription and resourceGroup";
     match file.keys().next() {
@@ -114,17 +114,22 @@ pub(super) fn read(value: Value, place: &Place) -> Result<(Vec<Resource>, Place)
     }
 }
 
-fn add(all: &mut Vec<Resource>, place: &Place, names: &[&str], mut topic: Table) -> Result<(), String> {
+fn add(all: &mut Vec<DeclaredResource>, place: &ResourceGroup, names: &[&str], mut topic: Table) -> Result<(), String> {
     add_subscriptions(all, place, names, &mut topic)?;
-    all.push(Resource::new(place, names, body(topic))?);
+    all.push(DeclaredResource::new(place, names, body(topic))?);
     Ok(())
 }
 
-fn add_subscriptions(all: &mut Vec<Resource>, place: &Place, of: &[&str], topic: &mut Table) -> Result<(), String> {
+fn add_subscriptions(
+    all: &mut Vec<DeclaredResource>,
+    place: &ResourceGroup,
+    of: &[&str],
+    topic: &mut Table,
+) -> Result<(), String> {
     for (name, subscription) in tables(topic, "eventSubscriptions")? {
         let names = [of, &["eventSubscriptions", &name]].concat();
         let body = subscription_body(subscription).map_err(|what| format!("{}: {what}", names.join(".")))?;
-        all.push(Resource::new(place, &names, body)?);
+        all.push(DeclaredResource::new(place, &names, body)?);
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::{Place, Resource, TYPES, exact_json, expression::Scope};
+use super::{DeclaredResource, ResourceGroup, TYPES, exact_json, expression::ExpressionScope};
 
 /// What stands in a resource and says nothing of what it is to be.
 const PASSED_OVER: [&str; 5] = ["apiVersion", "dependsOn", "comments", "metadata", "name"];
@@ -17,7 +17,11 @@ const LEVELS_MAX: usize = 4;
 
 type Object = Map<String, Value>;
 
-pub(super) fn read(template: Value, place: &Place, given: &BTreeMap<String, String>) -> Result<Vec<Resource>, String> {
+pub(super) fn read(
+    template: Value,
+    place: &ResourceGroup,
+    given: &BTreeMap<String, String>,
+) -> Result<Vec<DeclaredResource>, String> {
     let mut template = object("the template", template)?;
     let resources = template.remove("resources").unwrap_or(Value::Array(Vec::new()));
     let parameters = parameters(template.remove("parameters"), given)?;
@@ -32,7 +36,7 @@ pub(super) fn read(template: Value, place: &Place, given: &BTreeMap<String, Stri
             ));
         }
     }
-    let scope = Scope::new(parameters, variables.into_iter().collect(), place);
+    let scope = ExpressionScope::new(parameters, variables.into_iter().collect(), place);
     let mut all = Vec::new();
     add_all(&mut all, &scope, resources, &[], 0)?;
     Ok(all)
@@ -65,8 +69,8 @@ fn parameters(declared: Option<Value>, given: &BTreeMap<String, String>) -> Resu
 }
 
 fn add_all(
-    all: &mut Vec<Resource>,
-    scope: &Scope<'_>,
+    all: &mut Vec<DeclaredResource>,
+    scope: &ExpressionScope<'_>,
     resources: Value,
     above: &[String],
     level: usize,
@@ -85,8 +89,8 @@ fn add_all(
 }
 
 fn add(
-    all: &mut Vec<Resource>,
-    scope: &Scope<'_>,
+    all: &mut Vec<DeclaredResource>,
+    scope: &ExpressionScope<'_>,
     mut resource: Object,
     above: &[String],
     level: usize,
@@ -113,7 +117,7 @@ fn add(
         }
     }
     let words: Vec<&str> = names.iter().map(String::as_str).collect();
-    all.push(Resource::new(&place, &words, Value::Object(body))?);
+    all.push(DeclaredResource::new(&place, &words, Value::Object(body))?);
     below.map_or(Ok(()), |below| add_all(all, scope, below, &names, level + 1))
 }
 
@@ -121,12 +125,12 @@ const PROVIDER: &str = "Microsoft.EventGrid";
 
 /// Types and names, one after another, with those of what it hangs on.
 fn names(
-    place: &Place,
+    place: &ResourceGroup,
     above: &[String],
     kind: &str,
     name: &str,
     scope: Option<&str>,
-) -> Result<(Place, Vec<String>), String> {
+) -> Result<(ResourceGroup, Vec<String>), String> {
     let mut types: Vec<&str> = kind.split('/').collect();
     match types.first() {
         Some(first) if first.eq_ignore_ascii_case(PROVIDER) => drop(types.remove(0)),
@@ -153,7 +157,7 @@ fn names(
 }
 
 /// What a resource id, whole or from its provider on, says of where something hangs.
-fn of_id(place: &Place, id: &str) -> Result<(Place, Vec<String>), String> {
+fn of_id(place: &ResourceGroup, id: &str) -> Result<(ResourceGroup, Vec<String>), String> {
     let segments: Vec<&str> = id.split('/').filter(|segment| !segment.is_empty()).collect();
     let is = |at: usize, word: &str| segments.get(at).is_some_and(|segment| segment.eq_ignore_ascii_case(word));
     let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
@@ -163,7 +167,7 @@ fn of_id(place: &Place, id: &str) -> Result<(Place, Vec<String>), String> {
     let is_whole = is(0, "subscriptions") && is(2, "resourceGroups") && is(4, "providers") && is(5, PROVIDER);
     match segments.len() {
         count if is_whole && count % 2 == 0 && count > 6 => {
-            let place = Place { subscription: segments[1].to_owned(), resource_group: segments[3].to_owned() };
+            let place = ResourceGroup { subscription: segments[1].to_owned(), resource_group: segments[3].to_owned() };
             Ok((place, owned(&segments[6..])))
         }
         _ => Err(format!("its scope is {id}; allowed is the resource id of a topic, a domain or a domain's topic")),

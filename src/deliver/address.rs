@@ -24,7 +24,7 @@ use url::{Host, Url};
 
 /// Why an address is not called.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum AddressRefused {
     /// Events would travel in the clear.
     #[error("http is not allowed here, only https (the server's setting delivery.allow_http)")]
     Http,
@@ -51,7 +51,7 @@ pub enum Refused {
 
 /// Why an endpoint's address could mean one host to us and another to somebody else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Ambiguous {
+pub enum AmbiguousAddress {
     /// Browsers take it for a slash, others for a part of the host or of the path.
     #[error("has a backslash in it; allowed is / in a path and %5C elsewhere")]
     Backslash,
@@ -68,16 +68,16 @@ pub enum Ambiguous {
 ///
 /// # Errors
 /// Where it has a backslash, user information, or no host where a host belongs.
-pub fn check_unambiguous(address: &str) -> Result<(), Ambiguous> {
+pub fn check_unambiguous(address: &str) -> Result<(), AmbiguousAddress> {
     if address.contains('\\') {
-        return Err(Ambiguous::Backslash);
+        return Err(AmbiguousAddress::Backslash);
     }
-    let (_, rest) = address.split_once("://").ok_or(Ambiguous::NoAuthority)?;
+    let (_, rest) = address.split_once("://").ok_or(AmbiguousAddress::NoAuthority)?;
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     if authority.contains('@') {
-        return Err(Ambiguous::Userinfo);
+        return Err(AmbiguousAddress::Userinfo);
     }
-    if authority.is_empty() { Err(Ambiguous::NoAuthority) } else { Ok(()) }
+    if authority.is_empty() { Err(AmbiguousAddress::NoAuthority) } else { Ok(()) }
 }
 
 const fn v4(a: u8, b: u8, c: u8, d: u8, prefix: u8) -> IpNet {
@@ -147,24 +147,24 @@ impl AddressRules {
     ///
     /// # Errors
     /// Where it is private or reserved, and in no allowed network.
-    pub fn check_address(&self, address: IpAddr) -> Result<(), Refused> {
+    pub fn check_address(&self, address: IpAddr) -> Result<(), AddressRefused> {
         let address = address.to_canonical();
         let within = |networks: &[IpNet]| networks.iter().any(|network| network.contains(&address));
-        if within(&FORBIDDEN) && !within(&self.allow_networks) { Err(Refused::Address(address)) } else { Ok(()) }
+        if within(&FORBIDDEN) && !within(&self.allow_networks) { Err(AddressRefused::Address(address)) } else { Ok(()) }
     }
 
     /// Whether one address may be called at this port.
     ///
     /// # Errors
     /// Where the address may not be called at all, or this server listens there.
-    pub fn check_socket(&self, address: SocketAddr) -> Result<(), Refused> {
+    pub fn check_socket(&self, address: SocketAddr) -> Result<(), AddressRefused> {
         let (ip, port) = (address.ip().to_canonical(), address.port());
         let listens = |own: &SocketAddr| {
             let listening = own.ip().to_canonical();
             own.port() == port
                 && (listening == ip || ip.is_unspecified() || (listening.is_unspecified() && is_of_this_machine(ip)))
         };
-        if self.own.iter().any(listens) { Err(Refused::Itself(address)) } else { self.check_address(ip) }
+        if self.own.iter().any(listens) { Err(AddressRefused::Itself(address)) } else { self.check_address(ip) }
     }
 
     /// Whether what the URL itself says is allowed: its scheme, and its host where that is an address. A name is judged
@@ -172,9 +172,9 @@ impl AddressRules {
     ///
     /// # Errors
     /// Where it is not.
-    pub fn check_url(&self, url: &Url) -> Result<(), Refused> {
+    pub fn check_url(&self, url: &Url) -> Result<(), AddressRefused> {
         if url.scheme() != "https" && !self.allow_http {
-            return Err(Refused::Http);
+            return Err(AddressRefused::Http);
         }
         let port = url.port_or_known_default().unwrap_or_default();
         match url.host() {
@@ -188,11 +188,11 @@ impl AddressRules {
     ///
     /// # Errors
     /// Where one of them may not.
-    pub fn check_found(&self, name: &str, found: &[SocketAddr]) -> Result<(), Refused> {
+    pub fn check_found(&self, name: &str, found: &[SocketAddr]) -> Result<(), AddressRefused> {
         for address in found {
             self.check_socket(*address).map_err(|refused| match refused {
-                Refused::Address(address) => Refused::Name { name: name.to_owned(), address },
-                refused @ (Refused::Http | Refused::Itself(_) | Refused::Name { .. }) => refused,
+                AddressRefused::Address(address) => AddressRefused::Name { name: name.to_owned(), address },
+                refused @ (AddressRefused::Http | AddressRefused::Itself(_) | AddressRefused::Name { .. }) => refused,
             })?;
         }
         Ok(())

@@ -4,19 +4,19 @@
 
 use bytes::Bytes;
 
-use super::request::Error;
+use super::request::RequestError;
 use crate::event::{Event, Schema};
 
 /// Checks that events in schema `from` can be delivered in schema `to`.
-pub(super) fn check(from: Schema, to: Schema) -> Result<(), Error> {
-    if from.deliveries().contains(&to) { Ok(()) } else { Err(Error::Schema { from, to }) }
+pub(super) fn check(from: Schema, to: Schema) -> Result<(), RequestError> {
+    if from.deliveries().contains(&to) { Ok(()) } else { Err(RequestError::Schema { from, to }) }
 }
 
 /// The bytes of `event` as a subscriber with `schema` receives them.
 ///
 /// # Errors
 /// Where there is no conversion to that schema, or the event is not what its own schema says.
-pub fn delivered(event: &Event, schema: Schema) -> Result<Bytes, Error> {
+pub fn delivered(event: &Event, schema: Schema) -> Result<Bytes, RequestError> {
     check(event.schema, schema)?;
-    event.delivered(schema).map_err(|error| Error::Unreadable { seq: event.seq, detail: error.to_string() })
+    event.delivered(schema).map_err(|error| RequestError::Unreadable { seq: event.seq, detail: error.to_string() })
 }

@@ -4,7 +4,7 @@
 //! - Every address that a name leads to passes the [rules](AddressRules) before any of them is called, and what is called
 //!   is one of these addresses.
 //! - Addresses are called as RFC 8305 says (Happy Eyeballs): IPv6 and IPv4 in turns, the next one when the last has failed
-//!   or after [`Options::attempt_delay`](super::Options::attempt_delay), and the first connection is taken.
+//!   or after [`ClientOptions::attempt_delay`](super::Options::attempt_delay), and the first connection is taken.
 //!
 //! TLS is begun here and not by awc, so that [`socket`](super::socket) sees what an endpoint says and not its encryption,
 //! and so that each connection shows the client certificate that is there when it is made.
@@ -29,11 +29,11 @@ use tokio_rustls::TlsConnector;
 
 use super::{
     address::AddressRules,
-    names::Names,
-    socket::{EXCHANGE, Line, Phase, Socket},
+    names::NameResolver,
+    socket::{ControlledSocket, EXCHANGE, RequestPhase, SocketControl},
     sockets::Sockets,
-    trust::Trust,
-    webhook::Options,
+    trust::TlsTrust,
+    webhook::ClientOptions,
 };
 
 /// So many addresses of a name are called at most: each call that is not answered holds a socket.
@@ -41,23 +41,23 @@ pub const ADDRESSES_MAX: usize = 16;
 
 /// Opens connections. awc asks it for each new one.
 #[derive(Clone)]
-pub(super) struct Dialer {
-    dialing: Rc<Dialing>,
+pub(super) struct Connector {
+    dialing: Rc<ConnectorShared>,
     secure: bool,
 }
 
-struct Dialing {
+struct ConnectorShared {
     rules: AddressRules,
-    names: Arc<dyn Names>,
+    names: Arc<dyn NameResolver>,
     attempt_delay: Duration,
-    trust: Trust,
+    trust: TlsTrust,
     sockets: Sockets,
-    lines: RefCell<Vec<Weak<Line>>>,
+    lines: RefCell<Vec<Weak<SocketControl>>>,
 }
 
 /// What a sweep found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Connections {
+pub struct ConnectionCounts {
     /// Connections that a request is using.
     pub busy: usize,
     /// Connections that wait for a request.
@@ -66,11 +66,18 @@ pub struct Connections {
     pub shells: usize,
 }
 
-impl Dialer {
-    pub(super) fn new(options: &Options) -> Self {
-        let Options { rules, names, attempt_delay, trust, sockets, .. } = options.clone();
+impl Connector {
+    pub(super) fn new(options: &ClientOptions) -> Self {
+        let ClientOptions { rules, names, attempt_delay, trust, sockets, .. } = options.clone();
         Self {
-            dialing: Rc::new(Dialing { rules, names, attempt_delay, trust, sockets, lines: RefCell::default() }),
+            dialing: Rc::new(ConnectorShared {
+                rules,
+                names,
+                attempt_delay,
+                trust,
+                sockets,
+                lines: RefCell::default(),
+            }),
             secure: false,
         }
     }
@@ -81,8 +88,8 @@ impl Dialer {
     }
 
     /// Closes what has been idle for `keep_alive`, and counts.
-    pub(super) fn sweep(&self, keep_alive: Duration) -> Connections {
-        let mut found = Connections::default();
+    pub(super) fn sweep(&self, keep_alive: Duration) -> ConnectionCounts {
+        let mut found = ConnectionCounts::default();
         self.dialing.lines.borrow_mut().retain(|line| {
             let Some(line) = line.upgrade() else { return false };
             if line.idle_for().is_some_and(|idle| idle >= keep_alive) {
@@ -105,18 +112,21 @@ impl Dialer {
         self.connect(host, port).await.map(drop)
     }
 
-    async fn dial(&self, host: &str, port: u16) -> Result<Socket, ConnectError> {
+    async fn dial(&self, host: &str, port: u16) -> Result<ControlledSocket, ConnectError> {
         let (stream, address) = self.connect(host, port).await?;
         // Without it a request of two writes waits for an acknowledgement; a socket that can't is no reason to fail.
         stream.set_nodelay(true).ok();
-        say(Phase::Connected(address));
+        set_phase(RequestPhase::Connected(address));
         let sockets = self.dialing.sockets.clone();
         let socket = if self.secure {
             let config = self.dialing.trust.config();
             let name = ServerName::try_from(bare(host).trim_end_matches('.').to_owned()).map_err(other)?;
-            Socket::new(TlsConnector::from(config).connect(name, stream).await.map_err(ConnectError::Io)?, sockets)
+            ControlledSocket::new(
+                TlsConnector::from(config).connect(name, stream).await.map_err(ConnectError::Io)?,
+                sockets,
+            )
         } else {
-            Socket::new(stream, sockets)
+            ControlledSocket::new(stream, sockets)
         };
         self.dialing.lines.borrow_mut().push(Rc::downgrade(socket.line()));
         Ok(socket)
@@ -131,7 +141,7 @@ impl Dialer {
                 vec![address]
             }
             Err(_) => {
-                say(Phase::Resolving);
+                set_phase(RequestPhase::Resolving);
                 let found = self.dialing.names.lookup(host, port).await;
                 let found = found.map_err(|error| ConnectError::Resolver(Box::new(error)))?;
                 self.dialing.rules.check_found(host, &found).map_err(other)?;
@@ -142,7 +152,7 @@ impl Dialer {
     }
 }
 
-fn say(phase: Phase) {
+fn set_phase(phase: RequestPhase) {
     EXCHANGE.try_with(|exchange| exchange.enter(phase)).unwrap_or_default();
 }
 
@@ -173,7 +183,7 @@ async fn race(addresses: Vec<SocketAddr>, delay: Duration) -> Result<(TcpStream,
     let mut failure = ConnectError::NoRecords;
     loop {
         if let Some(address) = waiting.next() {
-            say(Phase::Connecting(address));
+            set_phase(RequestPhase::Connecting(address));
             attempts.push(async move { (address, TcpStream::connect(address).await) });
         }
         let more = waiting.peek().is_some();
@@ -182,7 +192,7 @@ async fn race(addresses: Vec<SocketAddr>, delay: Duration) -> Result<(TcpStream,
                 Some((address, Ok(stream))) => return Ok((stream, address)),
                 Some((address, Err(error))) => {
                     // The address that is told with the error is its own.
-                    say(Phase::Connecting(address));
+                    set_phase(RequestPhase::Connecting(address));
                     failure = ConnectError::Io(error);
                 }
                 None => return Err(failure),
@@ -192,8 +202,8 @@ async fn race(addresses: Vec<SocketAddr>, delay: Duration) -> Result<(TcpStream,
     }
 }
 
-impl Service<ConnectInfo<Uri>> for Dialer {
-    type Response = Connection<Uri, Socket>;
+impl Service<ConnectInfo<Uri>> for Connector {
+    type Response = Connection<Uri, ControlledSocket>;
     type Error = ConnectError;
     type Future = LocalBoxFuture<'static, Result<Self::Response, ConnectError>>;
 

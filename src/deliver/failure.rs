@@ -7,18 +7,18 @@ use std::{io, time::Duration};
 use awc::error::{ConnectError, SendRequestError};
 
 use super::{
-    address::Refused,
+    address::AddressRefused,
     request::Destination,
-    socket::{Exchange, Phase},
+    socket::{RequestAttempt, RequestPhase},
 };
-use crate::policy::outcome::{Answer, Outcome};
+use crate::policy::outcome::{Outcome, RequestResult};
 
 /// 400 bytes say what went wrong; the text of an error may carry an endpoint's own words.
 const DETAIL_BYTES_MAX: usize = 400;
 
 /// Whether nothing at all came back. awc does not read before it has written, and a plain end without a byte of HTTP is
 /// `Disconnected`; of a broken read only the count of bytes knows.
-pub(super) fn unanswered(error: &SendRequestError, exchange: &Exchange) -> bool {
+pub(super) fn unanswered(error: &SendRequestError, exchange: &RequestAttempt) -> bool {
     match error {
         SendRequestError::Send(_) | SendRequestError::Connect(ConnectError::Disconnected) => true,
         SendRequestError::Response(error) => exchange.received.get() == 0 && io_cause(error).is_some(),
@@ -31,7 +31,7 @@ fn io_cause<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a io::
 }
 
 /// What a failed request means.
-pub(super) fn failed(error: &SendRequestError, phase: Phase, destination: &Destination) -> Answer {
+pub(super) fn failed(error: &SendRequestError, phase: RequestPhase, destination: &Destination) -> RequestResult {
     let host = destination.url().host_str().unwrap_or_default();
     match error {
         SendRequestError::Connect(ConnectError::Resolver(error)) => {
@@ -42,7 +42,7 @@ pub(super) fn failed(error: &SendRequestError, phase: Phase, destination: &Desti
         }
         SendRequestError::Connect(ConnectError::Io(error)) => match (why_not(error), phase) {
             (Some(why), _) => failure(Outcome::SocketError, why),
-            (None, Phase::Connecting(_)) => unreached(Outcome::SocketError, unconnected(error, phase)),
+            (None, RequestPhase::Connecting(_)) => unreached(Outcome::SocketError, unconnected(error, phase)),
             (None, _) => failure(Outcome::SocketError, unconnected(error, phase)),
         },
         SendRequestError::Connect(ConnectError::Disconnected) => {
@@ -65,40 +65,44 @@ pub(super) fn failed(error: &SendRequestError, phase: Phase, destination: &Desti
 
 /// Why we made no connection, where that was our own doing.
 fn why_not(error: &io::Error) -> Option<String> {
-    error.get_ref().filter(|error| error.is::<Refused>()).map(ToString::to_string)
+    error.get_ref().filter(|error| error.is::<AddressRefused>()).map(ToString::to_string)
 }
 
-fn unconnected(error: &io::Error, phase: Phase) -> String {
+fn unconnected(error: &io::Error, phase: RequestPhase) -> String {
     match phase {
-        Phase::Connecting(address) => format!("no connection to {address}: {error}"),
-        Phase::Connected(address) => format!("no TLS with {address}: {error}"),
-        Phase::Beginning | Phase::Resolving | Phase::Sending | Phase::Waiting | Phase::Reading(_) => error.to_string(),
+        RequestPhase::Connecting(address) => format!("no connection to {address}: {error}"),
+        RequestPhase::Connected(address) => format!("no TLS with {address}: {error}"),
+        RequestPhase::Beginning
+        | RequestPhase::Resolving
+        | RequestPhase::Sending
+        | RequestPhase::Waiting
+        | RequestPhase::Reading(_) => error.to_string(),
     }
 }
 
 /// What there was to hear until the wait was over.
-pub(super) fn silence(phase: Phase, destination: &Destination, wait: Duration) -> String {
+pub(super) fn silence(phase: RequestPhase, destination: &Destination, wait: Duration) -> String {
     let host = destination.url().host_str().unwrap_or_default();
     let missing = match phase {
-        Phase::Beginning => "no connection".to_owned(),
-        Phase::Resolving => format!("no address for {host}"),
-        Phase::Connecting(address) => format!("no connection to {address}"),
-        Phase::Connected(address) => format!("no TLS with {address}"),
-        Phase::Sending => "the request was not taken whole".to_owned(),
-        Phase::Waiting => "no answer".to_owned(),
-        Phase::Reading(status) => format!("{status}, but no end of its body"),
+        RequestPhase::Beginning => "no connection".to_owned(),
+        RequestPhase::Resolving => format!("no address for {host}"),
+        RequestPhase::Connecting(address) => format!("no connection to {address}"),
+        RequestPhase::Connected(address) => format!("no TLS with {address}"),
+        RequestPhase::Sending => "the request was not taken whole".to_owned(),
+        RequestPhase::Waiting => "no answer".to_owned(),
+        RequestPhase::Reading(status) => format!("{status}, but no end of its body"),
     };
     format!("{missing} within {wait:?}")
 }
 
 /// No connection was made, for a cause of the network.
-fn unreached(outcome: Outcome, detail: String) -> Answer {
-    Answer { unreached: true, ..failure(outcome, detail) }
+fn unreached(outcome: Outcome, detail: String) -> RequestResult {
+    RequestResult { unreached: true, ..failure(outcome, detail) }
 }
 
 /// An answer without a status.
-pub(super) fn failure(outcome: Outcome, detail: String) -> Answer {
-    Answer { detail: bounded(detail), ..Answer::bare(outcome) }
+pub(super) fn failure(outcome: Outcome, detail: String) -> RequestResult {
+    RequestResult { detail: bounded(detail), ..RequestResult::bare(outcome) }
 }
 
 /// `text`, cut where it is longer than a line of a log should be.

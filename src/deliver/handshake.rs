@@ -21,21 +21,21 @@ use tokio::time::timeout;
 
 use super::{
     failure::{failed, failure, silence},
-    request::{Destination, ORIGIN, Outgoing, header_value, properties},
-    socket::{EXCHANGE, Exchange, Phase},
-    webhook::{BODY_BYTES_MAX, Client, body, head, read_body},
+    request::{Destination, ORIGIN, OutgoingRequest, header_value, properties},
+    socket::{EXCHANGE, RequestAttempt, RequestPhase},
+    webhook::{BODY_BYTES_MAX, WebhookClient, body, head, read_body},
 };
 use crate::{
     event::{Schema, Timestamp},
     policy::{
-        outcome::{Answer, Outcome},
-        validation::{Cause, Handshake, Heard},
+        outcome::{Outcome, RequestResult},
+        validation::{Handshake, ValidationFailure, ValidationResponse},
     },
 };
 
 /// What the event of the handshake, or of a farewell, says.
 #[derive(Clone, Debug)]
-pub struct Occasion<'a> {
+pub struct ValidationEventKind<'a> {
     /// The event's id.
     pub id: &'a str,
     /// The topic's resource id.
@@ -45,7 +45,12 @@ pub struct Occasion<'a> {
 }
 
 /// The request that asks an endpoint with Event Grid's schema for `code`; `url` is the manual way.
-pub fn ask_for_code(destination: &Destination, occasion: &Occasion<'_>, code: &str, url: &str) -> Outgoing {
+pub fn validation_request(
+    destination: &Destination,
+    occasion: &ValidationEventKind<'_>,
+    code: &str,
+    url: &str,
+) -> OutgoingRequest {
     let data = json!({ "validationCode": code, "validationUrl": url });
     let event = event_grid(occasion, "Microsoft.EventGrid.SubscriptionValidationEvent", data);
     outgoing(destination, "SubscriptionValidation", "application/json; charset=utf-8", &json!([event]))
@@ -53,17 +58,21 @@ pub fn ask_for_code(destination: &Destination, occasion: &Occasion<'_>, code: &s
 
 /// The request that asks a CloudEvents endpoint, `destination`, for its permission; `later` is where it may give it later,
 /// and how many requests a minute it is asked for.
-pub fn ask_for_permission(destination: &Destination, later: Option<(&str, u32)>) -> Outgoing {
+pub fn permission_request(destination: &Destination, later: Option<(&str, u32)>) -> OutgoingRequest {
     let mut headers = vec![("webhook-request-origin", ORIGIN.into())];
     if let Some((url, rate)) = later {
         headers.push(("webhook-request-callback", header_value(url).into()));
         headers.push(("webhook-request-rate", rate.to_string().into()));
     }
-    Outgoing { headers, properties: properties(destination, None), body: Bytes::new() }
+    OutgoingRequest { headers, properties: properties(destination, None), body: Bytes::new() }
 }
 
 /// The request that tells an endpoint that a subscription is gone, in the schema that it knows.
-pub fn farewell(destination: &Destination, occasion: &Occasion<'_>, subscription_id: &str) -> Outgoing {
+pub fn farewell(
+    destination: &Destination,
+    occasion: &ValidationEventKind<'_>,
+    subscription_id: &str,
+) -> OutgoingRequest {
     let (kind, data) =
         ("Microsoft.EventGrid.SubscriptionDeletedEvent", json!({ "eventSubscriptionId": subscription_id }));
     let (content_type, body) = match destination.schema() {
@@ -71,7 +80,7 @@ pub fn farewell(destination: &Destination, occasion: &Occasion<'_>, subscription
             ("application/json; charset=utf-8", json!([event_grid(occasion, kind, data)]))
         }
         Schema::CloudEvents => {
-            let Occasion { id, topic, now } = occasion;
+            let ValidationEventKind { id, topic, now } = occasion;
             let event = json!({
                 "id": id, "source": topic, "type": kind, "time": now.to_event_grid(), "data": data, "specversion": "1.0",
             });
@@ -81,8 +90,8 @@ pub fn farewell(destination: &Destination, occasion: &Occasion<'_>, subscription
     outgoing(destination, "SubscriptionDeletion", content_type, &body)
 }
 
-fn event_grid(occasion: &Occasion<'_>, event_type: &str, data: Value) -> Value {
-    let Occasion { id, topic, now } = occasion;
+fn event_grid(occasion: &ValidationEventKind<'_>, event_type: &str, data: Value) -> Value {
+    let ValidationEventKind { id, topic, now } = occasion;
     json!({
         "id": id,
         "topic": topic,
@@ -95,31 +104,36 @@ fn event_grid(occasion: &Occasion<'_>, event_type: &str, data: Value) -> Value {
     })
 }
 
-fn outgoing(destination: &Destination, event_type: &'static str, content_type: &'static str, body: &Value) -> Outgoing {
+fn outgoing(
+    destination: &Destination,
+    event_type: &'static str,
+    content_type: &'static str,
+    body: &Value,
+) -> OutgoingRequest {
     let headers = vec![
         ("content-type", content_type.into()),
         ("aeg-event-type", event_type.into()),
         ("aeg-subscription-name", header_value(destination.subscription_name()).into()),
     ];
-    Outgoing { headers, properties: properties(destination, None), body: Bytes::from(body.to_string()) }
+    OutgoingRequest { headers, properties: properties(destination, None), body: Bytes::from(body.to_string()) }
 }
 
-impl Client {
+impl WebhookClient {
     /// Asks an endpoint, once, and hears its answer within the wait.
     ///
     /// # Errors
     /// Where there was no answer: what happened instead.
-    pub async fn ask(
+    pub async fn send_handshake(
         &self,
         handshake: Handshake,
         destination: &Destination,
-        outgoing: &Outgoing,
+        outgoing: &OutgoingRequest,
         wait: Duration,
-    ) -> Result<Heard, Cause> {
+    ) -> Result<ValidationResponse, ValidationFailure> {
         if let Err(refused) = self.rules().check_url(destination.url()) {
             return Err(unanswered(failure(Outcome::SocketError, refused.to_string())));
         }
-        let exchange = Exchange::new(true);
+        let exchange = RequestAttempt::new(true);
         match timeout(wait, self.question(handshake, destination, outgoing, &exchange)).await {
             Ok(Ok(heard)) => Ok(heard),
             Ok(Err(error)) => Err(unanswered(failed(&error, exchange.phase(), destination))),
@@ -134,9 +148,9 @@ impl Client {
         &self,
         handshake: Handshake,
         destination: &Destination,
-        outgoing: &Outgoing,
-        exchange: &Rc<Exchange>,
-    ) -> Result<Heard, SendRequestError> {
+        outgoing: &OutgoingRequest,
+        exchange: &Rc<RequestAttempt>,
+    ) -> Result<ValidationResponse, SendRequestError> {
         let method = match handshake {
             Handshake::EventGrid => Method::POST,
             Handshake::CloudEvents => Method::OPTIONS,
@@ -146,8 +160,8 @@ impl Client {
             .scope(exchange.clone(), async move {
                 let request = head(&awc, method, destination, outgoing);
                 let mut response = request.send_body(body(outgoing.body.clone(), exchange.clone())).await?;
-                exchange.enter(Phase::Reading(response.status().as_u16()));
-                let heard = hear(handshake, &mut response).await;
+                exchange.enter(RequestPhase::Reading(response.status().as_u16()));
+                let heard = read_response(handshake, &mut response).await;
                 // The next question shall find the endpoint as it is then.
                 exchange.poison();
                 Ok(heard)
@@ -156,10 +170,10 @@ impl Client {
     }
 }
 
-async fn hear(handshake: Handshake, response: &mut ClientResponse) -> Heard {
+async fn read_response(handshake: Handshake, response: &mut ClientResponse) -> ValidationResponse {
     let header =
         |name| response.headers().get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
-    let mut heard = Heard {
+    let mut heard = ValidationResponse {
         status: response.status().as_u16(),
         allowed_origin: header("webhook-allowed-origin"),
         allowed_rate: header("webhook-allowed-rate"),
@@ -174,22 +188,22 @@ async fn hear(handshake: Handshake, response: &mut ClientResponse) -> Heard {
     heard
 }
 
-fn unanswered(Answer { outcome, detail, .. }: Answer) -> Cause {
-    Cause::Unanswered { outcome, detail }
+fn unanswered(RequestResult { outcome, detail, .. }: RequestResult) -> ValidationFailure {
+    ValidationFailure::Unanswered { outcome, detail }
 }
 
 /// How far a question has come. One without a body is written at once with its head, which nobody tells.
-fn reached(exchange: &Exchange, outgoing: &Outgoing) -> Phase {
+fn reached(exchange: &RequestAttempt, outgoing: &OutgoingRequest) -> RequestPhase {
     let phase = exchange.phase();
     let written = exchange.began.get().is_some();
     match phase {
-        Phase::Connected(_) if written && outgoing.body.is_empty() => Phase::Waiting,
-        Phase::Beginning
-        | Phase::Resolving
-        | Phase::Connecting(_)
-        | Phase::Connected(_)
-        | Phase::Sending
-        | Phase::Waiting
-        | Phase::Reading(_) => phase,
+        RequestPhase::Connected(_) if written && outgoing.body.is_empty() => RequestPhase::Waiting,
+        RequestPhase::Beginning
+        | RequestPhase::Resolving
+        | RequestPhase::Connecting(_)
+        | RequestPhase::Connected(_)
+        | RequestPhase::Sending
+        | RequestPhase::Waiting
+        | RequestPhase::Reading(_) => phase,
     }
 }

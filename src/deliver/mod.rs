@@ -35,8 +35,8 @@ pub mod trust;
 pub mod webhook;
 
 pub use address::AddressRules;
-pub use call::{Call, Lingering};
-pub use request::{Destination, Header, Outgoing, build};
+pub use call::{LateRequest, RequestInFlight};
+pub use request::{Destination, OutgoingRequest, RequestHeader, build};
 pub use sockets::Sockets;
-pub use trust::{Identities, Trust};
-pub use webhook::{Client, Options, Waits};
+pub use trust::{ClientCertificates, TlsTrust};
+pub use webhook::{ClientOptions, RequestTimeouts, WebhookClient};

@@ -81,7 +81,7 @@ const FILES_PAUSE: Duration = Duration::from_secs(1);
 const FILES: [&str; 2] = ["/etc/resolv.conf", "/etc/hosts"];
 
 /// Who looks up names.
-pub trait Names: Send + Sync {
+pub trait NameResolver: Send + Sync {
     /// The addresses of `host`, with `port`; none where there is no such name, or it has no address.
     fn lookup(&self, host: &str, port: u16) -> LocalBoxFuture<'static, io::Result<Vec<SocketAddr>>>;
 }
@@ -99,12 +99,12 @@ type Found = Result<Arc<[IpAddr]>, Failure>;
 
 /// The resolver. One for the whole server: its threads share what was found.
 #[derive(Clone)]
-pub struct Resolver(Arc<Inner>);
+pub struct Resolver(Arc<ResolverShared>);
 
-struct Inner {
+struct ResolverShared {
     servers: Vec<SocketAddr>,
     system: Mutex<Option<System>>,
-    known: Mutex<Known>,
+    known: Mutex<ResolverState>,
     prompt: Semaphore,
     slow: Semaphore,
 }
@@ -119,7 +119,7 @@ struct System {
 }
 
 #[derive(Default)]
-struct Known {
+struct ResolverState {
     answers: HashMap<String, Answer>,
     asking: HashMap<String, WeakShared<BoxFuture<'static, Found>>>,
     silent: HashMap<String, Instant>,
@@ -140,7 +140,7 @@ impl Default for Resolver {
 impl Resolver {
     /// A resolver that asks these name servers; the system's where there are none.
     pub fn new(servers: Vec<SocketAddr>) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(ResolverShared {
             servers,
             system: Mutex::default(),
             known: Mutex::default(),
@@ -150,7 +150,7 @@ impl Resolver {
     }
 }
 
-impl Names for Resolver {
+impl NameResolver for Resolver {
     fn lookup(&self, host: &str, port: u16) -> LocalBoxFuture<'static, io::Result<Vec<SocketAddr>>> {
         let (inner, host) = (Arc::clone(&self.0), host.to_ascii_lowercase());
         Box::pin(async move {
@@ -160,7 +160,7 @@ impl Names for Resolver {
     }
 }
 
-impl Inner {
+impl ResolverShared {
     async fn find(self: Arc<Self>, host: &str) -> Found {
         let system = self.system()?;
         let name = Name::from_utf8(host).map_err(|error| Failure::Failed(error.to_string()))?;
@@ -185,12 +185,12 @@ impl Inner {
             return Ok(asking);
         }
         known.asking.retain(|_, asking| asking.upgrade().is_some());
-        let asking = Arc::clone(self).ask(resolver, host.to_owned(), name).boxed().shared();
+        let asking = Arc::clone(self).resolve(resolver, host.to_owned(), name).boxed().shared();
         known.asking.extend(asking.downgrade().map(|asking| (host.to_owned(), asking)));
         Ok(asking)
     }
 
-    async fn ask(self: Arc<Self>, resolver: TokioResolver, host: String, name: Name) -> Found {
+    async fn resolve(self: Arc<Self>, resolver: TokioResolver, host: String, name: Name) -> Found {
         let asked = self.ask_in_turn(&resolver, &host, &name).await;
         let now = Instant::now();
         let mut known = lock(&self.known);
@@ -347,7 +347,7 @@ fn addresses(lookup: &Lookup) -> Vec<IpAddr> {
 async fn both(resolver: &TokioResolver, name: &Name) -> Result<(Vec<IpAddr>, Instant), Failure> {
     let [v4, v6] = [RecordType::A, RecordType::AAAA].map(|kind| Box::pin(resolver.lookup(name.clone(), kind)));
     let (first, second) = select(v4, v6).await.factor_first();
-    let mut collected = Collected::new();
+    let mut collected = CollectedAddresses::new();
     collected.take(first);
     if collected.found.is_empty() {
         collected.take(second.await);
@@ -361,14 +361,14 @@ async fn both(resolver: &TokioResolver, name: &Name) -> Result<(Vec<IpAddr>, Ins
 }
 
 /// What the answers have brought so far.
-struct Collected {
+struct CollectedAddresses {
     found: Vec<IpAddr>,
     now: Instant,
     until: Instant,
     failure: Option<Failure>,
 }
 
-impl Collected {
+impl CollectedAddresses {
     fn new() -> Self {
         let now = Instant::now();
         Self { found: Vec::new(), now, until: now + KEPT_FOR, failure: None }

@@ -22,17 +22,17 @@ use bytes::{BufMut, Bytes, BytesMut};
 use url::Url;
 
 use super::{
-    address::{Ambiguous, check_unambiguous},
+    address::{AmbiguousAddress, check_unambiguous},
     convert::{self, delivered},
 };
 use crate::{
     event::{Event, Schema, Seq},
-    policy::property::{self, Property},
+    policy::property::{self, DeliveryProperty},
 };
 
 /// Why there is no such destination, or no such request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum RequestError {
     /// The endpoint's address can't be read.
     #[error("the endpoint's address is no URL: {0}")]
     Url(String),
@@ -47,7 +47,7 @@ pub enum Error {
     Host,
     /// It could be read in two ways.
     #[error("the endpoint's address {0}")]
-    Ambiguous(#[from] Ambiguous),
+    Ambiguous(#[from] AmbiguousAddress),
     /// A fragment is never sent.
     #[error("the endpoint's address has a fragment (`#...`), which is never sent")]
     Fragment,
@@ -92,7 +92,7 @@ pub struct Destination {
     subscription_name: String,
     schema: Schema,
     batched: bool,
-    properties: Vec<Property>,
+    properties: Vec<DeliveryProperty>,
 }
 
 impl Destination {
@@ -108,25 +108,25 @@ impl Destination {
         input: Schema,
         delivery: Schema,
         batched: bool,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, RequestError> {
         convert::check(input, delivery)?;
         if url.len() > URL_BYTES_MAX {
-            return Err(Error::Length(url.len()));
+            return Err(RequestError::Length(url.len()));
         }
         let text = url;
-        let url = Url::parse(text).map_err(|error| Error::Url(error.to_string()))?;
+        let url = Url::parse(text).map_err(|error| RequestError::Url(error.to_string()))?;
         if !matches!(url.scheme(), "https" | "http") {
-            return Err(Error::Scheme(url.scheme().to_owned()));
+            return Err(RequestError::Scheme(url.scheme().to_owned()));
         }
         check_unambiguous(text)?;
         if url.host().is_none() {
-            return Err(Error::Host);
+            return Err(RequestError::Host);
         }
         if url.fragment().is_some() {
-            return Err(Error::Fragment);
+            return Err(RequestError::Fragment);
         }
-        let uri = uri(&url).map_err(|error| Error::Url(error.to_string()))?;
-        let host = host(&url).map_err(|error| Error::Url(error.to_string()))?;
+        let uri = uri(&url).map_err(|error| RequestError::Url(error.to_string()))?;
+        let host = host(&url).map_err(|error| RequestError::Url(error.to_string()))?;
         Ok(Self {
             url,
             uri,
@@ -140,7 +140,7 @@ impl Destination {
 
     /// The same, with these headers of the subscription's own on each request.
     #[must_use]
-    pub fn with_properties(self, properties: &[Property]) -> Self {
+    pub fn with_properties(self, properties: &[DeliveryProperty]) -> Self {
         Self { properties: properties.to_vec(), ..self }
     }
 
@@ -190,20 +190,20 @@ fn host(url: &Url) -> Result<HeaderValue, InvalidHeaderValue> {
 }
 
 /// A header's name and value. Most are the same for every request, and cost it nothing.
-pub type Header = (&'static str, Cow<'static, str>);
+pub type RequestHeader = (&'static str, Cow<'static, str>);
 
 /// A request, all but the connection.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Outgoing {
+pub struct OutgoingRequest {
     /// Its headers, names in lower case, values printable ASCII.
-    pub headers: Vec<Header>,
+    pub headers: Vec<RequestHeader>,
     /// The subscription's own headers, values printable ASCII: secrets may be among them.
     pub properties: Vec<(String, String)>,
     /// Its body.
     pub body: Bytes,
 }
 
-impl fmt::Debug for Outgoing {
+impl fmt::Debug for OutgoingRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { headers, properties, body } = self;
         let properties: Vec<&String> = properties.iter().map(|(name, _)| name).collect();
@@ -223,7 +223,11 @@ impl fmt::Debug for Outgoing {
 ///
 /// # Panics
 /// Without events.
-pub fn build(destination: &Destination, events: &[Event], attempts_before: u32) -> Result<Outgoing, Error> {
+pub fn build(
+    destination: &Destination,
+    events: &[Event],
+    attempts_before: u32,
+) -> Result<OutgoingRequest, RequestError> {
     assert!(!events.is_empty(), "a request without events");
     let schema = destination.schema;
     let forms = events.iter().map(|event| delivered(event, schema)).collect::<Result<Vec<_>, _>>()?;
@@ -254,7 +258,7 @@ pub fn build(destination: &Destination, events: &[Event], attempts_before: u32) 
     }
     let body = if lone_object { forms[0].clone() } else { array(&forms) };
     let properties = properties(destination, Some(&events[0]));
-    Ok(Outgoing { headers, properties, body })
+    Ok(OutgoingRequest { headers, properties, body })
 }
 
 /// The subscription's own headers. A value that is too long once it is encoded is left out like one that was before.

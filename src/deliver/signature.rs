@@ -20,7 +20,7 @@ use ring::{
     signature::{Ed25519KeyPair, KeyPair as _},
 };
 
-use super::request::Outgoing;
+use super::request::OutgoingRequest;
 use crate::event::{Event, Timestamp};
 
 /// Ten: what is being changed needs two, and a header of ten signatures is still taken by every server.
@@ -34,7 +34,7 @@ const SEED_BYTES: usize = 32;
 
 /// Why nothing can be signed with these secrets. The secrets themselves are not repeated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum SigningKeyError {
     /// None, or too many.
     #[error("signing.secrets has {0} entries; allowed are 1 to {SECRETS_MAX}")]
     Count(usize),
@@ -46,13 +46,13 @@ pub enum Error {
     Secret(usize),
 }
 
-enum Key {
+enum SigningKey {
     Shared(hmac::Key),
     Own(Box<Ed25519KeyPair>),
 }
 
 /// Signs requests.
-pub struct Signer(Vec<Key>);
+pub struct Signer(Vec<SigningKey>);
 
 impl fmt::Debug for Signer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -65,19 +65,19 @@ impl Signer {
     ///
     /// # Errors
     /// Where there are none, too many, or one that is none.
-    pub fn new<'a>(secrets: impl ExactSizeIterator<Item = &'a str>) -> Result<Self, Error> {
+    pub fn new<'a>(secrets: impl ExactSizeIterator<Item = &'a str>) -> Result<Self, SigningKeyError> {
         if !(1..=SECRETS_MAX).contains(&secrets.len()) {
-            return Err(Error::Count(secrets.len()));
+            return Err(SigningKeyError::Count(secrets.len()));
         }
         secrets
             .enumerate()
-            .map(|(place, secret)| key(secret).ok_or(Error::Secret(place)))
+            .map(|(place, secret)| key(secret).ok_or(SigningKeyError::Secret(place)))
             .collect::<Result<_, _>>()
             .map(Self)
     }
 
     /// Adds id, timestamp and signatures to the request that carries `events`.
-    pub fn sign(&self, outgoing: &mut Outgoing, events: &[Event], now: Timestamp) {
+    pub fn sign(&self, outgoing: &mut OutgoingRequest, events: &[Event], now: Timestamp) {
         let id = message_id(events);
         let seconds = now.since(Timestamp::default()).as_secs();
         let signatures = self.signatures(&id, seconds, &outgoing.body);
@@ -90,23 +90,23 @@ impl Signer {
     pub fn signatures(&self, id: &str, seconds: u64, body: &[u8]) -> String {
         let content = [id.as_bytes(), b".", seconds.to_string().as_bytes(), b".", body].concat();
         let signed = self.0.iter().map(|key| match key {
-            Key::Shared(key) => format!("v1,{}", STANDARD.encode(hmac::sign(key, &content))),
-            Key::Own(pair) => format!("v1a,{}", STANDARD.encode(pair.sign(&content))),
+            SigningKey::Shared(key) => format!("v1,{}", STANDARD.encode(hmac::sign(key, &content))),
+            SigningKey::Own(pair) => format!("v1a,{}", STANDARD.encode(pair.sign(&content))),
         });
         signed.collect::<Vec<_>>().join(" ")
     }
 }
 
-fn key(secret: &str) -> Option<Key> {
+fn key(secret: &str) -> Option<SigningKey> {
     if let Some(text) = secret.strip_prefix("whsec_") {
         let bytes = STANDARD.decode(text).ok().filter(|bytes| SECRET_BYTES.contains(&bytes.len()))?;
-        return Some(Key::Shared(hmac::Key::new(hmac::HMAC_SHA256, &bytes)));
+        return Some(SigningKey::Shared(hmac::Key::new(hmac::HMAC_SHA256, &bytes)));
     }
     let bytes = STANDARD.decode(secret.strip_prefix("whsk_")?).ok()?;
     let (seed, public) = bytes.split_at_checked(SEED_BYTES)?;
     let pair = Ed25519KeyPair::from_seed_unchecked(seed).ok()?;
     let whole = public.is_empty() || public == pair.public_key().as_ref();
-    whole.then(|| Key::Own(Box::new(pair)))
+    whole.then(|| SigningKey::Own(Box::new(pair)))
 }
 
 /// What makes these events these: where they stand, when the journal took them, and their own ids.

@@ -4,7 +4,7 @@
 //! a connection back although its endpoint has not finished answering. awc also takes an interim answer (1xx) for the
 //! answer. So awc is given a socket of ours, above TLS where there is TLS, which
 //! - is opened by [`Dialer`](super::dial), to an address that the rules let through;
-//! - notes for the request in progress (its `Exchange`) that it was used before, and how many bytes came back;
+//! - notes for the request in progress (its `RequestAttempt`) that it was used before, and how many bytes came back;
 //! - takes interim answers out of what awc reads, but for 101, which ends HTTP on the connection;
 //! - can be closed from outside while it lies in awc's pool, which then throws it away when it next looks at it.
 //!
@@ -33,8 +33,8 @@ use tokio::{
 };
 use tokio_rustls::client::TlsStream;
 
-use super::sockets::{Kept, Sockets};
-use crate::policy::outcome::{Phases, Took};
+use super::sockets::{KeptConnection, Sockets};
+use crate::policy::outcome::{Elapsed, RequestPhases};
 
 /// Interim answers to one request; further ones are taken for the answer, which fails it.
 pub const INTERIM_MAX: usize = 16;
@@ -47,12 +47,12 @@ const READ_BYTES: usize = 4_096;
 
 tokio::task_local! {
     /// The request that the current task is making.
-    pub(super) static EXCHANGE: Rc<Exchange>;
+    pub(super) static EXCHANGE: Rc<RequestAttempt>;
 }
 
 /// How far a request has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum RequestPhase {
     /// A connection from the pool, or a new one, is being found.
     Beginning,
     /// The name is being looked up.
@@ -70,13 +70,13 @@ pub(super) enum Phase {
 }
 
 /// One try of one request.
-pub(super) struct Exchange {
+pub(super) struct RequestAttempt {
     /// Whether connections that were used before are thrown away.
     fresh: bool,
-    phase: Cell<Phase>,
+    phase: Cell<RequestPhase>,
     /// When it came there.
     since: Cell<Instant>,
-    phases: Cell<Phases>,
+    phases: Cell<RequestPhases>,
     /// When the first byte left.
     pub(super) began: Cell<Option<Instant>>,
     /// Whether its connection was used before.
@@ -87,16 +87,16 @@ pub(super) struct Exchange {
     pub(super) until: Cell<Option<Instant>>,
     /// Whether the wait is over, and only the answer's head is still of use.
     pub(super) late: Cell<bool>,
-    line: RefCell<Option<Rc<Line>>>,
+    line: RefCell<Option<Rc<SocketControl>>>,
 }
 
-impl Exchange {
+impl RequestAttempt {
     pub(super) fn new(fresh: bool) -> Rc<Self> {
         Rc::new(Self {
             fresh,
-            phase: Cell::new(Phase::Beginning),
+            phase: Cell::new(RequestPhase::Beginning),
             since: Cell::new(Instant::now()),
-            phases: Cell::new(Phases::default()),
+            phases: Cell::new(RequestPhases::default()),
             began: Cell::new(None),
             reused: Cell::new(false),
             received: Cell::new(0),
@@ -107,12 +107,12 @@ impl Exchange {
     }
 
     /// How far it has come.
-    pub(super) fn phase(&self) -> Phase {
+    pub(super) fn phase(&self) -> RequestPhase {
         self.phase.get()
     }
 
     /// It has come so far: how long the part before took is noted.
-    pub(super) fn enter(&self, next: Phase) {
+    pub(super) fn enter(&self, next: RequestPhase) {
         let last = self.phase.replace(next);
         if last == next {
             return;
@@ -120,29 +120,29 @@ impl Exchange {
         let took = self.turn();
         let mut phases = self.phases.get();
         match last {
-            Phase::Beginning | Phase::Sending | Phase::Reading(_) => {}
-            Phase::Resolving => phases.name = Some(Took::of(took)),
-            Phase::Connecting(_) => {
-                let before = phases.connection.map(Took::time).unwrap_or_default();
-                phases.connection = Some(Took::of(before + took));
+            RequestPhase::Beginning | RequestPhase::Sending | RequestPhase::Reading(_) => {}
+            RequestPhase::Resolving => phases.name = Some(Elapsed::of(took)),
+            RequestPhase::Connecting(_) => {
+                let before = phases.connection.map(Elapsed::time).unwrap_or_default();
+                phases.connection = Some(Elapsed::of(before + took));
             }
-            Phase::Connected(_) => phases.tls = Some(Took::of(took)),
-            Phase::Waiting => phases.first_byte = Some(Took::of(took)),
+            RequestPhase::Connected(_) => phases.tls = Some(Elapsed::of(took)),
+            RequestPhase::Waiting => phases.first_byte = Some(Elapsed::of(took)),
         }
         self.phases.set(phases);
     }
 
     /// The answer's body is read.
     pub(super) fn read(&self) {
-        let body = Some(Took::of(self.turn()));
-        self.phases.set(Phases { body, ..self.phases.get() });
+        let body = Some(Elapsed::of(self.turn()));
+        self.phases.set(RequestPhases { body, ..self.phases.get() });
     }
 
     /// How long its parts took, of a request with TLS or without.
-    pub(super) fn phases(&self, secure: bool) -> Phases {
+    pub(super) fn phases(&self, secure: bool) -> RequestPhases {
         let phases = self.phases.get();
         // Without TLS there is nothing between a connection and the request.
-        Phases { tls: phases.tls.filter(|_| secure), ..phases }
+        RequestPhases { tls: phases.tls.filter(|_| secure), ..phases }
     }
 
     fn turn(&self) -> Duration {
@@ -172,7 +172,7 @@ impl Exchange {
 }
 
 /// What a socket shares with those who watch it.
-pub(super) struct Line {
+pub(super) struct SocketControl {
     stream: RefCell<Option<Box<dyn Wire>>>,
     /// What was read and awc has not taken.
     inbox: RefCell<BytesMut>,
@@ -184,7 +184,7 @@ pub(super) struct Line {
     refused: Cell<bool>,
     sockets: Sockets,
     /// Its place among the idle connections, while it is one.
-    kept: RefCell<Option<Kept>>,
+    kept: RefCell<Option<KeptConnection>>,
 }
 
 /// A stream, with TLS or without.
@@ -204,7 +204,7 @@ impl Wire for TlsStream<TcpStream> {
     }
 }
 
-impl Line {
+impl SocketControl {
     /// Closes it, whoever has it.
     pub(super) fn close(&self) {
         self.stream.take();
@@ -222,7 +222,7 @@ impl Line {
     }
 
     /// The request in progress writes: it owns the line from now on.
-    fn claim(self: &Rc<Self>, exchange: &Exchange) {
+    fn claim(self: &Rc<Self>, exchange: &RequestAttempt) {
         let mut owner = exchange.line.borrow_mut();
         if owner.as_ref().is_some_and(|line| Rc::ptr_eq(line, self)) {
             return;
@@ -253,12 +253,12 @@ impl Line {
         let mut inbox = self.inbox.borrow_mut();
         while let Some(taken) = self.interim.get() {
             match begins(&inbox) {
-                Begins::Interim(len) if taken < INTERIM_MAX => {
+                ResponseStart::Interim(len) if taken < INTERIM_MAX => {
                     inbox.advance(len);
                     self.interim.set(Some(taken + 1));
                 }
-                Begins::Unknown if inbox.len() < INTERIM_BYTES_MAX => return false,
-                Begins::Interim(_) | Begins::Unknown | Begins::Answer => self.interim.set(None),
+                ResponseStart::Unknown if inbox.len() < INTERIM_BYTES_MAX => return false,
+                ResponseStart::Interim(_) | ResponseStart::Unknown | ResponseStart::Answer => self.interim.set(None),
             }
         }
         true
@@ -282,7 +282,7 @@ impl Line {
 const STATUS_LINE: &[u8; 12] = b"HTTP/1.1 200";
 
 /// What some bytes of an endpoint begin.
-enum Begins {
+enum ResponseStart {
     /// An interim answer whose head has so many bytes.
     Interim(usize),
     /// The answer, or nothing that is HTTP: awc's affair.
@@ -291,15 +291,15 @@ enum Begins {
     Unknown,
 }
 
-fn begins(bytes: &[u8]) -> Begins {
+fn begins(bytes: &[u8]) -> ResponseStart {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut head = httparse::Response::new(&mut headers);
     let read = head.parse(bytes);
     match (read, head.code) {
         // 101 is the last that is HTTP.
-        (Ok(httparse::Status::Complete(len)), Some(100 | 102..=199)) => Begins::Interim(len),
-        (Ok(httparse::Status::Partial), None | Some(100 | 102..=199)) => Begins::Unknown,
-        (Ok(_) | Err(_), _) => Begins::Answer,
+        (Ok(httparse::Status::Complete(len)), Some(100 | 102..=199)) => ResponseStart::Interim(len),
+        (Ok(httparse::Status::Partial), None | Some(100 | 102..=199)) => ResponseStart::Unknown,
+        (Ok(_) | Err(_), _) => ResponseStart::Answer,
     }
 }
 
@@ -309,24 +309,24 @@ fn received(bytes: usize) {
 }
 
 /// The connection that awc gets. Once closed from outside it reads as ended, and writing to it fails.
-pub(super) struct Socket(Rc<Line>);
+pub(super) struct ControlledSocket(Rc<SocketControl>);
 
-impl fmt::Debug for Socket {
+impl fmt::Debug for ControlledSocket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Socket").field(&self.0.stream.borrow().as_ref().map(|stream| stream.tcp())).finish()
     }
 }
 
-impl Drop for Socket {
+impl Drop for ControlledSocket {
     fn drop(&mut self) {
         self.0.close();
     }
 }
 
-impl Socket {
+impl ControlledSocket {
     #[expect(private_bounds, reason = "there are two streams, and this module knows both")]
     pub(super) fn new(stream: impl Wire + 'static, sockets: Sockets) -> Self {
-        Self(Rc::new(Line {
+        Self(Rc::new(SocketControl {
             stream: RefCell::new(Some(Box::new(stream))),
             inbox: RefCell::default(),
             interim: Cell::new(None),
@@ -339,7 +339,7 @@ impl Socket {
     }
 
     /// What is shared with those who watch it.
-    pub(super) fn line(&self) -> &Rc<Line> {
+    pub(super) fn line(&self) -> &Rc<SocketControl> {
         &self.0
     }
 
@@ -372,7 +372,7 @@ impl Socket {
     }
 }
 
-impl AsyncRead for Socket {
+impl AsyncRead for ControlledSocket {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let line = &self.0;
         // An idle socket is read by awc's pool, which asks whether it still lives.
@@ -404,7 +404,7 @@ impl AsyncRead for Socket {
     }
 }
 
-impl AsyncWrite for Socket {
+impl AsyncWrite for ControlledSocket {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.write(cx, bytes.len(), |stream, cx| stream.poll_write(cx, bytes))
     }
@@ -440,7 +440,7 @@ impl AsyncWrite for Socket {
     }
 }
 
-impl Socket {
+impl ControlledSocket {
     fn poll_ready(&self, interest: Interest, cx: &mut Context<'_>) -> Poll<io::Result<Ready>> {
         match self.0.stream.borrow().as_ref() {
             Some(stream) => pin!(stream.tcp().ready(interest)).poll(cx),
@@ -449,7 +449,7 @@ impl Socket {
     }
 }
 
-impl ActixStream for Socket {
+impl ActixStream for ControlledSocket {
     fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<Ready>> {
         self.poll_ready(Interest::READABLE, cx)
     }

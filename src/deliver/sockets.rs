@@ -21,9 +21,9 @@ type Wake = Box<dyn FnOnce() + Send>;
 
 /// The budget. Clones share it.
 #[derive(Clone)]
-pub struct Sockets(Arc<Inner>);
+pub struct Sockets(Arc<SocketsShared>);
 
-struct Inner {
+struct SocketsShared {
     /// Places for requests; below 0 where threads took the same one.
     free: AtomicIsize,
     /// Places for idle connections.
@@ -34,10 +34,10 @@ struct Inner {
 }
 
 /// The place of a request in flight, until it is dropped.
-pub struct Taken(Arc<Inner>);
+pub struct Taken(Arc<SocketsShared>);
 
 /// The place of an idle connection, until it is dropped.
-pub(super) struct Kept(Arc<Inner>);
+pub(super) struct KeptConnection(Arc<SocketsShared>);
 
 impl Default for Sockets {
     /// Without a bound that anybody reaches.
@@ -51,7 +51,7 @@ impl Sockets {
     pub fn new(requests: usize, idle: usize) -> Self {
         let places = |count| AtomicIsize::new(isize::try_from(count).unwrap_or(isize::MAX / 2));
         let (waiting, waiters) = (Mutex::default(), AtomicUsize::new(0));
-        Self(Arc::new(Inner { free: places(requests), idle: places(idle), waiting, waiters }))
+        Self(Arc::new(SocketsShared { free: places(requests), idle: places(idle), waiting, waiters }))
     }
 
     /// How many more requests may leave now.
@@ -86,16 +86,16 @@ impl Sockets {
     }
 
     /// A place for a connection that is idle from now on; [`None`] where it must be closed.
-    pub(super) fn keep(&self) -> Option<Kept> {
+    pub(super) fn keep(&self) -> Option<KeptConnection> {
         if self.0.idle.fetch_sub(1, Ordering::AcqRel) > 0 {
-            return Some(Kept(Arc::clone(&self.0)));
+            return Some(KeptConnection(Arc::clone(&self.0)));
         }
         self.0.idle.fetch_add(1, Ordering::AcqRel);
         None
     }
 }
 
-impl Inner {
+impl SocketsShared {
     fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Wake>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -121,7 +121,7 @@ impl Drop for Taken {
     }
 }
 
-impl Drop for Kept {
+impl Drop for KeptConnection {
     fn drop(&mut self) {
         self.0.idle.fetch_add(1, Ordering::AcqRel);
     }

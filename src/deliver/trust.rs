@@ -22,7 +22,7 @@ use rustls::{
 
 /// Why certificates could not be loaded.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum TrustError {
     /// The operator's own authority can't be used; nothing was loaded, so that this shows at start and not at night.
     #[error("the certificates in {path} can't be read: {detail}")]
     File {
@@ -38,7 +38,7 @@ pub enum Error {
 
 /// Which authorities are believed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Roots {
+pub enum TrustRoots {
     /// The machine's.
     System,
     /// Those in this file.
@@ -49,7 +49,7 @@ static TLS13: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
 
 /// The oldest version of TLS that is spoken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Version {
+pub enum MinimumTlsVersion {
     /// 1.2 and 1.3.
     #[default]
     Tls12,
@@ -57,7 +57,7 @@ pub enum Version {
     Tls13,
 }
 
-impl Version {
+impl MinimumTlsVersion {
     /// This one and all later ones.
     pub fn and_later(self) -> &'static [&'static SupportedProtocolVersion] {
         match self {
@@ -69,27 +69,27 @@ impl Version {
 
 /// The authorities that endpoints are checked against, and what is shown to them. Loaded once, shared by all clients.
 #[derive(Clone, Debug)]
-pub struct Trust {
+pub struct TlsTrust {
     config: Arc<ClientConfig>,
     roots: usize,
 }
 
-impl Trust {
+impl TlsTrust {
     /// Loads the machine's authorities, and those in the file `extra` beside them.
     ///
     /// # Errors
     /// Where `extra` has no usable certificate.
-    pub fn load(extra: Option<&Path>) -> Result<Self, Error> {
-        let extra = extra.map(|path| Roots::File(path.to_owned()));
-        let roots: Vec<Roots> = [Roots::System].into_iter().chain(extra).collect();
-        Self::of(&roots, Version::default())
+    pub fn load(extra: Option<&Path>) -> Result<Self, TrustError> {
+        let extra = extra.map(|path| TrustRoots::File(path.to_owned()));
+        let roots: Vec<TrustRoots> = [TrustRoots::System].into_iter().chain(extra).collect();
+        Self::of(&roots, MinimumTlsVersion::default())
     }
 
     /// Loads these authorities, to speak `version` or a later one.
     ///
     /// # Errors
     /// Where a file has no usable certificate.
-    pub fn of(roots: &[Roots], version: Version) -> Result<Self, Error> {
+    pub fn of(roots: &[TrustRoots], version: MinimumTlsVersion) -> Result<Self, TrustError> {
         let store = store(roots)?;
         let count = store.len();
         let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -110,11 +110,11 @@ impl Trust {
     ///
     /// # Errors
     /// Where a file cannot be read, or the key is not the certificate's.
-    pub fn showing(&self, certificate: &Path, key: &Path) -> Result<Self, Error> {
+    pub fn showing(&self, certificate: &Path, key: &Path) -> Result<Self, TrustError> {
         let (chain, key) = identity(certificate, key)?;
         let provider = Arc::clone(self.config.crypto_provider());
         let shown = rustls::sign::CertifiedKey::from_der(chain, key, &provider);
-        let wrong = |error: rustls::Error| Error::File { path: certificate.to_owned(), detail: error.to_string() };
+        let wrong = |error: rustls::Error| TrustError::File { path: certificate.to_owned(), detail: error.to_string() };
         let mut config = ClientConfig::clone(&self.config);
         config.client_auth_cert_resolver = Arc::new(rustls::sign::SingleCertAndKey::from(shown.map_err(wrong)?));
         // A session that was begun under another identity must not be taken up again.
@@ -133,15 +133,15 @@ impl Trust {
     }
 }
 
-fn store(roots: &[Roots]) -> Result<RootCertStore, Error> {
+fn store(roots: &[TrustRoots]) -> Result<RootCertStore, TrustError> {
     let mut store = RootCertStore::empty();
     for root in roots {
         match root {
             // A machine's store often has a file or two that can't be read: what can be is used.
-            Roots::System => {
+            TrustRoots::System => {
                 store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             }
-            Roots::File(path) => {
+            TrustRoots::File(path) => {
                 for certificate in certificates(path)? {
                     store.add(certificate).map_err(|error| wrong(path, error))?;
                 }
@@ -151,12 +151,12 @@ fn store(roots: &[Roots]) -> Result<RootCertStore, Error> {
     Ok(store)
 }
 
-fn wrong(path: &Path, detail: impl ToString) -> Error {
-    Error::File { path: path.to_owned(), detail: detail.to_string() }
+fn wrong(path: &Path, detail: impl ToString) -> TrustError {
+    TrustError::File { path: path.to_owned(), detail: detail.to_string() }
 }
 
 /// The certificates in a file: at least one.
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TrustError> {
     let found = CertificateDer::pem_file_iter(path).map_err(|error| wrong(path, error))?;
     let found: Vec<_> = found.collect::<Result<_, _>>().map_err(|error| wrong(path, error))?;
     if found.is_empty() { Err(wrong(path, "there is none in it")) } else { Ok(found) }
@@ -169,19 +169,19 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
 pub fn identity(
     certificate: &Path,
     key: &Path,
-) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), Error> {
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TrustError> {
     Ok((certificates(certificate)?, PrivateKeyDer::from_pem_file(key).map_err(|error| wrong(key, error))?))
 }
 
 /// The certificates that may be shown, by name.
 ///
-/// Clones share them: what [`Identities::reload`] finds is shown from the next connection on.
+/// Clones share them: what [`ClientCertificates::reload`] finds is shown from the next connection on.
 #[derive(Clone, Debug, Default)]
-pub struct Identities(Arc<RwLock<BTreeMap<String, Identity>>>);
+pub struct ClientCertificates(Arc<RwLock<BTreeMap<String, Identity>>>);
 
 #[derive(Clone, Debug)]
 struct Identity {
-    trust: Trust,
+    trust: TlsTrust,
     /// What was in its two files.
     files: [Vec<u8>; 2],
 }
@@ -194,15 +194,15 @@ pub struct Reloaded {
     /// Those that are there no more.
     pub gone: Vec<String>,
     /// What cannot be used; where there was an older one, that is kept.
-    pub failed: Vec<Error>,
+    pub failed: Vec<TrustError>,
 }
 
-impl Identities {
+impl ClientCertificates {
     /// Every `NAME.crt` in `folder`, with `NAME.key` beside it.
     ///
     /// # Errors
     /// Where one of them cannot be used, or its key is missing.
-    pub fn load(folder: &Path, trust: &Trust) -> Result<Self, Error> {
+    pub fn load(folder: &Path, trust: &TlsTrust) -> Result<Self, TrustError> {
         let found = Self::default();
         let mut reloaded = found.reload(folder, trust)?;
         match reloaded.failed.pop() {
@@ -215,7 +215,7 @@ impl Identities {
     ///
     /// # Errors
     /// Where the folder cannot be read: then nothing is changed.
-    pub fn reload(&self, folder: &Path, trust: &Trust) -> Result<Reloaded, Error> {
+    pub fn reload(&self, folder: &Path, trust: &TlsTrust) -> Result<Reloaded, TrustError> {
         let known = self.read().clone();
         let (mut found, mut reloaded) = (BTreeMap::new(), Reloaded::default());
         for entry in fs::read_dir(folder).map_err(|error| wrong(folder, error))? {
@@ -244,7 +244,7 @@ impl Identities {
     }
 
     /// The one of that name.
-    pub fn get(&self, name: &str) -> Option<Trust> {
+    pub fn get(&self, name: &str) -> Option<TlsTrust> {
         self.read().get(name).map(|identity| identity.trust.clone())
     }
 
@@ -260,7 +260,7 @@ impl Identities {
 
 impl Identity {
     /// What is in the files; `old` where they have not changed.
-    fn load(certificate: &Path, trust: &Trust, old: Option<&Self>) -> Result<Self, Error> {
+    fn load(certificate: &Path, trust: &TlsTrust, old: Option<&Self>) -> Result<Self, TrustError> {
         let key = certificate.with_extension("key");
         let read = |path: &Path| fs::read(path).map_err(|error| wrong(path, error));
         let files = [read(certificate)?, read(&key)?];

@@ -19,7 +19,7 @@
 //!   answer was closed by the endpoint while it was idle. The request is sent again at once on a new connection, within the
 //!   same wait, once. It may have been taken twice, which is allowed; it is never taken for delivered.
 //! - *Idle connections* stay open in awc's pool for ever, if nobody asks for that host again. A sweep closes them after
-//!   [`Options::keep_alive`]; the shells left in the pool go when there are many, with the pool. The default is shorter than
+//!   [`ClientOptions::keep_alive`]; the shells left in the pool go when there are many, with the pool. The default is shorter than
 //!   the 5 s after which common servers close, so that the race above is rare.
 //! - *A refusal while we still write* (413, 401) is not heard by awc, which writes first and reads then.
 //!   [`socket`](super::socket) hears it.
@@ -29,7 +29,7 @@
 //! The status decides. A delivery has succeeded when a head with 200 to 204 is in: the endpoint took the events, whether its
 //! body then ends, breaks off, or trickles. A body is for people.
 //!
-//! How long all of it may take is the business of [`Call`]; here is no timer.
+//! How long all of it may take is the business of [`RequestInFlight`]; here is no timer.
 
 use std::{
     borrow::Cow,
@@ -42,18 +42,18 @@ use std::{
 
 use super::{
     address::AddressRules,
-    call::Call,
-    dial::{Connections, Dialer},
+    call::RequestInFlight,
+    dial::{ConnectionCounts, Connector},
     failure::{bounded, failed, unanswered},
-    names::{Names, Resolver},
-    request::{Destination, Outgoing, header_value},
-    socket::{EXCHANGE, Exchange, Phase},
+    names::{NameResolver, Resolver},
+    request::{Destination, OutgoingRequest, header_value},
+    socket::{EXCHANGE, RequestAttempt, RequestPhase},
     sockets::Sockets,
-    trust::{Identities, Trust},
+    trust::{ClientCertificates, TlsTrust},
 };
 use crate::{
     event::Timestamp,
-    policy::outcome::{Answer, Outcome},
+    policy::outcome::{Outcome, RequestResult},
 };
 use awc::{
     ClientResponse,
@@ -108,15 +108,15 @@ const LONGER_THAN_ANY_WAIT: Duration = Duration::from_secs(24 * 3_600);
 
 /// How a client calls.
 #[derive(Clone)]
-pub struct Options {
+pub struct ClientOptions {
     /// Whom it may call.
     pub rules: AddressRules,
     /// Whose certificates it believes.
-    pub trust: Trust,
+    pub trust: TlsTrust,
     /// What it may show of itself: one of them, where a subscription names it.
-    pub identities: Identities,
+    pub identities: ClientCertificates,
     /// Who looks up names.
-    pub names: Arc<dyn Names>,
+    pub names: Arc<dyn NameResolver>,
     /// How long a connection waits for its next request.
     pub keep_alive: Duration,
     /// How old a connection may become: a new one looks the name up again.
@@ -129,13 +129,13 @@ pub struct Options {
     pub sockets: Sockets,
 }
 
-impl Options {
+impl ClientOptions {
     /// The usual times.
-    pub fn new(rules: AddressRules, trust: Trust) -> Self {
+    pub fn new(rules: AddressRules, trust: TlsTrust) -> Self {
         Self {
             rules,
             trust,
-            identities: Identities::default(),
+            identities: ClientCertificates::default(),
             names: Arc::new(Resolver::default()),
             keep_alive: Duration::from_secs(4),
             lifetime: Duration::from_secs(300),
@@ -148,66 +148,66 @@ impl Options {
 
 /// How long a request may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Waits {
+pub struct RequestTimeouts {
     /// From the first look-up to the end of the answer's head.
     pub response: Duration,
 }
 
-impl Default for Waits {
+impl Default for RequestTimeouts {
     fn default() -> Self {
         Self { response: Duration::from_secs(30) }
     }
 }
 
 /// A request for another try, until that is given up.
-pub(super) type Again = Rc<Cell<Option<Rc<Outgoing>>>>;
+pub(super) type RepeatRequest = Rc<Cell<Option<Rc<OutgoingRequest>>>>;
 
 /// Makes requests. One for each arbiter and set of rules; it stays where it was made.
-pub struct Client(pub(super) Rc<Inner>);
+pub struct WebhookClient(pub(super) Rc<ClientInner>);
 
-pub(super) struct Inner {
-    pools: RefCell<Pools>,
-    dialer: Dialer,
-    pub(super) options: Options,
-    lingering: Cell<usize>,
+pub(super) struct ClientInner {
+    pools: RefCell<AwcClients>,
+    dialer: Connector,
+    pub(super) options: ClientOptions,
+    late_requests: Cell<usize>,
 }
 
 /// awc's connections.
-struct Pools {
+struct AwcClients {
     plain: awc::Client,
     secure: awc::Client,
 }
 
-impl Pools {
-    fn new(dialer: &Dialer, options: &Options) -> Self {
+impl AwcClients {
+    fn new(dialer: &Connector, options: &ClientOptions) -> Self {
         Self { plain: awc_client(dialer.clone(), options), secure: awc_client(dialer.secure(), options) }
     }
 }
 
 /// The place of a request that waits for a late answer.
-pub(super) struct Place(Rc<Inner>);
+pub(super) struct LateSlot(Rc<ClientInner>);
 
-impl Drop for Place {
+impl Drop for LateSlot {
     fn drop(&mut self) {
-        self.0.lingering.set(self.0.lingering.get() - 1);
+        self.0.late_requests.set(self.0.late_requests.get() - 1);
     }
 }
 
-impl Client {
+impl WebhookClient {
     /// A client whose idle connections are swept by a task on this arbiter, for as long as the client lives.
     ///
     /// # Panics
     /// Outside of an arbiter.
-    pub fn new(options: Options) -> Self {
-        let dialer = Dialer::new(&options);
-        let pools = RefCell::new(Pools::new(&dialer, &options));
-        let inner = Rc::new(Inner { pools, dialer, options, lingering: Cell::new(0) });
+    pub fn new(options: ClientOptions) -> Self {
+        let dialer = Connector::new(&options);
+        let pools = RefCell::new(AwcClients::new(&dialer, &options));
+        let inner = Rc::new(ClientInner { pools, dialer, options, late_requests: Cell::new(0) });
         actix_rt::spawn(keep_sweeping(Rc::downgrade(&inner)));
         Self(inner)
     }
 
     /// Whose certificates it believes, and what it shows of itself.
-    pub fn trust(&self) -> &Trust {
+    pub fn trust(&self) -> &TlsTrust {
         &self.0.options.trust
     }
 
@@ -228,18 +228,24 @@ impl Client {
     }
 
     /// Closes what was idle for long enough, and counts connections. The client does this by itself too.
-    pub fn sweep(&self) -> Connections {
+    pub fn sweep(&self) -> ConnectionCounts {
         self.0.sweep()
     }
 
     /// Requests that wait for a late answer.
     pub fn lingering(&self) -> usize {
-        self.0.lingering.get()
+        self.0.late_requests.get()
     }
 
     /// Makes one request. It always ends within the wait, and always with an answer. `now` is what an HTTP date in
     /// `Retry-After` is compared with.
-    pub async fn post(&self, destination: &Destination, outgoing: Outgoing, waits: &Waits, now: Timestamp) -> Answer {
+    pub async fn post(
+        &self,
+        destination: &Destination,
+        outgoing: OutgoingRequest,
+        waits: &RequestTimeouts,
+        now: Timestamp,
+    ) -> RequestResult {
         let (answer, _lingering) = self.call(destination, outgoing, now).answer(waits.response).await;
         answer
     }
@@ -265,17 +271,22 @@ impl Client {
     }
 
     /// A request that may be answered late: nothing leaves before its answer is asked for.
-    pub fn call<'a>(&'a self, destination: &'a Destination, outgoing: Outgoing, now: Timestamp) -> Call<'a> {
-        Call::new(self, destination, outgoing, now)
+    pub fn call<'a>(
+        &'a self,
+        destination: &'a Destination,
+        outgoing: OutgoingRequest,
+        now: Timestamp,
+    ) -> RequestInFlight<'a> {
+        RequestInFlight::new(self, destination, outgoing, now)
     }
 
     /// A place for a request that waits for a late answer. [`None`] where all are taken: the newcomer is cut, because an
     /// older one may be somebody else's.
-    pub(super) fn linger(&self) -> Option<Place> {
-        let taken = self.0.lingering.get();
+    pub(super) fn linger(&self) -> Option<LateSlot> {
+        let taken = self.0.late_requests.get();
         (taken < self.0.options.lingering_max).then(|| {
-            self.0.lingering.set(taken + 1);
-            Place(Rc::clone(&self.0))
+            self.0.late_requests.set(taken + 1);
+            LateSlot(Rc::clone(&self.0))
         })
     }
 
@@ -283,11 +294,11 @@ impl Client {
     pub(super) async fn attempts(
         &self,
         destination: &Destination,
-        outgoing: Rc<Outgoing>,
-        again: Again,
-        exchanges: [Rc<Exchange>; 2],
+        outgoing: Rc<OutgoingRequest>,
+        again: RepeatRequest,
+        exchanges: [Rc<RequestAttempt>; 2],
         now: Timestamp,
-    ) -> Answer {
+    ) -> RequestResult {
         let [first, second] = exchanges;
         let error = match self.attempt(destination, outgoing, &first, now).await {
             Ok(answer) => return answer,
@@ -307,10 +318,10 @@ impl Client {
     async fn attempt(
         &self,
         destination: &Destination,
-        outgoing: Rc<Outgoing>,
-        exchange: &Rc<Exchange>,
+        outgoing: Rc<OutgoingRequest>,
+        exchange: &Rc<RequestAttempt>,
         now: Timestamp,
-    ) -> Result<Answer, SendRequestError> {
+    ) -> Result<RequestResult, SendRequestError> {
         let awc = self.awc(destination);
         EXCHANGE
             .scope(exchange.clone(), async move {
@@ -319,7 +330,7 @@ impl Client {
                 // The body goes with its last byte: from here on only `again` may have it still.
                 drop(outgoing);
                 let response = request.send_body(body).await?;
-                exchange.enter(Phase::Reading(response.status().as_u16()));
+                exchange.enter(RequestPhase::Reading(response.status().as_u16()));
                 let answer = read(response, exchange, now).await;
                 exchange.read();
                 Ok(answer)
@@ -328,18 +339,18 @@ impl Client {
     }
 }
 
-impl Inner {
-    fn sweep(&self) -> Connections {
+impl ClientInner {
+    fn sweep(&self) -> ConnectionCounts {
         let found = self.dialer.sweep(self.options.keep_alive);
         if found.shells > SHELLS_MAX {
             // Requests in progress hold on to the old pool until they are done.
-            self.pools.replace(Pools::new(&self.dialer, &self.options));
+            self.pools.replace(AwcClients::new(&self.dialer, &self.options));
         }
         found
     }
 }
 
-async fn keep_sweeping(client: Weak<Inner>) {
+async fn keep_sweeping(client: Weak<ClientInner>) {
     loop {
         let Some(pause) = client.upgrade().map(|inner| inner.options.keep_alive / 2) else { return };
         tokio::time::sleep(pause.max(Duration::from_millis(10))).await;
@@ -349,7 +360,7 @@ async fn keep_sweeping(client: Weak<Inner>) {
     }
 }
 
-fn awc_client(dialer: Dialer, options: &Options) -> awc::Client {
+fn awc_client(dialer: Connector, options: &ClientOptions) -> awc::Client {
     let connector = awc::Connector::new()
         .connector(dialer)
         .timeout(LONGER_THAN_ANY_WAIT)
@@ -365,7 +376,7 @@ pub(super) fn head(
     awc: &awc::Client,
     method: Method,
     destination: &Destination,
-    outgoing: &Outgoing,
+    outgoing: &OutgoingRequest,
 ) -> awc::ClientRequest {
     let (uri, host) = destination.target();
     let mut request = awc
@@ -395,21 +406,21 @@ pub(super) fn head(
 }
 
 /// The body in slices, telling how far it is.
-pub(super) fn body(body: Bytes, exchange: Rc<Exchange>) -> impl awc::body::MessageBody + 'static {
+pub(super) fn body(body: Bytes, exchange: Rc<RequestAttempt>) -> impl awc::body::MessageBody + 'static {
     let len = body.len();
     let starts = (0..len).step_by(CHUNK_BYTES);
     let slices = starts.map(move |start| {
         let end = (start + CHUNK_BYTES).min(len);
-        exchange.enter(if end == len { Phase::Waiting } else { Phase::Sending });
+        exchange.enter(if end == len { RequestPhase::Waiting } else { RequestPhase::Sending });
         Ok::<_, Infallible>(body.slice(start..end))
     });
     SizedStream::new(len as u64, stream::iter(slices))
 }
 
 /// Reads what is kept of an answer, and decides whether its connection may be used again.
-async fn read(mut response: ClientResponse, exchange: &Exchange, now: Timestamp) -> Answer {
+async fn read(mut response: ClientResponse, exchange: &RequestAttempt, now: Timestamp) -> RequestResult {
     let status = response.status();
-    let mut answer = Answer::bare(Outcome::of_status(status.as_u16()));
+    let mut answer = RequestResult::bare(Outcome::of_status(status.as_u16()));
     answer.status = Some(status.as_u16());
     answer.retry_after = retry_after(&response, now);
     if status.is_informational() {

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 /// The members of an Event Grid event that a CloudEvent has too, as they stand.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Envelope<'a> {
+struct CloudEventMembers<'a> {
     #[serde(borrow)]
     id: &'a RawValue,
     #[serde(borrow)]
@@ -27,7 +27,7 @@ struct Envelope<'a> {
 /// # Errors
 /// Where it is no Event Grid event as it is stored.
 pub fn cloud_event(wire: &[u8]) -> Result<Bytes, serde_json::Error> {
-    let event: Envelope<'_> = serde_json::from_slice(wire)?;
+    let event: CloudEventMembers<'_> = serde_json::from_slice(wire)?;
     let mut out = String::with_capacity(wire.len() + 32);
     out.push_str(r#"{"id":"#);
     out.push_str(event.id.get());

@@ -6,7 +6,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::{Event, Literals, Schema, cloud_event};
+use super::{Event, EventStrings, Schema, cloud_event};
 
 impl Event {
     /// The bytes that a subscriber with `schema` receives: the wire form where there is no conversion to that schema.
@@ -38,7 +38,7 @@ const ENVELOPE_BYTES: usize = 192;
 
 fn enveloped(event: &Event) -> Bytes {
     let wire = event.wire();
-    let Literals { id, event_type, subject, data_version, topic, event_time } = event.literals();
+    let EventStrings { id, event_type, subject, data_version, topic, event_time } = event.literals();
     let arrived = event.appended.to_event_grid();
     let event_time = if event_time.is_empty() { arrived.as_bytes() } else { event_time };
     let mut out = BytesMut::with_capacity(wire.len() + ENVELOPE_BYTES + topic.len() + subject.len());
@@ -60,7 +60,7 @@ fn enveloped(event: &Event) -> Bytes {
 
 fn cloud_enveloped(event: &Event) -> Bytes {
     let wire = event.wire();
-    let Literals { id, event_type, subject, data_version: _, topic, event_time } = event.literals();
+    let EventStrings { id, event_type, subject, data_version: _, topic, event_time } = event.literals();
     let arrived = event.appended.to_event_grid();
     let event_time = if event_time.is_empty() { arrived.as_bytes() } else { event_time };
     let mut out = BytesMut::with_capacity(wire.len() + ENVELOPE_BYTES + topic.len() + subject.len());

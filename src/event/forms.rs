@@ -10,16 +10,16 @@ use bytes::Bytes;
 use super::Schema;
 
 /// One for each schema; the event's own stays empty.
-type Row = [OnceLock<Bytes>; 3];
+type EventForm = [OnceLock<Bytes>; 3];
 
 /// The forms of a chunk's events.
 #[derive(Debug)]
-pub struct Forms {
+pub struct EventForms {
     count: usize,
-    rows: OnceLock<Box<[Row]>>,
+    rows: OnceLock<Box<[EventForm]>>,
 }
 
-impl Forms {
+impl EventForms {
     /// Of so many events, none of which anybody has asked for.
     pub fn new(count: usize) -> Arc<Self> {
         Arc::new(Self { count, rows: OnceLock::new() })
@@ -33,7 +33,7 @@ impl Forms {
         schema: Schema,
         make: impl FnOnce() -> Result<Bytes, E>,
     ) -> Result<Bytes, E> {
-        let rows = self.rows.get_or_init(|| (0..self.count).map(|_| Row::default()).collect());
+        let rows = self.rows.get_or_init(|| (0..self.count).map(|_| EventForm::default()).collect());
         let place = match schema {
             Schema::EventGrid => 0,
             Schema::CloudEvents => 1,

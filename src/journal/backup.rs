@@ -7,7 +7,7 @@
 //! BACKUP/admin-token  if it is kept in the data folder
 //! ```
 //!
-//! A backup is a RocksDB checkpoint, frozen beside the store by links ([`Rocks::freeze`]) and then *copied*: a link would
+//! A backup is a RocksDB checkpoint, frozen beside the store by links ([`RocksStore::freeze`]) and then *copied*: a link would
 //! share its sectors, and their damage, with the store. RocksDB's own backup engine would share files between
 //! generations, which saves space, but its folders can be read by nothing else, and a damaged file is in all generations
 //! that share it; a backup here is a store of its own, which `gridhook fsck` reads as it stands, and tools that know
@@ -16,7 +16,7 @@
 //! Invariants:
 //! - One point: whatever was acknowledged before it began is in it, and of every write all or nothing.
 //! - It is looked at from its own files before it is called made.
-//! - It is bounded: one at a time, on a thread of its own, which rests for as long as it works (`Pace`), and not where the
+//! - It is bounded: one at a time, on a thread of its own, which rests for as long as it works (`CopyPace`), and not where the
 //!   copy would fill the disk.
 //! - Nothing that was there is written over, and what was begun and not finished is taken away again.
 //!
@@ -41,15 +41,15 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-pub use self::copy::Copied;
+pub use self::copy::CopiedFile;
 pub(super) use self::damaged::copy_damaged;
-pub use self::restore::{Restored, restore};
-use self::{folders::Cleaned, pace::Pace};
+pub use self::restore::{RestoreReport, restore};
+use self::{folders::TemporaryFolder, pace::CopyPace};
 use crate::{
     clock::Clock,
     journal::{
-        fsck::{self, Accounts, Report},
-        rocks::{Frozen, OpenError, Rocks, RocksOptions, STORE},
+        fsck::{self, CheckReport, DeadLetterAccounts},
+        rocks::{OpenError, ReadOnlyStore, RocksOptions, RocksStore, STORE},
         watermark::Watermark,
     },
 };
@@ -72,9 +72,9 @@ pub(super) const FROZEN: &str = "rocksdb.frozen";
 
 /// How far it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum BackupProgress {
     /// Records are looked at.
-    Looking(fsck::Progress),
+    Looking(fsck::CheckProgress),
     /// Files are copied.
     Copying {
         /// So many bytes of them.
@@ -84,17 +84,17 @@ pub enum Progress {
     },
 }
 
-impl fmt::Display for Progress {
+impl fmt::Display for BackupProgress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Looking(fsck::Progress { at, records }) => write!(f, "{records} records looked at, at the {at}"),
+            Self::Looking(fsck::CheckProgress { at, records }) => write!(f, "{records} records looked at, at the {at}"),
             Self::Copying { bytes, of } => write!(f, "{} of {} MiB copied", bytes >> 20, of >> 20),
         }
     }
 }
 
 /// Is told of the progress, and says whether to go on.
-pub type Watch<'a> = dyn FnMut(Progress) -> ControlFlow<()> + 'a;
+pub type BackupObserver<'a> = dyn FnMut(BackupProgress) -> ControlFlow<()> + 'a;
 
 /// What a backup says of itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -111,7 +111,7 @@ pub struct Manifest {
     /// Whether it was sound when it was made. A store that is not is backed up all the same.
     pub sound: bool,
     /// Its files.
-    pub files: Vec<Copied>,
+    pub files: Vec<CopiedFile>,
 }
 
 impl Manifest {
@@ -123,7 +123,7 @@ impl Manifest {
 
 /// Why a store was not looked at, copied or brought back. What was begun was taken away again.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum BackupError {
     /// One at a time.
     #[error("a check or a backup of this server is on its way; wait for its end")]
     Busy,
@@ -159,7 +159,7 @@ pub enum Error {
     Open(#[from] OpenError),
     /// A store cannot be read, or whoever asked is gone.
     #[error(transparent)]
-    Stop(#[from] fsck::Stop),
+    Stop(#[from] fsck::CheckStop),
 }
 
 /// What to do about an error whose cause is outside of the server.
@@ -173,27 +173,27 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-fn of_io(path: &Path) -> impl FnOnce(io::Error) -> Error {
+fn of_io(path: &Path) -> impl FnOnce(io::Error) -> BackupError {
     let path = path.to_owned();
-    |source| Error::Io { path, source }
+    |source| BackupError::Io { path, source }
 }
 
 /// What checks and backups of a running server's store are made with.
 #[derive(Debug)]
 pub struct Backups {
-    store: Weak<Rocks>,
+    store: Weak<RocksStore>,
     data_dir: PathBuf,
     options: RocksOptions,
-    accounts: Accounts,
+    accounts: DeadLetterAccounts,
     clock: Clock,
     busy: Arc<AtomicBool>,
 }
 
 /// The right to look or to copy: one at a time.
 #[derive(Debug)]
-pub struct Turn(Arc<AtomicBool>);
+pub struct BackupPermit(Arc<AtomicBool>);
 
-impl Drop for Turn {
+impl Drop for BackupPermit {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
     }
@@ -201,47 +201,58 @@ impl Drop for Turn {
 
 /// A backup that was made.
 #[derive(Debug)]
-pub struct Made {
+pub struct BackupMade {
     /// What it says of itself.
     pub manifest: Manifest,
     /// What was found in it.
-    pub report: Report,
+    pub report: CheckReport,
 }
 
 impl Backups {
     /// Of the store in `data_dir`, as long as it is open.
-    pub fn new(store: Weak<Rocks>, data_dir: PathBuf, options: RocksOptions, accounts: Accounts, clock: Clock) -> Self {
+    pub fn new(
+        store: Weak<RocksStore>,
+        data_dir: PathBuf,
+        options: RocksOptions,
+        accounts: DeadLetterAccounts,
+        clock: Clock,
+    ) -> Self {
         Self { store, data_dir, options, accounts, clock, busy: Arc::default() }
     }
 
     /// The right to look or to copy, if nobody has it.
-    pub fn turn(&self) -> Result<Turn, Error> {
+    pub fn turn(&self) -> Result<BackupPermit, BackupError> {
         match self.busy.swap(true, Ordering::AcqRel) {
-            false => Ok(Turn(Arc::clone(&self.busy))),
-            true => Err(Error::Busy),
+            false => Ok(BackupPermit(Arc::clone(&self.busy))),
+            true => Err(BackupError::Busy),
         }
     }
 
     /// Whether a backup may be made in `folder`: told before anything is done.
-    pub fn check_target(&self, folder: &Path) -> Result<(), Error> {
+    pub fn check_target(&self, folder: &Path) -> Result<(), BackupError> {
         folders::check_target(folder, &self.data_dir)
     }
 
     /// Looks at the store as it is now. Blocks, for long.
-    pub fn look(&self, _: &Turn, watch: &mut Watch<'_>) -> Result<Report, Error> {
+    pub fn look(&self, _: &BackupPermit, watch: &mut BackupObserver<'_>) -> Result<CheckReport, BackupError> {
         let (frozen, _gone) = self.freeze()?;
         self.report(&frozen, watch)
     }
 
     /// Makes a backup in `folder`. Blocks, for long.
-    pub fn make(&self, _: &Turn, folder: &Path, watch: &mut Watch<'_>) -> Result<Made, Error> {
+    pub fn make(
+        &self,
+        _: &BackupPermit,
+        folder: &Path,
+        watch: &mut BackupObserver<'_>,
+    ) -> Result<BackupMade, BackupError> {
         self.check_target(folder)?;
         let made = self.clock.now();
         let (frozen, gone) = self.freeze()?;
         let sequence = frozen.sequence();
         drop(frozen);
-        let mut target = Cleaned::make(folder)?;
-        let mut pace = Pace::new(&self.clock);
+        let mut target = TemporaryFolder::make(folder)?;
+        let mut pace = CopyPace::new(&self.clock);
         let store = target.own(STORE);
         let mut files = copy::all(&gone.0, &store, STORE, &mut pace, watch)?;
         drop(gone);
@@ -252,37 +263,37 @@ impl Backups {
             files.push(copy::one(&token, &target.own(TOKEN), TOKEN, &mut |_| ControlFlow::Continue(()))?);
         }
         // From its own files, as a server would find them.
-        let report = self.report(&Frozen::open(folder, &self.options)?, watch)?;
+        let report = self.report(&ReadOnlyStore::open(folder, &self.options)?, watch)?;
         let (gridhook, made) = (env!("CARGO_PKG_VERSION").to_owned(), made.to_string());
         let manifest = Manifest { form: FORM, gridhook, made, sequence, sound: report.is_sound(), files };
         manifest.write(&target.own(MANIFEST)).map_err(of_io(folder))?;
         target.keep()?;
-        Ok(Made { manifest, report })
+        Ok(BackupMade { manifest, report })
     }
 
     /// The store as it is now, and what takes it away again.
-    fn freeze(&self) -> Result<(Frozen, Gone), Error> {
+    fn freeze(&self) -> Result<(ReadOnlyStore, FolderGuard), BackupError> {
         let path = self.data_dir.join(FROZEN);
         folders::remove(&path)?;
-        let store = self.store.upgrade().ok_or(Error::Closed)?;
-        let gone = Gone(path);
+        let store = self.store.upgrade().ok_or(BackupError::Closed)?;
+        let gone = FolderGuard(path);
         Ok((store.freeze(&gone.0)?, gone))
     }
 
-    fn report(&self, frozen: &Frozen, watch: &mut Watch<'_>) -> Result<Report, Error> {
-        let mut pace = Pace::new(&self.clock);
+    fn report(&self, frozen: &ReadOnlyStore, watch: &mut BackupObserver<'_>) -> Result<CheckReport, BackupError> {
+        let mut pace = CopyPace::new(&self.clock);
         let mut watch = |progress| {
             pace.rest();
-            watch(Progress::Looking(progress))
+            watch(BackupProgress::Looking(progress))
         };
         Ok(fsck::check(frozen, self.accounts, &mut watch)?)
     }
 }
 
 /// A folder that goes with it.
-struct Gone(PathBuf);
+struct FolderGuard(PathBuf);
 
-impl Drop for Gone {
+impl Drop for FolderGuard {
     fn drop(&mut self) {
         if let Err(error) = folders::remove(&self.0) {
             tracing::warn!(%error, "a frozen store could not be taken away");
@@ -292,8 +303,8 @@ impl Drop for Gone {
 
 impl Manifest {
     /// What the backup in `folder` says of itself.
-    pub fn read(folder: &Path) -> Result<Self, Error> {
-        let refuse = |problem| Error::Backup { backup: folder.to_owned(), problem };
+    pub fn read(folder: &Path) -> Result<Self, BackupError> {
+        let refuse = |problem| BackupError::Backup { backup: folder.to_owned(), problem };
         let bytes = match std::fs::read(folder.join(MANIFEST)) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {

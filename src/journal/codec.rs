@@ -11,9 +11,9 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
 
 /// Takes a record apart. Every method answers `None` where the record ends too early, and never panics: what is on a
 /// disk is not ours to assert.
-pub(crate) struct Reader<'a>(&'a [u8]);
+pub(crate) struct RecordReader<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> RecordReader<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }

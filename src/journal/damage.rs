@@ -24,26 +24,26 @@ use bytes::Bytes;
 
 use super::{
     figures::StoreFigures,
-    salvage::Gap,
+    salvage::LogGap,
     store::{Batch, Family, Store, StoreError, Visit},
 };
 use crate::event::{PartitionId, Seq};
 
 /// What is known to be damaged, and how far the scrub is. Clones are handles of the same.
 #[derive(Clone, Debug, Default)]
-pub struct Damage(Arc<Shared>);
+pub struct Damage(Arc<DamageShared>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct DamageShared {
     /// Whether anything is known: asked at every read of the log.
     any: AtomicBool,
-    known: Mutex<Known>,
+    known: Mutex<KnownDamage>,
     scrubbed: AtomicU64,
     passes: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownDamage {
     /// The number of the pass that is on its way.
     pass: u64,
     /// The first place behind each gap, and the pass that met with it last, by the first place in it.
@@ -53,14 +53,14 @@ struct Known {
 
 /// What is known to be damaged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct DamageSummary {
     /// Events that cannot be read.
-    pub gaps: Vec<Gap>,
+    pub gaps: Vec<LogGap>,
     /// The families in whose tables a block cannot be read.
     pub families: Vec<Family>,
 }
 
-impl Seen {
+impl DamageSummary {
     /// Whether nothing is.
     pub fn is_empty(&self) -> bool {
         self.gaps.is_empty() && self.families.is_empty()
@@ -83,19 +83,19 @@ pub struct Scrubbed {
 
 impl Damage {
     /// What is known.
-    pub fn seen(&self) -> Seen {
+    pub fn seen(&self) -> DamageSummary {
         let known = self.known();
-        let gaps = known.gaps.iter().map(|((partition, first), (end, _))| Gap {
+        let gaps = known.gaps.iter().map(|((partition, first), (end, _))| LogGap {
             partition: partition.0,
             first: first.0,
             count: end.0 - first.0,
         });
-        Seen { gaps: gaps.collect(), families: known.families.keys().copied().collect() }
+        DamageSummary { gaps: gaps.collect(), families: known.families.keys().copied().collect() }
     }
 
     /// How far the scrub is.
     pub fn scrubbed(&self) -> Scrubbed {
-        let Shared { scrubbed, passes, .. } = &*self.0;
+        let DamageShared { scrubbed, passes, .. } = &*self.0;
         Scrubbed { bytes: scrubbed.load(Ordering::Relaxed), passes: passes.load(Ordering::Relaxed) }
     }
 
@@ -173,12 +173,12 @@ impl Damage {
         whole
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownDamage> {
         self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Known {
+impl KnownDamage {
     /// The gap that `at` is in, or that ends there.
     fn gap(&self, partition: PartitionId, at: Seq) -> Option<(Seq, Seq)> {
         let ((of, first), (end, _)) = self.gaps.range(..=(partition, at)).next_back()?;
@@ -199,12 +199,12 @@ pub(super) fn follows_gap(store: &dyn Store, partition: PartitionId, at: Seq) ->
 }
 
 /// A store that notes what cannot be read, and reads on past it where nothing needs the family whole.
-pub(super) struct Tolerant {
+pub(super) struct TolerantStore {
     store: Arc<dyn Store>,
     damage: Damage,
 }
 
-impl Tolerant {
+impl TolerantStore {
     pub(super) fn new(store: Arc<dyn Store>, damage: Damage) -> Self {
         Self { store, damage }
     }
@@ -224,13 +224,17 @@ impl Tolerant {
 fn is_passed_over(family: Family) -> bool {
     match family {
         Family::Meta | Family::Cursor | Family::Log | Family::Due => false,
-        Family::Owed | Family::Held | Family::Pin | Family::Dead | Family::Ledger | Family::Excerpt | Family::Ids => {
-            true
-        }
+        Family::Pending
+        | Family::Held
+        | Family::Pin
+        | Family::Dead
+        | Family::Ledger
+        | Family::Excerpt
+        | Family::Ids => true,
     }
 }
 
-impl Store for Tolerant {
+impl Store for TolerantStore {
     fn write(&self, batch: &Batch) -> Result<(), StoreError> {
         self.store.write(batch)
     }

@@ -1,24 +1,24 @@
 //! What there is to measure of the journal and of the store beneath, for those who watch.
 
 use super::{
-    damage::{Scrubbed, Seen},
+    damage::{DamageSummary, Scrubbed},
     store::Family,
 };
-use crate::metrics::Counts;
+use crate::metrics::HistogramCounts;
 
 /// The journal, since the process started.
 #[derive(Clone, Debug)]
-pub struct Figures {
+pub struct JournalFigures {
     /// How long it took to write a group and to sync it.
-    pub sync: Counts,
+    pub sync: HistogramCounts,
     /// How many entries shared a sync.
-    pub group: Counts,
+    pub group: HistogramCounts,
     /// Reads that panicked, and were answered with an error.
     pub read_panics: u64,
     /// What the store says of itself; [`None`] for one that says nothing.
     pub store: Option<StoreFigures>,
     /// What of the store cannot be read.
-    pub damage: Seen,
+    pub damage: DamageSummary,
     /// How far the scrub is.
     pub scrubbed: Scrubbed,
 }

@@ -26,10 +26,10 @@ mod held;
 mod ids;
 mod ledger;
 mod log;
-mod obligations;
+mod pending;
 mod repair;
 mod report;
-mod shares;
+mod subscriptions;
 
 use std::{
     collections::BTreeMap,
@@ -38,16 +38,16 @@ use std::{
 
 pub use self::{
     repair::repair,
-    report::{Finding, Mend, Report},
+    report::{CheckReport, Finding, Repair},
 };
 use crate::{
-    event::{Obligor, PartitionId, Seq, Timestamp},
+    event::{PartitionId, Seq, SubscriptionKey, Timestamp},
     journal::{
-        End,
+        LogEnd,
         keys::{self, MetaKind},
-        reader::Finder,
-        records::{Floor, Record},
-        store::{Batch, Family, Op, Store, StoreError},
+        reader::EventFinder,
+        records::{FloorRecord, StoredRecord},
+        store::{Batch, Family, Store, StoreError, WriteOp},
     },
     policy::record::{Counters, job::Job},
 };
@@ -60,9 +60,9 @@ const MENDS_MAX: usize = 8192;
 
 /// How to read the accounts that the dead-letter actor keeps in the store: the journal keeps them as bytes.
 #[derive(Clone, Copy, Debug)]
-pub struct Accounts {
+pub struct DeadLetterAccounts {
     /// The name of a subscription's account.
-    pub name: fn(Obligor) -> String,
+    pub name: fn(SubscriptionKey) -> String,
     /// How many dead letters it says are dealt with, written or lost; [`None`] where it cannot be read.
     pub dealt_with: fn(&[u8]) -> Option<u64>,
     /// Whether a record of [`Family::Meta`] can be read; if not, why.
@@ -83,7 +83,7 @@ pub fn check_record(kind: MetaKind, value: &[u8]) -> Result<(), String> {
         MetaKind::Format => of_length(4),
         MetaKind::Loss => of_length(8),
         MetaKind::Secret => of_length(32),
-        MetaKind::Floor => Floor::decode(value).map(drop).map_err(|error| error.to_string()),
+        MetaKind::Floor => FloorRecord::decode(value).map(drop).map_err(|error| error.to_string()),
         // The note that what a deleted subscription left is to be cleared away is one byte.
         MetaKind::Job if value == [1] => Ok(()),
         MetaKind::Job => Job::decode(value).map(drop).map_err(|error| error.to_string()),
@@ -93,7 +93,7 @@ pub fn check_record(kind: MetaKind, value: &[u8]) -> Result<(), String> {
 
 /// How far a look has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
+pub struct CheckProgress {
     /// At which family of records it is.
     pub at: &'static str,
     /// How many records it has seen.
@@ -101,11 +101,11 @@ pub struct Progress {
 }
 
 /// Is told of the progress, and says whether to go on. It may take its time: that bounds the load.
-pub type Watch<'a> = dyn FnMut(Progress) -> ControlFlow<()> + 'a;
+pub type CheckObserver<'a> = dyn FnMut(CheckProgress) -> ControlFlow<()> + 'a;
 
 /// Why a look was not finished.
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum Stop {
+pub enum CheckStop {
     /// The store does not answer.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -115,18 +115,22 @@ pub enum Stop {
 }
 
 /// Looks at everything.
-pub fn check(store: &dyn Store, accounts: Accounts, watch: &mut Watch<'_>) -> Result<Report, Stop> {
+pub fn check(
+    store: &dyn Store,
+    accounts: DeadLetterAccounts,
+    watch: &mut CheckObserver<'_>,
+) -> Result<CheckReport, CheckStop> {
     look(store, accounts, watch).map(|(report, _)| report)
 }
 
 /// Looks at one family of records.
-type Section = fn(&mut Check<'_>) -> Result<(), Stop>;
+type CheckSection = fn(&mut StoreCheck<'_>) -> Result<(), CheckStop>;
 
 /// What is looked at, in order: later ones use what earlier ones have gathered.
-const SECTIONS: [(&str, Section); 13] = [
+const SECTIONS: [(&str, CheckSection); 13] = [
     ("floors", |check| check.floors()),
     ("log", |check| check.log()),
-    ("owed", |check| check.owed()),
+    ("owed", |check| check.check_pending()),
     ("dead letters", |check| check.dead()),
     ("pins", |check| check.pins()),
     ("held", |check| check.held()),
@@ -140,14 +144,18 @@ const SECTIONS: [(&str, Section); 13] = [
 ];
 
 /// Looks at everything, and answers too what would mend it.
-fn look(store: &dyn Store, accounts: Accounts, watch: &mut Watch<'_>) -> Result<(Report, Batch), Stop> {
-    let mut check = Check {
+fn look(
+    store: &dyn Store,
+    accounts: DeadLetterAccounts,
+    watch: &mut CheckObserver<'_>,
+) -> Result<(CheckReport, Batch), CheckStop> {
+    let mut check = StoreCheck {
         store,
         accounts,
         watch,
         at: "",
         records: 0,
-        report: Report::default(),
+        report: CheckReport::default(),
         mends: Batch::default(),
         logs: BTreeMap::new(),
         losses: BTreeMap::new(),
@@ -158,37 +166,39 @@ fn look(store: &dyn Store, accounts: Accounts, watch: &mut Watch<'_>) -> Result<
         match section(&mut check) {
             Ok(()) => {}
             // What RocksDB itself cannot read: the rest of this family stays unseen.
-            Err(Stop::Store(StoreError::Damaged(what))) => check.report.wrong(format!("{name}: {what}")),
-            Err(stop @ (Stop::CalledOff | Stop::Store(StoreError::Full | StoreError::Failed(_)))) => return Err(stop),
+            Err(CheckStop::Store(StoreError::Damaged(what))) => check.report.wrong(format!("{name}: {what}")),
+            Err(stop @ (CheckStop::CalledOff | CheckStop::Store(StoreError::Full | StoreError::Failed(_)))) => {
+                return Err(stop);
+            }
         }
     }
-    let Check { mut report, mut mends, .. } = check;
-    first_what_adds(&mut report, &mut mends);
+    let StoreCheck { mut report, mut mends, .. } = check;
+    keep_leftovers(&mut report, &mut mends);
     Ok((report, mends))
 }
 
 /// What is for nothing may be all that is left of something that is missing, or seem so while something else is missing:
 /// nothing is taken away by a look that finds anything else to mend, or anything that cannot be mended.
-fn first_what_adds(report: &mut Report, mends: &mut Batch) {
-    let adds = mends.0.iter().any(|op| matches!(op, Op::Put(..)));
+fn keep_leftovers(report: &mut CheckReport, mends: &mut Batch) {
+    let adds = mends.0.iter().any(|op| matches!(op, WriteOp::Put(..)));
     if adds || report.is_beyond_mending() {
-        mends.0.retain(|op| matches!(op, Op::Put(..)));
+        mends.0.retain(|op| matches!(op, WriteOp::Put(..)));
     }
     if report.is_beyond_mending() {
-        report.keep_strays();
+        report.keep_leftovers();
     }
 }
 
 /// A partition's log.
-struct Log {
-    record: Floor,
+struct CheckedLog {
+    record: FloorRecord,
     /// Where it ends, as far as it was looked at; [`None`] where there is nothing from the floor on.
-    end: Option<End>,
+    end: Option<LogEnd>,
 }
 
 /// What a subscription has in the store.
 #[derive(Default)]
-struct Share {
+struct CheckedSubscription {
     /// Whether it was deleted, and what it left is being cleared away.
     reaped: bool,
     has_cursor: bool,
@@ -197,38 +207,38 @@ struct Share {
     /// When its cursor says that the first owed event falls due.
     next_due: Option<Timestamp>,
     /// Own, and jobs'.
-    owed: [u64; 2],
+    pending: [u64; 2],
     /// When the first owed event falls due.
     first_due: Option<Timestamp>,
     dead: u64,
     pins: u64,
 }
 
-struct Check<'a> {
+struct StoreCheck<'a> {
     store: &'a dyn Store,
-    accounts: Accounts,
-    watch: &'a mut Watch<'a>,
+    accounts: DeadLetterAccounts,
+    watch: &'a mut CheckObserver<'a>,
     at: &'static str,
     records: u64,
-    report: Report,
+    report: CheckReport,
     mends: Batch,
-    logs: BTreeMap<PartitionId, Log>,
+    logs: BTreeMap<PartitionId, CheckedLog>,
     /// What an operator accepted as lost: the first place behind it, by the first of it.
     losses: BTreeMap<(PartitionId, Seq), Seq>,
-    shares: BTreeMap<Obligor, Share>,
+    shares: BTreeMap<SubscriptionKey, CheckedSubscription>,
 }
 
-fn who(Obligor { partition, subscription }: Obligor) -> String {
+fn subscription_name(SubscriptionKey { partition, subscription }: SubscriptionKey) -> String {
     format!("subscription {} of partition {}", subscription.0, partition.0)
 }
 
-impl Check<'_> {
+impl StoreCheck<'_> {
     /// Visits all records of a family.
     fn each(
         &mut self,
         family: Family,
-        visit: impl FnMut(&mut Self, &[u8], &[u8]) -> Result<(), Stop>,
-    ) -> Result<(), Stop> {
+        visit: impl FnMut(&mut Self, &[u8], &[u8]) -> Result<(), CheckStop>,
+    ) -> Result<(), CheckStop> {
         self.each_in(family, &keys::all(family), visit)
     }
 
@@ -237,8 +247,8 @@ impl Check<'_> {
         &mut self,
         family: Family,
         range: &Range<Vec<u8>>,
-        mut visit: impl FnMut(&mut Self, &[u8], &[u8]) -> Result<(), Stop>,
-    ) -> Result<(), Stop> {
+        mut visit: impl FnMut(&mut Self, &[u8], &[u8]) -> Result<(), CheckStop>,
+    ) -> Result<(), CheckStop> {
         let (store, mut stopped) = (self.store, Ok(()));
         store.scan(family, &range.start, &range.end, &mut |key, value| {
             stopped = self.passed().and_then(|()| visit(self, key, value));
@@ -247,52 +257,52 @@ impl Check<'_> {
         stopped
     }
 
-    fn passed(&mut self) -> Result<(), Stop> {
+    fn passed(&mut self) -> Result<(), CheckStop> {
         self.records += 1;
         if !self.records.is_multiple_of(SLICE) {
             return Ok(());
         }
-        match (self.watch)(Progress { at: self.at, records: self.records }) {
+        match (self.watch)(CheckProgress { at: self.at, records: self.records }) {
             ControlFlow::Continue(()) => Ok(()),
-            ControlFlow::Break(()) => Err(Stop::CalledOff),
+            ControlFlow::Break(()) => Err(CheckStop::CalledOff),
         }
     }
 
-    fn share(&mut self, obligor: Obligor) -> Result<&mut Share, Stop> {
-        if !self.shares.contains_key(&obligor) {
-            let reaped = self.store.get(Family::Meta, &keys::reap(obligor))?.is_some();
-            self.shares.insert(obligor, Share { reaped, ..Share::default() });
+    fn share(&mut self, subscription_key: SubscriptionKey) -> Result<&mut CheckedSubscription, CheckStop> {
+        if !self.shares.contains_key(&subscription_key) {
+            let reaped = self.store.get(Family::Meta, &keys::reap(subscription_key))?.is_some();
+            self.shares.insert(subscription_key, CheckedSubscription { reaped, ..CheckedSubscription::default() });
         }
-        Ok(self.shares.entry(obligor).or_default())
+        Ok(self.shares.entry(subscription_key).or_default())
     }
 
     /// Something is wrong, and `op` mends it.
-    fn mend(&mut self, mend: Mend, what: String, op: Op) {
+    fn mend(&mut self, mend: Repair, what: String, op: WriteOp) {
         self.report.mendable_wrong(mend, what);
         self.keep(op);
     }
 
     /// Something is left over, and `op` takes it away.
-    fn left_over(&mut self, mend: Mend, what: String, op: Op) {
+    fn left_over(&mut self, mend: Repair, what: String, op: WriteOp) {
         self.report.left_over(mend, what);
         self.keep(op);
     }
 
     /// What there is no room for is found again by the next look.
-    fn keep(&mut self, op: Op) {
+    fn keep(&mut self, op: WriteOp) {
         if self.mends.0.len() < MENDS_MAX {
             self.mends.0.push(op);
         }
     }
 
     /// An event that somebody asks for can be read, unless whoever asked was deleted. Answers whether it can.
-    fn is_there(&mut self, obligor: Obligor, seq: Seq, asked: &str) -> Result<bool, Stop> {
-        let there = match Finder::new(self.store, obligor.partition).find(seq) {
+    fn is_there(&mut self, subscription_key: SubscriptionKey, seq: Seq, asked: &str) -> Result<bool, CheckStop> {
+        let there = match EventFinder::new(self.store, subscription_key.partition).find(seq) {
             Ok(event) => event.is_some(),
             Err(StoreError::Damaged(_)) => false,
             Err(error @ (StoreError::Full | StoreError::Failed(_))) => return Err(error.into()),
         };
-        if !there && !self.share(obligor)?.reaped {
+        if !there && !self.share(subscription_key)?.reaped {
             self.report.wrong(format!("{asked} and cannot be read"));
         }
         Ok(there)

@@ -25,9 +25,9 @@
 
 use std::ops::Range;
 
-use super::{codec::Reader, store::Family};
+use super::{codec::RecordReader, store::Family};
 use crate::{
-    event::{Lane, Obligor, PartitionId, Seq, SubscriptionId, Timestamp},
+    event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     policy::record::{ExcerptKey, LEDGER_BLOCK},
 };
 
@@ -41,7 +41,7 @@ const ENDED: &str = "ended";
 /// of the ledger that were found neither by time nor by block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
+pub enum KeyKind {
     /// [`Family::Meta`].
     Meta = 1,
     /// [`Family::Log`].
@@ -49,7 +49,7 @@ pub enum Kind {
     /// [`Family::Cursor`].
     Cursor = 3,
     /// [`Family::Owed`].
-    Owed = 4,
+    Pending = 4,
     /// [`Family::Due`].
     Due = 5,
     /// [`Family::Held`].
@@ -68,14 +68,14 @@ pub enum Kind {
     Ids = 13,
 }
 
-impl Kind {
+impl KeyKind {
     /// The kind of a family's keys; of the ledger's, the one by which events are found.
     pub fn of(family: Family) -> Self {
         match family {
             Family::Meta => Self::Meta,
             Family::Log => Self::Log,
             Family::Cursor => Self::Cursor,
-            Family::Owed => Self::Owed,
+            Family::Pending => Self::Pending,
             Family::Due => Self::Due,
             Family::Held => Self::Held,
             Family::Pin => Self::Pin,
@@ -143,11 +143,11 @@ impl MetaKind {
 }
 
 /// A key in the making. Each method appends one field.
-struct Key(Vec<u8>);
+struct KeyBuilder(Vec<u8>);
 
-impl Key {
+impl KeyBuilder {
     /// 40 bytes: longer than every key but those of `meta`, so that a key is allocated once.
-    fn new(kind: Kind) -> Self {
+    fn new(kind: KeyKind) -> Self {
         let mut key = Vec::with_capacity(40);
         key.push(kind as u8);
         Self(key)
@@ -173,8 +173,8 @@ impl Key {
         self
     }
 
-    fn obligor(self, obligor: Obligor) -> Self {
-        self.word32(obligor.partition.0).word32(obligor.subscription.0)
+    fn subscription_key(self, subscription_key: SubscriptionKey) -> Self {
+        self.word32(subscription_key.partition.0).word32(subscription_key.subscription.0)
     }
 
     /// Every key that begins with this one.
@@ -192,23 +192,23 @@ impl Key {
 }
 
 /// Takes the kind off.
-fn body(key: &[u8], kind: Kind) -> Option<Reader<'_>> {
-    let mut reader = Reader::new(key);
+fn body(key: &[u8], kind: KeyKind) -> Option<RecordReader<'_>> {
+    let mut reader = RecordReader::new(key);
     (reader.u8()? == kind as u8).then_some(reader)
 }
 
-fn read_obligor(reader: &mut Reader<'_>) -> Option<Obligor> {
-    Some(Obligor { partition: PartitionId(reader.u32()?), subscription: SubscriptionId(reader.u32()?) })
+fn read_subscription_key(reader: &mut RecordReader<'_>) -> Option<SubscriptionKey> {
+    Some(SubscriptionKey { partition: PartitionId(reader.u32()?), subscription: SubscriptionId(reader.u32()?) })
 }
 
 /// `parsed`, if nothing follows it.
-fn whole<T>(reader: &Reader<'_>, parsed: T) -> Option<T> {
+fn whole<T>(reader: &RecordReader<'_>, parsed: T) -> Option<T> {
     reader.is_empty().then_some(parsed)
 }
 
 /// Every key of a family.
 pub fn all(family: Family) -> Range<Vec<u8>> {
-    Key::new(Kind::of(family)).prefix()
+    KeyBuilder::new(KeyKind::of(family)).prefix()
 }
 
 /// All keys that a family may have, of any kind.
@@ -218,21 +218,21 @@ pub fn everything() -> Range<Vec<u8>> {
 
 /// A record of `meta`.
 pub fn meta(kind: MetaKind, name: &[u8]) -> Vec<u8> {
-    let mut key = Key::new(Kind::Meta).word8(kind as u8).0;
+    let mut key = KeyBuilder::new(KeyKind::Meta).word8(kind as u8).0;
     key.extend_from_slice(name);
     key
 }
 
 /// What [`meta`] was made of.
 pub fn parse_meta(key: &[u8]) -> Option<(MetaKind, &[u8])> {
-    let (kind, name) = key.strip_prefix(&[Kind::Meta as u8])?.split_first()?;
+    let (kind, name) = key.strip_prefix(&[KeyKind::Meta as u8])?.split_first()?;
     let kind = MetaKind::ALL.into_iter().find(|known| *known as u8 == *kind)?;
     Some((kind, name))
 }
 
 /// The records of `meta` of one kind.
 pub fn meta_of(kind: MetaKind) -> Range<Vec<u8>> {
-    Key::new(Kind::Meta).word8(kind as u8).prefix()
+    KeyBuilder::new(KeyKind::Meta).word8(kind as u8).prefix()
 }
 
 /// What the writer knows of a partition: a record of `meta`.
@@ -262,7 +262,7 @@ pub fn loss_value(end: Seq) -> Vec<u8> {
 /// What [`loss`] and [`loss_value`] were made of.
 pub fn parse_loss(key: &[u8], value: &[u8]) -> Option<(PartitionId, Seq, Seq)> {
     let (kind, name) = parse_meta(key)?;
-    let (mut name, mut value) = (Reader::new(name), Reader::new(value));
+    let (mut name, mut value) = (RecordReader::new(name), RecordReader::new(value));
     let parsed = (PartitionId(name.u32()?), Seq(name.u64()?), Seq(value.u64()?));
     (kind == MetaKind::Loss && value.is_empty()).then_some(())?;
     whole(&name, parsed)
@@ -270,83 +270,86 @@ pub fn parse_loss(key: &[u8], value: &[u8]) -> Option<(PartitionId, Seq, Seq)> {
 
 /// A chunk of the log, by the place of its first event.
 pub fn log(partition: PartitionId, first: Seq) -> Vec<u8> {
-    Key::new(Kind::Log).word32(partition.0).word64(first.0).0
+    KeyBuilder::new(KeyKind::Log).word32(partition.0).word64(first.0).0
 }
 
 /// What [`log`] was made of.
 pub fn parse_log(key: &[u8]) -> Option<(PartitionId, Seq)> {
-    let mut reader = body(key, Kind::Log)?;
+    let mut reader = body(key, KeyKind::Log)?;
     let parsed = (PartitionId(reader.u32()?), Seq(reader.u64()?));
     whole(&reader, parsed)
 }
 
 /// The job of clearing away what a deleted subscription left.
-pub fn reap(obligor: Obligor) -> Vec<u8> {
-    meta(MetaKind::Job, format!("{REAP}/{}/{}", obligor.partition.0, obligor.subscription.0).as_bytes())
+pub fn reap(subscription_key: SubscriptionKey) -> Vec<u8> {
+    meta(
+        MetaKind::Job,
+        format!("{REAP}/{}/{}", subscription_key.partition.0, subscription_key.subscription.0).as_bytes(),
+    )
 }
 
 /// What [`reap`] was made of.
-pub fn parse_reap(key: &[u8]) -> Option<Obligor> {
+pub fn parse_reap(key: &[u8]) -> Option<SubscriptionKey> {
     let (_, name) = parse_meta(key)?;
     let mut parts = std::str::from_utf8(name).ok()?.split('/');
     if parts.next() != Some(REAP) {
         return None;
     }
     let mut number = || parts.next()?.parse().ok();
-    Some(Obligor { partition: PartitionId(number()?), subscription: SubscriptionId(number()?) })
+    Some(SubscriptionKey { partition: PartitionId(number()?), subscription: SubscriptionId(number()?) })
 }
 
 /// The jobs that clear away what deleted subscriptions left.
 pub fn reaps() -> Range<Vec<u8>> {
-    Key(meta(MetaKind::Job, format!("{REAP}/").as_bytes())).prefix()
+    KeyBuilder(meta(MetaKind::Job, format!("{REAP}/").as_bytes())).prefix()
 }
 
 /// The name of the account of a subscription's dead letters.
-pub fn dead_letters_name(obligor: Obligor) -> String {
-    format!("{}/{}", obligor.partition.0, obligor.subscription.0)
+pub fn dead_letters_name(subscription_key: SubscriptionKey) -> String {
+    format!("{}/{}", subscription_key.partition.0, subscription_key.subscription.0)
 }
 
 /// The account of a subscription's dead letters.
-pub fn dead_letters(obligor: Obligor) -> Vec<u8> {
-    meta(MetaKind::DeadLetters, dead_letters_name(obligor).as_bytes())
+pub fn dead_letters(subscription_key: SubscriptionKey) -> Vec<u8> {
+    meta(MetaKind::DeadLetters, dead_letters_name(subscription_key).as_bytes())
 }
 
 /// The name of the record of a redrive that goes on.
-pub fn redrive_name(obligor: Obligor, lane: Lane) -> String {
-    format!("{}/{}/{}", obligor.partition.0, obligor.subscription.0, lane.0)
+pub fn redrive_name(subscription_key: SubscriptionKey, lane: Lane) -> String {
+    format!("{}/{}/{}", subscription_key.partition.0, subscription_key.subscription.0, lane.0)
 }
 
 /// What [`redrive_name`] was made of.
-pub fn parse_redrive_name(name: &str) -> Option<(Obligor, Lane)> {
+pub fn parse_redrive_name(name: &str) -> Option<(SubscriptionKey, Lane)> {
     let (partition, rest) = name.split_once('/')?;
     let (subscription, lane) = rest.split_once('/')?;
     let partition = PartitionId(partition.parse().ok()?);
-    let obligor = Obligor { partition, subscription: SubscriptionId(subscription.parse().ok()?) };
-    Some((obligor, Lane(lane.parse().ok()?)))
+    let subscription_key = SubscriptionKey { partition, subscription: SubscriptionId(subscription.parse().ok()?) };
+    Some((subscription_key, Lane(lane.parse().ok()?)))
 }
 
 /// The record of a redrive that goes on.
-pub fn redrive(obligor: Obligor, lane: Lane) -> Vec<u8> {
-    meta(MetaKind::Redrive, redrive_name(obligor, lane).as_bytes())
+pub fn redrive(subscription_key: SubscriptionKey, lane: Lane) -> Vec<u8> {
+    meta(MetaKind::Redrive, redrive_name(subscription_key, lane).as_bytes())
 }
 
 /// A job of a subscription that has ended.
-pub fn ended_job(obligor: Obligor, lane: Lane) -> Vec<u8> {
+pub fn ended_job(subscription_key: SubscriptionKey, lane: Lane) -> Vec<u8> {
     // So many digits that they sort as the lanes do.
-    let mut key = ended_jobs_of(obligor).start;
+    let mut key = ended_jobs_of(subscription_key).start;
     key.extend_from_slice(format!("{:05}", lane.0).as_bytes());
     key
 }
 
 /// The jobs of a subscription that have ended.
-pub fn ended_jobs_of(obligor: Obligor) -> Range<Vec<u8>> {
-    let name = format!("{ENDED}/{}/{}/", obligor.partition.0, obligor.subscription.0);
-    Key(meta(MetaKind::Job, name.as_bytes())).prefix()
+pub fn ended_jobs_of(subscription_key: SubscriptionKey) -> Range<Vec<u8>> {
+    let name = format!("{ENDED}/{}/{}/", subscription_key.partition.0, subscription_key.subscription.0);
+    KeyBuilder(meta(MetaKind::Job, name.as_bytes())).prefix()
 }
 
 /// A partition's log.
 pub fn log_of(partition: PartitionId) -> Range<Vec<u8>> {
-    Key::new(Kind::Log).word32(partition.0).prefix()
+    KeyBuilder::new(KeyKind::Log).word32(partition.0).prefix()
 }
 
 /// The chunks of a partition's log that begin at `seq` or later.
@@ -360,14 +363,14 @@ pub fn log_below(partition: PartitionId, seq: Seq) -> Range<Vec<u8>> {
 }
 
 /// How far a subscription has come.
-pub fn cursor(obligor: Obligor) -> Vec<u8> {
-    Key::new(Kind::Cursor).obligor(obligor).0
+pub fn cursor(subscription_key: SubscriptionKey) -> Vec<u8> {
+    KeyBuilder::new(KeyKind::Cursor).subscription_key(subscription_key).0
 }
 
 /// What [`cursor`] was made of.
-pub fn parse_cursor(key: &[u8]) -> Option<Obligor> {
-    let mut reader = body(key, Kind::Cursor)?;
-    let parsed = read_obligor(&mut reader)?;
+pub fn parse_cursor(key: &[u8]) -> Option<SubscriptionKey> {
+    let mut reader = body(key, KeyKind::Cursor)?;
+    let parsed = read_subscription_key(&mut reader)?;
     whole(&reader, parsed)
 }
 
@@ -378,128 +381,128 @@ pub fn cursors() -> Range<Vec<u8>> {
 
 /// The cursors in one partition.
 pub fn cursors_of(partition: PartitionId) -> Range<Vec<u8>> {
-    Key::new(Kind::Cursor).word32(partition.0).prefix()
+    KeyBuilder::new(KeyKind::Cursor).word32(partition.0).prefix()
 }
 
-/// An obligation, by its event: the key of `owed` and of `pin`.
-fn obligation(kind: Kind, partition: PartitionId, seq: Seq, subscription: SubscriptionId, lane: Lane) -> Vec<u8> {
-    Key::new(kind).word32(partition.0).word64(seq.0).word32(subscription.0).lane(lane).0
+/// An obligation, by its event: the key of `pending` and of `pin`.
+fn obligation(kind: KeyKind, partition: PartitionId, seq: Seq, subscription: SubscriptionId, lane: Lane) -> Vec<u8> {
+    KeyBuilder::new(kind).word32(partition.0).word64(seq.0).word32(subscription.0).lane(lane).0
 }
 
-fn parse_obligation(key: &[u8], kind: Kind) -> Option<(PartitionId, Seq, SubscriptionId, Lane)> {
+fn parse_subscription_key(key: &[u8], kind: KeyKind) -> Option<(PartitionId, Seq, SubscriptionId, Lane)> {
     let mut reader = body(key, kind)?;
     let (partition, seq) = (PartitionId(reader.u32()?), Seq(reader.u64()?));
     let parsed = (partition, seq, SubscriptionId(reader.u32()?), Lane(reader.u16()?));
     whole(&reader, parsed)
 }
 
-fn below(kind: Kind, partition: PartitionId, seq: Seq) -> Range<Vec<u8>> {
-    Key::new(kind).word32(partition.0).0..Key::new(kind).word32(partition.0).word64(seq.0).0
+fn below(kind: KeyKind, partition: PartitionId, seq: Seq) -> Range<Vec<u8>> {
+    KeyBuilder::new(kind).word32(partition.0).0..KeyBuilder::new(kind).word32(partition.0).word64(seq.0).0
 }
 
 /// An event that a subscription owes.
-pub fn owed(partition: PartitionId, seq: Seq, subscription: SubscriptionId, lane: Lane) -> Vec<u8> {
-    obligation(Kind::Owed, partition, seq, subscription, lane)
+pub fn pending(partition: PartitionId, seq: Seq, subscription: SubscriptionId, lane: Lane) -> Vec<u8> {
+    obligation(KeyKind::Pending, partition, seq, subscription, lane)
 }
 
-/// What [`owed`] was made of.
-pub fn parse_owed(key: &[u8]) -> Option<(PartitionId, Seq, SubscriptionId, Lane)> {
-    parse_obligation(key, Kind::Owed)
+/// What [`pending`] was made of.
+pub fn parse_pending(key: &[u8]) -> Option<(PartitionId, Seq, SubscriptionId, Lane)> {
+    parse_subscription_key(key, KeyKind::Pending)
 }
 
 /// Whoever owes one event.
-pub fn owed_of_event(partition: PartitionId, seq: Seq) -> Range<Vec<u8>> {
-    Key::new(Kind::Owed).word32(partition.0).word64(seq.0).prefix()
+pub fn pending_of_event(partition: PartitionId, seq: Seq) -> Range<Vec<u8>> {
+    KeyBuilder::new(KeyKind::Pending).word32(partition.0).word64(seq.0).prefix()
 }
 
 /// Whatever is owed below `seq`.
-pub fn owed_below(partition: PartitionId, seq: Seq) -> Range<Vec<u8>> {
-    below(Kind::Owed, partition, seq)
+pub fn pending_below(partition: PartitionId, seq: Seq) -> Range<Vec<u8>> {
+    below(KeyKind::Pending, partition, seq)
 }
 
 /// A place in the order in which a subscription's owed events fall due.
-pub fn due(obligor: Obligor, due: Timestamp, lane: Lane, seq: Seq) -> Vec<u8> {
-    Key::new(Kind::Due).obligor(obligor).word64(due.0).lane(lane).word64(seq.0).0
+pub fn due(subscription_key: SubscriptionKey, due: Timestamp, lane: Lane, seq: Seq) -> Vec<u8> {
+    KeyBuilder::new(KeyKind::Due).subscription_key(subscription_key).word64(due.0).lane(lane).word64(seq.0).0
 }
 
 /// What [`due`] was made of.
-pub fn parse_due(key: &[u8]) -> Option<(Obligor, Timestamp, Lane, Seq)> {
-    let mut reader = body(key, Kind::Due)?;
-    let obligor = read_obligor(&mut reader)?;
-    let parsed = (obligor, Timestamp(reader.u64()?), Lane(reader.u16()?), Seq(reader.u64()?));
+pub fn parse_due(key: &[u8]) -> Option<(SubscriptionKey, Timestamp, Lane, Seq)> {
+    let mut reader = body(key, KeyKind::Due)?;
+    let subscription_key = read_subscription_key(&mut reader)?;
+    let parsed = (subscription_key, Timestamp(reader.u64()?), Lane(reader.u16()?), Seq(reader.u64()?));
     whole(&reader, parsed)
 }
 
 /// Whatever falls due for a subscription, the earliest first.
-pub fn due_of(obligor: Obligor) -> Range<Vec<u8>> {
-    Key::new(Kind::Due).obligor(obligor).prefix()
+pub fn due_of(subscription_key: SubscriptionKey) -> Range<Vec<u8>> {
+    KeyBuilder::new(KeyKind::Due).subscription_key(subscription_key).prefix()
 }
 
 /// An event below the floor that somebody still asks for.
 pub fn held(partition: PartitionId, seq: Seq) -> Vec<u8> {
-    Key::new(Kind::Held).word32(partition.0).word64(seq.0).0
+    KeyBuilder::new(KeyKind::Held).word32(partition.0).word64(seq.0).0
 }
 
 /// What [`held`] was made of.
 pub fn parse_held(key: &[u8]) -> Option<(PartitionId, Seq)> {
-    let mut reader = body(key, Kind::Held)?;
+    let mut reader = body(key, KeyKind::Held)?;
     let parsed = (PartitionId(reader.u32()?), Seq(reader.u64()?));
     whole(&reader, parsed)
 }
 
 /// The held events of a partition.
 pub fn held_of(partition: PartitionId) -> Range<Vec<u8>> {
-    Key::new(Kind::Held).word32(partition.0).prefix()
+    KeyBuilder::new(KeyKind::Held).word32(partition.0).prefix()
 }
 
 /// The held events of a partition below `seq`.
 pub fn held_below(partition: PartitionId, seq: Seq) -> Range<Vec<u8>> {
-    below(Kind::Held, partition, seq)
+    below(KeyKind::Held, partition, seq)
 }
 
 /// An event that must stay readable for a subscription that does not owe it any more.
 pub fn pin(partition: PartitionId, seq: Seq, subscription: SubscriptionId, lane: Lane) -> Vec<u8> {
-    obligation(Kind::Pin, partition, seq, subscription, lane)
+    obligation(KeyKind::Pin, partition, seq, subscription, lane)
 }
 
 /// What [`pin`] was made of.
 pub fn parse_pin(key: &[u8]) -> Option<(PartitionId, Seq, SubscriptionId, Lane)> {
-    parse_obligation(key, Kind::Pin)
+    parse_subscription_key(key, KeyKind::Pin)
 }
 
 /// Whoever pins one event.
 pub fn pins_of_event(partition: PartitionId, seq: Seq) -> Range<Vec<u8>> {
-    Key::new(Kind::Pin).word32(partition.0).word64(seq.0).prefix()
+    KeyBuilder::new(KeyKind::Pin).word32(partition.0).word64(seq.0).prefix()
 }
 
 /// Whatever is pinned below `seq`.
 pub fn pins_below(partition: PartitionId, seq: Seq) -> Range<Vec<u8>> {
-    below(Kind::Pin, partition, seq)
+    below(KeyKind::Pin, partition, seq)
 }
 
 /// An event that waits to be written to a dead-letter destination.
-pub fn dead(obligor: Obligor, due: Timestamp, seq: Seq, lane: Lane) -> Vec<u8> {
-    Key::new(Kind::Dead).obligor(obligor).word64(due.0).word64(seq.0).lane(lane).0
+pub fn dead(subscription_key: SubscriptionKey, due: Timestamp, seq: Seq, lane: Lane) -> Vec<u8> {
+    KeyBuilder::new(KeyKind::Dead).subscription_key(subscription_key).word64(due.0).word64(seq.0).lane(lane).0
 }
 
 /// What [`dead`] was made of.
-pub fn parse_dead(key: &[u8]) -> Option<(Obligor, Timestamp, Seq, Lane)> {
-    let mut reader = body(key, Kind::Dead)?;
-    let obligor = read_obligor(&mut reader)?;
-    let parsed = (obligor, Timestamp(reader.u64()?), Seq(reader.u64()?), Lane(reader.u16()?));
+pub fn parse_dead(key: &[u8]) -> Option<(SubscriptionKey, Timestamp, Seq, Lane)> {
+    let mut reader = body(key, KeyKind::Dead)?;
+    let subscription_key = read_subscription_key(&mut reader)?;
+    let parsed = (subscription_key, Timestamp(reader.u64()?), Seq(reader.u64()?), Lane(reader.u16()?));
     whole(&reader, parsed)
 }
 
 /// Whatever waits for a subscription's dead-letter destination, the earliest due first.
-pub fn dead_of(obligor: Obligor) -> Range<Vec<u8>> {
-    Key::new(Kind::Dead).obligor(obligor).prefix()
+pub fn dead_of(subscription_key: SubscriptionKey) -> Range<Vec<u8>> {
+    KeyBuilder::new(KeyKind::Dead).subscription_key(subscription_key).prefix()
 }
 
 /// Where a line of the ledger stands, by event or by time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LineKey {
     /// Whose.
-    pub obligor: Obligor,
+    pub subscription_key: SubscriptionKey,
     /// Of which lane.
     pub lane: Lane,
     /// The first event that it speaks of.
@@ -513,93 +516,102 @@ pub struct LineKey {
 }
 
 /// A line of the ledger by its first event: a part of one where that speaks of several blocks.
-pub fn ledger(LineKey { obligor, lane, first, at, attempt, what }: LineKey) -> Vec<u8> {
-    let key = Key::new(Kind::Ledger).obligor(obligor).word64(first.0).lane(lane).word64(at.0);
+pub fn ledger(LineKey { subscription_key: subscription_key, lane, first, at, attempt, what }: LineKey) -> Vec<u8> {
+    let key =
+        KeyBuilder::new(KeyKind::Ledger).subscription_key(subscription_key).word64(first.0).lane(lane).word64(at.0);
     key.word32(attempt).word8(what).0
 }
 
 /// What [`ledger`] was made of.
 pub fn parse_ledger(key: &[u8]) -> Option<LineKey> {
-    let mut reader = body(key, Kind::Ledger)?;
-    let obligor = read_obligor(&mut reader)?;
+    let mut reader = body(key, KeyKind::Ledger)?;
+    let subscription_key = read_subscription_key(&mut reader)?;
     let (first, lane, at) = (Seq(reader.u64()?), Lane(reader.u16()?), Timestamp(reader.u64()?));
-    let parsed = LineKey { obligor, lane, first, at, attempt: reader.u32()?, what: reader.u8()? };
+    let parsed =
+        LineKey { subscription_key: subscription_key, lane, first, at, attempt: reader.u32()?, what: reader.u8()? };
     whole(&reader, parsed)
 }
 
 /// A line of the ledger by its time.
-pub fn ledger_by_time(LineKey { obligor, lane, first, at, attempt, what }: LineKey) -> Vec<u8> {
-    let key = Key::new(Kind::LedgerByTime).obligor(obligor).word64(at.0).word64(first.0).lane(lane);
+pub fn ledger_by_time(
+    LineKey { subscription_key: subscription_key, lane, first, at, attempt, what }: LineKey,
+) -> Vec<u8> {
+    let key = KeyBuilder::new(KeyKind::LedgerByTime)
+        .subscription_key(subscription_key)
+        .word64(at.0)
+        .word64(first.0)
+        .lane(lane);
     key.word32(attempt).word8(what).0
 }
 
 /// What [`ledger_by_time`] was made of.
 pub fn parse_ledger_by_time(key: &[u8]) -> Option<LineKey> {
-    let mut reader = body(key, Kind::LedgerByTime)?;
-    let obligor = read_obligor(&mut reader)?;
+    let mut reader = body(key, KeyKind::LedgerByTime)?;
+    let subscription_key = read_subscription_key(&mut reader)?;
     let (at, first, lane) = (Timestamp(reader.u64()?), Seq(reader.u64()?), Lane(reader.u16()?));
-    let parsed = LineKey { obligor, lane, first, at, attempt: reader.u32()?, what: reader.u8()? };
+    let parsed =
+        LineKey { subscription_key: subscription_key, lane, first, at, attempt: reader.u32()?, what: reader.u8()? };
     whole(&reader, parsed)
 }
 
 /// The ledger of a subscription, by event.
-pub fn ledger_of(obligor: Obligor) -> Range<Vec<u8>> {
-    Key::new(Kind::Ledger).obligor(obligor).prefix()
+pub fn ledger_of(subscription_key: SubscriptionKey) -> Range<Vec<u8>> {
+    KeyBuilder::new(KeyKind::Ledger).subscription_key(subscription_key).prefix()
 }
 
 /// The lines of a subscription that begin in the block of `seq` and not behind it: all that may speak of it.
-pub fn ledger_upto(obligor: Obligor, seq: Seq) -> Range<Vec<u8>> {
+pub fn ledger_upto(subscription_key: SubscriptionKey, seq: Seq) -> Range<Vec<u8>> {
     let block = seq.0 - seq.0 % LEDGER_BLOCK;
-    let at = |first: u64| Key::new(Kind::Ledger).obligor(obligor).word64(first).0;
+    let at = |first: u64| KeyBuilder::new(KeyKind::Ledger).subscription_key(subscription_key).word64(first).0;
     at(block)..at(seq.0 + 1)
 }
 
 /// The lines of a subscription from `from` (with it) to `to` (without it).
-pub fn ledger_between(obligor: Obligor, from: Timestamp, to: Timestamp) -> Range<Vec<u8>> {
-    let at = |at: Timestamp| Key::new(Kind::LedgerByTime).obligor(obligor).word64(at.0).0;
+pub fn ledger_between(subscription_key: SubscriptionKey, from: Timestamp, to: Timestamp) -> Range<Vec<u8>> {
+    let at = |at: Timestamp| KeyBuilder::new(KeyKind::LedgerByTime).subscription_key(subscription_key).word64(at.0).0;
     at(from)..at(to)
 }
 
 /// All lines, by event and by time.
 pub fn ledgers() -> Range<Vec<u8>> {
-    Key::new(Kind::Ledger).0..Key::new(Kind::LedgerByTime).prefix().end
+    KeyBuilder::new(KeyKind::Ledger).0..KeyBuilder::new(KeyKind::LedgerByTime).prefix().end
 }
 
 /// What an endpoint said.
-pub fn excerpt(obligor: Obligor, ExcerptKey { minute, status, hash }: ExcerptKey) -> Vec<u8> {
-    let mut key = Key::new(Kind::Excerpt).obligor(obligor).word32(minute).0;
+pub fn excerpt(subscription_key: SubscriptionKey, ExcerptKey { minute, status, hash }: ExcerptKey) -> Vec<u8> {
+    let mut key = KeyBuilder::new(KeyKind::Excerpt).subscription_key(subscription_key).word32(minute).0;
     key.extend_from_slice(&status.to_be_bytes());
     key.extend_from_slice(&hash.to_be_bytes());
     key
 }
 
 /// What [`excerpt`] was made of.
-pub fn parse_excerpt(key: &[u8]) -> Option<(Obligor, ExcerptKey)> {
-    let mut reader = body(key, Kind::Excerpt)?;
-    let obligor = read_obligor(&mut reader)?;
-    let parsed = (obligor, ExcerptKey { minute: reader.u32()?, status: reader.u16()?, hash: reader.u64()? });
+pub fn parse_excerpt(key: &[u8]) -> Option<(SubscriptionKey, ExcerptKey)> {
+    let mut reader = body(key, KeyKind::Excerpt)?;
+    let subscription_key = read_subscription_key(&mut reader)?;
+    let parsed = (subscription_key, ExcerptKey { minute: reader.u32()?, status: reader.u16()?, hash: reader.u64()? });
     whole(&reader, parsed)
 }
 
 /// The ids of a block of the log.
 pub fn ids(partition: PartitionId, block: u64) -> Vec<u8> {
-    Key::new(Kind::Ids).word32(partition.0).word64(block).0
+    KeyBuilder::new(KeyKind::Ids).word32(partition.0).word64(block).0
 }
 
 /// What [`ids`] was made of.
 pub fn parse_ids(key: &[u8]) -> Option<(PartitionId, u64)> {
-    let mut reader = body(key, Kind::Ids)?;
+    let mut reader = body(key, KeyKind::Ids)?;
     let parsed = (PartitionId(reader.u32()?), reader.u64()?);
     whole(&reader, parsed)
 }
 
 /// The name of a version of a subscription's filter in `meta`: names sort as versions do.
-pub fn filter_name(Obligor { partition, subscription }: Obligor, version: u32) -> String {
+pub fn filter_name(SubscriptionKey { partition, subscription }: SubscriptionKey, version: u32) -> String {
     format!("{:08x}/{:08x}/{version:08x}", partition.0, subscription.0)
 }
 
 /// How the names of all versions of a subscription's filter begin.
-pub fn filters_of(Obligor { partition, subscription }: Obligor) -> String {
+pub fn filters_of(SubscriptionKey { partition, subscription }: SubscriptionKey) -> String {
     format!("{:08x}/{:08x}/", partition.0, subscription.0)
 }
 
@@ -609,10 +621,11 @@ pub fn filters_of_partition(partition: PartitionId) -> String {
 }
 
 /// What [`filter_name`] was made of.
-pub fn parse_filter_name(name: &str) -> Option<(Obligor, u32)> {
+pub fn parse_filter_name(name: &str) -> Option<(SubscriptionKey, u32)> {
     let mut parts = name.split('/').map(|part| u32::from_str_radix(part, 16).ok());
     let mut number = || parts.next().flatten();
-    let obligor = Obligor { partition: PartitionId(number()?), subscription: SubscriptionId(number()?) };
-    let parsed = (obligor, number()?);
+    let subscription_key =
+        SubscriptionKey { partition: PartitionId(number()?), subscription: SubscriptionId(number()?) };
+    let parsed = (subscription_key, number()?);
     parts.next().is_none().then_some(parsed)
 }

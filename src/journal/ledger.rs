@@ -15,34 +15,41 @@ use super::{
     Error,
     keys::{self, LineKey},
     reader::damaged,
-    records::{Record, what_byte},
+    records::{StoredRecord, event_byte},
     store::{Batch, Family, Store},
 };
 use crate::{
-    event::{Lane, Obligor, Seq, Timestamp},
-    policy::record::{Entry, LEDGER_BLOCK, Line},
+    event::{Lane, Seq, SubscriptionKey, Timestamp},
+    policy::record::{LEDGER_BLOCK, LedgerEntry, LedgerLine},
 };
 
 /// A part of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Page {
+pub struct LedgerPage {
     /// The lines, in order.
-    pub lines: Vec<Line>,
+    pub lines: Vec<LedgerLine>,
     /// Where the next part begins; [`None`] where there is no more.
     pub next: Option<Vec<u8>>,
 }
 
 /// Puts a line into `batch`.
-pub(super) fn put(batch: &mut Batch, obligor: Obligor, lane: Lane, attempt: u32, entry: &Entry) {
+pub(super) fn put(batch: &mut Batch, subscription_key: SubscriptionKey, lane: Lane, attempt: u32, entry: &LedgerEntry) {
     let Some((first, _)) = entry.covers.first() else { return };
-    let key = LineKey { obligor, lane, first: *first, at: entry.at, attempt, what: what_byte(&entry.what) };
+    let key = LineKey {
+        subscription_key: subscription_key,
+        lane,
+        first: *first,
+        at: entry.at,
+        attempt,
+        what: event_byte(&entry.what),
+    };
     let whole = Bytes::from(entry.encode());
     if is_in_one_block(&entry.covers) {
         batch.put(Family::Ledger, keys::ledger(key), whole.clone());
     } else {
         for covers in parts(&entry.covers) {
             let part = LineKey { first: covers[0].0, ..key };
-            batch.put(Family::Ledger, keys::ledger(part), Entry { covers, ..entry.clone() }.encode());
+            batch.put(Family::Ledger, keys::ledger(part), LedgerEntry { covers, ..entry.clone() }.encode());
         }
     }
     batch.put(Family::Ledger, keys::ledger_by_time(key), whole);
@@ -76,14 +83,14 @@ fn parts(covers: &[(Seq, u32)]) -> Vec<Vec<(Seq, u32)>> {
 }
 
 /// Whether a line may stand under `key`, by event or by time.
-pub(super) fn is_at(entry: &Entry, key: LineKey, by_event: bool) -> bool {
+pub(super) fn is_at(entry: &LedgerEntry, key: LineKey, by_event: bool) -> bool {
     let first = entry.covers.first().map(|(first, _)| *first);
     let in_one_block = || parts(&entry.covers).len() == 1;
-    (what_byte(&entry.what), entry.at, first) == (key.what, key.at, Some(key.first)) && (!by_event || in_one_block())
+    (event_byte(&entry.what), entry.at, first) == (key.what, key.at, Some(key.first)) && (!by_event || in_one_block())
 }
 
 /// Whether a line speaks of an event.
-fn covers(entry: &Entry, seq: Seq) -> bool {
+fn covers(entry: &LedgerEntry, seq: Seq) -> bool {
     let behind = entry.covers.partition_point(|(first, _)| *first <= seq);
     behind.checked_sub(1).is_some_and(|run| {
         let (first, count) = entry.covers[run];
@@ -94,12 +101,12 @@ fn covers(entry: &Entry, seq: Seq) -> bool {
 /// The lines of an event from `from` on, after a look at no more than `looks` lines of its block.
 pub(super) fn of_event(
     store: &dyn Store,
-    obligor: Obligor,
+    subscription_key: SubscriptionKey,
     seq: Seq,
     from: Option<Vec<u8>>,
     looks: usize,
-) -> Result<Page, Error> {
-    let range = keys::ledger_upto(obligor, seq);
+) -> Result<LedgerPage, Error> {
+    let range = keys::ledger_upto(subscription_key, seq);
     let from = from.unwrap_or(range.start);
     collect(store, &from, &range.end, looks, usize::MAX, keys::parse_ledger, |entry| covers(entry, seq))
 }
@@ -111,15 +118,15 @@ pub(super) fn between(
     range: &std::ops::Range<Vec<u8>>,
     max: usize,
     looks: usize,
-    wanted: impl Fn(&Entry) -> bool,
-) -> Result<Page, Error> {
+    wanted: impl Fn(&LedgerEntry) -> bool,
+) -> Result<LedgerPage, Error> {
     collect(store, &range.start, &range.end, looks, max, keys::parse_ledger_by_time, wanted)
 }
 
 /// When the oldest line of a subscription that is still there was written.
-pub(super) fn oldest(store: &dyn Store, obligor: Obligor) -> Result<Option<Timestamp>, Error> {
+pub(super) fn oldest(store: &dyn Store, subscription_key: SubscriptionKey) -> Result<Option<Timestamp>, Error> {
     let mut oldest = None;
-    let range = keys::ledger_between(obligor, Timestamp::default(), Timestamp::NEVER);
+    let range = keys::ledger_between(subscription_key, Timestamp::default(), Timestamp::NEVER);
     store.scan(Family::Ledger, &range.start, &range.end, &mut |key, _| {
         oldest = keys::parse_ledger_by_time(key).map(|key| key.at);
         ControlFlow::Break(())
@@ -134,9 +141,9 @@ fn collect(
     looks: usize,
     max: usize,
     parse: fn(&[u8]) -> Option<LineKey>,
-    wanted: impl Fn(&Entry) -> bool,
-) -> Result<Page, Error> {
-    let mut page = Page { lines: Vec::new(), next: None };
+    wanted: impl Fn(&LedgerEntry) -> bool,
+) -> Result<LedgerPage, Error> {
+    let mut page = LedgerPage { lines: Vec::new(), next: None };
     let mut looked = 0;
     let mut bad = None;
     store.scan(Family::Ledger, from, upper, &mut |key, value| {
@@ -145,10 +152,10 @@ fn collect(
             return ControlFlow::Break(());
         }
         looked += 1;
-        match (parse(key), Entry::decode(value)) {
+        match (parse(key), LedgerEntry::decode(value)) {
             (Some(LineKey { lane, attempt, .. }), Ok(entry)) => {
                 if wanted(&entry) {
-                    page.lines.push(Line { lane, attempt, entry });
+                    page.lines.push(LedgerLine { lane, attempt, entry });
                 }
                 ControlFlow::Continue(())
             }

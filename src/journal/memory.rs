@@ -1,6 +1,6 @@
 //! A store in memory, for tests: it keeps what was synced apart from what was not, and fails where it is told to.
 //!
-//! Invariants: what an honest store acknowledged survives [`Memory::crash`]; what is on the "disk" is always a prefix of
+//! Invariants: what an honest store acknowledged survives [`MemoryStore::crash`]; what is on the "disk" is always a prefix of
 //! what was written, in whole batches; after a write that failed for any reason but space nothing is written any more.
 //! Unlike RocksDB it drops a partition's log at once ([`Store::drop_log`]), so that a reader below the floor shows, and
 //! it insists on the rule of SingleDelete: a family whose records are taken away by it sees no other delete, and a key
@@ -15,14 +15,14 @@ use std::{
 use bytes::Bytes;
 
 use super::{
-    chunk, ids, keys,
-    store::{Batch, Family, Op, Store, StoreError, Visit},
+    chunk, id_filter, keys,
+    store::{Batch, Family, Store, StoreError, Visit, WriteOp},
 };
 use crate::event::{PartitionId, Seq};
 
 /// What a write is to meet with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum WriteFault {
     /// There is no space: nothing is written.
     Full,
     /// The sync fails: whether the batch is there shows after the next crash, and nothing is written any more.
@@ -33,38 +33,38 @@ pub enum Fault {
 
 /// A store in memory. A clone is another handle of the same store.
 #[derive(Clone, Debug, Default)]
-pub struct Memory(Arc<Shared>);
+pub struct MemoryStore(Arc<MemoryShared>);
 
 #[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
+struct MemoryShared {
+    state: Mutex<MemoryState>,
     /// Told when a write begins to wait, and when it may go on.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct MemoryState {
     /// What readers see.
-    current: Arc<Tables>,
+    current: Arc<MemoryTables>,
     /// What would be left after a crash.
-    synced: Tables,
+    synced: MemoryTables,
     /// What was written since, in order.
     unsynced: Vec<Batch>,
-    faults: Vec<(Range<u64>, Fault)>,
+    faults: Vec<(Range<u64>, WriteFault)>,
     writes: u64,
     failed: Option<&'static str>,
     holds: u32,
     waiting: u32,
 }
 
-impl Memory {
+impl MemoryStore {
     /// An empty store.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// The writes with the numbers `writes` (the first ever is 0) meet with `fault`. What was said last holds.
-    pub fn fail(&self, writes: Range<u64>, fault: Fault) {
+    pub fn fail(&self, writes: Range<u64>, fault: WriteFault) {
         self.state().faults.push((writes, fault));
     }
 
@@ -80,9 +80,9 @@ impl Memory {
 
     /// From now on writes wait until the answer is dropped.
     #[must_use]
-    pub fn hold(&self) -> Hold {
+    pub fn hold(&self) -> WriteHold {
         self.state().holds += 1;
-        Hold(self.clone())
+        WriteHold(self.clone())
     }
 
     /// Ends this store and gives the one that is found after the crash: what was synced, and the first `kept` of the
@@ -95,25 +95,25 @@ impl Memory {
             synced.apply(batch);
         }
         self.0.changed.notify_all();
-        let found = State { current: Arc::new(synced.clone()), synced, ..State::default() };
-        Self(Arc::new(Shared { state: Mutex::new(found), changed: Condvar::new() }))
+        let found = MemoryState { current: Arc::new(synced.clone()), synced, ..MemoryState::default() };
+        Self(Arc::new(MemoryShared { state: Mutex::new(found), changed: Condvar::new() }))
     }
 
     /// A panic under the lock is a broken rule of a test's own; later calls shall tell more, not hang.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, MemoryState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tables(&self) -> Arc<Tables> {
+    fn tables(&self) -> Arc<MemoryTables> {
         Arc::clone(&self.state().current)
     }
 }
 
 /// As long as it lives, writes to its store wait.
 #[derive(Debug)]
-pub struct Hold(Memory);
+pub struct WriteHold(MemoryStore);
 
-impl Hold {
+impl WriteHold {
     /// Waits until a write waits.
     pub fn until_a_write_waits(&self) {
         let mut state = self.0.state();
@@ -123,15 +123,15 @@ impl Hold {
     }
 }
 
-impl Drop for Hold {
+impl Drop for WriteHold {
     fn drop(&mut self) {
         self.0.state().holds -= 1;
         self.0.0.changed.notify_all();
     }
 }
 
-impl State {
-    fn fault(&self, write: u64) -> Option<Fault> {
+impl MemoryState {
+    fn fault(&self, write: u64) -> Option<WriteFault> {
         self.faults.iter().rev().find(|(writes, _)| writes.contains(&write)).map(|(_, fault)| *fault)
     }
 
@@ -143,7 +143,7 @@ impl State {
     }
 }
 
-impl Store for Memory {
+impl Store for MemoryStore {
     fn write(&self, batch: &Batch) -> Result<(), StoreError> {
         let mut state = self.state();
         let fault = state.fault(state.writes);
@@ -158,13 +158,13 @@ impl Store for Memory {
             return Err(StoreError::Failed(failed.to_owned()));
         }
         match fault {
-            Some(Fault::Full) => return Err(StoreError::Full),
-            Some(Fault::Failed) => {
+            Some(WriteFault::Full) => return Err(StoreError::Full),
+            Some(WriteFault::Failed) => {
                 state.unsynced.push(batch.clone());
                 state.failed = Some("an earlier sync failed");
                 return Err(StoreError::Failed("the sync failed".to_owned()));
             }
-            Some(Fault::Lie) => state.unsynced.push(batch.clone()),
+            Some(WriteFault::Lie) => state.unsynced.push(batch.clone()),
             None => state.sync(batch),
         }
         Arc::make_mut(&mut state.current).apply(batch);
@@ -215,45 +215,45 @@ impl Store for Memory {
 
 /// The families.
 #[derive(Clone, Debug, Default)]
-struct Tables([Table; Family::ALL.len()]);
+struct MemoryTables([MemoryTable; Family::ALL.len()]);
 
 #[derive(Clone, Debug, Default)]
-struct Table {
-    records: BTreeMap<Vec<u8>, Record>,
+struct MemoryTable {
+    records: BTreeMap<Vec<u8>, MemoryRecord>,
     /// How its records are taken away.
-    removal: Option<Removal>,
+    removal: Option<RangeRemoval>,
 }
 
 #[derive(Clone, Debug)]
-struct Record {
+struct MemoryRecord {
     value: Bytes,
     /// How often it was put since it was last taken away.
     puts: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Removal {
+enum RangeRemoval {
     Delete,
     Single,
 }
 
-impl Tables {
-    fn of(&self, family: Family) -> &Table {
+impl MemoryTables {
+    fn of(&self, family: Family) -> &MemoryTable {
         &self.0[family as usize]
     }
 
     fn apply(&mut self, batch: &Batch) {
         for op in &batch.0 {
             match op {
-                Op::Put(family, key, value) => self.0[*family as usize].put(key, value),
-                Op::Delete(family, key) => {
+                WriteOp::Put(family, key, value) => self.0[*family as usize].put(key, value),
+                WriteOp::Delete(family, key) => {
                     let table = &mut self.0[*family as usize];
-                    table.removes(Removal::Delete, *family);
+                    table.removes(RangeRemoval::Delete, *family);
                     table.records.remove(key);
                 }
-                Op::SingleDelete(family, key) => {
+                WriteOp::SingleDelete(family, key) => {
                     let table = &mut self.0[*family as usize];
-                    table.removes(Removal::Single, *family);
+                    table.removes(RangeRemoval::Single, *family);
                     let puts = table.records.remove(key).map_or(0, |record| record.puts);
                     assert_eq!(puts, 1, "a SingleDelete in {family:?} of {key:?}, which was put {puts} times");
                 }
@@ -278,12 +278,12 @@ impl Tables {
         }
         let ids = &mut self.0[Family::Ids as usize].records;
         ids.retain(|key, _| {
-            keys::parse_ids(key).is_none_or(|(of, block)| of != partition || ids::end_of(block) > floor)
+            keys::parse_ids(key).is_none_or(|(of, block)| of != partition || id_filter::end_of(block) > floor)
         });
     }
 }
 
-impl Table {
+impl MemoryTable {
     fn put(&mut self, key: &[u8], value: &Bytes) {
         match self.records.get_mut(key) {
             Some(record) => {
@@ -291,12 +291,12 @@ impl Table {
                 record.puts += 1;
             }
             None => {
-                self.records.insert(key.to_vec(), Record { value: value.clone(), puts: 1 });
+                self.records.insert(key.to_vec(), MemoryRecord { value: value.clone(), puts: 1 });
             }
         }
     }
 
-    fn removes(&mut self, removal: Removal, family: Family) {
+    fn removes(&mut self, removal: RangeRemoval, family: Family) {
         let known = *self.removal.get_or_insert(removal);
         assert_eq!(known, removal, "{family:?} sees both Delete and SingleDelete");
     }

@@ -7,7 +7,7 @@
 //!
 //! Invariants:
 //! - Opening a subscription is an entry in the same queue as its appends. It fences every earlier life: an append through
-//!   an older [`Owner`] is answered [`Error::Fenced`] and not written.
+//!   an older [`SubscriptionOwner`] is answered [`Error::Fenced`] and not written.
 //! - The queue is bounded by the subscriptions, which have at most one append each in it, and by the bytes admitted to
 //!   publishers, whose permit travels with the request. So sending never blocks, and the writer waits for nobody.
 //! - A sequence is given once, by the writer, which also stamps the time of the append, never decreasing in a partition.
@@ -19,21 +19,21 @@ pub mod backup;
 pub mod chunk;
 pub mod codec;
 pub mod damage;
-pub mod fault;
+pub mod faults;
 pub mod figures;
-mod floor;
 pub mod fsck;
-pub mod ids;
+pub mod id_filter;
 pub mod keys;
 pub mod ledger;
 pub mod memory;
 pub mod migrate;
+mod partition_state;
+mod position;
 mod reader;
 pub mod records;
 pub mod rocks;
 pub mod salvage;
 mod scrub;
-mod seek;
 mod status;
 pub mod store;
 pub mod watermark;
@@ -49,24 +49,24 @@ use std::{
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-use self::status::Status;
+use self::status::WriterStatus;
 pub use self::{
-    floor::{Bound, Limits, WhenFull},
-    reader::{Dossier, LogSlice, Reads, Waiting},
+    partition_state::{BacklogBound, BacklogFullPolicy, BacklogLimits},
+    position::LogPosition,
+    reader::{EventRecords, LogSlice, ReaderPool, WaitingDeadLetter},
     scrub::Scrub,
-    seek::Position,
-    status::{Crowd, End, State},
+    status::{CrowdedPartition, JournalState, LogEnd},
 };
 use crate::{
     clock::Clock,
-    event::{Life, Obligor, PartitionId, Seq, SubscriptionId, Timestamp},
+    event::{Incarnation, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{
-        chunk::{Chunk, Sealed},
-        damage::{Damage, Tolerant},
+        chunk::{Chunk, SealedChunk},
+        damage::{Damage, TolerantStore},
         keys::MetaKind,
         store::{Store, StoreError},
     },
-    policy::record::{Change, Cursor, Line},
+    policy::record::{Cursor, LedgerLine, RecordChange},
 };
 
 /// Why the journal did not do as it was asked.
@@ -105,24 +105,24 @@ impl From<StoreError> for Error {
 
 /// How the journal is run.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct JournalOptions {
     /// How long a group of outcomes alone waits for company before it is synced.
     pub outcome_wait: Duration,
     /// A group is closed when it has so many bytes.
     pub group_bytes: usize,
     /// What the log may keep.
-    pub limits: Limits,
+    pub limits: BacklogLimits,
 }
 
 /// Who hears of events as they become durable, in the order of the log.
-pub type Listener = Box<dyn Fn(PartitionId, Vec<Chunk>) + Send>;
+pub type AppendListener = Box<dyn Fn(PartitionId, Vec<Chunk>) + Send>;
 
 /// Who hears of a failure after which nothing more may be written: a server ends its process.
-pub type Fatal = Box<dyn Fn(&StoreError) + Send>;
+pub type FatalHandler = Box<dyn Fn(&StoreError) + Send>;
 
 /// A published request, durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Published {
+pub struct PublishReceipt {
     /// The place of its first event.
     pub first: Seq,
     /// When the journal took it.
@@ -131,9 +131,9 @@ pub struct Published {
 
 /// A subscription's records at the moment of its opening, and the right to change them.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenedSubscription {
     /// The right; any earlier one is void.
-    pub owner: Owner,
+    pub owner: SubscriptionOwner,
     /// How far it has come.
     pub cursor: Cursor,
     /// Where the log ends.
@@ -142,19 +142,19 @@ pub struct Opened {
 
 /// As long as it is there, the log from its place on is.
 #[derive(Debug)]
-pub struct Hold {
+pub struct LogHold {
     /// The first event that is kept.
     pub from: Seq,
-    _held: writer::Held,
+    _held: writer::HeldRange,
 }
 
 /// The right to change a subscription's records, until a later life is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owner {
+pub struct SubscriptionOwner {
     /// Whose records.
-    pub obligor: Obligor,
+    pub subscription_key: SubscriptionKey,
     /// Which life.
-    pub life: Life,
+    pub incarnation: Incarnation,
 }
 
 /// A change to what the control plane keeps, and to the places it gives out.
@@ -168,22 +168,22 @@ pub enum MetaChange {
     Found(PartitionId),
     /// A new subscription, which starts at this place, or where the log begins if that is later; behind the newest event
     /// where none is given.
-    Subscribe(Obligor, Option<Seq>),
+    Subscribe(SubscriptionKey, Option<Seq>),
     /// The end of a subscription: what it owes is canceled and its records go.
-    Unsubscribe(Obligor),
+    Unsubscribe(SubscriptionKey),
     /// The end of a partition: its log goes.
     Abandon(PartitionId),
 }
 
 /// What the dead-letter actor of a subscription asks for in one write.
 #[derive(Clone, Debug, Default)]
-pub struct Buried {
+pub struct DeadLetterWrite {
     /// Its own record, put in place of the last one.
     pub totals: Option<(String, Bytes)>,
     /// Dead letters that are dealt with: their records go, and the events with them if nobody else asks.
     pub done: Vec<DeadKey>,
     /// What became of them, for the ledger.
-    pub notes: Vec<Line>,
+    pub notes: Vec<LedgerLine>,
 }
 
 /// Where a dead letter waits.
@@ -198,12 +198,12 @@ pub struct DeadKey {
 }
 
 /// What a finished append calls on the writer's thread: it must be short, and must not block.
-pub type Done = Box<dyn FnOnce(Result<(), Error>) + Send>;
+pub type WriteCallback = Box<dyn FnOnce(Result<(), Error>) + Send>;
 
 /// Calls back once, whatever happens: an entry that the writer did not come to is answered [`Error::Closed`].
-struct Once(Option<Done>);
+struct CallOnce(Option<WriteCallback>);
 
-impl Once {
+impl CallOnce {
     fn call(mut self, answer: Result<(), Error>) {
         if let Some(done) = self.0.take() {
             done(answer);
@@ -211,7 +211,7 @@ impl Once {
     }
 }
 
-impl Drop for Once {
+impl Drop for CallOnce {
     fn drop(&mut self) {
         if let Some(done) = self.0.take() {
             done(Err(Error::Closed));
@@ -223,36 +223,36 @@ impl Drop for Once {
 pub type Room = Box<dyn Send>;
 
 /// One entry of the writer's queue.
-enum Entry {
+enum WriterEntry {
     Publish {
         partition: PartitionId,
-        chunks: Vec<Sealed>,
-        reply: oneshot::Sender<Result<Published, Error>>,
+        chunks: Vec<SealedChunk>,
+        reply: oneshot::Sender<Result<PublishReceipt, Error>>,
         _room: Option<Room>,
     },
     Open {
-        obligor: Obligor,
-        reply: oneshot::Sender<Result<Opened, Error>>,
+        subscription_key: SubscriptionKey,
+        reply: oneshot::Sender<Result<OpenedSubscription, Error>>,
     },
     Append {
-        owner: Owner,
-        changes: Vec<Change>,
+        owner: SubscriptionOwner,
+        changes: Vec<RecordChange>,
         urgent: bool,
-        done: Once,
+        done: CallOnce,
     },
     Meta {
         changes: Vec<MetaChange>,
         reply: oneshot::Sender<Result<(), Error>>,
     },
-    Bury {
-        obligor: Obligor,
-        buried: Buried,
+    WriteDeadLetters {
+        subscription_key: SubscriptionKey,
+        dead_letter_writes: DeadLetterWrite,
         reply: oneshot::Sender<Result<(), Error>>,
     },
     Hold {
         partition: PartitionId,
         from: Seq,
-        reply: oneshot::Sender<Result<Hold, Error>>,
+        reply: oneshot::Sender<Result<LogHold, Error>>,
     },
     Close,
 }
@@ -260,16 +260,16 @@ enum Entry {
 /// An answer on its way. Dropping it withdraws nothing.
 #[derive(Debug)]
 #[must_use]
-pub struct Promise<T>(oneshot::Receiver<Result<T, Error>>);
+pub struct PendingResult<T>(oneshot::Receiver<Result<T, Error>>);
 
-impl<T> Promise<T> {
+impl<T> PendingResult<T> {
     fn new() -> (oneshot::Sender<Result<T, Error>>, Self) {
         let (reply, answer) = oneshot::channel();
         (reply, Self(answer))
     }
 }
 
-impl<T> Future for Promise<T> {
+impl<T> Future for PendingResult<T> {
     type Output = Result<T, Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -280,20 +280,20 @@ impl<T> Future for Promise<T> {
 
 /// A handle of the journal: cheap to clone, never blocks.
 #[derive(Clone)]
-pub struct Journal(Arc<Shared>);
+pub struct Journal(Arc<JournalShared>);
 
-struct Shared {
-    limits: Limits,
-    queue: mpsc::Sender<Entry>,
-    reads: Reads,
-    status: Arc<Status>,
+struct JournalShared {
+    limits: BacklogLimits,
+    queue: mpsc::Sender<WriterEntry>,
+    reads: ReaderPool,
+    status: Arc<WriterStatus>,
     damage: Damage,
 }
 
 /// The writer's thread: joined at the end, so that a clean stop has flushed everything.
-pub struct Writer(std::thread::JoinHandle<()>);
+pub struct WriterThread(std::thread::JoinHandle<()>);
 
-impl Writer {
+impl WriterThread {
     /// Waits until the thread has written what was queued, and ended.
     pub fn join(self) {
         if self.0.join().is_err() {
@@ -308,73 +308,82 @@ impl Journal {
     pub fn start(
         store: Arc<dyn Store>,
         clock: Clock,
-        options: Options,
-        listener: Listener,
-        fatal: Fatal,
-    ) -> Result<(Self, Writer), Error> {
-        let logs = floor::recover(&*store)?;
+        options: JournalOptions,
+        listener: AppendListener,
+        fatal: FatalHandler,
+    ) -> Result<(Self, WriterThread), Error> {
+        let logs = partition_state::recover(&*store)?;
         let (queue, entries) = mpsc::channel();
         let damage = Damage::default();
-        let tolerant = Arc::new(Tolerant::new(Arc::clone(&store), damage.clone()));
-        let status = Arc::new(Status::new(logs.partitions.iter().map(|(id, partition)| (*id, partition.end()))));
-        let reads = Reads::start(tolerant);
-        let shared = Shared { limits: options.limits, queue, reads, status, damage };
+        let tolerant = Arc::new(TolerantStore::new(Arc::clone(&store), damage.clone()));
+        let status = Arc::new(WriterStatus::new(logs.partitions.iter().map(|(id, partition)| (*id, partition.end()))));
+        let reads = ReaderPool::start(tolerant);
+        let shared = JournalShared { limits: options.limits, queue, reads, status, damage };
         let journal = Self(Arc::new(shared));
         let (status, damage) = (Arc::clone(&journal.0.status), journal.0.damage.clone());
         let thread = writer::spawn(store, clock, options, listener, fatal, logs, entries, (status, damage));
-        Ok((journal, Writer(thread)))
+        Ok((journal, WriterThread(thread)))
     }
 
     /// Appends a request's events to the log of `partition`. The answer comes when they are durable; `room` is given
     /// back then.
-    pub fn publish(&self, partition: PartitionId, chunks: Vec<Sealed>, room: Option<Room>) -> Promise<Published> {
-        self.ask(|reply| Entry::Publish { partition, chunks, reply, _room: room })
+    pub fn publish(
+        &self,
+        partition: PartitionId,
+        chunks: Vec<SealedChunk>,
+        room: Option<Room>,
+    ) -> PendingResult<PublishReceipt> {
+        self.enqueue(|reply| WriterEntry::Publish { partition, chunks, reply, _room: room })
     }
 
     /// Opens a subscription's records for a new life of its actor.
-    pub fn open(&self, obligor: Obligor) -> Promise<Opened> {
-        self.ask(|reply| Entry::Open { obligor, reply })
+    pub fn open(&self, subscription_key: SubscriptionKey) -> PendingResult<OpenedSubscription> {
+        self.enqueue(|reply| WriterEntry::Open { subscription_key: subscription_key, reply })
     }
 
     /// Writes what a subscription changed; `done` is called when it is durable. A group with an `urgent` entry does not
     /// wait for company.
-    pub fn append(&self, owner: Owner, changes: Vec<Change>, urgent: bool, done: Done) {
-        self.send(Entry::Append { owner, changes, urgent, done: Once(Some(done)) });
+    pub fn append(&self, owner: SubscriptionOwner, changes: Vec<RecordChange>, urgent: bool, done: WriteCallback) {
+        self.send(WriterEntry::Append { owner, changes, urgent, done: CallOnce(Some(done)) });
     }
 
     /// Writes what the control plane changed.
-    pub fn change(&self, changes: Vec<MetaChange>) -> Promise<()> {
-        self.ask(|reply| Entry::Meta { changes, reply })
+    pub fn change(&self, changes: Vec<MetaChange>) -> PendingResult<()> {
+        self.enqueue(|reply| WriterEntry::Meta { changes, reply })
     }
 
     /// Writes what became of dead letters.
-    pub fn bury(&self, obligor: Obligor, buried: Buried) -> Promise<()> {
-        self.ask(|reply| Entry::Bury { obligor, buried, reply })
+    pub fn write_dead_letters(&self, subscription_key: SubscriptionKey, buried: DeadLetterWrite) -> PendingResult<()> {
+        self.enqueue(|reply| WriterEntry::WriteDeadLetters {
+            subscription_key: subscription_key,
+            dead_letter_writes: buried,
+            reply,
+        })
     }
 
     /// Keeps the log of `partition` from `from` on, or from where it begins if that is later, until the hold is dropped: for
     /// whoever is about to read there, and has nothing durable yet that says so.
-    pub fn hold(&self, partition: PartitionId, from: Seq) -> Promise<Hold> {
-        self.ask(|reply| Entry::Hold { partition, from, reply })
+    pub fn hold(&self, partition: PartitionId, from: Seq) -> PendingResult<LogHold> {
+        self.enqueue(|reply| WriterEntry::Hold { partition, from, reply })
     }
 
     /// Reads, on threads of their own.
-    pub fn reads(&self) -> &Reads {
+    pub fn reads(&self) -> &ReaderPool {
         &self.0.reads
     }
 
     /// Where the log of `partition` ends.
-    pub fn end(&self, partition: PartitionId) -> Option<End> {
+    pub fn end(&self, partition: PartitionId) -> Option<LogEnd> {
         self.0.status.end(partition)
     }
 
     /// Whether the backlog of `partition` is at its bound, or close to it where it is made smaller.
-    pub fn crowd(&self, partition: PartitionId) -> Option<Crowd> {
+    pub fn crowd(&self, partition: PartitionId) -> Option<CrowdedPartition> {
         self.0.status.crowd(partition)
     }
 
     /// What the logs may keep.
-    pub fn limits(&self) -> Limits {
+    pub fn limits(&self) -> BacklogLimits {
         self.0.limits
     }
 
@@ -384,7 +393,7 @@ impl Journal {
     }
 
     /// Whether the journal can write.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> JournalState {
         self.0.status.state()
     }
 
@@ -399,25 +408,25 @@ impl Journal {
     }
 
     /// What there is to measure. It may wait for a moment: not to be asked on an arbiter.
-    pub fn figures(&self) -> figures::Figures {
+    pub fn figures(&self) -> figures::JournalFigures {
         let (sync, group) = self.0.status.meter.counts();
         let (damage, scrubbed) = (self.0.damage.seen(), self.0.damage.scrubbed());
         let read_panics = self.0.reads.panics();
-        figures::Figures { sync, group, read_panics, store: self.0.reads.figures(), damage, scrubbed }
+        figures::JournalFigures { sync, group, read_panics, store: self.0.reads.figures(), damage, scrubbed }
     }
 
     /// Lets the writer end when it has written what is queued by now.
     pub fn close(&self) {
-        self.send(Entry::Close);
+        self.send(WriterEntry::Close);
     }
 
-    fn ask<T>(&self, entry: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Entry) -> Promise<T> {
-        let (reply, promise) = Promise::new();
+    fn enqueue<T>(&self, entry: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> WriterEntry) -> PendingResult<T> {
+        let (reply, promise) = PendingResult::new();
         self.send(entry(reply));
         promise
     }
 
-    fn send(&self, entry: Entry) {
+    fn send(&self, entry: WriterEntry) {
         // A writer that has ended drops the entry, and its reply with it: the asker is told.
         self.0.queue.send(entry).ok();
     }

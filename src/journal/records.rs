@@ -3,38 +3,38 @@
 //! Invariants: a record that was written is read back as it was; a decoder never panics and never allocates more than
 //! a fixed multiple of what it was given, but for the runs of a cursor's open events, which have a bound of
 //! their own; bytes behind a record, a byte that stands for nothing and a list that does not ascend are
-//! [`Damaged`], so that damage is told and not taken for a record.
+//! [`DamagedRecord`], so that damage is told and not taken for a record.
 //! Encoders assert the same properties that decoders check: a record that could not be read back is never written.
 //!
 //! A version byte that is unknown is damage here: a store of a later format was refused when it was opened.
 
+mod counts;
 mod cursor;
 mod job;
-mod tally;
 
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 
 use super::{
-    chunk::Running,
-    codec::{Reader, put_varint},
+    chunk::LogTail,
+    codec::{RecordReader, put_varint},
 };
 use crate::{
     event::{Lane, Seq, Timestamp},
     policy::{
         outcome::{Outcome, Reason},
-        record::{Dead, Entry, Excerpt, Owed, What, lease::LeaseStep},
+        record::{DeadLetterRecord, Excerpt, LedgerEntry, LedgerEvent, PendingDelivery, lease::LeaseStep},
     },
 };
 
 /// A record cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a record of the kind {0} is damaged")]
-pub struct Damaged(pub &'static str);
+pub struct DamagedRecord(pub &'static str);
 
-/// A value of the store: `Cursor`, `Job`, [`Owed`], [`Dead`], [`Entry`], [`Excerpt`] and [`Floor`].
-pub trait Record: Sized {
+/// A value of the store: `Cursor`, `Job`, [`PendingDelivery`], [`DeadLetterRecord`], [`LedgerEntry`], [`Excerpt`] and [`FloorRecord`].
+pub trait StoredRecord: Sized {
     /// The record as it is stored.
     ///
     /// # Panics
@@ -42,16 +42,16 @@ pub trait Record: Sized {
     fn encode(&self) -> Vec<u8>;
 
     /// The record that `bytes` are.
-    fn decode(bytes: &[u8]) -> Result<Self, Damaged>;
+    fn decode(bytes: &[u8]) -> Result<Self, DamagedRecord>;
 }
 
 /// What follows the version.
-trait Layout: Sized {
+trait RecordLayout: Sized {
     /// What the record is called where it is damaged.
     const NAME: &'static str;
 
     /// The version of its format that is written: the first one, where it says nothing else. Whatever changes what
-    /// [`Layout::put`] writes is a new version, and a line of the fixtures (`tests/journal/formats.txt`).
+    /// [`RecordLayout::put`] writes is a new version, and a line of the fixtures (`tests/journal/formats.txt`).
     const VERSION: u8 = 1;
 
     /// The oldest version that is read: the one before, at least, once a version was released. Records of it are written
@@ -61,10 +61,10 @@ trait Layout: Sized {
     fn put(&self, out: &mut Vec<u8>);
 
     /// What a record of this version says: one of those from `OLDEST` to `VERSION`.
-    fn take(version: u8, reader: &mut Reader<'_>) -> Option<Self>;
+    fn take(version: u8, reader: &mut RecordReader<'_>) -> Option<Self>;
 }
 
-impl<T: Layout> Record for T {
+impl<T: RecordLayout> StoredRecord for T {
     fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64);
         out.push(Self::VERSION);
@@ -72,28 +72,28 @@ impl<T: Layout> Record for T {
         out
     }
 
-    fn decode(bytes: &[u8]) -> Result<Self, Damaged> {
-        let mut reader = Reader::new(bytes);
+    fn decode(bytes: &[u8]) -> Result<Self, DamagedRecord> {
+        let mut reader = RecordReader::new(bytes);
         let version = reader.u8().filter(|version| (Self::OLDEST..=Self::VERSION).contains(version));
-        let version = version.ok_or(Damaged(Self::NAME))?;
-        Self::take(version, &mut reader).filter(|_| reader.is_empty()).ok_or(Damaged(Self::NAME))
+        let version = version.ok_or(DamagedRecord(Self::NAME))?;
+        Self::take(version, &mut reader).filter(|_| reader.is_empty()).ok_or(DamagedRecord(Self::NAME))
     }
 }
 
 /// What the writer knows of a partition when nothing of its log may be left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Floor {
+pub struct FloorRecord {
     /// Below it, the log does not exist for any reader.
     pub floor: Seq,
     /// The place of the next event, if the log has none at this place or later.
     pub next: Seq,
     /// What stands before `next`.
-    pub running: Running,
+    pub running: LogTail,
     /// The latest append before `next`.
     pub appended: Timestamp,
 }
 
-impl Layout for Floor {
+impl RecordLayout for FloorRecord {
     const NAME: &'static str = "floor";
 
     fn put(&self, out: &mut Vec<u8>) {
@@ -104,17 +104,17 @@ impl Layout for Floor {
         put_time(out, self.appended);
     }
 
-    fn take(_: u8, reader: &mut Reader<'_>) -> Option<Self> {
+    fn take(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
         Some(Self {
             floor: Seq(reader.varint()?),
             next: Seq(reader.varint()?),
-            running: Running { count: reader.varint()?, bytes: reader.varint()? },
+            running: LogTail { count: reader.varint()?, bytes: reader.varint()? },
             appended: take_time(reader)?,
         })
     }
 }
 
-impl Layout for Owed {
+impl RecordLayout for PendingDelivery {
     const NAME: &'static str = "owed";
 
     fn put(&self, out: &mut Vec<u8>) {
@@ -126,7 +126,7 @@ impl Layout for Owed {
         put_time_or_none(out, self.received);
     }
 
-    fn take(_: u8, reader: &mut Reader<'_>) -> Option<Self> {
+    fn take(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
         Some(Self {
             attempts: take_u32(reader)?,
             due: take_time(reader)?,
@@ -138,7 +138,7 @@ impl Layout for Owed {
     }
 }
 
-impl Layout for Dead {
+impl RecordLayout for DeadLetterRecord {
     const NAME: &'static str = "dead";
 
     fn put(&self, out: &mut Vec<u8>) {
@@ -151,7 +151,7 @@ impl Layout for Dead {
         put_time(out, self.given_up);
     }
 
-    fn take(_: u8, reader: &mut Reader<'_>) -> Option<Self> {
+    fn take(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
         Some(Self {
             reason: take_reason(reader)?,
             attempts: take_u32(reader)?,
@@ -165,25 +165,25 @@ impl Layout for Dead {
 }
 
 /// The byte that a line of the ledger has in its key and in its record. A byte is never used again for something else.
-pub fn what_byte(what: &What) -> u8 {
+pub fn event_byte(what: &LedgerEvent) -> u8 {
     match what {
-        What::Filtered { .. } => 1,
-        What::Attempted { .. } => 2,
-        What::GivenUp { .. } => 3,
-        What::Late { .. } => 4,
-        What::Canceled => 5,
-        What::Filed { .. } => 6,
-        What::Lost { .. } => 7,
-        What::Redriven { .. } => 8,
-        What::Lease(LeaseStep::Received { .. }) => 9,
-        What::Lease(LeaseStep::Renewed { .. }) => 10,
-        What::Lease(LeaseStep::Acknowledged) => 11,
-        What::Lease(LeaseStep::Released { .. }) => 12,
-        What::Lease(LeaseStep::Expired) => 13,
+        LedgerEvent::Filtered { .. } => 1,
+        LedgerEvent::Attempted { .. } => 2,
+        LedgerEvent::GivenUp { .. } => 3,
+        LedgerEvent::Late { .. } => 4,
+        LedgerEvent::Canceled => 5,
+        LedgerEvent::Filed { .. } => 6,
+        LedgerEvent::Lost { .. } => 7,
+        LedgerEvent::Redriven { .. } => 8,
+        LedgerEvent::Lease(LeaseStep::Received { .. }) => 9,
+        LedgerEvent::Lease(LeaseStep::Renewed { .. }) => 10,
+        LedgerEvent::Lease(LeaseStep::Acknowledged) => 11,
+        LedgerEvent::Lease(LeaseStep::Released { .. }) => 12,
+        LedgerEvent::Lease(LeaseStep::Expired) => 13,
     }
 }
 
-impl Layout for Entry {
+impl RecordLayout for LedgerEntry {
     const NAME: &'static str = "ledger";
 
     /// A late answer says since the second whether it ended the events; since the third an attempt says when the next is
@@ -192,8 +192,8 @@ impl Layout for Entry {
 
     fn put(&self, out: &mut Vec<u8>) {
         put_time(out, self.at);
-        out.push(what_byte(&self.what));
-        put_what(out, &self.what);
+        out.push(event_byte(&self.what));
+        put_event(out, &self.what);
         assert!(!self.covers.is_empty(), "a line of the ledger that covers no event");
         put_varint(out, self.covers.len() as u64);
         let mut end = 0;
@@ -205,9 +205,9 @@ impl Layout for Entry {
         }
     }
 
-    fn take(_: u8, reader: &mut Reader<'_>) -> Option<Self> {
+    fn take(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
         let at = take_time(reader)?;
-        let what = take_what(reader)?;
+        let what = take_event(reader)?;
         let mut covers = Vec::new();
         let mut end = 0u64;
         for _ in 0..reader.varint().filter(|runs| *runs > 0)? {
@@ -224,10 +224,10 @@ impl Layout for Entry {
 const HAS_NEXT: u8 = 1;
 const HAS_EXCERPT: u8 = 2;
 
-fn put_what(out: &mut Vec<u8>, what: &What) {
+fn put_event(out: &mut Vec<u8>, what: &LedgerEvent) {
     match what {
-        What::Filtered { version } => put_varint(out, (*version).into()),
-        What::Attempted { outcome, status, latency, next, excerpt } => {
+        LedgerEvent::Filtered { version } => put_varint(out, (*version).into()),
+        LedgerEvent::Attempted { outcome, status, latency, next, excerpt } => {
             out.push(outcome.byte());
             put_status(out, *status);
             put_varint(out, u64::try_from(latency.as_micros()).unwrap_or(u64::MAX));
@@ -240,47 +240,47 @@ fn put_what(out: &mut Vec<u8>, what: &What) {
                 out.extend_from_slice(&excerpt.to_be_bytes());
             }
         }
-        What::GivenUp { reason, put_aside } => {
+        LedgerEvent::GivenUp { reason, put_aside } => {
             out.extend(reason.bytes());
             out.push((*put_aside).into());
         }
-        What::Late { settled } => out.push((*settled).into()),
-        What::Filed { file: text } | What::Lost { why: text } => put_text(out, text),
-        What::Redriven { into } => put_varint(out, into.0.into()),
-        What::Lease(LeaseStep::Received { until } | LeaseStep::Renewed { until } | LeaseStep::Released { until }) => {
-            put_time(out, *until)
-        }
-        What::Canceled | What::Lease(LeaseStep::Acknowledged | LeaseStep::Expired) => {}
+        LedgerEvent::Late { settled } => out.push((*settled).into()),
+        LedgerEvent::Filed { file: text } | LedgerEvent::Lost { why: text } => put_text(out, text),
+        LedgerEvent::Redriven { into } => put_varint(out, into.0.into()),
+        LedgerEvent::Lease(
+            LeaseStep::Received { until } | LeaseStep::Renewed { until } | LeaseStep::Released { until },
+        ) => put_time(out, *until),
+        LedgerEvent::Canceled | LedgerEvent::Lease(LeaseStep::Acknowledged | LeaseStep::Expired) => {}
     }
 }
 
-fn take_what(reader: &mut Reader<'_>) -> Option<What> {
+fn take_event(reader: &mut RecordReader<'_>) -> Option<LedgerEvent> {
     Some(match reader.u8()? {
-        1 => What::Filtered { version: take_u32(reader)? },
+        1 => LedgerEvent::Filtered { version: take_u32(reader)? },
         2 => {
             let (outcome, status) = (take_outcome(reader)?, take_status(reader)?);
             let latency = Duration::from_micros(reader.varint()?);
             let flags = reader.u8().filter(|flags| flags & !(HAS_NEXT | HAS_EXCERPT) == 0)?;
             let next = if flags & HAS_NEXT == 0 { None } else { Some(take_time(reader)?) };
             let excerpt = if flags & HAS_EXCERPT == 0 { None } else { Some(reader.u64()?) };
-            What::Attempted { outcome, status, latency, next, excerpt }
+            LedgerEvent::Attempted { outcome, status, latency, next, excerpt }
         }
-        3 => What::GivenUp { reason: take_reason(reader)?, put_aside: take_bool(reader)? },
-        4 => What::Late { settled: take_bool(reader)? },
-        5 => What::Canceled,
-        6 => What::Filed { file: take_text(reader)? },
-        7 => What::Lost { why: take_text(reader)? },
-        8 => What::Redriven { into: Lane(u16::try_from(reader.varint()?).ok()?) },
-        9 => What::Lease(LeaseStep::Received { until: take_time(reader)? }),
-        10 => What::Lease(LeaseStep::Renewed { until: take_time(reader)? }),
-        11 => What::Lease(LeaseStep::Acknowledged),
-        12 => What::Lease(LeaseStep::Released { until: take_time(reader)? }),
-        13 => What::Lease(LeaseStep::Expired),
+        3 => LedgerEvent::GivenUp { reason: take_reason(reader)?, put_aside: take_bool(reader)? },
+        4 => LedgerEvent::Late { settled: take_bool(reader)? },
+        5 => LedgerEvent::Canceled,
+        6 => LedgerEvent::Filed { file: take_text(reader)? },
+        7 => LedgerEvent::Lost { why: take_text(reader)? },
+        8 => LedgerEvent::Redriven { into: Lane(u16::try_from(reader.varint()?).ok()?) },
+        9 => LedgerEvent::Lease(LeaseStep::Received { until: take_time(reader)? }),
+        10 => LedgerEvent::Lease(LeaseStep::Renewed { until: take_time(reader)? }),
+        11 => LedgerEvent::Lease(LeaseStep::Acknowledged),
+        12 => LedgerEvent::Lease(LeaseStep::Released { until: take_time(reader)? }),
+        13 => LedgerEvent::Lease(LeaseStep::Expired),
         _ => return None,
     })
 }
 
-impl Layout for Excerpt {
+impl RecordLayout for Excerpt {
     const NAME: &'static str = "excerpt";
 
     fn put(&self, out: &mut Vec<u8>) {
@@ -289,7 +289,7 @@ impl Layout for Excerpt {
         out.extend_from_slice(&self.said);
     }
 
-    fn take(_: u8, reader: &mut Reader<'_>) -> Option<Self> {
+    fn take(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
         let answered = take_bool(reader)?;
         let length = usize::try_from(reader.varint()?).ok()?;
         Some(Self { answered, said: Bytes::copy_from_slice(reader.take(length)?) })
@@ -301,12 +301,12 @@ fn put_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-fn take_text(reader: &mut Reader<'_>) -> Option<Arc<str>> {
+fn take_text(reader: &mut RecordReader<'_>) -> Option<Arc<str>> {
     let length = usize::try_from(reader.varint()?).ok()?;
     std::str::from_utf8(reader.take(length)?).ok().map(Arc::from)
 }
 
-fn take_bool(reader: &mut Reader<'_>) -> Option<bool> {
+fn take_bool(reader: &mut RecordReader<'_>) -> Option<bool> {
     match reader.u8()? {
         0 => Some(false),
         1 => Some(true),
@@ -318,7 +318,7 @@ fn put_time(out: &mut Vec<u8>, at: Timestamp) {
     out.extend_from_slice(&at.0.to_be_bytes());
 }
 
-fn take_time(reader: &mut Reader<'_>) -> Option<Timestamp> {
+fn take_time(reader: &mut RecordReader<'_>) -> Option<Timestamp> {
     reader.u64().map(Timestamp)
 }
 
@@ -329,7 +329,7 @@ fn put_time_or_none(out: &mut Vec<u8>, at: Option<Timestamp>) {
     }
 }
 
-fn take_time_or_none(reader: &mut Reader<'_>) -> Option<Option<Timestamp>> {
+fn take_time_or_none(reader: &mut RecordReader<'_>) -> Option<Option<Timestamp>> {
     match reader.u8()? {
         0 => Some(None),
         1 => take_time(reader).map(Some),
@@ -341,21 +341,21 @@ fn put_status(out: &mut Vec<u8>, status: Option<u16>) {
     put_varint(out, status.map_or(0, |status| u64::from(status) + 1));
 }
 
-fn take_status(reader: &mut Reader<'_>) -> Option<Option<u16>> {
+fn take_status(reader: &mut RecordReader<'_>) -> Option<Option<u16>> {
     match reader.varint()?.checked_sub(1) {
         None => Some(None),
         Some(status) => u16::try_from(status).ok().map(Some),
     }
 }
 
-fn take_u32(reader: &mut Reader<'_>) -> Option<u32> {
+fn take_u32(reader: &mut RecordReader<'_>) -> Option<u32> {
     u32::try_from(reader.varint()?).ok()
 }
 
-fn take_outcome(reader: &mut Reader<'_>) -> Option<Outcome> {
+fn take_outcome(reader: &mut RecordReader<'_>) -> Option<Outcome> {
     reader.u8().and_then(Outcome::of_byte)
 }
 
-fn take_reason(reader: &mut Reader<'_>) -> Option<Reason> {
+fn take_reason(reader: &mut RecordReader<'_>) -> Option<Reason> {
     Reason::of_bytes([reader.u8()?, reader.u8()?])
 }

@@ -39,13 +39,13 @@ use std::{
 use bytes::Bytes;
 use rocksdb::{ColumnFamily, DB, ErrorKind, WriteBatch, WriteOptions, checkpoint::Checkpoint};
 
-pub(super) use self::folder::Lock;
+pub(super) use self::folder::FolderLock;
 pub use self::open::STORE;
-use self::{floors::Floors, folder::Folder, trim::Trimmer};
-pub use self::{frozen::Frozen, options::RocksOptions};
+use self::{floors::PartitionFloors, folder::DataFolder, trim::Trimmer};
+pub use self::{frozen::ReadOnlyStore, options::RocksOptions};
 use super::{
     figures::StoreFigures,
-    store::{Batch, Family, Op, Store, StoreError, Visit},
+    store::{Batch, Family, Store, StoreError, Visit, WriteOp},
     watermark::Watermark,
 };
 use crate::event::{PartitionId, Seq};
@@ -142,13 +142,13 @@ pub enum OpenError {
 
 /// The store on disk.
 #[derive(Debug)]
-pub struct Rocks {
+pub struct RocksStore {
     // First: its thread ends before RocksDB is closed.
     trimmer: Trimmer,
     db: Arc<DB>,
     options: RocksOptions,
-    synced: Synced,
-    floors: Floors,
+    synced: SyncState,
+    floors: PartitionFloors,
     watermark: Mutex<Watermark>,
     /// RocksDB's latest sequence number after the last acknowledged sync.
     acknowledged: AtomicU64,
@@ -161,18 +161,18 @@ pub struct Rocks {
     /// The families that are not compacted, because a table of theirs is damaged.
     spared: Mutex<BTreeSet<Family>>,
     // Last: the lock is let go when RocksDB is closed.
-    folder: Folder,
+    folder: DataFolder,
 }
 
-struct Synced(WriteOptions);
+struct SyncState(WriteOptions);
 
-impl std::fmt::Debug for Synced {
+impl std::fmt::Debug for SyncState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Synced")
     }
 }
 
-impl Rocks {
+impl RocksStore {
     /// Opens the store in the data folder `folder`, or makes one where there is none.
     pub fn open(folder: &Path, options: &RocksOptions) -> Result<Self, OpenError> {
         open::open(folder, options)
@@ -206,13 +206,13 @@ impl Rocks {
     /// the write-ahead log; all else are links, where `to` is on the same disk. Writers are not held up.
     ///
     /// A snapshot would not do: what compactions discard and what [`Store::drop_log`] drops is gone for snapshots too.
-    pub fn freeze(&self, to: &Path) -> Result<Frozen, OpenError> {
+    pub fn freeze(&self, to: &Path) -> Result<ReadOnlyStore, OpenError> {
         let refuse = |error| open::of_store(to, error);
         let acknowledged = self.acknowledged.load(Ordering::Acquire);
         let checkpoint = Checkpoint::new(&self.db).map_err(|error| refuse(of_rocksdb(error)))?;
         // Whatever the log has, no family is flushed for it: looking often would leave many small files.
         checkpoint.create_checkpoint_with_log_size(to, u64::MAX).map_err(|error| refuse(of_rocksdb(error)))?;
-        Frozen::at(to, acknowledged, &self.options, None)
+        ReadOnlyStore::at(to, acknowledged, &self.options, None)
     }
 
     fn family(&self, family: Family) -> &ColumnFamily {
@@ -223,17 +223,17 @@ impl Rocks {
         let bytes = batch.0.iter().map(|op| {
             OP_BYTES
                 + match op {
-                    Op::Put(_, key, value) => key.len() + value.len(),
-                    Op::Delete(_, key) | Op::SingleDelete(_, key) => key.len(),
+                    WriteOp::Put(_, key, value) => key.len() + value.len(),
+                    WriteOp::Delete(_, key) | WriteOp::SingleDelete(_, key) => key.len(),
                 }
         });
         let mut writes = WriteBatch::with_capacity_bytes(OP_BYTES + bytes.sum::<usize>());
         let families = Family::ALL.map(|family| self.family(family));
         for op in &batch.0 {
             match op {
-                Op::Put(family, key, value) => writes.put_cf(families[*family as usize], key, value),
-                Op::Delete(family, key) => writes.delete_cf(families[*family as usize], key),
-                Op::SingleDelete(family, key) => writes.single_delete_cf(families[*family as usize], key),
+                WriteOp::Put(family, key, value) => writes.put_cf(families[*family as usize], key, value),
+                WriteOp::Delete(family, key) => writes.delete_cf(families[*family as usize], key),
+                WriteOp::SingleDelete(family, key) => writes.single_delete_cf(families[*family as usize], key),
             }
         }
         writes
@@ -295,7 +295,7 @@ impl Rocks {
     }
 }
 
-impl Store for Rocks {
+impl Store for RocksStore {
     fn write(&self, batch: &Batch) -> Result<(), StoreError> {
         if let Some(failed) = self.failed.get() {
             return Err(failed.clone());

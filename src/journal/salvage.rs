@@ -24,12 +24,12 @@
 //! Where a table has a block that cannot be read, all that can be read is copied to a store of its own first (`tables`),
 //! and that is made sound.
 
+mod control;
 mod cursors;
 mod jobs;
 mod logs;
 mod loss;
-mod obligations;
-mod plane;
+mod pending;
 mod records;
 mod rewind;
 mod tables;
@@ -40,18 +40,18 @@ use std::{
     path::Path,
 };
 
-use self::logs::Part;
+use self::logs::PartitionSummary;
 pub use self::{
-    loss::{Gap, Gone, Loss},
-    plane::{Numbers, Plane},
+    control::{ControlNumbers, ControlRecords},
+    loss::{LogGap, LossReport, LostEvent},
 };
 use crate::{
-    event::{Lane, Obligor, PartitionId, Seq, Timestamp},
+    event::{Lane, PartitionId, Seq, SubscriptionKey, Timestamp},
     journal::{
-        backup::{self, Error, Progress, Watch},
-        fsck::{self, Accounts, Report, Stop},
+        backup::{self, BackupError, BackupObserver, BackupProgress},
+        fsck::{self, CheckReport, CheckStop, DeadLetterAccounts},
         keys,
-        rocks::{Rocks, RocksOptions},
+        rocks::{RocksOptions, RocksStore},
         store::{Batch, Family, Store, StoreError},
     },
     policy::record::Cursor,
@@ -62,11 +62,11 @@ const BATCH: usize = 1024;
 
 /// What is left of a store.
 #[derive(Debug)]
-pub struct Salvaged {
+pub struct SalvageResult {
     /// What is missing.
-    pub loss: Loss,
+    pub loss: LossReport,
     /// What was found in it at last.
-    pub report: Report,
+    pub report: CheckReport,
 }
 
 /// Makes a new store in `data_dir` of what is left of the damaged one in `from`, a data folder or a backup.
@@ -74,66 +74,69 @@ pub fn accept_loss(
     from: &Path,
     data_dir: &Path,
     options: &RocksOptions,
-    accounts: Accounts,
-    plane: Plane,
+    accounts: DeadLetterAccounts,
+    control: ControlRecords,
     now: Timestamp,
-    watch: &mut Watch<'_>,
-) -> Result<Salvaged, Error> {
+    watch: &mut BackupObserver<'_>,
+) -> Result<SalvageResult, BackupError> {
     let mut copy = backup::copy_damaged(from, data_dir, watch)?;
-    let (store, recovered) = Rocks::open_damaged(copy.scratch(), options)?;
+    let (store, recovered) = RocksStore::open_damaged(copy.scratch(), options)?;
     let places = tables::damaged(&store)?;
     let store = if places.is_empty() {
         store
     } else {
         copy.check_room()?;
-        let readable = Rocks::open(&copy.readable(), options)?;
+        let readable = RocksStore::open(&copy.readable(), options)?;
         tables::copy(&store, &readable)?;
-        readable.close().map_err(Stop::from)?;
+        readable.close().map_err(CheckStop::from)?;
         drop((store, readable));
         copy.replace()?;
-        Rocks::open_damaged(copy.scratch(), options)?.0
+        RocksStore::open_damaged(copy.scratch(), options)?.0
     };
-    let mut watch = |progress| watch(Progress::Looking(progress));
-    let salvaged = salvage(&store, accounts, plane, now, &mut watch);
+    let mut watch = |progress| watch(BackupProgress::Looking(progress));
+    let salvaged = salvage(&store, accounts, control, now, &mut watch);
     // RocksDB is closed before its folder is moved.
     let closed = store.close();
     let sequence = store.sequence();
     drop(store);
     let (mut loss, report) = salvaged?;
-    closed.map_err(Stop::from)?;
+    closed.map_err(CheckStop::from)?;
     (loss.recovered, loss.acknowledged) = (recovered, copy.acknowledged());
     for (family, places) in places {
         let name = family.name();
         loss.record(format!("missing: what {places} damaged parts of tables of the family {name} had"));
     }
     if !report.is_sound() {
-        return Err(Error::Backup { backup: from.to_owned(), problem: format!("cannot be made sound: {report}") });
+        return Err(BackupError::Backup {
+            backup: from.to_owned(),
+            problem: format!("cannot be made sound: {report}"),
+        });
     }
     copy.keep(sequence)?;
-    Ok(Salvaged { loss, report })
+    Ok(SalvageResult { loss, report })
 }
 
 /// Makes `store` sound.
 pub fn salvage(
     store: &dyn Store,
-    accounts: Accounts,
-    plane: Plane,
+    accounts: DeadLetterAccounts,
+    control: ControlRecords,
     now: Timestamp,
-    watch: &mut fsck::Watch<'_>,
-) -> Result<(Loss, Report), Stop> {
+    watch: &mut fsck::CheckObserver<'_>,
+) -> Result<(LossReport, CheckReport), CheckStop> {
     let mut salvage = Salvage {
         store,
         accounts,
-        plane,
+        control: control,
         now,
         batch: Batch::default(),
-        loss: Loss::default(),
+        loss: LossReport::default(),
         parts: BTreeMap::new(),
         above: BTreeMap::new(),
         wanted: BTreeSet::new(),
         cursors: BTreeMap::new(),
         anew: BTreeSet::new(),
-        owed: BTreeMap::new(),
+        pending: BTreeMap::new(),
         dead: BTreeMap::new(),
         dead_told: BTreeMap::new(),
         subscriptions: 0,
@@ -146,12 +149,12 @@ pub fn salvage(
     Ok((salvage.loss, report))
 }
 
-type Step = fn(&mut Salvage<'_>) -> Result<(), Stop>;
+type SalvageStep = fn(&mut Salvage<'_>) -> Result<(), CheckStop>;
 
 /// In order: later ones use what earlier ones have gathered, and find what these have mended.
-const STEPS: [Step; 11] = [
+const STEPS: [SalvageStep; 11] = [
     |salvage| salvage.unreadable(),
-    |salvage| salvage.control_plane(),
+    |salvage| salvage.control_records(),
     |salvage| salvage.mentioned(),
     |salvage| salvage.known_cursors(),
     |salvage| salvage.jobs(),
@@ -165,25 +168,25 @@ const STEPS: [Step; 11] = [
 
 struct Salvage<'a> {
     store: &'a dyn Store,
-    accounts: Accounts,
-    plane: Plane,
+    accounts: DeadLetterAccounts,
+    control: ControlRecords,
     now: Timestamp,
     batch: Batch,
-    loss: Loss,
-    parts: BTreeMap<PartitionId, Part>,
+    loss: LossReport,
+    parts: BTreeMap<PartitionId, PartitionSummary>,
     /// The first place above everything that is mentioned.
     above: BTreeMap<PartitionId, Seq>,
     /// The subscriptions that the control plane knows.
-    wanted: BTreeSet<Obligor>,
-    cursors: BTreeMap<Obligor, Cursor>,
+    wanted: BTreeSet<SubscriptionKey>,
+    cursors: BTreeMap<SubscriptionKey, Cursor>,
     /// Those of them that had none.
-    anew: BTreeSet<Obligor>,
+    anew: BTreeSet<SubscriptionKey>,
     /// How many events are owed in each lane.
-    owed: BTreeMap<(Obligor, Lane), u64>,
+    pending: BTreeMap<(SubscriptionKey, Lane), u64>,
     /// How many dead letters wait.
-    dead: BTreeMap<Obligor, u64>,
+    dead: BTreeMap<SubscriptionKey, u64>,
     /// How many of them were told as missing.
-    dead_told: BTreeMap<Obligor, u64>,
+    dead_told: BTreeMap<SubscriptionKey, u64>,
     /// The largest number of a subscription that is mentioned.
     subscriptions: u32,
 }

@@ -13,11 +13,11 @@ use std::{
 };
 
 use super::{
-    Status,
+    WriterStatus,
     damage::next_readable,
     keys,
     reader::{read_log, walk::next_chunk},
-    records::{Floor, Record},
+    records::{FloorRecord, StoredRecord},
     store::{Family, Store, StoreError},
 };
 use crate::event::PartitionId;
@@ -38,7 +38,7 @@ pub struct Scrub {
 struct Ended;
 
 impl Scrub {
-    pub(super) fn start(store: Arc<dyn Store>, status: Arc<Status>, bytes_per_second: u64) -> Self {
+    pub(super) fn start(store: Arc<dyn Store>, status: Arc<WriterStatus>, bytes_per_second: u64) -> Self {
         if bytes_per_second == 0 {
             return Self { _alive: None };
         }
@@ -48,8 +48,8 @@ impl Scrub {
             loop {
                 match scrubber.pass() {
                     Ok(()) if scrubber.rest(PASS_WAIT).is_ok() => {}
-                    Ok(()) | Err(Stopped::Ended) => return,
-                    Err(Stopped::Store(error)) => return tracing::warn!(%error, "the scrub of the store ends"),
+                    Ok(()) | Err(ScrubEnd::Ended) => return,
+                    Err(ScrubEnd::Store(error)) => return tracing::warn!(%error, "the scrub of the store ends"),
                 }
             }
         };
@@ -63,30 +63,30 @@ impl Scrub {
 
 struct Scrubber<'a> {
     store: &'a dyn Store,
-    status: &'a Status,
+    status: &'a WriterStatus,
     bytes_per_second: u64,
     ended: mpsc::Receiver<()>,
 }
 
-enum Stopped {
+enum ScrubEnd {
     Ended,
     Store(StoreError),
 }
 
-impl From<Ended> for Stopped {
+impl From<Ended> for ScrubEnd {
     fn from(_: Ended) -> Self {
         Self::Ended
     }
 }
 
-impl From<StoreError> for Stopped {
+impl From<StoreError> for ScrubEnd {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
     }
 }
 
 impl Scrubber<'_> {
-    fn pass(&self) -> Result<(), Stopped> {
+    fn pass(&self) -> Result<(), ScrubEnd> {
         let Some(damage) = self.store.damage() else { return Ok(()) };
         damage.begin_pass();
         let mut is_log_damaged = false;
@@ -107,7 +107,7 @@ impl Scrubber<'_> {
     }
 
     /// Reads a family, and answers whether all of it could be read.
-    fn family(&self, family: Family) -> Result<bool, Stopped> {
+    fn family(&self, family: Family) -> Result<bool, ScrubEnd> {
         let range = keys::everything();
         let (mut from, mut is_damaged) = (range.start, false);
         loop {
@@ -141,9 +141,9 @@ impl Scrubber<'_> {
     }
 
     /// Reads the log of a partition: what of it is lost is noted on the way.
-    fn log(&self, partition: PartitionId) -> Result<(), Stopped> {
+    fn log(&self, partition: PartitionId) -> Result<(), ScrubEnd> {
         let floor = self.store.get(Family::Meta, &keys::floor(partition))?;
-        let floor = floor.and_then(|floor| Floor::decode(&floor).ok()).unwrap_or_default().floor;
+        let floor = floor.and_then(|floor| FloorRecord::decode(&floor).ok()).unwrap_or_default().floor;
         let Some(end) = self.status.end(partition).map(|end| end.next) else { return Ok(()) };
         let mut at = floor;
         while at < end {

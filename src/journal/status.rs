@@ -11,13 +11,13 @@ use std::{
 
 use crate::{
     event::{PartitionId, Seq, SubscriptionId},
-    journal::chunk::Running,
-    metrics::{Counts, DURATIONS, EVENTS, Histogram},
+    journal::chunk::LogTail,
+    metrics::{DURATIONS, EVENTS, Histogram, HistogramCounts},
 };
 
 /// Whether the journal can write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum JournalState {
     /// It can.
     Writable,
     /// It will again, when there is room on the disk.
@@ -28,16 +28,16 @@ pub enum State {
 
 /// Where a partition's log ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct End {
+pub struct LogEnd {
     /// The place of the next event.
     pub next: Seq,
     /// What stands before it.
-    pub running: Running,
+    pub running: LogTail,
 }
 
 /// A partition whose backlog is at its bound, or close to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Crowd {
+pub struct CrowdedPartition {
     /// Who has read least.
     pub laggard: SubscriptionId,
     /// How many bytes it has not passed.
@@ -49,12 +49,12 @@ pub struct Crowd {
 }
 
 /// What the writer measures.
-pub(super) struct Meter {
+pub(super) struct WriterMeter {
     sync: Histogram,
     group: Histogram,
 }
 
-impl Meter {
+impl WriterMeter {
     /// So many entries were written and synced, in so long.
     pub(super) fn synced(&self, entries: usize, took: Duration) {
         self.group.observe(entries as u64);
@@ -62,46 +62,46 @@ impl Meter {
     }
 
     /// How long syncs took, and how many entries shared one.
-    pub(super) fn counts(&self) -> (Counts, Counts) {
+    pub(super) fn counts(&self) -> (HistogramCounts, HistogramCounts) {
         (self.sync.counts(), self.group.counts())
     }
 }
 
 /// What the writer lets everybody know.
-pub(super) struct Status {
-    pub(super) meter: Meter,
+pub(super) struct WriterStatus {
+    pub(super) meter: WriterMeter,
     state: AtomicU8,
-    ends: RwLock<HashMap<PartitionId, End>>,
+    ends: RwLock<HashMap<PartitionId, LogEnd>>,
     /// Only those that are crowded: mostly none.
-    crowds: RwLock<HashMap<PartitionId, Crowd>>,
+    crowds: RwLock<HashMap<PartitionId, CrowdedPartition>>,
     trimming: AtomicUsize,
 }
 
-impl Status {
-    pub(super) fn new(ends: impl Iterator<Item = (PartitionId, End)>) -> Self {
+impl WriterStatus {
+    pub(super) fn new(ends: impl Iterator<Item = (PartitionId, LogEnd)>) -> Self {
         Self {
-            meter: Meter { sync: Histogram::new(&DURATIONS), group: Histogram::new(&EVENTS) },
-            state: AtomicU8::new(State::Writable as u8),
+            meter: WriterMeter { sync: Histogram::new(&DURATIONS), group: Histogram::new(&EVENTS) },
+            state: AtomicU8::new(JournalState::Writable as u8),
             ends: RwLock::new(ends.collect()),
             crowds: RwLock::default(),
             trimming: AtomicUsize::new(0),
         }
     }
 
-    pub(super) fn state(&self) -> State {
+    pub(super) fn state(&self) -> JournalState {
         match self.state.load(Ordering::Acquire) {
-            state if state == State::Writable as u8 => State::Writable,
-            state if state == State::Full as u8 => State::Full,
-            _ => State::Closed,
+            state if state == JournalState::Writable as u8 => JournalState::Writable,
+            state if state == JournalState::Full as u8 => JournalState::Full,
+            _ => JournalState::Closed,
         }
     }
 
     /// Answers what it was.
-    pub(super) fn set_state(&self, state: State) -> u8 {
+    pub(super) fn set_state(&self, state: JournalState) -> u8 {
         self.state.swap(state as u8, Ordering::AcqRel)
     }
 
-    pub(super) fn end(&self, partition: PartitionId) -> Option<End> {
+    pub(super) fn end(&self, partition: PartitionId) -> Option<LogEnd> {
         get(&self.ends, partition)
     }
 
@@ -110,7 +110,7 @@ impl Status {
         self.ends.read().unwrap_or_else(PoisonError::into_inner).keys().copied().collect()
     }
 
-    pub(super) fn set_end(&self, partition: PartitionId, end: Option<End>) {
+    pub(super) fn set_end(&self, partition: PartitionId, end: Option<LogEnd>) {
         set(&self.ends, partition, end);
     }
 
@@ -123,11 +123,11 @@ impl Status {
         self.trimming.store(partitions, Ordering::Release);
     }
 
-    pub(super) fn crowd(&self, partition: PartitionId) -> Option<Crowd> {
+    pub(super) fn crowd(&self, partition: PartitionId) -> Option<CrowdedPartition> {
         get(&self.crowds, partition)
     }
 
-    pub(super) fn set_crowd(&self, partition: PartitionId, crowd: Option<Crowd>) {
+    pub(super) fn set_crowd(&self, partition: PartitionId, crowd: Option<CrowdedPartition>) {
         set(&self.crowds, partition, crowd);
     }
 }

@@ -20,7 +20,7 @@ pub enum Family {
     /// How far each subscription has come.
     Cursor,
     /// Events that were tried and failed.
-    Owed,
+    Pending,
     /// The order in which these fall due.
     Due,
     /// Events below the floor that somebody still asks for.
@@ -43,7 +43,7 @@ impl Family {
         Self::Meta,
         Self::Log,
         Self::Cursor,
-        Self::Owed,
+        Self::Pending,
         Self::Due,
         Self::Held,
         Self::Pin,
@@ -59,7 +59,7 @@ impl Family {
             Self::Meta => "meta",
             Self::Log => "log",
             Self::Cursor => "cursor",
-            Self::Owed => "owed",
+            Self::Pending => "owed",
             Self::Due => "due",
             Self::Held => "held",
             Self::Pin => "pin",
@@ -73,7 +73,7 @@ impl Family {
 
 /// One step of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Op {
+pub enum WriteOp {
     /// Puts a record in place of what was there.
     Put(Family, Vec<u8>, Bytes),
     /// Takes a record away.
@@ -84,22 +84,22 @@ pub enum Op {
 
 /// What is written together or not at all.
 #[derive(Clone, Debug, Default)]
-pub struct Batch(pub Vec<Op>);
+pub struct Batch(pub Vec<WriteOp>);
 
 impl Batch {
     /// Adds a put.
     pub fn put(&mut self, family: Family, key: Vec<u8>, value: impl Into<Bytes>) {
-        self.0.push(Op::Put(family, key, value.into()));
+        self.0.push(WriteOp::Put(family, key, value.into()));
     }
 
     /// Adds a delete.
     pub fn delete(&mut self, family: Family, key: Vec<u8>) {
-        self.0.push(Op::Delete(family, key));
+        self.0.push(WriteOp::Delete(family, key));
     }
 
     /// Adds a delete of what was put exactly once.
     pub fn single_delete(&mut self, family: Family, key: Vec<u8>) {
-        self.0.push(Op::SingleDelete(family, key));
+        self.0.push(WriteOp::SingleDelete(family, key));
     }
 }
 

@@ -23,7 +23,7 @@ use std::{
     path::Path,
 };
 
-use super::codec::Reader;
+use super::codec::RecordReader;
 
 /// The largest sector of today's disks, and the page of the system's cache: what may be torn together.
 const BLOCK: usize = 4096;
@@ -35,7 +35,7 @@ const MAGIC: [u8; 8] = *b"gridmark";
 
 /// What a watermark file was found to be.
 #[derive(Debug)]
-pub enum Found {
+pub enum WatermarkFile {
     /// There is none.
     Missing,
     /// There is one, and neither of its slots is valid.
@@ -46,7 +46,7 @@ pub enum Found {
 
 /// What a watermark file says that is only read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mark {
+pub enum WatermarkValue {
     /// There is none.
     Missing,
     /// There is one, and neither of its slots is valid.
@@ -56,10 +56,12 @@ pub enum Mark {
 }
 
 /// Reads the file at `path`, which may be one that cannot be written.
-pub fn read(path: &Path) -> io::Result<Mark> {
+pub fn read(path: &Path) -> io::Result<WatermarkValue> {
     match File::open(path) {
-        Ok(mut file) => Ok(newest(&mut file)?.map_or(Mark::Damaged, |(_, sequence)| Mark::Whole(sequence))),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Mark::Missing),
+        Ok(mut file) => {
+            Ok(newest(&mut file)?.map_or(WatermarkValue::Damaged, |(_, sequence)| WatermarkValue::Whole(sequence)))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(WatermarkValue::Missing),
         Err(error) => Err(error),
     }
 }
@@ -74,15 +76,15 @@ pub struct Watermark {
 
 impl Watermark {
     /// Opens the file at `path`.
-    pub fn open(path: &Path) -> io::Result<Found> {
+    pub fn open(path: &Path) -> io::Result<WatermarkFile> {
         let mut file = match OpenOptions::new().read(true).write(true).open(path) {
             Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Missing),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(WatermarkFile::Missing),
             Err(error) => return Err(error),
         };
         Ok(match newest(&mut file)? {
-            Some((turn, sequence)) => Found::Whole(Self { file, turn, sequence }),
-            None => Found::Damaged,
+            Some((turn, sequence)) => WatermarkFile::Whole(Self { file, turn, sequence }),
+            None => WatermarkFile::Damaged,
         })
     }
 
@@ -131,16 +133,16 @@ fn newest(file: &mut File) -> io::Result<Option<(u64, u64)>> {
 }
 
 fn encode(turn: u64, sequence: u64) -> Vec<u8> {
-    let mut slot = [MAGIC, turn.to_be_bytes(), sequence.to_be_bytes()].concat();
-    let crc = crc32fast::hash(&slot);
-    slot.extend_from_slice(&crc.to_be_bytes());
-    slot
+    let mut shared = [MAGIC, turn.to_be_bytes(), sequence.to_be_bytes()].concat();
+    let crc = crc32fast::hash(&shared);
+    shared.extend_from_slice(&crc.to_be_bytes());
+    shared
 }
 
 /// Turn and sequence number of a slot, if it is valid.
 fn decode(block: &[u8]) -> Option<(u64, u64)> {
-    let mut reader = Reader::new(block);
-    let signed = Reader::new(block).take(MAGIC.len() + 16)?;
+    let mut reader = RecordReader::new(block);
+    let signed = RecordReader::new(block).take(MAGIC.len() + 16)?;
     let magic = reader.take(MAGIC.len())?;
     let (turn, sequence, crc) = (reader.u64()?, reader.u64()?, reader.u32()?);
     (magic == MAGIC && crc == crc32fast::hash(signed) && turn < u64::MAX).then_some((turn, sequence))

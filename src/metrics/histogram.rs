@@ -9,7 +9,7 @@ use std::{
 
 /// Where ranges end.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Scale {
+pub struct BucketScale {
     /// The largest value of each range but the last, which has no end; ascending.
     pub bounds: &'static [u64],
     /// So many of these are one of what is told: a million microseconds are a second.
@@ -21,7 +21,7 @@ const SECOND: u64 = 1_000 * MILLI;
 const HOUR: u64 = 3_600 * SECOND;
 
 /// How long requests take: from what a machine needs that is beside us to the longest wait for an answer.
-pub static DURATIONS: Scale = Scale {
+pub static DURATIONS: BucketScale = BucketScale {
     bounds: &[
         MILLI,
         5 * MILLI / 2,
@@ -42,13 +42,13 @@ pub static DURATIONS: Scale = Scale {
 };
 
 /// How long the parts of requests take: coarser, because there are five of them.
-pub static PHASES: Scale = Scale {
+pub static PHASES: BucketScale = BucketScale {
     bounds: &[MILLI / 2, 2 * MILLI, 10 * MILLI, 50 * MILLI, 200 * MILLI, SECOND, 5 * SECOND, 30 * SECOND],
     per_unit: SECOND,
 };
 
 /// How long events wait: from nothing to a day, which is Event Grid's own time to live.
-pub static WAITS: Scale = Scale {
+pub static WAITS: BucketScale = BucketScale {
     bounds: &[
         MILLI,
         10 * MILLI,
@@ -65,19 +65,19 @@ pub static WAITS: Scale = Scale {
 };
 
 /// How many events are together.
-pub static EVENTS: Scale = Scale { bounds: &[1, 2, 5, 10, 50, 100, 500, 1_000, 5_000], per_unit: 1 };
+pub static EVENTS: BucketScale = BucketScale { bounds: &[1, 2, 5, 10, 50, 100, 500, 1_000, 5_000], per_unit: 1 };
 
 /// A histogram that many may add to at once.
 #[derive(Debug)]
 pub struct Histogram {
-    scale: &'static Scale,
+    scale: &'static BucketScale,
     ranges: Box<[AtomicU64]>,
     sum: AtomicU64,
 }
 
 impl Histogram {
     /// With nothing in it.
-    pub fn new(scale: &'static Scale) -> Self {
+    pub fn new(scale: &'static BucketScale) -> Self {
         Self { scale, ranges: (0..=scale.bounds.len()).map(|_| AtomicU64::new(0)).collect(), sum: AtomicU64::new(0) }
     }
 
@@ -94,23 +94,23 @@ impl Histogram {
     }
 
     /// What is in it by now.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> HistogramCounts {
         let ranges = self.ranges.iter().map(|range| range.load(Ordering::Relaxed)).collect();
-        Counts { scale: self.scale, ranges, sum: self.sum.load(Ordering::Relaxed) }
+        HistogramCounts { scale: self.scale, ranges, sum: self.sum.load(Ordering::Relaxed) }
     }
 }
 
 /// What is in a histogram, or in several.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Counts {
-    scale: &'static Scale,
+pub struct HistogramCounts {
+    scale: &'static BucketScale,
     ranges: Vec<u64>,
     sum: u64,
 }
 
-impl Counts {
+impl HistogramCounts {
     /// Nothing.
-    pub fn none(scale: &'static Scale) -> Self {
+    pub fn none(scale: &'static BucketScale) -> Self {
         Self { scale, ranges: vec![0; scale.bounds.len() + 1], sum: 0 }
     }
 

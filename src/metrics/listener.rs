@@ -7,7 +7,7 @@ const CLASSES: usize = 6;
 
 /// An address that the server listens on, for as long as the process lives.
 #[derive(Debug)]
-pub struct Listener {
+pub struct ListenerCounters {
     /// Who comes in there.
     pub name: &'static str,
     /// Connections that are open.
@@ -21,7 +21,7 @@ pub struct Listener {
     responses: [Counter; CLASSES],
 }
 
-impl Listener {
+impl ListenerCounters {
     /// Nobody has come yet.
     pub fn new(name: &'static str) -> Self {
         Self {
@@ -35,7 +35,7 @@ impl Listener {
     }
 
     /// A request was answered with this status.
-    pub fn answered(&self, status: u16) {
+    pub fn count_response(&self, status: u16) {
         self.responses[usize::from(status / 100).min(CLASSES - 1)].add(1);
     }
 

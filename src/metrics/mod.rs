@@ -2,7 +2,7 @@
 //!
 //! - [`Counter`] and [`Histogram`]: atomics that the work adds to. Adding takes no lock and waits for nobody; reading is a
 //!   look at what is there, which may be one event behind in one place and not in the other.
-//! - [`Listener`]: what is counted of an address that the server listens on.
+//! - [`ListenerCounters`]: what is counted of an address that the server listens on.
 //! - [`text`]: families of samples as Prometheus' text and as OpenMetrics.
 //!
 //! Absent on purpose: a registry, and names. What there is to tell is gathered when somebody asks, from where it stands
@@ -15,8 +15,8 @@ pub mod text;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use self::{
-    histogram::{Counts, DURATIONS, EVENTS, Histogram, PHASES, Scale, WAITS},
-    listener::Listener,
+    histogram::{BucketScale, DURATIONS, EVENTS, Histogram, HistogramCounts, PHASES, WAITS},
+    listener::ListenerCounters,
 };
 
 /// Counts up.

@@ -8,18 +8,18 @@
 
 use std::fmt::{self, Write};
 
-use super::Counts;
+use super::HistogramCounts;
 
 /// How it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum TextFormat {
     /// `text/plain; version=0.0.4`
     Prometheus,
     /// `application/openmetrics-text; version=1.0.0`
     OpenMetrics,
 }
 
-impl Format {
+impl TextFormat {
     /// Its content type.
     pub fn content_type(self) -> &'static str {
         match self {
@@ -31,7 +31,7 @@ impl Format {
 
 /// What a family's samples are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// It only grows; the name ends with `_total`.
     Counter,
     /// It goes up and down.
@@ -42,55 +42,55 @@ pub enum Kind {
 
 /// A family of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Family {
+pub struct MetricFamily {
     /// Its name, with the unit at its end, and `_total` behind that for a counter.
     pub name: &'static str,
     /// What its samples are.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// A sentence.
     pub help: &'static str,
 }
 
 /// A sample's value: whole numbers are told exactly, however large.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Value {
+pub enum SampleValue {
     /// A whole number.
     Whole(u64),
     /// Any number.
     Real(f64),
 }
 
-impl From<u64> for Value {
+impl From<u64> for SampleValue {
     fn from(value: u64) -> Self {
         Self::Whole(value)
     }
 }
 
-impl From<usize> for Value {
+impl From<usize> for SampleValue {
     fn from(value: usize) -> Self {
         Self::Whole(value as u64)
     }
 }
 
-impl From<u32> for Value {
+impl From<u32> for SampleValue {
     fn from(value: u32) -> Self {
         Self::Whole(value.into())
     }
 }
 
-impl From<bool> for Value {
+impl From<bool> for SampleValue {
     fn from(value: bool) -> Self {
         Self::Whole(value.into())
     }
 }
 
-impl From<f64> for Value {
+impl From<f64> for SampleValue {
     fn from(value: f64) -> Self {
         Self::Real(value)
     }
 }
 
-impl fmt::Display for Value {
+impl fmt::Display for SampleValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Whole(value) => value.fmt(f),
@@ -106,35 +106,35 @@ pub type Labels<'a> = [(&'a str, &'a str)];
 
 /// A text in the making.
 #[derive(Debug)]
-pub struct Text {
-    format: Format,
+pub struct MetricsText {
+    format: TextFormat,
     out: String,
-    family: Option<Family>,
+    family: Option<MetricFamily>,
     /// Whether the family's head is written.
     told: bool,
 }
 
-impl Text {
+impl MetricsText {
     /// An empty one.
-    pub fn new(format: Format) -> Self {
+    pub fn new(format: TextFormat) -> Self {
         Self { format, out: String::new(), family: None, told: false }
     }
 
     /// What follows are samples of this family.
-    pub fn family(&mut self, family: Family) {
+    pub fn family(&mut self, family: MetricFamily) {
         self.family = Some(family);
         self.told = false;
     }
 
     /// A sample.
-    pub fn sample(&mut self, labels: &Labels<'_>, value: impl Into<Value>) {
-        let Some(family) = self.begin() else { return };
+    pub fn sample(&mut self, labels: &Labels<'_>, value: impl Into<SampleValue>) {
+        let Some(family) = self.begin_family() else { return };
         self.line(family.name, "", labels, None, value.into());
     }
 
     /// A histogram.
-    pub fn histogram(&mut self, labels: &Labels<'_>, counts: &Counts) {
-        let Some(family) = self.begin() else { return };
+    pub fn histogram(&mut self, labels: &Labels<'_>, counts: &HistogramCounts) {
+        let Some(family) = self.begin_family() else { return };
         for (bound, count) in counts.upto() {
             // The same in both formats: a number with a fraction, as OpenMetrics wants it.
             let bound = bound.map_or_else(|| "+Inf".to_owned(), |bound| format!("{bound:?}"));
@@ -146,33 +146,33 @@ impl Text {
 
     /// The whole text.
     pub fn finish(mut self) -> String {
-        if self.format == Format::OpenMetrics {
+        if self.format == TextFormat::OpenMetrics {
             self.out.push_str("# EOF\n");
         }
         self.out
     }
 
     /// The head of the family, before its first sample.
-    fn begin(&mut self) -> Option<Family> {
+    fn begin_family(&mut self) -> Option<MetricFamily> {
         let family = self.family?;
         if !std::mem::replace(&mut self.told, true) {
             let name = match self.format {
-                Format::OpenMetrics => family.name.strip_suffix("_total").unwrap_or(family.name),
-                Format::Prometheus => family.name,
+                TextFormat::OpenMetrics => family.name.strip_suffix("_total").unwrap_or(family.name),
+                TextFormat::Prometheus => family.name,
             };
             let kind = match family.kind {
-                Kind::Counter => "counter",
-                Kind::Gauge => "gauge",
-                Kind::Histogram => "histogram",
+                MetricKind::Counter => "counter",
+                MetricKind::Gauge => "gauge",
+                MetricKind::Histogram => "histogram",
             };
             self.out.push_str(&format!("# HELP {name} "));
-            escape(&mut self.out, family.help, self.format == Format::OpenMetrics);
+            escape(&mut self.out, family.help, self.format == TextFormat::OpenMetrics);
             self.out.push_str(&format!("\n# TYPE {name} {kind}\n"));
         }
         Some(family)
     }
 
-    fn line(&mut self, name: &str, suffix: &str, labels: &Labels<'_>, last: Option<(&str, &str)>, value: Value) {
+    fn line(&mut self, name: &str, suffix: &str, labels: &Labels<'_>, last: Option<(&str, &str)>, value: SampleValue) {
         self.out.push_str(name);
         self.out.push_str(suffix);
         let mut between = '{';

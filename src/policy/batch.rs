@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 
 use crate::{
     event::{Event, Schema, Timestamp},
-    policy::{Item, outcome::Outcome, property::Group},
+    policy::{SendItem, outcome::Outcome, property::PropertyGroup},
 };
 
 /// What a subscription wants in one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct BatchLimits {
     /// At most so many events.
     pub events_max: u32,
     /// So many bytes of the request's body, if the events allow: one that is larger goes alone.
@@ -22,7 +22,7 @@ pub struct Limits {
 /// anybody could tell the difference.
 const BACKLOG_MIN: u32 = 256;
 
-impl Limits {
+impl BatchLimits {
     /// So many unread events at least are a backlog.
     pub fn backlog_min(self) -> u32 {
         BACKLOG_MIN.max(self.events_max.saturating_mul(4))
@@ -31,20 +31,20 @@ impl Limits {
 
 /// An event that could be sent now.
 #[derive(Clone, Debug)]
-pub struct Ready {
+pub struct ReadyEvent {
     /// Which obligation it is.
-    pub item: Item,
+    pub item: SendItem,
     /// The event.
     pub event: Event,
     /// How its last attempt ended; [`None`] where there was none.
-    pub last: Option<Last>,
+    pub last: Option<LastAttempt>,
     /// Whom it shares a request with.
-    pub group: Group,
+    pub group: PropertyGroup,
 }
 
 /// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Last {
+pub struct LastAttempt {
     /// How.
     pub outcome: Outcome,
     /// With which status, if there was one.
@@ -59,7 +59,7 @@ const LOOK_AHEAD: usize = 1024;
 /// The places in `queue` of the events of the next batch, ascending. They have been tried equally often, because a request
 /// carries one `aeg-delivery-count`; are of one lane, because a line of the ledger is; and of one group, because a request
 /// has one set of headers. The first is at the front, so that nobody waits for ever. Empty only where the queue is.
-pub fn pick(queue: &VecDeque<Ready>, limits: Limits) -> Vec<usize> {
+pub fn pick(queue: &VecDeque<ReadyEvent>, limits: BatchLimits) -> Vec<usize> {
     let Some(first) = queue.front() else { return Vec::new() };
     let (lane, attempts) = (first.item.lane, first.item.attempts);
     let events_max = limits.events_max.max(1) as usize;
@@ -91,7 +91,7 @@ pub fn pick(queue: &VecDeque<Ready>, limits: Limits) -> Vec<usize> {
 }
 
 /// Takes the events at these places, which are ascending.
-pub fn remove(queue: &mut VecDeque<Ready>, places: &[usize]) -> Vec<Ready> {
+pub fn remove(queue: &mut VecDeque<ReadyEvent>, places: &[usize]) -> Vec<ReadyEvent> {
     let Some(last) = places.last() else { return Vec::new() };
     let (mut taken, mut left) = (Vec::with_capacity(places.len()), Vec::new());
     for (place, ready) in queue.drain(..=*last).enumerate() {
@@ -105,7 +105,7 @@ pub fn remove(queue: &mut VecDeque<Ready>, places: &[usize]) -> Vec<Ready> {
 }
 
 /// Takes the next batch.
-pub fn take(queue: &mut VecDeque<Ready>, limits: Limits) -> Vec<Ready> {
+pub fn take(queue: &mut VecDeque<ReadyEvent>, limits: BatchLimits) -> Vec<ReadyEvent> {
     let places = pick(queue, limits);
     remove(queue, &places)
 }

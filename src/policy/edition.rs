@@ -17,32 +17,32 @@ use crate::policy::outcome::Outcome;
 #[serde(deny_unknown_fields)]
 pub struct Edition {
     /// When a failed event is tried again.
-    pub retry: Retry,
+    pub retry: RetrySchedule,
     /// `maxDeliveryAttempts`, the first attempt counted.
-    pub attempts: Range,
+    pub attempts: SettingRange,
     /// `eventTimeToLiveInMinutes`.
-    pub time_to_live_minutes: Range,
+    pub time_to_live_minutes: SettingRange,
     /// What a webhook's status means for the wait.
-    pub webhook: Rules,
+    pub webhook: FailureRules,
     /// What the status of every other kind of destination means for the wait.
-    pub resource: Rules,
+    pub resource: FailureRules,
     /// When an endpoint is left alone, and for how long.
-    pub probation: Probation,
+    pub probation: ProbationRules,
     /// How fast an endpoint is called that has failed before.
-    pub pace: Pace,
+    pub pace: PaceRules,
     /// How what was given up is put aside.
-    pub dead_letter: DeadLetter,
+    pub dead_letter: DeadLetterRules,
 }
 
 /// The retry schedule.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Retry {
+pub struct RetrySchedule {
     /// The steps after the first, second, third failure: never empty, never zero, ascending where they are offsets.
     #[serde(deserialize_with = "durations")]
     pub schedule: Vec<Duration>,
     /// What a step is counted from.
-    pub steps: Steps,
+    pub steps: StepOrigin,
     /// The wait between attempts once the schedule is used up; never zero.
     #[serde(with = "humantime_serde")]
     pub repeat: Duration,
@@ -51,7 +51,7 @@ pub struct Retry {
     /// The most that is added by chance.
     #[serde(with = "humantime_serde")]
     pub jitter_max: Duration,
-    /// For as long at most as an endpoint asks with `Retry-After`, no request is sent to it.
+    /// For as long at most as an endpoint asks with `RetrySchedule-After`, no request is sent to it.
     #[serde(with = "humantime_serde")]
     pub retry_after_max: Duration,
 }
@@ -59,7 +59,7 @@ pub struct Retry {
 /// What the steps of a schedule are counted from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Steps {
+pub enum StepOrigin {
     /// From the failure before: a step is the wait after it.
     Delays,
     /// From the first attempt.
@@ -69,7 +69,7 @@ pub enum Steps {
 /// What a subscription may ask for, and what it gets where it asks for nothing: `1 <= min <= default <= max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Range {
+pub struct SettingRange {
     /// The least.
     pub min: u32,
     /// The most.
@@ -80,7 +80,7 @@ pub struct Range {
 
 /// The kinds of destination that an edition tells apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum EndpointKind {
     /// An HTTP endpoint of whoever subscribed.
     Webhook,
     /// Every other one: queues, hubs, functions.
@@ -91,7 +91,7 @@ pub enum Kind {
 /// contradict each other, none is a success, and no outcome is one of our own making.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Rules {
+pub struct FailureRules {
     /// Statuses after which an event is given up at once.
     pub never_retried: Vec<u16>,
     /// Statuses after which an event is given up at once where it becomes a dead letter. Where there is no place for dead
@@ -110,7 +110,7 @@ pub struct Rules {
 /// When an endpoint is left alone, and for how long.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Probation {
+pub struct ProbationRules {
     /// As many failed requests in a row suspend it: at least one.
     pub after_failures: u32,
     /// So large a share of the requests suspends it too: above 0, 1 at most …
@@ -135,7 +135,7 @@ pub struct Probation {
 /// of the successes of the last window without probation.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Pace {
+pub struct PaceRules {
     /// After probation it begins with this share of the last healthy rate: above 0, 1 at most …
     pub start_share: f64,
     /// … reaches that rate after so long, while all goes well …
@@ -159,7 +159,7 @@ pub struct Pace {
 /// How what was given up is put aside.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct DeadLetter {
+pub struct DeadLetterRules {
     /// From the giving up to the file.
     #[serde(with = "humantime_serde")]
     pub delay: Duration,
@@ -189,10 +189,10 @@ pub enum FileForm {
 
 impl Edition {
     /// The rules for this kind of destination.
-    pub fn rules(&self, kind: Kind) -> &Rules {
+    pub fn rules(&self, kind: EndpointKind) -> &FailureRules {
         match kind {
-            Kind::Webhook => &self.webhook,
-            Kind::Resource => &self.resource,
+            EndpointKind::Webhook => &self.webhook,
+            EndpointKind::Resource => &self.resource,
         }
     }
 
@@ -209,7 +209,7 @@ impl Edition {
     }
 }
 
-impl Retry {
+impl RetrySchedule {
     fn check(&self) -> Result<(), String> {
         let Self { schedule, steps, repeat, jitter_share, jitter_max: _, retry_after_max: _ } = self;
         if schedule.is_empty() {
@@ -219,9 +219,9 @@ impl Retry {
             positive("retry.schedule", *step)?;
         }
         match steps {
-            Steps::Delays => {}
-            Steps::Offsets if schedule.is_sorted_by(|a, b| a < b) => {}
-            Steps::Offsets => {
+            StepOrigin::Delays => {}
+            StepOrigin::Offsets if schedule.is_sorted_by(|a, b| a < b) => {}
+            StepOrigin::Offsets => {
                 return Err(
                     "retry.schedule does not ascend; allowed are ascending offsets from the first attempt".into()
                 );
@@ -235,7 +235,7 @@ impl Retry {
     }
 }
 
-impl Range {
+impl SettingRange {
     fn check(self, key: &str) -> Result<(), String> {
         let Self { min, max, default } = self;
         if 1 <= min && min <= default && default <= max {
@@ -247,14 +247,14 @@ impl Range {
 
 /// The rules of an edition as they hold for one subscription.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms<'a> {
+pub struct SubscriptionTerms<'a> {
     /// Those of its kind of destination.
-    pub rules: &'a Rules,
+    pub rules: &'a FailureRules,
     /// Whether what it gives up becomes a dead letter.
     pub dead_letter: bool,
 }
 
-impl Rules {
+impl FailureRules {
     /// How a request ends without a status: no answer, or a destination without HTTP that says so. What else there is,
     /// is our own doing.
     const WITHOUT_STATUS: [Outcome; 9] = [
@@ -270,8 +270,8 @@ impl Rules {
     ];
 
     /// As they hold for a subscription that has a place for dead letters, or none.
-    pub fn terms(&self, dead_letter: bool) -> Terms<'_> {
-        Terms { rules: self, dead_letter }
+    pub fn terms(&self, dead_letter: bool) -> SubscriptionTerms<'_> {
+        SubscriptionTerms { rules: self, dead_letter }
     }
 
     fn check(&self, key: &str) -> Result<(), String> {
@@ -305,7 +305,7 @@ impl Rules {
     }
 }
 
-impl Probation {
+impl ProbationRules {
     fn check(&self) -> Result<(), String> {
         let Self { after_failures, failure_share, window, requests_min, durations, otherwise, longest } = self;
         for (key, count) in [("after_failures", after_failures), ("requests_min", requests_min)] {
@@ -334,7 +334,7 @@ impl Probation {
     }
 }
 
-impl Pace {
+impl PaceRules {
     fn check(&self) -> Result<(), String> {
         let Self { start_share, climb, growth_share, over_share, .. } = self;
         let Self { after_failure_share, tolerated_share, least, forgotten_after, .. } = self;
@@ -355,7 +355,7 @@ impl Pace {
     }
 }
 
-impl DeadLetter {
+impl DeadLetterRules {
     fn check(&self) -> Result<(), String> {
         if self.retry.is_empty() {
             return Err("dead_letter.retry is empty; allowed is one duration or more".to_owned());
@@ -378,10 +378,10 @@ fn positive(key: &str, duration: Duration) -> Result<(), String> {
     Ok(())
 }
 
-type Written = humantime_serde::Serde<Duration>;
+type EditionFile = humantime_serde::Serde<Duration>;
 
 fn durations<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<Duration>, D::Error> {
-    Ok(Vec::<Written>::deserialize(from)?.into_iter().map(Written::into_inner).collect())
+    Ok(Vec::<EditionFile>::deserialize(from)?.into_iter().map(EditionFile::into_inner).collect())
 }
 
 fn durations_by<'de, D, K>(from: D) -> Result<BTreeMap<K, Duration>, D::Error>
@@ -389,6 +389,6 @@ where
     D: serde::Deserializer<'de>,
     K: Deserialize<'de> + Ord,
 {
-    let written = BTreeMap::<K, Written>::deserialize(from)?;
+    let written = BTreeMap::<K, EditionFile>::deserialize(from)?;
     Ok(written.into_iter().map(|(key, duration)| (key, duration.into_inner())).collect())
 }

@@ -8,7 +8,7 @@
 //! may be by chance. The schedule ends as the event would, by attempts, by time to live or with the probation that it falls
 //! due in, and says by which.
 //!
-//! Absent on purpose: how what is known was found. Whoever asks gathers the [`Facts`], from the disk and from memory; where
+//! Absent on purpose: how what is known was found. Whoever asks gathers the [`ExplainInput`], from the disk and from memory; where
 //! the two were read at different moments, the later word is the flights'.
 
 mod pulled;
@@ -18,12 +18,12 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     event::{Lane, Seq, Timestamp},
     policy::{
-        Flight, Item, Settings,
-        batch::Last,
+        OutgoingBatch, SendItem, SubscriptionSettings,
+        batch::LastAttempt,
         endpoint,
-        outcome::{Answer, Outcome, Reason},
-        record::{Cursor, Dead, EndpointView, Health, Held, LaneCursor, Owed, Rate},
-        retry::{self, Chance, Failed, Verdict},
+        outcome::{Outcome, Reason, RequestResult},
+        record::{Cursor, DeadLetterRecord, EndpointView, Health, HeldBy, LaneCursor, PendingDelivery, Rate},
+        retry::{self, Failed, Jitter, RetryDecision},
     },
 };
 
@@ -32,25 +32,25 @@ const FORETOLD_MAX: usize = 100;
 
 /// What is known of an event and of a subscription that it may be for.
 #[derive(Clone, Copy, Debug)]
-pub struct Facts<'a> {
+pub struct ExplainInput<'a> {
     /// How the subscription wants to be served.
-    pub settings: &'a Settings,
+    pub settings: &'a SubscriptionSettings,
     /// How far it has come, with its health.
     pub cursor: &'a Cursor,
     /// Its endpoint, beside what the cursor says of it.
     pub endpoint: EndpointView,
     /// Its requests on their way.
-    pub flights: &'a [Arc<Flight>],
+    pub requests: &'a [Arc<OutgoingBatch>],
     /// Where its log ends.
     pub end: Seq,
     /// Which event.
     pub seq: Seq,
     /// The event, where the store has it.
-    pub event: Option<Stored>,
+    pub event: Option<StoredEvent>,
     /// What is owed of it, for which lane.
-    pub owed: Option<(Lane, &'a Owed)>,
+    pub pending: Option<(Lane, &'a PendingDelivery)>,
     /// Whether it waits for the dead-letter destination.
-    pub dead: Option<Waiting<'a>>,
+    pub dead: Option<WaitingDeadLetter<'a>>,
     /// How many clients wait for events, where they are pulled.
     pub clients: usize,
     /// What time it is.
@@ -59,7 +59,7 @@ pub struct Facts<'a> {
 
 /// What an explanation needs of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stored {
+pub struct StoredEvent {
     /// When the journal took it.
     pub appended: Timestamp,
     /// Whether the filter, as it is now, lets it through.
@@ -68,16 +68,16 @@ pub struct Stored {
 
 /// A dead letter that is not written yet.
 #[derive(Clone, Copy, Debug)]
-pub struct Waiting<'a> {
+pub struct WaitingDeadLetter<'a> {
     /// Its record and when its file is due, where they were found.
-    pub record: Option<(&'a Dead, Timestamp)>,
+    pub record: Option<(&'a DeadLetterRecord, Timestamp)>,
 }
 
 /// Where an event is, what holds it up, and what would become of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
     /// Where it is.
-    pub state: State,
+    pub state: EventState,
     /// What else stands before its next attempt; nothing where none is to come.
     pub obstacles: Vec<Obstacle>,
     /// Its next attempts; none where none is to come.
@@ -86,7 +86,7 @@ pub struct Explanation {
 
 /// Where an event is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum EventState {
     /// A request with it is on its way.
     InFlight {
         /// Which attempt it is, counted from 1.
@@ -97,13 +97,13 @@ pub enum State {
         deadline: Timestamp,
     },
     /// It was tried and will be tried again.
-    Owed {
+    Pending {
         /// When.
         due: Timestamp,
         /// Attempts made.
         attempts: u32,
         /// How the last one ended.
-        last: Last,
+        last: LastAttempt,
     },
     /// A client that pulls has it.
     Locked {
@@ -123,7 +123,7 @@ pub enum State {
         /// How often it was received.
         attempts: u32,
         /// How the last time ended.
-        last: Last,
+        last: LastAttempt,
     },
     /// It was received before and nobody has it: the next client may.
     Available {
@@ -132,7 +132,7 @@ pub enum State {
         /// How often it was received.
         attempts: u32,
         /// How the last time ended.
-        last: Last,
+        last: LastAttempt,
     },
     /// It was sent for the first time, by a process that ended before it knew the outcome; it is sent again.
     Open,
@@ -160,7 +160,7 @@ pub enum Obstacle {
     /// The subscription is held. The forecast is what it would be if it were let go now.
     Held {
         /// Who said so.
-        by: Held,
+        by: HeldBy,
     },
     /// The endpoint is left alone.
     Suspended {
@@ -171,7 +171,7 @@ pub enum Obstacle {
         /// When a probe may go out.
         until: Timestamp,
         /// How many times in a row.
-        strikes: u32,
+        consecutive_suspensions: u32,
     },
     /// The endpoint asked to be left alone, with `Retry-After`.
     RetryAfter {
@@ -185,7 +185,7 @@ pub enum Obstacle {
         /// When the suspension began.
         since: Timestamp,
         /// How many times in a row it was suspended.
-        strikes: u32,
+        consecutive_suspensions: u32,
     },
     /// The endpoint is called at a pace: who is due waits for his turn, and the forecast does not know how long.
     Paced {
@@ -211,14 +211,14 @@ pub struct Forecast {
     /// With which status, if with any.
     pub status: Option<u16>,
     /// The attempts, in order. Where one is in flight, they are counted as if it failed now.
-    pub attempts: Vec<Attempt>,
+    pub attempts: Vec<ForecastAttempt>,
     /// How it ends; [`None`] where more attempts follow than are foretold.
-    pub end: Option<End>,
+    pub end: Option<ForecastEnd>,
 }
 
 /// An attempt to come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Attempt {
+pub struct ForecastAttempt {
     /// Which, counted from 1.
     pub number: u32,
     /// Not before.
@@ -229,7 +229,7 @@ pub struct Attempt {
 
 /// The end of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct End {
+pub struct ForecastEnd {
     /// Which limit ends it.
     pub reason: Reason,
     /// When, but for chance.
@@ -237,47 +237,49 @@ pub struct End {
 }
 
 /// Explains an event.
-pub fn explain(facts: Facts<'_>) -> Explanation {
+pub fn explain(facts: ExplainInput<'_>) -> Explanation {
     if let Some(pull) = facts.settings.pull {
         return pulled::explain(&facts, pull);
     }
     let state = state(&facts);
     let next = match &state {
-        State::InFlight { attempt, since, .. } => Some(Next::AfterFailure { attempts: *attempt, sent: *since }),
-        State::Owed { due, attempts, .. } => Some(Next::At { due: *due, attempts: *attempts }),
-        State::Open | State::Unread { .. } => Some(Next::At { due: facts.now, attempts: 0 }),
-        State::Locked { .. } | State::Released { .. } | State::Available { .. } => None,
-        State::Filtered | State::DeadLetter { .. } | State::Passed | State::Unpublished => None,
+        EventState::InFlight { attempt, since, .. } => {
+            Some(FirstStep::AfterFailure { attempts: *attempt, sent: *since })
+        }
+        EventState::Pending { due, attempts, .. } => Some(FirstStep::At { due: *due, attempts: *attempts }),
+        EventState::Open | EventState::Unread { .. } => Some(FirstStep::At { due: facts.now, attempts: 0 }),
+        EventState::Locked { .. } | EventState::Released { .. } | EventState::Available { .. } => None,
+        EventState::Filtered | EventState::DeadLetter { .. } | EventState::Passed | EventState::Unpublished => None,
     };
     let obstacles = if next.is_some() { obstacles(&facts) } else { Vec::new() };
     Explanation { state, obstacles, forecast: next.map(|next| forecast(&facts, next)) }
 }
 
-fn state(facts: &Facts<'_>) -> State {
-    let Facts { settings, cursor, flights, seq, event, owed, dead, now, .. } = *facts;
-    let is_it = |item: &&Item| item.seq == seq && !item.lane.is_job();
-    let aloft = flights.iter().find_map(|flight| Some((flight, flight.items.iter().find(is_it)?)));
-    if let Some((flight, item)) = aloft {
-        return State::InFlight { attempt: item.attempts + 1, since: flight.sent, deadline: flight.deadline };
+fn state(facts: &ExplainInput<'_>) -> EventState {
+    let ExplainInput { settings, cursor, requests: requests, seq, event, pending: owed, dead, now, .. } = *facts;
+    let is_it = |item: &&SendItem| item.seq == seq && !item.lane.is_job();
+    let in_flight = requests.iter().find_map(|request| Some((request, request.items.iter().find(is_it)?)));
+    if let Some((request, item)) = in_flight {
+        return EventState::InFlight { attempt: item.attempts + 1, since: request.sent, deadline: request.deadline };
     }
     if let Some((_, owed)) = owed.filter(|_| settings.pull.is_some()) {
-        return pulled::owed(owed, now);
+        return pulled::pending_state(owed, now);
     }
-    if let Some((_, Owed { attempts, due, last, status, tried, received: _ })) = owed {
-        let last = Last { outcome: *last, status: *status, tried: *tried };
-        return State::Owed { due: *due, attempts: *attempts, last };
+    if let Some((_, PendingDelivery { attempts, due, last, status, tried, received: _ })) = owed {
+        let last = LastAttempt { outcome: *last, status: *status, tried: *tried };
+        return EventState::Pending { due: *due, attempts: *attempts, last };
     }
-    if let Some(Waiting { record }) = dead {
-        return State::DeadLetter { given_up: record.map(|(dead, due)| (dead.reason, due)) };
+    if let Some(WaitingDeadLetter { record }) = dead {
+        return EventState::DeadLetter { given_up: record.map(|(dead, due)| (dead.reason, due)) };
     }
     if seq >= facts.end {
-        return State::Unpublished;
+        return EventState::Unpublished;
     }
     if cursor.own_lanes().any(|lane| lane.open.binary_search(&seq).is_ok()) {
-        return State::Open;
+        return EventState::Open;
     }
     if event.is_some_and(|event| !event.matches) {
-        return State::Filtered;
+        return EventState::Filtered;
     }
     let is_unread = |lane: &&LaneCursor| {
         lane.read <= seq && lane.end.is_none_or(|end| seq < end) && lane.done.binary_search(&seq).is_err()
@@ -285,30 +287,34 @@ fn state(facts: &Facts<'_>) -> State {
     // The lane that comes to it first.
     match cursor.own_lanes().filter(is_unread).map(|lane| seq.0 - lane.read.0).min() {
         // Sequences may have gaps: at most so many.
-        Some(behind) => State::Unread { behind },
-        None => State::Passed,
+        Some(behind) => EventState::Unread { behind },
+        None => EventState::Passed,
     }
 }
 
-fn obstacles(facts: &Facts<'_>) -> Vec<Obstacle> {
-    let Facts { cursor, endpoint, flights, .. } = *facts;
+fn obstacles(facts: &ExplainInput<'_>) -> Vec<Obstacle> {
+    let ExplainInput { cursor, endpoint, requests: requests, .. } = *facts;
     let health = match cursor.health {
         Health::Healthy { .. } => endpoint.rate.map(|rate| Obstacle::Paced { rate }),
         // A probe leaves before that is written.
-        Health::Suspended { cause, since, until, strikes } if flights.iter().any(|flight| flight.sent >= until) => {
-            Some(Obstacle::Probing { cause, since, strikes })
+        Health::Suspended { cause, since, until, consecutive_suspensions: strikes }
+            if requests.iter().any(|request| request.sent >= until) =>
+        {
+            Some(Obstacle::Probing { cause, since, consecutive_suspensions: strikes })
         }
-        Health::Suspended { cause, since, until, strikes } => {
-            Some(Obstacle::Suspended { cause, since, until, strikes })
+        Health::Suspended { cause, since, until, consecutive_suspensions: strikes } => {
+            Some(Obstacle::Suspended { cause, since, until, consecutive_suspensions: strikes })
         }
-        Health::Probing { cause, since, strikes } => Some(Obstacle::Probing { cause, since, strikes }),
+        Health::Probing { cause, since, consecutive_suspensions: strikes } => {
+            Some(Obstacle::Probing { cause, since, consecutive_suspensions: strikes })
+        }
     };
     let asked = cursor.pace.not_before.filter(|until| facts.now < *until).map(|until| Obstacle::RetryAfter { until });
     cursor.held.map(|by| Obstacle::Held { by }).into_iter().chain(asked).chain(health).collect()
 }
 
 /// What the forecast begins with.
-enum Next {
+enum FirstStep {
     /// The failure of the attempt in flight.
     AfterFailure { attempts: u32, sent: Timestamp },
     /// An attempt, after so many.
@@ -321,41 +327,41 @@ fn forecast_of_nothing(failure: Outcome) -> Forecast {
 }
 
 /// Until when whatever falls due becomes a dead letter at once.
-fn condemned_until(facts: &Facts<'_>) -> Option<Timestamp> {
+fn condemned_until(facts: &ExplainInput<'_>) -> Option<Timestamp> {
     endpoint::misused_until(facts.cursor.health).filter(|_| facts.settings.dead_letter_in_probation)
 }
 
-fn forecast(facts: &Facts<'_>, next: Next) -> Forecast {
-    let Facts { settings, cursor, now, .. } = *facts;
+fn forecast(facts: &ExplainInput<'_>, next: FirstStep) -> Forecast {
+    let ExplainInput { settings, cursor, now, .. } = *facts;
     let (opens, cause) = match cursor.health {
         Health::Healthy { .. } => (now, None),
         Health::Suspended { cause, until, .. } => (now.max(until), Some(cause)),
         Health::Probing { cause, .. } => (now, Some(cause)),
     };
     let opens = opens.max(cursor.pace.not_before.unwrap_or_default());
-    let failure = match facts.owed {
-        Some((_, owed)) if owed.attempts > 0 => Answer { status: owed.status, ..Answer::bare(owed.last) },
-        Some(_) | None => Answer::bare(cause.unwrap_or(Outcome::TimedOut)),
+    let failure = match facts.pending {
+        Some((_, owed)) if owed.attempts > 0 => RequestResult { status: owed.status, ..RequestResult::bare(owed.last) },
+        Some(_) | None => RequestResult::bare(cause.unwrap_or(Outcome::TimedOut)),
     };
     let terms = settings.edition.rules(settings.destination).terms(settings.dead_letter);
     // When its first attempt left, if one has.
-    let known = facts.owed.and_then(|(_, owed)| owed.received);
-    let fails = |number, first: Option<Timestamp>, sent, ended, chance| {
+    let known = facts.pending.and_then(|(_, owed)| owed.received);
+    let fails = |number, first: Option<Timestamp>, sent, ended, jitter| {
         let failed = Failed { number, first: known.or(first).unwrap_or(sent), sent, ended };
-        retry::judge(&settings.edition, terms, settings.attempts_max, failed, &failure, chance)
+        retry::judge(&settings.edition, terms, settings.attempts_max, failed, &failure, jitter)
     };
     let told = |attempts, end| Forecast { failure: failure.outcome, status: failure.status, attempts, end };
     let mut attempts = Vec::new();
     // The first attempt where it is foretold, without chance and with all of it.
     let mut first = None;
     let (mut made, mut at, mut latest) = match next {
-        Next::At { due, attempts } => (attempts, due, due),
-        Next::AfterFailure { attempts: made, sent } => {
+        FirstStep::At { due, attempts } => (attempts, due, due),
+        FirstStep::AfterFailure { attempts: made, sent } => {
             first = Some((sent, sent));
-            match [0.0, 1.0].map(|chance| fails(made, None, sent, now, Chance(chance))) {
-                [Verdict::Again(at), Verdict::Again(latest)] => (made, at, latest),
-                [Verdict::Never(reason), _] | [_, Verdict::Never(reason)] => {
-                    return told(attempts, Some(End { reason, at: now }));
+            match [0.0, 1.0].map(|jitter| fails(made, None, sent, now, Jitter(jitter))) {
+                [RetryDecision::Again(at), RetryDecision::Again(latest)] => (made, at, latest),
+                [RetryDecision::Never(reason), _] | [_, RetryDecision::Never(reason)] => {
+                    return told(attempts, Some(ForecastEnd { reason, at: now }));
                 }
             }
         }
@@ -364,26 +370,26 @@ fn forecast(facts: &Facts<'_>, next: Next) -> Forecast {
     let condemned = condemned_until(facts).is_some_and(|until| taken < until);
     let Some(stored) = facts.event else {
         let at = if condemned { taken } else { at.max(opens) };
-        return told(attempts, Some(End { reason: Reason::Missing, at }));
+        return told(attempts, Some(ForecastEnd { reason: Reason::Missing, at }));
     };
     let expires = settings.expires(stored.appended);
     if condemned {
         let reason = if taken < expires { Reason::ProbationCausedByClientError } else { Reason::TimeToLiveExceeded };
-        return told(attempts, Some(End { reason, at: taken }));
+        return told(attempts, Some(ForecastEnd { reason, at: taken }));
     }
     while attempts.len() < FORETOLD_MAX {
         (at, latest) = (at.max(opens), latest.max(opens));
         if at >= expires {
-            return told(attempts, Some(End { reason: Reason::TimeToLiveExceeded, at }));
+            return told(attempts, Some(ForecastEnd { reason: Reason::TimeToLiveExceeded, at }));
         }
         made += 1;
-        attempts.push(Attempt { number: made, at, later_max: latest.since(at) });
+        attempts.push(ForecastAttempt { number: made, at, later_max: latest.since(at) });
         let (soonest, slowest) = *first.get_or_insert((at, latest));
-        let after = fails(made, Some(soonest), at, at, Chance(0.0));
-        match (after, fails(made, Some(slowest), latest, latest, Chance(1.0))) {
-            (Verdict::Again(next), Verdict::Again(next_latest)) => (at, latest) = (next, next_latest),
-            (Verdict::Never(reason), _) | (_, Verdict::Never(reason)) => {
-                return told(attempts, Some(End { reason, at }));
+        let after = fails(made, Some(soonest), at, at, Jitter(0.0));
+        match (after, fails(made, Some(slowest), latest, latest, Jitter(1.0))) {
+            (RetryDecision::Again(next), RetryDecision::Again(next_latest)) => (at, latest) = (next, next_latest),
+            (RetryDecision::Never(reason), _) | (_, RetryDecision::Never(reason)) => {
+                return told(attempts, Some(ForecastEnd { reason, at }));
             }
         }
     }

@@ -12,30 +12,30 @@ use std::collections::{BTreeSet, VecDeque};
 use crate::{
     event::{Event, Lane, Seq},
     policy::{
-        Item,
-        batch::{self, Limits, Ready},
-        filter::key::Key,
+        SendItem,
+        batch::{self, BatchLimits, ReadyEvent},
+        filter::key::FilterKey,
         outcome::Reason,
-        property::Group,
+        property::PropertyGroup,
         record::LaneCursor,
-        runs::Runs,
+        runs::SeqRuns,
     },
 };
 
 /// A lane.
 #[derive(Debug)]
-pub struct Reading {
+pub struct LaneReader {
     lane: Lane,
     end: Option<Seq>,
     /// The next event to read from the log.
     head: Seq,
     /// Read, matching, unsent; each with the filtered events directly before it.
-    ready: VecDeque<Ready>,
+    ready: VecDeque<ReadyEvent>,
     /// The bytes of these.
     ready_bytes: usize,
-    skipped: VecDeque<Runs>,
+    skipped: VecDeque<SeqRuns>,
     /// The filtered events behind the last ready one.
-    tail: Runs,
+    recent: SeqRuns,
     /// Sent for the first time, no outcome yet.
     open: BTreeSet<Seq>,
     /// Have their outcome although the lane has yet to pass them: an earlier life sent them. Or are the business of the lane
@@ -53,7 +53,7 @@ pub fn gives_up(lane: Lane) -> Option<Reason> {
     }
 }
 
-impl Reading {
+impl LaneReader {
     /// The lane as it was written down.
     pub fn recover(cursor: &LaneCursor) -> Self {
         Self {
@@ -63,7 +63,7 @@ impl Reading {
             ready: VecDeque::new(),
             ready_bytes: 0,
             skipped: VecDeque::new(),
-            tail: Runs::default(),
+            recent: SeqRuns::default(),
             open: cursor.open.iter().copied().collect(),
             done: cursor.done.iter().copied().collect(),
             asked: false,
@@ -87,7 +87,7 @@ impl Reading {
     pub fn read(&self) -> Seq {
         match (self.skipped.front(), self.ready.front()) {
             (Some(skipped), Some(ready)) => skipped.first().unwrap_or(ready.item.seq),
-            (Some(_) | None, _) => self.tail.first().unwrap_or(self.head),
+            (Some(_) | None, _) => self.recent.first().unwrap_or(self.head),
         }
     }
 
@@ -113,7 +113,7 @@ impl Reading {
 
     /// From where the log is to be read, and up to where if the lane has an end: if it has more before `end` and nobody is
     /// reading. One question at a time.
-    pub fn ask(&mut self, end: Seq) -> Option<(Seq, Option<Seq>)> {
+    pub fn next_read(&mut self, end: Seq) -> Option<(Seq, Option<Seq>)> {
         if self.asked || !self.is_unread(end) {
             return None;
         }
@@ -133,7 +133,7 @@ impl Reading {
 
     /// The log's answer to a question from `from`: everything up to `upto`, of which `events` match. `total` counts all.
     /// An answer to a question that was withdrawn meanwhile is ignored. `grouping` says what divides batches.
-    pub fn answer(&mut self, from: Seq, upto: Seq, total: u64, events: Vec<Event>, grouping: &[Key]) {
+    pub fn answer(&mut self, from: Seq, upto: Seq, total: u64, events: Vec<Event>, grouping: &[FilterKey]) {
         if !self.asked || from != self.head {
             return;
         }
@@ -144,26 +144,32 @@ impl Reading {
             // Gaps hold nothing: what lies between two matching events is at most their distance, and at most what is left.
             let between = event.seq.0.saturating_sub(next.0).min(others);
             others -= between;
-            self.tail.push(next, between);
+            self.recent.push(next, between);
             next = event.seq.plus(1);
             if self.open.contains(&event.seq) || self.done.contains(&event.seq) {
                 continue;
             }
-            let item =
-                Item { lane: self.lane, seq: event.seq, appended: event.appended, attempts: 0, due: None, since: None };
-            self.skipped.push_back(std::mem::take(&mut self.tail));
-            let group = Group::of(grouping, &event);
+            let item = SendItem {
+                lane: self.lane,
+                seq: event.seq,
+                appended: event.appended,
+                attempts: 0,
+                due: None,
+                since: None,
+            };
+            self.skipped.push_back(std::mem::take(&mut self.recent));
+            let group = PropertyGroup::of(grouping, &event);
             self.ready_bytes += event.wire_len();
-            self.ready.push_back(Ready { item, event, last: None, group });
+            self.ready.push_back(ReadyEvent { item, event, last: None, group });
         }
-        self.tail.push(next, others);
+        self.recent.push(next, others);
         self.head = upto;
     }
 
     /// The log's answer to a question from `from`: nothing up to `upto` can be read. Answers which events end by that; they
     /// have their outcome, and a later life that reads them again finds it.
-    pub fn miss(&mut self, from: Seq, upto: Seq) -> Runs {
-        let mut missing = Runs::default();
+    pub fn miss(&mut self, from: Seq, upto: Seq) -> SeqRuns {
+        let mut missing = SeqRuns::default();
         if !self.asked || from != self.head {
             return missing;
         }
@@ -179,8 +185,8 @@ impl Reading {
     }
 
     /// The filtered events that are passed by now, because nothing ready stands before them.
-    pub fn pass_skipped(&mut self) -> Runs {
-        let passed = std::mem::take(self.skipped.front_mut().unwrap_or(&mut self.tail));
+    pub fn pass_skipped(&mut self) -> SeqRuns {
+        let passed = std::mem::take(self.skipped.front_mut().unwrap_or(&mut self.recent));
         if !self.done.is_empty() {
             self.done = self.done.split_off(&self.read());
         }
@@ -188,7 +194,7 @@ impl Reading {
     }
 
     /// Takes the next batch to send; its events are open from now on.
-    pub fn take(&mut self, limits: Limits) -> Vec<Ready> {
+    pub fn take(&mut self, limits: BatchLimits) -> Vec<ReadyEvent> {
         let places = batch::pick(&self.ready, limits);
         self.leave_skipped(&places);
         let batch = batch::remove(&mut self.ready, &places);
@@ -205,18 +211,18 @@ impl Reading {
         let in_order = places.iter().zip(0..).take_while(|(place, index)| **place == *index).count();
         for place in places[in_order..].iter().rev() {
             let Some(mut left) = self.skipped.remove(*place) else { continue };
-            let next = self.skipped.get_mut(*place).unwrap_or(&mut self.tail);
+            let next = self.skipped.get_mut(*place).unwrap_or(&mut self.recent);
             left.append(std::mem::take(next));
             *next = left;
         }
         for _ in in_order..places.len() {
-            self.skipped.push_front(Runs::default());
+            self.skipped.push_front(SeqRuns::default());
         }
     }
 
     /// The filtered events before each event of the batch just taken.
-    pub fn drain_skipped(&mut self, batch: usize) -> Runs {
-        let mut passed = Runs::default();
+    pub fn drain_skipped(&mut self, batch: usize) -> SeqRuns {
+        let mut passed = SeqRuns::default();
         for skipped in self.skipped.drain(..batch) {
             passed.append(skipped);
         }
@@ -239,7 +245,7 @@ impl Reading {
             ready: VecDeque::new(),
             ready_bytes: 0,
             skipped: VecDeque::new(),
-            tail: Runs::default(),
+            recent: SeqRuns::default(),
             open: BTreeSet::new(),
             done,
             asked: false,
@@ -288,7 +294,7 @@ impl Reading {
         self.ready.clear();
         self.ready_bytes = 0;
         self.skipped.clear();
-        self.tail = Runs::default();
+        self.recent = SeqRuns::default();
         self.asked = false;
     }
 }

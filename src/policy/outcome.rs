@@ -241,9 +241,9 @@ impl fmt::Display for Reason {
 /// How long something took, in microseconds: what is over sooner took one, so that there is no room for nothing. It goes up
 /// to an hour, longer than any request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Took(NonZeroU32);
+pub struct Elapsed(NonZeroU32);
 
-impl Took {
+impl Elapsed {
     /// So long.
     pub fn of(time: Duration) -> Self {
         let micros = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
@@ -259,22 +259,22 @@ impl Took {
 /// How long the parts of a request took: [`None`] for one that it did not have (a connection that is used again is not
 /// made) or did not come to the end of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Phases {
+pub struct RequestPhases {
     /// Its name was looked up.
-    pub name: Option<Took>,
+    pub name: Option<Elapsed>,
     /// Its connection was made: one address after another, where there were several.
-    pub connection: Option<Took>,
+    pub connection: Option<Elapsed>,
     /// TLS was agreed on.
-    pub tls: Option<Took>,
+    pub tls: Option<Elapsed>,
     /// The endpoint had all of it and began to answer.
-    pub first_byte: Option<Took>,
+    pub first_byte: Option<Elapsed>,
     /// The answer's body was read.
-    pub body: Option<Took>,
+    pub body: Option<Elapsed>,
 }
 
 /// What a request brought back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct RequestResult {
     /// How it ended.
     pub outcome: Outcome,
     /// The HTTP status, where there was an answer.
@@ -284,7 +284,7 @@ pub struct Answer {
     /// From the first byte sent to the last one read.
     pub latency: Duration,
     /// How long which part of it took.
-    pub phases: Phases,
+    pub phases: RequestPhases,
     /// The first bytes of the answer's body.
     pub body: Bytes,
     /// What went wrong, for people, where there was no answer.
@@ -293,7 +293,7 @@ pub struct Answer {
     pub unreached: bool,
 }
 
-impl Answer {
+impl RequestResult {
     /// An answer that says nothing but how the request ended.
     pub fn bare(outcome: Outcome) -> Self {
         Self {
@@ -301,7 +301,7 @@ impl Answer {
             status: None,
             retry_after: None,
             latency: Duration::ZERO,
-            phases: Phases::default(),
+            phases: RequestPhases::default(),
             body: Bytes::new(),
             detail: String::new(),
             unreached: false,

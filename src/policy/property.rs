@@ -1,7 +1,7 @@
 //! Delivery properties: headers that a subscription adds to its requests, the same for each or taken from the event.
 //!
 //! Invariants:
-//! - A request has one set of headers, so that a batch holds events whose properties are equal: its [`Group`].
+//! - A request has one set of headers, so that a batch holds events whose properties are equal: its [`PropertyGroup`].
 //! - What an event says can't break a request: a value with a control character in it, or one that is too long, is no
 //!   value. As where the event has nothing at the key, the header is left out of that event's request.
 //! - A static value may be a secret: it is told by nobody but who was asked for it. `Debug` shows none.
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     event::{Event, Schema},
-    policy::filter::{key::Key, view::View},
+    policy::filter::{key::FilterKey, view::EventView},
 };
 
 /// Azure's figure, in front of which common servers have room for a head of 8 KiB.
@@ -26,18 +26,18 @@ pub const NAME_BYTES_MAX: usize = 128;
 
 /// A header of every request, in ARM's own form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Property {
+pub struct DeliveryProperty {
     /// Its name, compared without case.
     pub name: String,
     /// Where its value comes from.
     #[serde(flatten)]
-    pub source: Source,
+    pub source: PropertySource,
 }
 
 /// Where the value of a property comes from.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", content = "properties", rename_all_fields = "camelCase")]
-pub enum Source {
+pub enum PropertySource {
     /// It was given.
     Static {
         /// The value.
@@ -48,11 +48,11 @@ pub enum Source {
     /// It stands in the event.
     Dynamic {
         /// Where.
-        source_field: Key,
+        source_field: FilterKey,
     },
 }
 
-impl fmt::Debug for Source {
+impl fmt::Debug for PropertySource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Static { .. } => f.write_str("Static([hidden])"),
@@ -63,7 +63,7 @@ impl fmt::Debug for Source {
 
 /// Why a property cannot be. No value is repeated: it may be a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum PropertyError {
     /// The name is none of HTTP's.
     #[error("is \"{}\"; allowed are 1 to {NAME_BYTES_MAX} letters, digits and any of !#$%&'*+-.^_`|~", .0.escape_debug())]
     Name(String),
@@ -100,10 +100,10 @@ const OF_THE_CONNECTION: [&str; 10] = [
 ];
 
 /// Whether requests in schema `delivery` can have a property of this name.
-pub fn check_name(name: &str, delivery: Schema) -> Result<(), Error> {
+pub fn check_name(name: &str, delivery: Schema) -> Result<(), PropertyError> {
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     if !(1..=NAME_BYTES_MAX).contains(&name.len()) || !name.bytes().all(is_token) {
-        return Err(Error::Name(name.to_owned()));
+        return Err(PropertyError::Name(name.to_owned()));
     }
     let lower = name.to_ascii_lowercase();
     let because = if lower.starts_with("aeg-") {
@@ -117,33 +117,33 @@ pub fn check_name(name: &str, delivery: Schema) -> Result<(), Error> {
     } else {
         return Ok(());
     };
-    Err(Error::Reserved { name: name.to_owned(), because })
+    Err(PropertyError::Reserved { name: name.to_owned(), because })
 }
 
 /// Whether every request can have this value.
-pub fn check_value(value: &str) -> Result<(), Error> {
+pub fn check_value(value: &str) -> Result<(), PropertyError> {
     if !(1..=VALUE_BYTES_MAX).contains(&value.len()) {
-        return Err(Error::Length(value.len()));
+        return Err(PropertyError::Length(value.len()));
     }
     let plain = value.bytes().all(|byte| matches!(byte, b' '..=b'~')) && value.trim() == value;
-    if plain { Ok(()) } else { Err(Error::Characters) }
+    if plain { Ok(()) } else { Err(PropertyError::Characters) }
 }
 
 /// The keys that the values of dynamic properties stand at.
-pub fn keys(properties: &[Property]) -> impl Iterator<Item = &Key> {
-    properties.iter().filter_map(|Property { source, .. }| match source {
-        Source::Dynamic { source_field } => Some(source_field),
-        Source::Static { .. } => None,
+pub fn keys(properties: &[DeliveryProperty]) -> impl Iterator<Item = &FilterKey> {
+    properties.iter().filter_map(|DeliveryProperty { source, .. }| match source {
+        PropertySource::Dynamic { source_field } => Some(source_field),
+        PropertySource::Static { .. } => None,
     })
 }
 
 /// The names and values that `event` is delivered with; without an event, those that every request has.
-pub fn headers(properties: &[Property], event: Option<&Event>) -> Vec<(String, String)> {
-    let view = event.map(View::new);
-    let pairs = properties.iter().filter_map(|Property { name, source }| {
+pub fn headers(properties: &[DeliveryProperty], event: Option<&Event>) -> Vec<(String, String)> {
+    let view = event.map(EventView::new);
+    let pairs = properties.iter().filter_map(|DeliveryProperty { name, source }| {
         let value = match source {
-            Source::Static { value, .. } => value.clone(),
-            Source::Dynamic { source_field } => value_at(view.as_ref()?, source_field)?,
+            PropertySource::Static { value, .. } => value.clone(),
+            PropertySource::Dynamic { source_field } => value_at(view.as_ref()?, source_field)?,
         };
         Some((name.clone(), value))
     });
@@ -151,13 +151,14 @@ pub fn headers(properties: &[Property], event: Option<&Event>) -> Vec<(String, S
 }
 
 /// The properties that anybody may see.
-pub fn open(properties: &[Property]) -> Vec<Property> {
-    let is_open = |property: &&Property| !matches!(property.source, Source::Static { is_secret: true, .. });
+pub fn open(properties: &[DeliveryProperty]) -> Vec<DeliveryProperty> {
+    let is_open =
+        |property: &&DeliveryProperty| !matches!(property.source, PropertySource::Static { is_secret: true, .. });
     properties.iter().filter(is_open).cloned().collect()
 }
 
 /// The value that an event has at `key`, if a header can have it: a string, a number or a boolean.
-fn value_at(view: &View<'_>, key: &Key) -> Option<String> {
+fn value_at(view: &EventView<'_>, key: &FilterKey) -> Option<String> {
     let text = view.text(key)?;
     let fit = (1..=VALUE_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control);
     fit.then(|| text.into_owned())
@@ -165,15 +166,15 @@ fn value_at(view: &View<'_>, key: &Key) -> Option<String> {
 
 /// What the events of a request have in common: the values of the subscription's dynamic properties.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Group(Option<Arc<[Option<String>]>>);
+pub struct PropertyGroup(Option<Arc<[Option<String>]>>);
 
-impl Group {
+impl PropertyGroup {
     /// The group that `event` is of. All events are of one where there are no keys: then nothing is read.
-    pub fn of(keys: &[Key], event: &Event) -> Self {
+    pub fn of(keys: &[FilterKey], event: &Event) -> Self {
         if keys.is_empty() {
             return Self::default();
         }
-        let view = View::new(event);
+        let view = EventView::new(event);
         Self(Some(keys.iter().map(|key| value_at(&view, key)).collect()))
     }
 }

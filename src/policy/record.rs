@@ -1,13 +1,13 @@
 //! What a subscription writes down: its cursor, what it owes, what it gave up, and the ledger of all it did; and what an
 //! operator may ask of it.
 //!
-//! These are the words between the core and the journal. The core says them as [`Change`]s; the journal turns each into
+//! These are the words between the core and the journal. The core says them as [`RecordChange`]s; the journal turns each into
 //! a put or a delete and gives the records back at recovery; the core's memory is a view of them. How they look on disk
 //! is the journal's business.
 
+mod counts;
 pub mod job;
 pub mod lease;
-mod tally;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ use crate::{
     policy::outcome::{Outcome, Reason},
 };
 
-pub use self::tally::Tally;
+pub use self::counts::OutcomeCounts;
 use self::{
     job::{Job, JobCommand, JobRefused},
     lease::LeaseStep,
@@ -32,9 +32,9 @@ pub struct Cursor {
     /// Whether the endpoint is called at all.
     pub health: Health,
     /// What is remembered of the endpoint's pace.
-    pub pace: Pace,
+    pub pace: PaceRecord,
     /// Whether nothing shall be sent, and who said so.
-    pub held: Option<Held>,
+    pub held: Option<HeldBy>,
     /// What became of the events passed so far.
     pub counters: Counters,
     /// What became of the events that jobs passed: a column of its own, so that the first one says what was published.
@@ -46,16 +46,16 @@ pub struct Cursor {
     /// When the first owed event falls due; [`None`] where nothing is owed.
     pub next_due: Option<Timestamp>,
     /// What the filter has stopped of late, before it is a line of the ledger: one for each lane at most.
-    pub sifted: Vec<Sifted>,
+    pub filtered_out: Vec<FilteredOut>,
     /// The first event that the subscription was there for.
     pub began: Seq,
     /// Of both columns: what failed and what was given up, by why.
-    pub tally: Tally,
+    pub counts: OutcomeCounts,
 }
 
 /// A part of the log of which a version of the filter has stopped whatever has no other line in this lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sifted {
+pub struct FilteredOut {
     /// Which lane.
     pub lane: Lane,
     /// Which version.
@@ -66,12 +66,12 @@ pub struct Sifted {
     pub end: Seq,
 }
 
-impl Sifted {
+impl FilteredOut {
     /// As a line of the ledger.
-    pub fn line(&self, at: Timestamp) -> Entry {
+    pub fn line(&self, at: Timestamp) -> LedgerEntry {
         // A hull has no more than a block and what was passed at once.
         let count = u32::try_from(self.end.0 - self.first.0).unwrap_or(u32::MAX);
-        Entry { at, covers: vec![(self.first, count)], what: What::Filtered { version: self.version } }
+        LedgerEntry { at, covers: vec![(self.first, count)], what: LedgerEvent::Filtered { version: self.version } }
     }
 }
 
@@ -131,7 +131,7 @@ pub enum Health {
         /// When one probe may go out.
         until: Timestamp,
         /// How many times in a row: each makes the wait longer.
-        strikes: u32,
+        consecutive_suspensions: u32,
     },
     /// One request is on its way to find out.
     Probing {
@@ -140,7 +140,7 @@ pub enum Health {
         /// When the suspension began.
         since: Timestamp,
         /// How many times in a row it was suspended.
-        strikes: u32,
+        consecutive_suspensions: u32,
     },
 }
 
@@ -152,14 +152,14 @@ impl Default for Health {
 
 /// Who said that nothing shall be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Held {
+pub enum HeldBy {
     /// An operator.
     ByOperator,
     /// The endpoint, by 410, of a subscription that takes this word for the last.
     Gone,
 }
 
-impl fmt::Display for Held {
+impl fmt::Display for HeldBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::ByOperator => "operator",
@@ -187,7 +187,7 @@ impl Rate {
 
 /// What is remembered of an endpoint's pace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pace {
+pub struct PaceRecord {
     /// The rate of successes of the last healthy window; [`None`] where nothing ever succeeded.
     pub healthy: Option<Rate>,
     /// When a request failed last.
@@ -244,7 +244,7 @@ impl Traffic {
 
 /// Why a command has no sense as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Senseless {
+pub enum CommandRefused {
     /// The endpoint is not on probation.
     Healthy,
     /// The probe is on its way.
@@ -255,7 +255,7 @@ pub enum Senseless {
     Job(JobRefused),
 }
 
-impl fmt::Display for Senseless {
+impl fmt::Display for CommandRefused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Healthy => "the endpoint is healthy; only one on probation can be probed or released",
@@ -296,7 +296,7 @@ pub struct Counters {
 
 /// An event that was tried and failed, and will be tried again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Owed {
+pub struct PendingDelivery {
     /// Attempts made.
     pub attempts: u32,
     /// When the next one is due.
@@ -338,20 +338,20 @@ impl DueKey {
 
 /// An owed or open event, as the store has it.
 #[derive(Clone, Debug)]
-pub struct Fetched {
+pub struct FetchedPending {
     /// For which lane.
     pub lane: Lane,
     /// Which event.
     pub seq: Seq,
     /// What is owed; [`None`] where there is no such record.
-    pub owed: Option<Owed>,
+    pub pending: Option<PendingDelivery>,
     /// The event; [`None`] where the store does not have it.
     pub event: Option<Event>,
 }
 
 /// An event that was given up and waits to be written to the dead-letter destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Dead {
+pub struct DeadLetterRecord {
     /// Why.
     pub reason: Reason,
     /// Attempts really made.
@@ -373,31 +373,33 @@ pub const LEDGER_BLOCK: u64 = 4096;
 
 /// A line of the ledger: what became of these events.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct LedgerEntry {
     /// When.
     pub at: Timestamp,
     /// The events it speaks of, ascending, first and count of each run.
     pub covers: Vec<(Seq, u32)>,
     /// What happened.
-    pub what: What,
+    pub what: LedgerEvent,
 }
 
 /// A line of the ledger, and whose it is within its subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct LedgerLine {
     /// Of which lane.
     pub lane: Lane,
     /// The attempt's number; 0 where there was none.
     pub attempt: u32,
     /// The line; of one that was found by its event, the part that is in the event's block.
-    pub entry: Entry,
+    pub entry: LedgerEntry,
 }
 
-impl Line {
+impl LedgerLine {
     /// Where the answer to the attempt is kept that it speaks of.
     pub fn excerpt_key(&self) -> Option<ExcerptKey> {
         match self.entry.what {
-            What::Attempted { status, excerpt: Some(hash), .. } => Some(ExcerptKey::new(self.entry.at, status, hash)),
+            LedgerEvent::Attempted { status, excerpt: Some(hash), .. } => {
+                Some(ExcerptKey::new(self.entry.at, status, hash))
+            }
             _ => None,
         }
     }
@@ -405,7 +407,7 @@ impl Line {
 
 /// What a line of the ledger says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum LedgerEvent {
     /// This version of the filter stopped them: all that have no other line in the lane.
     Filtered {
         /// Which version of the subscription.
@@ -490,11 +492,11 @@ impl ExcerptKey {
 
 /// A page of dead letters that a redrive takes back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TakenBack {
+pub struct RedrivePage {
     /// The lane of the redrive.
     pub lane: Lane,
     /// They: each place once.
-    pub letters: Vec<Returned>,
+    pub dead_letters: Vec<RedrivenEvent>,
     /// How far the redrive has come with them, as it writes it down.
     pub progress: Bytes,
     /// The account of dead letters after it, and its name, where any of them waited.
@@ -505,7 +507,7 @@ pub struct TakenBack {
 
 /// A dead letter that is taken back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Returned {
+pub struct RedrivenEvent {
     /// The place of its event.
     pub seq: Seq,
     /// When its file was due and for which lane it was given up, where it waited.
@@ -516,17 +518,17 @@ pub struct Returned {
 
 /// One change of a subscription's records. What is changed together is written together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum RecordChange {
     /// The cursor, whole.
     Cursor(Box<Cursor>),
-    /// An event is owed, from now on or still, and falls due at `owed.due`.
-    Owe {
+    /// An event is owed, from now on or still, and falls due at `pending.due`.
+    Defer {
         /// For which lane.
         lane: Lane,
         /// Which event.
         seq: Seq,
         /// The record.
-        owed: Owed,
+        pending: PendingDelivery,
         /// When it fell due before, if it was owed already.
         was_due: Option<Timestamp>,
     },
@@ -548,10 +550,10 @@ pub enum Change {
         /// When the file is due.
         due: Timestamp,
         /// The record.
-        dead: Dead,
+        dead: DeadLetterRecord,
     },
     /// Dead letters are taken back: those that waited wait no more, and their events are at the places that are owed.
-    TakeBack(Box<TakenBack>),
+    TakeBack(Box<RedrivePage>),
     /// A job has ended: it is no longer in the cursor.
     JobEnded(Box<Job>),
     /// A line of the ledger.
@@ -561,7 +563,7 @@ pub enum Change {
         /// The attempt's number; 0 where there was none.
         attempt: u32,
         /// The line. It stands under its first event.
-        entry: Entry,
+        entry: LedgerEntry,
     },
     /// What an endpoint said to a request that failed.
     Keep {

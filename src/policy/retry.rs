@@ -5,14 +5,14 @@ use std::time::Duration;
 use crate::{
     event::Timestamp,
     policy::{
-        edition::{Edition, Kind, Retry, Steps, Terms},
-        outcome::{Answer, Outcome, Reason},
+        edition::{Edition, EndpointKind, RetrySchedule, StepOrigin, SubscriptionTerms},
+        outcome::{Outcome, Reason, RequestResult},
     },
 };
 
 /// What is to be done with an event whose attempt has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum RetryDecision {
     /// It is tried again at this time.
     Again(Timestamp),
     /// It is given up.
@@ -21,7 +21,7 @@ pub enum Verdict {
 
 /// A draw from 0 (with it) to 1 (without it), made by whoever calls the core: tests pass 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Chance(pub f64);
+pub struct Jitter(pub f64);
 
 /// An attempt that has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,18 +40,18 @@ pub struct Failed {
 /// schedule's step, the least wait for the status, and what the endpoint asked for; chance only adds to that.
 pub fn judge(
     edition: &Edition,
-    terms: Terms<'_>,
+    terms: SubscriptionTerms<'_>,
     attempts_max: u32,
     failed: Failed,
-    answer: &Answer,
-    chance: Chance,
-) -> Verdict {
+    answer: &RequestResult,
+    jitter: Jitter,
+) -> RetryDecision {
     let rules = terms.rules;
     if is_final(terms, answer) {
-        return Verdict::Never(Reason::Undeliverable(answer.outcome));
+        return RetryDecision::Never(Reason::Undeliverable(answer.outcome));
     }
     if failed.number >= attempts_max {
-        return Verdict::Never(Reason::MaxDeliveryAttemptsExceeded);
+        return RetryDecision::Never(Reason::MaxDeliveryAttemptsExceeded);
     }
     let least = match answer.status {
         Some(status) => rules.waits.get(&status).copied().unwrap_or(rules.otherwise),
@@ -61,7 +61,7 @@ pub fn judge(
     let least = if answer.outcome == Outcome::Aborted { Duration::ZERO } else { least };
     let asked = asked(edition, answer.retry_after).unwrap_or_default();
     let wait = scheduled(&edition.retry, failed).since(failed.ended).max(least).max(asked);
-    Verdict::Again(failed.ended.after(wait).after(jitter(&edition.retry, wait, chance)))
+    RetryDecision::Again(failed.ended.after(wait).after(jitter_time(&edition.retry, wait, jitter)))
 }
 
 /// How long the endpoint is left alone because it asked for that.
@@ -71,14 +71,14 @@ pub fn asked(edition: &Edition, retry_after: Option<Duration>) -> Option<Duratio
 
 /// Whether a failure is about the events of the request and says nothing of the endpoint: the endpoint read them and
 /// refused them. An edition whose table of probation durations names the outcome says otherwise.
-pub fn blames_events(edition: &Edition, terms: Terms<'_>, answer: &Answer) -> bool {
+pub fn blames_events(edition: &Edition, terms: SubscriptionTerms<'_>, answer: &RequestResult) -> bool {
     let refused = matches!(answer.outcome, Outcome::BadRequest | Outcome::PayloadTooLarge);
     let is_about_endpoint = edition.probation.durations.contains_key(&answer.outcome);
     answer.status.is_some() && (refused || is_final(terms, answer)) && !is_about_endpoint
 }
 
 /// Whether no further attempt could help, as far as the edition is concerned.
-fn is_final(Terms { rules, dead_letter }: Terms<'_>, answer: &Answer) -> bool {
+fn is_final(SubscriptionTerms { rules, dead_letter }: SubscriptionTerms<'_>, answer: &RequestResult) -> bool {
     match answer.status {
         Some(status) => {
             rules.never_retried.contains(&status)
@@ -89,11 +89,11 @@ fn is_final(Terms { rules, dead_letter }: Terms<'_>, answer: &Answer) -> bool {
 }
 
 /// When the schedule has the next attempt.
-fn scheduled(retry: &Retry, Failed { number, first, sent, ended }: Failed) -> Timestamp {
+fn scheduled(retry: &RetrySchedule, Failed { number, first, sent, ended }: Failed) -> Timestamp {
     let step = number.saturating_sub(1) as usize;
     match retry.steps {
-        Steps::Delays => ended.after(retry.schedule.get(step).copied().unwrap_or(retry.repeat)),
-        Steps::Offsets => {
+        StepOrigin::Delays => ended.after(retry.schedule.get(step).copied().unwrap_or(retry.repeat)),
+        StepOrigin::Offsets => {
             // An offset that has passed, because the endpoint was slow or left alone, is left out: no two attempts share one.
             let first = first.min(sent);
             let earliest = ended.max(sent.after(Duration::from_micros(1)));
@@ -108,15 +108,15 @@ fn scheduled(retry: &Retry, Failed { number, first, sent, ended }: Failed) -> Ti
     }
 }
 
-/// How long any event may have to wait, chance included.
-pub fn longest_wait(edition: &Edition, destination: Kind) -> Duration {
+/// How long any event may have to wait, jitter included.
+pub fn longest_wait(edition: &Edition, destination: EndpointKind) -> Duration {
     let (retry, rules) = (&edition.retry, edition.rules(destination));
     let steps = retry.schedule.iter().chain(rules.waits.values());
     let longest = steps.chain([&retry.repeat, &rules.otherwise, &retry.retry_after_max]).max().copied();
     let longest = longest.unwrap_or_default();
-    longest + jitter(retry, longest, Chance(1.0))
+    longest + jitter_time(retry, longest, Jitter(1.0))
 }
 
-fn jitter(retry: &Retry, wait: Duration, Chance(chance): Chance) -> Duration {
-    wait.mul_f64((retry.jitter_share * chance).clamp(0.0, 1.0)).min(retry.jitter_max)
+fn jitter_time(retry: &RetrySchedule, wait: Duration, Jitter(jitter): Jitter) -> Duration {
+    wait.mul_f64((retry.jitter_share * jitter).clamp(0.0, 1.0)).min(retry.jitter_max)
 }

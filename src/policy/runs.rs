@@ -7,9 +7,9 @@ use crate::event::Seq;
 
 /// Runs, each as its first event and how many there are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Runs(Vec<(Seq, u32)>);
+pub struct SeqRuns(Vec<(Seq, u32)>);
 
-impl Runs {
+impl SeqRuns {
     /// Adds a run behind all others. One without events is none.
     pub fn push(&mut self, first: Seq, count: u64) {
         // A slice of the log has far fewer events than 2^32.
@@ -62,7 +62,7 @@ impl Runs {
     }
 }
 
-impl FromIterator<Seq> for Runs {
+impl FromIterator<Seq> for SeqRuns {
     /// The runs of an ascending list.
     fn from_iter<I: IntoIterator<Item = Seq>>(ascending: I) -> Self {
         let mut runs = Self::default();

@@ -7,7 +7,7 @@
 //! Invariants:
 //! - Only an explicit word is a yes. An answer that merely looks friendly waits for the manual way.
 //! - A wrong word is a no at once: who answers with another code, or for another origin, will not change their mind.
-//! - Every no has a [`Cause`] that says what happened in words for people.
+//! - Every no has a [`ValidationFailure`] that says what happened in words for people.
 //!
 //! Absent on purpose: the wire, the clock, the code's making. And status codes as a permission: CloudEvents forbids to read
 //! one out of them. They decide only whether an endpoint that gave no permission has understood the question.
@@ -24,7 +24,7 @@ use crate::{
 
 /// How the handshake is timed (reference 2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Times {
+pub struct HandshakeTimes {
     /// How long an endpoint may take to answer.
     pub answer: Duration,
     /// An endpoint that did not answer is asked once more after so long.
@@ -65,7 +65,7 @@ impl Handshake {
 
 /// What an endpoint answered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Heard {
+pub struct ValidationResponse {
     /// The status.
     pub status: u16,
     /// `WebHook-Allowed-Origin`.
@@ -78,18 +78,18 @@ pub struct Heard {
 
 /// What follows from an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ValidationResult {
     /// The endpoint may be called, so many times a minute at the most.
     Granted(Option<NonZeroU32>),
     /// It has not decided: its word is waited for.
     Manual,
     /// It may not be called.
-    Refused(Cause),
+    Refused(ValidationFailure),
 }
 
 /// Why an endpoint may not be called.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Cause {
+pub enum ValidationFailure {
     /// There was no answer; the outcome and the words are those of a delivery.
     #[error("{detail}")]
     Unanswered {
@@ -120,7 +120,7 @@ pub enum Cause {
 /// A header that is repeated to people is cut here: it is the endpoint's own text.
 const SHOWN_CHARS_MAX: usize = 100;
 
-impl Cause {
+impl ValidationFailure {
     /// One word for it, for programs.
     pub fn code(&self) -> String {
         match self {
@@ -134,15 +134,15 @@ impl Cause {
 }
 
 /// What an answer to the POST with `code` says.
-pub fn judge_code(code: &str, heard: &Heard) -> Verdict {
+pub fn judge_code(code: &str, heard: &ValidationResponse) -> ValidationResult {
     if heard.status != 200 {
         let wanted = "allowed is 200, with {\"validationResponse\": the validationCode} as its body";
-        return Verdict::Refused(Cause::Status { status: heard.status, wanted });
+        return ValidationResult::Refused(ValidationFailure::Status { status: heard.status, wanted });
     }
     match validation_response(&heard.body) {
-        Some(Value::String(given)) if given == code => Verdict::Granted(None),
-        Some(_) => Verdict::Refused(Cause::WrongCode),
-        None => Verdict::Manual,
+        Some(Value::String(given)) if given == code => ValidationResult::Granted(None),
+        Some(_) => ValidationResult::Refused(ValidationFailure::WrongCode),
+        None => ValidationResult::Manual,
     }
 }
 
@@ -153,35 +153,35 @@ fn validation_response(body: &[u8]) -> Option<Value> {
 }
 
 /// What an answer to the OPTIONS of `origin` says.
-pub fn judge_permission(origin: &str, heard: &Heard) -> Verdict {
+pub fn judge_permission(origin: &str, heard: &ValidationResponse) -> ValidationResult {
     match heard.allowed_origin.as_deref().map(str::trim) {
         Some(allowed) if allowed == "*" || allowed.eq_ignore_ascii_case(origin) => {
             match rate(heard.allowed_rate.as_deref()) {
-                Ok(rate) => Verdict::Granted(rate),
-                Err(cause) => Verdict::Refused(cause),
+                Ok(rate) => ValidationResult::Granted(rate),
+                Err(cause) => ValidationResult::Refused(cause),
             }
         }
-        Some(allowed) => Verdict::Refused(Cause::WrongOrigin(shown(allowed))),
+        Some(allowed) => ValidationResult::Refused(ValidationFailure::WrongOrigin(shown(allowed))),
         // Who withholds the headers may grant permission by the callback, but who does not know OPTIONS knows no callback.
-        None if (200..300).contains(&heard.status) => Verdict::Manual,
+        None if (200..300).contains(&heard.status) => ValidationResult::Manual,
         None => {
             let wanted = "allowed is an answer to OPTIONS with WebHook-Allowed-Origin, or without it and 2xx to be asked \
                           by callback";
-            Verdict::Refused(Cause::Status { status: heard.status, wanted })
+            ValidationResult::Refused(ValidationFailure::Status { status: heard.status, wanted })
         }
     }
 }
 
 /// The same where nobody may come back to it: an endpoint that does not say yes says no. No rate is asked for, and none that
 /// is said is looked at.
-pub fn judge_at_once(origin: &str, heard: &Heard) -> Verdict {
-    let unrated = Heard { allowed_rate: None, ..heard.clone() };
+pub fn judge_at_once(origin: &str, heard: &ValidationResponse) -> ValidationResult {
+    let unrated = ValidationResponse { allowed_rate: None, ..heard.clone() };
     match judge_permission(origin, &unrated) {
-        Verdict::Manual => {
+        ValidationResult::Manual => {
             let wanted = "allowed is an answer to OPTIONS with WebHook-Allowed-Origin";
-            Verdict::Refused(Cause::Status { status: heard.status, wanted })
+            ValidationResult::Refused(ValidationFailure::Status { status: heard.status, wanted })
         }
-        verdict @ (Verdict::Granted(_) | Verdict::Refused(_)) => verdict,
+        verdict @ (ValidationResult::Granted(_) | ValidationResult::Refused(_)) => verdict,
     }
 }
 
@@ -189,10 +189,10 @@ pub fn judge_at_once(origin: &str, heard: &Heard) -> Verdict {
 ///
 /// # Errors
 /// Where it is neither.
-pub fn rate(allowed: Option<&str>) -> Result<Option<NonZeroU32>, Cause> {
+pub fn rate(allowed: Option<&str>) -> Result<Option<NonZeroU32>, ValidationFailure> {
     match allowed.map(str::trim) {
         None | Some("*") => Ok(None),
-        Some(text) => text.parse().map(Some).map_err(|_| Cause::WrongRate(shown(text))),
+        Some(text) => text.parse().map(Some).map_err(|_| ValidationFailure::WrongRate(shown(text))),
     }
 }
 

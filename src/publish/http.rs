@@ -20,10 +20,10 @@ use jiff::civil::Date;
 use url::form_urlencoded;
 
 pub use super::publisher::Publisher;
-use super::{Refusal, auth::Called, namespace, refusal};
+use super::{Refusal, auth::RequestAuthority, namespace, refusal};
 use crate::topic::{
-    record::{Kind, key},
-    registry::Topic,
+    record::{TopicKind, key},
+    registry::TopicHandle,
 };
 
 /// Where events come in. The router and `/openapi.json` are made of it.
@@ -70,7 +70,7 @@ pub async fn not_found(publisher: web::Data<Publisher>, request: HttpRequest) ->
 async fn publish(publisher: web::Data<Publisher>, request: HttpRequest, mut body: web::Payload) -> HttpResponse {
     match publisher.publish(&request, &mut body).await {
         Ok(()) => HttpResponse::Ok().insert_header(("x-ms-request-id", request_id())).finish(),
-        Err(refusal) => publisher.refuse(&refusal).map_body(|_, text| Refused { text, _unread: body }.boxed()),
+        Err(refusal) => publisher.refuse(&refusal).map_body(|_, text| RefusedResponse { text, _unread: body }.boxed()),
     }
 }
 
@@ -82,12 +82,12 @@ fn request_id() -> String {
 /// An answer that holds on to what was not read of the request. When a chunked body is let go before the answer is out,
 /// actix-http reads and discards it to its end, which a stranger need not ever send; so held, the connection is closed
 /// behind the answer, after the server's disconnect timeout.
-pub(super) struct Refused {
+pub(super) struct RefusedResponse {
     pub(super) text: BoxBody,
     pub(super) _unread: web::Payload,
 }
 
-impl MessageBody for Refused {
+impl MessageBody for RefusedResponse {
     type Error = Box<dyn std::error::Error>;
 
     fn size(&self) -> BodySize {
@@ -115,16 +115,16 @@ pub(crate) async fn method_not_allowed(publisher: web::Data<Publisher>) -> HttpR
 }
 
 /// The topic or the domain that the request is for, by its path or its host.
-pub(super) fn find_topic(publisher: &Publisher, request: &HttpRequest) -> Result<Arc<Topic>, Refusal> {
+pub(super) fn find_topic(publisher: &Publisher, request: &HttpRequest) -> Result<Arc<TopicHandle>, Refusal> {
     let names = request.match_info();
     let find = |kind, name| publisher.registry.topic(&key(kind, name));
     let found = match (names.get("topic"), names.get("domain")) {
-        (Some(name), _) => find(Kind::Topic, name),
-        (None, Some(name)) => find(Kind::Domain, name),
+        (Some(name), _) => find(TopicKind::Topic, name),
+        (None, Some(name)) => find(TopicKind::Domain, name),
         (None, None) => {
             let called = publisher.called(request)?;
             // Of a topic and a domain of one name, the topic is meant.
-            called.label().and_then(|label| find(Kind::Topic, label).or_else(|| find(Kind::Domain, label)))
+            called.label().and_then(|label| find(TopicKind::Topic, label).or_else(|| find(TopicKind::Domain, label)))
         }
     };
     let topic = found.ok_or_else(|| unknown(publisher, request))?;
@@ -164,6 +164,6 @@ pub(super) fn unknown(publisher: &Publisher, request: &HttpRequest) -> Refusal {
 }
 
 /// The address that was called, percent-encoded as a whole, without its query: a key may be in that.
-fn uri(called: &Called, request: &HttpRequest) -> String {
+fn uri(called: &RequestAuthority, request: &HttpRequest) -> String {
     form_urlencoded::byte_serialize(called.at(request.path()).as_bytes()).collect()
 }

@@ -2,11 +2,11 @@
 //!
 //! - [`http`] has the paths and the answers, [`namespace`] those of namespaces.
 //! - [`publisher`] finds the topic, asks [`auth`] whether the publisher may and [`rate`] whether the topic takes more, takes
-//!   [`room`] for the bytes *before* it reads them, hands the body to [`schema`] and what comes back to the journal. 200 is
+//!   [`in_flight_bytes`] for the bytes *before* it reads them, hands the body to [`schema`] and what comes back to the journal. 200 is
 //!   answered when the journal says that the events are durable, and never before.
 //! - [`schema`] turns bytes into a draft of log records, or into a [`Refusal`]; it reads no clock and calls nobody.
 //! - `traced` tells what a request's trace is, where traces are recorded.
-//! - `again` reads one event that comes back, as its topic would.
+//! - `republish` reads one event that comes back, as its topic would.
 //! - A [`Refusal`] is everything a publisher can be told, in Event Grid's own words where these are known.
 //!
 //! A request is taken or refused as a whole: the draft is handed on only when its last event was read.
@@ -16,23 +16,23 @@
 
 use std::time::Duration;
 
-mod again;
 pub mod auth;
 pub mod http;
+pub mod in_flight_bytes;
 pub mod namespace;
 pub mod publisher;
 pub mod rate;
 pub mod refusal;
-pub mod room;
+mod republish;
 pub mod schema;
 mod traced;
 
-pub use again::again;
 pub use refusal::Refusal;
+pub use republish::again;
 
 /// What one request may cost. The defaults are Azure's for requests and events.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct PublishLimits {
     /// Bytes of a request's body.
     pub request_bytes_max: usize,
     /// Bytes of one event, as it was sent.
@@ -52,10 +52,10 @@ pub struct Limits {
     /// Over how long that is counted.
     pub body_window: Duration,
     /// What a topic takes in a second.
-    pub rates: rate::Rates,
+    pub rates: rate::TopicRates,
 }
 
-impl Default for Limits {
+impl Default for PublishLimits {
     fn default() -> Self {
         Self {
             request_bytes_max: 1_536_000,
@@ -71,7 +71,7 @@ impl Default for Limits {
             body_bytes_per_second: 1_024,
             // A lost packet is sent again for the third time after some three seconds.
             body_window: Duration::from_secs(5),
-            rates: rate::Rates::default(),
+            rates: rate::TopicRates::default(),
         }
     }
 }

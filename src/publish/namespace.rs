@@ -11,9 +11,9 @@ use uuid::Uuid;
 
 use super::{
     Refusal,
-    http::{Publisher, Refused, check_version, method_not_allowed, pattern, unknown},
+    http::{Publisher, RefusedResponse, check_version, method_not_allowed, pattern, unknown},
 };
-use crate::topic::{namespace::NamespaceRecord, record::key_in_namespace, registry::Topic};
+use crate::topic::{namespace::NamespaceRecord, record::key_in_namespace, registry::TopicHandle};
 
 /// How it can be asked to take events.
 pub const METHOD: Method = Method::POST;
@@ -41,15 +41,15 @@ pub(super) fn configure(config: &mut web::ServiceConfig) {
 }
 
 /// Where a request was let in.
-pub struct Entered {
+pub struct PublishRoute {
     /// The namespace that it is for.
     pub namespace: Arc<NamespaceRecord>,
     /// The topic of it that is meant.
-    pub topic: Arc<Topic>,
+    pub topic: Arc<TopicHandle>,
 }
 
 /// The topic that a request is for.
-pub(super) fn find(publisher: &Publisher, request: &HttpRequest) -> Result<Entered, Refusal> {
+pub(super) fn find(publisher: &Publisher, request: &HttpRequest) -> Result<PublishRoute, Refusal> {
     check_version(publisher, request)?;
     let registry = &publisher.registry;
     let names = request.match_info();
@@ -64,7 +64,7 @@ pub(super) fn find(publisher: &Publisher, request: &HttpRequest) -> Result<Enter
     let namespace = namespace.ok_or(Refusal::NoNamespace)?;
     let name = namespace.name.as_str();
     match registry.topic(&key_in_namespace(name, topic)) {
-        Some(topic) => Ok(Entered { namespace, topic }),
+        Some(topic) => Ok(PublishRoute { namespace, topic }),
         None => {
             let topic = Refusal::shortened(topic).to_owned();
             Err(Refusal::NoTopic { namespace: name.to_owned(), topic })
@@ -78,7 +78,7 @@ async fn publish(publisher: web::Data<Publisher>, request: HttpRequest, mut body
             .insert_header(("x-ms-request-id", Uuid::new_v4().to_string()))
             .json(serde_json::Map::new()),
         Err(refusal) => {
-            publisher.refuse_in_namespace(&refusal).map_body(|_, text| Refused { text, _unread: body }.boxed())
+            publisher.refuse_in_namespace(&refusal).map_body(|_, text| RefusedResponse { text, _unread: body }.boxed())
         }
     }
 }

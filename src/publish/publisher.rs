@@ -1,7 +1,7 @@
 //! What becomes of a request: the order in which it is looked at, and what it costs meanwhile.
 //!
 //! The order is the point. Topic, publisher and the sizes that the head announces are looked at first, at no cost. Then
-//! [`room`] for the body's bytes is taken, before they are kept, and it travels with the events into the journal:
+//! [`in_flight_bytes`] for the body's bytes is taken, before they are kept, and it travels with the events into the journal:
 //! what publishers can make the server hold is bounded, and where it runs out they are told to come back. It is taken as
 //! the bytes come, so that those who announce much and send little hold little. A body has a limit, a deadline and a least
 //! rate of its own, because actix-web has none of these for a body that trickles in or stops.
@@ -25,14 +25,14 @@ use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
 
 use super::{
-    Limits, Refusal,
-    auth::{Called, Gate, House, Refusals},
+    PublishLimits, Refusal,
+    auth::{Authenticator, KeyScope, RejectionCounts, RequestAuthority},
     http::find_topic,
-    namespace::{self, Entered},
-    rate::Throttle,
-    room::{self, Permit, Room},
-    schema::{self, Content, Target},
-    traced::{Published, Traced},
+    in_flight_bytes::{self, InFlightBytes, Permit},
+    namespace::{self, PublishRoute},
+    rate::PublishThrottle,
+    schema::{self, EventTarget, RequestContent},
+    traced::{TracedPublish, TracedRequest},
 };
 use crate::{
     clock::Clock,
@@ -40,8 +40,8 @@ use crate::{
     journal::{self, Journal},
     telemetry::trace::Tracer,
     topic::{
-        meter::{Meter, Publishing},
-        registry::{Registry, Topic},
+        meter::{PublishCounts, TopicMeter},
+        registry::{Registry, TopicHandle},
     },
 };
 
@@ -56,23 +56,29 @@ pub struct Publisher {
     pub(super) registry: Arc<Registry>,
     journal: Journal,
     clock: Clock,
-    limits: Limits,
-    gate: Gate,
-    throttle: Throttle,
+    limits: PublishLimits,
+    gate: Authenticator,
+    throttle: PublishThrottle,
     tracer: Tracer,
-    room: Arc<Room>,
+    room: Arc<InFlightBytes>,
     closed: AtomicBool,
     /// Whether clients that wait for events are sent away.
     polls_ended: tokio::sync::watch::Sender<bool>,
     /// What was refused because it was for no topic.
-    strays: Meter,
+    strays: TopicMeter,
 }
 
 impl Publisher {
     /// Publishes to the topics of `registry` through `journal`, for whom `gate` lets in.
-    pub fn new(registry: Arc<Registry>, journal: Journal, clock: Clock, limits: Limits, gate: Gate) -> Self {
-        let room = Room::new(limits.admitted_bytes_max, limits.request_bytes_max);
-        let throttle = Throttle::new(limits.rates);
+    pub fn new(
+        registry: Arc<Registry>,
+        journal: Journal,
+        clock: Clock,
+        limits: PublishLimits,
+        gate: Authenticator,
+    ) -> Self {
+        let room = InFlightBytes::new(limits.admitted_bytes_max, limits.request_bytes_max);
+        let throttle = PublishThrottle::new(limits.rates);
         let (tracer, closed) = (Tracer::default(), AtomicBool::new(false));
         let (polls_ended, _) = tokio::sync::watch::channel(false);
         Self {
@@ -86,7 +92,7 @@ impl Publisher {
             room,
             closed,
             polls_ended,
-            strays: Meter::default(),
+            strays: TopicMeter::default(),
         }
     }
 
@@ -113,12 +119,12 @@ impl Publisher {
     }
 
     /// How many publishers were sent away at the door.
-    pub fn refusals(&self) -> Refusals {
+    pub fn refusals(&self) -> RejectionCounts {
         self.gate.refusals()
     }
 
     /// What was published to topics that are not there.
-    pub fn strays(&self) -> Publishing {
+    pub fn unknown_topic_counts(&self) -> PublishCounts {
         self.strays.publishing()
     }
 
@@ -132,7 +138,7 @@ impl Publisher {
         self.refuse_closed()?;
         let topic = find_topic(self, request).inspect_err(|refusal| self.strays.refused(refusal.counted()))?;
         let taking = async {
-            self.ask(request, &House::of(&topic.record())).await?;
+            self.ask(request, &KeyScope::of(&topic.record())).await?;
             self.take(&topic, request, body, &self.limits).await
         };
         let taken = taking.await;
@@ -148,17 +154,17 @@ impl Publisher {
         let began = self.clock.now();
         self.refuse_closed()?;
         let found = namespace::find(self, request);
-        let Entered { namespace, topic } = found.inspect_err(|refusal| self.strays.refused(refusal.counted()))?;
-        let limits = Limits { events_max: self.limits.namespace_events_max, ..self.limits };
+        let PublishRoute { namespace, topic } = found.inspect_err(|refusal| self.strays.refused(refusal.counted()))?;
+        let limits = PublishLimits { events_max: self.limits.namespace_events_max, ..self.limits };
         let taking = async {
-            self.ask(request, &House::in_namespace(&namespace, &topic.record())).await?;
+            self.ask(request, &KeyScope::in_namespace(&namespace, &topic.record())).await?;
             self.take(&topic, request, body, &limits).await
         };
         let taken = taking.await;
         self.count(&topic, began, taken)
     }
 
-    fn count(&self, topic: &Topic, began: Timestamp, taken: Result<(), Refusal>) -> Result<(), Refusal> {
+    fn count(&self, topic: &TopicHandle, began: Timestamp, taken: Result<(), Refusal>) -> Result<(), Refusal> {
         match &taken {
             Ok(()) => topic.meter().accepted(self.clock.now().since(began)),
             Err(refusal) => topic.meter().refused(refusal.counted()),
@@ -171,10 +177,10 @@ impl Publisher {
     ///
     /// # Errors
     /// What whoever sent it is told: with [`Publisher::refuse_in_namespace`].
-    pub async fn enter(&self, request: &HttpRequest) -> Result<Entered, Refusal> {
+    pub async fn enter(&self, request: &HttpRequest) -> Result<PublishRoute, Refusal> {
         self.refuse_closed()?;
         let entered = namespace::find(self, request)?;
-        self.ask(request, &House::in_namespace(&entered.namespace, &entered.topic.record())).await?;
+        self.ask(request, &KeyScope::in_namespace(&entered.namespace, &entered.topic.record())).await?;
         Ok(entered)
     }
 
@@ -182,9 +188,9 @@ impl Publisher {
         if self.closed.load(Ordering::Acquire) { Err(Refusal::Closing) } else { Ok(()) }
     }
 
-    async fn ask(&self, request: &HttpRequest, house: &House<'_>) -> Result<(), Refusal> {
+    async fn ask(&self, request: &HttpRequest, scope: &KeyScope<'_>) -> Result<(), Refusal> {
         // A token ends by the clock of whoever made it, not by ours.
-        if let Err(refusal) = self.gate.check(request, house, self.clock.wall()) {
+        if let Err(refusal) = self.gate.check(request, scope, self.clock.wall()) {
             self.gate.hold(request, &refusal, self.clock.now()).await;
             return Err(refusal);
         }
@@ -193,10 +199,10 @@ impl Publisher {
 
     async fn take(
         &self,
-        topic: &Topic,
+        topic: &TopicHandle,
         request: &HttpRequest,
         body: &mut web::Payload,
-        limits: &Limits,
+        limits: &PublishLimits,
     ) -> Result<(), Refusal> {
         let headers = request.headers();
         refuse_encoded(headers)?;
@@ -204,13 +210,13 @@ impl Publisher {
             return Err(full(topic, crowd.laggard));
         }
         let announced = announced(headers, limits.request_bytes_max)?;
-        self.throttle.ask(topic.partition(), self.clock.now())?;
+        self.throttle.check(topic.partition(), self.clock.now())?;
         let began = self.clock.now();
         let (body, permit) = self.receive(request, topic, body, (announced, limits.request_bytes_max)).await?;
         let record = topic.record();
-        let target = Target::of(&record);
+        let target = EventTarget::of(&record);
         let content = content(headers, target.schema);
-        let traced = Traced::begin(&self.tracer, headers, (target.schema, &content), &body, began);
+        let traced = TracedRequest::begin(&self.tracer, headers, (target.schema, &content), &body, began);
         let draft = match &traced {
             Some(traced) => schema::read_traced(&target, &content, &body, limits, &traced.stored())?,
             None => schema::read(&target, &content, &body, limits)?,
@@ -221,12 +227,17 @@ impl Publisher {
         let appended = self.append(topic, draft, permit).await;
         if let Some(traced) = traced {
             let (topic, answered) = (record.name.as_str(), self.clock.now());
-            traced.end(&Published { topic, events, bytes, asked, answered }, &appended);
+            traced.end(&TracedPublish { topic, events, bytes, asked, answered }, &appended);
         }
         appended
     }
 
-    async fn append(&self, topic: &Topic, draft: journal::chunk::Draft, permit: Permit) -> Result<(), Refusal> {
+    async fn append(
+        &self,
+        topic: &TopicHandle,
+        draft: journal::chunk::ChunkBuilder,
+        permit: Permit,
+    ) -> Result<(), Refusal> {
         match self.journal.publish(topic.partition(), draft.into_chunks(), Some(Box::new(permit))).await {
             Ok(_) => Ok(()),
             Err(journal::Error::Backlog(laggard)) => Err(full(topic, laggard)),
@@ -247,7 +258,7 @@ impl Publisher {
     pub async fn read(
         &self,
         request: &HttpRequest,
-        topic: &Topic,
+        topic: &TopicHandle,
         body: &mut web::Payload,
         bytes_max: usize,
     ) -> Result<Bytes, Refusal> {
@@ -261,12 +272,12 @@ impl Publisher {
     async fn receive(
         &self,
         request: &HttpRequest,
-        topic: &Topic,
+        topic: &TopicHandle,
         body: &mut web::Payload,
         (announced, bytes_max): (usize, usize),
     ) -> Result<(Bytes, Permit), Refusal> {
-        let no_room = |room::Full| Refusal::NoRoom;
-        let sender = room::Request::to(topic, &topic.record(), self.gate.client(request));
+        let no_room = |in_flight_bytes::Full| Refusal::NoRoom;
+        let sender = in_flight_bytes::Request::to(topic, &topic.record(), self.gate.client(request));
         // Whoever would find no room need not send.
         if !self.room.has(&sender, announced) {
             return Err(Refusal::NoRoom);
@@ -279,7 +290,7 @@ impl Publisher {
             let next = match body.next().now_or_never() {
                 Some(next) => next,
                 None => {
-                    let wait = wait.get_or_insert_with(|| Wait::begin(&self.limits, received.len()));
+                    let wait = wait.get_or_insert_with(|| BodyDeadline::begin(&self.limits, received.len()));
                     match timeout_at(wait.until(), body.next()).await {
                         Ok(next) => next,
                         Err(_) => {
@@ -304,7 +315,7 @@ impl Publisher {
     }
 
     /// Which host a request was sent to.
-    pub(super) fn called(&self, request: &HttpRequest) -> Result<Called, Refusal> {
+    pub(super) fn called(&self, request: &HttpRequest) -> Result<RequestAuthority, Refusal> {
         self.gate.called(request)
     }
 
@@ -324,7 +335,7 @@ impl Publisher {
 }
 
 /// The topic's backlog is at its bound: what its publishers are told.
-fn full(topic: &Topic, laggard: SubscriptionId) -> Refusal {
+fn full(topic: &TopicHandle, laggard: SubscriptionId) -> Refusal {
     let name = topic.subscription_name(laggard).map(|name| name.to_string());
     Refusal::Backlog { laggard: name.unwrap_or_else(|| laggard.0.to_string()) }
 }
@@ -338,7 +349,7 @@ fn refuse_encoded(headers: &HeaderMap) -> Result<(), Refusal> {
     Err(Refusal::ContentEncoding)
 }
 
-fn content(headers: &HeaderMap, schema: Schema) -> Content<'_> {
+fn content(headers: &HeaderMap, schema: Schema) -> RequestContent<'_> {
     let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let attributes = match schema {
         Schema::EventGrid | Schema::Custom => Vec::new(),
@@ -347,7 +358,7 @@ fn content(headers: &HeaderMap, schema: Schema) -> Content<'_> {
             .filter_map(|(name, value)| Some((name.as_str().strip_prefix(ATTRIBUTE)?, value.as_bytes())))
             .collect(),
     };
-    Content { content_type, attributes }
+    RequestContent { content_type, attributes }
 }
 
 /// How many bytes the head says will come; the limit where it does not say. A lie is found out while reading.
@@ -361,22 +372,22 @@ fn announced(headers: &HeaderMap, bytes_max: usize) -> Result<usize, Refusal> {
 }
 
 /// How long a body is waited for: to its end, and to the next of the bytes that it must bring meanwhile.
-struct Wait {
+struct BodyDeadline {
     end: Instant,
     due: Instant,
     /// It must have more by then.
     least: usize,
 }
 
-impl Wait {
-    fn begin(limits: &Limits, received: usize) -> Self {
+impl BodyDeadline {
+    fn begin(limits: &PublishLimits, received: usize) -> Self {
         let now = Instant::now();
         let mut wait = Self { end: now + limits.body_wait, due: now, least: 0 };
         wait.set(limits, received);
         wait
     }
 
-    fn set(&mut self, limits: &Limits, received: usize) {
+    fn set(&mut self, limits: &PublishLimits, received: usize) {
         let bytes = u128::from(limits.body_bytes_per_second) * limits.body_window.as_millis() / 1_000;
         self.due += limits.body_window;
         self.least = received.saturating_add(usize::try_from(bytes).unwrap_or(usize::MAX));
@@ -388,12 +399,12 @@ impl Wait {
     }
 
     /// A wait is over: sets the next one, where enough has come.
-    fn go_on(&mut self, limits: &Limits, received: usize) -> Result<(), Refusal> {
+    fn go_on(&mut self, limits: &PublishLimits, received: usize) -> Result<(), Refusal> {
         if Instant::now() >= self.end {
             return Err(Refusal::Slow { seconds: limits.body_wait.as_secs() });
         }
         if received < self.least {
-            let Limits { body_bytes_per_second: bytes_per_second, body_window, .. } = limits;
+            let PublishLimits { body_bytes_per_second: bytes_per_second, body_window, .. } = limits;
             return Err(Refusal::Stalled { bytes_per_second: *bytes_per_second, seconds: body_window.as_secs() });
         }
         self.set(limits, received);

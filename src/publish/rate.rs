@@ -20,7 +20,7 @@ const BUCKETS_KEPT: usize = 1024;
 
 /// What a topic takes in a second; zero is no bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rates {
+pub struct TopicRates {
     /// Events.
     pub events_per_second: u64,
     /// Bytes of requests' bodies.
@@ -29,33 +29,33 @@ pub struct Rates {
 
 /// The buckets of all topics.
 #[derive(Debug)]
-pub(super) struct Throttle {
-    rates: Rates,
-    buckets: Mutex<Buckets>,
+pub(super) struct PublishThrottle {
+    rates: TopicRates,
+    buckets: Mutex<TopicBuckets>,
 }
 
 #[derive(Debug, Default)]
-struct Buckets {
-    used: HashMap<PartitionId, Used>,
+struct TopicBuckets {
+    used: HashMap<PartitionId, UsedTokens>,
     /// How many there may be before the full ones are forgotten.
     most: usize,
 }
 
 /// What was taken from a bucket and has not come back.
 #[derive(Clone, Copy, Debug)]
-struct Used {
+struct UsedTokens {
     events: f64,
     bytes: f64,
     at: Timestamp,
 }
 
-impl Throttle {
-    pub(super) fn new(rates: Rates) -> Self {
-        Self { rates, buckets: Mutex::new(Buckets { used: HashMap::new(), most: BUCKETS_KEPT }) }
+impl PublishThrottle {
+    pub(super) fn new(rates: TopicRates) -> Self {
+        Self { rates, buckets: Mutex::new(TopicBuckets { used: HashMap::new(), most: BUCKETS_KEPT }) }
     }
 
     /// Whether the topic takes anything at present.
-    pub(super) fn ask(&self, topic: PartitionId, now: Timestamp) -> Result<(), Refusal> {
+    pub(super) fn check(&self, topic: PartitionId, now: Timestamp) -> Result<(), Refusal> {
         let Some(used) = self.lock().used.get(&topic).map(|used| used.at(now, self.rates)) else { return Ok(()) };
         // The bucket has one second: what was used beyond that must come back first.
         let over = |used: f64, rate: u64| (rate > 0 && used >= rate as f64).then(|| used / rate as f64 - 1.0);
@@ -70,7 +70,7 @@ impl Throttle {
 
     /// Takes what a request has.
     pub(super) fn take(&self, topic: PartitionId, events: u32, bytes: usize, now: Timestamp) {
-        if self.rates == Rates::default() {
+        if self.rates == TopicRates::default() {
             return;
         }
         let mut buckets = self.lock();
@@ -79,19 +79,19 @@ impl Throttle {
             buckets.used.retain(|_, used| !used.at(now, rates).is_nothing());
             buckets.most = BUCKETS_KEPT.max(2 * buckets.used.len());
         }
-        let used = buckets.used.entry(topic).or_insert(Used { events: 0.0, bytes: 0.0, at: now });
+        let used = buckets.used.entry(topic).or_insert(UsedTokens { events: 0.0, bytes: 0.0, at: now });
         *used = used.at(now, self.rates);
         used.events += f64::from(events);
         used.bytes += bytes as f64;
     }
 
-    fn lock(&self) -> MutexGuard<'_, Buckets> {
+    fn lock(&self) -> MutexGuard<'_, TopicBuckets> {
         self.buckets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Used {
-    fn at(self, now: Timestamp, rates: Rates) -> Self {
+impl UsedTokens {
+    fn at(self, now: Timestamp, rates: TopicRates) -> Self {
         let seconds = now.since(self.at).as_secs_f64();
         let left = |used: f64, rate: u64| if rate == 0 { 0.0 } else { (used - seconds * rate as f64).max(0.0) };
         Self {
@@ -106,7 +106,7 @@ impl Used {
     }
 }
 
-impl std::fmt::Display for Rates {
+impl std::fmt::Display for TopicRates {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (self.events_per_second, self.bytes_per_second) {
             (0, bytes) => write!(f, "{bytes} bytes a second"),

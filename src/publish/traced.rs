@@ -6,22 +6,22 @@
 
 use actix_web::http::header::HeaderMap;
 
-use super::{Refusal, schema::Content};
+use super::{Refusal, schema::RequestContent};
 use crate::{
     event::{Schema, Timestamp},
-    telemetry::trace::{Context, Kind, Span, SpanId, Tracer, carrier},
+    telemetry::trace::{Span, SpanContext, SpanId, SpanKind, Tracer, carrier},
 };
 
 /// One request.
-pub(super) struct Traced {
+pub(super) struct TracedRequest {
     tracer: Tracer,
-    place: Context,
+    place: SpanContext,
     parent: Option<SpanId>,
     began: Timestamp,
 }
 
 /// What has come of it.
-pub(super) struct Published<'a> {
+pub(super) struct TracedPublish<'a> {
     /// The topic, or the domain.
     pub(super) topic: &'a str,
     /// How many events it had.
@@ -34,12 +34,12 @@ pub(super) struct Published<'a> {
     pub(super) answered: Timestamp,
 }
 
-impl Traced {
+impl TracedRequest {
     /// Of a request that has been read. [`None`] where nothing is recorded of it.
     pub(super) fn begin(
         tracer: &Tracer,
         headers: &HeaderMap,
-        (schema, content): (Schema, &Content<'_>),
+        (schema, content): (Schema, &RequestContent<'_>),
         body: &[u8],
         began: Timestamp,
     ) -> Option<Self> {
@@ -47,7 +47,7 @@ impl Traced {
             return None;
         }
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-        let of_header = text("traceparent").and_then(|parent| Context::parse(parent, text("tracestate")));
+        let of_header = text("traceparent").and_then(|parent| SpanContext::parse(parent, text("tracestate")));
         let parent = of_header.or_else(|| match schema {
             Schema::CloudEvents => of_events(content, body),
             Schema::EventGrid | Schema::Custom => None,
@@ -62,8 +62,8 @@ impl Traced {
     }
 
     /// It was answered.
-    pub(super) fn end(self, published: &Published<'_>, result: &Result<(), Refusal>) {
-        let Published { topic, events, bytes, asked, answered } = *published;
+    pub(super) fn end(self, published: &TracedPublish<'_>, result: &Result<(), Refusal>) {
+        let TracedPublish { topic, events, bytes, asked, answered } = *published;
         let Self { tracer, place, parent, began } = self;
         let error = result.as_ref().err().map(ToString::to_string);
         if let Some(context) = tracer.place(Some(&place)) {
@@ -71,7 +71,7 @@ impl Traced {
                 context,
                 parent: Some(place.span),
                 name: format!("journal {topic}"),
-                kind: Kind::Internal,
+                kind: SpanKind::Internal,
                 began: asked,
                 ended: answered,
                 attributes: vec![("messaging.destination.name", topic.into())],
@@ -84,7 +84,7 @@ impl Traced {
             context: place,
             parent,
             name: format!("publish {topic}"),
-            kind: Kind::Server,
+            kind: SpanKind::Server,
             began,
             ended: answered,
             attributes: vec![
@@ -103,13 +103,13 @@ impl Traced {
 }
 
 /// In binary mode the attributes are headers.
-fn of_events(content: &Content<'_>, body: &[u8]) -> Option<Context> {
+fn of_events(content: &RequestContent<'_>, body: &[u8]) -> Option<SpanContext> {
     let attribute = |wanted: &str| {
         let (_, value) = content.attributes.iter().find(|(name, _)| *name == wanted)?;
         std::str::from_utf8(value).ok()
     };
     if content.is_binary() {
-        return Context::parse(attribute("traceparent")?, attribute("tracestate"));
+        return SpanContext::parse(attribute("traceparent")?, attribute("tracestate"));
     }
     match body.trim_ascii_start().first() {
         Some(b'[') => carrier::of_first(body),

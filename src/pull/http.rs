@@ -10,18 +10,18 @@ use actix_web::{
 use uuid::Uuid;
 
 use super::{
-    Peer, Tokens,
-    words::{LockTokens, Query, Settled, received},
+    LockTokenSealer, Peer,
+    body::{LockTokensBody, ReceiveQuery, SettleResponse, received},
 };
 use crate::{
-    policy::record::lease::{Lease, Verb, Verdict},
+    policy::record::lease::{Lease, LeaseAction, LeaseResult},
     publish::{
         Refusal,
         http::{Publisher, method_not_allowed, pattern},
         namespace::paths,
     },
-    subscription::Slot,
-    topic::registry::Topic,
+    subscription::SharedState,
+    topic::registry::TopicHandle,
 };
 
 /// How it is asked.
@@ -38,7 +38,7 @@ pub fn operation_paths(operation: &str) -> [String; 2] {
     paths(&format!("/eventsubscriptions/{{subscription}}:{operation}"))
 }
 
-/// Adds the operations to an app that has a `web::Data` of [`Publisher`] and of [`Tokens`].
+/// Adds the operations to an app that has a `web::Data` of [`Publisher`] and of [`LockTokenSealer`].
 pub fn configure(config: &mut web::ServiceConfig) {
     for operation in OPERATIONS {
         // The first preview had no capital in it.
@@ -58,12 +58,12 @@ pub fn configure(config: &mut web::ServiceConfig) {
 }
 
 /// The subscription that a request is for.
-struct Asked {
-    topic: Arc<Topic>,
-    slot: Arc<Slot>,
+struct PullRequest {
+    topic: Arc<TopicHandle>,
+    shared: Arc<SharedState>,
 }
 
-impl Asked {
+impl PullRequest {
     /// It, if whoever asks may.
     async fn of(publisher: &Publisher, request: &HttpRequest) -> Result<Self, Refusal> {
         let entered = publisher.enter(request).await?;
@@ -73,31 +73,39 @@ impl Asked {
             topic: entered.topic.record().name.to_string(),
             subscription: Refusal::shortened(name).to_owned(),
         };
-        let slot = entered.topic.slot(name).ok_or_else(unknown)?;
-        if !slot.plan().record.is_pulled() {
+        let shared = entered.topic.shared(name).ok_or_else(unknown)?;
+        if !shared.plan().record.is_pulled() {
             return Err(Refusal::Parameter {
                 why: "The events of this event subscription are pushed: its deliveryMode is not Queue".to_owned(),
             });
         }
-        Ok(Self { topic: entered.topic, slot })
+        Ok(Self { topic: entered.topic, shared: shared })
     }
 }
 
-async fn receive(publisher: web::Data<Publisher>, tokens: web::Data<Tokens>, request: HttpRequest) -> HttpResponse {
+async fn receive(
+    publisher: web::Data<Publisher>,
+    tokens: web::Data<LockTokenSealer>,
+    request: HttpRequest,
+) -> HttpResponse {
     match received_by(&publisher, &tokens, &request).await {
         Ok(body) => done(body),
         Err(refusal) => publisher.refuse_in_namespace(&refusal),
     }
 }
 
-async fn received_by(publisher: &Publisher, tokens: &Tokens, request: &HttpRequest) -> Result<String, Refusal> {
-    let Asked { topic, slot } = Asked::of(publisher, request).await?;
-    let query = Query::new(request.query_string());
+async fn received_by(
+    publisher: &Publisher,
+    tokens: &LockTokenSealer,
+    request: &HttpRequest,
+) -> Result<String, Refusal> {
+    let PullRequest { topic, shared: shared } = PullRequest::of(publisher, request).await?;
+    let query = ReceiveQuery::new(request.query_string());
     let parameters = query.max_events().and_then(|events| Ok((events, query.max_wait()?)));
     let (events_max, wait) = parameters.map_err(|why| Refusal::Parameter { why })?;
     let peer = request.conn_data::<Peer>().cloned().unwrap_or_default();
-    let mut waiting = slot.receive(events_max);
-    topic.rouse(&slot);
+    let mut waiting = shared.receive(events_max);
+    topic.rouse(&shared);
     // A server that stops does not wait for whoever waits: it answers with what there is.
     let polling = async {
         tokio::select! {
@@ -110,66 +118,66 @@ async fn received_by(publisher: &Publisher, tokens: &Tokens, request: &HttpReque
     let events = tokio::time::timeout(wait, polling).await.unwrap_or_default();
     let leases: Vec<Lease> = events.iter().map(|(lease, _)| *lease).collect();
     if !leases.is_empty() {
-        let (topic, slot) = (Arc::clone(&topic), Arc::clone(&slot));
+        let (topic, shared) = (Arc::clone(&topic), Arc::clone(&shared));
         peer.unless_written(move || {
-            slot.take_back_leases(leases);
-            topic.rouse(&slot);
+            shared.take_back_leases(leases);
+            topic.rouse(&shared);
         });
     }
-    let sealed = |(lease, event): (Lease, _)| (tokens.seal(slot.obligor, lease), lease.attempt, event);
+    let sealed = |(lease, event): (Lease, _)| (tokens.seal(shared.subscription_key, lease), lease.attempt, event);
     Ok(received(&events.into_iter().map(sealed).collect::<Vec<_>>()))
 }
 
 async fn acknowledge(
     publisher: web::Data<Publisher>,
-    tokens: web::Data<Tokens>,
+    tokens: web::Data<LockTokenSealer>,
     request: HttpRequest,
     body: web::Payload,
 ) -> HttpResponse {
-    settle(&publisher, &tokens, &request, body, |_| Ok(Verb::Acknowledge)).await
+    settle(&publisher, &tokens, &request, body, |_| Ok(LeaseAction::Acknowledge)).await
 }
 
 async fn release(
     publisher: web::Data<Publisher>,
-    tokens: web::Data<Tokens>,
+    tokens: web::Data<LockTokenSealer>,
     request: HttpRequest,
     body: web::Payload,
 ) -> HttpResponse {
-    settle(&publisher, &tokens, &request, body, |query| query.delay().map(Verb::Release)).await
+    settle(&publisher, &tokens, &request, body, |query| query.delay().map(LeaseAction::Release)).await
 }
 
 async fn reject(
     publisher: web::Data<Publisher>,
-    tokens: web::Data<Tokens>,
+    tokens: web::Data<LockTokenSealer>,
     request: HttpRequest,
     body: web::Payload,
 ) -> HttpResponse {
-    settle(&publisher, &tokens, &request, body, |_| Ok(Verb::Reject)).await
+    settle(&publisher, &tokens, &request, body, |_| Ok(LeaseAction::Reject)).await
 }
 
 async fn renew(
     publisher: web::Data<Publisher>,
-    tokens: web::Data<Tokens>,
+    tokens: web::Data<LockTokenSealer>,
     request: HttpRequest,
     body: web::Payload,
 ) -> HttpResponse {
-    settle(&publisher, &tokens, &request, body, |_| Ok(Verb::Renew)).await
+    settle(&publisher, &tokens, &request, body, |_| Ok(LeaseAction::Renew)).await
 }
 
 async fn settle(
     publisher: &Publisher,
-    tokens: &Tokens,
+    tokens: &LockTokenSealer,
     request: &HttpRequest,
     mut body: web::Payload,
-    verb: impl Fn(&Query<'_>) -> Result<Verb, String>,
+    verb: impl Fn(&ReceiveQuery<'_>) -> Result<LeaseAction, String>,
 ) -> HttpResponse {
     let settled = async {
-        let Asked { topic, slot } = Asked::of(publisher, request).await?;
-        let query = Query::new(request.query_string());
+        let PullRequest { topic, shared: shared } = PullRequest::of(publisher, request).await?;
+        let query = ReceiveQuery::new(request.query_string());
         let verb = verb(&query).map_err(|why| Refusal::Parameter { why })?;
         let body = publisher.read(request, &topic, &mut body, BODY_BYTES).await?;
-        let given = LockTokens::read(&body).map_err(|why| Refusal::Parameter { why })?;
-        let settled = settle_all(&topic, &slot, tokens, verb, given).await;
+        let given = LockTokensBody::read(&body).map_err(|why| Refusal::Parameter { why })?;
+        let settled = settle_all(&topic, &shared, tokens, verb, given).await;
         Ok(if query.is_of_2023() { settled.as_in_2023() } else { settled })
     };
     match settled.await {
@@ -178,16 +186,22 @@ async fn settle(
     }
 }
 
-async fn settle_all(topic: &Arc<Topic>, slot: &Slot, tokens: &Tokens, verb: Verb, given: LockTokens) -> Settled {
-    let opened = given.lock_tokens.into_iter().map(|token| (tokens.open(slot.obligor, &token), token));
+async fn settle_all(
+    topic: &Arc<TopicHandle>,
+    shared: &SharedState,
+    tokens: &LockTokenSealer,
+    verb: LeaseAction,
+    given: LockTokensBody,
+) -> SettleResponse {
+    let opened = given.lock_tokens.into_iter().map(|token| (tokens.open(shared.subscription_key, &token), token));
     let (good, bad): (Vec<_>, Vec<_>) = opened.partition(|(lease, _)| lease.is_some());
     let leases: Vec<Lease> = good.iter().filter_map(|(lease, _)| *lease).collect();
-    let mut settled = Settled::default();
-    let verdicts: Vec<Verdict> = if leases.is_empty() {
+    let mut settled = SettleResponse::default();
+    let verdicts: Vec<LeaseResult> = if leases.is_empty() {
         Vec::new()
     } else {
-        let answer = slot.claim(verb, leases);
-        topic.rouse(slot);
+        let answer = shared.claim(verb, leases);
+        topic.rouse(shared);
         // Where the actor dies over it nobody knows.
         answer.await.unwrap_or_default()
     };

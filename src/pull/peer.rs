@@ -17,10 +17,10 @@ type Undo = Box<dyn FnOnce()>;
 
 /// A connection. Clones are of the same one.
 #[derive(Clone, Default)]
-pub struct Peer(Rc<Inner>);
+pub struct Peer(Rc<PeerShared>);
 
 #[derive(Default)]
-struct Inner {
+struct PeerShared {
     gone: Cell<bool>,
     going: Notify,
     undo: RefCell<Option<Undo>>,

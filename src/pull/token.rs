@@ -9,7 +9,7 @@ use ring::hmac;
 use subtle::ConstantTimeEq;
 
 use crate::{
-    event::{Lane, Obligor, Seq, Timestamp},
+    event::{Lane, Seq, SubscriptionKey, Timestamp},
     journal::{self, Journal, MetaChange, keys::MetaKind},
     policy::record::lease::Lease,
 };
@@ -27,11 +27,11 @@ const SEAL_LEN: usize = 16;
 const KEY: &str = "locks";
 
 /// Seals, and knows its seal again.
-pub struct Tokens {
+pub struct LockTokenSealer {
     key: hmac::Key,
 }
 
-impl Tokens {
+impl LockTokenSealer {
     /// With this key.
     pub fn new(key: &[u8; 32]) -> Self {
         Self { key: hmac::Key::new(hmac::HMAC_SHA256, key) }
@@ -54,15 +54,15 @@ impl Tokens {
     }
 
     /// The token of a lease.
-    pub fn seal(&self, obligor: Obligor, lease: Lease) -> String {
-        let mut token = word(obligor, lease);
+    pub fn seal(&self, subscription_key: SubscriptionKey, lease: Lease) -> String {
+        let mut token = sealed_bytes(subscription_key, lease);
         let seal = self.seal_of(&token);
         token.extend_from_slice(&seal);
         URL_SAFE_NO_PAD.encode(token)
     }
 
     /// The lease that a token of this subscription is about; [`None`] where it is no such token.
-    pub fn open(&self, obligor: Obligor, token: &str) -> Option<Lease> {
+    pub fn open(&self, subscription_key: SubscriptionKey, token: &str) -> Option<Lease> {
         let bytes = URL_SAFE_NO_PAD.decode(token).ok().filter(|bytes| bytes.len() == WORD_LEN + SEAL_LEN)?;
         let (given, seal) = bytes.split_at(WORD_LEN);
         let good: bool = self.seal_of(given).ct_eq(seal).into();
@@ -78,7 +78,7 @@ impl Tokens {
             appended: Timestamp(number(23, 8)),
         };
         // Also whose it is, and of which version.
-        (word(obligor, lease) == given).then_some(lease)
+        (sealed_bytes(subscription_key, lease) == given).then_some(lease)
     }
 
     fn seal_of(&self, word: &[u8]) -> [u8; SEAL_LEN] {
@@ -88,11 +88,11 @@ impl Tokens {
     }
 }
 
-fn word(obligor: Obligor, lease: Lease) -> Vec<u8> {
+fn sealed_bytes(subscription_key: SubscriptionKey, lease: Lease) -> Vec<u8> {
     let mut word = Vec::with_capacity(WORD_LEN + SEAL_LEN);
     word.push(VERSION);
-    word.extend_from_slice(&obligor.partition.0.to_be_bytes());
-    word.extend_from_slice(&obligor.subscription.0.to_be_bytes());
+    word.extend_from_slice(&subscription_key.partition.0.to_be_bytes());
+    word.extend_from_slice(&subscription_key.subscription.0.to_be_bytes());
     word.extend_from_slice(&lease.lane.0.to_be_bytes());
     word.extend_from_slice(&lease.seq.0.to_be_bytes());
     word.extend_from_slice(&lease.attempt.to_be_bytes());

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use crate::{
-    admin::Tools,
+    admin::ChaosTargets,
     config::Config,
-    journal::{fault::Faulty, store::Store},
+    journal::{faults::FaultyStore, store::Store},
 };
 
 /// The store as the journal gets it: itself, or behind the faults of chaos, where the settings switch that on.
-pub(super) fn store(config: &Config, store: Arc<dyn Store>, tools: &Tools) -> Arc<dyn Store> {
-    if config.chaos.enabled { Arc::new(Faulty::new(store, tools.faults.clone())) } else { store }
+pub(super) fn store(config: &Config, store: Arc<dyn Store>, tools: &ChaosTargets) -> Arc<dyn Store> {
+    if config.chaos.enabled { Arc::new(FaultyStore::new(store, tools.faults.clone())) } else { store }
 }

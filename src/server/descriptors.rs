@@ -5,7 +5,7 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::Error;
+use super::ServerError;
 
 /// With fewer the parts would be too small to work with.
 pub const MIN: usize = 512;
@@ -30,7 +30,7 @@ const TOLD_MAX: usize = 256;
 
 /// The parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Budget {
+pub struct DescriptorBudget {
     /// All that there are.
     pub limit: usize,
     /// Of the store.
@@ -45,14 +45,14 @@ pub struct Budget {
     pub idle: usize,
 }
 
-impl Budget {
+impl DescriptorBudget {
     /// The parts of `limit` descriptors for a process with so many threads that serve or deliver.
-    pub fn of(limit: usize, threads: usize) -> Result<Self, Error> {
+    pub fn of(limit: usize, threads: usize) -> Result<Self, ServerError> {
         let store = (limit / 8).max(STORE_MIN);
         let base = BASE + OF_THREAD * threads;
         let rest = limit.saturating_sub(store + base);
         if limit < MIN || rest < MIN / 4 {
-            return Err(Error::Descriptors { limit, least: MIN.max(STORE_MIN + base + MIN / 4) });
+            return Err(ServerError::Descriptors { limit, least: MIN.max(STORE_MIN + base + MIN / 4) });
         }
         let told = TOLD_MAX.min(rest / 16);
         let inbound = rest / 2 - told;
@@ -69,7 +69,7 @@ impl Budget {
 }
 
 /// Takes as many as the system allows, and shares them out.
-pub(super) fn take(threads: usize) -> Result<Budget, Error> {
+pub(super) fn take(threads: usize) -> Result<DescriptorBudget, ServerError> {
     let limit = getrlimit(Resource::Nofile);
     let wanted = Rlimit { current: limit.maximum, ..limit };
     let current = match setrlimit(Resource::Nofile, wanted) {
@@ -80,7 +80,7 @@ pub(super) fn take(threads: usize) -> Result<Budget, Error> {
         }
     };
     let limit = current.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX).min(MAX);
-    let budget = Budget::of(limit, threads)?;
+    let budget = DescriptorBudget::of(limit, threads)?;
     tracing::info!(
         limit = budget.limit,
         store = budget.store,

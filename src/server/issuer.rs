@@ -12,14 +12,14 @@ use tracing::{info, warn};
 use url::Url;
 
 use crate::{
-    admin::auth::Token,
-    config::{Config, Issuer, KeySource},
-    deliver::Trust,
+    admin::auth::AdminToken,
+    config::{Config, IssuerConfig, KeySource},
+    deliver::TlsTrust,
     publish::auth::{
-        Gate, Rules,
-        bearer::{self, Bearer, Keyring, Operator, Operators, Unusable},
-        host::Names,
-        strangers::Strangers,
+        AuthRules, Authenticator,
+        bearer::{self, BearerAuth, Keyring, OperatorClaims, Operators, UnusableKeySet},
+        failed_auth::FailedAuthLimiter,
+        host::ServerNames,
     },
 };
 
@@ -35,7 +35,7 @@ const PAUSE: Duration = Duration::from_secs(30);
 
 /// Why there are no keys, or no new ones.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
+pub(super) enum IssuerError {
     /// The file.
     #[error("{0} cannot be read: {1}")]
     File(String, std::io::Error),
@@ -44,26 +44,31 @@ pub(super) enum Error {
     Web(Url, String),
     /// What there is.
     #[error("what {0} has cannot be used: {1}")]
-    Keys(String, Unusable),
+    Keys(String, UnusableKeySet),
 }
 
 /// Who has access, and by which keys.
-pub(super) struct Access {
+pub(super) struct TokenAccess {
     /// Checks publishers.
-    pub(super) gate: Gate,
+    pub(super) gate: Authenticator,
     /// Checks operators with a token of the issuer, where a role is set.
     pub(super) operators: Option<Operators>,
     /// Where the issuer's keys are read again, where there is an issuer.
-    pub(super) keys: Option<Rc<Source>>,
+    pub(super) keys: Option<Rc<KeySetSource>>,
 }
 
 /// The door for publishers: with the admin token, and with what the issuer signs, if there is one. Then who may operate the
 /// server with a token of the issuer.
-pub(super) fn gate(config: &Config, token: &Token, trust: &Trust, strangers: Arc<Strangers>) -> Result<Access, Error> {
+pub(super) fn gate(
+    config: &Config,
+    token: &AdminToken,
+    trust: &TlsTrust,
+    strangers: Arc<FailedAuthLimiter>,
+) -> Result<TokenAccess, IssuerError> {
     let issuer = match &config.auth.issuer {
         Some(issuer) => {
             let (keys, source) = keep(issuer, trust)?;
-            let issuer = bearer::Issuer { name: issuer.name.clone(), audience: issuer.audience.clone(), keys };
+            let issuer = bearer::TokenIssuer { name: issuer.name.clone(), audience: issuer.audience.clone(), keys };
             (Some(issuer), Some(source))
         }
         None => (None, None),
@@ -72,44 +77,44 @@ pub(super) fn gate(config: &Config, token: &Token, trust: &Trust, strangers: Arc
     let role = config.auth.issuer.as_ref().and_then(|issuer| issuer.admin_role.clone());
     let operators = issuer.clone().zip(role).map(|(issuer, role)| Operators { issuer, role });
     let token = token.clone();
-    let operator: Operator = Arc::new(move |given| token.is(given));
-    let gate = Gate::new(Rules {
+    let operator: OperatorClaims = Arc::new(move |given| token.is(given));
+    let gate = Authenticator::new(AuthRules {
         trusted_proxies: config.auth.trusted_proxies.clone(),
-        names: Names { public_url: config.server.public_url.clone(), others: config.server.host_names.clone() },
-        bearer: Bearer { operator: Some(operator), issuer },
+        names: ServerNames { public_url: config.server.public_url.clone(), others: config.server.host_names.clone() },
+        bearer: BearerAuth { operator: Some(operator), issuer },
         strangers,
     });
-    Ok(Access { gate, operators, keys: source })
+    Ok(TokenAccess { gate, operators, keys: source })
 }
 
 /// Whether the file of the issuer's keys can be used, where there is one.
-pub(super) fn check(config: &Config) -> Result<(), Error> {
-    let read = |issuer: &Issuer| read_file(issuer, &Keyring::default());
+pub(super) fn check(config: &Config) -> Result<(), IssuerError> {
+    let read = |issuer: &IssuerConfig| read_file(issuer, &Keyring::default());
     config.auth.issuer.as_ref().map_or(Ok(0), read).map(drop)
 }
 
 /// The keys of `issuer`, kept up to date by a task on this arbiter.
-fn keep(issuer: &Issuer, trust: &Trust) -> Result<(Arc<Keyring>, Rc<Source>), Error> {
+fn keep(issuer: &IssuerConfig, trust: &TlsTrust) -> Result<(Arc<Keyring>, Rc<KeySetSource>), IssuerError> {
     let keys = Arc::new(Keyring::default());
     if let KeySource::File(_) = issuer.keys {
         read_file(issuer, &keys)?;
     }
-    let source = Source { issuer: issuer.clone(), keys: Arc::clone(&keys), client: client(trust) };
+    let source = KeySetSource { issuer: issuer.clone(), keys: Arc::clone(&keys), client: client(trust) };
     let source = Rc::new(source);
     actix_rt::spawn(refresh(Rc::clone(&source)));
     Ok((keys, source))
 }
 
 /// Where the keys of an issuer are read from.
-pub(super) struct Source {
-    issuer: Issuer,
+pub(super) struct KeySetSource {
+    issuer: IssuerConfig,
     keys: Arc<Keyring>,
     client: Client,
 }
 
-impl Source {
+impl KeySetSource {
     /// Reads them again: how many there are.
-    pub(super) async fn read(&self) -> Result<usize, Error> {
+    pub(super) async fn read(&self) -> Result<usize, IssuerError> {
         match &self.issuer.keys {
             KeySource::File(_) => read_file(&self.issuer, &self.keys),
             KeySource::Web(url) => fetch(&self.client, url, &self.keys).await,
@@ -117,8 +122,8 @@ impl Source {
     }
 }
 
-async fn refresh(source: Rc<Source>) {
-    let Source { issuer, keys, .. } = &*source;
+async fn refresh(source: Rc<KeySetSource>) {
+    let KeySetSource { issuer, keys, .. } = &*source;
     loop {
         match source.read().await {
             Ok(count) => {
@@ -137,25 +142,25 @@ async fn refresh(source: Rc<Source>) {
     }
 }
 
-fn read_file(issuer: &Issuer, keys: &Keyring) -> Result<usize, Error> {
+fn read_file(issuer: &IssuerConfig, keys: &Keyring) -> Result<usize, IssuerError> {
     let KeySource::File(path) = &issuer.keys else { return Ok(0) };
     let name = path.display().to_string();
-    let set = fs::read(path).map_err(|error| Error::File(name.clone(), error))?;
-    keys.replace(&set).map_err(|error| Error::Keys(name, error))
+    let set = fs::read(path).map_err(|error| IssuerError::File(name.clone(), error))?;
+    keys.replace(&set).map_err(|error| IssuerError::Keys(name, error))
 }
 
-async fn fetch(client: &Client, url: &Url, keys: &Keyring) -> Result<usize, Error> {
-    let failed = |what: String| Error::Web(url.clone(), what);
+async fn fetch(client: &Client, url: &Url, keys: &Keyring) -> Result<usize, IssuerError> {
+    let failed = |what: String| IssuerError::Web(url.clone(), what);
     let mut response = client.get(url.as_str()).send().await.map_err(|error| failed(error.to_string()))?;
     if !response.status().is_success() {
         return Err(failed(format!("the answer is {}", response.status())));
     }
     let set = response.body().limit(KEYS_BYTES_MAX).await.map_err(|error| failed(error.to_string()))?;
-    keys.replace(&set).map_err(|error| Error::Keys(url.to_string(), error))
+    keys.replace(&set).map_err(|error| IssuerError::Keys(url.to_string(), error))
 }
 
 /// Redirects are not followed: the operator names the address, and nobody else does.
-fn client(trust: &Trust) -> Client {
+fn client(trust: &TlsTrust) -> Client {
     let connector = Connector::new().rustls_0_23(trust.config()).timeout(FETCH_WAIT);
     Client::builder().connector(connector).disable_redirects().timeout(FETCH_WAIT).finish()
 }

@@ -11,7 +11,7 @@ use std::{fs, hint::black_box, path::Path, time::Duration};
 
 use bytesize::ByteSize;
 
-use super::Error;
+use super::ServerError;
 use crate::config::Config;
 
 /// Longer than the allocator keeps what is free, and seldom enough to cost nothing.
@@ -69,7 +69,7 @@ pub fn lowest(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u6
 ///
 /// # Errors
 /// Where it cannot.
-pub fn fit(config: &mut Config, limit: u64) -> Result<(), Error> {
+pub fn fit(config: &mut Config, limit: u64) -> Result<(), ServerError> {
     // The kernel counts the pages of files that are read and written, too.
     let room = limit - limit / 8;
     // A body is there as it came, and once more as it is stored.
@@ -82,7 +82,7 @@ pub fn fit(config: &mut Config, limit: u64) -> Result<(), Error> {
     let publishers_min = 2 * config.publish.request_bytes as u64;
     let least = BASE + publishers_min + TAIL_MIN + BUFFERS_MIN + CACHE_MIN + READS_MIN + 2 * event;
     if room < least {
-        return Err(Error::Memory { limit: ByteSize(limit), least: ByteSize(least + least / 7) });
+        return Err(ServerError::Memory { limit: ByteSize(limit), least: ByteSize(least + least / 7) });
     }
     let wanted = publishers + tail + cache + buffers + reads + requests;
     if BASE + wanted <= room {

@@ -5,18 +5,18 @@
 //! refused after a second, what is in flight is finished (bounded), what was answered is flushed, and only then does the
 //! process end. A second signal ends it at once.
 
+mod blob_notifier;
 mod chaos;
+mod dead_letter_routing;
 pub mod descriptors;
-mod door;
+mod file_modes;
 mod front;
-mod graves;
-mod herald;
 mod issuer;
+mod listener;
+mod live_subscriptions;
 pub mod memory;
-mod notify;
-mod private;
 mod reload;
-mod roster;
+mod service_notifier;
 mod settings;
 mod starting;
 mod timekeeping;
@@ -36,36 +36,37 @@ use actix_web::{dev::ServerHandle, web};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use self::{
-    descriptors::Budget,
-    door::{Behind, Door},
-    graves::Graves,
-    notify::Notifier,
-    roster::Roster,
+    dead_letter_routing::DeadLetterRouting,
+    descriptors::DescriptorBudget,
+    listener::{HttpListener, ListenerContext},
+    live_subscriptions::LiveSubscriptions,
+    service_notifier::ServiceNotifier,
     starting::Starting,
 };
 use crate::{
-    admin::{self, Control, Tools, Undertaker, auth, health, metrics::Sources},
+    admin::{self, ChaosTargets, Control, DeadLetterHandle, auth, health, metrics::MetricSources},
     cli::fsck::{accounts, store_options},
     config::{self, Config},
-    dead_letter::{self, Redrives, Stores},
+    dead_letter::{self, DeadLetterStores, Redrives},
     declared::{self, Declared},
     event::PartitionId,
     journal::{
         self, Journal,
         backup::Backups,
         chunk::Chunk,
-        rocks::{Rocks, RocksOptions, STORE},
+        rocks::{RocksOptions, RocksStore, STORE},
         store::StoreError,
     },
     publish::http::Publisher,
-    pull::Tokens,
-    subscription::{Greeter, ReadBudget, Slot, World},
+    pull::LockTokenSealer,
+    subscription::{EndpointValidator, ReadBudget, SharedState, SubscriptionContext},
     telemetry::{LogFilter, trace},
     topic::{
-        LOOK, expiry,
-        keeper::{self, Hosts},
+        LOOK,
+        actor_factory::{self, ActorHosts},
+        expiry,
         registry::{self, Registry},
-        supervise::{Chart, Lifeline},
+        supervision::{Lifeline, SupervisionHistory},
         versions,
     },
 };
@@ -90,7 +91,7 @@ const CLOSE_POLLS: u32 = 5000;
 
 /// Why the server did not start, or did not end well.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum ServerError {
     /// The data folder or a socket.
     #[error("{what}: {source}")]
     Io {
@@ -110,16 +111,16 @@ pub enum Error {
     Registry(#[from] registry::Error),
     /// The stores of dead letters.
     #[error("the store {0} of dead letters: {1}")]
-    Sink(String, dead_letter::sink::Error),
+    Sink(String, dead_letter::sink::SinkError),
     /// The keys of the issuer of access tokens.
     #[error("auth.jwks: {0}")]
     Issuer(String),
     /// The file with what is to be there.
     #[error("server.apply: {0}")]
-    Declared(#[from] crate::declared::Error),
+    Declared(#[from] crate::declared::DeclaredError),
     /// What it declares could not be made.
     #[error("server.apply: {0}")]
-    Undone(#[from] admin::Undone),
+    Undone(#[from] admin::ApplyError),
     /// The system allows too few open files.
     #[error(
         "the system allows this process {limit} open files, and it needs at least {least}; raise the hard limit (ulimit -Hn, \
@@ -145,12 +146,12 @@ pub enum Error {
     },
     /// Certificates.
     #[error(transparent)]
-    Trust(#[from] crate::deliver::trust::Error),
+    Trust(#[from] crate::deliver::trust::TrustError),
 }
 
 /// What to do about a store that cannot be served.
 /// Under a service manager with a runtime folder, the commands of the operators' group find the admin token there.
-fn share_token(token: &auth::Token) {
+fn share_token(token: &auth::AdminToken) {
     let Some(folder) = std::env::var_os("RUNTIME_DIRECTORY").filter(|folder| !folder.is_empty()) else { return };
     if let Err(error) = auth::share(token, std::path::Path::new(&folder)) {
         tracing::warn!(%error, "the admin token was not shared with the operators' group");
@@ -171,19 +172,19 @@ fn remedy_of(error: &registry::Error) -> &'static str {
     }
 }
 
-fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
+fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> ServerError {
     let what = what.into();
-    |source| Error::Io { what, source }
+    |source| ServerError::Io { what, source }
 }
 
 /// Serves until a signal comes, and ends well.
-pub fn run(mut config: Config, sources: config::Sources, log: LogFilter) -> Result<(), Error> {
+pub fn run(mut config: Config, sources: config::SettingSources, log: LogFilter) -> Result<(), ServerError> {
     if let Some(limit) = memory::limit() {
         memory::fit(&mut config, limit)?;
     }
     let budget = descriptors::take(2 * cores() + workers(&config))?;
     let declared = declared(&config)?;
-    private::keep(&config).map_err(io_error("the data folder"))?;
+    file_modes::keep(&config).map_err(io_error("the data folder"))?;
     let mut opened = None;
     let served = actix_rt::System::new().block_on(serve(config, (sources, log), declared, budget, &mut opened));
     if let Some(store) = opened {
@@ -206,7 +207,7 @@ pub fn check(config: &Config) -> Result<(), Box<dyn std::error::Error + Send + S
 
 /// Closes the store on this thread, when nobody else has it any more: RocksDB must not be in use on another thread, nor
 /// be closed there, while the process ends and takes its globals down.
-fn close(store: Arc<Rocks>) {
+fn close(store: Arc<RocksStore>) {
     for _ in 0..CLOSE_POLLS {
         if Arc::strong_count(&store) == 1 {
             return;
@@ -219,33 +220,33 @@ fn close(store: Arc<Rocks>) {
 }
 
 /// What the operator's file declares, if there is one: read before anything is opened.
-fn declared(config: &Config) -> Result<Option<Declared>, Error> {
-    let load = |file: &PathBuf| declared::load(file, &declared::Place::default(), &BTreeMap::new());
+fn declared(config: &Config) -> Result<Option<Declared>, ServerError> {
+    let load = |file: &PathBuf| declared::load(file, &declared::ResourceGroup::default(), &BTreeMap::new());
     Ok(config.server.apply.as_ref().map(load).transpose()?)
 }
 
 async fn serve(
     config: Config,
-    (written, log): (config::Sources, LogFilter),
+    (written, log): (config::SettingSources, LogFilter),
     declared: Option<Declared>,
-    budget: Budget,
-    opened: &mut Option<Arc<Rocks>>,
-) -> Result<(), Error> {
+    budget: DescriptorBudget,
+    opened: &mut Option<Arc<RocksStore>>,
+) -> Result<(), ServerError> {
     // Heard from here on: a signal that nobody hears would end the process.
-    let signals = reload::Signals::hear().map_err(io_error("cannot hear signals"))?;
-    let door = Door::open(&config)?;
-    let vitals = web::Data::new(health::Vitals::starting());
+    let signals = reload::ReloadSignals::install().map_err(io_error("cannot hear signals"))?;
+    let door = HttpListener::open(&config)?;
+    let vitals = web::Data::new(health::ServerHealth::starting());
     let starting = Starting::begin(&door, &config, &budget, vitals.clone())?;
     let store = Arc::clone(opened.insert(open(&config, &budget, &vitals).await?));
-    vitals.at(health::Step::new("the records are read"));
-    let tools = Tools::default();
+    vitals.at(health::StartStep::new("the records are read"));
+    let tools = ChaosTargets::default();
     let (clock, timekeeper) = timekeeping::begin(&config, tools.skew.clone());
     let (started, timekeeper) = (clock.now(), Rc::new(timekeeper));
     actix_rt::spawn(Rc::clone(&timekeeper).run());
     let data_dir = &config.server.data_dir;
     let configured = config.server.admin_token.as_ref().map(crate::config::Secret::expose);
     let token = auth::admin_token(configured, data_dir).map_err(io_error("the admin token"))?;
-    if let auth::Origin::Made = token.origin() {
+    if let auth::TokenOrigin::Made = token.origin() {
         println!("the admin token is in {}", auth::token_path(data_dir).display());
     }
     share_token(&token);
@@ -273,52 +274,60 @@ async fn serve(
     let (recovered, starts) = Registry::recover(journal.clone(), rules, config.topic.tail_bytes)?;
     let recovered = Arc::clone(registry.get_or_init(|| Arc::new(recovered)));
 
-    let herald = herald::of(&config, &recovered, &journal);
+    let notifier = blob_notifier::of(&config, &recovered, &journal);
     let sinks = settings::sinks(&config)?;
-    let graves = Graves { registry: Arc::clone(&recovered), places: config.dead_letter.places.clone() };
-    let options = dead_letter::Options::default();
-    let (stores, lifeline) = (Stores::new(&journal, &clock, sinks, (graves.aim(), herald), options), Lifeline::new());
-    for (obligor, due) in journal.reads().all_dead()? {
-        if let Some(slot) = recovered.slot(obligor) {
-            graves.tell(&stores, &slot, due);
+    let graves = DeadLetterRouting { registry: Arc::clone(&recovered), places: config.dead_letter.places.clone() };
+    let options = dead_letter::WriterOptions::default();
+    let (stores, lifeline) =
+        (DeadLetterStores::new(&journal, &clock, sinks, (graves.aim(), notifier), options), Lifeline::new());
+    for (subscription_key, due) in journal.reads().all_dead()? {
+        if let Some(shared) = recovered.shared(subscription_key) {
+            graves.notify_stores(&stores, &shared, due);
         }
     }
     let mut dead_letters = Vec::new();
     for (name, letters) in stores.all() {
-        let (store, chart, reached) = (name.to_owned(), Arc::new(Chart::default()), letters.clone());
-        let kept = graves::keep(store.clone(), letters.clone(), Arc::clone(&chart), clock.clone(), lifeline.held());
+        let (store, history, reached) = (name.to_owned(), Arc::new(SupervisionHistory::default()), letters.clone());
+        let kept = dead_letter_routing::keep(
+            store.clone(),
+            letters.clone(),
+            Arc::clone(&history),
+            clock.clone(),
+            lifeline.held(),
+        );
         actix_rt::spawn(kept);
-        let suffer = Box::new(move |suffer| reached.suffer(suffer));
-        dead_letters.push(Undertaker { store, chart, suffer });
+        let suffer = Box::new(move |suffer| reached.inject(suffer));
+        dead_letters.push(DeadLetterHandle { store, history: history, inject: suffer });
     }
-    let tools = Tools { dead_letters, ..tools };
+    let tools = ChaosTargets { dead_letters, ..tools };
 
     let (tracer, exporter) = trace::start(&config.telemetry, clock.clone(), door.public_url.clone())
         .map_err(io_error("the thread that exports traces"))?
         .unzip();
     let tracer = tracer.unwrap_or_default();
-    let strangers = Arc::new(settings::strangers(&config));
-    let issuer::Access { gate, operators, keys } = issuer::gate(&config, &token, &client.trust, Arc::clone(&strangers))
-        .map_err(|error| Error::Issuer(error.to_string()))?;
+    let strangers = Arc::new(settings::failed_auth_limiter(&config));
+    let issuer::TokenAccess { gate, operators, keys } =
+        issuer::gate(&config, &token, &client.trust, Arc::clone(&strangers))
+            .map_err(|error| ServerError::Issuer(error.to_string()))?;
     let told = stores.clone();
-    let put_aside = Arc::new(move |slot: &Slot, due| graves.tell(&told, slot, due));
-    let world = World {
+    let put_aside = Arc::new(move |shared: &SharedState, due| graves.notify_stores(&told, shared, due));
+    let world = SubscriptionContext {
         journal: journal.clone(),
         clock: clock.clone(),
         client: client.clone(),
         put_aside,
-        disturbance: Arc::clone(&tools.disturbance),
+        response_faults: Arc::clone(&tools.response_faults),
         tracer: tracer.clone(),
-        tap: Arc::clone(recovered.tap()),
+        feed: Arc::clone(recovered.feed()),
         read_budget: ReadBudget::new(config.limits.read_bytes),
     };
     let arbiters = Arbiters::start(cores());
-    let notifier = Rc::new(Notifier::of_environment());
+    let notifier = Rc::new(ServiceNotifier::of_environment());
     actix_rt::spawn(Rc::clone(&notifier).watch(arbiters.0.iter().map(Arbiter::handle).collect()));
     let handles = Arc::new(arbiters.0.iter().map(Arbiter::handle).collect());
-    let hosts = Hosts { arbiters: handles, world: Arc::new(world), look: LOOK };
-    let manners = settings::manners(&config, door.public_url.clone());
-    recovered.greet_with(Greeter::new(client, clock.clone(), manners));
+    let hosts = ActorHosts { arbiters: handles, world: Arc::new(world), look: LOOK };
+    let manners = settings::validation_settings(&config, door.public_url.clone());
+    recovered.greet_with(EndpointValidator::new(client, clock.clone(), manners));
     // What expired while the server was down sends nothing any more, but its farewell.
     if !clock.holds_expiry() {
         expiry::sweep(&recovered, clock.now()).await;
@@ -326,7 +335,7 @@ async fn serve(
     actix_rt::spawn(memory::give_back());
     actix_rt::spawn(expiry::run(Arc::clone(&recovered), clock.clone()));
     actix_rt::spawn(versions::run(Arc::clone(&recovered), journal.clone()));
-    actix_rt::spawn(keeper::run(starts, hosts));
+    actix_rt::spawn(actor_factory::run(starts, hosts));
 
     let limits = settings::publish_limits(&config);
     let publisher = Publisher::new(Arc::clone(&recovered), journal.clone(), clock.clone(), limits, gate);
@@ -338,12 +347,12 @@ async fn serve(
         vitals.attach_damage(move || damage.seen());
         vitals.attach(move || journal.state());
     }
-    let roster = Roster { registry: Arc::clone(&recovered), limits: settings::publish_limits(&config) };
+    let roster = LiveSubscriptions { registry: Arc::clone(&recovered), limits: settings::publish_limits(&config) };
     let redrives = Redrives::new(journal.clone(), clock.clone(), stores.clone(), Arc::new(roster));
     redrives.resume()?;
     let of_ready = vitals.clone();
     let counted = door.counted();
-    let sources = Sources {
+    let sources = MetricSources {
         journal: Some(journal.clone()),
         publisher: Some(publisher.clone()),
         listeners: counted.clone(),
@@ -369,9 +378,14 @@ async fn serve(
         writer.join();
         return Err(undone.into());
     }
-    let tokens = web::Data::new(Tokens::recover(&journal).await?);
-    let behind =
-        Behind { control: control.clone(), publisher: publisher.clone(), tokens, vitals: vitals.clone(), token };
+    let tokens = web::Data::new(LockTokenSealer::recover(&journal).await?);
+    let behind = ListenerContext {
+        control: control.clone(),
+        publisher: publisher.clone(),
+        tokens,
+        health: vitals.clone(),
+        token,
+    };
     let own_url = door.own_url();
     let reload = reload::Reload {
         sources: written,
@@ -387,12 +401,12 @@ async fn serve(
     starting.end().await;
     let http = door.serve(&config, &budget, behind)?;
     let handle = http.handle();
-    vitals.enter(health::Phase::Serving);
+    vitals.enter(health::StartPhase::Serving);
     notifier.ready(&own_url);
     let serving = actix_rt::spawn(http);
     wait_for_a_signal().await?;
 
-    vitals.enter(health::Phase::Stopping);
+    vitals.enter(health::StartPhase::Stopping);
     notifier.stopping();
     control.end_chaos();
     publisher.end_polls();
@@ -463,7 +477,7 @@ async fn drain(registry: &Registry, most: Duration, http: ServerHandle) {
     http.stop(true).await;
 }
 
-async fn wait_for_a_signal() -> Result<(), Error> {
+async fn wait_for_a_signal() -> Result<(), ServerError> {
     let hear = |kind| signal(kind).map_err(io_error("cannot hear signals"));
     let (mut terminate, mut interrupt) = (hear(SignalKind::terminate())?, hear(SignalKind::interrupt())?);
     next_signal(&mut terminate, &mut interrupt).await;
@@ -491,19 +505,23 @@ fn fatal(error: &StoreError) {
 }
 
 /// Opens the store, on a thread that may wait: the server that answers meanwhile needs this one.
-async fn open(config: &Config, budget: &Budget, vitals: &health::Vitals) -> Result<Arc<Rocks>, Error> {
+async fn open(
+    config: &Config,
+    budget: &DescriptorBudget,
+    vitals: &health::ServerHealth,
+) -> Result<Arc<RocksStore>, ServerError> {
     let (folder, options) = (config.server.data_dir.clone(), rocks_options(config, budget));
     let store = folder.join(STORE);
-    vitals.at(health::Step::with("the store is opened", move || starting::replayed(&store)));
-    let opened = tokio::task::spawn_blocking(move || Rocks::open(&folder, &options)).await;
+    vitals.at(health::StartStep::with("the store is opened", move || starting::replayed(&store)));
+    let opened = tokio::task::spawn_blocking(move || RocksStore::open(&folder, &options)).await;
     let opened = opened.map_err(|error| io_error("opening the store")(io::Error::other(error)))?;
     let store = Arc::new(opened?);
-    private::narrow(&config.server.data_dir).map_err(io_error("the data folder"))?;
+    file_modes::narrow(&config.server.data_dir).map_err(io_error("the data folder"))?;
     Ok(store)
 }
 
 /// How the server opens its store: with as many tables as there are descriptors for.
-fn rocks_options(config: &Config, budget: &Budget) -> RocksOptions {
+fn rocks_options(config: &Config, budget: &DescriptorBudget) -> RocksOptions {
     RocksOptions { open_tables: budget.tables(), ..store_options(&config.journal) }
 }
 

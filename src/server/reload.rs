@@ -9,11 +9,11 @@ use std::{collections::BTreeMap, io, path::Path, rc::Rc, sync::Arc, time::Durati
 use actix_web::web;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::{issuer, settings, tls::Shown};
+use super::{issuer, settings, tls::ServerCertificate};
 use crate::{
     admin::{Control, auth},
-    config::{self, Config, Secret, Sources},
-    deliver::{Identities, Trust},
+    config::{self, Config, Secret, SettingSources},
+    deliver::{ClientCertificates, TlsTrust},
     telemetry::LogFilter,
 };
 
@@ -21,14 +21,14 @@ use crate::{
 const TAKEN: [&str; 4] = ["log.filter", "metrics.public", "metrics.token", "server.admin_token"];
 
 /// The signals that do not end the server.
-pub(super) struct Signals {
+pub(super) struct ReloadSignals {
     hangup: Signal,
     // Held so that it is plain what they are for: heard, and nothing follows.
     _ignored: [Signal; 2],
 }
 
-impl Signals {
-    pub(super) fn hear() -> io::Result<Self> {
+impl ReloadSignals {
+    pub(super) fn install() -> io::Result<Self> {
         let ignored = [signal(SignalKind::user_defined1())?, signal(SignalKind::user_defined2())?];
         Ok(Self { hangup: signal(SignalKind::hangup())?, _ignored: ignored })
     }
@@ -36,19 +36,19 @@ impl Signals {
 
 /// What is reached for it.
 pub(super) struct Reload {
-    pub(super) sources: Sources,
+    pub(super) sources: SettingSources,
     pub(super) log: LogFilter,
-    pub(super) token: auth::Token,
+    pub(super) token: auth::AdminToken,
     pub(super) control: web::Data<Control>,
-    pub(super) certificate: Option<Arc<Shown>>,
-    pub(super) identities: Identities,
-    pub(super) trust: Trust,
-    pub(super) keys: Option<Rc<issuer::Source>>,
+    pub(super) certificate: Option<Arc<ServerCertificate>>,
+    pub(super) identities: ClientCertificates,
+    pub(super) trust: TlsTrust,
+    pub(super) keys: Option<Rc<issuer::KeySetSource>>,
 }
 
 impl Reload {
     /// Looks again at each signal, and at the client certificates also as often as at the server's own.
-    pub(super) async fn run(self: Rc<Self>, mut signals: Signals, config: Config) {
+    pub(super) async fn run(self: Rc<Self>, mut signals: ReloadSignals, config: Config) {
         let mut running = config::settings(&self.sources).unwrap_or_default();
         if let Some(folder) = config.delivery.client_certificates_dir.clone() {
             actix_rt::spawn(Rc::clone(&self).watch(folder, config.server.tls_reload));

@@ -2,59 +2,59 @@
 
 use std::{collections::BTreeMap, io, net::SocketAddr, path::Path, sync::Arc};
 
-use super::descriptors::Budget;
+use super::descriptors::DescriptorBudget;
 use crate::{
     admin::{
-        auth::Token,
-        metrics::{Bounds, Exposition, Readers, Sources, Spans},
+        auth::AdminToken,
+        metrics::{Exposition, MetricSources, MetricsAccess, SeriesLimits, Spans},
         model,
     },
     config::{self, BacklogFull, Config},
     dead_letter::{Sink, sink},
     deliver::{
-        self, AddressRules, Identities, Sockets, Trust,
+        self, AddressRules, ClientCertificates, Sockets, TlsTrust,
         names::Resolver,
-        trust::{self, Roots, Version},
+        trust::{self, MinimumTlsVersion, TrustRoots},
     },
     event::Timestamp,
     journal,
     policy::{
+        dead_letter_store,
         edition::{self, Edition},
-        place,
-        validation::Times,
+        validation::HandshakeTimes,
     },
     publish::{
         self,
-        auth::strangers::{Patience, Strangers},
+        auth::failed_auth::{FailedAuthLimiter, FailedAuthLimits},
     },
-    subscription::{Delivery, greeter::Manners},
-    telemetry::trace::{Counts, Tracer},
-    topic::registry::Rules,
+    subscription::{DeliveryContext, validation::ValidationSettings},
+    telemetry::trace::{SpanCounts, Tracer},
+    topic::registry::RegistryRules,
 };
 
 /// The server's own limits on a subscription, which no edition changes. Without batching a request has one event.
-const EVENTS_PER_BATCH: model::Range = model::Range { min: 1, max: 5000, default: 1 };
+const EVENTS_PER_BATCH: model::ValueRange = model::ValueRange { min: 1, max: 5000, default: 1 };
 
-pub(super) fn journal_options(config: &Config) -> journal::Options {
-    journal::Options {
+pub(super) fn journal_options(config: &Config) -> journal::JournalOptions {
+    journal::JournalOptions {
         outcome_wait: config.journal.outcome_wait,
         group_bytes: config.journal.group_bytes,
-        limits: journal::Limits {
+        limits: journal::BacklogLimits {
             retention: config.journal.retention,
-            backlog: Some(journal::Bound {
+            backlog: Some(journal::BacklogBound {
                 bytes: config.journal.backlog_max,
                 when_full: match config.journal.backlog_full {
-                    BacklogFull::Refuse => journal::WhenFull::Refuse,
-                    BacklogFull::Expire => journal::WhenFull::Expire,
+                    BacklogFull::Refuse => journal::BacklogFullPolicy::Refuse,
+                    BacklogFull::Expire => journal::BacklogFullPolicy::Expire,
                 },
             }),
         },
     }
 }
 
-pub(super) fn rules(config: &Config, identities: &Identities, own: &[SocketAddr]) -> Rules {
+pub(super) fn rules(config: &Config, identities: &ClientCertificates, own: &[SocketAddr]) -> RegistryRules {
     let editions: BTreeMap<String, Arc<Edition>> = known_editions(config);
-    let delivery = Delivery {
+    let delivery = DeliveryContext {
         addresses: addresses(config, own),
         response_wait: config.delivery.response_wait,
         late_wait: config.delivery.late_wait,
@@ -64,7 +64,7 @@ pub(super) fn rules(config: &Config, identities: &Identities, own: &[SocketAddr]
         places: config.dead_letter.places.clone(),
         leases_max: config.limits.leases_per_subscription,
     };
-    Rules {
+    RegistryRules {
         editions,
         delivery,
         domain_topics_max: config.topic.domain_topics,
@@ -74,12 +74,14 @@ pub(super) fn rules(config: &Config, identities: &Identities, own: &[SocketAddr]
 }
 
 /// The stores of dead letters, by name. Blocks: a folder is made.
-pub(super) fn sinks(config: &Config) -> Result<Vec<(String, Sink)>, super::Error> {
-    let open = |(name, store): (&String, &config::Store)| {
-        let config::Store { address, endpoint, region, allow_http, credentials } = store;
+pub(super) fn sinks(config: &Config) -> Result<Vec<(String, Sink)>, super::ServerError> {
+    let open = |(name, store): (&String, &config::DeadLetterStore)| {
+        let config::DeadLetterStore { address, endpoint, region, allow_http, credentials } = store;
         let sink = match address.kind {
-            place::Kind::Folder => Sink::local(&Path::new("/").join(address.path.join("/"))),
-            place::Kind::S3 | place::Kind::Azure | place::Kind::Google => Sink::cloud(sink::Settings {
+            dead_letter_store::StoreKind::Folder => Sink::local(&Path::new("/").join(address.path.join("/"))),
+            dead_letter_store::StoreKind::S3
+            | dead_letter_store::StoreKind::Azure
+            | dead_letter_store::StoreKind::Google => Sink::cloud(sink::CloudSettings {
                 address: address.clone(),
                 endpoint: endpoint.clone(),
                 region: region.clone(),
@@ -87,7 +89,7 @@ pub(super) fn sinks(config: &Config) -> Result<Vec<(String, Sink)>, super::Error
                 credentials: credentials.iter().map(|(name, value)| (*name, value.expose().to_owned())).collect(),
             }),
         };
-        Ok((name.clone(), sink.map_err(|error| super::Error::Sink(name.clone(), error))?))
+        Ok((name.clone(), sink.map_err(|error| super::ServerError::Sink(name.clone(), error))?))
     };
     config.dead_letter.stores.iter().map(open).collect()
 }
@@ -98,15 +100,15 @@ fn addresses(config: &Config, own: &[SocketAddr]) -> AddressRules {
 }
 
 /// How those are treated who show what is no good.
-pub(super) fn strangers(config: &Config) -> Strangers {
-    let patience = Patience {
+pub(super) fn failed_auth_limiter(config: &Config) -> FailedAuthLimiter {
+    let patience = FailedAuthLimits {
         free: config.limits.failed_keys,
         wait_max: config.limits.failed_keys_wait,
         addresses_max: config.limits.failed_keys_addresses,
         waiting_max: config.limits.failed_keys_held,
-        ..Patience::default()
+        ..FailedAuthLimits::default()
     };
-    Strangers::new(patience, config.auth.trusted_proxies.clone())
+    FailedAuthLimiter::new(patience, config.auth.trusted_proxies.clone())
 }
 
 fn known_editions(config: &Config) -> BTreeMap<String, Arc<Edition>> {
@@ -115,15 +117,16 @@ fn known_editions(config: &Config) -> BTreeMap<String, Arc<Edition>> {
 }
 
 pub(super) fn editions(config: &Config) -> model::Editions {
-    let range = |range: edition::Range| model::Range { min: range.min, max: range.max, default: range.default };
+    let range =
+        |range: edition::SettingRange| model::ValueRange { min: range.min, max: range.max, default: range.default };
     let config::Delivery { batch_events, batch_kilobytes, .. } = config.delivery;
     let known = known_editions(config).into_iter().map(|(name, edition)| {
-        let ranges = model::Ranges {
+        let ranges = model::EditionRanges {
             attempts: range(edition.attempts),
             time_to_live_minutes: range(edition.time_to_live_minutes),
             events_per_batch: EVENTS_PER_BATCH,
             events_where_only_kilobytes: batch_events,
-            kilobytes_per_batch: model::Range { min: 1, max: 1024, default: batch_kilobytes },
+            kilobytes_per_batch: model::ValueRange { min: 1, max: 1024, default: batch_kilobytes },
             filter_text_max: config.limits.filter_text,
             event_types_max: config.limits.event_types,
             advanced_filters_max: config.limits.advanced_filters,
@@ -135,8 +138,8 @@ pub(super) fn editions(config: &Config) -> model::Editions {
     model::Editions { default: config.policy.edition.clone(), known: known.collect() }
 }
 
-pub(super) fn publish_limits(config: &Config) -> publish::Limits {
-    publish::Limits {
+pub(super) fn publish_limits(config: &Config) -> publish::PublishLimits {
+    publish::PublishLimits {
         request_bytes_max: config.publish.request_bytes,
         event_bytes_max: config.publish.event_bytes,
         events_max: config.publish.events_per_request,
@@ -144,68 +147,80 @@ pub(super) fn publish_limits(config: &Config) -> publish::Limits {
         admitted_bytes_max: config.publish.bytes_in_flight,
         body_wait: config.publish.body_wait,
         body_bytes_per_second: config.publish.body_bytes_per_second,
-        rates: publish::rate::Rates {
+        rates: publish::rate::TopicRates {
             events_per_second: config.publish.events_per_second,
             bytes_per_second: config.publish.bytes_per_second,
         },
         depth_max: config.limits.event_depth,
-        ..publish::Limits::default()
+        ..publish::PublishLimits::default()
     }
 }
 
-pub(super) fn version(version: config::TlsVersion) -> Version {
+pub(super) fn version(version: config::TlsVersion) -> MinimumTlsVersion {
     match version {
-        config::TlsVersion::Tls12 => Version::Tls12,
-        config::TlsVersion::Tls13 => Version::Tls13,
+        config::TlsVersion::Tls12 => MinimumTlsVersion::Tls12,
+        config::TlsVersion::Tls13 => MinimumTlsVersion::Tls13,
     }
 }
 
 /// How endpoints are called.
-pub(super) fn client(config: &Config, own: &[SocketAddr], budget: &Budget) -> Result<deliver::Options, trust::Error> {
+pub(super) fn client(
+    config: &Config,
+    own: &[SocketAddr],
+    budget: &DescriptorBudget,
+) -> Result<deliver::ClientOptions, trust::TrustError> {
     let config::Delivery { tls_roots, tls_minimum_version, client_certificates_dir, .. } = &config.delivery;
     let roots = tls_roots.iter().map(|roots| match roots {
-        config::Roots::System => Roots::System,
-        config::Roots::File(path) => Roots::File(path.clone()),
+        config::TrustRoots::System => TrustRoots::System,
+        config::TrustRoots::File(path) => TrustRoots::File(path.clone()),
     });
-    let trust = Trust::of(&roots.collect::<Vec<_>>(), version(*tls_minimum_version))?;
+    let trust = TlsTrust::of(&roots.collect::<Vec<_>>(), version(*tls_minimum_version))?;
     let identities = match client_certificates_dir {
-        Some(folder) => Identities::load(folder, &trust)?,
-        None => Identities::default(),
+        Some(folder) => ClientCertificates::load(folder, &trust)?,
+        None => ClientCertificates::default(),
     };
-    let options = deliver::Options::new(addresses(config, own), trust);
+    let options = deliver::ClientOptions::new(addresses(config, own), trust);
     let (keep_alive, lingering_max) = (config.delivery.idle_connection_wait, config.limits.lingering);
     let names = Arc::new(Resolver::new(config.delivery.name_servers.clone()));
     let sockets = Sockets::new(budget.outbound, budget.idle);
-    Ok(deliver::Options { identities, names, keep_alive, lingering_max, sockets, ..options })
+    Ok(deliver::ClientOptions { identities, names, keep_alive, lingering_max, sockets, ..options })
 }
 
 /// Whose figures are told, and to whom.
-pub(super) fn exposition(config: &Config, sources: Sources, started: Timestamp) -> io::Result<Exposition> {
+pub(super) fn exposition(config: &Config, sources: MetricSources, started: Timestamp) -> io::Result<Exposition> {
     let config::Metrics { public: _, token: _, subscriptions, subscriptions_per_topic, topics } = &config.metrics;
     let readers = readers(config)?;
-    let bounds =
-        Bounds { subscriptions: *subscriptions, subscriptions_per_topic: *subscriptions_per_topic, topics: *topics };
+    let bounds = SeriesLimits {
+        subscriptions: *subscriptions,
+        subscriptions_per_topic: *subscriptions_per_topic,
+        topics: *topics,
+    };
     Ok(Exposition::new(sources, bounds, readers, started))
 }
 
 /// Who may read figures.
-pub(super) fn readers(config: &Config) -> io::Result<Readers> {
+pub(super) fn readers(config: &Config) -> io::Result<MetricsAccess> {
     let config::Metrics { public, token, .. } = &config.metrics;
-    let token = token.as_ref().map(|token| Token::given(token.expose())).transpose()?;
-    Ok(if *public { Readers::All } else { Readers::Token(token) })
+    let token = token.as_ref().map(|token| AdminToken::given(token.expose())).transpose()?;
+    Ok(if *public { MetricsAccess::All } else { MetricsAccess::Token(token) })
 }
 
 /// What is told of spans; [`None`] where none are recorded.
 pub(super) fn spans(tracer: Tracer) -> Option<Spans> {
     tracer.counts()?;
     Some(Box::new(move || {
-        let Counts { exported, dropped, failed } = tracer.counts().unwrap_or_default();
+        let SpanCounts { exported, dropped, failed } = tracer.counts().unwrap_or_default();
         [("exported", exported), ("dropped", dropped), ("failed", failed)]
     }))
 }
 
 /// How endpoints are asked whether they may be.
-pub(super) fn manners(config: &Config, public_url: String) -> Manners {
-    let config::Validate { enabled, wait, pause, window, request_rate } = config.delivery.validate;
-    Manners { validate: enabled, times: Times { answer: wait, pause, window }, rate: request_rate, public_url }
+pub(super) fn validation_settings(config: &Config, public_url: String) -> ValidationSettings {
+    let config::ValidationMode { enabled, wait, pause, window, request_rate } = config.delivery.validate;
+    ValidationSettings {
+        validate: enabled,
+        times: HandshakeTimes { answer: wait, pause, window },
+        rate: request_rate,
+        public_url,
+    }
 }

@@ -9,9 +9,9 @@ use std::{fs, path::Path};
 use actix_server::ServerHandle;
 use actix_web::web;
 
-use super::{Error, descriptors::Budget, door::Door};
+use super::{ServerError, descriptors::DescriptorBudget, listener::HttpListener};
 use crate::{
-    admin::health::{Far, Vitals},
+    admin::health::{ServerHealth, StepProgress},
     config::Config,
 };
 
@@ -19,13 +19,13 @@ use crate::{
 pub(super) struct Starting(ServerHandle);
 
 impl Starting {
-    /// Answers at the addresses of `door` from now on.
+    /// Answers at the addresses of `listener` from now on.
     pub(super) fn begin(
-        door: &Door,
+        door: &HttpListener,
         config: &Config,
-        budget: &Budget,
-        vitals: web::Data<Vitals>,
-    ) -> Result<Self, Error> {
+        budget: &DescriptorBudget,
+        vitals: web::Data<ServerHealth>,
+    ) -> Result<Self, ServerError> {
         let server = door.answer_meanwhile(config, budget, vitals)?;
         let handle = server.handle();
         actix_rt::spawn(server);
@@ -40,7 +40,7 @@ impl Starting {
 
 /// How much of the write-ahead log in `store` has been read, while it is opened. RocksDB does not say so itself; the place in
 /// the file that it reads does.
-pub(super) fn replayed(store: &Path) -> Option<Far> {
+pub(super) fn replayed(store: &Path) -> Option<StepProgress> {
     let is_log = |path: &Path| path.extension().is_some_and(|extension| extension == "log");
     let mut logs: Vec<(String, u64)> = Vec::new();
     for entry in fs::read_dir(store).ok()?.flatten().filter(|entry| is_log(&entry.path())) {
@@ -62,5 +62,5 @@ pub(super) fn replayed(store: &Path) -> Option<Far> {
     let (reading, at) = reading?;
     // They are numbered, with zeros before the number, and read in that order.
     let before: u64 = logs.iter().filter(|(name, _)| *name < reading).map(|(_, bytes)| bytes).sum();
-    Some(Far { done: (before + at).min(of), of })
+    Some(StepProgress { done: (before + at).min(of), of })
 }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use crate::{
-    clock::{Clock, Jump, Limits, Past, Skew},
+    clock::{Clock, ClockJump, ClockLimits, ClockRecord, Skew},
     config::Config,
 };
 
@@ -38,28 +38,28 @@ pub(super) struct Timekeeper {
 pub(super) fn begin(config: &Config, skew: Skew) -> (Clock, Timekeeper) {
     let path = config.server.data_dir.join(FILE);
     let boot = fs::read_to_string(BOOT).ok().map(|boot| boot.trim().to_owned());
-    let limits = Limits { jump_max: config.clock.jump_max, hold_wait: config.clock.hold_wait };
+    let limits = ClockLimits { jump_max: config.clock.jump_max, hold_wait: config.clock.hold_wait };
     let (clock, jump) = Clock::resumed(skew, read(&path).as_ref(), boot.as_deref(), limits);
     let (time, wall) = (clock.now(), clock.wall());
     let tell =
         |by: Duration| humantime_serde::re::humantime::format_duration(Duration::from_secs(by.as_secs())).to_string();
     match jump {
         None => {}
-        Some(Jump::Ahead(by)) => tracing::warn!(
+        Some(ClockJump::Ahead(by)) => tracing::warn!(
             by = tell(by),
             %wall,
             hold_wait = tell(limits.hold_wait),
             "the wall clock is ahead of the last run: it was set, or the server was off. Events are delivered and nothing \
              expires until `gridhook clock confirm`, or for clock.hold_wait"
         ),
-        Some(Jump::Behind(by)) => tracing::warn!(
+        Some(ClockJump::Behind(by)) => tracing::warn!(
             by = tell(by),
             %wall,
             %time,
             "the wall clock is behind the last run: time goes on from where it was and draws near slowly. After \
              `gridhook clock confirm` the next start begins by the wall clock"
         ),
-        Some(Jump::Undone) => tracing::warn!(%wall, "the wall clock is back where it was: events expire again"),
+        Some(ClockJump::Undone) => tracing::warn!(%wall, "the wall clock is back where it was: events expire again"),
     }
     if jump.is_none() && clock.holds_expiry() {
         tracing::warn!(
@@ -70,7 +70,7 @@ pub(super) fn begin(config: &Config, skew: Skew) -> (Clock, Timekeeper) {
     (clock.clone(), Timekeeper { clock, path, boot })
 }
 
-fn read(path: &Path) -> Option<Past> {
+fn read(path: &Path) -> Option<ClockRecord> {
     let text = match fs::read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return None,

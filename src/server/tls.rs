@@ -27,7 +27,7 @@ use crate::{
 
 /// The server's certificate, as it is shown now.
 #[derive(Debug)]
-pub(super) struct Shown {
+pub(super) struct ServerCertificate {
     certificate: PathBuf,
     key: PathBuf,
     current: RwLock<Arc<CertifiedKey>>,
@@ -35,14 +35,14 @@ pub(super) struct Shown {
     seen: RwLock<(Vec<u8>, Vec<u8>)>,
 }
 
-impl ResolvesServerCert for Shown {
+impl ResolvesServerCert for ServerCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner)))
     }
 }
 
-impl Shown {
-    fn load(certificate: PathBuf, key: PathBuf) -> Result<Self, trust::Error> {
+impl ServerCertificate {
+    fn load(certificate: PathBuf, key: PathBuf) -> Result<Self, trust::TrustError> {
         let seen = RwLock::new(read(&certificate, &key).unwrap_or_default());
         let current = RwLock::new(Arc::new(certified(&certificate, &key)?));
         Ok(Self { certificate, key, current, seen })
@@ -80,16 +80,19 @@ fn read(certificate: &Path, key: &Path) -> io::Result<(Vec<u8>, Vec<u8>)> {
     Ok((std::fs::read(certificate)?, std::fs::read(key)?))
 }
 
-fn certified(certificate: &Path, key: &Path) -> Result<CertifiedKey, trust::Error> {
+fn certified(certificate: &Path, key: &Path) -> Result<CertifiedKey, trust::TrustError> {
     let (chain, private) = identity(certificate, key)?;
-    let wrong = |error: rustls::Error| trust::Error::File { path: certificate.to_owned(), detail: error.to_string() };
+    let wrong =
+        |error: rustls::Error| trust::TrustError::File { path: certificate.to_owned(), detail: error.to_string() };
     CertifiedKey::from_der(chain, private, &ring::default_provider()).map_err(wrong)
 }
 
 /// What is needed to listen with TLS, and the certificate that is shown. [`None`]: the server listens without.
-pub(super) fn listening(settings: &config::Server) -> Result<Option<(ServerConfig, Arc<Shown>)>, trust::Error> {
+pub(super) fn listening(
+    settings: &config::Server,
+) -> Result<Option<(ServerConfig, Arc<ServerCertificate>)>, trust::TrustError> {
     let (Some(certificate), Some(key)) = (&settings.tls_certificate, &settings.tls_key) else { return Ok(None) };
-    let shown = Arc::new(Shown::load(certificate.clone(), key.clone())?);
+    let shown = Arc::new(ServerCertificate::load(certificate.clone(), key.clone())?);
     let versions = super::settings::version(settings.tls_minimum_version).and_later();
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_protocol_versions(versions)?
@@ -99,7 +102,7 @@ pub(super) fn listening(settings: &config::Server) -> Result<Option<(ServerConfi
 }
 
 /// Looks at the files every so often, for as long as the certificate is shown.
-pub(super) async fn keep_fresh(shown: Weak<Shown>, every: Duration) {
+pub(super) async fn keep_fresh(shown: Weak<ServerCertificate>, every: Duration) {
     loop {
         tokio::time::sleep(every).await;
         let Some(shown) = shown.upgrade() else { return };

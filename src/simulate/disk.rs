@@ -9,33 +9,33 @@ use crate::{
     event::{Lane, Seq},
     policy::{
         record::job::Job,
-        record::{Change, Counters, Cursor, Dead, DueKey, LaneCursor, Owed, Traffic},
+        record::{Counters, Cursor, DeadLetterRecord, DueKey, LaneCursor, PendingDelivery, RecordChange, Traffic},
     },
 };
 
 /// A subscription's records.
 #[derive(Clone, Debug, Default)]
-pub struct Disk {
+pub struct SimulatedStore {
     /// How far it has come.
     pub cursor: Cursor,
     /// What it owes.
-    pub owed: BTreeMap<(Lane, Seq), Owed>,
+    pub pending: BTreeMap<(Lane, Seq), PendingDelivery>,
     /// The order of falling due.
     pub due: BTreeSet<DueKey>,
     /// What was put aside and nobody has taken away.
-    pub dead: BTreeMap<(Lane, Seq), Dead>,
+    pub dead: BTreeMap<(Lane, Seq), DeadLetterRecord>,
     /// The jobs that have ended.
     pub ended: Vec<Job>,
 }
 
-impl Disk {
+impl SimulatedStore {
     /// Everything below is finished: passed, and owed no more. [`None`] where no lane is open and nothing is owed.
     pub fn low(&self) -> Option<Seq> {
         let mut low = self.cursor.low();
-        let mut first = self.owed.keys().next();
+        let mut first = self.pending.keys().next();
         while let Some((lane, seq)) = first {
             low = Some(low.map_or(*seq, |low| low.min(*seq)));
-            first = self.owed.range((Lane(lane.0.saturating_add(1)), Seq(0))..).next().map(|(key, _)| key);
+            first = self.pending.range((Lane(lane.0.saturating_add(1)), Seq(0))..).next().map(|(key, _)| key);
         }
         low
     }
@@ -44,10 +44,10 @@ impl Disk {
     ///
     /// # Panics
     /// Where a change contradicts the records: the core is wrong.
-    pub fn apply(&mut self, change: &Change) {
+    pub fn apply(&mut self, change: &RecordChange) {
         match change {
-            Change::Cursor(cursor) => self.cursor = (**cursor).clone(),
-            Change::Owe { lane, seq, owed, was_due } => {
+            RecordChange::Cursor(cursor) => self.cursor = (**cursor).clone(),
+            RecordChange::Defer { lane, seq, pending: owed, was_due } => {
                 if let Some(due) = *was_due {
                     assert!(
                         self.due.remove(&DueKey { due, lane: *lane, seq: *seq }),
@@ -55,23 +55,23 @@ impl Disk {
                     );
                 }
                 assert!(self.due.insert(DueKey { due: owed.due, lane: *lane, seq: *seq }), "put twice: {change:?}");
-                self.owed.insert((*lane, *seq), owed.clone());
+                self.pending.insert((*lane, *seq), owed.clone());
             }
-            Change::Settle { lane, seq, was_due } => {
+            RecordChange::Settle { lane, seq, was_due } => {
                 let key = DueKey { due: *was_due, lane: *lane, seq: *seq };
                 assert!(self.due.remove(&key), "no key to take away: {change:?}");
-                assert!(self.owed.remove(&(*lane, *seq)).is_some(), "was not owed: {change:?}");
+                assert!(self.pending.remove(&(*lane, *seq)).is_some(), "was not owed: {change:?}");
             }
-            Change::PutAside { lane, seq, dead, .. } => {
+            RecordChange::PutAside { lane, seq, dead, .. } => {
                 assert!(self.dead.insert((*lane, *seq), dead.clone()).is_none(), "put aside twice: {change:?}");
             }
-            Change::TakeBack(page) => {
-                for (_, seq, lane) in page.letters.iter().filter_map(|letter| letter.waited) {
+            RecordChange::TakeBack(page) => {
+                for (_, seq, lane) in page.dead_letters.iter().filter_map(|letter| letter.waited) {
                     assert!(self.dead.remove(&(lane, seq)).is_some(), "was not put aside: {change:?}");
                 }
             }
-            Change::JobEnded(job) => self.ended.push((**job).clone()),
-            Change::Note { .. } | Change::Keep { .. } => {}
+            RecordChange::JobEnded(job) => self.ended.push((**job).clone()),
+            RecordChange::Note { .. } | RecordChange::Keep { .. } => {}
         }
     }
 
@@ -80,7 +80,7 @@ impl Disk {
     /// # Panics
     /// Where one of them does not hold: the core is wrong.
     pub fn check(&self) {
-        let owed_by = |is_such: &dyn Fn(Lane) -> bool| self.owed.keys().filter(|(lane, _)| is_such(*lane)).count();
+        let owed_by = |is_such: &dyn Fn(Lane) -> bool| self.pending.keys().filter(|(lane, _)| is_such(*lane)).count();
         let jobs = self.cursor.jobs.iter();
         let columns = [(self.cursor.counters, Traffic::Own), (self.cursor.replayed, Traffic::Jobs)];
         let columns = columns.map(|(counters, of)| (counters, owed_by(&|lane| Traffic::of(lane) == of)));
@@ -93,14 +93,14 @@ impl Disk {
             assert_eq!(pending, owed as u64, "{:?}", self.cursor);
         }
         let keys: BTreeSet<DueKey> =
-            self.owed.iter().map(|((lane, seq), owed)| DueKey { due: owed.due, lane: *lane, seq: *seq }).collect();
+            self.pending.iter().map(|((lane, seq), owed)| DueKey { due: owed.due, lane: *lane, seq: *seq }).collect();
         assert_eq!(keys, self.due, "a key for each record");
-        assert!(self.owed.keys().all(|key| !self.dead.contains_key(key)), "owed and dead");
+        assert!(self.pending.keys().all(|key| !self.dead.contains_key(key)), "owed and dead");
         self.check_lanes();
         for lane in &self.cursor.lanes {
             for seq in &lane.open {
                 let key = (lane.lane, *seq);
-                assert!(!self.owed.contains_key(&key) && !self.dead.contains_key(&key), "open and passed: {key:?}");
+                assert!(!self.pending.contains_key(&key) && !self.dead.contains_key(&key), "open and passed: {key:?}");
                 assert!(!lane.done.contains(seq), "open and done: {key:?}");
             }
             assert!(lane.done.iter().all(|seq| *seq >= lane.read), "done and passed: {lane:?}");
@@ -129,7 +129,7 @@ impl Disk {
         assert_eq!(jobs.len(), self.cursor.jobs.len(), "two jobs in a lane: {:?}", self.cursor);
         let orphan = |lane: &LaneCursor| lane.lane.is_job() && !jobs.contains(&lane.lane);
         assert!(!self.cursor.lanes.iter().any(orphan), "a job's lane without its job: {:?}", self.cursor);
-        assert!(self.owed.keys().all(|(lane, _)| !lane.is_job() || jobs.contains(lane)), "owed for no job");
+        assert!(self.pending.keys().all(|(lane, _)| !lane.is_job() || jobs.contains(lane)), "owed for no job");
     }
 
     /// Whether the event has an end or a record: no lane has it still to come, jobs' aside.
@@ -150,7 +150,7 @@ impl Disk {
     }
 
     /// What is owed of the event, in whichever lane but jobs'.
-    pub fn owed_of(&self, seq: Seq) -> Option<&Owed> {
-        self.owed.iter().find(|((lane, owed), _)| *owed == seq && !lane.is_job()).map(|(_, owed)| owed)
+    pub fn pending_of(&self, seq: Seq) -> Option<&PendingDelivery> {
+        self.pending.iter().find(|((lane, owed), _)| *owed == seq && !lane.is_job()).map(|(_, owed)| owed)
     }
 }

@@ -10,10 +10,10 @@ use fastrand::Rng;
 use crate::{
     event::{Seq, Timestamp},
     policy::{
-        Item,
-        outcome::{Answer, Outcome},
+        SendItem,
+        outcome::{Outcome, RequestResult},
     },
-    simulate::temper::{Spell, Temper},
+    simulate::endpoint_model::{AvailabilityPeriod, EndpointModel},
 };
 
 /// An endpoint that is well answers within the network and a small database: 20 to 80 milliseconds.
@@ -32,8 +32,8 @@ fn is_bad(seq: Seq, share: f64) -> bool {
 
 /// An endpoint.
 #[derive(Debug)]
-pub(super) struct Endpoint {
-    temper: Temper,
+pub(super) struct SimulatedEndpoint {
+    model: EndpointModel,
     start: Timestamp,
     span: Duration,
     response_wait: Duration,
@@ -45,76 +45,87 @@ pub(super) struct Endpoint {
 
 /// What it answers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reply {
+pub(super) struct SimulatedReply {
     pub(super) outcome: Outcome,
     pub(super) status: Option<u16>,
     pub(super) retry_after: Option<Duration>,
     pub(super) latency: Duration,
 }
 
-impl Reply {
+impl SimulatedReply {
     /// As the core hears of it.
-    pub(super) fn answer(self) -> Answer {
+    pub(super) fn answer(self) -> RequestResult {
         let Self { outcome, status, retry_after, latency } = self;
-        Answer { status, retry_after, latency, unreached: outcome == Outcome::SocketError, ..Answer::bare(outcome) }
+        RequestResult {
+            status,
+            retry_after,
+            latency,
+            unreached: outcome == Outcome::SocketError,
+            ..RequestResult::bare(outcome)
+        }
     }
 }
 
-impl Endpoint {
+impl SimulatedEndpoint {
     pub(super) fn new(
-        temper: Temper,
+        model: EndpointModel,
         start: Timestamp,
         span: Duration,
         response_wait: Duration,
-        chance: &mut Rng,
+        jitter: &mut Rng,
     ) -> Self {
-        let phase = match temper {
-            Temper::Flapping(half) => half.mul_f64(2.0 * chance.f64()),
-            Temper::Healthy
-            | Temper::Slow(_)
-            | Temper::BlackHole
-            | Temper::Outage(_)
-            | Temper::Overloaded(_)
-            | Temper::SmallBatches(_)
-            | Temper::WrongAddress(_)
-            | Temper::Faulty(_)
-            | Temper::BadEvents(_) => Duration::ZERO,
+        let phase = match model {
+            EndpointModel::Flapping(half) => half.mul_f64(2.0 * jitter.f64()),
+            EndpointModel::Healthy
+            | EndpointModel::Slow(_)
+            | EndpointModel::BlackHole
+            | EndpointModel::Outage(_)
+            | EndpointModel::Overloaded(_)
+            | EndpointModel::SmallBatches(_)
+            | EndpointModel::WrongAddress(_)
+            | EndpointModel::Faulty(_)
+            | EndpointModel::BadEvents(_) => Duration::ZERO,
         };
-        Self { temper, start, span, response_wait, phase, room: 1.0, counted: start }
+        Self { model, start, span, response_wait, phase, room: 1.0, counted: start }
     }
 
     /// Whether it is up.
-    pub(super) fn spell(&self, at: Timestamp) -> Spell {
-        self.temper.spell(at, self.start, self.span, self.phase)
+    pub(super) fn availability(&self, at: Timestamp) -> AvailabilityPeriod {
+        self.model.availability(at, self.start, self.span, self.phase)
     }
 
     /// What it answers to a request with these events.
-    pub(super) fn answer(&mut self, events: &[Item], now: Timestamp, chance: &mut Rng) -> Reply {
+    pub(super) fn answer(&mut self, events: &[SendItem], now: Timestamp, jitter: &mut Rng) -> SimulatedReply {
         let [least, most] = QUICK;
-        let latency = (least + (most - least).mul_f64(chance.f64())).min(self.response_wait);
-        let status =
-            |status| Reply { outcome: Outcome::of_status(status), status: Some(status), retry_after: None, latency };
-        let silent = Reply { outcome: Outcome::TimedOut, status: None, retry_after: None, latency: self.response_wait };
-        let up = self.spell(now).up;
-        match self.temper {
-            Temper::Healthy => status(200),
-            Temper::Slow(share) => {
-                let spread = 1.0 + SLOW_SPREAD * (2.0 * chance.f64() - 1.0);
+        let latency = (least + (most - least).mul_f64(jitter.f64())).min(self.response_wait);
+        let status = |status| SimulatedReply {
+            outcome: Outcome::of_status(status),
+            status: Some(status),
+            retry_after: None,
+            latency,
+        };
+        let silent =
+            SimulatedReply { outcome: Outcome::TimedOut, status: None, retry_after: None, latency: self.response_wait };
+        let up = self.availability(now).up;
+        match self.model {
+            EndpointModel::Healthy => status(200),
+            EndpointModel::Slow(share) => {
+                let spread = 1.0 + SLOW_SPREAD * (2.0 * jitter.f64() - 1.0);
                 let latency = self.response_wait.mul_f64(share * spread);
-                if latency < self.response_wait { Reply { latency, ..status(200) } } else { silent }
+                if latency < self.response_wait { SimulatedReply { latency, ..status(200) } } else { silent }
             }
-            Temper::BlackHole => silent,
-            Temper::Flapping(_) => status(if up { 200 } else { 503 }),
-            Temper::Outage(_) if up => status(200),
-            Temper::Outage(_) => Reply { outcome: Outcome::SocketError, status: None, ..status(503) },
-            Temper::Overloaded(capacity) => match self.wait_for_room(capacity, now) {
+            EndpointModel::BlackHole => silent,
+            EndpointModel::Flapping(_) => status(if up { 200 } else { 503 }),
+            EndpointModel::Outage(_) if up => status(200),
+            EndpointModel::Outage(_) => SimulatedReply { outcome: Outcome::SocketError, status: None, ..status(503) },
+            EndpointModel::Overloaded(capacity) => match self.wait_for_room(capacity, now) {
                 None => status(200),
-                wait => Reply { retry_after: wait, ..status(429) },
+                wait => SimulatedReply { retry_after: wait, ..status(429) },
             },
-            Temper::SmallBatches(most) => status(if events.len() > most as usize { 413 } else { 200 }),
-            Temper::WrongAddress(_) => status(if up { 200 } else { 404 }),
-            Temper::Faulty(share) => status(if chance.f64() < share { 500 } else { 200 }),
-            Temper::BadEvents(share) => {
+            EndpointModel::SmallBatches(most) => status(if events.len() > most as usize { 413 } else { 200 }),
+            EndpointModel::WrongAddress(_) => status(if up { 200 } else { 404 }),
+            EndpointModel::Faulty(share) => status(if jitter.f64() < share { 500 } else { 200 }),
+            EndpointModel::BadEvents(share) => {
                 let bad = events.iter().any(|item| is_bad(item.seq, share));
                 status(if bad { 400 } else { 200 })
             }

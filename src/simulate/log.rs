@@ -5,16 +5,16 @@
 
 use bytes::Bytes;
 
-use crate::event::{Event, Schema, Seq, Span, Spans, Timestamp};
+use crate::event::{Event, EventRanges, Schema, Seq, TextRange, Timestamp};
 
 /// The journal reads in slices, too. Several batches, so that a subscription that is behind is not held up.
 const SLICE: usize = 256;
 
 /// The log: dense, from [`Seq::FIRST`] on.
 #[derive(Debug, Default)]
-pub(super) struct Log(Vec<Timestamp>);
+pub(super) struct SimulatedLog(Vec<Timestamp>);
 
-impl Log {
+impl SimulatedLog {
     pub(super) fn append(&mut self, at: Timestamp) {
         self.0.push(at);
     }
@@ -36,8 +36,8 @@ impl Log {
 
     pub(super) fn event(&self, seq: Seq) -> Option<Event> {
         let appended = *self.0.get(usize::try_from(seq.0.checked_sub(Seq::FIRST.0)?).ok()?)?;
-        let wire = Span { start: 0, len: 2 };
-        Some(Event::new(seq, appended, Schema::EventGrid, Bytes::from_static(b"{}"), wire, Spans::default()))
+        let wire = TextRange { start: 0, len: 2 };
+        Some(Event::new(seq, appended, Schema::EventGrid, Bytes::from_static(b"{}"), wire, EventRanges::default()))
     }
 
     /// A slice from `from` on.

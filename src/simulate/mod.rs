@@ -2,7 +2,7 @@
 //!
 //! A world of endpoints of many [tempers](Temper), one topic that all subscriptions ask for, and the *real* core
 //! ([`Subscription`](crate::policy::Subscription)): what is seen here is what a server does, but for what lies outside of
-//! the core. [`run`] tells the story from a [`Plan`] and a seed; [`Report`] is what came of it.
+//! the core. [`run`] tells the story from a [`SimulationPlan`] and a seed; [`SimulationReport`] is what came of it.
 //!
 //! Invariants:
 //! - The same plan gives the same report, to the byte: time is virtual, chance comes from the seed, and each subscription
@@ -16,6 +16,7 @@
 
 mod disk;
 mod endpoint;
+mod endpoint_model;
 mod log;
 mod plot;
 mod queue;
@@ -24,7 +25,6 @@ mod report;
 mod series;
 mod subscriber;
 mod table;
-mod temper;
 
 use std::{sync::Arc, time::Duration};
 
@@ -33,23 +33,23 @@ use fastrand::Rng;
 use crate::{
     event::{Schema, Timestamp},
     policy::{
-        Settings,
-        batch::Limits,
-        edition::{Edition, Kind},
+        SubscriptionSettings,
+        batch::BatchLimits,
+        edition::{Edition, EndpointKind},
     },
 };
 
-use endpoint::Endpoint;
-use log::Log;
-use queue::{Queue, What};
-use series::Series;
-use subscriber::{Subscriber, World};
+use endpoint::SimulatedEndpoint;
+use log::SimulatedLog;
+use queue::{EventQueue, ScheduledEvent};
+use series::AttemptSeries;
+use subscriber::{Subscriber, SubscriberContext};
 
-pub use disk::Disk;
+pub use disk::SimulatedStore;
+pub use endpoint_model::{AvailabilityPeriod, EndpointModel};
 pub use plot::{Error as DrawError, draw};
-pub use report::{Report, Row, Spread};
+pub use report::{Distribution, ReportRow, SimulationReport};
 pub use table::number;
-pub use temper::{Spell, Temper};
 
 /// Far from the epoch.
 const START: Timestamp = Timestamp(1_000_000_000_000);
@@ -62,12 +62,12 @@ const PROGRESS: u64 = 1 << 14;
 
 /// What is simulated.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct SimulationPlan {
     /// The policy.
     pub edition: Arc<Edition>,
     /// Which endpoints there are, and which share of the subscriptions each of them has: at least one, none of them 0.
-    pub shares: Vec<(Temper, u32)>,
-    /// How many subscriptions: at least [`Plan::subscriptions_min`].
+    pub shares: Vec<(EndpointModel, u32)>,
+    /// How many subscriptions: at least [`SimulationPlan::subscriptions_min`].
     pub subscriptions: u32,
     /// How long.
     pub span: Duration,
@@ -87,16 +87,16 @@ pub struct Plan {
     pub dead_letter: bool,
 }
 
-impl Plan {
+impl SimulationPlan {
     /// So few subscriptions give each temper one.
-    pub fn subscriptions_min(shares: &[(Temper, u32)]) -> u32 {
+    pub fn subscriptions_min(shares: &[(EndpointModel, u32)]) -> u32 {
         let total: u32 = shares.iter().map(|(_, share)| share).sum();
         let least = shares.iter().map(|(_, share)| *share).min().unwrap_or(1);
         total.div_ceil(least)
     }
 
     /// Which temper the subscription of that number has, by its place in the shares.
-    fn temper_of(&self, number: u32) -> usize {
+    fn model_of(&self, number: u32) -> usize {
         let total: u64 = self.shares.iter().map(|(_, share)| u64::from(*share)).sum();
         let mut so_far = 0;
         let upper = self.shares.iter().map(|(_, share)| {
@@ -106,11 +106,11 @@ impl Plan {
         upper.into_iter().take_while(|upper| *upper <= u64::from(number)).count()
     }
 
-    fn settings(&self) -> Settings {
+    fn settings(&self) -> SubscriptionSettings {
         // Events are alike: their number says it all.
-        let batch = Limits { events_max: self.batch, bytes_preferred: u64::MAX, schema: Schema::EventGrid };
-        Settings {
-            destination: Kind::Webhook,
+        let batch = BatchLimits { events_max: self.batch, bytes_preferred: u64::MAX, schema: Schema::EventGrid };
+        SubscriptionSettings {
+            destination: EndpointKind::Webhook,
             attempts_max: self.edition.attempts.default,
             version: 1,
             since: Timestamp::default(),
@@ -124,7 +124,7 @@ impl Plan {
             // Editions are compared by what their schedules do.
             reconnect_wait: Duration::ZERO,
             // Every request is answered here.
-            flight_wait: 2 * self.response_wait,
+            request_wait: 2 * self.response_wait,
             dead_letter: self.dead_letter,
             dead_letter_in_probation: false,
             hold_when_gone: false,
@@ -135,14 +135,14 @@ impl Plan {
 }
 
 /// Tells the story; `progress` is told the share of the simulated time that has passed.
-pub fn run(plan: &Plan, mut progress: impl FnMut(f64)) -> Report {
-    let mut chance = Rng::with_seed(plan.seed);
-    let mut subscribers = populate(plan, &mut chance);
-    let tempers: Vec<usize> = (0..plan.subscriptions).map(|number| plan.temper_of(number)).collect();
-    let mut series = vec![Series::new(START, plan.span); plan.shares.len()];
-    let (mut log, mut queue) = (Log::default(), Queue::default());
+pub fn run(plan: &SimulationPlan, mut progress: impl FnMut(f64)) -> SimulationReport {
+    let mut jitter = Rng::with_seed(plan.seed);
+    let mut subscribers = populate(plan, &mut jitter);
+    let tempers: Vec<usize> = (0..plan.subscriptions).map(|number| plan.model_of(number)).collect();
+    let mut series = vec![AttemptSeries::new(START, plan.span); plan.shares.len()];
+    let (mut log, mut queue) = (SimulatedLog::default(), EventQueue::default());
     let end = START.after(plan.span);
-    queue.plan(START.after(pause(plan.rate, &mut chance)), What::Published);
+    queue.plan(START.after(pause(plan.rate, &mut jitter)), ScheduledEvent::Published);
 
     let mut happened = 0_u64;
     while let Some((now, what)) = queue.next().filter(|(at, _)| *at < end) {
@@ -151,17 +151,18 @@ pub fn run(plan: &Plan, mut progress: impl FnMut(f64)) -> Report {
             progress(now.since(START).div_duration_f64(plan.span));
         }
         match what {
-            What::Published => {
+            ScheduledEvent::Published => {
                 log.append(now);
-                queue.plan(now.after(pause(plan.rate, &mut chance)), What::Published);
+                queue.plan(now.after(pause(plan.rate, &mut jitter)), ScheduledEvent::Published);
                 for (subscriber, temper) in subscribers.iter_mut().zip(&tempers) {
                     let (log, queue, series) = (&log, &mut queue, &mut series[*temper]);
-                    subscriber.published(now, &mut World { log, queue, series, outcome_wait: plan.outcome_wait });
+                    subscriber
+                        .published(now, &mut SubscriberContext { log, queue, series, outcome_wait: plan.outcome_wait });
                 }
             }
-            What::Of(number, happening) => {
+            ScheduledEvent::Of(number, happening) => {
                 let (log, queue, series) = (&log, &mut queue, &mut series[tempers[number]]);
-                let world = &mut World { log, queue, series, outcome_wait: plan.outcome_wait };
+                let world = &mut SubscriberContext { log, queue, series, outcome_wait: plan.outcome_wait };
                 subscribers[number].happened(happening, now, world);
             }
         }
@@ -169,21 +170,21 @@ pub fn run(plan: &Plan, mut progress: impl FnMut(f64)) -> Report {
     for subscriber in &mut subscribers {
         subscriber.end(end, &log);
     }
-    Report::new(plan, &log, &subscribers, &tempers, series)
+    SimulationReport::new(plan, &log, &subscribers, &tempers, series)
 }
 
-fn populate(plan: &Plan, chance: &mut Rng) -> Vec<Subscriber> {
+fn populate(plan: &SimulationPlan, jitter: &mut Rng) -> Vec<Subscriber> {
     let settings = plan.settings();
     let one = |number| {
-        let (temper, _) = plan.shares[plan.temper_of(number)];
-        let mut own = chance.fork();
-        let endpoint = Endpoint::new(temper, START, plan.span, plan.response_wait, &mut own);
+        let (temper, _) = plan.shares[plan.model_of(number)];
+        let mut own = jitter.fork();
+        let endpoint = SimulatedEndpoint::new(temper, START, plan.span, plan.response_wait, &mut own);
         Subscriber::new(number as usize, settings.clone(), endpoint, own, START)
     };
     (0..plan.subscriptions).map(one).collect()
 }
 
 /// From one event to the next.
-fn pause(rate: f64, chance: &mut Rng) -> Duration {
-    Duration::try_from_secs_f64(-(1.0 - chance.f64()).ln() / rate).unwrap_or(Duration::MAX)
+fn pause(rate: f64, jitter: &mut Rng) -> Duration {
+    Duration::try_from_secs_f64(-(1.0 - jitter.f64()).ln() / rate).unwrap_or(Duration::MAX)
 }

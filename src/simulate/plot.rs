@@ -18,8 +18,8 @@ use plotters::{
 use crate::{
     event::Timestamp,
     simulate::{
-        Report, Row, START,
-        series::Bin,
+        ReportRow, START, SimulationReport,
+        series::SeriesBin,
         table::{brief, number},
     },
 };
@@ -47,7 +47,7 @@ const GRID: RGBColor = RGBColor(226, 226, 230);
 const INK: RGBColor = RGBColor(38, 38, 44);
 const FAINT: RGBColor = RGBColor(106, 106, 116);
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type PlotArea<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// The picture could not be drawn.
 #[derive(Debug, thiserror::Error)]
@@ -61,7 +61,7 @@ impl Error {
 }
 
 /// What all panels share.
-struct Axes {
+struct PlotAxes {
     hours: f64,
     step: f64,
     /// Powers of ten: the ground and the top of the rate axis.
@@ -70,12 +70,12 @@ struct Axes {
 }
 
 /// A linear scale whose ticks stand where we say: the library's own know neither hours nor decades.
-struct Scale {
+struct PlotScale {
     range: Range<f64>,
     ticks: Vec<f64>,
 }
 
-impl Ranged for Scale {
+impl Ranged for PlotScale {
     type FormatOption = DefaultFormatting;
     type ValueType = f64;
 
@@ -97,7 +97,7 @@ impl Ranged for Scale {
 ///
 /// # Errors
 /// Where the drawing library fails.
-pub fn draw(report: &Report) -> Result<String, Error> {
+pub fn draw(report: &SimulationReport) -> Result<String, Error> {
     // Four are two by two, not three and one.
     let columns = if report.tempers.len() == 4 { 2 } else { COLUMNS.min(report.tempers.len()) };
     let rows = report.tempers.len().div_ceil(columns);
@@ -110,7 +110,7 @@ pub fn draw(report: &Report) -> Result<String, Error> {
         let (head, rest) = root.split_vertically(HEAD);
         title(&head, report)?;
         let (panels, _) = rest.split_vertically(PANEL.1 * rows as u32);
-        let axes = Axes::of(report);
+        let axes = PlotAxes::of(report);
         for (area, row) in panels.split_evenly((rows, columns)).iter().zip(&report.tempers) {
             panel(area, row, &axes)?;
         }
@@ -119,8 +119,8 @@ pub fn draw(report: &Report) -> Result<String, Error> {
     Ok(svg)
 }
 
-impl Axes {
-    fn of(report: &Report) -> Self {
+impl PlotAxes {
+    fn of(report: &SimulationReport) -> Self {
         let hours = report.simulated_seconds / 3600.0;
         let step = STEPS.into_iter().find(|step| hours / step <= TICKS_MAX);
         let rates = report.tempers.iter().flat_map(|row| {
@@ -150,11 +150,11 @@ impl Axes {
 }
 
 /// Attempts in a bin as attempts an hour, for each subscription.
-fn rate(row: &Row, attempts: u64) -> f64 {
+fn rate(row: &ReportRow, attempts: u64) -> f64 {
     attempts as f64 / row.subscriptions as f64 * 3600.0 / row.series.width.as_secs_f64()
 }
 
-fn title(head: &Area<'_>, report: &Report) -> Result<(), Error> {
+fn title(head: &PlotArea<'_>, report: &SimulationReport) -> Result<(), Error> {
     let bins = report.tempers.first().map_or_else(String::new, |row| brief(row.series.width.as_secs_f64()));
     let what = format!(
         "{} subscriptions, {} events for each, {} simulated, seed {}; in bins of {bins}, on a logarithmic axis",
@@ -178,7 +178,7 @@ fn title(head: &Area<'_>, report: &Report) -> Result<(), Error> {
     head.draw_text("the endpoint is down", &ink, (218, 56)).map_err(Error::of)
 }
 
-fn panel(area: &Area<'_>, row: &Row, axes: &Axes) -> Result<(), Error> {
+fn panel(area: &PlotArea<'_>, row: &ReportRow, axes: &PlotAxes) -> Result<(), Error> {
     let subscriptions = number(row.subscriptions);
     let plural = if row.subscriptions == 1 { "" } else { "s" };
     let caption = ("sans-serif", 13).into_font().style(FontStyle::Bold).color(&INK);
@@ -189,21 +189,21 @@ fn panel(area: &Area<'_>, row: &Row, axes: &Axes) -> Result<(), Error> {
         .map_err(Error::of)?;
 
     let decades = (axes.ground as i32..=axes.top as i32).map(f64::from).collect::<Vec<_>>();
-    let mut chart = ChartBuilder::on(area)
+    let mut history = ChartBuilder::on(area)
         .margin_top(28)
         .margin_right(18)
         .x_label_area_size(24)
         .y_label_area_size(52)
         .build_cartesian_2d(
-            Scale { range: 0.0..axes.hours, ticks: axes.ticks() },
-            Scale { range: axes.ground..axes.top, ticks: decades },
+            PlotScale { range: 0.0..axes.hours, ticks: axes.ticks() },
+            PlotScale { range: axes.ground..axes.top, ticks: decades },
         )
         .map_err(Error::of)?;
     for (from, until) in downs(row, axes) {
         let band = Rectangle::new([(from, axes.ground), (until, axes.top)], DOWN.filled());
-        chart.draw_series([band]).map_err(Error::of)?;
+        history.draw_series([band]).map_err(Error::of)?;
     }
-    chart
+    history
         .configure_mesh()
         .light_line_style(TRANSPARENT)
         .bold_line_style(GRID)
@@ -214,19 +214,19 @@ fn panel(area: &Area<'_>, row: &Row, axes: &Axes) -> Result<(), Error> {
         .draw()
         .map_err(Error::of)?;
     for (color, failed) in [(DELIVERED, false), (FAILED, true)] {
-        let attempts = |bin: &Bin| if failed { bin.failed } else { bin.attempts - bin.failed };
+        let attempts = |bin: &SeriesBin| if failed { bin.failed } else { bin.attempts - bin.failed };
         // Two fills would mix to a third color.
         let fill = color.mix(if failed { 0.0 } else { 0.1 });
         for outline in outlines(row, axes, attempts) {
             let area = AreaSeries::new(outline, axes.ground, fill).border_style(color.stroke_width(1));
-            chart.draw_series(area).map_err(Error::of)?;
+            history.draw_series(area).map_err(Error::of)?;
         }
     }
     Ok(())
 }
 
 /// The outlines of the bins, one for each run of bins with attempts.
-fn outlines(row: &Row, axes: &Axes, attempts: impl Fn(&Bin) -> u64) -> Vec<Vec<(f64, f64)>> {
+fn outlines(row: &ReportRow, axes: &PlotAxes, attempts: impl Fn(&SeriesBin) -> u64) -> Vec<Vec<(f64, f64)>> {
     let width = row.series.width.as_secs_f64() / 3600.0;
     let edge = |bin: usize| (bin as f64 * width).min(axes.hours);
     let bins: Vec<(usize, u64)> = row.series.bins.iter().map(attempts).enumerate().collect();
@@ -245,7 +245,7 @@ fn outlines(row: &Row, axes: &Axes, attempts: impl Fn(&Bin) -> u64) -> Vec<Vec<(
 }
 
 /// From when to when all endpoints of the temper are down.
-fn downs(row: &Row, axes: &Axes) -> Vec<(f64, f64)> {
+fn downs(row: &ReportRow, axes: &PlotAxes) -> Vec<(f64, f64)> {
     let hours = |at: Timestamp| at.since(START).as_secs_f64() / 3600.0;
     let shown = row.downs.iter().map(|spell| (hours(spell.from), hours(spell.until).min(axes.hours)));
     shown.filter(|(from, until)| from < until).collect()

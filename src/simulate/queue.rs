@@ -7,22 +7,22 @@ use std::{
     sync::Arc,
 };
 
-use crate::{event::Timestamp, policy::Flight, simulate::endpoint::Reply};
+use crate::{event::Timestamp, policy::OutgoingBatch, simulate::endpoint::SimulatedReply};
 
 /// What is going to happen.
 #[derive(Debug)]
-pub(super) enum What {
+pub(super) enum ScheduledEvent {
     /// An event is published.
     Published,
     /// Something of the subscription of that number.
-    Of(usize, Happening),
+    Of(usize, SubscriberEvent),
 }
 
 /// What happens to a subscription by itself.
 #[derive(Debug)]
-pub(super) enum Happening {
+pub(super) enum SubscriberEvent {
     /// A request is answered.
-    Answered(Arc<Flight>, Reply),
+    Answered(Arc<OutgoingBatch>, SimulatedReply),
     /// A write is on the disk.
     Durable,
     /// It wanted to be asked.
@@ -30,52 +30,52 @@ pub(super) enum Happening {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct QueueEntry {
     at: Timestamp,
     order: u64,
-    what: What,
+    what: ScheduledEvent,
 }
 
 /// The queue.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
-    entries: BinaryHeap<Reverse<Entry>>,
+pub(super) struct EventQueue {
+    entries: BinaryHeap<Reverse<QueueEntry>>,
     planned: u64,
 }
 
-impl Queue {
-    pub(super) fn plan(&mut self, at: Timestamp, what: What) {
+impl EventQueue {
+    pub(super) fn plan(&mut self, at: Timestamp, what: ScheduledEvent) {
         self.planned += 1;
-        self.entries.push(Reverse(Entry { at, order: self.planned, what }));
+        self.entries.push(Reverse(QueueEntry { at, order: self.planned, what }));
     }
 
-    pub(super) fn next(&mut self) -> Option<(Timestamp, What)> {
-        self.entries.pop().map(|Reverse(Entry { at, what, .. })| (at, what))
+    pub(super) fn next(&mut self) -> Option<(Timestamp, ScheduledEvent)> {
+        self.entries.pop().map(|Reverse(QueueEntry { at, what, .. })| (at, what))
     }
 }
 
-impl Entry {
+impl QueueEntry {
     fn key(&self) -> (Timestamp, u64) {
         (self.at, self.order)
     }
 }
 
-impl Ord for Entry {
+impl Ord for QueueEntry {
     fn cmp(&self, other: &Self) -> Ordering {
         self.key().cmp(&other.key())
     }
 }
 
-impl PartialOrd for Entry {
+impl PartialOrd for QueueEntry {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Entry {
+impl PartialEq for QueueEntry {
     fn eq(&self, other: &Self) -> bool {
         self.key() == other.key()
     }
 }
 
-impl Eq for Entry {}
+impl Eq for QueueEntry {}

@@ -8,7 +8,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use crate::{
     event::{Seq, Timestamp},
-    simulate::{endpoint::Endpoint, log::Log, temper::Spell},
+    simulate::{endpoint::SimulatedEndpoint, endpoint_model::AvailabilityPeriod, log::SimulatedLog},
 };
 
 /// Rates are events in a minute: shorter, and a rate of a few events an hour would be noise.
@@ -19,18 +19,18 @@ const HEALTHY: Duration = Duration::from_secs(3600);
 
 /// Watches one endpoint and what is sent to it.
 #[derive(Debug)]
-pub(super) struct Watch {
-    spell: Spell,
+pub(super) struct RecoveryWatch {
+    spell: AvailabilityPeriod,
     /// Events offered at the end of this spell, within [`HEALTHY`].
     offered: u64,
     /// Events a minute, before it went down.
     healthy: Option<f64>,
-    returns: Vec<Return>,
+    returns: Vec<EndpointReturn>,
 }
 
 /// A time that an endpoint came back.
 #[derive(Debug)]
-pub(super) struct Return {
+pub(super) struct EndpointReturn {
     at: Timestamp,
     /// Everything below was published before.
     target: Seq,
@@ -47,28 +47,34 @@ pub(super) struct Return {
     lately: VecDeque<(Timestamp, u64)>,
 }
 
-impl Return {
+impl EndpointReturn {
     /// The most that was offered in a minute, in healthy minutes' worth.
     pub(super) fn peak(&self) -> Option<f64> {
         self.healthy.map(|healthy| self.most as f64 / healthy)
     }
 }
 
-impl Watch {
-    pub(super) fn new(spell: Spell) -> Self {
+impl RecoveryWatch {
+    pub(super) fn new(spell: AvailabilityPeriod) -> Self {
         Self { spell, offered: 0, healthy: None, returns: Vec::new() }
     }
 
     /// The endpoint's returns, in order.
-    pub(super) fn returns(&self) -> &[Return] {
+    pub(super) fn returns(&self) -> &[EndpointReturn] {
         &self.returns
     }
 
     /// Time has come to `now`; everything below `low` is finished.
-    pub(super) fn see(&mut self, now: Timestamp, endpoint: &Endpoint, log: &Log, low: impl Fn() -> Seq) {
+    pub(super) fn see(
+        &mut self,
+        now: Timestamp,
+        endpoint: &SimulatedEndpoint,
+        log: &SimulatedLog,
+        low: impl Fn() -> Seq,
+    ) {
         while self.spell.until <= now {
             let last = self.spell;
-            self.spell = endpoint.spell(last.until);
+            self.spell = endpoint.availability(last.until);
             if last.up {
                 // Within a recovery no rate is a healthy one.
                 if self.open().is_none_or(|back| back.backlog_gone.is_some()) && self.offered > 0 {
@@ -77,7 +83,7 @@ impl Watch {
                 }
             } else {
                 let (at, target) = (last.until, log.at(last.until));
-                self.returns.push(Return {
+                self.returns.push(EndpointReturn {
                     at,
                     target,
                     healthy: self.healthy,
@@ -130,7 +136,7 @@ impl Watch {
     }
 
     /// The return that this spell began with.
-    fn open(&mut self) -> Option<&mut Return> {
+    fn open(&mut self) -> Option<&mut EndpointReturn> {
         self.returns.last_mut().filter(|_| self.spell.up)
     }
 }

@@ -9,13 +9,16 @@ use serde::Serialize;
 
 use crate::{
     policy::record::Counters,
-    simulate::{Plan, START, log::Log, recovery::Return, series::Series, subscriber::Subscriber, temper::Spell},
+    simulate::{
+        START, SimulationPlan, endpoint_model::AvailabilityPeriod, log::SimulatedLog, recovery::EndpointReturn,
+        series::AttemptSeries, subscriber::Subscriber,
+    },
 };
 
 /// What came of a simulation.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Report {
+pub struct SimulationReport {
     /// Subscriptions.
     pub subscriptions: u32,
     /// Events published; each subscription asks for all of them.
@@ -25,13 +28,13 @@ pub struct Report {
     /// Where chance began.
     pub seed: u64,
     /// A row for each temper, in the order of the plan.
-    pub tempers: Vec<Row>,
+    pub tempers: Vec<ReportRow>,
 }
 
 /// What became of the subscriptions of one temper, all together.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Row {
+pub struct ReportRow {
     /// The temper.
     pub temper: String,
     /// How many subscriptions have it.
@@ -67,21 +70,21 @@ pub struct Row {
     /// How often an endpoint came back.
     pub returns: u64,
     /// From the return until everything published before it was delivered or given up, in seconds.
-    pub backlog_gone_seconds: Spread,
+    pub backlog_gone_seconds: Distribution,
     /// From the return until a minute delivered as much as a healthy one, in seconds.
-    pub rate_back_seconds: Spread,
+    pub rate_back_seconds: Distribution,
     /// The most that a minute offered until the backlog was gone, in healthy minutes' worth.
-    pub peak: Spread,
+    pub peak: Distribution,
     #[serde(skip)]
-    pub(super) series: Series,
+    pub(super) series: AttemptSeries,
     /// When all of its endpoints are down.
     #[serde(skip)]
-    pub(super) downs: Vec<Spell>,
+    pub(super) downs: Vec<AvailabilityPeriod>,
 }
 
 /// How values are spread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Spread {
+pub struct Distribution {
     /// How many there are. Where it is fewer than the returns, the others were cut short by the next spell or the end.
     pub count: u64,
     /// The median.
@@ -92,7 +95,7 @@ pub struct Spread {
     pub max: Option<f64>,
 }
 
-impl Spread {
+impl Distribution {
     /// Of these values.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let mut values: Vec<f64> = values.into_iter().collect();
@@ -105,18 +108,18 @@ impl Spread {
     }
 }
 
-impl Report {
+impl SimulationReport {
     pub(super) fn new(
-        plan: &Plan,
-        log: &Log,
+        plan: &SimulationPlan,
+        log: &SimulatedLog,
         subscribers: &[Subscriber],
         tempers: &[usize],
-        series: Vec<Series>,
+        series: Vec<AttemptSeries>,
     ) -> Self {
-        let row = |(place, series): (usize, Series)| {
+        let row = |(place, series): (usize, AttemptSeries)| {
             let those = subscribers.iter().zip(tempers).filter(|(_, temper)| **temper == place);
             let those: Vec<&Subscriber> = those.map(|(subscriber, _)| subscriber).collect();
-            Row::new(plan, place, &those, log, series)
+            ReportRow::new(plan, place, &those, log, series)
         };
         Self {
             subscriptions: plan.subscriptions,
@@ -128,20 +131,26 @@ impl Report {
     }
 }
 
-impl Row {
-    fn new(plan: &Plan, place: usize, those: &[&Subscriber], log: &Log, series: Series) -> Self {
+impl ReportRow {
+    fn new(
+        plan: &SimulationPlan,
+        place: usize,
+        those: &[&Subscriber],
+        log: &SimulatedLog,
+        series: AttemptSeries,
+    ) -> Self {
         let (temper, _) = plan.shares[place];
         let sum = |of: &dyn Fn(&Subscriber) -> u64| those.iter().map(|subscriber| of(subscriber)).sum::<u64>();
         let count = |of: fn(&Counters) -> u64| sum(&|subscriber| of(&subscriber.disk.cursor.counters));
         let mut given_up = BTreeMap::new();
-        for (reason, events) in those.iter().flat_map(|subscriber| &subscriber.tally.given_up) {
+        for (reason, events) in those.iter().flat_map(|subscriber| &subscriber.counts.given_up) {
             *given_up.entry(reason.to_string()).or_default() += events;
         }
-        let returns: Vec<&Return> = those.iter().flat_map(|subscriber| subscriber.watch.returns()).collect();
-        let after = |of: fn(&Return) -> Option<Duration>| {
-            Spread::of(returns.iter().filter_map(|back| of(back)).map(|after| after.as_secs_f64()))
+        let returns: Vec<&EndpointReturn> = those.iter().flat_map(|subscriber| subscriber.watch.returns()).collect();
+        let after = |of: fn(&EndpointReturn) -> Option<Duration>| {
+            Distribution::of(returns.iter().filter_map(|back| of(back)).map(|after| after.as_secs_f64()))
         };
-        let (delivered, attempts) = (count(|counters| counters.delivered), sum(&|those| those.tally.attempts));
+        let (delivered, attempts) = (count(|counters| counters.delivered), sum(&|those| those.counts.attempts));
         Self {
             temper: temper.to_string(),
             subscriptions: those.len() as u64,
@@ -152,17 +161,17 @@ impl Row {
             dropped: count(|counters| counters.dropped),
             backlog: sum(&|those| those.backlog(log.end())),
             given_up,
-            requests: sum(&|those| those.tally.requests),
+            requests: sum(&|those| those.counts.requests),
             attempts,
-            attempts_open: attempts - sum(&|those| those.tally.answered),
-            attempts_failed: sum(&|those| those.tally.failed),
-            attempts_while_down: sum(&|those| those.tally.while_down),
+            attempts_open: attempts - sum(&|those| those.counts.answered),
+            attempts_failed: sum(&|those| those.counts.failed),
+            attempts_while_down: sum(&|those| those.counts.while_down),
             attempts_per_delivered: (delivered > 0).then(|| attempts as f64 / delivered as f64),
-            longest_wait_seconds: those.iter().map(|those| those.tally.longest_wait.as_secs_f64()).fold(0.0, f64::max),
+            longest_wait_seconds: those.iter().map(|those| those.counts.longest_wait.as_secs_f64()).fold(0.0, f64::max),
             returns: returns.len() as u64,
             backlog_gone_seconds: after(|back| back.backlog_gone),
             rate_back_seconds: after(|back| back.rate_back),
-            peak: Spread::of(returns.iter().filter_map(|back| back.peak())),
+            peak: Distribution::of(returns.iter().filter_map(|back| back.peak())),
             series,
             downs: temper.downs(START, plan.span),
         }

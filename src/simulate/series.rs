@@ -12,35 +12,35 @@ const WIDTHS: [u64; 12] = [10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 144
 
 /// Attempts in each bin of the simulated time.
 #[derive(Clone)]
-pub(super) struct Series {
+pub(super) struct AttemptSeries {
     start: Timestamp,
     /// How long a bin is.
     pub(super) width: Duration,
-    pub(super) bins: Vec<Bin>,
+    pub(super) bins: Vec<SeriesBin>,
 }
 
 /// A bin's attempts.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Bin {
+pub(super) struct SeriesBin {
     pub(super) attempts: u64,
     /// Of these, those that failed.
     pub(super) failed: u64,
 }
 
 /// Not bin by bin: that is what the plot is for.
-impl fmt::Debug for Series {
+impl fmt::Debug for AttemptSeries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Series({} bins)", self.bins.len())
     }
 }
 
-impl Series {
+impl AttemptSeries {
     pub(super) fn new(start: Timestamp, span: Duration) -> Self {
         let least = span.as_secs().div_ceil(BINS_MAX);
         let days = least.div_ceil(86_400) * 86_400;
         let width = Duration::from_secs(WIDTHS.into_iter().find(|width| *width >= least).unwrap_or(days));
         let bins = span.as_micros().div_ceil(width.as_micros()) as usize;
-        Self { start, width, bins: vec![Bin::default(); bins] }
+        Self { start, width, bins: vec![SeriesBin::default(); bins] }
     }
 
     pub(super) fn attempted(&mut self, at: Timestamp, events: u64, delivered: bool) {

@@ -12,21 +12,21 @@ use std::{
 use fastrand::Rng;
 
 use crate::{
-    event::{FlightId, Lane, Seq, Timestamp},
+    event::{Lane, RequestId, Seq, Timestamp},
     policy::{
-        Effect, Flight, Input, Settings, Subscription, Write,
-        due::WINDOW,
+        Effect, Input, OutgoingBatch, Subscription, SubscriptionSettings, SubscriptionWrite,
         outcome::{Outcome, Reason},
-        record::{Change, Cursor, DueKey, Entry, Fetched, LaneCursor, Traffic, What as Said},
-        retry::Chance,
+        record::{Cursor, DueKey, FetchedPending, LaneCursor, LedgerEntry, LedgerEvent as Said, RecordChange, Traffic},
+        retry::Jitter,
+        retry_window::WINDOW,
     },
     simulate::{
-        disk::Disk,
-        endpoint::{Endpoint, Reply},
-        log::Log,
-        queue::{Happening, Queue, What},
-        recovery::Watch,
-        series::Series,
+        disk::SimulatedStore,
+        endpoint::{SimulatedEndpoint, SimulatedReply},
+        log::SimulatedLog,
+        queue::{EventQueue, ScheduledEvent, SubscriberEvent},
+        recovery::RecoveryWatch,
+        series::AttemptSeries,
     },
 };
 
@@ -41,19 +41,19 @@ const TIMER_MIN: Duration = Duration::from_millis(1);
 pub(super) struct Subscriber {
     number: usize,
     core: Subscription,
-    pub(super) disk: Disk,
-    writing: Option<Write>,
-    endpoint: Endpoint,
-    chance: Rng,
+    pub(super) disk: SimulatedStore,
+    writing: Option<SubscriptionWrite>,
+    endpoint: SimulatedEndpoint,
+    jitter: Rng,
     /// When the tick comes that it waits for; others are stale.
     armed: Option<Timestamp>,
-    pub(super) watch: Watch,
-    pub(super) tally: Tally,
+    pub(super) watch: RecoveryWatch,
+    pub(super) counts: SubscriberCounts,
 }
 
 /// What is counted of it beside its own counters.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct SubscriberCounts {
     pub(super) requests: u64,
     /// Each event of a request is an attempt.
     pub(super) attempts: u64,
@@ -69,42 +69,48 @@ pub(super) struct Tally {
 }
 
 /// What all subscriptions of a temper share.
-pub(super) struct World<'a> {
-    pub(super) log: &'a Log,
-    pub(super) queue: &'a mut Queue,
-    pub(super) series: &'a mut Series,
+pub(super) struct SubscriberContext<'a> {
+    pub(super) log: &'a SimulatedLog,
+    pub(super) queue: &'a mut EventQueue,
+    pub(super) series: &'a mut AttemptSeries,
     /// How long the journal lets outcomes wait for company.
     pub(super) outcome_wait: Duration,
 }
 
 impl Subscriber {
-    pub(super) fn new(number: usize, settings: Settings, endpoint: Endpoint, chance: Rng, now: Timestamp) -> Self {
+    pub(super) fn new(
+        number: usize,
+        settings: SubscriptionSettings,
+        endpoint: SimulatedEndpoint,
+        jitter: Rng,
+        now: Timestamp,
+    ) -> Self {
         let lane = LaneCursor { lane: Lane::LIVE, read: Seq::FIRST, end: None, open: Vec::new(), done: Vec::new() };
         let cursor = Cursor { lanes: vec![lane], ..Cursor::default() };
         Self {
             number,
-            core: Subscription::recover(settings, &cursor, Seq::FIRST, Vec::new(), FlightId(1), now),
-            disk: Disk { cursor, ..Disk::default() },
+            core: Subscription::recover(settings, &cursor, Seq::FIRST, Vec::new(), RequestId(1), now),
+            disk: SimulatedStore { cursor, ..SimulatedStore::default() },
             writing: None,
-            watch: Watch::new(endpoint.spell(now)),
+            watch: RecoveryWatch::new(endpoint.availability(now)),
             endpoint,
-            chance,
+            jitter,
             armed: None,
-            tally: Tally::default(),
+            counts: SubscriberCounts::default(),
         }
     }
 
     /// Something was published.
-    pub(super) fn published(&mut self, now: Timestamp, world: &mut World<'_>) {
+    pub(super) fn published(&mut self, now: Timestamp, world: &mut SubscriberContext<'_>) {
         self.absorb(Input::Appended { end: world.log.end() }, now, world);
     }
 
     /// Something of its own happens.
-    pub(super) fn happened(&mut self, happening: Happening, now: Timestamp, world: &mut World<'_>) {
+    pub(super) fn happened(&mut self, happening: SubscriberEvent, now: Timestamp, world: &mut SubscriberContext<'_>) {
         match happening {
-            Happening::Answered(flight, reply) => self.answered(&flight, reply, now, world),
-            Happening::Durable => self.durable(now, world),
-            Happening::Tick => self.ticked(now, world),
+            SubscriberEvent::Answered(request, reply) => self.answered(&request, reply, now, world),
+            SubscriberEvent::Durable => self.durable(now, world),
+            SubscriberEvent::Tick => self.ticked(now, world),
         }
     }
 
@@ -112,34 +118,40 @@ impl Subscriber {
     ///
     /// # Panics
     /// Where its books do not balance: the core is wrong, or this is.
-    pub(super) fn end(&mut self, now: Timestamp, log: &Log) {
+    pub(super) fn end(&mut self, now: Timestamp, log: &SimulatedLog) {
         self.see(now, log);
         self.disk.check();
         let counters = self.disk.cursor.counters;
         assert_eq!(counters.passed + self.backlog(log.end()), log.events(), "{:?}", self.disk.cursor);
-        let given_up = self.tally.given_up.values().sum::<u64>();
-        assert_eq!(counters.dead_lettered + counters.dropped, given_up, "{:?}", self.tally);
+        let given_up = self.counts.given_up.values().sum::<u64>();
+        assert_eq!(counters.dead_lettered + counters.dropped, given_up, "{:?}", self.counts);
     }
 
     /// A request is answered.
-    fn answered(&mut self, flight: &Flight, reply: Reply, now: Timestamp, world: &mut World<'_>) {
+    fn answered(
+        &mut self,
+        request: &OutgoingBatch,
+        reply: SimulatedReply,
+        now: Timestamp,
+        world: &mut SubscriberContext<'_>,
+    ) {
         self.see(now, world.log);
         if reply.outcome == Outcome::Delivered {
-            self.watch.delivered(flight.items.len() as u64, now);
-            let first = flight.items.iter().map(|item| item.appended).min().unwrap_or(now);
-            self.tally.longest_wait = self.tally.longest_wait.max(now.since(first));
+            self.watch.delivered(request.items.len() as u64, now);
+            let first = request.items.iter().map(|item| item.appended).min().unwrap_or(now);
+            self.counts.longest_wait = self.counts.longest_wait.max(now.since(first));
         }
-        self.absorb(Input::Finished { flight: flight.id, answer: reply.answer() }, now, world);
+        self.absorb(Input::Finished { request: request.id, answer: reply.answer() }, now, world);
     }
 
     /// The write that was on its way is on the disk.
-    fn durable(&mut self, now: Timestamp, world: &mut World<'_>) {
+    fn durable(&mut self, now: Timestamp, world: &mut SubscriberContext<'_>) {
         self.see(now, world.log);
         let write = self.writing.take().expect("a write was on its way");
         for change in &write.changes {
             self.disk.apply(change);
-            if let Change::Note { entry, .. } = change {
-                self.tally.note(entry);
+            if let RecordChange::Note { entry, .. } = change {
+                self.counts.note(entry);
             }
         }
         // The dead-letter actor has them now.
@@ -150,7 +162,7 @@ impl Subscriber {
     }
 
     /// It wanted to be asked at `now`, unless it changed its mind.
-    fn ticked(&mut self, now: Timestamp, world: &mut World<'_>) {
+    fn ticked(&mut self, now: Timestamp, world: &mut SubscriberContext<'_>) {
         if self.armed != Some(now) {
             return;
         }
@@ -171,18 +183,18 @@ impl Subscriber {
         unread.sum()
     }
 
-    fn see(&mut self, now: Timestamp, log: &Log) {
+    fn see(&mut self, now: Timestamp, log: &SimulatedLog) {
         let disk = &self.disk;
         self.watch.see(now, &self.endpoint, log, || disk.low().unwrap_or(log.end()));
     }
 
-    fn absorb(&mut self, input: Input, now: Timestamp, world: &mut World<'_>) {
+    fn absorb(&mut self, input: Input, now: Timestamp, world: &mut SubscriberContext<'_>) {
         let mut inputs = VecDeque::from([input]);
         while let Some(input) = inputs.pop_front() {
-            let step = self.core.absorb(input, now, Chance(self.chance.f64()));
+            let step = self.core.absorb(input, now, Jitter(self.jitter.f64()));
             if let Some(write) = step.write {
                 let wait = if write.urgent { SYNC } else { SYNC + world.outcome_wait };
-                world.queue.plan(now.after(wait), What::Of(self.number, Happening::Durable));
+                world.queue.plan(now.after(wait), ScheduledEvent::Of(self.number, SubscriberEvent::Durable));
                 assert!(self.writing.replace(write).is_none(), "one write is on its way at a time");
             }
             for effect in step.effects {
@@ -193,15 +205,15 @@ impl Subscriber {
     }
 
     /// Does what the core says. What can be answered at once is.
-    fn perform(&mut self, effect: Effect, now: Timestamp, world: &mut World<'_>) -> Option<Input> {
+    fn perform(&mut self, effect: Effect, now: Timestamp, world: &mut SubscriberContext<'_>) -> Option<Input> {
         match effect {
-            Effect::Send { flight, events: _ } => {
-                self.send(flight, now, world);
+            Effect::Send { request: request, events: _ } => {
+                self.send(request, now, world);
                 None
             }
-            Effect::Connect => Some(Input::Connected(self.endpoint.spell(now).up)),
+            Effect::Connect => Some(Input::Connected(self.endpoint.availability(now).up)),
             // No subscriber is one that pulls.
-            Effect::Hand { .. } | Effect::Tell { .. } => None,
+            Effect::HandOver { .. } | Effect::ReportResults { .. } => None,
             Effect::FindPosition { before } => {
                 let at = world.log.at(before);
                 Some(Input::Position { before, at, appended: world.log.event(at).map(|event| event.appended) })
@@ -218,15 +230,15 @@ impl Subscriber {
                 let all = keys.len() < WINDOW;
                 Some(Input::DueRead { of, keys, all })
             }
-            Effect::ReadOwed(keys) => {
-                let owed = |(lane, seq)| (lane, seq, self.disk.owed.get(&(lane, seq)).cloned());
-                Some(Input::OwedRead(keys.into_iter().map(owed).collect()))
+            Effect::ReadPending(keys) => {
+                let owed = |(lane, seq)| (lane, seq, self.disk.pending.get(&(lane, seq)).cloned());
+                Some(Input::PendingRead(keys.into_iter().map(owed).collect()))
             }
             Effect::Fetch(keys) => {
-                let fetch = |(lane, seq)| Fetched {
+                let fetch = |(lane, seq)| FetchedPending {
                     lane,
                     seq,
-                    owed: self.disk.owed.get(&(lane, seq)).cloned(),
+                    pending: self.disk.pending.get(&(lane, seq)).cloned(),
                     event: world.log.event(seq),
                 };
                 Some(Input::Fetched(keys.into_iter().map(fetch).collect()))
@@ -234,31 +246,33 @@ impl Subscriber {
         }
     }
 
-    fn send(&mut self, flight: Arc<Flight>, now: Timestamp, world: &mut World<'_>) {
+    fn send(&mut self, request: Arc<OutgoingBatch>, now: Timestamp, world: &mut SubscriberContext<'_>) {
         self.see(now, world.log);
-        let events = flight.items.len();
+        let events = request.items.len();
         let up = self.watch.sent(events as u64, now);
-        let reply = self.endpoint.answer(&flight.items, now, &mut self.chance);
+        let reply = self.endpoint.answer(&request.items, now, &mut self.jitter);
         world.series.attempted(now, events as u64, reply.outcome == Outcome::Delivered);
-        self.tally.requests += 1;
-        self.tally.attempts += events as u64;
-        self.tally.while_down += if up { 0 } else { events as u64 };
-        world.queue.plan(now.after(reply.latency), What::Of(self.number, Happening::Answered(flight, reply)));
+        self.counts.requests += 1;
+        self.counts.attempts += events as u64;
+        self.counts.while_down += if up { 0 } else { events as u64 };
+        world
+            .queue
+            .plan(now.after(reply.latency), ScheduledEvent::Of(self.number, SubscriberEvent::Answered(request, reply)));
     }
 
     /// A tick that comes too early only asks when the next is due: so there is seldom more than one in the queue.
-    fn arm(&mut self, now: Timestamp, queue: &mut Queue) {
+    fn arm(&mut self, now: Timestamp, queue: &mut EventQueue) {
         let Some(due) = self.core.next_due(now).map(|due| due.max(now.after(TIMER_MIN))) else { return };
         if self.armed.is_none_or(|armed| due < armed) {
             self.armed = Some(due);
-            queue.plan(due, What::Of(self.number, Happening::Tick));
+            queue.plan(due, ScheduledEvent::Of(self.number, SubscriberEvent::Tick));
         }
     }
 }
 
-impl Tally {
+impl SubscriberCounts {
     /// A line of the ledger.
-    fn note(&mut self, entry: &Entry) {
+    fn note(&mut self, entry: &LedgerEntry) {
         let events = entry.covers.iter().map(|(_, count)| u64::from(*count)).sum::<u64>();
         match entry.what {
             Said::Attempted { outcome, .. } => {

@@ -2,11 +2,11 @@
 
 use std::fmt::{self, Display};
 
-use crate::simulate::{Report, Row};
+use crate::simulate::{ReportRow, SimulationReport};
 
-type Columns<'a> = &'a [(&'a str, fn(&Row) -> String)];
+type ReportColumns<'a> = &'a [(&'a str, fn(&ReportRow) -> String)];
 
-const EVENTS: Columns<'_> = &[
+const EVENTS: ReportColumns<'_> = &[
     ("subscriptions", |row| number(row.subscriptions)),
     ("events", |row| number(row.events)),
     ("delivered", |row| number(row.delivered)),
@@ -16,7 +16,7 @@ const EVENTS: Columns<'_> = &[
     ("dropped", |row| number(row.dropped)),
 ];
 
-const ATTEMPTS: Columns<'_> = &[
+const ATTEMPTS: ReportColumns<'_> = &[
     ("requests", |row| number(row.requests)),
     ("attempts", |row| number(row.attempts)),
     ("failed", |row| number(row.attempts_failed)),
@@ -25,7 +25,7 @@ const ATTEMPTS: Columns<'_> = &[
     ("longest wait", |row| brief(row.longest_wait_seconds)),
 ];
 
-const RETURNS: Columns<'_> = &[
+const RETURNS: ReportColumns<'_> = &[
     ("returns", |row| number(row.returns)),
     ("backlog gone", |row| number(row.backlog_gone_seconds.count)),
     ("p50", |row| row.backlog_gone_seconds.p50.map_or_else(none, brief)),
@@ -37,7 +37,7 @@ const RETURNS: Columns<'_> = &[
     ("max", |row| times(row.peak.max)),
 ];
 
-impl Display for Report {
+impl Display for SimulationReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { subscriptions, events, simulated_seconds, seed, tempers } = self;
         let [subscriptions, events] = [number(u64::from(*subscriptions)), number(*events)];
@@ -50,7 +50,7 @@ impl Display for Report {
         }
         writeln!(f)?;
         table(f, "attempts", ATTEMPTS, tempers)?;
-        let back: Vec<&Row> = tempers.iter().filter(|row| row.returns > 0).collect();
+        let back: Vec<&ReportRow> = tempers.iter().filter(|row| row.returns > 0).collect();
         if !back.is_empty() {
             writeln!(f)?;
             table(f, "after a return", RETURNS, back)?;
@@ -63,12 +63,13 @@ impl Display for Report {
 fn table<'a>(
     f: &mut fmt::Formatter<'_>,
     title: &str,
-    columns: Columns<'_>,
-    rows: impl IntoIterator<Item = &'a Row>,
+    columns: ReportColumns<'_>,
+    rows: impl IntoIterator<Item = &'a ReportRow>,
 ) -> fmt::Result {
     let head: Vec<String> =
         [title].into_iter().chain(columns.iter().map(|(name, _)| *name)).map(str::to_owned).collect();
-    let cells = |row: &Row| [row.temper.clone()].into_iter().chain(columns.iter().map(|(_, cell)| cell(row))).collect();
+    let cells =
+        |row: &ReportRow| [row.temper.clone()].into_iter().chain(columns.iter().map(|(_, cell)| cell(row))).collect();
     let lines: Vec<Vec<String>> = [head].into_iter().chain(rows.into_iter().map(cells)).collect();
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or_default();
     let widths: Vec<usize> = (0..=columns.len()).map(width).collect();

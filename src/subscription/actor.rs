@@ -13,21 +13,24 @@ use std::{collections::VecDeque, rc::Rc, sync::Arc, time::Duration};
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, SpawnHandle};
 
 use crate::{
-    chaos::Suffer,
+    chaos::Inject,
     clock::Clock,
-    deliver::{self, Client},
+    deliver::{self, WebhookClient},
     event::{Event, Lane, Seq, Timestamp},
-    journal::{self, Journal, LogSlice, Opened, Owner, Position, Promise},
-    policy::{Effect, Flight, Input, Item, Step, Subscription, Write, due, record::Change, retry::Chance},
+    journal::{self, Journal, LogPosition, LogSlice, OpenedSubscription, PendingResult, SubscriptionOwner},
+    policy::{
+        CoreStep, Effect, Input, OutgoingBatch, SendItem, Subscription, SubscriptionWrite, record::RecordChange,
+        retry::Jitter, retry_window,
+    },
     subscription::{
         clients, delivery,
-        disturb::Disturbance,
-        plan::Plan,
-        room::{Ask, Grant, Member, ReadBudget},
-        slot::{Handed, Obeyed, Reply, Report, Slot, Taken},
-        tail::Tail,
-        tap::{Heard, Tap},
-        traced::Settling,
+        event_feed::{EventFeed, FeedEvent},
+        plan::DeliveryPlan,
+        read_budget::{BudgetMember, GrantRequest, ReadBudget, ReadGrant},
+        recent_events::RecentEvents,
+        response_faults::FaultInjection,
+        shared_state::{CommandReply, CommandResult, HandedOver, SharedState, SharedStateMessage, TakenMessages},
+        spans::SettleSpans,
     },
     telemetry::trace::Tracer,
 };
@@ -50,50 +53,50 @@ const FETCH_BYTES: usize = 1024 * 1024;
 const TAIL_EVENTS: usize = 256;
 
 /// What a subscription needs of the world.
-pub struct World {
+pub struct SubscriptionContext {
     /// Where everything is written.
     pub journal: Journal,
     /// What time it is.
     pub clock: Clock,
     /// How requests are made; each arbiter has a client of its own.
-    pub client: deliver::Options,
+    pub client: deliver::ClientOptions,
     /// Told when a dead letter of this slot waits: its file is due then.
-    pub put_aside: PutAside,
+    pub put_aside: PoisonEvents,
     /// What is done to answers on purpose.
-    pub disturbance: Arc<Disturbance>,
+    pub response_faults: Arc<FaultInjection>,
     /// Where attempts are recorded as spans, and what came of them.
     pub tracer: Tracer,
     /// Where it is told what became of events.
-    pub tap: Arc<Tap>,
+    pub feed: Arc<EventFeed>,
     /// What all subscriptions together may have read and not sent.
     pub read_budget: Arc<ReadBudget>,
 }
 
 /// What is to be done when a life has worked off what waited for it.
-pub type FirstAct = Box<dyn FnOnce()>;
+pub type RecoveryDone = Box<dyn FnOnce()>;
 
 /// Who hears that a dead letter of a slot waits, and when its file is due.
-pub type PutAside = Arc<dyn Fn(&Slot, Timestamp) + Send + Sync>;
+pub type PoisonEvents = Arc<dyn Fn(&SharedState, Timestamp) + Send + Sync>;
 
 /// One life of a subscription.
 pub struct SubscriptionActor {
-    world: Arc<World>,
-    tail: Arc<Tail>,
-    slot: Arc<Slot>,
-    plan: Arc<Plan>,
-    owner: Owner,
+    world: Arc<SubscriptionContext>,
+    recent: Arc<RecentEvents>,
+    shared: Arc<SharedState>,
+    plan: Arc<DeliveryPlan>,
+    owner: SubscriptionOwner,
     core: Box<Subscription>,
-    member: Rc<Member>,
-    client: Result<Rc<Client>, clients::Missing>,
+    member: Rc<BudgetMember>,
+    client: Result<Rc<WebhookClient>, clients::MissingCertificate>,
     inherited: Vec<Input>,
-    first_act: Option<FirstAct>,
+    first_act: Option<RecoveryDone>,
     /// The timer that runs, and for when it is set.
     timer: Option<(SpawnHandle, Timestamp)>,
     /// The log's end that the core was told last.
     told: Option<Seq>,
     /// Commands whose write is on its way, and those whose write is yet to come.
-    written: Vec<(Reply, Obeyed)>,
-    unwritten: Vec<(Reply, Obeyed)>,
+    written: Vec<(CommandReply, CommandResult)>,
+    unwritten: Vec<(CommandReply, CommandResult)>,
     /// Whether it is to be woken when a request may leave again.
     waits_for_room: bool,
 }
@@ -101,27 +104,28 @@ pub struct SubscriptionActor {
 impl SubscriptionActor {
     /// Opens the records for a new life. To be called on the arbiter that it will live on.
     pub async fn build(
-        world: Arc<World>,
-        tail: Arc<Tail>,
-        slot: Arc<Slot>,
-        first_act: FirstAct,
+        world: Arc<SubscriptionContext>,
+        tail: Arc<RecentEvents>,
+        shared: Arc<SharedState>,
+        first_act: RecoveryDone,
     ) -> Result<Self, journal::Error> {
-        let Opened { owner, cursor, end } = world.journal.open(slot.obligor).await?;
-        let Handed { plan, flights, next_flight, inputs, is_first } = slot.begin(owner.life, end);
+        let OpenedSubscription { owner, cursor, end } = world.journal.open(shared.subscription_key).await?;
+        let HandedOver { plan, requests: requests, next_request: next_flight, inputs, is_first } =
+            shared.begin(owner.incarnation, end);
         let settings = plan.settings.clone();
         let now = world.clock.now();
-        let mut core = Box::new(Subscription::recover(settings, &cursor, end, flights, next_flight, now));
+        let mut core = Box::new(Subscription::recover(settings, &cursor, end, requests, next_flight, now));
         if is_first {
             core.start(now);
         }
-        slot.set_state(&core.cursor(), core.endpoint(now));
-        let reader = Arc::clone(&slot);
+        shared.set_state(&core.cursor(), core.endpoint(now));
+        let reader = Arc::clone(&shared);
         let member = Rc::new(world.read_budget.member(Arc::new(move || reader.let_go())));
         let client = clients::client(&world.client, plan.record.webhook.client_certificate.as_deref());
         Ok(Self {
             world,
-            tail,
-            slot,
+            recent: tail,
+            shared: shared,
             plan,
             owner,
             core,
@@ -140,10 +144,10 @@ impl SubscriptionActor {
     fn absorb(&mut self, input: Input) {
         let mut inputs = VecDeque::from([input]);
         while let Some(input) = inputs.pop_front() {
-            let chance = Chance(fastrand::f64());
+            let jitter = Jitter(fastrand::f64());
             self.core.hold_expiry(self.world.clock.holds_expiry());
-            self.core.limit_flights(self.core.in_flight().saturating_add(self.world.client.sockets.free()));
-            let Step { write, effects } = self.core.absorb(input, self.world.clock.now(), chance);
+            self.core.limit_requests(self.core.in_flight().saturating_add(self.world.client.sockets.free()));
+            let CoreStep { write, effects } = self.core.absorb(input, self.world.clock.now(), jitter);
             if let Some(write) = write {
                 self.write(write);
             }
@@ -161,12 +165,12 @@ impl SubscriptionActor {
             return sockets.pass_on();
         }
         self.waits_for_room = true;
-        let (slot, life) = (Arc::clone(&self.slot), self.owner.life);
-        sockets.wait(move || slot.report(life, Report::Room));
+        let (shared, life) = (Arc::clone(&self.shared), self.owner.incarnation);
+        sockets.wait(move || shared.report(life, SharedStateMessage::Room));
     }
 
     /// Takes what was read: what is kept of it counts before its room is free for others.
-    fn absorb_read(&mut self, input: Input, room: Grant) {
+    fn absorb_read(&mut self, input: Input, room: ReadGrant) {
         self.absorb(input);
         self.member.keep(self.core.kept_bytes());
         drop(room);
@@ -174,8 +178,8 @@ impl SubscriptionActor {
 
     /// Takes what arrived since the last time.
     fn take(&mut self) -> Result<(), journal::Error> {
-        let Taken { end, reports, commands, pages, pulls } = self.slot.take();
-        if self.slot.is_closing() {
+        let TakenMessages { end, reports, commands, pages, pulls } = self.shared.take();
+        if self.shared.is_closing() {
             self.core.close();
         }
         for (command, reply) in commands {
@@ -186,16 +190,16 @@ impl SubscriptionActor {
             }
             // The core begins a job before it says what is to be written.
             let job = self.core.next_job(command);
-            self.unwritten.push((reply, Obeyed { job }));
+            self.unwritten.push((reply, CommandResult { job }));
             self.absorb(Input::Command(command));
         }
         for (page, reply) in pages {
-            if let Some(why) = self.core.refuses_letters(page.lane) {
+            if let Some(why) = self.core.refuses_dead_letters(page.lane) {
                 // Whoever asked may have gone.
                 reply.send(Err(why)).ok();
                 continue;
             }
-            self.unwritten.push((reply, Obeyed { job: None }));
+            self.unwritten.push((reply, CommandResult { job: None }));
             self.absorb(Input::TakeBack(page));
         }
         for input in pulls {
@@ -203,28 +207,28 @@ impl SubscriptionActor {
         }
         for report in reports {
             match report {
-                Report::Input(input) => self.absorb(input),
-                Report::Read(input, room) => self.absorb_read(input, room),
-                Report::Slice(lane, from, slice, room) => {
-                    let input = self.sift(lane, from, slice);
+                SharedStateMessage::Input(input) => self.absorb(input),
+                SharedStateMessage::Read(input, room) => self.absorb_read(input, room),
+                SharedStateMessage::Slice(lane, from, slice, room) => {
+                    let input = self.filter_slice(lane, from, slice);
                     self.absorb_read(input, room);
                 }
-                Report::Durable => {
+                SharedStateMessage::Durable => {
                     for (reply, obeyed) in self.written.drain(..) {
                         // Whoever asked may have gone; it is done all the same.
                         reply.send(Ok(obeyed)).ok();
                     }
                     self.absorb(Input::Durable);
                 }
-                Report::Room => {
+                SharedStateMessage::Room => {
                     self.waits_for_room = false;
                     self.absorb(Input::Tick);
                 }
-                Report::Failed(error) => return Err(error),
+                SharedStateMessage::Failed(error) => return Err(error),
             }
         }
         if self.written.is_empty() && self.unwritten.is_empty() {
-            self.slot.answered();
+            self.shared.answered();
         }
         if self.told.replace(end) != Some(end) {
             self.absorb(Input::Appended { end });
@@ -237,57 +241,63 @@ impl SubscriptionActor {
 
     fn fail(&self, error: &journal::Error, ctx: &mut Context<Self>) {
         let subscription = &self.plan.record.name;
-        tracing::warn!(%subscription, life = self.owner.life.0, %error, "a life of a subscription ends");
+        tracing::warn!(%subscription, life = self.owner.incarnation.0, %error, "a life of a subscription ends");
         ctx.stop();
     }
 
-    fn write(&mut self, Write { changes, landed, late, struck, urgent }: Write) {
+    fn write(&mut self, SubscriptionWrite { changes, landed, late, struck, urgent }: SubscriptionWrite) {
         let mut first_file: Option<Timestamp> = None;
         for change in &changes {
             match change {
-                Change::Cursor(cursor) => self.slot.set_state(cursor, self.core.endpoint(self.world.clock.now())),
-                Change::PutAside { due, .. } => first_file = Some(first_file.map_or(*due, |first| first.min(*due))),
-                Change::JobEnded(job) => self.slot.job_ends(job),
-                Change::Owe { .. }
-                | Change::Settle { .. }
-                | Change::Note { .. }
-                | Change::TakeBack(_)
-                | Change::Keep { .. } => {}
+                RecordChange::Cursor(cursor) => {
+                    self.shared.set_state(cursor, self.core.endpoint(self.world.clock.now()))
+                }
+                RecordChange::PutAside { due, .. } => {
+                    first_file = Some(first_file.map_or(*due, |first| first.min(*due)))
+                }
+                RecordChange::JobEnded(job) => self.shared.job_ends(job),
+                RecordChange::Defer { .. }
+                | RecordChange::Settle { .. }
+                | RecordChange::Note { .. }
+                | RecordChange::TakeBack(_)
+                | RecordChange::Keep { .. } => {}
             }
         }
         self.written.append(&mut self.unwritten);
-        let settled = self.slot.writes(&changes);
+        let settled = self.shared.writes(&changes);
         let (tracer, name, clock) = (&self.world.tracer, self.plan.record.name.as_str(), self.world.clock.clone());
-        let settling = Settling::of(tracer, &self.slot, name, (&landed, &changes), clock.now());
-        let (lines, tap, plan) = (self.world.tap.lines(&changes), Arc::clone(&self.world.tap), Arc::clone(&self.plan));
-        let (slot, life, tell) = (Arc::clone(&self.slot), self.owner.life, Arc::clone(&self.world.put_aside));
+        let settling = SettleSpans::of(tracer, &self.shared, name, (&landed, &changes), clock.now());
+        let (lines, feed, plan) =
+            (self.world.feed.lines(&changes), Arc::clone(&self.world.feed), Arc::clone(&self.plan));
+        let (shared, life, tell) =
+            (Arc::clone(&self.shared), self.owner.incarnation, Arc::clone(&self.world.put_aside));
         let done = move |result: Result<(), journal::Error>| match result {
             Ok(()) => {
-                slot.landed(life, &landed, &late, &struck, &settled);
+                shared.landed(life, &landed, &late, &struck, &settled);
                 if let Some(settling) = settling {
                     settling.end(clock.now());
                 }
                 if !lines.is_empty() {
-                    tap.tell(|| Heard::Ended(slot.obligor, Arc::clone(&plan.record), lines));
+                    feed.publish(|| FeedEvent::Ended(shared.subscription_key, Arc::clone(&plan.record), lines));
                 }
                 if let Some(due) = first_file {
-                    tell(&slot, due);
+                    tell(&shared, due);
                 }
             }
-            Err(error) => slot.report(life, Report::Failed(error)),
+            Err(error) => shared.report(life, SharedStateMessage::Failed(error)),
         };
         self.world.journal.append(self.owner, changes, urgent, Box::new(done));
     }
 
     fn perform(&self, effect: Effect) -> Option<Input> {
         match effect {
-            Effect::Send { flight, events } => {
-                self.send(flight, events);
+            Effect::Send { request: request, events } => {
+                self.send(request, events);
                 None
             }
-            Effect::Hand { to, events } => self.slot.hand(to, events),
-            Effect::Tell { to, verdicts } => {
-                self.slot.tell(to, verdicts);
+            Effect::HandOver { to, events } => self.shared.hand_over(to, events),
+            Effect::ReportResults { to, verdicts } => {
+                self.shared.report_results(to, verdicts);
                 None
             }
             Effect::ReadLog { lane, from, end } => self.read_log(lane, from, end),
@@ -298,37 +308,42 @@ impl SubscriptionActor {
                         (Some(destination), Ok(client)) => client.reach(destination).await,
                         (None, _) | (_, Err(_)) => false,
                     };
-                    Ok(Report::Input(Input::Connected(reached)))
+                    Ok(SharedStateMessage::Input(Input::Connected(reached)))
                 });
                 None
             }
             Effect::FindPosition { before } => {
-                let partition = self.slot.obligor.partition;
+                let partition = self.shared.subscription_key.partition;
                 let answer = self.world.journal.reads().position(partition, self.log_end(), before);
                 self.await_report(async move {
-                    let Position { at, appended } = answer.await?;
-                    Ok(Report::Input(Input::Position { before, at, appended }))
+                    let LogPosition { at, appended } = answer.await?;
+                    Ok(SharedStateMessage::Input(Input::Position { before, at, appended }))
                 });
                 None
             }
             Effect::ReadDue { of, from } => {
-                let answer = self.world.journal.reads().due_of(self.slot.obligor, of, from, due::WINDOW);
+                let answer =
+                    self.world.journal.reads().due_of(self.shared.subscription_key, of, from, retry_window::WINDOW);
                 self.await_report(async move {
-                    answer.await.map(|(keys, all)| Report::Input(Input::DueRead { of, keys, all }))
+                    answer.await.map(|(keys, all)| SharedStateMessage::Input(Input::DueRead { of, keys, all }))
                 });
                 None
             }
-            Effect::ReadOwed(wanted) => {
-                let answer = self.world.journal.reads().owed(self.slot.obligor, wanted);
-                self.await_report(async { answer.await.map(|found| Report::Input(Input::OwedRead(found))) });
+            Effect::ReadPending(wanted) => {
+                let answer = self.world.journal.reads().pending(self.shared.subscription_key, wanted);
+                self.await_report(async {
+                    answer.await.map(|found| SharedStateMessage::Input(Input::PendingRead(found)))
+                });
                 None
             }
             Effect::Fetch(wanted) => {
-                let (reads, obligor) = (self.world.journal.reads().clone(), self.slot.obligor);
-                let read = move |room: Grant| {
-                    reads.fetch_within(obligor, wanted.clone(), room.bytes(), move |bytes| room.fit(bytes))
+                let (reads, subscription_key) = (self.world.journal.reads().clone(), self.shared.subscription_key);
+                let read = move |room: ReadGrant| {
+                    reads.fetch_within(subscription_key, wanted.clone(), room.bytes(), move |bytes| room.fit(bytes))
                 };
-                self.await_room(FETCH_BYTES, read, |(fetched, room)| Report::Read(Input::Fetched(fetched), room));
+                self.await_room(FETCH_BYTES, read, |(fetched, room)| {
+                    SharedStateMessage::Read(Input::Fetched(fetched), room)
+                });
                 None
             }
         }
@@ -341,52 +356,52 @@ impl SubscriptionActor {
         let enough = (events_max, SLICE_BYTES);
         // Those that lag may have all the room: then it waits for its turn like them.
         if self.member.has_room()
-            && let Some(found) = self.tail.read(record.number, record.version, from, end, enough)
+            && let Some(found) = self.recent.read(record.number, record.version, from, end, enough)
         {
             let (upto, total, events) = (found.upto, found.total, found.events);
             return Some(Input::Read { lane, from, upto, total, events });
         }
-        let partition = self.slot.obligor.partition;
+        let partition = self.shared.subscription_key.partition;
         let end = end.unwrap_or_else(|| self.log_end());
         let reads = self.world.journal.reads().clone();
         let read =
-            move |room: Grant| reads.log_within(partition, (from, end), room.bytes(), move |bytes| room.fit(bytes));
-        self.await_room(SLICE_BYTES, read, move |(slice, room)| Report::Slice(lane, from, slice, room));
+            move |room: ReadGrant| reads.log_within(partition, (from, end), room.bytes(), move |bytes| room.fit(bytes));
+        self.await_room(SLICE_BYTES, read, move |(slice, room)| SharedStateMessage::Slice(lane, from, slice, room));
         None
     }
 
     /// Where the log ends; its beginning where it has none any more.
     fn log_end(&self) -> Seq {
-        self.world.journal.end(self.slot.obligor.partition).map_or(Seq::FIRST, |end| end.next)
+        self.world.journal.end(self.shared.subscription_key.partition).map_or(Seq::FIRST, |end| end.next)
     }
 
     /// Filters a slice of the log, event by event. No more is kept of it than this subscription's share of what all may keep,
     /// or one event; the rest is read again.
-    fn sift(&self, lane: Lane, from: Seq, slice: LogSlice) -> Input {
+    fn filter_slice(&self, lane: Lane, from: Seq, slice: LogSlice) -> Input {
         if slice.is_missing {
             return Input::Unreadable { lane, from, upto: slice.upto };
         }
         let (mut total, mut upto) = (0, slice.upto);
         let (mut matching, mut kept, share) = (Vec::new(), 0, self.member.share());
         // It has been put aside as a match, before the place that is read from: to take it in hand would kill again.
-        let killers = self.slot.killers(lane);
+        let killers = self.shared.killers(lane);
         'log: for chunk in slice.chunks {
             let (first, end) = (chunk.first.max(from), chunk.end().min(slice.upto));
             let Ok(events) = chunk.events() else {
-                self.world.journal.damage().lose(self.slot.obligor.partition, first, end);
+                self.world.journal.damage().lose(self.shared.subscription_key.partition, first, end);
                 if first > from {
                     // It is read again, by itself.
                     upto = first;
                     break;
                 }
-                self.slot.put_down();
+                self.shared.put_down();
                 return Input::Unreadable { lane, from, upto: end };
             };
             for event in events.into_iter().filter(|event| from <= event.seq && event.seq < slice.upto) {
                 let is_match = killers.contains(&event.seq) || {
                     let (seq, appended) = (event.seq, event.appended);
-                    let item = Item { lane, seq, appended, attempts: 0, due: None, since: None };
-                    self.slot.take_in_hand(item, &event.id());
+                    let item = SendItem { lane, seq, appended, attempts: 0, due: None, since: None };
+                    self.shared.set_current_event(item, &event.id());
                     self.plan.filter().matches(&event)
                 };
                 if is_match {
@@ -401,17 +416,17 @@ impl SubscriptionActor {
                 total += 1;
             }
         }
-        self.slot.put_down();
+        self.shared.put_down();
         Input::Read { lane, from, upto, total, events: matching }
     }
 
     /// Makes the request, in a task of its own.
-    fn send(&self, flight: Arc<Flight>, events: Vec<Event>) {
-        for (item, event) in flight.items.iter().zip(&events) {
-            self.slot.take_in_hand(*item, &event.id());
+    fn send(&self, request: Arc<OutgoingBatch>, events: Vec<Event>) {
+        for (item, event) in request.items.iter().zip(&events) {
+            self.shared.set_current_event(*item, &event.id());
         }
-        self.slot.put_down();
-        if !self.slot.depart(self.owner.life, Arc::clone(&flight)) {
+        self.shared.put_down();
+        if !self.shared.depart(self.owner.incarnation, Arc::clone(&request)) {
             return;
         }
         // Without a certificate it is the same one for good.
@@ -420,16 +435,16 @@ impl SubscriptionActor {
             None => self.client.clone(),
         };
         let plan = Arc::clone(&self.plan);
-        let aside = (Arc::clone(&self.world.disturbance), &self.world.tracer);
-        delivery::start(&self.slot, plan, client, &flight, events, aside, self.world.clock.now());
+        let aside = (Arc::clone(&self.world.response_faults), &self.world.tracer);
+        delivery::start(&self.shared, plan, client, &request, events, aside, self.world.clock.now());
     }
 
     /// Lets an answer lie in the slot when it comes. What nobody waits for any more is dropped there.
-    fn await_report(&self, answer: impl Future<Output = Result<Report, journal::Error>> + 'static) {
-        let (slot, life) = (Arc::clone(&self.slot), self.owner.life);
+    fn await_report(&self, answer: impl Future<Output = Result<SharedStateMessage, journal::Error>> + 'static) {
+        let (shared, life) = (Arc::clone(&self.shared), self.owner.incarnation);
         actix_rt::spawn(async move {
-            let report = answer.await.unwrap_or_else(Report::Failed);
-            slot.report(life, report);
+            let report = answer.await.unwrap_or_else(SharedStateMessage::Failed);
+            shared.report(life, report);
         });
     }
 
@@ -438,23 +453,23 @@ impl SubscriptionActor {
     fn await_room<T: 'static>(
         &self,
         bytes_max: usize,
-        read: impl Fn(Grant) -> Promise<Result<T, usize>> + 'static,
-        report: impl FnOnce(T) -> Report + 'static,
+        read: impl Fn(ReadGrant) -> PendingResult<Result<T, usize>> + 'static,
+        report: impl FnOnce(T) -> SharedStateMessage + 'static,
     ) {
-        let (slot, life, member) = (Arc::clone(&self.slot), self.owner.life, Rc::downgrade(&self.member));
+        let (shared, life, member) = (Arc::clone(&self.shared), self.owner.incarnation, Rc::downgrade(&self.member));
         actix_rt::spawn(async move {
-            let mut ask = Ask::Share(bytes_max);
+            let mut ask = GrantRequest::Share(bytes_max);
             let report = loop {
                 // Nobody needs it any more where the actor has ended.
-                let Some(asked) = member.upgrade().map(|member| member.ask(ask)) else { return };
+                let Some(asked) = member.upgrade().map(|member| member.request(ask)) else { return };
                 let Some(room) = asked.await else { return };
                 match read(room).await {
                     Ok(Ok(found)) => break report(found),
-                    Ok(Err(bytes)) => ask = Ask::Exactly(bytes),
-                    Err(error) => break Report::Failed(error),
+                    Ok(Err(bytes)) => ask = GrantRequest::Exactly(bytes),
+                    Err(error) => break SharedStateMessage::Failed(error),
                 }
             };
-            slot.report(life, report);
+            shared.report(life, report);
         });
     }
 
@@ -488,7 +503,7 @@ impl Actor for SubscriptionActor {
             self.absorb(input);
         }
         self.rearm(ctx);
-        self.slot.live(ctx.address());
+        self.shared.live(ctx.address());
     }
 }
 
@@ -503,10 +518,10 @@ impl Handler<Wake> for SubscriptionActor {
     }
 }
 
-impl Handler<Suffer> for SubscriptionActor {
+impl Handler<Inject> for SubscriptionActor {
     type Result = ();
 
-    fn handle(&mut self, suffer: Suffer, ctx: &mut Self::Context) {
+    fn handle(&mut self, suffer: Inject, ctx: &mut Self::Context) {
         suffer.befall(ctx);
     }
 }

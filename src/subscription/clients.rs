@@ -5,22 +5,25 @@
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
-use crate::deliver::{self, Client};
+use crate::deliver::{self, WebhookClient};
 
 /// A subscription names a certificate that was there when it was set up and is not there now.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the client certificate {0} is not in the folder delivery.client_certificates_dir; nothing was sent")]
-pub(super) struct Missing(String);
+pub(super) struct MissingCertificate(String);
 
 thread_local! {
-    static CLIENTS: RefCell<BTreeMap<Option<String>, Rc<Client>>> = const { RefCell::new(BTreeMap::new()) };
+    static CLIENTS: RefCell<BTreeMap<Option<String>, Rc<WebhookClient>>> = const { RefCell::new(BTreeMap::new()) };
 }
 
 /// The client of this arbiter that shows the certificate `identity`.
-pub(super) fn client(options: &deliver::Options, identity: Option<&str>) -> Result<Rc<Client>, Missing> {
+pub(super) fn client(
+    options: &deliver::ClientOptions,
+    identity: Option<&str>,
+) -> Result<Rc<WebhookClient>, MissingCertificate> {
     let key = identity.map(str::to_owned);
     let trust = match identity {
-        Some(name) => options.identities.get(name).ok_or_else(|| Missing(name.to_owned()))?,
+        Some(name) => options.identities.get(name).ok_or_else(|| MissingCertificate(name.to_owned()))?,
         None => options.trust.clone(),
     };
     // A certificate that was changed since needs connections of its own.
@@ -28,8 +31,8 @@ pub(super) fn client(options: &deliver::Options, identity: Option<&str>) -> Resu
     if let Some(client) = kept.filter(|client| client.trust().is(&trust)) {
         return Ok(client);
     }
-    let options = deliver::Options { trust, ..options.clone() };
-    let client = Rc::new(Client::new(options));
+    let options = deliver::ClientOptions { trust, ..options.clone() };
+    let client = Rc::new(WebhookClient::new(options));
     CLIENTS.with_borrow_mut(|clients| clients.insert(key, Rc::clone(&client)));
     Ok(client)
 }

@@ -10,46 +10,46 @@ use std::{
 };
 
 use crate::{
-    deliver::{Client, Outgoing},
-    event::{Event, FlightId, Lane, Timestamp},
+    deliver::{OutgoingRequest, WebhookClient},
+    event::{Event, Lane, RequestId, Timestamp},
     policy::{
-        Flight,
-        outcome::{Answer, Outcome},
+        OutgoingBatch,
+        outcome::{Outcome, RequestResult},
         record::job::JobKind,
     },
     subscription::{
-        clients::Missing,
-        disturb::{self, Disturbance, Mischief},
-        plan::Plan,
-        slot::Slot,
-        traced::Attempt,
+        clients::MissingCertificate,
+        plan::DeliveryPlan,
+        response_faults::{self, FaultInjection, ResponseFault},
+        shared_state::SharedState,
+        spans::AttemptSpan,
     },
     telemetry::trace::Tracer,
 };
 
 /// Lets a request leave that the slot knows of.
 pub(super) fn start(
-    slot: &Arc<Slot>,
-    plan: Arc<Plan>,
-    client: Result<Rc<Client>, Missing>,
-    flight: &Flight,
+    shared: &Arc<SharedState>,
+    plan: Arc<DeliveryPlan>,
+    client: Result<Rc<WebhookClient>, MissingCertificate>,
+    request: &OutgoingBatch,
     events: Vec<Event>,
-    (disturbance, tracer): (Arc<Disturbance>, &Tracer),
+    (disturbance, tracer): (Arc<FaultInjection>, &Tracer),
     now: Timestamp,
 ) {
-    let landing = Landing { slot: Arc::clone(slot), id: flight.id };
-    let (lane, attempts) = flight.items.first().map_or((Lane::LIVE, 0), |item| (item.lane, item.attempts));
-    let traced = Attempt::begin(tracer, &plan, &events, attempts, now);
+    let landing = AttemptGuard { shared: Arc::clone(shared), id: request.id };
+    let (lane, attempts) = request.items.first().map_or((Lane::LIVE, 0), |item| (item.lane, item.attempts));
+    let traced = AttemptSpan::begin(tracer, &plan, &events, attempts, now);
     if let Some(attempt) = traced.as_ref().filter(|attempt| attempt.is_recorded()) {
-        slot.traces(flight.id, attempt.place.clone());
+        shared.traces(request.id, attempt.place.clone());
     }
-    let (obligor, count) = (slot.obligor, events.len());
+    let (subscription_key, count) = (shared.subscription_key, events.len());
     // Taken here and not in the task, so that the next decision on this thread knows of it.
     let place = client.as_ref().ok().map(|client| client.sockets().take());
     let task = actix_rt::spawn(async move {
         let _place = place;
-        assert!(!landing.slot.is_doomed(), "a delivery task is killed by chaos");
-        let kind = landing.slot.job_kind(lane);
+        assert!(!landing.shared.is_doomed(), "a delivery task is killed by chaos");
+        let kind = landing.shared.job_kind(lane);
         let ready = ready(&plan, client, &events, (lane, kind), attempts, now);
         drop(events);
         let (client, mut outgoing) = match ready {
@@ -65,38 +65,38 @@ pub(super) fn start(
             outgoing.headers.extend(attempt.headers(&outgoing.properties));
         }
         // What is pulled is not sent.
-        let Some(destination) = &plan.destination else { return landing.report(Answer::bare(Outcome::Aborted)) };
+        let Some(destination) = &plan.destination else { return landing.report(RequestResult::bare(Outcome::Aborted)) };
         let (answer, lingering) = client.call(destination, outgoing, now).answer(plan.response_wait).await;
         if let Some(attempt) = traced {
             attempt.end(&plan, &answer);
         }
-        match disturbance.befalls(obligor, &answer, count) {
+        match disturbance.befalls(subscription_key, &answer, count) {
             None => {}
-            Some(Mischief::Drop) => return landing.report(disturb::dropped(&answer)),
-            Some(Mischief::Corrupt) => return landing.report(disturb::corrupted(&answer)),
-            Some(Mischief::Delay(by)) => return landing.delay(answer, by, &plan).await,
+            Some(ResponseFault::Drop) => return landing.report(response_faults::dropped(&answer)),
+            Some(ResponseFault::Corrupt) => return landing.report(response_faults::corrupted(&answer)),
+            Some(ResponseFault::Delay(by)) => return landing.delay(answer, by, &plan).await,
         }
         match lingering.filter(|_| plan.late_wait > plan.response_wait) {
             None => landing.report(answer),
             Some(lingering) => {
                 let word = landing.linger(answer);
-                word.say(lingering.is_taken(plan.late_wait).await);
+                word.report(lingering.is_taken(plan.late_wait).await);
             }
         }
     });
-    slot.carries(flight.id, task.abort_handle());
+    shared.carries(request.id, task.abort_handle());
 }
 
 /// The request and who makes it, or how it ends without having left.
 fn ready(
-    plan: &Plan,
-    client: Result<Rc<Client>, Missing>,
+    plan: &DeliveryPlan,
+    client: Result<Rc<WebhookClient>, MissingCertificate>,
     events: &[Event],
     job: (Lane, Option<JobKind>),
     attempts: u32,
     now: Timestamp,
-) -> Result<(Rc<Client>, Outgoing), Answer> {
-    let refused = |outcome, why: String| Answer { detail: why, ..Answer::bare(outcome) };
+) -> Result<(Rc<WebhookClient>, OutgoingRequest), RequestResult> {
+    let refused = |outcome, why: String| RequestResult { detail: why, ..RequestResult::bare(outcome) };
     let outgoing = plan.request(events, job, attempts, now);
     let outgoing = outgoing.map_err(|error| refused(Outcome::GenericError, error.to_string()))?;
     let client = client.map_err(|missing| refused(Outcome::SocketError, missing.to_string()))?;
@@ -104,65 +104,65 @@ fn ready(
 }
 
 /// Reports a request whose task ends without an answer.
-struct Landing {
-    slot: Arc<Slot>,
-    id: FlightId,
+struct AttemptGuard {
+    shared: Arc<SharedState>,
+    id: RequestId,
 }
 
-impl Landing {
-    fn report(self, answer: Answer) {
-        self.slot.finished(self.id, answer);
+impl AttemptGuard {
+    fn report(self, answer: RequestResult) {
+        self.shared.finished(self.id, answer);
     }
 
     /// Reports so much later, as if the endpoint had taken so long.
-    async fn delay(self, answer: Answer, by: Duration, plan: &Plan) {
+    async fn delay(self, answer: RequestResult, by: Duration, plan: &DeliveryPlan) {
         let latency = answer.latency.saturating_add(by);
         let rest = plan.response_wait.saturating_sub(answer.latency);
         tokio::time::sleep(by.min(rest)).await;
         if by <= rest {
-            return self.report(Answer { latency, ..answer });
+            return self.report(RequestResult { latency, ..answer });
         }
         let taken = answer.outcome == Outcome::Delivered && latency <= plan.late_wait;
-        let word = self.linger(disturb::delayed(plan.response_wait));
+        let word = self.linger(response_faults::delayed(plan.response_wait));
         if taken {
             tokio::time::sleep(by - rest).await;
         }
-        word.say(taken);
+        word.report(taken);
     }
 
     /// Reports, and stays for a late word.
-    fn linger(self, answer: Answer) -> LateWord {
-        self.slot.lingers(self.id);
-        self.slot.finished(self.id, answer);
-        LateWord { slot: Arc::downgrade(&self.slot), id: self.id, taken: false }
+    fn linger(self, answer: RequestResult) -> LateReport {
+        self.shared.mark_late(self.id);
+        self.shared.finished(self.id, answer);
+        LateReport { shared: Arc::downgrade(&self.shared), id: self.id, taken: false }
     }
 }
 
-impl Drop for Landing {
+impl Drop for AttemptGuard {
     fn drop(&mut self) {
         // Where there was an answer, this word is the second and does not count.
-        self.slot.finished(self.id, Answer::bare(Outcome::Aborted));
+        self.shared.finished(self.id, RequestResult::bare(Outcome::Aborted));
     }
 }
 
 /// Tells how a request ended that lingered, however it did.
-struct LateWord {
-    slot: Weak<Slot>,
-    id: FlightId,
+struct LateReport {
+    shared: Weak<SharedState>,
+    id: RequestId,
     taken: bool,
 }
 
-impl LateWord {
-    fn say(mut self, taken: bool) {
+impl LateReport {
+    fn report(mut self, taken: bool) {
         self.taken = taken;
     }
 }
 
-impl Drop for LateWord {
+impl Drop for LateReport {
     fn drop(&mut self) {
         // A subscription that is gone is told nothing.
-        if let Some(slot) = self.slot.upgrade() {
-            slot.lingered(self.id, self.taken);
+        if let Some(shared) = self.shared.upgrade() {
+            shared.lingered(self.id, self.taken);
         }
     }
 }

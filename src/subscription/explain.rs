@@ -10,13 +10,13 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use crate::{
     event::{Event, Lane, Seq, Timestamp},
-    journal::{self, Reads},
+    journal::{self, ReaderPool},
     policy::{
-        Flight,
-        explain::{self, Explanation, Facts, Stored, Waiting},
+        OutgoingBatch,
+        explain::{self, ExplainInput, Explanation, StoredEvent, WaitingDeadLetter},
         record::{Cursor, DueKey},
     },
-    subscription::slot::Slot,
+    subscription::shared_state::SharedState,
 };
 
 /// 4,096 events on their way, and as many that fall due next, are looked at: a second's work for the reading threads.
@@ -33,7 +33,7 @@ const PASSED_EVENTS: u64 = 4_096;
 
 /// Which event is asked about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum EventSelector {
     /// The one at this place of the log.
     Seq(Seq),
     /// One with this id.
@@ -42,7 +42,7 @@ pub enum Wanted {
 
 /// What is told of an event.
 #[derive(Clone, Debug)]
-pub struct Account {
+pub struct EventAccount {
     /// Its place in the log.
     pub seq: Seq,
     /// Its id, where the store has it.
@@ -57,11 +57,11 @@ pub struct Account {
 
 /// Where an event was searched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Looked {
+pub struct SearchedRange {
     /// Events on their way.
     pub in_flight: usize,
     /// Owed events, in the order of falling due.
-    pub owed: usize,
+    pub pending: usize,
     /// The log from here …
     pub from: Seq,
     /// … to before here.
@@ -70,11 +70,11 @@ pub struct Looked {
 
 /// What came of a question.
 #[derive(Clone, Debug)]
-pub enum Answer {
+pub enum ExplainAnswer {
     /// It was found.
-    Found(Box<Account>),
+    Found(Box<EventAccount>),
     /// It was not, there.
-    NotFound(Looked),
+    NotFound(SearchedRange),
 }
 
 /// Explains an event to whoever asks; the log ends at `end`.
@@ -82,59 +82,60 @@ pub enum Answer {
 /// # Errors
 /// Where the store cannot be read, or does not have the subscription any more.
 pub async fn explain(
-    slot: &Slot,
-    reads: &Reads,
-    wanted: Wanted,
+    shared: &SharedState,
+    reads: &ReaderPool,
+    wanted: EventSelector,
     end: Seq,
     now: Timestamp,
-) -> Result<Answer, journal::Error> {
+) -> Result<ExplainAnswer, journal::Error> {
     // Before the disk is read: a request that lands meanwhile is told as it was, and never as if it had not been.
-    let (plan, flights) = (slot.plan(), slot.flights());
+    let (plan, requests) = (shared.plan(), shared.requests_in_flight());
     let seq = match wanted {
-        Wanted::Seq(seq) => seq,
-        Wanted::Id(id) => match search(slot, reads, &flights, &id, end).await? {
+        EventSelector::Seq(seq) => seq,
+        EventSelector::Id(id) => match search(shared, reads, &requests, &id, end).await? {
             Ok(seq) => seq,
-            Err(looked) => return Ok(Answer::NotFound(looked)),
+            Err(looked) => return Ok(ExplainAnswer::NotFound(looked)),
         },
     };
-    let dossier = reads.dossier(slot.obligor, seq).await?;
-    let stored = |event: &Event| Stored { appended: event.appended, matches: plan.filter().matches(event) };
+    let dossier = reads.event_records(shared.subscription_key, seq).await?;
+    let stored = |event: &Event| StoredEvent { appended: event.appended, matches: plan.filter().matches(event) };
     let record = dossier.dead.as_ref().map(|(dead, due)| (dead, *due));
-    let explanation = explain::explain(Facts {
+    let explanation = explain::explain(ExplainInput {
         settings: &plan.settings,
         cursor: &dossier.cursor,
-        endpoint: slot.state().endpoint,
-        flights: &flights,
+        endpoint: shared.state().endpoint,
+        requests: &requests,
         end,
         seq,
         event: dossier.event.as_ref().map(stored),
         // What a replay owes is another obligation.
-        owed: dossier.owed.iter().find(|(lane, _)| !lane.is_job()).map(|(lane, owed)| (*lane, owed)),
-        dead: dossier.is_dead.then_some(Waiting { record }),
-        clients: slot.waiting(),
+        pending: dossier.pending.iter().find(|(lane, _)| !lane.is_job()).map(|(lane, owed)| (*lane, owed)),
+        dead: dossier.is_dead.then_some(WaitingDeadLetter { record }),
+        clients: shared.waiting(),
         now,
     });
     let id = dossier.event.as_ref().map(|event| event.id().into_owned());
     let appended = dossier.event.as_ref().map(|event| event.appended);
-    Ok(Answer::Found(Box::new(Account { seq, id, appended, cursor: dossier.cursor, explanation })))
+    Ok(ExplainAnswer::Found(Box::new(EventAccount { seq, id, appended, cursor: dossier.cursor, explanation })))
 }
 
 /// The place of the first event with this id, or where it is not.
 async fn search(
-    slot: &Slot,
-    reads: &Reads,
-    flights: &[Arc<Flight>],
+    shared: &SharedState,
+    reads: &ReaderPool,
+    requests: &[Arc<OutgoingBatch>],
     id: &str,
     end: Seq,
-) -> Result<Result<Seq, Looked>, journal::Error> {
-    let aloft: BTreeSet<(Lane, Seq)> = flights.iter().flat_map(|flight| &flight.items).map(|item| item.key()).collect();
-    let aloft: Vec<(Lane, Seq)> = aloft.into_iter().take(EVENTS_MAX).collect();
-    let (due, _) = reads.due(slot.obligor, DueKey::at(Timestamp::default()), EVENTS_MAX).await?;
+) -> Result<Result<Seq, SearchedRange>, journal::Error> {
+    let in_flight: BTreeSet<(Lane, Seq)> =
+        requests.iter().flat_map(|request| &request.items).map(|item| item.key()).collect();
+    let in_flight: Vec<(Lane, Seq)> = in_flight.into_iter().take(EVENTS_MAX).collect();
+    let (due, _) = reads.due(shared.subscription_key, DueKey::at(Timestamp::default()), EVENTS_MAX).await?;
     let owed: Vec<(Lane, Seq)> = due.into_iter().map(|key| (key.lane, key.seq)).collect();
-    let (in_flight, owed_count) = (aloft.len(), owed.len());
-    for mut keys in [aloft, owed] {
+    let (in_flight_count, owed_count) = (in_flight.len(), owed.len());
+    for mut keys in [in_flight, owed] {
         while !keys.is_empty() {
-            let fetched = reads.fetch(slot.obligor, keys.clone(), SLICE_BYTES).await?;
+            let fetched = reads.fetch(shared.subscription_key, keys.clone(), SLICE_BYTES).await?;
             if let Some(found) =
                 fetched.iter().filter_map(|fetched| fetched.event.as_ref()).find(|event| event.id() == id)
             {
@@ -144,11 +145,11 @@ async fn search(
             keys.drain(..fetched.len().max(1).min(keys.len()));
         }
     }
-    let read = slot.state().own_low.min(end);
+    let read = shared.state().own_low.min(end);
     let from = Seq(read.0.saturating_sub(PASSED_EVENTS).max(Seq::FIRST.0));
     let (mut upto, mut bytes) = (from, 0);
     while upto < end && bytes < LOG_BYTES_MAX {
-        let slice = reads.log(slot.obligor.partition, upto, end, SLICE_BYTES).await?;
+        let slice = reads.log(shared.subscription_key.partition, upto, end, SLICE_BYTES).await?;
         for chunk in &slice.chunks {
             bytes += chunk.bytes_len();
             let events = chunk.events().map_err(|error| journal::Error::Damaged(error.to_string()))?;
@@ -158,5 +159,5 @@ async fn search(
         }
         upto = slice.upto;
     }
-    Ok(Err(Looked { in_flight, owed: owed_count, from, upto }))
+    Ok(Err(SearchedRange { in_flight: in_flight_count, pending: owed_count, from, upto }))
 }

@@ -4,33 +4,33 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     deliver::{
-        self, AddressRules, Destination, Identities, Outgoing,
-        address::Refused,
+        self, AddressRules, ClientCertificates, Destination, OutgoingRequest,
+        address::AddressRefused,
         request,
         signature::{self, Signer},
     },
     event::{Event, Lane, Schema, Timestamp},
     policy::{
-        Pull, Settings,
-        batch::Limits,
-        edition::{Edition, Kind},
+        PullSettings, SubscriptionSettings,
+        batch::BatchLimits,
+        dead_letter_store::{NamedStores, UnknownDestination},
+        edition::{Edition, EndpointKind},
         filter::Filter,
-        place::{Places, Unplaced},
         property,
         record::{Rate, job::JobKind},
     },
-    subscription::record::{DeadLetterDestination, OnGone, Queue, SubscriptionRecord},
+    subscription::record::{OnGone, QueueSettings, StorageBlobDestination, SubscriptionRecord},
 };
 
 /// Why a subscription cannot be served as it was set up.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum PlanError {
     /// Not there, or not in this schema.
     #[error(transparent)]
-    Destination(#[from] request::Error),
+    Destination(#[from] request::RequestError),
     /// Not at this address.
     #[error(transparent)]
-    Address(#[from] Refused),
+    Address(#[from] AddressRefused),
     /// Not under this certificate.
     #[error("destination.properties.clientCertificate is \"{given}\"; {allowed}")]
     Certificate {
@@ -41,15 +41,15 @@ pub enum Error {
     },
     /// Not with these signatures.
     #[error("destination.properties.{0}")]
-    Signing(#[from] signature::Error),
+    Signing(#[from] signature::SigningKeyError),
     /// Its dead letters would have no place.
     #[error("deadLetterDestination.properties.resourceId {0}")]
-    Place(#[from] Unplaced),
+    Place(#[from] UnknownDestination),
 }
 
 /// How requests are made, for every subscription of the server.
 #[derive(Clone, Debug)]
-pub struct Delivery {
+pub struct DeliveryContext {
     /// Which addresses may be called.
     pub addresses: AddressRules,
     /// How long an endpoint may take for all of its answer.
@@ -63,18 +63,18 @@ pub struct Delivery {
     /// Events that clients hold of a subscription, at most.
     pub leases_max: u32,
     /// The names of the certificates that a subscription may let endpoints see.
-    pub client_certificates: Identities,
+    pub client_certificates: ClientCertificates,
     /// Where dead letters may go.
-    pub places: Places,
+    pub places: NamedStores,
 }
 
 /// How a subscription is served.
 #[derive(Debug)]
-pub struct Plan {
+pub struct DeliveryPlan {
     /// As it was set up.
     pub record: Arc<SubscriptionRecord>,
     /// How it is delivered, for the core.
-    pub settings: Settings,
+    pub settings: SubscriptionSettings,
     /// Where it is delivered to; [`None`] where clients pull.
     pub destination: Option<Destination>,
     /// How long an answer is waited for.
@@ -99,14 +99,14 @@ const RECEIVED_BYTES: u64 = 4 * 1024 * 1024;
 /// A request that nobody heard of again is given up so long after the last moment at which it could have been answered.
 const FLIGHT_SLACK: Duration = Duration::from_secs(30);
 
-impl Plan {
+impl DeliveryPlan {
     /// The plan for `record`, in a topic with this input schema and edition.
     pub fn new(
         record: Arc<SubscriptionRecord>,
         input: Schema,
         edition: Arc<Edition>,
-        delivery: &Delivery,
-    ) -> Result<Self, Error> {
+        delivery: &DeliveryContext,
+    ) -> Result<Self, PlanError> {
         let webhook = &record.webhook;
         let batched = webhook.max_events_per_batch > 1;
         let destination = match record.is_pulled() {
@@ -119,18 +119,20 @@ impl Plan {
         // Who sends events one by one need not compare them.
         let grouping = property::keys(&webhook.delivery_properties).filter(|_| batched).cloned().collect();
         let batch = match record.queue {
-            None => Limits {
+            None => BatchLimits {
                 events_max: webhook.max_events_per_batch,
                 bytes_preferred: 1024 * u64::from(webhook.preferred_batch_size_in_kilobytes),
                 schema: record.delivery_schema,
             },
-            Some(_) => {
-                Limits { events_max: RECEIVED_MAX, bytes_preferred: RECEIVED_BYTES, schema: record.delivery_schema }
-            }
+            Some(_) => BatchLimits {
+                events_max: RECEIVED_MAX,
+                bytes_preferred: RECEIVED_BYTES,
+                schema: record.delivery_schema,
+            },
         };
-        let lock = |queue: Queue| Duration::from_secs(u64::from(queue.receive_lock_duration_in_seconds));
-        let pull = record.queue.map(|queue| Pull { lock: lock(queue), leases_max: delivery.leases_max });
-        let settings = Settings {
+        let lock = |queue: QueueSettings| Duration::from_secs(u64::from(queue.receive_lock_duration_in_seconds));
+        let pull = record.queue.map(|queue| PullSettings { lock: lock(queue), leases_max: delivery.leases_max });
+        let settings = SubscriptionSettings {
             version: record.version,
             attempts_max: record.retry.max_delivery_attempts,
             since: record.starts_from.map_or(Timestamp::default(), |starts| starts.made),
@@ -142,9 +144,9 @@ impl Plan {
             backlog_min: batch.backlog_min(),
             suspend_after: edition.probation.after_failures,
             reconnect_wait: delivery.reconnect_wait,
-            flight_wait: delivery.response_wait + FLIGHT_SLACK,
+            request_wait: delivery.response_wait + FLIGHT_SLACK,
             dead_letter: record.dead_letter.is_some(),
-            destination: Kind::Webhook,
+            destination: EndpointKind::Webhook,
             dead_letter_in_probation: record.dead_letter_in_probation && record.dead_letter.is_some(),
             hold_when_gone: record.on_gone == OnGone::Disable,
             pull,
@@ -152,7 +154,7 @@ impl Plan {
         };
         let secrets = webhook.signing.as_ref().map(|signing| signing.secrets.iter().map(String::as_str));
         let signer = secrets.map(Signer::new).transpose()?;
-        let Delivery { response_wait, late_wait, .. } = *delivery;
+        let DeliveryContext { response_wait, late_wait, .. } = *delivery;
         Ok(Self { record, settings, destination, response_wait, late_wait, signer })
     }
 
@@ -163,8 +165,8 @@ impl Plan {
         (lane, kind): (Lane, Option<JobKind>),
         attempts_before: u32,
         now: Timestamp,
-    ) -> Result<Outgoing, request::Error> {
-        let destination = self.destination.as_ref().ok_or(request::Error::Pulled)?;
+    ) -> Result<OutgoingRequest, request::RequestError> {
+        let destination = self.destination.as_ref().ok_or(request::RequestError::Pulled)?;
         let mut outgoing = deliver::build(destination, events, attempts_before)?;
         if lane.is_job() {
             let header = match kind {
@@ -181,9 +183,9 @@ impl Plan {
 
     /// Whether it may be set up like this: what an operator's rules refuse. A plan that was allowed under other rules is kept
     /// all the same; its requests fail, and say why.
-    pub fn check(&self, delivery: &Delivery) -> Result<(), Error> {
+    pub fn check(&self, delivery: &DeliveryContext) -> Result<(), PlanError> {
         self.check_certificate(delivery)?;
-        if let Some(DeadLetterDestination { resource_id, container, .. }) = &self.record.dead_letter {
+        if let Some(StorageBlobDestination { resource_id, container, .. }) = &self.record.dead_letter {
             delivery.places.find(resource_id, container)?;
         }
         match &self.destination {
@@ -193,7 +195,7 @@ impl Plan {
     }
 
     /// Whether the certificate that it names is there.
-    pub fn check_certificate(&self, delivery: &Delivery) -> Result<(), Error> {
+    pub fn check_certificate(&self, delivery: &DeliveryContext) -> Result<(), PlanError> {
         let names = delivery.client_certificates.names();
         match &self.record.webhook.client_certificate {
             Some(given) if !names.contains(given) => {
@@ -202,7 +204,7 @@ impl Plan {
                     "" => "there is none in the folder delivery.client_certificates_dir".to_owned(),
                     known => format!("allowed is one of {known}"),
                 };
-                Err(Error::Certificate { given: given.clone(), allowed })
+                Err(PlanError::Certificate { given: given.clone(), allowed })
             }
             Some(_) | None => Ok(()),
         }

@@ -7,9 +7,9 @@ use url::Url;
 use utoipa::ToSchema;
 
 use crate::{
-    deliver::address::{Ambiguous, check_unambiguous},
+    deliver::address::{AmbiguousAddress, check_unambiguous},
     event::{Name, Schema, SubscriptionId, Timestamp},
-    policy::{filter::Filter, place, property::Property},
+    policy::{dead_letter_store, filter::Filter, property::DeliveryProperty},
 };
 
 /// An event subscription of a topic.
@@ -27,7 +27,7 @@ pub struct SubscriptionRecord {
     pub webhook: Webhook,
     /// How clients pull them. [`None`]: they are pushed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub queue: Option<Queue>,
+    pub queue: Option<QueueSettings>,
     /// Which events.
     pub filter: Filter,
     /// In which schema.
@@ -35,10 +35,10 @@ pub struct SubscriptionRecord {
     /// How often and for how long delivery is tried.
     pub retry: RetryPolicy,
     /// Where events go that are given up. [`None`]: they are dropped, counted and in the ledger.
-    pub dead_letter: Option<DeadLetterDestination>,
+    pub dead_letter: Option<StorageBlobDestination>,
     /// In whose names Azure would deliver and put aside; kept and given back.
-    #[serde(default, skip_serializing_if = "Identities::is_none")]
-    pub identities: Identities,
+    #[serde(default, skip_serializing_if = "ManagedIdentities::is_none")]
+    pub identities: ManagedIdentities,
     /// `deadLetterInProbation`, a property of ours: while the endpoint is left alone for an error of the client's, what falls
     /// due becomes a dead letter at once.
     #[serde(default)]
@@ -65,15 +65,15 @@ pub struct SubscriptionRecord {
 pub struct SystemData {
     /// [`None`]: it was made before this was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub created: Option<Stamp>,
+    pub created: Option<ChangeStamp>,
     /// The last change, or the creation.
-    pub modified: Stamp,
+    pub modified: ChangeStamp,
 }
 
 /// Who did something, and when.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Stamp {
+pub struct ChangeStamp {
     /// Whose name it was done in.
     pub by: String,
     /// What kind of identity that is.
@@ -112,7 +112,7 @@ impl SubscriptionRecord {
 /// The identities of a subscription of a namespace topic: they are told, and nothing is ever done in their names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Identities {
+pub struct ManagedIdentities {
     /// Of `deliveryWithResourceIdentity`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery: Option<ResourceIdentity>,
@@ -121,7 +121,7 @@ pub struct Identities {
     pub dead_letter: Option<ResourceIdentity>,
 }
 
-impl Identities {
+impl ManagedIdentities {
     fn is_none(&self) -> bool {
         *self == Self::default()
     }
@@ -161,15 +161,15 @@ pub struct StartsFrom {
     pub made: Timestamp,
 }
 
-/// How clients pull: `deliveryMode` `Queue`. How often and for how long an event is handed out says [`RetryPolicy`].
+/// How clients pull: `deliveryMode` `QueueSettings`. How often and for how long an event is handed out says [`RetryPolicy`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Queue {
+pub struct QueueSettings {
     /// For so long a client has an event that it received: 60 to 300 seconds.
     pub receive_lock_duration_in_seconds: u32,
 }
 
-impl Queue {
+impl QueueSettings {
     /// The shortest lock.
     pub const LOCK_SECONDS_MIN: u32 = 60;
     /// The longest lock.
@@ -199,7 +199,7 @@ pub struct Webhook {
     pub signing: Option<Signing>,
     /// `deliveryAttributeMappings`: secrets may be in them, so only `getDeliveryAttributes` gives these back.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub delivery_properties: Vec<Property>,
+    pub delivery_properties: Vec<DeliveryProperty>,
 }
 
 impl Webhook {
@@ -207,7 +207,7 @@ impl Webhook {
     ///
     /// # Errors
     /// Where two readers could take it for two addresses; the text never repeats it.
-    pub fn check_endpoint_url(address: &str) -> Result<(), Ambiguous> {
+    pub fn check_endpoint_url(address: &str) -> Result<(), AmbiguousAddress> {
         check_unambiguous(address)
     }
 
@@ -259,7 +259,7 @@ pub enum OnGone {
 /// `deadLetterDestination`, of the kind `StorageBlob`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct DeadLetterDestination {
+pub struct StorageBlobDestination {
     /// The storage account's resource id, or the address of a place in a store; kept and given back.
     pub resource_id: String,
     /// The container; empty where the address says it all.
@@ -269,10 +269,10 @@ pub struct DeadLetterDestination {
     pub retry_period_days: Option<u32>,
 }
 
-impl DeadLetterDestination {
+impl StorageBlobDestination {
     /// Whether a `resourceId` is an address instead of a storage account's.
     pub fn is_address(resource_id: &str) -> bool {
-        place::is_address(resource_id)
+        dead_letter_store::is_address(resource_id)
     }
 
     /// For how long a store that is out of reach is tried again; [`None`]: as the edition says.

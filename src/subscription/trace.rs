@@ -7,17 +7,17 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    event::{Event, Obligor, Seq, Timestamp},
-    journal::{self, Reads},
+    event::{Event, Seq, SubscriptionKey, Timestamp},
+    journal::{self, ReaderPool},
     policy::{
-        explain::{Explanation, State},
+        delivery_history::{self, DeliveryHistory, HistoryInput},
+        explain::{EventState, Explanation},
         filter,
-        record::{Excerpt, ExcerptKey, Line, What},
-        story::{self, Known, Story},
+        record::{Excerpt, ExcerptKey, LedgerEvent, LedgerLine},
     },
     subscription::{
-        explain::{self, Answer, Wanted},
-        slot::Slot,
+        explain::{self, EventSelector, ExplainAnswer},
+        shared_state::SharedState,
         version::{Versions, in_force},
     },
 };
@@ -27,9 +27,9 @@ const LINES_MAX: usize = 1_000;
 
 /// What is told of an event for one subscription.
 #[derive(Clone, Debug)]
-pub struct Traced {
+pub struct SubscriptionTrace {
     /// Whose.
-    pub obligor: Obligor,
+    pub subscription_key: SubscriptionKey,
     /// The subscription's name, where it is known.
     pub name: Option<String>,
     /// The domain's topic that it is of.
@@ -37,9 +37,9 @@ pub struct Traced {
     /// Whether it was deleted.
     pub deleted: bool,
     /// What happened, and what it comes to.
-    pub story: Story,
+    pub history: DeliveryHistory,
     /// What the versions of the filter say that the story speaks of.
-    pub filters: BTreeMap<u32, filter::Verdict>,
+    pub filters: BTreeMap<u32, filter::FilterResult>,
     /// What the endpoint said.
     pub excerpts: BTreeMap<ExcerptKey, Excerpt>,
     /// Where it is, and what would become of it; [`None`] where the subscription was deleted.
@@ -50,11 +50,11 @@ pub struct Traced {
 
 /// What is asked about.
 #[derive(Clone, Copy, Debug)]
-pub struct Question<'a> {
+pub struct TraceQuery<'a> {
     /// For whom.
-    pub obligor: Obligor,
+    pub subscription_key: SubscriptionKey,
     /// Its slot; [`None`] where it was deleted.
-    pub slot: Option<&'a Slot>,
+    pub shared: Option<&'a SharedState>,
     /// The versions of its filter.
     pub versions: &'a Versions,
     /// Which event.
@@ -71,53 +71,58 @@ pub struct Question<'a> {
 ///
 /// # Errors
 /// Where the store cannot be read.
-pub async fn trace(reads: &Reads, question: Question<'_>) -> Result<Traced, journal::Error> {
-    let Question { obligor, slot, versions, seq, event, end, now } = question;
-    let account = match slot {
-        Some(slot) => match explain::explain(slot, reads, Wanted::Seq(seq), end, now).await {
-            Ok(Answer::Found(account)) => Some(account),
+pub async fn trace(reads: &ReaderPool, question: TraceQuery<'_>) -> Result<SubscriptionTrace, journal::Error> {
+    let TraceQuery { subscription_key: subscription_key, shared: shared, versions, seq, event, end, now } = question;
+    let account = match shared {
+        Some(shared) => match explain::explain(shared, reads, EventSelector::Seq(seq), end, now).await {
+            Ok(ExplainAnswer::Found(account)) => Some(account),
             // It was deleted meanwhile.
-            Ok(Answer::NotFound(_)) | Err(journal::Error::Unknown) => None,
+            Ok(ExplainAnswer::NotFound(_)) | Err(journal::Error::Unknown) => None,
             Err(error) => return Err(error),
         },
         None => None,
     };
-    let (mut lines, cut) = lines_of(reads, obligor, seq).await?;
-    let sifted = account.iter().flat_map(|account| &account.cursor.sifted);
+    let (mut lines, cut) = lines_of(reads, subscription_key, seq).await?;
+    let sifted = account.iter().flat_map(|account| &account.cursor.filtered_out);
     // When exactly is not written down: when it was read, and mostly that is when it was published.
     let at = event.map_or(now, |event| event.appended);
-    lines.extend(sifted.filter(|sifted| sifted.first <= seq && seq < sifted.end).map(|sifted| Line {
+    lines.extend(sifted.filter(|sifted| sifted.first <= seq && seq < sifted.end).map(|sifted| LedgerLine {
         lane: sifted.lane,
         attempt: 0,
         entry: sifted.line(at),
     }));
-    let filters = asked(&lines, slot, versions, event);
+    let filters = filter_results(&lines, shared, versions, event);
     let present = account.as_ref().map(|account| (&account.explanation.state, &account.cursor));
-    let oldest = reads.oldest_line(obligor).await?;
-    let story = story::tell(Known { seq, lines: &lines, filters: &filters, present, oldest });
-    let wanted = story.steps.iter().filter_map(Line::excerpt_key).collect();
-    let plan = slot.map(Slot::plan);
+    let oldest = reads.oldest_line(subscription_key).await?;
+    let story =
+        delivery_history::delivery_history(HistoryInput { seq, lines: &lines, filters: &filters, present, oldest });
+    let wanted = story.steps.iter().filter_map(LedgerLine::excerpt_key).collect();
+    let plan = shared.map(SharedState::plan);
     let last = versions.values().rev().flatten().next();
     let name = plan.as_ref().map(|plan| plan.record.name.to_string());
     let domain_topic = plan.as_ref().map(|plan| plan.record.filter.domain_topic.clone());
-    Ok(Traced {
-        obligor,
+    Ok(SubscriptionTrace {
+        subscription_key: subscription_key,
         name: name.or_else(|| last.map(|version| version.name.to_string())),
         domain_topic: domain_topic.unwrap_or_else(|| last.and_then(|version| version.filter.domain_topic.clone())),
         deleted: account.is_none(),
-        story,
+        history: story,
         filters,
-        excerpts: reads.excerpts(obligor, wanted).await?,
+        excerpts: reads.excerpts(subscription_key, wanted).await?,
         explanation: account.map(|account| account.explanation),
         cut,
     })
 }
 
 /// The lines that speak of an event, and whether there are more.
-async fn lines_of(reads: &Reads, obligor: Obligor, seq: Seq) -> Result<(Vec<Line>, bool), journal::Error> {
+async fn lines_of(
+    reads: &ReaderPool,
+    subscription_key: SubscriptionKey,
+    seq: Seq,
+) -> Result<(Vec<LedgerLine>, bool), journal::Error> {
     let (mut lines, mut from) = (Vec::new(), None);
     loop {
-        let page = reads.lines_of(obligor, seq, from).await?;
+        let page = reads.lines_of(subscription_key, seq, from).await?;
         lines.extend(page.lines);
         from = page.next;
         if from.is_none() || lines.len() >= LINES_MAX {
@@ -127,17 +132,17 @@ async fn lines_of(reads: &Reads, obligor: Obligor, seq: Seq) -> Result<(Vec<Line
 }
 
 /// What the versions of the filter say of an event that its lines speak of.
-fn asked(
-    lines: &[Line],
-    slot: Option<&Slot>,
+fn filter_results(
+    lines: &[LedgerLine],
+    shared: Option<&SharedState>,
     versions: &Versions,
     event: Option<&Event>,
-) -> BTreeMap<u32, filter::Verdict> {
-    let plan = slot.map(Slot::plan);
+) -> BTreeMap<u32, filter::FilterResult> {
+    let plan = shared.map(SharedState::plan);
     let mut found = BTreeMap::new();
     let Some(event) = event else { return found };
     for line in lines {
-        let What::Filtered { version } = line.entry.what else { continue };
+        let LedgerEvent::Filtered { version } = line.entry.what else { continue };
         let current = plan.as_ref().filter(|plan| plan.record.version == version).map(|plan| plan.filter());
         if let Some(filter) = current.or_else(|| in_force(versions, version).map(|version| &version.filter)) {
             found.entry(version).or_insert_with(|| filter.explain(event));
@@ -147,7 +152,7 @@ fn asked(
 }
 
 /// Whether nothing of an event is to be told: it is of another topic of the domain, or the subscription was deleted before.
-pub fn is_nothing(traced: &Traced) -> bool {
+pub fn is_nothing(traced: &SubscriptionTrace) -> bool {
     let state = traced.explanation.as_ref().map(|explanation| &explanation.state);
-    traced.deleted && traced.story.steps.is_empty() && !matches!(state, Some(State::Unpublished))
+    traced.deleted && traced.history.steps.is_empty() && !matches!(state, Some(EventState::Unpublished))
 }

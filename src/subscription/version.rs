@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    event::{Name, Obligor, PartitionId},
+    event::{Name, PartitionId, SubscriptionKey},
     journal::{
         self, Journal,
         keys::{self, MetaKind},
@@ -45,7 +45,7 @@ pub fn in_force(versions: &Versions, version: u32) -> Option<&FilterVersion> {
 ///
 /// # Errors
 /// Where the store cannot be read.
-pub async fn all(journal: &Journal) -> Result<BTreeMap<Obligor, Versions>, journal::Error> {
+pub async fn all(journal: &Journal) -> Result<BTreeMap<SubscriptionKey, Versions>, journal::Error> {
     Ok(read(journal.reads().meta_from(MetaKind::Filter, String::new()).await?))
 }
 
@@ -56,7 +56,7 @@ pub async fn all(journal: &Journal) -> Result<BTreeMap<Obligor, Versions>, journ
 pub async fn of_partition(
     journal: &Journal,
     partition: PartitionId,
-) -> Result<BTreeMap<Obligor, Versions>, journal::Error> {
+) -> Result<BTreeMap<SubscriptionKey, Versions>, journal::Error> {
     Ok(read(journal.reads().meta_from(MetaKind::Filter, keys::filters_of_partition(partition)).await?))
 }
 
@@ -64,24 +64,24 @@ pub async fn of_partition(
 ///
 /// # Errors
 /// Where the store cannot be read.
-pub async fn of(journal: &Journal, obligor: Obligor) -> Result<Versions, journal::Error> {
-    let found = journal.reads().meta_from(MetaKind::Filter, keys::filters_of(obligor)).await?;
-    Ok(read(found).remove(&obligor).unwrap_or_default())
+pub async fn of(journal: &Journal, subscription_key: SubscriptionKey) -> Result<Versions, journal::Error> {
+    let found = journal.reads().meta_from(MetaKind::Filter, keys::filters_of(subscription_key)).await?;
+    Ok(read(found).remove(&subscription_key).unwrap_or_default())
 }
 
-fn read(records: Vec<(String, Bytes)>) -> BTreeMap<Obligor, Versions> {
-    let mut found: BTreeMap<Obligor, Versions> = BTreeMap::new();
+fn read(records: Vec<(String, Bytes)>) -> BTreeMap<SubscriptionKey, Versions> {
+    let mut found: BTreeMap<SubscriptionKey, Versions> = BTreeMap::new();
     for (name, value) in records {
-        let Some((obligor, version)) = keys::parse_filter_name(&name) else {
+        let Some((subscription_key, version)) = keys::parse_filter_name(&name) else {
             tracing::warn!(name, "a record of a filter has a name that cannot be read");
             continue;
         };
         // An event that it filtered out is told of without a reason. Nothing else depends on it, so the server goes on.
         let filter = serde_json::from_slice(&value).inspect_err(|error| {
-            let (partition, subscription) = (obligor.partition.0, obligor.subscription.0);
+            let (partition, subscription) = (subscription_key.partition.0, subscription_key.subscription.0);
             tracing::warn!(partition, subscription, version, %error, "a version of a filter cannot be read");
         });
-        found.entry(obligor).or_default().insert(version, filter.ok());
+        found.entry(subscription_key).or_default().insert(version, filter.ok());
     }
     found
 }

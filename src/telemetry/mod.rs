@@ -18,13 +18,13 @@ use tracing_subscriber::{
 use self::limit::Limit;
 use crate::{
     clock::Clock,
-    config::{self, Format},
+    config::{self, LogFormat},
     escape,
 };
 
 /// The log could not be set up; nothing is logged.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum TelemetryError {
     /// The filter is not one.
     #[error("log.filter cannot be read: {0}")]
     Filter(#[from] tracing_subscriber::filter::ParseError),
@@ -41,13 +41,13 @@ pub struct LogFilter(Box<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send +
 
 impl LogFilter {
     /// From now on `filter` says what is logged.
-    pub fn set(&self, filter: &str) -> Result<(), Error> {
+    pub fn set(&self, filter: &str) -> Result<(), TelemetryError> {
         Ok((self.0)(EnvFilter::try_new(filter)?)?)
     }
 }
 
 /// Sets the log of the process up.
-pub fn init(log: &config::Log) -> Result<LogFilter, Error> {
+pub fn init(log: &config::LogConfig) -> Result<LogFilter, TelemetryError> {
     let (dispatch, filter) = logger(log, io::stderr, io::stderr().is_terminal())?;
     dispatch.try_init()?;
     Ok(filter)
@@ -59,12 +59,12 @@ pub fn init(log: &config::Log) -> Result<LogFilter, Error> {
 /// # Errors
 /// Where the filter is not one.
 pub fn logger<W: Write + 'static>(
-    log: &config::Log,
+    log: &config::LogConfig,
     writer: impl Fn() -> W + Send + Sync + 'static,
     has_colours: bool,
-) -> Result<(Dispatch, LogFilter), Error> {
+) -> Result<(Dispatch, LogFilter), TelemetryError> {
     let filter = EnvFilter::try_new(&log.filter)?;
-    let is_json = log.format == Format::Json;
+    let is_json = log.format == LogFormat::Json;
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(move || Lines { writer: writer(), is_json })

@@ -20,21 +20,21 @@ use std::{
 use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, fut::wrap_future};
 
 use crate::{
-    chaos::Suffer,
+    chaos::Inject,
     event::{Seq, SubscriptionId},
-    journal::{Position, chunk::Chunk},
+    journal::{LogPosition, chunk::Chunk},
     topic::{
-        index::{Index, Matching},
-        keeper::{self, Hosts},
-        registry::{Arrived, Child, Topic},
-        supervise::Lifeline,
+        actor_factory::{self, ActorHosts},
+        index::{Matching, TopicIndex},
+        registry::{ArrivedEvents, SubscriptionHandle, TopicHandle},
+        supervision::Lifeline,
     },
 };
 
 /// Something lies in the topic's inbox. A hint: losing it costs latency, never an event.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Wake;
+pub struct InboxWake;
 
 /// How often subscriptions that nothing matches are told where the log ends, so that they pass it and it can be trimmed.
 /// Actors that were idle twice in a row retire.
@@ -49,11 +49,11 @@ const TURN: usize = 256 * 1024;
 
 /// One life of a topic.
 pub struct TopicActor {
-    topic: Arc<Topic>,
-    hosts: Hosts,
-    index: Index,
+    topic: Arc<TopicHandle>,
+    hosts: ActorHosts,
+    index: TopicIndex,
     /// The topic's subscriptions as they were last read: an append looks each matching one up.
-    known: HashMap<SubscriptionId, Arc<Child>>,
+    known: HashMap<SubscriptionId, Arc<SubscriptionHandle>>,
     children: HashMap<SubscriptionId, Lifeline>,
     /// Those that had nothing to do when they were looked at last.
     idle: HashSet<SubscriptionId>,
@@ -72,12 +72,12 @@ pub struct TopicActor {
 
 impl TopicActor {
     /// A fresh life. It sets `retired` and stops where it has nothing to do for long.
-    pub fn new(topic: Arc<Topic>, hosts: Hosts, retired: Arc<AtomicBool>) -> Self {
+    pub fn new(topic: Arc<TopicHandle>, hosts: ActorHosts, retired: Arc<AtomicBool>) -> Self {
         retired.store(false, Ordering::Release);
         Self {
             topic,
             hosts,
-            index: Index::default(),
+            index: TopicIndex::default(),
             known: HashMap::new(),
             children: HashMap::new(),
             idle: HashSet::new(),
@@ -102,11 +102,11 @@ impl TopicActor {
                 continue;
             }
             match self.topic.take() {
-                Some(Arrived::Changed) => self.reread(),
-                Some(Arrived::Chunk(chunk)) => self.begin(chunk),
+                Some(ArrivedEvents::Changed) => self.reread(),
+                Some(ArrivedEvents::Chunk(chunk)) => self.begin(chunk),
                 None => {
                     self.relieve();
-                    self.topic.chart().acted(&self.hosts.world.clock);
+                    self.topic.history().acted(&self.hosts.world.clock);
                     return;
                 }
             }
@@ -139,11 +139,11 @@ impl TopicActor {
         for subscription in readers {
             // The index and this were made of the same subscriptions.
             if let Some(child) = self.known.get(&subscription).cloned() {
-                child.slot.appended(chunk.end());
+                child.shared.appended(chunk.end());
                 self.start(&child);
             }
         }
-        self.topic.chart().thrive();
+        self.topic.history().thrive();
     }
 
     /// Where the backlog is too large and the operator lets the oldest events go, those who lag are told up to where.
@@ -157,9 +157,9 @@ impl TopicActor {
         let (topic, relieving) = (Arc::clone(&self.topic), Rc::clone(&self.relieving));
         actix_rt::spawn(async move {
             // Where it cannot be found out now, the next append asks again.
-            if let Ok(Position { at, .. }) = journal.reads().last_bytes(partition, end, keep).await {
-                for child in topic.children().iter().filter(|child| child.slot.state().own_low < at) {
-                    child.slot.overflow(at);
+            if let Ok(LogPosition { at, .. }) = journal.reads().last_bytes(partition, end, keep).await {
+                for child in topic.children().iter().filter(|child| child.shared.state().own_low < at) {
+                    child.shared.overflow(at);
                 }
             }
             relieving.set(false);
@@ -170,7 +170,7 @@ impl TopicActor {
     fn reread(&mut self) {
         self.topic.tail().clear();
         let children = self.topic.children();
-        self.index = self.index.renewed(children.iter().map(|child| child.slot.plan()).collect());
+        self.index = self.index.renewed(children.iter().map(|child| child.shared.plan()).collect());
         self.known = children.iter().map(|child| (child.number(), Arc::clone(child))).collect();
         self.children.retain(|number, _| self.known.get(number).is_some_and(|child| !child.is_outdated()));
         self.nudge_all(&children);
@@ -179,7 +179,7 @@ impl TopicActor {
     /// Looks after the subscriptions, and ends what has nothing to do.
     fn look(&mut self, ctx: &mut Context<Self>) {
         let children = self.topic.children();
-        let low = children.iter().map(|child| child.slot.state().own_low).min().unwrap_or(Seq(u64::MAX));
+        let low = children.iter().map(|child| child.shared.state().own_low).min().unwrap_or(Seq(u64::MAX));
         self.topic.tail().pass(low);
         self.forget_laggards(&children);
         self.retire_idle(&children);
@@ -189,14 +189,14 @@ impl TopicActor {
     }
 
     /// Nothing is kept in memory for subscriptions that have not read for long.
-    fn forget_laggards(&mut self, children: &[Arc<Child>]) {
+    fn forget_laggards(&mut self, children: &[Arc<SubscriptionHandle>]) {
         let Some(end) = self.hosts.world.journal.end(self.topic.partition()) else { return };
         self.ends.push_back(end.next);
         if self.ends.len() <= LAG_LOOKS {
             return;
         }
         let Some(before) = self.ends.pop_front() else { return };
-        let laggards = children.iter().filter(|child| child.slot.live_read().is_some_and(|read| read < before));
+        let laggards = children.iter().filter(|child| child.shared.live_read().is_some_and(|read| read < before));
         self.topic.tail().lag(laggards.map(|child| child.number()).collect(), before);
     }
 
@@ -213,34 +213,34 @@ impl TopicActor {
 
     /// An actor that has had nothing to do for two looks in a row ends: a quiet subscription costs a record on disk. Whoever
     /// gives it something to do tells this actor, which builds it again.
-    fn retire_idle(&mut self, children: &[Arc<Child>]) {
+    fn retire_idle(&mut self, children: &[Arc<SubscriptionHandle>]) {
         let Some(end) = self.hosts.world.journal.end(self.topic.partition()) else { return };
-        let idle = children.iter().filter(|child| child.slot.is_idle(end.next)).map(|child| child.number()).collect();
+        let idle = children.iter().filter(|child| child.shared.is_idle(end.next)).map(|child| child.number()).collect();
         let before = std::mem::replace(&mut self.idle, idle);
         self.children.retain(|number, _| !(before.contains(number) && self.idle.contains(number)));
     }
 
-    fn nudge_all(&mut self, children: &[Arc<Child>]) {
+    fn nudge_all(&mut self, children: &[Arc<SubscriptionHandle>]) {
         let Some(end) = self.hosts.world.journal.end(self.topic.partition()) else { return };
         for child in children {
-            child.slot.appended(end.next);
-            if !child.slot.is_idle(end.next) {
+            child.shared.appended(end.next);
+            if !child.shared.is_idle(end.next) {
                 self.start(child);
             }
         }
     }
 
     /// Lets a subscription's actor run, if it does not.
-    fn start(&mut self, child: &Arc<Child>) {
+    fn start(&mut self, child: &Arc<SubscriptionHandle>) {
         if self.children.contains_key(&child.number()) {
             return;
         }
         // Whom an earlier life of this actor has taken along.
-        if let Some(died) = self.topic.chart().died() {
-            child.chart.orphaned(died);
+        if let Some(died) = self.topic.history().died() {
+            child.history.orphaned(died);
         }
         let lifeline = Lifeline::new();
-        keeper::keep_subscription(Arc::clone(child), Arc::clone(&self.topic), &self.hosts, lifeline.held());
+        actor_factory::keep_subscription(Arc::clone(child), Arc::clone(&self.topic), &self.hosts, lifeline.held());
         self.children.insert(child.number(), lifeline);
     }
 }
@@ -255,20 +255,20 @@ impl Actor for TopicActor {
     }
 }
 
-impl Handler<Wake> for TopicActor {
+impl Handler<InboxWake> for TopicActor {
     type Result = ();
 
-    fn handle(&mut self, _: Wake, ctx: &mut Self::Context) {
+    fn handle(&mut self, _: InboxWake, ctx: &mut Self::Context) {
         if !self.is_waiting {
             self.turn(ctx);
         }
     }
 }
 
-impl Handler<Suffer> for TopicActor {
+impl Handler<Inject> for TopicActor {
     type Result = ();
 
-    fn handle(&mut self, suffer: Suffer, ctx: &mut Self::Context) {
+    fn handle(&mut self, suffer: Inject, ctx: &mut Self::Context) {
         suffer.befall(ctx);
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::{
     event::{Event, Seq, SubscriptionId},
     policy::filter,
-    subscription::{Matched, Matches, Plan, Roster},
+    subscription::{DeliveryPlan, MatchedChunk, Matches, SubscriptionPositions},
 };
 
 /// What a candidate costs, in bytes of an event.
@@ -17,10 +17,10 @@ const CANDIDATE: usize = 256;
 
 /// The filters of a topic's subscriptions.
 #[derive(Debug, Default)]
-pub struct Index {
-    plans: Vec<Arc<Plan>>,
-    filters: filter::index::Index,
-    roster: Arc<Roster>,
+pub struct TopicIndex {
+    plans: Vec<Arc<DeliveryPlan>>,
+    filters: filter::index::FilterIndex,
+    roster: Arc<SubscriptionPositions>,
 }
 
 /// A chunk of which some events are matched.
@@ -36,17 +36,17 @@ pub struct Matching {
     unmatched: u64,
 }
 
-impl Index {
+impl TopicIndex {
     /// An index over these.
-    pub fn new(plans: Vec<Arc<Plan>>) -> Self {
+    pub fn new(plans: Vec<Arc<DeliveryPlan>>) -> Self {
         Self::default().renewed(plans)
     }
 
     /// An index over these, with what is still good of this one.
     #[must_use]
-    pub fn renewed(&self, plans: Vec<Arc<Plan>>) -> Self {
+    pub fn renewed(&self, plans: Vec<Arc<DeliveryPlan>>) -> Self {
         let filters = self.filters.renewed(plans.iter().map(|plan| plan.filter()));
-        let roster = Roster::new(plans.iter().map(|plan| (plan.record.number, plan.record.version)));
+        let roster = SubscriptionPositions::new(plans.iter().map(|plan| (plan.record.number, plan.record.version)));
         Self { plans, filters, roster: Arc::new(roster) }
     }
 
@@ -71,9 +71,9 @@ impl Index {
     }
 
     /// The chunk, the subscriptions that any of it goes to, and how many of its events go to nobody.
-    pub fn end(&self, matching: Matching) -> (Matched, Vec<SubscriptionId>, u64) {
+    pub fn end(&self, matching: Matching) -> (MatchedChunk, Vec<SubscriptionId>, u64) {
         let Matching { first, events, bytes, matches, unmatched, .. } = matching;
         let readers = matches.readers().map(|place| self.plans[place as usize].record.number).collect();
-        (Matched { first, events, bytes, matched_for: Arc::clone(&self.roster), matches }, readers, unmatched)
+        (MatchedChunk { first, events, bytes, matched_for: Arc::clone(&self.roster), matches }, readers, unmatched)
     }
 }

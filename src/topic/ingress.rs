@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 /// Who may publish, from where, and how.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Ingress {
+pub struct IngressSettings {
     /// Keys and SAS tokens are refused: only access tokens are good.
     pub disable_local_auth: bool,
     /// Whether publishers may come from everywhere.
@@ -20,7 +20,7 @@ pub struct Ingress {
     /// Where publishers may come from; everywhere where there is no rule.
     pub inbound_ip_rules: Vec<IpRule>,
     /// Where a custom event's properties are found; nothing in the other schemas.
-    pub mapping: Option<Mapping>,
+    pub mapping: Option<InputSchemaMapping>,
 }
 
 /// `publicNetworkAccess`.
@@ -93,32 +93,32 @@ impl From<IpMask> for String {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 #[schema(as = InputMapping)]
-pub struct Mapping {
+pub struct InputSchemaMapping {
     /// Made by the server where the event has none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub id: Option<Source>,
+    pub id: Option<MappedField>,
     /// The topic's own resource id where the event has none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub topic: Option<Source>,
+    pub topic: Option<MappedField>,
     /// The time of arrival where the event has none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub event_time: Option<Source>,
+    pub event_time: Option<MappedField>,
     /// Never absent: without a type nothing can be asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub event_type: Option<SourceOrDefault>,
+    pub event_type: Option<MappedFieldOrDefault>,
     /// Empty where nothing is said.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub subject: Option<SourceOrDefault>,
+    pub subject: Option<MappedFieldOrDefault>,
     /// Empty where nothing is said.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub data_version: Option<SourceOrDefault>,
+    pub data_version: Option<MappedFieldOrDefault>,
 }
 
 /// A member of the event.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = InputField)]
-pub struct Source {
+pub struct MappedField {
     /// Its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source_field: Option<String>,
@@ -128,7 +128,7 @@ pub struct Source {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = InputFieldOrDefault)]
-pub struct SourceOrDefault {
+pub struct MappedFieldOrDefault {
     /// Its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source_field: Option<String>,

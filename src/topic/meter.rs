@@ -8,20 +8,20 @@ use std::{
     time::Duration,
 };
 
-use crate::metrics::{Counter, Counts, DURATIONS, Histogram};
+use crate::metrics::{Counter, DURATIONS, Histogram, HistogramCounts};
 
 /// The counters of a topic.
 #[derive(Debug, Default)]
-pub struct Meter {
+pub struct TopicMeter {
     unmatched: Counter,
     /// Made with the first request: an idle topic has none.
     latency: OnceLock<Box<Histogram>>,
-    refused: Mutex<BTreeMap<Refused, u64>>,
+    refused: Mutex<BTreeMap<PublishRefusal, u64>>,
 }
 
 /// Why a request was refused, as its publisher was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Refused {
+pub struct PublishRefusal {
     /// The status.
     pub status: u16,
     /// The specific code.
@@ -30,30 +30,30 @@ pub struct Refused {
 
 /// What was counted by now.
 #[derive(Clone, Debug)]
-pub struct Publishing {
+pub struct PublishCounts {
     /// Events that nobody subscribes to.
     pub unmatched: u64,
     /// How long the requests took that were accepted.
-    pub latency: Counts,
+    pub latency: HistogramCounts,
     /// The requests that were not.
-    pub refused: BTreeMap<Refused, u64>,
+    pub refused: BTreeMap<PublishRefusal, u64>,
 }
 
-impl Publishing {
+impl PublishCounts {
     /// Nothing was.
     pub fn none() -> Self {
-        Self { unmatched: 0, latency: Counts::none(&DURATIONS), refused: BTreeMap::new() }
+        Self { unmatched: 0, latency: HistogramCounts::none(&DURATIONS), refused: BTreeMap::new() }
     }
 }
 
-impl Meter {
+impl TopicMeter {
     /// A request was accepted, after so long.
     pub fn accepted(&self, after: Duration) {
         self.latency.get_or_init(|| Box::new(Histogram::new(&DURATIONS))).took(after);
     }
 
     /// A request was refused.
-    pub fn refused(&self, why: Refused) {
+    pub fn refused(&self, why: PublishRefusal) {
         *self.lock().entry(why).or_default() += 1;
     }
 
@@ -63,15 +63,15 @@ impl Meter {
     }
 
     /// What was counted.
-    pub fn publishing(&self) -> Publishing {
-        Publishing {
+    pub fn publishing(&self) -> PublishCounts {
+        PublishCounts {
             unmatched: self.unmatched.get(),
-            latency: self.latency.get().map_or_else(|| Counts::none(&DURATIONS), |latency| latency.counts()),
+            latency: self.latency.get().map_or_else(|| HistogramCounts::none(&DURATIONS), |latency| latency.counts()),
             refused: self.lock().clone(),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Refused, u64>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<PublishRefusal, u64>> {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -6,21 +6,21 @@
 //!
 //! [`registry::Registry`] is what the control plane changes and what everybody looks topics up in; a [`registry::Topic`]
 //! outlives the lives of its actor. The actor hears of appends from the journal, matches each event once ([`index`]) and
-//! wakes the subscriptions that it is for; the [`keeper`] builds it, and them, again where they died. Publishing does not
+//! wakes the subscriptions that it is for; the [`actor_factory`] builds it, and them, again where they died. Publishing does not
 //! need it: killing it delays deliveries and fails no publish.
 
 mod actor;
+pub mod actor_factory;
+pub mod azure_properties;
 pub mod expiry;
 pub mod index;
 pub mod ingress;
-pub mod keeper;
-pub mod kept;
 pub mod meter;
 pub mod namespace;
 pub mod proposal;
 pub mod record;
 pub mod registry;
-pub mod supervise;
+pub mod supervision;
 pub mod versions;
 
 pub use actor::{LOOK, TopicActor};

@@ -12,9 +12,9 @@ use crate::{
     event::Name,
     subscription::record::SystemData,
     topic::{
-        ingress::Ingress,
-        kept::{Identity, TlsVersion},
-        record::{Keys, Scope},
+        azure_properties::{Identity, TlsVersion},
+        ingress::IngressSettings,
+        record::{AccessKeys, ArmScope},
     },
 };
 
@@ -28,18 +28,18 @@ pub struct NamespaceRecord {
     /// Its name, unique among the server's namespaces, compared without case.
     pub name: Name,
     /// Where it is said to live, and its topics with it.
-    pub scope: Scope,
+    pub scope: ArmScope,
     /// Its access keys, good for each of its topics.
-    pub keys: Keys,
+    pub keys: AccessKeys,
     /// Who may come, and from where.
-    pub ingress: Ingress,
+    pub ingress: IngressSettings,
     /// `location`, kept and given back.
     pub location: String,
     /// `tags`, kept and given back.
     pub tags: BTreeMap<String, String>,
     /// What is kept and given back, and nothing else is done with it.
     #[serde(default)]
-    pub kept: Kept,
+    pub kept: StoredNamespaceProperties,
     /// `systemData`. [`None`]: the last change was made before this was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system_data: Option<SystemData>,
@@ -60,9 +60,9 @@ impl NamespaceRecord {
 /// What Azure's clients set on a namespace and this server has no use for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-pub struct Kept {
+pub struct StoredNamespaceProperties {
     /// `sku`: throughput units cost nothing here and buy nothing.
-    pub sku: Sku,
+    pub sku: NamespaceSku,
     /// `identity`: it has an id, and nothing is ever done in its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<Identity>,
@@ -78,19 +78,19 @@ pub struct Kept {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = NamespaceSku)]
-pub struct Sku {
+pub struct NamespaceSku {
     /// Its name.
     #[serde(default)]
-    pub name: Tier,
+    pub name: NamespaceTier,
     /// Throughput units.
     #[serde(default = "one")]
     #[schema(minimum = 1, maximum = 40)]
     pub capacity: u32,
 }
 
-impl Default for Sku {
+impl Default for NamespaceSku {
     fn default() -> Self {
-        Self { name: Tier::Standard, capacity: one() }
+        Self { name: NamespaceTier::Standard, capacity: one() }
     }
 }
 
@@ -101,7 +101,7 @@ fn one() -> u32 {
 /// `sku.name`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = NamespaceTier)]
-pub enum Tier {
+pub enum NamespaceTier {
     /// The tier that there is.
     #[default]
     Standard,

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     event::Timestamp,
     policy::validation,
-    subscription::{Ticket, record::SubscriptionRecord},
+    subscription::{ValidationCode, record::SubscriptionRecord},
 };
 
 /// A wish that waits for its endpoint.
@@ -20,14 +20,14 @@ use crate::{
 #[serde(deny_unknown_fields)]
 pub struct Proposal {
     /// By which the endpoint gives its word.
-    pub ticket: Ticket,
+    pub ticket: ValidationCode,
     /// What is wished; the number and the version are given when it comes into force.
     pub record: Arc<SubscriptionRecord>,
 }
 
 /// How far a wish has come: `provisioningState`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Provisioning {
+pub enum ProvisioningState {
     /// It is in force.
     Succeeded,
     /// Its endpoint has yet to agree.
@@ -42,7 +42,7 @@ pub struct Provisioned {
     /// What was wished last, unless that failed and something else is in force.
     pub record: Arc<SubscriptionRecord>,
     /// How far that has come.
-    pub state: Provisioning,
+    pub state: ProvisioningState,
     /// What events are delivered by at present. [`None`]: they are not.
     pub in_force: Option<Arc<SubscriptionRecord>>,
 }
@@ -52,12 +52,16 @@ impl Provisioned {
     pub fn of(in_force: Option<Arc<SubscriptionRecord>>, proposal: Option<&Proposal>, now: Timestamp) -> Option<Self> {
         let Some(Proposal { ticket, record }) = proposal else {
             let record = in_force?;
-            return Some(Self { record: Arc::clone(&record), state: Provisioning::Succeeded, in_force: Some(record) });
+            return Some(Self {
+                record: Arc::clone(&record),
+                state: ProvisioningState::Succeeded,
+                in_force: Some(record),
+            });
         };
         if validation::is_over(ticket.until(), now) {
             let record = in_force.as_ref().unwrap_or(record);
-            return Some(Self { record: Arc::clone(record), state: Provisioning::Failed, in_force });
+            return Some(Self { record: Arc::clone(record), state: ProvisioningState::Failed, in_force });
         }
-        Some(Self { record: Arc::clone(record), state: Provisioning::AwaitingManualAction, in_force })
+        Some(Self { record: Arc::clone(record), state: ProvisioningState::AwaitingManualAction, in_force })
     }
 }

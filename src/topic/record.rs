@@ -4,24 +4,24 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use super::kept::Kept;
+pub use super::azure_properties::StoredTopicProperties;
 use crate::{
     event::{Name, PartitionId, Schema},
     subscription::record::SystemData,
-    topic::{ingress::Ingress, namespace},
+    topic::{ingress::IngressSettings, namespace},
 };
 
 /// Where in an Azure subscription a topic is said to live. Any is accepted; it is kept and given back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Scope {
+pub struct ArmScope {
     /// `subscriptions/{…}`.
     pub subscription: String,
     /// `resourceGroups/{…}`.
     pub resource_group: String,
 }
 
-impl Scope {
-    /// The resource id of something of ours that lives there; `word` says what it is.
+impl ArmScope {
+    /// The resource id of something of ours that lives there; `path_segment` says what it is.
     pub fn resource_id(&self, word: &str, name: &Name) -> String {
         let Self { subscription, resource_group } = self;
         format!(
@@ -32,14 +32,14 @@ impl Scope {
 
 /// The two access keys of a topic: both are valid, so that one can be changed while the other is in use.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Keys {
+pub struct AccessKeys {
     /// The first.
     pub key1: String,
     /// The second.
     pub key2: String,
 }
 
-impl std::fmt::Debug for Keys {
+impl std::fmt::Debug for AccessKeys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Keys([hidden])")
     }
@@ -47,7 +47,7 @@ impl std::fmt::Debug for Keys {
 
 /// What takes events. Their paths differ, and what an event must say; the log behind them and its actors are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum TopicKind {
     /// A topic.
     Topic,
     /// A domain: one log, whose events each say which topic of the domain they are for.
@@ -56,9 +56,9 @@ pub enum Kind {
     NamespaceTopic,
 }
 
-impl Kind {
+impl TopicKind {
     /// The word for it in ARM's paths and in the path that is published to.
-    pub fn word(self) -> &'static str {
+    pub fn path_segment(self) -> &'static str {
         match self {
             Self::Topic | Self::NamespaceTopic => "topics",
             Self::Domain => "domains",
@@ -68,14 +68,14 @@ impl Kind {
 
 /// How a topic or a domain is looked up: by its name without case. Each kind has names of its own, and no name has a
 /// colon: whoever asks for one that does, does not get the other kind.
-pub fn key(kind: Kind, name: &str) -> String {
+pub fn key(kind: TopicKind, name: &str) -> String {
     let name = name.to_ascii_lowercase();
     match kind {
-        Kind::Topic if name.contains(':') => format!("topic:{name}"),
-        Kind::Topic => name,
-        Kind::Domain => format!("domain:{name}"),
+        TopicKind::Topic if name.contains(':') => format!("topic:{name}"),
+        TopicKind::Topic => name,
+        TopicKind::Domain => format!("domain:{name}"),
         // Without its namespace it is nobody's name.
-        Kind::NamespaceTopic => key_in_namespace("", &name),
+        TopicKind::NamespaceTopic => key_in_namespace("", &name),
     }
 }
 
@@ -97,7 +97,7 @@ pub struct DomainTopics {
 /// Of a topic of a namespace: where it belongs, and what it has of its own there.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Membership {
+pub struct NamespaceMembership {
     /// The namespace's name.
     pub name: Name,
     /// `eventRetentionInDays`: no subscription may take longer for an event.
@@ -111,15 +111,15 @@ pub struct TopicRecord {
     /// Its name, unique among those of its kind in the server, or in its namespace, compared without case.
     pub name: Name,
     /// Where it is said to live.
-    pub scope: Scope,
+    pub scope: ArmScope,
     /// The partitions of its log, never empty.
     pub partitions: Vec<PartitionId>,
     /// The schema that publishers use.
     pub input_schema: Schema,
     /// Its access keys.
-    pub keys: Keys,
+    pub keys: AccessKeys,
     /// Who may publish, from where, and how a custom event is read.
-    pub ingress: Ingress,
+    pub ingress: IngressSettings,
     /// Which edition of the delivery policy it follows.
     pub edition: String,
     /// `location`, kept and given back.
@@ -131,13 +131,13 @@ pub struct TopicRecord {
     pub domain: Option<DomainTopics>,
     /// Of a topic of a namespace: which one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<Membership>,
+    pub namespace: Option<NamespaceMembership>,
     /// `metricResourceId`: what metrics may call it, however often its name is used again.
     #[serde(default)]
     pub metric_resource_id: String,
     /// What is kept and given back, and nothing else is done with it.
     #[serde(default)]
-    pub kept: Kept,
+    pub kept: StoredTopicProperties,
     /// `systemData`. [`None`]: the last change was made before this was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system_data: Option<SystemData>,
@@ -145,11 +145,11 @@ pub struct TopicRecord {
 
 impl TopicRecord {
     /// Which kind it is.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> TopicKind {
         match (&self.namespace, self.is_domain()) {
-            (Some(_), _) => Kind::NamespaceTopic,
-            (None, true) => Kind::Domain,
-            (None, false) => Kind::Topic,
+            (Some(_), _) => TopicKind::NamespaceTopic,
+            (None, true) => TopicKind::Domain,
+            (None, false) => TopicKind::Topic,
         }
     }
 
@@ -172,7 +172,7 @@ impl TopicRecord {
             Some(namespace) => {
                 format!("{}/topics/{}", self.scope.resource_id(namespace::WORD, &namespace.name), self.name)
             }
-            None => self.scope.resource_id(self.kind().word(), &self.name),
+            None => self.scope.resource_id(self.kind().path_segment(), &self.name),
         }
     }
 

@@ -10,7 +10,7 @@ use tracing::warn;
 
 use super::registry::Registry;
 use crate::{
-    event::Obligor,
+    event::SubscriptionKey,
     journal::{
         self, Journal, MetaChange,
         keys::{self, MetaKind},
@@ -33,25 +33,26 @@ const SWEEP: Duration = Duration::from_secs(3600);
 /// What is to be written where a subscription is made or changed.
 pub(super) async fn change(
     journal: &Journal,
-    obligor: Obligor,
+    subscription_key: SubscriptionKey,
     before: Option<&SubscriptionRecord>,
     record: &SubscriptionRecord,
 ) -> Result<Vec<MetaChange>, journal::Error> {
     let put = |record: &SubscriptionRecord| {
-        let name = keys::filter_name(obligor, record.version);
+        let name = keys::filter_name(subscription_key, record.version);
         MetaChange::Put(MetaKind::Filter, name, super::registry::json(&FilterVersion::of(record)))
     };
     let Some(before) = before else { return Ok(vec![put(record)]) };
     if before.filter == record.filter {
         return Ok(Vec::new());
     }
-    let known = version::of(journal, obligor).await?;
-    let needed = journal.reads().oldest_filter(obligor).await?;
+    let known = version::of(journal, subscription_key).await?;
+    let needed = journal.reads().oldest_filter(subscription_key).await?;
     let needed = needed.and_then(|version| known.range(..=version).next_back()).map_or(0, |(version, _)| *version);
     let most = known.len().saturating_sub(KEPT_MAX - 1);
     let stale = known.keys().enumerate().filter(|(place, version)| *place < most || **version < needed);
-    let mut changes: Vec<MetaChange> =
-        stale.map(|(_, version)| MetaChange::Delete(MetaKind::Filter, keys::filter_name(obligor, *version))).collect();
+    let mut changes: Vec<MetaChange> = stale
+        .map(|(_, version)| MetaChange::Delete(MetaKind::Filter, keys::filter_name(subscription_key, *version)))
+        .collect();
     if known.is_empty() {
         changes.push(put(before));
     }
@@ -65,15 +66,15 @@ pub(super) async fn change(
 /// Where the store cannot be read or written; it is looked again in an hour.
 pub async fn sweep(registry: &Registry, journal: &Journal) -> Result<(), journal::Error> {
     let known = version::all(journal).await?;
-    let ended: Vec<(Obligor, Versions)> =
-        known.into_iter().filter(|(obligor, _)| registry.slot(*obligor).is_none()).collect();
+    let ended: Vec<(SubscriptionKey, Versions)> =
+        known.into_iter().filter(|(subscription_key, _)| registry.shared(*subscription_key).is_none()).collect();
     let mut left: usize = ended.iter().map(|(_, versions)| versions.len()).sum();
     let mut stale = Vec::new();
     // Numbers ascend: those that were made first go first.
-    for (obligor, versions) in ended {
-        if left > ENDED_MAX || journal.reads().oldest_line(obligor).await?.is_none() {
+    for (subscription_key, versions) in ended {
+        if left > ENDED_MAX || journal.reads().oldest_line(subscription_key).await?.is_none() {
             left -= versions.len();
-            let names = versions.into_keys().map(|version| keys::filter_name(obligor, version));
+            let names = versions.into_keys().map(|version| keys::filter_name(subscription_key, version));
             stale.extend(names.map(|name| MetaChange::Delete(MetaKind::Filter, name)));
         }
     }

@@ -3,6 +3,7 @@
 //! Each bound has its counterpart: with the bound set absurdly high the same look finds that it is missing.
 
 mod attacks;
+mod failed_auth;
 mod frozen;
 mod headers;
 mod hostile;
@@ -14,7 +15,6 @@ mod private;
 mod raw;
 mod secrets;
 mod slow;
-mod strangers;
 mod terminal;
 
 use std::time::Duration;

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use gridhook::{admin::Chaos, event::Schema};
+use gridhook::{admin::ChaosMode, event::Schema};
 use serde_json::{Value, json};
 
-use super::plane::{Plane, RG, hook};
+use super::control::{Plane, RG, hook};
 
-async fn get(plane: &Plane, path: &str) -> Value {
-    let answer = plane.call("GET", path, Value::Null).await;
+async fn get(control: &Plane, path: &str) -> Value {
+    let answer = control.call("GET", path, Value::Null).await;
     assert_eq!(answer.status, 200, "{path}: {}", answer.text);
     answer.json()
 }
@@ -19,48 +19,48 @@ fn names(list: &Value, key: &str) -> Vec<String> {
 
 #[actix_web::test]
 async fn subscriptions_groups_and_locations_are_those_that_resources_name() {
-    let plane = Plane::new(Chaos::Disabled).with_topic().await;
+    let control = Plane::new(ChaosMode::Disabled).with_topic().await;
     let other = "/subscriptions/s-1/resourceGroups/Berlin/providers/Microsoft.EventGrid";
-    let made = plane.call("PUT", &format!("{other}/namespaces/plant"), json!({"location": "West US 2"})).await;
+    let made = control.call("PUT", &format!("{other}/namespaces/plant"), json!({"location": "West US 2"})).await;
     assert_eq!(made.status, 201, "{}", made.text);
     let third = "/subscriptions/third/resourceGroups/rg/providers/Microsoft.EventGrid";
-    assert_eq!(plane.call("PUT", &format!("{third}/domains/shops"), json!({})).await.status, 201);
+    assert_eq!(control.call("PUT", &format!("{third}/domains/shops"), json!({})).await.status, 201);
 
-    assert_eq!(names(&get(&plane, "/subscriptions").await, "subscriptionId"), ["S-1", "third"]);
-    assert_eq!(get(&plane, "/subscriptions/s-1").await["state"], "Enabled");
-    assert_eq!(names(&get(&plane, "/subscriptions/S-1/resourceGroups").await, "name"), ["Berlin", "rg"]);
-    let first = get(&plane, "/subscriptions/S-1/resourceGroups?$top=1").await;
+    assert_eq!(names(&get(&control, "/subscriptions").await, "subscriptionId"), ["S-1", "third"]);
+    assert_eq!(get(&control, "/subscriptions/s-1").await["state"], "Enabled");
+    assert_eq!(names(&get(&control, "/subscriptions/S-1/resourceGroups").await, "name"), ["Berlin", "rg"]);
+    let first = get(&control, "/subscriptions/S-1/resourceGroups?$top=1").await;
     assert_eq!(names(&first, "name"), ["Berlin"]);
     assert!(first["nextLink"].is_string());
-    let group = get(&plane, "/subscriptions/s-1/RESOURCEGROUPS/berlin").await;
+    let group = get(&control, "/subscriptions/s-1/RESOURCEGROUPS/berlin").await;
     assert_eq!(group["id"], "/subscriptions/s-1/resourceGroups/Berlin");
     assert_eq!(group["location"], "West US 2");
     assert_eq!(group["properties"]["provisioningState"], "Succeeded");
-    assert_eq!(names(&get(&plane, "/subscriptions/S-1/locations").await, "name"), ["local", "westus2"]);
-    let provider = get(&plane, "/subscriptions/S-1/providers/microsoft.eventgrid").await;
+    assert_eq!(names(&get(&control, "/subscriptions/S-1/locations").await, "name"), ["local", "westus2"]);
+    let provider = get(&control, "/subscriptions/S-1/providers/microsoft.eventgrid").await;
     assert_eq!(provider["registrationState"], "Registered");
     let types = provider["resourceTypes"].as_array().expect("a list");
     let topics = types.iter().find(|kind| kind["resourceType"] == "topics").expect("topics");
     assert_eq!(topics["locations"], json!(["local", "West US 2"]));
-    assert_eq!(get(&plane, "/subscriptions/S-1/providers").await["value"], json!([provider]));
-    assert_eq!(names(&get(&plane, "/tenants").await, "tenantId"), ["00000000-0000-0000-0000-000000000000"]);
+    assert_eq!(get(&control, "/subscriptions/S-1/providers").await["value"], json!([provider]));
+    assert_eq!(names(&get(&control, "/tenants").await, "tenantId"), ["00000000-0000-0000-0000-000000000000"]);
 
     for (path, code) in [
         ("/subscriptions/none", "SubscriptionNotFound"),
         ("/subscriptions/third/resourceGroups/Berlin", "ResourceGroupNotFound"),
     ] {
-        let answer = plane.call("GET", path, Value::Null).await;
+        let answer = control.call("GET", path, Value::Null).await;
         assert_eq!((answer.status, &answer.json()["error"]["code"]), (404, &json!(code)), "{path}");
     }
     for path in ["/tenants", "/subscriptions", "//subscriptions/S-1/resourceGroups"] {
-        let answer = plane.send(actix_web::test::TestRequest::with_uri(path)).await;
+        let answer = control.send(actix_web::test::TestRequest::with_uri(path)).await;
         assert_eq!(answer.status, 401, "{path}");
     }
 }
 
 #[actix_web::test]
 async fn every_resource_says_who_made_it_and_who_changed_it_last() {
-    let plane = Plane::new(Chaos::Disabled).with_topic().await;
+    let control = Plane::new(ChaosMode::Disabled).with_topic().await;
     let resources = [
         (format!("{RG}/topics/orders"), json!({})),
         (format!("{RG}/domains/shops"), json!({})),
@@ -70,21 +70,21 @@ async fn every_resource_says_who_made_it_and_who_changed_it_last() {
         (format!("{RG}/topics/orders/eventSubscriptions/to-shop"), hook()),
     ];
     for (path, body) in &resources {
-        let made = plane.call("PUT", path, body.clone()).await;
+        let made = control.call("PUT", path, body.clone()).await;
         assert_eq!(made.status, 201, "{}", made.text);
-        let first = get(&plane, path).await["systemData"].clone();
+        let first = get(&control, path).await["systemData"].clone();
         assert_eq!(first, made.json()["systemData"], "{path}");
         assert_eq!((&first["createdBy"], &first["createdByType"]), (&json!("admin"), &json!("Key")), "{path}");
-        plane.hand.advance(Duration::from_secs(60));
+        control.hand.advance(Duration::from_secs(60));
         let method = if path.contains("/domains/shops/topics/") { "PUT" } else { "PATCH" };
-        let changed = plane.call(method, path, json!({})).await;
+        let changed = control.call(method, path, json!({})).await;
         assert!(changed.status < 300, "{path}: {}", changed.text);
-        let second = get(&plane, path).await["systemData"].clone();
+        let second = get(&control, path).await["systemData"].clone();
         assert_eq!(second["createdAt"], first["createdAt"], "{path}");
         assert_ne!(second["lastModifiedAt"], first["lastModifiedAt"], "{path}");
         assert_eq!(second["lastModifiedByType"], "Key", "{path}");
         // What was read can be put as it is.
-        let again = plane.call("PUT", path, get(&plane, path).await).await;
+        let again = control.call("PUT", path, get(&control, path).await).await;
         let endpoint_is_hidden = path.contains("eventSubscriptions");
         assert!(again.status == 201 || endpoint_is_hidden, "{path}: {}", again.text);
     }
@@ -92,15 +92,15 @@ async fn every_resource_says_who_made_it_and_who_changed_it_last() {
 
 #[actix_web::test]
 async fn a_new_key_is_a_change_of_its_resource() {
-    let plane = Plane::new(Chaos::Disabled).with_topic().await;
+    let control = Plane::new(ChaosMode::Disabled).with_topic().await;
     for path in ["topics/orders", "domains/shops", "namespaces/plant", "namespaces/plant/topics/heat"] {
         let path = format!("{RG}/{path}");
-        assert_eq!(plane.call("PUT", &path, json!({})).await.status, 201, "{path}");
-        let before = get(&plane, &path).await["systemData"].clone();
-        plane.hand.advance(Duration::from_secs(60));
-        let answer = plane.call("POST", &format!("{path}/regenerateKey"), json!({"keyName": "key1"})).await;
+        assert_eq!(control.call("PUT", &path, json!({})).await.status, 201, "{path}");
+        let before = get(&control, &path).await["systemData"].clone();
+        control.hand.advance(Duration::from_secs(60));
+        let answer = control.call("POST", &format!("{path}/regenerateKey"), json!({"keyName": "key1"})).await;
         assert_eq!(answer.status, 200, "{path}: {}", answer.text);
-        let after = get(&plane, &path).await["systemData"].clone();
+        let after = get(&control, &path).await["systemData"].clone();
         assert_eq!(after["createdAt"], before["createdAt"], "{path}");
         assert!(after["lastModifiedAt"].as_str() > before["lastModifiedAt"].as_str(), "{path}: {before} {after}");
         assert_eq!(after["lastModifiedBy"], "admin", "{path}");
@@ -109,32 +109,32 @@ async fn a_new_key_is_a_change_of_its_resource() {
 
 #[actix_web::test]
 async fn a_domain_topic_comes_with_its_first_subscription_in_the_same_name() {
-    let plane = Plane::new(Chaos::Disabled);
-    assert_eq!(plane.call("PUT", &format!("{RG}/domains/shops"), json!({})).await.status, 201);
+    let control = Plane::new(ChaosMode::Disabled);
+    assert_eq!(control.call("PUT", &format!("{RG}/domains/shops"), json!({})).await.status, 201);
     let path = format!("{RG}/domains/shops/topics/europe");
-    let made = plane.call("PUT", &format!("{path}/eventSubscriptions/to-shop"), hook()).await;
+    let made = control.call("PUT", &format!("{path}/eventSubscriptions/to-shop"), hook()).await;
     assert_eq!(made.status, 201, "{}", made.text);
-    let first = get(&plane, &path).await["systemData"].clone();
+    let first = get(&control, &path).await["systemData"].clone();
     assert_eq!((&first["createdBy"], &first["createdAt"]), (&json!("admin"), &first["lastModifiedAt"]));
     // A PUT keeps the name as it was first given, and who created it.
-    plane.hand.advance(Duration::from_secs(60));
-    let again = plane.call("PUT", &path.replace("europe", "EUROPE"), json!({})).await.json();
+    control.hand.advance(Duration::from_secs(60));
+    let again = control.call("PUT", &path.replace("europe", "EUROPE"), json!({})).await.json();
     assert_eq!((&again["name"], &again["systemData"]["createdAt"]), (&json!("europe"), &first["createdAt"]));
     assert_ne!(again["systemData"]["lastModifiedAt"], first["lastModifiedAt"]);
-    let listed = get(&plane, &format!("{RG}/domains/shops/topics")).await;
+    let listed = get(&control, &format!("{RG}/domains/shops/topics")).await;
     assert_eq!(listed["value"][0]["systemData"], again["systemData"]);
 }
 
 #[actix_web::test]
 async fn a_record_from_before_says_nothing_of_its_creation() {
-    let plane = Plane::new(Chaos::Disabled);
+    let control = Plane::new(ChaosMode::Disabled);
     let record = super::topic_record(Schema::EventGrid);
     let stored = serde_json::to_value(&record).expect("JSON");
     assert_eq!(stored.get("system_data"), None, "an older store has no such key");
-    plane.registry.put_topic(serde_json::from_value(stored).expect("it is read")).await.expect("made");
+    control.registry.put_topic(serde_json::from_value(stored).expect("it is read")).await.expect("made");
     let path = format!("{RG}/topics/orders");
-    assert_eq!(get(&plane, &path).await.get("systemData"), None);
-    assert_eq!(plane.call("PATCH", &path, json!({"tags": {"a": "b"}})).await.status, 201);
-    let data = get(&plane, &path).await["systemData"].clone();
+    assert_eq!(get(&control, &path).await.get("systemData"), None);
+    assert_eq!(control.call("PATCH", &path, json!({"tags": {"a": "b"}})).await.status, 201);
+    let data = get(&control, &path).await["systemData"].clone();
     assert_eq!((data.get("createdAt"), &data["lastModifiedBy"]), (None, &json!("admin")));
 }

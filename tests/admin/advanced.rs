@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 use gridhook::{
-    admin::model::subscription::{Form, View, patch, put},
+    admin::model::subscription::{PathForm, SubscriptionView, patch, put},
     event::{Name, Schema},
     subscription::record::SubscriptionRecord,
 };
@@ -85,7 +85,7 @@ fn all_nineteen_operators_are_taken_kept_and_told_as_they_were_given() {
     let again: SubscriptionRecord = serde_json::from_slice(&kept).expect("the store reads what it wrote");
     assert_eq!(again.filter, record.filter);
     let topic = topic_record(Schema::EventGrid);
-    let told = serde_json::to_value(View::new(&record, &topic, Form::Nested)).expect("it is JSON");
+    let told = serde_json::to_value(SubscriptionView::new(&record, &topic, PathForm::Nested)).expect("it is JSON");
     assert_eq!(told["properties"]["filter"]["advancedFilters"], all());
     assert_eq!(told["properties"]["filter"]["enableAdvancedFilteringOnArrays"], true);
     let same = take(Schema::EventGrid, &told["properties"]["filter"]).expect("what is told can be put");

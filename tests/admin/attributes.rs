@@ -3,8 +3,8 @@
 use expect_test::expect;
 use gridhook::{
     admin::{
-        Chaos,
-        model::subscription::{Form, View, patch, put},
+        ChaosMode,
+        model::subscription::{PathForm, SubscriptionView, patch, put},
     },
     event::{Name, Schema},
     subscription::record::SubscriptionRecord,
@@ -12,7 +12,7 @@ use gridhook::{
 use serde_json::{Value, json};
 
 use super::{
-    plane::{Plane, RG},
+    control::{Plane, RG},
     ranges, topic_record,
 };
 
@@ -53,7 +53,7 @@ fn secrets_are_kept_and_not_told() {
     assert_eq!(serde_json::to_value(&record.webhook.delivery_properties).expect("it is JSON"), three());
     assert!(!format!("{record:?}").contains("swordfish"), "{record:?}");
     let topic = topic_record(Schema::EventGrid);
-    let told = serde_json::to_value(View::new(&record, &topic, Form::Nested)).expect("it is JSON");
+    let told = serde_json::to_value(SubscriptionView::new(&record, &topic, PathForm::Nested)).expect("it is JSON");
     let mut masked = three();
     masked[0]["properties"]["value"] = "Hidden".into();
     assert_eq!(told["properties"]["destination"]["properties"]["deliveryAttributeMappings"], masked);
@@ -82,7 +82,7 @@ fn secrets_are_kept_and_not_told() {
     let none = br#"{"destination": {"properties": {"deliveryAttributeMappings": []}}}"#;
     let patched = patch(&record, &topic, &ranges(), none).expect("it is taken");
     assert!(patched.webhook.delivery_properties.is_empty());
-    let bare = serde_json::to_string(&View::new(&patched, &topic, Form::Nested)).expect("it is JSON");
+    let bare = serde_json::to_string(&SubscriptionView::new(&patched, &topic, PathForm::Nested)).expect("it is JSON");
     assert!(!bare.contains("deliveryAttributeMappings"), "{bare}");
 }
 
@@ -149,19 +149,19 @@ fn a_property_that_cannot_be_is_refused_and_its_value_not_repeated() {
 
 #[actix_web::test]
 async fn only_who_asks_for_them_is_told_the_secrets() {
-    let plane = Plane::new(Chaos::Disabled);
+    let control = Plane::new(ChaosMode::Disabled);
     let topic = format!("{RG}/topics/orders");
     let hook = format!("{topic}/eventSubscriptions/to-shop");
-    let mut told = vec![plane.call("PUT", &topic, json!({})).await];
-    told.push(plane.call("PUT", &hook, body("EventGridSchema", &three())).await);
-    told.push(plane.call("GET", &hook, Value::Null).await);
-    told.push(plane.call("PATCH", &hook, json!({"labels": ["x"]})).await);
-    told.push(plane.call("GET", &format!("{topic}/eventSubscriptions"), Value::Null).await);
-    told.push(plane.call("GET", &format!("{hook}/status"), Value::Null).await);
-    told.push(plane.call("POST", &format!("{hook}/getFullUrl"), Value::Null).await);
+    let mut told = vec![control.call("PUT", &topic, json!({})).await];
+    told.push(control.call("PUT", &hook, body("EventGridSchema", &three())).await);
+    told.push(control.call("GET", &hook, Value::Null).await);
+    told.push(control.call("PATCH", &hook, json!({"labels": ["x"]})).await);
+    told.push(control.call("GET", &format!("{topic}/eventSubscriptions"), Value::Null).await);
+    told.push(control.call("GET", &format!("{hook}/status"), Value::Null).await);
+    told.push(control.call("POST", &format!("{hook}/getFullUrl"), Value::Null).await);
     for answer in told {
         assert!(answer.status < 300 && !answer.text.contains("swordfish"), "{}", answer.brief());
     }
-    let attributes = plane.call("POST", &format!("{hook}/getDeliveryAttributes"), Value::Null).await;
+    let attributes = control.call("POST", &format!("{hook}/getDeliveryAttributes"), Value::Null).await;
     assert_eq!(attributes.json(), json!({"value": three()}));
 }

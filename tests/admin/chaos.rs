@@ -1,19 +1,19 @@
 //! Chaos: what is asked for is checked, what goes on is told, and it ends.
 
-use gridhook::admin::Chaos;
+use gridhook::admin::ChaosMode;
 use serde_json::{Value, json};
 
-use super::plane::Plane;
+use super::control::Plane;
 
-async fn on(plane: &Plane) -> Vec<String> {
-    let report = plane.call("GET", "/chaos", Value::Null).await.json();
+async fn on(control: &Plane) -> Vec<String> {
+    let report = control.call("GET", "/chaos", Value::Null).await.json();
     let on = report["on"].as_array().expect("a list").iter();
     on.map(|fault| fault["fault"].as_str().expect("a word").to_owned()).collect()
 }
 
 #[actix_web::test]
 async fn what_goes_on_is_told_and_ends_when_it_is_asked_for() {
-    let plane = Plane::new(Chaos::Enabled).with_subscription().await;
+    let control = Plane::new(ChaosMode::Enabled).with_subscription().await;
     for (path, body) in [
         ("stall", json!({"actor": "journal", "duration": "30s"})),
         ("writes", json!({"fail": 3, "duration": "1m"})),
@@ -22,30 +22,30 @@ async fn what_goes_on_is_told_and_ends_when_it_is_asked_for() {
         ("clock", json!({"step": "-1h", "duration": "10s"})),
         ("poison", json!({"topic": "orders", "subscription": "to-shop", "eventId": "e", "times": 3})),
     ] {
-        let answer = plane.call("POST", &format!("/chaos/{path}"), body.clone()).await;
+        let answer = control.call("POST", &format!("/chaos/{path}"), body.clone()).await;
         assert_eq!(answer.status, 200, "{path} {body}: {}", answer.text);
     }
-    assert_eq!(on(&plane).await, ["stallJournal", "failWrites", "responses", "responses", "clock", "poison"]);
+    assert_eq!(on(&control).await, ["stallJournal", "failWrites", "responses", "responses", "clock", "poison"]);
     // There is one clock: the newer step takes the place of the older.
-    let answer = plane.call("POST", "/chaos/clock", json!({"step": "1h", "duration": "10s"})).await.json();
+    let answer = control.call("POST", "/chaos/clock", json!({"step": "1h", "duration": "10s"})).await.json();
     assert_eq!((answer["fault"].as_str(), answer["what"]["step"].as_str()), (Some("clock"), Some("1h")));
-    assert_eq!(on(&plane).await, ["stallJournal", "failWrites", "responses", "responses", "poison", "clock"]);
+    assert_eq!(on(&control).await, ["stallJournal", "failWrites", "responses", "responses", "poison", "clock"]);
 
-    let report = plane.call("DELETE", "/chaos", Value::Null).await.json();
+    let report = control.call("DELETE", "/chaos", Value::Null).await.json();
     assert_eq!(report["on"], json!([]));
     assert_eq!(report["acts"]["clockSteps"], 2);
     assert_eq!(report["acts"]["journalStalls"], 1);
     assert_eq!(report["acts"]["eventsPoisoned"], 1);
-    assert_eq!(on(&plane).await, [""; 0]);
+    assert_eq!(on(&control).await, [""; 0]);
 }
 
 #[actix_web::test]
 async fn what_goes_on_ends_by_itself() {
-    let plane = Plane::new(Chaos::Enabled);
-    let answer = plane.call("POST", "/chaos/clock", json!({"step": "1h", "duration": "20ms"})).await;
+    let control = Plane::new(ChaosMode::Enabled);
+    let answer = control.call("POST", "/chaos/clock", json!({"step": "1h", "duration": "20ms"})).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
     for _ in 0..500 {
-        if on(&plane).await.is_empty() {
+        if on(&control).await.is_empty() {
             return;
         }
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
@@ -55,7 +55,7 @@ async fn what_goes_on_ends_by_itself() {
 
 #[actix_web::test]
 async fn what_is_not_allowed_is_refused_with_what_is() {
-    let plane = Plane::new(Chaos::Enabled).with_subscription().await;
+    let control = Plane::new(ChaosMode::Enabled).with_subscription().await;
     for (path, body, told) in [
         ("kill", json!({"actor": "subscription", "topic": "orders", "by": "stop"}), "subscription is missing"),
         ("kill", json!({"actor": "deadLetter", "topic": "orders", "by": "stop"}), "leave it out"),
@@ -70,37 +70,37 @@ async fn what_is_not_allowed_is_refused_with_what_is() {
         ("clock", json!({"step": "30 years", "duration": "1s"}), "allowed is a duration"),
         ("poison", json!({"topic": "orders", "subscription": "to-shop", "eventId": "e", "times": 0}), "1 or more"),
     ] {
-        let answer = plane.call("POST", &format!("/chaos/{path}"), body.clone()).await;
+        let answer = control.call("POST", &format!("/chaos/{path}"), body.clone()).await;
         assert_eq!(answer.status, 400, "{path} {body}: {}", answer.text);
         assert!(answer.text.contains(told), "{path} {body}: {}", answer.text);
     }
     let nobody = json!({"actor": "subscription", "topic": "none", "subscription": "s", "by": "stop"});
-    assert_eq!(plane.call("POST", "/chaos/kill", nobody).await.status, 404);
-    assert_eq!(on(&plane).await, [""; 0], "nothing of it goes on");
+    assert_eq!(control.call("POST", "/chaos/kill", nobody).await.status, 404);
+    assert_eq!(on(&control).await, [""; 0], "nothing of it goes on");
 }
 
 #[actix_web::test]
 async fn as_much_as_may_be_goes_on_and_no_more() {
-    let plane = Plane::new(Chaos::Enabled);
+    let control = Plane::new(ChaosMode::Enabled);
     let body = json!({"fault": "drop", "rate": 0.1, "duration": "1m"});
     for _ in 0..64 {
-        assert_eq!(plane.call("POST", "/chaos/responses", body.clone()).await.status, 200);
+        assert_eq!(control.call("POST", "/chaos/responses", body.clone()).await.status, 200);
     }
-    let answer = plane.call("POST", "/chaos/responses", body.clone()).await;
+    let answer = control.call("POST", "/chaos/responses", body.clone()).await;
     assert_eq!(answer.status, 409, "{}", answer.text);
-    plane.call("DELETE", "/chaos", Value::Null).await;
-    assert_eq!(plane.call("POST", "/chaos/responses", body).await.status, 200);
+    control.call("DELETE", "/chaos", Value::Null).await;
+    assert_eq!(control.call("POST", "/chaos/responses", body).await.status, 200);
 }
 
 #[actix_web::test]
 async fn without_the_setting_there_is_no_chaos_and_without_the_token_nobody_hears_of_lives() {
-    let plane = Plane::new(Chaos::Disabled).with_subscription().await;
+    let control = Plane::new(ChaosMode::Disabled).with_subscription().await;
     for (method, path) in [("GET", "/chaos"), ("DELETE", "/chaos"), ("POST", "/chaos/stall")] {
-        assert_eq!(plane.call(method, path, json!({})).await.status, 404, "{method} {path}");
+        assert_eq!(control.call(method, path, json!({})).await.status, 404, "{method} {path}");
     }
-    let lives = plane.call("GET", "/supervision?top=5&topic=orders", Value::Null).await.json();
+    let lives = control.call("GET", "/supervision?top=5&topic=orders", Value::Null).await.json();
     assert_eq!((lives["actors"].as_u64(), lives["died"].as_u64()), (Some(2), Some(0)), "{lives}");
-    assert_eq!(plane.call("GET", "/supervision?top=0", Value::Null).await.status, 400);
-    assert_eq!(plane.call("GET", "/supervision?topic=none", Value::Null).await.status, 404);
-    assert_eq!(plane.send(actix_web::test::TestRequest::with_uri("/supervision")).await.status, 401);
+    assert_eq!(control.call("GET", "/supervision?top=0", Value::Null).await.status, 400);
+    assert_eq!(control.call("GET", "/supervision?topic=none", Value::Null).await.status, 404);
+    assert_eq!(control.send(actix_web::test::TestRequest::with_uri("/supervision")).await.status, 401);
 }

@@ -5,14 +5,14 @@ use std::{sync::Arc, time::Duration};
 use expect_test::expect;
 use gridhook::{
     admin::model::{
-        Range, Ranges,
-        subscription::{Form, View, patch, put},
+        EditionRanges, ValueRange,
+        subscription::{PathForm, SubscriptionView, patch, put},
     },
     config::Editions,
     deliver::AddressRules,
-    event::{Event, Lane, Name, Schema, Seq, Span, Spans, Timestamp},
-    policy::{batch::Limits, place::Places},
-    subscription::{Delivery, Plan, record::SubscriptionRecord},
+    event::{Event, EventRanges, Lane, Name, Schema, Seq, TextRange, Timestamp},
+    policy::{batch::BatchLimits, dead_letter_store::NamedStores},
+    subscription::{DeliveryContext, DeliveryPlan, record::SubscriptionRecord},
 };
 use serde_json::{Value, json};
 
@@ -36,7 +36,7 @@ fn batch(record: &SubscriptionRecord) -> (u32, u32) {
 
 /// As a client is told of it, with the address put back.
 fn told(record: &SubscriptionRecord) -> Value {
-    let view = View::new(record, &topic_record(Schema::EventGrid), Form::Nested);
+    let view = SubscriptionView::new(record, &topic_record(Schema::EventGrid), PathForm::Nested);
     let mut told = serde_json::to_value(view).expect("it is JSON");
     told["properties"]["destination"]["properties"]["endpointUrl"] = record.webhook.endpoint_url.as_str().into();
     told
@@ -69,25 +69,25 @@ fn either_setting_alone_turns_batching_on_and_the_other_has_its_default() {
 }
 
 /// What the core gets for the batch, and the media type of a request with one event.
-fn served(given: &Value) -> (Limits, String) {
+fn served(given: &Value) -> (BatchLimits, String) {
     let mut body = with_batch(given);
     body["properties"]["eventDeliverySchema"] = "CloudEventSchemaV1_0".into();
     let record = take(Schema::CloudEvents, &body).expect("it is taken");
-    let delivery = Delivery {
+    let delivery = DeliveryContext {
         addresses: AddressRules::loopback(),
         response_wait: Duration::from_secs(30),
         late_wait: Duration::from_secs(180),
         reconnect_wait: Duration::ZERO,
         concurrency_max: 1,
         leases_max: 100,
-        client_certificates: gridhook::deliver::Identities::default(),
-        places: Places::default(),
+        client_certificates: gridhook::deliver::ClientCertificates::default(),
+        places: NamedStores::default(),
     };
     let edition = Editions::load(None, None).expect("they are sound").get("current").expect("it has this one");
-    let plan = Plan::new(Arc::new(record), Schema::CloudEvents, edition, &delivery).expect("it can be served");
+    let plan = DeliveryPlan::new(Arc::new(record), Schema::CloudEvents, edition, &delivery).expect("it can be served");
     let wire = r#"{"specversion":"1.0","id":"a","source":"/s","type":"T"}"#;
-    let whole = Span { start: 0, len: wire.len() as u32 };
-    let event = Event::new(Seq(1), Timestamp(0), Schema::CloudEvents, wire.into(), whole, Spans::default());
+    let whole = TextRange { start: 0, len: wire.len() as u32 };
+    let event = Event::new(Seq(1), Timestamp(0), Schema::CloudEvents, wire.into(), whole, EventRanges::default());
     let request = plan.request(&[event], (Lane::LIVE, None), 0, Timestamp(0)).expect("it can be made");
     let kind = request.headers.iter().find(|(name, _)| *name == "content-type").map(|(_, value)| value.clone());
     (plan.settings.batch, kind.expect("there is one").into_owned())
@@ -107,7 +107,7 @@ fn a_batch_is_sent_as_one_in_the_sizes_that_were_asked_for_and_without_batching_
         let (limits, told) = served(&given);
         assert_eq!(
             limits,
-            Limits { events_max, bytes_preferred: kilobytes * 1024, schema: Schema::CloudEvents },
+            BatchLimits { events_max, bytes_preferred: kilobytes * 1024, schema: Schema::CloudEvents },
             "{given}"
         );
         assert_eq!(told, format!("{kind}; charset=utf-8"), "{given}");
@@ -117,9 +117,9 @@ fn a_batch_is_sent_as_one_in_the_sizes_that_were_asked_for_and_without_batching_
 #[test]
 fn the_defaults_of_batching_are_settings() {
     let _rows = crate::spec::shows(&["S000-080"]);
-    let ranges = Ranges {
+    let ranges = EditionRanges {
         events_where_only_kilobytes: 20,
-        kilobytes_per_batch: Range { min: 1, max: 1024, default: 128 },
+        kilobytes_per_batch: ValueRange { min: 1, max: 1024, default: 128 },
         ..ranges()
     };
     let batch_of = |given: Value| {

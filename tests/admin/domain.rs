@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 use gridhook::{
-    admin::Chaos,
+    admin::ChaosMode,
     journal::{
         keys::{MetaKind, meta_of},
         store::{Family, Store},
@@ -10,13 +10,13 @@ use gridhook::{
 };
 use serde_json::{Value, json};
 
-use super::plane::{Plane, RG, hook};
+use super::control::{Plane, RG, hook};
 use crate::support::publisher::running_registry;
 
 const NORTH: &str = "domains/shop/topics/north";
 
 impl Plane {
-    async fn ask(&self, method: &str, path: &str, body: Value) -> super::plane::Answer {
+    async fn ask(&self, method: &str, path: &str, body: Value) -> super::control::Answer {
         self.call(method, &format!("{RG}/{path}"), body).await
     }
 
@@ -35,7 +35,7 @@ impl Plane {
 
 #[actix_web::test]
 async fn statuses_are_those_that_every_client_accepts() {
-    let plane = Plane::new(Chaos::Disabled);
+    let control = Plane::new(ChaosMode::Disabled);
     let domain_nested = "domains/shop/eventSubscriptions/all";
     let domain_scoped = "domains/shop/providers/Microsoft.EventGrid/eventSubscriptions/all";
     let topic_nested = "domains/shop/topics/north/eventSubscriptions/all";
@@ -78,7 +78,7 @@ async fn statuses_are_those_that_every_client_accepts() {
     calls.push(("DELETE", NORTH.to_owned(), Value::Null));
     let mut lines = Vec::new();
     for (method, path, body) in calls {
-        lines.push(format!("{method} {path} {}", plane.ask(method, &path, body).await.status));
+        lines.push(format!("{method} {path} {}", control.ask(method, &path, body).await.status));
     }
     expect![[r#"
         GET domains/shop 404
@@ -161,37 +161,37 @@ async fn what_a_domain_asks_of_its_publishers_is_set_and_told_as_of_a_topic() {
     let mapping = json!({"inputSchemaMappingType": "Json", "properties": {"topic": {"sourceField": "shop"},
         "eventType": {"defaultValue": "Sold"}}});
     let custom = json!({"inputSchema": "CustomEventSchema", "inputSchemaMapping": mapping});
-    let plane = Plane::new(Chaos::Disabled).with_domain(custom).await;
+    let control = Plane::new(ChaosMode::Disabled).with_domain(custom).await;
     let rules = json!([{"ipMask": "10.0.0.0/8", "action": "Allow"}]);
     let strict = json!({"properties": {"disableLocalAuth": true, "publicNetworkAccess": "Disabled",
         "inboundIpRules": rules, "minimumTlsVersionAllowed": "1.2"}});
-    let told = plane.ask("PATCH", "domains/shop", strict).await.json()["properties"].clone();
+    let told = control.ask("PATCH", "domains/shop", strict).await.json()["properties"].clone();
     assert_eq!((&told["disableLocalAuth"], &told["publicNetworkAccess"]), (&json!(true), &json!("Disabled")));
     assert_eq!((&told["inboundIpRules"], &told["inputSchemaMapping"]), (&rules, &mapping));
     assert_eq!(told["minimumTlsVersionAllowed"], "1.2");
-    let ingress = &plane.registry.topic("domain:shop").expect("it is there").record().ingress;
+    let ingress = &control.registry.topic("domain:shop").expect("it is there").record().ingress;
     assert!(ingress.disable_local_auth && ingress.inbound_ip_rules.len() == 1, "{ingress:?}");
     let mut untold = mapping;
     untold["properties"]["topic"] = json!({});
     let untold = json!({"properties": {"inputSchema": "CustomEventSchema", "inputSchemaMapping": untold}});
-    let refused = plane.ask("PUT", "domains/other", untold.clone()).await;
+    let refused = control.ask("PUT", "domains/other", untold.clone()).await;
     expect![[r#"400 {"error":{"code":"InvalidRequest","message":"properties.inputSchemaMapping.properties.topic is missing; a domain with CustomEventSchema needs its sourceField, which says which topic an event is for.","target":"properties.inputSchemaMapping.properties.topic","details":[]}}"#]].assert_eq(&refused.brief());
-    assert_eq!(plane.ask("PUT", "topics/other", untold).await.status, 201, "a topic needs none");
+    assert_eq!(control.ask("PUT", "topics/other", untold).await.status, 201, "a topic needs none");
 }
 
 #[actix_web::test]
 async fn a_domain_is_told_with_what_it_keeps() {
-    let plane = Plane::new(Chaos::Disabled);
+    let control = Plane::new(ChaosMode::Disabled);
     let body = json!({"location": "here", "identity": {"type": "SystemAssigned"}, "sku": {"name": "Premium"},
         "extendedLocation": {"type": "customLocation", "name": "x"}, "kind": "AzureArc",
         "properties": {"inputSchema": "CloudEventSchemaV1_0", "minimumTlsVersionAllowed": "1.1",
             "dataResidencyBoundary": "WithinRegion", "autoCreateTopicWithFirstSubscription": false}});
-    let told = plane.ask("PUT", "domains/Shop", body).await.json();
-    let again = plane.ask("PUT", "domains/shop", told.clone()).await.json();
+    let told = control.ask("PUT", "domains/Shop", body).await.json();
+    let again = control.ask("PUT", "domains/shop", told.clone()).await.json();
     assert_eq!(again, told, "what is told can be put, and ids stay");
-    let patched = plane.ask("PATCH", "domains/shop", json!({"tags": {"a": "b"}})).await.json();
+    let patched = control.ask("PATCH", "domains/shop", json!({"tags": {"a": "b"}})).await.json();
     assert_eq!(patched["identity"], told["identity"]);
-    let (registry, _clock, _hand) = running_registry(&plane.store);
+    let (registry, _clock, _hand) = running_registry(&control.store);
     let kept = registry.topic("domain:shop").expect("it is recovered").record();
     let principal = kept.kept.identity.as_ref().and_then(|identity| identity.principal_id.clone());
     assert_eq!(principal.as_deref(), told["identity"]["principalId"].as_str(), "also after a restart");
@@ -247,7 +247,7 @@ async fn a_domain_is_told_with_what_it_keeps() {
 
 #[actix_web::test]
 async fn errors_say_what_is_wrong() {
-    let plane = Plane::new(Chaos::Disabled).with_topic().await.with_domain(json!({})).await;
+    let control = Plane::new(ChaosMode::Disabled).with_topic().await.with_domain(json!({})).await;
     let mut lines = Vec::new();
     for (method, path, body) in [
         ("PUT", "domains/no_t", json!({})),
@@ -269,9 +269,9 @@ async fn errors_say_what_is_wrong() {
         ("PUT", NORTH, json!({"name": "south"})),
         ("PUT", "eventSubscriptions/all", hook()),
     ] {
-        lines.push(plane.ask(method, path, body).await.brief().replace(RG, "RG:"));
+        lines.push(control.ask(method, path, body).await.brief().replace(RG, "RG:"));
     }
-    let elsewhere = plane.call("PUT", &format!("{RG}/domains/shop").replace("/rg/", "/else/"), json!({})).await;
+    let elsewhere = control.call("PUT", &format!("{RG}/domains/shop").replace("/rg/", "/else/"), json!({})).await;
     lines.push(elsewhere.brief().replace(RG, "RG:"));
     expect![[r#"
         400 {"error":{"code":"InvalidRequest","message":"the domain's name is \"no_t\"; allowed are 3 to 50 letters (a to z), digits and hyphens.","target":"the domain's name","details":[]}}
@@ -297,14 +297,14 @@ async fn errors_say_what_is_wrong() {
 
 #[actix_web::test]
 async fn a_topic_and_a_domain_may_have_one_name() {
-    let plane = Plane::new(Chaos::Disabled).with_domain(json!({})).await;
-    assert_eq!(plane.ask("PUT", "topics/shop", json!({})).await.status, 201);
-    let key = async |path: &str| plane.ask("POST", &format!("{path}/listKeys"), Value::Null).await.json();
+    let control = Plane::new(ChaosMode::Disabled).with_domain(json!({})).await;
+    assert_eq!(control.ask("PUT", "topics/shop", json!({})).await.status, 201);
+    let key = async |path: &str| control.ask("POST", &format!("{path}/listKeys"), Value::Null).await.json();
     assert_ne!(key("topics/shop").await, key("domains/shop").await);
-    let list = plane.ask("GET", "topics", Value::Null).await.json();
+    let list = control.ask("GET", "topics", Value::Null).await.json();
     assert_eq!(list["value"].as_array().expect("a list").len(), 1);
     for method in ["GET", "DELETE", "PUT"] {
-        let status = plane.ask(method, "topics/domain:shop", Value::Null).await.status;
+        let status = control.ask(method, "topics/domain:shop", Value::Null).await.status;
         assert_eq!(
             status,
             match method {
@@ -315,25 +315,25 @@ async fn a_topic_and_a_domain_may_have_one_name() {
             "{method}: a key is no name"
         );
     }
-    assert_eq!(plane.ask("DELETE", "topics/shop", Value::Null).await.status, 204);
-    assert_eq!(plane.ask("GET", "domains/shop", Value::Null).await.status, 200);
+    assert_eq!(control.ask("DELETE", "topics/shop", Value::Null).await.status, 204);
+    assert_eq!(control.ask("GET", "domains/shop", Value::Null).await.status, 200);
 }
 
 #[actix_web::test]
 async fn a_topic_comes_with_its_first_subscription_and_goes_with_its_last() {
-    let plane = Plane::new(Chaos::Disabled).with_domain(json!({})).await;
+    let control = Plane::new(ChaosMode::Disabled).with_domain(json!({})).await;
     let subscription = |topic: &str, name: &str| format!("domains/shop/topics/{topic}/eventSubscriptions/{name}");
     for (topic, name) in [("North", "one"), ("NORTH", "two"), ("south", "one")] {
-        assert_eq!(plane.ask("PUT", &subscription(topic, name), hook()).await.status, 201);
+        assert_eq!(control.ask("PUT", &subscription(topic, name), hook()).await.status, 201);
     }
-    assert_eq!(plane.topics().await, ["North", "south"]);
-    let told = plane.ask("GET", &subscription("north", "TWO"), Value::Null).await.json();
+    assert_eq!(control.topics().await, ["North", "south"]);
+    let told = control.ask("GET", &subscription("north", "TWO"), Value::Null).await.json();
     assert_eq!(told["id"], format!("{RG}/domains/shop/topics/North/eventSubscriptions/two"), "as it was first spelled");
-    plane.ask("DELETE", &subscription("north", "one"), Value::Null).await;
-    assert_eq!(plane.topics().await, ["North", "south"]);
-    plane.ask("DELETE", &subscription("north", "two"), Value::Null).await;
-    assert_eq!(plane.topics().await, ["south"]);
-    let (registry, _clock, _hand) = running_registry(&plane.store);
+    control.ask("DELETE", &subscription("north", "one"), Value::Null).await;
+    assert_eq!(control.topics().await, ["North", "south"]);
+    control.ask("DELETE", &subscription("north", "two"), Value::Null).await;
+    assert_eq!(control.topics().await, ["south"]);
+    let (registry, _clock, _hand) = running_registry(&control.store);
     let domain = registry.topic("domain:shop").expect("it is recovered");
     assert_eq!(domain.domain_topics().iter().map(|topic| topic.name.to_string()).collect::<Vec<_>>(), ["south"]);
 }
@@ -341,40 +341,40 @@ async fn a_topic_comes_with_its_first_subscription_and_goes_with_its_last() {
 #[actix_web::test]
 async fn a_domain_can_leave_its_topics_to_their_makers() {
     let manual = json!({"autoCreateTopicWithFirstSubscription": false, "autoDeleteTopicWithLastSubscription": false});
-    let plane = Plane::new(Chaos::Disabled).with_domain(manual).await;
+    let control = Plane::new(ChaosMode::Disabled).with_domain(manual).await;
     let subscription = format!("{NORTH}/eventSubscriptions/one");
-    let refused = plane.ask("PUT", &subscription, hook()).await;
+    let refused = control.ask("PUT", &subscription, hook()).await;
     expect![[r#"404 {"error":{"code":"ResourceNotFound","message":"there is no topic 'north' in the domain, and autoCreateTopicWithFirstSubscription is false: PUT the topic first","target":null,"details":[]}}"#]].assert_eq(&refused.brief());
-    assert_eq!(plane.ask("PUT", NORTH, Value::Null).await.status, 201);
-    assert_eq!(plane.ask("PUT", &subscription, hook()).await.status, 201);
-    assert_eq!(plane.ask("DELETE", &subscription, Value::Null).await.status, 204);
-    assert_eq!(plane.topics().await, ["north"]);
+    assert_eq!(control.ask("PUT", NORTH, Value::Null).await.status, 201);
+    assert_eq!(control.ask("PUT", &subscription, hook()).await.status, 201);
+    assert_eq!(control.ask("DELETE", &subscription, Value::Null).await.status, 204);
+    assert_eq!(control.topics().await, ["north"]);
 }
 
 #[actix_web::test]
 async fn a_domain_has_no_more_topics_than_the_setting_says() {
-    let plane = Plane::new(Chaos::Disabled).with_domain(json!({})).await;
+    let control = Plane::new(ChaosMode::Disabled).with_domain(json!({})).await;
     let most = crate::support::publisher::DOMAIN_TOPICS;
     for number in 0..most {
-        assert_eq!(plane.ask("PUT", &format!("domains/shop/topics/topic-{number}"), Value::Null).await.status, 201);
+        assert_eq!(control.ask("PUT", &format!("domains/shop/topics/topic-{number}"), Value::Null).await.status, 201);
     }
-    let by_hand = plane.ask("PUT", NORTH, Value::Null).await;
-    let by_subscription = plane.ask("PUT", &format!("{NORTH}/eventSubscriptions/one"), hook()).await;
+    let by_hand = control.ask("PUT", NORTH, Value::Null).await;
+    let by_subscription = control.ask("PUT", &format!("{NORTH}/eventSubscriptions/one"), hook()).await;
     expect![[r#"409 {"error":{"code":"Conflict","message":"The domain 'shop' has 5 topics, as many as it may have (the setting topic.domain_topics).","target":null,"details":[]}}"#]].assert_eq(&by_hand.brief());
     assert_eq!(by_subscription.brief(), by_hand.brief());
-    assert_eq!(plane.ask("PUT", "domains/shop/topics/topic-0", Value::Null).await.status, 201, "what is there stays");
+    assert_eq!(control.ask("PUT", "domains/shop/topics/topic-0", Value::Null).await.status, 201, "what is there stays");
 }
 
 #[actix_web::test]
 async fn a_deleted_topic_takes_its_subscriptions_and_a_domain_takes_all() {
-    let plane = Plane::new(Chaos::Disabled).with_domain(json!({})).await;
+    let control = Plane::new(ChaosMode::Disabled).with_domain(json!({})).await;
     for path in ["domains/shop", NORTH, "domains/shop/topics/south"] {
-        assert_eq!(plane.ask("PUT", &format!("{path}/eventSubscriptions/one"), hook()).await.status, 201);
+        assert_eq!(control.ask("PUT", &format!("{path}/eventSubscriptions/one"), hook()).await.status, 201);
     }
     let records = |kind: MetaKind| {
         let mut count = 0;
         let range = meta_of(kind);
-        let scanned = plane.store.scan(Family::Meta, &range.start, &range.end, &mut |_, _| {
+        let scanned = control.store.scan(Family::Meta, &range.start, &range.end, &mut |_, _| {
             count += 1;
             std::ops::ControlFlow::Continue(())
         });
@@ -382,10 +382,10 @@ async fn a_deleted_topic_takes_its_subscriptions_and_a_domain_takes_all() {
         count
     };
     assert_eq!((records(MetaKind::Subscription), records(MetaKind::DomainTopic)), (3, 2));
-    assert_eq!(plane.ask("DELETE", NORTH, Value::Null).await.status, 204);
+    assert_eq!(control.ask("DELETE", NORTH, Value::Null).await.status, 204);
     assert_eq!((records(MetaKind::Subscription), records(MetaKind::DomainTopic)), (2, 1));
-    assert_eq!(plane.ask("GET", &format!("{NORTH}/eventSubscriptions/one"), Value::Null).await.status, 404);
-    assert_eq!(plane.ask("GET", "domains/shop/eventSubscriptions/one", Value::Null).await.status, 200);
-    assert_eq!(plane.ask("DELETE", "domains/shop", Value::Null).await.status, 204);
+    assert_eq!(control.ask("GET", &format!("{NORTH}/eventSubscriptions/one"), Value::Null).await.status, 404);
+    assert_eq!(control.ask("GET", "domains/shop/eventSubscriptions/one", Value::Null).await.status, 200);
+    assert_eq!(control.ask("DELETE", "domains/shop", Value::Null).await.status, 204);
     assert_eq!((records(MetaKind::Subscription), records(MetaKind::DomainTopic)), (0, 0));
 }

@@ -1,9 +1,9 @@
 //! Enumerations are compared without case, as Azure does, and answered in their canonical case.
 
-use gridhook::admin::Chaos;
+use gridhook::admin::ChaosMode;
 use serde_json::{Value, json};
 
-use super::plane::{Plane, RG};
+use super::control::{Plane, RG};
 
 /// `value` with every string in it in capitals, but for those that are no enumerations.
 fn in_capitals(value: &Value, keys: &[&str]) -> Value {
@@ -27,12 +27,12 @@ fn in_capitals(value: &Value, keys: &[&str]) -> Value {
 }
 
 /// Puts `body` in capitals, and looks for each value of `body` in the answer.
-async fn check(plane: &Plane, path: &str, body: &Value, keys: &[&str]) {
+async fn check(control: &Plane, path: &str, body: &Value, keys: &[&str]) {
     let shouted = in_capitals(body, keys);
     assert_ne!(shouted, *body);
-    let answer = plane.call("PUT", &format!("{RG}/{path}"), shouted).await;
+    let answer = control.call("PUT", &format!("{RG}/{path}"), shouted).await;
     assert!([200, 201].contains(&answer.status), "{path}: {}", answer.text);
-    let shown = plane.call("GET", &format!("{RG}/{path}"), Value::Null).await.json();
+    let shown = control.call("GET", &format!("{RG}/{path}"), Value::Null).await.json();
     contains(path, &shown, body);
 }
 
@@ -55,7 +55,7 @@ fn contains(at: &str, shown: &Value, body: &Value) {
 
 #[actix_web::test]
 async fn enumerations_are_compared_without_case_and_answered_in_their_own() {
-    let plane = Plane::new(Chaos::Disabled);
+    let control = Plane::new(ChaosMode::Disabled);
     let topic = json!({
         "location": "here",
         "sku": {"name": "Basic"},
@@ -78,18 +78,18 @@ async fn enumerations_are_compared_without_case_and_answered_in_their_own() {
         },
     });
     let keys = ["inputSchema", "publicNetworkAccess", "action", "dataResidencyBoundary", "inputSchemaMappingType"];
-    check(&plane, "topics/custom", &topic, &keys).await;
+    check(&control, "topics/custom", &topic, &keys).await;
     // These keys are of tags, too, which stay as they are.
     let mut shouted = topic.clone();
     for at in ["/sku/name", "/kind", "/identity/type", "/properties/eventTypeInfo/kind"] {
         let value = shouted.pointer_mut(at).expect("it is there");
         *value = value.as_str().expect("a string").to_lowercase().into();
     }
-    assert_eq!(plane.call("PUT", &format!("{RG}/topics/custom"), shouted).await.status, 201);
-    let shown = plane.call("GET", &format!("{RG}/topics/custom"), Value::Null).await.json();
+    assert_eq!(control.call("PUT", &format!("{RG}/topics/custom"), shouted).await.status, 201);
+    let shown = control.call("GET", &format!("{RG}/topics/custom"), Value::Null).await.json();
     contains("topics/custom", &shown, &topic);
 
-    assert_eq!(plane.call("PUT", &format!("{RG}/topics/orders"), json!({})).await.status, 201);
+    assert_eq!(control.call("PUT", &format!("{RG}/topics/orders"), json!({})).await.status, 201);
     let subscription = json!({"properties": {
         "destination": {"endpointType": "WebHook", "properties": {
             "endpointUrl": "http://127.0.0.1:9/",
@@ -109,11 +109,11 @@ async fn enumerations_are_compared_without_case_and_answered_in_their_own() {
         }},
     }});
     let keys = ["endpointType", "type", "eventDeliverySchema", "operatorType"];
-    check(&plane, "topics/orders/eventSubscriptions/billing", &subscription, &keys).await;
+    check(&control, "topics/orders/eventSubscriptions/billing", &subscription, &keys).await;
     let path = format!("{RG}/topics/orders/eventSubscriptions/billing");
     let patch = json!({"eventDeliverySchema": "eventgridSCHEMA"});
-    assert_eq!(plane.call("PATCH", &path, patch).await.status, 201);
-    let shown = plane.call("GET", &path, Value::Null).await.json();
+    assert_eq!(control.call("PATCH", &path, patch).await.status, 201);
+    let shown = control.call("GET", &path, Value::Null).await.json();
     assert_eq!(shown["properties"]["eventDeliverySchema"], "EventGridSchema");
 
     let namespace = json!({
@@ -124,15 +124,15 @@ async fn enumerations_are_compared_without_case_and_answered_in_their_own() {
             "inboundIpRules": [{"ipMask": "10.0.0.0/8", "action": "Allow"}],
         },
     });
-    check(&plane, "namespaces/plant", &namespace, &["name", "type", "publicNetworkAccess", "action"]).await;
+    check(&control, "namespaces/plant", &namespace, &["name", "type", "publicNetworkAccess", "action"]).await;
     let topic = json!({"properties": {"publisherType": "Custom", "inputSchema": "CloudEventSchemaV1_0"}});
-    check(&plane, "namespaces/plant/topics/heat", &topic, &["publisherType", "inputSchema"]).await;
+    check(&control, "namespaces/plant/topics/heat", &topic, &["publisherType", "inputSchema"]).await;
     let queue = json!({"properties": {
         "deliveryConfiguration": {"deliveryMode": "Queue"},
         "filtersConfiguration": {"filters": [{"operatorType": "BoolEquals", "key": "data.on", "value": true}]},
     }});
     let keys = ["deliveryMode", "operatorType"];
-    check(&plane, "namespaces/plant/topics/heat/eventSubscriptions/work", &queue, &keys).await;
+    check(&control, "namespaces/plant/topics/heat/eventSubscriptions/work", &queue, &keys).await;
     let key = json!({"keyName": "KEY2"});
-    assert_eq!(plane.call("POST", &format!("{RG}/topics/orders/regenerateKey"), key).await.status, 200);
+    assert_eq!(control.call("POST", &format!("{RG}/topics/orders/regenerateKey"), key).await.status, 200);
 }

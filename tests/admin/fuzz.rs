@@ -1,11 +1,11 @@
 //! Bodies of the control plane with something changed, and `$filter`s: taken, or refused with a code that is known, in few
 //! words; and what was taken is told again and can be put again.
 
-use gridhook::admin::{Chaos, model::odata::Names};
+use gridhook::admin::{ChaosMode, model::odata::NameFilter};
 use proptest::{prelude::*, sample::Index, test_runner::TestRunner};
 use serde_json::{Value, json};
 
-use super::plane::{Plane, RG};
+use super::control::{Plane, RG};
 use crate::support::fuzz::{cases, changed, changes};
 
 /// A body in which everything is that can be.
@@ -86,9 +86,9 @@ fn put(into: &mut Value, way: &mut dyn Iterator<Item = Index>, value: Value) {
 
 const CODES: [&str; 5] = ["InvalidRequest", "ResourceNotFound", "Conflict", "RequestEntityTooLarge", "NotFound"];
 
-async fn check(plane: &Plane, body: &[u8]) -> Result<(), TestCaseError> {
+async fn check(control: &Plane, body: &[u8]) -> Result<(), TestCaseError> {
     let path = format!("{RG}/topics/orders/eventSubscriptions/fuzzed");
-    let answer = plane.put_bytes(&path, body).await;
+    let answer = control.put_bytes(&path, body).await;
     prop_assert!(answer.text.len() < 64 * 1024, "{} bytes", answer.text.len());
     if answer.status >= 300 {
         let code = answer.json()["error"]["code"].clone();
@@ -103,12 +103,12 @@ async fn check(plane: &Plane, body: &[u8]) -> Result<(), TestCaseError> {
     }
     prop_assert!(!answer.text.contains("code=secret"), "{}", answer.text);
     // What is told is taken again, but for what is not told.
-    let mut told = plane.call("GET", &path, Value::Null).await.json();
+    let mut told = control.call("GET", &path, Value::Null).await.json();
     told["properties"]["destination"]["properties"]["endpointUrl"] = "http://127.0.0.1:9000/".into();
     for name in ["deliveryAttributeMappings", "signing"] {
         told["properties"]["destination"]["properties"].as_object_mut().expect("an object").remove(name);
     }
-    let again = plane.call("PUT", &path, told.clone()).await;
+    let again = control.call("PUT", &path, told.clone()).await;
     prop_assert!(again.status < 300, "{} after {}", again.brief(), told);
     Ok(())
 }
@@ -116,8 +116,8 @@ async fn check(plane: &Plane, body: &[u8]) -> Result<(), TestCaseError> {
 #[test]
 fn bodies_with_values_or_bytes_changed_are_taken_or_refused_by_name() {
     let system = actix_rt::System::new();
-    let plane = system.block_on(async { Plane::new(Chaos::Disabled).with_topic().await });
-    system.block_on(check(&plane, full().to_string().as_bytes())).expect("the whole body is taken");
+    let control = system.block_on(async { Plane::new(ChaosMode::Disabled).with_topic().await });
+    system.block_on(check(&control, full().to_string().as_bytes())).expect("the whole body is taken");
     let way = || prop::collection::vec(any::<Index>(), 1..8);
     let strategy = (prop::collection::vec((way(), any::<Index>()), 0..4), prop::option::weighted(0.3, changes(2)));
     let mut runner = TestRunner::new(ProptestConfig::with_cases(cases(300)));
@@ -129,7 +129,7 @@ fn bodies_with_values_or_bytes_changed_are_taken_or_refused_by_name() {
         }
         let body = body.to_string().into_bytes();
         let body = bytes.map_or(body.clone(), |bytes| changed(&body, &bytes));
-        system.block_on(check(&plane, &body))
+        system.block_on(check(&control, &body))
     });
     checked.unwrap_or_else(|error| panic!("{error}"));
 }
@@ -139,7 +139,7 @@ proptest! {
 
     #[test]
     fn a_filter_of_names_is_read_or_refused(text in r"(not |and |or |\(|\)|name|eq|ne|contains|,|'[a-z']{0,3}'| ){0,40}") {
-        if let Ok(names) = Names::read(&text) {
+        if let Ok(names) = NameFilter::read(&text) {
             // Whether a name is asked for has one answer.
             prop_assert_eq!(names.has("orders"), names.has("ORDERS"));
         }

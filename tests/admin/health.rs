@@ -2,16 +2,18 @@
 
 use expect_test::expect;
 use gridhook::{
-    admin::health::{Far, Phase, Readiness, Step, Vitals},
-    journal::{self, damage::Seen, salvage::Gap, store::Family},
+    admin::health::{Readiness, ServerHealth, StartPhase, StartStep, StepProgress},
+    journal::{self, damage::DamageSummary, salvage::LogGap, store::Family},
 };
 
 #[test]
 fn readiness_says_what_is_wrong() {
     let mut lines = Vec::new();
-    for phase in [Phase::Recovering, Phase::Serving, Phase::Stopping] {
-        for state in [journal::State::Writable, journal::State::Full, journal::State::Closed] {
-            lines.push(serde_json::to_string(&Readiness::of(phase, &state, &Seen::default())).expect("it is JSON"));
+    for phase in [StartPhase::Recovering, StartPhase::Serving, StartPhase::Stopping] {
+        for state in [journal::JournalState::Writable, journal::JournalState::Full, journal::JournalState::Closed] {
+            lines.push(
+                serde_json::to_string(&Readiness::of(phase, &state, &DamageSummary::default())).expect("it is JSON"),
+            );
         }
     }
     expect![[r#"
@@ -28,9 +30,9 @@ fn readiness_says_what_is_wrong() {
 
 #[test]
 fn a_damaged_store_is_told_and_takes_events() {
-    let gap = |first, count| Gap { partition: 3, first, count };
-    let damage = Seen { gaps: vec![gap(7, 4), gap(20, 1)], families: vec![Family::Log, Family::Owed] };
-    let told = Readiness::of(Phase::Serving, &journal::State::Writable, &damage);
+    let gap = |first, count| LogGap { partition: 3, first, count };
+    let damage = DamageSummary { gaps: vec![gap(7, 4), gap(20, 1)], families: vec![Family::Log, Family::Pending] };
+    let told = Readiness::of(StartPhase::Serving, &journal::JournalState::Writable, &damage);
     assert!(told.ready);
     expect![[r#"
         {"ready":true,"phase":"serving","journal":"writable","lostEvents":5,"problems":["lost to damage: 4 events, sequences 7 to 10 of partition 3","lost to damage: 1 events, sequences 20 to 20 of partition 3","the store is damaged: a table of log, owed cannot be read in part; stop the server, and restore a backup or accept the loss with gridhook restore --accept-loss"]}"#]].assert_eq(&serde_json::to_string(&told).expect("it is JSON"));
@@ -38,24 +40,24 @@ fn a_damaged_store_is_told_and_takes_events() {
 
 #[test]
 fn a_server_never_goes_back_to_an_earlier_phase() {
-    let vitals = Vitals::new(|| journal::State::Writable);
-    assert_eq!(vitals.phase(), Phase::Recovering);
-    vitals.enter(Phase::Serving);
-    assert_eq!(vitals.phase(), Phase::Serving);
-    vitals.enter(Phase::Stopping);
-    vitals.enter(Phase::Serving);
-    assert_eq!(vitals.phase(), Phase::Stopping);
+    let vitals = ServerHealth::new(|| journal::JournalState::Writable);
+    assert_eq!(vitals.phase(), StartPhase::Recovering);
+    vitals.enter(StartPhase::Serving);
+    assert_eq!(vitals.phase(), StartPhase::Serving);
+    vitals.enter(StartPhase::Stopping);
+    vitals.enter(StartPhase::Serving);
+    assert_eq!(vitals.phase(), StartPhase::Stopping);
 }
 
 #[test]
 fn a_start_says_what_it_does_and_how_far_it_is() {
-    let vitals = Vitals::starting();
-    vitals.at(Step::with("the store is opened", || Some(Far { done: 3, of: 7 })));
+    let vitals = ServerHealth::starting();
+    vitals.at(StartStep::with("the store is opened", || Some(StepProgress { done: 3, of: 7 })));
     let readiness = vitals.readiness();
     assert!(!readiness.ready);
     assert_eq!(readiness.journal, "opening");
     assert_eq!(readiness.problems, ["the store is being read after the start: the store is opened, 3 of 7 bytes"]);
-    vitals.attach(|| journal::State::Writable);
-    vitals.enter(Phase::Serving);
+    vitals.attach(|| journal::JournalState::Writable);
+    vitals.enter(StartPhase::Serving);
     assert!(vitals.readiness().ready);
 }

@@ -3,16 +3,16 @@
 use actix_web::{http::Method, test};
 use expect_test::expect;
 use gridhook::{
-    admin::{Chaos, health::Phase},
-    journal::{self, memory::Fault},
+    admin::{ChaosMode, health::StartPhase},
+    journal::{self, memory::WriteFault},
 };
 use serde_json::{Value, json};
 
-use super::plane::{Answer, Plane, RG, TOKEN, hook};
+use super::control::{Answer, Plane, RG, TOKEN, hook};
 
 #[actix_web::test]
 async fn statuses_are_those_that_every_client_accepts() {
-    let plane = Plane::new(Chaos::Disabled);
+    let control = Plane::new(ChaosMode::Disabled);
     let topic = format!("{RG}/topics/orders");
     let nested = format!("{topic}/eventSubscriptions/to-shop");
     let scoped = format!("/{topic}/providers/Microsoft.EventGrid/eventSubscriptions/to-shop?api-version=2025-02-15");
@@ -45,7 +45,7 @@ async fn statuses_are_those_that_every_client_accepts() {
     let mut lines = Vec::new();
     for (method, path, body) in calls {
         let short = path.replace(RG, "RG:");
-        lines.push(format!("{method} {short} {}", plane.call(method, path, body).await.status));
+        lines.push(format!("{method} {short} {}", control.call(method, path, body).await.status));
     }
     expect![[r#"
         PUT RG:/topics/orders 201
@@ -77,7 +77,7 @@ async fn statuses_are_those_that_every_client_accepts() {
 
 #[actix_web::test]
 async fn without_the_token_nothing_is_told() {
-    let plane = Plane::new(Chaos::Enabled).with_topic().await;
+    let control = Plane::new(ChaosMode::Enabled).with_topic().await;
     let mut lines = Vec::new();
     for header in [None, Some("Bearer wrong"), Some("Basic swordfish"), Some("swordfish"), Some("Bearer ")] {
         for path in [format!("{RG}/topics/orders"), "/subscriptions/x/none".to_owned(), "/chaos/kill".to_owned()] {
@@ -85,7 +85,7 @@ async fn without_the_token_nothing_is_told() {
             if let Some(header) = header {
                 request = request.insert_header(("Authorization", header));
             }
-            let answer = plane.send(request).await;
+            let answer = control.send(request).await;
             assert_eq!(answer.status, 401);
             assert_eq!(answer.headers.get("WWW-Authenticate").expect("it is there"), "Bearer");
             lines.push(format!("{header:?} {}", answer.text));
@@ -100,26 +100,26 @@ async fn without_the_token_nothing_is_told() {
         Some("Bearer ") {"error":{"code":"AuthenticationFailed","message":"Authentication failed: the 'Authorization' header is missing or is not of the form 'Bearer <admin token>'.","target":null,"details":[]}}"#]].assert_eq(&lines.join("\n"));
     let lower = test::TestRequest::with_uri(&format!("{RG}/topics/orders"))
         .insert_header(("Authorization", format!("bearer {TOKEN}")));
-    assert_eq!(plane.send(lower).await.status, 200);
+    assert_eq!(control.send(lower).await.status, 200);
 }
 
 #[actix_web::test]
 async fn errors_have_arms_form() {
-    let plane = Plane::new(Chaos::Disabled).with_topic().await;
+    let control = Plane::new(ChaosMode::Disabled).with_topic().await;
     let topic = format!("{RG}/topics/orders");
     let elsewhere = topic.replace("/rg/", "/elsewhere/");
     let answers = [
-        plane.call("PUT", &topic, json!({"colour": 1})).await,
-        plane.call("PUT", &elsewhere, json!({})).await,
-        plane.call("GET", &elsewhere, Value::Null).await,
-        plane.call("GET", &format!("{topic}/eventSubscriptions/none"), Value::Null).await,
-        plane.call("PATCH", &format!("{topic}/eventSubscriptions/none"), json!({})).await,
-        plane.call("POST", &topic, Value::Null).await,
-        plane.call("GET", &format!("{topic}/listKeys"), Value::Null).await,
-        plane.call("GET", &format!("{RG}/domains/x?secret=1"), Value::Null).await,
-        plane.call("GET", &format!("{RG}/topics?$filter=name"), Value::Null).await,
-        plane.call("PUT", &topic, json!({"location": "x".repeat(300_000)})).await,
-        plane.call("POST", "/healthz", Value::Null).await,
+        control.call("PUT", &topic, json!({"colour": 1})).await,
+        control.call("PUT", &elsewhere, json!({})).await,
+        control.call("GET", &elsewhere, Value::Null).await,
+        control.call("GET", &format!("{topic}/eventSubscriptions/none"), Value::Null).await,
+        control.call("PATCH", &format!("{topic}/eventSubscriptions/none"), json!({})).await,
+        control.call("POST", &topic, Value::Null).await,
+        control.call("GET", &format!("{topic}/listKeys"), Value::Null).await,
+        control.call("GET", &format!("{RG}/domains/x?secret=1"), Value::Null).await,
+        control.call("GET", &format!("{RG}/topics?$filter=name"), Value::Null).await,
+        control.call("PUT", &topic, json!({"location": "x".repeat(300_000)})).await,
+        control.call("POST", "/healthz", Value::Null).await,
     ];
     let lines: Vec<_> = answers.iter().map(Answer::brief).collect();
     expect![[r#"
@@ -136,24 +136,24 @@ async fn errors_have_arms_form() {
         405 {"error":{"code":"MethodNotAllowed","message":"The method POST is not allowed here; allowed: GET, HEAD.","target":null,"details":[]}}"#]].assert_eq(&lines.join("\n"));
     assert_eq!(answers[5].headers.get("Allow").expect("it is there"), "GET, PUT, PATCH, DELETE");
     let kill = json!({"actor": "topic", "topic": "orders", "by": "stop"});
-    assert_eq!(plane.call("POST", "/chaos/kill", kill).await.status, 404, "nothing is broken on purpose");
+    assert_eq!(control.call("POST", "/chaos/kill", kill).await.status, 404, "nothing is broken on purpose");
 }
 
 #[actix_web::test]
 async fn errors_of_the_registry_have_their_statuses() {
-    let plane = Plane::new(Chaos::Disabled).with_topic().await;
+    let control = Plane::new(ChaosMode::Disabled).with_topic().await;
     let mut lines = Vec::new();
     let mut put = async |url: &str| {
         let body =
             json!({"properties": {"destination": {"endpointType": "WebHook", "properties": {"endpointUrl": url}}}});
-        let answer = plane.call("PUT", &format!("{RG}/topics/orders/eventSubscriptions/to-shop"), body).await;
+        let answer = control.call("PUT", &format!("{RG}/topics/orders/eventSubscriptions/to-shop"), body).await;
         let after = answer.headers.get("Retry-After").map(|value| value.to_str().expect("it is text").to_owned());
         lines.push(format!("{after:?} {}", answer.brief()));
     };
     put("http://10.0.0.1/hook").await;
-    plane.store.fail(plane.store.writes()..u64::MAX, Fault::Full);
+    control.store.fail(control.store.writes()..u64::MAX, WriteFault::Full);
     put("http://127.0.0.1:9000/hook").await;
-    plane.store.fail(plane.store.writes()..u64::MAX, Fault::Failed);
+    control.store.fail(control.store.writes()..u64::MAX, WriteFault::Failed);
     put("http://127.0.0.1:9000/hook").await;
     expect![[r#"
         None 400 {"error":{"code":"InvalidRequest","message":"the address 10.0.0.1 is private or reserved; the server's setting delivery.allow_networks lets a network through","target":null,"details":[]}}
@@ -163,25 +163,25 @@ async fn errors_of_the_registry_have_their_statuses() {
 
 #[actix_web::test]
 async fn keys_are_told_by_their_own_calls_only_and_survive_an_update() {
-    let plane = Plane::new(Chaos::Disabled).with_topic().await;
+    let control = Plane::new(ChaosMode::Disabled).with_topic().await;
     let topic = format!("{RG}/topics/orders");
-    let keys = plane.call("POST", &format!("{topic}/listKeys"), Value::Null).await.json();
+    let keys = control.call("POST", &format!("{topic}/listKeys"), Value::Null).await.json();
     let (key1, key2) = (keys["key1"].as_str().expect("text"), keys["key2"].as_str().expect("text"));
     assert_eq!((key1.len(), key2.len()), (44, 44), "32 bytes in base64");
     assert_ne!(key1, key2);
     for (method, body) in [("PUT", json!({})), ("PATCH", json!({})), ("GET", Value::Null)] {
-        let told = plane.call(method, &topic, body).await.text;
+        let told = control.call(method, &topic, body).await.text;
         assert!(!told.contains(key1) && !told.contains(key2), "{told}");
     }
-    assert_eq!(plane.call("POST", &format!("{topic}/listKeys"), Value::Null).await.json(), keys);
-    let changed = plane.call("POST", &format!("{topic}/regenerateKey"), json!({"keyName": "key2"})).await.json();
+    assert_eq!(control.call("POST", &format!("{topic}/listKeys"), Value::Null).await.json(), keys);
+    let changed = control.call("POST", &format!("{topic}/regenerateKey"), json!({"keyName": "key2"})).await.json();
     assert_eq!(changed["key1"], keys["key1"]);
     assert_ne!(changed["key2"], keys["key2"]);
 }
 
 #[actix_web::test]
 async fn only_get_full_url_tells_the_query() {
-    let plane = Plane::new(Chaos::Disabled).with_subscription().await;
+    let control = Plane::new(ChaosMode::Disabled).with_subscription().await;
     let nested = format!("{RG}/topics/orders/eventSubscriptions");
     for (method, path, body) in [
         ("GET", format!("{nested}/to-shop"), Value::Null),
@@ -189,25 +189,25 @@ async fn only_get_full_url_tells_the_query() {
         ("PATCH", format!("{nested}/TO-SHOP"), json!({"labels": ["x"]})),
         ("GET", format!("{nested}/to-shop/status"), Value::Null),
     ] {
-        let told = plane.call(method, &path, body).await.text;
+        let told = control.call(method, &path, body).await.text;
         assert!(told.contains("to-shop") && !told.contains("secret"), "{told}");
     }
-    let full = plane.call("POST", &format!("{nested}/to-shop/getFullUrl"), Value::Null).await;
+    let full = control.call("POST", &format!("{nested}/to-shop/getFullUrl"), Value::Null).await;
     assert_eq!(full.text, r#"{"endpointUrl":"http://127.0.0.1:9000/hook?code=secret"}"#);
 }
 
 #[actix_web::test]
 async fn lists_keep_to_their_scope() {
-    let plane = Plane::new(Chaos::Disabled).with_topic().await;
+    let control = Plane::new(ChaosMode::Disabled).with_topic().await;
     let other = "/subscriptions/s-1/resourceGroups/other/providers/Microsoft.EventGrid/topics";
-    assert_eq!(plane.call("PUT", &format!("{other}/bills"), json!({})).await.status, 201);
+    assert_eq!(control.call("PUT", &format!("{other}/bills"), json!({})).await.status, 201);
     for (path, names) in [
         (format!("{RG}/topics?$top=1"), vec!["orders"]),
         (other.to_owned(), vec!["bills"]),
         ("/subscriptions/S-1/providers/microsoft.eventgrid/topics".to_owned(), vec!["bills", "orders"]),
         ("/subscriptions/none/providers/Microsoft.EventGrid/topics".to_owned(), vec![]),
     ] {
-        let list = plane.call("GET", &path, Value::Null).await.json();
+        let list = control.call("GET", &path, Value::Null).await.json();
         let got: Vec<_> = list["value"].as_array().expect("a list").iter().map(|topic| topic["name"].clone()).collect();
         assert_eq!(json!(got), json!(names), "{path}");
     }
@@ -215,37 +215,37 @@ async fn lists_keep_to_their_scope() {
 
 #[actix_web::test]
 async fn an_edition_with_smaller_ranges_is_refused_while_a_subscription_asks_for_more() {
-    let plane = Plane::new(Chaos::Disabled).with_subscription().await;
+    let control = Plane::new(ChaosMode::Disabled).with_subscription().await;
     let patch = json!({"properties": {"edition": "short"}});
-    let refused = plane.call("PATCH", &format!("{RG}/topics/orders"), patch.clone()).await;
+    let refused = control.call("PATCH", &format!("{RG}/topics/orders"), patch.clone()).await;
     expect![[r#"400 {"error":{"code":"InvalidRequest","message":"properties.edition does not suit the event subscription to-shop, whose maxDeliveryAttempts is 30; allowed is 1 to 5.","target":"properties.edition","details":[]}}"#]].assert_eq(&refused.brief());
     let fewer = json!({"retryPolicy": {"maxDeliveryAttempts": 5}});
     let subscription = format!("{RG}/topics/orders/eventSubscriptions/to-shop");
-    assert_eq!(plane.call("PATCH", &subscription, fewer).await.status, 201);
-    assert_eq!(plane.call("PATCH", &format!("{RG}/topics/orders"), patch).await.status, 201);
+    assert_eq!(control.call("PATCH", &subscription, fewer).await.status, 201);
+    assert_eq!(control.call("PATCH", &format!("{RG}/topics/orders"), patch).await.status, 201);
 }
 
 #[actix_web::test]
 async fn hold_and_resume_are_told_by_status() {
-    let plane = Plane::new(Chaos::Disabled).with_subscription().await;
+    let control = Plane::new(ChaosMode::Disabled).with_subscription().await;
     let subscription = format!("{RG}/topics/orders/eventSubscriptions/to-shop");
-    let held = plane.call("POST", &format!("{subscription}/hold"), Value::Null).await;
+    let held = control.call("POST", &format!("{subscription}/hold"), Value::Null).await;
     expect![[r#"200 {"topic":"orders","subscription":"to-shop","heldBy":"operator","health":{"state":"healthy","failures":0},"endpoint":{"rate":null,"healthyRate":null,"concurrency":16,"eventsPerRequest":1},"counters":{"passed":0,"filtered":0,"matched":0,"delivered":0,"pending":0,"deadLettered":0,"dropped":0,"canceled":0,"requests":0,"requestsFailed":0,"late":0},"backlog":0,"oldestUnread":null,"oldestUnreadAgeSeconds":null,"nextDue":null,"inFlight":0,"lingering":0,"actor":{"life":1,"restarts":0,"ends":{"panicked":0,"killed":0,"stopped":0,"orphaned":0},"lastCause":null,"lastEnd":null,"recovery":{"count":0,"last":null,"p50":null,"p99":null,"longest":null},"quarantined":{"count":0,"newest":[]}}}"#]].assert_eq(&held.brief());
-    let resumed = plane.call("POST", &format!("{subscription}/resume"), Value::Null).await;
+    let resumed = control.call("POST", &format!("{subscription}/resume"), Value::Null).await;
     assert_eq!(resumed.json()["heldBy"], Value::Null);
     assert_eq!(
-        plane.call("POST", &format!("{RG}/topics/orders/eventSubscriptions/none/hold"), Value::Null).await.status,
+        control.call("POST", &format!("{RG}/topics/orders/eventSubscriptions/none/hold"), Value::Null).await.status,
         404
     );
 }
 
 #[actix_web::test]
 async fn a_command_that_has_no_sense_is_a_conflict_that_says_why() {
-    let plane = Plane::new(Chaos::Disabled).with_subscription().await;
+    let control = Plane::new(ChaosMode::Disabled).with_subscription().await;
     let subscription = format!("{RG}/topics/orders/eventSubscriptions/to-shop");
     let mut lines = Vec::new();
     for verb in ["probe", "release", "hold", "probe"] {
-        let answer = plane.call("POST", &format!("{subscription}/{verb}"), Value::Null).await;
+        let answer = control.call("POST", &format!("{subscription}/{verb}"), Value::Null).await;
         lines.push(if answer.status == 200 { "200".to_owned() } else { answer.brief() });
     }
     expect![[r#"
@@ -253,20 +253,20 @@ async fn a_command_that_has_no_sense_is_a_conflict_that_says_why() {
         409 {"error":{"code":"Conflict","message":"Nothing was done: the endpoint is healthy; only one on probation can be probed or released.","target":null,"details":[]}}
         200
         409 {"error":{"code":"Conflict","message":"Nothing was done: the subscription is held; resume it first.","target":null,"details":[]}}"#]].assert_eq(&lines.join("\n"));
-    assert_eq!(plane.call("GET", &format!("{subscription}/probe"), Value::Null).await.status, 405);
+    assert_eq!(control.call("GET", &format!("{subscription}/probe"), Value::Null).await.status, 405);
 }
 
 #[actix_web::test]
 async fn health_asks_for_no_token() {
-    let plane = Plane::new(Chaos::Disabled);
-    let ask = async |path: &str| plane.send(test::TestRequest::with_uri(path)).await.brief();
+    let control = Plane::new(ChaosMode::Disabled);
+    let ask = async |path: &str| control.send(test::TestRequest::with_uri(path)).await.brief();
     let mut lines = vec![ask("/healthz").await, ask("/readyz").await];
-    plane.vitals.enter(Phase::Serving);
+    control.vitals.enter(StartPhase::Serving);
     lines.push(ask("/readyz").await);
-    *plane.state.lock().expect("nobody panics with it") = journal::State::Full;
+    *control.state.lock().expect("nobody panics with it") = journal::JournalState::Full;
     lines.push(ask("/readyz").await);
     lines.push(ask("/healthz").await);
-    let head = plane.send(test::TestRequest::with_uri("/readyz").method(Method::HEAD)).await;
+    let head = control.send(test::TestRequest::with_uri("/readyz").method(Method::HEAD)).await;
     assert_eq!(head.status, 503);
     expect![[r#"
         200 {"status":"starting","step":"the start begins"}
@@ -278,7 +278,7 @@ async fn health_asks_for_no_token() {
 
 #[actix_web::test]
 async fn chaos_is_passed_on_where_it_is_enabled() {
-    let plane = Plane::new(Chaos::Enabled).with_subscription().await;
+    let control = Plane::new(ChaosMode::Enabled).with_subscription().await;
     let mut lines = Vec::new();
     for (path, body) in [
         ("kill", json!({"actor": "delivery", "topic": "orders", "subscription": "to-shop", "by": "panic"})),
@@ -290,9 +290,9 @@ async fn chaos_is_passed_on_where_it_is_enabled() {
         ("poison", json!({"topic": "none", "subscription": "to-shop", "eventId": "e-1", "times": 1})),
         ("other", json!({})),
     ] {
-        lines.push(plane.call("POST", &format!("/chaos/{path}"), body).await.brief());
+        lines.push(control.call("POST", &format!("/chaos/{path}"), body).await.brief());
     }
-    lines.push(plane.call("GET", "/chaos/kill", Value::Null).await.brief());
+    lines.push(control.call("GET", "/chaos/kill", Value::Null).await.brief());
     expect![[r#"
         200 {"actor":"delivery","topic":"orders","subscription":"to-shop","by":"panic"}
         400 {"error":{"code":"InvalidRequest","message":"subscription is missing; the actor is one subscription's.","target":"subscription","details":[]}}
@@ -307,10 +307,10 @@ async fn chaos_is_passed_on_where_it_is_enabled() {
 
 #[actix_web::test]
 async fn a_question_about_an_event_says_once_which_one() {
-    let plane = Plane::new(Chaos::Disabled).with_subscription().await;
+    let control = Plane::new(ChaosMode::Disabled).with_subscription().await;
     let ask = async |query: &str| {
         let path = format!("{RG}/topics/orders/eventSubscriptions/to-shop/explain{query}");
-        plane.call("GET", &path, Value::Null).await
+        control.call("GET", &path, Value::Null).await
     };
     for query in ["", "?id=", "?id=a&sequence=1", "?id=a&id=b", "?sequence=0", "?sequence=x", "?sequence=-1", "?at=1"] {
         let answer = ask(query).await;
@@ -322,8 +322,8 @@ async fn a_question_about_an_event_says_once_which_one() {
     let unknown = ask("?id=nobody").await;
     expect![[r#"404 {"state":"notFound","lookedAt":{"eventsInFlight":0,"eventsOwed":0,"logFromSequence":1,"logBeforeSequence":1}}"#]].assert_eq(&unknown.brief());
     let path = format!("{RG}/topics/orders/eventSubscriptions/none/explain?sequence=1");
-    assert_eq!(plane.call("GET", &path, Value::Null).await.status, 404);
+    assert_eq!(control.call("GET", &path, Value::Null).await.status, 404);
     let path = format!("{RG}/topics/orders/eventSubscriptions/to-shop/explain?sequence=1");
-    assert_eq!(plane.call("POST", &path, Value::Null).await.status, 405);
-    assert_eq!(plane.send(test::TestRequest::with_uri(&path)).await.status, 401, "a token is asked for");
+    assert_eq!(control.call("POST", &path, Value::Null).await.status, 405);
+    assert_eq!(control.send(test::TestRequest::with_uri(&path)).await.status, 401, "a token is asked for");
 }

@@ -1,25 +1,25 @@
 //! Lists: by name, and a page at a time.
 
 use expect_test::expect;
-use gridhook::admin::Chaos;
+use gridhook::admin::ChaosMode;
 use serde_json::{Value, json};
 
-use super::plane::{Plane, RG, hook};
+use super::control::{Plane, RG, hook};
 
 async fn with_topics(names: &[&str]) -> Plane {
-    let plane = Plane::new(Chaos::Disabled);
+    let control = Plane::new(ChaosMode::Disabled);
     for name in names {
-        assert_eq!(plane.call("PUT", &format!("{RG}/topics/{name}"), json!({})).await.status, 201);
+        assert_eq!(control.call("PUT", &format!("{RG}/topics/{name}"), json!({})).await.status, 201);
     }
-    plane
+    control
 }
 
 /// The names on every page, and how the pages were asked for.
-async fn pages(plane: &Plane, path: &str) -> String {
+async fn pages(control: &Plane, path: &str) -> String {
     let mut lines = Vec::new();
     let mut next = Some(path.to_owned());
     while let Some(path) = next {
-        let page = plane.call("GET", &path, Value::Null).await.json();
+        let page = control.call("GET", &path, Value::Null).await.json();
         let names: Vec<_> =
             page["value"].as_array().expect("a page").iter().map(|one| one["name"].to_string()).collect();
         lines.push(format!("{}: {}", path.replace(RG, "RG:"), names.join(" ")));
@@ -31,12 +31,12 @@ async fn pages(plane: &Plane, path: &str) -> String {
 
 #[actix_web::test]
 async fn a_list_is_told_a_page_at_a_time() {
-    let plane = with_topics(&["Delta", "alpha", "charlie", "bravo", "echo"]).await;
-    let all = pages(&plane, &format!("{RG}/topics")).await;
-    let twos = pages(&plane, &format!("{RG}/topics?api-version=2025-02-15&$top=2")).await;
+    let control = with_topics(&["Delta", "alpha", "charlie", "bravo", "echo"]).await;
+    let all = pages(&control, &format!("{RG}/topics")).await;
+    let twos = pages(&control, &format!("{RG}/topics?api-version=2025-02-15&$top=2")).await;
     let filtered =
-        pages(&plane, &format!("{RG}/topics?$top=1&$filter=contains(name,'l')%20and%20name%20ne%20'delta'")).await;
-    let whole = pages(&plane, &format!("{RG}/topics?$top=5")).await;
+        pages(&control, &format!("{RG}/topics?$top=1&$filter=contains(name,'l')%20and%20name%20ne%20'delta'")).await;
+    let whole = pages(&control, &format!("{RG}/topics?$top=5")).await;
     expect![[r#"
         RG:/topics: "alpha" "bravo" "charlie" "Delta" "echo"
         RG:/topics?api-version=2025-02-15&$top=2: "alpha" "bravo"
@@ -50,10 +50,10 @@ async fn a_list_is_told_a_page_at_a_time() {
 
 #[actix_web::test]
 async fn a_page_that_cannot_be_is_refused() {
-    let plane = with_topics(&[]).await;
+    let control = with_topics(&[]).await;
     let mut lines = Vec::new();
     for query in ["$top=0", "$top=101", "$top=x", "$filter=location%20eq%20'x'"] {
-        lines.push(plane.call("GET", &format!("{RG}/topics?{query}"), Value::Null).await.brief());
+        lines.push(control.call("GET", &format!("{RG}/topics?{query}"), Value::Null).await.brief());
     }
     expect![[r#"
         400 {"error":{"code":"InvalidRequest","message":"$top is \"0\"; allowed is 1 to 100.","target":"$top","details":[]}}
@@ -64,9 +64,9 @@ async fn a_page_that_cannot_be_is_refused() {
 
 #[actix_web::test]
 async fn event_subscriptions_are_listed_by_place_location_and_type() {
-    let plane = with_topics(&[]).await;
+    let control = with_topics(&[]).await;
     let put = async |path: &str, body: Value| {
-        let answer = plane.call("PUT", &format!("{RG}/{path}"), body).await;
+        let answer = control.call("PUT", &format!("{RG}/{path}"), body).await;
         assert_eq!(answer.status, 201, "{path}: {}", answer.text);
     };
     put("topics/orders", json!({"location": "West US 2"})).await;
@@ -88,7 +88,7 @@ async fn event_subscriptions_are_listed_by_place_location_and_type() {
         format!("{RG}/domains/shop/topics/north/eventSubscriptions"),
         format!("{RG}/domains/shop/topics/north/providers/Microsoft.EventGrid/eventSubscriptions"),
     ] {
-        let list = plane.call("GET", &path, Value::Null).await.json();
+        let list = control.call("GET", &path, Value::Null).await.json();
         let ids = list["value"].as_array().expect("a list").iter().map(|one| one["id"].as_str().expect("an id"));
         let ids: Vec<_> = ids.map(|id| id.replace(RG, "")).collect();
         lines.push(path.replace(RG, "RG:"));

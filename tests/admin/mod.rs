@@ -5,6 +5,7 @@ mod advanced;
 mod attributes;
 mod auth;
 mod chaos;
+mod control;
 mod destination;
 mod domain;
 mod enumerations;
@@ -18,7 +19,6 @@ mod namespace_subscription;
 mod odata;
 mod openapi;
 mod path;
-mod plane;
 mod provider;
 mod subscription;
 mod test_filter;
@@ -28,22 +28,22 @@ mod validate;
 use std::collections::BTreeMap;
 
 use gridhook::{
-    admin::model::{Editions, Range, Ranges},
+    admin::model::{EditionRanges, Editions, ValueRange},
     event::{Name, Schema},
     topic::{
-        ingress::Ingress,
-        record::{Kept, Keys, Scope, TopicRecord},
+        ingress::IngressSettings,
+        record::{AccessKeys, ArmScope, StoredTopicProperties, TopicRecord},
     },
 };
 
 /// The numbers of the current edition.
-fn ranges() -> Ranges {
-    Ranges {
-        attempts: Range { min: 1, max: 30, default: 30 },
-        time_to_live_minutes: Range { min: 1, max: 1440, default: 1440 },
-        events_per_batch: Range { min: 1, max: 5000, default: 1 },
+fn ranges() -> EditionRanges {
+    EditionRanges {
+        attempts: ValueRange { min: 1, max: 30, default: 30 },
+        time_to_live_minutes: ValueRange { min: 1, max: 1440, default: 1440 },
+        events_per_batch: ValueRange { min: 1, max: 5000, default: 1 },
         events_where_only_kilobytes: 5000,
-        kilobytes_per_batch: Range { min: 1, max: 1024, default: 64 },
+        kilobytes_per_batch: ValueRange { min: 1, max: 1024, default: 64 },
         filter_text_max: 512,
         event_types_max: 25,
         advanced_filters_max: 25,
@@ -53,10 +53,10 @@ fn ranges() -> Ranges {
 }
 
 fn editions() -> Editions {
-    let short = Ranges { attempts: Range { min: 1, max: 5, default: 5 }, ..ranges() };
-    let namespace = Ranges {
-        attempts: Range { min: 1, max: 10, default: 10 },
-        time_to_live_minutes: Range { min: 1, max: 10_080, default: 1440 },
+    let short = EditionRanges { attempts: ValueRange { min: 1, max: 5, default: 5 }, ..ranges() };
+    let namespace = EditionRanges {
+        attempts: ValueRange { min: 1, max: 10, default: 10 },
+        time_to_live_minutes: ValueRange { min: 1, max: 10_080, default: 1440 },
         retry_period_days_max: 2,
         ..ranges()
     };
@@ -70,8 +70,8 @@ fn editions() -> Editions {
     }
 }
 
-fn scope() -> Scope {
-    Scope { subscription: "S-1".to_owned(), resource_group: "rg".to_owned() }
+fn scope() -> ArmScope {
+    ArmScope { subscription: "S-1".to_owned(), resource_group: "rg".to_owned() }
 }
 
 fn topic_record(input_schema: Schema) -> TopicRecord {
@@ -80,15 +80,15 @@ fn topic_record(input_schema: Schema) -> TopicRecord {
         scope: scope(),
         partitions: Vec::new(),
         input_schema,
-        keys: Keys { key1: "first secret".to_owned(), key2: "second secret".to_owned() },
-        ingress: Ingress::default(),
+        keys: AccessKeys { key1: "first secret".to_owned(), key2: "second secret".to_owned() },
+        ingress: IngressSettings::default(),
         edition: "current".to_owned(),
         location: "local".to_owned(),
         tags: BTreeMap::new(),
         domain: None,
         namespace: None,
         metric_resource_id: "0-0".to_owned(),
-        kept: Kept::default(),
+        kept: StoredTopicProperties::default(),
         system_data: None,
     }
 }

@@ -1,25 +1,25 @@
 //! Namespaces and their topics over HTTP, against a registry in memory.
 
-use gridhook::admin::Chaos;
+use gridhook::admin::ChaosMode;
 use serde_json::{Value, json};
 
-use super::plane::{Plane, RG};
+use super::control::{Plane, RG};
 
 fn place(name: &str) -> String {
     format!("{RG}/namespaces/{name}")
 }
 
-async fn plane() -> Plane {
-    let plane = Plane::new(Chaos::Disabled);
+async fn control() -> Plane {
+    let control = Plane::new(ChaosMode::Disabled);
     let body = json!({"location": "here", "sku": {"name": "Standard", "capacity": 2}, "tags": {"a": "b"}});
-    assert_eq!(plane.call("PUT", &place("plant"), body).await.status, 201);
-    assert_eq!(plane.call("PUT", &place("plant/topics/heat"), json!({})).await.status, 201);
-    plane
+    assert_eq!(control.call("PUT", &place("plant"), body).await.status, 201);
+    assert_eq!(control.call("PUT", &place("plant/topics/heat"), json!({})).await.status, 201);
+    control
 }
 
 #[actix_web::test]
 async fn statuses_are_those_that_every_client_accepts() {
-    let plane = plane().await;
+    let control = control().await;
     let topic = "plant/topics/heat";
     for (method, path, body, expected) in [
         ("PUT", "plant", json!({"location": "local"}), 201),
@@ -44,15 +44,15 @@ async fn statuses_are_those_that_every_client_accepts() {
         ("GET", "plant", Value::Null, 404),
         ("POST", "plant", Value::Null, 405),
     ] {
-        let answer = plane.call(method, &place(path), body).await;
+        let answer = control.call(method, &place(path), body).await;
         assert_eq!(answer.status, expected, "{method} {path}: {}", answer.text);
     }
 }
 
 #[actix_web::test]
 async fn a_namespace_is_told_as_it_was_set_and_where_its_clients_go() {
-    let plane = plane().await;
-    let told = plane.call("GET", &place("Plant"), Value::Null).await.json();
+    let control = control().await;
+    let told = control.call("GET", &place("Plant"), Value::Null).await.json();
     assert_eq!(told["id"], place("plant"));
     assert_eq!(told["type"], "Microsoft.EventGrid/namespaces");
     assert_eq!(told["sku"], json!({"name": "Standard", "capacity": 2}));
@@ -63,17 +63,17 @@ async fn a_namespace_is_told_as_it_was_set_and_where_its_clients_go() {
     assert_eq!(properties["topicsConfiguration"], json!({"hostname": "here/namespaces/plant"}));
     assert!(!told.to_string().contains("key"), "{told}");
     // What is told can be put back.
-    assert_eq!(plane.call("PUT", &place("plant"), told.clone()).await.json(), told);
-    plane.call("PATCH", &place("plant"), json!({"tags": {"c": "d"}, "identity": {"type": "SystemAssigned"}})).await;
-    let changed = plane.call("GET", &place("plant"), Value::Null).await.json();
+    assert_eq!(control.call("PUT", &place("plant"), told.clone()).await.json(), told);
+    control.call("PATCH", &place("plant"), json!({"tags": {"c": "d"}, "identity": {"type": "SystemAssigned"}})).await;
+    let changed = control.call("GET", &place("plant"), Value::Null).await.json();
     assert_eq!((&changed["tags"], &changed["location"]), (&json!({"a": "b", "c": "d"}), &json!("here")));
     assert!(changed["identity"]["principalId"].is_string(), "{changed}");
 }
 
 #[actix_web::test]
 async fn a_topic_of_a_namespace_is_told_below_it() {
-    let plane = plane().await;
-    let mut told = plane.call("GET", &place("plant/topics/heat"), Value::Null).await.json();
+    let control = control().await;
+    let mut told = control.call("GET", &place("plant/topics/heat"), Value::Null).await.json();
     told.as_object_mut().expect("an object").remove("systemData");
     assert_eq!(
         told,
@@ -85,23 +85,23 @@ async fn a_topic_of_a_namespace_is_told_below_it() {
             },
         })
     );
-    let list = plane.call("GET", &place("plant/topics"), Value::Null).await.json();
+    let list = control.call("GET", &place("plant/topics"), Value::Null).await.json();
     let mut listed = list.clone();
     listed["value"][0].as_object_mut().expect("an object").remove("systemData").expect("who made it");
     assert_eq!(listed, json!({"value": [told]}));
     // A topic of the same name that is in no namespace is another one, and in no list of these.
-    assert_eq!(plane.call("PUT", &format!("{RG}/topics/heat"), json!({})).await.status, 201);
-    assert_eq!(plane.call("GET", &place("plant/topics"), Value::Null).await.json(), list);
-    let topics = plane.call("GET", &format!("{RG}/topics"), Value::Null).await.json();
+    assert_eq!(control.call("PUT", &format!("{RG}/topics/heat"), json!({})).await.status, 201);
+    assert_eq!(control.call("GET", &place("plant/topics"), Value::Null).await.json(), list);
+    let topics = control.call("GET", &format!("{RG}/topics"), Value::Null).await.json();
     assert_eq!(topics["value"].as_array().map(Vec::len), Some(1));
-    assert_eq!(plane.call("DELETE", &place("plant"), Value::Null).await.status, 204);
-    assert_eq!(plane.call("GET", &format!("{RG}/topics/heat"), Value::Null).await.status, 200);
-    assert_eq!(plane.registry.topics().len(), 1, "topics go with their namespace");
+    assert_eq!(control.call("DELETE", &place("plant"), Value::Null).await.status, 204);
+    assert_eq!(control.call("GET", &format!("{RG}/topics/heat"), Value::Null).await.status, 200);
+    assert_eq!(control.registry.topics().len(), 1, "topics go with their namespace");
 }
 
 #[actix_web::test]
 async fn what_is_not_allowed_is_said_with_what_is() {
-    let plane = plane().await;
+    let control = control().await;
     for (path, body, target, allowed) in [
         ("ab", json!({}), "the namespace's name", "3 to 50 letters"),
         ("system-x", json!({}), "the namespace's name", "Event Grid's own"),
@@ -135,26 +135,26 @@ async fn what_is_not_allowed_is_said_with_what_is() {
         ("plant/topics/h", json!({}), "the topic's name", "3 to 50"),
         ("plant/topics/heat", json!({"properties": {"edition": "9"}}), "properties.edition", "namespace"),
     ] {
-        let answer = plane.call("PUT", &place(path), body.clone()).await;
+        let answer = control.call("PUT", &place(path), body.clone()).await;
         let error = answer.json()["error"].clone();
         assert_eq!((answer.status, error["target"].as_str()), (400, Some(target)), "{body}: {error}");
         assert!(error["message"].as_str().is_some_and(|message| message.contains(allowed)), "{body}: {error}");
     }
     let elsewhere = place("plant").replace("/rg/", "/other/");
-    let answer = plane.call("PUT", &elsewhere, json!({})).await;
+    let answer = control.call("PUT", &elsewhere, json!({})).await;
     assert_eq!(answer.status, 409, "{}", answer.text);
-    assert_eq!(plane.call("GET", &elsewhere, Value::Null).await.status, 404);
+    assert_eq!(control.call("GET", &elsewhere, Value::Null).await.status, 404);
 }
 
 #[actix_web::test]
 async fn keys_are_told_where_they_are_asked_for_and_made_anew() {
-    let plane = plane().await;
+    let control = control().await;
     for of in ["plant", "plant/topics/heat"] {
-        let before = plane.call("POST", &place(&format!("{of}/listKeys")), Value::Null).await.json();
+        let before = control.call("POST", &place(&format!("{of}/listKeys")), Value::Null).await.json();
         let body = json!({"keyName": "key2"});
-        let after = plane.call("POST", &place(&format!("{of}/regenerateKey")), body).await.json();
+        let after = control.call("POST", &place(&format!("{of}/regenerateKey")), body).await.json();
         assert_eq!(before["key1"], after["key1"]);
         assert_ne!(before["key2"], after["key2"]);
-        assert_eq!(plane.call("POST", &place(&format!("{of}/listKeys")), Value::Null).await.json(), after);
+        assert_eq!(control.call("POST", &place(&format!("{of}/listKeys")), Value::Null).await.json(), after);
     }
 }

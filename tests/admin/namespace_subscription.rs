@@ -1,21 +1,21 @@
 //! Event subscriptions of namespace topics over HTTP, against a registry in memory.
 
-use gridhook::admin::Chaos;
+use gridhook::admin::ChaosMode;
 use serde_json::{Value, json};
 
-use super::plane::{Answer, Plane, RG};
+use super::control::{Answer, Plane, RG};
 
 fn place(name: &str) -> String {
     format!("{RG}/namespaces/plant/topics/heat/eventSubscriptions/{name}")
 }
 
-async fn plane() -> Plane {
-    let plane = Plane::new(Chaos::Disabled);
+async fn control() -> Plane {
+    let control = Plane::new(ChaosMode::Disabled);
     let namespace = format!("{RG}/namespaces/plant");
-    assert_eq!(plane.call("PUT", &namespace, json!({"location": "local"})).await.status, 201);
+    assert_eq!(control.call("PUT", &namespace, json!({"location": "local"})).await.status, 201);
     let topic = json!({"properties": {"eventRetentionInDays": 2}});
-    assert_eq!(plane.call("PUT", &format!("{namespace}/topics/heat"), topic).await.status, 201);
-    plane
+    assert_eq!(control.call("PUT", &format!("{namespace}/topics/heat"), topic).await.status, 201);
+    control
 }
 
 fn hook() -> Value {
@@ -59,7 +59,7 @@ fn refused(answer: &Answer, target: &str, says: &str) {
 
 #[actix_web::test]
 async fn what_is_pushed_is_told_as_it_was_set_without_what_is_secret() {
-    let plane = plane().await;
+    let control = control().await;
     let mut body = push(&json!({
         "maxDeliveryCount": 3, "eventTimeToLive": "P1DT30M",
         "deadLetterDestinationWithResourceIdentity": letters(),
@@ -69,7 +69,7 @@ async fn what_is_pushed_is_told_as_it_was_set_without_what_is_secret() {
         "includedEventTypes": ["hot"],
         "filters": [{"operatorType": "NumberGreaterThan", "key": "data.degrees", "value": 80}],
     });
-    let answer = plane.call("PUT", &place("alarm"), body).await;
+    let answer = control.call("PUT", &place("alarm"), body).await;
     assert_eq!(answer.status, 201, "{}", answer.text);
     let told = answer.json();
     assert_eq!(told["id"], place("alarm"));
@@ -91,35 +91,35 @@ async fn what_is_pushed_is_told_as_it_was_set_without_what_is_secret() {
                 "resourceId": "/subscriptions/0/storageAccounts/a", "blobContainerName": "data"}},
         })
     );
-    let url = plane.call("POST", &format!("{}/getFullUrl", place("alarm")), Value::Null).await.json();
+    let url = control.call("POST", &format!("{}/getFullUrl", place("alarm")), Value::Null).await.json();
     assert_eq!(url["endpointUrl"], "http://127.0.0.1:9/heat?code=secret");
     // Some of it is changed, and the rest stays, secrets too.
     let patch = json!({"properties": {"deliveryConfiguration": {"push": {"maxDeliveryCount": 4}}}});
-    let patched = plane.call("PATCH", &place("alarm"), patch).await;
+    let patched = control.call("PATCH", &place("alarm"), patch).await;
     assert_eq!(
         (patched.status, &patched.json()["properties"]["deliveryConfiguration"]["push"]["eventTimeToLive"]),
         (200, &json!("P1DT30M"))
     );
-    let attributes = plane.call("POST", &format!("{}/getDeliveryAttributes", place("alarm")), Value::Null).await;
+    let attributes = control.call("POST", &format!("{}/getDeliveryAttributes", place("alarm")), Value::Null).await;
     assert!(attributes.text.contains("hidden"), "{}", attributes.text);
-    let list = plane.call("GET", &place(""), Value::Null).await.json();
+    let list = control.call("GET", &place(""), Value::Null).await.json();
     assert_eq!(list["value"].as_array().map(Vec::len), Some(1), "{list}");
-    let elsewhere = plane.call("GET", &format!("{RG}/eventSubscriptions"), Value::Null).await.json();
+    let elsewhere = control.call("GET", &format!("{RG}/eventSubscriptions"), Value::Null).await.json();
     assert_eq!(elsewhere, json!({"value": []}), "its words are others than those of this list");
 }
 
 #[actix_web::test]
 async fn dead_letters_are_asked_for_as_the_documents_have_it_or_as_the_sdks_have_it() {
     let _rows = crate::spec::shows(&["S001-003", "S001-121", "S001-123", "S001-124", "S001-131"]);
-    let plane = plane().await;
+    let control = control().await;
     let sdk = json!({"identity": {"type": "SystemAssigned"}, "deadLetterDestination": {
         "endpointType": "StorageBlob", "properties": {"resourceId": "/r", "blobContainerName": "data"}}});
     let key = "deadLetterDestinationWithResourceIdentity";
-    let answer = plane.call("PUT", &place("one"), push(&json!({ key: sdk.clone() }))).await;
+    let answer = control.call("PUT", &place("one"), push(&json!({ key: sdk.clone() }))).await;
     assert_eq!(answer.json()["properties"]["deliveryConfiguration"]["push"][key], sdk, "{}", answer.text);
     // On one that is there, it can be asked for in the other form.
     let patch = json!({"properties": {"deliveryConfiguration": {"push": {key: letters()}}}});
-    let answer = plane.call("PATCH", &place("one"), patch).await;
+    let answer = control.call("PATCH", &place("one"), patch).await;
     let told = &answer.json()["properties"]["deliveryConfiguration"]["push"][key];
     assert_eq!(told["deadLetterDestination"]["properties"]["resourceId"], "/subscriptions/0/storageAccounts/a");
     let at = |below: &str| format!("properties.deliveryConfiguration.push.{key}.{below}");
@@ -138,13 +138,13 @@ async fn dead_letters_are_asked_for_as_the_documents_have_it_or_as_the_sdks_have
         for (name, value) in change.as_object().into_iter().flatten() {
             given[name] = value.clone();
         }
-        refused(&plane.call("PUT", &place("one"), push(&json!({ key: given }))).await, &at(below), says);
+        refused(&control.call("PUT", &place("one"), push(&json!({ key: given }))).await, &at(below), says);
     }
 }
 
 #[actix_web::test]
 async fn an_event_lives_no_longer_than_its_topic_keeps_it() {
-    let plane = plane().await;
+    let control = control().await;
     let at = "properties.deliveryConfiguration.push.eventTimeToLive";
     for (given, says) in [
         ("P2DT1M", "PT1M to P2D"),
@@ -154,22 +154,22 @@ async fn an_event_lives_no_longer_than_its_topic_keeps_it() {
         ("1 day", "in ISO 8601"),
         ("soon", "in ISO 8601"),
     ] {
-        refused(&plane.call("PUT", &place("alarm"), push(&json!({"eventTimeToLive": given}))).await, at, says);
+        refused(&control.call("PUT", &place("alarm"), push(&json!({"eventTimeToLive": given}))).await, at, says);
     }
     for (given, told) in [("P2D", "P2D"), ("PT36H", "P1DT12H"), ("PT120S", "PT2M"), ("P0DT1H", "PT1H")] {
-        let answer = plane.call("PUT", &place("alarm"), push(&json!({"eventTimeToLive": given}))).await;
+        let answer = control.call("PUT", &place("alarm"), push(&json!({"eventTimeToLive": given}))).await;
         assert_eq!(answer.json()["properties"]["deliveryConfiguration"]["push"]["eventTimeToLive"], told);
     }
-    assert_eq!(plane.call("PUT", &place("alarm"), push(&json!({"eventTimeToLive": "P2D"}))).await.status, 201);
+    assert_eq!(control.call("PUT", &place("alarm"), push(&json!({"eventTimeToLive": "P2D"}))).await.status, 201);
     let shorter = json!({"properties": {"eventRetentionInDays": 1}});
-    let answer = plane.call("PATCH", &format!("{RG}/namespaces/plant/topics/heat"), shorter).await;
+    let answer = control.call("PATCH", &format!("{RG}/namespaces/plant/topics/heat"), shorter).await;
     refused(&answer, "properties.eventRetentionInDays", "of the event subscription alarm is 2880 minutes");
 }
 
 #[actix_web::test]
 async fn what_is_pulled_has_a_lock_and_stays_pulled() {
-    let plane = plane().await;
-    let answer = plane.call("PUT", &place("pulled"), queue(&json!({}))).await;
+    let control = control().await;
+    let answer = control.call("PUT", &place("pulled"), queue(&json!({}))).await;
     assert_eq!(answer.status, 201, "{}", answer.text);
     assert_eq!(
         answer.json()["properties"]["deliveryConfiguration"],
@@ -184,22 +184,22 @@ async fn what_is_pulled_has_a_lock_and_stays_pulled() {
         (json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Push"}}}), "push", "is missing"),
         (json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Pull"}}}), "deliveryMode", "Queue and Push"),
     ] {
-        refused(&plane.call("PUT", &place("pulled"), body).await, &at(key), says);
+        refused(&control.call("PUT", &place("pulled"), body).await, &at(key), says);
     }
     let patch = json!({"properties": {"deliveryConfiguration": {"queue": {"receiveLockDurationInSeconds": 90}}}});
-    let patched = plane.call("PATCH", &place("pulled"), patch).await;
+    let patched = control.call("PATCH", &place("pulled"), patch).await;
     assert_eq!(patched.status, 200, "{}", patched.text);
-    let told = plane.call("GET", &place("pulled"), Value::Null).await.json();
+    let told = control.call("GET", &place("pulled"), Value::Null).await.json();
     assert_eq!(told["properties"]["deliveryConfiguration"]["queue"]["receiveLockDurationInSeconds"], 90);
 }
 
 #[actix_web::test]
 async fn an_endpoint_may_be_called_in_the_name_of_an_identity() {
-    let plane = plane().await;
+    let control = control().await;
     let identity = json!({"type": "SystemAssigned"});
     let identified = json!({"deliveryWithResourceIdentity": {"identity": identity, "destination": hook()}});
     let body = json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Push", "push": identified}}});
-    let answer = plane.call("PUT", &place("alarm"), body).await;
+    let answer = control.call("PUT", &place("alarm"), body).await;
     assert_eq!(answer.status, 201, "{}", answer.text);
     let push = answer.json()["properties"]["deliveryConfiguration"]["push"].clone();
     assert_eq!(push["deliveryWithResourceIdentity"]["identity"], identity);
@@ -208,7 +208,7 @@ async fn an_endpoint_may_be_called_in_the_name_of_an_identity() {
     assert!(push["destination"].is_null() && webhook["endpointUrl"].is_null(), "{push}");
     let both = push_with(&push["deliveryWithResourceIdentity"]);
     let at = "properties.deliveryConfiguration.push.deliveryWithResourceIdentity";
-    refused(&plane.call("PUT", &place("alarm"), both).await, at, "beside destination");
+    refused(&control.call("PUT", &place("alarm"), both).await, at, "beside destination");
 }
 
 fn push_with(identified: &Value) -> Value {
@@ -217,17 +217,17 @@ fn push_with(identified: &Value) -> Value {
 
 #[actix_web::test]
 async fn what_a_put_would_change_is_told_and_not_done() {
-    let plane = plane().await;
+    let control = control().await;
     let namespace = format!("{RG}/namespaces/plant");
     for (path, body, exists, at) in [
         (place("alarm"), push(&json!({})), false, "deliveryConfiguration.deliveryMode"),
         (format!("{namespace}/topics/heat"), json!({}), true, "properties.eventRetentionInDays"),
         (namespace.clone(), json!({"location": "other"}), true, "location"),
     ] {
-        let told = plane.call("PUT", &format!("{path}?whatIf=true"), body).await.json();
+        let told = control.call("PUT", &format!("{path}?whatIf=true"), body).await.json();
         assert_eq!(told["exists"], exists, "{told}");
         assert!(told["changes"].to_string().contains(at) && !told.to_string().contains("code=secret"), "{told}");
     }
-    assert_eq!(plane.call("GET", &place("alarm"), Value::Null).await.status, 404);
-    assert_eq!(plane.call("GET", &namespace, Value::Null).await.json()["location"], "local");
+    assert_eq!(control.call("GET", &place("alarm"), Value::Null).await.status, 404);
+    assert_eq!(control.call("GET", &namespace, Value::Null).await.json()["location"], "local");
 }

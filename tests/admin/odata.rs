@@ -1,7 +1,7 @@
 //! `$filter`: which names are asked for.
 
 use expect_test::expect;
-use gridhook::admin::model::odata::Names;
+use gridhook::admin::model::odata::NameFilter;
 
 #[test]
 fn a_filter_asks_for_names() {
@@ -20,7 +20,7 @@ fn a_filter_asks_for_names() {
         ("contains(name, '')", "orders Orders-2 bills it's"),
     ];
     for (filter, wanted) in table {
-        let filter_read = Names::read(filter).unwrap_or_else(|error| panic!("{filter}: {error}"));
+        let filter_read = NameFilter::read(filter).unwrap_or_else(|error| panic!("{filter}: {error}"));
         let had: Vec<_> = names.into_iter().filter(|name| filter_read.has(name)).collect();
         assert_eq!(had.join(" "), wanted, "{filter}");
     }
@@ -44,7 +44,8 @@ fn what_is_no_filter_is_refused_with_what_is_allowed() {
         "name eq 'a",
         deep.as_str(),
     ];
-    let refusals: Vec<_> = filters.iter().map(|filter| Names::read(filter).expect_err(filter).to_string()).collect();
+    let refusals: Vec<_> =
+        filters.iter().map(|filter| NameFilter::read(filter).expect_err(filter).to_string()).collect();
     let short = refusals.join("\n").replace(
         "; allowed are contains(name, 'text'), name eq 'text' and name ne 'text', joined by and, or, not and parentheses",
         "; allowed …",

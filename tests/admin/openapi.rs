@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use gridhook::{
-    admin::{Chaos, OwnPath, arm::routes::ROUTES, openapi::document},
+    admin::{ChaosMode, GridhookPath, arm::routes::ROUTES, openapi::document},
     publish::{http, namespace},
     pull,
 };
 use serde_json::{Value, json};
 
-use super::plane::{Plane, RG, hook};
+use super::control::{Plane, RG, hook};
 
 /// The methods of HTTP that a path can be asked with.
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
@@ -44,14 +44,14 @@ fn filled(document: &Value, path: &str, item: &Value, name: impl Fn(&str, &str) 
 
 #[test]
 fn every_route_is_described_and_nothing_else() {
-    for chaos in [Chaos::Enabled, Chaos::Disabled] {
+    for chaos in [ChaosMode::Enabled, ChaosMode::Disabled] {
         let mut routes = BTreeSet::new();
         let mut add = |path: &str, methods: &[actix_web::http::Method]| {
             routes.extend(methods.iter().map(|method| (path.to_owned(), method.to_string())));
         };
         http::PATHS.iter().for_each(|path| add(path, &http::METHODS));
         namespaces().into_iter().for_each(|(path, method)| add(&path, &[method]));
-        OwnPath::all(chaos).for_each(|path| add(path.template(), path.methods()));
+        GridhookPath::all(chaos).for_each(|path| add(path.template(), path.methods()));
         ROUTES.iter().for_each(|route| add(&route.template, route.subject.methods()));
         assert_eq!(operations(&document(chaos)), routes);
     }
@@ -59,7 +59,7 @@ fn every_route_is_described_and_nothing_else() {
 
 #[test]
 fn the_description_has_the_paths_that_operators_know() {
-    let told = operations(&document(Chaos::Enabled));
+    let told = operations(&document(ChaosMode::Enabled));
     let below = |rest: &str| {
         format!(
             "/subscriptions/{{subscriptionId}}/resourceGroups/{{resourceGroupName}}/providers/Microsoft.EventGrid{rest}"
@@ -97,8 +97,8 @@ fn the_description_has_the_paths_that_operators_know() {
 
 #[actix_web::test]
 async fn what_is_described_is_answered_and_what_is_not_is_refused_with_what_is() {
-    let plane = Plane::new(Chaos::Enabled);
-    let document = document(Chaos::Enabled);
+    let control = Plane::new(ChaosMode::Enabled);
+    let document = document(ChaosMode::Enabled);
     let told = operations(&document);
     let mut asked = 0;
     for (path, item) in document["paths"].as_object().expect("paths") {
@@ -108,7 +108,7 @@ async fn what_is_described_is_answered_and_what_is_not_is_refused_with_what_is()
         let real = filled(&document, path, item, |_, example| example.to_owned());
         // What is told as it happens has no end.
         for method in METHODS.into_iter().filter(|method| !(path == "/tail" && *method == "GET")) {
-            let answer = plane.call(method, &real, Value::Null).await;
+            let answer = control.call(method, &real, Value::Null).await;
             let is_told = told.contains(&(path.clone(), method.to_owned()));
             assert_eq!(answer.status != 405, is_told, "{method} {path}: {}", answer.brief());
             assert_ne!(answer.status, 500, "{method} {path}: {}", answer.text);
@@ -133,8 +133,8 @@ async fn what_is_described_is_answered_and_what_is_not_is_refused_with_what_is()
 
 #[actix_web::test]
 async fn the_examples_of_the_description_are_taken() {
-    let plane = Plane::new(Chaos::Disabled);
-    let document = document(Chaos::Disabled);
+    let control = Plane::new(ChaosMode::Disabled);
+    let document = document(ChaosMode::Disabled);
     let paths = document["paths"].as_object().expect("paths");
     // What hangs on something is made after it: its path is longer.
     let is_supported = |item: &Value| item["put"]["tags"] != json!(["not supported"]);
@@ -148,7 +148,7 @@ async fn the_examples_of_the_description_are_taken() {
                 continue;
             }
             let body = item[method]["requestBody"]["content"]["application/json"]["example"].clone();
-            let answer = plane.call(&method.to_ascii_uppercase(), &real, body).await;
+            let answer = control.call(&method.to_ascii_uppercase(), &real, body).await;
             // Azure's clients want it so of what belongs to namespaces.
             let expected = if method == "patch" && path.contains("/namespaces/") { 200 } else { 201 };
             assert_eq!(answer.status, expected, "{method} {path}: {}", answer.text);
@@ -158,13 +158,13 @@ async fn the_examples_of_the_description_are_taken() {
 
 #[actix_web::test]
 async fn the_description_is_for_everybody_and_has_no_secret() {
-    let plane = Plane::new(Chaos::Disabled).with_topic().await;
+    let control = Plane::new(ChaosMode::Disabled).with_topic().await;
     let path = format!("{RG}/topics/orders/eventSubscriptions/to-shop");
-    assert_eq!(plane.call("PUT", &path, hook()).await.status, 201);
-    let answer = plane.send(actix_web::test::TestRequest::with_uri("/openapi.json")).await;
+    assert_eq!(control.call("PUT", &path, hook()).await.status, 201);
+    let answer = control.send(actix_web::test::TestRequest::with_uri("/openapi.json")).await;
     assert_eq!(answer.status, 200);
     assert_eq!(answer.headers.get("Content-Type").expect("it is there"), "application/json");
-    assert_eq!(answer.json(), document(Chaos::Disabled));
+    assert_eq!(answer.json(), document(ChaosMode::Disabled));
     for secret in ["swordfish", "code=secret", "to-shop", "/chaos/"] {
         assert!(!answer.text.contains(secret), "{secret}");
     }
@@ -184,7 +184,7 @@ fn every_reference_leads_somewhere_and_every_operation_has_an_id_of_its_own() {
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
     }
-    let document = document(Chaos::Enabled);
+    let document = document(ChaosMode::Enabled);
     let mut found = BTreeSet::new();
     references(&document, &mut found);
     for reference in found {
@@ -247,7 +247,7 @@ fn undescribed(schema: &Value, at: &str, found: &mut Vec<String>) {
 
 #[test]
 fn every_operation_parameter_field_and_answer_is_described_in_more_than_a_word() {
-    let document = document(Chaos::Enabled);
+    let document = document(ChaosMode::Enabled);
     let mut found = Vec::new();
     texts(&document, "", &mut found);
     assert!(found.len() > 1_000, "{} texts", found.len());
@@ -284,7 +284,7 @@ fn every_operation_parameter_field_and_answer_is_described_in_more_than_a_word()
 /// A number that a client may leave out has its range, and what holds then.
 #[test]
 fn numbers_in_bodies_are_described_with_their_ranges_and_defaults() {
-    let document = document(Chaos::Disabled);
+    let document = document(ChaosMode::Disabled);
     for field in [
         "RetryPolicy/maxDeliveryAttempts",
         "RetryPolicy/eventTimeToLiveInMinutes",
@@ -311,7 +311,7 @@ fn numbers_in_bodies_are_described_with_their_ranges_and_defaults() {
 
 #[test]
 fn what_several_operations_have_stands_in_the_description_once() {
-    let document = document(Chaos::Enabled);
+    let document = document(ChaosMode::Enabled);
     let (size, operations) = (document.to_string().len(), operations(&document).len());
     assert!(size < 1_700 * operations, "{size} bytes for {operations} operations");
 }

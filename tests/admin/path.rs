@@ -2,8 +2,8 @@
 
 use expect_test::expect;
 use gridhook::admin::{
-    arm::path::{Place, Target, TopicPath, parse},
-    model::subscription::Form,
+    arm::path::{AzureScope, ResourcePath, TopicPath, parse},
+    model::subscription::PathForm,
 };
 
 const RG: &str = "/subscriptions/S/resourceGroups/g/providers/Microsoft.EventGrid";
@@ -15,19 +15,19 @@ fn told(path: &str) -> String {
         let below = domain_topic.as_ref().map(|topic| format!("/{topic}")).unwrap_or_default();
         format!("{kind:?} {}/{}/{above}{name}{below}", scope.subscription, scope.resource_group).to_lowercase()
     };
-    let at = |place: &Place| format!("{}/{:?}", place.subscription, place.resource_group);
-    let form = |form: Form| format!("{form:?}").to_lowercase();
+    let at = |place: &AzureScope| format!("{}/{:?}", place.subscription, place.resource_group);
+    let form = |form: PathForm| format!("{form:?}").to_lowercase();
     match parse(path) {
         None => "nothing".to_owned(),
-        Some(Target::Topics(kind, place)) => format!("each {kind:?} of {}", at(&place)),
-        Some(Target::Topic(path, verb)) => format!("{}: {verb:?}", of(&path)),
-        Some(Target::DomainTopics(path)) => format!("topics of {}", of(&path)),
-        Some(Target::DomainTopic(path)) => of(&path),
-        Some(Target::Subscriptions(path, how)) => format!("subscriptions of {}, {}", of(&path), form(how)),
-        Some(Target::Subscription(path, how, key, verb)) => {
+        Some(ResourcePath::Topics(kind, place)) => format!("each {kind:?} of {}", at(&place)),
+        Some(ResourcePath::Topic(path, verb)) => format!("{}: {verb:?}", of(&path)),
+        Some(ResourcePath::DomainTopics(path)) => format!("topics of {}", of(&path)),
+        Some(ResourcePath::DomainTopic(path)) => of(&path),
+        Some(ResourcePath::Subscriptions(path, how)) => format!("subscriptions of {}, {}", of(&path), form(how)),
+        Some(ResourcePath::Subscription(path, how, key, verb)) => {
             format!("subscription {key} of {}, {}: {verb:?}", of(&path), form(how))
         }
-        Some(Target::AllSubscriptions { place, location, topic_type }) => {
+        Some(ResourcePath::AllSubscriptions { place, location, topic_type }) => {
             format!("all subscriptions of {}, {location:?}, {topic_type:?}", at(&place))
         }
         Some(other) => format!("{other:?}"),
@@ -133,7 +133,7 @@ fn words_are_compared_without_case_and_names_are_kept() {
     let parsed = parse(
         "/SUBSCRIPTIONS/AbC/resourcegroups/My%20Rg/PROVIDERS/microsoft.eventgrid/Topics/MyTopic/EVENTSUBSCRIPTIONS/Es/",
     );
-    let Some(Target::Subscription(path, Form::Nested, name, _)) = parsed else { panic!("{parsed:?}") };
+    let Some(ResourcePath::Subscription(path, PathForm::Nested, name, _)) = parsed else { panic!("{parsed:?}") };
     let TopicPath { scope, name: topic, .. } = path;
     let kept = [scope.subscription.as_str(), &scope.resource_group, topic.as_str(), &name];
     assert_eq!(kept, ["AbC", "My Rg", "MyTopic", "Es"]);

@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 use gridhook::{
-    admin::model::subscription::{Form, View, fits, patch, put},
+    admin::model::subscription::{PathForm, SubscriptionView, fits, patch, put},
     event::{Name, Schema},
     subscription::record::{OnGone, SubscriptionRecord},
 };
@@ -125,7 +125,7 @@ fn every_key_finds_its_place_in_the_record() {
 #[test]
 fn what_is_told_has_no_query() {
     let record = take(Schema::EventGrid, &full()).expect("it is taken");
-    let told = pretty(&View::new(&record, &topic_record(Schema::EventGrid), Form::Nested));
+    let told = pretty(&SubscriptionView::new(&record, &topic_record(Schema::EventGrid), PathForm::Nested));
     assert!(!told.contains("secret"), "{told}");
     expect![[r#"
         {
@@ -170,7 +170,8 @@ fn what_is_told_has_no_query() {
             "topic": "/subscriptions/S-1/resourceGroups/rg/providers/Microsoft.EventGrid/topics/orders"
           }
         }"#]].assert_eq(&told);
-    let scoped = serde_json::to_value(View::new(&record, &topic_record(Schema::EventGrid), Form::Scoped));
+    let scoped =
+        serde_json::to_value(SubscriptionView::new(&record, &topic_record(Schema::EventGrid), PathForm::Scoped));
     let scoped = scoped.expect("it is JSON");
     assert_eq!(
         scoped["id"],
@@ -184,7 +185,7 @@ fn what_is_told_has_no_query() {
 fn what_is_told_can_be_put_once_the_address_is_added() {
     let topic = topic_record(Schema::EventGrid);
     let record = take(Schema::EventGrid, &full()).expect("it is taken");
-    let mut told = serde_json::to_value(View::new(&record, &topic, Form::Nested)).expect("it is JSON");
+    let mut told = serde_json::to_value(SubscriptionView::new(&record, &topic, PathForm::Nested)).expect("it is JSON");
     let without = take(Schema::EventGrid, &told).expect_err("the address is not in it");
     expect!["properties.destination.properties.endpointUrl is missing; GET does not tell it, POST getFullUrl does"]
         .assert_eq(&without);
@@ -484,8 +485,10 @@ fn the_properties_that_azure_has_no_word_for_are_told_where_they_are_used() {
     let record = take(Schema::EventGrid, &body).expect("it is taken");
     assert!(record.dead_letter_in_probation && record.on_gone == OnGone::Disable);
     let topic = topic_record(Schema::EventGrid);
-    let told =
-        |record| serde_json::to_value(View::new(record, &topic, Form::Nested)).expect("JSON")["properties"].clone();
+    let told = |record| {
+        serde_json::to_value(SubscriptionView::new(record, &topic, PathForm::Nested)).expect("JSON")["properties"]
+            .clone()
+    };
     let used = told(&record);
     assert_eq!((&used["deadLetterInProbation"], &used["onGone"]), (&json!(true), &json!("disable")));
     let without = told(&take(Schema::EventGrid, &full()).expect("it is taken"));

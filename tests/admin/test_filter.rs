@@ -1,29 +1,29 @@
 //! A filter that is tried before it is put.
 
 use expect_test::expect;
-use gridhook::admin::Chaos;
+use gridhook::admin::ChaosMode;
 use serde_json::{Value, json};
 
-use super::plane::{Answer, Plane, RG, hook};
+use super::control::{Answer, Plane, RG, hook};
 
 const VERB: &str = "/topics/orders/eventSubscriptions/to-shop/testFilter";
 
-async fn plane(schema: &str) -> Plane {
-    let plane = Plane::new(Chaos::Disabled);
+async fn control(schema: &str) -> Plane {
+    let control = Plane::new(ChaosMode::Disabled);
     let topic = json!({"properties": {"inputSchema": schema}});
-    assert_eq!(plane.call("PUT", &format!("{RG}/topics/orders"), topic).await.status, 201);
+    assert_eq!(control.call("PUT", &format!("{RG}/topics/orders"), topic).await.status, 201);
     let body = json!({"properties": {
         "destination": {"endpointType": "WebHook", "properties": {"endpointUrl": "http://127.0.0.1:9000/"}},
         "filter": {"includedEventTypes": ["Made"], "subjectBeginsWith": "/a", "advancedFilters": [
             {"operatorType": "IsNotNull", "key": "data.total"},
             {"operatorType": "NumberGreaterThan", "key": "data.total", "value": 100}]}}});
     let hook = format!("{RG}/topics/orders/eventSubscriptions/to-shop");
-    assert_eq!(plane.call("PUT", &hook, body).await.status, 201);
-    plane
+    assert_eq!(control.call("PUT", &hook, body).await.status, 201);
+    control
 }
 
-async fn ask(plane: &Plane, body: Value) -> Answer {
-    plane.call("POST", &format!("{RG}{VERB}"), body).await
+async fn ask(control: &Plane, body: Value) -> Answer {
+    control.call("POST", &format!("{RG}{VERB}"), body).await
 }
 
 fn event(id: &str, kind: &str, subject: &str, data: Value) -> Value {
@@ -32,7 +32,7 @@ fn event(id: &str, kind: &str, subject: &str, data: Value) -> Value {
 
 #[actix_web::test]
 async fn each_event_is_told_which_part_stops_it() {
-    let plane = plane("EventGridSchema").await;
+    let control = control("EventGridSchema").await;
     let events = json!([
         event("1", "made", "/A/1", json!({"total": 100.01})),
         event("2", "Lost", "/a/1", json!({"total": 101})),
@@ -41,7 +41,7 @@ async fn each_event_is_told_which_part_stops_it() {
         event("5", "Made", "/a/1", json!({})),
         event("6", "Made", "/a/1", json!({"total": [1, 2]})),
     ]);
-    let answer = ask(&plane, events.clone()).await;
+    let answer = ask(&control, events.clone()).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
     let pretty = |answer: &Answer| {
         let lines: Vec<String> =
@@ -56,26 +56,26 @@ async fn each_event_is_told_which_part_stops_it() {
         {"id":"5","matches":false,"stoppedBy":"advancedFilters[0] (IsNotNull data.total)","why":"the event has nothing at this key"}
         {"id":"6","matches":false,"seen":"[1,2]","stoppedBy":"advancedFilters[1] (NumberGreaterThan data.total)","why":"the value is an array, and enableAdvancedFilteringOnArrays is not true"}"#]].assert_eq(&pretty(&answer));
     assert_eq!((&answer.json()["tested"], &answer.json()["matched"]), (&json!(6), &json!(1)));
-    let thought = ask(&plane, json!({"filter": {"subjectEndsWith": "/1"}, "events": events})).await;
+    let thought = ask(&control, json!({"filter": {"subjectEndsWith": "/1"}, "events": events})).await;
     assert_eq!(thought.json()["matched"], 6);
-    let single = ask(&plane, event("7", "Made", "/a/", json!({"total": 1e3}))).await;
+    let single = ask(&control, event("7", "Made", "/a/", json!({"total": 1e3}))).await;
     assert_eq!(single.json(), json!({"tested": 1, "matched": 1, "results": [{"id": "7", "matches": true}]}));
 }
 
 #[actix_web::test]
 async fn cloud_events_are_tried_as_well() {
-    let plane = plane("CloudEventSchemaV1_0").await;
+    let control = control("CloudEventSchemaV1_0").await;
     let event = json!({"specversion": "1.0", "id": "c", "source": "/s", "type": "MADE", "subject": "/a", "ext": "x", "data": {"total": 5}});
     let filter = json!({"advancedFilters": [{"operatorType": "StringIn", "key": "ext", "values": ["X"]}]});
-    let answer = ask(&plane, json!({"filter": filter, "events": event})).await;
+    let answer = ask(&control, json!({"filter": filter, "events": event})).await;
     assert_eq!(answer.json()["matched"], 1, "{}", answer.text);
-    let answer = ask(&plane, json!([event])).await;
+    let answer = ask(&control, json!([event])).await;
     assert_eq!(answer.json()["results"][0]["stoppedBy"], "advancedFilters[1] (NumberGreaterThan data.total)");
 }
 
 #[actix_web::test]
 async fn what_cannot_be_tried_is_refused() {
-    let plane = plane("EventGridSchema").await;
+    let control = control("EventGridSchema").await;
     let bodies = [
         json!("x"),
         json!({}),
@@ -90,7 +90,7 @@ async fn what_cannot_be_tried_is_refused() {
     ];
     let mut lines = Vec::new();
     for body in bodies {
-        let answer = ask(&plane, body).await;
+        let answer = ask(&control, body).await;
         lines.push(format!("{} {}", answer.status, answer.json()["error"]["message"]));
     }
     expect![[r#"
@@ -104,33 +104,33 @@ async fn what_cannot_be_tried_is_refused() {
         400 "last is given beside events; leave one of them out."
         400 "filter.advancedFilters[0].key is \"nowhere\"; allowed for events in EventGridSchema are id, topic, subject, eventType, dataVersion, data and data.<path>."
         400 "filter.subjectContains cannot be read: unknown field `subjectContains`, expected one of `subjectBeginsWith`, `subjectEndsWith`, `includedEventTypes`, `isSubjectCaseSensitive`, `advancedFilters`, `enableAdvancedFilteringOnArrays`.""#]].assert_eq(&lines.join("\n"));
-    let empty = ask(&plane, json!({"last": 10})).await;
+    let empty = ask(&control, json!({"last": 10})).await;
     assert_eq!(empty.json(), json!({"tested": 0, "matched": 0, "results": []}));
     let nobody = format!("{RG}/topics/orders/eventSubscriptions/none/testFilter");
-    assert_eq!(plane.call("POST", &nobody, json!({"last": 1})).await.status, 404);
-    let read = plane.call("GET", &format!("{RG}{VERB}"), Value::Null).await;
+    assert_eq!(control.call("POST", &nobody, json!({"last": 1})).await.status, 404);
+    let read = control.call("GET", &format!("{RG}{VERB}"), Value::Null).await;
     assert_eq!(read.status, 405, "{}", read.text);
 }
 
 #[actix_web::test]
 async fn a_filter_is_tried_where_its_subscription_hangs() {
-    let plane = Plane::new(Chaos::Disabled);
+    let control = Plane::new(ChaosMode::Disabled);
     let domain = format!("{RG}/domains/shop");
-    assert_eq!(plane.call("PUT", &domain, json!({})).await.status, 201);
+    assert_eq!(control.call("PUT", &domain, json!({})).await.status, 201);
     let mut body = hook();
     body["properties"]["destination"]["properties"]["deliveryAttributeMappings"] =
         json!([{"name": "k", "type": "Static", "properties": {"value": "v", "isSecret": true}}]);
-    assert_eq!(plane.call("PUT", &format!("{domain}/topics/north/eventSubscriptions/all"), body).await.status, 201);
+    assert_eq!(control.call("PUT", &format!("{domain}/topics/north/eventSubscriptions/all"), body).await.status, 201);
     let event = |topic: &str| json!({"id": topic, "topic": topic, "subject": "", "eventType": "T", "eventTime": "2026-01-01T00:00:00Z", "dataVersion": ""});
     let events = json!([event("North"), event("south")]);
     let mut lines = Vec::new();
     for asked in [events.clone(), json!({"filter": {"subjectBeginsWith": "/a"}, "events": events})] {
         let path = format!("{domain}/topics/north/eventSubscriptions/all/testFilter");
-        lines.push(plane.call("POST", &path, asked).await.brief());
+        lines.push(control.call("POST", &path, asked).await.brief());
     }
     let path = format!("{domain}/topics/north/providers/Microsoft.EventGrid/eventSubscriptions/all");
-    lines.push(plane.call("POST", &format!("{path}/getDeliveryAttributes"), Value::Null).await.brief());
-    let status = plane.call("GET", &format!("{path}/status"), Value::Null).await.json();
+    lines.push(control.call("POST", &format!("{path}/getDeliveryAttributes"), Value::Null).await.brief());
+    let status = control.call("GET", &format!("{path}/status"), Value::Null).await.json();
     lines.push(format!("{} {} {}", status["topic"], status["domainTopic"], status["subscription"]));
     expect![[r#"
         200 {"tested":2,"matched":1,"results":[{"id":"North","matches":true},{"id":"south","matches":false,"stoppedBy":"domainTopic","why":"the event is for another topic of the domain","seen":"\"south\""}]}

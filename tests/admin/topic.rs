@@ -2,12 +2,12 @@
 
 use expect_test::expect;
 use gridhook::{
-    admin::model::topic::{Key, View, Wish},
+    admin::model::topic::{KeyName, TopicSpec, TopicView},
     event::Schema,
-    policy::place::check_part,
+    policy::dead_letter_store::check_part,
     topic::{
-        ingress::Ingress,
-        record::{Keys, Kind, Scope, TopicRecord},
+        ingress::IngressSettings,
+        record::{AccessKeys, ArmScope, TopicKind, TopicRecord},
     },
 };
 use proptest::prelude::*;
@@ -15,19 +15,19 @@ use serde_json::json;
 
 use super::{editions, pretty, scope, topic_record};
 
-fn keys() -> Keys {
-    Keys { key1: "first secret".to_owned(), key2: "second secret".to_owned() }
+fn keys() -> AccessKeys {
+    AccessKeys { key1: "first secret".to_owned(), key2: "second secret".to_owned() }
 }
 
 fn create(name: &str, body: &str) -> Result<TopicRecord, String> {
-    let wish = Wish::put(Kind::Topic, name, body.as_bytes()).map_err(|invalid| invalid.to_string())?;
+    let wish = TopicSpec::put(TopicKind::Topic, name, body.as_bytes()).map_err(|invalid| invalid.to_string())?;
     wish.create(name, scope(), keys(), &editions()).map_err(|invalid| invalid.to_string())
 }
 
 #[test]
 fn an_empty_body_makes_a_topic_with_every_default() {
     let record = create("orders", "").expect("it is taken");
-    let view = View::new(&record, "http://127.0.0.1:8080/");
+    let view = TopicView::new(&record, "http://127.0.0.1:8080/");
     expect![[r#"
         {
           "id": "/subscriptions/S-1/resourceGroups/rg/providers/Microsoft.EventGrid/topics/orders",
@@ -61,7 +61,7 @@ fn what_is_put_is_told_and_what_is_told_can_be_put() {
             "inputSchemaMapping": null, "publicNetworkAccess": "Enabled", "edition": "short"}});
     let record = create("Orders-2", &body.to_string()).expect("it is taken");
     assert_eq!(record.input_schema, Schema::CloudEvents);
-    let told = pretty(&View::new(&record, "http://x"));
+    let told = pretty(&TopicView::new(&record, "http://x"));
     expect![[r#"
         {
           "id": "/subscriptions/S-1/resourceGroups/rg/providers/Microsoft.EventGrid/topics/Orders-2",
@@ -88,9 +88,9 @@ fn what_is_put_is_told_and_what_is_told_can_be_put() {
           }
         }"#]]
     .assert_eq(&told);
-    let again = Wish::put(Kind::Topic, "orders-2", told.as_bytes()).expect("it is taken back");
+    let again = TopicSpec::put(TopicKind::Topic, "orders-2", told.as_bytes()).expect("it is taken back");
     let again = again.update(&record, &editions()).expect("nothing is changed");
-    assert_eq!(pretty(&View::new(&again, "http://x")), told);
+    assert_eq!(pretty(&TopicView::new(&again, "http://x")), told);
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_put_of_an_existing_topic_keeps_what_it_does_not_name() {
     record.edition = "short".to_owned();
     record.location = "here".to_owned();
     record.tags.insert("old".to_owned(), "1".to_owned());
-    let wish = Wish::put(Kind::Topic, "ORDERS", br#"{"tags":{"new":"2"}}"#).expect("it is read");
+    let wish = TopicSpec::put(TopicKind::Topic, "ORDERS", br#"{"tags":{"new":"2"}}"#).expect("it is read");
     let changed = wish.update(&record, &editions()).expect("it is taken");
     assert_eq!(changed.name.as_str(), "orders");
     assert_eq!((changed.edition.as_str(), changed.location.as_str()), ("short", "here"));
@@ -114,7 +114,7 @@ fn a_patch_merges() {
     record.tags.insert("old".to_owned(), "1".to_owned());
     record.tags.insert("gone".to_owned(), "1".to_owned());
     let body = br#"{"tags":{"new":"2","gone":null},"properties":{"edition":"short","publicNetworkAccess":"Enabled"}}"#;
-    let wish = Wish::patch(&record, body).expect("it is read");
+    let wish = TopicSpec::patch(&record, body).expect("it is read");
     let changed = wish.update(&record, &editions()).expect("it is taken");
     assert_eq!(changed.edition, "short");
     assert_eq!(changed.tags.into_keys().collect::<Vec<_>>(), ["new", "old"]);
@@ -132,7 +132,7 @@ fn what_is_asked_of_publishers_is_told_again_and_can_be_put() {
     let record = create("orders", &body.to_string()).expect("it is taken");
     let stored = serde_json::to_string(&record).expect("a record is written");
     let record: TopicRecord = serde_json::from_str(&stored).expect("a record is read");
-    let told = pretty(&View::new(&record, "http://x"));
+    let told = pretty(&TopicView::new(&record, "http://x"));
     let properties: serde_json::Value = serde_json::from_str(&told).expect("it is JSON");
     expect![[r#"
         {
@@ -172,16 +172,18 @@ fn what_is_asked_of_publishers_is_told_again_and_can_be_put() {
           "publicNetworkAccess": "Disabled"
         }"#]]
     .assert_eq(&pretty(&properties["properties"]));
-    let again = Wish::put(Kind::Topic, "orders", told.as_bytes()).expect("it is taken back");
+    let again = TopicSpec::put(TopicKind::Topic, "orders", told.as_bytes()).expect("it is taken back");
     assert_eq!(again.update(&record, &editions()).expect("nothing is changed").ingress, record.ingress);
     // A patch of one thing leaves the others, …
-    let patch = Wish::patch(&record, br#"{"properties":{"inboundIpRules":null}}"#).expect("it is read");
+    let patch = TopicSpec::patch(&record, br#"{"properties":{"inboundIpRules":null}}"#).expect("it is read");
     let patched = patch.update(&record, &editions()).expect("it is taken").ingress;
-    assert_eq!(patched, Ingress { inbound_ip_rules: Vec::new(), ..record.ingress.clone() });
+    assert_eq!(patched, IngressSettings { inbound_ip_rules: Vec::new(), ..record.ingress.clone() });
     // … and a PUT that names nothing leaves the mapping, which belongs to the schema.
-    let put =
-        Wish::put(Kind::Topic, "orders", b"{}").expect("it is read").update(&record, &editions()).expect("it is taken");
-    assert_eq!(put.ingress, Ingress { mapping: record.ingress.mapping, ..Ingress::default() });
+    let put = TopicSpec::put(TopicKind::Topic, "orders", b"{}")
+        .expect("it is read")
+        .update(&record, &editions())
+        .expect("it is taken");
+    assert_eq!(put.ingress, IngressSettings { mapping: record.ingress.mapping, ..IngressSettings::default() });
 }
 
 #[test]
@@ -297,7 +299,7 @@ fn the_place_of_a_topic_needs_no_escaping() {
         let mut scope = scope();
         scope.subscription = subscription.to_owned();
         scope.resource_group = resource_group.to_owned();
-        let wish = Wish::put(Kind::Topic, "orders", b"{}").expect("it is read");
+        let wish = TopicSpec::put(TopicKind::Topic, "orders", b"{}").expect("it is read");
         let error = wish.create("orders", scope, keys(), &editions()).expect_err("it is refused").to_string();
         assert!(error.contains("allowed are 1 to 90 letters, digits and -_.()"), "{error}");
     }
@@ -312,8 +314,8 @@ proptest! {
         group in r"[\PC/\\:%~#.]{0,6}|[.]{1,4}|[\p{Han}(]{60,90}",
         name in r"[a-zA-Z0-9.-]{1,60}|\PC{1,6}",
     ) {
-        let scope = Scope { resource_group: group.clone(), ..scope() };
-        let taken = Wish::put(Kind::Topic, &name, b"{}").and_then(|wish| wish.create(&name, scope, keys(), &editions()));
+        let scope = ArmScope { resource_group: group.clone(), ..scope() };
+        let taken = TopicSpec::put(TopicKind::Topic, &name, b"{}").and_then(|wish| wish.create(&name, scope, keys(), &editions()));
         if taken.is_ok() {
             for part in [&group, &name] {
                 prop_assert_eq!(check_part(part), Ok(()), "{}", part);
@@ -327,18 +329,20 @@ proptest! {
 fn the_schema_of_a_topic_stays() {
     let record = topic_record(Schema::EventGrid);
     let body = br#"{"properties":{"inputSchema":"CloudEventSchemaV1_0"}}"#;
-    let error =
-        Wish::put(Kind::Topic, "orders", body).expect("it is read").update(&record, &editions()).expect_err("it stays");
+    let error = TopicSpec::put(TopicKind::Topic, "orders", body)
+        .expect("it is read")
+        .update(&record, &editions())
+        .expect_err("it stays");
     expect!["properties.inputSchema is CloudEventSchemaV1_0; the schema of a topic stays what it was made with: EventGridSchema"].assert_eq(&error.to_string());
 }
 
 #[test]
 fn a_key_is_named_key1_or_key2() {
-    assert_eq!(Key::read(br#"{"keyName":"key1"}"#), Ok(Key::Key1));
-    assert_eq!(Key::read(br#"{"keyName":"key2"}"#), Ok(Key::Key2));
+    assert_eq!(KeyName::read(br#"{"keyName":"key1"}"#), Ok(KeyName::Key1));
+    assert_eq!(KeyName::read(br#"{"keyName":"key2"}"#), Ok(KeyName::Key2));
     let errors: Vec<_> = [r#"{"keyName":"key3"}"#, "", r#"{"key":"key1"}"#]
         .iter()
-        .map(|body| Key::read(body.as_bytes()).expect_err(body).to_string())
+        .map(|body| KeyName::read(body.as_bytes()).expect_err(body).to_string())
         .collect();
     expect![[r#"
         keyName is "key3"; allowed are key1 and key2

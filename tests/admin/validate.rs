@@ -5,47 +5,50 @@ use std::{sync::Arc, time::Duration};
 use actix_web::test;
 use expect_test::expect;
 use gridhook::{
-    admin::Chaos,
-    clock::{Clock, Hand},
-    deliver::{AddressRules, Options, Trust},
+    admin::ChaosMode,
+    clock::{Clock, ManualClock},
+    deliver::{AddressRules, ClientOptions, TlsTrust},
     event::Timestamp,
-    journal::memory::{Fault, Memory},
-    policy::validation::Times,
-    subscription::{Greeter, greeter::Manners},
+    journal::memory::{MemoryStore, WriteFault},
+    policy::validation::HandshakeTimes,
+    subscription::{EndpointValidator, validation::ValidationSettings},
     topic::expiry,
 };
 use serde_json::{Value, json};
 
-use super::plane::{Answer, Plane, RG};
+use super::control::{Answer, Plane, RG};
 use crate::support::{
     endpoint::{Endpoint, answer},
     publisher::running_registry,
 };
 
 /// A control plane that asks endpoints, and the clock that it asks by.
-async fn plane() -> (Plane, Hand) {
-    let store = Memory::new();
+async fn control() -> (Plane, ManualClock) {
+    let store = MemoryStore::new();
     let (registry, running, hand) = running_registry(&store);
     let (clock, greeters) = Clock::manual(Timestamp(1_615_410_176_000_000));
-    let client = Options::new(AddressRules::loopback(), Trust::load(None).expect("certificates"));
-    let times =
-        Times { answer: Duration::from_secs(10), pause: Duration::from_millis(1), window: Duration::from_secs(600) };
-    let manners = Manners { validate: true, times, rate: 120, public_url: "http://here".to_owned() };
-    registry.greet_with(Greeter::new(client, clock, manners));
-    (Plane::over(store, Arc::clone(&registry), running, hand, Chaos::Disabled).with_topic().await, greeters)
+    let client = ClientOptions::new(AddressRules::loopback(), TlsTrust::load(None).expect("certificates"));
+    let times = HandshakeTimes {
+        answer: Duration::from_secs(10),
+        pause: Duration::from_millis(1),
+        window: Duration::from_secs(600),
+    };
+    let manners = ValidationSettings { validate: true, times, rate: 120, public_url: "http://here".to_owned() };
+    registry.greet_with(EndpointValidator::new(client, clock, manners));
+    (Plane::over(store, Arc::clone(&registry), running, hand, ChaosMode::Disabled).with_topic().await, greeters)
 }
 
 fn path() -> String {
     format!("{RG}/topics/orders/eventSubscriptions/to-shop")
 }
 
-async fn put(plane: &Plane, url: &str) -> Answer {
+async fn put(control: &Plane, url: &str) -> Answer {
     let webhook = json!({"endpointType": "WebHook", "properties": {"endpointUrl": url}});
-    plane.call("PUT", &path(), json!({"properties": {"destination": webhook}})).await
+    control.call("PUT", &path(), json!({"properties": {"destination": webhook}})).await
 }
 
-async fn state(plane: &Plane) -> Value {
-    plane.call("GET", &path(), Value::Null).await.json()["properties"]["provisioningState"].clone()
+async fn state(control: &Plane) -> Value {
+    control.call("GET", &path(), Value::Null).await.json()["properties"]["provisioningState"].clone()
 }
 
 /// The manual way that the endpoint was told last.
@@ -59,35 +62,35 @@ fn way(endpoint: &Endpoint) -> String {
     url.strip_prefix("http://here").expect("the server's own address").to_owned()
 }
 
-async fn open(plane: &Plane, way: &str) -> Answer {
-    plane.send(test::TestRequest::with_uri(way)).await
+async fn open(control: &Plane, way: &str) -> Answer {
+    control.send(test::TestRequest::with_uri(way)).await
 }
 
 #[actix_web::test]
 async fn a_word_counts_once_and_only_with_its_token_and_in_its_time() {
-    let (plane, hand) = plane().await;
+    let (control, hand) = control().await;
     let endpoint = Endpoint::start(vec![answer(200, "", "thank you")]);
-    assert_eq!(put(&plane, &endpoint.url()).await.status, 201);
+    assert_eq!(put(&control, &endpoint.url()).await.status, 201);
     let first = way(&endpoint);
     let mut lines = vec![
-        open(&plane, "/eventsubscriptions/to-shop/validate").await.brief(),
-        open(&plane, &first.replace("token=", "token=f")).await.brief(),
-        open(&plane, &first[..first.len() - 1]).await.brief(),
+        open(&control, "/eventsubscriptions/to-shop/validate").await.brief(),
+        open(&control, &first.replace("token=", "token=f")).await.brief(),
+        open(&control, &first[..first.len() - 1]).await.brief(),
     ];
     // A second wish for the same subscription is another question.
-    assert_eq!(put(&plane, &endpoint.url()).await.status, 201);
+    assert_eq!(put(&control, &endpoint.url()).await.status, 201);
     let second = way(&endpoint);
-    lines.push(open(&plane, &first).await.brief());
+    lines.push(open(&control, &first).await.brief());
     hand.advance(Duration::from_millis(599_999));
-    assert_eq!(state(&plane).await, "AwaitingManualAction");
-    lines.push(open(&plane, &second).await.brief());
-    lines.push(open(&plane, &second).await.brief());
-    assert_eq!(state(&plane).await, "Succeeded");
+    assert_eq!(state(&control).await, "AwaitingManualAction");
+    lines.push(open(&control, &second).await.brief());
+    lines.push(open(&control, &second).await.brief());
+    assert_eq!(state(&control).await, "Succeeded");
 
-    assert_eq!(put(&plane, &format!("{}&x=2", endpoint.url())).await.status, 201);
+    assert_eq!(put(&control, &format!("{}&x=2", endpoint.url())).await.status, 201);
     hand.advance(Duration::from_secs(600));
-    assert_eq!(state(&plane).await, "Failed");
-    lines.push(open(&plane, &way(&endpoint)).await.brief());
+    assert_eq!(state(&control).await, "Failed");
+    lines.push(open(&control, &way(&endpoint)).await.brief());
     expect![[r#"
         404 {"error":{"code":"ResourceNotFound","message":"No event subscription waits for this validation: it is done, was replaced by a later change, or the address is not complete.","target":null,"details":[]}}
         404 {"error":{"code":"ResourceNotFound","message":"No event subscription waits for this validation: it is done, was replaced by a later change, or the address is not complete.","target":null,"details":[]}}
@@ -101,36 +104,37 @@ async fn a_word_counts_once_and_only_with_its_token_and_in_its_time() {
 
 #[actix_web::test]
 async fn a_full_disk_neither_makes_nor_forgets_a_word() {
-    let (plane, _hand) = plane().await;
+    let (control, _hand) = control().await;
     let endpoint = Endpoint::start(vec![answer(200, "", "")]);
     // For one write there is no room.
-    let fill = |plane: &Plane| plane.store.fail(plane.store.writes()..plane.store.writes() + 1, Fault::Full);
-    fill(&plane);
-    assert_eq!(put(&plane, &endpoint.url()).await.status, 503);
-    assert_eq!(plane.call("GET", &path(), Value::Null).await.status, 404);
-    assert_eq!(put(&plane, &endpoint.url()).await.status, 201);
-    fill(&plane);
-    assert_eq!(open(&plane, &way(&endpoint)).await.status, 503);
-    assert_eq!(state(&plane).await, "AwaitingManualAction");
-    assert_eq!(open(&plane, &way(&endpoint)).await.status, 200);
-    assert_eq!(state(&plane).await, "Succeeded");
+    let fill =
+        |control: &Plane| control.store.fail(control.store.writes()..control.store.writes() + 1, WriteFault::Full);
+    fill(&control);
+    assert_eq!(put(&control, &endpoint.url()).await.status, 503);
+    assert_eq!(control.call("GET", &path(), Value::Null).await.status, 404);
+    assert_eq!(put(&control, &endpoint.url()).await.status, 201);
+    fill(&control);
+    assert_eq!(open(&control, &way(&endpoint)).await.status, 503);
+    assert_eq!(state(&control).await, "AwaitingManualAction");
+    assert_eq!(open(&control, &way(&endpoint)).await.status, 200);
+    assert_eq!(state(&control).await, "Succeeded");
 }
 
 #[actix_web::test]
 async fn what_awaits_goes_with_its_deletion_and_with_its_topic() {
-    let (plane, _hand) = plane().await;
+    let (control, _hand) = control().await;
     let endpoint = Endpoint::start(vec![answer(200, "", "")]);
     for deleted in [path(), format!("{RG}/topics/orders")] {
-        assert_eq!(put(&plane, &endpoint.url()).await.status, 201);
-        assert_eq!(plane.call("DELETE", &deleted, Value::Null).await.status, 204);
-        assert_eq!(open(&plane, &way(&endpoint)).await.status, 404);
-        assert_eq!(plane.call("GET", &path(), Value::Null).await.status, 404);
+        assert_eq!(put(&control, &endpoint.url()).await.status, 201);
+        assert_eq!(control.call("DELETE", &deleted, Value::Null).await.status, 204);
+        assert_eq!(open(&control, &way(&endpoint)).await.status, 404);
+        assert_eq!(control.call("GET", &path(), Value::Null).await.status, 404);
     }
 }
 
 /// The names of a list.
-async fn names(plane: &Plane, path: &str) -> Vec<String> {
-    let list = plane.call("GET", &format!("{RG}/domains/shop/{path}"), Value::Null).await.json();
+async fn names(control: &Plane, path: &str) -> Vec<String> {
+    let list = control.call("GET", &format!("{RG}/domains/shop/{path}"), Value::Null).await.json();
     let one = |one: &Value| {
         let state = one["properties"]["provisioningState"].as_str().unwrap_or_default();
         format!("{} {state}", one["name"].as_str().expect("a name"))
@@ -138,21 +142,21 @@ async fn names(plane: &Plane, path: &str) -> Vec<String> {
     list["value"].as_array().expect("a list").iter().map(one).collect()
 }
 
-async fn put_north(plane: &Plane, properties: &Value) -> Answer {
+async fn put_north(control: &Plane, properties: &Value) -> Answer {
     let path = format!("{RG}/domains/shop/topics/north/eventSubscriptions/to-shop");
-    plane.call("PUT", &path, json!({"properties": properties})).await
+    control.call("PUT", &path, json!({"properties": properties})).await
 }
 
 #[actix_web::test]
 async fn endpoints_of_a_domain_and_of_its_topics_agree_first_each_for_itself() {
-    let (plane, _hand) = plane().await;
-    assert_eq!(plane.call("PUT", &format!("{RG}/domains/shop"), json!({})).await.status, 201);
+    let (control, _hand) = control().await;
+    assert_eq!(control.call("PUT", &format!("{RG}/domains/shop"), json!({})).await.status, 201);
     let endpoint = Endpoint::start(vec![answer(200, "", "")]);
     let webhook = json!({"destination": {"endpointType": "WebHook", "properties": {"endpointUrl": endpoint.url()}}});
-    assert_eq!(put_north(&plane, &webhook).await.status, 201);
+    assert_eq!(put_north(&control, &webhook).await.status, 201);
     let north = way(&endpoint);
     let path = format!("{RG}/domains/shop/eventSubscriptions/to-shop");
-    assert_eq!(plane.call("PUT", &path, json!({"properties": webhook})).await.status, 201);
+    assert_eq!(control.call("PUT", &path, json!({"properties": webhook})).await.status, 201);
     let whole = way(&endpoint);
     let asked: Vec<Value> = endpoint
         .requests()
@@ -160,19 +164,19 @@ async fn endpoints_of_a_domain_and_of_its_topics_agree_first_each_for_itself() {
         .map(|request| serde_json::from_slice::<Value>(&request.body).expect("an event")[0]["topic"].clone())
         .collect();
     assert_eq!(asked, [format!("{RG}/domains/shop/topics/north"), format!("{RG}/domains/shop")]);
-    assert_eq!(names(&plane, "topics").await, ["north Succeeded"], "a topic comes with what is wished for it");
-    assert_eq!(names(&plane, "topics/north/eventSubscriptions").await, ["to-shop AwaitingManualAction"]);
-    assert_eq!(open(&plane, &north).await.status, 200);
-    assert_eq!(names(&plane, "topics/north/eventSubscriptions").await, ["to-shop Succeeded"]);
-    assert_eq!(names(&plane, "eventSubscriptions").await, ["to-shop AwaitingManualAction"]);
-    let (again, _clock, _running) = running_registry(&plane.store);
+    assert_eq!(names(&control, "topics").await, ["north Succeeded"], "a topic comes with what is wished for it");
+    assert_eq!(names(&control, "topics/north/eventSubscriptions").await, ["to-shop AwaitingManualAction"]);
+    assert_eq!(open(&control, &north).await.status, 200);
+    assert_eq!(names(&control, "topics/north/eventSubscriptions").await, ["to-shop Succeeded"]);
+    assert_eq!(names(&control, "eventSubscriptions").await, ["to-shop AwaitingManualAction"]);
+    let (again, _clock, _running) = running_registry(&control.store);
     let domain = again.topic("domain:shop").expect("it is recovered");
     assert_eq!(again.all_provisioned(&domain).len(), 2);
     assert_eq!(domain.subscriptions().iter().map(|one| one.key()).collect::<Vec<_>>(), ["north/to-shop"]);
-    assert_eq!(open(&plane, &whole).await.status, 200);
-    assert_eq!(names(&plane, "eventSubscriptions").await, ["to-shop Succeeded"]);
+    assert_eq!(open(&control, &whole).await.status, 200);
+    assert_eq!(names(&control, "eventSubscriptions").await, ["to-shop Succeeded"]);
     let topic = format!("{RG}/domains/shop/topics/north");
-    assert_eq!(plane.call("DELETE", &topic, Value::Null).await.status, 204);
+    assert_eq!(control.call("DELETE", &topic, Value::Null).await.status, 204);
     let farewell = last_of(&endpoint, 3).await;
     assert_eq!(farewell["eventType"], "Microsoft.EventGrid.SubscriptionDeletedEvent");
     assert_eq!(farewell["topic"], topic);
@@ -180,27 +184,27 @@ async fn endpoints_of_a_domain_and_of_its_topics_agree_first_each_for_itself() {
 
 #[actix_web::test]
 async fn what_expires_is_told_and_what_awaits_expires_too() {
-    let (plane, _hand) = plane().await;
-    assert_eq!(plane.call("PUT", &format!("{RG}/domains/shop"), json!({})).await.status, 201);
+    let (control, _hand) = control().await;
+    assert_eq!(control.call("PUT", &format!("{RG}/domains/shop"), json!({})).await.status, 201);
     let endpoint = Endpoint::start(vec![answer(200, "", "")]);
     let mut webhook = json!({"destination": {"endpointType": "WebHook", "properties": {"endpointUrl": endpoint.url()}},
         "expirationTimeUtc": "2021-03-10T21:03:56Z"});
-    let expires = plane.clock.now().after(Duration::from_secs(60));
-    assert_eq!(put_north(&plane, &webhook).await.status, 201);
-    assert_eq!(expiry::sweep(&plane.registry, plane.clock.now()).await, Some(expires));
-    assert_eq!(expiry::sweep(&plane.registry, expires).await, None);
-    assert!(names(&plane, "topics").await.is_empty(), "the topic went with its last wish");
-    assert_eq!(open(&plane, &way(&endpoint)).await.status, 404);
+    let expires = control.clock.now().after(Duration::from_secs(60));
+    assert_eq!(put_north(&control, &webhook).await.status, 201);
+    assert_eq!(expiry::sweep(&control.registry, control.clock.now()).await, Some(expires));
+    assert_eq!(expiry::sweep(&control.registry, expires).await, None);
+    assert!(names(&control, "topics").await.is_empty(), "the topic went with its last wish");
+    assert_eq!(open(&control, &way(&endpoint)).await.status, 404);
 
-    assert_eq!(put_north(&plane, &webhook).await.status, 201);
-    assert_eq!(open(&plane, &way(&endpoint)).await.status, 200);
+    assert_eq!(put_north(&control, &webhook).await.status, 201);
+    assert_eq!(open(&control, &way(&endpoint)).await.status, 200);
     // A wish with more time is not the end of what is in force, nor kept back by it.
     webhook["destination"]["properties"]["endpointUrl"] = format!("{}&x=2", endpoint.url()).into();
     webhook["expirationTimeUtc"] = "2021-03-10T22:00:00Z".into();
-    assert_eq!(put_north(&plane, &webhook).await.status, 201);
+    assert_eq!(put_north(&control, &webhook).await.status, 201);
     let asked = endpoint.requests().len();
-    assert!(expiry::sweep(&plane.registry, expires).await.is_some());
-    assert_eq!(names(&plane, "topics/north/eventSubscriptions").await, ["to-shop AwaitingManualAction"]);
+    assert!(expiry::sweep(&control.registry, expires).await.is_some());
+    assert_eq!(names(&control, "topics/north/eventSubscriptions").await, ["to-shop AwaitingManualAction"]);
     let farewell = last_of(&endpoint, asked + 1).await;
     assert_eq!(farewell["eventType"], "Microsoft.EventGrid.SubscriptionDeletedEvent");
 }

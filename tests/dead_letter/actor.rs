@@ -1,24 +1,24 @@
 use std::{fs, time::Duration};
 
 use gridhook::{
-    dead_letter::{Totals, totals::InProgress},
+    dead_letter::{DeadLetterTotals, totals::FileInProgress},
     event::{Lane, Seq},
     journal::{
-        Buried, DeadKey,
+        DeadKey, DeadLetterWrite,
         keys::MetaKind,
-        memory::{Fault, Memory},
+        memory::{MemoryStore, WriteFault},
     },
-    policy::record::Change,
+    policy::record::RecordChange,
 };
 
 use super::{
-    dead, obligor, target,
+    dead, subscription_key, target,
     world::{START, World, files, ids, put_aside, run},
 };
 
 const DELAY: Duration = Duration::from_millis(100);
 
-fn written(count: u64) -> impl Fn(&Totals) -> bool {
+fn written(count: u64) -> impl Fn(&DeadLetterTotals) -> bool {
     move |totals| totals.written == count && totals.in_progress.is_none()
 }
 
@@ -27,21 +27,21 @@ fn files_appear_after_the_delay_several_events_in_one() {
     let _rows = crate::spec::shows(&["S000-095", "S000-108", "S002-036", "S002-044", "S003-072", "S003-085"]);
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
-        let world = World::start(&Memory::new(), folder.path(), START);
+        let world = World::start(&MemoryStore::new(), folder.path(), START);
         let _actor = world.actor();
         let due = START.after(DELAY);
-        world.put_aside(obligor(1), 5, due).await;
-        world.notice(obligor(1), target("letters"), due);
+        world.put_aside(subscription_key(1), 5, due).await;
+        world.notice(subscription_key(1), target("letters"), due);
         actix_rt::time::sleep(Duration::from_millis(30)).await;
         assert!(files(folder.path()).is_empty(), "nothing is due yet");
 
-        let totals = world.until(obligor(1), written(5)).await;
+        let totals = world.until(subscription_key(1), written(5)).await;
         let found = files(folder.path());
         let counts: Vec<usize> = found.values().map(Vec::len).collect();
         assert_eq!((counts.iter().sum::<usize>(), counts.len(), totals.files), (5, 2, 2), "3 events a file");
         assert!(found.keys().all(|path| path.starts_with("letters/MY-SUBSCRIPTION/2020/8/13/18")), "{found:?}");
         let bytes: u64 = found.keys().map(|path| fs::metadata(folder.path().join(path)).expect("a file").len()).sum();
-        assert_eq!((totals.bytes, totals.lost, world.waiting(obligor(1)).await), (bytes, 0, 0));
+        assert_eq!((totals.bytes, totals.lost, world.waiting(subscription_key(1)).await), (bytes, 0, 0));
         world.stop().await;
     });
 }
@@ -50,14 +50,14 @@ fn files_appear_after_the_delay_several_events_in_one() {
 fn many_subscriptions_are_worked_on_and_each_has_its_own_account() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
-        let world = World::start(&Memory::new(), folder.path(), START);
+        let world = World::start(&MemoryStore::new(), folder.path(), START);
         let _actor = world.actor();
         for subscription in 1..=9 {
-            world.put_aside(obligor(subscription), subscription, START).await;
-            world.notice(obligor(subscription), target(&format!("letters-{subscription}")), START);
+            world.put_aside(subscription_key(subscription), subscription, START).await;
+            world.notice(subscription_key(subscription), target(&format!("letters-{subscription}")), START);
         }
         for subscription in 1..=9 {
-            world.until(obligor(subscription), written(subscription.into())).await;
+            world.until(subscription_key(subscription), written(subscription.into())).await;
             assert_eq!(ids(&folder.path().join(format!("letters-{subscription}"))).len(), subscription as usize);
         }
         world.stop().await;
@@ -68,33 +68,33 @@ fn many_subscriptions_are_worked_on_and_each_has_its_own_account() {
 fn what_is_put_aside_later_has_its_own_time() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
-        let world = World::start(&Memory::new(), folder.path(), START);
+        let world = World::start(&MemoryStore::new(), folder.path(), START);
         let _actor = world.actor();
-        world.put_aside(obligor(1), 1, START).await;
-        world.put_aside(obligor(2), 0, START).await;
+        world.put_aside(subscription_key(1), 1, START).await;
+        world.put_aside(subscription_key(2), 0, START).await;
         let later = START.after(Duration::from_secs(3));
-        world.put_aside(obligor(1), 1, later).await;
+        world.put_aside(subscription_key(1), 1, later).await;
         // One hint for all: the rest is found in the journal.
-        world.notice(obligor(1), target("letters"), START);
-        world.until(obligor(1), written(1)).await;
-        assert_eq!(world.waiting(obligor(1)).await, 1);
-        world.until(obligor(1), written(2)).await;
+        world.notice(subscription_key(1), target("letters"), START);
+        world.until(subscription_key(1), written(1)).await;
+        assert_eq!(world.waiting(subscription_key(1)).await, 1);
+        world.until(subscription_key(1), written(2)).await;
         world.stop().await;
     });
 }
 
 #[test]
 fn who_waits_is_known_at_the_start() {
-    let (memory, folder) = (Memory::new(), tempfile::tempdir().expect("a folder"));
+    let (memory, folder) = (MemoryStore::new(), tempfile::tempdir().expect("a folder"));
     run(async {
         let world = World::start(&memory, folder.path(), START);
         assert_eq!(world.journal.reads().all_dead().expect("read"), []);
         let due = START.after(DELAY);
-        world.put_aside(obligor(1), 5, due).await;
-        world.put_aside(obligor(2), 0, due).await;
-        world.put_aside(obligor(u32::MAX), 1, START).await;
+        world.put_aside(subscription_key(1), 5, due).await;
+        world.put_aside(subscription_key(2), 0, due).await;
+        world.put_aside(subscription_key(u32::MAX), 1, START).await;
         let all = world.journal.reads().all_dead().expect("read");
-        assert_eq!(all, [(obligor(1), due), (obligor(u32::MAX), START)]);
+        assert_eq!(all, [(subscription_key(1), due), (subscription_key(u32::MAX), START)]);
         world.stop().await;
     });
 }
@@ -103,33 +103,33 @@ fn who_waits_is_known_at_the_start() {
 fn a_new_life_does_what_was_told_while_nobody_lived() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
-        let world = World::start(&Memory::new(), folder.path(), START);
+        let world = World::start(&MemoryStore::new(), folder.path(), START);
         drop(world.actor());
-        world.put_aside(obligor(1), 2, START).await;
-        world.notice(obligor(1), target("letters"), START);
+        world.put_aside(subscription_key(1), 2, START).await;
+        world.notice(subscription_key(1), target("letters"), START);
         let _second = world.actor();
-        world.until(obligor(1), written(2)).await;
+        world.until(subscription_key(1), written(2)).await;
         world.stop().await;
     });
 }
 
 #[test]
 fn a_new_life_waits_for_the_turn_of_the_earlier_one() {
-    let (memory, folder) = (Memory::new(), tempfile::tempdir().expect("a folder"));
+    let (memory, folder) = (MemoryStore::new(), tempfile::tempdir().expect("a folder"));
     run(async {
         let world = World::start(&memory, folder.path(), START);
-        world.put_aside(obligor(1), 3, START).await;
+        world.put_aside(subscription_key(1), 3, START).await;
         // There is no room for the removal of the dead letters: it waits in the journal, and comes late.
-        memory.fail(memory.writes() + 1..memory.writes() + 2, Fault::Full);
+        memory.fail(memory.writes() + 1..memory.writes() + 2, WriteFault::Full);
         let first = world.actor();
-        world.notice(obligor(1), target("letters"), START);
+        world.notice(subscription_key(1), target("letters"), START);
         while files(folder.path()).is_empty() {
             actix_rt::time::sleep(Duration::from_millis(5)).await;
         }
         drop(first);
         let _second = world.actor();
-        world.notice(obligor(1), target("letters"), START);
-        world.until(obligor(1), written(3)).await;
+        world.notice(subscription_key(1), target("letters"), START);
+        world.until(subscription_key(1), written(3)).await;
         assert_eq!(ids(folder.path()), ["1-0", "1-1", "1-2"]);
         world.stop().await;
     });
@@ -139,21 +139,21 @@ fn a_new_life_waits_for_the_turn_of_the_earlier_one() {
 fn a_folder_out_of_reach_is_tried_again_until_it_heals_and_others_do_not_wait() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
-        let world = World::start(&Memory::new(), folder.path(), START);
+        let world = World::start(&MemoryStore::new(), folder.path(), START);
         let _actor = world.actor();
         fs::write(folder.path().join("broken"), b"a file where a folder should be").expect("written");
-        world.put_aside(obligor(1), 4, START).await;
-        world.put_aside(obligor(2), 4, START).await;
-        world.notice(obligor(1), target("broken"), START);
-        let begun = world.until(obligor(1), |totals| totals.in_progress.is_some()).await;
-        world.notice(obligor(2), target("whole"), START);
-        world.until(obligor(2), written(4)).await;
-        let still = world.letters.totals(obligor(1)).await.expect("read");
+        world.put_aside(subscription_key(1), 4, START).await;
+        world.put_aside(subscription_key(2), 4, START).await;
+        world.notice(subscription_key(1), target("broken"), START);
+        let begun = world.until(subscription_key(1), |totals| totals.in_progress.is_some()).await;
+        world.notice(subscription_key(2), target("whole"), START);
+        world.until(subscription_key(2), written(4)).await;
+        let still = world.letters.totals(subscription_key(1)).await.expect("read");
         assert_eq!(still.in_progress, begun.in_progress, "the same name");
-        assert_eq!((still.lost, world.waiting(obligor(1)).await), (0, 4), "and nothing is lost");
+        assert_eq!((still.lost, world.waiting(subscription_key(1)).await), (0, 4), "and nothing is lost");
 
         fs::remove_file(folder.path().join("broken")).expect("removed");
-        world.until(obligor(1), written(4)).await;
+        world.until(subscription_key(1), written(4)).await;
         let name = begun.in_progress.expect("it is begun").name;
         assert!(folder.path().join(name).is_file(), "the name that was in the journal is the file's");
         world.stop().await;
@@ -165,27 +165,27 @@ fn after_the_outage_window_dead_letters_are_lost_and_counted() {
     let _rows = crate::spec::shows(&["S000-110", "S001-109", "S001-110", "S002-046", "S003-087"]);
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
-        let world = World::start(&Memory::new(), folder.path(), START);
+        let world = World::start(&MemoryStore::new(), folder.path(), START);
         let _actor = world.actor();
         fs::write(folder.path().join("broken"), b"").expect("written");
-        world.put_aside(obligor(1), 7, START).await;
-        world.notice(obligor(1), target("broken"), START);
-        world.until(obligor(1), |totals| totals.in_progress.is_some()).await;
+        world.put_aside(subscription_key(1), 7, START).await;
+        world.notice(subscription_key(1), target("broken"), START);
+        world.until(subscription_key(1), |totals| totals.in_progress.is_some()).await;
         // The name is there before the store has failed: the outage must begin before the clock runs on.
         actix_rt::time::sleep(Duration::from_millis(250)).await;
         world.hand.advance(Duration::from_secs(3 * 3600));
         actix_rt::time::sleep(Duration::from_millis(100)).await;
-        assert_eq!(world.waiting(obligor(1)).await, 7, "the window is 4 hours");
+        assert_eq!(world.waiting(subscription_key(1)).await, 7, "the window is 4 hours");
         // One that is put aside late has its own window.
         let late = START.after(Duration::from_secs(3 * 3600));
-        world.put_aside(obligor(1), 1, late).await;
+        world.put_aside(subscription_key(1), 1, late).await;
         world.hand.advance(Duration::from_secs(3600));
 
-        let totals = world.until(obligor(1), |totals| totals.lost == 7).await;
-        assert_eq!((totals.written, totals.files, world.waiting(obligor(1)).await), (0, 0, 1));
+        let totals = world.until(subscription_key(1), |totals| totals.lost == 7).await;
+        assert_eq!((totals.written, totals.files, world.waiting(subscription_key(1)).await), (0, 0, 1));
         fs::remove_file(folder.path().join("broken")).expect("removed");
-        let totals = world.until(obligor(1), written(1)).await;
-        assert_eq!((totals.lost, totals.in_progress, world.waiting(obligor(1)).await), (7, None, 0));
+        let totals = world.until(subscription_key(1), written(1)).await;
+        assert_eq!((totals.lost, totals.in_progress, world.waiting(subscription_key(1)).await), (7, None, 0));
         world.stop().await;
     });
 }
@@ -194,25 +194,25 @@ fn after_the_outage_window_dead_letters_are_lost_and_counted() {
 fn while_the_clock_may_be_wrong_the_outage_window_lasts() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
-        let world = World::start(&Memory::new(), folder.path(), START);
+        let world = World::start(&MemoryStore::new(), folder.path(), START);
         let _actor = world.actor();
         fs::write(folder.path().join("broken"), b"").expect("written");
-        world.put_aside(obligor(1), 7, START).await;
-        world.put_aside(obligor(2), 1, START).await;
-        world.notice(obligor(1), target("broken"), START);
-        world.until(obligor(1), |totals| totals.outage.is_some()).await;
+        world.put_aside(subscription_key(1), 7, START).await;
+        world.put_aside(subscription_key(2), 1, START).await;
+        world.notice(subscription_key(1), target("broken"), START);
+        world.until(subscription_key(1), |totals| totals.outage.is_some()).await;
         world.hand.hold_expiry(true);
         world.hand.advance(Duration::from_secs(400 * 24 * 3600));
         // A turn by the new time: one of a subscription that has only just failed shows that the actor has woken.
-        world.notice(obligor(2), target("broken"), START);
-        world.until(obligor(2), |totals| totals.outage.is_some()).await;
+        world.notice(subscription_key(2), target("broken"), START);
+        world.until(subscription_key(2), |totals| totals.outage.is_some()).await;
         actix_rt::time::sleep(Duration::from_millis(50)).await;
-        let totals = world.letters.totals(obligor(1)).await.expect("read");
-        assert_eq!((totals.lost, world.waiting(obligor(1)).await), (0, 7));
+        let totals = world.letters.totals(subscription_key(1)).await.expect("read");
+        assert_eq!((totals.lost, world.waiting(subscription_key(1)).await), (0, 7));
 
         world.hand.hold_expiry(false);
         world.hand.advance(Duration::from_secs(3600));
-        world.until(obligor(1), |totals| totals.lost == 7).await;
+        world.until(subscription_key(1), |totals| totals.lost == 7).await;
         world.stop().await;
     });
 }
@@ -220,17 +220,17 @@ fn while_the_clock_may_be_wrong_the_outage_window_lasts() {
 /// The window goes on while no process runs, and through any number of them.
 #[test]
 fn an_outage_goes_on_through_restarts_and_begins_anew_at_another_destination() {
-    let (folder, memory) = (tempfile::tempdir().expect("a folder"), Memory::new());
+    let (folder, memory) = (tempfile::tempdir().expect("a folder"), MemoryStore::new());
     fs::write(folder.path().join("broken"), b"").expect("written");
     let hours = |hours: u64| START.after(Duration::from_secs(hours * 3600));
     run(async {
         let world = World::start(&memory, folder.path(), START);
         let _actor = world.actor();
-        world.put_aside(obligor(1), 3, START).await;
-        world.put_aside(obligor(2), 3, START).await;
+        world.put_aside(subscription_key(1), 3, START).await;
+        world.put_aside(subscription_key(2), 3, START).await;
         for number in [1, 2] {
-            world.notice(obligor(number), target("broken"), START);
-            world.until(obligor(number), |totals| totals.outage.is_some()).await;
+            world.notice(subscription_key(number), target("broken"), START);
+            world.until(subscription_key(number), |totals| totals.outage.is_some()).await;
         }
         world.stop().await;
     });
@@ -238,10 +238,10 @@ fn an_outage_goes_on_through_restarts_and_begins_anew_at_another_destination() {
         run(async {
             let world = World::start(&memory, folder.path(), hours(now));
             let _actor = world.actor();
-            world.notice(obligor(1), target("broken"), START);
+            world.notice(subscription_key(1), target("broken"), START);
             actix_rt::time::sleep(Duration::from_millis(50)).await;
-            let totals = world.letters.totals(obligor(1)).await.expect("read");
-            assert_eq!((totals.lost, world.waiting(obligor(1)).await), (0, 3), "after {now} hours");
+            let totals = world.letters.totals(subscription_key(1)).await.expect("read");
+            assert_eq!((totals.lost, world.waiting(subscription_key(1)).await), (0, 3), "after {now} hours");
             assert!(totals.outage.is_some_and(|outage| outage.since < hours(1)), "it began with the first process");
             world.stop().await;
         });
@@ -249,18 +249,18 @@ fn an_outage_goes_on_through_restarts_and_begins_anew_at_another_destination() {
     run(async {
         let world = World::start(&memory, folder.path(), hours(5));
         let _actor = world.actor();
-        world.notice(obligor(1), target("broken"), START);
-        world.until(obligor(1), |totals| totals.lost == 3).await;
+        world.notice(subscription_key(1), target("broken"), START);
+        world.until(subscription_key(1), |totals| totals.lost == 3).await;
         // The other one was given another destination meanwhile, which has a window of its own.
         fs::write(folder.path().join("other"), b"").expect("written");
-        world.notice(obligor(2), target("other"), START);
-        let totals = world.until(obligor(2), |totals| {
+        world.notice(subscription_key(2), target("other"), START);
+        let totals = world.until(subscription_key(2), |totals| {
             totals.outage.as_ref().is_some_and(|outage| outage.place.starts_with("other/"))
         });
         let totals = totals.await;
-        assert_eq!((totals.lost, world.waiting(obligor(2)).await), (0, 3));
+        assert_eq!((totals.lost, world.waiting(subscription_key(2)).await), (0, 3));
         fs::remove_file(folder.path().join("other")).expect("removed");
-        let totals = world.until(obligor(2), written(3)).await;
+        let totals = world.until(subscription_key(2), written(3)).await;
         assert_eq!((totals.lost, totals.outage), (0, None), "what is written ends it");
         world.stop().await;
     });
@@ -271,16 +271,16 @@ fn a_container_that_leads_elsewhere_is_never_written_and_heals_with_its_target()
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
         let root = folder.path().join("root");
-        let world = World::start(&Memory::new(), &root, START);
+        let world = World::start(&MemoryStore::new(), &root, START);
         let _actor = world.actor();
         for (subscription, container) in [(1, ".."), (2, "a//b"), (3, "/a")] {
-            world.put_aside(obligor(subscription), 1, START).await;
-            world.notice(obligor(subscription), target(container), START);
+            world.put_aside(subscription_key(subscription), 1, START).await;
+            world.notice(subscription_key(subscription), target(container), START);
         }
         actix_rt::time::sleep(Duration::from_millis(50)).await;
         assert!(files(folder.path()).is_empty(), "{:?}", files(folder.path()));
-        world.notice(obligor(1), target("letters"), START);
-        world.until(obligor(1), written(1)).await;
+        world.notice(subscription_key(1), target("letters"), START);
+        world.until(subscription_key(1), written(1)).await;
         assert_eq!(ids(&root), ["1-0"]);
         world.stop().await;
     });
@@ -290,16 +290,20 @@ fn a_container_that_leads_elsewhere_is_never_written_and_heals_with_its_target()
 fn a_file_that_was_begun_elsewhere_is_begun_anew_at_the_new_target() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
-        let world = World::start(&Memory::new(), folder.path(), START);
-        world.put_aside(obligor(1), 2, START).await;
+        let world = World::start(&MemoryStore::new(), folder.path(), START);
+        world.put_aside(subscription_key(1), 2, START).await;
         let last = DeadKey { due: START, seq: Seq(2), lane: Lane::LIVE };
-        let begun = InProgress { name: "old/MY-SUBSCRIPTION/2020/8/13/17/a.json".to_owned(), last };
-        let totals = Totals { written: 40, in_progress: Some(begun), ..Totals::default() };
-        let record = Some((Totals::name(obligor(1)), totals.encode().into()));
-        world.journal.bury(obligor(1), Buried { totals: record, ..Buried::default() }).await.expect("written");
+        let begun = FileInProgress { name: "old/MY-SUBSCRIPTION/2020/8/13/17/a.json".to_owned(), last };
+        let totals = DeadLetterTotals { written: 40, in_progress: Some(begun), ..DeadLetterTotals::default() };
+        let record = Some((DeadLetterTotals::name(subscription_key(1)), totals.encode().into()));
+        world
+            .journal
+            .write_dead_letters(subscription_key(1), DeadLetterWrite { totals: record, ..DeadLetterWrite::default() })
+            .await
+            .expect("written");
         let _actor = world.actor();
-        world.notice(obligor(1), target("new"), START);
-        world.until(obligor(1), written(42)).await;
+        world.notice(subscription_key(1), target("new"), START);
+        world.until(subscription_key(1), written(42)).await;
         assert!(files(folder.path()).keys().all(|path| path.starts_with("new/MY-SUBSCRIPTION/2020/8/13/18")));
         world.stop().await;
     });
@@ -309,15 +313,15 @@ fn a_file_that_was_begun_elsewhere_is_begun_anew_at_the_new_target() {
 fn an_event_that_is_gone_from_the_store_is_lost_and_the_others_are_written() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
-        let world = World::start(&Memory::new(), folder.path(), START);
-        world.put_aside(obligor(1), 2, START).await;
-        let owner = world.journal.open(obligor(1)).await.expect("opened").owner;
-        let gone: Change = put_aside(Seq(1_000), START, dead());
+        let world = World::start(&MemoryStore::new(), folder.path(), START);
+        world.put_aside(subscription_key(1), 2, START).await;
+        let owner = world.journal.open(subscription_key(1)).await.expect("opened").owner;
+        let gone: RecordChange = put_aside(Seq(1_000), START, dead());
         world.journal.append(owner, vec![gone], true, Box::new(|answer| answer.expect("written")));
         let _actor = world.actor();
-        world.notice(obligor(1), target("letters"), START);
-        let totals = world.until(obligor(1), written(2)).await;
-        assert_eq!((totals.lost, world.waiting(obligor(1)).await), (1, 0));
+        world.notice(subscription_key(1), target("letters"), START);
+        let totals = world.until(subscription_key(1), written(2)).await;
+        assert_eq!((totals.lost, world.waiting(subscription_key(1)).await), (1, 0));
         world.stop().await;
     });
 }
@@ -326,17 +330,26 @@ fn an_event_that_is_gone_from_the_store_is_lost_and_the_others_are_written() {
 fn a_damaged_account_stops_its_subscription_only_and_loses_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
-        let world = World::start(&Memory::new(), folder.path(), START);
-        world.put_aside(obligor(1), 1, START).await;
-        world.put_aside(obligor(2), 1, START).await;
-        let garbage = Some((Totals::name(obligor(1)), "garbage".into()));
-        world.journal.bury(obligor(1), Buried { totals: garbage, ..Buried::default() }).await.expect("written");
+        let world = World::start(&MemoryStore::new(), folder.path(), START);
+        world.put_aside(subscription_key(1), 1, START).await;
+        world.put_aside(subscription_key(2), 1, START).await;
+        let garbage = Some((DeadLetterTotals::name(subscription_key(1)), "garbage".into()));
+        world
+            .journal
+            .write_dead_letters(subscription_key(1), DeadLetterWrite { totals: garbage, ..DeadLetterWrite::default() })
+            .await
+            .expect("written");
         let _actor = world.actor();
-        world.notice(obligor(1), target("letters"), START);
-        world.notice(obligor(2), target("letters"), START);
-        world.until(obligor(2), written(1)).await;
-        assert_eq!((world.waiting(obligor(1)).await, ids(folder.path())), (1, vec!["2-0".to_owned()]));
-        let kept = world.journal.reads().meta(MetaKind::DeadLetters, Totals::name(obligor(1))).await.expect("read");
+        world.notice(subscription_key(1), target("letters"), START);
+        world.notice(subscription_key(2), target("letters"), START);
+        world.until(subscription_key(2), written(1)).await;
+        assert_eq!((world.waiting(subscription_key(1)).await, ids(folder.path())), (1, vec!["2-0".to_owned()]));
+        let kept = world
+            .journal
+            .reads()
+            .meta(MetaKind::DeadLetters, DeadLetterTotals::name(subscription_key(1)))
+            .await
+            .expect("read");
         assert_eq!(kept.as_deref(), Some(&b"garbage"[..]));
         world.stop().await;
     });

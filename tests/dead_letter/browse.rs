@@ -4,47 +4,53 @@ use std::{fs, path::Path};
 
 use gridhook::{
     dead_letter::{
-        Owner, Target,
-        browse::{Cursor, Key, Page, Place, Query, Shelf},
+        DeadLetterTarget, Owner,
+        browse::{BrowseCursor, DeadLetterId, DeadLetterLocation, DeadLetterPage, DeadLetterQuery, DeadLetterStage},
         file::folder,
         marker::SUFFIX,
     },
-    event::Obligor,
-    journal::memory::Memory,
+    event::SubscriptionKey,
+    journal::memory::MemoryStore,
 };
 
 use super::{
-    obligor, target,
+    subscription_key, target,
     world::{START, World, files, run},
 };
 
 /// Of [`target`].
-fn shelf(obligor: Obligor) -> Shelf {
+fn shelf(subscription_key: SubscriptionKey) -> DeadLetterLocation {
     let owner = Some(target("c").owner());
-    Shelf { obligor, folder: Some(folder(&target("c"))), custom: false, owner, others: Vec::new() }
+    DeadLetterLocation {
+        subscription_key: subscription_key,
+        folder: Some(folder(&target("c"))),
+        custom: false,
+        owner,
+        others: Vec::new(),
+    }
 }
 
-fn ids(page: &Page) -> Vec<&str> {
-    page.found.iter().map(|found| found.letter.id.as_deref().expect("an id")).collect()
+fn ids(page: &DeadLetterPage) -> Vec<&str> {
+    page.found.iter().map(|found| found.dead_letter.id.as_deref().expect("an id")).collect()
 }
 
 /// Seven dead letters of one subscription: six in two files, and one that waits.
-async fn six_written_and_one_waiting(memory: &Memory, folder: &Path) -> World {
+async fn six_written_and_one_waiting(memory: &MemoryStore, folder: &Path) -> World {
     let world = World::start(memory, folder, START);
     let _actor = world.actor();
-    world.put_aside(obligor(1), 6, START).await;
-    world.notice(obligor(1), target("c"), START);
-    world.until(obligor(1), |totals| totals.written == 6).await;
+    world.put_aside(subscription_key(1), 6, START).await;
+    world.notice(subscription_key(1), target("c"), START);
+    world.until(subscription_key(1), |totals| totals.written == 6).await;
     let later = gridhook::event::Timestamp::NEVER;
-    world.put_aside_again(obligor(1), 1, later).await;
+    world.put_aside_again(subscription_key(1), 1, later).await;
     world
 }
 
 /// All pages of so many.
-async fn all(world: &World, query: &Query, top: usize) -> Vec<String> {
-    let (mut found, mut at) = (Vec::new(), Some(Cursor::START));
+async fn all(world: &World, query: &DeadLetterQuery, top: usize) -> Vec<String> {
+    let (mut found, mut at) = (Vec::new(), Some(BrowseCursor::START));
     while let Some(from) = at {
-        let page = world.letters.page(&shelf(obligor(1)), query, from, top).await.expect("read");
+        let page = world.letters.page(&shelf(subscription_key(1)), query, from, top).await.expect("read");
         assert!(page.found.len() <= top && page.problems.is_empty(), "{page:?}");
         found.extend(ids(&page).into_iter().map(str::to_owned));
         // As a client has it.
@@ -58,26 +64,38 @@ async fn all(world: &World, query: &Query, top: usize) -> Vec<String> {
 fn those_that_wait_and_those_in_files_are_found_on_pages_of_any_size() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
-        let world = six_written_and_one_waiting(&Memory::new(), folder.path()).await;
+        let world = six_written_and_one_waiting(&MemoryStore::new(), folder.path()).await;
         let expected = ["1-0", "1-0", "1-1", "1-2", "1-3", "1-4", "1-5"];
         for top in [1, 2, 3, 7, 50] {
-            assert_eq!(all(&world, &Query::default(), top).await, expected, "{top}");
+            assert_eq!(all(&world, &DeadLetterQuery::default(), top).await, expected, "{top}");
         }
-        let waiting = Query { place: Some(Place::Waiting), ..Query::default() };
+        let waiting = DeadLetterQuery { place: Some(DeadLetterStage::Waiting), ..DeadLetterQuery::default() };
         assert_eq!(all(&world, &waiting, 50).await, ["1-0"]);
-        let written = Query { place: Some(Place::Written), ..Query::default() };
+        let written = DeadLetterQuery { place: Some(DeadLetterStage::Written), ..DeadLetterQuery::default() };
         assert_eq!(all(&world, &written, 50).await.len(), 6);
-        let by_id = Query { id: Some("1-4".to_owned()), ..Query::default() };
+        let by_id = DeadLetterQuery { id: Some("1-4".to_owned()), ..DeadLetterQuery::default() };
         assert_eq!(all(&world, &by_id, 50).await, ["1-4"]);
-        let reason = |reason: &str| Query { reason: Some(reason.to_owned()), ..Query::default() };
+        let reason = |reason: &str| DeadLetterQuery { reason: Some(reason.to_owned()), ..DeadLetterQuery::default() };
         assert_eq!(all(&world, &reason("maxdeliveryattemptsexceeded"), 50).await.len(), 7);
         assert_eq!(all(&world, &reason("TimeToLiveExceeded"), 50).await.len(), 0);
         let tried = super::dead().tried.expect("it was tried");
         let (at, past) = (Some(tried), Some(gridhook::event::Timestamp(tried.0 + 1)));
         for (from, to, found) in [(at, None, 7), (past, None, 0), (None, at, 0), (None, past, 7), (at, past, 7)] {
-            assert_eq!(all(&world, &Query { from, to, ..Query::default() }, 50).await.len(), found, "{from:?} {to:?}");
+            assert_eq!(
+                all(&world, &DeadLetterQuery { from, to, ..DeadLetterQuery::default() }, 50).await.len(),
+                found,
+                "{from:?} {to:?}"
+            );
         }
-        assert_eq!(world.letters.page(&shelf(obligor(2)), &waiting, Cursor::START, 9).await.expect("read").found, []);
+        assert_eq!(
+            world
+                .letters
+                .page(&shelf(subscription_key(2)), &waiting, BrowseCursor::START, 9)
+                .await
+                .expect("read")
+                .found,
+            []
+        );
         world.stop().await;
     });
 }
@@ -86,19 +104,23 @@ fn those_that_wait_and_those_in_files_are_found_on_pages_of_any_size() {
 fn each_one_is_found_by_its_key_alone() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
-        let world = six_written_and_one_waiting(&Memory::new(), folder.path()).await;
-        let page = world.letters.page(&shelf(obligor(1)), &Query::default(), Cursor::START, 50).await.expect("read");
+        let world = six_written_and_one_waiting(&MemoryStore::new(), folder.path()).await;
+        let page = world
+            .letters
+            .page(&shelf(subscription_key(1)), &DeadLetterQuery::default(), BrowseCursor::START, 50)
+            .await
+            .expect("read");
         for found in page.found {
-            let key: Key = found.key.to_string().parse().expect("a key");
-            let one = world.letters.one(&shelf(obligor(1)), key).await.expect("read");
+            let key: DeadLetterId = found.key.to_string().parse().expect("a key");
+            let one = world.letters.one(&shelf(subscription_key(1)), key).await.expect("read");
             assert_eq!(one, Ok(Some(found)));
         }
         for none in ["waiting~1~1~0", "2020~8~13~18~nothing.json~0"] {
-            let one = world.letters.one(&shelf(obligor(1)), none.parse().expect("a key")).await.expect("read");
+            let one = world.letters.one(&shelf(subscription_key(1)), none.parse().expect("a key")).await.expect("read");
             assert_eq!(one, Ok(None), "{none}");
         }
         for bad in ["", "~", "a", "..~..~etc~0", "a~", "waiting~1~1~x", "a~-1", "a/b~0"] {
-            assert!(bad.parse::<Key>().is_err(), "{bad}");
+            assert!(bad.parse::<DeadLetterId>().is_err(), "{bad}");
         }
         world.stop().await;
     });
@@ -108,27 +130,29 @@ fn each_one_is_found_by_its_key_alone() {
 fn what_is_purged_is_gone_once_and_counted_once() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
-        let world = six_written_and_one_waiting(&Memory::new(), folder.path()).await;
-        let purge = |query: Query, dry_run| {
+        let world = six_written_and_one_waiting(&MemoryStore::new(), folder.path()).await;
+        let purge = |query: DeadLetterQuery, dry_run| {
             let letters = world.letters.clone();
-            async move { letters.purge(&shelf(obligor(1)), &query, Cursor::START, dry_run).await.expect("purged") }
+            async move {
+                letters.purge(&shelf(subscription_key(1)), &query, BrowseCursor::START, dry_run).await.expect("purged")
+            }
         };
-        assert_eq!(purge(Query::default(), true).await.letters, 7, "a dry run only counts");
-        assert_eq!(all(&world, &Query::default(), 50).await.len(), 7);
+        assert_eq!(purge(DeadLetterQuery::default(), true).await.dead_letters, 7, "a dry run only counts");
+        assert_eq!(all(&world, &DeadLetterQuery::default(), 50).await.len(), 7);
 
-        let first = Query { id: Some("1-1".to_owned()), ..Query::default() };
-        assert_eq!(purge(first.clone(), false).await.letters, 1);
-        assert_eq!(purge(first, false).await.letters, 0, "it is gone");
-        assert_eq!(all(&world, &Query::default(), 50).await.len(), 6);
+        let first = DeadLetterQuery { id: Some("1-1".to_owned()), ..DeadLetterQuery::default() };
+        assert_eq!(purge(first.clone(), false).await.dead_letters, 1);
+        assert_eq!(purge(first, false).await.dead_letters, 0, "it is gone");
+        assert_eq!(all(&world, &DeadLetterQuery::default(), 50).await.len(), 6);
         let marked = files(folder.path()).into_keys().filter(|path| path.to_string_lossy().ends_with(SUFFIX)).count();
         assert_eq!(marked, 1, "its file stays for the others, and says so beside it");
 
-        assert_eq!(purge(Query::default(), false).await.letters, 6);
-        assert_eq!(all(&world, &Query::default(), 50).await.len(), 0);
+        assert_eq!(purge(DeadLetterQuery::default(), false).await.dead_letters, 6);
+        assert_eq!(all(&world, &DeadLetterQuery::default(), 50).await.len(), 0);
         assert_eq!(files(folder.path()).len(), 0, "files of which nothing is left go, and what stood beside them");
-        let totals = world.letters.totals(obligor(1)).await.expect("read");
+        let totals = world.letters.totals(subscription_key(1)).await.expect("read");
         assert_eq!((totals.written, totals.purged, totals.lost), (6, 1, 0), "written is written");
-        assert_eq!(world.waiting(obligor(1)).await, 0);
+        assert_eq!(world.waiting(subscription_key(1)).await, 0);
         world.stop().await;
     });
 }
@@ -137,13 +161,13 @@ fn what_is_purged_is_gone_once_and_counted_once() {
 fn a_dead_letter_that_goes_into_a_file_while_they_are_counted_is_counted_once() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
-        let world = World::start(&Memory::new(), folder.path(), START);
-        world.put_aside(obligor(1), 6, START).await;
-        let (shelf, query) = (shelf(obligor(1)), Query::default());
-        let mut counting = Box::pin(world.letters.purge(&shelf, &query, Cursor::START, true));
+        let world = World::start(&MemoryStore::new(), folder.path(), START);
+        world.put_aside(subscription_key(1), 6, START).await;
+        let (shelf, query) = (shelf(subscription_key(1)), DeadLetterQuery::default());
+        let mut counting = Box::pin(world.letters.purge(&shelf, &query, BrowseCursor::START, true));
         assert!(futures_util::poll!(&mut counting).is_pending(), "it waits for the journal");
         let _actor = world.actor();
-        world.notice(obligor(1), target("c"), START);
+        world.notice(subscription_key(1), target("c"), START);
         // Between any two of its steps whoever writes files has time to write both.
         let counted = loop {
             for _ in 0..20 {
@@ -154,11 +178,11 @@ fn a_dead_letter_that_goes_into_a_file_while_they_are_counted_is_counted_once() 
                 break counted.expect("counted");
             }
         };
-        assert_eq!((counted.letters, counted.next), (6, None));
+        assert_eq!((counted.dead_letters, counted.next), (6, None));
         drop(counting);
-        world.until(obligor(1), |totals| totals.written == 6).await;
-        let counted = world.letters.purge(&shelf, &query, Cursor::START, true).await.expect("counted");
-        assert_eq!(counted.letters, 6, "in their files");
+        world.until(subscription_key(1), |totals| totals.written == 6).await;
+        let counted = world.letters.purge(&shelf, &query, BrowseCursor::START, true).await.expect("counted");
+        assert_eq!(counted.dead_letters, 6, "in their files");
         world.stop().await;
     });
 }
@@ -167,21 +191,28 @@ fn a_dead_letter_that_goes_into_a_file_while_they_are_counted_is_counted_once() 
 fn a_damaged_file_is_told_and_stays_and_hides_no_other() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
-        let world = six_written_and_one_waiting(&Memory::new(), folder.path()).await;
+        let world = six_written_and_one_waiting(&MemoryStore::new(), folder.path()).await;
         let own = folder.path().join("c/MY-SUBSCRIPTION/2020/8/13/18");
         fs::write(own.join("0-cut.json"), r#"[{"id":"a""#).expect("a file");
         fs::write(own.join("0-not.json"), r#"[{"id":"a"}]"#).expect("a file");
         fs::write(own.join("0~name.json"), "[]").expect("a file");
-        let page = world.letters.page(&shelf(obligor(1)), &Query::default(), Cursor::START, 50).await.expect("read");
+        let page = world
+            .letters
+            .page(&shelf(subscription_key(1)), &DeadLetterQuery::default(), BrowseCursor::START, 50)
+            .await
+            .expect("read");
         assert_eq!(page.found.len(), 7);
         let told: Vec<(String, String)> = page.problems.into_iter().map(|problem| (problem.at, problem.why)).collect();
         assert_eq!(told.len(), 3, "{told:?}");
         assert!(told[0].0.ends_with("0-cut.json") && told[0].1.contains("EOF"), "{told:?}");
         assert!(told[1].0.ends_with("0-not.json~0") && told[1].1.contains("no dead letter"), "{told:?}");
         assert!(told[2].0.ends_with("0~name.json") && told[2].1.contains('~'), "{told:?}");
-        let purged =
-            world.letters.purge(&shelf(obligor(1)), &Query::default(), Cursor::START, false).await.expect("purged");
-        assert_eq!((purged.letters, purged.problems.len()), (7, 3));
+        let purged = world
+            .letters
+            .purge(&shelf(subscription_key(1)), &DeadLetterQuery::default(), BrowseCursor::START, false)
+            .await
+            .expect("purged");
+        assert_eq!((purged.dead_letters, purged.problems.len()), (7, 3));
         assert_eq!(files(folder.path()).len(), 3, "what cannot be read stays");
         world.stop().await;
     });
@@ -198,21 +229,22 @@ fn of_topic(topic: &str) -> Owner {
 fn a_folder_that_is_shared_has_the_files_of_each_apart() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
-        let world = World::start(&Memory::new(), folder.path(), START);
+        let world = World::start(&MemoryStore::new(), folder.path(), START);
         let _actor = world.actor();
         let topics = ["/topics/heat", "/topics/cold"];
         for (number, topic) in (1..).zip(topics) {
-            world.put_aside(obligor(number), 3, START).await;
-            world.notice(obligor(number), Target { source: topic.to_owned(), ..target("c") }, START);
-            world.until(obligor(number), |totals| totals.written == 3).await;
+            world.put_aside(subscription_key(number), 3, START).await;
+            world.notice(subscription_key(number), DeadLetterTarget { source: topic.to_owned(), ..target("c") }, START);
+            world.until(subscription_key(number), |totals| totals.written == 3).await;
         }
-        let of = |number: u32, topic: usize, others: &[&str]| Shelf {
+        let of = |number: u32, topic: usize, others: &[&str]| DeadLetterLocation {
             owner: Some(of_topic(topics[topic])),
             others: others.iter().map(|topic| of_topic(topic)).collect(),
-            ..shelf(obligor(number))
+            ..shelf(subscription_key(number))
         };
-        let page = async |shelf: &Shelf| {
-            let page = world.letters.page(shelf, &Query::default(), Cursor::START, 99).await.expect("read");
+        let page = async |shelf: &DeadLetterLocation| {
+            let page =
+                world.letters.page(shelf, &DeadLetterQuery::default(), BrowseCursor::START, 99).await.expect("read");
             let mut found: Vec<String> = ids(&page).into_iter().map(str::to_owned).collect();
             found.sort();
             (found, page.problems.into_iter().map(|problem| problem.why).collect::<Vec<_>>())
@@ -242,8 +274,9 @@ fn a_folder_that_is_shared_has_the_files_of_each_apart() {
         assert_eq!(found, ["1-0", "1-1", "1-2", "a", "b", "c"]);
 
         // A purge takes what is its own and leaves the rest.
-        let purged = world.letters.purge(&heat, &Query::default(), Cursor::START, false).await.expect("purged");
-        assert_eq!(purged.letters, 4);
+        let purged =
+            world.letters.purge(&heat, &DeadLetterQuery::default(), BrowseCursor::START, false).await.expect("purged");
+        assert_eq!(purged.dead_letters, 4);
         assert_eq!(page(&cold).await.0, ["2-0", "2-1", "2-2", "b"]);
         assert_eq!(page(&heat).await.0, Vec::<String>::new());
         world.stop().await;

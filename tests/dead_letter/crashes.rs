@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use gridhook::{
-    dead_letter::Totals,
+    dead_letter::DeadLetterTotals,
     journal::{
-        State,
-        memory::{Fault, Memory},
+        JournalState,
+        memory::{MemoryStore, WriteFault},
         store::Store,
     },
 };
 
 use super::{
-    obligor, target,
+    subscription_key, target,
     world::{START, World, files, ids, run},
 };
 
@@ -24,12 +24,12 @@ fn expected() -> Vec<String> {
     (0..LETTERS).map(|index| format!("1-{index}")).collect()
 }
 
-async fn finish(world: &World) -> Totals {
+async fn finish(world: &World) -> DeadLetterTotals {
     let _actor = world.actor();
-    for (obligor, due) in world.journal.reads().all_dead().expect("read") {
-        world.notice(obligor, target("letters"), due);
+    for (subscription_key, due) in world.journal.reads().all_dead().expect("read") {
+        world.notice(subscription_key, target("letters"), due);
     }
-    world.until(obligor(1), |totals| totals.written == u64::from(LETTERS)).await
+    world.until(subscription_key(1), |totals| totals.written == u64::from(LETTERS)).await
 }
 
 /// When the process is killed, and what is there then.
@@ -44,23 +44,23 @@ pub(super) struct Kill {
 }
 
 /// Runs until the process is killed, then a new process on what is left; `through` stands before the store.
-pub(super) async fn survive<S: Store>(kill: Kill, through: impl Fn(Memory) -> S) {
+pub(super) async fn survive<S: Store>(kill: Kill, through: impl Fn(MemoryStore) -> S) {
     let Kill { write: killed, kept, more_meanwhile } = kill;
-    let (memory, folder) = (Memory::new(), tempfile::tempdir().expect("a folder"));
+    let (memory, folder) = (MemoryStore::new(), tempfile::tempdir().expect("a folder"));
     let world = World::on(through(memory.clone()), folder.path(), START);
-    world.put_aside(obligor(1), LETTERS - more_meanwhile, START.after(Duration::from_secs(1))).await;
+    world.put_aside(subscription_key(1), LETTERS - more_meanwhile, START.after(Duration::from_secs(1))).await;
     world.hand.advance(Duration::from_millis(1_000));
     let at = memory.writes() + killed;
-    memory.fail(at..at + 1, Fault::Failed);
+    memory.fail(at..at + 1, WriteFault::Failed);
     let _actor = world.actor();
-    world.notice(obligor(1), target("letters"), START);
+    world.notice(subscription_key(1), target("letters"), START);
     for _ in 0..1_000 {
-        if world.journal.state() == State::Closed {
+        if world.journal.state() == JournalState::Closed {
             break;
         }
         actix_rt::time::sleep(Duration::from_millis(2)).await;
     }
-    assert_eq!(world.journal.state(), State::Closed, "write {killed} never came");
+    assert_eq!(world.journal.state(), JournalState::Closed, "write {killed} never came");
     let before = files(folder.path());
     world.stop().await;
 
@@ -68,14 +68,14 @@ pub(super) async fn survive<S: Store>(kill: Kill, through: impl Fn(Memory) -> S)
     // A clock that was set back: what is put aside now is due before what was in the file.
     let world = World::on(through(memory), folder.path(), START);
     if more_meanwhile > 0 {
-        world.put_aside(obligor(1), more_meanwhile, START).await;
+        world.put_aside(subscription_key(1), more_meanwhile, START).await;
     }
     world.hand.advance(Duration::from_secs(2));
     let totals = finish(&world).await;
     let case = format!("killed at write {killed}, {kept} kept, {more_meanwhile} more");
     let after = files(folder.path());
     assert!(before.keys().all(|name| after.contains_key(name)), "{case}: {before:?} {after:?}");
-    assert_eq!((totals.lost, totals.in_progress, world.waiting(obligor(1)).await), (0, None, 0), "{case}");
+    assert_eq!((totals.lost, totals.in_progress, world.waiting(subscription_key(1)).await), (0, None, 0), "{case}");
     assert_eq!(totals.files as usize, after.len(), "{case}");
     if more_meanwhile == 0 {
         assert_eq!(ids(folder.path()), expected(), "{case}: each is in one file, once");

@@ -4,35 +4,35 @@ use expect_test::{Expect, expect};
 use gridhook::{
     dead_letter::{
         self,
-        file::{Draft, Form, event_of, folder, path},
+        file::{FileBuilder, FileFormat, event_of, folder, path},
     },
     deliver::convert::delivered,
     event::{Event, Lane, Schema, Seq, Timestamp},
-    journal::chunk::{Chunk, Running},
+    journal::chunk::{Chunk, LogTail},
     policy::{
         outcome::{Outcome, Reason},
-        record::Dead,
+        record::DeadLetterRecord,
     },
     publish::{
-        Limits,
-        schema::{self, Content, Target},
+        PublishLimits,
+        schema::{self, EventTarget, RequestContent},
     },
-    topic::ingress::{Mapping, SourceOrDefault},
+    topic::ingress::{InputSchemaMapping, MappedFieldOrDefault},
 };
 use serde_json::value::RawValue;
 
 use super::{FORM, PUBLISHED, dead, event, target};
 use crate::support::{events::events, publisher::topic};
 
-fn file(form: Form<'_>, events: &[(Event, Dead)]) -> String {
-    let mut draft = Draft::new(usize::MAX);
+fn file(form: FileFormat<'_>, events: &[(Event, DeadLetterRecord)]) -> String {
+    let mut draft = FileBuilder::new(usize::MAX);
     for (event, dead) in events {
         assert!(draft.add(form, event, Lane::LIVE, dead).expect("an event"), "there is room");
     }
     draft.finish()
 }
 
-fn check(form: Form<'_>, event: &Event, dead: &Dead, expected: Expect) {
+fn check(form: FileFormat<'_>, event: &Event, dead: &DeadLetterRecord, expected: Expect) {
     expected.assert_eq(&file(form, &[(event.clone(), dead.clone())]));
 }
 
@@ -66,13 +66,13 @@ fn an_event_grid_event_stands_as_in_the_sample() {
 
 #[test]
 fn a_status_is_told_and_an_attempt_that_was_not_made_is_not() {
-    let refused = Dead {
+    let refused = DeadLetterRecord {
         reason: Reason::Undeliverable(Outcome::BadRequest),
         outcome: Outcome::BadRequest,
         status: Some(400),
         ..dead()
     };
-    let untried = Dead {
+    let untried = DeadLetterRecord {
         reason: Reason::ProbationCausedByClientError,
         attempts: 0,
         outcome: Outcome::Probation,
@@ -90,9 +90,9 @@ fn a_status_is_told_and_an_attempt_that_was_not_made_is_not() {
 #[test]
 fn what_a_replay_gave_up_says_which_one_did() {
     let marked = |schema, wire, mark| {
-        let mut draft = Draft::new(usize::MAX);
+        let mut draft = FileBuilder::new(usize::MAX);
         let event = event(schema, wire, ["a", "t", "s"]);
-        draft.add(Form { delivery: schema, ..FORM }, &event, Lane(17), &dead()).expect("an event");
+        draft.add(FileFormat { delivery: schema, ..FORM }, &event, Lane(17), &dead()).expect("an event");
         let text = draft.finish();
         assert!(text.contains(mark), "{text}");
         let again = event_of(&text[1..text.len() - 1], false).expect("an event");
@@ -121,7 +121,7 @@ fn a_cloud_event_stands_as_in_the_sample_with_names_in_lower_case() {
     }
 }"#;
     check(
-        Form { delivery: Schema::CloudEvents, ..FORM },
+        FileFormat { delivery: Schema::CloudEvents, ..FORM },
         &event(Schema::CloudEvents, wire, ["caee971c", "fooEventType", "mySubject"]),
         &dead(),
         expect![[r#"
@@ -148,7 +148,7 @@ fn a_cloud_event_that_died_before_has_no_name_twice() {
 #[test]
 fn an_event_grid_event_that_is_delivered_as_a_cloud_event_stands_as_one() {
     check(
-        Form { delivery: Schema::CloudEvents, ..FORM },
+        FileFormat { delivery: Schema::CloudEvents, ..FORM },
         &event(
             Schema::EventGrid,
             r#"{"id":"a","topic":"/t","subject":"","data":1.0,"eventType":"T","eventTime":"2020-08-13T17:18:13Z","metadataVersion":"1","dataVersion":""}"#,
@@ -165,7 +165,7 @@ fn an_event_grid_event_that_is_delivered_as_a_cloud_event_stands_as_one() {
 fn an_event_of_a_custom_schema_stands_in_an_envelope_with_its_object_last() {
     let wire = r#"{ "prop1": "my property", "prop2": 5, "myEventType": "fooEventType" }"#;
     check(
-        Form { delivery: Schema::Custom, ..FORM },
+        FileFormat { delivery: Schema::Custom, ..FORM },
         &event(Schema::Custom, wire, ["8bc07e6f", "my\\\"EventType", "subjectDefault"]),
         &dead(),
         expect![[
@@ -182,13 +182,13 @@ fn an_event_of_a_custom_schema_that_is_delivered_as_a_cloud_event_is_put_aside_a
     let wire = r#"{ "prop1": "my property", "n": 1.50 }"#;
     let event = event(Schema::Custom, wire, ["8bc07e6f", "my\\\"EventType", "subjectDefault"]);
     let sent = delivered(&event, Schema::CloudEvents).expect("it can be delivered");
-    let text = file(Form { delivery: Schema::CloudEvents, ..FORM }, &[(event, dead())]);
+    let text = file(FileFormat { delivery: Schema::CloudEvents, ..FORM }, &[(event, dead())]);
     let letter = text.trim_start_matches('[').trim_end_matches(']');
     let fate = r#","deadletterreason":"MaxDeliveryAttemptsExceeded","deliveryattempts":1,"lastdeliveryoutcome":"NotFound","publishtime":"2020-08-13T17:18:14.0265750Z"}"#;
     let sent = std::str::from_utf8(&sent).expect("JSON is UTF-8");
     assert_eq!(letter, format!("{}{fate}", sent.strip_suffix('}').expect("an object")));
     // It is read as the event that was to be delivered.
-    let read = gridhook::dead_letter::letter::Letter::read(letter, true).expect("a dead letter");
+    let read = gridhook::dead_letter::event::DeadLetterEvent::read(letter, true).expect("a dead letter");
     assert_eq!((read.event.as_str(), read.schema), (sent, Schema::CloudEvents));
 }
 
@@ -201,22 +201,23 @@ fn the_specification_s_custom_event_is_delivered_bare_and_put_aside_in_its_envel
         "S003-138",
     ]);
     let sent = include_str!("../data/my-event.custom.json");
-    let default = |text: &str| Some(SourceOrDefault { source_field: None, default_value: Some(text.to_owned()) });
+    let default = |text: &str| Some(MappedFieldOrDefault { source_field: None, default_value: Some(text.to_owned()) });
     let mut topic = topic("myCustomSchemaTopic", Schema::Custom);
-    topic.ingress.mapping = Some(Mapping {
+    topic.ingress.mapping = Some(InputSchemaMapping {
         event_type: default("myEventType"),
         subject: default("subjectDefault"),
         data_version: default("1.0"),
-        ..Mapping::default()
+        ..InputSchemaMapping::default()
     });
-    let draft = schema::read(&Target::of(&topic), &Content::default(), &sent.into(), &Limits::default());
-    let sealed = draft.expect("it is an event").into_chunks().remove(0).stamp(PUBLISHED, Running::default());
+    let draft =
+        schema::read(&EventTarget::of(&topic), &RequestContent::default(), &sent.into(), &PublishLimits::default());
+    let sealed = draft.expect("it is an event").into_chunks().remove(0).stamp(PUBLISHED, LogTail::default());
     let chunk = Chunk::decode(Seq(7), sealed).expect("what was written is read");
     let event = chunk.events().expect("what was written is read").remove(0);
     let own = sent.trim().trim_start_matches('[').trim_end_matches(']').trim();
     assert_eq!(delivered(&event, Schema::Custom).expect("it is of that schema"), own);
 
-    let text = file(Form { delivery: Schema::Custom, topic: &topic.resource_id(), ..FORM }, &[(event, dead())]);
+    let text = file(FileFormat { delivery: Schema::Custom, topic: &topic.resource_id(), ..FORM }, &[(event, dead())]);
     let [letter]: [&RawValue; 1] = serde_json::from_str(&text).expect("an array of one");
     let id = text.split('"').nth(3).expect("the id comes first");
     assert!(id.parse::<uuid::Uuid>().is_ok() && !own.contains(id), "a GUID that the event does not have: {id}");
@@ -232,7 +233,7 @@ fn data_is_byte_for_byte_what_was_published() {
             .iter()
             .map(|one| (event(schema, &one.json, [&one.id, &one.event_type, &one.subject]), dead()))
             .collect();
-        let text = file(Form { delivery: schema, ..FORM }, &put);
+        let text = file(FileFormat { delivery: schema, ..FORM }, &put);
         let read: Vec<BTreeMap<String, &RawValue>> = serde_json::from_str(&text).expect("a JSON array of objects");
         assert_eq!(read.len(), generated.len());
         for (read, generated) in read.iter().zip(&generated) {
@@ -248,7 +249,7 @@ fn the_event_of_a_dead_letter_is_what_it_was_before() {
     let cloud = r#"{"specversion":"1.0","id":"a","source":"/s","type":"T","tenant":"x","data":{ "a" : 1.0 }}"#;
     let own = r#"{ "deadLetterReason": "mine", "data": 5 }"#;
     for (schema, wire) in [(Schema::EventGrid, wire), (Schema::CloudEvents, cloud), (Schema::Custom, own)] {
-        let text = file(Form { delivery: schema, ..FORM }, &[(event(schema, wire, ["a", "T", "s"]), dead())]);
+        let text = file(FileFormat { delivery: schema, ..FORM }, &[(event(schema, wire, ["a", "T", "s"]), dead())]);
         let [letter]: [&RawValue; 1] = serde_json::from_str(&text).expect("an array of one");
         assert_eq!(event_of(letter.get(), schema == Schema::Custom).expect("a dead letter"), wire);
     }
@@ -260,7 +261,7 @@ fn the_event_of_a_dead_letter_is_what_it_was_before() {
 fn a_file_has_a_bound_and_takes_one_event_in_any_case() {
     let event = event(Schema::EventGrid, r#"{"id":"a"}"#, ["a", "t", "s"]);
     for bytes_max in [0, 500] {
-        let mut draft = Draft::new(bytes_max);
+        let mut draft = FileBuilder::new(bytes_max);
         let added = (0..).take_while(|_| draft.add(FORM, &event, Lane::LIVE, &dead()).expect("an event")).count();
         assert_eq!(draft.count(), added);
         let text = draft.finish();
@@ -271,7 +272,7 @@ fn a_file_has_a_bound_and_takes_one_event_in_any_case() {
 
 #[test]
 fn an_event_that_is_none_is_refused_and_leaves_no_trace() {
-    let mut draft = Draft::new(1 << 20);
+    let mut draft = FileBuilder::new(1 << 20);
     let whole = event(Schema::EventGrid, r#"{"id":"a"}"#, ["a", "t", "s"]);
     draft.add(FORM, &whole, Lane::LIVE, &dead()).expect("an event");
     for (schema, wire) in
@@ -286,8 +287,10 @@ fn an_event_that_is_none_is_refused_and_leaves_no_trace() {
 fn a_path_has_the_name_in_upper_case_and_no_zeros_in_front() {
     let id = uuid::Uuid::from_u128(0x1111_1111_1111_1111_1111_1111_1111_1111);
     // 2019-08-08T05:06:07Z
-    let target =
-        dead_letter::Target { subscription_name: "my-blob-subscription".to_owned(), ..target("myblobcontainer") };
+    let target = dead_letter::DeadLetterTarget {
+        subscription_name: "my-blob-subscription".to_owned(),
+        ..target("myblobcontainer")
+    };
     let path = path(&folder(&target), Timestamp(1_565_240_767_000_000), id);
     expect!["myblobcontainer/MY-BLOB-SUBSCRIPTION/2019/8/8/5/11111111-1111-1111-1111-111111111111.json"]
         .assert_eq(&path);

@@ -4,8 +4,8 @@ use std::{fmt, sync::Arc};
 
 use futures_util::stream::{self, BoxStream, StreamExt};
 use gridhook::{
-    dead_letter::{Sink, Target},
-    journal::memory::Memory,
+    dead_letter::{DeadLetterTarget, Sink},
+    journal::memory::MemoryStore,
 };
 use object_store::{
     CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
@@ -13,7 +13,7 @@ use object_store::{
 };
 
 use super::{
-    obligor, target,
+    subscription_key, target,
     world::{START, World, run},
 };
 
@@ -66,17 +66,17 @@ impl ObjectStore for Gone {
 fn where_the_destination_is_not_found_dead_letters_are_dropped_at_once_if_the_edition_says_so() {
     let _rows = crate::spec::shows(&["S000-019"]);
     run(async {
-        let world = World::over(&Memory::new(), Sink::over(Arc::new(Gone)), START);
+        let world = World::over(&MemoryStore::new(), Sink::over(Arc::new(Gone)), START);
         let _actor = world.actor();
         for subscription in [1, 2] {
-            world.put_aside(obligor(subscription), 5, START).await;
+            world.put_aside(subscription_key(subscription), 5, START).await;
         }
-        world.notice(obligor(1), Target { drop_where_not_found: true, ..target("gone") }, START);
-        world.notice(obligor(2), Target { drop_where_not_found: false, ..target("gone") }, START);
-        let totals = world.until(obligor(1), |totals| totals.lost == 5).await;
-        assert_eq!((totals.written, totals.in_progress, world.waiting(obligor(1)).await), (0, None, 0));
-        let waits = world.until(obligor(2), |totals| totals.in_progress.is_some()).await;
-        assert_eq!((waits.lost, world.waiting(obligor(2)).await), (0, 5));
+        world.notice(subscription_key(1), DeadLetterTarget { drop_where_not_found: true, ..target("gone") }, START);
+        world.notice(subscription_key(2), DeadLetterTarget { drop_where_not_found: false, ..target("gone") }, START);
+        let totals = world.until(subscription_key(1), |totals| totals.lost == 5).await;
+        assert_eq!((totals.written, totals.in_progress, world.waiting(subscription_key(1)).await), (0, None, 0));
+        let waits = world.until(subscription_key(2), |totals| totals.in_progress.is_some()).await;
+        assert_eq!((waits.lost, world.waiting(subscription_key(2)).await), (0, 5));
         world.stop().await;
     });
 }

@@ -3,11 +3,11 @@
 mod actor;
 mod browse;
 mod crashes;
+mod event;
 mod file;
 mod gone;
-mod herald;
-mod letter;
 mod namespace;
+mod notifier;
 mod outage;
 mod sabotage;
 mod sink;
@@ -18,14 +18,14 @@ mod world;
 
 use bytes::BufMut;
 use gridhook::{
-    dead_letter::{Target, file::Form},
-    event::{Event, Obligor, PartitionId, Schema, Seq, Span, Spans, SubscriptionId, Timestamp},
-    journal::chunk::{Chunk, Draft, Running, Written},
+    dead_letter::{DeadLetterTarget, file::FileFormat},
+    event::{Event, EventRanges, PartitionId, Schema, Seq, SubscriptionId, SubscriptionKey, TextRange, Timestamp},
+    journal::chunk::{Chunk, ChunkBuilder, LogTail, WriterStamp},
     policy::{
+        dead_letter_store::FOLDER,
         edition::FileForm,
         outcome::{Outcome, Reason},
-        place::FOLDER,
-        record::Dead,
+        record::DeadLetterRecord,
     },
 };
 
@@ -34,14 +34,15 @@ const PUBLISHED: Timestamp = Timestamp(1_597_339_094_026_575);
 
 const TOPIC: &str = "/subscriptions/s/resourceGroups/g/providers/Microsoft.EventGrid/topics/myCustomSchemaTopic";
 
-const FORM: Form<'static> = Form { file: FileForm::Basic, delivery: Schema::EventGrid, topic: TOPIC, properties: &[] };
+const FORM: FileFormat<'static> =
+    FileFormat { file: FileForm::Basic, delivery: Schema::EventGrid, topic: TOPIC, properties: &[] };
 
-fn obligor(subscription: u32) -> Obligor {
-    Obligor { partition: PartitionId(1), subscription: SubscriptionId(subscription) }
+fn subscription_key(subscription: u32) -> SubscriptionKey {
+    SubscriptionKey { partition: PartitionId(1), subscription: SubscriptionId(subscription) }
 }
 
-fn target(folder: &str) -> Target {
-    Target {
+fn target(folder: &str) -> DeadLetterTarget {
+    DeadLetterTarget {
         store: FOLDER.to_owned(),
         folder: folder.to_owned(),
         subscription_name: "my-subscription".to_owned(),
@@ -58,26 +59,27 @@ fn target(folder: &str) -> Target {
 
 /// An event with the wire form `wire`; the strings stand behind it, as those of a custom schema do.
 fn event(schema: Schema, wire: &str, [id, event_type, subject]: [&str; 3]) -> Event {
-    let mut draft = Draft::new(schema);
+    let mut draft = ChunkBuilder::new(schema);
     draft.push(|out| {
         out.put_slice(wire.as_bytes());
         let wire_end = out.len();
         let mut put = |text: &str| {
             let start = out.len() as u32;
             out.put_slice(text.as_bytes());
-            Span { start, len: text.len() as u32 }
+            TextRange { start, len: text.len() as u32 }
         };
-        let spans = Spans { id: put(id), event_type: put(event_type), subject: put(subject), ..Spans::default() };
-        Written { wire_end, spans }
+        let spans =
+            EventRanges { id: put(id), event_type: put(event_type), subject: put(subject), ..EventRanges::default() };
+        WriterStamp { wire_end, spans }
     });
     let sealed = draft.into_chunks().pop().expect("one event is one chunk");
-    let chunk = Chunk::decode(Seq(7), sealed.stamp(PUBLISHED, Running::default())).expect("whole");
+    let chunk = Chunk::decode(Seq(7), sealed.stamp(PUBLISHED, LogTail::default())).expect("whole");
     chunk.events().expect("whole").remove(0)
 }
 
 /// The fate of the samples.
-fn dead() -> Dead {
-    Dead {
+fn dead() -> DeadLetterRecord {
+    DeadLetterRecord {
         reason: Reason::MaxDeliveryAttemptsExceeded,
         attempts: 1,
         outcome: Outcome::NotFound,

@@ -5,15 +5,15 @@ use std::time::Duration;
 use expect_test::{Expect, expect};
 use gridhook::{
     dead_letter::{
-        Target,
-        file::{Draft, Form, folder, path},
+        DeadLetterTarget,
+        file::{FileBuilder, FileFormat, folder, path},
     },
     event::{Event, Lane, Schema, Timestamp},
     policy::{
         edition::FileForm,
         outcome::{Outcome, Reason},
-        property::{self, Property},
-        record::Dead,
+        property::{self, DeliveryProperty},
+        record::DeadLetterRecord,
     },
 };
 use serde_json::json;
@@ -33,7 +33,7 @@ const STRUCTURED: &str = r#"{"specversion":"1.0","type":"com.example.someevent",
 const BINARY: &str = r#"{"specversion":"1.0","type":"com.example.someevent","source":"/mycontext","id":"A234-1234-1234","time":"2018-04-05T17:31:00Z","comexampleextension1":"value","comexampleothervalue":5,"datacontenttype":"application/vnd.apache.thrift.binary","data_base64":"AAEC"}"#;
 
 /// The example's headers, and one that is nobody's business.
-fn headers() -> Vec<Property> {
+fn headers() -> Vec<DeliveryProperty> {
     let header = |name: &str, value: &str, secret: bool| json!({"name": name, "type": "Static", "properties": {"value": value, "isSecret": secret}});
     let dynamic = json!({"name": "Kind", "type": "Dynamic", "properties": {"sourceField": "comexampleextension1"}});
     let absent = json!({"name": "Absent", "type": "Dynamic", "properties": {"sourceField": "data.absent"}});
@@ -48,8 +48,8 @@ fn headers() -> Vec<Property> {
 }
 
 /// The fate of the examples, without the attempt that was made before the publication.
-fn unauthorized() -> Dead {
-    Dead {
+fn unauthorized() -> DeadLetterRecord {
+    DeadLetterRecord {
         reason: Reason::Undeliverable(Outcome::Unauthorized),
         attempts: 3,
         outcome: Outcome::Unauthorized,
@@ -60,14 +60,14 @@ fn unauthorized() -> Dead {
     }
 }
 
-fn file(properties: &[Property], event: &Event, dead: &Dead) -> String {
-    let form = Form { file: FileForm::Namespace, delivery: event.schema, topic: TOPIC, properties };
-    let mut draft = Draft::new(usize::MAX);
+fn file(properties: &[DeliveryProperty], event: &Event, dead: &DeadLetterRecord) -> String {
+    let form = FileFormat { file: FileForm::Namespace, delivery: event.schema, topic: TOPIC, properties };
+    let mut draft = FileBuilder::new(usize::MAX);
     assert!(draft.add(form, event, Lane::LIVE, dead).expect("an event"), "there is room");
     draft.finish()
 }
 
-fn check(properties: &[Property], event: &Event, dead: &Dead, expected: Expect) {
+fn check(properties: &[DeliveryProperty], event: &Event, dead: &DeadLetterRecord, expected: Expect) {
     expected.assert_eq(&file(properties, event, dead));
 }
 
@@ -112,7 +112,7 @@ fn an_event_of_binary_mode_has_its_data_in_base64() {
 #[test]
 fn without_headers_there_is_no_object_for_them_and_no_attempt_where_none_was_made() {
     let _rows = crate::spec::shows(&["S001-033"]);
-    let dead = Dead {
+    let dead = DeadLetterRecord {
         reason: Reason::TimeToLiveExceeded,
         attempts: 0,
         outcome: Outcome::Probation,
@@ -132,14 +132,14 @@ fn without_headers_there_is_no_object_for_them_and_no_attempt_where_none_was_mad
 
 #[test]
 fn an_attempt_is_never_before_the_publication() {
-    let dead = Dead { tried: Some(PUBLISHED.before(Duration::from_secs(864_000))), ..unauthorized() };
+    let dead = DeadLetterRecord { tried: Some(PUBLISHED.before(Duration::from_secs(864_000))), ..unauthorized() };
     assert!(file(&[], &cloud(STRUCTURED), &dead).contains(r#""deliveryattemptutc":"2023-06-19T23:28:08.3063890Z""#));
 }
 
 #[test]
 fn every_reason_is_a_sentence() {
     let sentence = |reason| {
-        let file = file(&[], &cloud(STRUCTURED), &Dead { reason, ..unauthorized() });
+        let file = file(&[], &cloud(STRUCTURED), &DeadLetterRecord { reason, ..unauthorized() });
         let read: serde_json::Value = serde_json::from_str(&file).expect("a file");
         read[0]["deadletterProperties"]["deadletterreason"].as_str().expect("a reason").to_owned()
     };
@@ -162,7 +162,7 @@ fn what_clients_pulled_in_vain_says_so() {
         (Reason::MaxDeliveryAttemptsExceeded, "Event was not acknowledged nor rejected."),
         (Reason::TimeToLiveExceeded, "Event was not acknowledged nor rejected."),
     ] {
-        let dead = Dead { reason, outcome: Outcome::Delivering, status: None, ..unauthorized() };
+        let dead = DeadLetterRecord { reason, outcome: Outcome::Delivering, status: None, ..unauthorized() };
         let file = file(&[], &cloud(STRUCTURED), &dead);
         assert!(file.contains(&format!(r#""deliveryresult":"{says}""#)), "{file}");
     }
@@ -193,8 +193,8 @@ fn events_of_other_schemas_stand_as_cloud_events() {
 #[test]
 fn a_file_has_several_events_and_one_that_is_none_changes_nothing() {
     let _rows = crate::spec::shows(&["S001-092"]);
-    let form = Form { file: FileForm::Namespace, delivery: Schema::CloudEvents, topic: TOPIC, properties: &[] };
-    let mut draft = Draft::new(usize::MAX);
+    let form = FileFormat { file: FileForm::Namespace, delivery: Schema::CloudEvents, topic: TOPIC, properties: &[] };
+    let mut draft = FileBuilder::new(usize::MAX);
     for wire in [STRUCTURED, BINARY] {
         draft.add(form, &cloud(wire), Lane::LIVE, &unauthorized()).expect("an event");
         draft.add(form, &cloud(r#"{"specversion""#), Lane::LIVE, &unauthorized()).expect_err("it is no object");
@@ -210,7 +210,7 @@ fn a_path_has_every_name_as_it_was_given_and_no_zeros_in_front() {
     let id = uuid::uuid!("480b2295-0c38-40d0-b25a-f34b30aac1a9");
     // 2023-09-23T02:03:04Z
     let made = Timestamp(1_695_434_584_000_000);
-    let target = |topic: &str| Target {
+    let target = |topic: &str| DeadLetterTarget {
         form: FileForm::Namespace,
         topic: topic.to_owned(),
         subscription_name: "myeventsubscription".to_owned(),
@@ -228,7 +228,7 @@ fn a_path_has_every_name_as_it_was_given_and_no_zeros_in_front() {
 fn topics_whose_names_are_words_of_a_resource_id_have_folders_of_their_own() {
     let below = |group: &str, rest: &str| {
         let topic = format!("/subscriptions/s/resourceGroups/{group}/providers/Microsoft.EventGrid/{rest}");
-        folder(&Target {
+        folder(&DeadLetterTarget {
             form: FileForm::Namespace,
             topic,
             subscription_name: "hook".to_owned(),

@@ -5,16 +5,16 @@ use std::time::Duration;
 use gridhook::{
     config::Editions,
     dead_letter::{
-        Notice, Target,
-        staging::{Report, Rules, Staging},
+        DeadLetterTarget, PendingNotice,
+        staging::{Staging, StagingRules, TurnReport},
         totals::Outage,
     },
     event::Timestamp,
-    subscription::record::DeadLetterDestination,
+    subscription::record::StorageBlobDestination,
 };
 use serde_json::json;
 
-use super::{obligor, target};
+use super::{subscription_key, target};
 use crate::spec::fact;
 
 const START: Timestamp = Timestamp(1_597_341_600_000_000);
@@ -22,18 +22,18 @@ const START: Timestamp = Timestamp(1_597_341_600_000_000);
 /// When files are tried, in seconds from the first, until what waits is lost.
 fn tries(edition: &str, days: Option<u32>) -> Vec<u64> {
     let edition = Editions::load(None, None).expect("editions").get(edition).expect("an edition");
-    let destination = DeadLetterDestination {
+    let destination = StorageBlobDestination {
         resource_id: "/r".to_owned(),
         container: "letters".to_owned(),
         retry_period_days: days,
     };
-    let target = Target {
+    let target = DeadLetterTarget {
         retry: edition.dead_letter.retry.clone(),
         outage_window: destination.retry_period().unwrap_or(edition.dead_letter.outage_window),
         ..target("letters")
     };
-    let mut staging = Staging::new(Rules::default());
-    staging.notice(Notice { obligor: obligor(1), target, due: START });
+    let mut staging = Staging::new(StagingRules::default());
+    staging.notice(PendingNotice { subscription_key: subscription_key(1), target, due: START });
     let outage = Outage { since: START, place: "letters".to_owned() };
     let mut tries = Vec::new();
     for _ in 0..1_000 {
@@ -44,7 +44,7 @@ fn tries(edition: &str, days: Option<u32>) -> Vec<u64> {
         if outage.lost_by(job.target.outage_window, now).is_some_and(|by| START <= by) {
             return tries;
         }
-        staging.finished(obligor(1), Report::Unreachable, now);
+        staging.finished(subscription_key(1), TurnReport::Unreachable, now);
     }
     panic!("it is never lost: {tries:?}");
 }

@@ -12,12 +12,12 @@ use std::{
 
 use bytes::Bytes;
 use gridhook::{
-    dead_letter::Totals,
+    dead_letter::DeadLetterTotals,
     event::{PartitionId, Seq},
     journal::{
         keys::{self, MetaKind},
-        memory::Memory,
-        store::{Batch, Family, Op, Store, StoreError, Visit},
+        memory::MemoryStore,
+        store::{Batch, Family, Store, StoreError, Visit, WriteOp},
     },
 };
 
@@ -43,7 +43,7 @@ const BUGS: [Bug; 4] = [Bug::ForgetTheName, Bug::ForgetToRemove, Bug::ForgetToCo
 
 /// A store that forgets.
 struct Forgetful {
-    memory: Memory,
+    memory: MemoryStore,
     bug: Bug,
     deeds: Arc<AtomicU32>,
 }
@@ -66,15 +66,17 @@ impl Forgetful {
     }
 
     /// The removal of the first dead letter that this batch leaves.
-    fn one_more(&self, batch: &Batch) -> Option<Op> {
+    fn one_more(&self, batch: &Batch) -> Option<WriteOp> {
         let mut found = None;
         let visit: &mut Visit<'_> = &mut |key, _| {
-            let removed =
-                batch.0.iter().any(|op| matches!(op, Op::Delete(_, of) | Op::SingleDelete(_, of) if of == key));
+            let removed = batch
+                .0
+                .iter()
+                .any(|op| matches!(op, WriteOp::Delete(_, of) | WriteOp::SingleDelete(_, of) if of == key));
             if removed {
                 return ControlFlow::Continue(());
             }
-            found = Some(Op::Delete(Family::Dead, key.to_vec()));
+            found = Some(WriteOp::Delete(Family::Dead, key.to_vec()));
             ControlFlow::Break(())
         };
         self.memory.scan(Family::Dead, &[], &[u8::MAX; 40], visit).expect("a store in memory");
@@ -82,14 +84,14 @@ impl Forgetful {
     }
 }
 
-fn is_removal(op: &Op) -> bool {
-    matches!(op, Op::Delete(Family::Dead, _) | Op::SingleDelete(Family::Dead, _))
+fn is_removal(op: &WriteOp) -> bool {
+    matches!(op, WriteOp::Delete(Family::Dead, _) | WriteOp::SingleDelete(Family::Dead, _))
 }
 
 /// The account that an operation writes.
-fn totals(op: &Op) -> Option<Totals> {
-    let Op::Put(Family::Meta, key, value) = op else { return None };
-    keys::meta_of(MetaKind::DeadLetters).contains(key).then(|| Totals::decode(value).expect("whole"))
+fn totals(op: &WriteOp) -> Option<DeadLetterTotals> {
+    let WriteOp::Put(Family::Meta, key, value) = op else { return None };
+    keys::meta_of(MetaKind::DeadLetters).contains(key).then(|| DeadLetterTotals::decode(value).expect("whole"))
 }
 
 impl Store for Forgetful {

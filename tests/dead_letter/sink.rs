@@ -2,9 +2,9 @@ use std::fs;
 
 use bytes::Bytes;
 use gridhook::{
-    dead_letter::sink::{Blob, Error, Listed, Settings, Sink},
+    dead_letter::sink::{BlobLocation, CloudSettings, ListedFile, Sink, SinkError},
     event::Timestamp,
-    policy::place::{Address, check_part},
+    policy::dead_letter_store::{StoreAddress, check_part},
 };
 
 const NAME: &str = "letters/SUB/2020/8/13/17/a.json";
@@ -50,7 +50,7 @@ fn no_name_leads_out_of_the_folder() {
         for name in ["../a.json", "a/../../b.json", "/a.json", "a//b.json", "a/./b.json", "a/\0.json", "a\\b.json", ""]
         {
             let refused = sink.put(name, Bytes::from_static(b"[]")).await;
-            assert!(matches!(refused, Err(Error::Name(_))), "{name:?}: {refused:?}");
+            assert!(matches!(refused, Err(SinkError::Name(_))), "{name:?}: {refused:?}");
         }
     });
     assert_eq!(fs::read_dir(&root).expect("a folder").count(), 0);
@@ -76,7 +76,7 @@ fn a_folder_that_cannot_be_made_is_told_at_the_start() {
     let file = folder.path().join("file");
     fs::write(&file, b"").expect("written");
     let refused = Sink::local(&file.join("root"));
-    assert!(matches!(refused, Err(Error::Root { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(SinkError::Root { .. })), "{refused:?}");
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn files_are_listed_in_order_a_page_at_a_time_read_and_taken_away() {
         for name in names.iter().rev().chain(&["letters/SUB-2/2020/8/9/1/a.json"]) {
             sink.put(name, Bytes::from_static(b"[1]")).await.expect("written");
         }
-        let named = |page: Vec<Listed>| page.into_iter().map(|file| (file.name, file.bytes)).collect::<Vec<_>>();
+        let named = |page: Vec<ListedFile>| page.into_iter().map(|file| (file.name, file.bytes)).collect::<Vec<_>>();
         let expected = names.map(|name| (name.to_owned(), 3));
         let first = sink.list("letters/SUB", None, 2).await.expect("a listing");
         assert!(first.iter().all(|file| file.modified > Timestamp::default()), "a folder knows when: {first:?}");
@@ -98,7 +98,7 @@ fn files_are_listed_in_order_a_page_at_a_time_read_and_taken_away() {
         assert_eq!(named(rest), expected[2..]);
 
         assert_eq!(sink.get(names[0], 3).await.expect("a file"), "[1]");
-        assert!(matches!(sink.get(names[0], 2).await, Err(Error::TooLong { bytes: 3, bytes_max: 2 })));
+        assert!(matches!(sink.get(names[0], 2).await, Err(SinkError::TooLong { bytes: 3, bytes_max: 2 })));
         sink.delete(names[0]).await.expect("taken away");
         sink.delete(names[0]).await.expect("it is gone already");
         assert!(sink.get(names[0], 3).await.is_err_and(|error| error.is_not_found()));
@@ -107,9 +107,9 @@ fn files_are_listed_in_order_a_page_at_a_time_read_and_taken_away() {
 }
 
 /// Where the file `a b/SUB/1.json` of a store is.
-fn blob(address: &str, endpoint: Option<&str>, credentials: &[(&'static str, &str)]) -> Blob {
-    let settings = Settings {
-        address: Address::parse(address).expect("an address"),
+fn blob(address: &str, endpoint: Option<&str>, credentials: &[(&'static str, &str)]) -> BlobLocation {
+    let settings = CloudSettings {
+        address: StoreAddress::parse(address).expect("an address"),
         endpoint: endpoint.map(|endpoint| endpoint.parse().expect("an address")),
         region: Some("eu-central-1".to_owned()),
         allow_http: true,
@@ -120,7 +120,7 @@ fn blob(address: &str, endpoint: Option<&str>, credentials: &[(&'static str, &st
 
 #[test]
 fn a_file_of_each_kind_of_store_is_told_with_its_container_its_path_and_its_address() {
-    let of = |container: &str, path: &str, url: &str| Blob {
+    let of = |container: &str, path: &str, url: &str| BlobLocation {
         container: container.to_owned(),
         path: path.to_owned(),
         url: url.to_owned(),
@@ -155,8 +155,8 @@ fn a_file_of_each_kind_of_store_is_told_with_its_container_its_path_and_its_addr
 
 #[test]
 fn settings_that_no_store_can_use_are_told_at_the_start() {
-    let settings = Settings {
-        address: Address::parse("az://account1/letters").expect("an address"),
+    let settings = CloudSettings {
+        address: StoreAddress::parse("az://account1/letters").expect("an address"),
         endpoint: None,
         region: None,
         allow_http: false,

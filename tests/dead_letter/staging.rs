@@ -2,25 +2,30 @@ use std::time::Duration;
 
 use gridhook::{
     dead_letter::{
-        Notice, Target,
-        staging::{Report, Rules, Staging},
+        DeadLetterTarget, PendingNotice,
+        staging::{Staging, StagingRules, TurnReport},
     },
     event::Timestamp,
 };
 
-use super::{obligor, target};
+use super::{subscription_key, target};
 
 /// 2 at once; 1 s after a failure, then 2 s, and no more than 3 s. The window is 4 hours.
-const RULES: Rules = Rules { at_once: 2, retry_first: Duration::from_secs(1), retry_max: Duration::from_secs(3) };
+const RULES: StagingRules =
+    StagingRules { at_once: 2, retry_first: Duration::from_secs(1), retry_max: Duration::from_secs(3) };
 
 /// Long before every window.
 fn at(seconds: u64) -> Timestamp {
     Timestamp(1_000_000_000_000).after(Duration::from_secs(seconds))
 }
 
-fn notice(subscription: u32, due: u64) -> Notice {
+fn notice(subscription: u32, due: u64) -> PendingNotice {
     let retry = [1, 2, 3].map(Duration::from_secs).to_vec();
-    Notice { obligor: obligor(subscription), target: Target { retry, ..target("letters") }, due: at(due) }
+    PendingNotice {
+        subscription_key: subscription_key(subscription),
+        target: DeadLetterTarget { retry, ..target("letters") },
+        due: at(due),
+    }
 }
 
 fn staging(notices: &[(u32, u64)]) -> Staging {
@@ -33,11 +38,11 @@ fn staging(notices: &[(u32, u64)]) -> Staging {
 
 /// Who has a turn.
 fn take(staging: &mut Staging, now: u64) -> Vec<u32> {
-    staging.take(at(now)).iter().map(|job| job.obligor.subscription.0).collect()
+    staging.take(at(now)).iter().map(|job| job.subscription_key.subscription.0).collect()
 }
 
 fn done(staging: &mut Staging, subscription: u32, next: Option<u64>, now: u64) {
-    staging.finished(obligor(subscription), Report::Done { next: next.map(at) }, at(now));
+    staging.finished(subscription_key(subscription), TurnReport::Done { next: next.map(at) }, at(now));
 }
 
 #[test]
@@ -72,7 +77,7 @@ fn only_so_many_have_a_turn_at_once() {
     let mut staging = staging(&[(1, 1), (2, 2), (3, 3)]);
     assert_eq!((take(&mut staging, 5), staging.next_due()), (vec![1, 2], None));
     done(&mut staging, 2, None, 6);
-    assert_eq!((take(&mut staging, 6), staging.in_hand()), (vec![3], 2));
+    assert_eq!((take(&mut staging, 6), staging.running_turns()), (vec![3], 2));
 }
 
 #[test]
@@ -87,12 +92,12 @@ fn who_has_more_queues_up_behind_those_that_are_due() {
 
 #[test]
 fn failures_wait_longer_and_longer_and_no_hint_shortens_it() {
-    for report in [Report::Unreachable, Report::Broken] {
+    for report in [TurnReport::Unreachable, TurnReport::Broken] {
         let mut staging = staging(&[(1, 0)]);
         let mut now = 0;
         for wait in [1, 2, 3, 3] {
             assert_eq!(take(&mut staging, now), [1]);
-            staging.finished(obligor(1), report, at(now));
+            staging.finished(subscription_key(1), report, at(now));
             staging.notice(notice(1, 0));
             assert_eq!(staging.next_due(), Some(at(now + wait)));
             now += wait;
@@ -100,7 +105,7 @@ fn failures_wait_longer_and_longer_and_no_hint_shortens_it() {
         assert_eq!(take(&mut staging, now), [1]);
         done(&mut staging, 1, Some(now), now);
         assert_eq!(take(&mut staging, now), [1]);
-        staging.finished(obligor(1), report, at(now));
+        staging.finished(subscription_key(1), report, at(now));
         assert_eq!(staging.next_due(), Some(at(now + 1)), "a success begins the count again");
     }
 }
@@ -108,9 +113,9 @@ fn failures_wait_longer_and_longer_and_no_hint_shortens_it() {
 #[test]
 fn a_report_of_nobody_in_hand_changes_nothing() {
     let mut staging = staging(&[(1, 5)]);
-    staging.finished(obligor(1), Report::Unreachable, at(0));
-    staging.finished(obligor(2), Report::Unreachable, at(0));
-    assert_eq!((staging.next_due(), staging.in_hand()), (Some(at(5)), 0));
+    staging.finished(subscription_key(1), TurnReport::Unreachable, at(0));
+    staging.finished(subscription_key(2), TurnReport::Unreachable, at(0));
+    assert_eq!((staging.next_due(), staging.running_turns()), (Some(at(5)), 0));
 }
 
 #[test]
@@ -123,6 +128,6 @@ fn nobody_has_a_turn_once_it_is_closed() {
 #[test]
 fn a_changed_target_is_taken_over() {
     let mut staging = staging(&[(1, 0)]);
-    staging.notice(Notice { target: target("elsewhere"), ..notice(1, 50) });
+    staging.notice(PendingNotice { target: target("elsewhere"), ..notice(1, 50) });
     assert_eq!(staging.take(at(0)).pop().expect("a turn").target.folder, "elsewhere");
 }

@@ -10,29 +10,29 @@ use std::{
 
 use actix::Actor;
 use gridhook::{
-    dead_letter::{Notice, Sink, Stores, Target, Totals},
-    event::Obligor,
-    journal::memory::Memory,
+    dead_letter::{DeadLetterStores, DeadLetterTarget, DeadLetterTotals, PendingNotice, Sink},
+    event::SubscriptionKey,
+    journal::memory::MemoryStore,
 };
 
 use super::{
-    obligor, target,
+    subscription_key, target,
     world::{OPTIONS, START, World, ids, run},
 };
 
-fn at(store: &str, folder: &str) -> Target {
-    Target { store: store.to_owned(), ..target(folder) }
+fn at(store: &str, folder: &str) -> DeadLetterTarget {
+    DeadLetterTarget { store: store.to_owned(), ..target(folder) }
 }
 
 /// Where each subscription's dead letters go now.
-type Targets = Arc<Mutex<BTreeMap<Obligor, Target>>>;
+type Targets = Arc<Mutex<BTreeMap<SubscriptionKey, DeadLetterTarget>>>;
 
 /// The stores `a` and `b`, folders below `root`, on the journal of `world`.
-fn stores(world: &World, root: &Path, targets: &Targets) -> Stores {
+fn stores(world: &World, root: &Path, targets: &Targets) -> DeadLetterStores {
     let sinks = ["a", "b"].map(|name| (name.to_owned(), Sink::local(&root.join(name)).expect("a folder")));
     let targets = Arc::clone(targets);
-    let aim = Box::new(move |obligor| targets.lock().expect("no panic").get(&obligor).cloned());
-    Stores::new(&world.journal, &world.clock, sinks, (aim, None), OPTIONS)
+    let aim = Box::new(move |subscription_key| targets.lock().expect("no panic").get(&subscription_key).cloned());
+    DeadLetterStores::new(&world.journal, &world.clock, sinks, (aim, None), OPTIONS)
 }
 
 /// Nothing can be written to a folder whose place is taken by a file.
@@ -40,7 +40,12 @@ fn break_store(root: &Path) {
     fs::write(root.join("a/letters"), b"").expect("written");
 }
 
-async fn until(world: &World, stores: &Stores, of: Obligor, enough: impl Fn(&Totals) -> bool) -> Totals {
+async fn until(
+    world: &World,
+    stores: &DeadLetterStores,
+    of: SubscriptionKey,
+    enough: impl Fn(&DeadLetterTotals) -> bool,
+) -> DeadLetterTotals {
     let letters = stores.get("a").expect("a store");
     for _ in 0..500 {
         let totals = letters.totals(of).await.expect("a journal that works");
@@ -57,22 +62,30 @@ async fn until(world: &World, stores: &Stores, of: Obligor, enough: impl Fn(&Tot
 fn a_store_out_of_reach_keeps_no_other_waiting() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
-        let world = World::start(&Memory::new(), &folder.path().join("none"), START);
+        let world = World::start(&MemoryStore::new(), &folder.path().join("none"), START);
         let stores = stores(&world, folder.path(), &Targets::default());
         let _actors: Vec<_> = stores.all().map(|(_, letters)| letters.build().start()).collect();
         break_store(folder.path());
         // As many as make a store's files at once.
         for subscription in 1..=OPTIONS.rules.at_once as u32 {
-            world.put_aside(obligor(subscription), 1, START).await;
-            stores.waiting(Notice { obligor: obligor(subscription), target: at("a", "letters"), due: START });
+            world.put_aside(subscription_key(subscription), 1, START).await;
+            stores.waiting(PendingNotice {
+                subscription_key: subscription_key(subscription),
+                target: at("a", "letters"),
+                due: START,
+            });
         }
-        world.put_aside(obligor(9), 2, START).await;
-        assert!(stores.waiting(Notice { obligor: obligor(9), target: at("b", "letters"), due: START }));
-        until(&world, &stores, obligor(9), |totals| totals.written == 2).await;
+        world.put_aside(subscription_key(9), 2, START).await;
+        assert!(stores.waiting(PendingNotice {
+            subscription_key: subscription_key(9),
+            target: at("b", "letters"),
+            due: START
+        }));
+        until(&world, &stores, subscription_key(9), |totals| totals.written == 2).await;
         assert_eq!(ids(&folder.path().join("b")), ["9-0", "9-1"]);
-        assert_eq!(world.waiting(obligor(1)).await, 1);
+        assert_eq!(world.waiting(subscription_key(1)).await, 1);
         fs::remove_file(folder.path().join("a/letters")).expect("removed");
-        until(&world, &stores, obligor(1), |totals| totals.written == 1).await;
+        until(&world, &stores, subscription_key(1), |totals| totals.written == 1).await;
         assert!(stores.settle(Duration::from_secs(5)).await);
         world.stop().await;
     });
@@ -82,19 +95,20 @@ fn a_store_out_of_reach_keeps_no_other_waiting() {
 fn what_waits_for_a_store_that_does_not_come_back_goes_to_the_one_that_is_named_instead() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
-        let (world, targets) = (World::start(&Memory::new(), &folder.path().join("none"), START), Targets::default());
+        let (world, targets) =
+            (World::start(&MemoryStore::new(), &folder.path().join("none"), START), Targets::default());
         let stores = stores(&world, folder.path(), &targets);
         let _actors: Vec<_> = stores.all().map(|(_, letters)| letters.build().start()).collect();
         break_store(folder.path());
-        targets.lock().expect("no panic").insert(obligor(1), at("a", "letters"));
-        world.put_aside(obligor(1), 5, START).await;
-        stores.waiting(Notice { obligor: obligor(1), target: at("a", "letters"), due: START });
-        let begun = until(&world, &stores, obligor(1), |totals| totals.in_progress.is_some()).await;
+        targets.lock().expect("no panic").insert(subscription_key(1), at("a", "letters"));
+        world.put_aside(subscription_key(1), 5, START).await;
+        stores.waiting(PendingNotice { subscription_key: subscription_key(1), target: at("a", "letters"), due: START });
+        let begun = until(&world, &stores, subscription_key(1), |totals| totals.in_progress.is_some()).await;
         assert!(begun.in_progress.expect("it is begun").name.starts_with("a:letters/MY-SUBSCRIPTION/"));
 
-        targets.lock().expect("no panic").insert(obligor(1), at("b", "elsewhere/letters"));
-        let totals = until(&world, &stores, obligor(1), |totals| totals.written == 5).await;
-        assert_eq!((totals.lost, totals.in_progress, world.waiting(obligor(1)).await), (0, None, 0));
+        targets.lock().expect("no panic").insert(subscription_key(1), at("b", "elsewhere/letters"));
+        let totals = until(&world, &stores, subscription_key(1), |totals| totals.written == 5).await;
+        assert_eq!((totals.lost, totals.in_progress, world.waiting(subscription_key(1)).await), (0, None, 0));
         assert_eq!(ids(&folder.path().join("b/elsewhere/letters/MY-SUBSCRIPTION")).len(), 5);
         assert!(stores.settle(Duration::from_secs(5)).await);
         world.stop().await;
@@ -105,12 +119,16 @@ fn what_waits_for_a_store_that_does_not_come_back_goes_to_the_one_that_is_named_
 fn a_store_that_is_not_there_keeps_its_dead_letters_in_the_journal() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
-        let world = World::start(&Memory::new(), &folder.path().join("none"), START);
+        let world = World::start(&MemoryStore::new(), &folder.path().join("none"), START);
         let stores = stores(&world, folder.path(), &Targets::default());
-        world.put_aside(obligor(1), 1, START).await;
-        assert!(!stores.waiting(Notice { obligor: obligor(1), target: at("c", "letters"), due: START }));
+        world.put_aside(subscription_key(1), 1, START).await;
+        assert!(!stores.waiting(PendingNotice {
+            subscription_key: subscription_key(1),
+            target: at("c", "letters"),
+            due: START
+        }));
         assert!(stores.get("c").is_none());
-        assert_eq!(world.waiting(obligor(1)).await, 1);
+        assert_eq!(world.waiting(subscription_key(1)).await, 1);
         world.stop().await;
     });
 }

@@ -11,16 +11,19 @@ use std::{
 use actix::{Actor, Addr};
 use bytes::BufMut;
 use gridhook::{
-    clock::{Clock, Hand},
-    dead_letter::{DeadLetterActor, DeadLetters, Herald, Notice, Options, Sink, Target, Totals, staging::Rules},
-    event::{Lane, Obligor, PartitionId, Schema, Seq, Span, Spans, Timestamp},
+    clock::{Clock, ManualClock},
+    dead_letter::{
+        DeadLetterActor, DeadLetterTarget, DeadLetterTotals, DeadLetters, Notifier, PendingNotice, Sink, WriterOptions,
+        staging::StagingRules,
+    },
+    event::{EventRanges, Lane, PartitionId, Schema, Seq, SubscriptionKey, TextRange, Timestamp},
     journal::{
-        self, Journal, Limits, MetaChange, Writer,
-        chunk::{Draft, Written},
-        memory::Memory,
+        self, BacklogLimits, Journal, MetaChange, WriterThread,
+        chunk::{ChunkBuilder, WriterStamp},
+        memory::MemoryStore,
         store::Store,
     },
-    policy::record::{Change, Dead},
+    policy::record::{DeadLetterRecord, RecordChange},
 };
 
 use super::dead;
@@ -29,8 +32,8 @@ use super::dead;
 pub(super) const START: Timestamp = Timestamp(1_597_341_600_000_000);
 
 /// A quick server: 3 events a file, and failures are tried again after 20 ms.
-pub(super) const OPTIONS: Options = Options {
-    rules: Rules { at_once: 4, retry_first: Duration::from_millis(20), retry_max: Duration::from_millis(40) },
+pub(super) const OPTIONS: WriterOptions = WriterOptions {
+    rules: StagingRules { at_once: 4, retry_first: Duration::from_millis(20), retry_max: Duration::from_millis(40) },
     events_max: 3,
     bytes_max: 1 << 20,
 };
@@ -38,19 +41,19 @@ pub(super) const OPTIONS: Options = Options {
 pub(super) struct World {
     pub(super) journal: Journal,
     pub(super) letters: DeadLetters,
-    pub(super) hand: Hand,
+    pub(super) hand: ManualClock,
     pub(super) clock: Clock,
-    writer: Writer,
+    writer: WriterThread,
 }
 
 impl World {
     /// A server on what `memory` has, its clock at `now`, writing to `folder`.
-    pub(super) fn start(memory: &Memory, folder: &Path, now: Timestamp) -> Self {
+    pub(super) fn start(memory: &MemoryStore, folder: &Path, now: Timestamp) -> Self {
         Self::over(memory, Sink::local(folder).expect("a folder"), now)
     }
 
     /// A server on what `memory` has, its clock at `now`, writing to `sink`.
-    pub(super) fn over(memory: &Memory, sink: Sink, now: Timestamp) -> Self {
+    pub(super) fn over(memory: &MemoryStore, sink: Sink, now: Timestamp) -> Self {
         Self::heralded(memory, sink, now, |_| None)
     }
 
@@ -61,57 +64,57 @@ impl World {
 
     /// The same, with a herald that may use the journal.
     pub(super) fn heralded(
-        memory: &Memory,
+        memory: &MemoryStore,
         sink: Sink,
         now: Timestamp,
-        herald: impl FnOnce(Journal) -> Option<Herald>,
+        notifier: impl FnOnce(Journal) -> Option<Notifier>,
     ) -> Self {
-        Self::build(Arc::new(memory.clone()), sink, now, herald)
+        Self::build(Arc::new(memory.clone()), sink, now, notifier)
     }
 
     fn build(
         store: Arc<dyn Store>,
         sink: Sink,
         now: Timestamp,
-        herald: impl FnOnce(Journal) -> Option<Herald>,
+        notifier: impl FnOnce(Journal) -> Option<Notifier>,
     ) -> Self {
         let (clock, hand) = Clock::manual(now);
-        let limits = Limits { retention: Duration::from_secs(3600), ..Limits::default() };
-        let options = journal::Options { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits };
+        let limits = BacklogLimits { retention: Duration::from_secs(3600), ..BacklogLimits::default() };
+        let options = journal::JournalOptions { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits };
         let (journal, writer) = Journal::start(store, clock.clone(), options, Box::new(|_, _| {}), Box::new(|_| {}))
             .expect("a store that is whole");
-        let letters = DeadLetters::new(journal.clone(), clock.clone(), sink, herald(journal.clone()), OPTIONS);
+        let letters = DeadLetters::new(journal.clone(), clock.clone(), sink, notifier(journal.clone()), OPTIONS);
         Self { journal, letters, hand, clock, writer }
     }
 
-    /// Publishes `count` events for `obligor` and puts them all aside, due at `due`.
-    pub(super) async fn put_aside(&self, obligor: Obligor, count: u32, due: Timestamp) {
+    /// Publishes `count` events for `subscription_key` and puts them all aside, due at `due`.
+    pub(super) async fn put_aside(&self, subscription_key: SubscriptionKey, count: u32, due: Timestamp) {
         let found = self.journal.end(PartitionId(1)).is_some();
-        let mut changes = vec![MetaChange::Subscribe(obligor, None)];
+        let mut changes = vec![MetaChange::Subscribe(subscription_key, None)];
         if !found {
             changes.insert(0, MetaChange::Found(PartitionId(1)));
         }
         self.journal.change(changes).await.expect("written");
-        self.put_aside_again(obligor, count, due).await;
+        self.put_aside_again(subscription_key, count, due).await;
     }
 
     /// The same for one that is there.
-    pub(super) async fn put_aside_again(&self, obligor: Obligor, count: u32, due: Timestamp) {
-        let mut draft = Draft::new(Schema::EventGrid);
+    pub(super) async fn put_aside_again(&self, subscription_key: SubscriptionKey, count: u32, due: Timestamp) {
+        let mut draft = ChunkBuilder::new(Schema::EventGrid);
         for index in 0..count {
             draft.push(|out| {
-                let id = format!("{}-{index}", obligor.subscription.0);
+                let id = format!("{}-{index}", subscription_key.subscription.0);
                 let start = out.len() as u32;
                 let before = br#"{"id":""#;
                 out.put_slice(before);
                 out.put_slice(id.as_bytes());
                 out.put_slice(br#"","data":1.0}"#);
-                let id = Span { start: start + before.len() as u32, len: id.len() as u32 };
-                Written { wire_end: out.len(), spans: Spans { id, ..Spans::default() } }
+                let id = TextRange { start: start + before.len() as u32, len: id.len() as u32 };
+                WriterStamp { wire_end: out.len(), spans: EventRanges { id, ..EventRanges::default() } }
             });
         }
         let first = self.journal.publish(PartitionId(1), draft.into_chunks(), None).await.expect("published").first;
-        let owner = self.journal.open(obligor).await.expect("opened").owner;
+        let owner = self.journal.open(subscription_key).await.expect("opened").owner;
         let aside = |index| put_aside(first.plus(u64::from(index)), due, dead());
         let (told, heard) = tokio::sync::oneshot::channel();
         let done = Box::new(move |answer| told.send(answer).expect("somebody waits"));
@@ -119,29 +122,33 @@ impl World {
         heard.await.expect("an answer").expect("written");
     }
 
-    pub(super) fn notice(&self, obligor: Obligor, target: Target, due: Timestamp) {
-        self.letters.waiting(Notice { obligor, target, due });
+    pub(super) fn notice(&self, subscription_key: SubscriptionKey, target: DeadLetterTarget, due: Timestamp) {
+        self.letters.waiting(PendingNotice { subscription_key: subscription_key, target, due });
     }
 
     pub(super) fn actor(&self) -> Addr<DeadLetterActor> {
         self.letters.build().start()
     }
 
-    /// Lets the clock run, until `obligor`'s account is as `enough` says.
-    pub(super) async fn until(&self, obligor: Obligor, enough: impl Fn(&Totals) -> bool) -> Totals {
+    /// Lets the clock run, until `subscription_key`'s account is as `enough` says.
+    pub(super) async fn until(
+        &self,
+        subscription_key: SubscriptionKey,
+        enough: impl Fn(&DeadLetterTotals) -> bool,
+    ) -> DeadLetterTotals {
         for _ in 0..500 {
-            let totals = self.letters.totals(obligor).await.expect("a journal that works");
+            let totals = self.letters.totals(subscription_key).await.expect("a journal that works");
             if enough(&totals) {
                 return totals;
             }
             self.hand.advance(Duration::from_millis(20));
             actix_rt::time::sleep(Duration::from_millis(10)).await;
         }
-        panic!("it never came to that: {:?}", self.letters.totals(obligor).await);
+        panic!("it never came to that: {:?}", self.letters.totals(subscription_key).await);
     }
 
-    pub(super) async fn waiting(&self, obligor: Obligor) -> usize {
-        self.journal.reads().dead(obligor, Timestamp::NEVER, 1_000, 1 << 20).await.expect("read").len()
+    pub(super) async fn waiting(&self, subscription_key: SubscriptionKey) -> usize {
+        self.journal.reads().dead(subscription_key, Timestamp::NEVER, 1_000, 1 << 20).await.expect("read").len()
     }
 
     /// Ends it as a server ends.
@@ -152,8 +159,8 @@ impl World {
     }
 }
 
-pub(super) fn put_aside(seq: Seq, due: Timestamp, dead: Dead) -> Change {
-    Change::PutAside { lane: Lane::LIVE, seq, due, dead }
+pub(super) fn put_aside(seq: Seq, due: Timestamp, dead: DeadLetterRecord) -> RecordChange {
+    RecordChange::PutAside { lane: Lane::LIVE, seq, due, dead }
 }
 
 pub(super) fn run<T>(work: impl Future<Output = T>) -> T {

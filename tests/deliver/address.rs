@@ -3,7 +3,7 @@
 use std::{io, net::SocketAddr};
 
 use gridhook::{
-    deliver::{AddressRules, Client, Options},
+    deliver::{AddressRules, ClientOptions, WebhookClient},
     policy::outcome::Outcome,
 };
 use url::Url;
@@ -98,7 +98,7 @@ fn a_network_is_let_through_by_its_prefix() {
 async fn a_literal_address_is_checked_though_no_name_is_looked_up() {
     let endpoint = Endpoint::start(vec![answer(200, "", "")]);
     let strict = AddressRules { allow_http: true, ..AddressRules::default() };
-    let client = Client::new(Options { rules: strict, ..options() });
+    let client = WebhookClient::new(ClientOptions { rules: strict, ..options() });
     let answer = post_to(&client, &endpoint.url(), AMPLE).await;
     assert_eq!(answer.outcome, Outcome::SocketError);
     assert!(answer.detail.contains("127.0.0.1 is private or reserved"), "{}", answer.detail);
@@ -111,7 +111,7 @@ async fn a_name_with_one_forbidden_address_is_refused_whole() {
     let allowed = endpoint.address();
     let metadata: SocketAddr = "169.254.169.254:80".parse().expect("an address");
     for found in [vec![metadata], vec![allowed, metadata], vec![metadata, allowed]] {
-        let client = Client::new(with_names(move |_, _| Some(Ok(found.clone()))));
+        let client = WebhookClient::new(with_names(move |_, _| Some(Ok(found.clone()))));
         let answer = post_to(&client, "http://mixed.test/", AMPLE).await;
         assert_eq!(answer.outcome, Outcome::SocketError);
         assert!(answer.detail.contains("mixed.test leads to 169.254.169.254"), "{}", answer.detail);
@@ -123,7 +123,7 @@ async fn a_name_with_one_forbidden_address_is_refused_whole() {
 async fn a_name_is_asked_once_for_a_connection_and_again_for_the_next() {
     let endpoint = Endpoint::start(vec![answer(200, "connection: close\r\n", "")]);
     let (good, bad) = (endpoint.address(), "10.0.0.1:80".parse().expect("an address"));
-    let client = Client::new(with_names(move |_, asked| Some(Ok(vec![if asked == 1 { good } else { bad }]))));
+    let client = WebhookClient::new(with_names(move |_, asked| Some(Ok(vec![if asked == 1 { good } else { bad }]))));
     assert_eq!(post_to(&client, "http://rebinding.test/", AMPLE).await.outcome, Outcome::Delivered);
     let second = post_to(&client, "http://rebinding.test/", AMPLE).await;
     assert!(second.detail.contains("leads to 10.0.0.1"), "{}", second.detail);
@@ -134,17 +134,17 @@ async fn the_second_address_is_called_where_the_first_refuses() {
     let endpoint = Endpoint::start(vec![answer(200, "", "")]);
     let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|gone| gone.local_addr()).expect("a free port");
     let good = endpoint.address();
-    let client = Client::new(with_names(move |_, _| Some(Ok(vec![free, good]))));
+    let client = WebhookClient::new(with_names(move |_, _| Some(Ok(vec![free, good]))));
     assert_eq!(post_to(&client, "http://two.test/", AMPLE).await.outcome, Outcome::Delivered);
 }
 
 #[actix_rt::test]
 async fn a_name_without_an_address_is_a_resolution_error() {
     let _rows = crate::spec::shows(&["S000-150"]);
-    let unknown = Client::new(with_names(|_, _| Some(Err(io::Error::other("no such host")))));
+    let unknown = WebhookClient::new(with_names(|_, _| Some(Err(io::Error::other("no such host")))));
     let answer = post_to(&unknown, "http://nowhere.test/", AMPLE).await;
     assert_eq!(answer.outcome, Outcome::ResolutionError);
     assert!(answer.detail.contains("nowhere.test could not be looked up: no such host"), "{}", answer.detail);
-    let empty = Client::new(with_names(|_, _| Some(Ok(Vec::new()))));
+    let empty = WebhookClient::new(with_names(|_, _| Some(Ok(Vec::new()))));
     assert_eq!(post_to(&empty, "http://nowhere.test/", AMPLE).await.outcome, Outcome::ResolutionError);
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use gridhook::{
-    deliver::{AddressRules, Client, Destination, Options, Waits},
+    deliver::{AddressRules, ClientOptions, Destination, RequestTimeouts, WebhookClient},
     event::{Schema, Timestamp},
     policy::outcome::Outcome,
 };
@@ -71,7 +71,8 @@ fn show(name: &str, what: &str, got: &str) {
 async fn no_spelling_and_no_inner_address_passes_unless_its_network_is_allowed() {
     let endpoint = Endpoint::start(vec![answer(200, "", "")]);
     let port = endpoint.address().port();
-    let (strict, open) = (Client::new(Options { rules: strict(), ..options() }), Client::new(options()));
+    let (strict, open) =
+        (WebhookClient::new(ClientOptions { rules: strict(), ..options() }), WebhookClient::new(options()));
     println!("address → what it got");
     for (name, host) in SPELLINGS {
         let url = format!("http://{host}:{port}/");
@@ -104,7 +105,7 @@ async fn names_lead_nowhere_that_their_addresses_may_not() {
         ("a name of good and bad", vec![inner("8.8.8.8"), at]),
         ("a name of bad and good", vec![at, inner("8.8.8.8")]),
     ] {
-        let client = Client::new(Options { rules: strict(), ..one(found) });
+        let client = WebhookClient::new(ClientOptions { rules: strict(), ..one(found) });
         let refused = post_to(&client, "http://inner.test/", AMPLE).await;
         show(name, "inner.test", &refused.detail);
         assert!(refused.detail.contains("inner.test leads to"), "{name}: {}", refused.detail);
@@ -117,7 +118,7 @@ async fn names_lead_nowhere_that_their_addresses_may_not() {
     let names =
         with_names(move |_, _| Some(Ok(vec![if count.fetch_add(1, Ordering::SeqCst) == 0 { at } else { bad }])));
     let only = AddressRules { allow_networks: vec!["127.0.0.1/32".parse().expect("a network")], ..strict() };
-    let client = Client::new(Options { rules: only, ..names });
+    let client = WebhookClient::new(ClientOptions { rules: only, ..names });
     assert_eq!(post_to(&client, "http://rebinding.test/", AMPLE).await.outcome, Outcome::Delivered);
     assert_eq!(asked.load(Ordering::SeqCst), 1, "between the check and the connection nobody is asked again");
     let second = post_to(&client, "http://rebinding.test/", AMPLE).await;
@@ -131,7 +132,10 @@ async fn a_server_does_not_deliver_to_itself_whatever_is_allowed() {
     let at = endpoint.address();
     let client = |own: SocketAddr| {
         let names = with_names(move |_, _| Some(Ok(vec![at])));
-        Client::new(Options { rules: AddressRules { own: vec![own], ..AddressRules::loopback() }, ..names })
+        WebhookClient::new(ClientOptions {
+            rules: AddressRules { own: vec![own], ..AddressRules::loopback() },
+            ..names
+        })
     };
     let everywhere = SocketAddr::from(([0, 0, 0, 0], at.port()));
     let everywhere6 = SocketAddr::from(([0u16; 8], at.port()));
@@ -191,7 +195,7 @@ async fn a_redirect_leads_nowhere() {
     let inner = Endpoint::start(vec![answer(200, "", "")]);
     for status in [301, 302, 303, 307, 308] {
         let endpoint = Endpoint::start(vec![answer(status, &format!("location: {}\r\n", inner.url()), "")]);
-        let got = post_to(&Client::new(options()), &endpoint.url(), AMPLE).await;
+        let got = post_to(&WebhookClient::new(options()), &endpoint.url(), AMPLE).await;
         assert_ne!(got.outcome, Outcome::Delivered, "{status}");
     }
     assert_eq!(inner.connections(), 0);
@@ -262,11 +266,11 @@ async fn an_endpoint_that_means_it_ill_holds_its_own_place_for_its_own_time() {
     println!("endpoint → what it got");
     for (name, script, outcomes) in attacks {
         let endpoint = Endpoint::start(vec![script]);
-        let client = Client::new(options());
+        let client = WebhookClient::new(options());
         let destination =
             Destination::new(&endpoint.url(), "s", Schema::EventGrid, Schema::EventGrid, false).expect("good");
         let begun = tokio::time::Instant::now();
-        let got = client.post(&destination, outgoing("[{}]"), &Waits { response: WAIT }, Timestamp(0)).await;
+        let got = client.post(&destination, outgoing("[{}]"), &RequestTimeouts { response: WAIT }, Timestamp(0)).await;
         let took = begun.elapsed();
         show(
             name,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use gridhook::{
-    deliver::{Client, Options},
+    deliver::{ClientOptions, WebhookClient},
     policy::outcome::Outcome,
 };
 
@@ -17,7 +17,7 @@ fn say(text: &str) -> Step {
 /// The statuses that as many requests bring, one after the other, and how many connections were made for them.
 async fn check(scripts: Vec<Script>, statuses: &[u16], connections: usize) {
     let endpoint = Endpoint::start(scripts);
-    let client = Client::new(options());
+    let client = WebhookClient::new(options());
     for (number, status) in statuses.iter().enumerate() {
         let answer = post_to(&client, &endpoint.url(), AMPLE).await;
         assert_eq!(answer.status, Some(*status), "request {number}: {} {}", answer.outcome, answer.detail);
@@ -77,7 +77,7 @@ async fn interim_answers_are_passed_over_and_the_connection_is_used_again() {
 #[actix_rt::test]
 async fn a_body_of_up_to_64_kib_costs_no_connection_and_a_longer_one_does() {
     let body = |bytes: usize| answer(200, "", &"x".repeat(bytes));
-    let client = Client::new(options());
+    let client = WebhookClient::new(options());
     for (bytes, connections) in [(4_097, 1), (65_536, 1), (65_537, 2), (1 << 20, 2)] {
         let endpoint = Endpoint::start(vec![body(bytes), answer(204, "", "")]);
         let first = post_to(&client, &endpoint.url(), AMPLE).await;
@@ -92,7 +92,7 @@ async fn a_body_of_up_to_64_kib_costs_no_connection_and_a_longer_one_does() {
 async fn a_stale_connection_costs_no_attempt() {
     for end in [Step::Reset, Step::Close] {
         let endpoint = Endpoint::start(vec![answer(200, "", ""), vec![end], answer(202, "", "")]);
-        let client = Client::new(options());
+        let client = WebhookClient::new(options());
         assert_eq!(post_to(&client, &endpoint.url(), AMPLE).await.status, Some(200));
         let second = post_to(&client, &endpoint.url(), AMPLE).await;
         assert_eq!((second.outcome, second.status), (Outcome::Delivered, Some(202)), "{}", second.detail);
@@ -107,7 +107,7 @@ async fn a_request_is_sent_again_once_and_on_a_new_connection_only() {
         vec![Step::Pause(Duration::from_millis(30)), say("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")],
         vec![Step::Reset],
     ]);
-    let client = Client::new(options());
+    let client = WebhookClient::new(options());
     // Two at once, so that two idle connections wait for the third request.
     futures_util::future::join(post_to(&client, &endpoint.url(), AMPLE), post_to(&client, &endpoint.url(), AMPLE))
         .await;
@@ -121,7 +121,7 @@ async fn a_request_is_sent_again_once_and_on_a_new_connection_only() {
 async fn a_request_is_not_sent_again_once_an_answer_had_begun() {
     let begun = vec![say("HTTP/1.1 20"), Step::Pause(Duration::from_millis(30)), Step::Reset];
     let endpoint = Endpoint::start(vec![answer(200, "", ""), begun]);
-    let client = Client::new(options());
+    let client = WebhookClient::new(options());
     post_to(&client, &endpoint.url(), AMPLE).await;
     let second = post_to(&client, &endpoint.url(), AMPLE).await;
     assert_eq!(second.outcome, Outcome::SocketError, "{}", second.detail);
@@ -131,7 +131,7 @@ async fn a_request_is_not_sent_again_once_an_answer_had_begun() {
 #[actix_rt::test]
 async fn silence_on_a_reused_connection_is_a_timeout_and_not_sent_again() {
     let endpoint = Endpoint::start(vec![answer(200, "", ""), vec![Step::Hang]]);
-    let client = Client::new(options());
+    let client = WebhookClient::new(options());
     post_to(&client, &endpoint.url(), AMPLE).await;
     assert_eq!(post_to(&client, &endpoint.url(), BRIEF).await.outcome, Outcome::TimedOut);
     assert_eq!(endpoint.requests().len(), 2);
@@ -141,7 +141,7 @@ async fn silence_on_a_reused_connection_is_a_timeout_and_not_sent_again() {
 #[actix_rt::test]
 async fn idle_connections_are_closed_though_nobody_calls_again() {
     let endpoint = Endpoint::start(vec![answer(200, "", "")]);
-    let client = Client::new(Options { keep_alive: Duration::from_millis(20), ..options() });
+    let client = WebhookClient::new(ClientOptions { keep_alive: Duration::from_millis(20), ..options() });
     post_to(&client, &endpoint.url(), AMPLE).await;
     assert!(eventually(|| endpoint.closed() == 1).await, "the endpoint sees the end");
     assert_eq!(post_to(&client, &endpoint.url(), AMPLE).await.status, Some(200));
@@ -153,7 +153,7 @@ async fn what_awc_keeps_of_closed_connections_does_not_pile_up() {
     let endpoint = Endpoint::start(vec![answer(200, "", "")]);
     let address = endpoint.address();
     let keep_alive = Duration::from_secs(3_600);
-    let client = Client::new(Options { keep_alive, ..with_names(move |_, _| Some(Ok(vec![address]))) });
+    let client = WebhookClient::new(ClientOptions { keep_alive, ..with_names(move |_, _| Some(Ok(vec![address]))) });
     for number in 0..40 {
         post_to(&client, &format!("http://h{number}.test/"), AMPLE).await;
     }
@@ -162,7 +162,10 @@ async fn what_awc_keeps_of_closed_connections_does_not_pile_up() {
     drop(client);
     assert!(eventually(|| endpoint.closed() == 40).await, "a client takes its connections with it");
 
-    let client = Client::new(Options { keep_alive: Duration::ZERO, ..with_names(move |_, _| Some(Ok(vec![address]))) });
+    let client = WebhookClient::new(ClientOptions {
+        keep_alive: Duration::ZERO,
+        ..with_names(move |_, _| Some(Ok(vec![address])))
+    });
     let mut most = 0;
     for number in 0..300 {
         post_to(&client, &format!("http://h{number}.test/"), AMPLE).await;
@@ -176,7 +179,7 @@ async fn what_awc_keeps_of_closed_connections_does_not_pile_up() {
 #[actix_rt::test]
 async fn a_request_that_is_given_up_closes_its_connection() {
     let endpoint = Endpoint::start(vec![vec![Step::Hang]]);
-    let client = Client::new(options());
+    let client = WebhookClient::new(options());
     let url = endpoint.url();
     let mut post = Box::pin(post_to(&client, &url, AMPLE));
     let hangs = Box::pin(eventually(|| endpoint.requests().len() == 1));

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use gridhook::{
-    deliver::{Client, Destination, Outgoing, Waits},
+    deliver::{Destination, OutgoingRequest, RequestTimeouts, WebhookClient},
     event::{Schema, Timestamp},
-    policy::outcome::{Answer, Outcome},
+    policy::outcome::{Outcome, RequestResult},
 };
 
 use super::{AMPLE, BRIEF, options, post_to, with_names};
@@ -19,7 +19,7 @@ fn say(text: &str) -> Step {
 /// What one request to an endpoint with this script ends with.
 async fn check(script: Script, outcome: Outcome, status: Option<u16>, detail: &str) {
     let endpoint = Endpoint::start(vec![script]);
-    let client = Client::new(options());
+    let client = WebhookClient::new(options());
     // Only what must run into the wait is given a short one.
     let waits = if outcome == Outcome::TimedOut { BRIEF } else { AMPLE };
     let start = Instant::now();
@@ -50,7 +50,7 @@ async fn a_status_decides_whatever_the_body_does_and_a_slow_body_costs_the_conne
         let trickle = Step::Trickle(vec![b'x'; 1_000], Duration::from_millis(20));
         for script in [vec![say(&head), Step::Hang], vec![say(&head), trickle], vec![say(&chunked), Step::Hang]] {
             let endpoint = Endpoint::start(vec![script, answer(204, "", "")]);
-            let client = Client::new(options());
+            let client = WebhookClient::new(options());
             let start = Instant::now();
             let answer = post_to(&client, &endpoint.url(), BRIEF).await;
             assert!(start.elapsed() < Duration::from_secs(2), "no longer than the request's own wait");
@@ -67,17 +67,18 @@ async fn a_body_is_read_for_two_seconds_of_a_long_wait() {
     let head = say("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nabc");
     let endpoint = Endpoint::start(vec![vec![head, Step::Hang]]);
     let start = Instant::now();
-    let waits = Waits { response: Duration::from_secs(60) };
-    let answer = post_to(&Client::new(options()), &endpoint.url(), waits).await;
+    let waits = RequestTimeouts { response: Duration::from_secs(60) };
+    let answer = post_to(&WebhookClient::new(options()), &endpoint.url(), waits).await;
     assert_eq!(answer.outcome, Outcome::Delivered, "{}", answer.detail);
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
 }
 
 /// More than the buffers of a connection hold.
-async fn post_large(url: &str, waits: Waits) -> Answer {
-    let client = Client::new(options());
+async fn post_large(url: &str, waits: RequestTimeouts) -> RequestResult {
+    let client = WebhookClient::new(options());
     let destination = Destination::new(url, "s", Schema::EventGrid, Schema::EventGrid, true).expect("a good URL");
-    let outgoing = Outgoing { headers: Vec::new(), properties: Vec::new(), body: Bytes::from(vec![b' '; 16 << 20]) };
+    let outgoing =
+        OutgoingRequest { headers: Vec::new(), properties: Vec::new(), body: Bytes::from(vec![b' '; 16 << 20]) };
     client.post(&destination, outgoing, &waits, Timestamp(0)).await
 }
 
@@ -111,7 +112,7 @@ async fn a_success_before_the_request_is_whole_is_not_taken_for_one() {
 
 #[actix_rt::test]
 async fn a_name_service_that_hangs_is_a_timeout_that_says_so() {
-    let client = Client::new(with_names(|_, _| None));
+    let client = WebhookClient::new(with_names(|_, _| None));
     let answer = post_to(&client, "http://slow.test/", BRIEF).await;
     assert_eq!(answer.outcome, Outcome::TimedOut);
     assert!(answer.detail.contains("no address for slow.test within"), "{}", answer.detail);
@@ -128,7 +129,7 @@ async fn a_connection_that_ends_before_an_answer_is_a_socket_error() {
 async fn a_refused_connection_is_a_socket_error_with_its_address() {
     let _rows = crate::spec::shows(&["S000-149"]);
     let gone = std::net::TcpListener::bind("127.0.0.1:0").and_then(|gone| gone.local_addr()).expect("a free port");
-    let client = Client::new(options());
+    let client = WebhookClient::new(options());
     let answer = post_to(&client, &format!("http://{gone}/"), AMPLE).await;
     assert_eq!((answer.outcome, answer.outcome.to_string().as_str()), (Outcome::SocketError, "SocketError"));
     assert!(answer.detail.contains(&format!("no connection to {gone}: Connection refused")), "{}", answer.detail);
@@ -165,7 +166,7 @@ async fn a_status_without_a_body_does_not_wait_for_one() {
 async fn hundreds_of_hanging_requests_do_not_delay_another_endpoint() {
     let dead = Endpoint::start(vec![vec![Step::Hang]]);
     let alive = Endpoint::start(vec![answer(200, "", "")]);
-    let client = Client::new(options());
+    let client = WebhookClient::new(options());
     let url = dead.url();
     let hanging = futures_util::future::join_all((0..150).map(|_| post_to(&client, &url, AMPLE)));
     let others = async {

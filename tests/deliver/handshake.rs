@@ -5,13 +5,13 @@ use std::{io, net::SocketAddr, time::Duration};
 use expect_test::expect;
 use gridhook::{
     deliver::{
-        AddressRules, Client, Destination, Options, Outgoing,
-        handshake::{Occasion, ask_for_code, ask_for_permission, farewell},
+        AddressRules, ClientOptions, Destination, OutgoingRequest, WebhookClient,
+        handshake::{ValidationEventKind, farewell, permission_request, validation_request},
     },
     event::{Schema, Timestamp},
     policy::{
         outcome::Outcome,
-        validation::{Cause, Handshake, Heard},
+        validation::{Handshake, ValidationFailure, ValidationResponse},
     },
 };
 
@@ -25,25 +25,30 @@ fn destination(url: &str, schema: Schema) -> Destination {
     Destination::new(url, "to-shop", schema, schema, false).expect("a good URL")
 }
 
-fn occasion() -> Occasion<'static> {
+fn occasion() -> ValidationEventKind<'static> {
     // 2021-03-10T21:02:56Z
-    Occasion { id: "e-1", topic: "/subscriptions/s/topics/t", now: Timestamp(1_615_410_176_000_000) }
+    ValidationEventKind { id: "e-1", topic: "/subscriptions/s/topics/t", now: Timestamp(1_615_410_176_000_000) }
 }
 
-fn outgoing(handshake: Handshake, destination: &Destination) -> Outgoing {
+fn outgoing(handshake: Handshake, destination: &Destination) -> OutgoingRequest {
     match handshake {
-        Handshake::EventGrid => ask_for_code(destination, &occasion(), "CODE", "http://here/validate?token=1"),
-        Handshake::CloudEvents => ask_for_permission(destination, Some(("http://here/validate?token=1", 120))),
+        Handshake::EventGrid => validation_request(destination, &occasion(), "CODE", "http://here/validate?token=1"),
+        Handshake::CloudEvents => permission_request(destination, Some(("http://here/validate?token=1", 120))),
     }
 }
 
-async fn ask_with(options: Options, url: &str, handshake: Handshake, wait: Duration) -> Result<Heard, Cause> {
+async fn ask_with(
+    options: ClientOptions,
+    url: &str,
+    handshake: Handshake,
+    wait: Duration,
+) -> Result<ValidationResponse, ValidationFailure> {
     let schema = match handshake {
         Handshake::EventGrid => Schema::EventGrid,
         Handshake::CloudEvents => Schema::CloudEvents,
     };
     let destination = destination(url, schema);
-    Client::new(options).ask(handshake, &destination, &outgoing(handshake, &destination), wait).await
+    WebhookClient::new(options).send_handshake(handshake, &destination, &outgoing(handshake, &destination), wait).await
 }
 
 /// Without what differs from run to run.
@@ -118,10 +123,10 @@ async fn a_redirect_is_told_and_not_followed() {
     assert_eq!((heard.status, elsewhere.requests().len()), (307, 0));
 }
 
-async fn check(options: Options, url: &str, wait: Duration, outcome: Outcome, said: &str) {
+async fn check(options: ClientOptions, url: &str, wait: Duration, outcome: Outcome, said: &str) {
     for handshake in [Handshake::EventGrid, Handshake::CloudEvents] {
         match ask_with(options.clone(), url, handshake, wait).await {
-            Err(Cause::Unanswered { outcome: found, detail }) => {
+            Err(ValidationFailure::Unanswered { outcome: found, detail }) => {
                 assert_eq!(found, outcome, "{detail}");
                 assert!(detail.contains(said), "{handshake:?}: {detail}");
             }
@@ -147,7 +152,7 @@ async fn every_way_of_not_answering_has_its_name() {
     check(trick, "http://trick.test/", AMPLE, Outcome::SocketError, "trick.test leads to 10.1.2.3, which is private")
         .await;
     check(options(), "http://10.1.2.3/", AMPLE, Outcome::SocketError, "the address 10.1.2.3 is private").await;
-    let strict = Options { rules: AddressRules { allow_http: false, ..AddressRules::loopback() }, ..options() };
+    let strict = ClientOptions { rules: AddressRules { allow_http: false, ..AddressRules::loopback() }, ..options() };
     check(strict, "http://127.0.0.1/", AMPLE, Outcome::SocketError, "http is not allowed here").await;
 
     let start = |step: Step| Endpoint::start(vec![vec![step]] as Vec<Script>);
@@ -167,11 +172,11 @@ async fn every_way_of_not_answering_has_its_name() {
 #[actix_rt::test]
 async fn each_question_has_a_connection_of_its_own() {
     let endpoint = Endpoint::start(vec![answer(200, "", "{}")]);
-    let client = Client::new(options());
+    let client = WebhookClient::new(options());
     let destination = destination(&endpoint.url(), Schema::EventGrid);
     let outgoing = outgoing(Handshake::EventGrid, &destination);
     for _ in 0..3 {
-        client.ask(Handshake::EventGrid, &destination, &outgoing, AMPLE).await.expect("an answer");
+        client.send_handshake(Handshake::EventGrid, &destination, &outgoing, AMPLE).await.expect("an answer");
     }
     assert_eq!((endpoint.requests().len(), endpoint.connections()), (3, 3));
 }

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use gridhook::{
-    deliver::{Client, Destination, Lingering, Options, Outgoing},
+    deliver::{ClientOptions, Destination, LateRequest, OutgoingRequest, WebhookClient},
     event::{Schema, Timestamp},
-    policy::outcome::{Answer, Outcome},
+    policy::outcome::{Outcome, RequestResult},
 };
 
 use super::{AMPLE, eventually, options, outgoing, post_to, with_names};
@@ -30,14 +30,14 @@ fn destination(url: &str) -> Destination {
     Destination::new(url, "sub", Schema::EventGrid, Schema::EventGrid, false).expect("a good URL")
 }
 
-async fn call<'a>(client: &'a Client, destination: &'a Destination) -> (Answer, Option<Lingering<'a>>) {
+async fn call<'a>(client: &'a WebhookClient, destination: &'a Destination) -> (RequestResult, Option<LateRequest<'a>>) {
     client.call(destination, outgoing("[{}]"), Timestamp(0)).answer(WAIT).await
 }
 
 /// What is heard of a request to an endpoint with this script after the wait; none where nothing could be.
 async fn check(script: Script, expected: Option<bool>) {
     let endpoint = Endpoint::start(vec![script]);
-    let client = Client::new(options());
+    let client = WebhookClient::new(options());
     let destination = destination(&endpoint.url());
     let (answer, lingering) = call(&client, &destination).await;
     assert_eq!((answer.outcome, answer.status), (Outcome::TimedOut, None), "{}", answer.detail);
@@ -78,7 +78,7 @@ async fn an_answer_whose_body_did_not_end_in_time_is_no_late_one() {
     for (status, outcome) in [(202, Outcome::Delivered), (503, Outcome::Busy)] {
         let head = say(&format!("HTTP/1.1 {status} X\r\ncontent-length: 10\r\n\r\n"));
         let endpoint = Endpoint::start(vec![vec![head, Step::Hang]]);
-        let client = Client::new(options());
+        let client = WebhookClient::new(options());
         let to = destination(&endpoint.url());
         let (answer, lingering) = call(&client, &to).await;
         assert_eq!((answer.outcome, answer.status), (outcome, Some(status)), "{}", answer.detail);
@@ -89,7 +89,7 @@ async fn an_answer_whose_body_did_not_end_in_time_is_no_late_one() {
 #[actix_rt::test]
 async fn silence_ends_with_the_wait_for_late_answers() {
     let endpoint = Endpoint::start(vec![vec![Step::Hang]]);
-    let client = Client::new(options());
+    let client = WebhookClient::new(options());
     let destination = destination(&endpoint.url());
     let start = Instant::now();
     let (_, lingering) = call(&client, &destination).await;
@@ -103,14 +103,15 @@ async fn silence_ends_with_the_wait_for_late_answers() {
 #[actix_rt::test]
 async fn what_was_not_sent_whole_when_the_wait_is_over_is_cut() {
     let endpoint = Endpoint::start_impatient(vec![vec![Step::Pause(Duration::from_millis(500))]]);
-    let client = Client::new(options());
+    let client = WebhookClient::new(options());
     let to = destination(&endpoint.url());
-    let large = Outgoing { headers: Vec::new(), properties: Vec::new(), body: Bytes::from(vec![b' '; 16 << 20]) };
+    let large =
+        OutgoingRequest { headers: Vec::new(), properties: Vec::new(), body: Bytes::from(vec![b' '; 16 << 20]) };
     let (answer, lingering) = client.call(&to, large, Timestamp(0)).answer(WAIT).await;
     assert!(answer.detail.contains("not taken whole"), "{}", answer.detail);
     assert!(lingering.is_none());
 
-    let client = Client::new(with_names(|_, _| None));
+    let client = WebhookClient::new(with_names(|_, _| None));
     let to = destination("http://nobody.knows.test/");
     let (answer, lingering) = call(&client, &to).await;
     assert_eq!(answer.outcome, Outcome::TimedOut);
@@ -121,7 +122,7 @@ async fn what_was_not_sent_whole_when_the_wait_is_over_is_cut() {
 async fn a_reused_connection_that_breaks_after_the_wait_is_not_replaced() {
     for end in [Step::Close, Step::Reset] {
         let endpoint = Endpoint::start(vec![answer(200, "", ""), late(vec![end]), answer(200, "", "")]);
-        let client = Client::new(options());
+        let client = WebhookClient::new(options());
         post_to(&client, &endpoint.url(), AMPLE).await;
         let destination = destination(&endpoint.url());
         let (_, lingering) = call(&client, &destination).await;
@@ -133,7 +134,7 @@ async fn a_reused_connection_that_breaks_after_the_wait_is_not_replaced() {
 #[actix_rt::test]
 async fn so_many_linger_and_the_newcomer_is_cut() {
     let endpoint = Endpoint::start(vec![vec![Step::Hang]]);
-    let client = Client::new(Options { lingering_max: 2, ..options() });
+    let client = WebhookClient::new(ClientOptions { lingering_max: 2, ..options() });
     let destination = destination(&endpoint.url());
     let mut lingering = Vec::new();
     for _ in 0..3 {

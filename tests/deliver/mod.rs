@@ -23,47 +23,50 @@ use std::{
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 use gridhook::{
-    deliver::{AddressRules, Client, Destination, Options, Outgoing, Trust, Waits, names::Names},
-    event::{Event, Schema, Seq, Span, Spans, Timestamp},
-    policy::outcome::Answer,
+    deliver::{
+        AddressRules, ClientOptions, Destination, OutgoingRequest, RequestTimeouts, TlsTrust, WebhookClient,
+        names::NameResolver,
+    },
+    event::{Event, EventRanges, Schema, Seq, TextRange, Timestamp},
+    policy::outcome::RequestResult,
 };
 
 /// An event as the journal would give it. Strings are given as they stand in JSON.
 fn event(schema: Schema, wire: &str, id: &str, data_version: &str) -> Event {
     let span = |text: &str| match wire.find(&format!("\"{text}\"")) {
-        Some(place) if !text.is_empty() => Span { start: place as u32 + 1, len: text.len() as u32 },
-        Some(_) | None => Span::default(),
+        Some(place) if !text.is_empty() => TextRange { start: place as u32 + 1, len: text.len() as u32 },
+        Some(_) | None => TextRange::default(),
     };
-    let spans = Spans { id: span(id), data_version: span(data_version), ..Spans::default() };
-    let whole = Span { start: 0, len: wire.len() as u32 };
+    let spans = EventRanges { id: span(id), data_version: span(data_version), ..EventRanges::default() };
+    let whole = TextRange { start: 0, len: wire.len() as u32 };
     Event::new(Seq(7), Timestamp(0), schema, Bytes::copy_from_slice(wire.as_bytes()), whole, spans)
 }
 
 /// Long enough for what shall be answered, on a busy machine too.
-const AMPLE: Waits = Waits { response: Duration::from_secs(10) };
+const AMPLE: RequestTimeouts = RequestTimeouts { response: Duration::from_secs(10) };
 
 /// For what shall not be answered: long enough to get as far as the test means, on a busy machine too.
-const BRIEF: Waits = Waits { response: Duration::from_millis(200) };
+const BRIEF: RequestTimeouts = RequestTimeouts { response: Duration::from_millis(200) };
 
-fn options() -> Options {
-    static TRUST: OnceLock<Trust> = OnceLock::new();
-    let trust = TRUST.get_or_init(|| Trust::load(None).expect("without a file nothing can fail"));
-    Options::new(AddressRules::loopback(), trust.clone())
+fn options() -> ClientOptions {
+    static TRUST: OnceLock<TlsTrust> = OnceLock::new();
+    let trust = TRUST.get_or_init(|| TlsTrust::load(None).expect("without a file nothing can fail"));
+    ClientOptions::new(AddressRules::loopback(), trust.clone())
 }
 
-fn trusting(file: &Path) -> Options {
-    Options { trust: Trust::load(Some(file)).expect("the file is a certificate"), ..options() }
+fn trusting(file: &Path) -> ClientOptions {
+    ClientOptions { trust: TlsTrust::load(Some(file)).expect("the file is a certificate"), ..options() }
 }
 
-fn outgoing(body: &'static str) -> Outgoing {
-    Outgoing {
+fn outgoing(body: &'static str) -> OutgoingRequest {
+    OutgoingRequest {
         headers: vec![("content-type", "application/json".into())],
         properties: Vec::new(),
         body: Bytes::from_static(body.as_bytes()),
     }
 }
 
-async fn post_to(client: &Client, url: &str, waits: Waits) -> Answer {
+async fn post_to(client: &WebhookClient, url: &str, waits: RequestTimeouts) -> RequestResult {
     let destination = Destination::new(url, "sub", Schema::EventGrid, Schema::EventGrid, false).expect("a good URL");
     client.post(&destination, outgoing("[{}]"), &waits, Timestamp(0)).await
 }
@@ -71,7 +74,7 @@ async fn post_to(client: &Client, url: &str, waits: Waits) -> Answer {
 /// A name service that answers what the test says, by name and number of the question.
 struct Scripted<F>(F, Mutex<usize>);
 
-impl<F> Names for Scripted<F>
+impl<F> NameResolver for Scripted<F>
 where
     F: Fn(&str, usize) -> Option<io::Result<Vec<SocketAddr>>> + Send + Sync,
 {
@@ -86,8 +89,10 @@ where
 }
 
 /// The usual client, with names that are answered by `lookup`; `None` is silence.
-fn with_names(lookup: impl Fn(&str, usize) -> Option<io::Result<Vec<SocketAddr>>> + Send + Sync + 'static) -> Options {
-    Options { names: Arc::new(Scripted(lookup, Mutex::new(0))), ..options() }
+fn with_names(
+    lookup: impl Fn(&str, usize) -> Option<io::Result<Vec<SocketAddr>>> + Send + Sync + 'static,
+) -> ClientOptions {
+    ClientOptions { names: Arc::new(Scripted(lookup, Mutex::new(0))), ..options() }
 }
 
 /// Waits until `done`, in small steps; `false` where it never is.

@@ -10,8 +10,8 @@ use std::{
 use futures_util::future::join_all;
 use gridhook::{
     deliver::{
-        Client, Options,
-        names::{Names, Resolver},
+        ClientOptions, WebhookClient,
+        names::{NameResolver, Resolver},
     },
     policy::outcome::Outcome,
 };
@@ -136,7 +136,7 @@ async fn names_that_nobody_answers_for_do_not_hold_up_others() {
 #[actix_rt::test]
 async fn a_name_that_nobody_answers_for_fails_and_says_so() {
     let server = NameServer::start(|name, _| if name == "broken.test" { Said::Failed } else { Said::NoName });
-    let client = Client::new(Options { names: std::sync::Arc::new(resolver(&server)), ..options() });
+    let client = WebhookClient::new(ClientOptions { names: std::sync::Arc::new(resolver(&server)), ..options() });
     for (name, detail) in
         [("broken.test", "the name broken.test could not be looked up"), ("no.test", "has no address")]
     {
@@ -165,7 +165,7 @@ async fn an_address_that_hears_nothing_does_not_hold_up_the_next() {
     let (deaf, _queued) = deaf();
     let (deaf, at) = (deaf.local_addr().expect("an address"), endpoint.address());
     for found in [vec![deaf, at], vec![deaf, deaf, deaf, at]] {
-        let client = Client::new(with_names(move |_, _| Some(Ok(found.clone()))));
+        let client = WebhookClient::new(with_names(move |_, _| Some(Ok(found.clone()))));
         let start = Instant::now();
         let answer = post_to(&client, "http://two.test/", AMPLE).await;
         assert_eq!(answer.outcome, Outcome::Delivered, "{}", answer.detail);
@@ -187,12 +187,12 @@ async fn addresses_are_called_ipv6_first_and_in_turns() {
         (vec![refused4(), refused(), refused(), six], 201),
     ] {
         let shown = format!("{found:?}");
-        let client = Client::new(with_names(move |_, _| Some(Ok(found.clone()))));
+        let client = WebhookClient::new(with_names(move |_, _| Some(Ok(found.clone()))));
         let answer = post_to(&client, "http://both.test/", AMPLE).await;
         assert_eq!(answer.status, Some(status), "{shown}: {}", answer.detail);
     }
     let (first, last) = (refused(), refused4());
-    let client = Client::new(with_names(move |_, _| Some(Ok(vec![last, first]))));
+    let client = WebhookClient::new(with_names(move |_, _| Some(Ok(vec![last, first]))));
     let answer = post_to(&client, "http://none.test/", AMPLE).await;
     assert_eq!(answer.outcome, Outcome::SocketError);
     assert!(answer.detail.contains(&format!("no connection to {last}: Connection refused")), "{}", answer.detail);

@@ -2,16 +2,17 @@
 
 use gridhook::{
     deliver::{
-        Destination, Outgoing, build,
+        Destination, OutgoingRequest, build,
         convert::delivered,
-        request::{Error, header_value},
+        request::{RequestError, header_value},
     },
     event::{
+        EventRanges,
         Schema::{self, CloudEvents, Custom, EventGrid},
-        Seq, Spans, Timestamp,
+        Seq, Timestamp,
     },
-    journal::chunk::{Chunk, Draft, Running, Written},
-    policy::property::Property,
+    journal::chunk::{Chunk, ChunkBuilder, LogTail, WriterStamp},
+    policy::property::DeliveryProperty,
 };
 use serde_json::json;
 
@@ -27,7 +28,7 @@ fn destination(input: Schema, delivery: Schema, batched: bool) -> Destination {
     Destination::new("https://example.com/hook", "my-Sub", input, delivery, batched).expect("a good destination")
 }
 
-fn header<'a>(outgoing: &'a Outgoing, name: &str) -> Option<&'a str> {
+fn header<'a>(outgoing: &'a OutgoingRequest, name: &str) -> Option<&'a str> {
     outgoing.headers.iter().find(|(key, _)| *key == name).map(|(_, value)| &**value)
 }
 
@@ -107,12 +108,12 @@ fn there_is_a_way_between_schemas_or_there_is_none() {
 
 #[test]
 fn another_schema_is_made_once_for_all_who_ask() {
-    let mut draft = Draft::new(EventGrid);
+    let mut draft = ChunkBuilder::new(EventGrid);
     draft.push(|out| {
         out.extend_from_slice(WIRE.as_bytes());
-        Written { wire_end: out.len(), spans: Spans::default() }
+        WriterStamp { wire_end: out.len(), spans: EventRanges::default() }
     });
-    let sealed = draft.into_chunks().remove(0).stamp(Timestamp(1), Running::default());
+    let sealed = draft.into_chunks().remove(0).stamp(Timestamp(1), LogTail::default());
     let chunk = Chunk::decode(Seq::FIRST, sealed).expect("what was written is read");
     let event = chunk.events().expect("what was written is read").remove(0);
     let forms = [&event, &event.clone()].map(|event| delivered(event, CloudEvents).expect("readable"));
@@ -124,10 +125,10 @@ fn another_schema_is_made_once_for_all_who_ask() {
 fn an_event_that_is_not_what_its_schema_says_is_told_and_not_sent() {
     let broken = event(EventGrid, r#"{"id":"#, "", "");
     let made = build(&destination(EventGrid, CloudEvents, false), &[broken], 0);
-    assert!(matches!(made, Err(Error::Unreadable { .. })), "{made:?}");
+    assert!(matches!(made, Err(RequestError::Unreadable { .. })), "{made:?}");
 }
 
-fn property(name: &str, kind: &str, properties: serde_json::Value) -> Property {
+fn property(name: &str, kind: &str, properties: serde_json::Value) -> DeliveryProperty {
     serde_json::from_value(json!({"name": name, "type": kind, "properties": properties})).expect("a property")
 }
 
@@ -202,7 +203,7 @@ fn an_endpoint_that_cant_be_called_is_refused_with_a_reason() {
     check("http://127.0.0.1#@good", "fragment");
     check(&format!("https://example.com/{}", "x".repeat(9_000)), "more than 8192");
     let pair = Destination::new("https://example.com/", "s", CloudEvents, EventGrid, false);
-    assert_eq!(pair, Err(Error::Schema { from: CloudEvents, to: EventGrid }));
+    assert_eq!(pair, Err(RequestError::Schema { from: CloudEvents, to: EventGrid }));
 }
 
 /// The publisher's time stamp arrives as it was sent, to the last of its digits, in every schema.

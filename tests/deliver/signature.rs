@@ -2,8 +2,8 @@
 
 use gridhook::{
     deliver::{
-        Outgoing,
-        signature::{Error, SECRETS_MAX, Signer},
+        OutgoingRequest,
+        signature::{SECRETS_MAX, Signer, SigningKeyError},
     },
     event::{Event, Schema, Seq, Timestamp},
 };
@@ -36,7 +36,7 @@ const VECTORS: [(&str, &str, u64, &str, &str); 3] = [
     ),
 ];
 
-fn signer(secrets: &[&str]) -> Result<Signer, Error> {
+fn signer(secrets: &[&str]) -> Result<Signer, SigningKeyError> {
     Signer::new(secrets.iter().copied())
 }
 
@@ -75,13 +75,13 @@ fn what_is_no_secret_is_refused_and_not_repeated() {
         "whsk_6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbfVKIDij2HKpMKkioLlX0dRqSKJp4AJ6p9lMicMFs6Kvw==",
     ] {
         let error = signer(&[good, bad]).expect_err(bad);
-        assert_eq!(error, Error::Secret(1), "{bad}");
+        assert_eq!(error, SigningKeyError::Secret(1), "{bad}");
         let said = error.to_string();
         assert!(said.starts_with("signing.secrets[1] cannot be used; allowed are whsec_"), "{said}");
         assert!(bad.len() < 8 || !said.contains(bad), "{said}");
     }
-    assert_eq!(signer(&[]).expect_err("none"), Error::Count(0));
-    assert_eq!(signer(&[good; SECRETS_MAX + 1]).expect_err("too many"), Error::Count(SECRETS_MAX + 1));
+    assert_eq!(signer(&[]).expect_err("none"), SigningKeyError::Count(0));
+    assert_eq!(signer(&[good; SECRETS_MAX + 1]).expect_err("too many"), SigningKeyError::Count(SECRETS_MAX + 1));
     assert!(!format!("{:?}", signer(&[good; SECRETS_MAX]).expect("as many as may be")).contains("MfKQ"));
 }
 
@@ -93,7 +93,7 @@ fn one(seq: u64, appended: u64, id: &str) -> Event {
 }
 
 fn signed(events: &[Event], seconds: u64) -> [String; 3] {
-    let mut outgoing = Outgoing { headers: Vec::new(), properties: Vec::new(), body: "[]".into() };
+    let mut outgoing = OutgoingRequest { headers: Vec::new(), properties: Vec::new(), body: "[]".into() };
     signer(&[VECTORS[0].0]).expect("a secret").sign(&mut outgoing, events, Timestamp(seconds * 1_000_000));
     let names: Vec<_> = outgoing.headers.iter().map(|(name, _)| *name).collect();
     assert_eq!(names, ["webhook-id", "webhook-timestamp", "webhook-signature"]);

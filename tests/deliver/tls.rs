@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use gridhook::{
     deliver::{
-        Client, Identities, Options, Trust,
-        trust::{Roots, Version},
+        ClientCertificates, ClientOptions, TlsTrust, WebhookClient,
+        trust::{MinimumTlsVersion, TrustRoots},
     },
     policy::outcome::Outcome,
 };
@@ -38,7 +38,7 @@ fn url(endpoint: &Endpoint, host: &str) -> String {
 async fn an_operators_own_authority_is_believed_and_connections_are_used_again() {
     let (folder, tls) = authority("localhost");
     let endpoint = Endpoint::start_tls(vec![answer(200, "", "safe"), answer(200, "", "still"), vec![Step::Hang]], tls);
-    let client = Client::new(trusting(&folder.path().join("ca.pem")));
+    let client = WebhookClient::new(trusting(&folder.path().join("ca.pem")));
     for body in ["safe", "still"] {
         let answer = post_to(&client, &url(&endpoint, "localhost"), AMPLE).await;
         assert_eq!((answer.outcome, answer.status), (Outcome::Delivered, Some(200)), "{}", answer.detail);
@@ -52,11 +52,11 @@ async fn an_operators_own_authority_is_believed_and_connections_are_used_again()
 async fn an_unknown_authority_and_a_wrong_name_are_told_apart() {
     let (folder, tls) = authority("elsewhere.test");
     let endpoint = Endpoint::start_tls(vec![answer(200, "", "")], tls);
-    let strangers = post_to(&Client::new(options()), &url(&endpoint, "127.0.0.1"), AMPLE).await;
+    let strangers = post_to(&WebhookClient::new(options()), &url(&endpoint, "127.0.0.1"), AMPLE).await;
     assert_eq!(strangers.outcome, Outcome::SocketError);
     assert!(strangers.detail.contains("no TLS with 127.0.0.1"), "{}", strangers.detail);
     assert!(strangers.detail.contains("UnknownIssuer"), "{}", strangers.detail);
-    let client = Client::new(trusting(&folder.path().join("ca.pem")));
+    let client = WebhookClient::new(trusting(&folder.path().join("ca.pem")));
     let misnamed = post_to(&client, &url(&endpoint, "127.0.0.1"), AMPLE).await;
     assert_eq!(misnamed.outcome, Outcome::SocketError);
     assert!(misnamed.detail.contains("not valid for"), "{}", misnamed.detail);
@@ -66,7 +66,7 @@ async fn an_unknown_authority_and_a_wrong_name_are_told_apart() {
 #[actix_rt::test]
 async fn a_handshake_that_nobody_answers_is_a_timeout_that_says_so() {
     let endpoint = Endpoint::start(vec![answer(200, "", "")]);
-    let answer = post_to(&Client::new(options()), &url(&endpoint, "127.0.0.1"), BRIEF).await;
+    let answer = post_to(&WebhookClient::new(options()), &url(&endpoint, "127.0.0.1"), BRIEF).await;
     assert_eq!(answer.outcome, Outcome::TimedOut);
     assert!(answer.detail.contains("no TLS with 127.0.0.1"), "{}", answer.detail);
 }
@@ -76,7 +76,7 @@ async fn a_stale_tls_connection_costs_no_attempt() {
     for end in [Step::Reset, Step::Close] {
         let (folder, tls) = authority("localhost");
         let endpoint = Endpoint::start_tls(vec![answer(200, "", ""), vec![end], answer(202, "", "")], tls);
-        let client = Client::new(trusting(&folder.path().join("ca.pem")));
+        let client = WebhookClient::new(trusting(&folder.path().join("ca.pem")));
         for status in [200, 202] {
             let answer = post_to(&client, &url(&endpoint, "localhost"), AMPLE).await;
             assert_eq!(answer.status, Some(status), "{}", answer.detail);
@@ -90,8 +90,8 @@ async fn idle_tls_connections_are_closed_too() {
     let (folder, tls) = authority("localhost");
     let endpoint = Endpoint::start_tls(vec![answer(200, "", "")], tls);
     let keep_alive = std::time::Duration::from_millis(20);
-    let options = gridhook::deliver::Options { keep_alive, ..trusting(&folder.path().join("ca.pem")) };
-    let client = Client::new(options);
+    let options = gridhook::deliver::ClientOptions { keep_alive, ..trusting(&folder.path().join("ca.pem")) };
+    let client = WebhookClient::new(options);
     post_to(&client, &url(&endpoint, "localhost"), AMPLE).await;
     assert!(eventually(|| endpoint.closed() == 1).await);
     assert_eq!(post_to(&client, &url(&endpoint, "localhost"), AMPLE).await.status, Some(200));
@@ -101,9 +101,9 @@ async fn idle_tls_connections_are_closed_too() {
 fn a_file_without_certificates_is_refused_at_start() {
     let folder = TempDir::new().expect("a folder");
     let path = folder.path().join("empty.pem");
-    assert!(Trust::load(Some(&path)).is_err(), "no file");
+    assert!(TlsTrust::load(Some(&path)).is_err(), "no file");
     std::fs::write(&path, "nothing").expect("written");
-    assert!(Trust::load(Some(&path)).is_err(), "no certificate");
+    assert!(TlsTrust::load(Some(&path)).is_err(), "no certificate");
 }
 
 #[actix_rt::test]
@@ -111,13 +111,13 @@ async fn a_version_of_tls_that_is_too_old_is_not_spoken() {
     let (folder, authority) = known();
     let old = authority.endpoint("localhost", &[&rustls::version::TLS12]);
     let endpoint = Endpoint::start_tls(vec![answer(200, "", "")], old);
-    let roots = [Roots::File(folder.path().join("ca.pem"))];
+    let roots = [TrustRoots::File(folder.path().join("ca.pem"))];
     let post = async |version| {
-        let trust = Trust::of(&roots, version).expect("an authority");
-        post_to(&Client::new(Options { trust, ..options() }), &url(&endpoint, "localhost"), AMPLE).await
+        let trust = TlsTrust::of(&roots, version).expect("an authority");
+        post_to(&WebhookClient::new(ClientOptions { trust, ..options() }), &url(&endpoint, "localhost"), AMPLE).await
     };
-    assert_eq!(post(Version::Tls12).await.outcome, Outcome::Delivered);
-    let refused = post(Version::Tls13).await;
+    assert_eq!(post(MinimumTlsVersion::Tls12).await.outcome, Outcome::Delivered);
+    let refused = post(MinimumTlsVersion::Tls13).await;
     assert_eq!(refused.outcome, Outcome::SocketError);
     assert!(refused.detail.contains("no TLS with"), "{}", refused.detail);
 }
@@ -129,11 +129,12 @@ async fn an_endpoint_that_asks_who_calls_is_shown_the_certificate_that_was_named
     authority.issue("shop").write(shown.path(), "shop");
     Authority::new().issue("shop").write(shown.path(), "stranger");
     let endpoint = Endpoint::start_tls(vec![answer(200, "", "")], authority.demanding("localhost"));
-    let trust = Trust::of(&[Roots::File(folder.path().join("ca.pem"))], Version::Tls12).expect("an authority");
-    let identities = Identities::load(shown.path(), &trust).expect("certificates");
+    let trust = TlsTrust::of(&[TrustRoots::File(folder.path().join("ca.pem"))], MinimumTlsVersion::Tls12)
+        .expect("an authority");
+    let identities = ClientCertificates::load(shown.path(), &trust).expect("certificates");
     assert_eq!(identities.names(), ["shop", "stranger"]);
-    let post = async |trust: &Trust| {
-        let client = Client::new(Options { trust: trust.clone(), ..options() });
+    let post = async |trust: &TlsTrust| {
+        let client = WebhookClient::new(ClientOptions { trust: trust.clone(), ..options() });
         post_to(&client, &url(&endpoint, "localhost"), AMPLE).await
     };
     assert_eq!(post(&identities.get("shop").expect("it is there")).await.outcome, Outcome::Delivered);
@@ -151,7 +152,7 @@ async fn an_endpoint_may_be_an_address_with_a_certificate_for_it() {
         let (folder, authority) = known();
         let tls = authority.endpoint(host, rustls::ALL_VERSIONS);
         let endpoint = Endpoint::start_tls_at(host, vec![answer(200, "", "")], tls);
-        let client = Client::new(trusting(&folder.path().join("ca.pem")));
+        let client = WebhookClient::new(trusting(&folder.path().join("ca.pem")));
         let answer = post_to(&client, &format!("https://{}/hook", endpoint.address()), AMPLE).await;
         assert_eq!(answer.outcome, Outcome::Delivered, "{host}: {}", answer.detail);
         assert_eq!(endpoint.requests()[0].header("host"), Some(endpoint.address().to_string().as_str()));
@@ -162,7 +163,7 @@ async fn an_endpoint_may_be_an_address_with_a_certificate_for_it() {
 async fn http_and_https_at_the_same_host_and_port_share_no_connection() {
     let (folder, tls) = authority("localhost");
     let endpoint = Endpoint::start_tls(vec![answer(200, "", "")], tls);
-    let client = Client::new(trusting(&folder.path().join("ca.pem")));
+    let client = WebhookClient::new(trusting(&folder.path().join("ca.pem")));
     assert_eq!(post_to(&client, &url(&endpoint, "localhost"), AMPLE).await.outcome, Outcome::Delivered);
     let plain = post_to(&client, &url(&endpoint, "localhost").replace("https", "http"), AMPLE).await;
     assert_ne!(plain.outcome, Outcome::Delivered);
@@ -179,7 +180,7 @@ async fn interim_answers_and_refusals_are_heard_through_tls_too() {
         say("00 OK\r\ncontent-length: 2\r\n\r\nhi"),
     ];
     let endpoint = Endpoint::start_tls(vec![interim, answer(204, "", "")], tls);
-    let client = Client::new(trusting(&folder.path().join("ca.pem")));
+    let client = WebhookClient::new(trusting(&folder.path().join("ca.pem")));
     for status in [200, 204] {
         let answer = post_to(&client, &url(&endpoint, "localhost"), AMPLE).await;
         assert_eq!(answer.status, Some(status), "{}", answer.detail);
@@ -190,13 +191,13 @@ async fn interim_answers_and_refusals_are_heard_through_tls_too() {
 #[test]
 fn a_certificate_without_its_own_key_is_refused_at_start() {
     let (authority, folder) = (Authority::new(), TempDir::new().expect("a folder"));
-    let trust = Trust::load(None).expect("without a file nothing can fail");
+    let trust = TlsTrust::load(None).expect("without a file nothing can fail");
     authority.issue("shop").write(folder.path(), "shop");
-    Identities::load(folder.path(), &trust).expect("a pair");
+    ClientCertificates::load(folder.path(), &trust).expect("a pair");
     std::fs::write(folder.path().join("shop.key"), authority.issue("shop").key.serialize_pem()).expect("written");
-    let error = Identities::load(folder.path(), &trust).expect_err("another key").to_string();
+    let error = ClientCertificates::load(folder.path(), &trust).expect_err("another key").to_string();
     assert!(error.contains("shop.crt") && error.contains("KeyMismatch"), "{error}");
     std::fs::remove_file(folder.path().join("shop.key")).expect("it was there");
-    let error = Identities::load(folder.path(), &trust).expect_err("no key").to_string();
+    let error = ClientCertificates::load(folder.path(), &trust).expect_err("no key").to_string();
     assert!(error.contains("shop.key"), "{error}");
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use gridhook::{
     deliver::{
-        Client, Destination, Outgoing,
+        Destination, OutgoingRequest, WebhookClient,
         webhook::{BODY_BYTES_MAX, DRAINED_BYTES_MAX},
     },
     event::{Schema, Timestamp},
@@ -18,7 +18,7 @@ use crate::support::endpoint::{Endpoint, Step, answer};
 #[actix_rt::test]
 async fn a_request_carries_what_event_grid_sends_and_no_more() {
     let endpoint = Endpoint::start(vec![answer(200, "", "thanks")]);
-    let client = Client::new(options());
+    let client = WebhookClient::new(options());
     let answer = post_to(&client, &endpoint.url(), AMPLE).await;
     assert_eq!((answer.outcome, answer.status), (Outcome::Delivered, Some(200)));
     assert_eq!(answer.body, "thanks");
@@ -39,7 +39,7 @@ async fn a_request_carries_what_event_grid_sends_and_no_more() {
 async fn a_port_is_left_out_of_the_host_only_where_it_goes_without_saying() {
     let endpoint = Endpoint::start(vec![answer(200, "", "")]);
     let address = endpoint.address();
-    let client = Client::new(with_names(move |_, _| Some(Ok(vec![address]))));
+    let client = WebhookClient::new(with_names(move |_, _| Some(Ok(vec![address]))));
     for (url, host) in
         [("http://h.test/", "h.test"), ("http://h.test:80/", "h.test"), ("http://h.test:443/", "h.test:443")]
     {
@@ -51,10 +51,10 @@ async fn a_port_is_left_out_of_the_host_only_where_it_goes_without_saying() {
 #[actix_rt::test]
 async fn a_large_body_arrives_whole() {
     let endpoint = Endpoint::start(vec![answer(200, "", "")]);
-    let client = Client::new(options());
+    let client = WebhookClient::new(options());
     let destination = Destination::new(&endpoint.url(), "s", Schema::EventGrid, Schema::EventGrid, true).expect("good");
     let body: Bytes = (0..1_500_001_u32).map(|place| place.to_le_bytes()[0]).collect();
-    let outgoing = Outgoing { headers: Vec::new(), properties: Vec::new(), body: body.clone() };
+    let outgoing = OutgoingRequest { headers: Vec::new(), properties: Vec::new(), body: body.clone() };
     let answer = client.post(&destination, outgoing, &AMPLE, Timestamp(0)).await;
     assert_eq!(answer.outcome, Outcome::Delivered, "{}", answer.detail);
     assert!(endpoint.requests()[0].body == body);
@@ -79,7 +79,7 @@ async fn a_status_is_told_as_its_outcome() {
         (503, Outcome::Busy),
     ];
     let endpoint = Endpoint::start(table.iter().map(|(status, _)| answer(*status, "", "")).collect());
-    let client = Client::new(options());
+    let client = WebhookClient::new(options());
     for (status, outcome) in table {
         let answer = post_to(&client, &endpoint.url(), AMPLE).await;
         assert_eq!((answer.status, answer.outcome), (Some(status), outcome));
@@ -93,7 +93,7 @@ async fn redirects_are_failures_and_nobody_follows_them() {
     let location = format!("location: {}\r\n", elsewhere.url());
     let statuses = [301, 302, 303, 307, 308];
     let endpoint = Endpoint::start(statuses.map(|status| answer(status, &location, "")).to_vec());
-    let client = Client::new(options());
+    let client = WebhookClient::new(options());
     for status in statuses {
         let answer = post_to(&client, &endpoint.url(), AMPLE).await;
         assert_eq!((answer.status, answer.outcome), (Some(status), Outcome::GenericError));
@@ -104,7 +104,7 @@ async fn redirects_are_failures_and_nobody_follows_them() {
 #[actix_rt::test]
 async fn a_compressed_body_is_kept_as_it_came() {
     let endpoint = Endpoint::start(vec![answer(200, "content-encoding: gzip\r\n", "not really gzip")]);
-    let client = Client::new(options());
+    let client = WebhookClient::new(options());
     let answer = post_to(&client, &endpoint.url(), AMPLE).await;
     assert_eq!((answer.outcome, answer.body), (Outcome::Delivered, Bytes::from_static(b"not really gzip")));
 }
@@ -124,7 +124,7 @@ async fn a_body_is_kept_up_to_its_bound() {
             Step::Forever(vec![b'z'; 999]),
         ],
     ]);
-    let client = Client::new(options());
+    let client = WebhookClient::new(options());
     let fits = post_to(&client, &endpoint.url(), AMPLE).await;
     assert_eq!((fits.body.len(), fits.detail.as_str()), (BODY_BYTES_MAX, ""));
     let cut = post_to(&client, &endpoint.url(), AMPLE).await;
@@ -156,11 +156,11 @@ async fn retry_after_is_read_in_seconds_and_as_a_date() {
     ];
     let scripts = table.iter().map(|(value, _)| answer(503, &format!("retry-after: {value}\r\n"), "")).collect();
     let endpoint = Endpoint::start(scripts);
-    let client = Client::new(options());
+    let client = WebhookClient::new(options());
     let destination =
         Destination::new(&endpoint.url(), "s", Schema::EventGrid, Schema::EventGrid, false).expect("good");
     for (value, expected) in table {
-        let outgoing = Outgoing { headers: Vec::new(), properties: Vec::new(), body: Bytes::from_static(b"[]") };
+        let outgoing = OutgoingRequest { headers: Vec::new(), properties: Vec::new(), body: Bytes::from_static(b"[]") };
         let answer = client.post(&destination, outgoing, &AMPLE, now).await;
         assert_eq!(answer.retry_after, expected, "{value:?}");
     }

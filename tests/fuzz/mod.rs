@@ -4,7 +4,7 @@
 use std::fs;
 
 use gridhook::{
-    config::{Config, DEFAULTS, Sources},
+    config::{Config, DEFAULTS, SettingSources},
     dead_letter::file::event_of,
 };
 use proptest::{prelude::*, sample::Index};
@@ -38,7 +38,7 @@ fn load(text: &[u8]) -> Result<Config, String> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("gridhook.toml");
     fs::write(&path, text).expect("a file");
-    Config::load(&Sources { file: Some(path), ..Sources::default() }).map_err(|error| error.to_string())
+    Config::load(&SettingSources { file: Some(path), ..SettingSources::default() }).map_err(|error| error.to_string())
 }
 
 /// Settings are read, and then again in the same way; or there is a complaint that names the file.

@@ -4,36 +4,38 @@ use std::{sync::Arc, time::Duration};
 
 use gridhook::{
     clock::Clock,
-    event::{Lane, Obligor, PartitionId, Seq, SubscriptionId, Timestamp},
+    event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{
-        Bound, Error, Journal, Limits, MetaChange, Options, Promise, WhenFull, Writer,
-        memory::Memory,
-        rocks::{Rocks, RocksOptions},
+        BacklogBound, BacklogFullPolicy, BacklogLimits, Error, Journal, JournalOptions, MetaChange, PendingResult,
+        WriterThread,
+        memory::MemoryStore,
+        rocks::{RocksOptions, RocksStore},
         store::Store,
     },
-    policy::record::{Change, Cursor, LaneCursor},
+    policy::record::{Cursor, LaneCursor, RecordChange},
 };
 
 use crate::policy::sealed;
 
 const PARTITION: PartitionId = PartitionId(1);
 const OTHER: PartitionId = PartitionId(2);
-const QUICK: Obligor = Obligor { partition: PARTITION, subscription: SubscriptionId(1) };
-const SLOW: Obligor = Obligor { partition: PARTITION, subscription: SubscriptionId(2) };
+const QUICK: SubscriptionKey = SubscriptionKey { partition: PARTITION, subscription: SubscriptionId(1) };
+const SLOW: SubscriptionKey = SubscriptionKey { partition: PARTITION, subscription: SubscriptionId(2) };
 
 /// Ten requests of a kilobyte each, and a little.
 const BOUND: u64 = 10_500;
 
 struct Desk {
     journal: Journal,
-    writer: Writer,
+    writer: WriterThread,
     runtime: tokio::runtime::Runtime,
 }
 
 impl Desk {
-    fn start(store: &Arc<dyn Store>, when_full: WhenFull) -> Self {
-        let limits = Limits { backlog: Some(Bound { bytes: BOUND, when_full }), ..Limits::default() };
-        let options = Options { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits };
+    fn start(store: &Arc<dyn Store>, when_full: BacklogFullPolicy) -> Self {
+        let limits =
+            BacklogLimits { backlog: Some(BacklogBound { bytes: BOUND, when_full }), ..BacklogLimits::default() };
+        let options = JournalOptions { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits };
         let (clock, _) = Clock::manual(Timestamp(1_000_000_000));
         let (journal, writer) =
             Journal::start(Arc::clone(store), clock, options, Box::new(|_, _| {}), Box::new(|_| {})).expect("sound");
@@ -51,7 +53,7 @@ impl Desk {
         self.wait(self.journal.change(founded)).expect("founded");
     }
 
-    fn wait<T>(&self, promise: Promise<T>) -> Result<T, Error> {
+    fn wait<T>(&self, promise: PendingResult<T>) -> Result<T, Error> {
         self.runtime.block_on(promise)
     }
 
@@ -71,10 +73,10 @@ impl Desk {
         panic!("a hundred requests were taken");
     }
 
-    fn read(&self, obligor: Obligor, read: u64) {
-        let owner = self.wait(self.journal.open(obligor)).expect("it is there").owner;
+    fn read(&self, subscription_key: SubscriptionKey, read: u64) {
+        let owner = self.wait(self.journal.open(subscription_key)).expect("it is there").owner;
         let lane = LaneCursor { lane: Lane::LIVE, read: Seq(read), end: None, open: Vec::new(), done: Vec::new() };
-        let cursor = Change::Cursor(Box::new(Cursor { lanes: vec![lane], ..Cursor::default() }));
+        let cursor = RecordChange::Cursor(Box::new(Cursor { lanes: vec![lane], ..Cursor::default() }));
         let (done, answer) = std::sync::mpsc::channel();
         let done = Box::new(move |result| done.send(result).expect("the test listens"));
         self.journal.append(owner, vec![cursor], true, done);
@@ -88,92 +90,93 @@ impl Desk {
 }
 
 fn check(rule: impl Fn(&Arc<dyn Store>)) {
-    let memory: Arc<dyn Store> = Arc::new(Memory::new());
+    let memory: Arc<dyn Store> = Arc::new(MemoryStore::new());
     rule(&memory);
     let folder = tempfile::tempdir().expect("a folder");
-    let rocks: Arc<dyn Store> = Arc::new(Rocks::open(folder.path(), &RocksOptions::default()).expect("a new store"));
+    let rocks: Arc<dyn Store> =
+        Arc::new(RocksStore::open(folder.path(), &RocksOptions::default()).expect("a new store"));
     rule(&rocks);
 }
 
 #[test]
 fn at_the_bound_one_partition_is_refused_until_its_laggard_has_read_on() {
     check(|store| {
-        let desk = Desk::start(store, WhenFull::Refuse);
-        desk.found();
-        assert_eq!(desk.fill(), (11, QUICK.subscription), "nobody has read anything: the first of them");
-        desk.read(QUICK, 12);
-        assert_eq!(desk.fill(), (0, SLOW.subscription));
-        let crowd = desk.journal.crowd(PARTITION).expect("it is full");
+        let queue = Desk::start(store, BacklogFullPolicy::Refuse);
+        queue.found();
+        assert_eq!(queue.fill(), (11, QUICK.subscription), "nobody has read anything: the first of them");
+        queue.read(QUICK, 12);
+        assert_eq!(queue.fill(), (0, SLOW.subscription));
+        let crowd = queue.journal.crowd(PARTITION).expect("it is full");
         assert!(crowd.is_full && crowd.laggard == SLOW.subscription && crowd.bytes >= BOUND, "{crowd:?}");
-        desk.publish(OTHER).expect("its neighbour takes events");
-        assert_eq!(desk.journal.crowd(OTHER), None);
-        desk.read(SLOW, 4);
-        assert_eq!(desk.journal.crowd(PARTITION), None, "as soon as that is durable");
-        assert_eq!(desk.fill(), (3, SLOW.subscription));
-        desk.stop();
+        queue.publish(OTHER).expect("its neighbour takes events");
+        assert_eq!(queue.journal.crowd(OTHER), None);
+        queue.read(SLOW, 4);
+        assert_eq!(queue.journal.crowd(PARTITION), None, "as soon as that is durable");
+        assert_eq!(queue.fill(), (3, SLOW.subscription));
+        queue.stop();
     });
 }
 
 #[test]
 fn a_bound_holds_after_a_restart_and_a_log_that_everybody_passed_does_not_count() {
     check(|store| {
-        let desk = Desk::start(store, WhenFull::Refuse);
-        desk.found();
+        let queue = Desk::start(store, BacklogFullPolicy::Refuse);
+        queue.found();
         for _ in 0..5 {
-            let end = Seq(desk.journal.end(PARTITION).expect("founded").next.0);
-            assert_eq!(desk.fill().0, 11);
-            desk.read(QUICK, end.0 + 11);
-            desk.read(SLOW, end.0 + 11);
+            let end = Seq(queue.journal.end(PARTITION).expect("founded").next.0);
+            assert_eq!(queue.fill().0, 11);
+            queue.read(QUICK, end.0 + 11);
+            queue.read(SLOW, end.0 + 11);
         }
-        desk.fill();
-        desk.stop();
-        let desk = Desk::start(store, WhenFull::Refuse);
-        assert_eq!(desk.fill().0, 0, "still full");
-        let end = desk.journal.end(PARTITION).expect("founded").next.0;
-        desk.read(QUICK, end);
-        desk.read(SLOW, end - 1);
-        assert_eq!(desk.fill(), (10, SLOW.subscription));
-        desk.stop();
+        queue.fill();
+        queue.stop();
+        let queue = Desk::start(store, BacklogFullPolicy::Refuse);
+        assert_eq!(queue.fill().0, 0, "still full");
+        let end = queue.journal.end(PARTITION).expect("founded").next.0;
+        queue.read(QUICK, end);
+        queue.read(SLOW, end - 1);
+        assert_eq!(queue.fill(), (10, SLOW.subscription));
+        queue.stop();
     });
 }
 
 #[test]
 fn without_subscriptions_there_is_no_backlog_and_one_that_is_deleted_holds_nobody_up() {
     check(|store| {
-        let desk = Desk::start(store, WhenFull::Refuse);
-        desk.found();
+        let queue = Desk::start(store, BacklogFullPolicy::Refuse);
+        queue.found();
         for _ in 0..50 {
-            desk.publish(OTHER).expect("nobody lags behind");
+            queue.publish(OTHER).expect("nobody lags behind");
         }
-        desk.fill();
+        queue.fill();
         let gone = [QUICK, SLOW].map(MetaChange::Unsubscribe).to_vec();
-        desk.wait(desk.journal.change(gone)).expect("done");
-        assert_eq!(desk.journal.crowd(PARTITION), None);
-        desk.publish(PARTITION).expect("nobody lags behind any more");
-        desk.stop();
+        queue.wait(queue.journal.change(gone)).expect("done");
+        assert_eq!(queue.journal.crowd(PARTITION), None);
+        queue.publish(PARTITION).expect("nobody lags behind any more");
+        queue.stop();
     });
 }
 
 #[test]
 fn where_the_oldest_go_it_is_told_before_the_bound_and_up_to_where() {
     check(|store| {
-        let desk = Desk::start(store, WhenFull::Expire);
-        desk.found();
-        desk.read(QUICK, 1);
+        let queue = Desk::start(store, BacklogFullPolicy::Expire);
+        queue.found();
+        queue.read(QUICK, 1);
         for _ in 0..9 {
-            assert_eq!(desk.journal.crowd(PARTITION), None);
-            desk.publish(PARTITION).expect("there is room");
+            assert_eq!(queue.journal.crowd(PARTITION), None);
+            queue.publish(PARTITION).expect("there is room");
         }
-        desk.publish(PARTITION).expect("there is room, and it is told");
-        let crowd = desk.journal.crowd(PARTITION).expect("it is told");
+        queue.publish(PARTITION).expect("there is room, and it is told");
+        let crowd = queue.journal.crowd(PARTITION).expect("it is told");
         let keep = crowd.keep.expect("the oldest go");
         assert!(!crowd.is_full && keep < crowd.bytes, "{crowd:?}");
-        let end = desk.journal.end(PARTITION).expect("founded");
-        let below = desk.wait(desk.journal.reads().last_bytes(PARTITION, end, keep)).expect("readable").at;
+        let end = queue.journal.end(PARTITION).expect("founded");
+        let below = queue.wait(queue.journal.reads().last_bytes(PARTITION, end, keep)).expect("readable").at;
         assert!((3..=5).contains(&below.0), "{below:?} of {end:?}");
-        desk.read(QUICK, below.0);
-        desk.read(SLOW, below.0);
-        assert_eq!(desk.journal.crowd(PARTITION), None);
-        desk.stop();
+        queue.read(QUICK, below.0);
+        queue.read(SLOW, below.0);
+        assert_eq!(queue.journal.crowd(PARTITION), None);
+        queue.stop();
     });
 }

@@ -12,10 +12,10 @@ use gridhook::{
     cli::fsck::accounts,
     clock::Clock,
     journal::{
-        backup::{self, Backups, Made, Manifest, Progress, Restored},
-        fsck::Stop,
+        backup::{self, BackupMade, BackupProgress, Backups, Manifest, RestoreReport},
+        fsck::CheckStop,
         keys::{self, MetaKind},
-        rocks::{OpenError, Rocks, RocksOptions},
+        rocks::{OpenError, RocksOptions, RocksStore},
         store::{Family, Store},
     },
 };
@@ -26,11 +26,11 @@ use super::{copy_folder, keys_in, put};
 /// A store with a server's folder, and a place for backups beside it.
 struct Desk {
     folder: TempDir,
-    store: Arc<Rocks>,
+    store: Arc<RocksStore>,
     backups: Backups,
 }
 
-fn go_on(_: Progress) -> ControlFlow<()> {
+fn go_on(_: BackupProgress) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
@@ -38,7 +38,7 @@ impl Desk {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let data = folder.path().join("data");
-        let store = Arc::new(Rocks::open(&data, &RocksOptions::default()).expect("a new store"));
+        let store = Arc::new(RocksStore::open(&data, &RocksOptions::default()).expect("a new store"));
         fs::write(data.join("admin-token"), b"secret\n").expect("written");
         let weak = Arc::downgrade(&store);
         let backups = Backups::new(weak, data, RocksOptions::default(), accounts(), Clock::system());
@@ -56,19 +56,19 @@ impl Desk {
         }
     }
 
-    fn back_up(&self, name: &str) -> Made {
+    fn back_up(&self, name: &str) -> BackupMade {
         let turn = self.backups.turn().expect("nobody else");
         self.backups.make(&turn, &self.path(name), &mut go_on).expect("made")
     }
 
-    fn restore(&self, from: &str, to: &str) -> Result<Restored, backup::Error> {
+    fn restore(&self, from: &str, to: &str) -> Result<RestoreReport, backup::BackupError> {
         let options = RocksOptions::default();
         backup::restore(&self.path(from), &self.path(to), &options, accounts(), &mut go_on)
     }
 }
 
 fn topics(folder: &Path) -> usize {
-    let store = Rocks::open(folder, &RocksOptions::default()).expect("a store that is whole");
+    let store = RocksStore::open(folder, &RocksOptions::default()).expect("a store that is whole");
     let range = keys::meta_of(MetaKind::Topic);
     keys_in(&store, Family::Meta, &range.start, &range.end).len()
 }
@@ -83,36 +83,36 @@ fn names(folder: &Path) -> Vec<String> {
 
 #[test]
 fn a_backup_has_what_was_acknowledged_before_it_and_comes_back() {
-    let desk = Desk::new();
+    let queue = Desk::new();
     for (round, name) in ["one", "two", "three"].iter().enumerate() {
-        desk.fill(round as u32 * 50, (round as u32 + 1) * 50);
+        queue.fill(round as u32 * 50, (round as u32 + 1) * 50);
         if round == 1 {
             // Not only in the log.
-            desk.store.compact_log().expect("compacted");
+            queue.store.compact_log().expect("compacted");
         }
-        let Made { manifest, report } = desk.back_up(name);
+        let BackupMade { manifest, report } = queue.back_up(name);
         assert!(report.is_sound() && manifest.sound, "{report}");
     }
-    desk.fill(150, 160);
+    queue.fill(150, 160);
     for (round, name) in ["one", "two", "three"].iter().enumerate() {
         let back = format!("{name}-back");
-        let Restored { report, .. } = desk.restore(name, &back).expect("restored");
+        let RestoreReport { report, .. } = queue.restore(name, &back).expect("restored");
         assert!(report.is_sound(), "{report}");
-        assert_eq!(names(&desk.path(&back)), ["admin-token", "lock", "rocksdb", "watermark"]);
-        assert_eq!(topics(&desk.path(&back)), (round + 1) * 50);
+        assert_eq!(names(&queue.path(&back)), ["admin-token", "lock", "rocksdb", "watermark"]);
+        assert_eq!(topics(&queue.path(&back)), (round + 1) * 50);
     }
-    assert!(!desk.path("data").join("rocksdb.frozen").exists());
+    assert!(!queue.path("data").join("rocksdb.frozen").exists());
 }
 
 #[test]
 fn nobody_else_reads_a_backup_or_what_came_back() {
-    let desk = Desk::new();
-    desk.fill(0, 5);
-    desk.back_up("backup");
-    desk.restore("backup", "back").expect("restored");
+    let queue = Desk::new();
+    queue.fill(0, 5);
+    queue.back_up("backup");
+    queue.restore("backup", "back").expect("restored");
     let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
     for folder in ["backup", "back"] {
-        let folder = desk.path(folder);
+        let folder = queue.path(folder);
         assert_eq!(mode(&folder), 0o700, "{}", folder.display());
         assert_eq!(mode(&folder.join("admin-token")), 0o600);
         assert_eq!(fs::read(folder.join("admin-token")).expect("bytes"), b"secret\n");
@@ -124,11 +124,11 @@ fn nobody_else_reads_a_backup_or_what_came_back() {
 
 #[test]
 fn a_backup_in_which_any_file_is_missing_cut_or_changed_is_refused_by_name() {
-    let desk = Desk::new();
-    desk.fill(0, 50);
-    desk.store.compact_log().expect("compacted");
-    desk.fill(50, 60);
-    let manifest = desk.back_up("backup").manifest;
+    let queue = Desk::new();
+    queue.fill(0, 50);
+    queue.store.compact_log().expect("compacted");
+    queue.fill(50, 60);
+    let manifest = queue.back_up("backup").manifest;
     type Damage = fn(&Path);
     let damages: [(&str, Damage); 3] = [
         ("is missing", |file| fs::remove_file(file).expect("removed")),
@@ -147,10 +147,10 @@ fn a_backup_in_which_any_file_is_missing_cut_or_changed_is_refused_by_name() {
     for file in manifest.files.iter().filter(|file| file.bytes > 0) {
         for (told, damage) in damages {
             let damaged = tempfile::tempdir().expect("a folder");
-            copy_folder(&desk.path("backup"), damaged.path()).expect("copied");
+            copy_folder(&queue.path("backup"), damaged.path()).expect("copied");
             damage(&damaged.path().join(&file.path));
             tried += 1;
-            let back = desk.path("back");
+            let back = queue.path("back");
             let options = RocksOptions::default();
             let restored = backup::restore(damaged.path(), &back, &options, accounts(), &mut go_on);
             let error = restored.map(drop).expect_err(&file.path).to_string();
@@ -165,73 +165,73 @@ fn a_backup_in_which_any_file_is_missing_cut_or_changed_is_refused_by_name() {
 
 #[test]
 fn a_backup_whose_files_are_cut_together_with_what_it_says_of_them_is_refused_by_its_watermark() {
-    let desk = Desk::new();
-    desk.fill(0, 50);
-    let mut manifest = desk.back_up("backup").manifest;
+    let queue = Desk::new();
+    queue.fill(0, 50);
+    let mut manifest = queue.back_up("backup").manifest;
     let logs = manifest.files.iter_mut().filter(|file| file.path.ends_with(".log"));
     let wal = logs.max_by_key(|file| file.bytes).expect("a log with something in it");
-    let path = desk.path("backup").join(&wal.path);
+    let path = queue.path("backup").join(&wal.path);
     let bytes = fs::read(&path).expect("bytes");
     let cut = &bytes[..bytes.len() - 20];
     fs::write(&path, cut).expect("written");
     (wal.bytes, wal.crc32) = (cut.len() as u64, crc32fast::hash(cut));
-    fs::write(desk.path("backup/backup.json"), serde_json::to_vec(&manifest).expect("JSON")).expect("written");
-    let error = desk.restore("backup", "back").expect_err("it lost something");
-    assert!(matches!(error, backup::Error::Open(OpenError::Behind { .. })), "{error}");
-    assert!(!desk.path("back").exists());
+    fs::write(queue.path("backup/backup.json"), serde_json::to_vec(&manifest).expect("JSON")).expect("written");
+    let error = queue.restore("backup", "back").expect_err("it lost something");
+    assert!(matches!(error, backup::BackupError::Open(OpenError::Behind { .. })), "{error}");
+    assert!(!queue.path("back").exists());
 }
 
 #[test]
 fn what_is_no_backup_or_not_finished_or_newer_is_refused() {
-    let desk = Desk::new();
-    desk.fill(0, 5);
-    let error = desk.restore("data", "back").expect_err("a data folder is no backup").to_string();
+    let queue = Desk::new();
+    queue.fill(0, 5);
+    let error = queue.restore("data", "back").expect_err("a data folder is no backup").to_string();
     assert!(error.contains("has no backup.json: it is no backup, or one that was not finished"), "{error}");
-    let manifest = desk.back_up("backup").manifest;
+    let manifest = queue.back_up("backup").manifest;
     let write = |manifest: &Manifest| {
-        fs::write(desk.path("backup/backup.json"), serde_json::to_vec(manifest).expect("JSON")).expect("written");
+        fs::write(queue.path("backup/backup.json"), serde_json::to_vec(manifest).expect("JSON")).expect("written");
     };
     write(&Manifest { form: 2, ..manifest.clone() });
-    let error = desk.restore("backup", "back").expect_err("it is newer").to_string();
+    let error = queue.restore("backup", "back").expect_err("it is newer").to_string();
     assert!(error.contains("has form 2 and this program knows forms up to 1"), "{error}");
     for path in ["../outside", "rocksdb/../../outside", "rocksdb/a/b", "/etc/passwd"] {
         let mut strange = manifest.clone();
         path.clone_into(&mut strange.files[0].path);
         write(&strange);
-        let error = desk.restore("backup", "back").expect_err(path).to_string();
+        let error = queue.restore("backup", "back").expect_err(path).to_string();
         assert!(error.contains("which no backup has"), "{error}");
     }
-    fs::write(desk.path("backup/backup.json"), b"{").expect("written");
-    let error = desk.restore("backup", "back").expect_err("it is damaged").to_string();
+    fs::write(queue.path("backup/backup.json"), b"{").expect("written");
+    let error = queue.restore("backup", "back").expect_err("it is damaged").to_string();
     assert!(error.contains("is damaged: backup.json cannot be read"), "{error}");
 }
 
 #[test]
 fn nothing_that_is_there_is_written_over() {
-    let desk = Desk::new();
-    desk.fill(0, 5);
-    let turn = desk.backups.turn().expect("nobody else");
+    let queue = Desk::new();
+    queue.fill(0, 5);
+    let turn = queue.backups.turn().expect("nobody else");
     let refusal = |path: &Path| {
-        let error = desk.backups.make(&turn, path, &mut go_on).map(drop).expect_err("refused").to_string();
-        assert!(matches!(desk.backups.check_target(path), Err(told) if told.to_string() == error), "{error}");
+        let error = queue.backups.make(&turn, path, &mut go_on).map(drop).expect_err("refused").to_string();
+        assert!(matches!(queue.backups.check_target(path), Err(told) if told.to_string() == error), "{error}");
         error
     };
-    let mine = desk.path("mine");
+    let mine = queue.path("mine");
     fs::create_dir(&mine).expect("made");
     fs::write(mine.join("thesis"), b"").expect("written");
     assert!(refusal(&mine).contains("is not empty"));
     assert_eq!(names(&mine), ["thesis"]);
     assert!(refusal(Path::new("backup")).contains("is no absolute path"));
-    assert!(refusal(&desk.path("data/backup")).contains("lies in the data folder"));
-    assert!(refusal(&desk.path("nowhere/backup")).contains("nowhere: No such file"));
+    assert!(refusal(&queue.path("data/backup")).contains("lies in the data folder"));
+    assert!(refusal(&queue.path("nowhere/backup")).contains("nowhere: No such file"));
     drop(turn);
     fs::remove_file(mine.join("thesis")).expect("removed");
-    desk.back_up("mine");
+    queue.back_up("mine");
     for name in ["rocksdb", "watermark", "admin-token"] {
-        let used = desk.path("used");
+        let used = queue.path("used");
         fs::create_dir_all(&used).expect("made");
         fs::write(used.join(name), b"mine").expect("written");
-        let error = desk.restore("mine", "used").expect_err("there is something").to_string();
+        let error = queue.restore("mine", "used").expect_err("there is something").to_string();
         assert!(error.contains(&format!("has a {name} already")), "{error}");
         assert_eq!(names(&used), [name]);
         fs::remove_dir_all(&used).expect("removed");
@@ -240,37 +240,37 @@ fn nothing_that_is_there_is_written_over() {
 
 #[test]
 fn what_is_called_off_leaves_nothing_and_the_next_one_may_begin() {
-    let desk = Desk::new();
-    desk.fill(0, 600);
-    let folder = desk.path("backup");
+    let queue = Desk::new();
+    queue.fill(0, 600);
+    let folder = queue.path("backup");
     for pieces in 0..100 {
-        let turn = desk.backups.turn().expect("the last one is over");
-        assert!(matches!(desk.backups.turn(), Err(backup::Error::Busy)));
+        let turn = queue.backups.turn().expect("the last one is over");
+        assert!(matches!(queue.backups.turn(), Err(backup::BackupError::Busy)));
         let mut left = pieces;
         let mut watch = |_| {
             left -= 1;
             if left < 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        let made = desk.backups.make(&turn, &folder, &mut watch);
+        let made = queue.backups.make(&turn, &folder, &mut watch);
         if left >= 0 {
             // It was asked no more often than that.
             assert!(made.is_ok() && pieces > 3, "{pieces}");
             return;
         }
         let error = made.map(drop).expect_err("called off");
-        assert!(matches!(error, backup::Error::Stop(Stop::CalledOff)), "{error}");
-        assert!(!folder.exists() && !desk.path("data/rocksdb.frozen").exists());
+        assert!(matches!(error, backup::BackupError::Stop(CheckStop::CalledOff)), "{error}");
+        assert!(!folder.exists() && !queue.path("data/rocksdb.frozen").exists());
     }
     panic!("a backup has not so many pieces");
 }
 
 #[test]
 fn what_a_killed_check_left_is_gone_after_the_next_start() {
-    let desk = Desk::new();
-    desk.fill(0, 5);
-    desk.store.freeze(&desk.path("data/rocksdb.frozen")).expect("frozen");
-    let killed = desk.path("killed");
-    copy_folder(&desk.path("data"), &killed).expect("copied");
+    let queue = Desk::new();
+    queue.fill(0, 5);
+    queue.store.freeze(&queue.path("data/rocksdb.frozen")).expect("frozen");
+    let killed = queue.path("killed");
+    copy_folder(&queue.path("data"), &killed).expect("copied");
     assert!(killed.join("rocksdb.frozen").exists());
     assert_eq!(topics(&killed), 5);
     assert!(!killed.join("rocksdb.frozen").exists());
@@ -278,21 +278,21 @@ fn what_a_killed_check_left_is_gone_after_the_next_start() {
 
 #[test]
 fn a_store_that_is_looked_at_is_not_held_up_and_not_changed() {
-    let desk = Desk::new();
-    desk.fill(0, 600);
-    let turn = desk.backups.turn().expect("nobody else");
+    let queue = Desk::new();
+    queue.fill(0, 600);
+    let turn = queue.backups.turn().expect("nobody else");
     let mut between = 600;
     let watch = &mut |_| {
         // In the middle of the look.
-        desk.fill(between, between + 1);
+        queue.fill(between, between + 1);
         between += 1;
         ControlFlow::Continue(())
     };
-    let report = desk.backups.look(&turn, watch).expect("looked at");
+    let report = queue.backups.look(&turn, watch).expect("looked at");
     assert!(report.is_sound(), "{report}");
     let held = keys::held(gridhook::event::PartitionId(1), gridhook::event::Seq(7));
-    put(&*desk.store, Family::Held, held.clone(), super::chunk(1, 10));
-    let report = desk.backups.look(&turn, &mut go_on).expect("looked at");
+    put(&*queue.store, Family::Held, held.clone(), super::chunk(1, 10));
+    let report = queue.backups.look(&turn, &mut go_on).expect("looked at");
     assert!(!report.is_sound() && report.to_string().contains("the event 7 is held and nobody asks"), "{report}");
-    assert!(desk.store.get(Family::Held, &held).expect("readable").is_some());
+    assert!(queue.store.get(Family::Held, &held).expect("readable").is_some());
 }

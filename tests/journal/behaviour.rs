@@ -3,17 +3,17 @@
 use std::ops::ControlFlow;
 
 use gridhook::journal::{
-    memory::Memory,
-    rocks::{Rocks, RocksOptions},
+    memory::MemoryStore,
+    rocks::{RocksOptions, RocksStore},
     store::{Batch, Family, Store},
 };
 
 use super::{keys_in, put};
 
 fn check(rule: impl Fn(&dyn Store)) {
-    rule(&Memory::new());
+    rule(&MemoryStore::new());
     let folder = tempfile::tempdir().expect("a folder");
-    rule(&Rocks::open(folder.path(), &RocksOptions::default()).expect("a new store"));
+    rule(&RocksStore::open(folder.path(), &RocksOptions::default()).expect("a new store"));
 }
 
 fn write(store: &dyn Store, build: impl FnOnce(&mut Batch)) {
@@ -32,21 +32,21 @@ fn scan(store: &dyn Store, from: &[u8], upper: &[u8], most: usize) -> Vec<u8> {
         found.push(key[0]);
         if found.len() == most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    store.scan(Family::Owed, from, upper, visit).expect("a store that is whole can be read");
+    store.scan(Family::Pending, from, upper, visit).expect("a store that is whole can be read");
     found
 }
 
 #[test]
 fn a_record_that_was_put_is_there_and_one_that_was_taken_away_is_not() {
     check(|store| {
-        assert_eq!(get(store, Family::Owed, b"a"), None);
-        write(store, |batch| batch.put(Family::Owed, b"a".to_vec(), &b"1"[..]));
-        assert_eq!(get(store, Family::Owed, b"a"), Some(b"1".to_vec()));
-        write(store, |batch| batch.put(Family::Owed, b"a".to_vec(), &b"2"[..]));
-        assert_eq!(get(store, Family::Owed, b"a"), Some(b"2".to_vec()));
-        write(store, |batch| batch.delete(Family::Owed, b"a".to_vec()));
-        assert_eq!(get(store, Family::Owed, b"a"), None);
-        write(store, |batch| batch.delete(Family::Owed, b"a".to_vec()));
+        assert_eq!(get(store, Family::Pending, b"a"), None);
+        write(store, |batch| batch.put(Family::Pending, b"a".to_vec(), &b"1"[..]));
+        assert_eq!(get(store, Family::Pending, b"a"), Some(b"1".to_vec()));
+        write(store, |batch| batch.put(Family::Pending, b"a".to_vec(), &b"2"[..]));
+        assert_eq!(get(store, Family::Pending, b"a"), Some(b"2".to_vec()));
+        write(store, |batch| batch.delete(Family::Pending, b"a".to_vec()));
+        assert_eq!(get(store, Family::Pending, b"a"), None);
+        write(store, |batch| batch.delete(Family::Pending, b"a".to_vec()));
     });
 }
 
@@ -90,7 +90,7 @@ fn a_key_may_be_put_again_after_its_single_delete() {
 fn a_scan_takes_its_start_in_and_its_end_out_and_stops_when_told() {
     check(|store| {
         for key in b"bdfh" {
-            write(store, |batch| batch.put(Family::Owed, vec![*key], &b"v"[..]));
+            write(store, |batch| batch.put(Family::Pending, vec![*key], &b"v"[..]));
         }
         assert_eq!(scan(store, b"a", b"z", usize::MAX), b"bdfh");
         assert_eq!(scan(store, b"d", b"h", usize::MAX), b"df");
@@ -105,9 +105,9 @@ fn a_scan_takes_its_start_in_and_its_end_out_and_stops_when_told() {
 fn the_last_record_of_a_range_is_found() {
     check(|store| {
         for key in b"bdfh" {
-            write(store, |batch| batch.put(Family::Owed, vec![*key], vec![*key]));
+            write(store, |batch| batch.put(Family::Pending, vec![*key], vec![*key]));
         }
-        let last = |lower: &[u8], upper: &[u8]| store.last(Family::Owed, lower, upper).expect("readable");
+        let last = |lower: &[u8], upper: &[u8]| store.last(Family::Pending, lower, upper).expect("readable");
         let record = |key: &[u8]| Some((key.to_vec(), bytes::Bytes::copy_from_slice(key)));
         assert_eq!(last(b"a", b"z"), record(b"h"));
         assert_eq!(last(b"a", b"h"), record(b"f"));
@@ -122,16 +122,16 @@ fn the_last_record_of_a_range_is_found() {
 fn a_visitor_may_read_and_write_the_store_and_does_not_see_it() {
     check(|store| {
         for key in b"bd" {
-            write(store, |batch| batch.put(Family::Owed, vec![*key], &b"v"[..]));
+            write(store, |batch| batch.put(Family::Pending, vec![*key], &b"v"[..]));
         }
         let mut seen = Vec::new();
         let visit = &mut |key: &[u8], _: &[u8]| {
-            assert!(get(store, Family::Owed, key).is_some());
-            write(store, |batch| batch.put(Family::Owed, vec![key[0] + 1], &b"v"[..]));
+            assert!(get(store, Family::Pending, key).is_some());
+            write(store, |batch| batch.put(Family::Pending, vec![key[0] + 1], &b"v"[..]));
             seen.push(key[0]);
             ControlFlow::Continue(())
         };
-        store.scan(Family::Owed, b"a", b"z", visit).expect("readable");
+        store.scan(Family::Pending, b"a", b"z", visit).expect("readable");
         assert_eq!(seen, b"bd");
     });
 }
@@ -146,7 +146,7 @@ fn an_empty_batch_is_written_and_changes_nothing() {
 
 #[test]
 fn an_arc_of_a_store_is_a_store() {
-    let store = std::sync::Arc::new(Memory::new());
+    let store = std::sync::Arc::new(MemoryStore::new());
     put(&store, Family::Meta, b"k".to_vec(), &b"v"[..]);
     assert_eq!(keys_in(&store, Family::Meta, b"a", b"z"), [b"k".to_vec()]);
 }

@@ -1,7 +1,7 @@
 use bytes::{BufMut, Bytes};
 use gridhook::{
-    event::{Schema, Seq, Span, Spans, Timestamp},
-    journal::chunk::{Chunk, Draft, Running, Written, end_of},
+    event::{EventRanges, Schema, Seq, TextRange, Timestamp},
+    journal::chunk::{Chunk, ChunkBuilder, LogTail, WriterStamp, end_of},
 };
 use proptest::prelude::*;
 
@@ -25,16 +25,19 @@ fn a_chunk_is_read_back_as_it_was_written() {
 
 /// Two events of a request that has this place in a trace.
 fn traced(place: &str) -> Bytes {
-    let mut draft = Draft::new(Schema::CloudEvents).traced(place);
+    let mut draft = ChunkBuilder::new(Schema::CloudEvents).traced(place);
     for wire in ["{\"id\":\"one\"}", "{\"id\":\"two\"}"] {
         draft.push(|out| {
             let start = out.len() as u32;
             out.put_slice(wire.as_bytes());
-            Written { wire_end: out.len(), spans: Spans { id: Span { start: start + 7, len: 3 }, ..Spans::default() } }
+            WriterStamp {
+                wire_end: out.len(),
+                spans: EventRanges { id: TextRange { start: start + 7, len: 3 }, ..EventRanges::default() },
+            }
         });
     }
     let sealed = draft.into_chunks().pop().expect("a chunk");
-    sealed.stamp(Timestamp(9), Running::default())
+    sealed.stamp(Timestamp(9), LogTail::default())
 }
 
 #[test]
@@ -44,7 +47,8 @@ fn the_place_in_a_trace_stands_beside_an_event_and_stays_with_it_where_it_is_hel
     assert_eq!((bytes[0], end_of(Seq(5), &bytes)), (3, Some(Seq(7))));
     let events = Chunk::decode(Seq(5), bytes).and_then(|chunk| chunk.events()).expect("whole events");
     for (event, id) in events.iter().zip(["one", "two"]) {
-        let held = Chunk::decode(event.seq, Draft::hold(event)).and_then(|chunk| chunk.events()).expect("one event");
+        let held =
+            Chunk::decode(event.seq, ChunkBuilder::hold(event)).and_then(|chunk| chunk.events()).expect("one event");
         for event in [event, &held[0], &event.detached()] {
             assert_eq!((event.trace(), &*event.id()), (Some(place), id));
             assert_eq!(event.wire(), format!("{{\"id\":\"{id}\"}}"), "the wire form is what was published");
@@ -56,7 +60,7 @@ fn the_place_in_a_trace_stands_beside_an_event_and_stays_with_it_where_it_is_hel
 fn a_chunk_without_places_in_traces_costs_nothing_for_them() {
     let bytes = chunk(1, 20);
     let event = &Chunk::decode(Seq(1), bytes.clone()).and_then(|chunk| chunk.events()).expect("an event")[0];
-    assert_eq!((bytes[0], event.trace(), Draft::hold(event)[0]), (2, None, 2));
+    assert_eq!((bytes[0], event.trace(), ChunkBuilder::hold(event)[0]), (2, None, 2));
     let other = [&[4], &bytes[1..]].concat();
     assert!(Chunk::decode(Seq(1), other.clone().into()).is_err() && end_of(Seq(1), &other).is_none());
 }

@@ -14,10 +14,10 @@ use std::{
 };
 
 use gridhook::{
-    event::{Lane, Obligor, PartitionId, Seq, SubscriptionId, Timestamp},
+    event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{
         keys::{self, MetaKind},
-        rocks::{Rocks, RocksOptions},
+        rocks::{RocksOptions, RocksStore},
         store::{Batch, Family, Store},
     },
 };
@@ -70,7 +70,7 @@ const DAMAGES: [Damage; 4] = [Damage::Flip, Damage::Cut, Damage::Zero, Damage::R
 
 impl Damage {
     /// Answers whether the file is another one now.
-    fn inflict(self, file: &Path, chance: &mut fastrand::Rng) -> bool {
+    fn inflict(self, file: &Path, jitter: &mut fastrand::Rng) -> bool {
         let before = fs::read(file).expect("a file that can be read");
         if matches!(self, Self::Remove) {
             fs::remove_file(file).expect("removed");
@@ -80,9 +80,9 @@ impl Damage {
             return false;
         }
         let mut bytes = before.clone();
-        let at = chance.usize(..bytes.len());
+        let at = jitter.usize(..bytes.len());
         match self {
-            Self::Flip => bytes[at] ^= 1 << chance.u32(..8),
+            Self::Flip => bytes[at] ^= 1 << jitter.u32(..8),
             Self::Cut => bytes.truncate(at),
             Self::Zero => {
                 let block = at / 4096 * 4096;
@@ -156,31 +156,33 @@ struct Used {
     /// What each later batch added.
     later: Vec<Batch>,
     // A store that is killed is one whose folder is copied while it lives.
-    _store: Option<Rocks>,
+    _store: Option<RocksStore>,
 }
 
 fn apply(records: &mut Records, batch: &Batch) {
-    use gridhook::journal::store::Op;
+    use gridhook::journal::store::WriteOp;
     for op in &batch.0 {
         match op {
-            Op::Put(family, key, value) => records.insert((*family, key.clone()), value.to_vec()),
-            Op::Delete(family, key) | Op::SingleDelete(family, key) => records.remove(&(*family, key.clone())),
+            WriteOp::Put(family, key, value) => records.insert((*family, key.clone()), value.to_vec()),
+            WriteOp::Delete(family, key) | WriteOp::SingleDelete(family, key) => {
+                records.remove(&(*family, key.clone()))
+            }
         };
     }
 }
 
-const OBLIGOR: Obligor = Obligor { partition: PartitionId(1), subscription: SubscriptionId(1) };
+const OBLIGOR: SubscriptionKey = SubscriptionKey { partition: PartitionId(1), subscription: SubscriptionId(1) };
 
 /// A step of a server's life: an event chunk, something owed and settled, a cursor, a job.
 fn step(number: u64) -> Batch {
     let mut batch = Batch::default();
     batch.put(Family::Log, keys::log(OBLIGOR.partition, Seq(1 + number * 4)), chunk(4, 900));
-    let owed = |seq: u64| keys::owed(OBLIGOR.partition, Seq(seq), OBLIGOR.subscription, Lane::LIVE);
+    let owed = |seq: u64| keys::pending(OBLIGOR.partition, Seq(seq), OBLIGOR.subscription, Lane::LIVE);
     let due = |seq: u64| keys::due(OBLIGOR, Timestamp(1000 + seq), Lane::LIVE, Seq(seq));
-    batch.put(Family::Owed, owed(number), vec![number as u8; 40]);
+    batch.put(Family::Pending, owed(number), vec![number as u8; 40]);
     batch.put(Family::Due, due(number), Vec::new());
     if let Some(old) = number.checked_sub(20) {
-        batch.delete(Family::Owed, owed(old));
+        batch.delete(Family::Pending, owed(old));
         batch.single_delete(Family::Due, due(old));
     }
     batch.put(Family::Cursor, keys::cursor(OBLIGOR), number.to_be_bytes().to_vec());
@@ -201,7 +203,7 @@ fn used(is_killed: bool) -> Used {
     let mut store = None;
     for life in 0..3 {
         drop(store.take());
-        let opened = Rocks::open(folder.path(), &small()).expect("a store that is whole");
+        let opened = RocksStore::open(folder.path(), &small()).expect("a store that is whole");
         for number in life * 150..(life + 1) * 150 {
             let batch = step(number);
             opened.write(&batch).expect("written");
@@ -233,7 +235,7 @@ type Reader = fn(&Path) -> Result<Result<Records, String>, String>;
 
 /// As a server does it: refused, or everything that is told, by scans and by single reads.
 fn read(folder: &Path) -> Result<Result<Records, String>, String> {
-    let store = Rocks::open(folder, &small()).map_err(|error| error.to_string())?;
+    let store = RocksStore::open(folder, &small()).map_err(|error| error.to_string())?;
     let mut records = Records::new();
     for family in Family::ALL {
         let scanned = store.scan(family, &[0], &[0xff; 4], &mut |key, value| {
@@ -308,11 +310,11 @@ fn damage(used: &Used, rounds: u64, kinds: &[FileKind], read: Reader) -> BTreeMa
     let still = picture(used);
     for (kind, damage) in kinds.iter().flat_map(|kind| DAMAGES.map(|damage| (*kind, damage))) {
         for round in 0..rounds {
-            let mut chance = fastrand::Rng::with_seed(round * 100 + kind as u64 * 10 + damage as u64);
+            let mut jitter = fastrand::Rng::with_seed(round * 100 + kind as u64 * 10 + damage as u64);
             let folder = copy(still.path());
             let files = files(folder.path(), kind);
-            let file = &files[chance.usize(..files.len())];
-            if !damage.inflict(file, &mut chance) {
+            let file = &files[jitter.usize(..files.len())];
+            if !damage.inflict(file, &mut jitter) {
                 continue;
             }
             let name = file.file_name().expect("a name").to_string_lossy().into_owned();

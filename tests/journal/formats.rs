@@ -13,19 +13,19 @@ use std::{
 use bytes::Bytes;
 use gridhook::{
     cli::fsck::{accounts, readable},
-    event::{Obligor, PartitionId, Seq, SubscriptionId, Timestamp},
+    event::{PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{
         chunk::Chunk,
         fsck,
-        ids::Ids,
+        id_filter::IdFilter,
         keys::{self, MetaKind},
-        memory::Memory,
+        memory::MemoryStore,
         migrate::{self, PART, Step, migrate},
-        records::Record,
+        records::StoredRecord,
         rocks::FORMAT,
         store::{Batch, Family, Store, StoreError},
     },
-    policy::record::{Cursor, Dead, Entry, Excerpt, Owed},
+    policy::record::{Cursor, DeadLetterRecord, Excerpt, LedgerEntry, PendingDelivery},
     subscription::version,
 };
 use proptest::{
@@ -68,7 +68,7 @@ fn of_kind(kind: &str) -> Vec<Vec<u8>> {
 /// Whether this program can read a record.
 type Reads = fn(&[u8]) -> bool;
 
-fn reads<R: Record>(bytes: &[u8]) -> bool {
+fn reads<R: StoredRecord>(bytes: &[u8]) -> bool {
     R::decode(bytes).is_ok()
 }
 
@@ -84,12 +84,12 @@ fn kinds_of(family: Family) -> Vec<(&'static str, Reads)> {
         Family::Meta => MetaKind::ALL.into_iter().flat_map(kinds_of_meta).collect(),
         Family::Log | Family::Held => vec![("chunk", reads_chunk)],
         Family::Cursor => vec![("cursor", reads::<Cursor>)],
-        Family::Owed => vec![("owed", reads::<Owed>)],
+        Family::Pending => vec![("owed", reads::<PendingDelivery>)],
         Family::Due | Family::Pin => Vec::new(),
-        Family::Dead => vec![("dead", reads::<Dead>)],
-        Family::Ledger => vec![("entry", reads::<Entry>)],
+        Family::Dead => vec![("dead", reads::<DeadLetterRecord>)],
+        Family::Ledger => vec![("entry", reads::<LedgerEntry>)],
         Family::Excerpt => vec![("excerpt", reads::<Excerpt>)],
-        Family::Ids => vec![("ids", |bytes| Ids::decode(bytes).is_some_and(|ids| ids.may_have("any")))],
+        Family::Ids => vec![("ids", |bytes| IdFilter::decode(bytes).is_some_and(|ids| ids.may_have("any")))],
     }
 }
 
@@ -151,7 +151,7 @@ fn a_cursor_of_version_5_says_from_when_on_its_endpoint_takes_requests() {
 }
 
 /// The versions of a kind that are stored; what is still read comes back as it was.
-fn stored<R: Record>(kind: &str) -> BTreeSet<u8> {
+fn stored<R: StoredRecord>(kind: &str) -> BTreeSet<u8> {
     let lines = STORED.lines().filter_map(|line| line.split_once(' ')).filter(|(of, _)| *of == kind);
     let mut versions = BTreeSet::new();
     for (_, line) in lines {
@@ -166,7 +166,7 @@ fn stored<R: Record>(kind: &str) -> BTreeSet<u8> {
     versions
 }
 
-fn check<R: Record>(kind: &str, sample: impl Strategy<Value = R>, missing: &mut Vec<String>) {
+fn check<R: StoredRecord>(kind: &str, sample: impl Strategy<Value = R>, missing: &mut Vec<String>) {
     let mut runner = TestRunner::deterministic();
     let sample = sample.new_tree(&mut runner).expect("a value").current().encode();
     let known = stored::<R>(kind);
@@ -195,19 +195,19 @@ fn every_version_of_a_record_that_is_written_is_stored_and_read_as_it_was() {
 
 #[test]
 fn a_version_of_a_filter_that_cannot_be_read_is_told_and_not_taken_for_an_earlier_one() {
-    let obligor = Obligor { partition: PartitionId(1), subscription: SubscriptionId(2) };
-    let store = Memory::new();
+    let subscription_key = SubscriptionKey { partition: PartitionId(1), subscription: SubscriptionId(2) };
+    let store = MemoryStore::new();
     let mut batch = Batch::default();
     let good = of_kind("filter").remove(0);
     let newer = [&good[..good.len() - 1], br#","of_a_later_version":1}"#].concat();
     for (version, record) in [(1, good.clone()), (2, newer), (3, good)] {
-        let name = keys::filter_name(obligor, version);
+        let name = keys::filter_name(subscription_key, version);
         batch.put(Family::Meta, keys::meta(MetaKind::Filter, name.as_bytes()), record);
     }
     store.write(&batch).expect("written");
     let (journal, _clock, _hand) = crate::support::publisher::journal(&store);
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    let versions = runtime.block_on(version::of(&journal, obligor)).expect("readable");
+    let versions = runtime.block_on(version::of(&journal, subscription_key)).expect("readable");
     let known = [1, 2, 3, 4].map(|number| version::in_force(&versions, number).is_some());
     assert_eq!(known, [true, false, true, true]);
     let report = fsck::check(&store, accounts(), &mut |_| std::ops::ControlFlow::Continue(())).expect("readable");
@@ -236,7 +236,7 @@ fn longer(store: &dyn Store, from: Option<&[u8]>, batch: &mut Batch) -> Result<O
     Ok(next)
 }
 
-fn format_of(store: &Memory) -> u32 {
+fn format_of(store: &MemoryStore) -> u32 {
     let format = store.get(Family::Meta, &keys::meta(MetaKind::Format, b"")).expect("readable").expect("a format");
     u32::from_be_bytes(format[..].try_into().expect("four bytes"))
 }
@@ -246,7 +246,7 @@ fn a_migration_that_is_killed_at_any_write_goes_on_and_changes_each_record_once(
     const RECORDS: u64 = 3 * PART as u64 + 7;
     let steps: [Step; 2] = [longer, longer];
     for killed_after in 0..10 {
-        let store = Memory::new();
+        let store = MemoryStore::new();
         let mut batch = Batch::default();
         batch.put(Family::Meta, keys::meta(MetaKind::Format, b""), 1u32.to_be_bytes().to_vec());
         batch.put(Family::Meta, keys::floor(PartitionId(1)), b"not a topic".to_vec());
@@ -270,7 +270,7 @@ fn a_migration_that_is_killed_at_any_write_goes_on_and_changes_each_record_once(
 
 /// A store whose process is killed after so many writes.
 struct Dying {
-    store: Memory,
+    store: MemoryStore,
     left: std::sync::atomic::AtomicU32,
 }
 

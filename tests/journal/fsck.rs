@@ -5,20 +5,22 @@ use std::{ops::ControlFlow, sync::Arc, time::Duration};
 use expect_test::expect;
 use gridhook::{
     cli::fsck::accounts,
-    clock::{Clock, Hand},
-    dead_letter::Totals,
-    event::{Lane, Obligor, PartitionId, Seq, SubscriptionId, Timestamp},
+    clock::{Clock, ManualClock},
+    dead_letter::DeadLetterTotals,
+    event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{
-        Buried, DeadKey, Journal, Limits, MetaChange, Options, Promise, Writer,
-        fsck::{self, Report},
-        keys::{self, Kind, LineKey, MetaKind},
-        memory::Memory,
-        records::{Floor, Record},
+        BacklogLimits, DeadKey, DeadLetterWrite, Journal, JournalOptions, MetaChange, PendingResult, WriterThread,
+        fsck::{self, CheckReport},
+        keys::{self, KeyKind, LineKey, MetaKind},
+        memory::MemoryStore,
+        records::{FloorRecord, StoredRecord},
         store::{Batch, Family, Store},
     },
     policy::{
         outcome::{Outcome, Reason},
-        record::{Change, Counters, Cursor, Dead, Entry, LaneCursor, Owed, What},
+        record::{
+            Counters, Cursor, DeadLetterRecord, LaneCursor, LedgerEntry, LedgerEvent, PendingDelivery, RecordChange,
+        },
     },
 };
 
@@ -29,8 +31,8 @@ mod repair;
 mod salvage;
 
 const PARTITION: PartitionId = PartitionId(1);
-const ONE: Obligor = Obligor { partition: PARTITION, subscription: SubscriptionId(1) };
-const TWO: Obligor = Obligor { partition: PARTITION, subscription: SubscriptionId(2) };
+const ONE: SubscriptionKey = SubscriptionKey { partition: PARTITION, subscription: SubscriptionId(1) };
+const TWO: SubscriptionKey = SubscriptionKey { partition: PARTITION, subscription: SubscriptionId(2) };
 const START: Timestamp = Timestamp(1_000_000_000);
 const DUE: Timestamp = Timestamp(2_000_000_000);
 const FILE_DUE: Timestamp = Timestamp(3_000_000_000);
@@ -38,22 +40,23 @@ const FILE_DUE: Timestamp = Timestamp(3_000_000_000);
 /// A journal on memory, and a clock that a test moves.
 struct Desk {
     journal: Journal,
-    writer: Writer,
-    hand: Hand,
+    writer: WriterThread,
+    hand: ManualClock,
     runtime: tokio::runtime::Runtime,
 }
 
 impl Desk {
-    fn at(store: &Memory) -> Self {
+    fn at(store: &MemoryStore) -> Self {
         let (clock, hand) = Clock::manual(START);
-        let options = Options { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits: Limits::default() };
+        let options =
+            JournalOptions { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits: BacklogLimits::default() };
         let started = Journal::start(Arc::new(store.clone()), clock, options, Box::new(|_, _| {}), Box::new(|_| {}));
         let (journal, writer) = started.expect("sound");
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         Self { journal, writer, hand, runtime }
     }
 
-    fn wait<T>(&self, promise: Promise<T>) -> T {
+    fn wait<T>(&self, promise: PendingResult<T>) -> T {
         self.runtime.block_on(promise).expect("there is room")
     }
 
@@ -61,8 +64,8 @@ impl Desk {
         self.wait(self.journal.publish(PARTITION, sealed(&vec![("yes", 10); events]), None));
     }
 
-    fn write(&self, obligor: Obligor, changes: Vec<Change>) {
-        let owner = self.wait(self.journal.open(obligor)).owner;
+    fn write(&self, subscription_key: SubscriptionKey, changes: Vec<RecordChange>) {
+        let owner = self.wait(self.journal.open(subscription_key)).owner;
         let (done, answer) = std::sync::mpsc::channel();
         let done = Box::new(move |result| done.send(result).expect("the test listens"));
         self.journal.append(owner, changes, true, done);
@@ -84,19 +87,20 @@ impl Desk {
     }
 }
 
-fn cursor(read: u64, counters: Counters) -> Change {
+fn cursor(read: u64, counters: Counters) -> RecordChange {
     let lane = LaneCursor { lane: Lane::LIVE, read: Seq(read), end: None, open: Vec::new(), done: Vec::new() };
     let next_due = (counters.pending > 0).then_some(DUE);
-    Change::Cursor(Box::new(Cursor { lanes: vec![lane], counters, next_due, ..Cursor::default() }))
+    RecordChange::Cursor(Box::new(Cursor { lanes: vec![lane], counters, next_due, ..Cursor::default() }))
 }
 
-fn owe(seq: u64) -> Change {
-    let owed = Owed { attempts: 1, due: DUE, last: Outcome::Busy, status: None, tried: START, received: None };
-    Change::Owe { lane: Lane::LIVE, seq: Seq(seq), owed, was_due: None }
+fn owe(seq: u64) -> RecordChange {
+    let owed =
+        PendingDelivery { attempts: 1, due: DUE, last: Outcome::Busy, status: None, tried: START, received: None };
+    RecordChange::Defer { lane: Lane::LIVE, seq: Seq(seq), pending: owed, was_due: None }
 }
 
-fn put_aside(seq: u64) -> Change {
-    let dead = Dead {
+fn put_aside(seq: u64) -> RecordChange {
+    let dead = DeadLetterRecord {
         reason: Reason::TimeToLiveExceeded,
         attempts: 1,
         outcome: Outcome::Busy,
@@ -105,30 +109,30 @@ fn put_aside(seq: u64) -> Change {
         tried: None,
         given_up: START,
     };
-    Change::PutAside { lane: Lane::LIVE, seq: Seq(seq), due: FILE_DUE, dead }
+    RecordChange::PutAside { lane: Lane::LIVE, seq: Seq(seq), due: FILE_DUE, dead }
 }
 
-fn note(seq: u64) -> Change {
-    let entry = Entry {
+fn note(seq: u64) -> RecordChange {
+    let entry = LedgerEntry {
         at: START,
         covers: vec![(Seq(seq), 1)],
-        what: What::GivenUp { reason: Reason::TimeToLiveExceeded, put_aside: true },
+        what: LedgerEvent::GivenUp { reason: Reason::TimeToLiveExceeded, put_aside: true },
     };
-    Change::Note { lane: Lane::LIVE, attempt: 1, entry }
+    RecordChange::Note { lane: Lane::LIVE, attempt: 1, entry }
 }
 
 /// Of events 1 to 8 the first subscription owes 3 and 5, put 4 and 6 aside, of which 6 is written, and took 1 and 2; the
 /// second took all. The floor has passed them: what is asked for is held. Events 9 to 16 lie in three chunks.
-fn used() -> (Memory, Desk) {
-    let store = Memory::new();
-    let desk = Desk::at(&store);
-    desk.wait(desk.journal.change(vec![
+fn used() -> (MemoryStore, Desk) {
+    let store = MemoryStore::new();
+    let queue = Desk::at(&store);
+    queue.wait(queue.journal.change(vec![
         MetaChange::Found(PARTITION),
         MetaChange::Subscribe(ONE, None),
         MetaChange::Subscribe(TWO, None),
     ]));
-    desk.publish(6);
-    desk.publish(6);
+    queue.publish(6);
+    queue.publish(6);
     let counters = Counters {
         passed: 8,
         filtered: 2,
@@ -139,70 +143,72 @@ fn used() -> (Memory, Desk) {
         ..Counters::default()
     };
     let done = vec![owe(3), owe(5), put_aside(4), put_aside(6), note(4), note(6), cursor(9, counters)];
-    desk.write(ONE, done);
+    queue.write(ONE, done);
     let counters = Counters { passed: 8, matched: 8, delivered: 8, ..Counters::default() };
-    desk.write(TWO, vec![cursor(9, counters)]);
-    desk.housekeep();
-    desk.publish(2);
-    desk.publish(2);
-    let totals = Totals { written: 1, files: 1, bytes: 100, ..Totals::default() };
-    let totals = Some((Totals::name(ONE), totals.encode().into()));
+    queue.write(TWO, vec![cursor(9, counters)]);
+    queue.housekeep();
+    queue.publish(2);
+    queue.publish(2);
+    let totals = DeadLetterTotals { written: 1, files: 1, bytes: 100, ..DeadLetterTotals::default() };
+    let totals = Some((DeadLetterTotals::name(ONE), totals.encode().into()));
     let written = DeadKey { due: FILE_DUE, seq: Seq(6), lane: Lane::LIVE };
-    desk.wait(desk.journal.bury(ONE, Buried { totals, done: vec![written], notes: Vec::new() }));
-    (store, desk)
+    queue.wait(
+        queue.journal.write_dead_letters(ONE, DeadLetterWrite { totals, done: vec![written], notes: Vec::new() }),
+    );
+    (store, queue)
 }
 
-fn look(store: &Memory) -> Report {
+fn look(store: &MemoryStore) -> CheckReport {
     fsck::check(store, accounts(), &mut |_| ControlFlow::Continue(())).expect("memory can be read")
 }
 
 /// Whether the report says so, of what is wrong or of what is left over.
-fn tells(report: &Report, told: &str) -> bool {
+fn tells(report: &CheckReport, told: &str) -> bool {
     report.complaints.iter().chain(&report.leftovers).any(|finding| finding.what.contains(told))
 }
 
-fn assert_sound(store: &Memory, when: &str) {
+fn assert_sound(store: &MemoryStore, when: &str) {
     let report = look(store);
     assert!(report.complaints.is_empty(), "{when}: {report}");
 }
 
 #[test]
 fn a_store_is_sound_at_every_step_of_its_use() {
-    assert_sound(&Memory::new(), "empty");
-    let (store, desk) = used();
+    assert_sound(&MemoryStore::new(), "empty");
+    let (store, queue) = used();
     expect![[r#"
         3 chunks, 2 cursors, 1 dead letters, 10 events, 3 held, 2 ledger lines, 2 owed, 1 partitions
         the store is sound"#]]
     .assert_eq(&look(&store).to_string());
-    desk.wait(desk.journal.change(vec![MetaChange::Unsubscribe(ONE)]));
+    queue.wait(queue.journal.change(vec![MetaChange::Unsubscribe(ONE)]));
     assert_sound(&store, "a subscription is deleted and what it left is still there");
     assert_eq!(look(&store).counts["owed"], 2);
-    desk.housekeep();
-    desk.housekeep();
+    queue.housekeep();
+    queue.housekeep();
     assert_sound(&store, "it is cleared away");
     assert!(!look(&store).counts.contains_key("held"));
-    desk.stop();
+    queue.stop();
 
-    let (store, desk) = used();
+    let (store, queue) = used();
     let gone = vec![MetaChange::Abandon(PARTITION), MetaChange::Unsubscribe(ONE), MetaChange::Unsubscribe(TWO)];
-    desk.wait(desk.journal.change(gone));
+    queue.wait(queue.journal.change(gone));
     assert_sound(&store, "the topic is deleted");
-    desk.housekeep();
-    desk.housekeep();
+    queue.housekeep();
+    queue.housekeep();
     assert_sound(&store, "and cleared away");
-    desk.stop();
+    queue.stop();
 }
 
 // --- damages ---
 
-fn delete(store: &Memory, family: Family, key: Vec<u8>) {
+fn delete(store: &MemoryStore, family: Family, key: Vec<u8>) {
     let mut batch = Batch::default();
     match family {
         Family::Due => batch.single_delete(family, key),
         Family::Meta
         | Family::Log
         | Family::Cursor
-        | Family::Owed
+        | Family::Pending
         | Family::Held
         | Family::Pin
         | Family::Dead
@@ -213,25 +219,25 @@ fn delete(store: &Memory, family: Family, key: Vec<u8>) {
     store.write(&batch).expect("memory takes it");
 }
 
-fn value(store: &Memory, family: Family, key: &[u8]) -> Vec<u8> {
+fn value(store: &MemoryStore, family: Family, key: &[u8]) -> Vec<u8> {
     store.get(family, key).expect("readable").expect("it is there").to_vec()
 }
 
-fn edit<R: Record>(store: &Memory, family: Family, key: Vec<u8>, edit: impl FnOnce(&mut R)) {
+fn edit<R: StoredRecord>(store: &MemoryStore, family: Family, key: Vec<u8>, edit: impl FnOnce(&mut R)) {
     let mut record = R::decode(&value(store, family, &key)).expect("whole");
     edit(&mut record);
     put(store, family, key, record.encode());
 }
 
-fn count(store: &Memory, wrong: impl FnOnce(&mut Counters)) {
+fn count(store: &MemoryStore, wrong: impl FnOnce(&mut Counters)) {
     edit(store, Family::Cursor, keys::cursor(ONE), |cursor: &mut Cursor| wrong(&mut cursor.counters));
 }
 
-fn read(store: &Memory, read: u64) {
+fn read(store: &MemoryStore, read: u64) {
     edit(store, Family::Cursor, keys::cursor(TWO), |cursor: &mut Cursor| cursor.lanes[0].read = Seq(read));
 }
 
-fn lane(store: &Memory, lane: Lane, read: u64, end: u64) {
+fn lane(store: &MemoryStore, lane: Lane, read: u64, end: u64) {
     let lane = LaneCursor { lane, read: Seq(read), end: Some(Seq(end)), open: Vec::new(), done: Vec::new() };
     edit(store, Family::Cursor, keys::cursor(TWO), |cursor: &mut Cursor| {
         cursor.lanes[0].read = Seq(13);
@@ -239,7 +245,7 @@ fn lane(store: &Memory, lane: Lane, read: u64, end: u64) {
     });
 }
 
-fn no_live_lane(store: &Memory) {
+fn no_live_lane(store: &MemoryStore) {
     edit(store, Family::Cursor, keys::cursor(TWO), |cursor: &mut Cursor| cursor.lanes.clear());
 }
 
@@ -248,7 +254,7 @@ fn log(first: u64) -> Vec<u8> {
 }
 
 fn owed(seq: u64) -> Vec<u8> {
-    keys::owed(PARTITION, Seq(seq), ONE.subscription, Lane::LIVE)
+    keys::pending(PARTITION, Seq(seq), ONE.subscription, Lane::LIVE)
 }
 
 fn due(at: Timestamp, seq: u64) -> Vec<u8> {
@@ -268,18 +274,18 @@ fn dead(seq: u64) -> Vec<u8> {
 }
 
 fn account() -> Vec<u8> {
-    keys::meta(MetaKind::DeadLetters, Totals::name(ONE).as_bytes())
+    keys::meta(MetaKind::DeadLetters, DeadLetterTotals::name(ONE).as_bytes())
 }
 
-fn ledger_line(store: &Memory) -> Vec<u8> {
+fn ledger_line(store: &MemoryStore) -> Vec<u8> {
     let range = keys::ledger_of(ONE);
     super::keys_in(store, Family::Ledger, &range.start, &range.end).remove(0)
 }
 
 #[test]
 fn lanes_side_by_side_are_sound() {
-    let (store, desk) = used();
-    desk.stop();
+    let (store, queue) = used();
+    queue.stop();
     edit(&store, Family::Cursor, keys::cursor(TWO), |cursor: &mut Cursor| {
         let part = |lane, read, end| LaneCursor { lane, read: Seq(read), end, open: Vec::new(), done: Vec::new() };
         cursor.lanes = vec![
@@ -293,7 +299,7 @@ fn lanes_side_by_side_are_sound() {
     assert_sound(&store, "with three lanes");
 }
 
-type Damage = (&'static str, fn(&Memory), &'static str);
+type Damage = (&'static str, fn(&MemoryStore), &'static str);
 
 /// What is done to the store, and what is told of it.
 const COUNTS: &[Damage] = &[
@@ -364,7 +370,7 @@ const OBLIGATIONS: &[Damage] = &[
         |store| put(store, Family::Due, due(START, 3), Vec::new()),
         "event 3 in lane 0 falls due at 1970-01-01T00:16:40.0000000Z and is owed for 1970-01-01T00:33:20.0000000Z",
     ),
-    ("no owed record", |store| delete(store, Family::Owed, owed(3)), "2 pending and 1 owed records"),
+    ("no owed record", |store| delete(store, Family::Pending, owed(3)), "2 pending and 1 owed records"),
     ("owed, event gone", |store| delete(store, Family::Held, held(3)), "event 3 in lane 0 is owed and cannot be read"),
     ("dead, event gone", |store| delete(store, Family::Held, held(4)), "is a dead letter and cannot be read"),
     (
@@ -385,7 +391,7 @@ const LOGS: &[Damage] = &[
         |store| {
             delete(store, Family::Log, log(13));
             delete(store, Family::Log, log(15));
-            edit(store, Family::Meta, keys::floor(PARTITION), |floor: &mut Floor| floor.next = Seq(15));
+            edit(store, Family::Meta, keys::floor(PARTITION), |floor: &mut FloorRecord| floor.next = Seq(15));
         },
         "its log ends at 13 and was at 15 before",
     ),
@@ -412,7 +418,7 @@ const LOGS: &[Damage] = &[
     (
         "the running count of the floor",
         |store| {
-            edit(store, Family::Meta, keys::floor(PARTITION), |floor: &mut Floor| {
+            edit(store, Family::Meta, keys::floor(PARTITION), |floor: &mut FloorRecord| {
                 floor.next = Seq(17);
                 floor.running.count += 1;
             });
@@ -426,7 +432,7 @@ const LOGS: &[Damage] = &[
     ),
 ];
 
-fn cut(store: &Memory, family: Family, key: Vec<u8>) {
+fn cut(store: &MemoryStore, family: Family, key: Vec<u8>) {
     let mut bytes = value(store, family, &key);
     bytes.pop();
     put(store, family, key, bytes);
@@ -438,7 +444,7 @@ const RECORDS: &[Damage] = &[
     ("a chunk's head", |store| put(store, Family::Log, log(13), vec![1, 1]), "the chunk at 13: "),
     ("the last chunk", |store| put(store, Family::Log, log(15), vec![1, 1]), "the chunk at 15: "),
     ("a cursor", |store| cut(store, Family::Cursor, keys::cursor(ONE)), "a record of the kind cursor is damaged"),
-    ("an owed record", |store| cut(store, Family::Owed, owed(3)), "a record of the kind owed is damaged"),
+    ("an owed record", |store| cut(store, Family::Pending, owed(3)), "a record of the kind owed is damaged"),
     ("a held event", |store| cut(store, Family::Held, held(3)), "the event 3 is held: "),
     ("a dead letter", |store| cut(store, Family::Dead, dead(4)), "a record of the kind dead is damaged"),
     ("an account", |store| cut(store, Family::Meta, account()), "an account of dead letters is damaged"),
@@ -447,7 +453,8 @@ const RECORDS: &[Damage] = &[
         "a line of the ledger in another's place",
         |store| {
             let line = value(store, Family::Ledger, &ledger_line(store));
-            let key = LineKey { obligor: ONE, lane: Lane::LIVE, first: Seq(7), at: START, attempt: 1, what: 3 };
+            let key =
+                LineKey { subscription_key: ONE, lane: Lane::LIVE, first: Seq(7), at: START, attempt: 1, what: 3 };
             put(store, Family::Ledger, keys::ledger(key), line);
         },
         "a line of the ledger: ",
@@ -458,8 +465,8 @@ const RECORDS: &[Damage] = &[
 fn caught(table: &[Damage], missed: &mut Vec<String>) -> usize {
     let before = missed.len();
     for (name, damage, told) in table {
-        let (store, desk) = used();
-        desk.stop();
+        let (store, queue) = used();
+        queue.stop();
         damage(&store);
         let report = look(&store);
         if !tells(&report, told) {
@@ -477,20 +484,20 @@ fn every_damage_is_told() {
         println!("{name}: caught {} of {}", caught(table, &mut missed), table.len());
     }
     let of_keys = [
-        (Family::Log, Kind::Log, "a key of the log"),
-        (Family::Cursor, Kind::Cursor, "a key of a cursor"),
-        (Family::Owed, Kind::Owed, "a key of an owed record"),
-        (Family::Due, Kind::Due, "a key of the order of falling due"),
-        (Family::Held, Kind::Held, "a key of a held event"),
-        (Family::Pin, Kind::Pin, "a key of a pin"),
-        (Family::Dead, Kind::Dead, "a key of a dead letter"),
-        (Family::Ledger, Kind::Ledger, "a line of the ledger"),
-        (Family::Meta, Kind::Meta, "the floor of None"),
+        (Family::Log, KeyKind::Log, "a key of the log"),
+        (Family::Cursor, KeyKind::Cursor, "a key of a cursor"),
+        (Family::Pending, KeyKind::Pending, "a key of an owed record"),
+        (Family::Due, KeyKind::Due, "a key of the order of falling due"),
+        (Family::Held, KeyKind::Held, "a key of a held event"),
+        (Family::Pin, KeyKind::Pin, "a key of a pin"),
+        (Family::Dead, KeyKind::Dead, "a key of a dead letter"),
+        (Family::Ledger, KeyKind::Ledger, "a line of the ledger"),
+        (Family::Meta, KeyKind::Meta, "the floor of None"),
     ];
     let mut keys_caught = 0;
     for (family, kind, told) in of_keys {
-        let (store, desk) = used();
-        desk.stop();
+        let (store, queue) = used();
+        queue.stop();
         put(&store, family, vec![kind as u8, MetaKind::Floor as u8, 7], vec![1]);
         let report = look(&store);
         match tells(&report, told) {
@@ -504,8 +511,8 @@ fn every_damage_is_told() {
 
 #[test]
 fn a_store_with_a_thousand_damages_is_told_in_a_hundred_lines() {
-    let (store, desk) = used();
-    desk.stop();
+    let (store, queue) = used();
+    queue.stop();
     let event = value(&store, Family::Held, &held(3));
     for seq in 0..1_000 {
         put(&store, Family::Held, held(100 + seq), event.clone());

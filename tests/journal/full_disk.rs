@@ -7,29 +7,29 @@ use std::{
 
 use gridhook::journal::{
     keys::{self, MetaKind},
-    rocks::{OpenError, Rocks, RocksOptions},
+    rocks::{OpenError, RocksOptions, RocksStore},
     store::{Batch, Family, Store, StoreError},
 };
 
 use super::keys_in;
 use crate::support::disk::Mount;
 
-fn try_open(disk: &Mount) -> Result<Rocks, OpenError> {
-    Rocks::open(&disk.path().join("data"), &RocksOptions::default())
+fn try_open(disk: &Mount) -> Result<RocksStore, OpenError> {
+    RocksStore::open(&disk.path().join("data"), &RocksOptions::default())
 }
 
-fn open(disk: &Mount) -> Rocks {
+fn open(disk: &Mount) -> RocksStore {
     try_open(disk).expect("a store that is whole")
 }
 
-fn write(store: &Rocks, job: u32) -> Result<(), StoreError> {
+fn write(store: &RocksStore, job: u32) -> Result<(), StoreError> {
     let mut batch = Batch::default();
     batch.put(Family::Log, keys::meta(MetaKind::Job, &job.to_be_bytes()), vec![job as u8; 50_000]);
     store.write(&batch)
 }
 
 /// Writes until the disk is full. Answers how many jobs were acknowledged, from `first`.
-fn write_until_full(store: &Rocks, first: u32) -> u32 {
+fn write_until_full(store: &RocksStore, first: u32) -> u32 {
     for job in first..first + 10_000 {
         match write(store, job) {
             Ok(()) => {}
@@ -41,7 +41,7 @@ fn write_until_full(store: &Rocks, first: u32) -> u32 {
 }
 
 /// Tries until it works, for as long as RocksDB may take to notice (it looks every five seconds).
-fn write_until_healed(store: &Rocks, job: u32) {
+fn write_until_healed(store: &RocksStore, job: u32) {
     let began = Instant::now();
     loop {
         match write(store, job) {
@@ -54,7 +54,7 @@ fn write_until_healed(store: &Rocks, job: u32) {
     }
 }
 
-fn jobs(store: &Rocks) -> u32 {
+fn jobs(store: &RocksStore) -> u32 {
     keys_in(store, Family::Log, &[0], &[0xff]).len() as u32
 }
 

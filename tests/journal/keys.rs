@@ -1,9 +1,9 @@
 use std::ops::Range;
 
 use gridhook::{
-    event::{Lane, Obligor, PartitionId, Seq, SubscriptionId, Timestamp},
+    event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{
-        keys::{self, Kind, LineKey, MetaKind},
+        keys::{self, KeyKind, LineKey, MetaKind},
         store::Family,
     },
     policy::record::ExcerptKey,
@@ -23,8 +23,8 @@ fn subscription() -> impl Strategy<Value = SubscriptionId> {
     number().prop_map(|number| SubscriptionId(number as u32))
 }
 
-fn obligor() -> impl Strategy<Value = Obligor> {
-    (partition(), subscription()).prop_map(|(partition, subscription)| Obligor { partition, subscription })
+fn subscription_key() -> impl Strategy<Value = SubscriptionKey> {
+    (partition(), subscription()).prop_map(|(partition, subscription)| SubscriptionKey { partition, subscription })
 }
 
 fn lane() -> impl Strategy<Value = Lane> {
@@ -55,7 +55,7 @@ proptest! {
     }
 
     #[test]
-    fn keys_of_cursors_are_read_back_and_sort_as_their_fields(a in obligor(), b in obligor()) {
+    fn keys_of_cursors_are_read_back_and_sort_as_their_fields(a in subscription_key(), b in subscription_key()) {
         let (x, y) = (keys::cursor(a), keys::cursor(b));
         prop_assert_eq!(keys::parse_cursor(&x), Some(a));
         prop_assert_eq!(x.cmp(&y), a.cmp(&b));
@@ -68,11 +68,11 @@ proptest! {
         a in (partition(), seq(), subscription(), lane()),
         b in (partition(), seq(), subscription(), lane()),
     ) {
-        let (x, y) = (keys::owed(a.0, a.1, a.2, a.3), keys::owed(b.0, b.1, b.2, b.3));
-        prop_assert_eq!(keys::parse_owed(&x), Some(a));
+        let (x, y) = (keys::pending(a.0, a.1, a.2, a.3), keys::pending(b.0, b.1, b.2, b.3));
+        prop_assert_eq!(keys::parse_pending(&x), Some(a));
         prop_assert_eq!(x.cmp(&y), a.cmp(&b));
-        prop_assert_eq!(within(&keys::owed_of_event(b.0, b.1), &x), (a.0, a.1) == (b.0, b.1));
-        prop_assert_eq!(within(&keys::owed_below(b.0, b.1), &x), a.0 == b.0 && a.1 < b.1);
+        prop_assert_eq!(within(&keys::pending_of_event(b.0, b.1), &x), (a.0, a.1) == (b.0, b.1));
+        prop_assert_eq!(within(&keys::pending_below(b.0, b.1), &x), a.0 == b.0 && a.1 < b.1);
         let (x, y) = (keys::pin(a.0, a.1, a.2, a.3), keys::pin(b.0, b.1, b.2, b.3));
         prop_assert_eq!(keys::parse_pin(&x), Some(a));
         prop_assert_eq!(x.cmp(&y), a.cmp(&b));
@@ -82,8 +82,8 @@ proptest! {
 
     #[test]
     fn keys_of_due_events_are_read_back_and_sort_as_their_fields(
-        a in (obligor(), at(), lane(), seq()),
-        b in (obligor(), at(), lane(), seq()),
+        a in (subscription_key(), at(), lane(), seq()),
+        b in (subscription_key(), at(), lane(), seq()),
     ) {
         let (x, y) = (keys::due(a.0, a.1, a.2, a.3), keys::due(b.0, b.1, b.2, b.3));
         prop_assert_eq!(keys::parse_due(&x), Some(a));
@@ -102,8 +102,8 @@ proptest! {
 
     #[test]
     fn keys_of_dead_events_are_read_back_and_sort_as_their_fields(
-        a in (obligor(), at(), seq(), lane()),
-        b in (obligor(), at(), seq(), lane()),
+        a in (subscription_key(), at(), seq(), lane()),
+        b in (subscription_key(), at(), seq(), lane()),
     ) {
         let (x, y) = (keys::dead(a.0, a.1, a.2, a.3), keys::dead(b.0, b.1, b.2, b.3));
         prop_assert_eq!(keys::parse_dead(&x), Some(a));
@@ -113,44 +113,44 @@ proptest! {
 
     #[test]
     fn keys_of_the_ledger_are_read_back_and_sort_as_their_fields(
-        a in (obligor(), lane(), seq(), at(), any::<u32>(), any::<u8>()),
-        b in (obligor(), lane(), seq(), at(), any::<u32>(), any::<u8>()),
+        a in (subscription_key(), lane(), seq(), at(), any::<u32>(), any::<u8>()),
+        b in (subscription_key(), lane(), seq(), at(), any::<u32>(), any::<u8>()),
     ) {
-        let [a, b] = [a, b].map(|(obligor, lane, first, at, attempt, what)| {
-            LineKey { obligor, lane, first, at, attempt, what }
+        let [a, b] = [a, b].map(|(subscription_key, lane, first, at, attempt, what)| {
+            LineKey { subscription_key, lane, first, at, attempt, what }
         });
         let (x, y) = (keys::ledger(a), keys::ledger(b));
         prop_assert_eq!(keys::parse_ledger(&x), Some(a));
         prop_assert_eq!(keys::parse_ledger_by_time(&x), None);
-        let fields = |key: LineKey| (key.obligor, key.first, key.lane, key.at, key.attempt, key.what);
+        let fields = |key: LineKey| (key.subscription_key, key.first, key.lane, key.at, key.attempt, key.what);
         prop_assert_eq!(x.cmp(&y), fields(a).cmp(&fields(b)));
-        prop_assert_eq!(within(&keys::ledger_of(b.obligor), &x), a.obligor == b.obligor);
-        let in_block = a.obligor == b.obligor && a.first.0 / 4096 == b.first.0 / 4096 && a.first <= b.first;
+        prop_assert_eq!(within(&keys::ledger_of(b.subscription_key), &x), a.subscription_key == b.subscription_key);
+        let in_block = a.subscription_key == b.subscription_key && a.first.0 / 4096 == b.first.0 / 4096 && a.first <= b.first;
         // The last sequence there could be is given to no event.
         if b.first.0 < u64::MAX {
-            prop_assert_eq!(within(&keys::ledger_upto(b.obligor, b.first), &x), in_block);
+            prop_assert_eq!(within(&keys::ledger_upto(b.subscription_key, b.first), &x), in_block);
         }
         let (x, y) = (keys::ledger_by_time(a), keys::ledger_by_time(b));
         prop_assert_eq!(keys::parse_ledger_by_time(&x), Some(a));
-        let fields = |key: LineKey| (key.obligor, key.at, key.first, key.lane, key.attempt, key.what);
+        let fields = |key: LineKey| (key.subscription_key, key.at, key.first, key.lane, key.attempt, key.what);
         prop_assert_eq!(x.cmp(&y), fields(a).cmp(&fields(b)));
-        let between = a.obligor == b.obligor && a.at < b.at;
-        prop_assert_eq!(within(&keys::ledger_between(b.obligor, Timestamp(0), b.at), &x), between);
+        let between = a.subscription_key == b.subscription_key && a.at < b.at;
+        prop_assert_eq!(within(&keys::ledger_between(b.subscription_key, Timestamp(0), b.at), &x), between);
         prop_assert!(within(&keys::ledgers(), &x) && within(&keys::ledgers(), &keys::ledger(a)));
     }
 
     #[test]
     fn keys_of_excerpts_and_ids_are_read_back(
-        obligor in obligor(),
+        subscription_key in subscription_key(),
         excerpt in (any::<u32>(), any::<u16>(), any::<u64>()),
         block: u64,
     ) {
         let (minute, status, hash) = excerpt;
         let excerpt = ExcerptKey { minute, status, hash };
-        prop_assert_eq!(keys::parse_excerpt(&keys::excerpt(obligor, excerpt)), Some((obligor, excerpt)));
-        prop_assert_eq!(keys::parse_ids(&keys::ids(obligor.partition, block)), Some((obligor.partition, block)));
-        let name = keys::filter_name(obligor, minute);
-        prop_assert_eq!(keys::parse_filter_name(&name), Some((obligor, minute)));
+        prop_assert_eq!(keys::parse_excerpt(&keys::excerpt(subscription_key, excerpt)), Some((subscription_key, excerpt)));
+        prop_assert_eq!(keys::parse_ids(&keys::ids(subscription_key.partition, block)), Some((subscription_key.partition, block)));
+        let name = keys::filter_name(subscription_key, minute);
+        prop_assert_eq!(keys::parse_filter_name(&name), Some((subscription_key, minute)));
         prop_assert_eq!(keys::parse_filter_name(&format!("{name}/")), None);
     }
 
@@ -179,7 +179,7 @@ proptest! {
             (Family::Meta, keys::parse_meta(&key).is_some()),
             (Family::Log, keys::parse_log(&key).is_some()),
             (Family::Cursor, keys::parse_cursor(&key).is_some()),
-            (Family::Owed, keys::parse_owed(&key).is_some()),
+            (Family::Pending, keys::parse_pending(&key).is_some()),
             (Family::Due, keys::parse_due(&key).is_some()),
             (Family::Held, keys::parse_held(&key).is_some()),
             (Family::Pin, keys::parse_pin(&key).is_some()),
@@ -189,7 +189,7 @@ proptest! {
             (Family::Ids, keys::parse_ids(&key).is_some()),
         ];
         for (family, parsed) in parsed {
-            prop_assert!(!parsed || first == Some(Kind::of(family) as u8));
+            prop_assert!(!parsed || first == Some(KeyKind::of(family) as u8));
         }
     }
 }
@@ -198,22 +198,26 @@ type Parses = fn(&[u8]) -> bool;
 
 #[test]
 fn a_key_that_is_cut_or_followed_by_a_byte_is_none() {
-    let obligor = Obligor { partition: PartitionId(1), subscription: SubscriptionId(2) };
+    let subscription_key = SubscriptionKey { partition: PartitionId(1), subscription: SubscriptionId(2) };
     let (seq, lane, at) = (Seq(3), Lane(4), Timestamp(5));
-    let line = LineKey { obligor, lane, first: seq, at, attempt: 6, what: 7 };
+    let line = LineKey { subscription_key: subscription_key, lane, first: seq, at, attempt: 6, what: 7 };
     let excerpt = ExcerptKey { minute: 8, status: 9, hash: 10 };
     let sound: [(Vec<u8>, Parses); 11] = [
-        (keys::log(obligor.partition, seq), |key| keys::parse_log(key).is_some()),
-        (keys::cursor(obligor), |key| keys::parse_cursor(key).is_some()),
-        (keys::owed(obligor.partition, seq, obligor.subscription, lane), |key| keys::parse_owed(key).is_some()),
-        (keys::due(obligor, at, lane, seq), |key| keys::parse_due(key).is_some()),
-        (keys::held(obligor.partition, seq), |key| keys::parse_held(key).is_some()),
-        (keys::pin(obligor.partition, seq, obligor.subscription, lane), |key| keys::parse_pin(key).is_some()),
-        (keys::dead(obligor, at, seq, lane), |key| keys::parse_dead(key).is_some()),
+        (keys::log(subscription_key.partition, seq), |key| keys::parse_log(key).is_some()),
+        (keys::cursor(subscription_key), |key| keys::parse_cursor(key).is_some()),
+        (keys::pending(subscription_key.partition, seq, subscription_key.subscription, lane), |key| {
+            keys::parse_pending(key).is_some()
+        }),
+        (keys::due(subscription_key, at, lane, seq), |key| keys::parse_due(key).is_some()),
+        (keys::held(subscription_key.partition, seq), |key| keys::parse_held(key).is_some()),
+        (keys::pin(subscription_key.partition, seq, subscription_key.subscription, lane), |key| {
+            keys::parse_pin(key).is_some()
+        }),
+        (keys::dead(subscription_key, at, seq, lane), |key| keys::parse_dead(key).is_some()),
         (keys::ledger(line), |key| keys::parse_ledger(key).is_some()),
         (keys::ledger_by_time(line), |key| keys::parse_ledger_by_time(key).is_some()),
-        (keys::excerpt(obligor, excerpt), |key| keys::parse_excerpt(key).is_some()),
-        (keys::ids(obligor.partition, 11), |key| keys::parse_ids(key).is_some()),
+        (keys::excerpt(subscription_key, excerpt), |key| keys::parse_excerpt(key).is_some()),
+        (keys::ids(subscription_key.partition, 11), |key| keys::parse_ids(key).is_some()),
     ];
     for (mut key, parses) in sound {
         assert!(parses(&key));
@@ -225,11 +229,11 @@ fn a_key_that_is_cut_or_followed_by_a_byte_is_none() {
 
 #[test]
 fn every_kind_has_the_byte_that_it_was_given() {
-    let bytes = Family::ALL.map(|family| Kind::of(family) as u8);
+    let bytes = Family::ALL.map(|family| KeyKind::of(family) as u8);
     assert_eq!(bytes, [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 13], "9 is given up");
     assert_eq!(MetaKind::ALL.map(|kind| kind as u8), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 20]);
     for family in Family::ALL {
-        let byte = Kind::of(family) as u8;
+        let byte = KeyKind::of(family) as u8;
         assert_eq!(keys::all(family), vec![byte]..vec![byte + 1]);
     }
 }

@@ -4,36 +4,36 @@ use std::{sync::Arc, time::Duration};
 
 use gridhook::{
     clock::Clock,
-    event::{Lane, Obligor, PartitionId, Seq, SubscriptionId, Timestamp},
+    event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{
-        Journal, Limits, MetaChange, Options, keys,
-        memory::Memory,
+        BacklogLimits, Journal, JournalOptions, MetaChange, keys,
+        memory::MemoryStore,
         store::{Family, Store},
     },
     policy::{
         outcome::Outcome,
-        record::{Change, Entry, Line, What},
-        runs::Runs,
+        record::{LedgerEntry, LedgerEvent, LedgerLine, RecordChange},
+        runs::SeqRuns,
     },
 };
 use proptest::{collection::vec, prelude::*};
 
 use super::keys_in;
 
-const ONE: Obligor = Obligor { partition: PartitionId(1), subscription: SubscriptionId(1) };
+const ONE: SubscriptionKey = SubscriptionKey { partition: PartitionId(1), subscription: SubscriptionId(1) };
 const BLOCK: u64 = 4096;
 
-fn what() -> impl Strategy<Value = What> {
+fn what() -> impl Strategy<Value = LedgerEvent> {
     prop_oneof![
-        (1u32..4).prop_map(|version| What::Filtered { version }),
-        Just(What::Attempted {
+        (1u32..4).prop_map(|version| LedgerEvent::Filtered { version }),
+        Just(LedgerEvent::Attempted {
             outcome: Outcome::Busy,
             status: Some(503),
             latency: Duration::from_millis(3),
             next: Some(Timestamp(7)),
             excerpt: Some(1),
         }),
-        Just(What::Canceled),
+        Just(LedgerEvent::Canceled),
     ]
 }
 
@@ -41,7 +41,7 @@ fn what() -> impl Strategy<Value = What> {
 fn covers() -> impl Strategy<Value = Vec<(Seq, u32)>> {
     vec((1..6 * BLOCK, prop_oneof![1u32..4, 1u32..10_000]), 1..5).prop_map(|mut runs| {
         runs.sort_unstable();
-        let mut covers = Runs::default();
+        let mut covers = SeqRuns::default();
         for (first, count) in runs {
             let first = covers.end().map_or(Seq(first), |end| end.max(Seq(first)));
             covers.push(first, count.into());
@@ -50,18 +50,22 @@ fn covers() -> impl Strategy<Value = Vec<(Seq, u32)>> {
     })
 }
 
-fn line() -> impl Strategy<Value = Line> {
+fn line() -> impl Strategy<Value = LedgerLine> {
     (0u64..50, prop_oneof![Just(Lane::LIVE), Just(Lane(20))], 0u32..4, covers(), what()).prop_map(
-        |(at, lane, attempt, covers, what)| Line { lane, attempt, entry: Entry { at: Timestamp(at), covers, what } },
+        |(at, lane, attempt, covers, what)| LedgerLine {
+            lane,
+            attempt,
+            entry: LedgerEntry { at: Timestamp(at), covers, what },
+        },
     )
 }
 
-fn speaks_of(line: &Line, seq: u64) -> bool {
+fn speaks_of(line: &LedgerLine, seq: u64) -> bool {
     line.entry.covers.iter().any(|(first, count)| (first.0..first.0 + u64::from(*count)).contains(&seq))
 }
 
 /// Without the events, of which a line that was found by one has only those of its block.
-fn bare(line: &Line) -> (Lane, u32, Timestamp, String) {
+fn bare(line: &LedgerLine) -> (Lane, u32, Timestamp, String) {
     (line.lane, line.attempt, line.entry.at, format!("{:?}", line.entry.what))
 }
 
@@ -69,8 +73,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
     fn every_line_is_found_by_each_of_its_events_and_by_its_time(lines in vec(line(), 1..30), seqs in vec(1..8 * BLOCK, 40)) {
-        let store = Memory::new();
-        let options = Options { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits: Limits::default() };
+        let store = MemoryStore::new();
+        let options = JournalOptions { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits: BacklogLimits::default() };
         let (clock, _) = Clock::manual(Timestamp(1_000));
         let shared: Arc<dyn Store> = Arc::new(store.clone());
         let (journal, writer) =
@@ -79,17 +83,17 @@ proptest! {
         let founded = vec![MetaChange::Found(ONE.partition), MetaChange::Subscribe(ONE, None)];
         runtime.block_on(journal.change(founded)).expect("founded");
         let owner = runtime.block_on(journal.open(ONE)).expect("there").owner;
-        let note = |line: &Line| Change::Note { lane: line.lane, attempt: line.attempt, entry: line.entry.clone() };
+        let note = |line: &LedgerLine| RecordChange::Note { lane: line.lane, attempt: line.attempt, entry: line.entry.clone() };
         let (done, answer) = std::sync::mpsc::channel();
         let done = Box::new(move |result| done.send(result).expect("the test listens"));
         journal.append(owner, lines.iter().map(note).collect(), true, done);
         answer.recv().expect("answered").expect("written");
 
         // Of two lines with everything equal that a key has, the later one counts.
-        let mut known: Vec<Line> = Vec::new();
+        let mut known: Vec<LedgerLine> = Vec::new();
         for line in &lines {
-            let key = |line: &Line| (line.lane, line.attempt, line.entry.at, std::mem::discriminant(&line.entry.what));
-            let places = |line: &Line| {
+            let key = |line: &LedgerLine| (line.lane, line.attempt, line.entry.at, std::mem::discriminant(&line.entry.what));
+            let places = |line: &LedgerLine| {
                 let blocks = line.entry.covers.iter().flat_map(|(first, count)| {
                     let mut starts = vec![first.0];
                     starts.extend((1..).map(|by| (first.0 / BLOCK + by) * BLOCK).take_while(|at| *at < first.0 + u64::from(*count)));
@@ -123,10 +127,10 @@ proptest! {
             range.start = next;
         }
         prop_assert!(found.is_sorted_by_key(|line| line.entry.at));
-        let mut expected: Vec<Line> = known.iter().filter(|line| (10..40).contains(&line.entry.at.0)).cloned().collect();
+        let mut expected: Vec<LedgerLine> = known.iter().filter(|line| (10..40).contains(&line.entry.at.0)).cloned().collect();
         expected.sort_by_key(|line| (line.entry.at, line.entry.covers[0].0, line.lane, line.attempt));
         found.sort_by_key(|line| (line.entry.at, line.entry.covers[0].0, line.lane, line.attempt));
-        let whole = |lines: &[Line]| { let mut all: Vec<String> = lines.iter().map(|line| format!("{line:?}")).collect(); all.sort(); all };
+        let whole = |lines: &[LedgerLine]| { let mut all: Vec<String> = lines.iter().map(|line| format!("{line:?}")).collect(); all.sort(); all };
         prop_assert_eq!(whole(&found), whole(&expected), "by time each line is whole");
         let oldest = runtime.block_on(journal.reads().oldest_line(ONE)).expect("readable");
         prop_assert_eq!(oldest, known.iter().map(|line| line.entry.at).min());

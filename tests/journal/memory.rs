@@ -4,34 +4,34 @@ use gridhook::{
     event::{PartitionId, Seq},
     journal::{
         keys,
-        memory::{Fault, Memory},
+        memory::{MemoryStore, WriteFault},
         store::{Batch, Family, Store, StoreError},
     },
 };
 
 use super::{chunk, keys_in, log_in, put};
 
-fn try_put(store: &Memory, key: &str) -> Result<(), StoreError> {
+fn try_put(store: &MemoryStore, key: &str) -> Result<(), StoreError> {
     let mut batch = Batch::default();
     batch.put(Family::Meta, key.as_bytes().to_vec(), &b""[..]);
     store.write(&batch)
 }
 
-fn found(store: &Memory) -> Vec<String> {
+fn found(store: &MemoryStore) -> Vec<String> {
     let keys = keys_in(store, Family::Meta, b"", b"z");
     keys.into_iter().map(|key| String::from_utf8(key).expect("a name")).collect()
 }
 
 #[test]
 fn what_was_acknowledged_survives_a_crash() {
-    let store = Memory::new();
+    let store = MemoryStore::new();
     put(&store, Family::Meta, b"a".to_vec(), &b""[..]);
     assert_eq!(found(&store.crash(0)), ["a"]);
 }
 
 #[test]
 fn a_store_that_has_crashed_takes_no_more_writes() {
-    let store = Memory::new();
+    let store = MemoryStore::new();
     let after = store.crash(0);
     assert!(matches!(try_put(&store, "a"), Err(StoreError::Failed(_))));
     assert!(found(&after).is_empty());
@@ -39,8 +39,8 @@ fn a_store_that_has_crashed_takes_no_more_writes() {
 
 #[test]
 fn a_full_disk_writes_nothing_and_heals() {
-    let store = Memory::new();
-    store.fail(1..3, Fault::Full);
+    let store = MemoryStore::new();
+    store.fail(1..3, WriteFault::Full);
     try_put(&store, "a").expect("there is room");
     assert!(matches!(try_put(&store, "b"), Err(StoreError::Full)));
     assert!(matches!(try_put(&store, "c"), Err(StoreError::Full)));
@@ -52,8 +52,8 @@ fn a_full_disk_writes_nothing_and_heals() {
 #[test]
 fn a_failed_sync_leaves_its_batch_in_doubt_and_ends_all_writing() {
     for (kept, left) in [(0, vec!["a"]), (1, vec!["a", "b"])] {
-        let store = Memory::new();
-        store.fail(1..2, Fault::Failed);
+        let store = MemoryStore::new();
+        store.fail(1..2, WriteFault::Failed);
         try_put(&store, "a").expect("honest");
         assert!(matches!(try_put(&store, "b"), Err(StoreError::Failed(_))));
         assert!(matches!(try_put(&store, "c"), Err(StoreError::Failed(_))));
@@ -64,9 +64,9 @@ fn a_failed_sync_leaves_its_batch_in_doubt_and_ends_all_writing() {
 
 #[test]
 fn a_lying_disk_loses_what_no_later_sync_saved() {
-    let store = Memory::new();
-    store.fail(0..2, Fault::Lie);
-    store.fail(3..6, Fault::Lie);
+    let store = MemoryStore::new();
+    store.fail(0..2, WriteFault::Lie);
+    store.fail(3..6, WriteFault::Lie);
     for key in ["a", "b", "c", "d", "e", "f"] {
         try_put(&store, key).expect("it says so");
     }
@@ -78,7 +78,7 @@ fn a_lying_disk_loses_what_no_later_sync_saved() {
 
 #[test]
 fn a_write_waits_while_it_is_held() {
-    let store = Memory::new();
+    let store = MemoryStore::new();
     let hold = store.hold();
     let writer = thread::spawn({
         let store = store.clone();
@@ -93,7 +93,7 @@ fn a_write_waits_while_it_is_held() {
 
 #[test]
 fn a_write_that_waits_when_the_machine_crashes_fails() {
-    let store = Memory::new();
+    let store = MemoryStore::new();
     let hold = store.hold();
     let writer = thread::spawn({
         let store = store.clone();
@@ -112,7 +112,7 @@ fn a_single_delete_of_what_was_put_twice_is_a_bug() {
     batch.put(Family::Due, b"k".to_vec(), &b""[..]);
     batch.put(Family::Due, b"k".to_vec(), &b""[..]);
     batch.single_delete(Family::Due, b"k".to_vec());
-    let refused = Memory::new().write(&batch);
+    let refused = MemoryStore::new().write(&batch);
     unreachable!("{refused:?}");
 }
 
@@ -121,7 +121,7 @@ fn a_single_delete_of_what_was_put_twice_is_a_bug() {
 fn a_single_delete_of_what_is_not_there_is_a_bug() {
     let mut batch = Batch::default();
     batch.single_delete(Family::Due, b"k".to_vec());
-    let refused = Memory::new().write(&batch);
+    let refused = MemoryStore::new().write(&batch);
     unreachable!("{refused:?}");
 }
 
@@ -132,13 +132,13 @@ fn a_family_that_sees_both_kinds_of_delete_is_a_bug() {
     batch.put(Family::Due, b"k".to_vec(), &b""[..]);
     batch.single_delete(Family::Due, b"k".to_vec());
     batch.delete(Family::Due, b"l".to_vec());
-    let refused = Memory::new().write(&batch);
+    let refused = MemoryStore::new().write(&batch);
     unreachable!("{refused:?}");
 }
 
 #[test]
 fn a_floor_drops_what_is_wholly_below_it_in_its_partition() {
-    let store = Memory::new();
+    let store = MemoryStore::new();
     for partition in [1, 2] {
         for first in [1, 11, 21] {
             put(&store, Family::Log, keys::log(PartitionId(partition), Seq(first)), chunk(10, 5));

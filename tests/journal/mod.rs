@@ -8,16 +8,16 @@ mod damage;
 mod formats;
 mod fsck;
 mod full_disk;
-mod ids;
+mod id_filter;
 mod keys;
 mod ledger;
 mod memory;
 mod options;
+mod position;
 mod prefixes;
 mod records;
 mod rocks;
 mod sabotage;
-mod seek;
 mod tables;
 mod trims;
 mod watermark;
@@ -27,16 +27,16 @@ use std::{fs, io, ops::ControlFlow, path::Path};
 
 use bytes::{BufMut, Bytes};
 use gridhook::{
-    event::{Schema, Seq, Span, Spans, Timestamp},
+    event::{EventRanges, Schema, Seq, TextRange, Timestamp},
     journal::{
-        chunk::{Draft, Running, Written},
+        chunk::{ChunkBuilder, LogTail, WriterStamp},
         store::{Batch, Family, Store},
     },
 };
 
 /// A chunk of `count` events with `bytes` bytes each, as it is stored.
 fn chunk(count: u32, bytes: usize) -> Bytes {
-    let mut draft = Draft::new(Schema::EventGrid);
+    let mut draft = ChunkBuilder::new(Schema::EventGrid);
     for index in 0..count {
         draft.push(|out| {
             let start = out.len() as u32;
@@ -48,13 +48,16 @@ fn chunk(count: u32, bytes: usize) -> Bytes {
             }));
             let wire_end = out.len();
             out.put_slice(b"tail");
-            Written { wire_end, spans: Spans { id: Span { start, len: bytes.min(9) as u32 }, ..Spans::default() } }
+            WriterStamp {
+                wire_end,
+                spans: EventRanges { id: TextRange { start, len: bytes.min(9) as u32 }, ..EventRanges::default() },
+            }
         });
     }
     let sealed = draft.into_chunks();
     assert!(sealed.len() <= 1, "too much for one chunk");
     let sealed = sealed.into_iter().next().expect("a chunk has events");
-    sealed.stamp(Timestamp(1_000), Running { count: 7, bytes: 70 })
+    sealed.stamp(Timestamp(1_000), LogTail { count: 7, bytes: 70 })
 }
 
 fn put(store: &impl Store, family: Family, key: Vec<u8>, value: impl Into<Bytes>) {

@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 
 use gridhook::journal::{
     keys::{self, MetaKind},
-    rocks::{Rocks, RocksOptions},
+    rocks::{RocksOptions, RocksStore},
     store::{Batch, Family, Store},
     watermark::Watermark,
 };
@@ -19,16 +19,16 @@ fn batch(number: u32) -> Batch {
     let mut batch = Batch::default();
     let value = vec![number as u8; 20 + (number as usize * 37) % 400];
     batch.put(Family::Meta, keys::meta(MetaKind::Job, &number.to_be_bytes()), value.clone());
-    batch.put(Family::Owed, number.to_be_bytes().to_vec(), value);
+    batch.put(Family::Pending, number.to_be_bytes().to_vec(), value);
     batch
 }
 
 /// How many batches are there, each of them whole, and none behind one that is missing.
 fn recovered(folder: &Path) -> u32 {
-    let store = Rocks::open(folder, &RocksOptions::default()).expect("a log that ends early is no damage");
+    let store = RocksStore::open(folder, &RocksOptions::default()).expect("a log that ends early is no damage");
     let range = keys::meta_of(MetaKind::Job);
     let jobs = keys_in(&store, Family::Meta, &range.start, &range.end);
-    let owed = keys_in(&store, Family::Owed, &[0], &[0xff]);
+    let owed = keys_in(&store, Family::Pending, &[0], &[0xff]);
     let count = u32::try_from(jobs.len()).expect("few");
     assert_eq!(owed, (0..count).map(|number| number.to_be_bytes().to_vec()).collect::<Vec<_>>());
     let expected = (0..count).map(|number| keys::meta(MetaKind::Job, &number.to_be_bytes())).collect::<Vec<_>>();
@@ -39,7 +39,7 @@ fn recovered(folder: &Path) -> u32 {
 #[test]
 fn a_log_that_ends_anywhere_has_a_prefix_of_what_was_written() {
     let folder = scratch();
-    let store = Rocks::open(folder.path(), &RocksOptions::default()).expect("a new store");
+    let store = RocksStore::open(folder.path(), &RocksOptions::default()).expect("a new store");
     let newest = |folder: &Path| {
         let entries =
             fs::read_dir(folder.join("rocksdb")).expect("a store").map(|entry| entry.expect("an entry").path());

@@ -3,15 +3,16 @@ use std::{fmt::Debug, time::Duration};
 use gridhook::{
     event::{Lane, Seq, Timestamp},
     journal::{
-        chunk::Running,
-        records::{Floor, Record, what_byte},
+        chunk::LogTail,
+        records::{FloorRecord, StoredRecord, event_byte},
     },
     policy::{
         outcome::{Outcome, Reason},
         record::job::{Job, JobKind, JobState},
         record::lease::{LeaseStep, StepKind},
         record::{
-            Counters, Cursor, Dead, Entry, Excerpt, Health, Held, LaneCursor, Owed, Pace, Rate, Sifted, Tally, What,
+            Counters, Cursor, DeadLetterRecord, Excerpt, FilteredOut, Health, HeldBy, LaneCursor, LedgerEntry,
+            LedgerEvent, OutcomeCounts, PaceRecord, PendingDelivery, Rate,
         },
     },
 };
@@ -46,13 +47,14 @@ fn reason() -> impl Strategy<Value = Reason> {
 fn health() -> impl Strategy<Value = Health> {
     prop_oneof![
         any::<u32>().prop_map(|failures| Health::Healthy { failures }),
-        (outcome(), at(), at(), any::<u32>()).prop_map(|(cause, since, until, strikes)| Health::Suspended {
+        (outcome(), at(), at(), any::<u32>()).prop_map(|(cause, since, until, consecutive_suspensions)| {
+            Health::Suspended { cause, since, until, consecutive_suspensions }
+        }),
+        (outcome(), at(), any::<u32>()).prop_map(|(cause, since, consecutive_suspensions)| Health::Probing {
             cause,
             since,
-            until,
-            strikes
+            consecutive_suspensions
         }),
-        (outcome(), at(), any::<u32>()).prop_map(|(cause, since, strikes)| Health::Probing { cause, since, strikes }),
     ]
 }
 
@@ -90,19 +92,19 @@ fn counters() -> impl Strategy<Value = Counters> {
     })
 }
 
-fn pace() -> impl Strategy<Value = Pace> {
+fn pace() -> impl Strategy<Value = PaceRecord> {
     (option::of(any::<u64>().prop_map(Rate)), option::of(at()), any::<bool>(), option::of(at()))
-        .prop_map(|(healthy, failed, paced, not_before)| Pace { healthy, failed, paced, not_before })
+        .prop_map(|(healthy, failed, paced, not_before)| PaceRecord { healthy, failed, paced, not_before })
 }
 
-fn held() -> impl Strategy<Value = Option<Held>> {
-    prop_oneof![Just(None), Just(Some(Held::ByOperator)), Just(Some(Held::Gone))]
+fn held() -> impl Strategy<Value = Option<HeldBy>> {
+    prop_oneof![Just(None), Just(Some(HeldBy::ByOperator)), Just(Some(HeldBy::Gone))]
 }
 
-fn sifted() -> impl Strategy<Value = Sifted> {
+fn sifted() -> impl Strategy<Value = FilteredOut> {
     (any::<u16>(), any::<u32>(), any::<u32>(), 1..u32::MAX).prop_map(|(lane, version, first, length)| {
         let first = Seq(first.into());
-        Sifted { lane: Lane(lane), version, first, end: first.plus(length.into()) }
+        FilteredOut { lane: Lane(lane), version, first, end: first.plus(length.into()) }
     })
 }
 
@@ -123,19 +125,19 @@ pub(super) fn job() -> impl Strategy<Value = Job> {
     )
 }
 
-fn tally() -> impl Strategy<Value = Tally> {
+fn counts() -> impl Strategy<Value = OutcomeCounts> {
     let times = || 1..=u64::MAX;
     let reasons = || btree_map(reason(), times(), 0..4);
     let leases = btree_map(select(StepKind::ALL.to_vec()), times(), 0..4);
     (btree_map(outcome(), times(), 0..4), reasons(), reasons(), leases)
-        .prop_map(|(failed, dead_lettered, dropped, leases)| Tally { failed, dead_lettered, dropped, leases })
+        .prop_map(|(failed, dead_lettered, dropped, leases)| OutcomeCounts { failed, dead_lettered, dropped, leases })
 }
 
 pub(super) fn cursor() -> impl Strategy<Value = Cursor> {
     let jobs = (counters(), vec(job(), 0..3), any::<u16>());
-    let ledger = (vec(sifted(), 0..3), prop_oneof![Just(0), any::<u64>()], tally());
+    let ledger = (vec(sifted(), 0..3), prop_oneof![Just(0), any::<u64>()], counts());
     (vec(lane(), 0..5), health(), pace(), held(), counters(), jobs, option::of(at()), ledger).prop_map(
-        |(lanes, health, pace, held, counters, (replayed, jobs, jobs_begun), next_due, (sifted, began, tally))| {
+        |(lanes, health, pace, held, counters, (replayed, jobs, jobs_begun), next_due, (sifted, began, counts))| {
             Cursor {
                 lanes,
                 health,
@@ -146,23 +148,30 @@ pub(super) fn cursor() -> impl Strategy<Value = Cursor> {
                 jobs,
                 jobs_begun,
                 next_due,
-                sifted,
+                filtered_out: sifted,
                 began: Seq(began),
-                tally,
+                counts: counts,
             }
         },
     )
 }
 
-pub(super) fn owed() -> impl Strategy<Value = Owed> {
+pub(super) fn owed() -> impl Strategy<Value = PendingDelivery> {
     (any::<u32>(), at(), outcome(), option::of(any::<u16>()), at(), option::of(at())).prop_map(
-        |(attempts, due, last, status, tried, received)| Owed { attempts, due, last, status, tried, received },
+        |(attempts, due, last, status, tried, received)| PendingDelivery {
+            attempts,
+            due,
+            last,
+            status,
+            tried,
+            received,
+        },
     )
 }
 
-pub(super) fn dead() -> impl Strategy<Value = Dead> {
+pub(super) fn dead() -> impl Strategy<Value = DeadLetterRecord> {
     (reason(), any::<u32>(), outcome(), option::of(any::<u16>()), at(), option::of(at()), at()).prop_map(
-        |(reason, attempts, outcome, status, published, tried, given_up)| Dead {
+        |(reason, attempts, outcome, status, published, tried, given_up)| DeadLetterRecord {
             reason,
             attempts,
             outcome,
@@ -174,11 +183,11 @@ pub(super) fn dead() -> impl Strategy<Value = Dead> {
     )
 }
 
-fn what() -> impl Strategy<Value = What> {
+fn what() -> impl Strategy<Value = LedgerEvent> {
     prop_oneof![
-        any::<u32>().prop_map(|version| What::Filtered { version }),
+        any::<u32>().prop_map(|version| LedgerEvent::Filtered { version }),
         (outcome(), option::of(any::<u16>()), any::<u64>(), option::of(at()), option::of(any::<u64>())).prop_map(
-            |(outcome, status, micros, next, excerpt)| What::Attempted {
+            |(outcome, status, micros, next, excerpt)| LedgerEvent::Attempted {
                 outcome,
                 status,
                 latency: Duration::from_micros(micros),
@@ -186,20 +195,20 @@ fn what() -> impl Strategy<Value = What> {
                 excerpt,
             }
         ),
-        (reason(), any::<bool>()).prop_map(|(reason, put_aside)| What::GivenUp { reason, put_aside }),
-        any::<bool>().prop_map(|settled| What::Late { settled }),
-        Just(What::Canceled),
-        "\\PC{0,9}".prop_map(|file| What::Filed { file: file.into() }),
-        "\\PC{0,9}".prop_map(|why| What::Lost { why: why.into() }),
-        any::<u16>().prop_map(|lane| What::Redriven { into: Lane(lane) }),
-        at().prop_map(|until| What::Lease(LeaseStep::Received { until })),
-        at().prop_map(|until| What::Lease(LeaseStep::Renewed { until })),
-        at().prop_map(|until| What::Lease(LeaseStep::Released { until })),
-        select(vec![What::Lease(LeaseStep::Acknowledged), What::Lease(LeaseStep::Expired)]),
+        (reason(), any::<bool>()).prop_map(|(reason, put_aside)| LedgerEvent::GivenUp { reason, put_aside }),
+        any::<bool>().prop_map(|settled| LedgerEvent::Late { settled }),
+        Just(LedgerEvent::Canceled),
+        "\\PC{0,9}".prop_map(|file| LedgerEvent::Filed { file: file.into() }),
+        "\\PC{0,9}".prop_map(|why| LedgerEvent::Lost { why: why.into() }),
+        any::<u16>().prop_map(|lane| LedgerEvent::Redriven { into: Lane(lane) }),
+        at().prop_map(|until| LedgerEvent::Lease(LeaseStep::Received { until })),
+        at().prop_map(|until| LedgerEvent::Lease(LeaseStep::Renewed { until })),
+        at().prop_map(|until| LedgerEvent::Lease(LeaseStep::Released { until })),
+        select(vec![LedgerEvent::Lease(LeaseStep::Acknowledged), LedgerEvent::Lease(LeaseStep::Expired)]),
     ]
 }
 
-pub(super) fn entry() -> impl Strategy<Value = Entry> {
+pub(super) fn entry() -> impl Strategy<Value = LedgerEntry> {
     (at(), vec((0u64..1 << 40, 1u32..), 1..20), what()).prop_map(|(at, runs, what)| {
         let covers = runs
             .into_iter()
@@ -209,21 +218,21 @@ pub(super) fn entry() -> impl Strategy<Value = Entry> {
                 Some((Seq(first), count))
             })
             .collect();
-        Entry { at, covers, what }
+        LedgerEntry { at, covers, what }
     })
 }
 
-pub(super) fn floor() -> impl Strategy<Value = Floor> {
-    any::<[u64; 5]>().prop_map(|[floor, next, count, bytes, appended]| Floor {
+pub(super) fn floor() -> impl Strategy<Value = FloorRecord> {
+    any::<[u64; 5]>().prop_map(|[floor, next, count, bytes, appended]| FloorRecord {
         floor: Seq(floor),
         next: Seq(next),
-        running: Running { count, bytes },
+        running: LogTail { count, bytes },
         appended: Timestamp(appended),
     })
 }
 
 /// Read back as it was; refused where it is cut or followed by a byte; no panic where a byte is changed.
-fn check<R: Record + PartialEq + Debug>(record: &R, at: usize, byte: u8) -> Result<(), TestCaseError> {
+fn check<R: StoredRecord + PartialEq + Debug>(record: &R, at: usize, byte: u8) -> Result<(), TestCaseError> {
     let bytes = record.encode();
     let read = R::decode(&bytes);
     prop_assert_eq!(read.as_ref(), Ok(record));
@@ -243,7 +252,7 @@ fn check<R: Record + PartialEq + Debug>(record: &R, at: usize, byte: u8) -> Resu
 }
 
 /// What random bytes decode to can be encoded again.
-fn check_random<R: Record + PartialEq + Debug>(bytes: &[u8]) -> Result<(), TestCaseError> {
+fn check_random<R: StoredRecord + PartialEq + Debug>(bytes: &[u8]) -> Result<(), TestCaseError> {
     if let Ok(record) = R::decode(bytes) {
         prop_assert_eq!(R::decode(&record.encode()), Ok(record));
     }
@@ -290,11 +299,11 @@ proptest! {
     fn random_bytes_are_a_record_or_refused(mut bytes in vec(prop_oneof![0u8..4, any::<u8>()], 1..80)) {
         bytes[0] = 1;
         check_random::<Cursor>(&bytes)?;
-        check_random::<Owed>(&bytes)?;
-        check_random::<Dead>(&bytes)?;
-        check_random::<Entry>(&bytes)?;
+        check_random::<PendingDelivery>(&bytes)?;
+        check_random::<DeadLetterRecord>(&bytes)?;
+        check_random::<LedgerEntry>(&bytes)?;
         check_random::<Excerpt>(&bytes)?;
-        check_random::<Floor>(&bytes)?;
+        check_random::<FloorRecord>(&bytes)?;
     }
 }
 
@@ -311,11 +320,11 @@ fn a_thousand_open_events_in_a_row_cost_a_byte_more_than_one() {
 fn open_events_that_are_too_many_to_be_true_are_damage() {
     let lane = LaneCursor { lane: Lane::LIVE, read: Seq(10), end: None, open: Vec::new(), done: vec![Seq(12)] };
     let sound = Cursor { lanes: vec![lane], ..Cursor::default() }.encode();
-    let (lanes, tally) = sound.split_at(sound.len() - 4);
-    assert_eq!(tally, [0; 4], "the record ends with a tally of nothing");
+    let (lanes, counts) = sound.split_at(sound.len() - 4);
+    assert_eq!(counts, [0; 4], "the record ends with a tally of nothing");
     let (count, rest) = lanes.split_last().expect("a record has bytes");
     assert_eq!(*count, 1, "before it stands the run's count");
-    let endless = [rest, &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f], tally].concat();
+    let endless = [rest, &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f], counts].concat();
     assert!(Cursor::decode(&endless).is_err());
 }
 
@@ -330,19 +339,19 @@ fn a_cursor_whose_open_events_do_not_ascend_is_not_written() {
 fn the_bytes_of_the_ledger_are_those_that_were_given() {
     let (outcome, latency) = (Outcome::Busy, Duration::ZERO);
     let all = [
-        What::Filtered { version: 1 },
-        What::Attempted { outcome, status: None, latency, next: None, excerpt: None },
-        What::GivenUp { reason: Reason::Missing, put_aside: false },
-        What::Late { settled: true },
-        What::Canceled,
-        What::Filed { file: "a".into() },
-        What::Lost { why: "b".into() },
-        What::Redriven { into: Lane(16) },
-        What::Lease(LeaseStep::Received { until: Timestamp(1) }),
-        What::Lease(LeaseStep::Renewed { until: Timestamp(1) }),
-        What::Lease(LeaseStep::Acknowledged),
-        What::Lease(LeaseStep::Released { until: Timestamp(1) }),
-        What::Lease(LeaseStep::Expired),
+        LedgerEvent::Filtered { version: 1 },
+        LedgerEvent::Attempted { outcome, status: None, latency, next: None, excerpt: None },
+        LedgerEvent::GivenUp { reason: Reason::Missing, put_aside: false },
+        LedgerEvent::Late { settled: true },
+        LedgerEvent::Canceled,
+        LedgerEvent::Filed { file: "a".into() },
+        LedgerEvent::Lost { why: "b".into() },
+        LedgerEvent::Redriven { into: Lane(16) },
+        LedgerEvent::Lease(LeaseStep::Received { until: Timestamp(1) }),
+        LedgerEvent::Lease(LeaseStep::Renewed { until: Timestamp(1) }),
+        LedgerEvent::Lease(LeaseStep::Acknowledged),
+        LedgerEvent::Lease(LeaseStep::Released { until: Timestamp(1) }),
+        LedgerEvent::Lease(LeaseStep::Expired),
     ];
-    assert_eq!(all.each_ref().map(what_byte), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]);
+    assert_eq!(all.each_ref().map(event_byte), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]);
 }

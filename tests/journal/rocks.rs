@@ -8,8 +8,8 @@ use gridhook::{
     event::{PartitionId, Seq},
     journal::{
         keys::{self, MetaKind},
-        records::{Floor, Record},
-        rocks::{FORMAT, OpenError, Rocks, RocksOptions},
+        records::{FloorRecord, StoredRecord},
+        rocks::{FORMAT, OpenError, RocksOptions, RocksStore},
         store::{Batch, Family, Store},
     },
 };
@@ -21,22 +21,22 @@ fn folder() -> TempDir {
     tempfile::tempdir().expect("a folder")
 }
 
-fn open(folder: &Path) -> Rocks {
-    Rocks::open(folder, &RocksOptions::default()).expect("a store that is whole")
+fn open(folder: &Path) -> RocksStore {
+    RocksStore::open(folder, &RocksOptions::default()).expect("a store that is whole")
 }
 
 fn refused(folder: &Path) -> OpenError {
-    Rocks::open(folder, &RocksOptions::default()).expect_err("a store that must not be opened")
+    RocksStore::open(folder, &RocksOptions::default()).expect_err("a store that must not be opened")
 }
 
 /// Writes the jobs `from..to`, one batch each.
-fn fill(store: &Rocks, from: u32, to: u32) {
+fn fill(store: &RocksStore, from: u32, to: u32) {
     for job in from..to {
         put(store, Family::Meta, keys::meta(MetaKind::Job, &job.to_be_bytes()), vec![job as u8; 100]);
     }
 }
 
-fn jobs(store: &Rocks) -> usize {
+fn jobs(store: &RocksStore) -> usize {
     let range = keys::meta_of(MetaKind::Job);
     keys_in(store, Family::Meta, &range.start, &range.end).len()
 }
@@ -265,7 +265,7 @@ fn a_store_whose_making_was_interrupted_is_made_again() {
 }
 
 /// Four partitions, each with chunks of ten events of 4 KiB.
-fn fill_log(store: &Rocks) {
+fn fill_log(store: &RocksStore) {
     for first in (0..600).step_by(10) {
         let mut batch = Batch::default();
         for partition in 1..5 {
@@ -331,7 +331,7 @@ fn floors_are_known_again_after_a_restart() {
     let folder = folder();
     let store = open(folder.path());
     fill_log(&store);
-    let floor = Floor { floor: Seq(301), next: Seq(601), ..Floor::default() };
+    let floor = FloorRecord { floor: Seq(301), next: Seq(601), ..FloorRecord::default() };
     put(&store, Family::Meta, keys::floor(PartitionId(3)), floor.encode());
     drop(store);
     let store = open(folder.path());

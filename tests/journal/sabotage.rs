@@ -15,8 +15,8 @@ use gridhook::{
     event::{PartitionId, Seq},
     journal::{
         keys::{self, MetaKind},
-        memory::{Fault, Memory},
-        rocks::{Rocks, RocksOptions},
+        memory::{MemoryStore, WriteFault},
+        rocks::{RocksOptions, RocksStore},
         store::{Batch, Family, Store, StoreError, Visit},
         watermark::Watermark,
     },
@@ -85,7 +85,7 @@ impl<S: Store> Store for Liar<S> {
             }
             Some(Lie::ForgetAFamily) => {
                 let mut batch = batch.clone();
-                batch.0.retain(|op| !matches!(op, gridhook::journal::store::Op::Put(Family::Owed, ..)));
+                batch.0.retain(|op| !matches!(op, gridhook::journal::store::WriteOp::Put(Family::Pending, ..)));
                 self.store.write(&batch)
             }
             Some(Lie::SayThatAFullDiskHasWritten) => match self.store.write(batch) {
@@ -145,7 +145,7 @@ impl<S: Store> Store for Liar<S> {
 fn write(store: &impl Store, number: u32) -> Result<(), StoreError> {
     let mut batch = Batch::default();
     batch.put(Family::Meta, keys::meta(MetaKind::Job, &number.to_be_bytes()), vec![number as u8; 30_000]);
-    batch.put(Family::Owed, number.to_be_bytes().to_vec(), vec![1]);
+    batch.put(Family::Pending, number.to_be_bytes().to_vec(), vec![1]);
     store.write(&batch)
 }
 
@@ -153,11 +153,11 @@ fn write(store: &impl Store, number: u32) -> Result<(), StoreError> {
 fn written(store: &impl Store) -> usize {
     let range = keys::meta_of(MetaKind::Job);
     let jobs = keys_in(store, Family::Meta, &range.start, &range.end).len();
-    jobs.min(keys_in(store, Family::Owed, &[0], &[0xff]).len())
+    jobs.min(keys_in(store, Family::Pending, &[0], &[0xff]).len())
 }
 
-fn open(folder: &Path) -> Rocks {
-    Rocks::open(folder, &RocksOptions::default()).expect("a store that is whole")
+fn open(folder: &Path) -> RocksStore {
+    RocksStore::open(folder, &RocksOptions::default()).expect("a store that is whole")
 }
 
 // --- the promises ---
@@ -188,7 +188,7 @@ fn a_log_that_was_cut_is_refused(lie: Option<Lie>) -> bool {
     let log = logs.max_by_key(|path| fs::metadata(path).map_or(0, |log| log.len())).expect("a log");
     let log = fs::OpenOptions::new().write(true).open(log).expect("a log");
     log.set_len(log.metadata().expect("a length").len() / 2).expect("cut");
-    let opened = Rocks::open(killed.path(), &RocksOptions::default());
+    let opened = RocksStore::open(killed.path(), &RocksOptions::default());
     assert!(opened.is_err(), "it was opened with {} of 50", opened.map_or(0, |store| written(&store)));
     true
 }
@@ -223,8 +223,8 @@ fn a_full_disk_loses_nothing_and_heals(lie: Option<Lie>) -> bool {
 }
 
 fn nothing_is_written_behind_a_failed_sync(lie: Option<Lie>) -> bool {
-    let memory = Memory::new();
-    memory.fail(5..6, Fault::Failed);
+    let memory = MemoryStore::new();
+    memory.fail(5..6, WriteFault::Failed);
     let store = Liar::new(memory.clone(), Path::new(""), lie);
     let acknowledged = (0..10).filter(|number| write(&store, *number).is_ok()).count();
     let found = written(&memory.crash(0));

@@ -10,17 +10,17 @@ use std::{
 
 use gridhook::{
     clock::Clock,
-    event::{Lane, Obligor, PartitionId, Seq, SubscriptionId, Timestamp},
+    event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{
-        Journal, Limits, MetaChange, Options, keys,
-        records::Record,
-        rocks::{Rocks, RocksOptions},
-        salvage::Gap,
+        BacklogLimits, Journal, JournalOptions, MetaChange, keys,
+        records::StoredRecord,
+        rocks::{RocksOptions, RocksStore},
+        salvage::LogGap,
         store::{Batch, Family, Store, StoreError},
     },
     policy::{
         outcome::Outcome,
-        record::{DueKey, Owed},
+        record::{DueKey, PendingDelivery},
     },
 };
 use tempfile::TempDir;
@@ -33,15 +33,15 @@ fn small() -> RocksOptions {
     RocksOptions { buffers_bytes: 512 << 10, wal_bytes: 256 << 10, ..RocksOptions::default() }
 }
 
-fn options() -> Options {
-    Options { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits: Limits::default() }
+fn options() -> JournalOptions {
+    JournalOptions { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits: BacklogLimits::default() }
 }
 
 /// A store whose log is in tables, new ones and merged ones, with events of all partitions side by side; and where each
 /// chunk begins, and how many events it has.
 fn filled() -> (TempDir, BTreeMap<(u32, u64), u64>) {
     let folder = scratch();
-    let store = Rocks::open(folder.path(), &small()).expect("a new store");
+    let store = RocksStore::open(folder.path(), &small()).expect("a new store");
     let mut chunks = BTreeMap::new();
     let mut next = [1u64; PARTITIONS as usize];
     let mut random = fastrand::Rng::with_seed(7);
@@ -53,7 +53,7 @@ fn filled() -> (TempDir, BTreeMap<(u32, u64), u64>) {
         batch.put(Family::Log, keys::log(PartitionId(partition), Seq(*at)), chunk(count, random.usize(20..900)));
         chunks.insert((partition, *at), count.into());
         *at += u64::from(count);
-        let floor = gridhook::journal::records::Floor { floor: Seq(1), next: Seq(*at), ..Default::default() };
+        let floor = gridhook::journal::records::FloorRecord { floor: Seq(1), next: Seq(*at), ..Default::default() };
         batch.put(Family::Meta, keys::floor(PartitionId(partition)), floor.encode());
         store.write(&batch).expect("written");
         if number == 700 {
@@ -78,7 +78,7 @@ fn flip(table: &Path, at: usize) {
     fs::write(table, bytes).expect("written");
 }
 
-fn start(store: &Arc<Rocks>) -> Result<(Journal, gridhook::journal::Writer), gridhook::journal::Error> {
+fn start(store: &Arc<RocksStore>) -> Result<(Journal, gridhook::journal::WriterThread), gridhook::journal::Error> {
     let (clock, _) = Clock::manual(Timestamp(1_000_000));
     let store: Arc<dyn Store> = Arc::clone(store) as Arc<dyn Store>;
     Journal::start(store, clock, options(), Box::new(|_, _| {}), Box::new(|_| {}))
@@ -124,7 +124,7 @@ fn what_is_in_no_damaged_block_is_read_and_what_is_missing_is_noted_to_the_event
                 at -= length(table);
             }
         }
-        let Ok(store) = Rocks::open(copy.path(), &small()) else {
+        let Ok(store) = RocksStore::open(copy.path(), &small()) else {
             refused += 1;
             continue;
         };
@@ -142,7 +142,7 @@ fn what_is_in_no_damaged_block_is_read_and_what_is_missing_is_noted_to_the_event
                 assert_eq!(found.contains(first), is_readable, "chunk {first} of {partition}, round {round}");
                 assert_eq!(is_missing, !is_readable, "chunk {first} of {partition}, round {round}: {missing:?}");
             }
-            let seen: Vec<Gap> =
+            let seen: Vec<LogGap> =
                 journal.damage().seen().gaps.into_iter().filter(|gap| gap.partition == partition).collect();
             let lost: u64 = missing.iter().map(|(from, upto)| upto - from).sum();
             assert_eq!(seen.iter().map(|gap| gap.count).sum::<u64>(), lost, "{seen:?} {missing:?}");
@@ -158,7 +158,7 @@ fn what_is_in_no_damaged_block_is_read_and_what_is_missing_is_noted_to_the_event
 
 /// A store in memory of which a range of keys of one family cannot be read.
 struct Rotten {
-    store: gridhook::journal::memory::Memory,
+    store: gridhook::journal::memory::MemoryStore,
     family: Family,
     from: Vec<u8>,
     upto: Vec<u8>,
@@ -231,16 +231,23 @@ impl Store for Rotten {
     }
 }
 
-const OF: Obligor = Obligor { partition: PartitionId(1), subscription: SubscriptionId(1) };
+const OF: SubscriptionKey = SubscriptionKey { partition: PartitionId(1), subscription: SubscriptionId(1) };
 
-fn owed(seq: u64) -> Owed {
+fn owed(seq: u64) -> PendingDelivery {
     let due = Timestamp(10_000 + seq % 7);
-    Owed { attempts: 3, due, last: Outcome::Busy, status: Some(503), tried: Timestamp(9_000), received: None }
+    PendingDelivery {
+        attempts: 3,
+        due,
+        last: Outcome::Busy,
+        status: Some(503),
+        tried: Timestamp(9_000),
+        received: None,
+    }
 }
 
 /// Twenty owed events, of which these keys of `family` cannot be read.
-fn rotten(family: Family, from: Vec<u8>, upto: Vec<u8>) -> (Journal, gridhook::journal::Writer) {
-    let store = Arc::new(Rotten { store: gridhook::journal::memory::Memory::new(), family, from, upto });
+fn rotten(family: Family, from: Vec<u8>, upto: Vec<u8>) -> (Journal, gridhook::journal::WriterThread) {
+    let store = Arc::new(Rotten { store: gridhook::journal::memory::MemoryStore::new(), family, from, upto });
     let (clock, _) = Clock::manual(Timestamp(1_000_000));
     let (journal, writer) =
         Journal::start(store.clone(), clock, options(), Box::new(|_, _| {}), Box::new(|_| {})).expect("started");
@@ -250,7 +257,11 @@ fn rotten(family: Family, from: Vec<u8>, upto: Vec<u8>) -> (Journal, gridhook::j
     let mut batch = Batch::default();
     for seq in 1..=20 {
         batch.put(Family::Log, keys::log(OF.partition, Seq(seq)), chunk(1, 50));
-        batch.put(Family::Owed, keys::owed(OF.partition, Seq(seq), OF.subscription, Lane::LIVE), owed(seq).encode());
+        batch.put(
+            Family::Pending,
+            keys::pending(OF.partition, Seq(seq), OF.subscription, Lane::LIVE),
+            owed(seq).encode(),
+        );
         batch.put(Family::Due, keys::due(OF, owed(seq).due, Lane::LIVE, Seq(seq)), Vec::new());
     }
     store.write(&batch).expect("written");
@@ -274,19 +285,19 @@ fn the_order_of_falling_due_is_made_from_what_is_owed_where_it_cannot_be_read() 
 
 #[test]
 fn an_owed_event_whose_record_cannot_be_read_is_delivered_all_the_same() {
-    let key = |seq: u64| keys::owed(OF.partition, Seq(seq), OF.subscription, Lane(0));
-    let (journal, writer) = rotten(Family::Owed, key(5), key(9));
+    let key = |seq: u64| keys::pending(OF.partition, Seq(seq), OF.subscription, Lane(0));
+    let (journal, writer) = rotten(Family::Pending, key(5), key(9));
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let wanted = (1..=20).map(|seq| (Lane::LIVE, Seq(seq))).collect();
     let found = runtime.block_on(journal.reads().fetch(OF, wanted, 1 << 20)).expect("an answer");
     assert_eq!(found.len(), 20);
     for fetched in found {
-        let known = fetched.owed.expect("it is owed");
+        let known = fetched.pending.expect("it is owed");
         let is_remade = (5..9).contains(&fetched.seq.0);
         assert_eq!((known.due, known.attempts == 3), (owed(fetched.seq.0).due, !is_remade), "{:?}", fetched.seq);
         assert!(fetched.event.is_some(), "{:?}", fetched.seq);
     }
-    assert_eq!(journal.damage().seen().families, [Family::Owed]);
+    assert_eq!(journal.damage().seen().families, [Family::Pending]);
     journal.close();
     writer.join();
 }
@@ -300,7 +311,7 @@ fn an_event_that_cannot_be_read_is_missing_and_the_others_of_the_fetch_come() {
     let found = runtime.block_on(journal.reads().fetch(OF, wanted, 1 << 20)).expect("an answer");
     let missing: Vec<u64> = found.iter().filter(|found| found.event.is_none()).map(|found| found.seq.0).collect();
     assert_eq!(missing, [7, 8]);
-    assert_eq!(journal.damage().seen().gaps, [Gap { partition: 1, first: 7, count: 2 }]);
+    assert_eq!(journal.damage().seen().gaps, [LogGap { partition: 1, first: 7, count: 2 }]);
     journal.close();
     writer.join();
 }

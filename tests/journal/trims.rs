@@ -9,15 +9,15 @@ use std::{
 
 use bytes::Bytes;
 use gridhook::{
-    event::{Lane, Obligor, PartitionId, Seq, SubscriptionId, Timestamp},
+    event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{
-        Buried, DeadKey, Hold, MetaChange, Owner,
-        memory::Memory,
+        DeadKey, DeadLetterWrite, LogHold, MetaChange, SubscriptionOwner,
+        memory::MemoryStore,
         store::{Batch, Family, Store, StoreError, Visit},
     },
     policy::{
         outcome::{Outcome, Reason},
-        record::{Change, Cursor, Dead, LaneCursor, Owed, Returned, TakenBack},
+        record::{Cursor, DeadLetterRecord, LaneCursor, PendingDelivery, RecordChange, RedrivePage, RedrivenEvent},
     },
 };
 use proptest::{
@@ -76,16 +76,16 @@ impl Gate {
     }
 
     /// Waits until a look waits, or none is on its way.
-    fn until_a_look_waits(&self, desk: &Desk) {
+    fn until_a_look_waits(&self, queue: &Desk) {
         let mut reads = self.lock();
-        while !reads.is_waiting && desk.journal.trimming() > 0 {
+        while !reads.is_waiting && queue.journal.trimming() > 0 {
             (reads, _) = self.changed.wait_timeout(reads, Duration::from_millis(1)).expect("no panic");
         }
     }
 }
 
 /// A store whose looks pass a gate before each read.
-struct Gated(Memory, Arc<Gate>);
+struct Gated(MemoryStore, Arc<Gate>);
 
 impl Store for Gated {
     fn write(&self, batch: &Batch) -> Result<(), StoreError> {
@@ -167,7 +167,7 @@ fn act() -> impl Strategy<Value = Act> {
 
 /// A subscription, as naively as it can be known.
 struct Known {
-    owner: Owner,
+    owner: SubscriptionOwner,
     read: u64,
     pending: BTreeMap<u64, Timestamp>,
     dead: BTreeSet<u64>,
@@ -175,20 +175,20 @@ struct Known {
 
 /// The journal and what must be true of it.
 struct Scene {
-    desk: Desk,
-    store: Memory,
+    queue: Desk,
+    store: MemoryStore,
     gate: Arc<Gate>,
     next: u64,
     known: Vec<Known>,
-    hold: Option<Hold>,
+    hold: Option<LogHold>,
 }
 
-fn owed(due: Timestamp) -> Owed {
-    Owed { attempts: 1, due, last: Outcome::Busy, status: None, tried: START, received: None }
+fn owed(due: Timestamp) -> PendingDelivery {
+    PendingDelivery { attempts: 1, due, last: Outcome::Busy, status: None, tried: START, received: None }
 }
 
-fn dead() -> Dead {
-    Dead {
+fn dead() -> DeadLetterRecord {
+    DeadLetterRecord {
         reason: Reason::TimeToLiveExceeded,
         attempts: 1,
         outcome: Outcome::Busy,
@@ -205,10 +205,10 @@ fn pick<T: Copy>(all: &[T], which: u8) -> Option<T> {
 
 impl Scene {
     fn new() -> Self {
-        let (store, gate) = (Memory::new(), Arc::<Gate>::default());
-        let desk = Desk::at(Arc::new(Gated(store.clone(), Arc::clone(&gate))), Duration::ZERO);
-        desk.wait(desk.journal.change(vec![MetaChange::Found(PARTITION)])).expect("founded");
-        let mut scene = Self { desk, store, gate, next: 1, known: Vec::new(), hold: None };
+        let (store, gate) = (MemoryStore::new(), Arc::<Gate>::default());
+        let queue = Desk::at(Arc::new(Gated(store.clone(), Arc::clone(&gate))), Duration::ZERO);
+        queue.wait(queue.journal.change(vec![MetaChange::Found(PARTITION)])).expect("founded");
+        let mut scene = Self { queue, store, gate, next: 1, known: Vec::new(), hold: None };
         scene.subscribe(0);
         scene.subscribe(0);
         scene
@@ -216,28 +216,28 @@ impl Scene {
 
     fn subscribe(&mut self, back: u8) {
         let number = u32::try_from(self.known.len()).expect("a few") + 1;
-        let obligor = Obligor { partition: PARTITION, subscription: SubscriptionId(number) };
+        let subscription_key = SubscriptionKey { partition: PARTITION, subscription: SubscriptionId(number) };
         let start = Seq(self.next.saturating_sub(back.into()).max(1));
-        let made = self.desk.journal.change(vec![MetaChange::Subscribe(obligor, Some(start))]);
-        self.desk.wait(made).expect("made");
-        let opened = self.desk.open(obligor);
+        let made = self.queue.journal.change(vec![MetaChange::Subscribe(subscription_key, Some(start))]);
+        self.queue.wait(made).expect("made");
+        let opened = self.queue.open(subscription_key);
         let read = opened.cursor.lanes[0].read.0;
         self.known.push(Known { owner: opened.owner, read, pending: BTreeMap::new(), dead: BTreeSet::new() });
     }
 
-    fn write(&self, who: usize, mut changes: Vec<Change>) {
+    fn write(&self, who: usize, mut changes: Vec<RecordChange>) {
         let known = &self.known[who];
         let read = Seq(known.read);
         let lane = LaneCursor { lane: Lane::LIVE, read, end: None, open: Vec::new(), done: Vec::new() };
-        changes.push(Change::Cursor(Box::new(Cursor { lanes: vec![lane], ..Cursor::default() })));
-        self.desk.write(known.owner, changes);
+        changes.push(RecordChange::Cursor(Box::new(Cursor { lanes: vec![lane], ..Cursor::default() })));
+        self.queue.write(known.owner, changes);
     }
 
     fn act(&mut self, act: Act) {
         match act {
             Act::Publish(count) => {
                 for _ in 0..count {
-                    self.desk.publish(1);
+                    self.queue.publish(1);
                     self.next += 1;
                 }
             }
@@ -272,10 +272,10 @@ impl Scene {
                 let Some(seq) = pick(&known.dead.iter().copied().collect::<Vec<_>>(), which) else { return };
                 known.dead.remove(&seq);
                 let waited = Some((DUE, Seq(seq), Lane::LIVE));
-                let letters = vec![Returned { seq: Seq(seq), waited, event: None }];
+                let letters = vec![RedrivenEvent { seq: Seq(seq), waited, event: None }];
                 let (lane, progress) = (Lane(7), Bytes::new());
-                let page = TakenBack { lane, letters, progress, account: None, drained: false };
-                let changes = vec![Change::TakeBack(Box::new(page)), pend(known, seq, None)];
+                let page = RedrivePage { lane, dead_letters: letters, progress, account: None, drained: false };
+                let changes = vec![RecordChange::TakeBack(Box::new(page)), pend(known, seq, None)];
                 self.write(who, changes);
             }
             Act::Subscribe(back) => self.subscribe(back),
@@ -283,7 +283,7 @@ impl Scene {
                 let from = Seq(self.next.saturating_sub(back.into()).max(1));
                 self.hold = match self.hold.take() {
                     Some(_) => None,
-                    None => Some(self.desk.wait(self.desk.journal.hold(PARTITION, from)).expect("it is there")),
+                    None => Some(self.queue.wait(self.queue.journal.hold(PARTITION, from)).expect("it is there")),
                 };
             }
             Act::Look(reads) => self.look(reads),
@@ -291,7 +291,7 @@ impl Scene {
         self.check();
     }
 
-    fn of_pending(&mut self, who: u8, which: u8, change: impl FnOnce(&mut Known, u64, Timestamp) -> Vec<Change>) {
+    fn of_pending(&mut self, who: u8, which: u8, change: impl FnOnce(&mut Known, u64, Timestamp) -> Vec<RecordChange>) {
         let who = usize::from(who) % self.known.len();
         let known = &mut self.known[who];
         let all: Vec<(u64, Timestamp)> = known.pending.iter().map(|(seq, due)| (*seq, *due)).collect();
@@ -304,21 +304,24 @@ impl Scene {
         let known = &mut self.known[who];
         known.dead.remove(&seq);
         let done = vec![DeadKey { due: DUE, seq: Seq(seq), lane: Lane::LIVE }];
-        let buried = self.desk.journal.bury(known.owner.obligor, Buried { done, ..Buried::default() });
-        self.desk.wait(buried).expect("there is room");
+        let buried = self
+            .queue
+            .journal
+            .write_dead_letters(known.owner.subscription_key, DeadLetterWrite { done, ..DeadLetterWrite::default() });
+        self.queue.wait(buried).expect("there is room");
     }
 
     /// Lets the look that waits end, and the next one begin.
     fn look(&self, reads: u32) {
         self.gate.open();
-        wait_for_looks(&self.desk.journal);
+        wait_for_looks(&self.queue.journal);
         self.gate.close(reads);
-        self.desk.hand.advance(Duration::from_secs(2));
+        self.queue.hand.advance(Duration::from_secs(2));
         // The second is answered behind whatever the first one has begun.
         for _ in 0..2 {
-            self.desk.wait(self.desk.journal.change(Vec::new())).expect("there is room");
+            self.queue.wait(self.queue.journal.change(Vec::new())).expect("there is room");
         }
-        self.gate.until_a_look_waits(&self.desk);
+        self.gate.until_a_look_waits(&self.queue);
     }
 
     /// Whatever somebody may ask for is there.
@@ -326,13 +329,17 @@ impl Scene {
         for known in &self.known {
             let wanted = known.pending.keys().chain(&known.dead).copied().chain(known.read..self.next);
             for seq in wanted {
-                assert!(self.desk.fetch(known.owner.obligor, seq), "{:?} has lost event {seq}", known.owner.obligor);
+                assert!(
+                    self.queue.fetch(known.owner.subscription_key, seq),
+                    "{:?} has lost event {seq}",
+                    known.owner.subscription_key
+                );
             }
         }
         if let Some(hold) = &self.hold {
-            let any = self.known[0].owner.obligor;
+            let any = self.known[0].owner.subscription_key;
             assert!(
-                (hold.from.0..self.next).all(|seq| self.desk.fetch(any, seq)),
+                (hold.from.0..self.next).all(|seq| self.queue.fetch(any, seq)),
                 "the log is held from {:?}",
                 hold.from
             );
@@ -354,28 +361,28 @@ impl Scene {
         }
         self.gate.open();
         for _ in 0..3 {
-            self.desk.housekeep();
+            self.queue.housekeep();
         }
         assert_eq!((log_in(&self.store, PARTITION.0), held(&self.store)), (Vec::new(), Vec::new()));
-        assert_eq!([Family::Owed, Family::Due, Family::Pin, Family::Dead].map(|of| count(&self.store, of)), [0; 4]);
-        self.desk.stop();
+        assert_eq!([Family::Pending, Family::Due, Family::Pin, Family::Dead].map(|of| count(&self.store, of)), [0; 4]);
+        self.queue.stop();
     }
 }
 
-fn pend(known: &mut Known, seq: u64, was_due: Option<Timestamp>) -> Change {
+fn pend(known: &mut Known, seq: u64, was_due: Option<Timestamp>) -> RecordChange {
     let due = was_due.map_or(DUE, |was| was.after(Duration::from_secs(1)));
     known.pending.insert(seq, due);
-    Change::Owe { lane: Lane::LIVE, seq: Seq(seq), owed: owed(due), was_due }
+    RecordChange::Defer { lane: Lane::LIVE, seq: Seq(seq), pending: owed(due), was_due }
 }
 
-fn settle(known: &mut Known, seq: u64, was_due: Timestamp) -> Change {
+fn settle(known: &mut Known, seq: u64, was_due: Timestamp) -> RecordChange {
     known.pending.remove(&seq);
-    Change::Settle { lane: Lane::LIVE, seq: Seq(seq), was_due }
+    RecordChange::Settle { lane: Lane::LIVE, seq: Seq(seq), was_due }
 }
 
-fn bear(known: &mut Known, seq: u64) -> Change {
+fn bear(known: &mut Known, seq: u64) -> RecordChange {
     known.dead.insert(seq);
-    Change::PutAside { lane: Lane::LIVE, seq: Seq(seq), due: DUE, dead: dead() }
+    RecordChange::PutAside { lane: Lane::LIVE, seq: Seq(seq), due: DUE, dead: dead() }
 }
 
 fn play(acts: impl IntoIterator<Item = Act>) {

@@ -1,6 +1,6 @@
 use std::{fs, path::Path};
 
-use gridhook::journal::watermark::{Found, Watermark};
+use gridhook::journal::watermark::{Watermark, WatermarkFile};
 use tempfile::TempDir;
 
 fn noted(folder: &TempDir, sequences: &[u64]) -> std::path::PathBuf {
@@ -14,9 +14,9 @@ fn noted(folder: &TempDir, sequences: &[u64]) -> std::path::PathBuf {
 
 fn read(path: &Path) -> Option<u64> {
     match Watermark::open(path).expect("readable") {
-        Found::Whole(mark) => Some(mark.sequence()),
-        Found::Damaged => None,
-        Found::Missing => panic!("it was made"),
+        WatermarkFile::Whole(mark) => Some(mark.sequence()),
+        WatermarkFile::Damaged => None,
+        WatermarkFile::Missing => panic!("it was made"),
     }
 }
 
@@ -38,7 +38,7 @@ fn a_file_that_is_opened_again_goes_on_where_it_was() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = noted(&folder, &[5]);
     for sequence in [6, 9, 12] {
-        let Ok(Found::Whole(mut mark)) = Watermark::open(&path) else { panic!("it is whole") };
+        let Ok(WatermarkFile::Whole(mut mark)) = Watermark::open(&path) else { panic!("it is whole") };
         mark.note(sequence).expect("noted");
         assert_eq!(read(&path), Some(sequence));
     }
@@ -65,10 +65,10 @@ fn a_torn_write_costs_one_step_back_and_no_more() {
 #[test]
 fn a_slot_of_rubbish_is_tolerated_and_two_are_not() {
     let folder = tempfile::tempdir().expect("a folder");
-    for slot in [0, 4096] {
+    for shared in [0, 4096] {
         let path = noted(&folder, &[7, 8]);
         let mut bytes = fs::read(&path).expect("bytes");
-        bytes[slot..slot + 4096].fill(0xaa);
+        bytes[shared..shared + 4096].fill(0xaa);
         fs::write(&path, bytes).expect("written");
         assert!(matches!(read(&path), Some(7 | 8)));
     }
@@ -82,5 +82,5 @@ fn a_slot_of_rubbish_is_tolerated_and_two_are_not() {
 #[test]
 fn a_file_that_is_not_there_is_missing() {
     let folder = tempfile::tempdir().expect("a folder");
-    assert!(matches!(Watermark::open(&folder.path().join("watermark")), Ok(Found::Missing)));
+    assert!(matches!(Watermark::open(&folder.path().join("watermark")), Ok(WatermarkFile::Missing)));
 }

@@ -13,19 +13,20 @@ use std::{
 use bytes::Bytes;
 use futures_util::FutureExt;
 use gridhook::{
-    clock::{Clock, Hand},
-    event::{Lane, Obligor, PartitionId, Seq, SubscriptionId, Timestamp},
+    clock::{Clock, ManualClock},
+    event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{
-        Buried, DeadKey, Error, Journal, Limits, MetaChange, Opened, Options, Owner, Promise, Published, State, Writer,
+        BacklogLimits, DeadKey, DeadLetterWrite, Error, Journal, JournalOptions, JournalState, MetaChange,
+        OpenedSubscription, PendingResult, PublishReceipt, SubscriptionOwner, WriterThread,
         keys::{self, MetaKind},
-        memory::{Fault, Memory},
-        records::Record,
-        rocks::{Rocks, RocksOptions},
+        memory::{MemoryStore, WriteFault},
+        records::StoredRecord,
+        rocks::{RocksOptions, RocksStore},
         store::{Batch, Family, Store, StoreError, Visit},
     },
     policy::{
         outcome::{Outcome, Reason},
-        record::{Change, Cursor, Dead, Entry, LaneCursor, Owed, What},
+        record::{Cursor, DeadLetterRecord, LaneCursor, LedgerEntry, LedgerEvent, PendingDelivery, RecordChange},
     },
 };
 
@@ -33,16 +34,16 @@ use super::{keys_in, log_in};
 use crate::policy::sealed;
 
 pub(super) const PARTITION: PartitionId = PartitionId(1);
-pub(super) const ONE: Obligor = Obligor { partition: PARTITION, subscription: SubscriptionId(1) };
-pub(super) const TWO: Obligor = Obligor { partition: PARTITION, subscription: SubscriptionId(2) };
+pub(super) const ONE: SubscriptionKey = SubscriptionKey { partition: PARTITION, subscription: SubscriptionId(1) };
+pub(super) const TWO: SubscriptionKey = SubscriptionKey { partition: PARTITION, subscription: SubscriptionId(2) };
 pub(super) const START: Timestamp = Timestamp(1_000_000_000);
 pub(super) const DUE: Timestamp = Timestamp(2_000_000_000);
 
 /// A journal, and everything around it.
 pub(super) struct Desk {
     pub(super) journal: Journal,
-    writer: Writer,
-    pub(super) hand: Hand,
+    writer: WriterThread,
+    pub(super) hand: ManualClock,
     clock: Clock,
     runtime: tokio::runtime::Runtime,
     /// The first sequence of each chunk that the listener was told of.
@@ -53,7 +54,7 @@ pub(super) struct Desk {
 impl Desk {
     pub(super) fn at(store: Arc<dyn Store>, outcome_wait: Duration) -> Self {
         let (clock, hand) = Clock::manual(START);
-        let options = Options { outcome_wait, group_bytes: 1 << 20, limits: Limits::default() };
+        let options = JournalOptions { outcome_wait, group_bytes: 1 << 20, limits: BacklogLimits::default() };
         let (heard, fatal) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicU32::new(0)));
         let listener = {
             let heard = Arc::clone(&heard);
@@ -73,10 +74,10 @@ impl Desk {
     }
 
     /// With a partition and two subscriptions.
-    fn founded(store: &Memory) -> Self {
-        let desk = Self::at(Arc::new(store.clone()), Duration::ZERO);
-        desk.found();
-        desk
+    fn founded(store: &MemoryStore) -> Self {
+        let queue = Self::at(Arc::new(store.clone()), Duration::ZERO);
+        queue.found();
+        queue
     }
 
     pub(super) fn found(&self) {
@@ -85,11 +86,11 @@ impl Desk {
         self.wait(self.journal.change(founded)).expect("founded");
     }
 
-    pub(super) fn wait<T>(&self, promise: Promise<T>) -> Result<T, Error> {
+    pub(super) fn wait<T>(&self, promise: PendingResult<T>) -> Result<T, Error> {
         self.runtime.block_on(promise)
     }
 
-    fn ask_publish(&self, events: usize) -> Promise<Published> {
+    fn ask_publish(&self, events: usize) -> PendingResult<PublishReceipt> {
         self.journal.publish(PARTITION, sealed(&vec![("yes", 10); events]), None)
     }
 
@@ -97,11 +98,16 @@ impl Desk {
         self.wait(self.ask_publish(events)).expect("there is room").first
     }
 
-    pub(super) fn open(&self, obligor: Obligor) -> Opened {
-        self.wait(self.journal.open(obligor)).expect("it is there")
+    pub(super) fn open(&self, subscription_key: SubscriptionKey) -> OpenedSubscription {
+        self.wait(self.journal.open(subscription_key)).expect("it is there")
     }
 
-    pub(super) fn append(&self, owner: Owner, changes: Vec<Change>, urgent: bool) -> mpsc::Receiver<Result<(), Error>> {
+    pub(super) fn append(
+        &self,
+        owner: SubscriptionOwner,
+        changes: Vec<RecordChange>,
+        urgent: bool,
+    ) -> mpsc::Receiver<Result<(), Error>> {
         let (done, answer) = mpsc::channel();
         self.journal.append(
             owner,
@@ -112,7 +118,7 @@ impl Desk {
         answer
     }
 
-    pub(super) fn write(&self, owner: Owner, changes: Vec<Change>) {
+    pub(super) fn write(&self, owner: SubscriptionOwner, changes: Vec<RecordChange>) {
         self.append(owner, changes, true).recv().expect("an answer").expect("written");
     }
 
@@ -125,8 +131,8 @@ impl Desk {
         wait_for_looks(&self.journal);
     }
 
-    pub(super) fn fetch(&self, obligor: Obligor, seq: u64) -> bool {
-        let found = self.journal.reads().fetch(obligor, vec![(Lane::LIVE, Seq(seq))], 1 << 20);
+    pub(super) fn fetch(&self, subscription_key: SubscriptionKey, seq: u64) -> bool {
+        let found = self.journal.reads().fetch(subscription_key, vec![(Lane::LIVE, Seq(seq))], 1 << 20);
         let found = self.wait(found).expect("readable");
         found[0].event.as_ref().is_some_and(|event| event.seq == Seq(seq) && event.subject() == "yes")
     }
@@ -148,23 +154,23 @@ pub(crate) fn wait_for_looks(journal: &Journal) {
     panic!("the looks at logs do not end");
 }
 
-pub(super) fn cursor(read: u64) -> Change {
+pub(super) fn cursor(read: u64) -> RecordChange {
     let lane = LaneCursor { lane: Lane::LIVE, read: Seq(read), end: None, open: Vec::new(), done: Vec::new() };
-    Change::Cursor(Box::new(Cursor { lanes: vec![lane], ..Cursor::default() }))
+    RecordChange::Cursor(Box::new(Cursor { lanes: vec![lane], ..Cursor::default() }))
 }
 
-fn owe(seq: u64, was_due: Option<Timestamp>) -> Change {
+fn owe(seq: u64, was_due: Option<Timestamp>) -> RecordChange {
     let due = was_due.map_or(DUE, |was| was.after(Duration::from_secs(1)));
-    let owed = Owed { attempts: 1, due, last: Outcome::Busy, status: None, tried: START, received: None };
-    Change::Owe { lane: Lane::LIVE, seq: Seq(seq), owed, was_due }
+    let owed = PendingDelivery { attempts: 1, due, last: Outcome::Busy, status: None, tried: START, received: None };
+    RecordChange::Defer { lane: Lane::LIVE, seq: Seq(seq), pending: owed, was_due }
 }
 
-pub(super) fn settle(seq: u64, was_due: Timestamp) -> Change {
-    Change::Settle { lane: Lane::LIVE, seq: Seq(seq), was_due }
+pub(super) fn settle(seq: u64, was_due: Timestamp) -> RecordChange {
+    RecordChange::Settle { lane: Lane::LIVE, seq: Seq(seq), was_due }
 }
 
-fn put_aside(seq: u64) -> Change {
-    let dead = Dead {
+fn put_aside(seq: u64) -> RecordChange {
+    let dead = DeadLetterRecord {
         reason: Reason::TimeToLiveExceeded,
         attempts: 1,
         outcome: Outcome::Busy,
@@ -173,7 +179,7 @@ fn put_aside(seq: u64) -> Change {
         tried: None,
         given_up: START,
     };
-    Change::PutAside { lane: Lane::LIVE, seq: Seq(seq), due: DUE, dead }
+    RecordChange::PutAside { lane: Lane::LIVE, seq: Seq(seq), due: DUE, dead }
 }
 
 pub(super) fn held(store: &impl Store) -> Vec<u64> {
@@ -191,163 +197,163 @@ pub(super) fn count(store: &impl Store, family: Family) -> usize {
 
 #[test]
 fn publishers_that_wait_together_share_a_sync_and_are_answered_after_it() {
-    let store = Memory::new();
-    let desk = Desk::founded(&store);
+    let store = MemoryStore::new();
+    let queue = Desk::founded(&store);
     let before = store.writes();
     let hold = store.hold();
-    let mut first = desk.ask_publish(1);
+    let mut first = queue.ask_publish(1);
     hold.until_a_write_waits();
-    let others: Vec<_> = (0..100).map(|_| desk.ask_publish(2)).collect();
+    let others: Vec<_> = (0..100).map(|_| queue.ask_publish(2)).collect();
     assert!((&mut first).now_or_never().is_none(), "its sync is not done");
-    assert!(desk.heard.lock().expect("no panic").is_empty());
+    assert!(queue.heard.lock().expect("no panic").is_empty());
     drop(hold);
-    assert_eq!(desk.wait(first).expect("written").first, Seq(1));
+    assert_eq!(queue.wait(first).expect("written").first, Seq(1));
     for (index, other) in others.into_iter().enumerate() {
-        assert_eq!(desk.wait(other).expect("written").first, Seq(2 + 2 * index as u64));
+        assert_eq!(queue.wait(other).expect("written").first, Seq(2 + 2 * index as u64));
     }
     assert_eq!(store.writes() - before, 2);
-    desk.stop();
+    queue.stop();
 }
 
 #[test]
 fn answers_and_what_the_listener_hears_come_in_the_order_of_the_queue() {
-    let store = Memory::new();
-    let desk = Desk::founded(&store);
-    let owners = [ONE, TWO].map(|obligor| desk.open(obligor).owner);
+    let store = MemoryStore::new();
+    let queue = Desk::founded(&store);
+    let owners = [ONE, TWO].map(|subscription_key| queue.open(subscription_key).owner);
     let hold = store.hold();
     let (order, answered) = mpsc::channel();
     for index in 0..20 {
         let order = order.clone();
         let done =
             Box::new(move |result: Result<(), Error>| order.send((index, result.is_ok())).expect("the test listens"));
-        desk.journal.append(owners[index % 2], vec![cursor(1)], true, done);
-        drop(desk.ask_publish(1));
+        queue.journal.append(owners[index % 2], vec![cursor(1)], true, done);
+        drop(queue.ask_publish(1));
     }
     drop((hold, order));
     let answered: Vec<_> = answered.into_iter().collect();
     assert_eq!(answered, (0..20).map(|index| (index, true)).collect::<Vec<_>>());
-    let heard = Arc::clone(&desk.heard);
-    desk.stop();
+    let heard = Arc::clone(&queue.heard);
+    queue.stop();
     assert_eq!(*heard.lock().expect("no panic"), (1..=20).collect::<Vec<_>>(), "a hint, whoever hung up");
 }
 
 #[test]
 fn a_group_of_outcomes_waits_for_company_and_an_urgent_one_does_not() {
-    let store = Memory::new();
-    let desk = Desk::at(Arc::new(store.clone()), Duration::from_secs(60));
-    desk.found();
-    let owners = [ONE, TWO].map(|obligor| desk.open(obligor).owner);
+    let store = MemoryStore::new();
+    let queue = Desk::at(Arc::new(store.clone()), Duration::from_secs(60));
+    queue.found();
+    let owners = [ONE, TWO].map(|subscription_key| queue.open(subscription_key).owner);
     let before = store.writes();
-    let lazy = desk.append(owners[0], vec![cursor(1)], false);
-    let urgent = desk.append(owners[1], vec![cursor(1)], true);
+    let lazy = queue.append(owners[0], vec![cursor(1)], false);
+    let urgent = queue.append(owners[1], vec![cursor(1)], true);
     for answer in [lazy, urgent] {
         answer.recv().expect("an answer").expect("written");
     }
     assert_eq!(store.writes() - before, 1);
-    desk.stop();
+    queue.stop();
 }
 
 #[test]
 fn outcomes_that_need_not_wait_for_company_are_written_alone() {
-    let store = Memory::new();
-    let desk = Desk::founded(&store);
-    let owner = desk.open(ONE).owner;
-    desk.append(owner, vec![cursor(1)], false).recv().expect("an answer").expect("written");
-    desk.stop();
+    let store = MemoryStore::new();
+    let queue = Desk::founded(&store);
+    let owner = queue.open(ONE).owner;
+    queue.append(owner, vec![cursor(1)], false).recv().expect("an answer").expect("written");
+    queue.stop();
 }
 
 // --- fencing ---
 
 #[test]
 fn an_append_of_an_older_life_is_fenced_and_not_written_also_in_the_group_of_the_opening() {
-    let store = Memory::new();
-    let desk = Desk::founded(&store);
-    desk.publish(9);
-    let old = desk.open(ONE).owner;
+    let store = MemoryStore::new();
+    let queue = Desk::founded(&store);
+    queue.publish(9);
+    let old = queue.open(ONE).owner;
     let hold = store.hold();
-    let before = desk.append(old, vec![cursor(2)], true);
-    let open = desk.journal.open(ONE);
-    let after = desk.append(old, vec![cursor(9)], true);
+    let before = queue.append(old, vec![cursor(2)], true);
+    let open = queue.journal.open(ONE);
+    let after = queue.append(old, vec![cursor(9)], true);
     drop(hold);
     before.recv().expect("an answer").expect("it was before the opening");
-    let opened = desk.wait(open).expect("it is there");
+    let opened = queue.wait(open).expect("it is there");
     assert_eq!(opened.cursor.lanes[0].read, Seq(2));
     assert!(matches!(after.recv(), Ok(Err(Error::Fenced))));
-    desk.write(opened.owner, vec![cursor(3)]);
-    assert!(matches!(desk.append(old, vec![cursor(8)], true).recv(), Ok(Err(Error::Fenced))));
-    assert_eq!(desk.open(ONE).cursor.lanes[0].read, Seq(3));
-    desk.stop();
+    queue.write(opened.owner, vec![cursor(3)]);
+    assert!(matches!(queue.append(old, vec![cursor(8)], true).recv(), Ok(Err(Error::Fenced))));
+    assert_eq!(queue.open(ONE).cursor.lanes[0].read, Seq(3));
+    queue.stop();
 }
 
 #[test]
 fn what_is_not_there_is_unknown() {
-    let desk = Desk::founded(&Memory::new());
-    let nobody = Obligor { partition: PARTITION, subscription: SubscriptionId(9) };
-    assert!(matches!(desk.wait(desk.journal.open(nobody)), Err(Error::Unknown)));
-    let nowhere = desk.journal.publish(PartitionId(9), sealed(&[("yes", 1)]), None);
-    assert!(matches!(desk.wait(nowhere), Err(Error::Unknown)));
-    desk.stop();
+    let queue = Desk::founded(&MemoryStore::new());
+    let nobody = SubscriptionKey { partition: PARTITION, subscription: SubscriptionId(9) };
+    assert!(matches!(queue.wait(queue.journal.open(nobody)), Err(Error::Unknown)));
+    let nowhere = queue.journal.publish(PartitionId(9), sealed(&[("yes", 1)]), None);
+    assert!(matches!(queue.wait(nowhere), Err(Error::Unknown)));
+    queue.stop();
 }
 
 // --- failures ---
 
 #[test]
 fn on_a_full_disk_publishes_are_refused_and_appends_wait_in_their_order() {
-    let store = Memory::new();
-    let desk = Desk::founded(&store);
-    let old = desk.open(ONE).owner;
-    assert_eq!((desk.publish(3), desk.journal.state()), (Seq(1), State::Writable));
-    store.fail(store.writes()..store.writes() + 3, Fault::Full);
-    assert!(matches!(desk.wait(desk.ask_publish(1)), Err(Error::Full)));
-    assert_eq!(desk.journal.state(), State::Full);
+    let store = MemoryStore::new();
+    let queue = Desk::founded(&store);
+    let old = queue.open(ONE).owner;
+    assert_eq!((queue.publish(3), queue.journal.state()), (Seq(1), JournalState::Writable));
+    store.fail(store.writes()..store.writes() + 3, WriteFault::Full);
+    assert!(matches!(queue.wait(queue.ask_publish(1)), Err(Error::Full)));
+    assert_eq!(queue.journal.state(), JournalState::Full);
     let hold = store.hold();
-    let append = desk.append(old, vec![cursor(2)], true);
+    let append = queue.append(old, vec![cursor(2)], true);
     hold.until_a_write_waits();
-    let open = desk.journal.open(ONE);
+    let open = queue.journal.open(ONE);
     drop(hold);
     append.recv().expect("an answer").expect("nobody had fenced it when it was asked for");
-    assert_eq!(desk.wait(open).expect("it is there").cursor.lanes[0].read, Seq(2));
-    assert_eq!(desk.journal.state(), State::Writable);
-    assert_eq!(desk.publish(1), Seq(4), "no place was given to what was refused");
-    assert_eq!(desk.journal.end(PARTITION).map(|end| (end.next, end.running.count)), Some((Seq(5), 4)));
-    desk.stop();
+    assert_eq!(queue.wait(open).expect("it is there").cursor.lanes[0].read, Seq(2));
+    assert_eq!(queue.journal.state(), JournalState::Writable);
+    assert_eq!(queue.publish(1), Seq(4), "no place was given to what was refused");
+    assert_eq!(queue.journal.end(PARTITION).map(|end| (end.next, end.running.count)), Some((Seq(5), 4)));
+    queue.stop();
 }
 
 #[test]
 fn an_end_that_a_full_disk_refused_leaves_the_subscription_as_it_was() {
-    let store = Memory::new();
-    let desk = Desk::founded(&store);
-    let owner = desk.open(ONE).owner;
-    store.fail(store.writes()..store.writes() + 1, Fault::Full);
-    let ended = desk.journal.change(vec![
+    let store = MemoryStore::new();
+    let queue = Desk::founded(&store);
+    let owner = queue.open(ONE).owner;
+    store.fail(store.writes()..store.writes() + 1, WriteFault::Full);
+    let ended = queue.journal.change(vec![
         MetaChange::Found(PartitionId(2)),
         MetaChange::Unsubscribe(ONE),
         MetaChange::Abandon(PARTITION),
     ]);
-    assert!(matches!(desk.wait(ended), Err(Error::Full)));
-    desk.write(owner, vec![cursor(1)]);
-    assert_eq!(desk.publish(1), Seq(1));
-    assert_eq!(desk.journal.end(PartitionId(2)), None);
-    desk.stop();
+    assert!(matches!(queue.wait(ended), Err(Error::Full)));
+    queue.write(owner, vec![cursor(1)]);
+    assert_eq!(queue.publish(1), Seq(1));
+    assert_eq!(queue.journal.end(PartitionId(2)), None);
+    queue.stop();
 }
 
 #[test]
 fn after_a_failed_sync_the_process_is_told_to_end_and_nothing_is_acknowledged() {
-    let store = Memory::new();
-    let desk = Desk::founded(&store);
-    let owner = desk.open(ONE).owner;
-    store.fail(store.writes()..store.writes() + 1, Fault::Failed);
+    let store = MemoryStore::new();
+    let queue = Desk::founded(&store);
+    let owner = queue.open(ONE).owner;
+    store.fail(store.writes()..store.writes() + 1, WriteFault::Failed);
     let hold = store.hold();
-    let failing = desk.append(owner, vec![cursor(1)], true);
+    let failing = queue.append(owner, vec![cursor(1)], true);
     hold.until_a_write_waits();
-    let (publish, behind) = (desk.ask_publish(1), desk.append(owner, vec![cursor(1)], true));
+    let (publish, behind) = (queue.ask_publish(1), queue.append(owner, vec![cursor(1)], true));
     drop(hold);
     assert!(matches!(failing.recv(), Ok(Err(Error::Closed))));
     assert!(matches!(behind.recv(), Ok(Err(Error::Closed))));
-    assert!(matches!(desk.wait(publish), Err(Error::Closed)));
-    let Desk { journal, writer, runtime, fatal, .. } = desk;
+    assert!(matches!(queue.wait(publish), Err(Error::Closed)));
+    let Desk { journal, writer, runtime, fatal, .. } = queue;
     writer.join();
-    assert_eq!((fatal.load(Ordering::SeqCst), journal.state()), (1, State::Closed));
+    assert_eq!((fatal.load(Ordering::SeqCst), journal.state()), (1, JournalState::Closed));
     assert!(matches!(runtime.block_on(journal.open(ONE)), Err(Error::Closed)));
 }
 
@@ -355,59 +361,65 @@ fn after_a_failed_sync_the_process_is_told_to_end_and_nothing_is_acknowledged() 
 
 #[test]
 fn the_floor_follows_the_slowest_and_carries_what_is_still_owed_or_put_aside() {
-    let store = Memory::new();
-    let desk = Desk::founded(&store);
+    let store = MemoryStore::new();
+    let queue = Desk::founded(&store);
     for _ in 0..6 {
-        desk.publish(1);
+        queue.publish(1);
     }
-    let [one, two] = [ONE, TWO].map(|obligor| desk.open(obligor).owner);
-    desk.write(one, vec![owe(1, None), owe(2, None), put_aside(3), cursor(7)]);
-    desk.housekeep();
+    let [one, two] = [ONE, TWO].map(|subscription_key| queue.open(subscription_key).owner);
+    queue.write(one, vec![owe(1, None), owe(2, None), put_aside(3), cursor(7)]);
+    queue.housekeep();
     assert_eq!((log_in(&store, 1), held(&store)), (vec![1, 2, 3, 4, 5, 6], vec![]), "the other one is behind");
-    desk.write(two, vec![owe(2, None), cursor(5)]);
-    desk.housekeep();
+    queue.write(two, vec![owe(2, None), cursor(5)]);
+    queue.housekeep();
     assert_eq!((log_in(&store, 1), held(&store)), (vec![5, 6], vec![1, 2, 3]));
-    assert_eq!([1, 2, 3, 4, 5].map(|seq| desk.fetch(ONE, seq)), [true, true, true, false, true]);
+    assert_eq!([1, 2, 3, 4, 5].map(|seq| queue.fetch(ONE, seq)), [true, true, true, false, true]);
     // Owed again and settled in one write: that was the last who asked for it.
     let later = DUE.after(Duration::from_secs(1));
-    desk.write(one, vec![owe(1, Some(DUE)), settle(1, later), settle(2, DUE), cursor(7)]);
+    queue.write(one, vec![owe(1, Some(DUE)), settle(1, later), settle(2, DUE), cursor(7)]);
     assert_eq!(held(&store), [2, 3], "the other one owes the second");
-    desk.write(two, vec![settle(2, DUE), put_aside(2), cursor(5)]);
+    queue.write(two, vec![settle(2, DUE), put_aside(2), cursor(5)]);
     assert_eq!(held(&store), [2, 3], "put aside is asked for too");
-    for (obligor, seq) in [(TWO, 2), (ONE, 3)] {
-        let letters = desk.journal.reads().dead(obligor, DUE, 9, 1 << 20);
-        let letters = desk.wait(letters).expect("readable");
+    for (subscription_key, seq) in [(TWO, 2), (ONE, 3)] {
+        let letters = queue.journal.reads().dead(subscription_key, DUE, 9, 1 << 20);
+        let letters = queue.wait(letters).expect("readable");
         assert!(letters.len() == 1 && letters[0].event.is_some());
         let done = vec![DeadKey { due: DUE, seq: Seq(seq), lane: Lane::LIVE }];
-        desk.wait(desk.journal.bury(obligor, Buried { done, ..Buried::default() })).expect("there is room");
+        queue
+            .wait(
+                queue
+                    .journal
+                    .write_dead_letters(subscription_key, DeadLetterWrite { done, ..DeadLetterWrite::default() }),
+            )
+            .expect("there is room");
     }
     assert_eq!(held(&store), Vec::<u64>::new());
-    assert_eq!([Family::Owed, Family::Due, Family::Pin, Family::Dead].map(|family| count(&store, family)), [0; 4]);
-    desk.stop();
+    assert_eq!([Family::Pending, Family::Due, Family::Pin, Family::Dead].map(|family| count(&store, family)), [0; 4]);
+    queue.stop();
 }
 
 #[test]
 fn a_move_of_the_floor_carries_so_many_events_and_goes_on_at_once() {
-    let store = Memory::new();
-    let desk = Desk::founded(&store);
-    let owners = [ONE, TWO].map(|obligor| desk.open(obligor).owner);
+    let store = MemoryStore::new();
+    let queue = Desk::founded(&store);
+    let owners = [ONE, TWO].map(|subscription_key| queue.open(subscription_key).owner);
     for _ in 0..3000 {
-        drop(desk.ask_publish(1));
+        drop(queue.ask_publish(1));
     }
-    let mut changes: Vec<Change> = (1..=3000).map(|seq| owe(seq, None)).collect();
+    let mut changes: Vec<RecordChange> = (1..=3000).map(|seq| owe(seq, None)).collect();
     changes.push(cursor(3001));
-    desk.write(owners[0], changes);
-    desk.write(owners[1], vec![cursor(3001)]);
-    desk.housekeep();
+    queue.write(owners[0], changes);
+    queue.write(owners[1], vec![cursor(3001)]);
+    queue.housekeep();
     assert_eq!((held(&store).len(), log_in(&store, 1).len()), (3000, 0));
-    assert!([1, 1024, 1025, 3000].iter().all(|seq| desk.fetch(ONE, *seq)));
-    desk.stop();
+    assert!([1, 1024, 1025, 3000].iter().all(|seq| queue.fetch(ONE, *seq)));
+    queue.stop();
 }
 
 fn retained(store: Arc<dyn Store>) -> Desk {
     let (clock, hand) = Clock::manual(START);
-    let limits = Limits { retention: Duration::from_secs(60), ..Limits::default() };
-    let options = Options { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits };
+    let limits = BacklogLimits { retention: Duration::from_secs(60), ..BacklogLimits::default() };
+    let options = JournalOptions { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits };
     let started = Journal::start(store, clock.clone(), options, Box::new(|_, _| {}), Box::new(|_: &_| {}));
     let (journal, writer) = started.expect("sound");
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
@@ -417,61 +429,61 @@ fn retained(store: Arc<dyn Store>) -> Desk {
 
 #[test]
 fn what_retention_keeps_stays_after_everybody_has_passed_it() {
-    let store = Memory::new();
-    let desk = retained(Arc::new(store.clone()));
-    desk.wait(desk.journal.change(vec![MetaChange::Found(PARTITION)])).expect("founded");
-    desk.publish(2);
-    desk.hand.advance(Duration::from_secs(30));
-    desk.publish(2);
-    desk.housekeep();
+    let store = MemoryStore::new();
+    let queue = retained(Arc::new(store.clone()));
+    queue.wait(queue.journal.change(vec![MetaChange::Found(PARTITION)])).expect("founded");
+    queue.publish(2);
+    queue.hand.advance(Duration::from_secs(30));
+    queue.publish(2);
+    queue.housekeep();
     assert_eq!(log_in(&store, 1), [1, 3]);
-    desk.hand.advance(Duration::from_secs(31));
-    desk.housekeep();
+    queue.hand.advance(Duration::from_secs(31));
+    queue.housekeep();
     assert_eq!(log_in(&store, 1), [3]);
-    desk.hand.advance(Duration::from_secs(61));
-    desk.housekeep();
+    queue.hand.advance(Duration::from_secs(61));
+    queue.housekeep();
     assert!(log_in(&store, 1).is_empty());
-    desk.stop();
+    queue.stop();
 }
 
 #[test]
 fn while_the_clock_may_be_wrong_no_log_is_too_old() {
-    let store = Memory::new();
-    let desk = retained(Arc::new(store.clone()));
-    desk.wait(desk.journal.change(vec![MetaChange::Found(PARTITION)])).expect("founded");
-    desk.publish(2);
-    desk.hand.hold_expiry(true);
-    desk.hand.advance(Duration::from_secs(400 * 24 * 3600));
-    desk.publish(2);
+    let store = MemoryStore::new();
+    let queue = retained(Arc::new(store.clone()));
+    queue.wait(queue.journal.change(vec![MetaChange::Found(PARTITION)])).expect("founded");
+    queue.publish(2);
+    queue.hand.hold_expiry(true);
+    queue.hand.advance(Duration::from_secs(400 * 24 * 3600));
+    queue.publish(2);
     for _ in 0..3 {
-        desk.hand.advance(Duration::from_secs(61));
-        desk.housekeep();
+        queue.hand.advance(Duration::from_secs(61));
+        queue.housekeep();
     }
     assert_eq!(log_in(&store, 1), [1, 3]);
-    desk.hand.hold_expiry(false);
-    desk.hand.advance(Duration::from_secs(61));
-    desk.housekeep();
+    queue.hand.hold_expiry(false);
+    queue.hand.advance(Duration::from_secs(61));
+    queue.housekeep();
     assert!(log_in(&store, 1).is_empty());
-    desk.stop();
+    queue.stop();
 }
 
 #[test]
 fn retention_trims_at_once_whatever_was_published() {
-    let store = Memory::new();
-    let desk = retained(Arc::new(store.clone()));
-    desk.wait(desk.journal.change(vec![MetaChange::Found(PARTITION)])).expect("founded");
+    let store = MemoryStore::new();
+    let queue = retained(Arc::new(store.clone()));
+    queue.wait(queue.journal.change(vec![MetaChange::Found(PARTITION)])).expect("founded");
     // As many chunks as a second may bring, and more than are read in one go.
     for _ in 0..20_000 {
-        drop(desk.ask_publish(1));
+        drop(queue.ask_publish(1));
     }
-    desk.publish(1);
-    desk.hand.advance(Duration::from_secs(30));
-    let kept = desk.publish(3);
-    desk.housekeep();
-    desk.hand.advance(Duration::from_secs(29));
-    desk.housekeep();
+    queue.publish(1);
+    queue.hand.advance(Duration::from_secs(30));
+    let kept = queue.publish(3);
+    queue.housekeep();
+    queue.hand.advance(Duration::from_secs(29));
+    queue.housekeep();
     assert_eq!(log_in(&store, 1), [kept.0]);
-    desk.stop();
+    queue.stop();
 }
 
 /// A read: of which records, and the name of the thread.
@@ -479,7 +491,7 @@ type Read = (Family, Option<String>);
 
 /// Counts who reads which records.
 struct Counted {
-    store: Memory,
+    store: MemoryStore,
     reads: Arc<Mutex<Vec<Read>>>,
     panics_at: Option<Family>,
 }
@@ -533,56 +545,56 @@ impl Store for Counted {
 fn logs_without_anything_to_trim_are_not_looked_at_and_others_never_by_the_thread_that_syncs() {
     const IDLE: u32 = 300;
     let reads = Arc::<Mutex<Vec<(Family, Option<String>)>>>::default();
-    let store = Memory::new();
-    let desk = retained(Arc::new(Counted { store: store.clone(), reads: Arc::clone(&reads), panics_at: None }));
+    let store = MemoryStore::new();
+    let queue = retained(Arc::new(Counted { store: store.clone(), reads: Arc::clone(&reads), panics_at: None }));
     let found: Vec<MetaChange> = (1..=IDLE).map(|id| MetaChange::Found(PartitionId(id))).collect();
-    desk.wait(desk.journal.change(found)).expect("founded");
+    queue.wait(queue.journal.change(found)).expect("founded");
     for id in 1..=IDLE {
-        let published = desk.journal.publish(PartitionId(id), sealed(&[("yes", 10)]), None);
-        desk.wait(published).expect("there is room");
+        let published = queue.journal.publish(PartitionId(id), sealed(&[("yes", 10)]), None);
+        queue.wait(published).expect("there is room");
     }
-    desk.housekeep();
+    queue.housekeep();
     let logs = |reads: Vec<(Family, Option<String>)>| {
         let are_of_logs =
-            |(family, _): &(Family, Option<String>)| matches!(family, Family::Log | Family::Owed | Family::Pin);
+            |(family, _): &(Family, Option<String>)| matches!(family, Family::Log | Family::Pending | Family::Pin);
         reads.into_iter().filter(are_of_logs).map(|(_, thread)| thread).collect::<Vec<_>>()
     };
     let taken = || logs(std::mem::take(&mut *reads.lock().expect("no panic")));
     taken();
     for _ in 0..5 {
-        desk.housekeep();
+        queue.housekeep();
     }
     assert_eq!(taken(), Vec::<Option<String>>::new(), "nothing is old enough");
-    desk.hand.advance(Duration::from_secs(60));
-    desk.housekeep();
+    queue.hand.advance(Duration::from_secs(60));
+    queue.housekeep();
     let trimmed = taken();
     assert!(trimmed.len() >= IDLE as usize && !trimmed.contains(&Some("journal".to_owned())), "{trimmed:?}");
     assert!((1..=IDLE).all(|id| log_in(&store, id).is_empty()));
     for _ in 0..5 {
-        desk.housekeep();
+        queue.housekeep();
     }
     assert_eq!(taken(), Vec::<Option<String>>::new(), "nothing is left");
-    desk.stop();
+    queue.stop();
 }
 
 #[test]
 fn a_partition_that_was_abandoned_is_gone_and_stays_gone() {
-    let store = Memory::new();
-    let desk = Desk::founded(&store);
-    desk.publish(3);
-    let owner = desk.open(ONE).owner;
-    desk.write(owner, vec![owe(1, None), put_aside(2), cursor(4)]);
-    desk.housekeep();
+    let store = MemoryStore::new();
+    let queue = Desk::founded(&store);
+    queue.publish(3);
+    let owner = queue.open(ONE).owner;
+    queue.write(owner, vec![owe(1, None), put_aside(2), cursor(4)]);
+    queue.housekeep();
     let all = vec![MetaChange::Unsubscribe(ONE), MetaChange::Unsubscribe(TWO), MetaChange::Abandon(PARTITION)];
-    desk.wait(desk.journal.change(all)).expect("there is room");
-    assert!(matches!(desk.wait(desk.ask_publish(1)), Err(Error::Unknown)));
+    queue.wait(queue.journal.change(all)).expect("there is room");
+    assert!(matches!(queue.wait(queue.ask_publish(1)), Err(Error::Unknown)));
     for _ in 0..3 {
-        desk.housekeep();
+        queue.housekeep();
     }
-    for family in [Family::Log, Family::Cursor, Family::Owed, Family::Due, Family::Held, Family::Pin, Family::Dead] {
+    for family in [Family::Log, Family::Cursor, Family::Pending, Family::Due, Family::Held, Family::Pin, Family::Dead] {
         assert_eq!(count(&store, family), 0, "{family:?}");
     }
-    desk.stop();
+    queue.stop();
     let again = Desk::at(Arc::new(store.crash(0)), Duration::ZERO);
     assert_eq!(again.journal.end(PARTITION), None);
     assert!(matches!(again.wait(again.ask_publish(1)), Err(Error::Unknown)));
@@ -594,30 +606,30 @@ fn a_partition_that_was_abandoned_is_gone_and_stays_gone() {
 #[test]
 fn a_subscription_that_ends_is_fenced_and_what_it_owed_is_canceled_bit_by_bit() {
     let _rows = crate::spec::shows(&["S000-147"]);
-    let store = Memory::new();
-    let desk = Desk::founded(&store);
-    desk.publish(2000);
-    let [one, two] = [ONE, TWO].map(|obligor| desk.open(obligor).owner);
-    let mut changes: Vec<Change> = (1..=1990).map(|seq| owe(seq, None)).collect();
+    let store = MemoryStore::new();
+    let queue = Desk::founded(&store);
+    queue.publish(2000);
+    let [one, two] = [ONE, TWO].map(|subscription_key| queue.open(subscription_key).owner);
+    let mut changes: Vec<RecordChange> = (1..=1990).map(|seq| owe(seq, None)).collect();
     changes.extend([put_aside(1991), cursor(2001)]);
-    desk.write(one, changes);
-    desk.write(two, vec![owe(7, None), cursor(2001)]);
-    desk.housekeep();
+    queue.write(one, changes);
+    queue.write(two, vec![owe(7, None), cursor(2001)]);
+    queue.housekeep();
     assert_eq!(held(&store).len(), 1991);
-    desk.wait(desk.journal.change(vec![MetaChange::Unsubscribe(ONE)])).expect("there is room");
-    assert!(matches!(desk.append(one, vec![cursor(1)], true).recv(), Ok(Err(Error::Fenced))));
-    assert!(matches!(desk.wait(desk.journal.open(ONE)), Err(Error::Unknown)));
-    desk.housekeep();
-    assert!(count(&store, Family::Owed) > 1, "not all at once");
+    queue.wait(queue.journal.change(vec![MetaChange::Unsubscribe(ONE)])).expect("there is room");
+    assert!(matches!(queue.append(one, vec![cursor(1)], true).recv(), Ok(Err(Error::Fenced))));
+    assert!(matches!(queue.wait(queue.journal.open(ONE)), Err(Error::Unknown)));
+    queue.housekeep();
+    assert!(count(&store, Family::Pending) > 1, "not all at once");
     // The rest after a crash in between.
-    desk.stop();
+    queue.stop();
     let store = store.crash(0);
-    let desk = Desk::at(Arc::new(store.clone()), Duration::ZERO);
+    let queue = Desk::at(Arc::new(store.clone()), Duration::ZERO);
     for _ in 0..6 {
-        desk.housekeep();
+        queue.housekeep();
     }
     assert_eq!(
-        [Family::Owed, Family::Due, Family::Pin, Family::Dead].map(|family| count(&store, family)),
+        [Family::Pending, Family::Due, Family::Pin, Family::Dead].map(|family| count(&store, family)),
         [1, 1, 0, 0]
     );
     assert_eq!((held(&store), log_in(&store, 1)), (vec![7], vec![]), "the other one owes it");
@@ -625,41 +637,41 @@ fn a_subscription_that_ends_is_fenced_and_what_it_owed_is_canceled_bit_by_bit() 
     assert!(keys_in(&store, Family::Meta, &jobs.start, &jobs.end).is_empty());
     let (mut canceled, range) = (0, keys::ledger_of(ONE));
     let visit = &mut |_: &[u8], value: &[u8]| {
-        canceled += u32::from(Entry::decode(value).expect("whole").what == What::Canceled);
+        canceled += u32::from(LedgerEntry::decode(value).expect("whole").what == LedgerEvent::Canceled);
         ControlFlow::Continue(())
     };
     store.scan(Family::Ledger, &range.start, &range.end, visit).expect("readable");
     assert_eq!(canceled, 1990);
-    desk.stop();
+    queue.stop();
 }
 
 #[test]
 fn the_account_of_dead_letters_goes_with_its_subscription_and_stays_gone() {
-    let store = Memory::new();
-    let desk = Desk::founded(&store);
-    let owner = desk.open(ONE).owner;
-    let account = |of: Obligor| Buried {
+    let store = MemoryStore::new();
+    let queue = Desk::founded(&store);
+    let owner = queue.open(ONE).owner;
+    let account = |of: SubscriptionKey| DeadLetterWrite {
         totals: Some((keys::dead_letters_name(of), Bytes::from_static(b"account"))),
-        ..Buried::default()
+        ..DeadLetterWrite::default()
     };
     let kept = || {
         let range = keys::meta_of(MetaKind::DeadLetters);
         keys_in(&store, Family::Meta, &range.start, &range.end)
     };
     for of in [ONE, TWO] {
-        desk.wait(desk.journal.bury(of, account(of))).expect("there is room");
+        queue.wait(queue.journal.write_dead_letters(of, account(of))).expect("there is room");
     }
     assert_eq!(kept(), [keys::dead_letters(ONE), keys::dead_letters(TWO)]);
-    desk.wait(desk.journal.change(vec![MetaChange::Unsubscribe(ONE)])).expect("there is room");
-    desk.housekeep();
+    queue.wait(queue.journal.change(vec![MetaChange::Unsubscribe(ONE)])).expect("there is room");
+    queue.housekeep();
     assert_eq!(kept(), [keys::dead_letters(TWO)]);
     // A file was being written meanwhile.
-    desk.wait(desk.journal.bury(ONE, account(ONE))).expect("there is room");
+    queue.wait(queue.journal.write_dead_letters(ONE, account(ONE))).expect("there is room");
     assert_eq!(kept(), [keys::dead_letters(TWO)]);
     // Nothing is kept of its lives either, and the last of them is fenced all the same.
-    assert!(matches!(desk.wait(desk.journal.open(ONE)), Err(Error::Unknown)));
-    assert!(matches!(desk.append(owner, vec![cursor(1)], true).recv(), Ok(Err(Error::Fenced))));
-    desk.stop();
+    assert!(matches!(queue.wait(queue.journal.open(ONE)), Err(Error::Unknown)));
+    assert!(matches!(queue.append(owner, vec![cursor(1)], true).recv(), Ok(Err(Error::Fenced))));
+    queue.stop();
 }
 
 // --- readers ---
@@ -667,31 +679,31 @@ fn the_account_of_dead_letters_goes_with_its_subscription_and_stays_gone() {
 #[test]
 fn a_read_that_panics_is_answered_and_takes_no_thread_along() {
     let reads = Arc::<Mutex<Vec<(Family, Option<String>)>>>::default();
-    let store = Memory::new();
-    let desk =
+    let store = MemoryStore::new();
+    let queue =
         Desk::at(Arc::new(Counted { store, reads: Arc::clone(&reads), panics_at: Some(Family::Held) }), Duration::ZERO);
-    desk.found();
-    desk.publish(1);
+    queue.found();
+    queue.publish(1);
     for _ in 0..8 {
-        assert!(matches!(desk.wait(desk.journal.reads().last_held(PARTITION)), Err(Error::Damaged(_))));
+        assert!(matches!(queue.wait(queue.journal.reads().last_held(PARTITION)), Err(Error::Damaged(_))));
     }
-    assert!(desk.fetch(ONE, 1));
-    assert_eq!(desk.journal.figures().read_panics, 8);
-    desk.stop();
+    assert!(queue.fetch(ONE, 1));
+    assert_eq!(queue.journal.figures().read_panics, 8);
+    queue.stop();
 }
 
 // --- found again ---
 
 /// Ends and counts are found again, whether the log is there or wholly passed.
-fn check_recovery(desk: &Desk, again: impl FnOnce() -> Desk) {
-    desk.found();
-    desk.publish(3);
-    desk.publish(2);
-    let [one, two] = [ONE, TWO].map(|obligor| desk.open(obligor).owner);
-    desk.write(one, vec![owe(2, None), cursor(6)]);
-    desk.write(two, vec![cursor(6)]);
-    desk.housekeep();
-    let end = desk.journal.end(PARTITION).expect("founded");
+fn check_recovery(queue: &Desk, again: impl FnOnce() -> Desk) {
+    queue.found();
+    queue.publish(3);
+    queue.publish(2);
+    let [one, two] = [ONE, TWO].map(|subscription_key| queue.open(subscription_key).owner);
+    queue.write(one, vec![owe(2, None), cursor(6)]);
+    queue.write(two, vec![cursor(6)]);
+    queue.housekeep();
+    let end = queue.journal.end(PARTITION).expect("founded");
     assert_eq!((end.next, end.running.count), (Seq(6), 5));
     let again = again();
     assert_eq!(again.journal.end(PARTITION), Some(end));
@@ -705,20 +717,20 @@ fn check_recovery(desk: &Desk, again: impl FnOnce() -> Desk) {
 
 #[test]
 fn a_journal_is_found_again_after_a_crash() {
-    let store = Memory::new();
-    let desk = Desk::at(Arc::new(store.clone()), Duration::ZERO);
-    check_recovery(&desk, || Desk::at(Arc::new(store.crash(0)), Duration::ZERO));
+    let store = MemoryStore::new();
+    let queue = Desk::at(Arc::new(store.clone()), Duration::ZERO);
+    check_recovery(&queue, || Desk::at(Arc::new(store.crash(0)), Duration::ZERO));
 }
 
 #[test]
 fn a_journal_is_found_again_on_disk() {
     let folder = tempfile::tempdir().expect("a folder");
     let copy = tempfile::tempdir().expect("a folder");
-    let open = |path| Arc::new(Rocks::open(path, &RocksOptions::default()).expect("a sound store"));
-    let desk = Desk::at(open(folder.path()), Duration::ZERO);
-    check_recovery(&desk, || {
+    let open = |path| Arc::new(RocksStore::open(path, &RocksOptions::default()).expect("a sound store"));
+    let queue = Desk::at(open(folder.path()), Duration::ZERO);
+    check_recovery(&queue, || {
         super::copy_folder(folder.path(), copy.path()).expect("a copy");
         Desk::at(open(copy.path()), Duration::ZERO)
     });
-    desk.stop();
+    queue.stop();
 }

@@ -5,17 +5,17 @@ use std::time::Duration;
 use expect_test::expect;
 use gridhook::metrics::{
     EVENTS, Histogram, PHASES,
-    text::{Family, Format, Kind, Text},
+    text::{MetricFamily, MetricKind, MetricsText, TextFormat},
 };
 
-fn told(format: Format) -> String {
-    let mut text = Text::new(format);
-    text.family(Family { name: "gridhook_silent_total", kind: Kind::Counter, help: "Nobody has it." });
+fn told(format: TextFormat) -> String {
+    let mut text = MetricsText::new(format);
+    text.family(MetricFamily { name: "gridhook_silent_total", kind: MetricKind::Counter, help: "Nobody has it." });
     let help = "What has a \\, a \"\nand a second line.";
-    text.family(Family { name: "gridhook_tries_total", kind: Kind::Counter, help });
+    text.family(MetricFamily { name: "gridhook_tries_total", kind: MetricKind::Counter, help });
     text.sample(&[("topic", "a\\b\"c\nd"), ("outcome", "Delivered")], u64::MAX);
     text.sample(&[], 0.25);
-    text.family(Family { name: "gridhook_wait_seconds", kind: Kind::Histogram, help: "How long." });
+    text.family(MetricFamily { name: "gridhook_wait_seconds", kind: MetricKind::Histogram, help: "How long." });
     let waits = Histogram::new(&PHASES);
     for millis in [1, 2, 3, 60_000] {
         waits.took(Duration::from_millis(millis));
@@ -45,12 +45,12 @@ fn prometheus_text_is_escaped_and_exact() {
         gridhook_wait_seconds_sum{topic="orders"} 60.006
         gridhook_wait_seconds_count{topic="orders"} 4
     "##]]
-    .assert_eq(&told(Format::Prometheus));
+    .assert_eq(&told(TextFormat::Prometheus));
 }
 
 #[test]
 fn openmetrics_differs_in_its_heads_and_its_end() {
-    let told = told(Format::OpenMetrics);
+    let told = told(TextFormat::OpenMetrics);
     let heads: Vec<&str> = told.lines().filter(|line| line.starts_with('#')).collect();
     assert_eq!(
         heads,

@@ -8,7 +8,7 @@ use std::{
     process::Command,
 };
 
-use gridhook::config::{Config, Sources};
+use gridhook::config::{Config, SettingSources};
 use toml::{Table, Value};
 
 use super::{BINARY, packaged, read, root, said, tool};
@@ -67,7 +67,7 @@ fn the_package_and_the_unit_mean_the_same_places() {
 
 #[test]
 fn the_packages_settings_can_be_used_and_its_scripts_are_shell() {
-    let sources = Sources { file: Some(packaged("gridhook.toml")), ..Sources::default() };
+    let sources = SettingSources { file: Some(packaged("gridhook.toml")), ..SettingSources::default() };
     let config = Config::load(&sources).expect("settings");
     assert!(config.server.is_loopback_only(), "a server that nobody configured is nobody else's business");
     for script in ["debian/postinst", "debian/postrm"] {

@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 use clap::CommandFactory;
 use gridhook::{
     cli::Cli,
-    config::{Config, Sources},
+    config::{Config, SettingSources},
 };
 
 use super::{read, root};
@@ -70,7 +70,8 @@ fn the_settings_of_the_image_can_be_used_and_its_volume_is_where_the_data_goes()
         .flat_map(|words| words.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
         .map(|pair| pair.split_once('=').map(|(name, value)| (name.into(), value.into())).expect("a variable"))
         .collect();
-    let config = Config::load(&Sources { environment: variables, ..Sources::default() }).expect("settings");
+    let config =
+        Config::load(&SettingSources { environment: variables, ..SettingSources::default() }).expect("settings");
     assert!(config.server.listen.ip().is_unspecified(), "whoever publishes the port is let in");
     assert_eq!(of("VOLUME"), [config.server.data_dir.display().to_string()]);
     // Nobody else may look into it: COPY gives the folder that it names mode 755, and keeps that of those below.

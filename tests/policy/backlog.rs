@@ -5,8 +5,8 @@ use std::{cell::Cell, collections::BTreeSet, rc::Rc, time::Duration};
 use gridhook::{
     event::{Lane, Seq},
     policy::{
-        Flight, Settings,
-        record::{Command, LaneCursor, Sifted, What},
+        OutgoingBatch, SubscriptionSettings,
+        record::{Command, FilteredOut, LaneCursor, LedgerEvent},
     },
 };
 
@@ -19,14 +19,14 @@ use super::{
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Suspended by the first failure; one request at a time, with one event.
-fn strict() -> Settings {
-    Settings { suspend_after: 1, ..plain() }
+fn strict() -> SubscriptionSettings {
+    SubscriptionSettings { suspend_after: 1, ..plain() }
 }
 
 /// An endpoint that fails while it is told to, and takes a second for every success.
 fn switched(well: &Rc<Cell<bool>>) -> Endpoint {
     let well = Rc::clone(well);
-    Box::new(move |_: &Flight| {
+    Box::new(move |_: &OutgoingBatch| {
         Some(if well.get() { (Duration::from_secs(1), status(200)) } else { (Duration::ZERO, status(503)) })
     })
 }
@@ -72,12 +72,13 @@ fn live_events_after_a_return_do_not_wait_behind_the_backlog() {
 fn of_five_turns_live_events_and_the_backlog_have_two_each_and_retries_one() {
     // Ten failures suspend it; then every event with an even place fails for ever, and three in a row are the most.
     let mut turn = 0;
-    let endpoint = Box::new(move |flight: &Flight| {
+    let endpoint = Box::new(move |request: &OutgoingBatch| {
         turn += 1;
-        let fails = turn <= 10 || flight.items.iter().any(|item| item.seq.0 % 2 == 0);
+        let fails = turn <= 10 || request.items.iter().any(|item| item.seq.0 % 2 == 0);
         Some((Duration::from_secs(1), status(if fails { 500 } else { 200 })))
     });
-    let mut driver = Driver::new(Settings { suspend_after: 10, edition: without_probation(), ..plain() }, endpoint);
+    let mut driver =
+        Driver::new(SubscriptionSettings { suspend_after: 10, edition: without_probation(), ..plain() }, endpoint);
     driver.publish(&[("yes", 10); 1001]);
     driver.run_for(MINUTE);
     driver.publish(&[("yes", 10); 500]);
@@ -108,7 +109,7 @@ fn without_retries_nobodys_turn_is_lost() {
 
 #[test]
 fn a_small_backlog_and_one_that_an_operator_made_keep_their_order() {
-    let settings = Settings { concurrency_max: 1, ..strict() };
+    let settings = SubscriptionSettings { concurrency_max: 1, ..strict() };
     let mut driver = Driver::new(settings.clone(), busy_until(START.after(MINUTE)));
     driver.publish(&[("yes", 10); 200]);
     driver.run();
@@ -174,13 +175,13 @@ fn a_crash_behind_any_write_after_a_return_loses_and_repeats_nothing_that_was_du
 
 #[test]
 fn what_the_filter_held_back_is_one_line_for_each_block_of_the_ledger() {
-    let mut driver = Driver::new(Settings { concurrency_max: 100, ..plain() }, answers(vec![status(200)]));
+    let mut driver = Driver::new(SubscriptionSettings { concurrency_max: 100, ..plain() }, answers(vec![status(200)]));
     let mixed: Vec<(&str, usize)> = (0..90).map(|at| (if at % 3 == 0 { "yes" } else { "no" }, 10)).collect();
     driver.publish(&mixed);
     driver.run();
-    let hull = |first, end| Sifted { lane: Lane::LIVE, version: 1, first: Seq(first), end: Seq(end) };
-    assert_eq!(driver.disk.cursor.sifted, [hull(2, 91)], "no line yet: the cursor has it");
-    let (filtered, ledger) = (What::Filtered { version: 1 }, driver.ledger.len());
+    let hull = |first, end| FilteredOut { lane: Lane::LIVE, version: 1, first: Seq(first), end: Seq(end) };
+    assert_eq!(driver.disk.cursor.filtered_out, [hull(2, 91)], "no line yet: the cursor has it");
+    let (filtered, ledger) = (LedgerEvent::Filtered { version: 1 }, driver.ledger.len());
     assert!(driver.noted(Lane::LIVE, filtered.clone()).is_empty());
     driver.crash();
     for _ in 0..90 {
@@ -190,8 +191,8 @@ fn what_the_filter_held_back_is_one_line_for_each_block_of_the_ledger() {
     let lines: Vec<_> = driver.ledger.iter().filter(|(_, entry)| entry.what == filtered).collect();
     assert_eq!(lines.len(), 1, "8,190 events end in the second block");
     let noted = driver.noted(Lane::LIVE, filtered);
-    assert_eq!((noted[0], driver.disk.cursor.sifted.len()), (2, 1), "nor is what a crash found forgotten");
-    assert_eq!(driver.disk.cursor.sifted[0].first.0, noted[noted.len() - 1] + 2, "between them is a match");
-    assert_eq!(driver.disk.cursor.sifted[0].end, Seq(8191));
+    assert_eq!((noted[0], driver.disk.cursor.filtered_out.len()), (2, 1), "nor is what a crash found forgotten");
+    assert_eq!(driver.disk.cursor.filtered_out[0].first.0, noted[noted.len() - 1] + 2, "between them is a match");
+    assert_eq!(driver.disk.cursor.filtered_out[0].end, Seq(8191));
     assert!(driver.ledger.len() - ledger < 3000, "and each request has its own");
 }

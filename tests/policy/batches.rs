@@ -9,12 +9,12 @@ use std::{
 use expect_test::expect;
 use gridhook::{
     deliver::{Destination, build},
-    event::{Event, Lane, Schema, Seq, Span, Spans, Timestamp},
+    event::{Event, EventRanges, Lane, Schema, Seq, TextRange, Timestamp},
     policy::{
-        Flight, Item, Settings,
-        batch::{self, Limits, Ready},
-        filter::key::Key,
-        property::Group,
+        OutgoingBatch, SendItem, SubscriptionSettings,
+        batch::{self, BatchLimits, ReadyEvent},
+        filter::key::FilterKey,
+        property::PropertyGroup,
         record::Health,
     },
 };
@@ -24,8 +24,8 @@ use super::{
     plain,
 };
 
-fn in_batches(events_max: u32, bytes_preferred: u64) -> Settings {
-    Settings { batch: Limits { events_max, bytes_preferred, ..plain().batch }, ..plain() }
+fn in_batches(events_max: u32, bytes_preferred: u64) -> SubscriptionSettings {
+    SubscriptionSettings { batch: BatchLimits { events_max, bytes_preferred, ..plain().batch }, ..plain() }
 }
 
 #[test]
@@ -53,9 +53,9 @@ fn events_that_were_tried_differently_often_do_not_share_a_request() {
 
 #[test]
 fn a_batch_that_is_too_large_is_halved_and_that_is_no_attempt() {
-    let endpoint = Box::new(|flight: &gridhook::policy::Flight| {
-        let answer = if flight.items.len() > 3 { status(413) } else { status(200) };
-        assert!(flight.items.iter().all(|item| item.attempts == 0));
+    let endpoint = Box::new(|request: &gridhook::policy::OutgoingBatch| {
+        let answer = if request.items.len() > 3 { status(413) } else { status(200) };
+        assert!(request.items.iter().all(|item| item.attempts == 0));
         Some((std::time::Duration::ZERO, answer))
     });
     let mut driver = Driver::new(in_batches(16, 64 * 1024), endpoint);
@@ -68,8 +68,8 @@ fn a_batch_that_is_too_large_is_halved_and_that_is_no_attempt() {
 
 #[test]
 fn an_event_that_is_too_large_alone_is_given_up_and_the_others_are_not() {
-    let endpoint = Box::new(|flight: &gridhook::policy::Flight| {
-        let bad = flight.items.iter().any(|item| item.seq.0 == 2);
+    let endpoint = Box::new(|request: &gridhook::policy::OutgoingBatch| {
+        let bad = request.items.iter().any(|item| item.seq.0 == 2);
         Some((std::time::Duration::ZERO, status(if bad { 413 } else { 200 })))
     });
     let mut driver = Driver::new(in_batches(4, 64 * 1024), endpoint);
@@ -80,9 +80,9 @@ fn an_event_that_is_too_large_alone_is_given_up_and_the_others_are_not() {
 
 #[test]
 fn neither_a_batch_nor_a_single_event_that_is_too_large_is_a_step_to_suspension() {
-    let settings = Settings { suspend_after: 1, ..in_batches(4, 64 * 1024) };
-    let endpoint = Box::new(|flight: &gridhook::policy::Flight| {
-        let bad = flight.items.len() > 1 || flight.items[0].seq.0 == 2;
+    let settings = SubscriptionSettings { suspend_after: 1, ..in_batches(4, 64 * 1024) };
+    let endpoint = Box::new(|request: &gridhook::policy::OutgoingBatch| {
+        let bad = request.items.len() > 1 || request.items[0].seq.0 == 2;
         Some((std::time::Duration::ZERO, status(if bad { 413 } else { 200 })))
     });
     let mut driver = Driver::new(settings, endpoint);
@@ -98,10 +98,10 @@ fn neither_a_batch_nor_a_single_event_that_is_too_large_is_a_step_to_suspension(
 #[test]
 fn retries_get_one_turn_in_five_while_first_attempts_wait() {
     let mut turn = 0;
-    let endpoint = Box::new(move |flight: &gridhook::policy::Flight| {
+    let endpoint = Box::new(move |request: &gridhook::policy::OutgoingBatch| {
         turn += 1;
         // The first ten fail; all that follows takes a second each, so that retries and first attempts both wait.
-        let retry = flight.items.iter().any(|item| item.attempts > 0);
+        let retry = request.items.iter().any(|item| item.attempts > 0);
         let answer = if turn <= 10 || retry { status(500) } else { status(200) };
         Some((std::time::Duration::from_secs(if turn <= 10 { 0 } else { 20 }), answer))
     });
@@ -127,14 +127,14 @@ fn what_the_filter_does_not_let_through_is_counted_once() {
 fn grouped(refused: std::ops::Range<usize>) -> (Driver, Arc<Mutex<Vec<String>>>) {
     let requests = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&requests);
-    let endpoint = Box::new(move |flight: &Flight| {
+    let endpoint = Box::new(move |request: &OutgoingBatch| {
         let mut seen = seen.lock().expect("no other test holds it");
-        let seqs: Vec<String> = flight.items.iter().map(|item| item.seq.0.to_string()).collect();
+        let seqs: Vec<String> = request.items.iter().map(|item| item.seq.0.to_string()).collect();
         seen.push(seqs.join("+"));
         Some((Duration::ZERO, status(if refused.contains(&(seen.len() - 1)) { 500 } else { 200 })))
     });
-    let grouping: Arc<[Key]> = Arc::new([Key::from("subject".to_owned())]);
-    (Driver::new(Settings { grouping, ..in_batches(3, 64 * 1024) }, endpoint), requests)
+    let grouping: Arc<[FilterKey]> = Arc::new([FilterKey::from("subject".to_owned())]);
+    (Driver::new(SubscriptionSettings { grouping, ..in_batches(3, 64 * 1024) }, endpoint), requests)
 }
 
 #[test]
@@ -166,8 +166,8 @@ fn an_endpoint_that_was_mended_gets_larger_batches_again_and_one_that_was_not_is
     let is_mended = std::rc::Rc::clone(&mended);
     let refused = std::rc::Rc::new(std::cell::Cell::new(0));
     let count = std::rc::Rc::clone(&refused);
-    let endpoint = Box::new(move |flight: &gridhook::policy::Flight| {
-        let large = !is_mended.get() && flight.items.len() > 3;
+    let endpoint = Box::new(move |request: &gridhook::policy::OutgoingBatch| {
+        let large = !is_mended.get() && request.items.len() > 3;
         count.set(count.get() + u32::from(large));
         Some((std::time::Duration::ZERO, status(if large { 413 } else { 200 })))
     });
@@ -190,13 +190,14 @@ fn an_endpoint_that_was_mended_gets_larger_batches_again_and_one_that_was_not_is
 #[test]
 fn first_attempts_and_retries_share_a_pace_and_neither_starves_the_other() {
     let mut turn = 0;
-    let endpoint = Box::new(move |flight: &gridhook::policy::Flight| {
+    let endpoint = Box::new(move |request: &gridhook::policy::OutgoingBatch| {
         turn += 1;
-        let failed = turn <= 200 || flight.items[0].attempts > 0;
+        let failed = turn <= 200 || request.items[0].attempts > 0;
         Some((std::time::Duration::ZERO, status(if failed { 500 } else { 200 })))
     });
     let rate_max = Some(gridhook::policy::record::Rate::of(10.0));
-    let mut driver = Driver::new(Settings { rate_max, edition: super::without_probation(), ..plain() }, endpoint);
+    let mut driver =
+        Driver::new(SubscriptionSettings { rate_max, edition: super::without_probation(), ..plain() }, endpoint);
     driver.publish(&[("yes", 10); 1200]);
     // 200 failures at 10 in a second; those that failed first are due again by then.
     driver.run_for(std::time::Duration::from_secs(20));
@@ -213,10 +214,10 @@ fn first_attempts_and_retries_share_a_pace_and_neither_starves_the_other() {
 #[test]
 fn the_preferred_size_is_that_of_the_body_in_every_schema() {
     let made = |from: Schema, to: Schema, data: usize| {
-        let limits = Limits { events_max: 5000, bytes_preferred: 4096, schema: to };
+        let limits = BatchLimits { events_max: 5000, bytes_preferred: 4096, schema: to };
         let destination =
             Destination::new("https://example.com/hook", "all", from, to, true).expect("it can be called");
-        let mut queue: VecDeque<Ready> = stored(from, 200, data).into();
+        let mut queue: VecDeque<ReadyEvent> = stored(from, 200, data).into();
         let mut sizes = Vec::new();
         while !queue.is_empty() {
             let batch = batch::take(&mut queue, limits);
@@ -243,7 +244,7 @@ fn the_preferred_size_is_that_of_the_body_in_every_schema() {
 }
 
 /// So many events that the log has in this schema, ready to be sent.
-fn stored(schema: Schema, count: u64, data: usize) -> Vec<Ready> {
+fn stored(schema: Schema, count: u64, data: usize) -> Vec<ReadyEvent> {
     let data = format!(r#"{{"of":"{}"}}"#, "x".repeat(data));
     let ready = |seq: u64| {
         let wire = match schema {
@@ -256,14 +257,15 @@ fn stored(schema: Schema, count: u64, data: usize) -> Vec<Ready> {
             Schema::Custom => data.clone(),
         };
         let (start, text) = (wire.len() as u32, format!("{wire}{seq}MadeOfSomething/a/resource/id/of/a/topic"));
-        let at = |from: usize, len: usize| Span { start: start + from as u32, len: len as u32 };
+        let at = |from: usize, len: usize| TextRange { start: start + from as u32, len: len as u32 };
         let id = seq.to_string().len();
-        let spans = Spans { id: at(0, id), event_type: at(id, 4), topic: at(id + 15, 25), ..Spans::default() };
-        let wire = Span { start: 0, len: start };
+        let spans =
+            EventRanges { id: at(0, id), event_type: at(id, 4), topic: at(id + 15, 25), ..EventRanges::default() };
+        let wire = TextRange { start: 0, len: start };
         let event = Event::new(Seq(seq), Timestamp(0), schema, text.into(), wire, spans);
         let item =
-            Item { lane: Lane::LIVE, seq: Seq(seq), appended: Timestamp(0), attempts: 0, due: None, since: None };
-        Ready { item, event, last: None, group: Group::default() }
+            SendItem { lane: Lane::LIVE, seq: Seq(seq), appended: Timestamp(0), attempts: 0, due: None, since: None };
+        ReadyEvent { item, event, last: None, group: PropertyGroup::default() }
     };
     (1..=count).map(ready).collect()
 }

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use gridhook::{
-    event::{FlightId, Timestamp},
+    event::{RequestId, Timestamp},
     policy::{
-        Settings,
-        endpoint::{Endpoint, Heard},
+        SubscriptionSettings,
+        endpoint::{Endpoint, RequestReport},
         outcome::Outcome,
         record::{Cursor, Health},
     },
@@ -29,8 +29,8 @@ pub(super) struct Caller {
     pub(super) left: Vec<Timestamp>,
     /// Events in a request.
     pub(super) events: usize,
-    settings: Settings,
-    aloft: Vec<(Timestamp, Heard)>,
+    settings: SubscriptionSettings,
+    in_flight: Vec<(Timestamp, RequestReport)>,
 }
 
 /// It takes all at once.
@@ -44,9 +44,9 @@ pub(super) fn busy(_: Timestamp, _: usize) -> (Outcome, Duration) {
 }
 
 impl Caller {
-    pub(super) fn new(settings: Settings) -> Self {
+    pub(super) fn new(settings: SubscriptionSettings) -> Self {
         let endpoint = Endpoint::recover(&settings, &Cursor::default(), std::iter::empty(), START);
-        Self { endpoint, now: START, left: Vec::new(), events: 1, settings, aloft: Vec::new() }
+        Self { endpoint, now: START, left: Vec::new(), events: 1, settings, in_flight: Vec::new() }
     }
 
     /// Calls for so long, at most so many times in a second.
@@ -57,7 +57,7 @@ impl Caller {
             // As a machine does it: after each answer what may leave leaves.
             loop {
                 let landed = self.land();
-                while next <= self.now && self.endpoint.places(self.aloft.len(), self.now) > 0 {
+                while next <= self.now && self.endpoint.places(self.in_flight.len(), self.now) > 0 {
                     self.send(manner);
                     next = next.after(pause);
                 }
@@ -108,7 +108,7 @@ impl Caller {
             ..Cursor::default()
         };
         self.now = self.now.after(wait);
-        self.aloft.clear();
+        self.in_flight.clear();
         self.endpoint = Endpoint::recover(&self.settings, &cursor, std::iter::empty(), self.now);
     }
 
@@ -129,29 +129,29 @@ impl Caller {
     }
 
     fn send(&mut self, manner: Manner<'_>) {
-        let (outcome, latency) = manner(self.now, self.aloft.len() + 1);
-        let flight = FlightId(self.left.len() as u64 + self.now.0);
-        self.endpoint.sent(flight, true, self.now);
+        let (outcome, latency) = manner(self.now, self.in_flight.len() + 1);
+        let request = RequestId(self.left.len() as u64 + self.now.0);
+        self.endpoint.sent(request, true, self.now);
         self.left.push(self.now);
-        let heard = Heard {
-            flight,
+        let heard = RequestReport {
+            request: request,
             sent: self.now,
             events: self.events,
-            aloft: 0,
+            in_flight: 0,
             outcome,
             refused: false,
             retry_after: None,
             latency,
         };
-        self.aloft.push((self.now.after(latency), heard));
+        self.in_flight.push((self.now.after(latency), heard));
     }
 
     /// One answer comes, if any is due.
     fn land(&mut self) -> bool {
-        let Some(place) = self.aloft.iter().position(|(at, _)| *at <= self.now) else { return false };
-        let aloft = self.aloft.len();
-        let (_, heard) = self.aloft.remove(place);
-        self.endpoint.answered(Heard { aloft, ..heard }, self.now);
+        let Some(place) = self.in_flight.iter().position(|(at, _)| *at <= self.now) else { return false };
+        let in_flight = self.in_flight.len();
+        let (_, heard) = self.in_flight.remove(place);
+        self.endpoint.on_response(RequestReport { in_flight: in_flight, ..heard }, self.now);
         true
     }
 }

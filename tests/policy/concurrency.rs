@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gridhook::policy::{Settings, outcome::Outcome};
+use gridhook::policy::{SubscriptionSettings, outcome::Outcome};
 
 use super::{
     caller::{Caller, SECOND, busy, well},
@@ -12,7 +12,7 @@ use super::{
 const MS: Duration = Duration::from_millis(1);
 
 fn caller(concurrency_max: u32) -> Caller {
-    Caller::new(Settings { edition: without_probation(), concurrency_max, ..plain() })
+    Caller::new(SubscriptionSettings { edition: without_probation(), concurrency_max, ..plain() })
 }
 
 fn limit(caller: &Caller) -> u32 {
@@ -59,7 +59,7 @@ fn a_volley_of_failures_takes_the_limit_down_once_and_it_never_falls_below_one()
 fn an_endpoint_that_gets_slower_by_what_it_is_given_is_given_less() {
     let mut caller = caller(64);
     // Four at once are no trouble; each further one makes all of them slower.
-    let mut load = |_, aloft: usize| (Outcome::Delivered, 20 * MS * (aloft.max(4) / 4) as u32);
+    let mut load = |_, in_flight: usize| (Outcome::Delivered, 20 * MS * (in_flight.max(4) / 4) as u32);
     caller.call(5 * SECOND, 100, &mut load);
     caller.call_all(SECOND, &mut load);
     let (mut least, mut most) = (u32::MAX, 0);
@@ -116,7 +116,7 @@ fn a_batch_is_compared_with_batches_of_its_size() {
 
 #[test]
 fn after_probation_an_endpoint_without_a_known_rate_is_begun_with_one_request() {
-    let mut caller = Caller::new(Settings { concurrency_max: 16, suspend_after: 10, ..plain() });
+    let mut caller = Caller::new(SubscriptionSettings { concurrency_max: 16, suspend_after: 10, ..plain() });
     caller.call_all(SECOND, &mut busy);
     caller.now = caller.endpoint.opens().expect("it is suspended");
     caller.call_all(12 * MS, &mut well);

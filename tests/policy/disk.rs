@@ -3,26 +3,26 @@
 use std::ops::ControlFlow;
 
 use gridhook::{
-    event::Obligor,
+    event::SubscriptionKey,
     journal::{
         keys,
-        records::Record,
+        records::StoredRecord,
         store::{Family, Store},
     },
     policy::{
         record::job::Job,
-        record::{Cursor, Dead, DueKey, Owed},
+        record::{Cursor, DeadLetterRecord, DueKey, PendingDelivery},
     },
-    simulate::Disk,
+    simulate::SimulatedStore,
 };
 
 /// As a store has it.
-pub(super) fn load(store: &dyn Store, obligor: Obligor) -> Disk {
-    let cursor = store.get(Family::Cursor, &keys::cursor(obligor)).expect("readable").expect("a cursor");
-    let mut disk = Disk { cursor: Cursor::decode(&cursor).expect("whole"), ..Disk::default() };
-    scan(store, Family::Owed, |key, value| {
-        let (_, seq, _, lane) = keys::parse_owed(key).expect("a key of owed");
-        disk.owed.insert((lane, seq), Owed::decode(value).expect("whole"));
+pub(super) fn load(store: &dyn Store, subscription_key: SubscriptionKey) -> SimulatedStore {
+    let cursor = store.get(Family::Cursor, &keys::cursor(subscription_key)).expect("readable").expect("a cursor");
+    let mut disk = SimulatedStore { cursor: Cursor::decode(&cursor).expect("whole"), ..SimulatedStore::default() };
+    scan(store, Family::Pending, |key, value| {
+        let (_, seq, _, lane) = keys::parse_pending(key).expect("a key of owed");
+        disk.pending.insert((lane, seq), PendingDelivery::decode(value).expect("whole"));
     });
     scan(store, Family::Due, |key, _| {
         let (_, due, lane, seq) = keys::parse_due(key).expect("a key of due");
@@ -30,19 +30,19 @@ pub(super) fn load(store: &dyn Store, obligor: Obligor) -> Disk {
     });
     scan(store, Family::Dead, |key, value| {
         let (_, _, seq, lane) = keys::parse_dead(key).expect("a key of dead");
-        disk.dead.insert((lane, seq), Dead::decode(value).expect("whole"));
+        disk.dead.insert((lane, seq), DeadLetterRecord::decode(value).expect("whole"));
     });
     disk
 }
 
 /// What is counted by why is what is counted.
-pub(super) fn check_tally(Cursor { counters, replayed, tally, .. }: &Cursor) {
-    let failed: u64 = tally.failed.values().sum();
-    assert_eq!(failed, counters.requests_failed + replayed.requests_failed, "{tally:?}");
-    let dead_lettered: u64 = tally.dead_lettered.values().sum();
-    assert_eq!(dead_lettered, counters.dead_lettered + replayed.dead_lettered, "{tally:?}");
-    let dropped: u64 = tally.dropped.values().sum();
-    assert_eq!(dropped, counters.dropped + replayed.dropped, "{tally:?}");
+pub(super) fn check_tally(Cursor { counters, replayed, counts: counts, .. }: &Cursor) {
+    let failed: u64 = counts.failed.values().sum();
+    assert_eq!(failed, counters.requests_failed + replayed.requests_failed, "{counts:?}");
+    let dead_lettered: u64 = counts.dead_lettered.values().sum();
+    assert_eq!(dead_lettered, counters.dead_lettered + replayed.dead_lettered, "{counts:?}");
+    let dropped: u64 = counts.dropped.values().sum();
+    assert_eq!(dropped, counters.dropped + replayed.dropped, "{counts:?}");
 }
 
 /// The jobs that have ended.

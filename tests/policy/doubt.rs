@@ -6,9 +6,9 @@ use std::time::Duration;
 use gridhook::{
     event::Lane,
     policy::{
-        Input, Settings,
+        Input, SubscriptionSettings,
         outcome::Reason,
-        record::{Command, What},
+        record::{Command, LedgerEvent},
     },
 };
 
@@ -20,12 +20,12 @@ use super::{
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
-fn six_hours() -> Settings {
-    Settings { time_to_live: 6 * HOUR, suspend_after: 1, ..plain() }
+fn six_hours() -> SubscriptionSettings {
+    SubscriptionSettings { time_to_live: 6 * HOUR, suspend_after: 1, ..plain() }
 }
 
 fn expired(driver: &Driver) -> usize {
-    let too_old = |put_aside| What::GivenUp { reason: Reason::TimeToLiveExceeded, put_aside };
+    let too_old = |put_aside| LedgerEvent::GivenUp { reason: Reason::TimeToLiveExceeded, put_aside };
     [Lane::LIVE, Lane::EXPIRY]
         .into_iter()
         .map(|lane| driver.noted(lane, too_old(true)).len() + driver.noted(lane, too_old(false)).len())
@@ -59,15 +59,15 @@ fn a_held_subscription_gives_up_nothing_before_the_hold_of_expiry_ends() {
 #[test]
 fn without_room_nothing_leaves_and_no_attempt_is_counted() {
     let mut driver = Driver::new(six_hours(), answers(vec![status(200)]));
-    driver.core.limit_flights(0);
+    driver.core.limit_requests(0);
     driver.publish(&[("yes", 10), ("yes", 10), ("yes", 10)]);
     driver.run_for(HOUR);
     assert!(driver.left.is_empty() && driver.core.waits_for_room(driver.now));
-    driver.core.limit_flights(1);
+    driver.core.limit_requests(1);
     driver.absorb(Input::Tick);
     driver.run_for(HOUR);
     assert!(!driver.left.is_empty() && !driver.core.waits_for_room(driver.now));
-    driver.core.limit_flights(usize::MAX);
+    driver.core.limit_requests(usize::MAX);
     driver.absorb(Input::Tick);
     driver.run_for(HOUR);
     let counters = driver.core.cursor().counters;

@@ -7,16 +7,17 @@ use std::{
 };
 
 use gridhook::{
-    event::{Event, FlightId, Lane, Seq, Timestamp},
-    journal::chunk::{Chunk, Running},
+    event::{Event, Lane, RequestId, Seq, Timestamp},
+    journal::chunk::{Chunk, LogTail},
     policy::{
-        Effect, Flight, Input, Item, Settings, Subscription, due,
+        Effect, Input, OutgoingBatch, SendItem, Subscription, SubscriptionSettings,
         filter::Filter,
-        outcome::{Answer, Outcome},
-        record::{Change, Command, Cursor, Entry, Fetched, LaneCursor, Traffic, What},
-        retry::Chance,
+        outcome::{Outcome, RequestResult},
+        record::{Command, Cursor, FetchedPending, LaneCursor, LedgerEntry, LedgerEvent, RecordChange, Traffic},
+        retry::Jitter,
+        retry_window,
     },
-    simulate::Disk,
+    simulate::SimulatedStore,
 };
 
 use super::sealed;
@@ -25,13 +26,13 @@ use super::sealed;
 pub(super) const START: Timestamp = Timestamp(1_000_000_000_000);
 
 /// What the endpoint does with a request: answers after so long, or never.
-pub(super) type Endpoint = Box<dyn FnMut(&Flight) -> Option<(Duration, Answer)>>;
+pub(super) type Endpoint = Box<dyn FnMut(&OutgoingBatch) -> Option<(Duration, RequestResult)>>;
 
 pub(super) struct Driver {
     pub(super) core: Subscription,
-    settings: Settings,
+    settings: SubscriptionSettings,
     pub(super) now: Timestamp,
-    pub(super) disk: Disk,
+    pub(super) disk: SimulatedStore,
     /// What happened, each with its time.
     pub(super) lines: Vec<String>,
     /// How often the log, the due keys or events were asked for.
@@ -39,12 +40,12 @@ pub(super) struct Driver {
     /// So many events of the log are read at once.
     pub(super) slice_max: u64,
     /// The lines of the ledger, in order.
-    pub(super) ledger: Vec<(Lane, Entry)>,
+    pub(super) ledger: Vec<(Lane, LedgerEntry)>,
     /// Which events were sent, in order.
     pub(super) order: Vec<(Lane, Seq)>,
     /// The process dies behind so many more writes.
     pub(super) writes_left: u32,
-    pub(super) chance: f64,
+    pub(super) jitter: f64,
     /// When each request left.
     pub(super) left: Vec<Timestamp>,
     /// So much longer each answer takes.
@@ -54,13 +55,13 @@ pub(super) struct Driver {
     log: Vec<Event>,
     filter: Filter,
     endpoint: Endpoint,
-    aloft: VecDeque<(Timestamp, FlightId, Answer)>,
+    in_flight: VecDeque<(Timestamp, RequestId, RequestResult)>,
     /// When each dead letter is due.
     pub(super) aside: Vec<Timestamp>,
     /// Answers about what is owed, where they are to come later.
     pub(super) held_back: Option<VecDeque<Input>>,
     /// Every request that left, as the slot has it.
-    pub(super) sent: BTreeMap<FlightId, Arc<Flight>>,
+    pub(super) sent: BTreeMap<RequestId, Arc<OutgoingBatch>>,
     inputs: VecDeque<Input>,
     /// Whether a bare connection is made, and when they were tried.
     pub(super) reach: Box<dyn FnMut() -> bool>,
@@ -68,12 +69,12 @@ pub(super) struct Driver {
 }
 
 /// An answer at once.
-pub(super) fn status(status: u16) -> Answer {
-    Answer { status: Some(status), ..Answer::bare(Outcome::of_status(status)) }
+pub(super) fn status(status: u16) -> RequestResult {
+    RequestResult { status: Some(status), ..RequestResult::bare(Outcome::of_status(status)) }
 }
 
 /// An endpoint that gives these answers at once, and then the last one for ever.
-pub(super) fn answers(script: Vec<Answer>) -> Endpoint {
+pub(super) fn answers(script: Vec<RequestResult>) -> Endpoint {
     let mut turn = 0;
     Box::new(move |_| {
         turn += 1;
@@ -82,29 +83,29 @@ pub(super) fn answers(script: Vec<Answer>) -> Endpoint {
 }
 
 impl Driver {
-    pub(super) fn new(settings: Settings, endpoint: Endpoint) -> Self {
+    pub(super) fn new(settings: SubscriptionSettings, endpoint: Endpoint) -> Self {
         let lane = LaneCursor { lane: Lane::LIVE, read: Seq::FIRST, end: None, open: Vec::new(), done: Vec::new() };
         let cursor = Cursor { lanes: vec![lane], ..Cursor::default() };
-        let core = Subscription::recover(settings.clone(), &cursor, Seq::FIRST, Vec::new(), FlightId(1), START);
+        let core = Subscription::recover(settings.clone(), &cursor, Seq::FIRST, Vec::new(), RequestId(1), START);
         Self {
             core,
             settings,
             now: START,
-            disk: Disk { cursor, ..Disk::default() },
+            disk: SimulatedStore { cursor, ..SimulatedStore::default() },
             lines: Vec::new(),
             reads: 0,
             slice_max: 1000,
             ledger: Vec::new(),
             order: Vec::new(),
             writes_left: u32::MAX,
-            chance: 0.0,
+            jitter: 0.0,
             left: Vec::new(),
             latency: Duration::ZERO,
             thorough: true,
             log: Vec::new(),
             filter: Filter { subject_begins_with: "yes".to_owned(), ..Filter::default() },
             endpoint,
-            aloft: VecDeque::new(),
+            in_flight: VecDeque::new(),
             aside: Vec::new(),
             held_back: None,
             sent: BTreeMap::new(),
@@ -127,14 +128,14 @@ impl Driver {
     /// Time passes while no process runs.
     pub(super) fn run_off(&mut self, wait: Duration) {
         self.now = self.now.after(wait);
-        self.aloft.clear();
+        self.in_flight.clear();
     }
 
     /// A new process begins with what is on the disk.
-    pub(super) fn restart(&mut self, settings: Settings) {
+    pub(super) fn restart(&mut self, settings: SubscriptionSettings) {
         let end = Seq(self.log.len() as u64 + 1);
         // Numbers of flights begin anew in a process; here they go on, so that none is met twice.
-        let next = FlightId(self.left.len() as u64 + 1);
+        let next = RequestId(self.left.len() as u64 + 1);
         self.core = Subscription::recover(settings, &self.disk.cursor, end, Vec::new(), next, self.now);
         self.absorb(Input::Tick);
     }
@@ -142,7 +143,7 @@ impl Driver {
     pub(super) fn publish(&mut self, events: &[(&str, usize)]) {
         for chunk in sealed(events) {
             let first = Seq(self.log.len() as u64 + 1);
-            let chunk = Chunk::decode(first, chunk.stamp(self.now, Running::default())).expect("a sound chunk");
+            let chunk = Chunk::decode(first, chunk.stamp(self.now, LogTail::default())).expect("a sound chunk");
             self.log.extend(chunk.events().expect("sound events"));
         }
         self.absorb(Input::Appended { end: Seq(self.log.len() as u64 + 1) });
@@ -159,7 +160,7 @@ impl Driver {
             if self.writes_left == 0 {
                 return self.crash();
             }
-            let step = self.core.absorb(input, self.now, Chance(self.chance));
+            let step = self.core.absorb(input, self.now, Jitter(self.jitter));
             if let Some(write) = step.write {
                 for change in &write.changes {
                     self.disk.apply(change);
@@ -169,8 +170,8 @@ impl Driver {
                     self.disk.check();
                 }
                 for (id, key) in &write.struck {
-                    let flight = self.sent.get_mut(id).expect("it was sent");
-                    Arc::make_mut(flight).items.retain(|item| item.key() != *key);
+                    let request = self.sent.get_mut(id).expect("it was sent");
+                    Arc::make_mut(request).items.retain(|item| item.key() != *key);
                 }
                 self.writes_left -= 1;
                 self.inputs.push_back(Input::Durable);
@@ -183,17 +184,17 @@ impl Driver {
 
     /// The process dies, and finds what was on the disk.
     pub(super) fn crash(&mut self) {
-        self.aloft.clear();
+        self.in_flight.clear();
         self.inputs.clear();
         self.writes_left = u32::MAX;
-        let (end, next_flight) = (Seq(self.log.len() as u64 + 1), FlightId(1));
+        let (end, next_flight) = (Seq(self.log.len() as u64 + 1), RequestId(1));
         self.core =
             Subscription::recover(self.settings.clone(), &self.disk.cursor, end, Vec::new(), next_flight, self.now);
         self.absorb(Input::Tick);
     }
 
     /// The events that lines of the ledger in this lane say this of, in order.
-    pub(super) fn noted(&self, lane: Lane, what: What) -> Vec<u64> {
+    pub(super) fn noted(&self, lane: Lane, what: LedgerEvent) -> Vec<u64> {
         let lines = self.ledger.iter().filter(|(of, entry)| *of == lane && entry.what == what);
         let runs = lines.flat_map(|(_, entry)| &entry.covers);
         runs.flat_map(|(first, count)| first.0..first.0 + u64::from(*count)).collect()
@@ -203,7 +204,7 @@ impl Driver {
     pub(super) fn run_until(&mut self, until: Timestamp) {
         let mut idle = 0;
         loop {
-            let answer = self.aloft.iter().map(|(at, _, _)| *at).min();
+            let answer = self.in_flight.iter().map(|(at, _, _)| *at).min();
             let next = [answer, self.core.next_due(self.now)].into_iter().flatten().min();
             let Some(next) = next.filter(|next| *next <= until) else { break };
             idle = if next <= self.now { idle + 1 } else { 0 };
@@ -212,8 +213,13 @@ impl Driver {
             }
             assert!(idle < 1_000_000, "it spins at {}", self.since_start());
             self.now = self.now.max(next);
-            match self.aloft.iter().position(|(at, _, _)| *at <= self.now).and_then(|place| self.aloft.remove(place)) {
-                Some((_, flight, answer)) => self.absorb(Input::Finished { flight, answer }),
+            match self
+                .in_flight
+                .iter()
+                .position(|(at, _, _)| *at <= self.now)
+                .and_then(|place| self.in_flight.remove(place))
+            {
+                Some((_, request, answer)) => self.absorb(Input::Finished { request: request, answer }),
                 None => self.absorb(Input::Tick),
             }
         }
@@ -248,26 +254,26 @@ impl Driver {
         humantime::format_duration(self.now.since(START)).to_string()
     }
 
-    fn tell(&mut self, change: &Change) {
-        if let Change::PutAside { due, .. } = change {
+    fn tell(&mut self, change: &RecordChange) {
+        if let RecordChange::PutAside { due, .. } = change {
             self.aside.push(*due);
         }
-        let Change::Note { lane, entry, .. } = change else { return };
+        let RecordChange::Note { lane, entry, .. } = change else { return };
         self.ledger.push((*lane, entry.clone()));
         let line = match &entry.what {
-            What::GivenUp { reason, .. } => {
+            LedgerEvent::GivenUp { reason, .. } => {
                 let events: u32 = entry.covers.iter().map(|(_, count)| count).sum();
                 if events > 1 { format!("{reason}×{events}") } else { reason.to_string() }
             }
-            What::Late { settled: true } => "late".to_owned(),
-            What::Late { settled: false } => "late for nothing".to_owned(),
-            What::Filtered { .. }
-            | What::Attempted { .. }
-            | What::Lease(_)
-            | What::Canceled
-            | What::Filed { .. }
-            | What::Lost { .. }
-            | What::Redriven { .. } => return,
+            LedgerEvent::Late { settled: true } => "late".to_owned(),
+            LedgerEvent::Late { settled: false } => "late for nothing".to_owned(),
+            LedgerEvent::Filtered { .. }
+            | LedgerEvent::Attempted { .. }
+            | LedgerEvent::Lease(_)
+            | LedgerEvent::Canceled
+            | LedgerEvent::Filed { .. }
+            | LedgerEvent::Lost { .. }
+            | LedgerEvent::Redriven { .. } => return,
         };
         self.lines.push(format!("{} {line}", self.since_start()));
     }
@@ -276,42 +282,43 @@ impl Driver {
     pub(super) fn revive(&mut self) {
         let settings = self.settings.clone();
         let end = self.end();
-        let next = FlightId(self.sent.len() as u64 + 1);
-        let flights = self.aloft.iter().map(|(_, id, _)| Arc::clone(&self.sent[id])).collect();
-        self.core = Subscription::recover(settings, &self.disk.cursor, end, flights, next, self.now);
+        let next = RequestId(self.sent.len() as u64 + 1);
+        let requests = self.in_flight.iter().map(|(_, id, _)| Arc::clone(&self.sent[id])).collect();
+        self.core = Subscription::recover(settings, &self.disk.cursor, end, requests, next, self.now);
     }
 
     /// A request that timed out is answered with success after all.
-    pub(super) fn late(&mut self, flight: u64) {
-        let flight = Arc::clone(&self.sent[&FlightId(flight)]);
-        self.absorb(Input::Late { flight });
+    pub(super) fn late(&mut self, request: u64) {
+        let request = Arc::clone(&self.sent[&RequestId(request)]);
+        self.absorb(Input::Late { request: request });
     }
 
     fn perform(&mut self, effect: Effect) {
         let input = match effect {
-            Effect::Hand { .. } | Effect::Tell { .. } => return self.lines.push("handed out".to_owned()),
+            Effect::HandOver { .. } | Effect::ReportResults { .. } => return self.lines.push("handed out".to_owned()),
             Effect::Connect => {
                 self.connects.push(self.now);
                 return self.inputs.push_back(Input::Connected((self.reach)()));
             }
-            Effect::Send { flight, events } => {
-                assert!(flight.items.iter().all(|item| item.due.is_none_or(|due| due <= self.now)), "early");
-                assert_eq!(flight.items.len(), events.len());
-                self.order.extend(flight.items.iter().map(Item::key));
-                let answer = (self.endpoint)(&flight);
-                self.sent.insert(flight.id, Arc::clone(&flight));
+            Effect::Send { request: request, events } => {
+                assert!(request.items.iter().all(|item| item.due.is_none_or(|due| due <= self.now)), "early");
+                assert_eq!(request.items.len(), events.len());
+                self.order.extend(request.items.iter().map(SendItem::key));
+                let answer = (self.endpoint)(&request);
+                self.sent.insert(request.id, Arc::clone(&request));
                 let mark = match &answer {
                     Some((_, answer)) if answer.outcome == Outcome::Delivered => "ok",
                     Some(_) => "x",
                     None => "?",
                 };
-                let batch = if flight.items.len() > 1 { format!("×{}", flight.items.len()) } else { String::new() };
+                let batch = if request.items.len() > 1 { format!("×{}", request.items.len()) } else { String::new() };
                 self.left.push(self.now);
                 if self.thorough {
                     self.lines.push(format!("{} {mark}{batch}", self.since_start()));
                 }
                 let latency = self.latency;
-                self.aloft.extend(answer.map(|(after, answer)| (self.now.after(after + latency), flight.id, answer)));
+                self.in_flight
+                    .extend(answer.map(|(after, answer)| (self.now.after(after + latency), request.id, answer)));
                 return;
             }
             Effect::ReadLog { lane, from, end } => {
@@ -327,13 +334,13 @@ impl Driver {
             }
             Effect::ReadDue { of, from } => {
                 let mut keys = self.disk.due.range(from..).filter(|key| Traffic::of(key.lane) == of).copied();
-                let first: Vec<_> = keys.by_ref().take(due::WINDOW).collect();
+                let first: Vec<_> = keys.by_ref().take(retry_window::WINDOW).collect();
                 Input::DueRead { of, keys: first, all: keys.next().is_none() }
             }
             Effect::Fetch(keys) => Input::Fetched(keys.into_iter().map(|key| self.fetch(key)).collect()),
-            Effect::ReadOwed(keys) => {
-                let owed = |(lane, seq)| (lane, seq, self.disk.owed.get(&(lane, seq)).cloned());
-                let answer = Input::OwedRead(keys.into_iter().map(owed).collect());
+            Effect::ReadPending(keys) => {
+                let owed = |(lane, seq)| (lane, seq, self.disk.pending.get(&(lane, seq)).cloned());
+                let answer = Input::PendingRead(keys.into_iter().map(owed).collect());
                 match &mut self.held_back {
                     Some(held_back) => return held_back.push_back(answer),
                     None => answer,
@@ -344,8 +351,8 @@ impl Driver {
         self.inputs.push_back(input);
     }
 
-    fn fetch(&self, (lane, seq): (Lane, Seq)) -> Fetched {
+    fn fetch(&self, (lane, seq): (Lane, Seq)) -> FetchedPending {
         let event = self.log.get(seq.0 as usize - 1).cloned();
-        Fetched { lane, seq, owed: self.disk.owed.get(&(lane, seq)).cloned(), event }
+        FetchedPending { lane, seq, pending: self.disk.pending.get(&(lane, seq)).cloned(), event }
     }
 }

@@ -6,9 +6,9 @@ use expect_test::{Expect, expect};
 use gridhook::{
     config::Editions,
     policy::{
-        Settings,
-        edition::{Edition, FileForm, Kind, Range},
-        outcome::{Answer, Outcome},
+        SubscriptionSettings,
+        edition::{Edition, EndpointKind, FileForm, SettingRange},
+        outcome::{Outcome, RequestResult},
     },
 };
 
@@ -25,7 +25,7 @@ pub(super) fn edition(name: &str) -> Arc<Edition> {
 fn attempts(name: &str, expected: Expect) {
     let edition = edition(name);
     let minutes = u64::from(edition.time_to_live_minutes.default);
-    let settings = Settings {
+    let settings = SubscriptionSettings {
         attempts_max: edition.attempts.default,
         time_to_live: Duration::from_secs(60 * minutes),
         edition,
@@ -37,7 +37,7 @@ fn attempts(name: &str, expected: Expect) {
 }
 
 /// When an event is tried again whose endpoint answers so once, and with success from then on.
-fn again(settings: Settings, answer: &Answer) -> String {
+fn again(settings: SubscriptionSettings, answer: &RequestResult) -> String {
     let mut driver = Driver::new(settings, answers(vec![answer.clone(), status(200)]));
     driver.publish(&[("yes", 10)]);
     driver.run();
@@ -51,11 +51,11 @@ fn again(settings: Settings, answer: &Answer) -> String {
 
 /// What each status means, every one from 200 on: where it differs, without and with a place for dead letters.
 fn statuses(name: &str, expected: Expect) {
-    let [timeout, reset] = [Outcome::TimedOut, Outcome::SocketError].map(Answer::bare);
-    let mut all: Vec<(String, Answer)> = vec![("timeout".to_owned(), timeout), ("reset".to_owned(), reset)];
+    let [timeout, reset] = [Outcome::TimedOut, Outcome::SocketError].map(RequestResult::bare);
+    let mut all: Vec<(String, RequestResult)> = vec![("timeout".to_owned(), timeout), ("reset".to_owned(), reset)];
     all.extend((200..=599).map(|code| (code.to_string(), status(code))));
     let row = |destination, dead_letter| {
-        let settings = Settings { edition: edition(name), destination, dead_letter, ..plain() };
+        let settings = SubscriptionSettings { edition: edition(name), destination, dead_letter, ..plain() };
         let mut groups: BTreeMap<String, Vec<&str>> = BTreeMap::new();
         for (told, answer) in &all {
             groups.entry(again(settings.clone(), answer)).or_default().push(told);
@@ -68,7 +68,7 @@ fn statuses(name: &str, expected: Expect) {
         groups.map(|(again, group)| format!("{again}: {}", group.join(" "))).collect::<Vec<_>>().join(" · ")
     };
     let mut table = String::new();
-    for (told, kind) in [("webhook", Kind::Webhook), ("resource", Kind::Resource)] {
+    for (told, kind) in [("webhook", EndpointKind::Webhook), ("resource", EndpointKind::Resource)] {
         let [without, with] = [false, true].map(|dead_letter| row(kind, dead_letter));
         if with == without {
             writeln!(table, "{told}: {with}").expect("a string takes all");
@@ -222,9 +222,9 @@ fn every_edition_of_the_program_can_be_followed() {
         let (form, days) = if name == "namespace" { (FileForm::Namespace, 2) } else { (FileForm::Basic, 0) };
         assert_eq!((edition.dead_letter.form, edition.dead_letter.retry_period_days_max), (form, days), "{name}");
         let most = if name == "namespace" { 10 } else { 30 };
-        assert_eq!(edition.attempts, Range { min: 1, max: most, default: most }, "{name}");
+        assert_eq!(edition.attempts, SettingRange { min: 1, max: most, default: most }, "{name}");
         let longest = if name == "namespace" { 7 * 1_440 } else { 1_440 };
-        assert_eq!(edition.time_to_live_minutes, Range { min: 1, max: longest, default: 1_440 }, "{name}");
+        assert_eq!(edition.time_to_live_minutes, SettingRange { min: 1, max: longest, default: 1_440 }, "{name}");
         let drops = ["2023", "current"].contains(&name);
         assert_eq!(edition.dead_letter.drop_where_not_found, drops, "{name}");
     }
@@ -246,8 +246,8 @@ fn a_switch_makes_timeouts_final() {
     let mut edition = (*edition("namespace")).clone();
     edition.webhook.never_retried_without_status = vec![Outcome::TimedOut];
     assert_eq!(edition.check(), Ok(()));
-    let settings = Settings { edition: Arc::new(edition.clone()), ..plain() };
-    let answer = |outcome| again(settings.clone(), &Answer::bare(outcome));
+    let settings = SubscriptionSettings { edition: Arc::new(edition.clone()), ..plain() };
+    let answer = |outcome| again(settings.clone(), &RequestResult::bare(outcome));
     assert_eq!([Outcome::TimedOut, Outcome::SocketError].map(answer), ["never", "10s"]);
     edition.webhook.never_retried_without_status = vec![Outcome::Aborted];
     expect!["webhook.never_retried_without_status names Aborted; allowed are TimedOut, SocketError, ResolutionError, GenericError, NotFound, Disabled, Full, SessionQueueNotSupported, InvalidAzureFunctionDestination"]
@@ -263,7 +263,7 @@ fn a_switch_makes_timeouts_final() {
 fn in_edition_2020_only_a_place_for_dead_letters_makes_400_and_413_final() {
     let _rows = crate::spec::shows(&["S002-041", "S002-042", "S002-043", "S002-066", "S002-072"]);
     let run = |code, dead_letter| {
-        let settings = Settings { edition: edition("2020"), dead_letter, ..plain() };
+        let settings = SubscriptionSettings { edition: edition("2020"), dead_letter, ..plain() };
         let mut driver = Driver::new(settings, answers(vec![status(code), status(200)]));
         driver.publish(&[("yes", 10)]);
         driver.run()
@@ -283,7 +283,7 @@ fn exactly_200_to_204_are_successes_in_every_edition() {
     ]);
     for name in ["2020", "2021", "2023", "current", "namespace"] {
         let succeeds = |code: &u16| {
-            let settings = Settings { edition: edition(name), attempts_max: 1, ..plain() };
+            let settings = SubscriptionSettings { edition: edition(name), attempts_max: 1, ..plain() };
             let mut driver = Driver::new(settings, answers(vec![status(*code)]));
             driver.publish(&[("yes", 10)]);
             driver.run() == "0s ok"
@@ -304,8 +304,8 @@ fn ten_failures_delay_retries_and_new_deliveries_in_every_edition() {
     for name in ["2020", "2021", "2023", "current", "namespace"] {
         let edition = edition(name);
         let suspend_after = edition.probation.after_failures;
-        let settings = Settings { edition, suspend_after, concurrency_max: 10, ..plain() };
-        let mut driver = Driver::new(settings, answers(vec![Answer::bare(Outcome::SocketError)]));
+        let settings = SubscriptionSettings { edition, suspend_after, concurrency_max: 10, ..plain() };
+        let mut driver = Driver::new(settings, answers(vec![RequestResult::bare(Outcome::SocketError)]));
         driver.publish(&[("yes", 10); 10]);
         driver.run_for(Duration::from_secs(1));
         driver.publish(&[("yes", 10); 10]);
@@ -314,8 +314,9 @@ fn ten_failures_delay_retries_and_new_deliveries_in_every_edition() {
         driver.run_for(Duration::from_secs(30));
         assert_eq!(driver.lines[10..], ["30s x"], "{name}");
         // Nine failures delay nothing new.
-        let settings = Settings { edition: self::edition(name), suspend_after, concurrency_max: 10, ..plain() };
-        let mut driver = Driver::new(settings, answers(vec![Answer::bare(Outcome::SocketError)]));
+        let settings =
+            SubscriptionSettings { edition: self::edition(name), suspend_after, concurrency_max: 10, ..plain() };
+        let mut driver = Driver::new(settings, answers(vec![RequestResult::bare(Outcome::SocketError)]));
         driver.publish(&[("yes", 10); 9]);
         driver.run_for(Duration::from_secs(1));
         driver.publish(&[("yes", 10)]);
@@ -328,7 +329,8 @@ fn ten_failures_delay_retries_and_new_deliveries_in_every_edition() {
 fn time_to_live_is_checked_when_an_attempt_is_due_in_every_edition() {
     let _rows = crate::spec::shows(&["S000-106", "S000-107", "S003-083", "S003-084"]);
     for name in ["2020", "2021", "2023", "current", "namespace"] {
-        let settings = Settings { edition: edition(name), time_to_live: Duration::from_secs(15), ..plain() };
+        let settings =
+            SubscriptionSettings { edition: edition(name), time_to_live: Duration::from_secs(15), ..plain() };
         let mut driver = Driver::new(settings, answers(vec![status(500)]));
         driver.publish(&[("yes", 10)]);
         let third = if name == "namespace" { "30s" } else { "40s" };

@@ -5,10 +5,10 @@ use std::{sync::Arc, time::Duration};
 
 use expect_test::{Expect, expect};
 use gridhook::policy::{
-    Settings,
-    batch::Limits,
-    edition::{Edition, Kind},
-    outcome::{Answer, Outcome, Reason},
+    SubscriptionSettings,
+    batch::BatchLimits,
+    edition::{Edition, EndpointKind},
+    outcome::{Outcome, Reason, RequestResult},
 };
 
 use super::{
@@ -22,12 +22,12 @@ const WITH_A_LIST: [&str; 3] = ["2021", "2023", "current"];
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-fn following(edition: Arc<Edition>) -> Settings {
-    Settings { edition, ..plain() }
+fn following(edition: Arc<Edition>) -> SubscriptionSettings {
+    SubscriptionSettings { edition, ..plain() }
 }
 
 /// What becomes of an event whose endpoint always answers so.
-fn told(settings: Settings, answer: Answer) -> String {
+fn told(settings: SubscriptionSettings, answer: RequestResult) -> String {
     let mut driver = Driver::new(settings, answers(vec![answer]));
     driver.publish(&[("yes", 10)]);
     driver.run()
@@ -35,7 +35,8 @@ fn told(settings: Settings, answer: Answer) -> String {
 
 fn in_each_edition(names: &[&str], minutes: u64, attempts_max: u32, expected: &Expect) {
     for name in names {
-        let settings = Settings { time_to_live: minutes as u32 * MINUTE, attempts_max, ..following(edition(name)) };
+        let settings =
+            SubscriptionSettings { time_to_live: minutes as u32 * MINUTE, attempts_max, ..following(edition(name)) };
         expected.assert_eq(&told(settings, status(500)));
     }
 }
@@ -70,8 +71,10 @@ fn an_event_past_either_limit_is_a_dead_letter_where_there_is_a_place_and_droppe
             [(29, 5, Reason::MaxDeliveryAttemptsExceeded), (29, 10, Reason::TimeToLiveExceeded)]
         {
             for dead_letter in [true, false] {
-                let limits = Settings { time_to_live: minutes * MINUTE, attempts_max, ..following(edition(name)) };
-                let mut driver = Driver::new(Settings { dead_letter, ..limits }, answers(vec![status(500)]));
+                let limits =
+                    SubscriptionSettings { time_to_live: minutes * MINUTE, attempts_max, ..following(edition(name)) };
+                let mut driver =
+                    Driver::new(SubscriptionSettings { dead_letter, ..limits }, answers(vec![status(500)]));
                 driver.publish(&[("yes", 10)]);
                 driver.run();
                 let reasons: Vec<Reason> = driver.disk.dead.values().map(|dead| dead.reason).collect();
@@ -92,11 +95,13 @@ fn what_is_never_tried_again_is_dropped_or_a_dead_letter_after_one_attempt() {
     ]);
     for name in WITH_A_LIST {
         let edition = edition(name);
-        for (destination, rules) in [(Kind::Webhook, &edition.webhook), (Kind::Resource, &edition.resource)] {
+        for (destination, rules) in
+            [(EndpointKind::Webhook, &edition.webhook), (EndpointKind::Resource, &edition.resource)]
+        {
             assert!(!rules.never_retried.is_empty(), "{name}");
             for code in &rules.never_retried {
                 for dead_letter in [true, false] {
-                    let settings = Settings { destination, dead_letter, ..following(Arc::clone(&edition)) };
+                    let settings = SubscriptionSettings { destination, dead_letter, ..following(Arc::clone(&edition)) };
                     let mut driver = Driver::new(settings, answers(vec![status(*code)]));
                     driver.publish(&[("yes", 10)]);
                     let lines = driver.run();
@@ -118,8 +123,9 @@ fn a_destination_that_was_deleted_is_not_tried_again() {
     let _rows = crate::spec::shows(&["S003-027", "S003-028", "S003-029"]);
     for name in WITH_A_LIST {
         for dead_letter in [true, false] {
-            let settings = Settings { destination: Kind::Resource, dead_letter, ..following(edition(name)) };
-            let mut driver = Driver::new(settings, answers(vec![Answer::bare(Outcome::NotFound)]));
+            let settings =
+                SubscriptionSettings { destination: EndpointKind::Resource, dead_letter, ..following(edition(name)) };
+            let mut driver = Driver::new(settings, answers(vec![RequestResult::bare(Outcome::NotFound)]));
             driver.publish(&[("yes", 10)]);
             assert_eq!(driver.run(), "0s x · 0s UndeliverableDueToHttpNotFound", "{name}");
             let counters = driver.disk.cursor.counters;
@@ -143,8 +149,9 @@ fn whatever_a_destination_that_is_no_webhook_says_is_the_last_outcome_of_the_dea
         Outcome::GenericError,
     ];
     for outcome in said {
-        let settings = Settings { destination: Kind::Resource, attempts_max: 2, ..following(edition("2023")) };
-        let mut driver = Driver::new(settings, answers(vec![Answer::bare(outcome)]));
+        let settings =
+            SubscriptionSettings { destination: EndpointKind::Resource, attempts_max: 2, ..following(edition("2023")) };
+        let mut driver = Driver::new(settings, answers(vec![RequestResult::bare(outcome)]));
         driver.publish(&[("yes", 10)]);
         assert_eq!(driver.run(), "0s x · 10s x · 10s MaxDeliveryAttemptsExceeded", "{outcome}");
         let dead = driver.disk.dead.values().next().expect("it was put aside");
@@ -157,7 +164,7 @@ fn whatever_a_destination_that_is_no_webhook_says_is_the_last_outcome_of_the_dea
 fn a_request_that_we_ended_ourselves_is_an_attempt_that_was_aborted() {
     let _rows = crate::spec::shows(&["S000-148"]);
     for name in ["2023", "current"] {
-        let settings = Settings { attempts_max: 1, ..following(edition(name)) };
+        let settings = SubscriptionSettings { attempts_max: 1, ..following(edition(name)) };
         let mut driver = Driver::new(settings, Box::new(|_| None));
         driver.publish(&[("yes", 10)]);
         assert_eq!(driver.run(), "0s ? · 3m 20s MaxDeliveryAttemptsExceeded", "{name}");
@@ -170,13 +177,13 @@ fn a_request_that_we_ended_ourselves_is_an_attempt_that_was_aborted() {
 fn a_batch_succeeds_or_fails_as_one_and_is_tried_again_as_one() {
     let _rows = crate::spec::shows(&["S000-071", "S000-072"]);
     for name in WITH_A_LIST {
-        let batch = Limits { events_max: 3, bytes_preferred: 64 * 1024, ..plain().batch };
-        let settings = Settings { batch, ..following(edition(name)) };
+        let batch = BatchLimits { events_max: 3, bytes_preferred: 64 * 1024, ..plain().batch };
+        let settings = SubscriptionSettings { batch, ..following(edition(name)) };
         let mut driver = Driver::new(settings, answers(vec![status(500), status(206), status(200)]));
         driver.publish(&[("yes", 10); 3]);
         driver.run_for(Duration::from_secs(39));
-        assert_eq!(driver.disk.owed.len(), 3, "{name}: nothing of it is delivered");
-        assert!(driver.disk.owed.values().all(|owed| owed.attempts == 2), "{name}: each has both attempts");
+        assert_eq!(driver.disk.pending.len(), 3, "{name}: nothing of it is delivered");
+        assert!(driver.disk.pending.values().all(|owed| owed.attempts == 2), "{name}: each has both attempts");
         expect!["0s x×3 · 10s x×3 · 40s ok×3"].assert_eq(&driver.run());
         assert_eq!(driver.disk.cursor.counters.delivered, 3, "{name}");
     }

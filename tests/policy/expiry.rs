@@ -6,10 +6,10 @@ use expect_test::expect;
 use gridhook::{
     event::{Lane, Seq, Timestamp},
     policy::{
-        Flight, Input, Settings,
-        batch::Limits,
+        Input, OutgoingBatch, SubscriptionSettings,
+        batch::BatchLimits,
         outcome::Reason,
-        record::{Command, What},
+        record::{Command, LedgerEvent},
     },
 };
 
@@ -20,19 +20,19 @@ use super::{
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(60 * 60);
-const TOO_OLD: What = What::GivenUp { reason: Reason::TimeToLiveExceeded, put_aside: true };
-const FILTERED: What = What::Filtered { version: 1 };
+const TOO_OLD: LedgerEvent = LedgerEvent::GivenUp { reason: Reason::TimeToLiveExceeded, put_aside: true };
+const FILTERED: LedgerEvent = LedgerEvent::Filtered { version: 1 };
 
 /// An endpoint that is busy until then, and well from then on.
 pub(super) fn busy_until(at: Timestamp) -> Endpoint {
-    Box::new(move |flight: &Flight| Some((Duration::ZERO, status(if flight.sent < at { 503 } else { 200 }))))
+    Box::new(move |request: &OutgoingBatch| Some((Duration::ZERO, status(if request.sent < at { 503 } else { 200 }))))
 }
 
-fn six_hours() -> Settings {
-    Settings {
+fn six_hours() -> SubscriptionSettings {
+    SubscriptionSettings {
         time_to_live: 6 * HOUR,
         suspend_after: 1,
-        batch: Limits { events_max: 10, bytes_preferred: 1 << 20, ..plain().batch },
+        batch: BatchLimits { events_max: 10, bytes_preferred: 1 << 20, ..plain().batch },
         ..plain()
     }
 }
@@ -45,7 +45,7 @@ fn publish(driver: &mut Driver, events: usize) {
 
 /// An endpoint goes down with 3,000 events unread, and 999 more come shortly before it is back. The last probe may be three
 /// hours later.
-fn day_off(settings: Settings) -> Driver {
+fn day_off(settings: SubscriptionSettings) -> Driver {
     let back = START.after(23 * HOUR + 50 * MINUTE);
     let mut driver = Driver::new(settings, busy_until(back));
     driver.slice_max = 700;
@@ -82,7 +82,7 @@ fn after_a_day_the_old_events_end_by_ranges_and_the_young_ones_are_delivered() {
 
 #[test]
 fn without_a_destination_what_is_too_old_is_dropped_and_counted() {
-    let mut driver = day_off(Settings { dead_letter: false, ..six_hours() });
+    let mut driver = day_off(SubscriptionSettings { dead_letter: false, ..six_hours() });
     driver.run();
     let counters = driver.disk.cursor.counters;
     assert_eq!((counters.delivered, counters.dead_lettered, counters.dropped), (666, 0, 2000));
@@ -126,7 +126,7 @@ fn what_is_held_expires_by_a_timer_though_nothing_is_sent() {
 
 #[test]
 fn what_trickles_in_while_it_is_held_is_looked_for_every_ten_seconds_and_not_for_each_event() {
-    let mut driver = Driver::new(Settings { time_to_live: MINUTE, ..plain() }, answers(vec![status(200)]));
+    let mut driver = Driver::new(SubscriptionSettings { time_to_live: MINUTE, ..plain() }, answers(vec![status(200)]));
     driver.command(Command::Hold);
     for _ in 0..600 {
         driver.publish(&[("yes", 10)]);
@@ -160,7 +160,7 @@ fn what_overflows_is_given_up_with_that_reason_while_the_rest_is_sent() {
     publish(&mut driver, 3000);
     driver.absorb(Input::Overflow { below: Seq(2001) });
     driver.run();
-    let gone = driver.noted(Lane::OVERFLOW, What::GivenUp { reason: Reason::BacklogExceeded, put_aside: true });
+    let gone = driver.noted(Lane::OVERFLOW, LedgerEvent::GivenUp { reason: Reason::BacklogExceeded, put_aside: true });
     assert_eq!((gone.len(), gone.last()), (1324, Some(&2000)));
     let counters = driver.disk.cursor.counters;
     assert_eq!((counters.delivered, counters.dead_lettered), (676, 1324));

@@ -6,12 +6,15 @@ use std::{sync::Arc, time::Duration};
 
 use expect_test::{Expect, expect};
 use gridhook::{
-    event::{FlightId, Lane, Seq, Timestamp},
+    event::{Lane, RequestId, Seq, Timestamp},
     policy::{
-        Flight, Item, Settings,
-        batch::{Last, Limits},
-        explain::{Attempt, End, Explanation, Facts, Forecast, Obstacle, State, Stored, Waiting, explain},
-        outcome::{Answer, Outcome},
+        OutgoingBatch, SendItem, SubscriptionSettings,
+        batch::{BatchLimits, LastAttempt},
+        explain::{
+            EventState, ExplainInput, Explanation, Forecast, ForecastAttempt, ForecastEnd, Obstacle, StoredEvent,
+            WaitingDeadLetter, explain,
+        },
+        outcome::{Outcome, RequestResult},
         record::{Command, Cursor, DueKey, EndpointView, Health, LaneCursor},
     },
 };
@@ -33,37 +36,39 @@ fn seconds(seconds: u64) -> Timestamp {
 /// In a line: where it is, what stands before it, its next attempts, its end.
 fn line(Explanation { state, obstacles, forecast }: &Explanation) -> String {
     let state = match state {
-        State::InFlight { attempt, since, deadline } => {
+        EventState::InFlight { attempt, since, deadline } => {
             format!("attempt {attempt} in flight since {} until {} at most", at(*since), at(*deadline))
         }
-        State::Owed { due, attempts, last: Last { outcome, status, tried } } => {
+        EventState::Pending { due, attempts, last: LastAttempt { outcome, status, tried } } => {
             let status = status.map_or(String::new(), |status| format!(" {status}"));
             format!("owed at {} after {attempts}, {outcome}{status} at {}", at(*due), at(*tried))
         }
-        State::Locked { attempt, received, until, renewable } => {
+        EventState::Locked { attempt, received, until, renewable } => {
             format!("{attempt} received at {} until {}, renewed until {}", at(*received), at(*until), at(*renewable))
         }
-        State::Released { until, attempts, last: Last { outcome, tried, .. } } => {
+        EventState::Released { until, attempts, last: LastAttempt { outcome, tried, .. } } => {
             format!("released until {} after {attempts}, {outcome} at {}", at(*until), at(*tried))
         }
-        State::Available { since, attempts, last: Last { outcome, tried, .. } } => {
+        EventState::Available { since, attempts, last: LastAttempt { outcome, tried, .. } } => {
             format!("available since {} after {attempts}, {outcome} at {}", at(*since), at(*tried))
         }
-        State::Open => "open".to_owned(),
-        State::Unread { behind } => format!("behind {behind}"),
-        State::Filtered => "filtered".to_owned(),
-        State::DeadLetter { given_up: Some((reason, due)) } => format!("dead letter, {reason}, file at {}", at(*due)),
-        State::DeadLetter { given_up: None } => "dead letter".to_owned(),
-        State::Passed => "passed".to_owned(),
-        State::Unpublished => "unpublished".to_owned(),
+        EventState::Open => "open".to_owned(),
+        EventState::Unread { behind } => format!("behind {behind}"),
+        EventState::Filtered => "filtered".to_owned(),
+        EventState::DeadLetter { given_up: Some((reason, due)) } => {
+            format!("dead letter, {reason}, file at {}", at(*due))
+        }
+        EventState::DeadLetter { given_up: None } => "dead letter".to_owned(),
+        EventState::Passed => "passed".to_owned(),
+        EventState::Unpublished => "unpublished".to_owned(),
     };
     let obstacles = obstacles.iter().map(|obstacle| match obstacle {
         Obstacle::Held { by } => format!("held by {by}"),
-        Obstacle::Suspended { cause, since, until, strikes } => {
+        Obstacle::Suspended { cause, since, until, consecutive_suspensions: strikes } => {
             format!("suspended for {cause} from {} to {}, strike {strikes}", at(*since), at(*until))
         }
         Obstacle::RetryAfter { until } => format!("asked for nothing before {}", at(*until)),
-        Obstacle::Probing { cause, since, strikes } => {
+        Obstacle::Probing { cause, since, consecutive_suspensions: strikes } => {
             format!("probing, suspended for {cause} at {}, strike {strikes}", at(*since))
         }
         Obstacle::Paced { rate } => format!("{:.1} requests in a second at most", rate.per_second()),
@@ -73,7 +78,7 @@ fn line(Explanation { state, obstacles, forecast }: &Explanation) -> String {
     let mut parts: Vec<String> = [state].into_iter().chain(obstacles).collect();
     if let Some(Forecast { failure, status, attempts, end }) = forecast {
         parts.push(format!("{failure}{}", status.map_or(String::new(), |status| format!(" {status}"))));
-        parts.extend(attempts.iter().map(|Attempt { number, at: when, later_max }| {
+        parts.extend(attempts.iter().map(|ForecastAttempt { number, at: when, later_max }| {
             let later = if later_max.is_zero() {
                 String::new()
             } else {
@@ -81,28 +86,30 @@ fn line(Explanation { state, obstacles, forecast }: &Explanation) -> String {
             };
             format!("#{number} {}{later}", at(*when))
         }));
-        parts.push(end.map_or("and so on".to_owned(), |End { reason, at: when }| format!("{} {reason}", at(when))));
+        parts.push(
+            end.map_or("and so on".to_owned(), |ForecastEnd { reason, at: when }| format!("{} {reason}", at(when))),
+        );
     }
     parts.join(" · ")
 }
 
 /// What the driver's disk says of an event, with these flights.
-fn ask(driver: &Driver, settings: &Settings, flights: &[Arc<Flight>], seq: u64) -> Explanation {
+fn ask(driver: &Driver, settings: &SubscriptionSettings, requests: &[Arc<OutgoingBatch>], seq: u64) -> Explanation {
     let key = (Lane::LIVE, Seq(seq));
     let dead = driver
         .disk
         .dead
         .get(&key)
-        .map(|dead| Waiting { record: Some((dead, dead.given_up.after(Duration::from_secs(300)))) });
-    explain(Facts {
+        .map(|dead| WaitingDeadLetter { record: Some((dead, dead.given_up.after(Duration::from_secs(300)))) });
+    explain(ExplainInput {
         settings,
         cursor: &driver.disk.cursor,
         endpoint: driver.core.endpoint(driver.now),
-        flights,
+        requests: requests,
         end: driver.end(),
         seq: Seq(seq),
-        event: driver.matches(Seq(seq)).map(|(appended, matches)| Stored { appended, matches }),
-        owed: driver.disk.owed.get(&key).map(|owed| (Lane::LIVE, owed)),
+        event: driver.matches(Seq(seq)).map(|(appended, matches)| StoredEvent { appended, matches }),
+        pending: driver.disk.pending.get(&key).map(|owed| (Lane::LIVE, owed)),
         dead,
         clients: 0,
         now: driver.now,
@@ -110,7 +117,7 @@ fn ask(driver: &Driver, settings: &Settings, flights: &[Arc<Flight>], seq: u64) 
 }
 
 /// One event, published at the beginning and answered so: what is told of it at second `when`.
-fn check(settings: &Settings, script: Vec<Answer>, when: u64, expected: Expect) {
+fn check(settings: &SubscriptionSettings, script: Vec<RequestResult>, when: u64, expected: Expect) {
     let mut driver = Driver::new(settings.clone(), answers(script));
     driver.publish(&[("yes", 10)]);
     driver.run_until(seconds(when));
@@ -118,15 +125,15 @@ fn check(settings: &Settings, script: Vec<Answer>, when: u64, expected: Expect) 
 }
 
 /// No chance is named where there is none.
-fn certain(settings: Settings) -> Settings {
+fn certain(settings: SubscriptionSettings) -> SubscriptionSettings {
     let mut edition = (*settings.edition).clone();
     edition.retry.jitter_share = 0.0;
-    Settings { edition: Arc::new(edition), ..settings }
+    SubscriptionSettings { edition: Arc::new(edition), ..settings }
 }
 
 #[test]
 fn an_owed_event_is_told_with_its_schedule_and_the_limit_that_ends_it() {
-    let few = Settings { attempts_max: 4, ..plain() };
+    let few = SubscriptionSettings { attempts_max: 4, ..plain() };
     check(
         &few,
         vec![status(500)],
@@ -143,7 +150,7 @@ fn an_owed_event_is_told_with_its_schedule_and_the_limit_that_ends_it() {
             "owed at 30s after 1, Busy 503 at 0s · Busy 503 · #2 30s · #3 1m+3s · #4 2m+9s · 2m MaxDeliveryAttemptsExceeded"
         ],
     );
-    let short = Settings { time_to_live: Duration::from_secs(90), ..plain() };
+    let short = SubscriptionSettings { time_to_live: Duration::from_secs(90), ..plain() };
     check(
         &short,
         vec![status(404)],
@@ -155,7 +162,7 @@ fn an_owed_event_is_told_with_its_schedule_and_the_limit_that_ends_it() {
 #[test]
 fn what_is_foretold_is_what_happens() {
     for (code, attempts_max) in [(500, 5), (503, 7), (404, 1000), (500, 1000)] {
-        let settings = certain(Settings { attempts_max, ..plain() });
+        let settings = certain(SubscriptionSettings { attempts_max, ..plain() });
         let mut driver = Driver::new(settings.clone(), answers(vec![status(code)]));
         driver.publish(&[("yes", 10)]);
         driver.run_until(seconds(1));
@@ -177,7 +184,7 @@ fn what_is_foretold_is_what_happens_in_every_edition() {
             for (since, time_to_live) in [(0, day), (0, day / 12), (86_400, day), (86_400, day / 12), (300, day / 288)]
             {
                 for latency in [0, 1500, 29_000] {
-                    let settings = Settings {
+                    let settings = SubscriptionSettings {
                         edition: edition(name),
                         since: seconds(since),
                         time_to_live,
@@ -216,12 +223,12 @@ fn what_is_foretold_is_what_happens_in_every_edition() {
 #[test]
 fn an_endpoint_that_asked_to_be_left_alone_is_told_with_the_time() {
     let mut turn = 0;
-    let endpoint = Box::new(move |_: &Flight| {
+    let endpoint = Box::new(move |_: &OutgoingBatch| {
         turn += 1;
         let retry_after = (turn == 1).then(|| Duration::from_secs(120));
-        Some((Duration::ZERO, Answer { retry_after, ..status(429) }))
+        Some((Duration::ZERO, RequestResult { retry_after, ..status(429) }))
     });
-    let settings = Settings { attempts_max: 2, ..plain() };
+    let settings = SubscriptionSettings { attempts_max: 2, ..plain() };
     let mut driver = Driver::new(settings.clone(), endpoint);
     driver.publish(&[("yes", 10), ("yes", 10)]);
     driver.run_until(seconds(1));
@@ -235,7 +242,7 @@ fn an_endpoint_that_asked_to_be_left_alone_is_told_with_the_time() {
 
 #[test]
 fn an_event_of_a_suspended_endpoint_waits_for_the_probe() {
-    let settings = Settings { suspend_after: 1, attempts_max: 3, ..plain() };
+    let settings = SubscriptionSettings { suspend_after: 1, attempts_max: 3, ..plain() };
     check(
         &settings,
         vec![status(404)],
@@ -254,7 +261,7 @@ fn an_event_of_a_suspended_endpoint_waits_for_the_probe() {
 
 #[test]
 fn a_held_subscription_is_told_as_if_it_were_let_go_now() {
-    let settings = Settings { attempts_max: 2, ..plain() };
+    let settings = SubscriptionSettings { attempts_max: 2, ..plain() };
     let mut driver = Driver::new(settings.clone(), answers(vec![status(500)]));
     driver.command(Command::Hold);
     driver.publish(&[("yes", 10), ("yes", 10)]);
@@ -265,7 +272,7 @@ fn a_held_subscription_is_told_as_if_it_were_let_go_now() {
 
 #[test]
 fn a_subscription_that_is_held_by_410_says_so() {
-    let settings = Settings { attempts_max: 2, hold_when_gone: true, ..plain() };
+    let settings = SubscriptionSettings { attempts_max: 2, hold_when_gone: true, ..plain() };
     check(
         &settings,
         vec![status(410)],
@@ -278,16 +285,16 @@ fn a_subscription_that_is_held_by_410_says_so() {
 
 #[test]
 fn what_falls_due_in_a_probation_that_is_not_waited_for_is_told_to_end_there() {
-    let settings = Settings { suspend_after: 1, dead_letter_in_probation: true, ..plain() };
+    let settings = SubscriptionSettings { suspend_after: 1, dead_letter_in_probation: true, ..plain() };
     let mut driver = Driver::new(settings.clone(), answers(vec![status(404)]));
     driver.publish(&[("yes", 10)]);
     driver.run_until(seconds(1));
     // At the end of the probation it is the probe.
-    expect!["owed at 5m after 1, NotFound 404 at 0s · suspended for NotFound from 0s to 5m, strike 1 · NotFound 404 · #2 5m · 5m MaxDeliveryAttemptsExceeded"].assert_eq(&line(&ask(&driver, &Settings { attempts_max: 2, ..settings.clone() }, &[], 1)));
+    expect!["owed at 5m after 1, NotFound 404 at 0s · suspended for NotFound from 0s to 5m, strike 1 · NotFound 404 · #2 5m · 5m MaxDeliveryAttemptsExceeded"].assert_eq(&line(&ask(&driver, &SubscriptionSettings { attempts_max: 2, ..settings.clone() }, &[], 1)));
     driver.command(Command::Hold);
     driver.publish(&[("yes", 10)]);
     expect!["behind 0 · held by operator · suspended for NotFound from 0s to 5m, strike 1 · NotFound · 1s UndeliverableDueToProbationCausedByClientError"].assert_eq(&line(&ask(&driver, &settings, &[], 2)));
-    let expired = Settings { time_to_live: Duration::ZERO, ..settings.clone() };
+    let expired = SubscriptionSettings { time_to_live: Duration::ZERO, ..settings.clone() };
     assert!(line(&ask(&driver, &expired, &[], 2)).ends_with("1s TimeToLiveExceeded"));
     driver.command(Command::Resume);
     driver.run_until(seconds(301));
@@ -297,9 +304,9 @@ fn what_falls_due_in_a_probation_that_is_not_waited_for_is_told_to_end_there() {
 
 #[test]
 fn a_probe_that_was_asked_for_is_waited_for_and_after_a_release_there_is_a_pace() {
-    let settings = Settings { suspend_after: 1, attempts_max: 3, ..plain() };
+    let settings = SubscriptionSettings { suspend_after: 1, attempts_max: 3, ..plain() };
     let mut turn = 0;
-    let endpoint = Box::new(move |_: &Flight| {
+    let endpoint = Box::new(move |_: &OutgoingBatch| {
         turn += 1;
         // The tenth fails, and the probe is not answered.
         (turn <= 10).then(|| (Duration::ZERO, status(if turn < 10 { 200 } else { 404 })))
@@ -309,7 +316,7 @@ fn a_probe_that_was_asked_for_is_waited_for_and_after_a_release_there_is_a_pace(
     driver.run_until(seconds(1));
     expect!["owed at 5m after 1, NotFound 404 at 0s · suspended for NotFound from 0s to 5m, strike 1 · NotFound 404 · #2 5m · #3 10m+30s · 10m MaxDeliveryAttemptsExceeded"].assert_eq(&line(&ask(&driver, &settings, &[], 10)));
     driver.command(Command::Probe);
-    let probe = [Arc::clone(&driver.sent[&FlightId(11)])];
+    let probe = [Arc::clone(&driver.sent[&RequestId(11)])];
     expect!["owed at 5m after 1, NotFound 404 at 0s · probing, suspended for NotFound at 0s, strike 1 · NotFound 404 · #2 5m · #3 10m+30s · 10m MaxDeliveryAttemptsExceeded"].assert_eq(&line(&ask(&driver, &settings, &probe, 10)));
     driver.command(Command::Release);
     expect!["owed at 5m after 1, NotFound 404 at 0s · 1.0 requests in a second at most · NotFound 404 · #2 5m · #3 10m+30s · 10m MaxDeliveryAttemptsExceeded"].assert_eq(&line(&ask(&driver, &settings, &[], 10)));
@@ -317,50 +324,51 @@ fn a_probe_that_was_asked_for_is_waited_for_and_after_a_release_there_is_a_pace(
 
 #[test]
 fn a_request_on_its_way_is_told_before_anything_that_the_disk_says() {
-    let settings = Settings { attempts_max: 3, ..plain() };
+    let settings = SubscriptionSettings { attempts_max: 3, ..plain() };
     let mut driver = Driver::new(settings.clone(), answers(vec![status(500)]));
     driver.publish(&[("yes", 10)]);
     driver.run_until(seconds(12));
     let due = driver.disk.due.first().map(|DueKey { due, .. }| *due);
-    let item = Item { lane: Lane::LIVE, seq: Seq(1), appended: START, attempts: 1, due, since: None };
-    let flight = Flight { id: FlightId(9), items: vec![item], events: 1, sent: seconds(11), deadline: seconds(71) };
-    let flights = [Arc::new(flight)];
-    expect!["attempt 2 in flight since 11s until 1m 11s at most · GenericError 500 · #3 42s+3s · 42s MaxDeliveryAttemptsExceeded"].assert_eq(&line(&ask(&driver, &settings, &flights, 1)));
-    let last = Settings { attempts_max: 2, ..settings };
+    let item = SendItem { lane: Lane::LIVE, seq: Seq(1), appended: START, attempts: 1, due, since: None };
+    let request =
+        OutgoingBatch { id: RequestId(9), items: vec![item], events: 1, sent: seconds(11), deadline: seconds(71) };
+    let requests = [Arc::new(request)];
+    expect!["attempt 2 in flight since 11s until 1m 11s at most · GenericError 500 · #3 42s+3s · 42s MaxDeliveryAttemptsExceeded"].assert_eq(&line(&ask(&driver, &settings, &requests, 1)));
+    let last = SubscriptionSettings { attempts_max: 2, ..settings };
     expect!["attempt 2 in flight since 11s until 1m 11s at most · GenericError 500 · 12s MaxDeliveryAttemptsExceeded"]
-        .assert_eq(&line(&ask(&driver, &last, &flights, 1)));
+        .assert_eq(&line(&ask(&driver, &last, &requests, 1)));
 }
 
 #[test]
 fn what_has_ended_has_no_next_attempt() {
     check(&plain(), vec![status(200)], 1, expect!["passed"]);
     check(&plain(), vec![status(400)], 1, expect!["dead letter, UndeliverableDueToHttpBadRequest, file at 5m"]);
-    check(&Settings { dead_letter: false, ..plain() }, vec![status(400)], 1, expect!["passed"]);
+    check(&SubscriptionSettings { dead_letter: false, ..plain() }, vec![status(400)], 1, expect!["passed"]);
 }
 
 #[test]
 fn an_event_that_an_earlier_process_sent_is_sent_again() {
-    let settings = Settings { attempts_max: 1, ..plain() };
+    let settings = SubscriptionSettings { attempts_max: 1, ..plain() };
     let lane = |open: &[u64], done: &[u64]| {
         let seqs = |places: &[u64]| places.iter().map(|place| Seq(*place)).collect();
         LaneCursor { lane: Lane::LIVE, read: Seq(5), end: None, open: seqs(open), done: seqs(done) }
     };
     let cursor = Cursor {
         lanes: vec![lane(&[3], &[6])],
-        health: Health::Probing { cause: Outcome::Busy, since: START, strikes: 2 },
+        health: Health::Probing { cause: Outcome::Busy, since: START, consecutive_suspensions: 2 },
         ..Cursor::default()
     };
     let told = |seq| {
-        let event = Some(Stored { appended: START, matches: true });
-        let explanation = explain(Facts {
+        let event = Some(StoredEvent { appended: START, matches: true });
+        let explanation = explain(ExplainInput {
             settings: &settings,
             cursor: &cursor,
             endpoint: EndpointView::default(),
-            flights: &[],
+            requests: &[],
             end: Seq(9),
             seq: Seq(seq),
             event,
-            owed: None,
+            pending: None,
             dead: None,
             clients: 0,
             now: START,
@@ -377,10 +385,10 @@ fn an_event_that_an_earlier_process_sent_is_sent_again() {
 
 #[test]
 fn a_schedule_without_an_end_in_sight_is_cut() {
-    let settings = Settings {
+    let settings = SubscriptionSettings {
         time_to_live: Duration::MAX,
         attempts_max: u32::MAX,
-        batch: Limits { events_max: 1, bytes_preferred: 1, ..plain().batch },
+        batch: BatchLimits { events_max: 1, bytes_preferred: 1, ..plain().batch },
         ..plain()
     };
     let mut driver = Driver::new(settings.clone(), answers(vec![status(500)]));

@@ -4,9 +4,9 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use gridhook::policy::{
-    Settings,
-    edition::Kind,
-    outcome::{Answer, Outcome, Reason},
+    SubscriptionSettings,
+    edition::EndpointKind,
+    outcome::{Outcome, Reason, RequestResult},
     record::Health,
 };
 use serde_json::json;
@@ -19,10 +19,10 @@ use super::{
 use crate::spec::{fact, shows};
 
 /// Which outcome suspends an endpoint that always answers so, and for how many seconds.
-fn probation(name: &str, answer: Answer) -> (Outcome, u64) {
+fn probation(name: &str, answer: RequestResult) -> (Outcome, u64) {
     let edition = edition(name);
     let suspend_after = edition.probation.after_failures;
-    let settings = Settings { edition, suspend_after, concurrency_max: 12, ..plain() };
+    let settings = SubscriptionSettings { edition, suspend_after, concurrency_max: 12, ..plain() };
     let mut driver = Driver::new(settings, answers(vec![answer]));
     driver.publish(&[("yes", 10); 12]);
     driver.run_for(Duration::from_secs(1));
@@ -33,7 +33,7 @@ fn probation(name: &str, answer: Answer) -> (Outcome, u64) {
 }
 
 /// What becomes of an event whose endpoint always answers so: attempts, and whether it was a dead letter or dropped, why.
-fn end(settings: Settings, answer: Answer) -> (u64, &'static str, Option<Reason>) {
+fn end(settings: SubscriptionSettings, answer: RequestResult) -> (u64, &'static str, Option<Reason>) {
     let mut driver = Driver::new(settings, answers(vec![answer]));
     driver.publish(&[("yes", 10)]);
     driver.run();
@@ -47,8 +47,8 @@ fn end(settings: Settings, answer: Answer) -> (u64, &'static str, Option<Reason>
 }
 
 /// Whether an event is tried again whose endpoint answers with this status.
-fn is_retried(name: &str, destination: Kind, code: u16) -> bool {
-    let settings = Settings { edition: edition(name), destination, attempts_max: 2, ..plain() };
+fn is_retried(name: &str, destination: EndpointKind, code: u16) -> bool {
+    let settings = SubscriptionSettings { edition: edition(name), destination, attempts_max: 2, ..plain() };
     end(settings, status(code)).0 > 1
 }
 
@@ -58,14 +58,14 @@ fn the_probation_of_each_outcome_lasts_as_its_row_says() {
     let rows = [
         ("S000-160", status(503)),
         ("S000-161", status(404)),
-        ("S000-162", Answer::bare(Outcome::SocketError)),
-        ("S000-163", Answer::bare(Outcome::ResolutionError)),
-        ("S000-164", Answer::bare(Outcome::Disabled)),
-        ("S000-165", Answer::bare(Outcome::Full)),
-        ("S000-166", Answer::bare(Outcome::TimedOut)),
+        ("S000-162", RequestResult::bare(Outcome::SocketError)),
+        ("S000-163", RequestResult::bare(Outcome::ResolutionError)),
+        ("S000-164", RequestResult::bare(Outcome::Disabled)),
+        ("S000-165", RequestResult::bare(Outcome::Full)),
+        ("S000-166", RequestResult::bare(Outcome::TimedOut)),
         ("S000-167", status(401)),
         ("S000-168", status(403)),
-        ("S000-169", Answer::bare(Outcome::InvalidAzureFunctionDestination)),
+        ("S000-169", RequestResult::bare(Outcome::InvalidAzureFunctionDestination)),
     ];
     let mut different = BTreeSet::new();
     for (id, answer) in rows {
@@ -81,7 +81,7 @@ fn what_cannot_be_fixed_by_retries_is_a_dead_letter_or_dropped_after_one_attempt
     // The endpoint is there and does not let us in: nobody but its owner can mend that.
     for (id, dead_letter) in [("S000-010", true), ("S000-011", false)] {
         for code in [401, 403] {
-            let settings = Settings { edition: edition("2023"), dead_letter, ..plain() };
+            let settings = SubscriptionSettings { edition: edition("2023"), dead_letter, ..plain() };
             let (attempts, then, _) = end(settings, status(code));
             fact(id, &json!({"retry": attempts > 1, "then": then}));
         }
@@ -90,7 +90,8 @@ fn what_cannot_be_fixed_by_retries_is_a_dead_letter_or_dropped_after_one_attempt
 
 #[test]
 fn what_is_never_retried_is_that_of_its_edition_and_kind_of_endpoint() {
-    let kinds = [("AzureResource", "azure-resource", Kind::Resource), ("WebHook", "webhook", Kind::Webhook)];
+    let kinds =
+        [("AzureResource", "azure-resource", EndpointKind::Resource), ("WebHook", "webhook", EndpointKind::Webhook)];
     let rows_of_2021 =
         [("S003-030", 0, 400), ("S003-031", 0, 413), ("S003-032", 0, 403), ("S003-033", 1, 400), ("S003-034", 1, 413)];
     for (id, kind, code) in rows_of_2021 {
@@ -104,12 +105,13 @@ fn what_is_never_retried_is_that_of_its_edition_and_kind_of_endpoint() {
         fact(id, &json!({"endpoint": endpoint, "status": code, "retry": retry}));
     }
     // The same question has another answer in another edition.
-    assert!(is_retried("2020", Kind::Webhook, 403) && !is_retried("2021", Kind::Webhook, 403));
+    assert!(is_retried("2020", EndpointKind::Webhook, 403) && !is_retried("2021", EndpointKind::Webhook, 403));
 }
 
 #[test]
 fn a_pushed_event_of_a_namespace_whose_retention_is_over_is_a_dead_letter() {
-    let settings = Settings { edition: edition("namespace"), time_to_live: Duration::from_secs(15), ..plain() };
+    let settings =
+        SubscriptionSettings { edition: edition("namespace"), time_to_live: Duration::from_secs(15), ..plain() };
     let (attempts, then, reason) = end(settings, status(500));
     assert!(attempts > 1 && then == "dead-letter");
     let cause = match reason {
@@ -125,7 +127,7 @@ fn in_a_probation_for_a_clients_error_events_end_without_an_attempt_where_the_su
     for (answer, ends) in [(status(404), true), (status(503), false)] {
         let edition = edition("2023");
         let suspend_after = edition.probation.after_failures;
-        let settings = Settings { edition, suspend_after, dead_letter_in_probation: true, ..plain() };
+        let settings = SubscriptionSettings { edition, suspend_after, dead_letter_in_probation: true, ..plain() };
         let mut driver = Driver::new(settings, answers(vec![answer]));
         driver.publish(&[("yes", 10); 30]);
         driver.run_for(Duration::from_secs(60));

@@ -4,6 +4,8 @@ mod backlog;
 mod batches;
 mod caller;
 mod concurrency;
+mod dead_letter_store;
+mod delivery_history;
 mod disk;
 mod doubt;
 mod driver;
@@ -13,11 +15,10 @@ mod expiry;
 mod explain;
 mod facts;
 mod filter;
-mod late;
+mod late_responses;
 mod lease;
 mod model;
 mod pace;
-mod place;
 mod probation;
 mod promises;
 mod properties;
@@ -27,7 +28,6 @@ mod refused;
 mod replay;
 mod sabotage;
 mod schedule;
-mod story;
 mod unreadable;
 mod validation;
 mod window;
@@ -37,12 +37,12 @@ use std::{sync::Arc, time::Duration};
 use bytes::BufMut;
 use gridhook::{
     config::Editions,
-    event::{Schema, Span, Spans, Timestamp},
-    journal::chunk::{Draft, Sealed, Written},
+    event::{EventRanges, Schema, TextRange, Timestamp},
+    journal::chunk::{ChunkBuilder, SealedChunk, WriterStamp},
     policy::{
-        Settings,
-        batch::Limits,
-        edition::{Edition, Kind},
+        SubscriptionSettings,
+        batch::BatchLimits,
+        edition::{Edition, EndpointKind},
     },
 };
 
@@ -59,22 +59,22 @@ fn without_probation() -> Arc<Edition> {
 }
 
 /// One event after another, attempts as many as one likes, no probation: a test says what it is about.
-fn plain() -> Settings {
-    Settings {
+fn plain() -> SubscriptionSettings {
+    SubscriptionSettings {
         version: 1,
         edition: current(),
-        destination: Kind::Webhook,
+        destination: EndpointKind::Webhook,
         attempts_max: 1000,
         since: Timestamp::default(),
         time_to_live: Duration::from_secs(24 * 60 * 60),
-        batch: Limits { events_max: 1, bytes_preferred: 64 * 1024, schema: Schema::EventGrid },
+        batch: BatchLimits { events_max: 1, bytes_preferred: 64 * 1024, schema: Schema::EventGrid },
         grouping: Arc::new([]),
         concurrency_max: 1,
         rate_max: None,
         backlog_min: 256,
         suspend_after: u32::MAX,
         reconnect_wait: Duration::ZERO,
-        flight_wait: Duration::from_secs(200),
+        request_wait: Duration::from_secs(200),
         dead_letter: true,
         dead_letter_in_probation: false,
         hold_when_gone: false,
@@ -83,15 +83,16 @@ fn plain() -> Settings {
 }
 
 /// Events with these subjects and so many more bytes.
-pub(crate) fn sealed(events: &[(&str, usize)]) -> Vec<Sealed> {
-    let mut draft = Draft::new(Schema::EventGrid);
+pub(crate) fn sealed(events: &[(&str, usize)]) -> Vec<SealedChunk> {
+    let mut draft = ChunkBuilder::new(Schema::EventGrid);
     for (subject, bytes) in events {
         draft.push(|out| {
             let start = out.len() as u32;
             out.put_slice(subject.as_bytes());
             out.put_bytes(b'.', *bytes);
-            let spans = Spans { subject: Span { start, len: subject.len() as u32 }, ..Spans::default() };
-            Written { wire_end: out.len(), spans }
+            let spans =
+                EventRanges { subject: TextRange { start, len: subject.len() as u32 }, ..EventRanges::default() };
+            WriterStamp { wire_end: out.len(), spans }
         });
     }
     draft.into_chunks()

@@ -19,21 +19,22 @@ use std::{
 
 use bytes::Bytes;
 use gridhook::{
-    clock::{Clock, Hand},
-    event::{FlightId, Lane, Obligor, PartitionId, Schema, Seq, SubscriptionId, Timestamp},
+    clock::{Clock, ManualClock},
+    event::{Lane, PartitionId, RequestId, Schema, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{
-        Buried, DeadKey, Error, Hold, Journal, Limits, MetaChange, Options, Owner, Position, Promise, Writer,
-        memory::Memory,
+        BacklogLimits, DeadKey, DeadLetterWrite, Error, Journal, JournalOptions, LogHold, LogPosition, MetaChange,
+        PendingResult, SubscriptionOwner, WriterThread,
+        memory::MemoryStore,
         store::{Batch, Family, Store, StoreError, Visit},
     },
     policy::{
-        Effect, Flight, Input, Item, Settings, Subscription, Write, batch,
-        edition::{Edition, Steps},
-        filter::{Filter, key::Key},
-        outcome::{Answer, Outcome},
+        Effect, Input, OutgoingBatch, SendItem, Subscription, SubscriptionSettings, SubscriptionWrite, batch,
+        edition::{Edition, StepOrigin},
+        filter::{Filter, key::FilterKey},
+        outcome::{Outcome, RequestResult},
         record::job::{Job, JobCommand, JobKind, JobState},
-        record::{Change, Command, Cursor, Health, Rate, What},
-        retry::Chance,
+        record::{Command, Cursor, Health, LedgerEvent, Rate, RecordChange},
+        retry::Jitter,
     },
 };
 
@@ -48,11 +49,11 @@ use super::{
 };
 
 const PARTITION: PartitionId = PartitionId(7);
-const OBLIGOR: Obligor = Obligor { partition: PARTITION, subscription: SubscriptionId(3) };
+const OBLIGOR: SubscriptionKey = SubscriptionKey { partition: PARTITION, subscription: SubscriptionId(3) };
 
 /// A store that can be full as long as one likes.
 struct Shelf {
-    memory: Memory,
+    memory: MemoryStore,
     full: AtomicBool,
     saboteur: Arc<Saboteur>,
     /// What was written, in all lives of the process.
@@ -133,8 +134,8 @@ struct Truth {
 
 /// What is kept of a flight outside of the actor, until its outcome is durable.
 struct Slot {
-    flight: Arc<Flight>,
-    answer: Option<Answer>,
+    request: Arc<OutgoingBatch>,
+    answer: Option<RequestResult>,
     /// The present life has absorbed its answer, or lost it.
     over: bool,
     /// A batch that was merely too large is no attempt: taken off already.
@@ -147,7 +148,7 @@ struct Replay {
     from: Seq,
     end: Seq,
     /// Until its beginning is durable.
-    hold: Option<Hold>,
+    hold: Option<LogHold>,
 }
 
 /// Whose an obligation in this lane is: that of a job, or that which came with the event.
@@ -172,31 +173,31 @@ enum Coming {
 
 struct Story {
     dice: Dice,
-    settings: Settings,
+    settings: SubscriptionSettings,
     filter: Filter,
     shelf: Arc<Shelf>,
     journal: Journal,
-    writer: Writer,
+    writer: WriterThread,
     clock: Clock,
-    hand: Hand,
+    hand: ManualClock,
     runtime: tokio::runtime::Runtime,
     core: Subscription,
-    owner: Owner,
-    slots: BTreeMap<FlightId, Slot>,
+    owner: SubscriptionOwner,
+    slots: BTreeMap<RequestId, Slot>,
     /// Requests that timed out and may be answered with success yet.
-    lingering: Vec<Arc<Flight>>,
+    lingering: Vec<Arc<OutgoingBatch>>,
     /// Successes that came for such ones, until that is durable.
-    heard: BTreeMap<FlightId, Arc<Flight>>,
+    heard: BTreeMap<RequestId, Arc<OutgoingBatch>>,
     /// How many of them are durable, and were when the process last began.
     late: u64,
     /// The endpoint asked for no request before.
     not_before: Timestamp,
     /// The clock was set back, so that what was written before may lie in the future.
     set_back: bool,
-    next_flight: FlightId,
+    next_flight: RequestId,
     coming: Vec<Coming>,
     /// The write that is on its way, and where its answer comes.
-    write: Option<(Write, mpsc::Receiver<Result<(), Error>>)>,
+    write: Option<(SubscriptionWrite, mpsc::Receiver<Result<(), Error>>)>,
     truth: BTreeMap<(Lane, Seq), Truth>,
     /// The replays that were begun, and what keeps their part of the log until that is durable.
     replays: BTreeMap<Lane, Replay>,
@@ -215,14 +216,14 @@ struct Story {
 /// Retries that count from the first attempt.
 fn offsets() -> Arc<Edition> {
     let mut edition = (*plain().edition).clone();
-    edition.retry.steps = Steps::Offsets;
+    edition.retry.steps = StepOrigin::Offsets;
     edition.retry.schedule = [10, 30, 60, 300].map(Duration::from_secs).to_vec();
     Arc::new(edition)
 }
 
-fn start(shelf: &Arc<Shelf>, clock: &Clock, retention: Duration) -> (Journal, Writer) {
-    let limits = Limits { retention, ..Limits::default() };
-    let options = Options { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits };
+fn start(shelf: &Arc<Shelf>, clock: &Clock, retention: Duration) -> (Journal, WriterThread) {
+    let limits = BacklogLimits { retention, ..BacklogLimits::default() };
+    let options = JournalOptions { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits };
     let fatal = Box::new(|error: &StoreError| println!("fatal: {error}"));
     Journal::start(Arc::clone(shelf) as Arc<dyn Store>, clock.clone(), options, Box::new(|_, _| {}), fatal)
         .expect("a sound store")
@@ -232,15 +233,15 @@ impl Story {
     fn begin(seed: u64, saboteur: &Arc<Saboteur>) -> Self {
         let mut dice = Dice(seed);
         let dead_letter = dice.below(2) == 0;
-        let settings = Settings {
+        let settings = SubscriptionSettings {
             attempts_max: [2, 4, 1000][dice.below(3)],
             time_to_live: Duration::from_secs([300, 7200, 86_400][dice.below(3)]),
-            batch: batch::Limits {
+            batch: batch::BatchLimits {
                 events_max: [1, 3, 8][dice.below(3)],
                 bytes_preferred: [100, 1 << 16][dice.below(2)],
                 schema: Schema::EventGrid,
             },
-            grouping: [Vec::new(), vec![Key::from("subject".to_owned())]][dice.below(2)].clone().into(),
+            grouping: [Vec::new(), vec![FilterKey::from("subject".to_owned())]][dice.below(2)].clone().into(),
             concurrency_max: [1, 2, 5][dice.below(3)],
             backlog_min: [1, 3, 1000][dice.below(3)],
             suspend_after: [1, 3, 10][dice.below(3)],
@@ -253,7 +254,7 @@ impl Story {
             ..plain()
         };
         let shelf = Arc::new(Shelf {
-            memory: saboteur.disk(Memory::new()),
+            memory: saboteur.disk(MemoryStore::new()),
             full: AtomicBool::new(false),
             saboteur: Arc::clone(saboteur),
             written: Arc::default(),
@@ -265,7 +266,7 @@ impl Story {
         let founded = journal.change(vec![MetaChange::Found(PARTITION), MetaChange::Subscribe(OBLIGOR, None)]);
         runtime.block_on(founded).expect("founded");
         let opened = runtime.block_on(journal.open(OBLIGOR)).expect("it is there");
-        let next_flight = FlightId(1);
+        let next_flight = RequestId(1);
         let core =
             Subscription::recover(settings.clone(), &opened.cursor, opened.end, Vec::new(), next_flight, clock.now());
         let filter = Filter { subject_begins_with: "yes".to_owned(), ..Filter::default() };
@@ -302,7 +303,7 @@ impl Story {
         }
     }
 
-    fn wait<T>(&self, promise: Promise<T>) -> Result<T, Error> {
+    fn wait<T>(&self, promise: PendingResult<T>) -> Result<T, Error> {
         self.runtime.block_on(promise)
     }
 
@@ -391,7 +392,7 @@ impl Story {
         self.absorb(Input::Command(Command::Job(command)));
     }
 
-    fn start_replay(&mut self, command: JobCommand, hold: Hold, end: Seq) {
+    fn start_replay(&mut self, command: JobCommand, hold: LogHold, end: Seq) {
         let command = Command::Job(command);
         if self.core.refuses(command).is_some() {
             return;
@@ -415,8 +416,8 @@ impl Story {
 
     /// An endpoint answers one of the requests.
     fn answer(&mut self) {
-        let waiting: Vec<FlightId> =
-            self.slots.iter().filter(|(_, slot)| slot.answer.is_none()).map(|(id, _)| *id).collect();
+        let waiting: Vec<RequestId> =
+            self.slots.iter().filter(|(_, shared)| shared.answer.is_none()).map(|(id, _)| *id).collect();
         if waiting.is_empty() {
             return;
         }
@@ -429,12 +430,12 @@ impl Story {
                 5 => status([404, 404, 410][self.dice.below(3)]),
                 6 => status(400),
                 7 => status(413),
-                8..10 => Answer::bare(Outcome::TimedOut),
-                10 => Answer { unreached: true, ..Answer::bare(Outcome::SocketError) },
-                11 => Answer::bare(Outcome::Aborted),
+                8..10 => RequestResult::bare(Outcome::TimedOut),
+                10 => RequestResult { unreached: true, ..RequestResult::bare(Outcome::SocketError) },
+                11 => RequestResult::bare(Outcome::Aborted),
                 12 => {
                     let wait = [1, 90, 3000, 1_000_000][self.dice.below(4)];
-                    Answer {
+                    RequestResult {
                         retry_after: Some(Duration::from_secs(wait)),
                         ..status([429, 503, 400][self.dice.below(3)])
                     }
@@ -442,12 +443,12 @@ impl Story {
                 _ => status(503),
             }
         };
-        let slot = self.slots.get_mut(&id).expect("it waits");
-        slot.answer = Some(answer.clone());
+        let shared = self.slots.get_mut(&id).expect("it waits");
+        shared.answer = Some(answer.clone());
         if answer.outcome == Outcome::TimedOut {
-            self.lingering.push(Arc::clone(&slot.flight));
+            self.lingering.push(Arc::clone(&shared.request));
         }
-        self.coming.push(Coming::Input(Input::Finished { flight: id, answer }));
+        self.coming.push(Coming::Input(Input::Finished { request: id, answer }));
     }
 
     /// It answers one that it was given up for.
@@ -456,9 +457,9 @@ impl Story {
             return;
         }
         let place = self.dice.below(self.lingering.len());
-        let flight = self.lingering.swap_remove(place);
-        self.heard.insert(flight.id, Arc::clone(&flight));
-        self.coming.push(Coming::Input(Input::Late { flight }));
+        let request = self.lingering.swap_remove(place);
+        self.heard.insert(request.id, Arc::clone(&request));
+        self.coming.push(Coming::Input(Input::Late { request: request }));
     }
 
     /// Something that is on its way to the actor goes a step further.
@@ -495,7 +496,7 @@ impl Story {
                 Input::Read { lane, from, upto: slice.upto, total, events }
             }
             Effect::FindPosition { before } => {
-                let Position { at, appended } =
+                let LogPosition { at, appended } =
                     self.wait(reads.position(PARTITION, self.end(), before)).expect("readable");
                 Input::Position { before, at, appended }
             }
@@ -504,8 +505,8 @@ impl Story {
                 Input::DueRead { of, keys, all }
             }
             Effect::Fetch(keys) => Input::Fetched(self.wait(reads.fetch(OBLIGOR, keys, few)).expect("readable")),
-            Effect::ReadOwed(keys) => Input::OwedRead(self.wait(reads.owed(OBLIGOR, keys)).expect("readable")),
-            Effect::Send { .. } | Effect::Connect | Effect::Hand { .. } | Effect::Tell { .. } => {
+            Effect::ReadPending(keys) => Input::PendingRead(self.wait(reads.pending(OBLIGOR, keys)).expect("readable")),
+            Effect::Send { .. } | Effect::Connect | Effect::HandOver { .. } | Effect::ReportResults { .. } => {
                 unreachable!("is no read")
             }
         }
@@ -527,18 +528,18 @@ impl Story {
 
     fn absorb(&mut self, mut input: Input) {
         let now = self.clock.now();
-        let unanswered = self.slots.iter().find(|(_, slot)| slot.answer.is_none()).map(|(id, _)| *id);
+        let unanswered = self.slots.iter().find(|(_, shared)| shared.answer.is_none()).map(|(id, _)| *id);
         self.saboteur.hear(&mut input, unanswered);
         let mut refused = false;
-        if let Input::Finished { flight, answer } = &input
-            && let Some(slot) = self.slots.get_mut(flight)
-            && !slot.over
+        if let Input::Finished { request: request, answer } = &input
+            && let Some(shared) = self.slots.get_mut(request)
+            && !shared.over
         {
-            slot.over = true;
-            let too_large = answer.outcome == Outcome::PayloadTooLarge && slot.flight.events > 1;
-            if too_large && !slot.taken_off {
-                slot.taken_off = true;
-                for item in &slot.flight.items {
+            shared.over = true;
+            let too_large = answer.outcome == Outcome::PayloadTooLarge && shared.request.events > 1;
+            if too_large && !shared.taken_off {
+                shared.taken_off = true;
+                for item in &shared.request.items {
                     let truth = self.truth.get_mut(&(whose(item.lane), item.seq)).expect("published");
                     truth.attempts -= 1;
                     truth.first = truth.first.filter(|_| truth.attempts > 0);
@@ -551,24 +552,24 @@ impl Story {
             refused = matches!(answer.outcome, Outcome::BadRequest | Outcome::PayloadTooLarge);
         }
         let before = self.core.cursor().health;
-        let chance = Chance(self.dice.below(1000) as f64 / 1000.0);
+        let jitter = Jitter(self.dice.below(1000) as f64 / 1000.0);
         if let Some(zombie) = &mut self.zombie {
-            let step = zombie.absorb(input.clone(), now, chance);
+            let step = zombie.absorb(input.clone(), now, jitter);
             if let Some(write) = step.write {
                 self.journal.append(self.owner, write.changes, true, Box::new(|_| {}));
             }
         }
         let early = if self.saboteur.does(Bug::SendEarly) { Duration::from_secs(3600) } else { Duration::ZERO };
-        let finished = if let Input::Finished { flight, .. } = &input { Some(*flight) } else { None };
-        let step = self.core.absorb(input, now.after(early), chance);
+        let finished = if let Input::Finished { request: request, .. } = &input { Some(*request) } else { None };
+        let step = self.core.absorb(input, now.after(early), jitter);
         if refused {
             self.check_refused(before);
         }
-        if let Some(flight) = finished.filter(|_| self.saboteur.does(Bug::StrikeBeforeDurable)) {
-            self.slots.remove(&flight);
+        if let Some(request) = finished.filter(|_| self.saboteur.does(Bug::StrikeBeforeDurable)) {
+            self.slots.remove(&request);
         }
-        for slot in self.slots.values_mut().filter(|slot| slot.flight.deadline <= now) {
-            slot.over = true;
+        for shared in self.slots.values_mut().filter(|shared| shared.request.deadline <= now) {
+            shared.over = true;
         }
         if let Some(mut write) = step.write {
             assert!(self.write.is_none(), "two writes at once");
@@ -587,36 +588,36 @@ impl Story {
         }
         for effect in step.effects {
             match effect {
-                Effect::Send { flight, .. } => self.send(flight, now),
+                Effect::Send { request: request, .. } => self.send(request, now),
                 Effect::Connect => {
                     let reached = self.dice.below(3) == 0;
                     self.coming.push(Coming::Input(Input::Connected(reached)));
                 }
-                Effect::Hand { .. } | Effect::Tell { .. } => panic!("what is pushed is handed out"),
+                Effect::HandOver { .. } | Effect::ReportResults { .. } => panic!("what is pushed is handed out"),
                 Effect::ReadLog { .. }
                 | Effect::FindPosition { .. }
                 | Effect::ReadDue { .. }
                 | Effect::Fetch(_)
-                | Effect::ReadOwed(_) => {
+                | Effect::ReadPending(_) => {
                     self.coming.push(Coming::Read(effect));
                 }
             }
         }
     }
 
-    fn send(&mut self, flight: Arc<Flight>, now: Timestamp) {
-        let key = |item: &Item| (whose(item.lane), item.seq);
+    fn send(&mut self, request: Arc<OutgoingBatch>, now: Timestamp) {
+        let key = |item: &SendItem| (whose(item.lane), item.seq);
         assert!(now >= self.not_before, "the endpoint asked for nothing before {:?}", self.not_before);
         let offset = |schedule: &[Duration], attempts: u32| schedule[schedule.len().min(attempts as usize) - 1];
-        let offset = (self.settings.edition.retry.steps == Steps::Offsets && !self.set_back).then_some(offset);
-        let aloft: BTreeSet<(Lane, Seq)> =
-            self.slots.values().flat_map(|slot| slot.flight.items.iter().map(key)).collect();
-        assert!(flight.items.iter().all(|item| item.lane == flight.items[0].lane), "lanes are mixed: {flight:?}");
-        for item in &flight.items {
+        let offset = (self.settings.edition.retry.steps == StepOrigin::Offsets && !self.set_back).then_some(offset);
+        let in_flight: BTreeSet<(Lane, Seq)> =
+            self.slots.values().flat_map(|shared| shared.request.items.iter().map(key)).collect();
+        assert!(request.items.iter().all(|item| item.lane == request.items[0].lane), "lanes are mixed: {request:?}");
+        for item in &request.items {
             let truth = self.truth.get_mut(&key(item)).expect("published");
             assert!(truth.matches, "{item:?} does not match");
             assert_eq!(truth.end, None, "{item:?} has ended");
-            assert!(!aloft.contains(&key(item)), "{item:?} is in another flight, or its outcome is not durable");
+            assert!(!in_flight.contains(&key(item)), "{item:?} is in another flight, or its outcome is not durable");
             assert!(item.due.is_none_or(|due| due <= now), "{item:?} is early");
             assert_eq!(item.attempts, truth.attempts, "{item:?}");
             if truth.attempts == 0 {
@@ -632,9 +633,9 @@ impl Story {
             assert!(item.attempts < self.settings.attempts_max, "{item:?}");
             truth.attempts += 1;
         }
-        assert_eq!(flight.id, self.next_flight);
-        self.next_flight = FlightId(flight.id.0 + 1);
-        self.slots.insert(flight.id, Slot { flight, answer: None, over: false, taken_off: false });
+        assert_eq!(request.id, self.next_flight);
+        self.next_flight = RequestId(request.id.0 + 1);
+        self.slots.insert(request.id, Slot { request, answer: None, over: false, taken_off: false });
     }
 
     /// A refusal of events says nothing of the endpoint; but it has found one that was probed alive.
@@ -644,10 +645,22 @@ impl Story {
             (Health::Healthy { failures }, Health::Healthy { failures: after }) => assert_eq!(failures, after),
             (Health::Probing { .. }, Health::Healthy { failures: 0 }) => {}
             // It was a straggler; or another request's time was over in the same moment.
-            (Health::Suspended { strikes, .. }, Health::Suspended { strikes: after, .. })
-            | (Health::Suspended { strikes, .. }, Health::Probing { strikes: after, .. })
-            | (Health::Probing { strikes, .. }, Health::Suspended { strikes: after, .. })
-            | (Health::Probing { strikes, .. }, Health::Probing { strikes: after, .. }) => assert_eq!(strikes, after),
+            (
+                Health::Suspended { consecutive_suspensions: strikes, .. },
+                Health::Suspended { consecutive_suspensions: after, .. },
+            )
+            | (
+                Health::Suspended { consecutive_suspensions: strikes, .. },
+                Health::Probing { consecutive_suspensions: after, .. },
+            )
+            | (
+                Health::Probing { consecutive_suspensions: strikes, .. },
+                Health::Suspended { consecutive_suspensions: after, .. },
+            )
+            | (
+                Health::Probing { consecutive_suspensions: strikes, .. },
+                Health::Probing { consecutive_suspensions: after, .. },
+            ) => assert_eq!(strikes, after),
             (before, after) => panic!("{before:?} became {after:?} by a refusal of events"),
         }
     }
@@ -670,10 +683,10 @@ impl Story {
         }
     }
 
-    fn durable(&mut self, write: &Write) {
+    fn durable(&mut self, write: &SubscriptionWrite) {
         for (id, key) in &write.struck {
-            let slot = self.slots.get_mut(id).expect("it is aloft");
-            Arc::make_mut(&mut slot.flight).items.retain(|item| item.key() != *key);
+            let shared = self.slots.get_mut(id).expect("it is aloft");
+            Arc::make_mut(&mut shared.request).items.retain(|item| item.key() != *key);
         }
         for id in &write.late {
             assert!(self.heard.remove(id).is_some(), "settled twice");
@@ -681,21 +694,24 @@ impl Story {
         }
         let mut taken = BTreeSet::new();
         for id in &write.landed {
-            let slot = self.slots.remove(id).expect("landed twice");
-            if slot.answer.is_some_and(|answer| answer.outcome == Outcome::Delivered) {
-                taken.extend(slot.flight.items.iter().map(|item| (whose(item.lane), item.seq)));
+            let shared = self.slots.remove(id).expect("landed twice");
+            if shared.answer.is_some_and(|answer| answer.outcome == Outcome::Delivered) {
+                taken.extend(shared.request.items.iter().map(|item| (whose(item.lane), item.seq)));
             }
         }
         for change in &write.changes {
-            let Change::Note { lane, entry, .. } = change else { continue };
+            let RecordChange::Note { lane, entry, .. } = change else { continue };
             let end = match &entry.what {
-                What::Filtered { .. } | What::Filed { .. } | What::Lost { .. } | What::Redriven { .. } => continue,
-                What::Canceled => Some("canceled"),
-                What::Late { settled: false } => None,
-                What::Late { settled: true } => Some("delivered late"),
-                What::Attempted { outcome: Outcome::Delivered, .. } => Some("delivered"),
-                What::Attempted { .. } | What::Lease(_) => continue,
-                What::GivenUp { .. } => Some("given up"),
+                LedgerEvent::Filtered { .. }
+                | LedgerEvent::Filed { .. }
+                | LedgerEvent::Lost { .. }
+                | LedgerEvent::Redriven { .. } => continue,
+                LedgerEvent::Canceled => Some("canceled"),
+                LedgerEvent::Late { settled: false } => None,
+                LedgerEvent::Late { settled: true } => Some("delivered late"),
+                LedgerEvent::Attempted { outcome: Outcome::Delivered, .. } => Some("delivered"),
+                LedgerEvent::Attempted { .. } | LedgerEvent::Lease(_) => continue,
+                LedgerEvent::GivenUp { .. } => Some("given up"),
             };
             for seq in entry.covers.iter().flat_map(|(first, count)| (0..u64::from(*count)).map(|by| first.plus(by))) {
                 let truth = self.truth.get_mut(&(whose(*lane), seq)).expect("published");
@@ -734,9 +750,9 @@ impl Story {
                 let Some(job) = jobs.get(lane) else { continue };
                 let canceled = matches!(job.state, JobState::Canceling | JobState::Canceled);
                 let passed = disk.has_passed_in(*lane, *seq) && (!canceled || truth.end.is_some());
-                (passed, disk.owed.contains_key(&(*lane, *seq)))
+                (passed, disk.pending.contains_key(&(*lane, *seq)))
             } else {
-                (disk.has_passed(*seq), disk.owed_of(*seq).is_some())
+                (disk.has_passed(*seq), disk.pending_of(*seq).is_some())
             };
             let ended = passed && truth.matches && !owed;
             assert_eq!(ended, truth.end.is_some(), "{lane:?} {seq:?} {truth:?} {disk:?}");
@@ -756,33 +772,33 @@ impl Story {
         let known: BTreeSet<Lane> = opened.cursor.jobs.iter().chain(&ended).map(|job| job.lane).collect();
         self.replays.retain(|lane, _| known.contains(lane));
         self.truth.retain(|(lane, _), _| !lane.is_job() || known.contains(lane));
-        let mut flights: Vec<_> = self.slots.values().map(|slot| Arc::clone(&slot.flight)).collect();
-        if !flights.is_empty() && self.saboteur.does(Bug::ForgetTheFlights) {
-            flights.clear();
+        let mut requests: Vec<_> = self.slots.values().map(|shared| Arc::clone(&shared.request)).collect();
+        if !requests.is_empty() && self.saboteur.does(Bug::ForgetTheFlights) {
+            requests.clear();
         }
         let (end, now) = (self.end().min(opened.end), self.clock.now());
         let mut next =
-            Subscription::recover(self.settings.clone(), &opened.cursor, end, flights, self.next_flight, now);
+            Subscription::recover(self.settings.clone(), &opened.cursor, end, requests, self.next_flight, now);
         // A process that starts has no requests in flight, and none that are late.
         if self.slots.is_empty() && self.heard.is_empty() && self.dice.below(2) == 0 {
             next.start(now);
         }
         let former = std::mem::replace(&mut self.core, next);
         self.zombie = self.saboteur.does(Bug::TwoLivesWrite).then_some(former);
-        for (flight, slot) in &mut self.slots {
-            slot.over = false;
-            if std::mem::take(&mut slot.taken_off) {
-                for item in &slot.flight.items {
+        for (request, shared) in &mut self.slots {
+            shared.over = false;
+            if std::mem::take(&mut shared.taken_off) {
+                for item in &shared.request.items {
                     let truth = self.truth.get_mut(&(whose(item.lane), item.seq)).expect("published");
                     truth.attempts += 1;
-                    truth.first.get_or_insert(slot.flight.sent);
+                    truth.first.get_or_insert(shared.request.sent);
                 }
             }
-            if let Some(answer) = slot.answer.clone() {
-                self.coming.push(Coming::Input(Input::Finished { flight: *flight, answer }));
+            if let Some(answer) = shared.answer.clone() {
+                self.coming.push(Coming::Input(Input::Finished { request: *request, answer }));
             }
         }
-        let heard = self.heard.values().map(|flight| Coming::Input(Input::Late { flight: Arc::clone(flight) }));
+        let heard = self.heard.values().map(|request| Coming::Input(Input::Late { request: Arc::clone(request) }));
         self.coming.extend(heard);
     }
 
@@ -823,7 +839,7 @@ impl Story {
         let disk = load(&self.shelf.memory, OBLIGOR);
         self.late = disk.cursor.counters.late + disk.cursor.replayed.late;
         for ((lane, seq), truth) in &mut self.truth {
-            let owed = if lane.is_job() { disk.owed.get(&(*lane, *seq)) } else { disk.owed_of(*seq) };
+            let owed = if lane.is_job() { disk.pending.get(&(*lane, *seq)) } else { disk.pending_of(*seq) };
             truth.attempts = owed.map_or(0, |owed| owed.attempts);
             truth.first = owed.and_then(|owed| owed.received).filter(|_| truth.attempts > 0);
         }
@@ -833,14 +849,14 @@ impl Story {
     /// An event kills its actor with its answer in hand, until the slot has had enough.
     fn quarantine(&mut self) {
         self.kill();
-        let items: Vec<_> = self.slots.values().flat_map(|slot| slot.flight.items.clone()).collect();
+        let items: Vec<_> = self.slots.values().flat_map(|shared| shared.request.items.clone()).collect();
         if items.is_empty() {
             return;
         }
         let item = items[self.dice.below(items.len())];
         self.absorb(Input::Quarantine(item));
-        for slot in self.slots.values_mut().filter(|slot| slot.flight.items.contains(&item)) {
-            slot.over = true;
+        for shared in self.slots.values_mut().filter(|shared| shared.request.items.contains(&item)) {
+            shared.over = true;
         }
     }
 
@@ -865,7 +881,7 @@ impl Story {
             }
             if !self.coming.is_empty() {
                 self.deliver();
-            } else if self.slots.values().any(|slot| slot.answer.is_none()) {
+            } else if self.slots.values().any(|shared| shared.answer.is_none()) {
                 self.answer();
             } else if self.core.next_due(self.clock.now()).is_some() {
                 self.wake();
@@ -904,7 +920,7 @@ impl Story {
             self.wait(self.journal.change(Vec::new())).expect("there is room");
             wait_for_looks(&self.journal);
         }
-        for family in [Family::Log, Family::Owed, Family::Due, Family::Held, Family::Pin, Family::Dead] {
+        for family in [Family::Log, Family::Pending, Family::Due, Family::Held, Family::Pin, Family::Dead] {
             assert_eq!(count(&self.shelf.memory, family), 0, "{family:?} has records left");
         }
     }
@@ -939,7 +955,8 @@ impl Story {
         assert_eq!(waiting.len() as u64, dead_lettered, "as many wait as were put aside");
         assert!(waiting.iter().all(|letter| letter.event.as_ref().is_some_and(|event| event.seq == letter.key.seq)));
         let done: Vec<DeadKey> = waiting.iter().map(|letter| letter.key).collect();
-        self.wait(self.journal.bury(OBLIGOR, Buried { done, ..Buried::default() })).expect("there is room");
+        self.wait(self.journal.write_dead_letters(OBLIGOR, DeadLetterWrite { done, ..DeadLetterWrite::default() }))
+            .expect("there is room");
     }
 }
 

@@ -6,7 +6,7 @@ use expect_test::expect;
 use gridhook::{
     event::Timestamp,
     policy::{
-        Flight, Settings,
+        OutgoingBatch, SubscriptionSettings,
         outcome::Outcome,
         record::{Health, Rate},
     },
@@ -18,8 +18,8 @@ use super::{
     plain, without_probation,
 };
 
-fn settings() -> Settings {
-    Settings { suspend_after: 10, concurrency_max: 16, ..plain() }
+fn settings() -> SubscriptionSettings {
+    SubscriptionSettings { suspend_after: 10, concurrency_max: 16, ..plain() }
 }
 
 /// An endpoint that takes so many requests in a second and refuses the others.
@@ -183,10 +183,10 @@ fn a_relapse_during_the_climb_does_not_forget_what_was_healthy() {
 
 #[test]
 fn a_rate_that_the_endpoint_allows_is_never_exceeded() {
-    let mut caller = Caller::new(Settings { rate_max: Some(Rate::of(0.5)), ..settings() });
+    let mut caller = Caller::new(SubscriptionSettings { rate_max: Some(Rate::of(0.5)), ..settings() });
     caller.call_all(20 * SECOND, &mut well);
     assert_eq!(caller.counts(caller.left[0], 4 * SECOND), [2; 5], "it never failed, and is slower than the least");
-    let mut caller = Caller::new(Settings { rate_max: Some(Rate::of(60.0)), ..settings() });
+    let mut caller = Caller::new(SubscriptionSettings { rate_max: Some(Rate::of(60.0)), ..settings() });
     caller.fall_and_return(50);
     caller.call_all(MINUTE, &mut well);
     assert_eq!(caller.rate(), Some(60.0));
@@ -198,13 +198,13 @@ fn a_rate_that_the_endpoint_allows_is_never_exceeded() {
 #[test]
 fn a_restart_with_a_hundred_thousand_due_timers_keeps_to_the_pace() {
     let mut turn = 0;
-    let endpoint = Box::new(move |flight: &Flight| {
+    let endpoint = Box::new(move |request: &OutgoingBatch| {
         turn += 1;
-        let failed = turn > 2 * 60 * 50 && flight.items[0].attempts == 0;
+        let failed = turn > 2 * 60 * 50 && request.items[0].attempts == 0;
         Some((Duration::ZERO, status(if failed { 500 } else { 200 })))
     });
     let edition = without_probation();
-    let settings = Settings { edition, concurrency_max: 16, ..plain() };
+    let settings = SubscriptionSettings { edition, concurrency_max: 16, ..plain() };
     let mut driver = Driver::new(settings.clone(), endpoint);
     driver.is_large();
     for _ in 0..2 * 60 * 50 {
@@ -213,7 +213,7 @@ fn a_restart_with_a_hundred_thousand_due_timers_keeps_to_the_pace() {
     }
     driver.publish(&[("yes", 10); 100_000]);
     driver.run_for(SECOND);
-    assert_eq!(driver.disk.owed.len(), 100_000, "all are owed and fall due together");
+    assert_eq!(driver.disk.pending.len(), 100_000, "all are owed and fall due together");
     driver.run_off(10 * MINUTE);
     let from = driver.left.len();
     driver.restart(settings);
@@ -225,7 +225,7 @@ fn a_restart_with_a_hundred_thousand_due_timers_keeps_to_the_pace() {
         (0..60).map(|n| left.iter().filter(|at| at.since(left[0]).as_secs() == n).count()).collect();
     assert!(pairs[2..].windows(2).all(|pair| pair[1] as f64 <= pair[0] as f64 * 1.3 + 3.0), "{pairs:?}");
     assert!(pairs[..4].iter().all(|count| *count <= 60), "{pairs:?}");
-    assert_eq!(driver.disk.owed.len(), 100_000 - left.len(), "each one is taken once");
+    assert_eq!(driver.disk.pending.len(), 100_000 - left.len(), "each one is taken once");
 }
 
 #[test]
@@ -234,8 +234,8 @@ fn an_endpoint_that_was_down_an_hour_is_never_overrun_by_what_has_waited() {
     let down = std::rc::Rc::new(std::cell::Cell::new(false));
     let is_down = std::rc::Rc::clone(&down);
     let mut now = super::driver::START;
-    let endpoint = Box::new(move |flight: &Flight| {
-        now = now.max(flight.sent);
+    let endpoint = Box::new(move |request: &OutgoingBatch| {
+        now = now.max(request.sent);
         taken.retain(|at| now.since(*at) < SECOND);
         let well = !is_down.get() && taken.len() < 50;
         if well {

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use expect_test::{Expect, expect};
 use gridhook::{
-    event::{FlightId, Timestamp},
+    event::{RequestId, Timestamp},
     policy::{
-        Settings,
-        edition::Probation,
-        endpoint::{Endpoint, Heard, duration},
-        outcome::{Answer, Outcome, Reason},
-        record::{Command, Cursor, Health, Held, Senseless},
+        SubscriptionSettings,
+        edition::ProbationRules,
+        endpoint::{Endpoint, RequestReport, duration},
+        outcome::{Outcome, Reason, RequestResult},
+        record::{Command, CommandRefused, Cursor, Health, HeldBy},
     },
 };
 
@@ -21,8 +21,8 @@ use super::{
 };
 
 /// Twelve events in twelve requests at once: ten failures suspend.
-fn check(script: Vec<Answer>, wait: Duration, expected: Expect) -> Driver {
-    let settings = Settings { suspend_after: 10, concurrency_max: 12, ..plain() };
+fn check(script: Vec<RequestResult>, wait: Duration, expected: Expect) -> Driver {
+    let settings = SubscriptionSettings { suspend_after: 10, concurrency_max: 12, ..plain() };
     let mut driver = Driver::new(settings, answers(script));
     driver.publish(&[("yes", 10); 12]);
     expected.assert_eq(&driver.run_for(wait));
@@ -47,7 +47,7 @@ fn ten_failures_suspend_for_the_tables_duration_then_one_probe_goes_out() {
 #[test]
 fn each_probe_that_fails_doubles_the_wait_by_its_own_outcome() {
     check(
-        vec![Answer::bare(Outcome::ResolutionError)],
+        vec![RequestResult::bare(Outcome::ResolutionError)],
         6 * HOUR,
         expect![
             "0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 5m x · 15m x · 35m x · 1h 15m x · 2h 35m x · 5h 15m x"
@@ -110,14 +110,14 @@ fn a_subscription_that_is_held_sends_and_reads_nothing_until_it_is_resumed() {
     driver.run_for(HOUR);
     let too_old = START.after(Duration::from_secs(5)).after(plain().time_to_live);
     assert_eq!((driver.reads, driver.core.next_due(driver.now)), (reads, Some(too_old)));
-    assert_eq!(driver.disk.cursor.held, Some(Held::ByOperator));
+    assert_eq!(driver.disk.cursor.held, Some(HeldBy::ByOperator));
     driver.command(Command::Resume);
     expect!["0s x · 1h 5s ok · 1h 5s ok"].assert_eq(&driver.run());
 }
 
 #[test]
 fn the_wait_doubles_with_every_strike_up_to_the_longest() {
-    let table: Probation = current().probation.clone();
+    let table: ProbationRules = current().probation.clone();
     let minutes = |cause, strikes| duration(&table, cause, strikes).as_secs_f64() / 60.0;
     assert_eq!([1, 2, 3, 6, 7].map(|strikes| minutes(Outcome::NotFound, strikes)), [5.0, 10.0, 20.0, 160.0, 180.0]);
     assert_eq!(minutes(Outcome::GenericError, 2), 20.0 / 60.0);
@@ -137,7 +137,7 @@ fn an_answer_from_before_the_suspension_does_not_end_probing() {
             _ => (Duration::ZERO, status(200)),
         })
     });
-    let settings = Settings { suspend_after: 1, concurrency_max: 2, ..plain() };
+    let settings = SubscriptionSettings { suspend_after: 1, concurrency_max: 2, ..plain() };
     let mut driver = Driver::new(settings, endpoint);
     driver.publish(&[("yes", 10); 4]);
     expect!["0s ok · 0s x · 10s ok"].assert_eq(&driver.run_for(Duration::from_secs(30)));
@@ -149,30 +149,30 @@ fn an_answer_from_before_the_suspension_does_not_end_probing() {
 }
 
 /// An endpoint that gave these answers, a second apart.
-fn after(settings: &Settings, outcomes: &[Outcome]) -> (Endpoint, Timestamp) {
+fn after(settings: &SubscriptionSettings, outcomes: &[Outcome]) -> (Endpoint, Timestamp) {
     let mut endpoint = Endpoint::recover(settings, &Cursor::default(), std::iter::empty(), START);
     let mut now = START;
     for (number, outcome) in outcomes.iter().enumerate() {
-        let flight = FlightId(number as u64);
-        endpoint.sent(flight, true, now);
-        let heard = Heard {
-            flight,
+        let request = RequestId(number as u64);
+        endpoint.sent(request, true, now);
+        let heard = RequestReport {
+            request: request,
             sent: now,
             events: 1,
-            aloft: 1,
+            in_flight: 1,
             outcome: *outcome,
             refused: false,
             retry_after: None,
             latency: Duration::from_millis(1),
         };
-        endpoint.answered(heard, now);
+        endpoint.on_response(heard, now);
         now = now.after(Duration::from_secs(1));
     }
     (endpoint, now)
 }
 
-fn strict() -> Settings {
-    Settings { edition: current(), suspend_after: 10, ..plain() }
+fn strict() -> SubscriptionSettings {
+    SubscriptionSettings { edition: current(), suspend_after: 10, ..plain() }
 }
 
 #[test]
@@ -199,21 +199,21 @@ fn what_failed_before_a_probation_is_not_held_against_the_endpoint_after_it() {
     // Ten seconds of Busy, then the probe.
     outcomes.extend(vec![Outcome::Aborted; 10]);
     let (mut endpoint, now) = after(&strict(), &outcomes);
-    endpoint.obey(Command::Release, now);
+    endpoint.on_command(Command::Release, now);
     for number in 100..103 {
-        endpoint.sent(FlightId(number), true, now);
+        endpoint.sent(RequestId(number), true, now);
         let latency = Duration::ZERO;
-        let heard = Heard {
-            flight: FlightId(number),
+        let heard = RequestReport {
+            request: RequestId(number),
             sent: now,
             events: 1,
-            aloft: 1,
+            in_flight: 1,
             outcome: bad,
             refused: false,
             retry_after: None,
             latency,
         };
-        endpoint.answered(heard, now);
+        endpoint.on_response(heard, now);
     }
     assert_eq!(endpoint.health(), Health::Healthy { failures: 3 });
 }
@@ -236,7 +236,7 @@ fn the_probation_of_every_outcome_has_the_duration_of_the_table() {
     for (outcome, seconds) in rows {
         let (endpoint, now) = after(&strict(), &[outcome; 10]);
         let last = now.before(Duration::from_secs(1));
-        let Health::Suspended { cause, since, until, strikes: 1 } = endpoint.health() else {
+        let Health::Suspended { cause, since, until, consecutive_suspensions: 1 } = endpoint.health() else {
             panic!("{outcome}: {:?}", endpoint.health());
         };
         assert_eq!((cause, since, until.since(since).as_secs()), (outcome, last, seconds));
@@ -250,7 +250,7 @@ fn a_clock_that_was_set_back_makes_no_suspension_longer_than_its_kind_allows() {
     let year = Duration::from_secs(365 * 24 * 60 * 60);
     let (since, until) = (START.after(year), START.after(year).after(Duration::from_secs(20)));
     for (strikes, seconds) in [(1, 10), (2, 20), (30, 3 * 60 * 60)] {
-        let health = Health::Suspended { cause: Outcome::Busy, since, until, strikes };
+        let health = Health::Suspended { cause: Outcome::Busy, since, until, consecutive_suspensions: strikes };
         let cursor = Cursor { health, ..Cursor::default() };
         let endpoint = Endpoint::recover(&strict(), &cursor, std::iter::empty(), START);
         assert_eq!(endpoint.opens(), Some(START.after(Duration::from_secs(seconds))), "{strikes} strikes");
@@ -261,21 +261,23 @@ fn a_clock_that_was_set_back_makes_no_suspension_longer_than_its_kind_allows() {
 
 #[test]
 fn a_probe_that_is_asked_for_goes_out_at_once_and_costs_nothing_else() {
-    let mut driver = Driver::new(Settings { suspend_after: 3, ..plain() }, answers(vec![status(404)]));
+    let mut driver = Driver::new(SubscriptionSettings { suspend_after: 3, ..plain() }, answers(vec![status(404)]));
     driver.publish(&[("yes", 10); 5]);
     expect!["0s x · 0s x · 0s x"].assert_eq(&driver.run_for(Duration::from_secs(60)));
     driver.command(Command::Probe);
     expect!["0s x · 0s x · 0s x · 1m x"].assert_eq(&driver.run_for(Duration::from_secs(60)));
-    let Health::Suspended { strikes, .. } = driver.core.cursor().health else { panic!("the probe failed") };
-    assert_eq!((strikes, driver.disk.owed.len()), (2, 4), "the fifth was not touched");
-    assert!(driver.disk.owed.values().all(|owed| owed.attempts == 1));
+    let Health::Suspended { consecutive_suspensions: strikes, .. } = driver.core.cursor().health else {
+        panic!("the probe failed")
+    };
+    assert_eq!((strikes, driver.disk.pending.len()), (2, 4), "the fifth was not touched");
+    assert!(driver.disk.pending.values().all(|owed| owed.attempts == 1));
 }
 
 #[test]
 fn an_endpoint_that_is_released_is_healthy_at_once() {
     let mut script = vec![status(404); 3];
     script.push(status(200));
-    let mut driver = Driver::new(Settings { suspend_after: 3, ..plain() }, answers(script));
+    let mut driver = Driver::new(SubscriptionSettings { suspend_after: 3, ..plain() }, answers(script));
     driver.publish(&[("yes", 10); 5]);
     driver.run_for(Duration::from_secs(60));
     driver.command(Command::Release);
@@ -286,7 +288,7 @@ fn an_endpoint_that_is_released_is_healthy_at_once() {
 
 #[test]
 fn a_command_that_has_no_sense_says_why_and_changes_nothing() {
-    let mut driver = Driver::new(Settings { suspend_after: 1, ..plain() }, answers(vec![status(404)]));
+    let mut driver = Driver::new(SubscriptionSettings { suspend_after: 1, ..plain() }, answers(vec![status(404)]));
     let check = |driver: &mut Driver, probe, release| {
         assert_eq!(driver.core.refuses(Command::Probe), probe);
         assert_eq!(driver.core.refuses(Command::Release), release);
@@ -297,18 +299,18 @@ fn a_command_that_has_no_sense_says_why_and_changes_nothing() {
             assert_eq!(driver.core.cursor(), before);
         }
     };
-    check(&mut driver, Some(Senseless::Healthy), Some(Senseless::Healthy));
+    check(&mut driver, Some(CommandRefused::Healthy), Some(CommandRefused::Healthy));
     driver.publish(&[("yes", 10)]);
     driver.run_for(Duration::from_secs(1));
     check(&mut driver, None, None);
     driver.command(Command::Hold);
-    check(&mut driver, Some(Senseless::Held), None);
+    check(&mut driver, Some(CommandRefused::Held), None);
 }
 
 // --- dead letters during probation, and 410 ---
 
-fn impatient() -> Settings {
-    Settings { suspend_after: 2, dead_letter_in_probation: true, ..plain() }
+fn impatient() -> SubscriptionSettings {
+    SubscriptionSettings { suspend_after: 2, dead_letter_in_probation: true, ..plain() }
 }
 
 /// Outcome and attempts of every dead letter for the probation, in order.
@@ -333,7 +335,7 @@ fn what_is_due_while_an_endpoint_is_left_alone_for_a_clients_error_becomes_a_dea
     assert_eq!(dead(&driver), [probation; 302]);
     // The first one is the probe, the second falls due while the endpoint is left alone again.
     driver.run_for(Duration::from_secs(10 * 60));
-    assert_eq!(driver.disk.owed.len(), 0);
+    assert_eq!(driver.disk.pending.len(), 0);
     let tried: Vec<_> = dead(&driver).into_iter().filter(|(_, attempts)| *attempts > 0).collect();
     assert_eq!(tried, [(Outcome::Probation, 2), (Outcome::Probation, 1)]);
     let counters = driver.disk.cursor.counters;
@@ -342,7 +344,7 @@ fn what_is_due_while_an_endpoint_is_left_alone_for_a_clients_error_becomes_a_dea
 
 #[test]
 fn other_causes_and_other_subscriptions_wait() {
-    let waits = |settings: Settings, answer: Answer| {
+    let waits = |settings: SubscriptionSettings, answer: RequestResult| {
         let mut driver = Driver::new(settings, answers(vec![answer]));
         driver.publish(&[("yes", 10); 4]);
         driver.run_for(Duration::from_secs(5));
@@ -351,17 +353,17 @@ fn other_causes_and_other_subscriptions_wait() {
     };
     assert_eq!(waits(impatient(), status(404)), 2);
     assert_eq!(waits(impatient(), status(503)), 0);
-    assert_eq!(waits(Settings { dead_letter_in_probation: false, ..impatient() }, status(404)), 0);
+    assert_eq!(waits(SubscriptionSettings { dead_letter_in_probation: false, ..impatient() }, status(404)), 0);
 }
 
 #[test]
 fn an_endpoint_that_is_gone_is_held_where_the_subscription_says_so_until_it_is_resumed() {
-    let settings = Settings { hold_when_gone: true, ..plain() };
+    let settings = SubscriptionSettings { hold_when_gone: true, ..plain() };
     let mut driver = Driver::new(settings, answers(vec![status(404), status(410), status(200)]));
     driver.publish(&[("yes", 10); 3]);
     expect!["0s x · 0s x"].assert_eq(&driver.run_for(HOUR));
     let too_old = START.after(plain().time_to_live);
-    assert_eq!((driver.disk.cursor.held, driver.core.next_due(driver.now)), (Some(Held::Gone), Some(too_old)));
+    assert_eq!((driver.disk.cursor.held, driver.core.next_due(driver.now)), (Some(HeldBy::Gone), Some(too_old)));
     driver.command(Command::Resume);
     assert_eq!(driver.disk.cursor.held, None);
     expect!["0s x · 0s x · 1h ok · 1h ok · 1h ok"].assert_eq(&driver.run());

@@ -5,9 +5,9 @@ use std::time::Duration;
 use gridhook::{
     event::Timestamp,
     policy::{
-        Settings,
-        batch::Limits,
-        outcome::{Answer, Outcome},
+        SubscriptionSettings,
+        batch::BatchLimits,
+        outcome::{Outcome, RequestResult},
     },
 };
 
@@ -24,9 +24,9 @@ const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
 /// As a subscription that asks for nothing has it.
-fn by_default(name: &str) -> Settings {
+fn by_default(name: &str) -> SubscriptionSettings {
     let edition = edition(name);
-    Settings {
+    SubscriptionSettings {
         attempts_max: edition.attempts.default,
         time_to_live: edition.time_to_live_minutes.default * MINUTE,
         edition,
@@ -45,7 +45,7 @@ fn by_default_what_is_not_delivered_within_a_day_expires() {
     let _rows = crate::spec::shows(&["S000-035", "S002-019", "S002-026", "S003-055", "S003-062"]);
     for name in EDITIONS {
         // Nobody answers: so each attempt takes the response wait, and the thirtieth would come after a day.
-        let silent: Endpoint = Box::new(|_| Some((Duration::from_secs(30), Answer::bare(Outcome::TimedOut))));
+        let silent: Endpoint = Box::new(|_| Some((Duration::from_secs(30), RequestResult::bare(Outcome::TimedOut))));
         let mut driver = Driver::new(by_default(name), silent);
         driver.publish(&[("yes", 10)]);
         driver.run();
@@ -62,7 +62,8 @@ fn a_dead_letter_is_due_five_minutes_after_the_last_attempt() {
     let _rows = crate::spec::shows(&["S000-108", "S002-044", "S003-085"]);
     for name in EDITIONS {
         for (attempts_max, last) in [(1, 0), (2, 10)] {
-            let mut driver = Driver::new(Settings { attempts_max, ..by_default(name) }, answers(vec![status(500)]));
+            let mut driver =
+                Driver::new(SubscriptionSettings { attempts_max, ..by_default(name) }, answers(vec![status(500)]));
             driver.publish(&[("yes", 10)]);
             driver.run();
             let expected: Timestamp = START.after(Duration::from_secs(last)).after(5 * MINUTE);
@@ -75,9 +76,9 @@ fn a_dead_letter_is_due_five_minutes_after_the_last_attempt() {
 fn a_little_by_chance_is_added_to_every_step() {
     let _rows = crate::spec::shows(&["S000-038", "S002-022", "S003-058"]);
     for name in EDITIONS {
-        let waits = |chance| {
+        let waits = |jitter| {
             let mut driver = Driver::new(by_default(name), answers(vec![status(500)]));
-            driver.chance = chance;
+            driver.jitter = jitter;
             driver.publish(&[("yes", 10)]);
             driver.run();
             attempts(&driver).windows(2).map(|pair| pair[1] - pair[0]).collect::<Vec<_>>()
@@ -97,7 +98,7 @@ fn delayed_delivery_lasts_up_to_hours() {
     let _rows = crate::spec::shows(&["S000-093", "S002-033", "S003-069"]);
     for name in EDITIONS {
         let suspend_after = edition(name).probation.after_failures;
-        let settings = Settings { suspend_after, concurrency_max: 10, ..by_default(name) };
+        let settings = SubscriptionSettings { suspend_after, concurrency_max: 10, ..by_default(name) };
         let mut driver = Driver::new(settings, answers(vec![status(500)]));
         driver.publish(&[("yes", 10); 10]);
         driver.run_for(20 * HOUR);
@@ -114,8 +115,8 @@ fn where_four_kilobytes_are_preferred_an_event_of_ten_goes_in_a_batch_of_its_own
         "S000-064", "S000-065", "S000-066", "S000-067", "S003-015", "S003-016", "S003-017", "S003-018",
     ]);
     for name in ["2021", "2023", "current"] {
-        let batch = Limits { events_max: 100, bytes_preferred: 4 * 1024, ..plain().batch };
-        let mut driver = Driver::new(Settings { batch, ..by_default(name) }, answers(vec![status(200)]));
+        let batch = BatchLimits { events_max: 100, bytes_preferred: 4 * 1024, ..plain().batch };
+        let mut driver = Driver::new(SubscriptionSettings { batch, ..by_default(name) }, answers(vec![status(200)]));
         driver.publish(&[("yes", 1000), ("yes", 1000), ("yes", 10 * 1024), ("yes", 1000), ("yes", 1000)]);
         assert_eq!(driver.run(), "0s ok×2 · 0s ok · 0s ok×2", "{name}");
         assert_eq!(driver.disk.cursor.counters.delivered, 5, "{name}: none is dropped");
@@ -129,8 +130,8 @@ fn a_batch_is_what_is_there_and_never_more_than_was_asked_for() {
         "S003-013",
     ]);
     for name in ["2021", "2023", "current"] {
-        let batch = Limits { events_max: 4, bytes_preferred: 64 * 1024, ..plain().batch };
-        let mut driver = Driver::new(Settings { batch, ..by_default(name) }, answers(vec![status(200)]));
+        let batch = BatchLimits { events_max: 4, bytes_preferred: 64 * 1024, ..plain().batch };
+        let mut driver = Driver::new(SubscriptionSettings { batch, ..by_default(name) }, answers(vec![status(200)]));
         driver.publish(&[("yes", 10); 10]);
         assert_eq!(driver.run(), "0s ok×4 · 0s ok×4 · 0s ok×2", "{name}: the last two wait for nobody");
     }

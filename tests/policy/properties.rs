@@ -3,7 +3,7 @@
 use expect_test::expect;
 use gridhook::{
     event::Schema,
-    policy::property::{Error, NAME_BYTES_MAX, VALUE_BYTES_MAX, check_name, check_value},
+    policy::property::{NAME_BYTES_MAX, PropertyError, VALUE_BYTES_MAX, check_name, check_value},
 };
 
 #[test]
@@ -32,12 +32,12 @@ fn names_are_http_s_and_belong_to_nobody_else() {
     ];
     for name in reserved {
         let refused = check_name(name, Schema::EventGrid);
-        assert!(matches!(refused, Err(Error::Reserved { .. })), "{name}: {refused:?}");
+        assert!(matches!(refused, Err(PropertyError::Reserved { .. })), "{name}: {refused:?}");
     }
     assert!(check_name("CE-Subject", Schema::CloudEvents).is_err());
     let malformed = ["", "a b", "a:b", "a\r\nb", "naïve", "a\0", &"n".repeat(NAME_BYTES_MAX + 1)];
     for name in malformed {
-        assert_eq!(check_name(name, Schema::EventGrid), Err(Error::Name(name.to_owned())));
+        assert_eq!(check_name(name, Schema::EventGrid), Err(PropertyError::Name(name.to_owned())));
     }
     let told = [
         check_name("aeg-x", Schema::EventGrid),
@@ -63,8 +63,8 @@ fn values_are_printable_and_not_too_long() {
         assert_eq!(check_value(value), Ok(()), "{value}");
     }
     for value in ["a\r\nb: c", "a\tb", "a\0", "ü", "\u{7f}", " a", "a "] {
-        assert_eq!(check_value(value), Err(Error::Characters), "{value:?}");
+        assert_eq!(check_value(value), Err(PropertyError::Characters), "{value:?}");
     }
-    assert_eq!(check_value(""), Err(Error::Length(0)));
-    assert_eq!(check_value(&"v".repeat(VALUE_BYTES_MAX + 1)), Err(Error::Length(VALUE_BYTES_MAX + 1)));
+    assert_eq!(check_value(""), Err(PropertyError::Length(0)));
+    assert_eq!(check_value(&"v".repeat(VALUE_BYTES_MAX + 1)), Err(PropertyError::Length(VALUE_BYTES_MAX + 1)));
 }

@@ -5,8 +5,8 @@ use std::{cell::Cell, rc::Rc, time::Duration};
 use gridhook::{
     event::{Lane, Seq},
     policy::{
-        Settings,
-        outcome::{Answer, Outcome},
+        SubscriptionSettings,
+        outcome::{Outcome, RequestResult},
         record::{Command, Health},
     },
 };
@@ -18,17 +18,17 @@ use super::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn looking() -> Settings {
-    Settings { suspend_after: 3, reconnect_wait: SECOND, ..plain() }
+fn looking() -> SubscriptionSettings {
+    SubscriptionSettings { suspend_after: 3, reconnect_wait: SECOND, ..plain() }
 }
 
 /// A request for which no connection was made.
-fn unreached(outcome: Outcome) -> Answer {
-    Answer { unreached: true, ..Answer::bare(outcome) }
+fn unreached(outcome: Outcome) -> RequestResult {
+    RequestResult { unreached: true, ..RequestResult::bare(outcome) }
 }
 
 /// An endpoint of which nothing is heard until it is well, and 1,000 events for it.
-fn down(settings: Settings, outcome: Outcome) -> (Driver, Rc<Cell<bool>>) {
+fn down(settings: SubscriptionSettings, outcome: Outcome) -> (Driver, Rc<Cell<bool>>) {
     let well = Rc::new(Cell::new(false));
     let (answers, reaches) = (Rc::clone(&well), Rc::clone(&well));
     let endpoint = Box::new(move |_: &_| {
@@ -43,9 +43,9 @@ fn down(settings: Settings, outcome: Outcome) -> (Driver, Rc<Cell<bool>>) {
 #[test]
 fn an_endpoint_that_is_back_has_fresh_events_within_seconds_and_no_attempt_is_spent_on_looking() {
     for outcome in [Outcome::SocketError, Outcome::ResolutionError, Outcome::TimedOut] {
-        for chance in [0.0, 0.5, 1.0] {
+        for jitter in [0.0, 0.5, 1.0] {
             let (mut driver, well) = down(looking(), outcome);
-            driver.chance = chance;
+            driver.jitter = jitter;
             driver.run_for(50 * SECOND);
             assert!((40..=65).contains(&driver.connects.len()), "{outcome}: {}", driver.connects.len());
             assert!(driver.left.len() <= 6, "{outcome}: {} requests", driver.left.len());
@@ -66,11 +66,11 @@ fn an_endpoint_that_is_back_has_fresh_events_within_seconds_and_no_attempt_is_sp
 
 #[test]
 fn the_pause_is_a_sixtieth_of_the_outage_between_one_and_ten_times_the_setting() {
-    for chance in [0.0, 0.5, 1.0] {
+    for jitter in [0.0, 0.5, 1.0] {
         let (mut driver, _) = down(looking(), Outcome::SocketError);
-        driver.chance = chance;
+        driver.jitter = jitter;
         driver.run_for(1800 * SECOND);
-        let spread = 1.0 + 0.2 * (2.0 * chance - 1.0);
+        let spread = 1.0 + 0.2 * (2.0 * jitter - 1.0);
         for pair in driver.connects.windows(2) {
             let (outage, pause) = (pair[0].since(START), pair[1].since(pair[0]));
             let expected = (outage / 60).clamp(SECOND, 10 * SECOND).mul_f64(spread);
@@ -83,15 +83,16 @@ fn the_pause_is_a_sixtieth_of_the_outage_between_one_and_ten_times_the_setting()
 
 #[test]
 fn nothing_is_looked_for_that_fails_for_another_cause_or_is_held_or_where_that_is_off() {
-    let tls = Answer::bare(Outcome::SocketError);
-    for answer in [status(503), status(404), status(500), Answer::bare(Outcome::TimedOut), tls] {
+    let tls = RequestResult::bare(Outcome::SocketError);
+    for answer in [status(503), status(404), status(500), RequestResult::bare(Outcome::TimedOut), tls] {
         let mut driver = Driver::new(looking(), answers(vec![answer]));
         driver.publish(&[("yes", 10); 100]);
         driver.run_for(600 * SECOND);
         assert!(driver.left.len() >= 3);
         assert_eq!(driver.connects, []);
     }
-    let (mut driver, _) = down(Settings { reconnect_wait: Duration::ZERO, ..looking() }, Outcome::SocketError);
+    let (mut driver, _) =
+        down(SubscriptionSettings { reconnect_wait: Duration::ZERO, ..looking() }, Outcome::SocketError);
     driver.run_for(600 * SECOND);
     assert_eq!(driver.connects, []);
     let (mut driver, _) = down(looking(), Outcome::SocketError);
@@ -109,7 +110,8 @@ fn what_takes_connections_and_no_requests_is_probed_no_faster_and_its_suspension
     driver.publish(&[("yes", 10); 1000]);
     driver.run_for(600 * SECOND);
     let strikes = match driver.core.cursor().health {
-        Health::Suspended { strikes, .. } | Health::Probing { strikes, .. } => strikes,
+        Health::Suspended { consecutive_suspensions: strikes, .. }
+        | Health::Probing { consecutive_suspensions: strikes, .. } => strikes,
         Health::Healthy { .. } => panic!("nothing was taken"),
     };
     assert_eq!(strikes, 1);
@@ -120,7 +122,7 @@ fn what_takes_connections_and_no_requests_is_probed_no_faster_and_its_suspension
 fn at_the_start_of_the_server_the_first_probe_is_due_at_once_and_fresh_events_have_their_turns() {
     for cause in [status(404), status(503), unreached(Outcome::SocketError)] {
         let failures = vec![cause.clone(), cause.clone(), cause, status(200)];
-        let settings = Settings { reconnect_wait: Duration::ZERO, ..looking() };
+        let settings = SubscriptionSettings { reconnect_wait: Duration::ZERO, ..looking() };
         let mut driver = Driver::new(settings.clone(), answers(failures));
         driver.publish(&[("yes", 10); 1000]);
         driver.run_for(Duration::from_millis(100));

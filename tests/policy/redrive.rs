@@ -6,10 +6,10 @@ use bytes::Bytes;
 use gridhook::{
     event::{Lane, Seq, Timestamp},
     policy::{
-        Flight, Input, Settings,
-        outcome::{Answer, Reason},
+        Input, OutgoingBatch, SubscriptionSettings,
+        outcome::{Reason, RequestResult},
         record::{
-            Command, Counters, Returned, TakenBack, What,
+            Command, Counters, LedgerEvent, RedrivePage, RedrivenEvent,
             job::{Job, JobCommand, JobKind, JobState},
         },
     },
@@ -23,16 +23,16 @@ use super::{
 const JOB: Lane = Lane::FIRST_JOB;
 
 /// An endpoint that answers with `first` until so many requests came, and then with `then`; [`None`] is no answer.
-fn turns(requests: usize, first: Answer, then: Option<Answer>) -> Endpoint {
+fn turns(requests: usize, first: RequestResult, then: Option<RequestResult>) -> Endpoint {
     let mut turn = 0;
-    Box::new(move |_: &Flight| {
+    Box::new(move |_: &OutgoingBatch| {
         turn += 1;
         if turn <= requests { Some((Duration::ZERO, first.clone())) } else { Some((Duration::ZERO, then.clone()?)) }
     })
 }
 
-fn with_dead_letters() -> Settings {
-    Settings { dead_letter: true, ..plain() }
+fn with_dead_letters() -> SubscriptionSettings {
+    SubscriptionSettings { dead_letter: true, ..plain() }
 }
 
 /// Three events, given up.
@@ -51,13 +51,16 @@ fn redrive(driver: &mut Driver, pages: usize) {
     let waiting: Vec<(Lane, Seq)> = driver.disk.dead.keys().copied().collect();
     let size = waiting.len().div_ceil(pages);
     for (number, page) in waiting.chunks(size).enumerate() {
-        let letter =
-            |(lane, seq): &(Lane, Seq)| Returned { seq: *seq, waited: Some((Timestamp(1), *seq, *lane)), event: None };
+        let letter = |(lane, seq): &(Lane, Seq)| RedrivenEvent {
+            seq: *seq,
+            waited: Some((Timestamp(1), *seq, *lane)),
+            event: None,
+        };
         let letters = page.iter().map(letter).collect();
         let drained = (number + 1) * size >= waiting.len();
-        let page = TakenBack { lane: JOB, letters, progress: Bytes::new(), account: None, drained };
+        let page = RedrivePage { lane: JOB, dead_letters: letters, progress: Bytes::new(), account: None, drained };
         // One that a crash has kept from its beginning takes nothing.
-        if driver.core.refuses_letters(JOB).is_none() {
+        if driver.core.refuses_dead_letters(JOB).is_none() {
             driver.absorb(Input::TakeBack(Box::new(page)));
         }
     }
@@ -81,8 +84,8 @@ fn what_is_taken_back_is_delivered_and_counted_in_a_column_of_its_own() {
         assert_eq!((state, counters), (JobState::Completed, expected));
         assert_eq!(driver.disk.cursor.replayed, counters, "one job is the whole column");
         assert_eq!(driver.disk.cursor.counters, own, "nothing else is counted again");
-        assert!(driver.disk.dead.is_empty() && driver.disk.owed.is_empty());
-        assert_eq!(driver.noted(Lane::LIVE, What::Redriven { into: JOB }), [1, 2, 4]);
+        assert!(driver.disk.dead.is_empty() && driver.disk.pending.is_empty());
+        assert_eq!(driver.noted(Lane::LIVE, LedgerEvent::Redriven { into: JOB }), [1, 2, 4]);
     }
 }
 
@@ -94,7 +97,7 @@ fn attempts_and_time_to_live_begin_anew() {
     driver.run_for(Duration::from_secs(300));
     let job = &driver.disk.cursor.jobs[0];
     assert_eq!((job.counters.pending, job.counters.dead_lettered), (3, 0), "they are young again");
-    assert!(driver.disk.owed.values().all(|owed| owed.attempts > 0));
+    assert!(driver.disk.pending.values().all(|owed| owed.attempts > 0));
     // The last wait of the schedule may reach beyond it.
     driver.run_for(with_dead_letters().time_to_live * 2);
     let job = ended(&driver);
@@ -116,20 +119,20 @@ fn a_redrive_that_is_canceled_gives_back_what_it_owes() {
     assert_eq!((job.state, job.counters.dead_lettered, job.counters.canceled), (JobState::Canceled, 3, 0));
     let reasons: Vec<Reason> = driver.disk.dead.values().map(|dead| dead.reason).collect();
     assert_eq!(reasons, [Reason::RedriveCanceled; 3]);
-    let why = What::GivenUp { reason: Reason::RedriveCanceled, put_aside: true };
+    let why = LedgerEvent::GivenUp { reason: Reason::RedriveCanceled, put_aside: true };
     assert_eq!(driver.noted(JOB, why), [1, 2, 4]);
-    assert!(driver.core.refuses_letters(JOB).is_some(), "it takes no more");
+    assert!(driver.core.refuses_dead_letters(JOB).is_some(), "it takes no more");
 }
 
 #[test]
 fn a_paused_redrive_takes_nothing_back_and_one_that_is_unknown_never() {
     let mut driver = given_up(turns(3, status(400), None));
-    assert!(driver.core.refuses_letters(JOB).is_some());
+    assert!(driver.core.refuses_dead_letters(JOB).is_some());
     redrive(&mut driver, 1);
     driver.command(Command::Job(JobCommand::Pause(JOB)));
-    assert!(driver.core.refuses_letters(JOB).is_some());
+    assert!(driver.core.refuses_dead_letters(JOB).is_some());
     driver.command(Command::Job(JobCommand::Resume(JOB)));
-    assert_eq!(driver.core.refuses_letters(JOB), None);
+    assert_eq!(driver.core.refuses_dead_letters(JOB), None);
 }
 
 #[test]
@@ -141,7 +144,7 @@ fn a_crash_behind_any_write_leaves_every_dead_letter_in_one_place() {
         driver.run_for(Duration::from_secs(120));
         let job = driver.disk.cursor.jobs.first();
         let counters = driver.disk.cursor.replayed;
-        let (waiting, owed) = (driver.disk.dead.len() as u64, driver.disk.owed.len() as u64);
+        let (waiting, owed) = (driver.disk.dead.len() as u64, driver.disk.pending.len() as u64);
         assert_eq!(waiting + owed + counters.delivered, 3, "{writes}: {job:?}");
         assert_eq!(owed, 0, "{writes}: what was taken back is sent");
     }

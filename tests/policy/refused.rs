@@ -4,11 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use expect_test::expect;
 use gridhook::{
-    event::FlightId,
+    event::RequestId,
     policy::{
-        Flight, Settings,
-        batch::Limits,
-        outcome::{Answer, Outcome},
+        OutgoingBatch, SubscriptionSettings,
+        batch::BatchLimits,
+        outcome::{Outcome, RequestResult},
         record::{Command, Health},
     },
 };
@@ -19,14 +19,14 @@ use super::{
     plain,
 };
 
-fn asks(code: u16, seconds: u64) -> Answer {
-    Answer { retry_after: Some(Duration::from_secs(seconds)), ..status(code) }
+fn asks(code: u16, seconds: u64) -> RequestResult {
+    RequestResult { retry_after: Some(Duration::from_secs(seconds)), ..status(code) }
 }
 
 /// An endpoint that refuses these events with `code` and takes all others.
 fn refuses(code: u16, bad: impl Fn(u64) -> bool + 'static) -> super::driver::Endpoint {
-    Box::new(move |flight: &Flight| {
-        let refused = flight.items.iter().any(|item| bad(item.seq.0));
+    Box::new(move |request: &OutgoingBatch| {
+        let refused = request.items.iter().any(|item| bad(item.seq.0));
         Some((Duration::from_millis(1), status(if refused { code } else { 200 })))
     })
 }
@@ -35,7 +35,7 @@ fn refuses(code: u16, bad: impl Fn(u64) -> bool + 'static) -> super::driver::End
 fn thirty_bad_events_hold_no_good_one_up() {
     for code in [400, 413] {
         for (edition, suspend_after) in [(plain().edition, 10), (current(), 10), (current(), 1)] {
-            let settings = Settings { edition, suspend_after, concurrency_max: 4, ..plain() };
+            let settings = SubscriptionSettings { edition, suspend_after, concurrency_max: 4, ..plain() };
             let mut driver = Driver::new(settings, refuses(code, |seq| seq <= 30));
             driver.publish(&[("yes", 10); 60]);
             driver.run_for(Duration::from_secs(1));
@@ -50,20 +50,27 @@ fn thirty_bad_events_hold_no_good_one_up() {
 fn a_refusal_neither_adds_to_the_failures_of_an_endpoint_nor_forgives_them() {
     let mut script = vec![status(500); 9];
     script.extend([status(400), status(413), status(500)]);
-    let settings = Settings { suspend_after: 10, ..plain() };
+    let settings = SubscriptionSettings { suspend_after: 10, ..plain() };
     let mut driver = Driver::new(settings, answers(script));
     driver.publish(&[("yes", 10); 11]);
     driver.run_for(Duration::from_secs(1));
     assert_eq!(driver.disk.cursor.health, Health::Healthy { failures: 9 });
     driver.publish(&[("yes", 10)]);
     driver.run_for(Duration::from_secs(1));
-    assert!(matches!(driver.disk.cursor.health, Health::Suspended { cause: Outcome::GenericError, strikes: 1, .. }));
+    assert!(matches!(
+        driver.disk.cursor.health,
+        Health::Suspended { cause: Outcome::GenericError, consecutive_suspensions: 1, .. }
+    ));
 }
 
 #[test]
 fn a_probe_that_is_answered_with_a_refusal_has_found_the_endpoint_alive() {
     for (answer, batch) in [(400, 1), (413, 1), (413, 4)] {
-        let settings = Settings { suspend_after: 1, batch: Limits { events_max: batch, ..plain().batch }, ..plain() };
+        let settings = SubscriptionSettings {
+            suspend_after: 1,
+            batch: BatchLimits { events_max: batch, ..plain().batch },
+            ..plain()
+        };
         let mut driver = Driver::new(settings, answers(vec![status(503), status(answer), status(200)]));
         driver.publish(&[("yes", 10)]);
         driver.run_for(Duration::from_secs(1));
@@ -78,10 +85,10 @@ fn a_probe_that_is_answered_with_a_refusal_has_found_the_endpoint_alive() {
 #[test]
 fn what_is_final_because_of_the_caller_still_suspends() {
     for code in [401, 403, 404, 429, 500, 503] {
-        let mut driver = Driver::new(Settings { suspend_after: 3, ..plain() }, answers(vec![status(code)]));
+        let mut driver = Driver::new(SubscriptionSettings { suspend_after: 3, ..plain() }, answers(vec![status(code)]));
         driver.publish(&[("yes", 10); 5]);
         driver.run_for(Duration::from_secs(1));
-        assert!(matches!(driver.disk.cursor.health, Health::Suspended { strikes: 1, .. }), "{code}");
+        assert!(matches!(driver.disk.cursor.health, Health::Suspended { consecutive_suspensions: 1, .. }), "{code}");
     }
 }
 
@@ -90,7 +97,7 @@ fn what_is_final_because_of_the_caller_still_suspends() {
 fn an_edition_may_say_that_a_refusal_is_the_endpoints() {
     let mut edition = (*plain().edition).clone();
     edition.probation.durations.insert(Outcome::BadRequest, Duration::from_secs(60));
-    let settings = Settings { edition: Arc::new(edition), suspend_after: 3, ..plain() };
+    let settings = SubscriptionSettings { edition: Arc::new(edition), suspend_after: 3, ..plain() };
     let mut driver = Driver::new(settings, answers(vec![status(400)]));
     driver.publish(&[("yes", 10); 5]);
     driver.run_for(Duration::from_secs(1));
@@ -117,7 +124,7 @@ fn no_request_is_sent_before_the_time_that_the_endpoint_asked_for() {
 fn what_an_endpoint_may_ask_for_is_bounded_by_the_edition() {
     let mut edition = (*plain().edition).clone();
     edition.retry.retry_after_max = Duration::from_secs(45);
-    let settings = Settings { edition: Arc::new(edition), ..plain() };
+    let settings = SubscriptionSettings { edition: Arc::new(edition), ..plain() };
     let mut driver = Driver::new(settings, answers(vec![asks(429, 1_000_000), status(200)]));
     driver.publish(&[("yes", 10)]);
     driver.run_for(Duration::from_secs(1));
@@ -135,7 +142,7 @@ fn a_success_asks_for_nothing() {
 #[test]
 fn the_longest_of_several_wishes_counts_and_a_success_beside_them_shortens_none() {
     let mut turn = 0;
-    let endpoint = Box::new(move |_: &Flight| {
+    let endpoint = Box::new(move |_: &OutgoingBatch| {
         turn += 1;
         let (seconds, answer) = [(1, asks(429, 100)), (2, asks(503, 30)), (3, status(200))]
             .get(turn - 1)
@@ -143,7 +150,7 @@ fn the_longest_of_several_wishes_counts_and_a_success_beside_them_shortens_none(
             .unwrap_or((0, status(200)));
         Some((Duration::from_secs(seconds), answer))
     });
-    let mut driver = Driver::new(Settings { concurrency_max: 3, ..plain() }, endpoint);
+    let mut driver = Driver::new(SubscriptionSettings { concurrency_max: 3, ..plain() }, endpoint);
     driver.publish(&[("yes", 10); 5]);
     expect!["0s x · 0s x · 0s ok · 1m 41s ok · 1m 41s ok · 1m 41s ok · 1m 41s ok"].assert_eq(&driver.run());
 }
@@ -152,7 +159,7 @@ fn the_longest_of_several_wishes_counts_and_a_success_beside_them_shortens_none(
 fn probation_lasts_at_least_as_long_as_the_endpoint_asked_for() {
     // Ten seconds for Busy; then twenty.
     let mut driver = Driver::new(
-        Settings { suspend_after: 1, ..plain() },
+        SubscriptionSettings { suspend_after: 1, ..plain() },
         answers(vec![asks(429, 120), asks(503, 300), asks(503, 1), status(200)]),
     );
     driver.publish(&[("yes", 10); 3]);
@@ -163,7 +170,7 @@ fn probation_lasts_at_least_as_long_as_the_endpoint_asked_for() {
 #[test]
 fn a_straggler_may_ask_for_more_time_while_the_endpoint_is_suspended_or_probed() {
     let mut turn = 0;
-    let endpoint = Box::new(move |_: &Flight| {
+    let endpoint = Box::new(move |_: &OutgoingBatch| {
         turn += 1;
         Some(match turn {
             1 => (Duration::from_secs(5), asks(429, 200)),
@@ -171,7 +178,7 @@ fn a_straggler_may_ask_for_more_time_while_the_endpoint_is_suspended_or_probed()
             _ => (Duration::ZERO, status(200)),
         })
     });
-    let mut driver = Driver::new(Settings { suspend_after: 1, concurrency_max: 2, ..plain() }, endpoint);
+    let mut driver = Driver::new(SubscriptionSettings { suspend_after: 1, concurrency_max: 2, ..plain() }, endpoint);
     driver.publish(&[("yes", 10); 4]);
     driver.run();
     assert!(driver.left[2..].iter().all(|left| *left >= START.after(Duration::from_secs(205))), "{:?}", driver.lines);
@@ -208,6 +215,6 @@ fn what_the_endpoint_asked_for_survives_the_actor() {
         assert_eq!(driver.lines, ["0s x"]);
         driver.run();
         assert_eq!(driver.left[1], START.after(Duration::from_secs(120)));
-        assert!(driver.sent.contains_key(&FlightId(1)));
+        assert!(driver.sent.contains_key(&RequestId(1)));
     }
 }

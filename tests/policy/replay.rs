@@ -5,8 +5,8 @@ use std::time::Duration;
 use gridhook::{
     event::{Lane, Seq, Timestamp},
     policy::{
-        Settings,
-        batch::Limits,
+        SubscriptionSettings,
+        batch::BatchLimits,
         outcome::Reason,
         record::{
             Command, Counters, Rate,
@@ -29,7 +29,7 @@ fn replay(from: u64, end: u64, rate: Option<f64>) -> Command {
 }
 
 /// A subscription that has got these many events, and answers like this from then on.
-fn with_history(settings: Settings, events: usize, then: Vec<u16>) -> Driver {
+fn with_history(settings: SubscriptionSettings, events: usize, then: Vec<u16>) -> Driver {
     let mut script = vec![status(200); events];
     script.extend(then.into_iter().map(status));
     let mut driver = Driver::new(settings, answers(script));
@@ -68,8 +68,10 @@ fn a_replay_sends_its_part_of_the_log_once_more_and_counts_in_its_own_column() {
 #[test]
 fn its_own_rate_is_obeyed_and_used() {
     for (rate, batch, events) in [(5.0, 1, 40), (200.0, 20, 400), (0.5, 4, 10)] {
-        let settings =
-            Settings { batch: Limits { events_max: batch, bytes_preferred: 1 << 20, ..plain().batch }, ..plain() };
+        let settings = SubscriptionSettings {
+            batch: BatchLimits { events_max: batch, bytes_preferred: 1 << 20, ..plain().batch },
+            ..plain()
+        };
         let mut driver = with_history(settings, events, vec![200]);
         let from = driver.now;
         driver.command(replay(1, events as u64 + 1, Some(rate)));
@@ -83,7 +85,7 @@ fn its_own_rate_is_obeyed_and_used() {
 
 #[test]
 fn what_is_published_leaves_at_once_beside_a_replay() {
-    let settings = Settings { concurrency_max: 8, ..plain() };
+    let settings = SubscriptionSettings { concurrency_max: 8, ..plain() };
     let mut driver = with_history(settings, 100, vec![200]);
     // From here on each request lasts a second.
     driver.slow_down(SECOND);
@@ -122,7 +124,7 @@ fn a_busy_subscription_leaves_a_replay_its_turn() {
 
 #[test]
 fn a_replay_stops_where_the_endpoint_is_left_alone_or_held() {
-    let settings = Settings { suspend_after: 1, ..plain() };
+    let settings = SubscriptionSettings { suspend_after: 1, ..plain() };
     let mut driver = with_history(settings, 30, [vec![200; 5], vec![503], vec![200]].concat());
     driver.slow_down(Duration::from_millis(10));
     driver.command(replay(1, 31, None));
@@ -142,7 +144,7 @@ fn a_replay_stops_where_the_endpoint_is_left_alone_or_held() {
 
 #[test]
 fn a_paused_replay_sends_nothing_not_even_what_it_owes() {
-    let settings = Settings { edition: without_probation(), ..plain() };
+    let settings = SubscriptionSettings { edition: without_probation(), ..plain() };
     let mut driver = with_history(settings, 20, [vec![503; 10], vec![200]].concat());
     driver.slow_down(Duration::from_millis(10));
     driver.command(replay(1, 21, None));
@@ -167,7 +169,7 @@ fn a_paused_replay_sends_nothing_not_even_what_it_owes() {
 
 #[test]
 fn a_canceled_replay_takes_back_what_it_owes_and_leaves_the_rest_alone() {
-    let settings = Settings { edition: without_probation(), ..plain() };
+    let settings = SubscriptionSettings { edition: without_probation(), ..plain() };
     for crash in [false, true] {
         let mut driver = with_history(settings.clone(), 30, vec![503; 500]);
         driver.command(replay(1, 31, None));
@@ -188,14 +190,14 @@ fn a_canceled_replay_takes_back_what_it_owes_and_leaves_the_rest_alone() {
         assert_eq!(driver.order.iter().filter(|(lane, _)| *lane == JOB).count(), sent, "a canceled replay sends");
         assert_eq!(
             driver.core.refuses(Command::Job(JobCommand::Cancel(JOB))),
-            Some(gridhook::policy::record::Senseless::Job(JobRefused::Unknown(JOB)))
+            Some(gridhook::policy::record::CommandRefused::Job(JobRefused::Unknown(JOB)))
         );
     }
 }
 
 #[test]
 fn old_events_grow_old_anew_in_a_replay_and_what_it_gives_up_is_a_dead_letter_of_its_own() {
-    let settings = Settings { time_to_live: 600 * SECOND, edition: without_probation(), ..plain() };
+    let settings = SubscriptionSettings { time_to_live: 600 * SECOND, edition: without_probation(), ..plain() };
     let mut driver = with_history(settings, 3, [vec![200], vec![503; 100]].concat());
     driver.run_for(24 * 3600 * SECOND);
     let from = driver.now;
@@ -213,12 +215,13 @@ fn old_events_grow_old_anew_in_a_replay_and_what_it_gives_up_is_a_dead_letter_of
 
 #[test]
 fn a_subscription_that_starts_in_the_past_does_not_find_it_too_old() {
-    let mut driver = Driver::new(Settings { time_to_live: 60 * SECOND, ..plain() }, answers(vec![status(200)]));
+    let mut driver =
+        Driver::new(SubscriptionSettings { time_to_live: 60 * SECOND, ..plain() }, answers(vec![status(200)]));
     driver.command(Command::Hold);
     driver.publish(&[("yes", 1), ("yes", 1)]);
     driver.run_off(3600 * SECOND);
     let made = driver.now;
-    driver.restart(Settings { time_to_live: 60 * SECOND, since: made, ..plain() });
+    driver.restart(SubscriptionSettings { time_to_live: 60 * SECOND, since: made, ..plain() });
     driver.command(Command::Resume);
     driver.run();
     assert_eq!(driver.core.cursor().counters.delivered, 2);
@@ -247,7 +250,7 @@ fn as_many_run_as_may_and_each_in_a_lane_of_its_own() {
 #[test]
 fn a_crash_at_any_write_leaves_a_replay_that_ends_whole() {
     for writes in 1..40 {
-        let settings = Settings { edition: without_probation(), ..plain() };
+        let settings = SubscriptionSettings { edition: without_probation(), ..plain() };
         let mut driver = with_history(settings, 12, [200, 503].repeat(100));
         driver.command(replay(3, 13, None));
         driver.writes_left = writes;

@@ -13,14 +13,14 @@ use std::{
 };
 
 use gridhook::{
-    event::{Event, FlightId, Seq},
+    event::{Event, RequestId, Seq},
     journal::{
         keys::{self, MetaKind},
-        memory::{Fault, Memory},
-        records::{Floor, Record},
-        store::{Batch, Family, Op, Store, StoreError},
+        memory::{MemoryStore, WriteFault},
+        records::{FloorRecord, StoredRecord},
+        store::{Batch, Family, Store, StoreError, WriteOp},
     },
-    policy::{Input, Write, outcome::Outcome, record::Change},
+    policy::{Input, SubscriptionWrite, outcome::Outcome, record::RecordChange},
 };
 
 use super::{driver::status, model::tell_sabotaged};
@@ -133,16 +133,16 @@ impl Saboteur {
     }
 
     /// The disk under a store.
-    pub(super) fn disk(&self, memory: Memory) -> Memory {
+    pub(super) fn disk(&self, memory: MemoryStore) -> MemoryStore {
         if self.does(Bug::AcknowledgeBeforeSync) {
             // But for the one that the story begins with.
-            memory.fail(1..u64::MAX, Fault::Lie);
+            memory.fail(1..u64::MAX, WriteFault::Lie);
         }
         memory
     }
 
     /// What the store does with a batch.
-    pub(super) fn write(&self, batch: &Batch, is_full: bool, memory: &Memory) -> Result<(), StoreError> {
+    pub(super) fn write(&self, batch: &Batch, is_full: bool, memory: &MemoryStore) -> Result<(), StoreError> {
         if is_full {
             return if self.does(Bug::AcknowledgeWhenFull) { Ok(()) } else { Err(StoreError::Full) };
         }
@@ -150,14 +150,14 @@ impl Saboteur {
         let mut batch = batch.clone();
         let lost = match bug {
             Bug::LoseAChunk => Some(Family::Log),
-            Bug::ForgetAnOwedRecord => Some(Family::Owed),
+            Bug::ForgetAnOwedRecord => Some(Family::Pending),
             Bug::LoseADueKey => Some(Family::Due),
             Bug::LoseACursor => Some(Family::Cursor),
             Bug::CarryNothing => Some(Family::Held),
             Bug::LoseADeadLetter => Some(Family::Dead),
             _ => None,
         };
-        let is_lost = |op: &Op| matches!(op, Op::Put(family, ..) if Some(*family) == lost);
+        let is_lost = |op: &WriteOp| matches!(op, WriteOp::Put(family, ..) if Some(*family) == lost);
         // The cursor that a subscription is made with must be there, or there is no story.
         if memory.writes() > 1 && batch.0.iter().any(is_lost) && self.does(bug) {
             batch.0.retain(|op| !is_lost(op));
@@ -180,12 +180,12 @@ impl Saboteur {
     }
 
     /// What the core hears.
-    pub(super) fn hear(&self, input: &mut Input, unanswered: Option<FlightId>) {
-        let Input::Finished { flight, answer } = input else { return };
-        if let Some(other) = unanswered.filter(|other| other != flight)
+    pub(super) fn hear(&self, input: &mut Input, unanswered: Option<RequestId>) {
+        let Input::Finished { request: request, answer } = input else { return };
+        if let Some(other) = unanswered.filter(|other| other != request)
             && self.does(Bug::CreditByLife)
         {
-            *flight = other;
+            *request = other;
         }
         if answer.outcome != Outcome::Delivered && self.does(Bug::TakeAnyAnswerForSuccess) {
             *answer = status(200);
@@ -200,11 +200,11 @@ impl Saboteur {
     }
 
     /// What the core asks to be written.
-    pub(super) fn ask(&self, write: &mut Write) {
-        let forgotten = |change: &Change| match change {
-            Change::Owe { .. } => self.bug == Some(Bug::ForgetToOwe),
-            Change::PutAside { .. } => self.bug == Some(Bug::ForgetToPutAside),
-            Change::Settle { .. } => self.bug == Some(Bug::ForgetToSettle),
+    pub(super) fn ask(&self, write: &mut SubscriptionWrite) {
+        let forgotten = |change: &RecordChange| match change {
+            RecordChange::Defer { .. } => self.bug == Some(Bug::ForgetToOwe),
+            RecordChange::PutAside { .. } => self.bug == Some(Bug::ForgetToPutAside),
+            RecordChange::Settle { .. } => self.bug == Some(Bug::ForgetToSettle),
             _ => false,
         };
         if let Some(bug) = self.bug.filter(|_| write.changes.iter().any(forgotten)) {
@@ -213,7 +213,7 @@ impl Saboteur {
         }
         for change in &mut write.changes {
             match change {
-                Change::Cursor(cursor) => {
+                RecordChange::Cursor(cursor) => {
                     if self.does(Bug::AdvanceTheCursorTooEarly) {
                         cursor.lanes[0].read = cursor.lanes[0].read.plus(1);
                     }
@@ -225,7 +225,9 @@ impl Saboteur {
                         counters.delivered += 1;
                     }
                 }
-                Change::Owe { owed, .. } if owed.attempts > 0 && self.does(Bug::ForgetAnAttempt) => owed.attempts -= 1,
+                RecordChange::Defer { pending: owed, .. } if owed.attempts > 0 && self.does(Bug::ForgetAnAttempt) => {
+                    owed.attempts -= 1
+                }
                 _ => {}
             }
         }
@@ -233,10 +235,10 @@ impl Saboteur {
 }
 
 /// The floor that an operation moves.
-fn floor(op: &Op) -> Option<(gridhook::event::PartitionId, Seq)> {
-    let Op::Put(Family::Meta, key, value) = op else { return None };
+fn floor(op: &WriteOp) -> Option<(gridhook::event::PartitionId, Seq)> {
+    let WriteOp::Put(Family::Meta, key, value) = op else { return None };
     keys::meta_of(MetaKind::Floor).contains(key).then_some(())?;
-    Some((keys::parse_floor(key)?, Floor::decode(value).ok()?.floor))
+    Some((keys::parse_floor(key)?, FloorRecord::decode(value).ok()?.floor))
 }
 
 /// What a panic said, in one line.

@@ -4,11 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use expect_test::{Expect, expect};
 use gridhook::policy::{
-    Settings,
-    batch::Limits,
+    SubscriptionSettings,
+    batch::BatchLimits,
     edition::Edition,
-    outcome::{Answer, Outcome, Reason},
-    record::{Command, What},
+    outcome::{Outcome, Reason, RequestResult},
+    record::{Command, LedgerEvent},
 };
 
 use super::{
@@ -17,15 +17,15 @@ use super::{
     plain,
 };
 
-fn check(settings: Settings, script: Vec<Answer>, expected: Expect) {
+fn check(settings: SubscriptionSettings, script: Vec<RequestResult>, expected: Expect) {
     let mut driver = Driver::new(settings, answers(script));
     driver.publish(&[("yes", 10)]);
     expected.assert_eq(&driver.run());
 }
 
-fn first_lines(script: Vec<Answer>, chance: f64, expected: Expect) {
+fn first_lines(script: Vec<RequestResult>, jitter: f64, expected: Expect) {
     let mut driver = Driver::new(plain(), answers(script));
-    driver.chance = chance;
+    driver.jitter = jitter;
     driver.publish(&[("yes", 10)]);
     expected.assert_eq(&driver.run_for(Duration::from_secs(2 * 60 * 60)));
 }
@@ -47,7 +47,7 @@ fn a_success_ends_the_schedule() {
         crate::spec::shows(&["S000-004", "S000-005", "S000-200", "S002-004", "S002-056", "S003-004", "S003-142"]);
     check(
         plain(),
-        vec![status(500), Answer::bare(Outcome::SocketError), status(204)],
+        vec![status(500), RequestResult::bare(Outcome::SocketError), status(204)],
         expect!["0s x · 10s x · 40s ok"],
     );
 }
@@ -55,17 +55,21 @@ fn a_success_ends_the_schedule() {
 #[test]
 fn time_to_live_is_checked_at_a_scheduled_attempt_and_not_before() {
     let _rows = crate::spec::shows(&["S002-024", "S003-060"]);
-    let settings = Settings { time_to_live: Duration::from_secs(60), ..plain() };
+    let settings = SubscriptionSettings { time_to_live: Duration::from_secs(60), ..plain() };
     check(settings, vec![status(500)], expect!["0s x · 10s x · 40s x · 1m 40s TimeToLiveExceeded"]);
 }
 
 #[test]
 fn as_many_attempts_are_made_as_are_allowed_and_the_last_may_succeed() {
     let _rows = crate::spec::shows(&["S000-042", "S002-025", "S002-027", "S003-061", "S003-063"]);
-    let settings = Settings { attempts_max: 3, ..plain() };
+    let settings = SubscriptionSettings { attempts_max: 3, ..plain() };
     check(settings.clone(), vec![status(500)], expect!["0s x · 10s x · 40s x · 40s MaxDeliveryAttemptsExceeded"]);
     check(settings, vec![status(500), status(500), status(200)], expect!["0s x · 10s x · 40s ok"]);
-    check(Settings { attempts_max: 1, ..plain() }, vec![status(500)], expect!["0s x · 0s MaxDeliveryAttemptsExceeded"]);
+    check(
+        SubscriptionSettings { attempts_max: 1, ..plain() },
+        vec![status(500)],
+        expect!["0s x · 0s MaxDeliveryAttemptsExceeded"],
+    );
 }
 
 #[test]
@@ -86,7 +90,7 @@ fn some_statuses_are_never_tried_again() {
 
 #[test]
 fn an_endpoint_may_ask_for_a_longer_wait_up_to_a_bound_and_for_no_shorter_one() {
-    let asks = |seconds| Answer { retry_after: Some(Duration::from_secs(seconds)), ..status(503) };
+    let asks = |seconds| RequestResult { retry_after: Some(Duration::from_secs(seconds)), ..status(503) };
     check(plain(), vec![asks(1), status(200)], expect!["0s x · 30s ok"]);
     check(plain(), vec![asks(90), status(200)], expect!["0s x · 1m 30s ok"]);
     check(plain(), vec![asks(1_000_000), status(200)], expect!["0s x · 1h ok"]);
@@ -132,7 +136,7 @@ fn where_the_clock_was_set_back_nobody_waits_longer_than_the_longest_wait() {
 #[test]
 fn an_answer_after_the_deadline_changes_nothing() {
     let endpoint = Box::new(|_: &_| Some((Duration::from_secs(300), status(200))));
-    let settings = Settings { time_to_live: Duration::from_secs(600), ..plain() };
+    let settings = SubscriptionSettings { time_to_live: Duration::from_secs(600), ..plain() };
     let mut driver = Driver::new(settings, endpoint);
     driver.publish(&[("yes", 10)]);
     expect!["0s ok · 3m 30s ok · 7m 20s ok · 11m 40s TimeToLiveExceeded"].assert_eq(&driver.run());
@@ -140,7 +144,7 @@ fn an_answer_after_the_deadline_changes_nothing() {
 
 #[test]
 fn a_dead_letter_says_how_the_last_attempt_ended_however_the_event_ended() {
-    let settings = Settings { time_to_live: Duration::from_secs(60), ..plain() };
+    let settings = SubscriptionSettings { time_to_live: Duration::from_secs(60), ..plain() };
     let mut driver = Driver::new(settings, answers(vec![status(503)]));
     driver.publish(&[("yes", 10)]);
     driver.run();
@@ -158,7 +162,7 @@ fn offsets(schedule: &[u64], latency: Duration) -> Driver {
     if !schedule.is_empty() {
         edition.retry.schedule = schedule.iter().copied().map(Duration::from_secs).collect();
     }
-    let settings = Settings { edition: Arc::new(edition), attempts_max: 10, concurrency_max: 8, ..plain() };
+    let settings = SubscriptionSettings { edition: Arc::new(edition), attempts_max: 10, concurrency_max: 8, ..plain() };
     let mut driver = Driver::new(settings, answers(vec![status(500)]));
     driver.slow_down(latency);
     driver
@@ -191,8 +195,9 @@ fn events_of_one_request_keep_their_own_offsets() {
     driver.publish(&[("yes", 10)]);
     expect!["0s x · 3s x · 10s x · 13s x · 20s x · 23s x"].assert_eq(&driver.run_for(Duration::from_secs(60)));
     let mut batched = offsets(&[10, 20], Duration::ZERO);
-    let batch = Limits { events_max: 5, ..plain().batch };
-    let settings = Settings { batch, edition: Arc::clone(&batched_edition()), suspend_after: u32::MAX, ..plain() };
+    let batch = BatchLimits { events_max: 5, ..plain().batch };
+    let settings =
+        SubscriptionSettings { batch, edition: Arc::clone(&batched_edition()), suspend_after: u32::MAX, ..plain() };
     batched.restart(settings);
     batched.publish(&[("yes", 10)]);
     batched.run_for(Duration::from_secs(3));
@@ -207,7 +212,7 @@ fn events_of_one_request_keep_their_own_offsets() {
         .ledger
         .iter()
         .filter_map(|(_, entry)| match entry.what {
-            What::Attempted { next, .. } => next.map(|next| next.since(START).as_secs()),
+            LedgerEvent::Attempted { next, .. } => next.map(|next| next.since(START).as_secs()),
             _ => None,
         })
         .collect();
@@ -245,7 +250,8 @@ fn a_new_process_and_a_status_with_a_wait_keep_the_offsets() {
         turn += 1;
         Some((Duration::from_secs(1), status(if turn == 1 { 503 } else { 500 })))
     });
-    let mut busy = Driver::new(Settings { edition: edition("namespace"), attempts_max: 4, ..plain() }, endpoint);
+    let mut busy =
+        Driver::new(SubscriptionSettings { edition: edition("namespace"), attempts_max: 4, ..plain() }, endpoint);
     busy.publish(&[("yes", 10)]);
     // Half a minute after the answer; then the offsets again.
     expect!["0s x · 31s x · 1m x · 5m x · 5m 1s MaxDeliveryAttemptsExceeded"].assert_eq(&busy.run());

@@ -1,14 +1,14 @@
 //! A part of the log that cannot be read: its events end, each once, and what follows is read.
 
 use gridhook::{
-    event::{Event, FlightId, Lane, Seq},
-    journal::chunk::{Chunk, Running},
+    event::{Event, Lane, RequestId, Seq},
+    journal::chunk::{Chunk, LogTail},
     policy::{
         Effect, Input, Subscription,
-        lane::Reading,
+        lane::LaneReader,
         outcome::Reason,
-        record::{Change, Cursor, LaneCursor, What},
-        retry::Chance,
+        record::{Cursor, LaneCursor, LedgerEvent, RecordChange},
+        retry::Jitter,
     },
 };
 
@@ -20,27 +20,27 @@ fn live() -> LaneCursor {
 
 fn event(seq: u64) -> Event {
     let chunk = sealed(&[("yes", 1)]).remove(0);
-    let chunk = Chunk::decode(Seq(seq), chunk.stamp(START, Running::default())).expect("a sound chunk");
+    let chunk = Chunk::decode(Seq(seq), chunk.stamp(START, LogTail::default())).expect("a sound chunk");
     chunk.events().expect("a sound event").remove(0)
 }
 
 #[test]
 fn what_cannot_be_read_ends_once_also_where_a_later_life_reads_it_again() {
-    let mut lane = Reading::recover(&live());
-    assert_eq!(lane.ask(Seq(20)), Some((Seq(1), None)));
+    let mut lane = LaneReader::recover(&live());
+    assert_eq!(lane.next_read(Seq(20)), Some((Seq(1), None)));
     lane.answer(Seq(1), Seq(5), 4, vec![event(2)], &[]);
-    assert_eq!(lane.ask(Seq(20)), Some((Seq(5), None)));
+    assert_eq!(lane.next_read(Seq(20)), Some((Seq(5), None)));
     assert_eq!(lane.miss(Seq(5), Seq(9)).into_covers(), [(Seq(5), 4)]);
     assert!(lane.miss(Seq(5), Seq(9)).is_empty(), "it was answered");
-    assert_eq!(lane.ask(Seq(20)), Some((Seq(9), None)), "what follows is read");
+    assert_eq!(lane.next_read(Seq(20)), Some((Seq(9), None)), "what follows is read");
     // The event before waits yet: the next life begins there.
     let cursor = lane.cursor();
     assert_eq!((cursor.read, &cursor.done[..]), (Seq(1), &[Seq(5), Seq(6), Seq(7), Seq(8)][..]));
-    let mut lane = Reading::recover(&cursor);
-    assert_eq!(lane.ask(Seq(20)), Some((Seq(1), None)));
+    let mut lane = LaneReader::recover(&cursor);
+    assert_eq!(lane.next_read(Seq(20)), Some((Seq(1), None)));
     lane.answer(Seq(1), Seq(5), 4, Vec::new(), &[]);
     assert_eq!(lane.pass_skipped().count(), 4);
-    assert_eq!(lane.ask(Seq(20)), Some((Seq(5), None)));
+    assert_eq!(lane.next_read(Seq(20)), Some((Seq(5), None)));
     assert!(lane.miss(Seq(5), Seq(9)).is_empty(), "they have ended before");
     assert!(lane.cursor().done.is_empty(), "and are behind it now");
 }
@@ -48,12 +48,12 @@ fn what_cannot_be_read_ends_once_also_where_a_later_life_reads_it_again() {
 #[test]
 fn what_cannot_be_read_is_counted_and_has_a_line_in_the_ledger() {
     let cursor = Cursor { lanes: vec![live()], ..Cursor::default() };
-    let mut core = Subscription::recover(plain(), &cursor, Seq(10), Vec::new(), FlightId(1), START);
+    let mut core = Subscription::recover(plain(), &cursor, Seq(10), Vec::new(), RequestId(1), START);
     let mut asked = vec![Input::Tick];
     let mut written = Vec::new();
     for _ in 0..20 {
         let Some(input) = asked.pop() else { break };
-        let step = core.absorb(input, START, Chance(0.0));
+        let step = core.absorb(input, START, Jitter(0.0));
         written.extend(step.write.into_iter().flat_map(|write| write.changes));
         for effect in step.effects {
             match effect {
@@ -69,14 +69,14 @@ fn what_cannot_be_read_is_counted_and_has_a_line_in_the_ledger() {
     }
     let counters = core.cursor().counters;
     assert_eq!([counters.passed, counters.matched, counters.dropped, counters.filtered], [4, 4, 4, 0]);
-    assert_eq!(core.cursor().tally.dropped.get(&Reason::Missing), Some(&4));
+    assert_eq!(core.cursor().counts.dropped.get(&Reason::Missing), Some(&4));
     let told: Vec<_> = written
         .iter()
         .filter_map(|change| match change {
-            Change::Note { entry, .. } => Some((entry.what.clone(), entry.covers.clone())),
+            RecordChange::Note { entry, .. } => Some((entry.what.clone(), entry.covers.clone())),
             _ => None,
         })
         .collect();
-    let lost = What::GivenUp { reason: Reason::Missing, put_aside: false };
+    let lost = LedgerEvent::GivenUp { reason: Reason::Missing, put_aside: false };
     assert_eq!(told, [(lost, vec![(Seq(1), 4)])]);
 }

@@ -5,24 +5,26 @@ use std::num::NonZeroU32;
 use expect_test::expect;
 use gridhook::{
     event::{Schema, Timestamp},
-    policy::validation::{Handshake, Heard, Verdict, is_over, judge_code, judge_permission, rate},
+    policy::validation::{
+        Handshake, ValidationResponse, ValidationResult, is_over, judge_code, judge_permission, rate,
+    },
 };
 
 const CODE: &str = "512D38B6-C7B8-40C8-89FE-F46F9E9622B6";
 
-fn said(verdict: &Verdict) -> String {
+fn said(verdict: &ValidationResult) -> String {
     match verdict {
-        Verdict::Granted(None) => "granted".to_owned(),
-        Verdict::Granted(Some(rate)) => format!("granted, {rate} a minute"),
-        Verdict::Manual => "manual".to_owned(),
-        Verdict::Refused(cause) => format!("{}: {cause}", cause.code()),
+        ValidationResult::Granted(None) => "granted".to_owned(),
+        ValidationResult::Granted(Some(rate)) => format!("granted, {rate} a minute"),
+        ValidationResult::Manual => "manual".to_owned(),
+        ValidationResult::Refused(cause) => format!("{}: {cause}", cause.code()),
     }
 }
 
 #[test]
 fn only_the_code_that_was_sent_is_a_yes_and_another_one_is_a_no() {
     let judge = |status: u16, body: String| {
-        let heard = Heard { status, body: body.clone().into(), ..Heard::default() };
+        let heard = ValidationResponse { status, body: body.clone().into(), ..ValidationResponse::default() };
         format!("{status} {body}\n    {}", said(&judge_code(CODE, &heard)))
     };
     let lines = [
@@ -68,7 +70,12 @@ fn only_the_code_that_was_sent_is_a_yes_and_another_one_is_a_no() {
 fn a_permission_is_for_an_origin_and_a_rate_and_its_status_does_not_matter() {
     let judge = |status: u16, origin: Option<&str>, rate: Option<&str>| {
         let text = |text: Option<&str>| text.map(str::to_owned);
-        let heard = Heard { status, allowed_origin: text(origin), allowed_rate: text(rate), ..Heard::default() };
+        let heard = ValidationResponse {
+            status,
+            allowed_origin: text(origin),
+            allowed_rate: text(rate),
+            ..ValidationResponse::default()
+        };
         format!("{status} {origin:?} {rate:?}: {}", said(&judge_permission("eventgrid.azure.net", &heard)))
     };
     let lines = [
@@ -104,8 +111,11 @@ fn a_permission_is_for_an_origin_and_a_rate_and_its_status_does_not_matter() {
 
 #[test]
 fn a_long_header_is_not_repeated_whole() {
-    let heard = Heard { status: 200, allowed_origin: Some("x".repeat(4_000)), ..Heard::default() };
-    let Verdict::Refused(cause) = judge_permission("eventgrid.azure.net", &heard) else { panic!("it is refused") };
+    let heard =
+        ValidationResponse { status: 200, allowed_origin: Some("x".repeat(4_000)), ..ValidationResponse::default() };
+    let ValidationResult::Refused(cause) = judge_permission("eventgrid.azure.net", &heard) else {
+        panic!("it is refused")
+    };
     assert!(cause.to_string().len() < 300, "{cause}");
 }
 

@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, time::Duration};
 use gridhook::{
     event::{Lane, Seq, Timestamp},
     policy::{
-        due::{WINDOW, Window},
         record::DueKey,
+        retry_window::{RetryWindow, WINDOW},
     },
 };
 
@@ -20,11 +20,11 @@ fn key(due: u64, seq: u64) -> DueKey {
 #[test]
 fn more_keys_than_the_window_holds_come_back_from_the_disk_in_order() {
     let total = 3 * WINDOW as u64;
-    let mut window = Window::recover(None, DAY);
+    let mut window = RetryWindow::recover(None, DAY);
     let mut disk = BTreeSet::new();
     // Every second one first, so that what runs over lies before and behind the horizon.
     for seq in (1..total).step_by(2).chain((0..total).step_by(2)) {
-        window.owe(key(seq, seq));
+        window.insert(key(seq, seq));
         disk.insert(key(seq, seq));
     }
     window.written();
@@ -40,8 +40,8 @@ fn more_keys_than_the_window_holds_come_back_from_the_disk_in_order() {
         }
         window.written();
         window.durable();
-        if let Some(from) = window.ask(Timestamp::NEVER) {
-            assert_eq!(window.ask(Timestamp::NEVER), None, "one question at a time");
+        if let Some(from) = window.next_lookup(Timestamp::NEVER) {
+            assert_eq!(window.next_lookup(Timestamp::NEVER), None, "one question at a time");
             let keys: Vec<DueKey> = disk.range(from..).take(1000).copied().collect();
             window.answer(&keys, keys.len() < 1000, |_| false);
         }
@@ -52,12 +52,12 @@ fn more_keys_than_the_window_holds_come_back_from_the_disk_in_order() {
 
 #[test]
 fn an_answer_that_is_older_than_what_was_decided_brings_nothing_back_and_leaves_nothing_out() {
-    let mut window = Window::recover(Some(Timestamp(5)), DAY);
-    assert_eq!(window.ask(Timestamp(9)), Some(DueKey::at(Timestamp(5))));
+    let mut window = RetryWindow::recover(Some(Timestamp(5)), DAY);
+    assert_eq!(window.next_lookup(Timestamp(9)), Some(DueKey::at(Timestamp(5))));
     let seen = [key(5, 1), key(6, 2)];
     // Meanwhile one is settled and another is owed; both are durable before the answer comes.
     window.leave(key(5, 1));
-    window.owe(key(7, 3));
+    window.insert(key(7, 3));
     window.written();
     window.durable();
     window.answer(&seen, true, |_| false);
@@ -66,10 +66,10 @@ fn an_answer_that_is_older_than_what_was_decided_brings_nothing_back_and_leaves_
 
 #[test]
 fn a_key_that_is_in_the_answer_before_the_word_that_it_is_durable_comes_once() {
-    let mut window = Window::recover(Some(Timestamp(5)), DAY);
-    window.owe(key(7, 3));
+    let mut window = RetryWindow::recover(Some(Timestamp(5)), DAY);
+    window.insert(key(7, 3));
     window.written();
-    assert_eq!(window.ask(Timestamp(9)), Some(DueKey::at(Timestamp(5))));
+    assert_eq!(window.next_lookup(Timestamp(9)), Some(DueKey::at(Timestamp(5))));
     window.answer(&[key(7, 3)], true, |_| false);
     assert!(window.take(Timestamp(9), 9, |_| true).is_empty());
     window.durable();

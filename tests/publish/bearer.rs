@@ -6,7 +6,7 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use expect_test::expect;
 use gridhook::{
     event::Timestamp,
-    publish::auth::bearer::{Bearer, Issuer, Keyring, Operator, Problem},
+    publish::auth::bearer::{BearerAuth, BearerProblem, Keyring, OperatorClaims, TokenIssuer},
 };
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use ring::{rsa::PublicKeyComponents, signature::RsaKeyPair};
@@ -70,19 +70,19 @@ fn without(name: &str) -> Value {
     claims
 }
 
-pub(crate) fn bearer(signer: &Signer) -> Bearer {
+pub(crate) fn bearer(signer: &Signer) -> BearerAuth {
     let keys = Arc::new(Keyring::default());
     assert_eq!(keys.replace(signer.set().to_string().as_bytes()).expect("keys"), 2);
-    let operator: Operator = Arc::new(|token| token == "swordfish");
+    let operator: OperatorClaims = Arc::new(|token| token == "swordfish");
     let (name, audience) = ("https://issuer/".to_owned(), "https://eventgrid.azure.net/".to_owned());
-    Bearer { operator: Some(operator), issuer: Some(Issuer { name, audience, keys }) }
+    BearerAuth { operator: Some(operator), issuer: Some(TokenIssuer { name, audience, keys }) }
 }
 
-fn verdict(bearer: &Bearer, token: &str) -> &'static str {
+fn verdict(bearer: &BearerAuth, token: &str) -> &'static str {
     match bearer.check(token.as_bytes(), Timestamp(NOW * 1_000_000)) {
         Ok(()) => "good",
-        Err(Problem::Unreadable) => "unreadable",
-        Err(Problem::Refused(why)) => why,
+        Err(BearerProblem::Unreadable) => "unreadable",
+        Err(BearerProblem::Refused(why)) => why,
     }
 }
 
@@ -231,12 +231,12 @@ fn every_other_token_is_refused() {
 #[test]
 fn without_an_issuer_the_operator_alone_comes_in() {
     let signer = Signer::new();
-    let bearer = Bearer { issuer: None, ..bearer(&signer) };
+    let bearer = BearerAuth { issuer: None, ..bearer(&signer) };
     assert_eq!(verdict(&bearer, "swordfish"), "good");
     assert_eq!(verdict(&bearer, "sword.fish.es"), "unreadable");
     let token = signer.sign(Some("ec"), Algorithm::ES256, &claims());
     assert_eq!(verdict(&bearer, &token), "This server takes no access tokens; its operator has set no issuer up");
-    assert_eq!(verdict(&Bearer::default(), "swordfish"), "unreadable");
+    assert_eq!(verdict(&BearerAuth::default(), "swordfish"), "unreadable");
 }
 
 #[test]

@@ -5,10 +5,10 @@ use expect_test::{Expect, expect};
 use gridhook::{
     event::{Name, Schema},
     publish::{
-        Limits, Refusal,
-        schema::{self, Content, Target},
+        PublishLimits, Refusal,
+        schema::{self, EventTarget, RequestContent},
     },
-    topic::record::Membership,
+    topic::record::NamespaceMembership,
 };
 use proptest::prelude::*;
 
@@ -16,9 +16,9 @@ use super::{Event, decode, shown, target};
 use crate::support::publisher::topic;
 
 fn read(content_type: &str, headers: &[(&str, &[u8])], body: &str) -> Result<Vec<Event>, Refusal> {
-    let content = Content { content_type: Some(content_type), attributes: headers.to_vec() };
+    let content = RequestContent { content_type: Some(content_type), attributes: headers.to_vec() };
     let body = Bytes::copy_from_slice(body.as_bytes());
-    schema::read(&target(Schema::CloudEvents), &content, &body, &Limits::default()).map(decode)
+    schema::read(&target(Schema::CloudEvents), &content, &body, &PublishLimits::default()).map(decode)
 }
 
 /// With everything that is required.
@@ -145,16 +145,16 @@ fn an_event_without_data_is_the_same_for_a_topic_and_for_a_namespace() {
     let event = r#"{"id":"1","source":"/a","type":"T","specversion":"1.0"}"#;
     let of_kind = |kind: &str| event.replace('}', &format!(r#","datacontenttype":"{kind}"}}"#));
     let mut record = topic("orders", Schema::CloudEvents);
-    record.namespace = Some(Membership { name: Name::new("plant"), retention_days: 1 });
-    let in_namespace = Target::of(&record);
+    record.namespace = Some(NamespaceMembership { name: Name::new("plant"), retention_days: 1 });
+    let in_namespace = EventTarget::of(&record);
     for (content_type, expected) in [
         (None, event.to_owned()),
         (Some("application/json"), of_kind("application/json")),
         (Some("application/octet-stream"), of_kind("application/octet-stream")),
     ] {
         for target in [&target(Schema::CloudEvents), &in_namespace] {
-            let content = Content { content_type, attributes: all(&[]) };
-            let events = schema::read(target, &content, &Bytes::new(), &Limits::default()).map(decode);
+            let content = RequestContent { content_type, attributes: all(&[]) };
+            let events = schema::read(target, &content, &Bytes::new(), &PublishLimits::default()).map(decode);
             assert_eq!(shown(events), expected);
         }
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use gridhook::{
     deliver::convert::delivered,
     event::{Event, Schema},
-    publish::Limits,
+    publish::PublishLimits,
 };
 use serde_json::value::RawValue;
 
@@ -69,7 +69,7 @@ fn assert_kept(schema: Schema, content_type: &str) {
     for request in requests(events(schema, 7).take(5_000)) {
         let sent: Vec<&str> = request.iter().map(|event| event.json.as_str()).collect();
         let body = format!("[{}]", sent.join(",\n"));
-        let events = read(schema, content_type, body.as_bytes(), &Limits::default()).expect("they are events");
+        let events = read(schema, content_type, body.as_bytes(), &PublishLimits::default()).expect("they are events");
         assert_eq!(events.len(), request.len());
         for (sent, event) in request.iter().zip(&events) {
             assert_eq!(member(event, "data"), sent.data, "{}", sent.id);

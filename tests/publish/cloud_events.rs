@@ -1,7 +1,7 @@
 //! CloudEvents 1.0, rule by rule.
 
 use expect_test::{Expect, expect};
-use gridhook::{event::Schema, publish::Limits};
+use gridhook::{event::Schema, publish::PublishLimits};
 
 use super::{cloud_event, cloud_events, read, shown};
 
@@ -48,7 +48,7 @@ fn a_batch_has_any_number_of_events() {
 #[test]
 fn the_content_type_says_how_many() {
     let check = |content_type: &str, body: &str, expected: Expect| {
-        let result = read(Schema::CloudEvents, content_type, body.as_bytes(), &Limits::default());
+        let result = read(Schema::CloudEvents, content_type, body.as_bytes(), &PublishLimits::default());
         expected.assert_eq(&shown(result));
     };
     let batch = format!("[{}]", event(""));

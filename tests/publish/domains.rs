@@ -11,13 +11,13 @@ use gridhook::{
     deliver::convert::delivered,
     event::{Event, Schema},
     publish::{
-        Limits, Refusal,
-        auth::{Rules, host::Names},
+        PublishLimits, Refusal,
+        auth::{AuthRules, host::ServerNames},
         http,
-        rate::Rates,
-        schema::{self, Content, Target},
+        rate::TopicRates,
+        schema::{self, EventTarget, RequestContent},
     },
-    topic::ingress::Ingress,
+    topic::ingress::IngressSettings,
 };
 
 use super::{decode, sas::signed, shown};
@@ -26,11 +26,16 @@ use crate::support::publisher::{Endpoint, KEY, domain, mapping};
 const ID: &str = "/subscriptions/s/resourceGroups/g/providers/Microsoft.EventGrid/domains/shop";
 
 fn read(schema: Schema, body: &str) -> Result<Vec<Event>, Refusal> {
-    let content = Content { content_type: Some("application/cloudevents-batch+json"), attributes: Vec::new() };
+    let content = RequestContent { content_type: Some("application/cloudevents-batch+json"), attributes: Vec::new() };
     let mut record = domain("shop", schema);
     record.ingress.mapping = (schema == Schema::Custom).then(mapping);
-    schema::read(&Target::of(&record), &content, &Bytes::copy_from_slice(body.as_bytes()), &Limits::default())
-        .map(decode)
+    schema::read(
+        &EventTarget::of(&record),
+        &content,
+        &Bytes::copy_from_slice(body.as_bytes()),
+        &PublishLimits::default(),
+    )
+    .map(decode)
 }
 
 fn grid(topic: &str) -> String {
@@ -126,7 +131,7 @@ fn the_mapped_topic_of_a_custom_event_names_its_topic() {
 
 #[actix_web::test]
 async fn a_domain_has_one_address_for_all_of_its_topics() {
-    let endpoint = Endpoint::new(Limits::default());
+    let endpoint = Endpoint::new(PublishLimits::default());
     let app = init_service(App::new().app_data(endpoint.publisher.clone()).configure(http::configure)).await;
     let mut lines = Vec::new();
     for (path, body) in [
@@ -162,11 +167,16 @@ async fn a_domain_has_one_address_for_all_of_its_topics() {
 
 #[actix_web::test]
 async fn a_domain_is_published_to_by_the_rules_of_topics() {
-    let names =
-        Names { public_url: Some("https://events.example.com/grid".parse().expect("a URL")), ..Names::default() };
-    let rates = Rates { events_per_second: 3, ..Rates::default() };
-    let endpoint =
-        Endpoint::with(Limits { rates, ..Limits::default() }, Rules { names, ..Rules::default() }, &Ingress::default());
+    let names = ServerNames {
+        public_url: Some("https://events.example.com/grid".parse().expect("a URL")),
+        ..ServerNames::default()
+    };
+    let rates = TopicRates { events_per_second: 3, ..TopicRates::default() };
+    let endpoint = Endpoint::with(
+        PublishLimits { rates, ..PublishLimits::default() },
+        AuthRules { names, ..AuthRules::default() },
+        &IngressSettings::default(),
+    );
     let app = init_service(App::new().app_data(endpoint.publisher.clone()).configure(http::configure)).await;
     let token = |kind: &str| {
         let resource = format!("https%3a%2f%2fevents.example.com%2fgrid%2f{kind}%2fshop%2fapi%2fevents");

@@ -4,8 +4,8 @@
 use gridhook::{
     deliver::convert::delivered,
     event::{Event, Schema, Timestamp},
-    publish::{Limits, Refusal, auth::sas},
-    topic::record::Keys,
+    publish::{PublishLimits, Refusal, auth::sas},
+    topic::record::AccessKeys,
 };
 use jsonwebtoken::Algorithm;
 use proptest::{prelude::*, sample::Index};
@@ -142,7 +142,7 @@ fn take(schema: Schema, body: &[u8]) -> Result<Vec<Event>, Refusal> {
         Schema::EventGrid | Schema::Custom => "application/json",
         Schema::CloudEvents => "application/cloudevents-batch+json",
     };
-    read(schema, content_type, body, &Limits::default())
+    read(schema, content_type, body, &PublishLimits::default())
 }
 
 /// What becomes of a body: it is refused with a status and a code of the table, or is whole, bounded, and read again as it is.
@@ -206,8 +206,8 @@ proptest! {
     fn a_sas_token_that_was_changed_is_good_for_nothing_new(which in 0usize..3, changes in changes(4)) {
         let token = VECTORS[which];
         let changed = changed(token.as_bytes(), &changes);
-        let keys = Keys { key1: KEY.to_owned(), key2: KEY2.to_owned() };
-        let resources: Vec<_> = sas::Resource::parse("http://127.0.0.1:18080/api/events").into_iter().collect();
+        let keys = AccessKeys { key1: KEY.to_owned(), key2: KEY2.to_owned() };
+        let resources: Vec<_> = sas::SasResource::parse("http://127.0.0.1:18080/api/events").into_iter().collect();
         if sas::check(&changed, &[&keys], &resources, Timestamp(0)).is_ok() {
             let signed = |token: &str| token.trim().split_once("&s=").map(|(signed, _)| signed.to_owned());
             let changed = String::from_utf8(changed).expect("a good token is text");

@@ -4,7 +4,7 @@ use expect_test::{Expect, expect};
 use gridhook::{
     deliver::convert::delivered,
     event::{Event, Schema},
-    publish::Limits,
+    publish::PublishLimits,
 };
 use proptest::prelude::*;
 
@@ -92,7 +92,8 @@ fn data_that_is_not_json_is_refused() {
 fn a_hundred_thousand_extensions_take_no_time() {
     let extensions: String = (0..100_000).map(|number| format!(r#","x{number}":0"#)).collect();
     let body = format!(r#"{{"specversion":"1.0","id":"1","source":"a","type":"T"{extensions},"x7":0}}"#);
-    let limits = Limits { event_bytes_max: usize::MAX, request_bytes_max: usize::MAX, ..Limits::default() };
+    let limits =
+        PublishLimits { event_bytes_max: usize::MAX, request_bytes_max: usize::MAX, ..PublishLimits::default() };
     let result = read(Schema::CloudEvents, "application/json", body.as_bytes(), &limits);
     expect!["nonconforming. Property 'x7' is given more than once."].assert_eq(&shown(result));
 }

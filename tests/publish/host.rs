@@ -6,10 +6,10 @@ use actix_web::test::TestRequest;
 use expect_test::expect;
 use gridhook::{
     publish::{
-        Limits,
-        auth::{Rules, host::Names},
+        PublishLimits,
+        auth::{AuthRules, host::ServerNames},
     },
-    topic::ingress::Ingress,
+    topic::ingress::IngressSettings,
 };
 use url::form_urlencoded::byte_serialize;
 
@@ -23,12 +23,16 @@ const STRANGER: &str = "10.0.0.1";
 
 /// Behind a proxy, with a public address and two other names.
 fn endpoint() -> Endpoint {
-    let names = Names {
+    let names = ServerNames {
         public_url: Some("https://grid.example.com/below".parse().expect("a URL")),
         others: vec!["gridhook".to_owned(), "*.events.example.com".to_owned()],
     };
     let trusted_proxies = vec!["192.168.0.0/24".parse().expect("a network")];
-    Endpoint::with(Limits::default(), Rules { trusted_proxies, names, ..Rules::default() }, &Ingress::default())
+    Endpoint::with(
+        PublishLimits::default(),
+        AuthRules { trusted_proxies, names, ..AuthRules::default() },
+        &IngressSettings::default(),
+    )
 }
 
 fn post(path: &str, peer: &str, headers: &[(&str, &str)]) -> TestRequest {

@@ -16,7 +16,7 @@ use actix_web::{
 use expect_test::{Expect, expect};
 use gridhook::{
     journal,
-    publish::{Limits, Refusal, http},
+    publish::{PublishLimits, Refusal, http},
 };
 use serde_json::Value;
 
@@ -69,7 +69,7 @@ pub(super) async fn answer(endpoint: &Endpoint, request: TestRequest) -> String 
 }
 
 async fn check(request: TestRequest, expected: Expect) {
-    let endpoint = Endpoint::new(Limits::default());
+    let endpoint = Endpoint::new(PublishLimits::default());
     expected.assert_eq(&answer(&endpoint, request).await);
     let expected_events = u64::from(expected.data() == "200");
     assert_eq!(endpoint.stored(), expected_events, "what is refused leaves nothing behind");
@@ -77,7 +77,7 @@ async fn check(request: TestRequest, expected: Expect) {
 
 #[actix_web::test]
 async fn an_error_has_azure_s_shape() {
-    let endpoint = Endpoint::new(Limits::default());
+    let endpoint = Endpoint::new(PublishLimits::default());
     let (status, headers, body) = whole_answer(&endpoint, post("/topics/orders/api/events")).await;
     assert_eq!(status, StatusCode::UNAUTHORIZED);
     assert_eq!(headers.get("content-type").expect("it has one"), "application/json; charset=utf-8");
@@ -212,14 +212,14 @@ async fn a_body_is_read_as_it_says_or_refused() {
 
 #[actix_web::test]
 async fn a_full_disk_and_a_journal_that_ended_are_answers() {
-    let full = Endpoint::new(Limits::default());
+    let full = Endpoint::new(PublishLimits::default());
     full.fill();
     expect![[r#"
         503
         retry-after: 10
         ServiceUnavailable / ServiceUnavailable: The server cannot store events: its storage is full. Try again later. …"#]]
     .assert_eq(&answer(&full, good()).await);
-    let closed = Endpoint::new(Limits::default());
+    let closed = Endpoint::new(PublishLimits::default());
     closed.break_down();
     expect![[r#"
         503
@@ -246,7 +246,7 @@ fn every_error_of_the_journal_has_its_answer() {
 
 #[actix_web::test]
 async fn a_closed_server_sends_publishers_away() {
-    let endpoint = Endpoint::new(Limits::default());
+    let endpoint = Endpoint::new(PublishLimits::default());
     endpoint.publisher.close();
     expect![[r#"
         503
@@ -257,7 +257,7 @@ async fn a_closed_server_sends_publishers_away() {
 
 #[actix_web::test]
 async fn without_room_for_bytes_a_publisher_is_told_to_come_back() {
-    let endpoint = Endpoint::new(Limits { admitted_bytes_max: 4 * 1024, ..Limits::default() });
+    let endpoint = Endpoint::new(PublishLimits { admitted_bytes_max: 4 * 1024, ..PublishLimits::default() });
     assert_eq!(answer(&endpoint, good()).await, "200");
     let announced = good().insert_header(("content-length", "5000"));
     expect![[r#"
@@ -267,7 +267,7 @@ async fn without_room_for_bytes_a_publisher_is_told_to_come_back() {
 }
 
 /// The endpoint on a socket, for what only a socket can do.
-fn serve(limits: Limits) -> (Endpoint, SocketAddr, ServerHandle) {
+fn serve(limits: PublishLimits) -> (Endpoint, SocketAddr, ServerHandle) {
     let endpoint = Endpoint::new(limits);
     let publisher = endpoint.publisher.clone();
     let server = HttpServer::new(move || App::new().app_data(publisher.clone()).configure(http::configure))
@@ -321,7 +321,7 @@ fn head(more: &str) -> String {
 
 #[actix_web::test]
 async fn a_chunked_body_is_read() {
-    let (endpoint, address, server) = serve(Limits::default());
+    let (endpoint, address, server) = serve(PublishLimits::default());
     let chunk = |text: &str| format!("{:x}\r\n{text}\r\n", text.len());
     let (one, two) = EVENT.split_at(20);
     let parts = vec![head("Transfer-Encoding: chunked"), chunk(one), chunk(two), "0\r\n\r\n".to_owned()];
@@ -333,7 +333,7 @@ async fn a_chunked_body_is_read() {
 
 #[actix_web::test]
 async fn a_body_that_never_ends_is_cut_off_at_the_limit() {
-    let (endpoint, address, server) = serve(Limits { request_bytes_max: 100_000, ..Limits::default() });
+    let (endpoint, address, server) = serve(PublishLimits { request_bytes_max: 100_000, ..PublishLimits::default() });
     let mut parts = vec![head("Transfer-Encoding: chunked")];
     parts.extend(std::iter::repeat_n(format!("{:x}\r\n{}\r\n", 8_000, " ".repeat(8_000)), 200));
     let answer = talk(address, parts).await;
@@ -344,7 +344,8 @@ async fn a_body_that_never_ends_is_cut_off_at_the_limit() {
 
 #[actix_web::test]
 async fn a_body_that_does_not_come_is_not_waited_for() {
-    let (endpoint, address, server) = serve(Limits { body_wait: Duration::from_millis(50), ..Limits::default() });
+    let (endpoint, address, server) =
+        serve(PublishLimits { body_wait: Duration::from_millis(50), ..PublishLimits::default() });
     let answer = talk(address, vec![head("Content-Length: 500"), "[".to_owned()]).await;
     assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
     assert_eq!(endpoint.stored(), 0);
@@ -354,7 +355,7 @@ async fn a_body_that_does_not_come_is_not_waited_for() {
 #[actix_web::test]
 async fn a_body_that_stops_is_not_waited_for_to_its_deadline() {
     let window = Duration::from_millis(40);
-    let limits = Limits { body_bytes_per_second: 1_000, body_window: window, ..Limits::default() };
+    let limits = PublishLimits { body_bytes_per_second: 1_000, body_window: window, ..PublishLimits::default() };
     let (endpoint, address, server) = serve(limits);
     for parts in [
         vec![head("Content-Length: 500000"), "[".to_owned()],
@@ -367,7 +368,7 @@ async fn a_body_that_stops_is_not_waited_for_to_its_deadline() {
     }
     server.stop(false).await;
     // Without a least, the deadline alone counts.
-    let limits = Limits { body_bytes_per_second: 0, body_wait: 4 * window, ..limits };
+    let limits = PublishLimits { body_bytes_per_second: 0, body_wait: 4 * window, ..limits };
     let (_endpoint, address, server) = serve(limits);
     let answer = talk(address, vec![head("Content-Length: 500"), "[".to_owned()]).await;
     assert!(answer.starts_with("HTTP/1.1 408") && answer.contains("was not received within"), "{answer}");
@@ -379,7 +380,7 @@ async fn a_slow_body_that_goes_on_is_read_to_its_end() {
     // A byte every few milliseconds is more than a hundred a second in each of the windows.
     let window = Duration::from_millis(500);
     let (endpoint, address, server) =
-        serve(Limits { body_bytes_per_second: 8, body_window: window, ..Limits::default() });
+        serve(PublishLimits { body_bytes_per_second: 8, body_window: window, ..PublishLimits::default() });
     let body = format!("{}{EVENT}", " ".repeat(200));
     let sending = move || {
         let mut socket = TcpStream::connect(address).expect("the server listens");
@@ -400,7 +401,7 @@ async fn a_slow_body_that_goes_on_is_read_to_its_end() {
 
 #[actix_web::test]
 async fn a_stranger_s_body_is_not_waited_for() {
-    let (_endpoint, address, server) = serve(Limits::default());
+    let (_endpoint, address, server) = serve(PublishLimits::default());
     let head = "POST /topics/orders/api/events HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n".to_owned();
     for body in ["".to_owned(), " ".repeat(1_000_000)] {
         let answer = talk(address, vec![head.clone(), body]).await;
@@ -411,7 +412,7 @@ async fn a_stranger_s_body_is_not_waited_for() {
 
 #[actix_web::test]
 async fn a_stranger_s_endless_body_ends_with_the_connection() {
-    let (_endpoint, address, server) = serve(Limits::default());
+    let (_endpoint, address, server) = serve(PublishLimits::default());
     let talking = move || {
         let mut socket = TcpStream::connect(address).expect("the server listens");
         socket.set_read_timeout(Some(Duration::from_secs(5))).expect("a timeout can be set");
@@ -428,7 +429,8 @@ async fn a_stranger_s_endless_body_ends_with_the_connection() {
 
 #[actix_web::test]
 async fn a_body_without_a_length_is_taken_for_the_largest() {
-    let (_endpoint, address, server) = serve(Limits { admitted_bytes_max: 1_000_000, ..Limits::default() });
+    let (_endpoint, address, server) =
+        serve(PublishLimits { admitted_bytes_max: 1_000_000, ..PublishLimits::default() });
     let answer = talk(address, vec![head("Transfer-Encoding: chunked")]).await;
     assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("retry-after: 1\r\n"), "{answer}");
     server.stop(false).await;
@@ -436,7 +438,8 @@ async fn a_body_without_a_length_is_taken_for_the_largest() {
 
 #[actix_web::test]
 async fn permits_come_back() {
-    let (endpoint, address, server) = serve(Limits { admitted_bytes_max: 2_000_000, ..Limits::default() });
+    let (endpoint, address, server) =
+        serve(PublishLimits { admitted_bytes_max: 2_000_000, ..PublishLimits::default() });
     for _ in 0..3 {
         // Each of them takes more than half of the room while it is read.
         let refused = talk(address, vec![head("Transfer-Encoding: chunked"), "2\r\n[]\r\n0\r\n\r\n".to_owned()]).await;

@@ -1,7 +1,7 @@
 //! Sizes and counts: at the limit, and one beyond.
 
 use expect_test::expect;
-use gridhook::{event::Schema, publish::Limits};
+use gridhook::{event::Schema, publish::PublishLimits};
 
 use super::{event_grid, read, shown};
 
@@ -41,7 +41,7 @@ fn a_request_has_five_thousand_events() {
 
 #[test]
 fn limits_are_settings() {
-    let limits = Limits { events_max: 1, ..Limits::default() };
+    let limits = PublishLimits { events_max: 1, ..PublishLimits::default() };
     let body = format!("[{},{}]", event(0), event(0));
     expect!["413 PayloadTooLarge: The maximum number of events in a request (1) has been exceeded."]
         .assert_eq(&shown(read(Schema::EventGrid, "", body.as_bytes(), &limits)));

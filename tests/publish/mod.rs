@@ -11,46 +11,46 @@ mod fuzz;
 mod garbage;
 mod host;
 mod http;
+mod in_flight_bytes;
 mod limits;
 mod namespace;
 mod network;
 mod rate;
 mod refusals;
-mod room;
 pub(crate) mod sas;
 
 use ::bytes::Bytes;
 use gridhook::{
     event::{Event, Schema, Seq, Timestamp},
-    journal::chunk::{Chunk, Draft, Running},
+    journal::chunk::{Chunk, ChunkBuilder, LogTail},
     publish::{
-        Limits, Refusal,
-        schema::{self, Content, Target},
+        PublishLimits, Refusal,
+        schema::{self, EventTarget, RequestContent},
     },
 };
 
 use crate::support::publisher::{mapping, topic};
 
 /// Reads `body` as a topic of `schema` does.
-fn read(schema: Schema, content_type: &str, body: &[u8], limits: &Limits) -> Result<Vec<Event>, Refusal> {
-    let content = Content { content_type: Some(content_type), attributes: Vec::new() };
+fn read(schema: Schema, content_type: &str, body: &[u8], limits: &PublishLimits) -> Result<Vec<Event>, Refusal> {
+    let content = RequestContent { content_type: Some(content_type), attributes: Vec::new() };
     let body = Bytes::copy_from_slice(body);
     schema::read(&target(schema), &content, &body, limits).map(decode)
 }
 
 /// A topic of `schema`; a custom one has the mapping of the specification.
-fn target(schema: Schema) -> Target {
+fn target(schema: Schema) -> EventTarget {
     let mut record = topic("orders", schema);
     record.ingress.mapping = (schema == Schema::Custom).then(mapping);
-    Target::of(&record)
+    EventTarget::of(&record)
 }
 
 /// The way through the log: sealed, stamped, read again.
-fn decode(draft: Draft) -> Vec<Event> {
+fn decode(draft: ChunkBuilder) -> Vec<Event> {
     let mut first = Seq::FIRST;
     let mut events = Vec::new();
     for sealed in draft.into_chunks() {
-        let bytes = sealed.stamp(Timestamp(1), Running::default());
+        let bytes = sealed.stamp(Timestamp(1), LogTail::default());
         let chunk = Chunk::decode(first, bytes).expect("what was written is read");
         first = chunk.end();
         events.extend(chunk.events().expect("what was written is read"));
@@ -59,19 +59,19 @@ fn decode(draft: Draft) -> Vec<Event> {
 }
 
 fn event_grid(body: &[u8]) -> Result<Vec<Event>, Refusal> {
-    read(Schema::EventGrid, "application/json", body, &Limits::default())
+    read(Schema::EventGrid, "application/json", body, &PublishLimits::default())
 }
 
 fn cloud_event(body: &[u8]) -> Result<Vec<Event>, Refusal> {
-    read(Schema::CloudEvents, "application/cloudevents+json; charset=utf-8", body, &Limits::default())
+    read(Schema::CloudEvents, "application/cloudevents+json; charset=utf-8", body, &PublishLimits::default())
 }
 
 fn cloud_events(body: &[u8]) -> Result<Vec<Event>, Refusal> {
-    read(Schema::CloudEvents, "application/cloudevents-batch+json; charset=UTF-8", body, &Limits::default())
+    read(Schema::CloudEvents, "application/cloudevents-batch+json; charset=UTF-8", body, &PublishLimits::default())
 }
 
 fn custom(body: &[u8]) -> Result<Vec<Event>, Refusal> {
-    read(Schema::Custom, "application/json", body, &Limits::default())
+    read(Schema::Custom, "application/json", body, &PublishLimits::default())
 }
 
 /// The wire forms, or what the publisher is told. What every line would have is shortened: the topic's resource id, and

@@ -5,10 +5,10 @@ use expect_test::{Expect, expect};
 use gridhook::{
     event::{Name, Schema},
     publish::{
-        Limits,
-        schema::{self, Content, Target},
+        PublishLimits,
+        schema::{self, EventTarget, RequestContent},
     },
-    topic::record::{Membership, TopicRecord},
+    topic::record::{NamespaceMembership, TopicRecord},
 };
 
 use super::{decode, shown};
@@ -16,14 +16,14 @@ use crate::support::publisher::topic;
 
 const LONE: &str = r#"{"specversion":"1.0","id":"1","source":"/a","type":"T"}"#;
 
-fn target() -> Target {
-    let namespace = Some(Membership { name: Name::new("plant"), retention_days: 1 });
-    Target::of(&TopicRecord { namespace, ..topic("orders", Schema::CloudEvents) })
+fn target() -> EventTarget {
+    let namespace = Some(NamespaceMembership { name: Name::new("plant"), retention_days: 1 });
+    EventTarget::of(&TopicRecord { namespace, ..topic("orders", Schema::CloudEvents) })
 }
 
 fn read(content_type: Option<&str>, headers: &[(&str, &[u8])], body: &[u8]) -> String {
-    let content = Content { content_type, attributes: headers.to_vec() };
-    shown(schema::read(&target(), &content, &Bytes::copy_from_slice(body), &Limits::default()).map(decode))
+    let content = RequestContent { content_type, attributes: headers.to_vec() };
+    shown(schema::read(&target(), &content, &Bytes::copy_from_slice(body), &PublishLimits::default()).map(decode))
 }
 
 #[track_caller]

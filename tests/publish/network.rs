@@ -6,19 +6,19 @@ use actix_web::test::TestRequest;
 use expect_test::{Expect, expect};
 use gridhook::{
     publish::{
-        Limits,
-        auth::{Refusals, Rules},
+        PublishLimits,
+        auth::{AuthRules, RejectionCounts},
     },
-    topic::ingress::{Ingress, IpRule, PublicNetworkAccess},
+    topic::ingress::{IngressSettings, IpRule, PublicNetworkAccess},
 };
 use serde_json::json;
 
 use super::http::{answer, good};
 use crate::support::publisher::Endpoint;
 
-fn rules(masks: &[&str]) -> Ingress {
+fn rules(masks: &[&str]) -> IngressSettings {
     let rule = |mask: &&str| serde_json::from_value::<IpRule>(json!({"ipMask": mask})).expect("a rule");
-    Ingress { inbound_ip_rules: masks.iter().map(rule).collect(), ..Ingress::default() }
+    IngressSettings { inbound_ip_rules: masks.iter().map(rule).collect(), ..IngressSettings::default() }
 }
 
 fn from(address: &str) -> TestRequest {
@@ -35,7 +35,7 @@ const TAKEN: &str = "200";
 #[actix_web::test]
 async fn a_rule_lets_its_addresses_in_and_no_others() {
     let ingress = rules(&["10.1.0.0/16", "203.0.113.7", "2001:db8::/32"]);
-    let endpoint = Endpoint::with(Limits::default(), Rules::default(), &ingress);
+    let endpoint = Endpoint::with(PublishLimits::default(), AuthRules::default(), &ingress);
     for address in ["10.1.2.3", "203.0.113.7", "::ffff:10.1.2.3", "2001:db8::1"] {
         assert_eq!(answer(&endpoint, from(address)).await, TAKEN, "{address}");
     }
@@ -54,14 +54,15 @@ async fn a_rule_lets_its_addresses_in_and_no_others() {
     check(&endpoint, bare, expect![[r#"
         403
         Forbidden / Forbidden: Publishing to orders by client (unknown) is rejected due to IpAddress filtering rules. …"#]]).await;
-    assert_eq!(endpoint.publisher.refusals(), Refusals { address: 4, ..Refusals::default() });
+    assert_eq!(endpoint.publisher.refusals(), RejectionCounts { address: 4, ..RejectionCounts::default() });
     assert_eq!(endpoint.stored(), 4);
 }
 
 #[actix_web::test]
 async fn a_trusted_proxy_says_whom_it_speaks_for() {
-    let door = Rules { trusted_proxies: vec!["192.168.0.0/24".parse().expect("a network")], ..Rules::default() };
-    let endpoint = Endpoint::with(Limits::default(), door, &rules(&["10.1.0.0/16"]));
+    let door =
+        AuthRules { trusted_proxies: vec!["192.168.0.0/24".parse().expect("a network")], ..AuthRules::default() };
+    let endpoint = Endpoint::with(PublishLimits::default(), door, &rules(&["10.1.0.0/16"]));
     let through = |forwarded: &str| from("192.168.0.1").insert_header(("x-forwarded-for", forwarded));
     for forwarded in ["10.1.2.3", "10.2.0.1, 10.1.2.3", "nonsense, 10.1.2.3 , 192.168.0.2"] {
         assert_eq!(answer(&endpoint, through(forwarded)).await, TAKEN, "{forwarded}");
@@ -76,8 +77,8 @@ async fn a_trusted_proxy_says_whom_it_speaks_for() {
 
 #[actix_web::test]
 async fn without_the_public_network_private_addresses_come_in() {
-    let ingress = Ingress { public_network_access: PublicNetworkAccess::Disabled, ..rules(&["203.0.113.7"]) };
-    let endpoint = Endpoint::with(Limits::default(), Rules::default(), &ingress);
+    let ingress = IngressSettings { public_network_access: PublicNetworkAccess::Disabled, ..rules(&["203.0.113.7"]) };
+    let endpoint = Endpoint::with(PublishLimits::default(), AuthRules::default(), &ingress);
     for address in ["127.0.0.1", "10.0.0.1", "172.16.3.4", "192.168.1.1", "::1", "fd00::1", "fe80::1"] {
         assert_eq!(answer(&endpoint, from(address)).await, TAKEN, "{address}");
     }

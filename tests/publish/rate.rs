@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use actix_web::test::TestRequest;
 use expect_test::expect;
-use gridhook::publish::{Limits, rate::Rates};
+use gridhook::publish::{PublishLimits, rate::TopicRates};
 
 use super::http::{answer, good};
 use crate::support::publisher::{Endpoint, KEY};
 
-fn limits(events_per_second: u64, bytes_per_second: u64) -> Limits {
-    Limits { rates: Rates { events_per_second, bytes_per_second }, ..Limits::default() }
+fn limits(events_per_second: u64, bytes_per_second: u64) -> PublishLimits {
+    PublishLimits { rates: TopicRates { events_per_second, bytes_per_second }, ..PublishLimits::default() }
 }
 
 fn events(count: usize) -> TestRequest {
@@ -76,7 +76,7 @@ async fn rates_can_be_switched_off() {
     for _ in 0..5 {
         assert_eq!(answer(&endpoint, events(4_000)).await, "200");
     }
-    assert_eq!(Limits::default().rates, Rates::default(), "and they are off unless somebody asks for them");
+    assert_eq!(PublishLimits::default().rates, TopicRates::default(), "and they are off unless somebody asks for them");
     let endpoint = Endpoint::new(limits(5_000, 5_000_000));
     assert_eq!(answer(&endpoint, events(5_000)).await, "200");
     expect![[r#"

@@ -4,10 +4,10 @@ use actix_web::{http::Method, test::TestRequest};
 use expect_test::{Expect, expect};
 use gridhook::{
     publish::{
-        Limits,
-        auth::{Refusals, Rules, host::Names},
+        PublishLimits,
+        auth::{AuthRules, RejectionCounts, host::ServerNames},
     },
-    topic::ingress::Ingress,
+    topic::ingress::IngressSettings,
 };
 use serde_json::json;
 use url::form_urlencoded::byte_serialize;
@@ -46,7 +46,7 @@ fn token(expiry: &str) -> String {
 }
 
 async fn check(request: TestRequest, expected: Expect) {
-    let endpoint = Endpoint::new(Limits::default());
+    let endpoint = Endpoint::new(PublishLimits::default());
     expected.assert_eq(&answer(&endpoint, request).await);
     let taken = expected.data() == "200";
     assert_eq!(endpoint.stored(), u64::from(taken), "what is refused leaves nothing behind");
@@ -66,10 +66,12 @@ async fn a_sas_token_comes_in_either_header() {
 
 #[actix_web::test]
 async fn a_sas_token_may_name_the_public_address() {
-    let names =
-        Names { public_url: Some("https://events.example.com/grid".parse().expect("a URL")), ..Names::default() };
-    let door = Rules { names, ..Rules::default() };
-    let endpoint = Endpoint::with(Limits::default(), door, &Ingress::default());
+    let names = ServerNames {
+        public_url: Some("https://events.example.com/grid".parse().expect("a URL")),
+        ..ServerNames::default()
+    };
+    let door = AuthRules { names, ..AuthRules::default() };
+    let endpoint = Endpoint::with(PublishLimits::default(), door, &IngressSettings::default());
     let resource: String = byte_serialize(b"https://events.example.com/grid/topics/orders/api/events").collect();
     let token = signed(KEY, &resource, "2030-01-02T03%3A04%3A05Z");
     assert_eq!(answer(&endpoint, bare().insert_header(("aeg-sas-token", token))).await, "200");
@@ -143,8 +145,8 @@ async fn who_shows_nothing_good_is_told_why() {
 #[actix_web::test]
 async fn access_tokens_come_in_where_there_is_an_issuer() {
     let signer = Signer::new();
-    let door = || Rules { bearer: bearer(&signer), ..Rules::default() };
-    let endpoint = Endpoint::with(Limits::default(), door(), &Ingress::default());
+    let door = || AuthRules { bearer: bearer(&signer), ..AuthRules::default() };
+    let endpoint = Endpoint::with(PublishLimits::default(), door(), &IngressSettings::default());
     let sign = |exp: u64| {
         let claims = json!({"iss": "https://issuer/", "aud": "https://eventgrid.azure.net", "exp": exp});
         format!("Bearer {}", signer.sign(Some("ec"), jsonwebtoken::Algorithm::ES256, &claims))
@@ -154,11 +156,11 @@ async fn access_tokens_come_in_where_there_is_an_issuer() {
     expect![[r#"
         401
         Unauthorized / Unauthorized: The request authorization key is not authorized for LOCALHOST:8080. This is due to the reason: The access token has expired. …"#]].assert_eq(&answer(&endpoint, bare().insert_header(("authorization", sign(1_615_410_000)))).await);
-    assert_eq!(endpoint.publisher.refusals(), Refusals { not_authorized: 1, ..Refusals::default() });
+    assert_eq!(endpoint.publisher.refusals(), RejectionCounts { not_authorized: 1, ..RejectionCounts::default() });
 
     // Where local authentication is disabled, they are all there is.
-    let ingress = Ingress { disable_local_auth: true, ..Ingress::default() };
-    let endpoint = Endpoint::with(Limits::default(), door(), &ingress);
+    let ingress = IngressSettings { disable_local_auth: true, ..IngressSettings::default() };
+    let endpoint = Endpoint::with(PublishLimits::default(), door(), &ingress);
     assert_eq!(answer(&endpoint, bare().insert_header(("authorization", sign(1_615_410_177)))).await, "200");
     expect![[r#"
         401
@@ -169,7 +171,7 @@ async fn access_tokens_come_in_where_there_is_an_issuer() {
     ] {
         assert!(answer(&endpoint, local).await.contains("disableLocalAuth"));
     }
-    assert_eq!(endpoint.publisher.refusals(), Refusals { not_authorized: 3, ..Refusals::default() });
+    assert_eq!(endpoint.publisher.refusals(), RejectionCounts { not_authorized: 3, ..RejectionCounts::default() });
 }
 
 #[actix_web::test]
@@ -178,7 +180,7 @@ async fn an_event_that_breaks_a_rule_is_told_which() {
     for property in ["id", "eventType", "subject", "eventTime"] {
         let mut events: serde_json::Value = serde_json::from_str(EVENT).expect("it is JSON");
         events[0].as_object_mut().expect("an object").remove(property);
-        let endpoint = Endpoint::new(Limits::default());
+        let endpoint = Endpoint::new(PublishLimits::default());
         assert_eq!(
             answer(&endpoint, orders(&events.to_string())).await,
             format!(
@@ -242,7 +244,7 @@ async fn an_event_that_breaks_a_rule_is_told_which() {
 
 #[actix_web::test]
 async fn what_is_taken_is_kept_as_it_came() {
-    let endpoint = Endpoint::new(Limits::default());
+    let endpoint = Endpoint::new(PublishLimits::default());
     let data = r#"{ "n": 1.50, "big": 1e400, "u":"\u00e9" }"#;
     let binary = clouds("application/json", data).insert_header(("ce-id", "%E2%82%AC")).insert_header(("ce-type", "T"));
     let binary = binary.insert_header(("ce-source", "/a")).insert_header(("ce-specversion", "1.0"));
@@ -302,7 +304,7 @@ async fn any_version_is_taken_that_is_written_like_one() {
         "%2B019-01-01",
         "%C3%A9",
     ] {
-        let refused = answer(&Endpoint::new(Limits::default()), with(&format!("api-version={bad}"))).await;
+        let refused = answer(&Endpoint::new(PublishLimits::default()), with(&format!("api-version={bad}"))).await;
         assert!(refused.contains("UnsupportedApiVersion"), "{bad}: {refused}");
     }
 }

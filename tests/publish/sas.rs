@@ -3,8 +3,8 @@
 use expect_test::{Expect, expect};
 use gridhook::{
     event::Timestamp,
-    publish::auth::sas::{Resource, check},
-    topic::record::Keys,
+    publish::auth::sas::{SasResource, check},
+    topic::record::AccessKeys,
 };
 use proptest::prelude::*;
 use ring::hmac;
@@ -26,8 +26,8 @@ const EXPIRY: u64 = 1_893_553_445;
 /// The vector of JavaScript says 3 PM, twelve hours later.
 const HALF_A_DAY: u64 = 12 * 3_600;
 
-fn keys() -> Keys {
-    Keys { key1: KEY.to_owned(), key2: KEY2.to_owned() }
+fn keys() -> AccessKeys {
+    AccessKeys { key1: KEY.to_owned(), key2: KEY2.to_owned() }
 }
 
 fn seconds(seconds: u64) -> Timestamp {
@@ -35,7 +35,7 @@ fn seconds(seconds: u64) -> Timestamp {
 }
 
 fn verdict(token: &str, resource: &str, now: Timestamp) -> String {
-    let resources: Vec<_> = Resource::parse(resource).into_iter().collect();
+    let resources: Vec<_> = SasResource::parse(resource).into_iter().collect();
     match check(token.as_bytes(), &[&keys()], &resources, now) {
         Ok(()) => "good".to_owned(),
         Err(problem) => format!("{problem:?}"),
@@ -98,8 +98,8 @@ fn both_keys_sign_and_no_other() {
     let other = signed("AAAA", resource, expiry);
     assert_eq!(verdict(&other, RESOURCE, seconds(0)), "Token(Signature)");
     // A topic whose keys are gone has none that an empty one would fit.
-    let resources = [Resource::parse(RESOURCE).expect("an address")];
-    let none = Keys { key1: String::new(), key2: String::new() };
+    let resources = [SasResource::parse(RESOURCE).expect("an address")];
+    let none = AccessKeys { key1: String::new(), key2: String::new() };
     assert!(check(signed("", resource, expiry).as_bytes(), &[&none], &resources, seconds(0)).is_err());
 }
 
@@ -150,7 +150,7 @@ proptest! {
         let mut changed = token.to_vec();
         let at = at.index(token.len());
         changed[at] = byte;
-        let resources = [Resource::parse(RESOURCE).expect("an address")];
+        let resources = [SasResource::parse(RESOURCE).expect("an address")];
         // In the signature, hexadecimal digits of another case say the same.
         let same = changed.eq_ignore_ascii_case(token) && (changed == token || token[at.saturating_sub(2)..at].contains(&b'%'));
         let good = check(&changed, &[&keys()], &resources, seconds(0)).is_ok();
@@ -159,7 +159,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_answered(token in prop::collection::vec(any::<u8>(), 0..200), parts in "[re=&s%+A-Za-z0-9/: ]{0,80}") {
-        let resources = [Resource::parse(RESOURCE).expect("an address")];
+        let resources = [SasResource::parse(RESOURCE).expect("an address")];
         prop_assert!(check(&token, &[&keys()], &resources, seconds(0)).is_err());
         prop_assert!(check(parts.as_bytes(), &[&keys()], &resources, seconds(0)).is_err());
         // Even where somebody signs nonsense.

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use gridhook::journal::watermark::{self, Mark};
+use gridhook::journal::watermark::{self, WatermarkValue};
 use serde_json::Value;
 
 use super::{LONG, wait_until_settled};
@@ -39,7 +39,11 @@ fn killed(sink: &Sink) -> (Server, String) {
     }
     // It is noted once a second, and each request is a change.
     let mark = server.data_dir().join("watermark");
-    wait_for("the watermark", LONG, || matches!(watermark::read(&mark), Ok(Mark::Whole(noted)) if noted > EVENTS));
+    wait_for(
+        "the watermark",
+        LONG,
+        || matches!(watermark::read(&mark), Ok(WatermarkValue::Whole(noted)) if noted > EVENTS),
+    );
     server.kill_9();
     (server, key)
 }

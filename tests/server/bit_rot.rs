@@ -7,7 +7,7 @@ use std::{
 };
 
 use gridhook::journal::{
-    rocks::{Rocks, RocksOptions},
+    rocks::{RocksOptions, RocksStore},
     store::Store,
 };
 use serde_json::Value;
@@ -34,7 +34,7 @@ fn subject(seed: u64) -> String {
 
 /// All of the log is in tables, and no process has the store.
 fn into_tables(data_dir: &Path) {
-    let store = Rocks::open(data_dir, &RocksOptions::default()).expect("a store that is whole");
+    let store = RocksStore::open(data_dir, &RocksOptions::default()).expect("a store that is whole");
     store.compact_log().expect("compacted");
     store.close().expect("closed");
 }
@@ -171,7 +171,7 @@ fn a_compaction_that_meets_with_damage_does_not_end_the_server_again_and_again()
     let data_dir = server.data_dir();
     rot(&data_dir, &[50]);
     // As a compaction does it that meets with the damage: writing ends, and the process with it.
-    let store = Rocks::open(&data_dir, &RocksOptions::default()).expect("opened");
+    let store = RocksStore::open(&data_dir, &RocksOptions::default()).expect("opened");
     store.compact_log().expect("asked for");
     drop(store);
     server.restart();

@@ -7,10 +7,10 @@ use gridhook::{
     event::{Name, SubscriptionId, Timestamp},
     journal::{
         self, Journal,
-        rocks::{Rocks, RocksOptions},
+        rocks::{RocksOptions, RocksStore},
         store::Store,
     },
-    publish::schema::{self, Content, Target},
+    publish::schema::{self, EventTarget, RequestContent},
     subscription::record::SubscriptionRecord,
     topic::registry::Registry,
 };
@@ -36,9 +36,12 @@ fn noted(server: &Server) -> Value {
 /// Makes a copy of the topic `orders` called `wrong`, and publishes there, by a clock that is wrong, while the server is down;
 /// and leaves what a process with that clock would leave.
 fn publish_at(server: &Server, at: Timestamp, id: &str) {
-    let store = Arc::new(Rocks::open(&server.data_dir(), &RocksOptions::default()).expect("a sound store"));
-    let options =
-        journal::Options { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits: journal::Limits::default() };
+    let store = Arc::new(RocksStore::open(&server.data_dir(), &RocksOptions::default()).expect("a sound store"));
+    let options = journal::JournalOptions {
+        outcome_wait: Duration::ZERO,
+        group_bytes: 1 << 20,
+        limits: journal::BacklogLimits::default(),
+    };
     let (journal, writer) = Journal::start(
         Arc::clone(&store) as Arc<dyn Store>,
         Clock::manual(at).0,
@@ -63,9 +66,9 @@ fn publish_at(server: &Server, at: Timestamp, id: &str) {
             registry.put_subscription(&topic, copy).await.expect("an event subscription");
         }
         let topic = registry.topic(&topic).expect("a topic");
-        let content = Content { content_type: Some("application/json"), attributes: Vec::new() };
-        let limits = gridhook::publish::Limits::default();
-        let draft = schema::read(&Target::of(&topic.record()), &content, &body, &limits).expect("events");
+        let content = RequestContent { content_type: Some("application/json"), attributes: Vec::new() };
+        let limits = gridhook::publish::PublishLimits::default();
+        let draft = schema::read(&EventTarget::of(&topic.record()), &content, &body, &limits).expect("events");
         journal.publish(topic.partition(), draft.into_chunks(), None).await.expect("it is stored");
     });
     journal.close();

@@ -72,14 +72,14 @@ impl Operator {
 
 impl Shared {
     fn work(&self, token: &str, url: &str) {
-        let mut chance = fastrand::Rng::with_seed(7);
+        let mut jitter = fastrand::Rng::with_seed(7);
         while !self.stop.load(Ordering::SeqCst) {
             thread::sleep(Duration::from_millis(10));
-            let name = format!("temp-{}", chance.u8(..6));
-            let prefix = PREFIXES[chance.usize(..PREFIXES.len())];
+            let name = format!("temp-{}", jitter.u8(..6));
+            let prefix = PREFIXES[jitter.usize(..PREFIXES.len())];
             let path = subscription("orders", &name);
             let wish = Wish::of(url).prefix(prefix).properties();
-            let (method, path, body, word) = match chance.u8(..10) {
+            let (method, path, body, word) = match jitter.u8(..10) {
                 0..5 => ("PUT", path, json!({"properties": wish}).to_string(), Some(prefix)),
                 5..8 => ("DELETE", path, String::new(), None),
                 verb => {
@@ -137,17 +137,17 @@ fn nothing_acknowledged_is_lost_in_cycles_of_load_and_kill_at_any_moment() {
     let rate = Rate { topic: "orders".to_owned(), key, publishers: 2, events_per_request: 10, pause };
     let load = Load::start(server.at(), &rate);
     let operator = Operator::start(&server, &sink.url("/temp"));
-    let mut chance = fastrand::Rng::with_seed(50);
+    let mut jitter = fastrand::Rng::with_seed(50);
     let (cycles, mut starts_killed) = (many(12, 50), 0);
     for cycle in 0..cycles {
         let manner = [Manner::Answer(200), Manner::Answer(503), Manner::Slow(Duration::from_millis(20), 200)];
         sink.set("/alone", manner[cycle % 3].clone());
         sink.set("/batched", manner[(cycle + 1) % 3].clone());
-        thread::sleep(Duration::from_millis(chance.u64(100..1200)));
+        thread::sleep(Duration::from_millis(jitter.u64(100..1200)));
         server.kill_9();
         // It is killed again while it reads what the kill before left.
-        for _ in 0..chance.usize(..3) {
-            server.restart_and_kill(Duration::from_millis(chance.u64(1..120)));
+        for _ in 0..jitter.usize(..3) {
+            server.restart_and_kill(Duration::from_millis(jitter.u64(1..120)));
             starts_killed += 1;
         }
         server.assert_sound();
@@ -188,12 +188,12 @@ fn nothing_acknowledged_is_lost_in_cycles_of_load_and_kill_at_any_moment() {
 
 #[test]
 fn a_server_that_is_killed_while_it_makes_its_store_makes_it_at_the_next_start() {
-    let mut chance = fastrand::Rng::with_seed(3);
+    let mut jitter = fastrand::Rng::with_seed(3);
     for _ in 0..many(6, 60) {
         let folder = tempfile::tempdir().expect("a folder");
         let mut server = Server::on(&folder.path().join("data"), &[]);
         for _ in 0..3 {
-            server.restart_and_kill(Duration::from_millis(chance.u64(0..80)));
+            server.restart_and_kill(Duration::from_millis(jitter.u64(0..80)));
         }
         server.restart();
         server.topic("orders", "EventGridSchema");

@@ -10,7 +10,7 @@ use std::{
 
 use gridhook::journal::{
     keys::{self, MetaKind},
-    rocks::{Rocks, RocksOptions},
+    rocks::{RocksOptions, RocksStore},
     store::{Batch, Family, Store},
 };
 use serde_json::{Value, json};
@@ -113,7 +113,7 @@ fn a_record_with_a_field_of_a_newer_version_is_refused_by_name() {
     let mut server = Server::start(&[]);
     server.topic("orders", "EventGridSchema");
     server.terminate();
-    let store = Rocks::open(&server.data_dir(), &RocksOptions::default()).expect("a store");
+    let store = RocksStore::open(&server.data_dir(), &RocksOptions::default()).expect("a store");
     let range = keys::meta_of(MetaKind::Topic);
     let (key, value) = store.last(Family::Meta, &range.start, &range.end).expect("readable").expect("a topic");
     let mut record: Value = serde_json::from_slice(&value).expect("JSON");

@@ -2,7 +2,7 @@
 
 use std::{io::Read, net::TcpStream, process::Command, time::Duration};
 
-use gridhook::server::descriptors::{Budget, MIN};
+use gridhook::server::descriptors::{DescriptorBudget, MIN};
 use serde_json::json;
 
 use super::LONG;
@@ -35,19 +35,19 @@ fn open_files(server: &Server) -> usize {
 fn the_parts_of_a_budget_are_no_more_than_there_is() {
     for limit in [MIN, 1024, 4096, 20_000, 262_144, 1 << 24] {
         for threads in [3, 6, 24] {
-            let Ok(budget) = Budget::of(limit, threads) else {
+            let Ok(budget) = DescriptorBudget::of(limit, threads) else {
                 assert_eq!(limit, MIN, "{limit} files are enough for {threads} threads");
                 continue;
             };
-            let Budget { limit: _, store, inbound, told, outbound, idle } = budget;
+            let DescriptorBudget { limit: _, store, inbound, told, outbound, idle } = budget;
             assert!(store + inbound + told + outbound + idle < limit, "{budget:?}");
             assert!([store, inbound, told, outbound, idle].iter().all(|part| *part > 0), "{budget:?}");
             assert!(budget.tables() > 0, "{budget:?}");
         }
     }
-    let error = Budget::of(256, 6).expect_err("too few").to_string();
+    let error = DescriptorBudget::of(256, 6).expect_err("too few").to_string();
     assert!(error.contains("256") && error.contains("LimitNOFILE"), "{error}");
-    assert!(Budget::of(20_000, 6).expect("enough").inbound >= 8192, "the default of limits.connections");
+    assert!(DescriptorBudget::of(20_000, 6).expect("enough").inbound >= 8192, "the default of limits.connections");
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! `gridhook fsck` on real folders.
 
 use gridhook::{
-    event::{Lane, Obligor, PartitionId, Seq, SubscriptionId, Timestamp},
+    event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{
         keys,
-        rocks::{Rocks, RocksOptions},
+        rocks::{RocksOptions, RocksStore},
         store::{Batch, Family, Store},
     },
 };
@@ -38,10 +38,10 @@ fn a_folder_that_a_server_has_used_is_sound_and_one_that_it_uses_is_not_looked_a
     assert!(said.contains(" 1 cursors, ") && said.contains(" 1 partitions\n"), "{said}");
     assert!(said.ends_with("\nthe store is sound\n"), "{said}");
 
-    let store = Rocks::open(&server.data_dir(), &RocksOptions::default()).expect("a sound store");
-    let obligor = Obligor { partition: PartitionId(1), subscription: SubscriptionId(1) };
+    let store = RocksStore::open(&server.data_dir(), &RocksOptions::default()).expect("a sound store");
+    let subscription_key = SubscriptionKey { partition: PartitionId(1), subscription: SubscriptionId(1) };
     let mut batch = Batch::default();
-    batch.put(Family::Due, keys::due(obligor, Timestamp(0), Lane::LIVE, Seq(3)), Vec::new());
+    batch.put(Family::Due, keys::due(subscription_key, Timestamp(0), Lane::LIVE, Seq(3)), Vec::new());
     store.write(&batch).expect("written");
     store.close().expect("closed");
     drop(store);
@@ -52,8 +52,8 @@ fn a_folder_that_a_server_has_used_is_sound_and_one_that_it_uses_is_not_looked_a
                 not owed\nthe store is sound\n";
     assert!(said.ends_with(told), "{said}");
 
-    let stray = Obligor { subscription: SubscriptionId(7), ..obligor };
-    let store = Rocks::open(&server.data_dir(), &RocksOptions::default()).expect("a sound store");
+    let stray = SubscriptionKey { subscription: SubscriptionId(7), ..subscription_key };
+    let store = RocksStore::open(&server.data_dir(), &RocksOptions::default()).expect("a sound store");
     let mut batch = Batch::default();
     batch.put(Family::Held, keys::held(PartitionId(1), Seq(3)), b"no event".to_vec());
     batch.put(Family::Pin, keys::pin(PartitionId(1), Seq(4), stray.subscription, Lane::LIVE), Vec::new());
@@ -75,7 +75,7 @@ fn a_folder_that_a_server_has_used_is_sound_and_one_that_it_uses_is_not_looked_a
     let complaints = said["complaints"].as_array().expect("a list");
     assert!(complaints.iter().any(|complaint| complaint["what"] == what), "{said}");
 
-    let store = Rocks::open(&server.data_dir(), &RocksOptions::default()).expect("a store that can be read");
+    let store = RocksStore::open(&server.data_dir(), &RocksOptions::default()).expect("a store that can be read");
     let mut batch = Batch::default();
     batch.delete(Family::Held, keys::held(PartitionId(1), Seq(3)));
     batch.delete(Family::Pin, keys::pin(PartitionId(1), Seq(4), stray.subscription, Lane::LIVE));

@@ -34,7 +34,7 @@ fn every_acknowledged_event_survives_twenty_kills_under_load() {
     let pause = Duration::from_millis(15);
     let rate = Rate { topic: "orders".to_owned(), key, publishers: 3, events_per_request: 10, pause };
     let load = Load::start(server.at(), &rate);
-    let mut chance = fastrand::Rng::with_seed(20);
+    let mut jitter = fastrand::Rng::with_seed(20);
     let mut kills = Vec::new();
     for kill in 0..many(20, 200) {
         for path in ["/alone", "/batched"] {
@@ -47,7 +47,7 @@ fn every_acknowledged_event_survives_twenty_kills_under_load() {
                 },
             );
         }
-        thread::sleep(Duration::from_millis(chance.u64(100..900)));
+        thread::sleep(Duration::from_millis(jitter.u64(100..900)));
         let from = sink.now();
         server.kill_9();
         kills.push((from, sink.now()));

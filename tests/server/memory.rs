@@ -7,7 +7,7 @@ use std::{
 };
 
 use gridhook::{
-    config::{Config, Sources},
+    config::{Config, SettingSources},
     server::memory::{fit, lowest},
 };
 use serde_json::json;
@@ -51,7 +51,7 @@ fn the_lowest_limit_of_all_control_groups_counts() {
 
 #[test]
 fn budgets_are_made_to_fit_and_too_little_is_refused() {
-    let defaults = || Config::load(&Sources::default()).expect("the defaults");
+    let defaults = || Config::load(&SettingSources::default()).expect("the defaults");
     let budgets = |config: &Config| {
         let Config { publish, topic, journal, delivery, limits, .. } = config;
         let (cache, buffers) = (journal.block_cache_bytes, journal.write_buffer_bytes);

@@ -12,7 +12,7 @@ use gridhook::{
     journal::{
         chunk::Chunk,
         fsck, keys,
-        rocks::{Rocks, RocksOptions},
+        rocks::{RocksOptions, RocksStore},
         store::{Family, Store},
     },
 };
@@ -80,10 +80,10 @@ impl Scene {
 
     /// Cuts the power so often; after each cut: how much had been acknowledged, and what was found.
     fn cut(&self, cuts: usize) -> Vec<(usize, Found)> {
-        let mut chance = fastrand::Rng::with_seed(11);
+        let mut jitter = fastrand::Rng::with_seed(11);
         let mut found = Vec::new();
         for _ in 0..cuts {
-            thread::sleep(Duration::from_millis(chance.u64(20..400)));
+            thread::sleep(Duration::from_millis(jitter.u64(20..400)));
             let acknowledged = self.load.so_far();
             let Some(clone) = self.device.cut() else { break };
             found.push((acknowledged.len(), look(&clone, &acknowledged)));
@@ -94,7 +94,7 @@ impl Scene {
 
 /// What a server that starts on the clone would find.
 fn look(clone: &Mount, acknowledged: &[String]) -> Found {
-    let store = match Rocks::open(&clone.path().join("data"), &RocksOptions::default()) {
+    let store = match RocksStore::open(&clone.path().join("data"), &RocksOptions::default()) {
         Ok(store) => store,
         Err(error) => return Found::Refused(error.to_string()),
     };

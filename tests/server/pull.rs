@@ -21,7 +21,7 @@ use gridhook::{
     event::Schema,
     journal::{
         self, Journal,
-        rocks::{Rocks, RocksOptions},
+        rocks::{RocksOptions, RocksStore},
         store::Store,
     },
     policy::filter::Filter,
@@ -65,9 +65,12 @@ fn put(server: &Server, name: &str, (lock, attempts, minutes): (u32, u32, u32), 
         "dead_letter": dead_letter, "labels": [],
     }))
     .expect("a record");
-    let store = Arc::new(Rocks::open(&server.data_dir(), &RocksOptions::default()).expect("a sound store"));
-    let options =
-        journal::Options { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits: journal::Limits::default() };
+    let store = Arc::new(RocksStore::open(&server.data_dir(), &RocksOptions::default()).expect("a sound store"));
+    let options = journal::JournalOptions {
+        outcome_wait: Duration::ZERO,
+        group_bytes: 1 << 20,
+        limits: journal::BacklogLimits::default(),
+    };
     let (journal, writer) = Journal::start(
         Arc::clone(&store) as Arc<dyn Store>,
         Clock::system(),

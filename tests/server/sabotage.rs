@@ -10,14 +10,14 @@ use std::{
 };
 
 use gridhook::{
-    event::{Obligor, Seq},
+    event::{Seq, SubscriptionKey},
     journal::{
         keys,
-        records::Record,
-        rocks::{Rocks, RocksOptions},
+        records::StoredRecord,
+        rocks::{RocksOptions, RocksStore},
         store::{Batch, Family, Store},
     },
-    policy::record::{Cursor, Owed},
+    policy::record::{Cursor, PendingDelivery},
 };
 
 use super::{LONG, assert_arrived, dead_letter::ids_in_files, wait_until_settled};
@@ -41,7 +41,7 @@ enum Left {
     /// The records of a family, in order, are others.
     Records(Family, fn(&mut Records)),
     /// This was written too.
-    Batch(fn(&Rocks) -> Batch),
+    Batch(fn(&RocksStore) -> Batch),
 }
 
 type Records = Vec<(Vec<u8>, Vec<u8>)>;
@@ -51,7 +51,7 @@ const fn bug(name: &'static str, family: Family, leave: fn(&mut Records)) -> Bug
 }
 
 const BUGS: [Bug; 12] = [
-    bug("an owed record was forgotten", Family::Owed, |records| drop(records.pop())),
+    bug("an owed record was forgotten", Family::Pending, |records| drop(records.pop())),
     bug("a due key was lost", Family::Due, |records| drop(records.pop())),
     bug("a dead letter was forgotten", Family::Dead, |records| drop(records.pop())),
     bug("an event that is still asked for went with the log", Family::Held, |records| drop(records.pop())),
@@ -82,24 +82,24 @@ const BUGS: [Bug; 12] = [
 ];
 
 /// An event that was taken is owed, and every account says so.
-fn owe_again(store: &Rocks) -> Batch {
+fn owe_again(store: &RocksStore) -> Batch {
     let first = |family| {
         let range = keys::all(family);
         store.last(family, &range.start, &range.end).expect("readable").expect("a record")
     };
-    let ((owed_key, owed), (_, event)) = (first(Family::Owed), first(Family::Held));
-    let (partition, _, subscription, lane) = keys::parse_owed(&owed_key).expect("a key of owed");
-    let obligor = Obligor { partition, subscription };
-    let due = Owed::decode(&owed).expect("an owed record").due;
-    let cursor = store.get(Family::Cursor, &keys::cursor(obligor)).expect("readable").expect("a cursor");
+    let ((owed_key, owed), (_, event)) = (first(Family::Pending), first(Family::Held));
+    let (partition, _, subscription, lane) = keys::parse_pending(&owed_key).expect("a key of owed");
+    let subscription_key = SubscriptionKey { partition, subscription };
+    let due = PendingDelivery::decode(&owed).expect("an owed record").due;
+    let cursor = store.get(Family::Cursor, &keys::cursor(subscription_key)).expect("readable").expect("a cursor");
     let mut cursor = Cursor::decode(&cursor).expect("a cursor");
     cursor.counters.delivered -= 1;
     cursor.counters.pending += 1;
     let mut batch = Batch::default();
-    batch.put(Family::Owed, keys::owed(partition, Seq(1), subscription, lane), owed);
-    batch.put(Family::Due, keys::due(obligor, due, lane, Seq(1)), Vec::new());
+    batch.put(Family::Pending, keys::pending(partition, Seq(1), subscription, lane), owed);
+    batch.put(Family::Due, keys::due(subscription_key, due, lane, Seq(1)), Vec::new());
     batch.put(Family::Held, keys::held(partition, Seq(1)), event);
-    batch.put(Family::Cursor, keys::cursor(obligor), cursor.encode());
+    batch.put(Family::Cursor, keys::cursor(subscription_key), cursor.encode());
     batch
 }
 
@@ -113,7 +113,7 @@ fn change_cursor(records: &mut Records, change: impl Fn(&mut Cursor)) {
 
 /// Leaves the store as the bug would.
 fn plant(bug: &Bug, data_dir: &Path) {
-    let store = Rocks::open(data_dir, &RocksOptions::default()).expect("a sound store");
+    let store = RocksStore::open(data_dir, &RocksOptions::default()).expect("a sound store");
     // What the floor has passed may go at any time, and does now.
     store.compact_log().expect("compacted");
     let batch = match &bug.left {
@@ -125,7 +125,7 @@ fn plant(bug: &Bug, data_dir: &Path) {
     store.close().expect("closed");
 }
 
-fn changed(store: &Rocks, family: Family, leave: fn(&mut Records)) -> Batch {
+fn changed(store: &RocksStore, family: Family, leave: fn(&mut Records)) -> Batch {
     let range = keys::all(family);
     let mut before = Vec::new();
     let read = &mut |key: &[u8], value: &[u8]| {

@@ -164,7 +164,7 @@ fn every_event_has_the_story_of_the_model_through_changes_and_kills() {
     let mut server = Server::start(&[("DELIVERY__SUSPEND_AFTER_FAILURES", "1000"), ("JOURNAL__RETENTION", "1h")]);
     let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
-    let mut chance = fastrand::Rng::with_seed(11);
+    let mut jitter = fastrand::Rng::with_seed(11);
     let prefixes = ["", "/a", "/b", "/a/1"];
     let mut models: BTreeMap<&str, Model> = BTreeMap::new();
     for (name, attempts) in [("one", 30), ("two", 2), ("three", 30)] {
@@ -177,8 +177,8 @@ fn every_event_has_the_story_of_the_model_through_changes_and_kills() {
     let mut published = 0;
     for round in 0..many(8, 60) {
         for (name, model) in &mut models {
-            if chance.bool() {
-                let prefix = prefixes[chance.usize(..prefixes.len())];
+            if jitter.bool() {
+                let prefix = prefixes[jitter.usize(..prefixes.len())];
                 let attempts = if *name == "two" { 2 } else { 30 };
                 let wish = Wish::of(&sink.url(&format!("/{name}"))).prefix(prefix).attempts(attempts);
                 server.subscribe("orders", name, &wish);
@@ -187,8 +187,8 @@ fn every_event_has_the_story_of_the_model_through_changes_and_kills() {
             sink.set(&format!("/{name}"), Manner::Script([503, 200, 500, 200, 200].into()));
         }
         for batch in 0..4 {
-            let subject = ["/a/1", "/a/2", "/b/1", "/c"][chance.usize(..4)];
-            let ids: Vec<String> = (0..chance.usize(1..30)).map(|at| format!("{round}-{batch}-{at}")).collect();
+            let subject = ["/a/1", "/a/2", "/b/1", "/c"][jitter.usize(..4)];
+            let ids: Vec<String> = (0..jitter.usize(1..30)).map(|at| format!("{round}-{batch}-{at}")).collect();
             publish(&server, &key, &ids.iter().map(String::as_str).collect::<Vec<_>>(), subject);
             published += ids.len() as u64;
             for id in ids {

@@ -9,7 +9,7 @@ use gridhook::{
     config::Editions,
     event::Timestamp,
     policy::{edition::Edition, endpoint::duration, outcome::Outcome},
-    simulate::{Plan, Report, Row, Spread, Temper, draw, run},
+    simulate::{Distribution, EndpointModel, ReportRow, SimulationPlan, SimulationReport, draw, run},
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -19,8 +19,8 @@ fn edition(name: &str) -> Arc<Edition> {
 }
 
 /// Two days of 20 subscriptions for each temper.
-fn plan(tempers: &[Temper]) -> Plan {
-    Plan {
+fn plan(tempers: &[EndpointModel]) -> SimulationPlan {
+    SimulationPlan {
         edition: edition("current"),
         shares: tempers.iter().map(|temper| (*temper, 1)).collect(),
         subscriptions: 20 * tempers.len() as u32,
@@ -35,32 +35,32 @@ fn plan(tempers: &[Temper]) -> Plan {
     }
 }
 
-fn all() -> Vec<Temper> {
-    Temper::mix(0.01).map(|(temper, _)| temper).to_vec()
+fn all() -> Vec<EndpointModel> {
+    EndpointModel::mix(0.01).map(|(temper, _)| temper).to_vec()
 }
 
-fn tell(plan: &Plan) -> Report {
+fn tell(plan: &SimulationPlan) -> SimulationReport {
     run(plan, |_| {})
 }
 
 /// The only row.
-fn row(plan: &Plan) -> Row {
+fn row(plan: &SimulationPlan) -> ReportRow {
     let mut rows = tell(plan).tempers;
     assert_eq!(rows.len(), 1);
     rows.remove(0)
 }
 
-fn bytes(plan: &Plan) -> (String, String) {
+fn bytes(plan: &SimulationPlan) -> (String, String) {
     let report = tell(plan);
     (serde_json::to_string(&report).expect("JSON"), draw(&report).expect("a picture"))
 }
 
 #[test]
 fn the_same_seed_gives_the_same_bytes_and_another_gives_others() {
-    let plan = Plan { span: 6 * HOUR, ..plan(&all()) };
+    let plan = SimulationPlan { span: 6 * HOUR, ..plan(&all()) };
     let told = bytes(&plan);
     assert_eq!(told, bytes(&plan));
-    assert_ne!(told, bytes(&Plan { seed: 8, ..plan }));
+    assert_ne!(told, bytes(&SimulationPlan { seed: 8, ..plan }));
 }
 
 /// That each subscription's own books balance is asserted at the end of each run.
@@ -68,11 +68,11 @@ fn the_same_seed_gives_the_same_bytes_and_another_gives_others() {
 fn what_was_published_is_delivered_owed_given_up_or_not_read_yet() {
     for name in ["2020", "2021", "2023", "current", "namespace"] {
         for (batch, dead_letter) in [(1, true), (50, false)] {
-            let plan = Plan { edition: edition(name), batch, dead_letter, rate: 0.02, ..plan(&all()) };
+            let plan = SimulationPlan { edition: edition(name), batch, dead_letter, rate: 0.02, ..plan(&all()) };
             let report = tell(&plan);
             assert!(report.events > 3000, "{report:?}");
             for row in report.tempers {
-                let Row { events, delivered, pending, dead_lettered, dropped, backlog, .. } = row;
+                let ReportRow { events, delivered, pending, dead_lettered, dropped, backlog, .. } = row;
                 assert_eq!(events, report.events * 20, "{name}: {row:?}");
                 assert_eq!(events, delivered + pending + dead_lettered + dropped + backlog, "{name}: {row:?}");
                 assert_eq!(row.given_up.values().sum::<u64>(), dead_lettered + dropped, "{name}: {row:?}");
@@ -85,7 +85,7 @@ fn what_was_published_is_delivered_owed_given_up_or_not_read_yet() {
 
 #[test]
 fn a_healthy_endpoint_gets_every_event_once() {
-    let row = row(&plan(&[Temper::Healthy]));
+    let row = row(&plan(&[EndpointModel::Healthy]));
     assert!(row.delivered > 30_000, "{row:?}");
     assert_eq!((row.attempts_failed, row.attempts_while_down, row.returns), (0, 0, 0), "{row:?}");
     assert_eq!(row.attempts, row.delivered + row.attempts_open, "{row:?}");
@@ -94,7 +94,7 @@ fn a_healthy_endpoint_gets_every_event_once() {
 
 /// The most requests that one endpoint which never answers may get within `span`: what is in flight when it is
 /// suspended, and then the probes.
-fn most_attempts(plan: &Plan, span: Duration) -> u64 {
+fn most_attempts(plan: &SimulationPlan, span: Duration) -> u64 {
     let probation = &plan.edition.probation;
     let first = u64::from(probation.after_failures + plan.concurrency - 1);
     let mut passed = plan.response_wait;
@@ -110,7 +110,7 @@ fn most_attempts(plan: &Plan, span: Duration) -> u64 {
 
 #[test]
 fn a_black_hole_gets_no_more_than_probation_allows() {
-    let plan = Plan { span: 24 * HOUR, ..plan(&[Temper::BlackHole]) };
+    let plan = SimulationPlan { span: 24 * HOUR, ..plan(&[EndpointModel::BlackHole]) };
     let row = row(&plan);
     let most = most_attempts(&plan, plan.span);
     assert!((20..60).contains(&most), "{most}");
@@ -121,7 +121,7 @@ fn a_black_hole_gets_no_more_than_probation_allows() {
 
 #[test]
 fn an_endpoint_that_was_away_for_five_hours_gets_everything_when_it_is_back() {
-    let plan = plan(&[Temper::Outage(5 * HOUR)]);
+    let plan = plan(&[EndpointModel::Outage(5 * HOUR)]);
     let row = row(&plan);
     assert_eq!((row.pending, row.dead_lettered), (0, 0), "{row:?}");
     assert_eq!(
@@ -146,7 +146,7 @@ fn an_endpoint_that_was_away_for_five_hours_gets_everything_when_it_is_back() {
 fn a_return_that_the_end_cuts_short_is_a_return_without_a_recovery() {
     // It is back for the last minute, and nobody has found out.
     let lasts = 4 * HOUR / 4 * 3 - Duration::from_secs(60);
-    let row = row(&Plan { span: 4 * HOUR, ..plan(&[Temper::Outage(lasts)]) });
+    let row = row(&SimulationPlan { span: 4 * HOUR, ..plan(&[EndpointModel::Outage(lasts)]) });
     assert_eq!((row.returns, row.backlog_gone_seconds.count), (20, 0), "{row:?}");
     assert!(row.backlog > 0, "{row:?}");
 }
@@ -158,19 +158,19 @@ fn tempers_fail_as_often_as_they_say() {
         let share = row.attempts_failed as f64 / row.attempts as f64;
         assert!((least..=most).contains(&share), "{share}: {row:?}");
     };
-    check(Temper::Faulty(0.0), 0.0, 0.0);
-    check(Temper::Faulty(0.3), 0.28, 0.32);
-    check(Temper::Faulty(1.0), 1.0, 1.0);
-    check(Temper::Slow(0.8), 0.0, 0.0);
+    check(EndpointModel::Faulty(0.0), 0.0, 0.0);
+    check(EndpointModel::Faulty(0.3), 0.28, 0.32);
+    check(EndpointModel::Faulty(1.0), 1.0, 1.0);
+    check(EndpointModel::Slow(0.8), 0.0, 0.0);
     // The spread reaches from 0.85 to 1.15 of the wait.
-    check(Temper::Slow(1.0), 0.45, 0.55);
-    check(Temper::Overloaded(100.0), 0.0, 0.0);
-    check(Temper::Overloaded(0.001), 0.5, 1.0);
+    check(EndpointModel::Slow(1.0), 0.45, 0.55);
+    check(EndpointModel::Overloaded(100.0), 0.0, 0.0);
+    check(EndpointModel::Overloaded(0.001), 0.5, 1.0);
 }
 
 #[test]
 fn an_endpoint_takes_no_more_requests_than_it_has_room_for() {
-    let plan = plan(&[Temper::Overloaded(0.002)]);
+    let plan = plan(&[EndpointModel::Overloaded(0.002)]);
     let row = row(&plan);
     let room = 1.0 + 0.002 * plan.span.as_secs_f64();
     assert!(row.delivered as f64 <= row.subscriptions as f64 * room, "{row:?}");
@@ -179,8 +179,9 @@ fn an_endpoint_takes_no_more_requests_than_it_has_room_for() {
 
 #[test]
 fn batches_become_as_small_as_the_endpoint_wants_them() {
-    let plan = Plan { batch: 100, span: HOUR / 6, rate: 200.0, concurrency: 1, subscriptions: 2, ..plan(&[]) };
-    let row = row(&Plan { shares: vec![(Temper::SmallBatches(3), 1)], ..plan });
+    let plan =
+        SimulationPlan { batch: 100, span: HOUR / 6, rate: 200.0, concurrency: 1, subscriptions: 2, ..plan(&[]) };
+    let row = row(&SimulationPlan { shares: vec![(EndpointModel::SmallBatches(3), 1)], ..plan });
     assert!(row.attempts_failed > 0, "it was offered larger ones: {row:?}");
     let taken = row.delivered as f64 / (row.requests as f64);
     assert!((1.5..=3.0).contains(&taken), "{taken}: {row:?}");
@@ -192,12 +193,12 @@ fn batches_become_as_small_as_the_endpoint_wants_them() {
 fn events_that_an_endpoint_refuses_hold_no_others_up() {
     for name in ["2020", "2021", "2023", "current", "namespace"] {
         for share in [0.1, 0.5] {
-            let plan = Plan {
+            let plan = SimulationPlan {
                 edition: edition(name),
                 rate: 0.1,
                 subscriptions: 3,
                 span: 24 * HOUR,
-                ..plan(&[Temper::BadEvents(share)])
+                ..plan(&[EndpointModel::BadEvents(share)])
             };
             let row = row(&plan);
             let refused = row.dead_lettered as f64 / row.events as f64;
@@ -222,12 +223,12 @@ fn spells_alternate_without_a_gap() {
     let (start, span) = (Timestamp(1_000_000_000_000), 48 * HOUR);
     for temper in all() {
         for phase in [Duration::ZERO, HOUR / 5, HOUR / 3] {
-            let mut spell = temper.spell(start, start, span, phase);
+            let mut spell = temper.availability(start, start, span, phase);
             assert_eq!(spell.from, start, "{temper}");
             while spell.until < start.after(span) {
                 let last = Timestamp(spell.until.0 - 1);
-                assert_eq!(temper.spell(last, start, span, phase), spell, "{temper}");
-                let next = temper.spell(spell.until, start, span, phase);
+                assert_eq!(temper.availability(last, start, span, phase), spell, "{temper}");
+                let next = temper.availability(spell.until, start, span, phase);
                 assert_eq!((next.from, next.up), (spell.until, !spell.up), "{temper}");
                 spell = next;
             }
@@ -237,23 +238,27 @@ fn spells_alternate_without_a_gap() {
 
 #[test]
 fn a_temper_is_read_as_it_is_written() {
-    for temper in all().into_iter().chain([Temper::Slow(0.25), Temper::Overloaded(2.5), Temper::Outage(30 * HOUR)]) {
-        assert_eq!(Temper::parse(&temper.to_string(), 0.01), Ok(temper));
+    for temper in all().into_iter().chain([
+        EndpointModel::Slow(0.25),
+        EndpointModel::Overloaded(2.5),
+        EndpointModel::Outage(30 * HOUR),
+    ]) {
+        assert_eq!(EndpointModel::parse(&temper.to_string(), 0.01), Ok(temper));
     }
-    assert_eq!(Temper::parse("overloaded", 10.0), Ok(Temper::Overloaded(8.0)));
+    assert_eq!(EndpointModel::parse("overloaded", 10.0), Ok(EndpointModel::Overloaded(8.0)));
 }
 
 #[test]
 fn a_spread_is_of_values_that_were_there() {
-    let spread = Spread::of((1..=200).rev().map(f64::from));
-    assert_eq!(spread, Spread { count: 200, p50: Some(100.0), p99: Some(198.0), max: Some(200.0) });
-    assert_eq!(Spread::of([3.0]), Spread { count: 1, p50: Some(3.0), p99: Some(3.0), max: Some(3.0) });
-    assert_eq!(Spread::of([]), Spread::default());
+    let spread = Distribution::of((1..=200).rev().map(f64::from));
+    assert_eq!(spread, Distribution { count: 200, p50: Some(100.0), p99: Some(198.0), max: Some(200.0) });
+    assert_eq!(Distribution::of([3.0]), Distribution { count: 1, p50: Some(3.0), p99: Some(3.0), max: Some(3.0) });
+    assert_eq!(Distribution::of([]), Distribution::default());
 }
 
 #[test]
 fn the_picture_has_a_panel_for_each_temper() {
-    let svg = draw(&tell(&Plan { span: 6 * HOUR, ..plan(&all()) })).expect("a picture");
+    let svg = draw(&tell(&SimulationPlan { span: 6 * HOUR, ..plan(&all()) })).expect("a picture");
     for temper in all() {
         assert!(svg.contains(&format!("\n{temper}\n")), "{temper}");
     }

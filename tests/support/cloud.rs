@@ -10,8 +10,8 @@ use std::{
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use gridhook::{
-    dead_letter::{Sink, sink::Settings},
-    policy::place::{Address, Kind},
+    dead_letter::{Sink, sink::CloudSettings},
+    policy::dead_letter_store::{StoreAddress, StoreKind},
 };
 
 use super::{bucket::Bucket, http::Client, server::wait_for};
@@ -29,7 +29,7 @@ const START: Duration = Duration::from_secs(120);
 
 /// A store of a cloud, on a port that it keeps.
 pub(crate) struct Cloud {
-    kind: Kind,
+    kind: StoreKind,
     child: Option<Child>,
     bucket: Option<Bucket>,
     folder: tempfile::TempDir,
@@ -40,7 +40,7 @@ pub(crate) struct Cloud {
 impl Cloud {
     /// Starts one, with a bucket `letters`. `address` is what the settings call it.
     pub(crate) fn start(address: &str) -> Self {
-        let kind = Address::parse(address).expect("an address").kind;
+        let kind = StoreAddress::parse(address).expect("an address").kind;
         let folder = tempfile::tempdir().expect("a folder");
         let at = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut cloud = Self { kind, child: None, bucket: None, folder, at, address: address.to_owned() };
@@ -50,20 +50,20 @@ impl Cloud {
 
     /// Starts it again. It has what it had, but for moto, which has nothing but an empty bucket.
     pub(crate) fn resume(&mut self) {
-        if self.kind == Kind::Google {
+        if self.kind == StoreKind::Google {
             let (bucket, at) = Bucket::start(self.at, self.bucket.as_ref());
             (self.bucket, self.at) = (Some(bucket), at);
             return;
         }
         let port = self.at.port().to_string();
         let mut command = match self.kind {
-            Kind::Azure => {
+            StoreKind::Azure => {
                 let mut command = Command::new("node");
                 command.arg(&*AZURITE).args(["--skipApiVersionCheck", "--disableTelemetry", "--location"]);
                 command.arg(self.folder.path().join("blobs")).args(["--blobHost", "127.0.0.1", "--blobPort", &port]);
                 command
             }
-            Kind::S3 | Kind::Google | Kind::Folder => {
+            StoreKind::S3 | StoreKind::Google | StoreKind::Folder => {
                 let mut command = Command::new(&*MOTO);
                 command.args(["-H", "127.0.0.1", "-p", &port]);
                 command
@@ -101,7 +101,7 @@ impl Cloud {
 
     fn make_bucket(&self) {
         let answer = match self.kind {
-            Kind::Azure => {
+            StoreKind::Azure => {
                 let date = httpdate::fmt_http_date(SystemTime::now());
                 let asked = format!(
                     "PUT{}x-ms-date:{date}\nx-ms-version:2021-08-06\n/{ACCOUNT}/{ACCOUNT}/letters\nrestype:container",
@@ -115,7 +115,9 @@ impl Cloud {
                     [("x-ms-date", &*date), ("x-ms-version", "2021-08-06"), ("authorization", &*authorization)];
                 Client::new(self.at).ask("PUT", &format!("/{ACCOUNT}/letters?restype=container"), &headers, b"")
             }
-            Kind::S3 | Kind::Google | Kind::Folder => Client::new(self.at).ask("PUT", "/letters", &[], b""),
+            StoreKind::S3 | StoreKind::Google | StoreKind::Folder => {
+                Client::new(self.at).ask("PUT", "/letters", &[], b"")
+            }
         };
         let status = answer.expect("an answer").status;
         // 409: Azurite kept it.
@@ -124,16 +126,16 @@ impl Cloud {
 
     fn endpoint(&self) -> String {
         match self.kind {
-            Kind::Azure => format!("http://{}/{ACCOUNT}", self.at),
-            Kind::S3 | Kind::Google | Kind::Folder => format!("http://{}", self.at),
+            StoreKind::Azure => format!("http://{}/{ACCOUNT}", self.at),
+            StoreKind::S3 | StoreKind::Google | StoreKind::Folder => format!("http://{}", self.at),
         }
     }
 
     fn credentials(&self) -> Vec<(&'static str, String)> {
         let all: &[(&str, &str)] = match self.kind {
-            Kind::Azure => &[("access_key", KEY)],
-            Kind::Google => &[("service_account_key", SERVICE_ACCOUNT)],
-            Kind::S3 | Kind::Folder => &[("access_key_id", "key"), ("secret_access_key", "secret")],
+            StoreKind::Azure => &[("access_key", KEY)],
+            StoreKind::Google => &[("service_account_key", SERVICE_ACCOUNT)],
+            StoreKind::S3 | StoreKind::Folder => &[("access_key_id", "key"), ("secret_access_key", "secret")],
         };
         all.iter().map(|(name, value)| (*name, (*value).to_owned())).collect()
     }
@@ -152,8 +154,8 @@ impl Cloud {
 
     /// The store, as the server sees it.
     pub(crate) fn sink(&self) -> Sink {
-        let settings = Settings {
-            address: Address::parse(&self.address).expect("an address"),
+        let settings = CloudSettings {
+            address: StoreAddress::parse(&self.address).expect("an address"),
             endpoint: Some(self.endpoint().parse().expect("an address")),
             region: None,
             allow_http: true,

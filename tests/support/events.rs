@@ -21,8 +21,8 @@ pub(crate) struct Generated {
 
 /// An endless row of events in `schema`.
 pub(crate) fn events(schema: Schema, seed: u64) -> impl Iterator<Item = Generated> {
-    let mut chance = Chance(seed);
-    (0u64..).map(move |number| generate(&mut chance, schema, &format!("{seed}-{number}")))
+    let mut jitter = Chance(seed);
+    (0u64..).map(move |number| generate(&mut jitter, schema, &format!("{seed}-{number}")))
 }
 
 pub(crate) const TYPES: [&str; 12] = [
@@ -123,22 +123,22 @@ impl Chance {
     }
 }
 
-fn generate(chance: &mut Chance, schema: Schema, id: &str) -> Generated {
-    let size = match chance.below(100) {
-        0 => chance.size(8_192.0, 64_000.0),
-        1..=7 => chance.size(2_048.0, 8_192.0),
-        _ => chance.size(200.0, 2_048.0),
+fn generate(jitter: &mut Chance, schema: Schema, id: &str) -> Generated {
+    let size = match jitter.below(100) {
+        0 => jitter.size(8_192.0, 64_000.0),
+        1..=7 => jitter.size(2_048.0, 8_192.0),
+        _ => jitter.size(200.0, 2_048.0),
     };
-    let event_type = chance.one(&TYPES);
-    let (subject_literal, subject) = chance.one(&SUBJECTS);
-    let data = data(chance, size.saturating_sub(200));
+    let event_type = jitter.one(&TYPES);
+    let (subject_literal, subject) = jitter.one(&SUBJECTS);
+    let data = data(jitter, size.saturating_sub(200));
     let mut members =
         vec![("id", format!("\"{id}\"")), ("subject", subject_literal.to_owned()), ("data", data.clone())];
     match schema {
         Schema::EventGrid => {
             members.push(("eventType", format!("\"{event_type}\"")));
             members.push(("eventTime", "\"2026-11-20T17:18:13.1647262Z\"".to_owned()));
-            if chance.below(2) == 0 {
+            if jitter.below(2) == 0 {
                 members.push(("dataVersion", "\"1.\\u0030\"".to_owned()));
             }
         }
@@ -146,43 +146,43 @@ fn generate(chance: &mut Chance, schema: Schema, id: &str) -> Generated {
             members.push(("type", format!("\"{event_type}\"")));
             members.push(("source", "\"urn:example:generated\"".to_owned()));
             members.push(("specversion", "\"1.0\"".to_owned()));
-            if chance.below(2) == 0 {
+            if jitter.below(2) == 0 {
                 members.push(("comexampleothervalue", "-5".to_owned()));
             }
         }
         Schema::Custom => members.push(("myEventType", format!("\"{event_type}\""))),
     }
     for last in (1..members.len()).rev() {
-        members.swap(last, chance.below(last + 1));
+        members.swap(last, jitter.below(last + 1));
     }
-    let json = object(chance, &members);
+    let json = object(jitter, &members);
     let (id, event_type, subject) = (id.to_owned(), event_type.to_owned(), subject.to_owned());
     Generated { schema, json, data, id, event_type, subject }
 }
 
-fn object(chance: &mut Chance, members: &[(&str, String)]) -> String {
+fn object(jitter: &mut Chance, members: &[(&str, String)]) -> String {
     let mut json = String::from("{");
     for (index, (name, value)) in members.iter().enumerate() {
         if index > 0 {
             json.push(',');
         }
-        json += chance.one(&SPACES);
-        json += &format!("\"{name}\"{}:{}{value}{}", chance.one(&SPACES), chance.one(&SPACES), chance.one(&SPACES));
+        json += jitter.one(&SPACES);
+        json += &format!("\"{name}\"{}:{}{value}{}", jitter.one(&SPACES), jitter.one(&SPACES), jitter.one(&SPACES));
     }
     json.push('}');
     json
 }
 
 /// A value of about `size` bytes.
-fn data(chance: &mut Chance, size: usize) -> String {
+fn data(jitter: &mut Chance, size: usize) -> String {
     let mut out = String::new();
-    if chance.below(30) == 0 {
-        let levels = 20 + chance.below(80);
-        deep(chance, levels, &mut out);
+    if jitter.below(30) == 0 {
+        let levels = 20 + jitter.below(80);
+        deep(jitter, levels, &mut out);
         return out;
     }
-    if size < 60 && chance.below(4) == 0 {
-        scalar(chance, &mut out);
+    if size < 60 && jitter.below(4) == 0 {
+        scalar(jitter, &mut out);
         return out;
     }
     out.push('{');
@@ -192,58 +192,58 @@ fn data(chance: &mut Chance, size: usize) -> String {
             out.push(',');
         }
         first = false;
-        out += chance.one(&SPACES);
+        out += jitter.one(&SPACES);
         // Names come twice now and then: the last one wins in most parsers, and none must be lost.
-        out += &format!("\"p{}\":", chance.below(200));
-        value(chance, 4, &mut out);
+        out += &format!("\"p{}\":", jitter.below(200));
+        value(jitter, 4, &mut out);
     }
     out.push('}');
     out
 }
 
-fn value(chance: &mut Chance, levels: usize, out: &mut String) {
-    match chance.below(8) {
+fn value(jitter: &mut Chance, levels: usize, out: &mut String) {
+    match jitter.below(8) {
         0 if levels > 0 => {
             out.push('[');
-            for index in 0..chance.below(5) {
+            for index in 0..jitter.below(5) {
                 if index > 0 {
                     *out += " ,";
                 }
-                value(chance, levels - 1, out);
+                value(jitter, levels - 1, out);
             }
             out.push(']');
         }
         1 if levels > 0 => {
             *out += "{\"\":";
-            value(chance, levels - 1, out);
+            value(jitter, levels - 1, out);
             *out += ",\"naïve\\u0000\":";
-            value(chance, levels - 1, out);
+            value(jitter, levels - 1, out);
             out.push('}');
         }
-        _ => scalar(chance, out),
+        _ => scalar(jitter, out),
     }
 }
 
-fn scalar(chance: &mut Chance, out: &mut String) {
-    match chance.below(6) {
-        0 => *out += chance.one(&["true", "false", "null", "{}", "[]", "\"\""]),
-        1 | 2 => *out += chance.one(&NUMBERS),
+fn scalar(jitter: &mut Chance, out: &mut String) {
+    match jitter.below(6) {
+        0 => *out += jitter.one(&["true", "false", "null", "{}", "[]", "\"\""]),
+        1 | 2 => *out += jitter.one(&NUMBERS),
         _ => {
             out.push('"');
-            for _ in 0..=chance.below(6) {
-                *out += chance.one(&PIECES);
+            for _ in 0..=jitter.below(6) {
+                *out += jitter.one(&PIECES);
             }
             out.push('"');
         }
     }
 }
 
-fn deep(chance: &mut Chance, levels: usize, out: &mut String) {
+fn deep(jitter: &mut Chance, levels: usize, out: &mut String) {
     let is_object = |level: usize| level.is_multiple_of(3);
     for level in 0..levels {
         *out += if is_object(level) { "{\"k\":" } else { "[" };
     }
-    scalar(chance, out);
+    scalar(jitter, out);
     for level in (0..levels).rev() {
         *out += if is_object(level) { "}" } else { "]" };
     }

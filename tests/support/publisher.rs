@@ -10,29 +10,29 @@ use std::{
 use actix_web::web;
 use bytes::Bytes;
 use gridhook::{
-    clock::{Clock, Hand},
+    clock::{Clock, ManualClock},
     config::Config,
-    deliver::{AddressRules, Options, trust::Trust},
+    deliver::{AddressRules, ClientOptions, trust::TlsTrust},
     event::{Event, Name, PartitionId, Schema, Seq, Timestamp},
     journal::{
         self, Journal,
         chunk::{Chunk, end_of},
         keys,
-        memory::{Fault, Memory},
+        memory::{MemoryStore, WriteFault},
         store::{Family, Store},
     },
     publish::{
-        Limits,
-        auth::{Gate, Rules as Door},
+        PublishLimits,
+        auth::{AuthRules as Door, Authenticator},
         http::Publisher,
     },
-    subscription::{Delivery, ReadBudget, World},
+    subscription::{DeliveryContext, ReadBudget, SubscriptionContext},
     topic::{
         LOOK,
-        ingress::{Ingress, Mapping, Source, SourceOrDefault},
-        keeper::{self, Hosts},
-        record::{DomainTopics, Kept, Keys, Scope, TopicRecord},
-        registry::{Registry, Rules, Starts},
+        actor_factory::{self, ActorHosts},
+        ingress::{IngressSettings, InputSchemaMapping, MappedField, MappedFieldOrDefault},
+        record::{AccessKeys, ArmScope, DomainTopics, StoredTopicProperties, TopicRecord},
+        registry::{Registry, RegistryRules, StartPlan},
     },
 };
 
@@ -46,18 +46,18 @@ pub(crate) const DOMAIN_TOPICS: usize = 5;
 pub(crate) fn topic(name: &str, input_schema: Schema) -> TopicRecord {
     TopicRecord {
         name: Name::new(name),
-        scope: Scope { subscription: "s".to_owned(), resource_group: "g".to_owned() },
+        scope: ArmScope { subscription: "s".to_owned(), resource_group: "g".to_owned() },
         partitions: vec![PartitionId(1)],
         input_schema,
-        keys: Keys { key1: KEY.to_owned(), key2: KEY2.to_owned() },
-        ingress: Ingress::default(),
+        keys: AccessKeys { key1: KEY.to_owned(), key2: KEY2.to_owned() },
+        ingress: IngressSettings::default(),
         edition: "current".to_owned(),
         location: String::new(),
         tags: BTreeMap::new(),
         domain: None,
         namespace: None,
         metric_resource_id: String::new(),
-        kept: Kept::default(),
+        kept: StoredTopicProperties::default(),
         system_data: None,
     }
 }
@@ -68,24 +68,24 @@ pub(crate) fn domain(name: &str, input_schema: Schema) -> TopicRecord {
 }
 
 /// The rules of a server with the defaults.
-pub(crate) fn rules() -> Rules {
-    let config = Config::load(&gridhook::config::Sources::default()).expect("the defaults are a configuration");
+pub(crate) fn rules() -> RegistryRules {
+    let config = Config::load(&gridhook::config::SettingSources::default()).expect("the defaults are a configuration");
     let edition = |name: &str| config.policy.editions.get(name).expect("the edition is built in");
     let (current, namespace) = (edition("current"), edition("namespace"));
-    Rules {
+    RegistryRules {
         editions: BTreeMap::from([
             ("current".to_owned(), Arc::clone(&current)),
             ("namespace".to_owned(), namespace),
             ("short".to_owned(), current),
         ]),
-        delivery: Delivery {
+        delivery: DeliveryContext {
             addresses: AddressRules::loopback(),
             response_wait: Duration::from_secs(30),
             late_wait: Duration::from_secs(180),
             reconnect_wait: Duration::ZERO,
             concurrency_max: 16,
             leases_max: 100,
-            client_certificates: gridhook::deliver::Identities::default(),
+            client_certificates: gridhook::deliver::ClientCertificates::default(),
             places: config.dead_letter.places.clone(),
         },
         domain_topics_max: DOMAIN_TOPICS,
@@ -95,11 +95,14 @@ pub(crate) fn rules() -> Rules {
 }
 
 /// A journal in memory whose time stands still.
-pub(crate) fn journal(store: &Memory) -> (Journal, Clock, Hand) {
+pub(crate) fn journal(store: &MemoryStore) -> (Journal, Clock, ManualClock) {
     // 2021-03-10T21:02:56Z
     let (clock, hand) = Clock::manual(Timestamp(1_615_410_176_000_000));
-    let options =
-        journal::Options { outcome_wait: Duration::ZERO, group_bytes: 1024 * 1024, limits: journal::Limits::default() };
+    let options = journal::JournalOptions {
+        outcome_wait: Duration::ZERO,
+        group_bytes: 1024 * 1024,
+        limits: journal::BacklogLimits::default(),
+    };
     let store: Arc<dyn Store> = Arc::new(store.clone());
     let (journal, _writer) =
         Journal::start(store, clock.clone(), options, Box::new(|_, _| {}), Box::new(|_| {})).expect("an empty store");
@@ -107,50 +110,50 @@ pub(crate) fn journal(store: &Memory) -> (Journal, Clock, Hand) {
 }
 
 /// A registry on `store` whose actors run on the arbiter of the test.
-pub(crate) fn running_registry(store: &Memory) -> (Arc<Registry>, Clock, Hand) {
+pub(crate) fn running_registry(store: &MemoryStore) -> (Arc<Registry>, Clock, ManualClock) {
     looking_registry(store, LOOK)
 }
 
 /// The same where topics look after their subscriptions so often.
-pub(crate) fn looking_registry(store: &Memory, look: Duration) -> (Arc<Registry>, Clock, Hand) {
+pub(crate) fn looking_registry(store: &MemoryStore, look: Duration) -> (Arc<Registry>, Clock, ManualClock) {
     let (registry, _journal, clock, hand) = journaled_registry(store, look);
     (registry, clock, hand)
 }
 
 /// The same with its journal: what is published there is heard of at the next look.
-pub(crate) fn journaled_registry(store: &Memory, look: Duration) -> (Arc<Registry>, Journal, Clock, Hand) {
+pub(crate) fn journaled_registry(store: &MemoryStore, look: Duration) -> (Arc<Registry>, Journal, Clock, ManualClock) {
     let (journal, clock, hand) = journal(store);
     let (registry, starts) = Registry::recover(journal.clone(), rules(), 1024 * 1024).expect("an empty store");
-    let client = Options::new(AddressRules::loopback(), Trust::load(None).expect("certificates"));
-    let world = World {
+    let client = ClientOptions::new(AddressRules::loopback(), TlsTrust::load(None).expect("certificates"));
+    let world = SubscriptionContext {
         journal: journal.clone(),
         clock: clock.clone(),
         client,
         put_aside: Arc::new(|_, _| {}),
-        disturbance: Arc::default(),
+        response_faults: Arc::default(),
         tracer: Default::default(),
-        tap: Arc::default(),
+        feed: Arc::default(),
         read_budget: ReadBudget::new(16 << 20),
     };
     let arbiters = Arc::new(vec![actix::Arbiter::current()]);
-    let hosts = Hosts { arbiters, world: Arc::new(world), look };
-    actix_rt::spawn(keeper::run(starts, hosts));
+    let hosts = ActorHosts { arbiters, world: Arc::new(world), look };
+    actix_rt::spawn(actor_factory::run(starts, hosts));
     (Arc::new(registry), journal, clock, hand)
 }
 
 /// The mapping of the topic `custom`.
-pub(crate) fn mapping() -> Mapping {
-    let source = |name: &str| Some(Source { source_field: Some(name.to_owned()) });
+pub(crate) fn mapping() -> InputSchemaMapping {
+    let source = |name: &str| Some(MappedField { source_field: Some(name.to_owned()) });
     let or = |name: &str, default: &str| {
-        Some(SourceOrDefault { source_field: Some(name.to_owned()), default_value: Some(default.to_owned()) })
+        Some(MappedFieldOrDefault { source_field: Some(name.to_owned()), default_value: Some(default.to_owned()) })
     };
-    Mapping {
+    InputSchemaMapping {
         id: source("eventId"),
         topic: source("t"),
         event_time: source("when"),
         event_type: or("myEventTypeField", "CustomType"),
         subject: or("path", "Default\"Subject"),
-        data_version: Some(SourceOrDefault { source_field: Some("ver".to_owned()), default_value: None }),
+        data_version: Some(MappedFieldOrDefault { source_field: Some("ver".to_owned()), default_value: None }),
     }
 }
 
@@ -158,19 +161,19 @@ pub(crate) fn mapping() -> Mapping {
 /// of the same names, and a domain `shop`.
 pub(crate) struct Endpoint {
     pub(crate) publisher: web::Data<Publisher>,
-    pub(crate) hand: Hand,
-    store: Memory,
-    _starts: Starts,
+    pub(crate) hand: ManualClock,
+    store: MemoryStore,
+    _starts: StartPlan,
 }
 
 impl Endpoint {
-    pub(crate) fn new(limits: Limits) -> Self {
-        Self::with(limits, Door::default(), &Ingress::default())
+    pub(crate) fn new(limits: PublishLimits) -> Self {
+        Self::with(limits, Door::default(), &IngressSettings::default())
     }
 
     /// An endpoint behind this door, whose topics all ask this of their publishers.
-    pub(crate) fn with(limits: Limits, door: Door, ingress: &Ingress) -> Self {
-        let store = Memory::new();
+    pub(crate) fn with(limits: PublishLimits, door: Door, ingress: &IngressSettings) -> Self {
+        let store = MemoryStore::new();
         let (journal, clock, hand) = journal(&store);
         let (registry, starts) = Registry::recover(journal.clone(), rules(), 1024 * 1024).expect("an empty store");
         let registry = Arc::new(registry);
@@ -184,7 +187,7 @@ impl Endpoint {
                     [("orders", Schema::EventGrid), ("clouds", Schema::CloudEvents), ("custom", Schema::Custom)];
                 for (name, schema) in topics {
                     let mapping = (schema == Schema::Custom).then(mapping);
-                    let ingress = Ingress { mapping, ..ingress.clone() };
+                    let ingress = IngressSettings { mapping, ..ingress.clone() };
                     let topic = TopicRecord { ingress: ingress.clone(), ..topic(name, schema) };
                     making.put_topic(topic).await.expect("a topic");
                     making.put_topic(TopicRecord { ingress, ..domain(name, schema) }).await.expect("a domain");
@@ -195,18 +198,18 @@ impl Endpoint {
             done.send(()).expect("the test waits");
         });
         finished.recv().expect("the topics are made");
-        let publisher = Publisher::new(registry, journal, clock, limits, Gate::new(door));
+        let publisher = Publisher::new(registry, journal, clock, limits, Authenticator::new(door));
         Self { publisher: web::Data::new(publisher), hand, store, _starts: starts }
     }
 
     /// The disk is full from now on.
     pub(crate) fn fill(&self) {
-        self.store.fail(self.store.writes()..u64::MAX, Fault::Full);
+        self.store.fail(self.store.writes()..u64::MAX, WriteFault::Full);
     }
 
     /// The store fails from now on, and the journal ends.
     pub(crate) fn break_down(&self) {
-        self.store.fail(self.store.writes()..u64::MAX, Fault::Failed);
+        self.store.fail(self.store.writes()..u64::MAX, WriteFault::Failed);
     }
 
     /// The events that the journal has.

@@ -2,57 +2,58 @@
 
 use actix_web::{HttpRequest, HttpResponse};
 
-use super::{List, list::Page};
+use super::{UnpagedList, list::PageRequest};
 use crate::{
     admin::{
-        Control, Error,
+        AdminError, Control,
         model::{
-            account::{AzureSubscription, Location, Placed, Provider, ResourceGroup, Tenant},
+            account::{AzureSubscription, Location, Provider, ResourceGroup, ResourcePlacement, Tenant},
             value_of,
         },
     },
-    topic::record::Scope,
+    topic::record::ArmScope,
 };
 
 /// Where all topics, domains and namespaces are, in the order of their keys.
-fn placed(control: &Control) -> Vec<Placed> {
+fn placed(control: &Control) -> Vec<ResourcePlacement> {
     let topics = control.registry.topics();
     let topics = topics.iter().map(|topic| topic.record());
-    let topics = topics.map(|of| Placed { scope: of.scope.clone(), location: of.location.clone() });
+    let topics = topics.map(|of| ResourcePlacement { scope: of.scope.clone(), location: of.location.clone() });
     let namespaces = control.registry.namespaces();
-    let namespaces = namespaces.iter().map(|of| Placed { scope: of.scope.clone(), location: of.location.clone() });
+    let namespaces =
+        namespaces.iter().map(|of| ResourcePlacement { scope: of.scope.clone(), location: of.location.clone() });
     topics.chain(namespaces).collect()
 }
 
 pub(super) fn tenants() -> HttpResponse {
-    HttpResponse::Ok().json(List { value: vec![Tenant::only()] })
+    HttpResponse::Ok().json(UnpagedList { value: vec![Tenant::only()] })
 }
 
-pub(super) fn subscriptions(control: &Control, request: &HttpRequest) -> Result<HttpResponse, Error> {
-    let page = Page::of(request, control)?;
+pub(super) fn subscriptions(control: &Control, request: &HttpRequest) -> Result<HttpResponse, AdminError> {
+    let page = PageRequest::of(request, control)?;
     let all = AzureSubscription::all(&placed(control)).into_iter().collect();
     Ok(page.answer(all, AzureSubscription::name, value_of))
 }
 
-pub(super) fn subscription(control: &Control, id: &str) -> Result<HttpResponse, Error> {
+pub(super) fn subscription(control: &Control, id: &str) -> Result<HttpResponse, AdminError> {
     let found = AzureSubscription::all(&placed(control)).remove(&id.to_lowercase());
-    Ok(HttpResponse::Ok().json(found.ok_or_else(|| Error::NoSubscription(id.to_owned()))?))
+    Ok(HttpResponse::Ok().json(found.ok_or_else(|| AdminError::NoSubscription(id.to_owned()))?))
 }
 
-pub(super) fn resource_groups(control: &Control, request: &HttpRequest, id: &str) -> Result<HttpResponse, Error> {
-    let page = Page::of(request, control)?;
+pub(super) fn resource_groups(control: &Control, request: &HttpRequest, id: &str) -> Result<HttpResponse, AdminError> {
+    let page = PageRequest::of(request, control)?;
     let all = ResourceGroup::all(&placed(control), id).into_iter().collect();
     Ok(page.answer(all, ResourceGroup::name, value_of))
 }
 
-pub(super) fn resource_group(control: &Control, scope: &Scope) -> Result<HttpResponse, Error> {
-    let Scope { subscription, resource_group: name } = scope;
+pub(super) fn resource_group(control: &Control, scope: &ArmScope) -> Result<HttpResponse, AdminError> {
+    let ArmScope { subscription, resource_group: name } = scope;
     let found = ResourceGroup::all(&placed(control), subscription).remove(&name.to_lowercase());
-    Ok(HttpResponse::Ok().json(found.ok_or_else(|| Error::NoResourceGroup(name.clone()))?))
+    Ok(HttpResponse::Ok().json(found.ok_or_else(|| AdminError::NoResourceGroup(name.clone()))?))
 }
 
 pub(super) fn providers(control: &Control, id: &str) -> HttpResponse {
-    HttpResponse::Ok().json(List { value: vec![the_provider(control, id)] })
+    HttpResponse::Ok().json(UnpagedList { value: vec![the_provider(control, id)] })
 }
 
 pub(super) fn provider(control: &Control, id: &str) -> HttpResponse {
@@ -64,5 +65,5 @@ fn the_provider(control: &Control, id: &str) -> Provider {
 }
 
 pub(super) fn locations(control: &Control, id: &str) -> HttpResponse {
-    HttpResponse::Ok().json(List { value: Location::all(&placed(control), id) })
+    HttpResponse::Ok().json(UnpagedList { value: Location::all(&placed(control), id) })
 }

@@ -3,35 +3,35 @@
 use actix_web::{HttpRequest, HttpResponse};
 use tracing::info;
 
-use super::{TopicPath, list::Page, not_found, topic};
+use super::{TopicPath, list::PageRequest, not_found, topic};
 use crate::{
     admin::{
-        Control, Error,
-        auth::Caller,
+        AdminError, Control,
+        auth::AdminCaller,
         model::{difference::Difference, domain_topic, value_of},
     },
     event::Name,
     topic::registry::DomainTopic,
 };
 
-pub(super) fn list(control: &Control, request: &HttpRequest, path: &TopicPath) -> Result<HttpResponse, Error> {
-    let page = Page::of(request, control)?;
+pub(super) fn list(control: &Control, request: &HttpRequest, path: &TopicPath) -> Result<HttpResponse, AdminError> {
+    let page = PageRequest::of(request, control)?;
     let domain = topic(control, path)?;
     let id = domain.record().resource_id();
     let topics = domain.domain_topics().into_iter().map(|topic| (topic.name.key(), topic)).collect();
-    let view = |topic: &DomainTopic| value_of(&domain_topic::View::new(&id, topic));
+    let view = |topic: &DomainTopic| value_of(&domain_topic::DomainTopicView::new(&id, topic));
     Ok(page.answer(topics, |topic| topic.name.as_str(), view))
 }
 
-pub(super) fn get(control: &Control, path: &TopicPath) -> Result<HttpResponse, Error> {
+pub(super) fn get(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
     let domain = topic(control, path)?;
     let name = named(path)?;
     let topic = domain.domain_topic(name.as_str()).ok_or_else(|| not_found(path))?;
-    Ok(HttpResponse::Ok().json(domain_topic::View::new(&domain.record().resource_id(), &topic)))
+    Ok(HttpResponse::Ok().json(domain_topic::DomainTopicView::new(&domain.record().resource_id(), &topic)))
 }
 
 /// What a PUT would change: whether it is there is all that there is of it.
-pub(in crate::admin) fn difference(control: &Control, path: &TopicPath, body: &[u8]) -> Result<Difference, Error> {
+pub(in crate::admin) fn difference(control: &Control, path: &TopicPath, body: &[u8]) -> Result<Difference, AdminError> {
     let name = named(path)?;
     domain_topic::check(name, body)?;
     let exists = topic(control, path)?.domain_topic(name.as_str()).is_some();
@@ -40,10 +40,10 @@ pub(in crate::admin) fn difference(control: &Control, path: &TopicPath, body: &[
 
 pub(in crate::admin) async fn put(
     control: &Control,
-    caller: &Caller,
+    caller: &AdminCaller,
     path: &TopicPath,
     body: &[u8],
-) -> Result<HttpResponse, Error> {
+) -> Result<HttpResponse, AdminError> {
     let name = named(path)?;
     domain_topic::check(name, body)?;
     let _turn = control.turn(&path.key()).await;
@@ -53,10 +53,10 @@ pub(in crate::admin) async fn put(
     let saved = DomainTopic { name: name.clone(), system_data };
     let saved = control.registry.put_domain_topic(&path.key(), saved).await?;
     info!(domain = %path.name, topic = %saved.name, "topic of a domain saved");
-    Ok(HttpResponse::Created().json(domain_topic::View::new(&domain.record().resource_id(), &saved)))
+    Ok(HttpResponse::Created().json(domain_topic::DomainTopicView::new(&domain.record().resource_id(), &saved)))
 }
 
-pub(super) async fn delete(control: &Control, path: &TopicPath) -> Result<HttpResponse, Error> {
+pub(super) async fn delete(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
     let name = named(path)?;
     let _turn = control.turn(&path.key()).await;
     topic(control, path)?;
@@ -66,6 +66,6 @@ pub(super) async fn delete(control: &Control, path: &TopicPath) -> Result<HttpRe
     Ok(HttpResponse::NoContent().finish())
 }
 
-fn named(path: &TopicPath) -> Result<&Name, Error> {
+fn named(path: &TopicPath) -> Result<&Name, AdminError> {
     path.domain_topic.as_ref().ok_or_else(|| not_found(path))
 }

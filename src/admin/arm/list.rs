@@ -9,8 +9,8 @@ use serde_json::Value;
 use url::form_urlencoded;
 
 use crate::admin::{
-    Control, Error,
-    model::{Invalid, odata::Names},
+    AdminError, Control,
+    model::{InvalidRequest, odata::NameFilter},
 };
 
 /// The most that a page has, and what it has where nobody asks: Azure's own bound.
@@ -22,7 +22,7 @@ const SKIP_TOKEN: &str = "$skipToken";
 /// A page, as it is told.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Told {
+struct PageView {
     value: Vec<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     next_link: Option<String>,
@@ -30,8 +30,8 @@ struct Told {
 
 /// Which page of a list is asked for.
 #[derive(Debug)]
-pub(super) struct Page {
-    names: Option<Names>,
+pub(super) struct PageRequest {
+    names: Option<NameFilter>,
     top: usize,
     after: Option<String>,
     /// The address of the list, and what else was asked in its query.
@@ -39,15 +39,15 @@ pub(super) struct Page {
     query: Vec<(String, String)>,
 }
 
-impl Page {
+impl PageRequest {
     /// As the request asks.
-    pub(super) fn of(request: &HttpRequest, control: &Control) -> Result<Self, Error> {
+    pub(super) fn of(request: &HttpRequest, control: &Control) -> Result<Self, AdminError> {
         let at = format!("{}{}", control.public_url.trim_end_matches('/'), request.path());
         let mut page = Self { names: None, top: TOP_MAX, after: None, at, query: Vec::new() };
         for (key, value) in form_urlencoded::parse(request.query_string().as_bytes()) {
             let (key, value) = (key.into_owned(), value.into_owned());
             match key.to_ascii_lowercase().as_str() {
-                "$filter" if !value.trim().is_empty() => page.names = Some(Names::read(&value)?),
+                "$filter" if !value.trim().is_empty() => page.names = Some(NameFilter::read(&value)?),
                 "$top" => page.top = top(&value)?,
                 "$skiptoken" => {
                     page.after = Some(value);
@@ -79,7 +79,7 @@ impl Page {
             Some(_) | None => None,
         };
         let value = resources.iter().map(|(_, resource)| view(resource)).collect();
-        HttpResponse::Ok().json(Told { value, next_link })
+        HttpResponse::Ok().json(PageView { value, next_link })
     }
 
     fn link(&self, after: &str) -> String {
@@ -89,10 +89,10 @@ impl Page {
     }
 }
 
-fn top(given: &str) -> Result<usize, Invalid> {
+fn top(given: &str) -> Result<usize, InvalidRequest> {
     given
         .parse()
         .ok()
         .filter(|top| (1..=TOP_MAX).contains(top))
-        .ok_or_else(|| Invalid::new("$top", format!("is \"{given}\"; allowed is 1 to {TOP_MAX}")))
+        .ok_or_else(|| InvalidRequest::new("$top", format!("is \"{given}\"; allowed is 1 to {TOP_MAX}")))
 }

@@ -31,19 +31,19 @@ use serde::Serialize;
 
 pub(super) use self::what_if::difference;
 use self::{
-    path::{NamespacePath, NamespaceVerb, SubscriptionVerb, Target, TopicPath, TopicVerb},
-    routes::Subject,
+    path::{NamespaceAction, NamespacePath, ResourcePath, SubscriptionAction, TopicAction, TopicPath},
+    routes::ResourceType,
 };
 use super::{
-    Control, Error,
-    auth::Caller,
+    AdminError, Control,
+    auth::AdminCaller,
     dead_letters, explain, ledger, metrics,
-    model::{Invalid, subscription::Form},
+    model::{InvalidRequest, subscription::PathForm},
     operate, replay, test_filter, trace,
 };
 use crate::{
     journal,
-    topic::registry::{self, Topic},
+    topic::registry::{self, TopicHandle},
 };
 
 /// No resource of ours is near it; ARM's own bound is 4 MiB.
@@ -53,11 +53,11 @@ const BODY_BYTES_MAX: usize = 256 * 1024;
 const BODY_WAIT: Duration = Duration::from_secs(10);
 
 /// A mistake of ours: every method that the table of paths lets through has its answer below.
-const UNANSWERED: Error = Error::Broken("nobody answers this method, though the table of paths has it");
+const UNANSWERED: AdminError = AdminError::Broken("nobody answers this method, though the table of paths has it");
 
 /// A list that is short by nature: there is no next page.
 #[derive(Serialize)]
-pub(super) struct List<T> {
+pub(super) struct UnpagedList<T> {
     pub(super) value: Vec<T>,
 }
 
@@ -66,99 +66,101 @@ pub(super) async fn answer(
     request: HttpRequest,
     payload: web::Payload,
     control: web::Data<Control>,
-) -> Result<HttpResponse, Error> {
+) -> Result<HttpResponse, AdminError> {
     let Some((subject, target)) = path::find(request.path()) else {
-        return Err(Error::NoSuchPath(request.path().to_owned()));
+        return Err(AdminError::NoSuchPath(request.path().to_owned()));
     };
     let method = request.method();
-    if let Some(allowed) = subject.map(Subject::methods).filter(|allowed| !allowed.contains(method)) {
-        return Err(Error::Method { method: method.to_string(), allowed });
+    if let Some(allowed) = subject.map(ResourceType::methods).filter(|allowed| !allowed.contains(method)) {
+        return Err(AdminError::Method { method: method.to_string(), allowed });
     }
     let body = read_body(payload).await?;
-    if *method == Method::PUT && what_if::is_asked(&request)? {
+    if *method == Method::PUT && what_if::is_what_if(&request)? {
         return Ok(HttpResponse::Ok().json(difference(&control, target, &body)?));
     }
     match target {
-        Target::Topic(topic, verb) => answer_topic(&control, &request, topic, verb, &body).await,
-        Target::Namespace(path, verb) => answer_namespace(&control, &request, path, verb, &body).await,
-        Target::DomainTopic(topic) => match method.as_str() {
+        ResourcePath::Topic(topic, verb) => answer_topic(&control, &request, topic, verb, &body).await,
+        ResourcePath::Namespace(path, verb) => answer_namespace(&control, &request, path, verb, &body).await,
+        ResourcePath::DomainTopic(topic) => match method.as_str() {
             "GET" => domain_topics::get(&control, &topic),
-            "PUT" => domain_topics::put(&control, &Caller::of(&request)?, &topic, &body).await,
+            "PUT" => domain_topics::put(&control, &AdminCaller::of(&request)?, &topic, &body).await,
             "DELETE" => domain_topics::delete(&control, &topic).await,
             _ => Err(UNANSWERED),
         },
-        Target::Subscription(topic, form, name, verb) => {
+        ResourcePath::Subscription(topic, form, name, verb) => {
             answer_subscription(&control, &request, &topic, form, &name, verb, &body).await
         }
-        Target::Unsupported(resource_type) => answer_unsupported(&request, resource_type),
-        Target::Sourceless(source) => Err(Error::NotFound(format!(
+        ResourcePath::Unsupported(resource_type) => answer_unsupported(&request, resource_type),
+        ResourcePath::Sourceless(source) => Err(AdminError::NotFound(format!(
             "There are no events of '{source}' here: event subscriptions belong to a topic, a domain or a topic of a \
              domain."
         ))),
-        Target::Tenants
-        | Target::AzureSubscriptions
-        | Target::AzureSubscription(_)
-        | Target::ResourceGroups(_)
-        | Target::ResourceGroup(_)
-        | Target::Providers(_)
-        | Target::Provider(_)
-        | Target::Locations(_)
-        | Target::Operations
-        | Target::TopicTypes
-        | Target::TopicType(_)
-        | Target::EventTypesOf(_)
-        | Target::Topics(..)
-        | Target::Namespaces(_)
-        | Target::NamespaceTopics(_)
-        | Target::DomainTopics(_)
-        | Target::Subscriptions(..)
-        | Target::UnsupportedAll
-        | Target::AllSubscriptions { .. } => answer_list(&control, &request, target),
+        ResourcePath::Tenants
+        | ResourcePath::AzureSubscriptions
+        | ResourcePath::AzureSubscription(_)
+        | ResourcePath::ResourceGroups(_)
+        | ResourcePath::ResourceGroup(_)
+        | ResourcePath::Providers(_)
+        | ResourcePath::Provider(_)
+        | ResourcePath::Locations(_)
+        | ResourcePath::Operations
+        | ResourcePath::TopicTypes
+        | ResourcePath::TopicType(_)
+        | ResourcePath::EventTypesOf(_)
+        | ResourcePath::Topics(..)
+        | ResourcePath::Namespaces(_)
+        | ResourcePath::NamespaceTopics(_)
+        | ResourcePath::DomainTopics(_)
+        | ResourcePath::Subscriptions(..)
+        | ResourcePath::UnsupportedAll
+        | ResourcePath::AllSubscriptions { .. } => answer_list(&control, &request, target),
     }
 }
 
 /// A resource of a type that this server does not have: there is none, and none can be created.
-fn answer_unsupported(request: &HttpRequest, resource_type: &str) -> Result<HttpResponse, Error> {
+fn answer_unsupported(request: &HttpRequest, resource_type: &str) -> Result<HttpResponse, AdminError> {
     match request.method().as_str() {
         "DELETE" => Ok(HttpResponse::NoContent().finish()),
         "PUT" | "PATCH" => Err(unsupported(resource_type).into()),
         _ => {
             let name = path::last_name(request.path()).unwrap_or_default();
-            Err(Error::NotFound(format!("The Resource 'Microsoft.EventGrid/{resource_type}/{name}' was not found.")))
+            Err(AdminError::NotFound(format!(
+                "The Resource 'Microsoft.EventGrid/{resource_type}/{name}' was not found."
+            )))
         }
     }
 }
 
 /// Whatever is only read.
-fn answer_list(control: &Control, request: &HttpRequest, target: Target) -> Result<HttpResponse, Error> {
+fn answer_list(control: &Control, request: &HttpRequest, target: ResourcePath) -> Result<HttpResponse, AdminError> {
     match target {
-        Target::Tenants => Ok(account::tenants()),
-        Target::AzureSubscriptions => account::subscriptions(control, request),
-        Target::AzureSubscription(id) => account::subscription(control, &id),
-        Target::ResourceGroups(id) => account::resource_groups(control, request, &id),
-        Target::ResourceGroup(scope) => account::resource_group(control, &scope),
-        Target::Providers(id) => Ok(account::providers(control, &id)),
-        Target::Provider(id) => Ok(account::provider(control, &id)),
-        Target::Locations(id) => Ok(account::locations(control, &id)),
-        Target::Operations => Ok(provider::operations()),
-        Target::TopicTypes => Ok(provider::topic_types()),
-        Target::TopicType(name) => provider::topic_type(&name),
-        Target::EventTypesOf(name) => provider::event_types(&name),
-        Target::UnsupportedAll => Ok(HttpResponse::Ok().json(List::<()> { value: Vec::new() })),
-        Target::Topics(kind, place) => topics::list(control, request, kind, &place),
-        Target::Namespaces(place) => namespaces::list(control, request, &place),
-        Target::NamespaceTopics(path) => namespace_topics::list(control, request, &path),
-        Target::DomainTopics(domain) => domain_topics::list(control, request, &domain),
-        Target::Subscriptions(topic, form) => subscriptions::list(control, request, &topic, form),
-        Target::AllSubscriptions { place, location, topic_type } => {
+        ResourcePath::Tenants => Ok(account::tenants()),
+        ResourcePath::AzureSubscriptions => account::subscriptions(control, request),
+        ResourcePath::AzureSubscription(id) => account::subscription(control, &id),
+        ResourcePath::ResourceGroups(id) => account::resource_groups(control, request, &id),
+        ResourcePath::ResourceGroup(scope) => account::resource_group(control, &scope),
+        ResourcePath::Providers(id) => Ok(account::providers(control, &id)),
+        ResourcePath::Provider(id) => Ok(account::provider(control, &id)),
+        ResourcePath::Locations(id) => Ok(account::locations(control, &id)),
+        ResourcePath::Operations => Ok(provider::operations()),
+        ResourcePath::TopicTypes => Ok(provider::topic_types()),
+        ResourcePath::TopicType(name) => provider::topic_type(&name),
+        ResourcePath::EventTypesOf(name) => provider::event_types(&name),
+        ResourcePath::UnsupportedAll => Ok(HttpResponse::Ok().json(UnpagedList::<()> { value: Vec::new() })),
+        ResourcePath::Topics(kind, place) => topics::list(control, request, kind, &place),
+        ResourcePath::Namespaces(place) => namespaces::list(control, request, &place),
+        ResourcePath::NamespaceTopics(path) => namespace_topics::list(control, request, &path),
+        ResourcePath::DomainTopics(domain) => domain_topics::list(control, request, &domain),
+        ResourcePath::Subscriptions(topic, form) => subscriptions::list(control, request, &topic, form),
+        ResourcePath::AllSubscriptions { place, location, topic_type } => {
             subscriptions::list_all(control, request, &place, location.as_deref(), topic_type.as_deref())
         }
-        Target::Topic(..)
-        | Target::Namespace(..)
-        | Target::DomainTopic(_)
-        | Target::Subscription(..)
-        | Target::Unsupported(_)
-        | Target::Sourceless(_) => Err(Error::NoSuchPath(request.path().to_owned())),
+        ResourcePath::Topic(..)
+        | ResourcePath::Namespace(..)
+        | ResourcePath::DomainTopic(_)
+        | ResourcePath::Subscription(..)
+        | ResourcePath::Unsupported(_)
+        | ResourcePath::Sourceless(_) => Err(AdminError::NoSuchPath(request.path().to_owned())),
     }
 }
 
@@ -166,19 +168,21 @@ async fn answer_namespace(
     control: &Control,
     request: &HttpRequest,
     path: NamespacePath,
-    verb: NamespaceVerb,
+    verb: NamespaceAction,
     body: &[u8],
-) -> Result<HttpResponse, Error> {
+) -> Result<HttpResponse, AdminError> {
     match verb {
-        NamespaceVerb::Itself => match request.method().as_str() {
+        NamespaceAction::Itself => match request.method().as_str() {
             "GET" => namespaces::get(control, &path),
-            "PUT" => namespaces::put(control, &Caller::of(request)?, path, body).await,
-            "PATCH" => namespaces::patch(control, &Caller::of(request)?, &path, body).await,
+            "PUT" => namespaces::put(control, &AdminCaller::of(request)?, path, body).await,
+            "PATCH" => namespaces::patch(control, &AdminCaller::of(request)?, &path, body).await,
             "DELETE" => namespaces::delete(control, &path).await,
             _ => Err(UNANSWERED),
         },
-        NamespaceVerb::ListKeys => namespaces::list_keys(control, &path),
-        NamespaceVerb::RegenerateKey => namespaces::regenerate_key(control, &Caller::of(request)?, &path, body).await,
+        NamespaceAction::ListKeys => namespaces::list_keys(control, &path),
+        NamespaceAction::RegenerateKey => {
+            namespaces::regenerate_key(control, &AdminCaller::of(request)?, &path, body).await
+        }
     }
 }
 
@@ -186,30 +190,30 @@ async fn answer_topic(
     control: &Control,
     request: &HttpRequest,
     topic: TopicPath,
-    verb: TopicVerb,
+    verb: TopicAction,
     body: &[u8],
-) -> Result<HttpResponse, Error> {
+) -> Result<HttpResponse, AdminError> {
     match verb {
-        TopicVerb::Itself if topic.namespace.is_some() => match request.method().as_str() {
+        TopicAction::Itself if topic.namespace.is_some() => match request.method().as_str() {
             "GET" => namespace_topics::get(control, &topic),
-            "PUT" => namespace_topics::put(control, &Caller::of(request)?, topic, body).await,
-            "PATCH" => namespace_topics::patch(control, &Caller::of(request)?, &topic, body).await,
+            "PUT" => namespace_topics::put(control, &AdminCaller::of(request)?, topic, body).await,
+            "PATCH" => namespace_topics::patch(control, &AdminCaller::of(request)?, &topic, body).await,
             "DELETE" => topics::delete(control, &topic).await,
             _ => Err(UNANSWERED),
         },
-        TopicVerb::Itself => match request.method().as_str() {
+        TopicAction::Itself => match request.method().as_str() {
             "GET" => topics::get(control, &topic),
-            "PUT" => topics::put(control, &Caller::of(request)?, topic, body).await,
-            "PATCH" => topics::patch(control, &Caller::of(request)?, &topic, body).await,
+            "PUT" => topics::put(control, &AdminCaller::of(request)?, topic, body).await,
+            "PATCH" => topics::patch(control, &AdminCaller::of(request)?, &topic, body).await,
             "DELETE" => topics::delete(control, &topic).await,
             _ => Err(UNANSWERED),
         },
-        TopicVerb::ListKeys => topics::list_keys(control, &topic),
-        TopicVerb::RegenerateKey => topics::regenerate_key(control, &Caller::of(request)?, &topic, body).await,
-        TopicVerb::Status => operate::topic_status(control, &topic),
-        TopicVerb::Trace => trace::trace(control, &topic, request.query_string()).await,
-        TopicVerb::EventTypes => topics::event_types(control, &topic),
-        TopicVerb::PrivateEndpointConnections => topics::private_endpoint_connections(control, &topic),
+        TopicAction::ListKeys => topics::list_keys(control, &topic),
+        TopicAction::RegenerateKey => topics::regenerate_key(control, &AdminCaller::of(request)?, &topic, body).await,
+        TopicAction::Status => operate::topic_status(control, &topic),
+        TopicAction::Trace => trace::trace(control, &topic, request.query_string()).await,
+        TopicAction::EventTypes => topics::event_types(control, &topic),
+        TopicAction::PrivateEndpointConnections => topics::private_endpoint_connections(control, &topic),
     }
 }
 
@@ -217,79 +221,82 @@ async fn answer_subscription(
     control: &Control,
     request: &HttpRequest,
     topic: &TopicPath,
-    form: Form,
+    form: PathForm,
     name: &str,
-    verb: SubscriptionVerb,
+    verb: SubscriptionAction,
     body: &[u8],
-) -> Result<HttpResponse, Error> {
+) -> Result<HttpResponse, AdminError> {
     let method = request.method();
     match verb {
-        SubscriptionVerb::Itself => match method.as_str() {
+        SubscriptionAction::Itself => match method.as_str() {
             "GET" => subscriptions::get(control, topic, form, name),
-            "PUT" => subscriptions::put(control, &Caller::of(request)?, topic, form, name, body).await,
-            "PATCH" => subscriptions::patch(control, &Caller::of(request)?, topic, form, name, body).await,
+            "PUT" => subscriptions::put(control, &AdminCaller::of(request)?, topic, form, name, body).await,
+            "PATCH" => subscriptions::patch(control, &AdminCaller::of(request)?, topic, form, name, body).await,
             "DELETE" => subscriptions::delete(control, topic, name).await,
             _ => Err(UNANSWERED),
         },
-        SubscriptionVerb::GetFullUrl => subscriptions::full_url(control, topic, name),
-        SubscriptionVerb::GetDeliveryAttributes => subscriptions::delivery_attributes(control, topic, name),
-        SubscriptionVerb::TestFilter => test_filter::test_filter(control, topic, name, body).await,
-        SubscriptionVerb::Status => operate::status(control, topic, name).await,
-        SubscriptionVerb::Metrics => metrics::subscription(control, request, topic, name).await,
-        SubscriptionVerb::Ledger => ledger::ledger(control, topic, name, request.query_string()).await,
-        SubscriptionVerb::Explain => explain::explain(control, topic, name, request.query_string()).await,
-        SubscriptionVerb::DeadLetters => dead_letters::list(control, request, topic, name).await,
-        SubscriptionVerb::RedriveDeadLetters => dead_letters::redrive(control, topic, name, body).await,
-        SubscriptionVerb::PurgeDeadLetters => dead_letters::purge(control, topic, name, body).await,
-        SubscriptionVerb::DeadLetter => {
+        SubscriptionAction::GetFullUrl => subscriptions::full_url(control, topic, name),
+        SubscriptionAction::GetDeliveryAttributes => subscriptions::delivery_attributes(control, topic, name),
+        SubscriptionAction::TestFilter => test_filter::test_filter(control, topic, name, body).await,
+        SubscriptionAction::Status => operate::status(control, topic, name).await,
+        SubscriptionAction::Metrics => metrics::subscription(control, request, topic, name).await,
+        SubscriptionAction::Ledger => ledger::ledger(control, topic, name, request.query_string()).await,
+        SubscriptionAction::Explain => explain::explain(control, topic, name, request.query_string()).await,
+        SubscriptionAction::DeadLetters => dead_letters::list(control, request, topic, name).await,
+        SubscriptionAction::RedriveDeadLetters => dead_letters::redrive(control, topic, name, body).await,
+        SubscriptionAction::PurgeDeadLetters => dead_letters::purge(control, topic, name, body).await,
+        SubscriptionAction::DeadLetter => {
             dead_letters::get(control, topic, name, &path::last_name(request.path()).unwrap_or_default()).await
         }
-        SubscriptionVerb::Replay(verb) => replay::answer(control, request, topic, name, verb, body).await,
-        SubscriptionVerb::Command(command) => operate::command(control, topic, name, command).await,
+        SubscriptionAction::Replay(verb) => replay::answer(control, request, topic, name, verb, body).await,
+        SubscriptionAction::Command(command) => operate::command(control, topic, name, command).await,
     }
 }
 
 /// That a resource of such a type cannot be created.
-fn unsupported(resource_type: &str) -> Invalid {
+fn unsupported(resource_type: &str) -> InvalidRequest {
     let allowed = "allowed are topics, domains, namespaces and their event subscriptions";
-    Invalid::new("type", format!("is \"Microsoft.EventGrid/{resource_type}\", which is not supported; {allowed}"))
+    InvalidRequest::new(
+        "type",
+        format!("is \"Microsoft.EventGrid/{resource_type}\", which is not supported; {allowed}"),
+    )
 }
 
-pub(super) async fn read_body(payload: web::Payload) -> Result<Bytes, Error> {
+pub(super) async fn read_body(payload: web::Payload) -> Result<Bytes, AdminError> {
     match tokio::time::timeout(BODY_WAIT, payload.to_bytes_limited(BODY_BYTES_MAX)).await {
         Ok(Ok(Ok(body))) => Ok(body),
-        Ok(Ok(Err(error))) => Err(Error::Body(error.to_string())),
-        Ok(Err(_)) => Err(Error::TooLarge(BODY_BYTES_MAX)),
-        Err(_) => Err(Error::Slow(BODY_WAIT)),
+        Ok(Ok(Err(error))) => Err(AdminError::Body(error.to_string())),
+        Ok(Err(_)) => Err(AdminError::TooLarge(BODY_BYTES_MAX)),
+        Err(_) => Err(AdminError::Slow(BODY_WAIT)),
     }
 }
 
 /// The topic or the domain that a path names, if it lives where the path says.
-pub(super) fn topic(control: &Control, path: &TopicPath) -> Result<Arc<Topic>, Error> {
+pub(super) fn topic(control: &Control, path: &TopicPath) -> Result<Arc<TopicHandle>, AdminError> {
     let found =
-        control.registry.topic(&path.key()).filter(|topic| topics::lives_in(&topic.record().scope, &path.scope));
+        control.registry.topic(&path.key()).filter(|topic| topics::is_in_scope(&topic.record().scope, &path.scope));
     found.ok_or_else(|| not_found(&TopicPath { domain_topic: None, ..path.clone() }))
 }
 
 /// That there is nothing at a path.
-fn not_found(path: &TopicPath) -> Error {
+fn not_found(path: &TopicPath) -> AdminError {
     no_resource(path, &path.resource())
 }
 
 /// That a topic has no subscription of that name.
-pub(super) fn no_subscription(path: &TopicPath, name: &str) -> Error {
+pub(super) fn no_subscription(path: &TopicPath, name: &str) -> AdminError {
     let name = name.rsplit('/').next().unwrap_or(name);
     no_resource(path, &format!("{}/eventSubscriptions/{name}", path.resource()))
 }
 
-fn no_resource(path: &TopicPath, resource: &str) -> Error {
-    Error::NotFound(format!(
+fn no_resource(path: &TopicPath, resource: &str) -> AdminError {
+    AdminError::NotFound(format!(
         "The Resource '{resource}' under resource group '{}' was not found.",
         path.scope.resource_group
     ))
 }
 
-impl From<registry::Error> for Error {
+impl From<registry::Error> for AdminError {
     fn from(error: registry::Error) -> Self {
         match error {
             registry::Error::Unknown(what) => Self::NotFound(what),

@@ -7,7 +7,7 @@ use tracing::info;
 use uuid::Uuid;
 
 use super::{
-    list::Page,
+    list::PageRequest,
     namespaces::namespace,
     not_found,
     path::{NamespacePath, TopicPath},
@@ -16,49 +16,57 @@ use super::{
 };
 use crate::{
     admin::{
-        Control, Error,
-        auth::Caller,
+        AdminError, Control,
+        auth::AdminCaller,
         model::{
             difference::Difference,
-            namespace::topic::{View, Wish, fits, set},
+            namespace::topic::{NamespaceTopicSpec, NamespaceTopicView, fits, set},
             subscription, value_of,
         },
     },
-    topic::{record::TopicRecord, registry::Topic},
+    topic::{record::TopicRecord, registry::TopicHandle},
 };
 
-pub(super) fn list(control: &Control, request: &HttpRequest, path: &NamespacePath) -> Result<HttpResponse, Error> {
-    let page = Page::of(request, control)?;
+pub(super) fn list(control: &Control, request: &HttpRequest, path: &NamespacePath) -> Result<HttpResponse, AdminError> {
+    let page = PageRequest::of(request, control)?;
     let topics = control.registry.namespace_topics(namespace(control, path)?.name.as_str());
     let keyed = topics.iter().map(|topic| topic.record()).map(|record| (record.key(), record)).collect();
-    Ok(page.answer(keyed, |record: &Arc<TopicRecord>| record.name.as_str(), |record| value_of(&View::new(record))))
+    Ok(page.answer(
+        keyed,
+        |record: &Arc<TopicRecord>| record.name.as_str(),
+        |record| value_of(&NamespaceTopicView::new(record)),
+    ))
 }
 
-pub(super) fn get(control: &Control, path: &TopicPath) -> Result<HttpResponse, Error> {
-    Ok(HttpResponse::Ok().json(View::new(&topic(control, path)?.record())))
+pub(super) fn get(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
+    Ok(HttpResponse::Ok().json(NamespaceTopicView::new(&topic(control, path)?.record())))
 }
 
 pub(in crate::admin) async fn put(
     control: &Control,
-    caller: &Caller,
+    caller: &AdminCaller,
     path: TopicPath,
     body: &[u8],
-) -> Result<HttpResponse, Error> {
+) -> Result<HttpResponse, AdminError> {
     let _turn = control.turn(&path.key()).await;
-    let (existing, mut wished) = wished(control, &path, body)?;
+    let (existing, mut wished) = planned_change(control, &path, body)?;
     wished.system_data = control.stamp(caller, existing.as_ref().map(|existing| existing.system_data.as_ref()));
-    Ok(HttpResponse::Created().json(View::new(&*save(control, wished).await?)))
+    Ok(HttpResponse::Created().json(NamespaceTopicView::new(&*save(control, wished).await?)))
 }
 
 /// What a PUT would change; nothing is.
-pub(in crate::admin) fn difference(control: &Control, path: &TopicPath, body: &[u8]) -> Result<Difference, Error> {
-    let (existing, wished) = wished(control, path, body)?;
+pub(in crate::admin) fn difference(control: &Control, path: &TopicPath, body: &[u8]) -> Result<Difference, AdminError> {
+    let (existing, wished) = planned_change(control, path, body)?;
     Ok(Difference::between(existing.map(|existing| set(&existing)).as_ref(), &set(&wished)))
 }
 
 /// What there is, and what a PUT makes of it.
-fn wished(control: &Control, path: &TopicPath, body: &[u8]) -> Result<(Option<Arc<TopicRecord>>, TopicRecord), Error> {
-    let wish = Wish::put(path.name.as_str(), body)?;
+fn planned_change(
+    control: &Control,
+    path: &TopicPath,
+    body: &[u8],
+) -> Result<(Option<Arc<TopicRecord>>, TopicRecord), AdminError> {
+    let wish = NamespaceTopicSpec::put(path.name.as_str(), body)?;
     let above = path.namespace.clone().ok_or_else(|| not_found(path))?;
     let namespace = namespace(control, &NamespacePath { scope: path.scope.clone(), name: above })?;
     match control.registry.topic(&path.key()) {
@@ -72,20 +80,20 @@ fn wished(control: &Control, path: &TopicPath, body: &[u8]) -> Result<(Option<Ar
 
 pub(super) async fn patch(
     control: &Control,
-    caller: &Caller,
+    caller: &AdminCaller,
     path: &TopicPath,
     body: &[u8],
-) -> Result<HttpResponse, Error> {
+) -> Result<HttpResponse, AdminError> {
     let _turn = control.turn(&path.key()).await;
     let topic = topic(control, path)?;
-    let wish = Wish::patch(&topic.record(), body)?;
+    let wish = NamespaceTopicSpec::patch(&topic.record(), body)?;
     let mut record = update(control, &topic, wish)?;
     record.system_data = control.stamp(caller, Some(record.system_data.as_ref()));
-    Ok(HttpResponse::Ok().json(View::new(&*save(control, record).await?)))
+    Ok(HttpResponse::Ok().json(NamespaceTopicView::new(&*save(control, record).await?)))
 }
 
 /// A shorter retention, or another edition, is refused as long as a subscription asks for more than it allows.
-fn update(control: &Control, topic: &Topic, wish: Wish) -> Result<TopicRecord, Error> {
+fn update(control: &Control, topic: &TopicHandle, wish: NamespaceTopicSpec) -> Result<TopicRecord, AdminError> {
     let record = wish.update(&topic.record(), &control.editions)?;
     let ranges = control.editions.ranges(&record.edition)?;
     let wished = control.registry.all_provisioned(topic).into_iter().map(|wished| wished.record);
@@ -96,7 +104,7 @@ fn update(control: &Control, topic: &Topic, wish: Wish) -> Result<TopicRecord, E
     Ok(record)
 }
 
-async fn save(control: &Control, record: TopicRecord) -> Result<Arc<TopicRecord>, Error> {
+async fn save(control: &Control, record: TopicRecord) -> Result<Arc<TopicRecord>, AdminError> {
     let saved = control.registry.put_topic(record).await?.record();
     info!(topic = saved.key(), edition = saved.edition, "topic saved");
     Ok(saved)

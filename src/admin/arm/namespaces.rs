@@ -6,18 +6,18 @@ use actix_web::{HttpRequest, HttpResponse};
 use tracing::info;
 
 use super::{
-    list::Page,
-    path::{NamespacePath, Place},
-    topics::{identify, is_in, lives_in, new_keys, regenerate, told},
+    list::PageRequest,
+    path::{AzureScope, NamespacePath},
+    topics::{identify, is_in, is_in_scope, keys_response, new_keys, regenerate},
 };
 use crate::{
     admin::{
-        Control, Error,
-        auth::Caller,
+        AdminError, Control,
+        auth::AdminCaller,
         model::{
             difference::Difference,
-            namespace::{View, Wish, set},
-            topic::Key,
+            namespace::{NamespaceSpec, NamespaceView, set},
+            topic::KeyName,
             value_of,
         },
     },
@@ -26,10 +26,10 @@ use crate::{
 };
 
 /// The namespace that a path names, if it lives where the path says.
-pub(super) fn namespace(control: &Control, path: &NamespacePath) -> Result<Arc<NamespaceRecord>, Error> {
-    let found = control.registry.namespace(path.name.as_str()).filter(|found| lives_in(&found.scope, &path.scope));
+pub(super) fn namespace(control: &Control, path: &NamespacePath) -> Result<Arc<NamespaceRecord>, AdminError> {
+    let found = control.registry.namespace(path.name.as_str()).filter(|found| is_in_scope(&found.scope, &path.scope));
     found.ok_or_else(|| {
-        Error::NotFound(format!(
+        AdminError::NotFound(format!(
             "The Resource 'Microsoft.EventGrid/namespaces/{}' under resource group '{}' was not found.",
             path.name, path.scope.resource_group
         ))
@@ -41,47 +41,51 @@ pub(super) fn turn_of(name: &Name) -> String {
     format!("namespace:{}", name.key())
 }
 
-pub(super) fn list(control: &Control, request: &HttpRequest, place: &Place) -> Result<HttpResponse, Error> {
-    let page = Page::of(request, control)?;
+pub(super) fn list(control: &Control, request: &HttpRequest, place: &AzureScope) -> Result<HttpResponse, AdminError> {
+    let page = PageRequest::of(request, control)?;
     let mut records = control.registry.namespaces();
     records.retain(|record| is_in(&record.scope, place));
     let keyed = records.into_iter().map(|record| (record.key(), record)).collect();
-    let view = |record: &Arc<NamespaceRecord>| value_of(&View::new(record, &control.public_url));
+    let view = |record: &Arc<NamespaceRecord>| value_of(&NamespaceView::new(record, &control.public_url));
     Ok(page.answer(keyed, |record| record.name.as_str(), view))
 }
 
-pub(super) fn get(control: &Control, path: &NamespacePath) -> Result<HttpResponse, Error> {
-    Ok(HttpResponse::Ok().json(View::new(&*namespace(control, path)?, &control.public_url)))
+pub(super) fn get(control: &Control, path: &NamespacePath) -> Result<HttpResponse, AdminError> {
+    Ok(HttpResponse::Ok().json(NamespaceView::new(&*namespace(control, path)?, &control.public_url)))
 }
 
 pub(in crate::admin) async fn put(
     control: &Control,
-    caller: &Caller,
+    caller: &AdminCaller,
     path: NamespacePath,
     body: &[u8],
-) -> Result<HttpResponse, Error> {
+) -> Result<HttpResponse, AdminError> {
     let _turn = control.turn(&turn_of(&path.name)).await;
-    let (existing, mut record) = wished(control, path, body)?;
+    let (existing, mut record) = planned_change(control, path, body)?;
     record.system_data = control.stamp(caller, existing.as_ref().map(|existing| existing.system_data.as_ref()));
     let saved = save(control, record).await?;
-    Ok(HttpResponse::Created().json(View::new(&saved, &control.public_url)))
+    Ok(HttpResponse::Created().json(NamespaceView::new(&saved, &control.public_url)))
 }
 
 /// What a PUT would change; nothing is.
-pub(in crate::admin) fn difference(control: &Control, path: NamespacePath, body: &[u8]) -> Result<Difference, Error> {
-    let (existing, wished) = wished(control, path, body)?;
+pub(in crate::admin) fn difference(
+    control: &Control,
+    path: NamespacePath,
+    body: &[u8],
+) -> Result<Difference, AdminError> {
+    let (existing, wished) = planned_change(control, path, body)?;
     Ok(Difference::between(existing.map(|existing| set(&existing)).as_ref(), &set(&wished)))
 }
 
 /// What there is, and what a PUT makes of it.
-fn wished(
+fn planned_change(
     control: &Control,
     path: NamespacePath,
     body: &[u8],
-) -> Result<(Option<Arc<NamespaceRecord>>, NamespaceRecord), Error> {
-    let wish = Wish::put(path.name.as_str(), body)?;
+) -> Result<(Option<Arc<NamespaceRecord>>, NamespaceRecord), AdminError> {
+    let wish = NamespaceSpec::put(path.name.as_str(), body)?;
     match control.registry.namespace(path.name.as_str()) {
-        Some(existing) if !lives_in(&existing.scope, &path.scope) => Err(Error::Conflict(format!(
+        Some(existing) if !is_in_scope(&existing.scope, &path.scope) => Err(AdminError::Conflict(format!(
             "The name '{}' is taken: names of namespaces are unique in the server, and {} exists.",
             path.name,
             existing.resource_id()
@@ -96,16 +100,16 @@ fn wished(
 
 pub(super) async fn patch(
     control: &Control,
-    caller: &Caller,
+    caller: &AdminCaller,
     path: &NamespacePath,
     body: &[u8],
-) -> Result<HttpResponse, Error> {
+) -> Result<HttpResponse, AdminError> {
     let _turn = control.turn(&turn_of(&path.name)).await;
     let existing = namespace(control, path)?;
-    let mut record = Wish::patch(&existing, body)?.update(&existing);
+    let mut record = NamespaceSpec::patch(&existing, body)?.update(&existing);
     record.system_data = control.stamp(caller, Some(existing.system_data.as_ref()));
     let saved = save(control, identified(record, Some(&existing))).await?;
-    Ok(HttpResponse::Ok().json(View::new(&saved, &control.public_url)))
+    Ok(HttpResponse::Ok().json(NamespaceView::new(&saved, &control.public_url)))
 }
 
 fn identified(mut record: NamespaceRecord, before: Option<&NamespaceRecord>) -> NamespaceRecord {
@@ -113,13 +117,13 @@ fn identified(mut record: NamespaceRecord, before: Option<&NamespaceRecord>) -> 
     record
 }
 
-async fn save(control: &Control, record: NamespaceRecord) -> Result<Arc<NamespaceRecord>, Error> {
+async fn save(control: &Control, record: NamespaceRecord) -> Result<Arc<NamespaceRecord>, AdminError> {
     let saved = control.registry.put_namespace(record).await?;
     info!(namespace = saved.key(), "namespace saved");
     Ok(saved)
 }
 
-pub(super) async fn delete(control: &Control, path: &NamespacePath) -> Result<HttpResponse, Error> {
+pub(super) async fn delete(control: &Control, path: &NamespacePath) -> Result<HttpResponse, AdminError> {
     let _turn = control.turn(&turn_of(&path.name)).await;
     // What lives under another scope is not this resource: as gone as it can be.
     if namespace(control, path).is_ok() && control.registry.delete_namespace(path.name.as_str()).await? {
@@ -128,22 +132,22 @@ pub(super) async fn delete(control: &Control, path: &NamespacePath) -> Result<Ht
     Ok(HttpResponse::NoContent().finish())
 }
 
-pub(super) fn list_keys(control: &Control, path: &NamespacePath) -> Result<HttpResponse, Error> {
-    Ok(told(&namespace(control, path)?.keys))
+pub(super) fn list_keys(control: &Control, path: &NamespacePath) -> Result<HttpResponse, AdminError> {
+    Ok(keys_response(&namespace(control, path)?.keys))
 }
 
 pub(super) async fn regenerate_key(
     control: &Control,
-    caller: &Caller,
+    caller: &AdminCaller,
     path: &NamespacePath,
     body: &[u8],
-) -> Result<HttpResponse, Error> {
-    let key = Key::read(body)?;
+) -> Result<HttpResponse, AdminError> {
+    let key = KeyName::read(body)?;
     let _turn = control.turn(&turn_of(&path.name)).await;
     let mut record = NamespaceRecord::clone(&*namespace(control, path)?);
     regenerate(&mut record.keys, key)?;
     record.system_data = control.stamp(caller, Some(record.system_data.as_ref()));
     let saved = save(control, record).await?;
     info!(namespace = saved.key(), ?key, "access key made anew");
-    Ok(told(&saved.keys))
+    Ok(keys_response(&saved.keys))
 }

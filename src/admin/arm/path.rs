@@ -6,17 +6,17 @@
 
 use percent_encoding::percent_decode_str;
 
-use super::routes::{ROUTES, Subject};
+use super::routes::{ROUTES, ResourceType};
 use crate::{
-    admin::model::subscription::Form,
+    admin::model::subscription::PathForm,
     event::Name,
     policy::record::Command,
-    topic::record::{self, Kind, Scope},
+    topic::record::{self, ArmScope, TopicKind},
 };
 
 /// A subscription of Azure's, or one resource group in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct AzureScope {
     /// The subscription.
     pub subscription: String,
     /// The resource group, if one is named.
@@ -27,9 +27,9 @@ pub struct Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicPath {
     /// Where it is said to live.
-    pub scope: Scope,
+    pub scope: ArmScope,
     /// Whether it is a topic or a domain.
-    pub kind: Kind,
+    pub kind: TopicKind,
     /// Its name.
     pub name: Name,
     /// Of a topic of a namespace: which one.
@@ -50,7 +50,7 @@ impl TopicPath {
     /// As ARM calls it: `Microsoft.EventGrid/topics/orders`.
     pub fn resource(&self) -> String {
         let above = self.namespace.as_ref().map(|name| format!("namespaces/{name}/")).unwrap_or_default();
-        let own = format!("Microsoft.EventGrid/{above}{}/{}", self.kind.word(), self.name);
+        let own = format!("Microsoft.EventGrid/{above}{}/{}", self.kind.path_segment(), self.name);
         self.domain_topic.as_ref().map_or(own.clone(), |topic| format!("{own}/topics/{topic}"))
     }
 }
@@ -59,14 +59,14 @@ impl TopicPath {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespacePath {
     /// Where it is said to live.
-    pub scope: Scope,
+    pub scope: ArmScope,
     /// Its name.
     pub name: Name,
 }
 
 /// What is done with a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NamespaceVerb {
+pub enum NamespaceAction {
     /// The namespace itself is put, read, changed, deleted.
     Itself,
     /// `listKeys`.
@@ -75,7 +75,7 @@ pub enum NamespaceVerb {
     RegenerateKey,
 }
 
-impl NamespaceVerb {
+impl NamespaceAction {
     /// All of them, and what stands for them behind the name of a namespace.
     pub(super) const ALL: [(Self, &str); 3] =
         [(Self::Itself, ""), (Self::ListKeys, "/listKeys"), (Self::RegenerateKey, "/regenerateKey")];
@@ -83,7 +83,7 @@ impl NamespaceVerb {
 
 /// What is done with a topic or a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TopicVerb {
+pub enum TopicAction {
     /// The topic itself is put, read, changed, deleted.
     Itself,
     /// `listKeys`.
@@ -100,7 +100,7 @@ pub enum TopicVerb {
     PrivateEndpointConnections,
 }
 
-impl TopicVerb {
+impl TopicAction {
     /// All of them, and what stands for them behind the name of a topic.
     pub(super) const ALL: [(Self, &str); 7] = [
         (Self::Itself, ""),
@@ -124,7 +124,7 @@ impl TopicVerb {
 
 /// What is done with a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SubscriptionVerb {
+pub enum SubscriptionAction {
     /// The subscription itself is put, read, changed, deleted.
     Itself,
     /// `getFullUrl`.
@@ -150,14 +150,14 @@ pub enum SubscriptionVerb {
     /// `ledger`, a word of ours.
     Ledger,
     /// `replays`, a word of ours, and what is below it.
-    Replay(ReplayVerb),
+    Replay(ReplayAction),
     /// `hold`, `resume`, `probe` and `release`, words of ours.
     Command(Command),
 }
 
 /// What is done with replays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReplayVerb {
+pub enum ReplayAction {
     /// All are told, or one begins.
     All,
     /// One is told.
@@ -170,7 +170,7 @@ pub enum ReplayVerb {
     Cancel,
 }
 
-impl SubscriptionVerb {
+impl SubscriptionAction {
     /// All of them, and what stands for them behind the name of a subscription.
     pub(super) const ALL: [(Self, &str); 21] = [
         (Self::Itself, ""),
@@ -185,11 +185,11 @@ impl SubscriptionVerb {
         (Self::PurgeDeadLetters, "/deadLetters/purge"),
         (Self::DeadLetter, "/deadLetters/{deadLetterKey}"),
         (Self::Ledger, "/ledger"),
-        (Self::Replay(ReplayVerb::All), "/replays"),
-        (Self::Replay(ReplayVerb::One), "/replays/{replayId}"),
-        (Self::Replay(ReplayVerb::Pause), "/replays/{replayId}/pause"),
-        (Self::Replay(ReplayVerb::Resume), "/replays/{replayId}/resume"),
-        (Self::Replay(ReplayVerb::Cancel), "/replays/{replayId}/cancel"),
+        (Self::Replay(ReplayAction::All), "/replays"),
+        (Self::Replay(ReplayAction::One), "/replays/{replayId}"),
+        (Self::Replay(ReplayAction::Pause), "/replays/{replayId}/pause"),
+        (Self::Replay(ReplayAction::Resume), "/replays/{replayId}/resume"),
+        (Self::Replay(ReplayAction::Cancel), "/replays/{replayId}/cancel"),
         (Self::Command(Command::Hold), "/hold"),
         (Self::Command(Command::Resume), "/resume"),
         (Self::Command(Command::Probe), "/probe"),
@@ -199,7 +199,7 @@ impl SubscriptionVerb {
 
 /// What a path speaks of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum ResourcePath {
     /// The directories of users.
     Tenants,
     /// All subscriptions of Azure's that resources name.
@@ -209,7 +209,7 @@ pub enum Target {
     /// All resource groups of one of them.
     ResourceGroups(String),
     /// One of them.
-    ResourceGroup(Scope),
+    ResourceGroup(ArmScope),
     /// The providers of a subscription of Azure's.
     Providers(String),
     /// The provider.
@@ -225,13 +225,13 @@ pub enum Target {
     /// The event types of one of them.
     EventTypesOf(String),
     /// All topics, or all domains.
-    Topics(Kind, Place),
+    Topics(TopicKind, AzureScope),
     /// A topic or a domain.
-    Topic(TopicPath, TopicVerb),
+    Topic(TopicPath, TopicAction),
     /// All namespaces.
-    Namespaces(Place),
+    Namespaces(AzureScope),
     /// A namespace.
-    Namespace(NamespacePath, NamespaceVerb),
+    Namespace(NamespacePath, NamespaceAction),
     /// All topics of a namespace.
     NamespaceTopics(NamespacePath),
     /// All topics of a domain.
@@ -239,13 +239,13 @@ pub enum Target {
     /// A topic of a domain.
     DomainTopic(TopicPath),
     /// All event subscriptions of a topic, of a domain itself, or of a topic of a domain.
-    Subscriptions(TopicPath, Form),
+    Subscriptions(TopicPath, PathForm),
     /// An event subscription, by the key of its record: its name, and before it, with a slash, that of the domain's topic.
-    Subscription(TopicPath, Form, String, SubscriptionVerb),
+    Subscription(TopicPath, PathForm, String, SubscriptionAction),
     /// All event subscriptions of a place.
     AllSubscriptions {
         /// Where.
-        place: Place,
+        place: AzureScope,
         /// Of topics and domains in this location only.
         location: Option<String>,
         /// Of this type of topics only.
@@ -260,7 +260,7 @@ pub enum Target {
 }
 
 /// Reads a path; [`None`] where it is none of ARM's that we know. What it speaks of, and which one that is.
-pub fn find(path: &str) -> Option<(Option<Subject>, Target)> {
+pub fn find(path: &str) -> Option<(Option<ResourceType>, ResourcePath)> {
     let segments: Vec<String> = segments(path).collect::<Option<_>>()?;
     if segments.iter().any(|segment| segment.contains('/')) {
         return None;
@@ -268,12 +268,12 @@ pub fn find(path: &str) -> Option<(Option<Subject>, Target)> {
     let words: Vec<String> = segments.iter().map(|segment| segment.to_ascii_lowercase()).collect();
     let found = ROUTES.iter().find_map(|route| Some((route.subject, route.names(&segments, &words)?)));
     if let Some((subject, names)) = found {
-        return Some((Some(subject), target(subject, Names(names))?));
+        return Some((Some(subject), target(subject, PathNames(names))?));
     }
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["subscriptions", _, .., "providers", "microsoft.eventgrid", "eventsubscriptions", _] => {
-            Some((None, Target::Sourceless(segments[..segments.len() - 4].join("/"))))
+            Some((None, ResourcePath::Sourceless(segments[..segments.len() - 4].join("/"))))
         }
         _ => None,
     }
@@ -290,7 +290,7 @@ pub(super) fn last_name(path: &str) -> Option<String> {
 }
 
 /// Reads a path: which one of what there is it speaks of.
-pub fn parse(path: &str) -> Option<Target> {
+pub fn parse(path: &str) -> Option<ResourcePath> {
     find(path).map(|(_, target)| target)
 }
 
@@ -308,68 +308,70 @@ pub fn name_behind(path: &str, word: &str) -> Option<String> {
 }
 
 /// The names in a path, each with what it is the name of.
-struct Names<'a>(Vec<(&'a str, String)>);
+struct PathNames<'a>(Vec<(&'a str, String)>);
 
-impl Names<'_> {
+impl PathNames<'_> {
     fn get(&self, what: &str) -> Option<String> {
         self.0.iter().find(|(known, _)| *known == what).map(|(_, name)| name.clone())
     }
 
-    fn place(&self) -> Option<Place> {
-        Some(Place { subscription: self.get("subscriptionId")?, resource_group: self.get("resourceGroupName") })
+    fn place(&self) -> Option<AzureScope> {
+        Some(AzureScope { subscription: self.get("subscriptionId")?, resource_group: self.get("resourceGroupName") })
     }
 
     fn topic(&self) -> Option<TopicPath> {
-        let scope = Scope { subscription: self.get("subscriptionId")?, resource_group: self.get("resourceGroupName")? };
+        let scope =
+            ArmScope { subscription: self.get("subscriptionId")?, resource_group: self.get("resourceGroupName")? };
         let namespace = self.get("namespaceName").as_deref().map(Name::new);
         let (kind, name) = match self.get("domainName") {
-            Some(name) => (Kind::Domain, name),
-            None if namespace.is_some() => (Kind::NamespaceTopic, self.get("topicName")?),
-            None => (Kind::Topic, self.get("topicName")?),
+            Some(name) => (TopicKind::Domain, name),
+            None if namespace.is_some() => (TopicKind::NamespaceTopic, self.get("topicName")?),
+            None => (TopicKind::Topic, self.get("topicName")?),
         };
         let domain_topic = self.get("domainTopicName").as_deref().map(Name::new);
         Some(TopicPath { scope, kind, name: Name::new(&name), namespace, domain_topic })
     }
 
     fn namespace(&self) -> Option<NamespacePath> {
-        let scope = Scope { subscription: self.get("subscriptionId")?, resource_group: self.get("resourceGroupName")? };
+        let scope =
+            ArmScope { subscription: self.get("subscriptionId")?, resource_group: self.get("resourceGroupName")? };
         Some(NamespacePath { scope, name: Name::new(&self.get("namespaceName")?) })
     }
 }
 
-fn target(subject: Subject, names: Names<'_>) -> Option<Target> {
+fn target(subject: ResourceType, names: PathNames<'_>) -> Option<ResourcePath> {
     Some(match subject {
-        Subject::Tenants => Target::Tenants,
-        Subject::AzureSubscriptions => Target::AzureSubscriptions,
-        Subject::AzureSubscription => Target::AzureSubscription(names.get("subscriptionId")?),
-        Subject::ResourceGroups => Target::ResourceGroups(names.get("subscriptionId")?),
-        Subject::ResourceGroup => Target::ResourceGroup(Scope {
+        ResourceType::Tenants => ResourcePath::Tenants,
+        ResourceType::AzureSubscriptions => ResourcePath::AzureSubscriptions,
+        ResourceType::AzureSubscription => ResourcePath::AzureSubscription(names.get("subscriptionId")?),
+        ResourceType::ResourceGroups => ResourcePath::ResourceGroups(names.get("subscriptionId")?),
+        ResourceType::ResourceGroup => ResourcePath::ResourceGroup(ArmScope {
             subscription: names.get("subscriptionId")?,
             resource_group: names.get("resourceGroupName")?,
         }),
-        Subject::Providers => Target::Providers(names.get("subscriptionId")?),
-        Subject::Provider => Target::Provider(names.get("subscriptionId")?),
-        Subject::Locations => Target::Locations(names.get("subscriptionId")?),
-        Subject::Operations => Target::Operations,
-        Subject::TopicTypes => Target::TopicTypes,
-        Subject::TopicType => Target::TopicType(names.get("topicTypeName")?),
-        Subject::EventTypesOf => Target::EventTypesOf(names.get("topicTypeName")?),
-        Subject::Topics(kind) => Target::Topics(kind, names.place()?),
-        Subject::Topic(_, verb) => Target::Topic(names.topic()?, verb),
-        Subject::Namespaces => Target::Namespaces(names.place()?),
-        Subject::Namespace(verb) => Target::Namespace(names.namespace()?, verb),
-        Subject::NamespaceTopics => Target::NamespaceTopics(names.namespace()?),
-        Subject::DomainTopics => Target::DomainTopics(names.topic()?),
-        Subject::DomainTopic => Target::DomainTopic(names.topic()?),
-        Subject::Subscriptions(_, form) => Target::Subscriptions(names.topic()?, form),
-        Subject::Subscription(_, form, verb) => {
+        ResourceType::Providers => ResourcePath::Providers(names.get("subscriptionId")?),
+        ResourceType::Provider => ResourcePath::Provider(names.get("subscriptionId")?),
+        ResourceType::Locations => ResourcePath::Locations(names.get("subscriptionId")?),
+        ResourceType::Operations => ResourcePath::Operations,
+        ResourceType::TopicTypes => ResourcePath::TopicTypes,
+        ResourceType::TopicType => ResourcePath::TopicType(names.get("topicTypeName")?),
+        ResourceType::EventTypesOf => ResourcePath::EventTypesOf(names.get("topicTypeName")?),
+        ResourceType::Topics(kind) => ResourcePath::Topics(kind, names.place()?),
+        ResourceType::Topic(_, verb) => ResourcePath::Topic(names.topic()?, verb),
+        ResourceType::Namespaces => ResourcePath::Namespaces(names.place()?),
+        ResourceType::Namespace(verb) => ResourcePath::Namespace(names.namespace()?, verb),
+        ResourceType::NamespaceTopics => ResourcePath::NamespaceTopics(names.namespace()?),
+        ResourceType::DomainTopics => ResourcePath::DomainTopics(names.topic()?),
+        ResourceType::DomainTopic => ResourcePath::DomainTopic(names.topic()?),
+        ResourceType::Subscriptions(_, form) => ResourcePath::Subscriptions(names.topic()?, form),
+        ResourceType::Subscription(_, form, verb) => {
             let (topic, name) = (names.topic()?, names.get("eventSubscriptionName")?);
             let key = topic.domain_topic.as_ref().map_or(name.clone(), |topic| format!("{topic}/{name}"));
-            Target::Subscription(topic, form, key, verb)
+            ResourcePath::Subscription(topic, form, key, verb)
         }
-        Subject::UnsupportedAll(_) => Target::UnsupportedAll,
-        Subject::Unsupported(resource_type) => Target::Unsupported(resource_type),
-        Subject::AllSubscriptions => Target::AllSubscriptions {
+        ResourceType::UnsupportedAll(_) => ResourcePath::UnsupportedAll,
+        ResourceType::Unsupported(resource_type) => ResourcePath::Unsupported(resource_type),
+        ResourceType::AllSubscriptions => ResourcePath::AllSubscriptions {
             place: names.place()?,
             location: names.get("location"),
             topic_type: names.get("topicTypeName"),

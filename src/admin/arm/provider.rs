@@ -2,32 +2,32 @@
 
 use actix_web::HttpResponse;
 
-use super::List;
+use super::UnpagedList;
 use crate::admin::{
-    Error,
+    AdminError,
     model::provider::{self, TopicType},
 };
 
 pub(super) fn operations() -> HttpResponse {
-    HttpResponse::Ok().json(List { value: provider::operations() })
+    HttpResponse::Ok().json(UnpagedList { value: provider::operations() })
 }
 
 pub(super) fn topic_types() -> HttpResponse {
-    HttpResponse::Ok().json(List { value: provider::topic_types() })
+    HttpResponse::Ok().json(UnpagedList { value: provider::topic_types() })
 }
 
-pub(super) fn topic_type(name: &str) -> Result<HttpResponse, Error> {
-    Ok(HttpResponse::Ok().json(known(name)?))
+pub(super) fn topic_type(name: &str) -> Result<HttpResponse, AdminError> {
+    Ok(HttpResponse::Ok().json(known_topic_type(name)?))
 }
 
-pub(super) fn event_types(name: &str) -> Result<HttpResponse, Error> {
-    Ok(HttpResponse::Ok().json(List { value: provider::event_types_of(known(name)?.name) }))
+pub(super) fn event_types(name: &str) -> Result<HttpResponse, AdminError> {
+    Ok(HttpResponse::Ok().json(UnpagedList { value: provider::event_types_of(known_topic_type(name)?.name) }))
 }
 
-fn known(name: &str) -> Result<TopicType, Error> {
+fn known_topic_type(name: &str) -> Result<TopicType, AdminError> {
     let known = provider::topic_types().into_iter().find(|known| known.name.eq_ignore_ascii_case(name));
     known.ok_or_else(|| {
         let names: Vec<_> = provider::topic_types().iter().map(|known| known.name).collect();
-        Error::NotFound(format!("There is no topic type '{name}'; there are {}.", names.join(" and ")))
+        AdminError::NotFound(format!("There is no topic type '{name}'; there are {}.", names.join(" and ")))
     })
 }

@@ -7,12 +7,12 @@ use std::sync::LazyLock;
 
 use actix_web::http::Method;
 
-use super::path::{NamespaceVerb, ReplayVerb, SubscriptionVerb, TopicVerb};
-use crate::{admin::model::subscription::Form, topic::record::Kind};
+use super::path::{NamespaceAction, ReplayAction, SubscriptionAction, TopicAction};
+use crate::{admin::model::subscription::PathForm, topic::record::TopicKind};
 
 /// What a path speaks of, without the names in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Subject {
+pub enum ResourceType {
     /// The directories of users.
     Tenants,
     /// The subscriptions of Azure's that resources name.
@@ -38,13 +38,13 @@ pub enum Subject {
     /// The event types of one of them.
     EventTypesOf,
     /// All topics, or all domains.
-    Topics(Kind),
+    Topics(TopicKind),
     /// A topic or a domain.
-    Topic(Kind, TopicVerb),
+    Topic(TopicKind, TopicAction),
     /// All namespaces.
     Namespaces,
     /// A namespace.
-    Namespace(NamespaceVerb),
+    Namespace(NamespaceAction),
     /// All topics of a namespace.
     NamespaceTopics,
     /// All topics of a domain.
@@ -52,9 +52,9 @@ pub enum Subject {
     /// A topic of a domain.
     DomainTopic,
     /// All event subscriptions of a source.
-    Subscriptions(Source, Form),
+    Subscriptions(SubscriptionParent, PathForm),
     /// One of them.
-    Subscription(Source, Form, SubscriptionVerb),
+    Subscription(SubscriptionParent, PathForm, SubscriptionAction),
     /// All event subscriptions of a place.
     AllSubscriptions,
     /// All resources of a type that this server does not have.
@@ -65,9 +65,9 @@ pub enum Subject {
 
 /// What an event subscription hangs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum SubscriptionParent {
     /// A topic, or a whole domain.
-    Whole(Kind),
+    Whole(TopicKind),
     /// A topic of a domain.
     DomainTopic,
 }
@@ -78,7 +78,7 @@ pub struct Route {
     /// With names in braces, as in `/subscriptions/{subscriptionId}/…`.
     pub template: String,
     /// What it speaks of.
-    pub subject: Subject,
+    pub subject: ResourceType,
 }
 
 /// All paths.
@@ -118,7 +118,7 @@ impl Route {
     }
 }
 
-impl Subject {
+impl ResourceType {
     /// How it can be asked.
     pub fn methods(self) -> &'static [Method] {
         const READ: &[Method] = &[Method::GET];
@@ -142,7 +142,10 @@ impl Subject {
             | Self::Topics(_)
             | Self::Topic(
                 _,
-                TopicVerb::Status | TopicVerb::Trace | TopicVerb::EventTypes | TopicVerb::PrivateEndpointConnections,
+                TopicAction::Status
+                | TopicAction::Trace
+                | TopicAction::EventTypes
+                | TopicAction::PrivateEndpointConnections,
             )
             | Self::Namespaces
             | Self::NamespaceTopics
@@ -151,36 +154,36 @@ impl Subject {
             | Self::Subscription(
                 _,
                 _,
-                SubscriptionVerb::Status
-                | SubscriptionVerb::Metrics
-                | SubscriptionVerb::Explain
-                | SubscriptionVerb::Ledger
-                | SubscriptionVerb::DeadLetters
-                | SubscriptionVerb::DeadLetter
-                | SubscriptionVerb::Replay(ReplayVerb::One),
+                SubscriptionAction::Status
+                | SubscriptionAction::Metrics
+                | SubscriptionAction::Explain
+                | SubscriptionAction::Ledger
+                | SubscriptionAction::DeadLetters
+                | SubscriptionAction::DeadLetter
+                | SubscriptionAction::Replay(ReplayAction::One),
             )
             | Self::AllSubscriptions
             | Self::UnsupportedAll(_)
             | Self::Unsupported(VERIFIED_PARTNERS) => READ,
             Self::Unsupported(_) => ALL,
-            Self::Topic(_, TopicVerb::Itself)
-            | Self::Namespace(NamespaceVerb::Itself)
-            | Self::Subscription(_, _, SubscriptionVerb::Itself) => ALL,
+            Self::Topic(_, TopicAction::Itself)
+            | Self::Namespace(NamespaceAction::Itself)
+            | Self::Subscription(_, _, SubscriptionAction::Itself) => ALL,
             Self::DomainTopic => UNCHANGING,
-            Self::Topic(_, TopicVerb::ListKeys | TopicVerb::RegenerateKey)
-            | Self::Namespace(NamespaceVerb::ListKeys | NamespaceVerb::RegenerateKey)
+            Self::Topic(_, TopicAction::ListKeys | TopicAction::RegenerateKey)
+            | Self::Namespace(NamespaceAction::ListKeys | NamespaceAction::RegenerateKey)
             | Self::Subscription(
                 _,
                 _,
-                SubscriptionVerb::GetFullUrl
-                | SubscriptionVerb::GetDeliveryAttributes
-                | SubscriptionVerb::TestFilter
-                | SubscriptionVerb::RedriveDeadLetters
-                | SubscriptionVerb::PurgeDeadLetters
-                | SubscriptionVerb::Replay(ReplayVerb::Pause | ReplayVerb::Resume | ReplayVerb::Cancel)
-                | SubscriptionVerb::Command(_),
+                SubscriptionAction::GetFullUrl
+                | SubscriptionAction::GetDeliveryAttributes
+                | SubscriptionAction::TestFilter
+                | SubscriptionAction::RedriveDeadLetters
+                | SubscriptionAction::PurgeDeadLetters
+                | SubscriptionAction::Replay(ReplayAction::Pause | ReplayAction::Resume | ReplayAction::Cancel)
+                | SubscriptionAction::Command(_),
             ) => ACT,
-            Self::Subscription(_, _, SubscriptionVerb::Replay(ReplayVerb::All)) => READ_OR_ACT,
+            Self::Subscription(_, _, SubscriptionAction::Replay(ReplayAction::All)) => READ_OR_ACT,
         }
     }
 }
@@ -191,44 +194,47 @@ fn routes() -> Vec<Route> {
     let types = format!("{PROVIDER}/topicTypes");
     let account = "/subscriptions/{subscriptionId}";
     let mut routes = vec![
-        Route { template: "/tenants".to_owned(), subject: Subject::Tenants },
-        Route { template: "/subscriptions".to_owned(), subject: Subject::AzureSubscriptions },
-        Route { template: account.to_owned(), subject: Subject::AzureSubscription },
-        Route { template: format!("{account}/resourceGroups"), subject: Subject::ResourceGroups },
-        Route { template: format!("{account}/resourceGroups/{{resourceGroupName}}"), subject: Subject::ResourceGroup },
-        Route { template: format!("{account}/providers"), subject: Subject::Providers },
-        Route { template: whole.clone(), subject: Subject::Provider },
-        Route { template: format!("{account}/locations"), subject: Subject::Locations },
-        Route { template: format!("{PROVIDER}/operations"), subject: Subject::Operations },
-        Route { template: types.clone(), subject: Subject::TopicTypes },
-        Route { template: format!("{types}/{{topicTypeName}}"), subject: Subject::TopicType },
-        Route { template: format!("{types}/{{topicTypeName}}/eventTypes"), subject: Subject::EventTypesOf },
+        Route { template: "/tenants".to_owned(), subject: ResourceType::Tenants },
+        Route { template: "/subscriptions".to_owned(), subject: ResourceType::AzureSubscriptions },
+        Route { template: account.to_owned(), subject: ResourceType::AzureSubscription },
+        Route { template: format!("{account}/resourceGroups"), subject: ResourceType::ResourceGroups },
+        Route {
+            template: format!("{account}/resourceGroups/{{resourceGroupName}}"),
+            subject: ResourceType::ResourceGroup,
+        },
+        Route { template: format!("{account}/providers"), subject: ResourceType::Providers },
+        Route { template: whole.clone(), subject: ResourceType::Provider },
+        Route { template: format!("{account}/locations"), subject: ResourceType::Locations },
+        Route { template: format!("{PROVIDER}/operations"), subject: ResourceType::Operations },
+        Route { template: types.clone(), subject: ResourceType::TopicTypes },
+        Route { template: format!("{types}/{{topicTypeName}}"), subject: ResourceType::TopicType },
+        Route { template: format!("{types}/{{topicTypeName}}/eventTypes"), subject: ResourceType::EventTypesOf },
     ];
     for place in [&whole, &group] {
-        for kind in [Kind::Topic, Kind::Domain] {
-            let template = format!("{place}/{}", kind.word());
-            routes.push(Route { template, subject: Subject::Topics(kind) });
+        for kind in [TopicKind::Topic, TopicKind::Domain] {
+            let template = format!("{place}/{}", kind.path_segment());
+            routes.push(Route { template, subject: ResourceType::Topics(kind) });
         }
-        routes.push(Route { template: format!("{place}/namespaces"), subject: Subject::Namespaces });
+        routes.push(Route { template: format!("{place}/namespaces"), subject: ResourceType::Namespaces });
         let (location, topic_type) = ("/locations/{location}", "/topicTypes/{topicTypeName}");
         for of in ["", location, topic_type, &format!("{location}{topic_type}")] {
             let template = format!("{place}{of}/eventSubscriptions");
-            routes.push(Route { template, subject: Subject::AllSubscriptions });
+            routes.push(Route { template, subject: ResourceType::AllSubscriptions });
         }
     }
     add_unsupported(&mut routes, &whole, &group);
-    for (kind, name) in [(Kind::Topic, "topicName"), (Kind::Domain, "domainName")] {
-        let topic = format!("{group}/{}/{{{name}}}", kind.word());
-        for (verb, word) in TopicVerb::ALL {
-            routes.push(Route { template: format!("{topic}{word}"), subject: Subject::Topic(kind, verb) });
+    for (kind, name) in [(TopicKind::Topic, "topicName"), (TopicKind::Domain, "domainName")] {
+        let topic = format!("{group}/{}/{{{name}}}", kind.path_segment());
+        for (verb, word) in TopicAction::ALL {
+            routes.push(Route { template: format!("{topic}{word}"), subject: ResourceType::Topic(kind, verb) });
         }
-        add_subscriptions(&mut routes, &topic, Source::Whole(kind));
+        add_subscriptions(&mut routes, &topic, SubscriptionParent::Whole(kind));
     }
     let topics = format!("{group}/domains/{{domainName}}/topics");
     let topic = format!("{topics}/{{domainTopicName}}");
-    routes.push(Route { template: topics, subject: Subject::DomainTopics });
-    routes.push(Route { template: topic.clone(), subject: Subject::DomainTopic });
-    add_subscriptions(&mut routes, &topic, Source::DomainTopic);
+    routes.push(Route { template: topics, subject: ResourceType::DomainTopics });
+    routes.push(Route { template: topic.clone(), subject: ResourceType::DomainTopic });
+    add_subscriptions(&mut routes, &topic, SubscriptionParent::DomainTopic);
     add_namespaces(&mut routes, &group);
     routes
 }
@@ -236,41 +242,47 @@ fn routes() -> Vec<Route> {
 fn add_unsupported(routes: &mut Vec<Route>, whole: &str, group: &str) {
     for (word, name) in UNSUPPORTED {
         for place in [whole, group] {
-            routes.push(Route { template: format!("{place}/{word}"), subject: Subject::UnsupportedAll(word) });
+            routes.push(Route { template: format!("{place}/{word}"), subject: ResourceType::UnsupportedAll(word) });
         }
-        routes.push(Route { template: format!("{group}/{word}/{{{name}}}"), subject: Subject::Unsupported(word) });
+        routes.push(Route { template: format!("{group}/{word}/{{{name}}}"), subject: ResourceType::Unsupported(word) });
     }
     let all = format!("{PROVIDER}/{VERIFIED_PARTNERS}");
     let one = format!("{all}/{{verifiedPartnerName}}");
-    routes.push(Route { template: all, subject: Subject::UnsupportedAll(VERIFIED_PARTNERS) });
-    routes.push(Route { template: one, subject: Subject::Unsupported(VERIFIED_PARTNERS) });
+    routes.push(Route { template: all, subject: ResourceType::UnsupportedAll(VERIFIED_PARTNERS) });
+    routes.push(Route { template: one, subject: ResourceType::Unsupported(VERIFIED_PARTNERS) });
 }
 
 fn add_namespaces(routes: &mut Vec<Route>, group: &str) {
     let namespace = format!("{group}/namespaces/{{namespaceName}}");
-    for (verb, word) in NamespaceVerb::ALL {
-        routes.push(Route { template: format!("{namespace}{word}"), subject: Subject::Namespace(verb) });
+    for (verb, word) in NamespaceAction::ALL {
+        routes.push(Route { template: format!("{namespace}{word}"), subject: ResourceType::Namespace(verb) });
     }
-    let (topics, kind) = (format!("{namespace}/topics"), Kind::NamespaceTopic);
+    let (topics, kind) = (format!("{namespace}/topics"), TopicKind::NamespaceTopic);
     let topic = format!("{topics}/{{topicName}}");
-    routes.push(Route { template: topics, subject: Subject::NamespaceTopics });
-    for (verb, word) in TopicVerb::OF_NAMESPACE {
-        routes.push(Route { template: format!("{topic}{word}"), subject: Subject::Topic(kind, verb) });
+    routes.push(Route { template: topics, subject: ResourceType::NamespaceTopics });
+    for (verb, word) in TopicAction::OF_NAMESPACE {
+        routes.push(Route { template: format!("{topic}{word}"), subject: ResourceType::Topic(kind, verb) });
     }
-    add_subscriptions_by(routes, &topic, Source::Whole(kind), Form::Nested, "");
+    add_subscriptions_by(routes, &topic, SubscriptionParent::Whole(kind), PathForm::Nested, "");
 }
 
-fn add_subscriptions(routes: &mut Vec<Route>, below: &str, source: Source) {
-    for (form, between) in [(Form::Nested, ""), (Form::Scoped, PROVIDER)] {
+fn add_subscriptions(routes: &mut Vec<Route>, below: &str, source: SubscriptionParent) {
+    for (form, between) in [(PathForm::Nested, ""), (PathForm::Scoped, PROVIDER)] {
         add_subscriptions_by(routes, below, source, form, between);
     }
 }
 
-fn add_subscriptions_by(routes: &mut Vec<Route>, below: &str, source: Source, form: Form, between: &str) {
+fn add_subscriptions_by(
+    routes: &mut Vec<Route>,
+    below: &str,
+    source: SubscriptionParent,
+    form: PathForm,
+    between: &str,
+) {
     let all = format!("{below}{between}/eventSubscriptions");
-    for (verb, word) in SubscriptionVerb::ALL {
+    for (verb, word) in SubscriptionAction::ALL {
         let template = format!("{all}/{{eventSubscriptionName}}{word}");
-        routes.push(Route { template, subject: Subject::Subscription(source, form, verb) });
+        routes.push(Route { template, subject: ResourceType::Subscription(source, form, verb) });
     }
-    routes.push(Route { template: all, subject: Subject::Subscriptions(source, form) });
+    routes.push(Route { template: all, subject: ResourceType::Subscriptions(source, form) });
 }

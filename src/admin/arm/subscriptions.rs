@@ -11,25 +11,27 @@ use tokio::sync::MutexGuard;
 use tracing::info;
 use utoipa::ToSchema;
 
-use super::{List, TopicPath, list::Page, no_subscription, not_found, path::Place, topic, topics::is_in};
+use super::{
+    TopicPath, UnpagedList, list::PageRequest, no_subscription, not_found, path::AzureScope, topic, topics::is_in,
+};
 use crate::{
     admin::{
-        Control, Error,
-        auth::Caller,
+        AdminError, Control,
+        auth::AdminCaller,
         model::{
-            Invalid,
-            difference::{Change, Difference},
+            InvalidRequest,
+            difference::{Difference, ValueChange},
             domain_topic, provider,
-            subscription::{self, Form, View, namespace::check_mode},
+            subscription::{self, PathForm, SubscriptionView, namespace::check_mode},
             value_of,
         },
     },
     event::Name,
     subscription::record::SubscriptionRecord,
     topic::{
-        proposal::{Provisioned, Provisioning},
+        proposal::{Provisioned, ProvisioningState},
         record::TopicRecord,
-        registry::Topic,
+        registry::TopicHandle,
     },
 };
 
@@ -37,9 +39,9 @@ pub(super) fn list(
     control: &Control,
     request: &HttpRequest,
     path: &TopicPath,
-    form: Form,
-) -> Result<HttpResponse, Error> {
-    let page = Page::of(request, control)?;
+    form: PathForm,
+) -> Result<HttpResponse, AdminError> {
+    let page = PageRequest::of(request, control)?;
     let topic = topic(control, path)?;
     let domain_topic = own_domain_topic(&topic, path);
     if domain_topic.as_ref().is_some_and(|name| topic.domain_topic(name.as_str()).is_none()) {
@@ -48,7 +50,11 @@ pub(super) fn list(
     let record = topic.record();
     let all = control.registry.provisioned_of(&topic, domain_topic.as_ref().map(Name::as_str));
     let keyed = all.into_iter().map(|one| (one.record.key(), one)).collect();
-    Ok(page.answer(keyed, |one| one.record.name.as_str(), |one| value_of(&View::provisioned(one, &record, form))))
+    Ok(page.answer(
+        keyed,
+        |one| one.record.name.as_str(),
+        |one| value_of(&SubscriptionView::provisioned(one, &record, form)),
+    ))
 }
 
 /// All of a place. Azure tells here of subscriptions to events of Azure itself, by location or without one; there are none,
@@ -56,11 +62,11 @@ pub(super) fn list(
 pub(super) fn list_all(
     control: &Control,
     request: &HttpRequest,
-    place: &Place,
+    place: &AzureScope,
     location: Option<&str>,
     topic_type: Option<&str>,
-) -> Result<HttpResponse, Error> {
-    let page = Page::of(request, control)?;
+) -> Result<HttpResponse, AdminError> {
+    let page = PageRequest::of(request, control)?;
     let mut keyed = Vec::new();
     for topic in control.registry.topics() {
         let record = topic.record();
@@ -75,7 +81,9 @@ pub(super) fn list_all(
             keyed.extend(all.map(|one| (format!("{key}/{}", one.record.key()), (Arc::clone(&record), one))));
         }
     }
-    let view = |(topic, one): &(Arc<TopicRecord>, Provisioned)| value_of(&View::provisioned(one, topic, Form::Scoped));
+    let view = |(topic, one): &(Arc<TopicRecord>, Provisioned)| {
+        value_of(&SubscriptionView::provisioned(one, topic, PathForm::Scoped))
+    };
     Ok(page.answer(keyed, |(_, one)| one.record.name.as_str(), view))
 }
 
@@ -85,23 +93,23 @@ fn is_place(a: &str, b: &str) -> bool {
     plain(a) == plain(b)
 }
 
-pub(super) fn get(control: &Control, path: &TopicPath, form: Form, name: &str) -> Result<HttpResponse, Error> {
+pub(super) fn get(control: &Control, path: &TopicPath, form: PathForm, name: &str) -> Result<HttpResponse, AdminError> {
     let topic = topic(control, path)?;
     let subscription = control.registry.provisioned(&topic, name).ok_or_else(|| no_subscription(path, name))?;
-    Ok(HttpResponse::Ok().json(View::provisioned(&subscription, &topic.record(), form)))
+    Ok(HttpResponse::Ok().json(SubscriptionView::provisioned(&subscription, &topic.record(), form)))
 }
 
 pub(in crate::admin) async fn put(
     control: &Control,
-    caller: &Caller,
+    caller: &AdminCaller,
     path: &TopicPath,
-    form: Form,
+    form: PathForm,
     name: &str,
     body: &[u8],
-) -> Result<HttpResponse, Error> {
+) -> Result<HttpResponse, AdminError> {
     let turn = control.turn(&path.key()).await;
     let topic = topic(control, path)?;
-    let (existing, mut wished) = wished(control, path, &topic, name, body)?;
+    let (existing, mut wished) = planned_change(control, path, &topic, name, body)?;
     wished.system_data = control.stamp(caller, existing.as_ref().map(|existing| existing.record.system_data.as_ref()));
     save(control, turn, &topic.record(), form, wished, None).await
 }
@@ -112,28 +120,28 @@ pub(in crate::admin) fn difference(
     path: &TopicPath,
     name: &str,
     body: &[u8],
-) -> Result<Difference, Error> {
+) -> Result<Difference, AdminError> {
     let topic = topic(control, path)?;
-    let (existing, wished) = wished(control, path, &topic, name, body)?;
+    let (existing, wished) = planned_change(control, path, &topic, name, body)?;
     let of = topic.record();
     let before = existing.as_ref().map(|existing| subscription::set(&existing.record, &of));
     let mut difference = Difference::between(before.as_ref(), &subscription::set(&wished, &of));
-    if existing.is_some_and(|existing| matches!(existing.state, Provisioning::Failed)) {
+    if existing.is_some_and(|existing| matches!(existing.state, ProvisioningState::Failed)) {
         // Its endpoint did not agree: a PUT asks it again.
         let (at, [before, after]) = ("provisioningState".to_owned(), ["Failed", "Succeeded"].map(Value::from));
-        difference.changes.push(Change { at, before, after });
+        difference.changes.push(ValueChange { at, before, after });
     }
     Ok(difference)
 }
 
 /// What there is, and what a PUT makes of it.
-fn wished(
+fn planned_change(
     control: &Control,
     path: &TopicPath,
-    topic: &Topic,
+    topic: &TopicHandle,
     name: &str,
     body: &[u8],
-) -> Result<(Option<Provisioned>, SubscriptionRecord), Error> {
+) -> Result<(Option<Provisioned>, SubscriptionRecord), AdminError> {
     let record = topic.record();
     let given = name.rsplit('/').next().unwrap_or(name);
     // What exists keeps the name that it was made with.
@@ -155,12 +163,12 @@ fn wished(
 
 pub(super) async fn patch(
     control: &Control,
-    caller: &Caller,
+    caller: &AdminCaller,
     path: &TopicPath,
-    form: Form,
+    form: PathForm,
     name: &str,
     body: &[u8],
-) -> Result<HttpResponse, Error> {
+) -> Result<HttpResponse, AdminError> {
     let turn = control.turn(&path.key()).await;
     let topic = topic(control, path)?;
     let record = topic.record();
@@ -180,7 +188,12 @@ pub(super) async fn patch(
 }
 
 /// A new subscription may start in the past; one that is there has started.
-fn check_start(control: &Control, topic: &Topic, wished: &mut SubscriptionRecord, target: &str) -> Result<(), Error> {
+fn check_start(
+    control: &Control,
+    topic: &TopicHandle,
+    wished: &mut SubscriptionRecord,
+    target: &str,
+) -> Result<(), AdminError> {
     let (now, before) = (control.clock.now(), topic.subscription(&wished.key()));
     let started = before.as_ref().and_then(|before| before.starts_from);
     let Some(starts) = &mut wished.starts_from else { return Ok(()) };
@@ -190,29 +203,29 @@ fn check_start(control: &Control, topic: &Topic, wished: &mut SubscriptionRecord
              before",
             starts.at
         );
-        return Err(Invalid::new(target, problem).into());
+        return Err(InvalidRequest::new(target, problem).into());
     }
     if starts.at > now {
         let problem = format!("is {}, which is in the future (it is {now}); allowed is a time in the past", starts.at);
-        return Err(Invalid::new(target, problem).into());
+        return Err(InvalidRequest::new(target, problem).into());
     }
     starts.made = now;
     Ok(())
 }
 
-fn check_expiration(control: &Control, wished: &SubscriptionRecord, target: &str) -> Result<(), Error> {
+fn check_expiration(control: &Control, wished: &SubscriptionRecord, target: &str) -> Result<(), AdminError> {
     let now = control.clock.now();
     match wished.expires {
         Some(expires) if expires <= now => {
             let problem = format!("is {expires}, which is not in the future (it is {now}). Invalid expiration time");
-            Err(Invalid::new(target, problem).into())
+            Err(InvalidRequest::new(target, problem).into())
         }
         Some(_) | None => Ok(()),
     }
 }
 
 /// The topic of the domain that the path means, as it was first spelled.
-fn own_domain_topic(domain: &Topic, path: &TopicPath) -> Option<Name> {
+fn own_domain_topic(domain: &TopicHandle, path: &TopicPath) -> Option<Name> {
     let given = path.domain_topic.as_ref()?;
     Some(domain.domain_topic(given.as_str()).map_or_else(|| given.clone(), |known| known.name))
 }
@@ -223,22 +236,22 @@ async fn save(
     control: &Control,
     turn: MutexGuard<'_, ()>,
     topic: &TopicRecord,
-    form: Form,
+    form: PathForm,
     wished: SubscriptionRecord,
     basis: Option<Arc<SubscriptionRecord>>,
-) -> Result<HttpResponse, Error> {
+) -> Result<HttpResponse, AdminError> {
     let key = topic.key();
     if control.registry.must_ask(&key, &wished) {
         drop(turn);
         let saved = control.registry.validate(&key, wished, basis).await?;
-        return Ok(HttpResponse::Created().json(View::provisioned(&saved, topic, form)));
+        return Ok(HttpResponse::Created().json(SubscriptionView::provisioned(&saved, topic, form)));
     }
     let saved = control.registry.put_subscription(&key, wished).await?;
     info!(topic = key, subscription = saved.key(), version = saved.version, "event subscription saved");
-    Ok(HttpResponse::Created().json(View::new(&saved, topic, form)))
+    Ok(HttpResponse::Created().json(SubscriptionView::new(&saved, topic, form)))
 }
 
-pub(super) async fn delete(control: &Control, path: &TopicPath, name: &str) -> Result<HttpResponse, Error> {
+pub(super) async fn delete(control: &Control, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
     let _turn = control.turn(&path.key()).await;
     topic(control, path)?;
     if control.registry.delete_subscription(&path.key(), name).await? {
@@ -253,15 +266,15 @@ pub(in crate::admin) struct FullUrl<'a> {
     endpoint_url: &'a str,
 }
 
-pub(super) fn full_url(control: &Control, path: &TopicPath, name: &str) -> Result<HttpResponse, Error> {
+pub(super) fn full_url(control: &Control, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
     let topic = topic(control, path)?;
     let subscription = control.registry.provisioned(&topic, name).ok_or_else(|| no_subscription(path, name))?;
     Ok(HttpResponse::Ok().json(FullUrl { endpoint_url: &subscription.record.webhook.endpoint_url }))
 }
 
 /// The only call that tells the secrets among them.
-pub(super) fn delivery_attributes(control: &Control, path: &TopicPath, name: &str) -> Result<HttpResponse, Error> {
+pub(super) fn delivery_attributes(control: &Control, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
     let topic = topic(control, path)?;
     let subscription = control.registry.provisioned(&topic, name).ok_or_else(|| no_subscription(path, name))?;
-    Ok(HttpResponse::Ok().json(List { value: subscription.record.webhook.delivery_properties.iter().collect() }))
+    Ok(HttpResponse::Ok().json(UnpagedList { value: subscription.record.webhook.delivery_properties.iter().collect() }))
 }

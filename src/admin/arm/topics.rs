@@ -9,22 +9,22 @@ use tracing::info;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::{List, TopicPath, list::Page, path::Place, topic};
+use super::{TopicPath, UnpagedList, list::PageRequest, path::AzureScope, topic};
 use crate::{
     admin::{
-        Control, Error,
-        auth::{Caller, secret},
+        AdminError, Control,
+        auth::{AdminCaller, secret},
         model::{
             difference::Difference,
             provider, subscription,
-            topic::{Key, View, Wish, set},
+            topic::{KeyName, TopicSpec, TopicView, set},
             value_of,
         },
     },
     topic::{
-        kept::Identity,
-        record::{Keys, Kind, Scope, TopicRecord},
-        registry::Topic,
+        azure_properties::Identity,
+        record::{AccessKeys, ArmScope, TopicKind, TopicRecord},
+        registry::TopicHandle,
     },
 };
 
@@ -32,11 +32,11 @@ use crate::{
 const KEY_BYTES: usize = 32;
 
 /// Scopes are compared as ARM does, without case.
-pub(super) fn lives_in(of: &Scope, scope: &Scope) -> bool {
+pub(super) fn is_in_scope(of: &ArmScope, scope: &ArmScope) -> bool {
     is_same(&of.subscription, &scope.subscription) && is_same(&of.resource_group, &scope.resource_group)
 }
 
-pub(super) fn is_in(scope: &Scope, place: &Place) -> bool {
+pub(super) fn is_in(scope: &ArmScope, place: &AzureScope) -> bool {
     is_same(&scope.subscription, &place.subscription)
         && place.resource_group.as_ref().is_none_or(|group| is_same(&scope.resource_group, group))
 }
@@ -45,49 +45,58 @@ fn is_same(a: &str, b: &str) -> bool {
     a.to_lowercase() == b.to_lowercase()
 }
 
-pub(super) fn list(control: &Control, request: &HttpRequest, kind: Kind, place: &Place) -> Result<HttpResponse, Error> {
-    let page = Page::of(request, control)?;
+pub(super) fn list(
+    control: &Control,
+    request: &HttpRequest,
+    kind: TopicKind,
+    place: &AzureScope,
+) -> Result<HttpResponse, AdminError> {
+    let page = PageRequest::of(request, control)?;
     let mut records: Vec<Arc<TopicRecord>> = control.registry.topics().iter().map(|topic| topic.record()).collect();
     records.retain(|record| record.kind() == kind && is_in(&record.scope, place));
     let keyed = records.into_iter().map(|record| (record.key(), record)).collect();
-    let view = |record: &Arc<TopicRecord>| value_of(&View::new(record, &control.public_url));
+    let view = |record: &Arc<TopicRecord>| value_of(&TopicView::new(record, &control.public_url));
     Ok(page.answer(keyed, |record| record.name.as_str(), view))
 }
 
-pub(super) fn get(control: &Control, path: &TopicPath) -> Result<HttpResponse, Error> {
+pub(super) fn get(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
     let record = topic(control, path)?.record();
-    Ok(HttpResponse::Ok().json(View::new(&record, &control.public_url)))
+    Ok(HttpResponse::Ok().json(TopicView::new(&record, &control.public_url)))
 }
 
 pub(in crate::admin) async fn put(
     control: &Control,
-    caller: &Caller,
+    caller: &AdminCaller,
     path: TopicPath,
     body: &[u8],
-) -> Result<HttpResponse, Error> {
+) -> Result<HttpResponse, AdminError> {
     let _turn = control.turn(&path.key()).await;
-    let (existing, mut wished) = wished(control, path, body)?;
+    let (existing, mut wished) = planned_change(control, path, body)?;
     wished.system_data = control.stamp(caller, existing.as_ref().map(|existing| existing.system_data.as_ref()));
     save(control, wished).await
 }
 
 /// What a PUT would change; nothing is.
-pub(in crate::admin) fn difference(control: &Control, path: TopicPath, body: &[u8]) -> Result<Difference, Error> {
-    let (existing, wished) = wished(control, path, body)?;
+pub(in crate::admin) fn difference(control: &Control, path: TopicPath, body: &[u8]) -> Result<Difference, AdminError> {
+    let (existing, wished) = planned_change(control, path, body)?;
     Ok(Difference::between(existing.map(|existing| set(&existing)).as_ref(), &set(&wished)))
 }
 
 /// What there is, and what a PUT makes of it.
-fn wished(control: &Control, path: TopicPath, body: &[u8]) -> Result<(Option<Arc<TopicRecord>>, TopicRecord), Error> {
-    let wish = Wish::put(path.kind, path.name.as_str(), body)?;
+fn planned_change(
+    control: &Control,
+    path: TopicPath,
+    body: &[u8],
+) -> Result<(Option<Arc<TopicRecord>>, TopicRecord), AdminError> {
+    let wish = TopicSpec::put(path.kind, path.name.as_str(), body)?;
     Ok(match control.registry.topic(&path.key()) {
         Some(topic) => {
             let existing = topic.record();
-            if !lives_in(&existing.scope, &path.scope) {
-                return Err(Error::Conflict(format!(
+            if !is_in_scope(&existing.scope, &path.scope) {
+                return Err(AdminError::Conflict(format!(
                     "The name '{}' is taken: names of {} are unique in the server, and {} exists.",
                     path.name,
-                    path.kind.word(),
+                    path.kind.path_segment(),
                     existing.resource_id()
                 )));
             }
@@ -102,20 +111,20 @@ fn wished(control: &Control, path: TopicPath, body: &[u8]) -> Result<(Option<Arc
 
 pub(super) async fn patch(
     control: &Control,
-    caller: &Caller,
+    caller: &AdminCaller,
     path: &TopicPath,
     body: &[u8],
-) -> Result<HttpResponse, Error> {
+) -> Result<HttpResponse, AdminError> {
     let _turn = control.turn(&path.key()).await;
     let topic = topic(control, path)?;
-    let wish = Wish::patch(&topic.record(), body)?;
+    let wish = TopicSpec::patch(&topic.record(), body)?;
     let mut record = update(control, &topic, wish)?;
     record.system_data = control.stamp(caller, Some(record.system_data.as_ref()));
     save(control, record).await
 }
 
 /// Another edition has other ranges: it is refused as long as a subscription asks for more than it allows.
-fn update(control: &Control, topic: &Topic, wish: Wish) -> Result<TopicRecord, Error> {
+fn update(control: &Control, topic: &TopicHandle, wish: TopicSpec) -> Result<TopicRecord, AdminError> {
     let existing = topic.record();
     let record = wish.update(&existing, &control.editions)?;
     if record.edition != existing.edition {
@@ -142,13 +151,13 @@ pub(super) fn identify(wished: Option<&mut Identity>, before: Option<&Identity>)
     }
 }
 
-async fn save(control: &Control, record: TopicRecord) -> Result<HttpResponse, Error> {
+async fn save(control: &Control, record: TopicRecord) -> Result<HttpResponse, AdminError> {
     let saved = control.registry.put_topic(record).await?.record();
     info!(topic = saved.key(), edition = saved.edition, "topic saved");
-    Ok(HttpResponse::Created().json(View::new(&saved, &control.public_url)))
+    Ok(HttpResponse::Created().json(TopicView::new(&saved, &control.public_url)))
 }
 
-pub(super) async fn delete(control: &Control, path: &TopicPath) -> Result<HttpResponse, Error> {
+pub(super) async fn delete(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
     let _turn = control.turn(&path.key()).await;
     // What lives under another scope is not this resource: as gone as it can be.
     if topic(control, path).is_ok() && control.registry.delete_topic(&path.key()).await? {
@@ -164,51 +173,51 @@ pub(in crate::admin) struct SharedAccessKeys<'a> {
     key2: &'a str,
 }
 
-pub(super) fn told(keys: &Keys) -> HttpResponse {
+pub(super) fn keys_response(keys: &AccessKeys) -> HttpResponse {
     HttpResponse::Ok().json(SharedAccessKeys { key1: &keys.key1, key2: &keys.key2 })
 }
 
-pub(super) fn list_keys(control: &Control, path: &TopicPath) -> Result<HttpResponse, Error> {
-    Ok(told(&topic(control, path)?.record().keys))
+pub(super) fn list_keys(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
+    Ok(keys_response(&topic(control, path)?.record().keys))
 }
 
 pub(super) async fn regenerate_key(
     control: &Control,
-    caller: &Caller,
+    caller: &AdminCaller,
     path: &TopicPath,
     body: &[u8],
-) -> Result<HttpResponse, Error> {
-    let key = Key::read(body)?;
+) -> Result<HttpResponse, AdminError> {
+    let key = KeyName::read(body)?;
     let _turn = control.turn(&path.key()).await;
     let mut record = TopicRecord::clone(&topic(control, path)?.record());
     regenerate(&mut record.keys, key)?;
     record.system_data = control.stamp(caller, Some(record.system_data.as_ref()));
     let saved = control.registry.put_topic(record).await?.record();
     info!(topic = saved.key(), ?key, "access key made anew");
-    Ok(told(&saved.keys))
+    Ok(keys_response(&saved.keys))
 }
 
-pub(super) fn event_types(control: &Control, path: &TopicPath) -> Result<HttpResponse, Error> {
+pub(super) fn event_types(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
     let value = provider::event_types(&topic(control, path)?.record());
-    Ok(HttpResponse::Ok().json(List { value }))
+    Ok(HttpResponse::Ok().json(UnpagedList { value }))
 }
 
 /// There are none: the address that the server listens on decides who reaches it.
-pub(super) fn private_endpoint_connections(control: &Control, path: &TopicPath) -> Result<HttpResponse, Error> {
+pub(super) fn private_endpoint_connections(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
     topic(control, path)?;
-    Ok(HttpResponse::Ok().json(List::<()> { value: Vec::new() }))
+    Ok(HttpResponse::Ok().json(UnpagedList::<()> { value: Vec::new() }))
 }
 
 /// Makes one of the keys anew.
-pub(super) fn regenerate(keys: &mut Keys, key: Key) -> Result<(), Error> {
+pub(super) fn regenerate(keys: &mut AccessKeys, key: KeyName) -> Result<(), AdminError> {
     let fresh = secret(KEY_BYTES, &STANDARD)?;
     match key {
-        Key::Key1 => keys.key1 = fresh,
-        Key::Key2 => keys.key2 = fresh,
+        KeyName::Key1 => keys.key1 = fresh,
+        KeyName::Key2 => keys.key2 = fresh,
     }
     Ok(())
 }
 
-pub(super) fn new_keys() -> Result<Keys, Error> {
-    Ok(Keys { key1: secret(KEY_BYTES, &STANDARD)?, key2: secret(KEY_BYTES, &STANDARD)? })
+pub(super) fn new_keys() -> Result<AccessKeys, AdminError> {
+    Ok(AccessKeys { key1: secret(KEY_BYTES, &STANDARD)?, key2: secret(KEY_BYTES, &STANDARD)? })
 }

@@ -6,7 +6,7 @@ use humantime_serde::re::humantime::parse_duration;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{admin::model::Invalid, journal::fault::STALL_MAX};
+use crate::{admin::model::InvalidRequest, journal::faults::STALL_MAX};
 
 /// Nothing goes on for longer.
 const MOST: Duration = Duration::from_secs(3_600);
@@ -23,7 +23,7 @@ const WRITES_MAX: u64 = 10_000;
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = ChaosActor)]
-pub(super) enum Actor {
+pub(super) enum ActorKind {
     Topic,
     Subscription,
     Delivery,
@@ -35,7 +35,7 @@ pub(super) enum Actor {
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = ChaosStalled)]
-pub(super) enum Stalled {
+pub(super) enum StallTarget {
     Topic,
     Subscription,
     DeadLetter,
@@ -46,7 +46,7 @@ pub(super) enum Stalled {
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[schema(as = ChaosMeans)]
-pub(super) enum Means {
+pub(super) enum KillMethod {
     Panic,
     Stop,
 }
@@ -54,7 +54,7 @@ pub(super) enum Means {
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[schema(as = ChaosMischief)]
-pub(super) enum Kind {
+pub(super) enum VictimKind {
     Drop,
     Delay,
     Corrupt,
@@ -64,19 +64,19 @@ pub(super) enum Kind {
 #[serde(deny_unknown_fields)]
 #[schema(as = ChaosKill)]
 pub(in crate::admin) struct KillBody {
-    pub(super) actor: Actor,
+    pub(super) actor: ActorKind,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) topic: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) subscription: Option<String>,
-    pub(super) by: Means,
+    pub(super) by: KillMethod,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = ChaosStall)]
 pub(in crate::admin) struct StallBody {
-    pub(super) actor: Stalled,
+    pub(super) actor: StallTarget,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) topic: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -99,7 +99,7 @@ pub(in crate::admin) struct WritesBody {
 #[serde(deny_unknown_fields)]
 #[schema(as = ChaosResponses)]
 pub(in crate::admin) struct ResponsesBody {
-    pub(super) fault: Kind,
+    pub(super) fault: VictimKind,
     /// The share of responses, above 0 and up to 1.
     pub(super) rate: f64,
     /// By how much a response comes later, where that is the fault.
@@ -139,44 +139,53 @@ pub(in crate::admin) struct PoisonBody {
 }
 
 /// A topic and a subscription where both must be named.
-pub(super) fn names<'a>(topic: Option<&'a str>, subscription: Option<&'a str>) -> Result<(&'a str, &'a str), Invalid> {
-    let topic = topic.ok_or_else(|| Invalid::new("topic", "is missing; the actor is one topic's"))?;
-    let missing = || Invalid::new("subscription", "is missing; the actor is one subscription's");
+pub(super) fn names<'a>(
+    topic: Option<&'a str>,
+    subscription: Option<&'a str>,
+) -> Result<(&'a str, &'a str), InvalidRequest> {
+    let topic = topic.ok_or_else(|| InvalidRequest::new("topic", "is missing; the actor is one topic's"))?;
+    let missing = || InvalidRequest::new("subscription", "is missing; the actor is one subscription's");
     Ok((topic, subscription.ok_or_else(missing)?))
 }
 
 /// Whether the names that are given are those that this kind of actor has.
-pub(super) fn check_names(actor: Actor, topic: Option<&str>, subscription: Option<&str>) -> Result<(), Invalid> {
-    let needless = |target: &str| Invalid::new(target, "is given and the actor is none of it; leave it out");
+pub(super) fn check_names(
+    actor: ActorKind,
+    topic: Option<&str>,
+    subscription: Option<&str>,
+) -> Result<(), InvalidRequest> {
+    let needless = |target: &str| InvalidRequest::new(target, "is given and the actor is none of it; leave it out");
     match (actor, topic, subscription) {
-        (Actor::Topic, None, _) => Err(Invalid::new("topic", "is missing; the actor is one topic's")),
-        (Actor::Topic, Some(_), Some(_)) => {
-            Err(Invalid::new("subscription", "is given and the actor is a topic's; leave it out"))
+        (ActorKind::Topic, None, _) => Err(InvalidRequest::new("topic", "is missing; the actor is one topic's")),
+        (ActorKind::Topic, Some(_), Some(_)) => {
+            Err(InvalidRequest::new("subscription", "is given and the actor is a topic's; leave it out"))
         }
-        (Actor::Subscription | Actor::Delivery, ..) => names(topic, subscription).map(|_| ()),
-        (Actor::DeadLetter, Some(_), _) => Err(needless("topic")),
-        (Actor::DeadLetter | Actor::Random, _, Some(_)) => Err(needless("subscription")),
-        (Actor::Topic, Some(_), None) | (Actor::DeadLetter, None, None) | (Actor::Random, _, None) => Ok(()),
+        (ActorKind::Subscription | ActorKind::Delivery, ..) => names(topic, subscription).map(|_| ()),
+        (ActorKind::DeadLetter, Some(_), _) => Err(needless("topic")),
+        (ActorKind::DeadLetter | ActorKind::Random, _, Some(_)) => Err(needless("subscription")),
+        (ActorKind::Topic, Some(_), None) | (ActorKind::DeadLetter, None, None) | (ActorKind::Random, _, None) => {
+            Ok(())
+        }
     }
 }
 
 /// How long something goes on.
-pub(super) fn time(text: &str) -> Result<Duration, Invalid> {
+pub(super) fn time(text: &str) -> Result<Duration, InvalidRequest> {
     duration("duration", text, MOST)
 }
 
 /// How long a part does nothing.
-pub(super) fn stall_time(text: &str) -> Result<Duration, Invalid> {
+pub(super) fn stall_time(text: &str) -> Result<Duration, InvalidRequest> {
     duration("duration", text, STALL_MAX)
 }
 
 /// By how much a response comes later.
-pub(super) fn delay(text: &str) -> Result<Duration, Invalid> {
+pub(super) fn delay(text: &str) -> Result<Duration, InvalidRequest> {
     duration("delay", text, DELAY_MAX)
 }
 
 /// Whether the clock is set back, and by how much it is set.
-pub(super) fn step(text: &str) -> Result<(bool, Duration), Invalid> {
+pub(super) fn step(text: &str) -> Result<(bool, Duration), InvalidRequest> {
     let (back, by) = match text.strip_prefix('-') {
         Some(by) => (true, by),
         None => (false, text),
@@ -185,25 +194,29 @@ pub(super) fn step(text: &str) -> Result<(bool, Duration), Invalid> {
 }
 
 /// Which share of responses.
-pub(super) fn rate(rate: f64) -> Result<f64, Invalid> {
+pub(super) fn rate(rate: f64) -> Result<f64, InvalidRequest> {
     if rate > 0.0 && rate <= 1.0 {
         return Ok(rate);
     }
-    Err(Invalid::new("rate", format!("is {rate}; allowed is a share above 0 and up to 1")))
+    Err(InvalidRequest::new("rate", format!("is {rate}; allowed is a share above 0 and up to 1")))
 }
 
 /// How many writes.
-pub(super) fn check_writes(fail: u64) -> Result<(), Invalid> {
+pub(super) fn check_writes(fail: u64) -> Result<(), InvalidRequest> {
     if (1..=WRITES_MAX).contains(&fail) {
         return Ok(());
     }
-    Err(Invalid::new("fail", format!("is {fail}; allowed are 1 to {WRITES_MAX} writes")))
+    Err(InvalidRequest::new("fail", format!("is {fail}; allowed are 1 to {WRITES_MAX} writes")))
 }
 
-fn duration(target: &str, text: &str, most: Duration) -> Result<Duration, Invalid> {
+fn duration(target: &str, text: &str, most: Duration) -> Result<Duration, InvalidRequest> {
     let shown = humantime_serde::re::humantime::format_duration(most);
-    let wrong =
-        || Invalid::new(target, format!("is \"{text}\"; allowed is a duration from 1ms to {shown}, such as \"500ms\""));
+    let wrong = || {
+        InvalidRequest::new(
+            target,
+            format!("is \"{text}\"; allowed is a duration from 1ms to {shown}, such as \"500ms\""),
+        )
+    };
     let read = parse_duration(text).map_err(|_| wrong())?;
     if read < Duration::from_millis(1) || read > most { Err(wrong()) } else { Ok(read) }
 }

@@ -4,36 +4,40 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
-use super::figures::{Figures, error_type};
+use super::figures::{SubscriptionFigures, error_type};
 use crate::{policy::record::lease::StepKind, subscription::record::SubscriptionRecord, topic::record::TopicRecord};
 
 /// A metric of Azure Monitor's.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = AzureMetric)]
-pub(super) struct Metric {
+pub(super) struct AzureMetric {
     name: &'static str,
     unit: &'static str,
     aggregation: &'static str,
-    timeseries: Vec<Series>,
+    timeseries: Vec<AzureSeries>,
 }
 
 /// One of its series.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = AzureMetricSeries)]
-pub(super) struct Series {
+pub(super) struct AzureSeries {
     dimensions: BTreeMap<&'static str, String>,
     value: f64,
 }
 
-impl Metric {
-    fn count(name: &'static str, timeseries: Vec<Series>) -> Self {
+impl AzureMetric {
+    fn count(name: &'static str, timeseries: Vec<AzureSeries>) -> Self {
         Self { name, unit: "Count", aggregation: "Total", timeseries }
     }
 }
 
 /// The metrics of an event subscription. Those of a namespace have names of their own. There is none for what clients
 /// reject, nor for locks that they renew or let expire.
-pub(super) fn metrics(topic: &TopicRecord, subscription: &SubscriptionRecord, figures: &Figures) -> Vec<Metric> {
+pub(super) fn metrics(
+    topic: &TopicRecord,
+    subscription: &SubscriptionRecord,
+    figures: &SubscriptionFigures,
+) -> Vec<AzureMetric> {
     // Of a topic they carry the subscription's name, of a domain also that of the domain's topic.
     let name = subscription.name.to_string();
     let own: Vec<(&'static str, String)> = match (topic.is_domain(), topic.namespace.is_some()) {
@@ -46,11 +50,11 @@ pub(super) fn metrics(topic: &TopicRecord, subscription: &SubscriptionRecord, fi
     };
     let series = |more: &[(&'static str, &str)], value: f64| {
         let more = more.iter().map(|(name, text)| (*name, (*text).to_owned()));
-        Series { dimensions: own.iter().cloned().chain(more).collect(), value }
+        AzureSeries { dimensions: own.iter().cloned().chain(more).collect(), value }
     };
-    let total = |name, count: u64| Metric::count(name, vec![series(&[], count as f64)]);
+    let total = |name, count: u64| AzureMetric::count(name, vec![series(&[], count as f64)]);
     let by = |name, dimension, counts: Vec<(String, u64)>| {
-        Metric::count(name, counts.iter().map(|(why, count)| series(&[(dimension, why)], *count as f64)).collect())
+        AzureMetric::count(name, counts.iter().map(|(why, count)| series(&[(dimension, why)], *count as f64)).collect())
     };
     let sums = &figures.sums;
     let failed = sums.attempts().into_iter().skip(1);
@@ -58,13 +62,17 @@ pub(super) fn metrics(topic: &TopicRecord, subscription: &SubscriptionRecord, fi
         failed.map(|(error, count)| series(&[("Error", &error), ("ErrorType", error_type(&error))], count as f64));
     let response = &sums.measured.response;
     let average = if response.count() == 0 { 0.0 } else { 1e3 * response.sum() / response.count() as f64 };
-    let duration =
-        |name| Metric { name, unit: "MilliSeconds", aggregation: "Average", timeseries: vec![series(&[], average)] };
+    let duration = |name| AzureMetric {
+        name,
+        unit: "MilliSeconds",
+        aggregation: "Average",
+        timeseries: vec![series(&[], average)],
+    };
     if topic.namespace.is_none() {
         return vec![
             total("MatchedEventCount", sums.counters.matched),
             total("DeliverySuccessCount", sums.counters.delivered),
-            Metric::count("DeliveryAttemptFailCount", failed.collect()),
+            AzureMetric::count("DeliveryAttemptFailCount", failed.collect()),
             duration("DestinationProcessingDurationInMs"),
             by("DeadLetteredCount", "DeadLetterReason", sums.dead_lettered()),
             by("DroppedEventCount", "DropReason", sums.dropped()),

@@ -3,73 +3,85 @@
 use std::time::Duration;
 
 use super::{
-    figures::{Figures, by_end},
-    gather::Named,
+    figures::{SubscriptionFigures, by_end},
+    scrape::NamedSubscription,
 };
 use crate::{
     event::Timestamp,
     metrics::{
-        Counts,
-        text::{Family, Kind, Text, Value},
+        HistogramCounts,
+        text::{MetricFamily, MetricKind, MetricsText, SampleValue},
     },
     topic::registry::PHASE_NAMES,
 };
 
 /// One sample of a subscription.
-struct One {
-    family: Family,
+struct SubscriptionGauge {
+    family: MetricFamily,
     /// [`None`] where there is nothing to tell.
-    of: fn(&Figures, Timestamp) -> Option<Value>,
+    of: fn(&SubscriptionFigures, Timestamp) -> Option<SampleValue>,
 }
 
 /// A sample for each value of a label.
-struct Many {
-    family: Family,
+struct LabelledGauge {
+    family: MetricFamily,
     label: &'static str,
-    of: fn(&Figures) -> Vec<(String, u64)>,
+    of: fn(&SubscriptionFigures) -> Vec<(String, u64)>,
 }
 
 /// A histogram.
-struct Spread {
-    family: Family,
-    of: fn(&Figures) -> &Counts,
+struct SubscriptionHistogram {
+    family: MetricFamily,
+    of: fn(&SubscriptionFigures) -> &HistogramCounts,
 }
 
-const fn counter(name: &'static str, help: &'static str, of: fn(&Figures, Timestamp) -> Option<Value>) -> One {
-    One { family: Family { name, kind: Kind::Counter, help }, of }
+const fn counter(
+    name: &'static str,
+    help: &'static str,
+    of: fn(&SubscriptionFigures, Timestamp) -> Option<SampleValue>,
+) -> SubscriptionGauge {
+    SubscriptionGauge { family: MetricFamily { name, kind: MetricKind::Counter, help }, of }
 }
 
-const fn gauge(name: &'static str, help: &'static str, of: fn(&Figures, Timestamp) -> Option<Value>) -> One {
-    One { family: Family { name, kind: Kind::Gauge, help }, of }
+const fn gauge(
+    name: &'static str,
+    help: &'static str,
+    of: fn(&SubscriptionFigures, Timestamp) -> Option<SampleValue>,
+) -> SubscriptionGauge {
+    SubscriptionGauge { family: MetricFamily { name, kind: MetricKind::Gauge, help }, of }
 }
 
 const fn many(
     name: &'static str,
     label: &'static str,
     help: &'static str,
-    of: fn(&Figures) -> Vec<(String, u64)>,
-) -> Many {
-    Many { family: Family { name, kind: Kind::Counter, help }, label, of }
+    of: fn(&SubscriptionFigures) -> Vec<(String, u64)>,
+) -> LabelledGauge {
+    LabelledGauge { family: MetricFamily { name, kind: MetricKind::Counter, help }, label, of }
 }
 
-const fn spread(name: &'static str, help: &'static str, of: fn(&Figures) -> &Counts) -> Spread {
-    Spread { family: Family { name, kind: Kind::Histogram, help }, of }
+const fn spread(
+    name: &'static str,
+    help: &'static str,
+    of: fn(&SubscriptionFigures) -> &HistogramCounts,
+) -> SubscriptionHistogram {
+    SubscriptionHistogram { family: MetricFamily { name, kind: MetricKind::Histogram, help }, of }
 }
 
-fn whole(value: u64) -> Option<Value> {
+fn whole(value: u64) -> Option<SampleValue> {
     Some(value.into())
 }
 
-fn seconds(time: Duration) -> Value {
+fn seconds(time: Duration) -> SampleValue {
     time.as_secs_f64().into()
 }
 
-fn date(at: Timestamp) -> Value {
+fn date(at: Timestamp) -> SampleValue {
     seconds(at.since(Timestamp::default()))
 }
 
 #[rustfmt::skip]
-const ONES: [One; 31] = [
+const ONES: [SubscriptionGauge; 31] = [
     counter("gridhook_subscription_passed_events_total", "Published events that it has passed, whatever became of them.", |f, _| whole(f.sums.counters.passed)),
     counter("gridhook_subscription_filtered_events_total", "Published events that its filter stopped.", |f, _| whole(f.sums.counters.filtered)),
     counter("gridhook_subscription_matched_events_total", "Published events that its filter let through.", |f, _| whole(f.sums.counters.matched)),
@@ -89,22 +101,22 @@ const ONES: [One; 31] = [
     gauge("gridhook_subscription_held", "Whether nothing is sent because an operator, or the endpoint by 410, said so.", |f, _| whole(f.state.held)),
     gauge("gridhook_subscription_suspension_start_time_seconds", "When the suspension began, where it is suspended or probed.", |f, _| f.state.since.map(date)),
     gauge("gridhook_subscription_next_probe_time_seconds", "When its endpoint is asked next, where it is suspended.", |f, _| f.state.until.map(date)),
-    gauge("gridhook_subscription_suspension_strikes", "How many times in a row it was suspended.", |f, _| Some(f.state.strikes.into())),
+    gauge("gridhook_subscription_suspension_strikes", "How many times in a row it was suspended.", |f, _| Some(f.state.consecutive_suspensions.into())),
     gauge("gridhook_subscription_consecutive_failures", "Requests that failed since the last success.", |f, _| Some(f.state.failures.into())),
     gauge("gridhook_subscription_backlog_events", "Events of its topic that it has not passed, before its filter.", |f, _| whole(f.state.backlog)),
     gauge("gridhook_subscription_backlog_age_seconds", "How old the oldest of these is; 0 where there is none.", |f, now| Some(seconds(f.state.unread_age(now)))),
     gauge("gridhook_subscription_time_to_live_seconds", "How old an event becomes before it is given up.", |f, _| f.state.time_to_live.map(seconds)),
-    gauge("gridhook_subscription_owed_events", "Events that were tried and failed and are tried again.", |f, _| whole(f.state.owed)),
+    gauge("gridhook_subscription_owed_events", "Events that were tried and failed and are tried again.", |f, _| whole(f.state.pending)),
     gauge("gridhook_subscription_next_due_time_seconds", "When the first of these is tried again.", |f, _| f.state.next_due.map(date)),
     gauge("gridhook_subscription_dead_letters_waiting", "Dead letters that are not in a file yet.", |f, _| whole(f.state.waiting)),
     gauge("gridhook_subscription_in_flight_requests", "Requests on their way, or back and not on disk.", |f, _| whole(f.state.in_flight)),
-    gauge("gridhook_subscription_lingering_requests", "Requests whose wait is over and that may be answered yet.", |f, _| whole(f.state.lingering)),
+    gauge("gridhook_subscription_lingering_requests", "Requests whose wait is over and that may be answered yet.", |f, _| whole(f.state.late_requests)),
     gauge("gridhook_subscription_concurrency_limit_requests", "Requests that may be on their way at once, at present.", |f, _| whole(f.state.concurrency)),
-    gauge("gridhook_subscription_actor_life", "The number of the life that its actor is in.", |f, _| whole(f.state.life)),
+    gauge("gridhook_subscription_actor_life", "The number of the life that its actor is in.", |f, _| whole(f.state.incarnation)),
 ];
 
 #[rustfmt::skip]
-const MANIES: [Many; 5] = [
+const MANIES: [LabelledGauge; 5] = [
     many("gridhook_subscription_attempts_total", "outcome", "Requests to its endpoint, by how they ended; of what is pulled, those that were answered with events, and as TimedOut each event whose lock expired.", |f| f.sums.attempts()),
     many("gridhook_subscription_dead_lettered_events_total", "reason", "Events that were given up and put aside, by why.", |f| f.sums.dead_lettered()),
     many("gridhook_subscription_dropped_events_total", "reason", "Events that were given up without a place for them, by why.", |f| f.sums.dropped()),
@@ -113,22 +125,22 @@ const MANIES: [Many; 5] = [
 ];
 
 #[rustfmt::skip]
-const SPREADS: [Spread; 4] = [
+const SPREADS: [SubscriptionHistogram; 4] = [
     spread("gridhook_subscription_response_seconds", "How long its endpoint took, from the first byte of a request to the last of the answer, since the process started.", |f| &f.sums.measured.response),
     spread("gridhook_subscription_queue_wait_seconds", "How long the oldest event of a request had waited since it could have left, since the process started.", |f| &f.sums.measured.wait),
     spread("gridhook_subscription_delivery_seconds", "How long it took from the publishing of a request's oldest event to its delivery, since the process started.", |f| &f.sums.measured.delivery),
     spread("gridhook_subscription_batch_events", "Events in a request, since the process started.", |f| &f.sums.measured.batch),
 ];
 
-const PHASE: Family = Family {
+const PHASE: MetricFamily = MetricFamily {
     name: "gridhook_subscription_phase_seconds",
-    kind: Kind::Histogram,
+    kind: MetricKind::Histogram,
     help: "How long the parts of requests took (dns, connect, tls, first_byte, body), since the process started.",
 };
 
-const CAUSE: Family = Family {
+const CAUSE: MetricFamily = MetricFamily {
     name: "gridhook_subscription_suspension_info",
-    kind: Kind::Gauge,
+    kind: MetricKind::Gauge,
     help: "1, with the outcome that its endpoint is suspended for.",
 };
 
@@ -137,14 +149,15 @@ fn named(counts: [(&'static str, u64); 4]) -> Vec<(String, u64)> {
 }
 
 /// Tells all of it.
-pub(super) fn tell(text: &mut Text, all: &[Named], now: Timestamp) {
-    let own = |named: &Named| [("topic", named.topic.clone()), ("subscription", named.subscription.clone())];
-    let owned: Vec<(_, &Figures)> = all.iter().map(|named| (own(named), &named.figures)).collect();
-    let all: Vec<([(&str, &str); 2], &Figures)> = owned
+pub(super) fn write_families(text: &mut MetricsText, all: &[NamedSubscription], now: Timestamp) {
+    let own =
+        |named: &NamedSubscription| [("topic", named.topic.clone()), ("subscription", named.subscription.clone())];
+    let owned: Vec<(_, &SubscriptionFigures)> = all.iter().map(|named| (own(named), &named.figures)).collect();
+    let all: Vec<([(&str, &str); 2], &SubscriptionFigures)> = owned
         .iter()
         .map(|(labels, figures)| (labels.each_ref().map(|(name, text)| (*name, &**text)), *figures))
         .collect();
-    for One { family, of } in &ONES {
+    for SubscriptionGauge { family, of } in &ONES {
         text.family(*family);
         for (labels, figures) in &all {
             if let Some(value) = of(figures, now) {
@@ -152,7 +165,7 @@ pub(super) fn tell(text: &mut Text, all: &[Named], now: Timestamp) {
             }
         }
     }
-    for Many { family, label, of } in &MANIES {
+    for LabelledGauge { family, label, of } in &MANIES {
         text.family(*family);
         for ([topic, subscription], figures) in &all {
             for (name, count) in of(figures) {
@@ -166,7 +179,7 @@ pub(super) fn tell(text: &mut Text, all: &[Named], now: Timestamp) {
             text.sample(&[*topic, *subscription, ("cause", &cause.to_string())], 1_u64);
         }
     }
-    for Spread { family, of } in &SPREADS {
+    for SubscriptionHistogram { family, of } in &SPREADS {
         text.family(*family);
         for (labels, figures) in &all {
             text.histogram(labels, of(figures));

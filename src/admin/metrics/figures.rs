@@ -6,18 +6,18 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
-    dead_letter::totals::Totals,
+    dead_letter::totals::DeadLetterTotals,
     event::Timestamp,
-    journal::chunk::Running,
-    metrics::Counts,
+    journal::chunk::LogTail,
+    metrics::HistogramCounts,
     policy::{
         outcome::{Outcome, Reason},
-        record::{Counters, Health, Rate, Tally, lease::StepKind},
+        record::{Counters, Health, OutcomeCounts, Rate, lease::StepKind},
     },
     topic::{
-        meter::Publishing,
-        registry::{Counted, Measured, Topic},
-        supervise::Ends,
+        meter::PublishCounts,
+        registry::{SubscriptionCensus, SubscriptionMeasures, TopicHandle},
+        supervision::IncarnationEnds,
     },
 };
 
@@ -32,63 +32,63 @@ pub(super) trait Merge: Clone + Default {
 
 /// What is counted, and never falls.
 #[derive(Clone, Debug)]
-pub(super) struct Sums {
+pub(super) struct SubscriptionCounters {
     pub(super) counters: Counters,
     pub(super) replayed: Counters,
-    pub(super) tally: Tally,
+    pub(super) counts: OutcomeCounts,
     /// Of the dead letters: in files, lost, sent again or purged before they were in one, and the files.
     pub(super) written: u64,
     pub(super) lost: u64,
     pub(super) redriven: u64,
     pub(super) purged: u64,
     pub(super) files: u64,
-    pub(super) ends: Ends,
+    pub(super) ends: IncarnationEnds,
     pub(super) quarantined: u64,
-    pub(super) measured: Measured,
+    pub(super) measured: SubscriptionMeasures,
 }
 
-impl Default for Sums {
+impl Default for SubscriptionCounters {
     fn default() -> Self {
         Self {
             counters: Counters::default(),
             replayed: Counters::default(),
-            tally: Tally::default(),
+            counts: OutcomeCounts::default(),
             written: 0,
             lost: 0,
             redriven: 0,
             purged: 0,
             files: 0,
-            ends: Ends::default(),
+            ends: IncarnationEnds::default(),
             quarantined: 0,
-            measured: Measured::none(),
+            measured: SubscriptionMeasures::none(),
         }
     }
 }
 
 /// What is counted of a topic.
 #[derive(Clone, Debug)]
-pub(super) struct TopicSums {
+pub(super) struct TopicCounters {
     pub(super) events: u64,
     pub(super) bytes: u64,
-    pub(super) publishing: Publishing,
-    pub(super) ends: Ends,
+    pub(super) publishing: PublishCounts,
+    pub(super) ends: IncarnationEnds,
 }
 
-impl Default for TopicSums {
+impl Default for TopicCounters {
     fn default() -> Self {
-        Self { events: 0, bytes: 0, publishing: Publishing::none(), ends: Ends::default() }
+        Self { events: 0, bytes: 0, publishing: PublishCounts::none(), ends: IncarnationEnds::default() }
     }
 }
 
-impl TopicSums {
+impl TopicCounters {
     /// Of one.
-    pub(super) fn of(topic: &Topic) -> Self {
-        let Running { count: events, bytes } = topic.taken();
-        Self { events, bytes, publishing: topic.meter().publishing(), ends: topic.chart().ends() }
+    pub(super) fn of(topic: &TopicHandle) -> Self {
+        let LogTail { count: events, bytes } = topic.taken();
+        Self { events, bytes, publishing: topic.meter().publishing(), ends: topic.history().ends() }
     }
 }
 
-impl Merge for TopicSums {
+impl Merge for TopicCounters {
     fn merge(&mut self, other: &Self, how: fn(u64, u64) -> u64) {
         self.events = how(self.events, other.events);
         self.bytes = how(self.bytes, other.bytes);
@@ -101,7 +101,7 @@ impl Merge for TopicSums {
 
 /// How it is now.
 #[derive(Clone, Debug, Default)]
-pub(super) struct State {
+pub(super) struct SubscriptionGauges {
     /// How many subscriptions these are.
     pub(super) subscriptions: u64,
     pub(super) suspended: u64,
@@ -110,68 +110,68 @@ pub(super) struct State {
     pub(super) cause: Option<Outcome>,
     pub(super) since: Option<Timestamp>,
     pub(super) until: Option<Timestamp>,
-    pub(super) strikes: u32,
+    pub(super) consecutive_suspensions: u32,
     pub(super) failures: u32,
     pub(super) backlog: u64,
     /// When the oldest event was taken that is not passed.
     pub(super) unread_since: Option<Timestamp>,
     pub(super) time_to_live: Option<Duration>,
-    pub(super) owed: u64,
+    pub(super) pending: u64,
     pub(super) next_due: Option<Timestamp>,
     pub(super) waiting: u64,
     pub(super) in_flight: u64,
-    pub(super) lingering: u64,
+    pub(super) late_requests: u64,
     pub(super) concurrency: u64,
     pub(super) events_max: u64,
     pub(super) rate: Option<f64>,
-    pub(super) life: u64,
+    pub(super) incarnation: u64,
 }
 
 /// Both.
 #[derive(Clone, Debug)]
-pub(super) struct Figures {
-    pub(super) sums: Sums,
-    pub(super) state: State,
+pub(super) struct SubscriptionFigures {
+    pub(super) sums: SubscriptionCounters,
+    pub(super) state: SubscriptionGauges,
 }
 
-impl Figures {
+impl SubscriptionFigures {
     /// Of one subscription, with the account of its dead letters.
-    pub(super) fn of(counted: &Counted, account: &Totals) -> Self {
+    pub(super) fn of(counted: &SubscriptionCensus, account: &DeadLetterTotals) -> Self {
         let cursor = &counted.cursor;
         let put_aside = cursor.counters.dead_lettered + cursor.replayed.dead_lettered;
-        let mut state = State {
+        let mut state = SubscriptionGauges {
             subscriptions: 1,
             held: cursor.held.is_some().into(),
             backlog: counted.backlog,
             time_to_live: Some(counted.time_to_live),
-            owed: cursor.counters.pending + cursor.replayed.pending,
+            pending: cursor.counters.pending + cursor.replayed.pending,
             next_due: cursor.next_due,
             // The account is written after the dead letters were counted, and read before that is.
             waiting: put_aside.saturating_sub(account.dealt_with().unwrap_or_default()),
             in_flight: counted.in_flight as u64,
-            lingering: counted.lingering as u64,
+            late_requests: counted.late_requests as u64,
             concurrency: counted.endpoint.concurrency.into(),
             events_max: counted.endpoint.events_max.into(),
             rate: counted.endpoint.rate.map(Rate::per_second),
-            life: counted.life,
-            ..State::default()
+            incarnation: counted.incarnation,
+            ..SubscriptionGauges::default()
         };
         match cursor.health {
             Health::Healthy { failures } => state.failures = failures,
-            Health::Suspended { cause, since, until, strikes } => {
+            Health::Suspended { cause, since, until, consecutive_suspensions: strikes } => {
                 state.suspended = 1;
-                (state.cause, state.since, state.until, state.strikes) =
+                (state.cause, state.since, state.until, state.consecutive_suspensions) =
                     (Some(cause), Some(since), Some(until), strikes);
             }
-            Health::Probing { cause, since, strikes } => {
+            Health::Probing { cause, since, consecutive_suspensions: strikes } => {
                 state.probing = 1;
-                (state.cause, state.since, state.strikes) = (Some(cause), Some(since), strikes);
+                (state.cause, state.since, state.consecutive_suspensions) = (Some(cause), Some(since), strikes);
             }
         }
-        let sums = Sums {
+        let sums = SubscriptionCounters {
             counters: cursor.counters,
             replayed: cursor.replayed,
-            tally: cursor.tally.clone(),
+            counts: cursor.counts.clone(),
             written: account.written,
             lost: account.lost,
             redriven: account.redriven,
@@ -179,14 +179,14 @@ impl Figures {
             files: account.files,
             ends: counted.ends,
             quarantined: counted.quarantined,
-            measured: counted.measured.clone().unwrap_or_else(Measured::none),
+            measured: counted.measured.clone().unwrap_or_else(SubscriptionMeasures::none),
         };
         Self { sums, state }
     }
 
     /// Of none.
     pub(super) fn none() -> Self {
-        Self { sums: Sums::default(), state: State::default() }
+        Self { sums: SubscriptionCounters::default(), state: SubscriptionGauges::default() }
     }
 
     /// With those of another.
@@ -196,7 +196,7 @@ impl Figures {
     }
 }
 
-impl State {
+impl SubscriptionGauges {
     fn add(&mut self, other: &Self) {
         let earlier = |one: Option<Timestamp>, other: Option<Timestamp>| one.into_iter().chain(other).min();
         self.subscriptions += other.subscriptions;
@@ -205,31 +205,31 @@ impl State {
         self.held += other.held;
         self.since = earlier(self.since, other.since);
         self.until = earlier(self.until, other.until);
-        self.strikes = self.strikes.max(other.strikes);
+        self.consecutive_suspensions = self.consecutive_suspensions.max(other.consecutive_suspensions);
         self.failures = self.failures.max(other.failures);
         self.backlog += other.backlog;
         self.unread_since = earlier(self.unread_since, other.unread_since);
         self.time_to_live = self.time_to_live.into_iter().chain(other.time_to_live).min();
-        self.owed += other.owed;
+        self.pending += other.pending;
         self.next_due = earlier(self.next_due, other.next_due);
         self.waiting += other.waiting;
         self.in_flight += other.in_flight;
-        self.lingering += other.lingering;
+        self.late_requests += other.late_requests;
         self.concurrency += other.concurrency;
         self.events_max = self.events_max.max(other.events_max);
         self.rate = self.rate.into_iter().chain(other.rate).reduce(|one, other| one + other);
-        self.life = self.life.max(other.life);
+        self.incarnation = self.incarnation.max(other.incarnation);
     }
 }
 
-impl Merge for Sums {
+impl Merge for SubscriptionCounters {
     fn merge(&mut self, other: &Self, how: fn(u64, u64) -> u64) {
         merge_counters(&mut self.counters, &other.counters, how);
         merge_counters(&mut self.replayed, &other.replayed, how);
-        merge_map(&mut self.tally.failed, &other.tally.failed, how);
-        merge_map(&mut self.tally.dead_lettered, &other.tally.dead_lettered, how);
-        merge_map(&mut self.tally.dropped, &other.tally.dropped, how);
-        merge_map(&mut self.tally.leases, &other.tally.leases, how);
+        merge_map(&mut self.counts.failed, &other.counts.failed, how);
+        merge_map(&mut self.counts.dead_lettered, &other.counts.dead_lettered, how);
+        merge_map(&mut self.counts.dropped, &other.counts.dropped, how);
+        merge_map(&mut self.counts.leases, &other.counts.leases, how);
         for (to, from) in [
             (&mut self.written, other.written),
             (&mut self.lost, other.lost),
@@ -250,11 +250,11 @@ impl Merge for Sums {
         ] {
             to.merge(from, how);
         }
-        to.phases.iter_mut().zip(&from.phases).for_each(|(to, from): (&mut Counts, _)| to.merge(from, how));
+        to.phases.iter_mut().zip(&from.phases).for_each(|(to, from): (&mut HistogramCounts, _)| to.merge(from, how));
     }
 }
 
-impl Sums {
+impl SubscriptionCounters {
     /// Requests, by how they ended: `Delivered` is one of these.
     pub(super) fn attempts(&self) -> Vec<(String, u64)> {
         let (all, failed) = (
@@ -264,21 +264,21 @@ impl Sums {
         // A lock that expired is one event's, and the request that it came with was answered.
         let all = all + self.stepped(StepKind::Expired);
         let mut attempts = vec![(Outcome::Delivered.to_string(), all.saturating_sub(failed))];
-        attempts.extend(by_name(&self.tally.failed, failed));
+        attempts.extend(by_name(&self.counts.failed, failed));
         attempts
     }
 
     /// How many events went this step.
     pub(super) fn stepped(&self, step: StepKind) -> u64 {
-        self.tally.leases.get(&step).copied().unwrap_or_default()
+        self.counts.leases.get(&step).copied().unwrap_or_default()
     }
 
     /// What clients that pull did, by what, each counted for one event; nothing where nobody ever received any.
     pub(super) fn leases(&self) -> Vec<(String, u64)> {
-        if self.tally.leases.is_empty() {
+        if self.counts.leases.is_empty() {
             return Vec::new();
         }
-        let rejected = [&self.tally.dead_lettered, &self.tally.dropped];
+        let rejected = [&self.counts.dead_lettered, &self.counts.dropped];
         let rejected = rejected.iter().filter_map(|reasons| reasons.get(&Reason::Rejected)).sum();
         let steps = StepKind::ALL.into_iter().map(|step| (step.to_string(), self.stepped(step)));
         steps.chain([("rejected".to_owned(), rejected)]).collect()
@@ -286,16 +286,16 @@ impl Sums {
 
     /// Events that were put aside, by why.
     pub(super) fn dead_lettered(&self) -> Vec<(String, u64)> {
-        by_name(&self.tally.dead_lettered, self.counters.dead_lettered + self.replayed.dead_lettered)
+        by_name(&self.counts.dead_lettered, self.counters.dead_lettered + self.replayed.dead_lettered)
     }
 
     /// Events that were given up without a place, by why.
     pub(super) fn dropped(&self) -> Vec<(String, u64)> {
-        by_name(&self.tally.dropped, self.counters.dropped + self.replayed.dropped)
+        by_name(&self.counts.dropped, self.counters.dropped + self.replayed.dropped)
     }
 }
 
-impl State {
+impl SubscriptionGauges {
     /// How old the oldest event is that is not passed.
     pub(super) fn unread_age(&self, now: Timestamp) -> Duration {
         self.unread_since.map(|since| now.since(since)).unwrap_or_default()
@@ -328,8 +328,8 @@ fn merge_counters(to: &mut Counters, from: &Counters, how: fn(u64, u64) -> u64) 
     };
 }
 
-fn merge_ends(to: &mut Ends, from: Ends, how: fn(u64, u64) -> u64) {
-    *to = Ends {
+fn merge_ends(to: &mut IncarnationEnds, from: IncarnationEnds, how: fn(u64, u64) -> u64) {
+    *to = IncarnationEnds {
         panicked: how(to.panicked, from.panicked),
         killed: how(to.killed, from.killed),
         stopped: how(to.stopped, from.stopped),
@@ -338,8 +338,8 @@ fn merge_ends(to: &mut Ends, from: Ends, how: fn(u64, u64) -> u64) {
 }
 
 /// How often lives ended, by how.
-pub(super) fn by_end(ends: Ends) -> [(&'static str, u64); 4] {
-    let Ends { panicked, killed, stopped, orphaned } = ends;
+pub(super) fn by_end(ends: IncarnationEnds) -> [(&'static str, u64); 4] {
+    let IncarnationEnds { panicked, killed, stopped, orphaned } = ends;
     [("panicked", panicked), ("killed", killed), ("stopped", stopped), ("orphaned", orphaned)]
 }
 

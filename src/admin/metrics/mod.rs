@@ -1,9 +1,9 @@
 //! Figures for those who watch: `GET /metrics` for all of the server, `GET …/eventSubscriptions/{name}/metrics` for one
 //! event subscription.
 //!
-//! Both are the same figures, gathered when they are asked for (`gather`, `figures`) and told as a table says (`families`,
+//! Both are the same figures, gathered when they are asked for (`scrape`, `figures`) and told as a table says (`families`,
 //! `server`): as Prometheus' text, as OpenMetrics, and of a subscription also as JSON, under the names that Azure Monitor
-//! has for them (`azure`). How many have series of their own in `/metrics` is bounded (`choice`).
+//! has for them (`azure`). How many have series of their own in `/metrics` is bounded (`series`).
 //!
 //! Counts come from the records that a subscription writes with every step, so that they are exact and go on after a
 //! restart; where that is not so, the help text says "since the process started". A scrape takes no lock that an actor
@@ -13,11 +13,11 @@
 //! for those who collect.
 
 mod azure;
-mod choice;
 mod families;
 mod figures;
-mod gather;
 mod process;
+mod scrape;
+mod series;
 mod server;
 mod view;
 
@@ -32,22 +32,22 @@ use actix_web::{
     web,
 };
 
-pub use self::choice::Bounds;
-pub(super) use self::view::View;
-use self::{choice::Board, figures::Figures, gather::Named};
+pub use self::series::SeriesLimits;
+pub(super) use self::view::MetricsView;
+use self::{figures::SubscriptionFigures, scrape::NamedSubscription, series::SeriesSelection};
 use super::{
-    Control, Error,
+    AdminError, Control,
     arm::{no_subscription, path::TopicPath, topic},
-    auth::Token,
+    auth::AdminToken,
 };
 use crate::{
     clock::Clock,
-    dead_letter::totals::Totals,
-    event::{Obligor, Timestamp},
+    dead_letter::totals::DeadLetterTotals,
+    event::{SubscriptionKey, Timestamp},
     journal::{Journal, keys::MetaKind},
     metrics::{
-        Listener,
-        text::{Format, Text},
+        ListenerCounters,
+        text::{MetricsText, TextFormat},
     },
     publish::http::Publisher,
     topic::registry,
@@ -58,13 +58,13 @@ pub type Spans = Box<dyn Fn() -> [(&'static str, u64); 3] + Send + Sync>;
 
 /// Where figures come from, beside the registry.
 #[derive(Default)]
-pub struct Sources {
+pub struct MetricSources {
     /// The journal.
     pub journal: Option<Journal>,
     /// Whoever takes what is published.
     pub publisher: Option<web::Data<Publisher>>,
     /// The addresses that the server listens on.
-    pub listeners: Vec<Arc<Listener>>,
+    pub listeners: Vec<Arc<ListenerCounters>>,
     /// Whether events are taken.
     pub ready: Option<Box<dyn Fn() -> bool + Send + Sync>>,
     /// The clock of the server.
@@ -77,20 +77,20 @@ pub struct Sources {
 
 /// Who may read `/metrics`.
 #[derive(Clone, Debug)]
-pub enum Readers {
+pub enum MetricsAccess {
     /// Everybody.
     All,
     /// Whoever has the admin token, or this one, which is good for nothing else.
-    Token(Option<Token>),
+    Token(Option<AdminToken>),
 }
 
 /// What is told, and to whom.
 pub struct Exposition {
-    sources: Sources,
-    bounds: Bounds,
-    readers: RwLock<Readers>,
+    sources: MetricSources,
+    bounds: SeriesLimits,
+    readers: RwLock<MetricsAccess>,
     started: Timestamp,
-    board: Mutex<Board>,
+    board: Mutex<SeriesSelection>,
 }
 
 impl fmt::Debug for Exposition {
@@ -101,62 +101,63 @@ impl fmt::Debug for Exposition {
 
 impl Exposition {
     /// Of a process that was started then.
-    pub fn new(sources: Sources, bounds: Bounds, readers: Readers, started: Timestamp) -> Self {
+    pub fn new(sources: MetricSources, bounds: SeriesLimits, readers: MetricsAccess, started: Timestamp) -> Self {
         Self { sources, bounds, readers: RwLock::new(readers), started, board: Mutex::default() }
     }
 
     /// Whether whoever shows this token, or none, may read.
     pub(super) fn may_read(&self, given: Option<&str>) -> bool {
         match &*self.readers.read().unwrap_or_else(PoisonError::into_inner) {
-            Readers::All => true,
-            Readers::Token(token) => token.as_ref().zip(given).is_some_and(|(token, given)| token.is(given)),
+            MetricsAccess::All => true,
+            MetricsAccess::Token(token) => token.as_ref().zip(given).is_some_and(|(token, given)| token.is(given)),
         }
     }
 
-    pub(super) fn set_readers(&self, readers: Readers) {
+    pub(super) fn set_readers(&self, readers: MetricsAccess) {
         *self.readers.write().unwrap_or_else(PoisonError::into_inner) = readers;
     }
 
-    async fn account(&self, who: Obligor) -> Result<Totals, registry::Error> {
-        let Some(journal) = &self.sources.journal else { return Ok(Totals::default()) };
-        let record = journal.reads().meta(MetaKind::DeadLetters, Totals::name(who)).await?;
-        let damaged = |error: crate::dead_letter::totals::Damaged| crate::journal::Error::Damaged(error.to_string());
-        Ok(record.map(|record| Totals::decode(&record).map_err(damaged)).transpose()?.unwrap_or_default())
+    async fn account(&self, who: SubscriptionKey) -> Result<DeadLetterTotals, registry::Error> {
+        let Some(journal) = &self.sources.journal else { return Ok(DeadLetterTotals::default()) };
+        let record = journal.reads().meta(MetaKind::DeadLetters, DeadLetterTotals::name(who)).await?;
+        let damaged =
+            |error: crate::dead_letter::totals::DamagedTotals| crate::journal::Error::Damaged(error.to_string());
+        Ok(record.map(|record| DeadLetterTotals::decode(&record).map_err(damaged)).transpose()?.unwrap_or_default())
     }
 }
 
 /// In which form somebody wants figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+enum ExpositionFormat {
     Json,
-    Text(Format),
+    Text(TextFormat),
 }
 
 /// The first form that the request would like best; [`None`] where it has no wish that can be met.
-fn wanted(request: &HttpRequest) -> Option<Form> {
+fn negotiate_format(request: &HttpRequest) -> Option<ExpositionFormat> {
     let accept = Accept::parse(request).ok()?;
     accept.ranked().into_iter().find_map(|wish| match (wish.type_().as_str(), wish.subtype().as_str()) {
-        ("application", "json") => Some(Form::Json),
-        ("application", "openmetrics-text") => Some(Form::Text(Format::OpenMetrics)),
-        ("text", "plain") => Some(Form::Text(Format::Prometheus)),
+        ("application", "json") => Some(ExpositionFormat::Json),
+        ("application", "openmetrics-text") => Some(ExpositionFormat::Text(TextFormat::OpenMetrics)),
+        ("text", "plain") => Some(ExpositionFormat::Text(TextFormat::Prometheus)),
         _ => None,
     })
 }
 
 /// `GET /metrics`.
-pub(super) async fn scrape(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, Error> {
-    let format = match wanted(&request) {
-        Some(Form::Text(format)) => format,
-        Some(Form::Json) | None => Format::Prometheus,
+pub(super) async fn scrape(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
+    let format = match negotiate_format(&request) {
+        Some(ExpositionFormat::Text(format)) => format,
+        Some(ExpositionFormat::Json) | None => TextFormat::Prometheus,
     };
-    let gone = |_| Error::Broken("the threads that may wait have ended");
+    let gone = |_| AdminError::Broken("the threads that may wait have ended");
     let finding = control.clone();
     let found = web::block(move || finding.exposition.find(&finding.registry, finding.clock.now())).await;
     let scrape = found.map_err(gone)?.with_ages().await;
     let told = web::block(move || {
-        let mut text = Text::new(format);
-        server::tell(&mut text, &control.exposition, &scrape);
-        families::tell(&mut text, &scrape.subscriptions, scrape.now);
+        let mut text = MetricsText::new(format);
+        server::write_server_families(&mut text, &control.exposition, &scrape);
+        families::write_families(&mut text, &scrape.subscriptions, scrape.now);
         text.finish()
     });
     Ok(HttpResponse::Ok().content_type(format.content_type()).body(told.await.map_err(gone)?))
@@ -168,25 +169,25 @@ pub(super) async fn subscription(
     request: &HttpRequest,
     path: &TopicPath,
     name: &str,
-) -> Result<HttpResponse, Error> {
+) -> Result<HttpResponse, AdminError> {
     let topic = topic(control, path)?;
     let counted = topic.count(name).ok_or_else(|| no_subscription(path, name))?;
-    let who = Obligor { partition: topic.partition(), subscription: counted.number() };
+    let who = SubscriptionKey { partition: topic.partition(), subscription: counted.number() };
     let account = control.exposition.account(who).await?;
-    let mut figures = Figures::of(&counted, &account);
+    let mut figures = SubscriptionFigures::of(&counted, &account);
     if let Some(seq) = counted.unread {
         figures.state.unread_since = topic.appended_at(seq).await.map_err(registry::Error::from)?;
     }
     let now = control.clock.now();
-    match wanted(request).unwrap_or(Form::Json) {
-        Form::Json => {
+    match negotiate_format(request).unwrap_or(ExpositionFormat::Json) {
+        ExpositionFormat::Json => {
             let started = control.exposition.started;
-            Ok(HttpResponse::Ok().json(View::new(&topic.record(), &counted.record, &figures, started, now)))
+            Ok(HttpResponse::Ok().json(MetricsView::new(&topic.record(), &counted.record, &figures, started, now)))
         }
-        Form::Text(format) => {
-            let mut text = Text::new(format);
+        ExpositionFormat::Text(format) => {
+            let mut text = MetricsText::new(format);
             let (topic, subscription) = (topic.record().key(), counted.record.key());
-            families::tell(&mut text, &[Named { topic, subscription, figures }], now);
+            families::write_families(&mut text, &[NamedSubscription { topic, subscription, figures }], now);
             Ok(HttpResponse::Ok().content_type(format.content_type()).body(text.finish()))
         }
     }

@@ -9,7 +9,7 @@ use rustix::{
 
 /// A process. What could not be read is not there.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Process {
+pub(super) struct ProcessFigures {
     pub(super) cpu_seconds: Option<f64>,
     pub(super) start_time_seconds: Option<f64>,
     pub(super) threads: Option<u64>,
@@ -19,7 +19,7 @@ pub(super) struct Process {
     pub(super) most_files: Option<u64>,
 }
 
-impl Process {
+impl ProcessFigures {
     /// This one. Blocks: files are read.
     pub(super) fn read() -> Self {
         let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();

@@ -2,7 +2,7 @@
 
 use super::{
     Exposition,
-    gather::{Scrape, TopicFigures, bounds_of},
+    scrape::{Scrape, TopicFigures, bounds_of},
 };
 use crate::{
     journal::{
@@ -10,31 +10,31 @@ use crate::{
         figures::{FamilyFigures, StoreFigures},
     },
     metrics::{
-        Listener,
-        text::{Family, Kind, Text, Value},
+        ListenerCounters,
+        text::{MetricFamily, MetricKind, MetricsText, SampleValue},
     },
 };
 
-const fn counter(name: &'static str, help: &'static str) -> Family {
-    Family { name, kind: Kind::Counter, help }
+const fn counter(name: &'static str, help: &'static str) -> MetricFamily {
+    MetricFamily { name, kind: MetricKind::Counter, help }
 }
 
-const fn gauge(name: &'static str, help: &'static str) -> Family {
-    Family { name, kind: Kind::Gauge, help }
+const fn gauge(name: &'static str, help: &'static str) -> MetricFamily {
+    MetricFamily { name, kind: MetricKind::Gauge, help }
 }
 
-const fn histogram(name: &'static str, help: &'static str) -> Family {
-    Family { name, kind: Kind::Histogram, help }
+const fn histogram(name: &'static str, help: &'static str) -> MetricFamily {
+    MetricFamily { name, kind: MetricKind::Histogram, help }
 }
 
 /// One sample without labels.
-fn one(text: &mut Text, family: Family, value: impl Into<Value>) {
+fn one(text: &mut MetricsText, family: MetricFamily, value: impl Into<SampleValue>) {
     text.family(family);
     text.sample(&[], value);
 }
 
 /// Tells all of it.
-pub(super) fn tell(text: &mut Text, exposition: &Exposition, scrape: &Scrape) {
+pub(super) fn write_server_families(text: &mut MetricsText, exposition: &Exposition, scrape: &Scrape) {
     text.family(gauge("gridhook_build_info", "1, with the version of the program."));
     text.sample(&[("version", env!("CARGO_PKG_VERSION"))], 1_u64);
     let ready = exposition.sources.ready.as_ref().is_none_or(|ready| ready());
@@ -96,10 +96,10 @@ pub(super) fn tell(text: &mut Text, exposition: &Exposition, scrape: &Scrape) {
     process(text, scrape);
 }
 
-fn topics(text: &mut Text, topics: &[TopicFigures]) {
+fn topics(text: &mut MetricsText, topics: &[TopicFigures]) {
     type Of = fn(&TopicFigures) -> u64;
     #[rustfmt::skip]
-    let ones: [(Family, Of); 5] = [
+    let ones: [(MetricFamily, Of); 5] = [
         (counter("gridhook_topic_published_events_total", "Events that were acknowledged."), |topic| topic.sums.events),
         (counter("gridhook_topic_published_bytes_total", "Bytes of these events in the log."), |topic| topic.sums.bytes),
         (counter("gridhook_topic_unmatched_events_total", "Events that nobody's filter matched, since the process started."), |topic| topic.sums.publishing.unmatched),
@@ -138,13 +138,13 @@ fn topics(text: &mut Text, topics: &[TopicFigures]) {
     }
 }
 
-fn publishers(text: &mut Text, exposition: &Exposition) {
+fn publishers(text: &mut MetricsText, exposition: &Exposition) {
     let Some(publisher) = &exposition.sources.publisher else { return };
     text.family(counter(
         "gridhook_publish_stray_requests_total",
         "Requests of publishers for topics that there are not, since the process started.",
     ));
-    for (refused, requests) in &publisher.strays().refused {
+    for (refused, requests) in &publisher.unknown_topic_counts().refused {
         text.sample(&[("status", &refused.status.to_string()), ("code", refused.code)], *requests);
     }
     let (used, most) = publisher.room();
@@ -160,10 +160,10 @@ fn publishers(text: &mut Text, exposition: &Exposition) {
     );
 }
 
-fn listeners(text: &mut Text, listeners: &[std::sync::Arc<Listener>]) {
-    type Of = fn(&Listener) -> u64;
+fn listeners(text: &mut MetricsText, listeners: &[std::sync::Arc<ListenerCounters>]) {
+    type Of = fn(&ListenerCounters) -> u64;
     #[rustfmt::skip]
-    let ones: [(Family, Of); 2] = [
+    let ones: [(MetricFamily, Of); 2] = [
         (gauge("gridhook_http_open_connections", "Connections that are open."), |listener| listener.open.get()),
         (counter("gridhook_http_admitted_connections_total", "Connections that were let in."), |listener| listener.admitted.get()),
     ];
@@ -190,8 +190,8 @@ fn listeners(text: &mut Text, listeners: &[std::sync::Arc<Listener>]) {
     }
 }
 
-fn journal(text: &mut Text, state: journal::State, figures: &journal::figures::Figures) {
-    let writable = state == journal::State::Writable;
+fn journal(text: &mut MetricsText, state: journal::JournalState, figures: &journal::figures::JournalFigures) {
+    let writable = state == journal::JournalState::Writable;
     one(text, gauge("gridhook_journal_writable", "Whether events can be written."), writable);
     let help =
         "How long it took to write a group and to sync it: whoever publishes waits for one, since the process started.";
@@ -207,10 +207,10 @@ fn journal(text: &mut Text, state: journal::State, figures: &journal::figures::F
     }
 }
 
-fn damage(text: &mut Text, figures: &journal::figures::Figures) {
+fn damage(text: &mut MetricsText, figures: &journal::figures::JournalFigures) {
     let (damage, scrubbed) = (&figures.damage, figures.scrubbed);
     #[rustfmt::skip]
-    let ones: [(Family, u64); 4] = [
+    let ones: [(MetricFamily, u64); 4] = [
         (gauge("gridhook_store_lost_events", "Events of the log that cannot be read because a table is damaged."), damage.events()),
         (gauge("gridhook_store_damaged_families", "Column families with a table that cannot be read in part."), damage.families.len() as u64),
         (counter("gridhook_store_scrubbed_bytes_total", "Bytes of records that were read to find damage, since the process started."), scrubbed.bytes),
@@ -221,7 +221,7 @@ fn damage(text: &mut Text, figures: &journal::figures::Figures) {
     }
 }
 
-fn store(text: &mut Text, figures: &StoreFigures) {
+fn store(text: &mut MetricsText, figures: &StoreFigures) {
     if let Some(free) = figures.free_bytes {
         one(
             text,
@@ -231,7 +231,7 @@ fn store(text: &mut Text, figures: &StoreFigures) {
     }
     let stalled = figures.stalled_micros as f64 / 1e6;
     #[rustfmt::skip]
-    let ones: [(Family, Value); 14] = [
+    let ones: [(MetricFamily, SampleValue); 14] = [
         (counter("gridhook_rocksdb_wal_syncs_total", "Syncs of the write-ahead log."), figures.wal_syncs.into()),
         (counter("gridhook_rocksdb_wal_written_bytes_total", "Bytes that were written to it."), figures.wal_bytes.into()),
         (counter("gridhook_rocksdb_stalled_seconds_total", "How long writes had to wait for flushes and compactions."), stalled.into()),
@@ -254,7 +254,7 @@ fn store(text: &mut Text, figures: &StoreFigures) {
     one(text, misses, figures.cache_misses);
     type Of = fn(&FamilyFigures) -> u64;
     #[rustfmt::skip]
-    let of_families: [(Family, Of); 5] = [
+    let of_families: [(MetricFamily, Of); 5] = [
         (gauge("gridhook_rocksdb_table_bytes", "Bytes of a column family's files."), |family| family.table_bytes),
         (gauge("gridhook_rocksdb_tables", "A column family's files."), |family| family.tables),
         (gauge("gridhook_rocksdb_memtable_bytes", "Bytes of a column family that are in no file yet."), |family| family.memtable_bytes),
@@ -267,13 +267,13 @@ fn store(text: &mut Text, figures: &StoreFigures) {
     }
 }
 
-fn process(text: &mut Text, scrape: &Scrape) {
+fn process(text: &mut MetricsText, scrape: &Scrape) {
     let process = &scrape.process;
-    let files = |files: Option<u64>| files.map(Value::from);
+    let files = |files: Option<u64>| files.map(SampleValue::from);
     #[rustfmt::skip]
-    let ones: [(Family, Option<Value>); 7] = [
-        (counter("process_cpu_seconds_total", "Processor time that the process has used."), process.cpu_seconds.map(Value::from)),
-        (gauge("process_start_time_seconds", "When the process was started, since 1970."), process.start_time_seconds.map(Value::from)),
+    let ones: [(MetricFamily, Option<SampleValue>); 7] = [
+        (counter("process_cpu_seconds_total", "Processor time that the process has used."), process.cpu_seconds.map(SampleValue::from)),
+        (gauge("process_start_time_seconds", "When the process was started, since 1970."), process.start_time_seconds.map(SampleValue::from)),
         (gauge("process_threads", "Threads of the process."), files(process.threads)),
         (gauge("process_virtual_memory_bytes", "Memory that the process has reserved."), files(process.virtual_bytes)),
         (gauge("process_resident_memory_bytes", "Memory that the process has."), files(process.resident_bytes)),

@@ -6,12 +6,12 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{
-    azure::{self, Metric},
-    figures::{Figures, State, Sums, by_end},
+    azure::{self, AzureMetric},
+    figures::{SubscriptionCounters, SubscriptionFigures, SubscriptionGauges, by_end},
 };
 use crate::{
     event::Timestamp,
-    metrics::Counts,
+    metrics::HistogramCounts,
     subscription::record::SubscriptionRecord,
     topic::{record::TopicRecord, registry::PHASE_NAMES},
 };
@@ -20,16 +20,16 @@ use crate::{
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = SubscriptionMetrics)]
-pub(in crate::admin) struct View {
+pub(in crate::admin) struct MetricsView {
     topic: String,
     subscription: String,
     /// When it was so.
     at: String,
     /// Under the names and with the dimensions of Azure Monitor. Counts are those since the subscription was made; the
     /// duration is that since `measuredSince`.
-    metrics: Vec<Metric>,
+    metrics: Vec<AzureMetric>,
     state: StateView,
-    counts: CountsView,
+    counts: CountersView,
     /// When the process was started: from then on what follows was measured, and restarts were counted.
     measured_since: String,
     actor: ActorView,
@@ -64,7 +64,7 @@ struct StateView {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = SubscriptionMetricsCounts)]
-struct CountsView {
+struct CountersView {
     passed: u64,
     filtered: u64,
     matched: u64,
@@ -77,12 +77,12 @@ struct CountsView {
     dropped: BTreeMap<String, u64>,
     /// Counts of operations by pulling clients, one for each event
     leases: BTreeMap<String, u64>,
-    dead_letters: LettersView,
+    dead_letters: DeadLettersView,
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = SubscriptionMetricsDeadLetters)]
-struct LettersView {
+struct DeadLettersView {
     written: u64,
     lost: u64,
     redriven: u64,
@@ -126,15 +126,15 @@ struct BucketView {
     count: u64,
 }
 
-impl View {
+impl MetricsView {
     pub(super) fn new(
         topic: &TopicRecord,
         subscription: &SubscriptionRecord,
-        figures: &Figures,
+        figures: &SubscriptionFigures,
         started: Timestamp,
         now: Timestamp,
     ) -> Self {
-        let Figures { sums, state } = figures;
+        let SubscriptionFigures { sums, state } = figures;
         let measured = &sums.measured;
         let phases = PHASE_NAMES.into_iter().zip(measured.phases.iter().map(HistogramView::new));
         Self {
@@ -143,10 +143,10 @@ impl View {
             at: now.to_string(),
             metrics: azure::metrics(topic, subscription, figures),
             state: StateView::new(state, now),
-            counts: CountsView::new(sums),
+            counts: CountersView::new(sums),
             measured_since: started.to_string(),
             actor: ActorView {
-                life: state.life,
+                life: state.incarnation,
                 restarts: by_end(sums.ends).into_iter().collect(),
                 quarantined: sums.quarantined,
             },
@@ -162,7 +162,7 @@ impl View {
 }
 
 impl StateView {
-    fn new(state: &State, now: Timestamp) -> Self {
+    fn new(state: &SubscriptionGauges, now: Timestamp) -> Self {
         let date = |at: Option<Timestamp>| at.map(|at| at.to_string());
         Self {
             health: state.health(),
@@ -170,16 +170,16 @@ impl StateView {
             cause: state.cause.map(|cause| cause.to_string()),
             since: date(state.since),
             until: date(state.until),
-            strikes: state.strikes,
+            strikes: state.consecutive_suspensions,
             failures: state.failures,
             backlog: state.backlog,
             backlog_age_seconds: state.unread_age(now).as_secs_f64(),
             time_to_live_seconds: state.time_to_live.unwrap_or_default().as_secs_f64(),
-            owed: state.owed,
+            owed: state.pending,
             next_due: date(state.next_due),
             dead_letters_waiting: state.waiting,
             in_flight: state.in_flight,
-            lingering: state.lingering,
+            lingering: state.late_requests,
             concurrency_limit: state.concurrency,
             events_per_request: state.events_max,
             requests_per_second: state.rate,
@@ -187,8 +187,8 @@ impl StateView {
     }
 }
 
-impl CountsView {
-    fn new(sums: &Sums) -> Self {
+impl CountersView {
+    fn new(sums: &SubscriptionCounters) -> Self {
         Self {
             passed: sums.counters.passed,
             filtered: sums.counters.filtered,
@@ -201,7 +201,7 @@ impl CountsView {
             dead_lettered: sums.dead_lettered().into_iter().collect(),
             dropped: sums.dropped().into_iter().collect(),
             leases: sums.leases().into_iter().collect(),
-            dead_letters: LettersView {
+            dead_letters: DeadLettersView {
                 written: sums.written,
                 lost: sums.lost,
                 redriven: sums.redriven,
@@ -213,7 +213,7 @@ impl CountsView {
 }
 
 impl HistogramView {
-    fn new(counts: &Counts) -> Self {
+    fn new(counts: &HistogramCounts) -> Self {
         let buckets = counts.upto().map(|(le, count)| BucketView { le, count }).collect();
         Self { count: counts.count(), sum: counts.sum(), buckets }
     }

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::{provider::resource_types, topic::LOCATION};
-use crate::topic::record::Scope;
+use crate::topic::record::ArmScope;
 
 /// The versions of Event Grid's API that clients may choose from. Any other is taken too.
 const API_VERSIONS: [&str; 4] = ["2025-02-15", "2022-06-15", "2021-12-01", "2020-06-01"];
@@ -22,9 +22,9 @@ pub fn tenant_id() -> String {
 
 /// A resource's place: its scope, and its location.
 #[derive(Clone, Debug)]
-pub struct Placed {
+pub struct ResourcePlacement {
     /// Its subscription and its resource group.
-    pub scope: Scope,
+    pub scope: ArmScope,
     /// `location`.
     pub location: String,
 }
@@ -69,9 +69,9 @@ pub struct AzureSubscription {
 
 impl AzureSubscription {
     /// All that `resources` name, by key.
-    pub fn all(resources: &[Placed]) -> BTreeMap<String, Self> {
+    pub fn all(resources: &[ResourcePlacement]) -> BTreeMap<String, Self> {
         let mut all = BTreeMap::new();
-        for Placed { scope, .. } in resources {
+        for ResourcePlacement { scope, .. } in resources {
             let id = &scope.subscription;
             all.entry(id.to_lowercase()).or_insert_with(|| Self {
                 id: format!("/subscriptions/{id}"),
@@ -117,10 +117,10 @@ struct ResourceGroupProperties {
 
 impl ResourceGroup {
     /// All of `subscription` that `resources` name, by key.
-    pub fn all(resources: &[Placed], subscription: &str) -> BTreeMap<String, Self> {
+    pub fn all(resources: &[ResourcePlacement], subscription: &str) -> BTreeMap<String, Self> {
         let mut all = BTreeMap::new();
-        for Placed { scope, location } in resources {
-            let Scope { subscription: of, resource_group: name } = scope;
+        for ResourcePlacement { scope, location } in resources {
+            let ArmScope { subscription: of, resource_group: name } = scope;
             if of.to_lowercase() == subscription.to_lowercase() {
                 all.entry(name.to_lowercase()).or_insert_with(|| Self {
                     id: format!("/subscriptions/{of}/resourceGroups/{name}"),
@@ -160,7 +160,7 @@ pub struct Location {
 
 impl Location {
     /// All that `resources` of `subscription` name, by name.
-    pub fn all(resources: &[Placed], subscription: &str) -> Vec<Self> {
+    pub fn all(resources: &[ResourcePlacement], subscription: &str) -> Vec<Self> {
         let mut all = BTreeMap::new();
         let own = resources.iter().filter(|one| one.scope.subscription.to_lowercase() == subscription.to_lowercase());
         for display in own.map(|placed| placed.location.as_str()).chain([LOCATION]) {

@@ -13,13 +13,13 @@ pub struct Difference {
     /// Whether the resource is there already.
     pub exists: bool,
     /// Changed properties; for a new resource, all properties that are set
-    pub changes: Vec<Change>,
+    pub changes: Vec<ValueChange>,
 }
 
 /// A value that would be another.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[schema(as = DifferenceChange)]
-pub struct Change {
+pub struct ValueChange {
     /// Where it stands: the keys above it and its own, joined by dots.
     pub at: String,
     /// Value before the change, or `null`
@@ -37,7 +37,7 @@ impl Difference {
     }
 }
 
-fn compare(at: &str, before: &Value, after: &Value, changes: &mut Vec<Change>) {
+fn compare(at: &str, before: &Value, after: &Value, changes: &mut Vec<ValueChange>) {
     if before == after {
         return;
     }
@@ -46,7 +46,7 @@ fn compare(at: &str, before: &Value, after: &Value, changes: &mut Vec<Change>) {
         (Value::Object(old), Value::Object(new)) => (old, new),
         (Value::Null, Value::Object(new)) => (&nothing, new),
         (Value::Object(old), Value::Null) => (old, &nothing),
-        _ => return changes.push(told(at, before, after)),
+        _ => return changes.push(value_change(at, before, after)),
     };
     let gone = old.keys().filter(|key| !new.contains_key(*key));
     for key in new.keys().chain(gone) {
@@ -56,7 +56,7 @@ fn compare(at: &str, before: &Value, after: &Value, changes: &mut Vec<Change>) {
     }
 }
 
-fn told(at: &str, before: &Value, after: &Value) -> Change {
+fn value_change(at: &str, before: &Value, after: &Value) -> ValueChange {
     let (was, mut is) = (hidden(at, before), hidden(at, after));
     if was == is {
         is = match is {
@@ -64,7 +64,7 @@ fn told(at: &str, before: &Value, after: &Value) -> Change {
             _ => "(another secret)".into(),
         };
     }
-    Change { at: at.to_owned(), before: was, after: is }
+    ValueChange { at: at.to_owned(), before: was, after: is }
 }
 
 /// The same without what may be secret.

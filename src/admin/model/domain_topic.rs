@@ -3,30 +3,30 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Invalid, check_name, check_same_name, drop_read_only, parse, read, system_data};
+use super::{InvalidRequest, check_name, check_same_name, drop_read_only, parse, read, system_data};
 use crate::{event::Name, topic::registry::DomainTopic};
 
 /// A topic of a domain as it is told.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = DomainTopic)]
-pub struct View {
+pub struct DomainTopicView {
     id: String,
     name: String,
     #[serde(rename = "type")]
     kind: &'static str,
-    properties: Properties,
+    properties: DomainTopicProperties,
     #[serde(rename = "systemData", skip_serializing_if = "Option::is_none")]
-    system_data: Option<system_data::View>,
+    system_data: Option<system_data::SystemDataView>,
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = DomainTopicProperties)]
-struct Properties {
+struct DomainTopicProperties {
     provisioning_state: &'static str,
 }
 
-impl View {
+impl DomainTopicView {
     /// What a client is told of a topic of the domain with this resource id.
     pub fn new(domain: &str, topic: &DomainTopic) -> Self {
         let DomainTopic { name, system_data } = topic;
@@ -34,8 +34,8 @@ impl View {
             id: format!("{domain}/topics/{name}"),
             name: name.to_string(),
             kind: "Microsoft.EventGrid/domains/topics",
-            properties: Properties { provisioning_state: "Succeeded" },
-            system_data: system_data.as_ref().map(system_data::View::new),
+            properties: DomainTopicProperties { provisioning_state: "Succeeded" },
+            system_data: system_data.as_ref().map(system_data::SystemDataView::new),
         }
     }
 }
@@ -44,25 +44,25 @@ impl View {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = DomainTopicBody)]
-pub(in crate::admin) struct Body {
+pub(in crate::admin) struct DomainTopicBody {
     name: Option<String>,
     #[serde(rename = "properties")]
-    _properties: Option<Nothing>,
+    _properties: Option<NoProperties>,
 }
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Nothing {}
+struct NoProperties {}
 
 /// Checks a PUT of the topic `name` of a domain: it has nothing that could be set.
-pub fn check(name: &Name, body: &[u8]) -> Result<(), Invalid> {
+pub fn check(name: &Name, body: &[u8]) -> Result<(), InvalidRequest> {
     check_its_name(name)?;
     let mut value = parse(body)?;
     drop_read_only(&mut value, &["id", "type", "systemData", "properties.provisioningState"]);
-    check_same_name(read::<Body>(value)?.name.as_deref(), name.as_str())
+    check_same_name(read::<DomainTopicBody>(value)?.name.as_deref(), name.as_str())
 }
 
 /// Whether a topic of a domain may be called so.
-pub fn check_its_name(name: &Name) -> Result<(), Invalid> {
+pub fn check_its_name(name: &Name) -> Result<(), InvalidRequest> {
     check_name("the domain topic's name", name.as_str(), 128)
 }

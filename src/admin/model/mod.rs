@@ -30,14 +30,14 @@ use crate::{event::Timestamp, policy::filter::number};
 /// What a client asked for and does not get.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{target} {problem}")]
-pub struct Invalid {
+pub struct InvalidRequest {
     /// The key, with all keys above it, as `properties.filter.subjectBeginsWith`; or the part of the request.
     pub target: String,
     /// What is wrong with it, and what is allowed.
     pub problem: String,
 }
 
-impl Invalid {
+impl InvalidRequest {
     pub(crate) fn new(target: impl Into<String>, problem: impl Into<String>) -> Self {
         Self { target: target.into(), problem: problem.into() }
     }
@@ -49,12 +49,12 @@ impl Invalid {
     }
 }
 
-/// What [`Invalid`] calls the whole of what was read.
+/// What [`InvalidRequest`] calls the whole of what was read.
 const BODY: &str = "the body";
 
 /// What a subscription may ask for, and what it gets where it asks for nothing: `min <= default <= max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
+pub struct ValueRange {
     /// The least.
     pub min: u32,
     /// The most.
@@ -63,29 +63,29 @@ pub struct Range {
     pub default: u32,
 }
 
-impl Range {
-    fn check(self, target: &str, asked: Option<i64>) -> Result<u32, Invalid> {
+impl ValueRange {
+    fn check(self, target: &str, asked: Option<i64>) -> Result<u32, InvalidRequest> {
         let Some(asked) = asked else { return Ok(self.default) };
         u32::try_from(asked)
             .ok()
             .filter(|asked| (self.min..=self.max).contains(asked))
-            .ok_or_else(|| Invalid::new(target, format!("is {asked}; allowed is {} to {}", self.min, self.max)))
+            .ok_or_else(|| InvalidRequest::new(target, format!("is {asked}; allowed is {} to {}", self.min, self.max)))
     }
 }
 
 /// The numbers of an edition that the control plane checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ranges {
+pub struct EditionRanges {
     /// `maxDeliveryAttempts`.
-    pub attempts: Range,
+    pub attempts: ValueRange,
     /// `eventTimeToLiveInMinutes`.
-    pub time_to_live_minutes: Range,
+    pub time_to_live_minutes: ValueRange,
     /// `maxEventsPerBatch`.
-    pub events_per_batch: Range,
+    pub events_per_batch: ValueRange,
     /// The same where `preferredBatchSizeInKilobytes` is given and this is not.
     pub events_where_only_kilobytes: u32,
     /// `preferredBatchSizeInKilobytes`.
-    pub kilobytes_per_batch: Range,
+    pub kilobytes_per_batch: ValueRange,
     /// Characters in one string of a filter: 512 in Azure.
     pub filter_text_max: usize,
     /// Entries of `includedEventTypes`.
@@ -104,21 +104,21 @@ pub struct Editions {
     /// The one of a new topic that names none.
     pub default: String,
     /// All of them, by name.
-    pub known: BTreeMap<String, Ranges>,
+    pub known: BTreeMap<String, EditionRanges>,
 }
 
 impl Editions {
     /// The numbers of the edition `name`.
-    pub fn ranges(&self, name: &str) -> Result<&Ranges, Invalid> {
+    pub fn ranges(&self, name: &str) -> Result<&EditionRanges, InvalidRequest> {
         self.known.get(name).ok_or_else(|| {
             let known: Vec<_> = self.known.keys().map(String::as_str).collect();
-            Invalid::new("properties.edition", format!("is \"{name}\"; allowed are {}", known.join(", ")))
+            InvalidRequest::new("properties.edition", format!("is \"{name}\"; allowed are {}", known.join(", ")))
         })
     }
 }
 
 /// A key that Azure knows and this server does not act on.
-struct Unsupported {
+struct UnsupportedProperty {
     /// Where: keys joined by dots.
     at: &'static str,
     /// Values, as JSON, that say what is so anyway. `null` is always one.
@@ -128,8 +128,8 @@ struct Unsupported {
 }
 
 /// Takes the keys of `table` out of `value`, where they are harmless, and refuses the others.
-fn refuse_unsupported(value: &mut Value, table: &[Unsupported]) -> Result<(), Invalid> {
-    for Unsupported { at, harmless, because } in table {
+fn refuse_unsupported(value: &mut Value, table: &[UnsupportedProperty]) -> Result<(), InvalidRequest> {
+    for UnsupportedProperty { at, harmless, because } in table {
         let Some(given) = take(value, at) else { continue };
         if given.is_null() || harmless.contains(&given.to_string().as_str()) {
             continue;
@@ -138,7 +138,7 @@ fn refuse_unsupported(value: &mut Value, table: &[Unsupported]) -> Result<(), In
             [] => "leave it out".to_owned(),
             _ => format!("allowed is {}", harmless.join(" or ")),
         };
-        return Err(Invalid::new(*at, format!("is not supported yet ({because}): {allowed}")));
+        return Err(InvalidRequest::new(*at, format!("is not supported yet ({because}): {allowed}")));
     }
     Ok(())
 }
@@ -196,35 +196,35 @@ fn text_at<'a>(value: &'a Value, at: &str) -> Option<&'a str> {
 }
 
 /// Reads a body; an empty one is an object without keys.
-pub(crate) fn parse(body: &[u8]) -> Result<Value, Invalid> {
+pub(crate) fn parse(body: &[u8]) -> Result<Value, InvalidRequest> {
     if body.trim_ascii().is_empty() {
         return Ok(Value::Object(serde_json::Map::new()));
     }
     let value: Value =
-        serde_json::from_slice(body).map_err(|error| Invalid::new(BODY, format!("is not JSON: {error}")))?;
+        serde_json::from_slice(body).map_err(|error| InvalidRequest::new(BODY, format!("is not JSON: {error}")))?;
     if !value.is_object() {
-        return Err(Invalid::new(BODY, "is not a JSON object; allowed is one"));
+        return Err(InvalidRequest::new(BODY, "is not a JSON object; allowed is one"));
     }
     exact(std::str::from_utf8(body).unwrap_or_default())?;
     Ok(value)
 }
 
 /// Refuses numbers that reading has rounded: a filter compares exactly, and never with another number than was given.
-pub(crate) fn exact(json: &str) -> Result<(), Invalid> {
-    number::first_rounded(json).map_or(Ok(()), |(at, problem)| Err(Invalid::new(at, problem)))
+pub(crate) fn exact(json: &str) -> Result<(), InvalidRequest> {
+    number::first_rounded(json).map_or(Ok(()), |(at, problem)| Err(InvalidRequest::new(at, problem)))
 }
 
 /// Reads `value` into a struct; what does not fit is told with its key.
-pub(crate) fn read<T: DeserializeOwned>(value: Value) -> Result<T, Invalid> {
+pub(crate) fn read<T: DeserializeOwned>(value: Value) -> Result<T, InvalidRequest> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let at = error.path().to_string();
         let target = if at == "." { BODY.to_owned() } else { at };
-        Invalid::new(target, format!("cannot be read: {}", error.inner()))
+        InvalidRequest::new(target, format!("cannot be read: {}", error.inner()))
     })
 }
 
 /// Reads a time with an offset, or without one, which is UTC.
-pub(crate) fn instant(target: &str, given: &str) -> Result<Timestamp, Invalid> {
+pub(crate) fn instant(target: &str, given: &str) -> Result<Timestamp, InvalidRequest> {
     let at = given.parse::<jiff::Timestamp>().or_else(|error| {
         let civil = given.parse::<jiff::civil::DateTime>().map_err(|_| error)?;
         Ok::<_, jiff::Error>(civil.to_zoned(jiff::tz::TimeZone::UTC)?.timestamp())
@@ -232,7 +232,7 @@ pub(crate) fn instant(target: &str, given: &str) -> Result<Timestamp, Invalid> {
     match at {
         // Before 1970: long ago, however long.
         Ok(at) => Ok(Timestamp(u64::try_from(at.as_microsecond()).unwrap_or(0))),
-        Err(_) => Err(Invalid::new(
+        Err(_) => Err(InvalidRequest::new(
             target,
             format!("is \"{}\"; allowed is a date and time such as 2030-01-31T12:00:00Z", given.escape_debug()),
         )),
@@ -264,20 +264,23 @@ pub(super) fn value_of(body: &impl Serialize) -> Value {
 }
 
 /// Refuses a name in the body that is not the name in the path.
-fn check_same_name(given: Option<&str>, name: &str) -> Result<(), Invalid> {
+fn check_same_name(given: Option<&str>, name: &str) -> Result<(), InvalidRequest> {
     match given {
         Some(given) if !given.eq_ignore_ascii_case(name) => {
-            Err(Invalid::new("name", format!("is \"{given}\"; the path says \"{name}\"")))
+            Err(InvalidRequest::new("name", format!("is \"{given}\"; the path says \"{name}\"")))
         }
         Some(_) | None => Ok(()),
     }
 }
 
-fn check_name(what: &str, name: &str, max: usize) -> Result<(), Invalid> {
+fn check_name(what: &str, name: &str, max: usize) -> Result<(), InvalidRequest> {
     let legal =
         (3..=max).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     if legal {
         return Ok(());
     }
-    Err(Invalid::new(what, format!("is \"{name}\"; allowed are 3 to {max} letters (a to z), digits and hyphens")))
+    Err(InvalidRequest::new(
+        what,
+        format!("is \"{name}\"; allowed are 3 to {max} letters (a to z), digits and hyphens"),
+    ))
 }

@@ -1,7 +1,7 @@
 //! `$filter` of a list, as Azure defines it for Event Grid: by name only, with `contains`, `eq`, `ne`, `not`, `and`, `or`
 //! and parentheses; names and words are compared without case.
 
-use super::Invalid;
+use super::InvalidRequest;
 
 /// Nobody writes it by hand, and the reader calls itself for each level.
 const DEPTH_MAX: usize = 32;
@@ -11,23 +11,23 @@ const ALLOWED: &str = "allowed are contains(name, 'text'), name eq 'text' and na
 
 /// Which names are asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Names {
+pub enum NameFilter {
     /// Those with this text in them.
     Containing(String),
     /// This one.
     Equal(String),
     /// All but these.
-    Not(Box<Names>),
+    Not(Box<NameFilter>),
     /// Those of both.
-    And(Box<Names>, Box<Names>),
+    And(Box<NameFilter>, Box<NameFilter>),
     /// Those of either.
-    Or(Box<Names>, Box<Names>),
+    Or(Box<NameFilter>, Box<NameFilter>),
 }
 
-impl Names {
+impl NameFilter {
     /// Reads a `$filter`.
-    pub fn read(text: &str) -> Result<Self, Invalid> {
-        let mut reader = Reader { tokens: tokens(text)?, at: 0 };
+    pub fn read(text: &str) -> Result<Self, InvalidRequest> {
+        let mut reader = ODataParser { tokens: tokens(text)?, at: 0 };
         let names = reader.either(0)?;
         match reader.next() {
             None => Ok(names),
@@ -48,7 +48,7 @@ impl Names {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Token {
+enum ODataToken {
     Word(String),
     Text(String),
     Open,
@@ -56,27 +56,27 @@ enum Token {
     Comma,
 }
 
-fn tokens(text: &str) -> Result<Vec<Token>, Invalid> {
+fn tokens(text: &str) -> Result<Vec<ODataToken>, InvalidRequest> {
     let mut tokens = Vec::new();
     let mut rest = text.trim_start();
     while let Some(first) = rest.chars().next() {
         let len = match first {
             '(' | ')' | ',' => {
                 tokens.push(match first {
-                    '(' => Token::Open,
-                    ')' => Token::Close,
-                    _ => Token::Comma,
+                    '(' => ODataToken::Open,
+                    ')' => ODataToken::Close,
+                    _ => ODataToken::Comma,
                 });
                 1
             }
             '\'' => {
                 let (text, len) = quoted(rest)?;
-                tokens.push(Token::Text(text.to_lowercase()));
+                tokens.push(ODataToken::Text(text.to_lowercase()));
                 len
             }
             _ => {
                 let len = rest.find(|c: char| c.is_whitespace() || "(),'".contains(c)).unwrap_or(rest.len());
-                tokens.push(Token::Word(rest[..len].to_lowercase()));
+                tokens.push(ODataToken::Word(rest[..len].to_lowercase()));
                 len
             }
         };
@@ -86,7 +86,7 @@ fn tokens(text: &str) -> Result<Vec<Token>, Invalid> {
 }
 
 /// The text in quotes that `rest` begins with, a quote in it doubled, and how many bytes it takes.
-fn quoted(rest: &str) -> Result<(String, usize), Invalid> {
+fn quoted(rest: &str) -> Result<(String, usize), InvalidRequest> {
     let mut text = String::new();
     let mut chars = rest.char_indices().skip(1).peekable();
     while let Some((at, c)) = chars.next() {
@@ -96,94 +96,96 @@ fn quoted(rest: &str) -> Result<(String, usize), Invalid> {
             c => text.push(c),
         }
     }
-    Err(Invalid::new("$filter", format!("has a text without its closing quote; {ALLOWED}")))
+    Err(InvalidRequest::new("$filter", format!("has a text without its closing quote; {ALLOWED}")))
 }
 
-struct Reader {
-    tokens: Vec<Token>,
+struct ODataParser {
+    tokens: Vec<ODataToken>,
     at: usize,
 }
 
-impl Reader {
-    fn next(&mut self) -> Option<Token> {
+impl ODataParser {
+    fn next(&mut self) -> Option<ODataToken> {
         let token = self.tokens.get(self.at).cloned();
         self.at += 1;
         token
     }
 
     fn skip_word(&mut self, word: &str) -> bool {
-        let is = matches!(self.tokens.get(self.at), Some(Token::Word(given)) if given == word);
+        let is = matches!(self.tokens.get(self.at), Some(ODataToken::Word(given)) if given == word);
         self.at += usize::from(is);
         is
     }
 
-    fn expect(&mut self, wanted: &Token) -> Result<(), Invalid> {
+    fn expect(&mut self, wanted: &ODataToken) -> Result<(), InvalidRequest> {
         match self.next() {
             Some(token) if token == *wanted => Ok(()),
             other => Err(unexpected(other)),
         }
     }
 
-    fn either(&mut self, depth: usize) -> Result<Names, Invalid> {
+    fn either(&mut self, depth: usize) -> Result<NameFilter, InvalidRequest> {
         let mut names = self.both(depth)?;
         while self.skip_word("or") {
-            names = Names::Or(Box::new(names), Box::new(self.both(depth)?));
+            names = NameFilter::Or(Box::new(names), Box::new(self.both(depth)?));
         }
         Ok(names)
     }
 
-    fn both(&mut self, depth: usize) -> Result<Names, Invalid> {
+    fn both(&mut self, depth: usize) -> Result<NameFilter, InvalidRequest> {
         let mut names = self.one(depth)?;
         while self.skip_word("and") {
-            names = Names::And(Box::new(names), Box::new(self.one(depth)?));
+            names = NameFilter::And(Box::new(names), Box::new(self.one(depth)?));
         }
         Ok(names)
     }
 
-    fn one(&mut self, depth: usize) -> Result<Names, Invalid> {
+    fn one(&mut self, depth: usize) -> Result<NameFilter, InvalidRequest> {
         if depth > DEPTH_MAX {
-            return Err(Invalid::new("$filter", format!("has more than {DEPTH_MAX} levels")));
+            return Err(InvalidRequest::new("$filter", format!("has more than {DEPTH_MAX} levels")));
         }
         match self.next() {
-            Some(Token::Open) => {
+            Some(ODataToken::Open) => {
                 let names = self.either(depth + 1)?;
-                self.expect(&Token::Close)?;
+                self.expect(&ODataToken::Close)?;
                 Ok(names)
             }
-            Some(Token::Word(word)) => match word.as_str() {
-                "not" => Ok(Names::Not(Box::new(self.one(depth + 1)?))),
+            Some(ODataToken::Word(word)) => match word.as_str() {
+                "not" => Ok(NameFilter::Not(Box::new(self.one(depth + 1)?))),
                 "contains" => {
-                    for token in [Token::Open, Token::Word("name".to_owned()), Token::Comma] {
+                    for token in [ODataToken::Open, ODataToken::Word("name".to_owned()), ODataToken::Comma] {
                         self.expect(&token)?;
                     }
                     let text = self.text()?;
-                    self.expect(&Token::Close)?;
-                    Ok(Names::Containing(text))
+                    self.expect(&ODataToken::Close)?;
+                    Ok(NameFilter::Containing(text))
                 }
-                "name" if self.skip_word("eq") => Ok(Names::Equal(self.text()?)),
-                "name" if self.skip_word("ne") => Ok(Names::Not(Box::new(Names::Equal(self.text()?)))),
-                _ => Err(unexpected(Some(Token::Word(word)))),
+                "name" if self.skip_word("eq") => Ok(NameFilter::Equal(self.text()?)),
+                "name" if self.skip_word("ne") => Ok(NameFilter::Not(Box::new(NameFilter::Equal(self.text()?)))),
+                _ => Err(unexpected(Some(ODataToken::Word(word)))),
             },
-            other @ (Some(Token::Text(_) | Token::Close | Token::Comma) | None) => Err(unexpected(other)),
+            other @ (Some(ODataToken::Text(_) | ODataToken::Close | ODataToken::Comma) | None) => {
+                Err(unexpected(other))
+            }
         }
     }
 
-    fn text(&mut self) -> Result<String, Invalid> {
+    fn text(&mut self) -> Result<String, InvalidRequest> {
         match self.next() {
-            Some(Token::Text(text)) => Ok(text),
+            Some(ODataToken::Text(text)) => Ok(text),
             other => Err(unexpected(other)),
         }
     }
 }
 
-fn unexpected(token: Option<Token>) -> Invalid {
+fn unexpected(token: Option<ODataToken>) -> InvalidRequest {
     let what = match token {
-        Some(Token::Word(word)) => format!("cannot be read at \"{word}\""),
-        Some(Token::Text(text)) => format!("cannot be read at '{text}'"),
-        Some(Token::Open) => "cannot be read at \"(\"".to_owned(),
-        Some(Token::Close) => "cannot be read at \")\"".to_owned(),
-        Some(Token::Comma) => "cannot be read at \",\"".to_owned(),
+        Some(ODataToken::Word(word)) => format!("cannot be read at \"{word}\""),
+        Some(ODataToken::Text(text)) => format!("cannot be read at '{text}'"),
+        Some(ODataToken::Open) => "cannot be read at \"(\"".to_owned(),
+        Some(ODataToken::Close) => "cannot be read at \")\"".to_owned(),
+        Some(ODataToken::Comma) => "cannot be read at \",\"".to_owned(),
         None => "breaks off".to_owned(),
     };
-    Invalid::new("$filter", format!("{what}; {ALLOWED}"))
+    InvalidRequest::new("$filter", format!("{what}; {ALLOWED}"))
 }

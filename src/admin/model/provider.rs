@@ -3,22 +3,22 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::topic::record::{Kind, TopicRecord};
+use crate::topic::record::{TopicKind, TopicRecord};
 
 /// One of the provider's operations.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = ProviderOperation)]
-pub struct Operation {
+pub struct ProviderOperation {
     name: String,
     is_data_action: bool,
-    display: Display,
+    display: OperationDisplay,
     origin: &'static str,
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = ProviderOperationDisplay)]
-struct Display {
+struct OperationDisplay {
     provider: &'static str,
     resource: &'static str,
     operation: &'static str,
@@ -51,7 +51,7 @@ pub fn resource_types() -> impl Iterator<Item = &'static str> {
 const SUBSCRIPTION: [&str; 5] = ["read", "write", "delete", "getFullUrl/action", "getDeliveryAttributes/action"];
 
 /// Everything that the provider can do.
-pub fn operations() -> Vec<Operation> {
+pub fn operations() -> Vec<ProviderOperation> {
     let mut operations = Vec::new();
     for (path, resource, verbs) in OPERATIONS {
         operations.extend(verbs.iter().map(|verb| operation(path, resource, verb, false)));
@@ -60,12 +60,12 @@ pub fn operations() -> Vec<Operation> {
     operations
 }
 
-fn operation(path: &str, resource: &'static str, verb: &'static str, is_data_action: bool) -> Operation {
+fn operation(path: &str, resource: &'static str, verb: &'static str, is_data_action: bool) -> ProviderOperation {
     let operation = verb.trim_end_matches("/action");
-    Operation {
+    ProviderOperation {
         name: format!("Microsoft.EventGrid/{path}/{verb}"),
         is_data_action,
-        display: Display {
+        display: OperationDisplay {
             provider: "Microsoft Event Grid",
             resource,
             operation,
@@ -83,13 +83,13 @@ pub struct TopicType {
     pub name: &'static str,
     #[serde(rename = "type")]
     kind: &'static str,
-    properties: TypeProperties,
+    properties: TopicTypeProperties,
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = TopicTypeProperties)]
-struct TypeProperties {
+struct TopicTypeProperties {
     provider: &'static str,
     resource_type: &'static str,
     display_name: &'static str,
@@ -109,8 +109,8 @@ pub fn topic_types() -> Vec<TopicType> {
     let domain = "Custom events, published to the topics of a domain.";
     let storage = "Events about dead-letter files, published to the topic of dead_letter.notice_topic.";
     vec![
-        topic_type(type_name(Kind::Topic), "Microsoft.EventGrid/topics", "Event Grid Topics", custom),
-        topic_type(type_name(Kind::Domain), "Microsoft.EventGrid/domains", "Event Grid Domains", domain),
+        topic_type(type_name(TopicKind::Topic), "Microsoft.EventGrid/topics", "Event Grid Topics", custom),
+        topic_type(type_name(TopicKind::Domain), "Microsoft.EventGrid/domains", "Event Grid Domains", domain),
         topic_type(STORAGE, "Microsoft.Storage/storageAccounts", "Storage Accounts", storage),
     ]
 }
@@ -126,7 +126,7 @@ fn topic_type(
         id: format!("providers/Microsoft.EventGrid/topicTypes/{name}"),
         name,
         kind: "Microsoft.EventGrid/topicTypes",
-        properties: TypeProperties {
+        properties: TopicTypeProperties {
             provider,
             resource_type,
             display_name,
@@ -143,11 +143,11 @@ fn topic_type(
 }
 
 /// The type of topics that this one is of.
-pub fn type_name(kind: Kind) -> &'static str {
+pub fn type_name(kind: TopicKind) -> &'static str {
     match kind {
-        Kind::Topic => "Microsoft.EventGrid.Topics",
-        Kind::NamespaceTopic => "Microsoft.EventGrid.Namespaces",
-        Kind::Domain => "Microsoft.EventGrid.Domains",
+        TopicKind::Topic => "Microsoft.EventGrid.Topics",
+        TopicKind::NamespaceTopic => "Microsoft.EventGrid.Namespaces",
+        TopicKind::Domain => "Microsoft.EventGrid.Domains",
     }
 }
 

@@ -5,14 +5,14 @@ use utoipa::ToSchema;
 
 use crate::{
     event::Timestamp,
-    subscription::record::{IdentityType, Stamp, SystemData},
+    subscription::record::{ChangeStamp, IdentityType, SystemData},
 };
 
 /// Who made a resource, who changed it last, and when.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = SystemData)]
-pub struct View {
+pub struct SystemDataView {
     /// Identity that created the resource; missing where it was created before this was recorded
     #[serde(skip_serializing_if = "Option::is_none")]
     created_by: Option<String>,
@@ -32,7 +32,7 @@ pub struct View {
     last_modified_at: String,
 }
 
-impl View {
+impl SystemDataView {
     /// What a client is told of `data`.
     pub fn new(data: &SystemData) -> Self {
         let SystemData { created, modified } = data;
@@ -49,7 +49,7 @@ impl View {
 
 /// What is recorded of a change by `by` at `now`. `before` is the resource that it changes, with what was recorded of that.
 pub fn changed(by: (&str, IdentityType), now: Timestamp, before: Option<Option<&SystemData>>) -> SystemData {
-    let modified = Stamp { by: by.0.to_owned(), kind: by.1, at: now };
+    let modified = ChangeStamp { by: by.0.to_owned(), kind: by.1, at: now };
     let created = match before {
         None => Some(modified.clone()),
         Some(recorded) => recorded.and_then(|recorded| recorded.created.clone()),

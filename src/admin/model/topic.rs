@@ -9,17 +9,17 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-pub use self::view::View;
+pub use self::view::TopicView;
 use super::{
-    Editions, Enumeration, Invalid, Unsupported, canonicalize, check_name, check_same_name, drop_read_only, merge,
-    parse, read, refuse_unsupported, value_of,
+    Editions, Enumeration, InvalidRequest, UnsupportedProperty, canonicalize, check_name, check_same_name,
+    drop_read_only, merge, parse, read, refuse_unsupported, value_of,
 };
 use crate::{
     event::{Name, Schema},
     topic::{
+        azure_properties::{DataResidency, EventTypeInfo, ExtendedLocation, HostKind, Identity, Sku, TlsVersion},
         ingress::{IpRule, PublicNetworkAccess},
-        kept::{DataResidency, EventTypeInfo, ExtendedLocation, HostKind, Identity, Sku, TlsVersion},
-        record::{DomainTopics, Kept, Keys, Kind, Scope, TopicRecord},
+        record::{AccessKeys, ArmScope, DomainTopics, StoredTopicProperties, TopicKind, TopicRecord},
     },
 };
 
@@ -43,7 +43,7 @@ const READ_ONLY: [&str; 8] = [
     "properties.metricResourceId",
 ];
 
-const UNSUPPORTED: [Unsupported; 1] = [Unsupported {
+const UNSUPPORTED: [UnsupportedProperty; 1] = [UnsupportedProperty {
     at: "properties.privateEndpointConnections",
     harmless: &["[]"],
     because: "the address that the server listens on decides who reaches it",
@@ -75,7 +75,7 @@ const ENUMERATIONS: [Enumeration; 9] = [
 #[derive(Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = TopicBody)]
-pub(in crate::admin) struct Body {
+pub(in crate::admin) struct TopicBody {
     #[serde(skip_serializing)]
     name: Option<String>,
     location: Option<String>,
@@ -84,7 +84,7 @@ pub(in crate::admin) struct Body {
     kind: Option<HostKind>,
     extended_location: Option<ExtendedLocation>,
     identity: Option<Identity>,
-    properties: Option<Properties>,
+    properties: Option<TopicBodyProperties>,
 }
 
 /// `inputSchema`, for the description.
@@ -100,7 +100,7 @@ enum InputSchema {
 #[derive(Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = TopicBodyProperties)]
-struct Properties {
+struct TopicBodyProperties {
     #[schema(value_type = Option<InputSchema>)]
     input_schema: Option<String>,
     edition: Option<String>,
@@ -120,36 +120,36 @@ struct Properties {
 
 /// What a client asks of a topic or a domain, checked by itself; what it leaves open depends on whether it exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wish {
-    kind: Kind,
+pub struct TopicSpec {
+    kind: TopicKind,
     location: Option<String>,
     tags: BTreeMap<String, String>,
     input_schema: Option<Schema>,
     edition: Option<String>,
-    ingress: ingress::Body,
+    ingress: ingress::IngressBody,
     auto_create: Option<bool>,
     auto_delete: Option<bool>,
-    kept: Kept,
+    kept: StoredTopicProperties,
 }
 
-impl Wish {
+impl TopicSpec {
     /// Reads the body of a PUT of the topic or domain `name`.
-    pub fn put(kind: Kind, name: &str, body: &[u8]) -> Result<Self, Invalid> {
+    pub fn put(kind: TopicKind, name: &str, body: &[u8]) -> Result<Self, InvalidRequest> {
         Self::of(kind, name, parse(body)?)
     }
 
     /// Reads the body of a PATCH of `record`.
-    pub fn patch(record: &TopicRecord, body: &[u8]) -> Result<Self, Invalid> {
+    pub fn patch(record: &TopicRecord, body: &[u8]) -> Result<Self, InvalidRequest> {
         let mut whole = value_of(&settable(record));
         merge(&mut whole, parse(body)?);
         Self::of(record.kind(), record.name.as_str(), whole)
     }
 
-    fn of(kind: Kind, name: &str, mut value: Value) -> Result<Self, Invalid> {
+    fn of(kind: TopicKind, name: &str, mut value: Value) -> Result<Self, InvalidRequest> {
         drop_read_only(&mut value, &READ_ONLY);
         canonicalize(&mut value, &ENUMERATIONS);
         refuse_unsupported(&mut value, &UNSUPPORTED)?;
-        let body: Body = read(value)?;
+        let body: TopicBody = read(value)?;
         check_same_name(body.name.as_deref(), name)?;
         let properties = body.properties.unwrap_or_default();
         let auto_create = properties.auto_create_topic_with_first_subscription;
@@ -158,8 +158,11 @@ impl Wish {
             ("properties.autoCreateTopicWithFirstSubscription", auto_create),
             ("properties.autoDeleteTopicWithLastSubscription", auto_delete),
         ] {
-            if kind == Kind::Topic && given.is_some() {
-                return Err(Invalid::new(key, "speaks of the topics of a domain, and this is a topic; leave it out"));
+            if kind == TopicKind::Topic && given.is_some() {
+                return Err(InvalidRequest::new(
+                    key,
+                    "speaks of the topics of a domain, and this is a topic; leave it out",
+                ));
             }
         }
         Ok(Self {
@@ -168,7 +171,7 @@ impl Wish {
             tags: body.tags.unwrap_or_default(),
             input_schema: properties.input_schema.map(|given| schema_of(&given)).transpose()?,
             edition: properties.edition,
-            ingress: ingress::Body {
+            ingress: ingress::IngressBody {
                 disable_local_auth: properties.disable_local_auth,
                 public_network_access: properties.public_network_access,
                 inbound_ip_rules: properties.inbound_ip_rules,
@@ -176,7 +179,7 @@ impl Wish {
             },
             auto_create,
             auto_delete,
-            kept: Kept {
+            kept: StoredTopicProperties {
                 sku: body.sku,
                 kind: body.kind,
                 extended_location: body.extended_location,
@@ -189,10 +192,16 @@ impl Wish {
     }
 
     /// A new topic or domain.
-    pub fn create(self, name: &str, scope: Scope, keys: Keys, editions: &Editions) -> Result<TopicRecord, Invalid> {
+    pub fn create(
+        self,
+        name: &str,
+        scope: ArmScope,
+        keys: AccessKeys,
+        editions: &Editions,
+    ) -> Result<TopicRecord, InvalidRequest> {
         let what = match self.kind {
-            Kind::Topic | Kind::NamespaceTopic => "the topic's name",
-            Kind::Domain => "the domain's name",
+            TopicKind::Topic | TopicKind::NamespaceTopic => "the topic's name",
+            TopicKind::Domain => "the domain's name",
         };
         check_top_name(what, name)?;
         check_place("the subscription in the path", &scope.subscription)?;
@@ -221,10 +230,10 @@ impl Wish {
 
     /// `existing`, changed. Keys, name and scope stay; so do schema, mapping, edition, location and the automatics of a
     /// domain where none is named: a client of Azure's own knows no edition and must not undo an operator's choice.
-    pub fn update(self, existing: &TopicRecord, editions: &Editions) -> Result<TopicRecord, Invalid> {
+    pub fn update(self, existing: &TopicRecord, editions: &Editions) -> Result<TopicRecord, InvalidRequest> {
         if let Some(wished) = self.input_schema.filter(|wished| *wished != existing.input_schema) {
             let (wished, is) = (schema_name(wished), schema_name(existing.input_schema));
-            return Err(Invalid::new(
+            return Err(InvalidRequest::new(
                 "properties.inputSchema",
                 format!("is {wished}; the schema of a topic stays what it was made with: {is}"),
             ));
@@ -244,7 +253,7 @@ impl Wish {
     }
 
     fn domain(&self, otherwise: Option<DomainTopics>) -> Option<DomainTopics> {
-        let otherwise = otherwise.filter(|_| self.kind == Kind::Domain)?;
+        let otherwise = otherwise.filter(|_| self.kind == TopicKind::Domain)?;
         Some(DomainTopics {
             auto_create: self.auto_create.unwrap_or(otherwise.auto_create),
             auto_delete: self.auto_delete.unwrap_or(otherwise.auto_delete),
@@ -253,13 +262,13 @@ impl Wish {
 }
 
 /// Names of topics, domains and namespaces; some are Event Grid's own.
-pub(super) fn check_top_name(what: &str, name: &str) -> Result<(), Invalid> {
+pub(super) fn check_top_name(what: &str, name: &str) -> Result<(), InvalidRequest> {
     check_name(what, name, 50)?;
     let lower = name.to_ascii_lowercase();
     match ["microsoft", "eventgrid", "system"].iter().find(|taken| lower.starts_with(**taken)) {
         Some(taken) => {
             let problem = format!("is \"{name}\"; names that begin with \"{taken}\" are Event Grid's own");
-            Err(Invalid::new(what, problem))
+            Err(InvalidRequest::new(what, problem))
         }
         None => Ok(()),
     }
@@ -268,7 +277,7 @@ pub(super) fn check_top_name(what: &str, name: &str) -> Result<(), Invalid> {
 /// Ids of subscriptions and names of resource groups end up in every event's `topic`, and a resource group can be a folder
 /// of dead letters: any that need no escaping there and are a part of a path, which no part that ends with a dot is for
 /// every store. Azure allows no dot there either.
-pub(super) fn check_place(what: &str, given: &str) -> Result<(), Invalid> {
+pub(super) fn check_place(what: &str, given: &str) -> Result<(), InvalidRequest> {
     let legal = (1..=90).contains(&given.chars().count())
         && given.len() <= PLACE_BYTES_MAX
         && given.chars().all(|c| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '(' | ')'))
@@ -279,13 +288,13 @@ pub(super) fn check_place(what: &str, given: &str) -> Result<(), Invalid> {
     let allowed = format!(
         "allowed are 1 to 90 letters, digits and -_.() of {PLACE_BYTES_MAX} bytes in all, without a . at the end"
     );
-    Err(Invalid::new(what, format!("is \"{}\"; {allowed}", given.escape_debug())))
+    Err(InvalidRequest::new(what, format!("is \"{}\"; {allowed}", given.escape_debug())))
 }
 
-fn schema_of(given: &str) -> Result<Schema, Invalid> {
+fn schema_of(given: &str) -> Result<Schema, InvalidRequest> {
     SCHEMAS.into_iter().find(|schema| schema_name(*schema) == given).ok_or_else(|| {
         let allowed = SCHEMAS.map(schema_name).join(", ");
-        Invalid::new("properties.inputSchema", format!("is \"{given}\"; allowed are {allowed}"))
+        InvalidRequest::new("properties.inputSchema", format!("is \"{given}\"; allowed are {allowed}"))
     })
 }
 
@@ -304,8 +313,8 @@ pub(in crate::admin) fn set(record: &TopicRecord) -> Value {
 }
 
 /// What a client can set, as it is set.
-fn settable(record: &TopicRecord) -> Body {
-    let Kept {
+fn settable(record: &TopicRecord) -> TopicBody {
+    let StoredTopicProperties {
         sku,
         kind,
         extended_location,
@@ -314,9 +323,9 @@ fn settable(record: &TopicRecord) -> Body {
         minimum_tls_version_allowed,
         event_type_info,
     } = record.kept.clone();
-    let ingress::Body { disable_local_auth, public_network_access, inbound_ip_rules, input_schema_mapping } =
-        ingress::Body::of(&record.ingress);
-    Body {
+    let ingress::IngressBody { disable_local_auth, public_network_access, inbound_ip_rules, input_schema_mapping } =
+        ingress::IngressBody::of(&record.ingress);
+    TopicBody {
         name: None,
         location: Some(record.location.clone()),
         tags: Some(record.tags.clone()),
@@ -324,7 +333,7 @@ fn settable(record: &TopicRecord) -> Body {
         kind,
         extended_location,
         identity,
-        properties: Some(Properties {
+        properties: Some(TopicBodyProperties {
             input_schema: Some(schema_name(record.input_schema).to_owned()),
             edition: Some(record.edition.clone()),
             disable_local_auth,
@@ -342,7 +351,7 @@ fn settable(record: &TopicRecord) -> Body {
 
 /// Which of a topic's keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Key {
+pub enum KeyName {
     /// The first.
     Key1,
     /// The second.
@@ -353,19 +362,19 @@ pub enum Key {
 #[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = RegenerateKey)]
-pub(in crate::admin) struct WhichKey {
+pub(in crate::admin) struct RegenerateKeyBody {
     /// `key1` or `key2`.
     #[schema(example = "key1")]
     key_name: String,
 }
 
-impl Key {
+impl KeyName {
     /// Reads the body of `regenerateKey`.
-    pub fn read(body: &[u8]) -> Result<Self, Invalid> {
-        match read::<WhichKey>(parse(body)?)?.key_name {
+    pub fn read(body: &[u8]) -> Result<Self, InvalidRequest> {
+        match read::<RegenerateKeyBody>(parse(body)?)?.key_name {
             name if name.eq_ignore_ascii_case("key1") => Ok(Self::Key1),
             name if name.eq_ignore_ascii_case("key2") => Ok(Self::Key2),
-            other => Err(Invalid::new("keyName", format!("is \"{other}\"; allowed are key1 and key2"))),
+            other => Err(InvalidRequest::new("keyName", format!("is \"{other}\"; allowed are key1 and key2"))),
         }
     }
 }

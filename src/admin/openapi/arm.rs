@@ -7,31 +7,31 @@ mod namespaces;
 use actix_web::http::Method;
 use serde_json::{Value, json};
 
-use super::draft::{Draft, Schemas, list_of};
+use super::draft::{OperationBuilder, SchemaRegistry, list_of};
 use crate::{
     admin::{
         arm::{
-            path::{ReplayVerb, SubscriptionVerb, TopicVerb},
-            routes::{Route, Source, Subject},
+            path::{ReplayAction, SubscriptionAction, TopicAction},
+            routes::{ResourceType, Route, SubscriptionParent},
             subscriptions::FullUrl,
             topics::SharedAccessKeys,
         },
-        error::Envelope,
+        error::ErrorResponse,
         explain, ledger, metrics,
         model::{
             difference::Difference,
-            domain_topic::{self, Body as DomainTopicBody},
+            domain_topic::{self, DomainTopicBody},
             namespace,
-            provider::{EventType, Operation, TopicType},
-            subscription::{self, Form, attribute::Body as Attribute},
-            topic::{self, WhichKey},
+            provider::{EventType, ProviderOperation, TopicType},
+            subscription::{self, PathForm, attribute::AttributeMappingBody as Attribute},
+            topic::{self, RegenerateKeyBody},
         },
         operate, replay,
-        test_filter::Report,
+        test_filter::FilterTestReport,
         trace,
     },
     policy::record::Command,
-    topic::record::Kind,
+    topic::record::TopicKind,
 };
 
 /// What can be said to everybody.
@@ -54,69 +54,77 @@ const CHANGING: [(u16, &str); 3] = [
     (503, "Store temporarily unwritable"),
 ];
 
-/// Of [`SubscriptionVerb::Explain`].
+/// Of [`SubscriptionAction::Explain`].
 const NOWHERE: &str = "No such resource, or no such event in the searched part of the log";
 
 /// One of the paths, asked with one of its methods.
-pub(super) fn describe(route: &Route, method: &Method, schemas: &mut Schemas) -> Draft {
-    let error = schemas.of::<Envelope<'static>>();
+pub(super) fn describe(route: &Route, method: &Method, schemas: &mut SchemaRegistry) -> OperationBuilder {
+    let error = schemas.of::<ErrorResponse<'static>>();
     let draft = match route.subject {
-        Subject::Tenants
-        | Subject::AzureSubscriptions
-        | Subject::AzureSubscription
-        | Subject::ResourceGroups
-        | Subject::ResourceGroup
-        | Subject::Providers
-        | Subject::Provider
-        | Subject::Locations => account::describe(route, schemas),
-        Subject::Operations => {
-            list(draft(route, "listOperations", "List the operations of the provider"), schemas.of::<Operation>())
-        }
-        Subject::TopicTypes => list(draft(route, "listTopicTypes", "List topic types"), schemas.of::<TopicType>()),
-        Subject::TopicType => {
+        ResourceType::Tenants
+        | ResourceType::AzureSubscriptions
+        | ResourceType::AzureSubscription
+        | ResourceType::ResourceGroups
+        | ResourceType::ResourceGroup
+        | ResourceType::Providers
+        | ResourceType::Provider
+        | ResourceType::Locations => account::describe(route, schemas),
+        ResourceType::Operations => list(
+            draft(route, "listOperations", "List the operations of the provider"),
+            schemas.of::<ProviderOperation>(),
+        ),
+        ResourceType::TopicTypes => list(draft(route, "listTopicTypes", "List topic types"), schemas.of::<TopicType>()),
+        ResourceType::TopicType => {
             draft(route, "getTopicType", "Get a topic type").answer(200, "The topic type", &schemas.of::<TopicType>())
         }
-        Subject::EventTypesOf => list(
+        ResourceType::EventTypesOf => list(
             draft(route, "listEventTypes", "List the event types of a topic type (always empty)"),
             schemas.of::<EventType>(),
         ),
-        Subject::UnsupportedAll(resource_type) => list(
+        ResourceType::UnsupportedAll(resource_type) => list(
             draft(route, "list", &format!("List {resource_type}, of which this server has none")),
             json!({"type": "object"}),
         ),
-        Subject::Unsupported(resource_type) => unsupported(route, resource_type, method, &error),
-        Subject::Topics(kind) => {
-            paged(draft(route, "list", &format!("List {}", kind.word())), schemas.of::<topic::View>())
+        ResourceType::Unsupported(resource_type) => unsupported(route, resource_type, method, &error),
+        ResourceType::Topics(kind) => {
+            paged(draft(route, "list", &format!("List {}", kind.path_segment())), schemas.of::<topic::TopicView>())
         }
-        Subject::Namespaces => paged(draft(route, "list", "List namespaces"), schemas.of::<namespace::View>()),
-        Subject::Namespace(verb) => namespaces::describe(route, verb, method, schemas, &error),
-        Subject::NamespaceTopics => {
-            paged(draft(route, "list", "List the topics of a namespace"), schemas.of::<namespace::topic::View>())
+        ResourceType::Namespaces => {
+            paged(draft(route, "list", "List namespaces"), schemas.of::<namespace::NamespaceView>())
         }
-        Subject::Topic(Kind::NamespaceTopic, TopicVerb::Itself) => namespaces::topic(route, method, schemas, &error),
-        Subject::Topic(kind, TopicVerb::Itself) => topic_itself(route, kind, method, schemas, &error),
-        Subject::Topic(_, verb) => topic_verb(route, verb, schemas, &error),
-        Subject::DomainTopics => {
-            paged(draft(route, "list", "List the topics of a domain"), schemas.of::<domain_topic::View>())
+        ResourceType::Namespace(verb) => namespaces::describe(route, verb, method, schemas, &error),
+        ResourceType::NamespaceTopics => paged(
+            draft(route, "list", "List the topics of a namespace"),
+            schemas.of::<namespace::topic::NamespaceTopicView>(),
+        ),
+        ResourceType::Topic(TopicKind::NamespaceTopic, TopicAction::Itself) => {
+            namespaces::topic(route, method, schemas, &error)
         }
-        Subject::DomainTopic => domain_topic(route, method, schemas, &error),
-        Subject::Subscriptions(Source::Whole(Kind::NamespaceTopic), _) => paged(
+        ResourceType::Topic(kind, TopicAction::Itself) => topic_itself(route, kind, method, schemas, &error),
+        ResourceType::Topic(_, verb) => topic_verb(route, verb, schemas, &error),
+        ResourceType::DomainTopics => {
+            paged(draft(route, "list", "List the topics of a domain"), schemas.of::<domain_topic::DomainTopicView>())
+        }
+        ResourceType::DomainTopic => domain_topic(route, method, schemas, &error),
+        ResourceType::Subscriptions(SubscriptionParent::Whole(TopicKind::NamespaceTopic), _) => paged(
             draft(route, "list", "List the event subscriptions of a topic of a namespace"),
             namespaces::subscription_view(schemas),
         ),
-        Subject::Subscriptions(..) => paged(
+        ResourceType::Subscriptions(..) => paged(
             draft(route, "list", "List the event subscriptions of a topic, a domain or a domain topic"),
-            schemas.of::<subscription::View>(),
+            schemas.of::<subscription::SubscriptionView>(),
         ),
-        Subject::AllSubscriptions => paged(
+        ResourceType::AllSubscriptions => paged(
             draft(route, "list", "List event subscriptions by subscription, resource group, location or topic type"),
-            schemas.of::<subscription::View>(),
+            schemas.of::<subscription::SubscriptionView>(),
         ),
-        Subject::Subscription(Source::Whole(Kind::NamespaceTopic), _, SubscriptionVerb::Itself) => {
-            namespaces::subscription(route, method, schemas, &error)
-        }
-        Subject::Subscription(_, _, SubscriptionVerb::Itself) => itself(route, method, schemas, &error),
-        Subject::Subscription(_, _, verb) => subscription_verb(route, verb, method, schemas, &error),
+        ResourceType::Subscription(
+            SubscriptionParent::Whole(TopicKind::NamespaceTopic),
+            _,
+            SubscriptionAction::Itself,
+        ) => namespaces::subscription(route, method, schemas, &error),
+        ResourceType::Subscription(_, _, SubscriptionAction::Itself) => itself(route, method, schemas, &error),
+        ResourceType::Subscription(_, _, verb) => subscription_verb(route, verb, method, schemas, &error),
     };
     draft
         .secured(&["admin"])
@@ -125,76 +133,82 @@ pub(super) fn describe(route: &Route, method: &Method, schemas: &mut Schemas) ->
 }
 
 /// An operation whose id says what it is done with: ids are unique, and the same things can be said of many resources.
-fn draft(route: &Route, id: &str, summary: &str) -> Draft {
+fn draft(route: &Route, id: &str, summary: &str) -> OperationBuilder {
     let id = format!("{id}{}", of(route));
-    Draft::new(tag(route.subject), &id, summary)
+    OperationBuilder::new(tag(route.subject), &id, summary)
 }
 
-fn tag(subject: Subject) -> &'static str {
+fn tag(subject: ResourceType) -> &'static str {
     match subject {
-        Subject::Tenants
-        | Subject::AzureSubscriptions
-        | Subject::AzureSubscription
-        | Subject::ResourceGroups
-        | Subject::ResourceGroup
-        | Subject::Providers
-        | Subject::Provider
-        | Subject::Locations => "account",
-        Subject::Operations | Subject::TopicTypes | Subject::TopicType | Subject::EventTypesOf => "provider",
-        Subject::Topics(Kind::Topic) | Subject::Topic(Kind::Topic, _) => "topics",
-        Subject::Topics(Kind::Domain) | Subject::Topic(Kind::Domain, _) => "domains",
-        Subject::DomainTopics | Subject::DomainTopic => "domain topics",
-        Subject::Namespaces | Subject::Namespace(_) => "namespaces",
-        Subject::NamespaceTopics | Subject::Topics(Kind::NamespaceTopic) | Subject::Topic(Kind::NamespaceTopic, _) => {
-            "namespace topics"
+        ResourceType::Tenants
+        | ResourceType::AzureSubscriptions
+        | ResourceType::AzureSubscription
+        | ResourceType::ResourceGroups
+        | ResourceType::ResourceGroup
+        | ResourceType::Providers
+        | ResourceType::Provider
+        | ResourceType::Locations => "account",
+        ResourceType::Operations | ResourceType::TopicTypes | ResourceType::TopicType | ResourceType::EventTypesOf => {
+            "provider"
         }
-        Subject::Subscriptions(..) | Subject::Subscription(..) | Subject::AllSubscriptions => "event subscriptions",
-        Subject::UnsupportedAll(_) | Subject::Unsupported(_) => "not supported",
+        ResourceType::Topics(TopicKind::Topic) | ResourceType::Topic(TopicKind::Topic, _) => "topics",
+        ResourceType::Topics(TopicKind::Domain) | ResourceType::Topic(TopicKind::Domain, _) => "domains",
+        ResourceType::DomainTopics | ResourceType::DomainTopic => "domain topics",
+        ResourceType::Namespaces | ResourceType::Namespace(_) => "namespaces",
+        ResourceType::NamespaceTopics
+        | ResourceType::Topics(TopicKind::NamespaceTopic)
+        | ResourceType::Topic(TopicKind::NamespaceTopic, _) => "namespace topics",
+        ResourceType::Subscriptions(..) | ResourceType::Subscription(..) | ResourceType::AllSubscriptions => {
+            "event subscriptions"
+        }
+        ResourceType::UnsupportedAll(_) | ResourceType::Unsupported(_) => "not supported",
     }
 }
 
 /// With what: the kind of a resource, on what it hangs, and by which of its paths it is spoken of.
 fn of(route: &Route) -> String {
     let kind = |kind| match kind {
-        Kind::Topic => "Topic",
-        Kind::Domain => "Domain",
-        Kind::NamespaceTopic => "NamespaceTopic",
+        TopicKind::Topic => "Topic",
+        TopicKind::Domain => "Domain",
+        TopicKind::NamespaceTopic => "NamespaceTopic",
     };
     let hung = |source, form| {
         let source = match source {
-            Source::Whole(whole) => kind(whole),
-            Source::DomainTopic => "DomainTopic",
+            SubscriptionParent::Whole(whole) => kind(whole),
+            SubscriptionParent::DomainTopic => "DomainTopic",
         };
         let form = match form {
-            Form::Nested => "",
-            Form::Scoped => "ByScope",
+            PathForm::Nested => "",
+            PathForm::Scoped => "ByScope",
         };
         format!("Of{source}{form}")
     };
     let has = |name: &str, word: &'static str| if route.template.contains(name) { word } else { "" };
     let place = has("{resourceGroupName}", "OfGroup");
     match route.subject {
-        Subject::Tenants
-        | Subject::AzureSubscriptions
-        | Subject::AzureSubscription
-        | Subject::ResourceGroups
-        | Subject::ResourceGroup
-        | Subject::Providers
-        | Subject::Provider
-        | Subject::Locations => String::new(),
-        Subject::Operations | Subject::TopicTypes | Subject::TopicType | Subject::EventTypesOf => String::new(),
-        Subject::Topics(of) => format!("{}s{place}", kind(of)),
-        Subject::Topic(of, _) => kind(of).to_owned(),
-        Subject::Namespaces => format!("Namespaces{place}"),
-        Subject::Namespace(_) => "Namespace".to_owned(),
-        Subject::NamespaceTopics => "NamespaceTopics".to_owned(),
-        Subject::DomainTopics => "DomainTopics".to_owned(),
-        Subject::DomainTopic => "DomainTopic".to_owned(),
-        Subject::Subscriptions(source, form) => format!("Subscriptions{}", hung(source, form)),
-        Subject::Subscription(source, form, _) => format!("Subscription{}", hung(source, form)),
-        Subject::UnsupportedAll(resource_type) => format!("Unsupported{resource_type}{place}"),
-        Subject::Unsupported(resource_type) => format!("One{resource_type}"),
-        Subject::AllSubscriptions => {
+        ResourceType::Tenants
+        | ResourceType::AzureSubscriptions
+        | ResourceType::AzureSubscription
+        | ResourceType::ResourceGroups
+        | ResourceType::ResourceGroup
+        | ResourceType::Providers
+        | ResourceType::Provider
+        | ResourceType::Locations => String::new(),
+        ResourceType::Operations | ResourceType::TopicTypes | ResourceType::TopicType | ResourceType::EventTypesOf => {
+            String::new()
+        }
+        ResourceType::Topics(of) => format!("{}s{place}", kind(of)),
+        ResourceType::Topic(of, _) => kind(of).to_owned(),
+        ResourceType::Namespaces => format!("Namespaces{place}"),
+        ResourceType::Namespace(_) => "Namespace".to_owned(),
+        ResourceType::NamespaceTopics => "NamespaceTopics".to_owned(),
+        ResourceType::DomainTopics => "DomainTopics".to_owned(),
+        ResourceType::DomainTopic => "DomainTopic".to_owned(),
+        ResourceType::Subscriptions(source, form) => format!("Subscriptions{}", hung(source, form)),
+        ResourceType::Subscription(source, form, _) => format!("Subscription{}", hung(source, form)),
+        ResourceType::UnsupportedAll(resource_type) => format!("Unsupported{resource_type}{place}"),
+        ResourceType::Unsupported(resource_type) => format!("One{resource_type}"),
+        ResourceType::AllSubscriptions => {
             let (location, topic_type) = (has("{location}", "OfLocation"), has("{topicTypeName}", "OfType"));
             format!("AllSubscriptions{place}{location}{topic_type}")
         }
@@ -202,7 +216,7 @@ fn of(route: &Route) -> String {
 }
 
 /// A resource of a type that the server does not have.
-fn unsupported(route: &Route, resource_type: &str, method: &Method, error: &Value) -> Draft {
+fn unsupported(route: &Route, resource_type: &str, method: &Method, error: &Value) -> OperationBuilder {
     let object = json!({"type": "object"});
     match *method {
         Method::GET => draft(route, "get", &format!("Look for one of {resource_type}, of which there is none")),
@@ -228,11 +242,11 @@ fn unsupported(route: &Route, resource_type: &str, method: &Method, error: &Valu
     .errors(&CHANGING, error)
 }
 
-fn list(draft: Draft, item: Value) -> Draft {
+fn list(draft: OperationBuilder, item: Value) -> OperationBuilder {
     draft.answer(200, "The whole list", &list_of(item))
 }
 
-fn paged(draft: Draft, item: Value) -> Draft {
+fn paged(draft: OperationBuilder, item: Value) -> OperationBuilder {
     draft
         .query(
             "$filter",
@@ -244,12 +258,18 @@ fn paged(draft: Draft, item: Value) -> Draft {
         .answer(200, "A page of the list, with the link to the next page", &list_of(item))
 }
 
-fn topic_itself(route: &Route, kind: Kind, method: &Method, schemas: &mut Schemas, error: &Value) -> Draft {
-    let (body, view) = (schemas.of::<topic::Body>(), schemas.of::<topic::View>());
+fn topic_itself(
+    route: &Route,
+    kind: TopicKind,
+    method: &Method,
+    schemas: &mut SchemaRegistry,
+    error: &Value,
+) -> OperationBuilder {
+    let (body, view) = (schemas.of::<topic::TopicBody>(), schemas.of::<topic::TopicView>());
     let example = json!({"location": "local", "tags": {"team": "shop"}});
     let word = match kind {
-        Kind::Topic | Kind::NamespaceTopic => "topic",
-        Kind::Domain => "domain",
+        TopicKind::Topic | TopicKind::NamespaceTopic => "topic",
+        TopicKind::Domain => "domain",
     };
     match *method {
         Method::GET => {
@@ -270,7 +290,7 @@ fn topic_itself(route: &Route, kind: Kind, method: &Method, schemas: &mut Schema
 }
 
 /// A PUT can be asked for what it would change.
-fn what_if(draft: Draft, schemas: &mut Schemas) -> Draft {
+fn what_if(draft: OperationBuilder, schemas: &mut SchemaRegistry) -> OperationBuilder {
     draft.query("whatIf", "Whether to report the changes without making them", &json!({"type": "boolean"})).answer(
         200,
         "The changes that would be made; only with `whatIf`",
@@ -278,26 +298,30 @@ fn what_if(draft: Draft, schemas: &mut Schemas) -> Draft {
     )
 }
 
-fn deleted(draft: Draft, error: &Value) -> Draft {
+fn deleted(draft: OperationBuilder, error: &Value) -> OperationBuilder {
     draft.done(204, "The resource does not exist any more").errors(&CHANGING, error)
 }
 
-fn topic_verb(route: &Route, verb: TopicVerb, schemas: &mut Schemas, error: &Value) -> Draft {
+fn topic_verb(route: &Route, verb: TopicAction, schemas: &mut SchemaRegistry, error: &Value) -> OperationBuilder {
     match verb {
-        TopicVerb::Itself | TopicVerb::ListKeys => {
+        TopicAction::Itself | TopicAction::ListKeys => {
             let keys = schemas.of::<SharedAccessKeys<'static>>();
             draft(route, "listKeys", "List the access keys").answer(200, "Both access keys", &keys)
         }
-        TopicVerb::RegenerateKey => {
-            let (body, keys) = (schemas.of::<WhichKey>(), schemas.of::<SharedAccessKeys<'static>>());
+        TopicAction::RegenerateKey => {
+            let (body, keys) = (schemas.of::<RegenerateKeyBody>(), schemas.of::<SharedAccessKeys<'static>>());
             draft(route, "regenerateKey", "Replace one of the access keys")
                 .body(true, &body, json!({"keyName": "key1"}))
                 .answer(200, "Both access keys", &keys)
                 .errors(&CHANGING, error)
         }
-        TopicVerb::Status => draft(route, "status", "Get the backlog of a topic and the event subscriptions that lag")
-            .answer(200, "The status of the topic", &schemas.of::<operate::TopicView>()),
-        TopicVerb::Trace => {
+        TopicAction::Status => draft(
+            route,
+            "status",
+            "Get the backlog of a topic and the event subscriptions that lag",
+        )
+        .answer(200, "The status of the topic", &schemas.of::<operate::TopicStatusView>()),
+        TopicAction::Trace => {
             paging(draft(route, "trace", "Trace an event through all event subscriptions, by id or sequence number"))
                 .query("id", "Id of the event", &json!({"type": "string", "minLength": 1}))
                 .query(
@@ -305,21 +329,21 @@ fn topic_verb(route: &Route, verb: TopicVerb, schemas: &mut Schemas, error: &Val
                     "Sequence number of the event, instead of its id",
                     &json!({"type": "integer", "minimum": 1}),
                 )
-                .answer(200, "The history of the event", &schemas.of::<trace::View>())
+                .answer(200, "The history of the event", &schemas.of::<trace::TraceView>())
                 .errors(&READING, error)
         }
-        TopicVerb::EventTypes => {
+        TopicAction::EventTypes => {
             list(draft(route, "eventTypes", "List the event types that a topic declares"), schemas.of::<EventType>())
         }
-        TopicVerb::PrivateEndpointConnections => list(
+        TopicAction::PrivateEndpointConnections => list(
             draft(route, "privateEndpointConnections", "List private endpoint connections (always empty)"),
             json!({"type": "object"}),
         ),
     }
 }
 
-fn domain_topic(route: &Route, method: &Method, schemas: &mut Schemas, error: &Value) -> Draft {
-    let view = schemas.of::<domain_topic::View>();
+fn domain_topic(route: &Route, method: &Method, schemas: &mut SchemaRegistry, error: &Value) -> OperationBuilder {
+    let view = schemas.of::<domain_topic::DomainTopicView>();
     match *method {
         Method::GET => draft(route, "get", "Get a topic of a domain").answer(200, "The domain topic", &view),
         Method::PUT => what_if(draft(route, "put", "Create a topic of a domain"), schemas)
@@ -330,8 +354,8 @@ fn domain_topic(route: &Route, method: &Method, schemas: &mut Schemas, error: &V
     }
 }
 
-fn itself(route: &Route, method: &Method, schemas: &mut Schemas, error: &Value) -> Draft {
-    let view = schemas.of::<subscription::View>();
+fn itself(route: &Route, method: &Method, schemas: &mut SchemaRegistry, error: &Value) -> OperationBuilder {
+    let view = schemas.of::<subscription::SubscriptionView>();
     let destination = json!({"endpointType": "WebHook", "properties": {"endpointUrl": "http://127.0.0.1:9/orders"}});
     match *method {
         Method::GET => draft(route, "get", "Get an event subscription").answer(
@@ -340,7 +364,11 @@ fn itself(route: &Route, method: &Method, schemas: &mut Schemas, error: &Value) 
             &view,
         ),
         Method::PUT => what_if(draft(route, "put", "Create or replace an event subscription"), schemas)
-            .body(true, &schemas.of::<subscription::Body>(), json!({"properties": {"destination": destination}}))
+            .body(
+                true,
+                &schemas.of::<subscription::SubscriptionBody>(),
+                json!({"properties": {"destination": destination}}),
+            )
             .answer(
                 201,
                 "The created or changed event subscription; `provisioningState` says whether it is in force",
@@ -349,7 +377,7 @@ fn itself(route: &Route, method: &Method, schemas: &mut Schemas, error: &Value) 
             .errors(&CHANGING, error),
         Method::PATCH => {
             // Of a merge patch nothing is required.
-            let body = schemas.made::<subscription::Properties>("EventSubscriptionPatch", |schema| {
+            let body = schemas.made::<subscription::SubscriptionBodyProperties>("EventSubscriptionPatch", |schema| {
                 schema["required"] = json!([]);
             });
             draft(route, "patch", "Change the properties of an event subscription with a JSON merge patch")
@@ -363,30 +391,30 @@ fn itself(route: &Route, method: &Method, schemas: &mut Schemas, error: &Value) 
 
 fn subscription_verb(
     route: &Route,
-    verb: SubscriptionVerb,
+    verb: SubscriptionAction,
     method: &Method,
-    schemas: &mut Schemas,
+    schemas: &mut SchemaRegistry,
     error: &Value,
-) -> Draft {
+) -> OperationBuilder {
     match verb {
-        SubscriptionVerb::Itself | SubscriptionVerb::GetFullUrl => {
+        SubscriptionAction::Itself | SubscriptionAction::GetFullUrl => {
             let url = schemas.of::<FullUrl<'static>>();
             draft(route, "getFullUrl", "Get the endpoint URL with its query").answer(200, "The endpoint URL", &url)
         }
-        SubscriptionVerb::GetDeliveryAttributes => list(
+        SubscriptionAction::GetDeliveryAttributes => list(
             draft(route, "getDeliveryAttributes", "List the delivery properties with their secrets"),
             schemas.of::<Attribute>(),
         ),
-        SubscriptionVerb::TestFilter => test_filter(route, schemas).errors(&READING, error),
-        SubscriptionVerb::Status => {
+        SubscriptionAction::TestFilter => test_filter(route, schemas).errors(&READING, error),
+        SubscriptionAction::Status => {
             draft(route, "status", "Get the health, the counters and the backlog of an event subscription")
-                .answer(200, "The status of the event subscription", &schemas.of::<operate::View>())
+                .answer(200, "The status of the event subscription", &schemas.of::<operate::SubscriptionStatusView>())
                 .errors(&READING, error)
         }
-        SubscriptionVerb::Metrics => {
+        SubscriptionAction::Metrics => {
             let text = json!({"schema": {"type": "string"}});
             let contents = json!({
-                "application/json": {"schema": schemas.of::<metrics::View>()},
+                "application/json": {"schema": schemas.of::<metrics::MetricsView>()},
                 "text/plain": text,
                 "application/openmetrics-text": text,
             });
@@ -394,7 +422,7 @@ fn subscription_verb(
                 .contents(200, "The metrics of the event subscription", contents)
                 .errors(&READING, error)
         }
-        SubscriptionVerb::Explain => {
+        SubscriptionAction::Explain => {
             let nowhere = json!({"anyOf": [error, schemas.of::<explain::NotFoundView>()]});
             draft(route, "explain", "Explain why an event waits and when it is tried next, by id or sequence number")
                 .query("id", "Id of the event", &json!({"type": "string", "minLength": 1}))
@@ -403,25 +431,29 @@ fn subscription_verb(
                     "Sequence number of the event, instead of its id",
                     &json!({"type": "integer", "minimum": 1}),
                 )
-                .answer(200, "The state of the event and its obstacles", &schemas.of::<explain::View>())
+                .answer(200, "The state of the event and its obstacles", &schemas.of::<explain::ExplainView>())
                 .errors(&READING, error)
                 .answer(404, NOWHERE, &nowhere)
         }
-        SubscriptionVerb::DeadLetters
-        | SubscriptionVerb::DeadLetter
-        | SubscriptionVerb::RedriveDeadLetters
-        | SubscriptionVerb::PurgeDeadLetters => dead_letters::describe(route, verb, schemas, error),
-        SubscriptionVerb::Ledger => {
+        SubscriptionAction::DeadLetters
+        | SubscriptionAction::DeadLetter
+        | SubscriptionAction::RedriveDeadLetters
+        | SubscriptionAction::PurgeDeadLetters => dead_letters::describe(route, verb, schemas, error),
+        SubscriptionAction::Ledger => {
             let time = json!({"type": "string", "format": "date-time"});
             paging(draft(route, "ledger", "List the ledger of outcomes in order of time"))
                 .query("from", "Earliest time of a line; default: an hour before `to`", &time)
                 .query("to", "Time before which lines end; default: now", &time)
                 .query("outcome", "Kind of line, or outcome of an attempt", &json!({"type": "string"}))
-                .answer(200, "A page of lines, with the token of the next page", &schemas.of::<ledger::View>())
+                .answer(
+                    200,
+                    "A page of lines, with the token of the next page",
+                    &schemas.of::<ledger::LedgerPageView>(),
+                )
                 .errors(&READING, error)
         }
-        SubscriptionVerb::Replay(verb) => replay_verb(route, verb, method, schemas, error),
-        SubscriptionVerb::Command(command) => {
+        SubscriptionAction::Replay(verb) => replay_verb(route, verb, method, schemas, error),
+        SubscriptionAction::Command(command) => {
             let (name, sentence) = match command {
                 Command::Hold => ("hold", "Hold delivery until `resume`; attempts in flight finish"),
                 Command::Resume => ("resume", "Resume delivery after `hold`"),
@@ -430,46 +462,52 @@ fn subscription_verb(
                 Command::Release => ("release", "Release a suspended endpoint as healthy; 409 if it is healthy"),
             };
             draft(route, name, sentence)
-                .answer(200, "The status after the command", &schemas.of::<operate::View>())
+                .answer(200, "The status after the command", &schemas.of::<operate::SubscriptionStatusView>())
                 .errors(&CHANGING, error)
         }
     }
 }
 
-fn replay_verb(route: &Route, verb: ReplayVerb, method: &Method, schemas: &mut Schemas, error: &Value) -> Draft {
-    let view = schemas.of::<replay::View>();
+fn replay_verb(
+    route: &Route,
+    verb: ReplayAction,
+    method: &Method,
+    schemas: &mut SchemaRegistry,
+    error: &Value,
+) -> OperationBuilder {
+    let view = schemas.of::<replay::JobView>();
     let (id, sentence) = match verb {
-        ReplayVerb::All if *method == Method::POST => {
-            let (body, dry_run) = (schemas.of::<replay::Body>(), schemas.of::<replay::DryRun>());
+        ReplayAction::All if *method == Method::POST => {
+            let (body, dry_run) = (schemas.of::<replay::ReplayBody>(), schemas.of::<replay::DryRun>());
             return draft(route, "startReplay", "Replay stored events, or count them with `dryRun`")
                 .body(false, &body, json!({"from": "2026-01-01T00:00:00Z", "dryRun": true}))
                 .answer(200, "The count of a dry run", &dry_run)
                 .answer(201, "The replay that began", &view)
                 .errors(&CHANGING, error);
         }
-        ReplayVerb::All => {
+        ReplayAction::All => {
             let all = draft(route, "listReplays", "List running and recently ended replays");
             return list(all, view).errors(&READING, error);
         }
-        ReplayVerb::One => {
+        ReplayAction::One => {
             return draft(route, "getReplay", "Get the progress and the outcomes of a replay")
                 .answer(200, "The replay", &view)
                 .errors(&READING, error);
         }
-        ReplayVerb::Pause => ("pauseReplay", "Pause a replay; attempts in flight finish"),
-        ReplayVerb::Resume => ("resumeReplay", "Resume a paused replay"),
-        ReplayVerb::Cancel => ("cancelReplay", "Cancel a replay; delivered events stay delivered"),
+        ReplayAction::Pause => ("pauseReplay", "Pause a replay; attempts in flight finish"),
+        ReplayAction::Resume => ("resumeReplay", "Resume a paused replay"),
+        ReplayAction::Cancel => ("cancelReplay", "Cancel a replay; delivered events stay delivered"),
     };
     draft(route, id, sentence).answer(200, "The replay after the command", &view).errors(&CHANGING, error)
 }
 
-fn paging(draft: Draft) -> Draft {
+fn paging(draft: OperationBuilder) -> OperationBuilder {
     draft
         .query("top", "Maximum lines in a page", &json!({"type": "integer", "minimum": 1, "maximum": trace::TOP_MAX}))
         .query("continue", "Start of the page, taken from the page before", &json!({"type": "string"}))
 }
 
-fn test_filter(route: &Route, schemas: &mut Schemas) -> Draft {
+fn test_filter(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let filter = schemas.of::<subscription::FilterBody>();
     let events = json!({"description": "One event, or a list of events, in the input schema of the topic"});
     let asked = json!({
@@ -484,5 +522,5 @@ fn test_filter(route: &Route, schemas: &mut Schemas) -> Draft {
     let body = json!({"anyOf": [asked, {"type": "array", "items": {"type": "object"}}]});
     draft(route, "testFilter", "Test which events match a filter, and why others do not")
         .body(true, &body, json!({"last": 100}))
-        .answer(200, "The result for each event", &schemas.of::<Report>())
+        .answer(200, "The result for each event", &schemas.of::<FilterTestReport>())
 }

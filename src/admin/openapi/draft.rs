@@ -13,9 +13,9 @@ use crate::admin::model::value_of;
 
 /// The bodies that were spoken of, by their names.
 #[derive(Default)]
-pub(super) struct Schemas(BTreeMap<String, Value>);
+pub(super) struct SchemaRegistry(BTreeMap<String, Value>);
 
-impl Schemas {
+impl SchemaRegistry {
     /// A reference to the schema of `T`.
     pub(super) fn of<T: ToSchema>(&mut self) -> Value {
         let mut all: Vec<(String, RefOr<Schema>)> = vec![(T::name().into_owned(), T::schema())];
@@ -39,7 +39,7 @@ impl Schemas {
     }
 
     /// All of them.
-    pub(super) fn told(self) -> Value {
+    pub(super) fn into_json(self) -> Value {
         value_of(&self.0)
     }
 }
@@ -61,13 +61,13 @@ pub(super) fn list_of(item: Value) -> Value {
 }
 
 /// An operation.
-pub(super) struct Draft {
+pub(super) struct OperationBuilder {
     told: Map<String, Value>,
     parameters: Vec<Value>,
     answers: Map<String, Value>,
 }
 
-impl Draft {
+impl OperationBuilder {
     /// With an id of its own, and a sentence.
     pub(super) fn new(tag: &str, id: &str, summary: &str) -> Self {
         let told = json!({"tags": [tag], "operationId": id, "summary": summary, "security": []});
@@ -148,7 +148,7 @@ impl Draft {
     }
 
     /// As it stands in the document.
-    pub(super) fn told(mut self) -> Value {
+    pub(super) fn into_json(mut self) -> Value {
         self.told.insert("responses".to_owned(), self.answers.into());
         if !self.parameters.is_empty() {
             self.told.insert("parameters".to_owned(), self.parameters.into());

@@ -1,6 +1,6 @@
 //! `GET /openapi.json`: every path of the server, described for machines, in OpenAPI 3.1.
 //!
-//! Paths and methods come from the tables that requests are routed by ([`routes`](super::arm::routes), [`OwnPath`],
+//! Paths and methods come from the tables that requests are routed by ([`routes`](super::arm::routes), [`GridhookPath`],
 //! [`http::PATHS`]), bodies from the types that are read and written. What stands only here is what neither knows: a
 //! sentence for each operation, and the statuses that it can end with. Matches without a fallback see to it that a new
 //! path does not compile before it is described.
@@ -24,8 +24,8 @@ use std::cell::OnceCell;
 use actix_web::{HttpResponse, http::header::ContentType, web};
 use serde_json::{Map, Value, json};
 
-use self::draft::{Draft, Schemas};
-use super::{Chaos, OwnPath, arm::routes::ROUTES};
+use self::draft::{OperationBuilder, SchemaRegistry};
+use super::{ChaosMode, GridhookPath, arm::routes::ROUTES};
 use crate::{
     publish::{http, namespace},
     pull::http as pulling,
@@ -33,14 +33,14 @@ use crate::{
 
 /// The description, written when it is asked for the first time: few ever do, and every start would wait for it.
 #[derive(Debug)]
-pub struct Document {
-    chaos: Chaos,
+pub struct OpenApiDocument {
+    chaos: ChaosMode,
     written: OnceCell<web::Bytes>,
 }
 
-impl Document {
+impl OpenApiDocument {
     /// Of a server in which parts may, or may not, be broken on purpose.
-    pub fn new(chaos: Chaos) -> Self {
+    pub fn new(chaos: ChaosMode) -> Self {
         Self { chaos, written: OnceCell::new() }
     }
 
@@ -50,17 +50,17 @@ impl Document {
 }
 
 /// `GET /openapi.json`.
-pub(super) async fn answer(document: web::Data<Document>) -> HttpResponse {
+pub(super) async fn answer(document: web::Data<OpenApiDocument>) -> HttpResponse {
     HttpResponse::Ok().insert_header(ContentType::json()).body(document.written())
 }
 
 /// Every path, with every method and every body.
-pub fn document(chaos: Chaos) -> Value {
-    let mut schemas = Schemas::default();
+pub fn document(chaos: ChaosMode) -> Value {
+    let mut schemas = SchemaRegistry::default();
     let mut paths = Map::new();
-    let mut add = |template: &str, method: &str, draft: Draft| {
+    let mut add = |template: &str, method: &str, draft: OperationBuilder| {
         let path = paths.entry(template).or_insert_with(|| json!({ "parameters": draft::names_in(template) }));
-        path[method.to_ascii_lowercase()] = draft.told();
+        path[method.to_ascii_lowercase()] = draft.into_json();
     };
     for path in http::PATHS {
         for method in http::METHODS {
@@ -75,7 +75,7 @@ pub fn document(chaos: Chaos) -> Value {
             add(&path, pulling::METHOD.as_str(), pull::describe(operation, &path, &mut schemas));
         }
     }
-    for path in OwnPath::all(chaos) {
+    for path in GridhookPath::all(chaos) {
         for method in path.methods() {
             add(path.template(), method.as_str(), own::describe(path, method, &mut schemas));
         }
@@ -97,7 +97,7 @@ pub fn document(chaos: Chaos) -> Value {
         },
         "paths": paths,
         "components": {
-            "schemas": schemas.told(),
+            "schemas": schemas.into_json(),
             "parameters": parameters,
             "responses": responses,
             "securitySchemes": security_schemes(),

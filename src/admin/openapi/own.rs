@@ -3,14 +3,14 @@
 use actix_web::http::Method;
 use serde_json::json;
 
-use super::draft::{Draft, Schemas};
+use super::draft::{OperationBuilder, SchemaRegistry};
 use crate::admin::{
-    OwnPath,
-    chaos::{ClockBody, KillBody, PoisonBody, ResponsesBody, StallBody, WritesBody, desk},
+    GridhookPath,
+    chaos::{ClockBody, KillBody, PoisonBody, ResponsesBody, StallBody, WritesBody, injector},
     clock,
-    error::Envelope,
-    health::{Alive, Readiness},
-    store::{BackupBody, Line},
+    error::ErrorResponse,
+    health::{Liveness, Readiness},
+    store::{BackupBody, ProgressLine},
     supervision, tail, top,
 };
 
@@ -73,42 +73,42 @@ const WORD: [(u16, &str); 6] = [
 ];
 
 /// One of the paths, asked with one of its methods.
-pub(super) fn describe(path: OwnPath, method: &Method, schemas: &mut Schemas) -> Draft {
+pub(super) fn describe(path: GridhookPath, method: &Method, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let draft = |tag: &str, id: &str, summary: &str| {
-        Draft::new(tag, &format!("{id}{}", if *method == Method::HEAD { "Head" } else { "" }), summary)
+        OperationBuilder::new(tag, &format!("{id}{}", if *method == Method::HEAD { "Head" } else { "" }), summary)
     };
-    let error = schemas.of::<Envelope<'static>>();
+    let error = schemas.of::<ErrorResponse<'static>>();
     // A question by HEAD is answered without the body.
-    let told = |draft: Draft, status: u16, what: &str, schema: &serde_json::Value| match *method {
+    let told = |draft: OperationBuilder, status: u16, what: &str, schema: &serde_json::Value| match *method {
         Method::HEAD => draft.done(status, what),
         _ => draft.answer(status, what, schema),
     };
     let draft = match path {
-        OwnPath::Healthz => {
-            let alive = schemas.of::<Alive>();
+        GridhookPath::Healthz => {
+            let alive = schemas.of::<Liveness>();
             told(draft("health", "healthz", "Check that the process is alive"), 200, "The process is alive", &alive)
         }
-        OwnPath::Readyz => {
+        GridhookPath::Readyz => {
             let (readiness, asked) =
                 (schemas.of::<Readiness>(), draft("health", "readyz", "Check that events are accepted"));
             let ready = told(asked, 200, "Events are accepted", &readiness);
             told(ready, 503, "Events are not accepted, with the causes", &readiness)
         }
-        OwnPath::Document => {
+        GridhookPath::Document => {
             let asked = draft("description", "openapi", "Get this OpenAPI document");
             told(asked, 200, "The OpenAPI 3.1 document", &json!({"type": "object"}))
         }
-        OwnPath::Validate => validate(method, &error),
-        OwnPath::CheckStore => {
+        GridhookPath::Validate => validate(method, &error),
+        GridhookPath::CheckStore => {
             let asked = draft("store", "checkStore", "Check every record of the store");
             lines(asked, schemas, &error)
         }
-        OwnPath::BackUpStore => {
+        GridhookPath::BackUpStore => {
             let body = schemas.of::<BackupBody>();
             let asked = draft("store", "backUpStore", "Back up the store and check the copy");
             lines(asked.body(true, &body, json!({"folder": "/srv/backups/monday"})), schemas, &error)
         }
-        OwnPath::Metrics => {
+        GridhookPath::Metrics => {
             let text = json!({"schema": {"type": "string"}});
             let contents = json!({
                 "text/plain": text,
@@ -119,8 +119,8 @@ pub(super) fn describe(path: OwnPath, method: &Method, schemas: &mut Schemas) ->
                 .contents(200, "The metrics of the server", contents)
                 .errors(&CHAOS[1..3], &error)
         }
-        OwnPath::Supervision => {
-            let view = schemas.of::<supervision::Report>();
+        GridhookPath::Supervision => {
+            let view = schemas.of::<supervision::SupervisionReport>();
             draft("supervision", "supervision", "Get the failures and restarts of actors")
                 .secured(&["admin"])
                 .query("top", "Maximum actors listed by name: 1 to 1,000", &json!({"type": "integer"}))
@@ -128,8 +128,8 @@ pub(super) fn describe(path: OwnPath, method: &Method, schemas: &mut Schemas) ->
                 .answer(200, "The actors with the most failures, and the totals", &view)
                 .errors(&SUPERVISION, &error)
         }
-        OwnPath::Clock => {
-            let view = schemas.of::<clock::View>();
+        GridhookPath::Clock => {
+            let view = schemas.of::<clock::ClockView>();
             let draft = match *method {
                 Method::POST => draft(
                     "clock",
@@ -140,7 +140,7 @@ pub(super) fn describe(path: OwnPath, method: &Method, schemas: &mut Schemas) ->
             };
             draft.secured(&["admin"]).answer(200, "The current times", &view).errors(&CHAOS[1..3], &error)
         }
-        OwnPath::Top => draft("supervision", "top", "List the figures of all event subscriptions")
+        GridhookPath::Top => draft("supervision", "top", "List the figures of all event subscriptions")
             .secured(&["admin"])
             .query("top", "Maximum event subscriptions: 1 to 500", &json!({"type": "integer"}))
             .query(
@@ -148,56 +148,56 @@ pub(super) fn describe(path: OwnPath, method: &Method, schemas: &mut Schemas) ->
                 "Figure to sort by, highest first",
                 &json!({"enum": ["activity", "sickness", "backlog", "owed", "failures", "inFlight"]}),
             )
-            .answer(200, "The event subscriptions and their figures", &schemas.of::<top::Report>())
+            .answer(200, "The event subscriptions and their figures", &schemas.of::<top::TopReport>())
             .errors(&TOP, &error),
-        OwnPath::Tail => tail_of(schemas, &error),
-        OwnPath::Chaos => {
-            let view = schemas.of::<desk::Report>();
+        GridhookPath::Tail => tail_of(schemas, &error),
+        GridhookPath::Chaos => {
+            let view = schemas.of::<injector::ChaosReport>();
             let draft = match *method {
                 Method::DELETE => draft("chaos", "endChaos", "End all injected faults"),
                 _ => draft("chaos", "chaos", "List the injected faults and what they did"),
             };
             draft.secured(&["admin"]).answer(200, "The active faults", &view).errors(&CHAOS[1..3], &error)
         }
-        OwnPath::Kill => {
+        GridhookPath::Kill => {
             let (body, example) =
                 (schemas.of::<KillBody>(), json!({"actor": "topic", "topic": "orders", "by": "stop"}));
             act("kill", "Kill an actor").body(true, &body, example).answer(200, "The killed actor", &body)
         }
-        OwnPath::Poison => {
+        GridhookPath::Poison => {
             let example = json!({"topic": "orders", "subscription": "billing", "eventId": "1", "times": 1});
             let body = schemas.of::<PoisonBody>();
             let asked = act("poison", "Make an event kill every actor that processes it");
             asked.body(true, &body, example).answer(200, "The injected fault", &body)
         }
-        OwnPath::Stall => {
+        GridhookPath::Stall => {
             let (body, example) = (schemas.of::<StallBody>(), json!({"actor": "journal", "duration": "500ms"}));
             let asked = act("stall", "Stall an actor or the journal");
-            begun(asked.body(true, &body, example), schemas)
+            duration_body(asked.body(true, &body, example), schemas)
         }
-        OwnPath::Writes => {
+        GridhookPath::Writes => {
             let (body, example) = (schemas.of::<WritesBody>(), json!({"fail": 3, "duration": "10s"}));
             let asked = act("failWrites", "Fail the next writes of the journal");
-            begun(asked.body(true, &body, example), schemas)
+            duration_body(asked.body(true, &body, example), schemas)
         }
-        OwnPath::Responses => {
+        GridhookPath::Responses => {
             let example = json!({"fault": "drop", "rate": 0.05, "duration": "30s"});
             let asked = act("disturbResponses", "Drop, delay or corrupt responses of endpoints");
-            begun(asked.body(true, &schemas.of::<ResponsesBody>(), example), schemas)
+            duration_body(asked.body(true, &schemas.of::<ResponsesBody>(), example), schemas)
         }
-        OwnPath::ChaosClock => {
+        GridhookPath::ChaosClock => {
             let (body, example) = (schemas.of::<ClockBody>(), json!({"step": "-1h", "duration": "10s"}));
             let asked = act("stepClock", "Step the wall clock for a while");
-            begun(asked.body(true, &body, example), schemas)
+            duration_body(asked.body(true, &body, example), schemas)
         }
     };
     if path.is_act() { draft.errors(&CHAOS, &error) } else { draft }
 }
 
-fn tail_of(schemas: &mut Schemas, error: &serde_json::Value) -> Draft {
+fn tail_of(schemas: &mut SchemaRegistry, error: &serde_json::Value) -> OperationBuilder {
     let (flag, text) = (json!({"type": "boolean"}), json!({"type": "string"}));
     let content = json!({"application/x-ndjson": {"schema": schemas.of::<tail::TailLine>()}});
-    Draft::new("supervision", "tail", "Stream events and outcomes as they happen")
+    OperationBuilder::new("supervision", "tail", "Stream events and outcomes as they happen")
         .secured(&["admin"])
         .query("events", "Whether to include events", &flag)
         .query("outcomes", "Whether to include outcomes", &flag)
@@ -212,26 +212,26 @@ fn tail_of(schemas: &mut Schemas, error: &serde_json::Value) -> Draft {
 }
 
 /// What is done on purpose.
-fn act(id: &str, summary: &str) -> Draft {
-    Draft::new("chaos", id, &format!("{summary} (with `chaos.enabled`)")).secured(&["admin"])
+fn act(id: &str, summary: &str) -> OperationBuilder {
+    OperationBuilder::new("chaos", id, &format!("{summary} (with `chaos.enabled`)")).secured(&["admin"])
 }
 
 /// It goes on for a while.
-fn begun(draft: Draft, schemas: &mut Schemas) -> Draft {
-    draft.answer(200, "The active fault", &schemas.of::<desk::On>())
+fn duration_body(draft: OperationBuilder, schemas: &mut SchemaRegistry) -> OperationBuilder {
+    draft.answer(200, "The active fault", &schemas.of::<injector::ActiveFaults>())
 }
 
 /// Told line by line while it happens.
-fn lines(draft: Draft, schemas: &mut Schemas, error: &serde_json::Value) -> Draft {
-    let line = schemas.of::<Line>();
+fn lines(draft: OperationBuilder, schemas: &mut SchemaRegistry, error: &serde_json::Value) -> OperationBuilder {
+    let line = schemas.of::<ProgressLine>();
     let content = json!({"application/x-ndjson": {"schema": line}});
     let what = "Lines of JSON: progress, then a report, the backup, or an error";
     draft.secured(&["admin"]).contents(200, what, content).errors(&STORE, error)
 }
 
-fn validate(method: &Method, error: &serde_json::Value) -> Draft {
+fn validate(method: &Method, error: &serde_json::Value) -> OperationBuilder {
     let text = json!({"type": "string"});
-    let draft = Draft::new(
+    let draft = OperationBuilder::new(
         "validation",
         if *method == Method::POST { "validateByPost" } else { "validate" },
         "Confirm the validation of an endpoint, by the address from its validation request",

@@ -4,7 +4,7 @@ use actix_web::http::Method;
 use serde_json::{Value, json};
 
 use super::{
-    draft::{Draft, Schemas},
+    draft::{OperationBuilder, SchemaRegistry},
     events::{CloudEvent, CustomEvent, EventGridEvent},
 };
 use crate::publish::{http::VERSION, refusal::AnswerBody};
@@ -33,7 +33,7 @@ pub(super) fn version(example: &str) -> Value {
 }
 
 /// `POST` and `OPTIONS` of one of the three paths.
-pub(super) fn describe(path: &str, method: &Method, schemas: &mut Schemas) -> Draft {
+pub(super) fn describe(path: &str, method: &Method, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let (word, whose) = match path.split('/').nth(1) {
         Some("topics") => ("Topic", "of a topic"),
         Some("domains") => ("Domain", "of a domain"),
@@ -41,13 +41,14 @@ pub(super) fn describe(path: &str, method: &Method, schemas: &mut Schemas) -> Dr
     };
     let error = schemas.of::<AnswerBody<'static>>();
     let version = version("2018-01-01");
-    let asked = |draft: Draft| draft.query("api-version", ANY_VERSION, &version).errors(&ASKED, &error);
+    let asked = |draft: OperationBuilder| draft.query("api-version", ANY_VERSION, &version).errors(&ASKED, &error);
     if *method == Method::OPTIONS {
         let id = format!("ask{word}");
-        let draft = Draft::new("publish", &id, &format!("Get the event schema {whose}"));
+        let draft = OperationBuilder::new("publish", &id, &format!("Get the event schema {whose}"));
         return asked(draft).done(200, "The header `aeg-input-event-schema` names the schema");
     }
-    let draft = Draft::new("publish", &format!("publishTo{word}"), &format!("Publish events {whose}, all or none"));
+    let draft =
+        OperationBuilder::new("publish", &format!("publishTo{word}"), &format!("Publish events {whose}, all or none"));
     asked(draft)
         .secured(&["key", "keyInQuery", "token", "tokenInAuthorization", "publisher"])
         .bodies(true, bodies(schemas))
@@ -60,7 +61,7 @@ pub(super) const IN_NAMESPACE: [(u16, &str); 2] =
     [(404, "No such namespace, or an ambiguous one"), (410, "No such topic")];
 
 /// `POST` of one of the two paths of a topic of a namespace.
-pub(super) fn in_namespace(path: &str, schemas: &mut Schemas) -> Draft {
+pub(super) fn in_namespace(path: &str, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let (word, whose) = match path.contains("{namespace}") {
         true => ("Namespace", "of the namespace"),
         false => ("OnlyNamespace", "of the namespace in the first label of the host name, or of the only namespace"),
@@ -69,24 +70,28 @@ pub(super) fn in_namespace(path: &str, schemas: &mut Schemas) -> Draft {
     let example =
         json!({"specversion": "1.0", "id": "1", "source": "plant", "type": "heated", "data": {"degrees": 80}});
     let several = json!({"type": "array", "minItems": 1, "items": cloud});
-    Draft::new("publish", &format!("publishTo{word}"), &format!("Publish events to a topic {whose}, all or none"))
-        .query("api-version", ANY_VERSION, &version("2024-06-01"))
-        .secured(&["keyInAuthorization", "key", "keyInQuery", "token", "tokenInAuthorization", "publisher"])
-        .bodies(
-            true,
-            json!({
-                "application/cloudevents+json": {"schema": cloud, "example": example},
-                "application/cloudevents-batch+json": {"schema": several, "example": [example]},
-            }),
-        )
-        .answer(200, "The events are stored", &json!({"type": "object"}))
-        .errors(&ASKED, &error)
-        .errors(&SENT, &error)
-        .errors(&IN_NAMESPACE, &error)
+    OperationBuilder::new(
+        "publish",
+        &format!("publishTo{word}"),
+        &format!("Publish events to a topic {whose}, all or none"),
+    )
+    .query("api-version", ANY_VERSION, &version("2024-06-01"))
+    .secured(&["keyInAuthorization", "key", "keyInQuery", "token", "tokenInAuthorization", "publisher"])
+    .bodies(
+        true,
+        json!({
+            "application/cloudevents+json": {"schema": cloud, "example": example},
+            "application/cloudevents-batch+json": {"schema": several, "example": [example]},
+        }),
+    )
+    .answer(200, "The events are stored", &json!({"type": "object"}))
+    .errors(&ASKED, &error)
+    .errors(&SENT, &error)
+    .errors(&IN_NAMESPACE, &error)
 }
 
 /// A body in each schema; which one a topic takes is said by its `inputSchema`.
-fn bodies(schemas: &mut Schemas) -> Value {
+fn bodies(schemas: &mut SchemaRegistry) -> Value {
     let (event, cloud, custom) =
         (schemas.of::<EventGridEvent>(), schemas.of::<CloudEvent>(), schemas.of::<CustomEvent>());
     let event_example = json!([{

@@ -3,12 +3,12 @@
 use serde_json::json;
 
 use super::{
-    draft::{Draft, Schemas},
+    draft::{OperationBuilder, SchemaRegistry},
     publishing::{ANY_VERSION, ASKED, IN_NAMESPACE, version},
 };
 use crate::{
     publish::refusal::AnswerBody,
-    pull::words::{DELAYS, EVENTS, LockTokens, ReceivedBody, Settled, WAIT},
+    pull::body::{DELAYS, EVENTS, LockTokensBody, ReceivedBody, SettleResponse, WAIT},
 };
 
 /// What can be said to whoever pulls, besides.
@@ -21,7 +21,7 @@ const PULLED: [(u16, &str); 5] = [
 ];
 
 /// `POST` of one of the two paths of an operation.
-pub(super) fn describe(operation: &str, path: &str, schemas: &mut Schemas) -> Draft {
+pub(super) fn describe(operation: &str, path: &str, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let whose = if path.contains("{namespace}") { "Namespace" } else { "OnlyNamespace" };
     let what = match operation {
         "receive" => "Receive and lock events; wait if there are none",
@@ -32,7 +32,7 @@ pub(super) fn describe(operation: &str, path: &str, schemas: &mut Schemas) -> Dr
     };
     let error = schemas.of::<AnswerBody<'static>>();
     let between = |range: &std::ops::RangeInclusive<u32>, default: u32| json!({"type": "integer", "minimum": range.start(), "maximum": range.end(), "default": default});
-    let draft = Draft::new("pull", &format!("{operation}In{whose}"), what)
+    let draft = OperationBuilder::new("pull", &format!("{operation}In{whose}"), what)
         .query("api-version", ANY_VERSION, &version("2024-06-01"))
         .secured(&["keyInAuthorization", "key", "keyInQuery", "token", "tokenInAuthorization", "publisher"]);
     let draft = match operation {
@@ -41,10 +41,10 @@ pub(super) fn describe(operation: &str, path: &str, schemas: &mut Schemas) -> Dr
             .query("maxWaitTime", "Seconds to wait for events", &between(&WAIT, 60))
             .answer(200, "The events, each with its lock token", &schemas.of::<ReceivedBody>()),
         _ => {
-            let tokens = schemas.of::<LockTokens>();
+            let tokens = schemas.of::<LockTokensBody>();
             let draft = draft
                 .bodies(true, json!({"application/json": {"schema": tokens, "example": {"lockTokens": ["…"]}}}))
-                .answer(200, "The result for each lock token", &schemas.of::<Settled>());
+                .answer(200, "The result for each lock token", &schemas.of::<SettleResponse>());
             match operation {
                 "release" => draft.query(
                     "releaseDelayInSeconds",

@@ -7,12 +7,12 @@ use serde_json::{Map, Value, json};
 
 /// Components by their names, and their names by what they are.
 #[derive(Default)]
-struct Shared {
+struct SharedSchemas {
     named: Map<String, Value>,
     names: BTreeMap<String, String>,
 }
 
-impl Shared {
+impl SharedSchemas {
     /// Puts a reference in place of `value`, which is called `name`, or that and a number where others are called so.
     fn take(&mut self, kind: &str, name: &str, value: &mut Value) {
         let name = match self.names.entry(value.to_string()) {
@@ -32,7 +32,7 @@ impl Shared {
 
 /// Takes the parameters and the error responses out of `paths`, and answers both.
 pub(super) fn take_out(paths: &mut Value) -> (Map<String, Value>, Map<String, Value>) {
-    let (mut parameters, mut responses) = (Shared::default(), Shared::default());
+    let (mut parameters, mut responses) = (SharedSchemas::default(), SharedSchemas::default());
     let items = paths.as_object_mut().into_iter().flat_map(Map::values_mut);
     for item in items {
         take_parameters(&mut parameters, item);
@@ -50,7 +50,7 @@ pub(super) fn take_out(paths: &mut Value) -> (Map<String, Value>, Map<String, Va
     (parameters.named, responses.named)
 }
 
-fn take_parameters(shared: &mut Shared, of: &mut Value) {
+fn take_parameters(shared: &mut SharedSchemas, of: &mut Value) {
     let parameters = of.get_mut("parameters").and_then(Value::as_array_mut);
     for parameter in parameters.into_iter().flatten() {
         let name = parameter["name"].as_str().unwrap_or_default().to_owned();

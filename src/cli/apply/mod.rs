@@ -10,14 +10,13 @@ use std::{collections::BTreeMap, io::IsTerminal, path::PathBuf};
 use awc::http::Method;
 use serde_json::{Value, json};
 
-use self::plan::{Action, Plan};
+use self::plan::{ApplyPlan, PlanAction};
 use super::{
-    ask,
-    control::{self, Control, Output, Printed, Session},
-    print,
+    client::{self, OutputArgs, OutputFormat, ServerArgs, ServerClient},
+    print, prompt,
     spinner::Spinner,
 };
-use crate::declared::{self, Place};
+use crate::declared::{self, ResourceGroup};
 
 /// The flags of `apply`.
 #[derive(Debug, clap::Args)]
@@ -60,27 +59,27 @@ pub struct Apply {
     #[arg(long, value_name = "NAME", default_value = "dev")]
     resource_group: String,
     #[command(flatten)]
-    control: Control,
+    control: ServerArgs,
     #[command(flatten)]
-    printed: Printed,
+    printed: OutputArgs,
 }
 
 /// Why it is not so.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum ApplyCommandError {
     /// The file.
     #[error(transparent)]
-    Declared(#[from] declared::Error),
+    Declared(#[from] declared::DeclaredError),
     /// The server could not be asked.
     #[error(transparent)]
-    Control(#[from] control::Error),
+    Control(#[from] client::ClientError),
     /// One of the resources is refused.
     #[error("the {resource}: {error}; {done} of {of} changes were made before")]
     Resource {
         /// Which.
         resource: String,
         /// What the server said.
-        error: Box<control::Error>,
+        error: Box<client::ClientError>,
         /// So many were done.
         done: usize,
         /// Of so many.
@@ -93,38 +92,40 @@ impl Apply {
     ///
     /// # Errors
     /// Where the file says nothing that can be understood, or the server refuses.
-    pub async fn run(self) -> Result<String, Error> {
+    pub async fn run(self) -> Result<String, ApplyCommandError> {
         let parameters: BTreeMap<String, String> = self.parameters.iter().cloned().collect();
-        let place = Place { subscription: self.subscription_id.clone(), resource_group: self.resource_group.clone() };
+        let place =
+            ResourceGroup { subscription: self.subscription_id.clone(), resource_group: self.resource_group.clone() };
         let declared = declared::load(&self.file, &place, &parameters)?;
         let session = self.control.session()?;
         let spinner = Spinner::new();
-        let plan = Plan::make(&session, &declared, self.prune, &spinner).await?;
+        let plan = ApplyPlan::make(&session, &declared, self.prune, &spinner).await?;
         drop(spinner);
         if self.dry_run || plan.is_empty() {
-            return Ok(self.told(&plan, None));
+            return Ok(self.format_plan(&plan, None));
         }
         if !self.yes && std::io::stdin().is_terminal() {
             print::note(&format!("{plan}\n"));
         }
-        ask::is_sure(&format!("{}?", plan.sum()), self.yes)?;
+        prompt::is_sure(&format!("{}?", plan.sum()), self.yes)?;
         let waiting = self.carry_out(&session, &plan).await?;
-        Ok(self.told(&plan, Some(&waiting)))
+        Ok(self.format_plan(&plan, Some(&waiting)))
     }
 
     /// Does what is planned: what waits for its endpoint's word is answered.
-    async fn carry_out(&self, session: &Session, plan: &Plan) -> Result<Vec<String>, Error> {
+    async fn carry_out(&self, session: &ServerClient, plan: &ApplyPlan) -> Result<Vec<String>, ApplyCommandError> {
         let (spinner, of) = (Spinner::new(), plan.steps.len());
         let mut waiting = Vec::new();
         for (done, step) in plan.steps.iter().enumerate() {
-            spinner.tell(format!("{done} of {of}: {}", step.name));
+            spinner.set_message(format!("{done} of {of}: {}", step.name));
             let answered = match &step.action {
-                Action::Create { body, .. } | Action::Change { body, .. } => {
-                    session.ask::<Value>(Method::PUT, &step.path, Some(body)).await
+                PlanAction::Create { body, .. } | PlanAction::Change { body, .. } => {
+                    session.fetch::<Value>(Method::PUT, &step.path, Some(body)).await
                 }
-                Action::Delete => session.ask_only::<Value>(Method::DELETE, &step.path, None::<&Value>).await,
+                PlanAction::Delete => session.ask_only::<Value>(Method::DELETE, &step.path, None::<&Value>).await,
             };
-            let failed = |error| Error::Resource { resource: step.name.clone(), error: Box::new(error), done, of };
+            let failed =
+                |error| ApplyCommandError::Resource { resource: step.name.clone(), error: Box::new(error), done, of };
             let answer = answered.map_err(failed)?;
             if answer["properties"]["provisioningState"] == "AwaitingManualAction" {
                 waiting.push(step.name.clone());
@@ -133,9 +134,9 @@ impl Apply {
         Ok(waiting)
     }
 
-    fn told(&self, plan: &Plan, done: Option<&[String]>) -> String {
-        if let Output::Json = self.printed.output {
-            let steps: Vec<Value> = plan.steps.iter().map(plan::Step::json).collect();
+    fn format_plan(&self, plan: &ApplyPlan, done: Option<&[String]>) -> String {
+        if let OutputFormat::Json = self.printed.output {
+            let steps: Vec<Value> = plan.steps.iter().map(plan::PlanStep::json).collect();
             let unchanged = plan.unchanged;
             return print::json(&json!({"steps": steps, "unchanged": unchanged, "applied": done.is_some()}));
         }

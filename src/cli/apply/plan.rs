@@ -8,77 +8,77 @@ use serde_json::{Value, json};
 
 use crate::{
     cli::{
-        control::{Error, Session, short},
-        list, print,
+        client::{ClientError, ServerClient, short},
+        format, list, print,
         spinner::Spinner,
-        words,
     },
-    declared::{Declared, Kind, Resource},
+    declared::{Declared, DeclaredResource, ResourceKind},
 };
 
 /// All of it, in order.
-pub(super) struct Plan {
-    pub(super) steps: Vec<Step>,
+pub(super) struct ApplyPlan {
+    pub(super) steps: Vec<PlanStep>,
     pub(super) unchanged: usize,
 }
 
 /// One resource.
-pub(super) struct Step {
+pub(super) struct PlanStep {
     /// For people.
     pub(super) name: String,
     pub(super) path: String,
-    pub(super) action: Action,
+    pub(super) action: PlanAction,
 }
 
-pub(super) enum Action {
-    Create { body: Value, changes: Vec<Change> },
-    Change { body: Value, changes: Vec<Change> },
+pub(super) enum PlanAction {
+    Create { body: Value, changes: Vec<ValueChange> },
+    Change { body: Value, changes: Vec<ValueChange> },
     Delete,
 }
 
 /// As the server tells it.
 #[derive(Deserialize)]
-struct Difference {
+struct WhatIfView {
     exists: bool,
-    changes: Vec<Change>,
+    changes: Vec<ValueChange>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Change {
+pub(super) struct ValueChange {
     at: String,
     before: Value,
     after: Value,
 }
 
-impl Plan {
+impl ApplyPlan {
     /// Compares what is declared with what there is.
     pub(super) async fn make(
-        session: &Session,
+        session: &ServerClient,
         declared: &Declared,
         prune: bool,
         spinner: &Spinner,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, ClientError> {
         let mut plan = Self { steps: Vec::new(), unchanged: 0 };
         let mut new = BTreeSet::new();
         for (place, resource) in declared.resources.iter().enumerate() {
-            spinner.tell(format!("comparing {place} of {}", declared.resources.len()));
-            let (name, path, body) = (resource.told(), resource.path(), resource.body.clone());
+            spinner.set_message(format!("comparing {place} of {}", declared.resources.len()));
+            let (name, path, body) = (resource.display_name(), resource.path(), resource.body.clone());
             // What hangs on what is not there yet is not there either, and nobody can say more of it.
             let is_below_new = resource.parent().is_some_and(|parent| new.contains(&parent.to_ascii_lowercase()));
             let difference = match is_below_new {
-                true => Difference { exists: false, changes: Vec::new() },
-                false => ask(session, resource).await?,
+                true => WhatIfView { exists: false, changes: Vec::new() },
+                false => what_if(session, resource).await?,
             };
-            let Difference { exists, changes } = difference;
+            let WhatIfView { exists, changes } = difference;
             if exists && changes.is_empty() {
                 plan.unchanged += 1;
                 continue;
             }
-            let action = if exists { Action::Change { body, changes } } else { Action::Create { body, changes } };
+            let action =
+                if exists { PlanAction::Change { body, changes } } else { PlanAction::Create { body, changes } };
             if !exists {
                 new.insert(path.to_ascii_lowercase());
             }
-            plan.steps.push(Step { name, path, action });
+            plan.steps.push(PlanStep { name, path, action });
         }
         if prune {
             plan.prune(session, declared).await?;
@@ -87,7 +87,7 @@ impl Plan {
     }
 
     /// Everything that is there, in the places of the file, and not in the file.
-    async fn prune(&mut self, session: &Session, declared: &Declared) -> Result<(), Error> {
+    async fn prune(&mut self, session: &ServerClient, declared: &Declared) -> Result<(), ClientError> {
         let mut kept: BTreeSet<String> = BTreeSet::new();
         for resource in &declared.resources {
             kept.insert(resource.path().to_ascii_lowercase());
@@ -98,8 +98,8 @@ impl Plan {
         let mut gone = Vec::new();
         for place in &declared.places {
             for kind in list::KINDS {
-                let all = Resource {
-                    kind: Kind::Topic,
+                let all = DeclaredResource {
+                    kind: ResourceKind::Topic,
                     place: place.clone(),
                     names: vec![kind.to_owned()],
                     body: Value::Null,
@@ -127,7 +127,11 @@ impl Plan {
                 }
             }
         }
-        self.steps.extend(gone.into_iter().map(|path| Step { name: short(&path), path, action: Action::Delete }));
+        self.steps.extend(gone.into_iter().map(|path| PlanStep {
+            name: short(&path),
+            path,
+            action: PlanAction::Delete,
+        }));
         Ok(())
     }
 
@@ -137,12 +141,12 @@ impl Plan {
 
     /// How many of what.
     pub(super) fn sum(&self) -> String {
-        let count = |is: fn(&Action) -> bool| self.steps.iter().filter(|step| is(&step.action)).count();
+        let count = |is: fn(&PlanAction) -> bool| self.steps.iter().filter(|step| is(&step.action)).count();
         format!(
             "create {}, change {}, delete {}",
-            count(|action| matches!(action, Action::Create { .. })),
-            count(|action| matches!(action, Action::Change { .. })),
-            count(|action| matches!(action, Action::Delete))
+            count(|action| matches!(action, PlanAction::Create { .. })),
+            count(|action| matches!(action, PlanAction::Change { .. })),
+            count(|action| matches!(action, PlanAction::Delete))
         )
     }
 }
@@ -152,55 +156,57 @@ fn path_of(resource: &Value) -> String {
     resource["id"].as_str().unwrap_or_default().to_owned()
 }
 
-async fn ask(session: &Session, resource: &Resource) -> Result<Difference, Error> {
+async fn what_if(session: &ServerClient, resource: &DeclaredResource) -> Result<WhatIfView, ClientError> {
     let path = format!("{}?whatIf=true", resource.path());
     let named = |error| match error {
-        Error::Refused { status, reason } => {
-            Error::Refused { status, reason: format!("the {}: {reason}", resource.told()) }
+        ClientError::Refused { status, reason } => {
+            ClientError::Refused { status, reason: format!("the {}: {reason}", resource.display_name()) }
         }
         other => other,
     };
-    let asked = session.ask::<Difference>(Method::PUT, &path, Some(&resource.body)).await;
+    let asked = session.fetch::<WhatIfView>(Method::PUT, &path, Some(&resource.body)).await;
     match asked {
         // A topic of a domain that comes with its first subscription is not there before.
-        Err(Error::Refused { status: StatusCode::NOT_FOUND, .. }) if resource.names.len() == 6 => {
-            Ok(Difference { exists: false, changes: Vec::new() })
+        Err(ClientError::Refused { status: StatusCode::NOT_FOUND, .. }) if resource.names.len() == 6 => {
+            Ok(WhatIfView { exists: false, changes: Vec::new() })
         }
         asked => asked.map_err(named),
     }
 }
 
-impl Step {
+impl PlanStep {
     pub(super) fn json(&self) -> Value {
         let (action, changes) = match &self.action {
-            Action::Create { changes, .. } => ("create", changes.as_slice()),
-            Action::Change { changes, .. } => ("change", changes.as_slice()),
-            Action::Delete => ("delete", &[][..]),
+            PlanAction::Create { changes, .. } => ("create", changes.as_slice()),
+            PlanAction::Change { changes, .. } => ("change", changes.as_slice()),
+            PlanAction::Delete => ("delete", &[][..]),
         };
         let changes: Vec<Value> = changes
             .iter()
-            .map(|Change { at, before, after }| json!({"at": at, "before": before, "after": after}))
+            .map(|ValueChange { at, before, after }| json!({"at": at, "before": before, "after": after}))
             .collect();
         json!({"action": action, "id": self.path, "changes": changes})
     }
 }
 
-impl fmt::Display for Plan {
+impl fmt::Display for ApplyPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, step) in self.steps.iter().enumerate() {
             let sign = match step.action {
-                Action::Create { .. } => '+',
-                Action::Change { .. } => '~',
-                Action::Delete => '-',
+                PlanAction::Create { .. } => '+',
+                PlanAction::Change { .. } => '~',
+                PlanAction::Delete => '-',
             };
             write!(f, "{}{sign} {}", if place > 0 { "\n" } else { "" }, step.name)?;
-            let (Action::Create { changes, .. } | Action::Change { changes, .. }) = &step.action else { continue };
-            for Change { at, before, after } in changes {
-                let (before, after) = (told(before), told(after));
+            let (PlanAction::Create { changes, .. } | PlanAction::Change { changes, .. }) = &step.action else {
+                continue;
+            };
+            for ValueChange { at, before, after } in changes {
+                let (before, after) = (format_value(before), format_value(after));
                 match step.action {
-                    Action::Change { .. } => write!(f, "\n    {at}: {before} -> {after}")?,
-                    Action::Create { .. } | Action::Delete if after == words::NONE => {}
-                    Action::Create { .. } | Action::Delete => write!(f, "\n    {at}: {after}")?,
+                    PlanAction::Change { .. } => write!(f, "\n    {at}: {before} -> {after}")?,
+                    PlanAction::Create { .. } | PlanAction::Delete if after == format::NONE => {}
+                    PlanAction::Create { .. } | PlanAction::Delete => write!(f, "\n    {at}: {after}")?,
                 }
             }
         }
@@ -211,9 +217,9 @@ impl fmt::Display for Plan {
     }
 }
 
-fn told(value: &Value) -> String {
+fn format_value(value: &Value) -> String {
     match value {
         Value::Object(_) | Value::Array(_) => print::json_line(value),
-        other => words::text(other),
+        other => format::text(other),
     }
 }

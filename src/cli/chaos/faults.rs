@@ -5,13 +5,13 @@ use std::{cell::Cell, rc::Rc, time::Duration};
 use humantime_serde::re::humantime::format_duration;
 use serde_json::{Value, json};
 
-use super::{Faults, is_refusal};
-use crate::cli::control::{Error, Session};
+use super::{FaultArgs, is_refusal};
+use crate::cli::client::{ClientError, ServerClient};
 
 /// How often it is asked whether it is over.
 const LOOK: Duration = Duration::from_millis(50);
 
-impl Faults {
+impl FaultArgs {
     /// Whether any is asked for.
     pub(super) fn any(&self) -> bool {
         !self.turns("").is_empty() || !self.lasting("", Duration::ZERO).is_empty()
@@ -52,7 +52,12 @@ impl Faults {
     }
 
     /// Begins what holds all the time.
-    pub(super) async fn begin(&self, session: &Session, topic: &str, duration: Duration) -> Result<(), Error> {
+    pub(super) async fn start(
+        &self,
+        session: &ServerClient,
+        topic: &str,
+        duration: Duration,
+    ) -> Result<(), ClientError> {
         for body in self.lasting(topic, duration) {
             session.post::<Value>("/chaos/responses", &body).await?;
         }
@@ -60,7 +65,12 @@ impl Faults {
     }
 
     /// Begins one of the others in its turn, until it is stopped.
-    pub(super) async fn run(self, session: Rc<Session>, topic: String, stopped: Rc<Cell<bool>>) -> Result<(), Error> {
+    pub(super) async fn run(
+        self,
+        session: Rc<ServerClient>,
+        topic: String,
+        stopped: Rc<Cell<bool>>,
+    ) -> Result<(), ClientError> {
         let turns = self.turns(&topic);
         for (path, body) in turns.iter().cycle() {
             let mut waited = Duration::ZERO;

@@ -4,18 +4,18 @@ use std::{cell::Cell, rc::Rc, time::Duration};
 
 use serde_json::{Value, json};
 
-use super::{Kind, Means, is_refusal, name_of};
+use super::{KillMethod, VictimKind, is_refusal, name_of};
 use crate::{
-    cli::control::{Error, Session},
+    cli::client::{ClientError, ServerClient},
     clock::Clock,
 };
 
 /// A schedule of kills.
-pub(super) struct Kills {
+pub(super) struct KillSchedule {
     pub(super) topic: String,
     pub(super) subscriptions: usize,
-    pub(super) kinds: Vec<Kind>,
-    pub(super) means: Vec<Means>,
+    pub(super) kinds: Vec<VictimKind>,
+    pub(super) means: Vec<KillMethod>,
     pub(super) every: Duration,
     pub(super) seed: u64,
     pub(super) clock: Clock,
@@ -23,26 +23,26 @@ pub(super) struct Kills {
 
 /// How often somebody was killed, and how often nobody was there.
 #[derive(Debug, Default)]
-pub(super) struct Count {
+pub(super) struct KillCount {
     pub(super) killed: Cell<u64>,
     pub(super) missed: Cell<u64>,
 }
 
-impl Kills {
+impl KillSchedule {
     /// Kills until it is stopped, and errors where the server does.
     pub(super) async fn run(
         self,
-        session: Rc<Session>,
-        count: Rc<Count>,
+        session: Rc<ServerClient>,
+        count: Rc<KillCount>,
         stopped: Rc<Cell<bool>>,
-    ) -> Result<(), Error> {
-        let mut chance = fastrand::Rng::with_seed(self.seed);
+    ) -> Result<(), ClientError> {
+        let mut jitter = fastrand::Rng::with_seed(self.seed);
         let mut next = self.clock.now().after(self.every);
         while !self.every.is_zero() && !stopped.get() {
             actix_rt::time::sleep(next.since(self.clock.now())).await;
             // A schedule that fell behind goes on from here; it does not catch up.
             next = next.after(self.every).max(self.clock.now());
-            let body = self.draw(&mut chance);
+            let body = self.draw(&mut jitter);
             match session.post::<Value>("/chaos/kill", &body).await {
                 Ok(_) => count.killed.set(count.killed.get() + 1),
                 Err(error) if is_refusal(&error) => count.missed.set(count.missed.get() + 1),
@@ -52,22 +52,24 @@ impl Kills {
         Ok(())
     }
 
-    fn draw(&self, chance: &mut fastrand::Rng) -> Value {
+    fn draw(&self, jitter: &mut fastrand::Rng) -> Value {
         // All are drawn for each kill, so that one answer does not change the ones that follow.
-        let kind = self.kinds[chance.usize(..self.kinds.len())];
-        let means = self.means[chance.usize(..self.means.len())];
-        let subscription = name_of(chance.usize(..self.subscriptions));
+        let kind = self.kinds[jitter.usize(..self.kinds.len())];
+        let means = self.means[jitter.usize(..self.means.len())];
+        let subscription = name_of(jitter.usize(..self.subscriptions));
         let by = match means {
-            Means::Panic => "panic",
-            Means::Stop => "stop",
+            KillMethod::Panic => "panic",
+            KillMethod::Stop => "stop",
         };
         match kind {
-            Kind::Subscription => {
+            VictimKind::Subscription => {
                 json!({"actor": "subscription", "topic": self.topic, "subscription": subscription, "by": by})
             }
-            Kind::Topic => json!({"actor": "topic", "topic": self.topic, "by": by}),
-            Kind::DeadLetter => json!({"actor": "deadLetter", "by": by}),
-            Kind::Delivery => json!({"actor": "delivery", "topic": self.topic, "subscription": subscription, "by": by}),
+            VictimKind::Topic => json!({"actor": "topic", "topic": self.topic, "by": by}),
+            VictimKind::DeadLetter => json!({"actor": "deadLetter", "by": by}),
+            VictimKind::Delivery => {
+                json!({"actor": "delivery", "topic": self.topic, "subscription": subscription, "by": by})
+            }
         }
     }
 }

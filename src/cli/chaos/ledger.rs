@@ -12,7 +12,7 @@ const NAMED: usize = 10;
 
 /// What is known of a publish.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Word {
+enum PublishAnswer {
     /// Nobody knows: it may arrive or not.
     #[default]
     Unknown,
@@ -24,9 +24,9 @@ enum Word {
 
 /// The account of a run.
 #[derive(Debug)]
-pub struct Ledger {
+pub struct DeliveryAccount {
     seed: u64,
-    words: Vec<Word>,
+    words: Vec<PublishAnswer>,
     /// For each subscription how often each event arrived.
     arrivals: Vec<Vec<u8>>,
     acknowledged: u64,
@@ -36,7 +36,7 @@ pub struct Ledger {
 
 /// What the account comes to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sum {
+pub struct AccountSummary {
     /// Events that were acknowledged.
     pub acknowledged: u64,
     /// Arrivals of acknowledged events, each counted once for each subscription.
@@ -55,18 +55,18 @@ pub struct Sum {
 
 /// An event, as much of it as is looked at.
 #[derive(Deserialize)]
-struct Arrived {
+struct ArrivedEvent {
     id: String,
-    data: Data,
+    data: ArrivedData,
 }
 
 #[derive(Deserialize)]
-struct Data {
+struct ArrivedData {
     number: u64,
     check: String,
 }
 
-impl Ledger {
+impl DeliveryAccount {
     /// Of a run with this seed and so many subscriptions.
     pub fn new(seed: u64, subscriptions: usize) -> Self {
         let arrivals = vec![Vec::new(); subscriptions];
@@ -76,7 +76,7 @@ impl Ledger {
     /// The body of a request with so many new events, and the number of the first.
     pub fn issue(&mut self, events: usize) -> (u64, String) {
         let first = self.words.len() as u64;
-        self.words.resize(self.words.len() + events, Word::Unknown);
+        self.words.resize(self.words.len() + events, PublishAnswer::Unknown);
         let bodies = (first..first + events as u64).map(|number| {
             let check = self.check(number);
             format!(
@@ -89,24 +89,24 @@ impl Ledger {
     /// These events were acknowledged.
     pub fn acknowledged(&mut self, first: u64, events: usize) {
         self.acknowledged += events as u64;
-        self.say(first, events, Word::Acknowledged);
+        self.record_publish(first, events, PublishAnswer::Acknowledged);
     }
 
     /// These events were refused.
     pub fn refused(&mut self, first: u64, events: usize) {
-        self.say(first, events, Word::Refused);
+        self.record_publish(first, events, PublishAnswer::Refused);
     }
 
     /// A request's events arrived for a subscription.
     pub fn arrived(&mut self, subscription: usize, body: &[u8]) {
-        let events: Vec<Arrived> = match body.trim_ascii_start().first() {
+        let events: Vec<ArrivedEvent> = match body.trim_ascii_start().first() {
             Some(b'[') => serde_json::from_slice(body).unwrap_or_default(),
             Some(_) | None => serde_json::from_slice(body).map(|event| vec![event]).unwrap_or_default(),
         };
         if events.is_empty() {
             self.damaged += 1;
         }
-        for Arrived { id, data: Data { number, check } } in events {
+        for ArrivedEvent { id, data: ArrivedData { number, check } } in events {
             let whole = id == number.to_string() && check == self.check(number) && number < self.words.len() as u64;
             let (true, Some(arrivals)) = (whole, self.arrivals.get_mut(subscription)) else {
                 self.damaged += 1;
@@ -127,29 +127,30 @@ impl Ledger {
     }
 
     /// What it comes to now.
-    pub fn sum(&self) -> Sum {
-        let mut sum = Sum { acknowledged: self.acknowledged, damaged: self.damaged, ..Sum::default() };
+    pub fn sum(&self) -> AccountSummary {
+        let mut sum =
+            AccountSummary { acknowledged: self.acknowledged, damaged: self.damaged, ..AccountSummary::default() };
         for (subscription, arrivals) in self.arrivals.iter().enumerate() {
             for (number, word) in self.words.iter().enumerate() {
                 let times = arrivals.get(number).copied().unwrap_or(0);
                 sum.repeated += u64::from(times.saturating_sub(1));
                 match (word, times) {
-                    (Word::Acknowledged, 0) => {
+                    (PublishAnswer::Acknowledged, 0) => {
                         sum.lost += 1;
                         if sum.named.len() < NAMED {
                             sum.named.push((subscription, number as u64));
                         }
                     }
-                    (Word::Acknowledged, 1..) => sum.arrived += 1,
-                    (Word::Refused, 1..) => sum.refused_but_arrived += 1,
-                    (Word::Refused, 0) | (Word::Unknown, _) => {}
+                    (PublishAnswer::Acknowledged, 1..) => sum.arrived += 1,
+                    (PublishAnswer::Refused, 1..) => sum.refused_but_arrived += 1,
+                    (PublishAnswer::Refused, 0) | (PublishAnswer::Unknown, _) => {}
                 }
             }
         }
         sum
     }
 
-    fn say(&mut self, first: u64, events: usize, word: Word) {
+    fn record_publish(&mut self, first: u64, events: usize, word: PublishAnswer) {
         let first = first as usize;
         self.words[first..first + events].fill(word);
     }

@@ -12,10 +12,10 @@ use awc::http::{Method, header};
 use url::Url;
 
 use super::{
-    verdict::Published,
+    verdict::PublishedCount,
     webhook::{Account, with},
 };
-use crate::{cli::control::Session, clock::Clock};
+use crate::{cli::client::ServerClient, clock::Clock};
 
 /// How often something is published.
 const TICK: Duration = Duration::from_millis(10);
@@ -37,19 +37,19 @@ const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 /// The load while it runs.
 #[derive(Clone)]
-pub(super) struct Load {
-    session: Rc<Session>,
+pub(super) struct LoadGenerator {
+    session: Rc<ServerClient>,
     /// Where publishers connect, if not where operators do.
     at: Option<Rc<Url>>,
     path: Rc<str>,
     account: Account,
     in_flight: Rc<Cell<usize>>,
     stopped: Rc<Cell<bool>>,
-    published: Rc<RefCell<Published>>,
+    published: Rc<RefCell<PublishedCount>>,
 }
 
-impl Load {
-    pub(super) fn new(session: Rc<Session>, at: Option<Url>, topic: &str, account: Account) -> Self {
+impl LoadGenerator {
+    pub(super) fn new(session: Rc<ServerClient>, at: Option<Url>, topic: &str, account: Account) -> Self {
         let path = format!("/topics/{topic}/api/events").into();
         Self {
             session,
@@ -63,7 +63,7 @@ impl Load {
     }
 
     /// What was published so far.
-    pub(super) fn published(&self) -> Published {
+    pub(super) fn published(&self) -> PublishedCount {
         *self.published.borrow()
     }
 

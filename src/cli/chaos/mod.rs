@@ -22,18 +22,18 @@ use humantime_serde::re::humantime::parse_duration;
 use url::Url;
 
 pub use self::{
-    ledger::{Ledger, Sum},
-    verdict::Verdict,
+    ledger::{AccountSummary, DeliveryAccount},
+    verdict::ChaosVerdict,
 };
-use super::control::{self, Control, Output, Printed};
+use super::client::{self, OutputArgs, OutputFormat, ServerArgs};
 
 /// The flags of `chaos`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Chaos {
+pub struct ChaosCommand {
     #[command(flatten)]
-    control: Control,
+    control: ServerArgs,
     #[command(flatten)]
-    printed: Printed,
+    printed: OutputArgs,
     /// How long to publish and to kill
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = some_time)]
     duration: Duration,
@@ -51,15 +51,15 @@ pub struct Chaos {
     kill_every: Duration,
     /// Who may be killed
     #[arg(long, value_enum, value_delimiter = ',', default_value = "subscription,topic,dead-letter")]
-    kill: Vec<Kind>,
+    kill: Vec<VictimKind>,
     /// By what
     #[arg(long, value_enum, value_delimiter = ',', default_value = "panic,stop")]
-    by: Vec<Means>,
+    by: Vec<KillMethod>,
     /// What draws the victims; without it another one each time
     #[arg(long)]
     seed: Option<u64>,
     #[command(flatten)]
-    faults: Faults,
+    faults: FaultArgs,
     /// Where the webhook listens; port 0 is a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
@@ -76,7 +76,7 @@ pub struct Chaos {
 
 /// What else is broken. The whole server has one journal and one clock: other topics feel that too.
 #[derive(Clone, Debug, Default, clap::Args)]
-struct Faults {
+struct FaultArgs {
     /// How often one of the faults below begins
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = some_time, help_heading = "Faults")]
     fault_every: Duration,
@@ -114,7 +114,7 @@ struct Faults {
 
 /// Who is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Kind {
+enum VictimKind {
     /// The actor of one of the topic's event subscriptions
     Subscription,
     /// The topic's actor, and those of its subscriptions with it
@@ -127,7 +127,7 @@ enum Kind {
 
 /// How somebody is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Means {
+enum KillMethod {
     /// It panics
     Panic,
     /// It stops
@@ -136,7 +136,7 @@ enum Means {
 
 /// Why there is no verdict.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum ChaosError {
     /// The server does not let anything be broken.
     #[error("the server does not allow it: start it with chaos.enabled = true (GRIDHOOK_CHAOS__ENABLED=true)")]
     Off,
@@ -146,7 +146,7 @@ pub enum Error {
         /// What was asked.
         what: &'static str,
         /// What it said.
-        error: Box<control::Error>,
+        error: Box<client::ClientError>,
     },
     /// There is no webhook.
     #[error("the webhook cannot listen on {address}: {error}")]
@@ -169,14 +169,14 @@ pub enum Error {
     },
 }
 
-impl Chaos {
+impl ChaosCommand {
     /// How the verdict is to be printed.
-    pub fn output(&self) -> Output {
+    pub fn output(&self) -> OutputFormat {
         self.printed.output
     }
 
     /// Runs the schedule, and says what it came to. What was made is taken away, whatever happens.
-    pub async fn run(self, clock: crate::clock::Clock) -> Result<Verdict, Error> {
+    pub async fn run(self, clock: crate::clock::Clock) -> Result<ChaosVerdict, ChaosError> {
         run::run(self, clock).await
     }
 }
@@ -192,6 +192,6 @@ fn some_time(text: &str) -> Result<Duration, String> {
 }
 
 /// Whether a server said no, and did not fail.
-fn is_refusal(error: &control::Error) -> bool {
-    matches!(error, control::Error::Refused { status, .. } if status.is_client_error())
+fn is_refusal(error: &client::ClientError) -> bool {
+    matches!(error, client::ClientError::Refused { status, .. } if status.is_client_error())
 }

@@ -18,16 +18,16 @@ use tokio::{
 };
 
 use super::{
-    Chaos, Error,
-    kills::{Count, Kills},
-    ledger::{Ledger, counts},
-    load::Load,
+    ChaosCommand, ChaosError,
+    kills::{KillCount, KillSchedule},
+    ledger::{DeliveryAccount, counts},
+    load::LoadGenerator,
     name_of,
-    verdict::{Recovery, Verdict},
+    verdict::{ChaosVerdict, RecoveryTimes},
     webhook::{self, Account, with},
 };
 use crate::{
-    cli::control::{self, Resource, Session},
+    cli::client::{self, ResourceName, ServerClient},
     clock::Clock,
     simulate::number as counted,
 };
@@ -39,24 +39,24 @@ const LOOK: Duration = Duration::from_millis(50);
 const CLEAN_UP: Duration = Duration::from_secs(30);
 
 /// What a run works with.
-struct Run {
-    chaos: Chaos,
+struct ChaosRun {
+    chaos: ChaosCommand,
     clock: Clock,
-    session: Rc<Session>,
+    session: Rc<ServerClient>,
     account: Account,
     topic: String,
     seed: u64,
     stopped: Rc<Cell<bool>>,
-    kills: Rc<Count>,
+    kills: Rc<KillCount>,
 }
 
-pub(super) async fn run(chaos: Chaos, clock: Clock) -> Result<Verdict, Error> {
-    let session = Rc::new(chaos.control.session().map_err(asked("the server cannot be asked"))?);
+pub(super) async fn run(chaos: ChaosCommand, clock: Clock) -> Result<ChaosVerdict, ChaosError> {
+    let session = Rc::new(chaos.control.session().map_err(request_failed("the server cannot be asked"))?);
     let before = acts(&session).await?;
     let seed = chaos.seed.unwrap_or_else(|| fastrand::u64(..));
-    let account = Arc::new(Mutex::new(Ledger::new(seed, chaos.subscriptions as usize)));
-    let (at, webhook) =
-        webhook::listen(chaos.listen, &account).map_err(|error| Error::Webhook { address: chaos.listen, error })?;
+    let account = Arc::new(Mutex::new(DeliveryAccount::new(seed, chaos.subscriptions as usize)));
+    let (at, webhook) = webhook::listen(chaos.listen, &account)
+        .map_err(|error| ChaosError::Webhook { address: chaos.listen, error })?;
     let endpoint = match &chaos.endpoint {
         Some(url) => url.as_str().trim_end_matches('/').to_owned(),
         None => format!("http://{at}"),
@@ -64,27 +64,27 @@ pub(super) async fn run(chaos: Chaos, clock: Clock) -> Result<Verdict, Error> {
     // Two runs with the same seed at the same time are two topics.
     let topic = format!("chaos-{:08x}", fastrand::u32(..));
     let (stopped, kills) = (Rc::default(), Rc::default());
-    let run = Run { chaos, clock, session, account, topic, seed, stopped, kills };
+    let run = ChaosRun { chaos, clock, session, account, topic, seed, stopped, kills };
     let verdict = run.through(&endpoint, &before).await;
     let cleaned = run.clean_up().await;
     webhook.stop(false).await;
     let verdict = verdict?;
-    cleaned.map_err(|why| Error::CleanUp { topic: run.topic.clone(), why })?;
+    cleaned.map_err(|why| ChaosError::CleanUp { topic: run.topic.clone(), why })?;
     Ok(verdict)
 }
 
-impl Run {
-    fn resource(&self) -> Resource {
+impl ChaosRun {
+    fn resource(&self) -> ResourceName {
         self.topic.parse().expect("the name of a topic is one")
     }
 
     /// Everything but the clean-up, which follows however this ends.
-    async fn through(&self, endpoint: &str, before: &BTreeMap<String, u64>) -> Result<Verdict, Error> {
-        let mut signals = Signals::hear()?;
-        self.set_up(endpoint).await.map_err(asked("the topic cannot be made"))?;
+    async fn through(&self, endpoint: &str, before: &BTreeMap<String, u64>) -> Result<ChaosVerdict, ChaosError> {
+        let mut signals = StopSignals::install()?;
+        self.set_up(endpoint).await.map_err(request_failed("the topic cannot be made"))?;
         let load = {
             let at = self.chaos.publish_to.clone();
-            Load::new(Rc::clone(&self.session), at, &self.topic, Arc::clone(&self.account))
+            LoadGenerator::new(Rc::clone(&self.session), at, &self.topic, Arc::clone(&self.account))
         };
         let started = self.clock.now();
         self.wreak(&load, &mut signals).await?;
@@ -94,7 +94,7 @@ impl Run {
             .session
             .get(&format!("/supervision?topic={}&top=1000", self.topic))
             .await
-            .map_err(asked("the lives of the actors are not told"))?;
+            .map_err(request_failed("the lives of the actors are not told"))?;
         let acts = acts(&self.session).await?;
         let done = |name: &String, count: &u64| count - before.get(name).copied().unwrap_or(0).min(*count);
         let acts: BTreeMap<String, u64> = acts.iter().map(|(name, count)| (name.clone(), done(name, count))).collect();
@@ -102,7 +102,7 @@ impl Run {
         let cut_off = of("deliveriesKilled") * u64::from(self.chaos.batch_events);
         let lost_answers =
             of("responsesDropped.events") + of("responsesCorrupted.events") + of("responsesDelayed.events");
-        let verdict = Verdict {
+        let verdict = ChaosVerdict {
             topic: self.topic.clone(),
             seed: self.seed,
             seconds,
@@ -110,18 +110,18 @@ impl Run {
             requests: load.published(),
             repeated_allowed: cut_off + lost_answers,
             settled,
-            restarts: serde_json::from_value::<Recovery>(report["recovery"].clone())
-                .map_err(|error| asked("the lives of the actors")(error.into()))?,
+            restarts: serde_json::from_value::<RecoveryTimes>(report["recovery"].clone())
+                .map_err(|error| request_failed("the lives of the actors")(error.into()))?,
             missed: self.kills.missed.get(),
             acts,
-            ..Verdict::default()
+            ..ChaosVerdict::default()
         };
         Ok(verdict.judge(with(&self.account, |ledger| ledger.sum())))
     }
 
-    async fn set_up(&self, endpoint: &str) -> Result<(), control::Error> {
+    async fn set_up(&self, endpoint: &str) -> Result<(), client::ClientError> {
         let put =
-            async |path: &str, body: &Value| self.session.ask::<Value>(Method::PUT, path, Some(body)).await.map(drop);
+            async |path: &str, body: &Value| self.session.fetch::<Value>(Method::PUT, path, Some(body)).await.map(drop);
         put(&self.resource().path(""), &json!({"properties": {"inputSchema": "EventGridSchema"}})).await?;
         for number in 0..self.chaos.subscriptions as usize {
             let webhook = json!({
@@ -137,11 +137,11 @@ impl Run {
     }
 
     /// Load, kills and faults, until the time is over or a signal comes.
-    async fn wreak(&self, load: &Load, signals: &mut Signals) -> Result<(), Error> {
-        let Chaos { duration, rate, faults, .. } = &self.chaos;
-        faults.begin(&self.session, &self.topic, *duration).await.map_err(asked("a fault was refused"))?;
+    async fn wreak(&self, load: &LoadGenerator, signals: &mut StopSignals) -> Result<(), ChaosError> {
+        let ChaosCommand { duration, rate, faults, .. } = &self.chaos;
+        faults.start(&self.session, &self.topic, *duration).await.map_err(request_failed("a fault was refused"))?;
         let loading = actix_rt::spawn(load.clone().run(*rate, self.clock.clone()));
-        let kills = Kills {
+        let kills = KillSchedule {
             topic: self.topic.clone(),
             subscriptions: self.chaos.subscriptions as usize,
             kinds: self.chaos.kill.clone(),
@@ -185,18 +185,18 @@ impl Run {
     }
 
     /// Waits until the server has nothing left to do; false where it still has when the time is over, or a signal came.
-    async fn settle(&self, load: &Load, signals: &mut Signals) -> Result<bool, Error> {
+    async fn settle(&self, load: &LoadGenerator, signals: &mut StopSignals) -> Result<bool, ChaosError> {
         let end = self.clock.now().after(self.chaos.settle);
         let bar = bar(self.chaos.settle, "{spinner} {msg}");
         let settled = async {
             loop {
-                if load.is_quiet() && self.is_settled().await.map_err(asked("how far it is"))? {
+                if load.is_quiet() && self.is_settled().await.map_err(request_failed("how far it is"))? {
                     return Ok(true);
                 }
                 if self.clock.now() >= end {
                     return Ok(false);
                 }
-                let Missing { events } = self.missing();
+                let MissingEvents { events } = self.missing();
                 bar.set_message(format!("{} have yet to arrive", counted(events)));
                 bar.tick();
                 actix_rt::time::sleep(LOOK).await;
@@ -210,13 +210,13 @@ impl Run {
         settled
     }
 
-    fn missing(&self) -> Missing {
+    fn missing(&self) -> MissingEvents {
         let (acknowledged, arrived) = with(&self.account, |ledger| ledger.so_far());
-        Missing { events: (acknowledged * u64::from(self.chaos.subscriptions)).saturating_sub(arrived) }
+        MissingEvents { events: (acknowledged * u64::from(self.chaos.subscriptions)).saturating_sub(arrived) }
     }
 
     /// Whether every subscription has passed what was published, and owes nothing: then nothing more can arrive.
-    async fn is_settled(&self) -> Result<bool, control::Error> {
+    async fn is_settled(&self) -> Result<bool, client::ClientError> {
         for number in 0..self.chaos.subscriptions as usize {
             let path = self.resource().subscription(&name_of(number), "/status");
             let status: Value = self.session.get(&path).await?;
@@ -233,7 +233,7 @@ impl Run {
     async fn clean_up(&self) -> Result<(), String> {
         if self.chaos.faults.any() {
             self.session
-                .ask::<Value>(Method::DELETE, "/chaos", None::<&Value>)
+                .fetch::<Value>(Method::DELETE, "/chaos", None::<&Value>)
                 .await
                 .map_err(|error| error.to_string())?;
         }
@@ -244,44 +244,44 @@ impl Run {
             self.delete(&self.resource().path("")).await
         };
         match tokio::time::timeout(CLEAN_UP, all).await {
-            Ok(done) => done.map_err(|error: control::Error| error.to_string()),
+            Ok(done) => done.map_err(|error: client::ClientError| error.to_string()),
             Err(_) => Err(format!("the server did not do it within {CLEAN_UP:?}")),
         }
     }
 
-    async fn delete(&self, path: &str) -> Result<(), control::Error> {
-        match self.session.ask::<Value>(Method::DELETE, path, None::<&Value>).await {
+    async fn delete(&self, path: &str) -> Result<(), client::ClientError> {
+        match self.session.fetch::<Value>(Method::DELETE, path, None::<&Value>).await {
             Ok(_) => Ok(()),
-            Err(control::Error::Refused { status: StatusCode::NOT_FOUND, .. }) => Ok(()),
+            Err(client::ClientError::Refused { status: StatusCode::NOT_FOUND, .. }) => Ok(()),
             Err(error) => Err(error),
         }
     }
 }
 
 /// What has not arrived.
-struct Missing {
+struct MissingEvents {
     events: u64,
 }
 
 /// What the server has done on purpose so far.
-async fn acts(session: &Session) -> Result<BTreeMap<String, u64>, Error> {
+async fn acts(session: &ServerClient) -> Result<BTreeMap<String, u64>, ChaosError> {
     match session.get::<Value>("/chaos").await {
         Ok(report) => Ok(counts(&report["acts"])),
-        Err(control::Error::Refused { status: StatusCode::NOT_FOUND, .. }) => Err(Error::Off),
-        Err(error) => Err(asked("what is broken on purpose is not told")(error)),
+        Err(client::ClientError::Refused { status: StatusCode::NOT_FOUND, .. }) => Err(ChaosError::Off),
+        Err(error) => Err(request_failed("what is broken on purpose is not told")(error)),
     }
 }
 
 /// Ends only where the task failed.
-async fn failure(task: &mut JoinHandle<Result<(), control::Error>>) -> Error {
+async fn failure(task: &mut JoinHandle<Result<(), client::ClientError>>) -> ChaosError {
     match task.await.expect("a schedule does not panic") {
         Ok(()) => std::future::pending().await,
-        Err(error) => asked("the schedule broke off")(error),
+        Err(error) => request_failed("the schedule broke off")(error),
     }
 }
 
-fn asked(what: &'static str) -> impl FnOnce(control::Error) -> Error {
-    move |error| Error::Server { what, error: Box::new(error) }
+fn request_failed(what: &'static str) -> impl FnOnce(client::ClientError) -> ChaosError {
+    move |error| ChaosError::Server { what, error: Box::new(error) }
 }
 
 /// A bar on standard error, where that is a terminal.
@@ -292,11 +292,11 @@ fn bar(length: Duration, template: &str) -> ProgressBar {
 }
 
 /// Ctrl-C and its like: the first ends the schedule, the next the waiting. What was made is taken away all the same.
-struct Signals([Signal; 2]);
+struct StopSignals([Signal; 2]);
 
-impl Signals {
-    fn hear() -> Result<Self, Error> {
-        let hear = |kind| signal(kind).map_err(Error::Signals);
+impl StopSignals {
+    fn install() -> Result<Self, ChaosError> {
+        let hear = |kind| signal(kind).map_err(ChaosError::Signals);
         Ok(Self([hear(SignalKind::interrupt())?, hear(SignalKind::terminate())?]))
     }
 

@@ -4,16 +4,16 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::ledger::Sum;
+use super::ledger::AccountSummary;
 use crate::{
-    cli::control::{Output, Table},
+    cli::client::{OutputFormat, TextTable},
     cli::print,
     simulate::number as counted,
 };
 
 /// How long actors took to be at work again, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
-pub(super) struct Recovery {
+pub(super) struct RecoveryTimes {
     count: u64,
     p50: Option<f64>,
     p99: Option<f64>,
@@ -23,7 +23,7 @@ pub(super) struct Recovery {
 /// What there was of the load.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Published {
+pub(super) struct PublishedCount {
     /// Requests that were acknowledged.
     pub requests: u64,
     /// Requests that were refused with 503 or 429.
@@ -35,12 +35,12 @@ pub(super) struct Published {
 /// The verdict.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Verdict {
+pub struct ChaosVerdict {
     pub(super) topic: String,
     pub(super) seed: u64,
     pub(super) seconds: f64,
     pub(super) subscriptions: usize,
-    pub(super) requests: Published,
+    pub(super) requests: PublishedCount,
     pub(super) acknowledged: u64,
     pub(super) expected: u64,
     pub(super) arrived: u64,
@@ -53,7 +53,7 @@ pub struct Verdict {
     pub(super) refused_but_arrived: u64,
     /// Whether the server had nothing left to do at the end.
     pub(super) settled: bool,
-    pub(super) restarts: Recovery,
+    pub(super) restarts: RecoveryTimes,
     /// What was done, by kind, as the server counts it.
     pub(super) acts: BTreeMap<String, u64>,
     /// Kills that met nobody: the actor was between two lives, or had nothing to do.
@@ -61,10 +61,10 @@ pub struct Verdict {
     pub(super) ok: bool,
 }
 
-impl Verdict {
+impl ChaosVerdict {
     /// Takes the account in, and judges.
-    pub(super) fn judge(mut self, sum: Sum) -> Self {
-        let Sum { acknowledged, arrived, lost, named, repeated, damaged, refused_but_arrived } = sum;
+    pub(super) fn judge(mut self, sum: AccountSummary) -> Self {
+        let AccountSummary { acknowledged, arrived, lost, named, repeated, damaged, refused_but_arrived } = sum;
         let names = named.into_iter().map(|(subscription, event)| format!("{}/{event}", super::name_of(subscription)));
         self.lost_events = names.collect();
         self.acknowledged = acknowledged;
@@ -81,10 +81,10 @@ impl Verdict {
     }
 
     /// As it is printed.
-    pub fn told(&self, output: Output) -> String {
+    pub fn format_verdict(&self, output: OutputFormat) -> String {
         match output {
-            Output::Table => self.to_string(),
-            Output::Json => print::json(self),
+            OutputFormat::Table => self.to_string(),
+            OutputFormat::Json => print::json(self),
         }
     }
 
@@ -118,7 +118,7 @@ impl Verdict {
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for ChaosVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rate = self.acknowledged as f64 / self.seconds.max(0.001);
         let time = Duration::from_secs_f64((self.seconds * 10.0).round() / 10.0);
@@ -129,12 +129,12 @@ impl fmt::Display for Verdict {
             self.subscriptions,
             self.seed
         )?;
-        let Published { requests, refused, unknown } = self.requests;
-        let Recovery { count, p50, p99, longest } = self.restarts;
+        let PublishedCount { requests, refused, unknown } = self.requests;
+        let RecoveryTimes { count, p50, p99, longest } = self.restarts;
         let millis = |time: Option<f64>| time.map_or("-".to_owned(), |time| format!("{time:.1}ms"));
         let acts = self.acts.iter().filter(|(_, count)| **count > 0);
         let acts: Vec<String> = acts.map(|(name, count)| format!("{name} {}", counted(*count))).collect();
-        let mut table = Table::new(["acknowledged", &counted(self.acknowledged), ""]);
+        let mut table = TextTable::new(["acknowledged", &counted(self.acknowledged), ""]);
         let mut line = |name: &str, number: u64, more: String| table.line([name.to_owned(), counted(number), more]);
         line("requests", requests, format!("{} refused, {} without an answer", counted(refused), counted(unknown)));
         line("arrived", self.arrived, format!("of {}", counted(self.expected)));
@@ -149,7 +149,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-impl Verdict {
+impl ChaosVerdict {
     /// The events of disturbed responses are told beside them, and are no acts.
     fn acts_in_all(&self) -> u64 {
         self.acts.iter().filter(|(name, _)| !name.ends_with(".events")).map(|(_, count)| count).sum()

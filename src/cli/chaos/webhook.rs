@@ -8,17 +8,17 @@ use std::{
 
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, dev::ServerHandle, web};
 
-use super::ledger::Ledger;
+use super::ledger::DeliveryAccount;
 use crate::cli::listen;
 
 /// 64 MiB: more than any request that is asked for has.
 const BODY_BYTES_MAX: usize = 64 << 20;
 
 /// The account that all of the run share.
-pub(super) type Account = Arc<Mutex<Ledger>>;
+pub(super) type Account = Arc<Mutex<DeliveryAccount>>;
 
 /// With the account open.
-pub(super) fn with<T>(account: &Account, act: impl FnOnce(&mut Ledger) -> T) -> T {
+pub(super) fn with<T>(account: &Account, act: impl FnOnce(&mut DeliveryAccount) -> T) -> T {
     act(&mut account.lock().unwrap_or_else(PoisonError::into_inner))
 }
 

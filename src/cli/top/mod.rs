@@ -1,7 +1,7 @@
 //! `gridhook top`: the busiest and the sickest event subscriptions, as they are now.
 
+mod format;
 mod screen;
-mod told;
 
 use std::{io, time::Duration};
 
@@ -14,7 +14,7 @@ use tokio::{
 
 use self::screen::Screen;
 use super::{
-    control::{self, Control, Output, Printed, Session},
+    client::{self, OutputArgs, OutputFormat, ServerArgs, ServerClient},
     print,
 };
 
@@ -33,7 +33,7 @@ Examples:
 pub struct Top {
     /// Which come first
     #[arg(long, value_enum, default_value_t)]
-    by: By,
+    by: SortOrder,
     /// Maximum number of event subscriptions
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=500))]
     limit: u32,
@@ -44,14 +44,14 @@ pub struct Top {
     #[arg(long)]
     once: bool,
     #[command(flatten)]
-    control: Control,
+    control: ServerArgs,
     #[command(flatten)]
-    printed: Printed,
+    printed: OutputArgs,
 }
 
 /// Which come first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum By {
+enum SortOrder {
     /// Those that deliver most
     #[default]
     Activity,
@@ -60,24 +60,24 @@ enum By {
     /// Those that have read least of what is published
     Backlog,
     /// Those that owe most
-    Owed,
+    Pending,
     /// Those that fail most
     Failures,
     /// Those with the most requests in flight
     InFlight,
 }
 
-impl By {
+impl SortOrder {
     const KEYS: [(u8, Self, &'static str); 6] = [
         (b'a', Self::Activity, "activity"),
         (b's', Self::Sickness, "sickness"),
         (b'b', Self::Backlog, "backlog"),
-        (b'o', Self::Owed, "owed"),
+        (b'o', Self::Pending, "owed"),
         (b'f', Self::Failures, "failures"),
         (b'i', Self::InFlight, "inFlight"),
     ];
 
-    fn word(self) -> &'static str {
+    fn name(self) -> &'static str {
         Self::KEYS.iter().find(|(_, by, _)| *by == self).map_or("", |(_, _, word)| *word)
     }
 }
@@ -91,10 +91,10 @@ fn every(text: &str) -> Result<Duration, String> {
 
 /// Why there is nothing to see.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum TopError {
     /// The server could not be asked.
     #[error(transparent)]
-    Control(#[from] control::Error),
+    Control(#[from] client::ClientError),
     /// The terminal does not do as it is told.
     #[error("the terminal: {0}")]
     Terminal(#[from] io::Error),
@@ -105,29 +105,29 @@ impl Top {
     ///
     /// # Errors
     /// Where the server cannot be asked, or the terminal does not obey.
-    pub async fn run(self) -> Result<Option<String>, Error> {
+    pub async fn run(self) -> Result<Option<String>, TopError> {
         let session = self.control.session()?;
-        let is_live = !self.once && self.printed.output == Output::Table && screen::is_terminal();
+        let is_live = !self.once && self.printed.output == OutputFormat::Table && screen::is_terminal();
         if is_live {
             // An error of the first question is told on a screen that is as it was.
-            self.ask(&session, self.by).await?;
+            self.fetch(&session, self.by).await?;
             self.live(&session).await?;
             return Ok(None);
         }
-        self.ask(&session, self.by).await?;
+        self.fetch(&session, self.by).await?;
         tokio::time::sleep(self.every).await;
-        let report = self.ask(&session, self.by).await?;
+        let report = self.fetch(&session, self.by).await?;
         Ok(Some(match self.printed.output {
-            Output::Json => print::json(&report),
-            Output::Table => told::page(&report, self.by.word(), false).join("\n"),
+            OutputFormat::Json => print::json(&report),
+            OutputFormat::Table => format::page(&report, self.by.name(), false).join("\n"),
         }))
     }
 
-    async fn ask(&self, session: &Session, by: By) -> Result<Value, control::Error> {
-        session.get(&format!("/top?by={}&top={}", by.word(), self.limit)).await
+    async fn fetch(&self, session: &ServerClient, by: SortOrder) -> Result<Value, client::ClientError> {
+        session.get(&format!("/top?by={}&top={}", by.name(), self.limit)).await
     }
 
-    async fn live(&self, session: &Session) -> Result<(), Error> {
+    async fn live(&self, session: &ServerClient) -> Result<(), TopError> {
         let hear = |kind| signal(kind);
         let (mut resized, mut ends) = (
             hear(SignalKind::window_change())?,
@@ -150,7 +150,7 @@ impl Top {
                     // In raw mode Ctrl-C is a key like others.
                     None | Some(b'q' | b'Q' | 3) => return Ok(()),
                     Some(key) => {
-                        if let Some((_, wanted, _)) = By::KEYS.iter().find(|(known, _, _)| *known == key) {
+                        if let Some((_, wanted, _)) = SortOrder::KEYS.iter().find(|(known, _, _)| *known == key) {
                             by = *wanted;
                             lines = self.page(session, by).await;
                         }
@@ -162,9 +162,9 @@ impl Top {
     }
 
     /// What is shown; a server that does not answer is told, and asked again.
-    async fn page(&self, session: &Session, by: By) -> Vec<String> {
-        match self.ask(session, by).await {
-            Ok(report) => told::page(&report, by.word(), true),
+    async fn page(&self, session: &ServerClient, by: SortOrder) -> Vec<String> {
+        match self.fetch(session, by).await {
+            Ok(report) => format::page(&report, by.name(), true),
             Err(error) => vec![error.to_string(), "asking again; q leaves".to_owned()],
         }
     }

@@ -1,17 +1,16 @@
 //! `gridhook topics`: topics and domains, listed, shown, made, changed and deleted; and their keys.
 
-mod wish;
+mod spec;
 
 use awc::http::{Method, StatusCode};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
-use self::wish::Wish;
-pub(super) use self::wish::pair;
+use self::spec::TopicSpecArgs;
+pub(super) use self::spec::pair;
 use super::{
-    ask,
-    control::{self, Asked, Error, Kind, Resource, Session, Table},
-    list, words,
+    client::{self, ClientArgs, ClientError, ResourceName, ResourceNameKind, ServerClient, TextTable},
+    format, list, prompt,
 };
 
 /// The flags of `topics`.
@@ -25,42 +24,42 @@ use super::{
   gridhook topics delete orders --yes")]
 pub struct Topics {
     #[command(subcommand)]
-    verb: Verb,
+    verb: TopicsCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum TopicsCommand {
     /// All topics, domains and namespaces, or all topics of one of these two
     List {
         /// A domain or a namespace, as domains/NAME: its topics are listed
         #[arg(value_name = "DOMAIN")]
-        domain: Option<Resource>,
+        domain: Option<ResourceName>,
         /// The Azure subscription that is listed
         #[arg(long, value_name = "ID", default_value = "local", conflicts_with = "domain")]
         subscription_id: String,
         #[command(flatten)]
-        asked: Asked,
+        asked: ClientArgs,
     },
     /// One of them: how it was set up, how it is, and who subscribes
-    Show(Which),
+    Show(TopicArgs),
     /// Make one that is not there yet
     Create {
         #[command(flatten)]
-        which: Which,
+        which: TopicArgs,
         #[command(flatten)]
-        wish: Box<Wish>,
+        wish: Box<TopicSpecArgs>,
     },
     /// Change one: what is not named stays as it is
     Update {
         #[command(flatten)]
-        which: Which,
+        which: TopicArgs,
         #[command(flatten)]
-        wish: Box<Wish>,
+        wish: Box<TopicSpecArgs>,
     },
     /// Delete one, with its events and its subscriptions
     Delete {
         #[command(flatten)]
-        which: Which,
+        which: TopicArgs,
         /// Do not ask first
         #[arg(long)]
         yes: bool,
@@ -68,10 +67,10 @@ enum Verb {
     /// Show its access keys
     Keys {
         #[command(flatten)]
-        which: Which,
+        which: TopicArgs,
         /// Make one of them anew; the other one goes on working
         #[arg(long, value_name = "KEY", value_enum)]
-        regenerate: Option<Key>,
+        regenerate: Option<KeyName>,
         /// Do not ask first
         #[arg(long, requires = "regenerate")]
         yes: bool,
@@ -79,17 +78,17 @@ enum Verb {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Key {
+enum KeyName {
     Key1,
     Key2,
 }
 
 #[derive(Debug, Args)]
-struct Which {
+struct TopicArgs {
     /// The topic: NAME, domains/NAME, domains/NAME/topics/NAME or a resource id
-    topic: Resource,
+    topic: ResourceName,
     #[command(flatten)]
-    asked: Asked,
+    asked: ClientArgs,
 }
 
 impl Topics {
@@ -97,19 +96,23 @@ impl Topics {
     ///
     /// # Errors
     /// Where the server cannot be asked, or refuses.
-    pub async fn run(self) -> Result<String, Error> {
+    pub async fn run(self) -> Result<String, ClientError> {
         match self.verb {
-            Verb::List { domain, subscription_id, asked } => list_of(&asked, domain, &subscription_id).await,
-            Verb::Show(which) => which.show().await,
-            Verb::Create { which, wish } => which.create(&wish).await,
-            Verb::Update { which, wish } => which.update(&wish).await,
-            Verb::Delete { which, yes } => which.delete(yes).await,
-            Verb::Keys { which, regenerate, yes } => which.keys(regenerate, yes).await,
+            TopicsCommand::List { domain, subscription_id, asked } => list_of(&asked, domain, &subscription_id).await,
+            TopicsCommand::Show(which) => which.show().await,
+            TopicsCommand::Create { which, wish } => which.create(&wish).await,
+            TopicsCommand::Update { which, wish } => which.update(&wish).await,
+            TopicsCommand::Delete { which, yes } => which.delete(yes).await,
+            TopicsCommand::Keys { which, regenerate, yes } => which.keys(regenerate, yes).await,
         }
     }
 }
 
-async fn list_of(asked: &Asked, domain: Option<Resource>, subscription_id: &str) -> Result<String, Error> {
+async fn list_of(
+    asked: &ClientArgs,
+    domain: Option<ResourceName>,
+    subscription_id: &str,
+) -> Result<String, ClientError> {
     let session = asked.control.session()?;
     let paths = match domain {
         Some(domain) => vec![domain.path("/topics")],
@@ -122,84 +125,88 @@ async fn list_of(asked: &Asked, domain: Option<Resource>, subscription_id: &str)
     asked.print(&Value::from(all), listed)
 }
 
-impl Which {
-    async fn show(&self) -> Result<String, Error> {
+impl TopicArgs {
+    async fn show(&self) -> Result<String, ClientError> {
         let session = self.asked.control.session()?;
         let topic: Value = session.get(&self.topic.path("")).await?;
         let names = |all: Vec<Value>| -> Value { all.iter().map(|one| one["name"].clone()).collect() };
         let answer = match self.topic.kind() {
-            Kind::Namespace => {
+            ResourceNameKind::Namespace => {
                 let topics = list::all(&session, &self.topic.path("/topics")).await?;
                 json!({"namespace": topic, "topics": names(topics)})
             }
-            kind @ (Kind::Topic | Kind::NamespaceTopic | Kind::DomainTopic) => {
+            kind @ (ResourceNameKind::Topic | ResourceNameKind::NamespaceTopic | ResourceNameKind::DomainTopic) => {
                 // A topic of a domain has no log of its own, and so no state either.
                 let status = match kind {
-                    Kind::DomainTopic => Value::Null,
+                    ResourceNameKind::DomainTopic => Value::Null,
                     _ => session.get(&self.topic.path("/status")).await?,
                 };
                 let subscriptions = list::all(&session, &self.topic.path("/eventSubscriptions")).await?;
                 json!({"topic": topic, "status": status, "eventSubscriptions": names(subscriptions)})
             }
         };
-        self.asked.print(&answer, shown)
+        self.asked.print(&answer, format_topic)
     }
 
-    async fn create(&self, wish: &Wish) -> Result<String, Error> {
+    async fn create(&self, wish: &TopicSpecArgs) -> Result<String, ClientError> {
         let body = wish.body()?;
         let (session, path) = (self.asked.control.session()?, self.topic.path(""));
         if is_there(&session, &path).await? {
-            let name = control::short(&path);
-            return Err(Error::Input(format!("{name} is there already; gridhook topics update {name} changes it")));
+            let name = client::short(&path);
+            return Err(ClientError::Input(format!(
+                "{name} is there already; gridhook topics update {name} changes it"
+            )));
         }
-        let made: Value = session.ask(Method::PUT, &path, Some(&body)).await?;
+        let made: Value = session.fetch(Method::PUT, &path, Some(&body)).await?;
         self.asked.print(&made, |made| format!("made {}\n{}", name_of(made), facts(made)))
     }
 
-    async fn update(&self, wish: &Wish) -> Result<String, Error> {
+    async fn update(&self, wish: &TopicSpecArgs) -> Result<String, ClientError> {
         let change = wish.change()?;
         let session = self.asked.control.session()?;
-        let changed: Value = session.ask(Method::PATCH, &self.topic.path(""), Some(&change)).await?;
+        let changed: Value = session.fetch(Method::PATCH, &self.topic.path(""), Some(&change)).await?;
         self.asked.print(&changed, |changed| format!("changed {}\n{}", name_of(changed), facts(changed)))
     }
 
-    async fn delete(&self, yes: bool) -> Result<String, Error> {
+    async fn delete(&self, yes: bool) -> Result<String, ClientError> {
         let (session, path) = (self.asked.control.session()?, self.topic.path(""));
         let topic: Value = session.get(&path).await?;
         let name = name_of(&topic);
         let below = match self.topic.kind() {
-            Kind::Namespace => format!("its {} topics", list::all(&session, &self.topic.path("/topics")).await?.len()),
-            Kind::Topic | Kind::NamespaceTopic | Kind::DomainTopic => {
+            ResourceNameKind::Namespace => {
+                format!("its {} topics", list::all(&session, &self.topic.path("/topics")).await?.len())
+            }
+            ResourceNameKind::Topic | ResourceNameKind::NamespaceTopic | ResourceNameKind::DomainTopic => {
                 let subscriptions = list::all(&session, &self.topic.path("/eventSubscriptions")).await?.len();
                 format!("its {subscriptions} event subscriptions")
             }
         };
-        ask::is_sure(&format!("Delete {name}, its events and {below}?"), yes)?;
-        session.ask::<Value>(Method::DELETE, &path, None::<&Value>).await?;
+        prompt::is_sure(&format!("Delete {name}, its events and {below}?"), yes)?;
+        session.fetch::<Value>(Method::DELETE, &path, None::<&Value>).await?;
         self.asked.print(&json!({"deleted": topic["id"]}), |_| format!("deleted {name}"))
     }
 
-    async fn keys(&self, regenerate: Option<Key>, yes: bool) -> Result<String, Error> {
+    async fn keys(&self, regenerate: Option<KeyName>, yes: bool) -> Result<String, ClientError> {
         let session = self.asked.control.session()?;
         let keys: Value = match regenerate {
-            None => session.ask(Method::POST, &self.topic.path("/listKeys"), None::<&Value>).await?,
+            None => session.fetch(Method::POST, &self.topic.path("/listKeys"), None::<&Value>).await?,
             Some(key) => {
                 let name = match key {
-                    Key::Key1 => "key1",
-                    Key::Key2 => "key2",
+                    KeyName::Key1 => "key1",
+                    KeyName::Key2 => "key2",
                 };
                 let question = format!(
                     "Make {name} of {} anew? Publishers that use it are refused from then on.",
-                    control::short(&self.topic.path(""))
+                    client::short(&self.topic.path(""))
                 );
-                ask::is_sure(&question, yes)?;
+                prompt::is_sure(&question, yes)?;
                 session.post(&self.topic.path("/regenerateKey"), &json!({"keyName": name})).await?
             }
         };
         self.asked.print(&keys, |keys| {
-            let mut table = Table::new(["NAME", "KEY"]);
+            let mut table = TextTable::new(["NAME", "KEY"]);
             for name in ["key1", "key2"] {
-                table.line([name.to_owned(), words::text(&keys[name])]);
+                table.line([name.to_owned(), format::text(&keys[name])]);
             }
             table.to_string()
         })
@@ -207,41 +214,41 @@ impl Which {
 }
 
 /// Whether there is something at a path.
-pub(super) async fn is_there(session: &Session, path: &str) -> Result<bool, Error> {
+pub(super) async fn is_there(session: &ServerClient, path: &str) -> Result<bool, ClientError> {
     match session.ask_only::<Value>(Method::GET, path, None::<&Value>).await {
         Ok(_) => Ok(true),
-        Err(Error::Refused { status: StatusCode::NOT_FOUND, .. }) => Ok(false),
+        Err(ClientError::Refused { status: StatusCode::NOT_FOUND, .. }) => Ok(false),
         Err(error) => Err(error),
     }
 }
 
 fn name_of(resource: &Value) -> String {
-    control::short(resource["id"].as_str().unwrap_or_default())
+    client::short(resource["id"].as_str().unwrap_or_default())
 }
 
 fn listed(all: &Value) -> String {
-    let mut table = Table::new(["NAME", "SCHEMA", "EDITION", "LOCATION", "ENDPOINT"]);
+    let mut table = TextTable::new(["NAME", "SCHEMA", "EDITION", "LOCATION", "ENDPOINT"]);
     for topic in all.as_array().into_iter().flatten() {
         let properties = &topic["properties"];
-        let cell = |key: &str| words::text(&properties[key]);
-        let location = words::text(&topic["location"]);
+        let cell = |key: &str| format::text(&properties[key]);
+        let location = format::text(&topic["location"]);
         table.line([name_of(topic), cell("inputSchema"), cell("edition"), location, cell("endpoint")]);
     }
     table.to_string()
 }
 
-fn shown(answer: &Value) -> String {
+fn format_topic(answer: &Value) -> String {
     let namespace = &answer["namespace"];
     if !namespace.is_null() {
-        let topics = words::text(&answer["topics"]);
+        let topics = format::text(&answer["topics"]);
         return format!("{}\n{}\ntopics               {topics}", name_of(namespace), facts(namespace));
     }
     let (topic, status) = (&answer["topic"], &answer["status"]);
-    let subscribers = words::text(&answer["eventSubscriptions"]);
+    let subscribers = format::text(&answer["eventSubscriptions"]);
     let mut lines = format!("{}\n{}\nevent subscriptions  {subscribers}", name_of(topic), facts(topic));
     let crowd = &status["crowd"];
     if !crowd.is_null() {
-        let (laggard, bytes) = (words::text(&crowd["laggard"]), words::count(&crowd["backlogBytes"]));
+        let (laggard, bytes) = (format::text(&crowd["laggard"]), format::count(&crowd["backlogBytes"]));
         let full = if status["full"] == true { "full: publishers are refused" } else { "almost full" };
         lines.push_str(&format!("\nbacklog              {full}; {laggard} lags by {bytes} bytes"));
     }
@@ -252,25 +259,25 @@ fn shown(answer: &Value) -> String {
 fn facts(topic: &Value) -> String {
     let properties = &topic["properties"];
     let tags = topic["tags"].as_object().into_iter().flatten();
-    let tags: Vec<_> = tags.map(|(name, value)| format!("{name}={}", words::text(value))).collect();
+    let tags: Vec<_> = tags.map(|(name, value)| format!("{name}={}", format::text(value))).collect();
     let rules = properties["inboundIpRules"].as_array().into_iter().flatten();
-    let rules: Vec<_> = rules.map(|rule| words::text(&rule["ipMask"])).collect();
+    let rules: Vec<_> = rules.map(|rule| format::text(&rule["ipMask"])).collect();
     let local = if properties["disableLocalAuth"] == true { "no" } else { "yes" };
     let all = [
-        ("id", words::text(&topic["id"])),
-        ("endpoint", words::text(&properties["endpoint"])),
-        ("input schema", words::text(&properties["inputSchema"])),
-        ("edition", words::text(&properties["edition"])),
+        ("id", format::text(&topic["id"])),
+        ("endpoint", format::text(&properties["endpoint"])),
+        ("input schema", format::text(&properties["inputSchema"])),
+        ("edition", format::text(&properties["edition"])),
         (
             "keeps events",
             properties["eventRetentionInDays"].as_u64().map_or(String::new(), |days| format!("{days} days")),
         ),
-        ("location", words::text(&topic["location"])),
+        ("location", format::text(&topic["location"])),
         ("tags", tags.join(", ")),
         ("keys are taken", if properties["endpoint"].is_string() { local.to_owned() } else { String::new() }),
-        ("public network", words::text(&properties["publicNetworkAccess"])),
+        ("public network", format::text(&properties["publicNetworkAccess"])),
         ("allowed from", rules.join(", ")),
     ];
-    let told = all.iter().filter(|(_, value)| !value.is_empty() && value != words::NONE);
+    let told = all.iter().filter(|(_, value)| !value.is_empty() && value != format::NONE);
     told.map(|(name, value)| format!("{name:19}  {value}")).collect::<Vec<_>>().join("\n")
 }

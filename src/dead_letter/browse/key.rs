@@ -2,11 +2,11 @@
 
 use std::{fmt, str::FromStr};
 
-use super::Place;
+use super::DeadLetterStage;
 use crate::{
     event::{Lane, Seq, Timestamp},
     journal::DeadKey,
-    policy::place::check_part,
+    policy::dead_letter_store::check_part,
 };
 
 /// Stands in a key where a path has a slash.
@@ -14,7 +14,7 @@ pub(super) const SLASH: &str = "~";
 
 /// Names a dead letter.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Key {
+pub enum DeadLetterId {
     /// One that waits.
     Waiting(DeadKey),
     /// One in a file.
@@ -26,17 +26,17 @@ pub enum Key {
     },
 }
 
-impl Key {
+impl DeadLetterId {
     /// Where it is.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> DeadLetterStage {
         match self {
-            Self::Waiting(_) => Place::Waiting,
-            Self::Written { .. } => Place::Written,
+            Self::Waiting(_) => DeadLetterStage::Waiting,
+            Self::Written { .. } => DeadLetterStage::Written,
         }
     }
 }
 
-impl fmt::Display for Key {
+impl fmt::Display for DeadLetterId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Waiting(DeadKey { due, seq, lane }) => write!(f, "waiting~{}~{}~{}", due.0, seq.0, lane.0),
@@ -48,70 +48,72 @@ impl fmt::Display for Key {
 /// It names no dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("is no key of a dead letter; allowed is a key as the list has it")]
-pub struct NoKey;
+pub struct InvalidDeadLetterId;
 
-impl FromStr for Key {
-    type Err = NoKey;
+impl FromStr for DeadLetterId {
+    type Err = InvalidDeadLetterId;
 
-    fn from_str(text: &str) -> Result<Self, NoKey> {
+    fn from_str(text: &str) -> Result<Self, InvalidDeadLetterId> {
         let parts: Vec<&str> = text.split(SLASH).collect();
         if let ["waiting", due, seq, lane] = parts[..] {
             let key = || {
                 let (due, seq) = (Timestamp(due.parse().ok()?), Seq(seq.parse().ok()?));
                 Some(DeadKey { due, seq, lane: Lane(lane.parse().ok()?) })
             };
-            return key().map(Self::Waiting).ok_or(NoKey);
+            return key().map(Self::Waiting).ok_or(InvalidDeadLetterId);
         }
-        let (index, file) = parts.split_last().ok_or(NoKey)?;
+        let (index, file) = parts.split_last().ok_or(InvalidDeadLetterId)?;
         let is_path = !file.is_empty() && file.iter().all(|part| check_part(part).is_ok());
         match index.parse() {
             Ok(index) if is_path => Ok(Self::Written { file: file.join("/"), index }),
-            Ok(_) | Err(_) => Err(NoKey),
+            Ok(_) | Err(_) => Err(InvalidDeadLetterId),
         }
     }
 }
 
 /// How far a look has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Cursor {
+pub enum BrowseCursor {
     /// At the dead letters that wait, behind this one.
     Waiting(Option<DeadKey>),
     /// At the files: behind this one, or behind a place in it.
     Written(Option<(String, Option<u32>)>),
 }
 
-impl Cursor {
+impl BrowseCursor {
     /// Before everything.
     pub const START: Self = Self::Waiting(None);
 
-    pub(in crate::dead_letter) fn behind(key: &Key) -> Self {
+    pub(in crate::dead_letter) fn behind(key: &DeadLetterId) -> Self {
         match key {
-            Key::Waiting(key) => Self::Waiting(Some(*key)),
-            Key::Written { file, index } => Self::Written(Some((file.clone(), Some(*index)))),
+            DeadLetterId::Waiting(key) => Self::Waiting(Some(*key)),
+            DeadLetterId::Written { file, index } => Self::Written(Some((file.clone(), Some(*index)))),
         }
     }
 }
 
-impl fmt::Display for Cursor {
+impl fmt::Display for BrowseCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Waiting(None) => f.write_str("waiting"),
             Self::Written(None) => f.write_str("written"),
-            Self::Waiting(Some(key)) => Key::Waiting(*key).fmt(f),
-            Self::Written(Some((file, Some(index)))) => Key::Written { file: file.clone(), index: *index }.fmt(f),
+            Self::Waiting(Some(key)) => DeadLetterId::Waiting(*key).fmt(f),
+            Self::Written(Some((file, Some(index)))) => {
+                DeadLetterId::Written { file: file.clone(), index: *index }.fmt(f)
+            }
             Self::Written(Some((file, None))) => write!(f, "{}~all", file.replace('/', SLASH)),
         }
     }
 }
 
-impl FromStr for Cursor {
-    type Err = NoKey;
+impl FromStr for BrowseCursor {
+    type Err = InvalidDeadLetterId;
 
-    fn from_str(text: &str) -> Result<Self, NoKey> {
+    fn from_str(text: &str) -> Result<Self, InvalidDeadLetterId> {
         if let Some(file) = text.strip_suffix("~all") {
             return match format!("{file}~0").parse()? {
-                Key::Written { file, .. } => Ok(Self::Written(Some((file, None)))),
-                Key::Waiting(_) => Err(NoKey),
+                DeadLetterId::Written { file, .. } => Ok(Self::Written(Some((file, None)))),
+                DeadLetterId::Waiting(_) => Err(InvalidDeadLetterId),
             };
         }
         match text {

@@ -2,14 +2,17 @@
 
 use std::collections::VecDeque;
 
-use super::{Cursor, Error, Found, Key, Place, Problem, Query, Shelf, key::SLASH};
+use super::{
+    BrowseCursor, BrowseError, BrowseProblem, DeadLetterId, DeadLetterLocation, DeadLetterQuery, DeadLetterStage,
+    FoundDeadLetter, key::SLASH,
+};
 use crate::{
     dead_letter::{
         DeadLetters,
-        letter::{self, Letter},
+        event::{self, DeadLetterEvent},
         marker::SUFFIX,
-        owner::{self, Whose},
-        sink::{self, Listed},
+        owner::{self, FileOwner},
+        sink::{self, ListedFile},
     },
     event::{Lane, Seq, Timestamp},
     journal::DeadKey,
@@ -30,8 +33,8 @@ const NAMES: usize = 256;
 /// What one step met.
 #[derive(Debug, Default)]
 pub(in crate::dead_letter) struct Step {
-    pub(in crate::dead_letter) found: Vec<Found>,
-    pub(in crate::dead_letter) problems: Vec<Problem>,
+    pub(in crate::dead_letter) found: Vec<FoundDeadLetter>,
+    pub(in crate::dead_letter) problems: Vec<BrowseProblem>,
     /// The file that was read, and how many letters it has.
     pub(in crate::dead_letter) file: Option<(String, u32)>,
 }
@@ -39,21 +42,21 @@ pub(in crate::dead_letter) struct Step {
 /// A look through all that is meant.
 pub(in crate::dead_letter) struct Walk<'a> {
     letters: &'a DeadLetters,
-    shelf: &'a Shelf,
-    query: &'a Query,
+    shelf: &'a DeadLetterLocation,
+    query: &'a DeadLetterQuery,
     /// Where it is; [`None`] behind everything.
-    pub(in crate::dead_letter) at: Option<Cursor>,
+    pub(in crate::dead_letter) at: Option<BrowseCursor>,
     /// What was given up, or written, then or later is passed over.
     until: Timestamp,
-    names: VecDeque<Listed>,
+    names: VecDeque<ListedFile>,
 }
 
 impl<'a> Walk<'a> {
     pub(in crate::dead_letter) fn new(
         letters: &'a DeadLetters,
-        shelf: &'a Shelf,
-        query: &'a Query,
-        at: Cursor,
+        shelf: &'a DeadLetterLocation,
+        query: &'a DeadLetterQuery,
+        at: BrowseCursor,
     ) -> Self {
         Self { letters, shelf, query, at: Some(at), until: Timestamp::NEVER, names: VecDeque::new() }
     }
@@ -64,46 +67,48 @@ impl<'a> Walk<'a> {
     }
 
     /// The next step. Behind the last one there is nothing.
-    pub(in crate::dead_letter) async fn step(&mut self) -> Result<Step, Error> {
+    pub(in crate::dead_letter) async fn step(&mut self) -> Result<Step, BrowseError> {
         match self.at.clone() {
             None => Ok(Step::default()),
-            Some(Cursor::Waiting(_)) if !self.query.wants(Place::Waiting) => {
-                self.at = Some(Cursor::Written(None));
+            Some(BrowseCursor::Waiting(_)) if !self.query.includes(DeadLetterStage::Waiting) => {
+                self.at = Some(BrowseCursor::Written(None));
                 Ok(Step::default())
             }
-            Some(Cursor::Waiting(after)) => self.waiting(after).await,
-            Some(Cursor::Written(_)) if !self.query.wants(Place::Written) => {
+            Some(BrowseCursor::Waiting(after)) => self.waiting(after).await,
+            Some(BrowseCursor::Written(_)) if !self.query.includes(DeadLetterStage::Written) => {
                 self.at = None;
                 Ok(Step::default())
             }
-            Some(Cursor::Written(Some((file, Some(index))))) => {
-                self.at = Some(Cursor::Written(Some((file.clone(), None))));
+            Some(BrowseCursor::Written(Some((file, Some(index))))) => {
+                self.at = Some(BrowseCursor::Written(Some((file.clone(), None))));
                 self.file(&file, Some(index)).await
             }
-            Some(Cursor::Written(after)) => self.next_file(after.map(|(file, _)| file)).await,
+            Some(BrowseCursor::Written(after)) => self.next_file(after.map(|(file, _)| file)).await,
         }
     }
 
-    pub(super) async fn waiting(&mut self, after: Option<DeadKey>) -> Result<Step, Error> {
+    pub(super) async fn waiting(&mut self, after: Option<DeadKey>) -> Result<Step, BrowseError> {
         let reads = self.letters.0.journal.reads();
-        let slice = reads.dead_after(self.shelf.obligor, after, SLICE, SLICE_BYTES).await?;
-        self.at = Some(slice.last().map_or(Cursor::Written(None), |last| Cursor::Waiting(Some(last.key))));
+        let slice = reads.dead_after(self.shelf.subscription_key, after, SLICE, SLICE_BYTES).await?;
+        self.at = Some(slice.last().map_or(BrowseCursor::Written(None), |last| BrowseCursor::Waiting(Some(last.key))));
         let mut step = Step::default();
         for waiting in slice.into_iter().filter(|waiting| waiting.dead.given_up < self.until) {
-            let key = Key::Waiting(waiting.key);
-            match Letter::waiting(&waiting) {
-                Some(letter) if self.query.has(&key, &letter) => step.found.push(Found { key, letter }),
+            let key = DeadLetterId::Waiting(waiting.key);
+            match DeadLetterEvent::waiting(&waiting) {
+                Some(letter) if self.query.has(&key, &letter) => {
+                    step.found.push(FoundDeadLetter { key, dead_letter: letter })
+                }
                 Some(_) => {}
                 None => {
                     let why = "its event is not in the store".to_owned();
-                    step.problems.push(Problem { at: key.to_string(), why });
+                    step.problems.push(BrowseProblem { at: key.to_string(), why });
                 }
             }
         }
         Ok(step)
     }
 
-    async fn next_file(&mut self, after: Option<String>) -> Result<Step, Error> {
+    async fn next_file(&mut self, after: Option<String>) -> Result<Step, BrowseError> {
         let Some(folder) = &self.shelf.folder else {
             self.at = None;
             return Ok(Step::default());
@@ -112,12 +117,12 @@ impl<'a> Walk<'a> {
             let after = after.map(|file| format!("{folder}/{file}"));
             self.names = self.letters.0.sink.list(folder, after.as_deref(), NAMES).await?.into();
         }
-        let Some(Listed { name, modified, .. }) = self.names.pop_front() else {
+        let Some(ListedFile { name, modified, .. }) = self.names.pop_front() else {
             self.at = None;
             return Ok(Step::default());
         };
         let file = name.strip_prefix(&format!("{folder}/")).unwrap_or(&name).to_owned();
-        self.at = Some(Cursor::Written(Some((file.clone(), None))));
+        self.at = Some(BrowseCursor::Written(Some((file.clone(), None))));
         if name.ends_with(SUFFIX) || modified >= self.until || !self.query.may_have(&file) {
             return Ok(Step::default());
         }
@@ -125,28 +130,29 @@ impl<'a> Walk<'a> {
     }
 
     /// The letters of a file that are meant, behind a place in it.
-    pub(super) async fn file(&self, file: &str, after: Option<u32>) -> Result<Step, Error> {
+    pub(super) async fn file(&self, file: &str, after: Option<u32>) -> Result<Step, BrowseError> {
         let problem =
-            |why: String| Ok(Step { problems: vec![Problem { at: file.to_owned(), why }], ..Step::default() });
+            |why: String| Ok(Step { problems: vec![BrowseProblem { at: file.to_owned(), why }], ..Step::default() });
         if file.contains(SLASH) {
             return problem(format!("its name has a `{SLASH}`, which the name of a dead-letter file cannot have"));
         }
-        let Shelf { folder, owner, others, custom, .. } = self.shelf;
+        let DeadLetterLocation { folder, owner, others, custom, .. } = self.shelf;
         let (Some(folder), Some(owner)) = (folder, owner) else { return Ok(Step::default()) };
         let whose = owner::of_file(owner, others, file);
         match &whose {
-            Whose::Own | Whose::Unsaid => {}
-            Whose::Others => return Ok(Step::default()),
-            Whose::Nobodys(why) => return problem(why.clone()),
+            FileOwner::Own | FileOwner::Unsaid => {}
+            FileOwner::Others => return Ok(Step::default()),
+            FileOwner::Nobodys(why) => return problem(why.clone()),
         }
         let name = format!("{folder}/{file}");
-        if self.letters.totals(self.shelf.obligor).await?.in_progress.is_some_and(|begun| begun.path() == name) {
+        if self.letters.totals(self.shelf.subscription_key).await?.in_progress.is_some_and(|begun| begun.path() == name)
+        {
             // What is in it still waits, and is met there.
             return Ok(Step::default());
         }
         let text = match self.letters.0.sink.get(&name, FILE_BYTES_MAX).await {
             Ok(text) => text,
-            Err(error @ sink::Error::TooLong { .. }) => return problem(error.to_string()),
+            Err(error @ sink::SinkError::TooLong { .. }) => return problem(error.to_string()),
             Err(error) if error.is_not_found() => return Ok(Step::default()),
             Err(error) => return Err(error.into()),
         };
@@ -156,7 +162,7 @@ impl<'a> Walk<'a> {
         };
         let custom = *custom;
         // Megabytes of JSON.
-        let read = match tokio::task::spawn_blocking(move || letter::read(&text, custom)).await? {
+        let read = match tokio::task::spawn_blocking(move || event::read(&text, custom)).await? {
             Ok(read) => read,
             Err(why) => return problem(why),
         };
@@ -165,15 +171,15 @@ impl<'a> Walk<'a> {
             if after.is_some_and(|after| index <= after) || marker.has(index) {
                 continue;
             }
-            let key = Key::Written { file: file.to_owned(), index };
+            let key = DeadLetterId::Written { file: file.to_owned(), index };
             match letter {
                 Ok(letter) if self.query.has(&key, &letter) => match owner::of_letter(owner, others, &whose, &letter) {
-                    Whose::Own => step.found.push(Found { key, letter }),
-                    Whose::Others | Whose::Unsaid => {}
-                    Whose::Nobodys(why) => step.problems.push(Problem { at: key.to_string(), why }),
+                    FileOwner::Own => step.found.push(FoundDeadLetter { key, dead_letter: letter }),
+                    FileOwner::Others | FileOwner::Unsaid => {}
+                    FileOwner::Nobodys(why) => step.problems.push(BrowseProblem { at: key.to_string(), why }),
                 },
                 Ok(_) => {}
-                Err(why) => step.problems.push(Problem { at: key.to_string(), why }),
+                Err(why) => step.problems.push(BrowseProblem { at: key.to_string(), why }),
             }
         }
         Ok(step)

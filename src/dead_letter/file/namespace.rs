@@ -11,24 +11,24 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use super::{
-    Fate, Form,
-    object::{Object, members},
+    DeliveryFate, FileFormat,
+    object::{JsonObjectBuilder, members},
 };
 use crate::{
     event::{self, Event, Schema},
     policy::{
         outcome::{Outcome, Reason},
         property,
-        record::Dead,
+        record::DeadLetterRecord,
     },
 };
 
 pub(super) fn letter(
     out: &mut String,
     wire: &Bytes,
-    form: Form<'_>,
+    form: FileFormat<'_>,
     event: &Event,
-    fate: Fate<'_>,
+    fate: DeliveryFate<'_>,
 ) -> Result<(), serde_json::Error> {
     let wire = match event.schema {
         Schema::CloudEvents => wire.clone(),
@@ -37,7 +37,7 @@ pub(super) fn letter(
     };
     members(&wire)?;
     let whole: &RawValue = serde_json::from_slice(&wire)?;
-    let mut object = Object::begin(out);
+    let mut object = JsonObjectBuilder::begin(out);
     object.put("event", whole.get());
     let headers = property::headers(form.properties, Some(event));
     if !headers.is_empty() {
@@ -52,8 +52,8 @@ pub(super) fn letter(
     Ok(())
 }
 
-impl Fate<'_> {
-    fn put_into_namespace(self, object: &mut Object<'_>) {
+impl DeliveryFate<'_> {
+    fn put_into_namespace(self, object: &mut JsonObjectBuilder<'_>) {
         let Self { lane, dead } = self;
         object.text("deadletterreason", &sentence(dead.reason));
         object.put("deliveryattempts", &dead.attempts.to_string());
@@ -70,7 +70,7 @@ impl Fate<'_> {
 }
 
 /// How its attempts ended: by an outcome, or, where clients pulled it, in the document's own words.
-fn result(dead: &Dead) -> Cow<'static, str> {
+fn result(dead: &DeadLetterRecord) -> Cow<'static, str> {
     match (dead.outcome, dead.reason) {
         (Outcome::Delivering, Reason::Rejected) => "Event was rejected.".into(),
         (Outcome::Delivering, _) => "Event was not acknowledged nor rejected.".into(),
@@ -103,10 +103,10 @@ fn sentence(reason: Reason) -> Cow<'static, str> {
 }
 
 /// The CloudEvent around an event of a custom schema.
-fn custom(wire: &[u8], form: Form<'_>, event: &Event) -> Result<Bytes, serde_json::Error> {
+fn custom(wire: &[u8], form: FileFormat<'_>, event: &Event) -> Result<Bytes, serde_json::Error> {
     let own: &RawValue = serde_json::from_slice(wire)?;
     let mut out = String::with_capacity(wire.len() + 256);
-    let mut object = Object::begin(&mut out);
+    let mut object = JsonObjectBuilder::begin(&mut out);
     object.text("specversion", "1.0");
     object.text("type", &event.event_type());
     object.text("source", form.topic);

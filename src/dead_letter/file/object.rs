@@ -9,12 +9,12 @@ use serde::{
 use serde_json::value::RawValue;
 
 /// An object in the making.
-pub(super) struct Object<'a> {
+pub(super) struct JsonObjectBuilder<'a> {
     out: &'a mut String,
     empty: bool,
 }
 
-impl<'a> Object<'a> {
+impl<'a> JsonObjectBuilder<'a> {
     pub(super) fn begin(out: &'a mut String) -> Self {
         out.push('{');
         Self { out, empty: true }
@@ -36,9 +36,9 @@ impl<'a> Object<'a> {
     }
 
     /// Adds a member whose value is an object.
-    pub(super) fn inner(&mut self, name: &str, fill: impl FnOnce(&mut Object<'_>)) {
+    pub(super) fn inner(&mut self, name: &str, fill: impl FnOnce(&mut JsonObjectBuilder<'_>)) {
         self.put(name, "");
-        let mut object = Object::begin(self.out);
+        let mut object = JsonObjectBuilder::begin(self.out);
         fill(&mut object);
         object.end();
     }
@@ -73,7 +73,7 @@ impl<'a> Visitor<'a> for MembersOf {
 
     fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut members = Vec::with_capacity(12);
-        while let Some((Name(name), value)) = map.next_entry()? {
+        while let Some((MemberName(name), value)) = map.next_entry()? {
             members.push((name, value));
         }
         Ok(members)
@@ -82,4 +82,4 @@ impl<'a> Visitor<'a> for MembersOf {
 
 /// A member's name, borrowed where it has no escapes.
 #[derive(serde::Deserialize)]
-struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+struct MemberName<'a>(#[serde(borrow)] Cow<'a, str>);

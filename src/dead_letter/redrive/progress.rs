@@ -4,15 +4,15 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    dead_letter::browse::{Cursor, Key, Place, Query},
+    dead_letter::browse::{BrowseCursor, DeadLetterId, DeadLetterQuery, DeadLetterStage},
     event::Timestamp,
 };
 
 /// What an operator asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ask {
+pub struct RedriveRequest {
     /// These.
-    pub query: Query,
+    pub query: DeadLetterQuery,
     /// Whether files stay also where nothing is left of them.
     pub keep: bool,
 }
@@ -20,7 +20,7 @@ pub struct Ask {
 /// How far a redrive has come, as it is written down.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Progress {
+pub(super) struct RedriveProgress {
     from: Option<Timestamp>,
     to: Option<Timestamp>,
     reason: Option<String>,
@@ -31,13 +31,13 @@ pub(super) struct Progress {
     /// Where the next page begins.
     pub(super) at: Option<String>,
     /// The page that was taken in, where it is of a file.
-    pub(super) page: Option<FilePage>,
+    pub(super) page: Option<FileBatch>,
 }
 
 /// Letters of a file that are on their way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct FilePage {
+pub(super) struct FileBatch {
     pub(super) file: String,
     /// How many letters the file has.
     pub(super) letters: u32,
@@ -47,31 +47,32 @@ pub(super) struct FilePage {
     pub(super) lost_before: u64,
 }
 
-impl Progress {
-    pub(super) fn new(ask: &Ask) -> Self {
-        let Ask { query, keep } = ask;
-        let keys = query.keys.as_ref().map(|keys| keys.iter().map(Key::to_string).collect());
+impl RedriveProgress {
+    pub(super) fn new(ask: &RedriveRequest) -> Self {
+        let RedriveRequest { query, keep } = ask;
+        let keys = query.keys.as_ref().map(|keys| keys.iter().map(DeadLetterId::to_string).collect());
         Self {
             from: query.from,
             to: query.to,
             reason: query.reason.clone(),
             id: query.id.clone(),
-            waiting: query.place.map(|place| place == Place::Waiting),
+            waiting: query.place.map(|place| place == DeadLetterStage::Waiting),
             keys,
             keep: *keep,
-            at: Some(Cursor::START.to_string()),
+            at: Some(BrowseCursor::START.to_string()),
             page: None,
         }
     }
 
-    pub(super) fn query(&self) -> Query {
-        let place = self.waiting.map(|waiting| if waiting { Place::Waiting } else { Place::Written });
+    pub(super) fn query(&self) -> DeadLetterQuery {
+        let place =
+            self.waiting.map(|waiting| if waiting { DeadLetterStage::Waiting } else { DeadLetterStage::Written });
         // What was written down was a key.
         let keys = self.keys.as_ref().map(|keys| keys.iter().filter_map(|key| key.parse().ok()).collect());
-        Query { place, from: self.from, to: self.to, reason: self.reason.clone(), id: self.id.clone(), keys }
+        DeadLetterQuery { place, from: self.from, to: self.to, reason: self.reason.clone(), id: self.id.clone(), keys }
     }
 
-    pub(super) fn at(&self) -> Option<Cursor> {
+    pub(super) fn at(&self) -> Option<BrowseCursor> {
         self.at.as_ref().and_then(|at| at.parse().ok())
     }
 

@@ -18,8 +18,8 @@ use object_store::{
 };
 use url::Url;
 
-use super::Error;
-use crate::policy::place::{Address, Kind};
+use super::SinkError;
+use crate::policy::dead_letter_store::{StoreAddress, StoreKind};
 
 /// Name, connection and TLS.
 const CONNECT_WAIT: Duration = Duration::from_secs(10);
@@ -32,9 +32,9 @@ const TRIAL: &str = "bucket";
 
 /// How a store of a cloud is reached.
 #[derive(Clone)]
-pub struct Settings {
+pub struct CloudSettings {
     /// Where it is.
-    pub address: Address,
+    pub address: StoreAddress,
     /// The server to ask, where it is not that of the cloud.
     pub endpoint: Option<Url>,
     /// The region of its buckets.
@@ -45,21 +45,21 @@ pub struct Settings {
     pub credentials: Vec<(&'static str, String)>,
 }
 
-impl fmt::Debug for Settings {
+impl fmt::Debug for CloudSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Settings({}, {} credentials hidden)", self.address, self.credentials.len())
     }
 }
 
 #[derive(Debug)]
-pub(super) struct Cloud {
-    settings: Settings,
+pub(super) struct CloudSink {
+    settings: CloudSettings,
     buckets: Mutex<HashMap<String, Arc<dyn ObjectStore>>>,
 }
 
-impl Cloud {
+impl CloudSink {
     /// Makes no request: a store that is out of reach stops no start. One whose settings cannot be used does.
-    pub(super) fn open(settings: Settings) -> Result<Self, Error> {
+    pub(super) fn open(settings: CloudSettings) -> Result<Self, SinkError> {
         // For TLS there is ring, in this program's own clients and in that of the stores. Who came first has set it.
         rustls::crypto::ring::default_provider().install_default().ok();
         settings.client(TRIAL)?;
@@ -67,9 +67,9 @@ impl Cloud {
     }
 
     /// The client, and the path there, for the file or folder `name`.
-    pub(super) fn find(&self, name: &str) -> Result<(Arc<dyn ObjectStore>, Path), Error> {
-        let (bucket, path) = self.split(name).ok_or_else(|| Error::Name("the path names no bucket".to_owned()))?;
-        let path = Path::parse(path).map_err(|error| Error::Name(error.to_string()))?;
+    pub(super) fn find(&self, name: &str) -> Result<(Arc<dyn ObjectStore>, Path), SinkError> {
+        let (bucket, path) = self.split(name).ok_or_else(|| SinkError::Name("the path names no bucket".to_owned()))?;
+        let path = Path::parse(path).map_err(|error| SinkError::Name(error.to_string()))?;
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = buckets.get(&bucket) {
             return Ok((Arc::clone(client), path));
@@ -81,7 +81,7 @@ impl Cloud {
 
     /// Whether it can be asked for what follows a name.
     pub(super) fn begins_anywhere(&self) -> bool {
-        matches!(self.settings.address.kind, Kind::S3 | Kind::Google)
+        matches!(self.settings.address.kind, StoreKind::S3 | StoreKind::Google)
     }
 
     /// The bucket, and the path in it.
@@ -106,12 +106,12 @@ impl Cloud {
     /// Where a file can be had.
     pub(super) fn url(&self, name: &str) -> Option<String> {
         let (bucket, path) = self.split(name)?;
-        let Settings { address, endpoint, region, .. } = &self.settings;
+        let CloudSettings { address, endpoint, region, .. } = &self.settings;
         let base = match (endpoint, address.kind) {
             (Some(endpoint), _) => format!("{}/{bucket}", endpoint.as_str().trim_end_matches('/')),
-            (None, Kind::Azure) => format!("https://{}.blob.core.windows.net/{bucket}", address.account),
-            (None, Kind::Google) => format!("https://storage.googleapis.com/{bucket}"),
-            (None, Kind::S3 | Kind::Folder) => {
+            (None, StoreKind::Azure) => format!("https://{}.blob.core.windows.net/{bucket}", address.account),
+            (None, StoreKind::Google) => format!("https://storage.googleapis.com/{bucket}"),
+            (None, StoreKind::S3 | StoreKind::Folder) => {
                 format!("https://{bucket}.s3.{}.amazonaws.com", region.as_deref().unwrap_or("us-east-1"))
             }
         };
@@ -121,8 +121,8 @@ impl Cloud {
     }
 }
 
-impl Settings {
-    fn client(&self, bucket: &str) -> Result<Arc<dyn ObjectStore>, Error> {
+impl CloudSettings {
+    fn client(&self, bucket: &str) -> Result<Arc<dyn ObjectStore>, SinkError> {
         let options = ClientOptions::new()
             .with_allow_http(self.allow_http)
             .with_connect_timeout(CONNECT_WAIT)
@@ -135,8 +135,10 @@ impl Settings {
         let ambient = self.credentials.is_empty();
         let endpoint = self.endpoint.as_ref().map(|endpoint| endpoint.as_str().trim_end_matches('/'));
         Ok(match self.address.kind {
-            Kind::Folder => return Err(Error::Name(format!("{} is a folder, and no store of a cloud", self.address))),
-            Kind::S3 => {
+            StoreKind::Folder => {
+                return Err(SinkError::Name(format!("{} is a folder, and no store of a cloud", self.address)));
+            }
+            StoreKind::S3 => {
                 let mut to = if ambient { AmazonS3Builder::from_env() } else { AmazonS3Builder::new() };
                 for (name, value) in &self.credentials {
                     to = to.with_config(name.parse()?, value);
@@ -146,7 +148,7 @@ impl Settings {
                 to = to.with_client_options(options).with_retry(retry).with_allow_http(self.allow_http);
                 Arc::new(to.with_bucket_name(bucket).build()?)
             }
-            Kind::Azure => {
+            StoreKind::Azure => {
                 let mut to = if ambient { MicrosoftAzureBuilder::from_env() } else { MicrosoftAzureBuilder::new() };
                 for (name, value) in &self.credentials {
                     to = to.with_config(name.parse()?, value);
@@ -155,7 +157,7 @@ impl Settings {
                 to = to.with_client_options(options).with_retry(retry).with_allow_http(self.allow_http);
                 Arc::new(to.with_account(&self.address.account).with_container_name(bucket).build()?)
             }
-            Kind::Google => {
+            StoreKind::Google => {
                 let mut to =
                     if ambient { GoogleCloudStorageBuilder::from_env() } else { GoogleCloudStorageBuilder::new() };
                 for (name, value) in &self.credentials {

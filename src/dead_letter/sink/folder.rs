@@ -18,18 +18,18 @@ use bytes::Bytes;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload, local::LocalFileSystem};
 use url::Url;
 
-use super::Error;
+use super::SinkError;
 
 #[derive(Debug)]
-pub(super) struct Folder {
+pub(super) struct FolderSink {
     store: Arc<dyn ObjectStore>,
     root: PathBuf,
 }
 
-impl Folder {
+impl FolderSink {
     /// It is made if it is not there. Blocks: for the start.
-    pub(super) fn open(root: &Path) -> Result<Self, Error> {
-        let failed = |source| Error::Root { folder: root.to_owned(), source };
+    pub(super) fn open(root: &Path) -> Result<Self, SinkError> {
+        let failed = |source| SinkError::Root { folder: root.to_owned(), source };
         let new = root.ancestors().take_while(|folder| !folder.exists()).count();
         fs::create_dir_all(root).map_err(failed)?;
         let root = root.canonicalize().map_err(failed)?;
@@ -45,23 +45,23 @@ impl Folder {
         Arc::clone(&self.store)
     }
 
-    pub(super) async fn put(&self, name: &str, path: &object_store::path::Path, file: Bytes) -> Result<(), Error> {
+    pub(super) async fn put(&self, name: &str, path: &object_store::path::Path, file: Bytes) -> Result<(), SinkError> {
         let target = self.root.join(name);
-        blocking(move || remove_left_over(&target)).await.map_err(Error::Sync)?;
+        blocking(move || remove_left_over(&target)).await.map_err(SinkError::Sync)?;
         self.store.put(path, PutPayload::from(file)).await?;
         let (root, target) = (self.root.clone(), self.root.join(name));
         let sync = move || {
             let folders = target.ancestors().skip(1).take_while(|folder| folder.starts_with(&root));
             folders.into_iter().try_for_each(sync_folder)
         };
-        blocking(sync).await.map_err(Error::Sync)
+        blocking(sync).await.map_err(SinkError::Sync)
     }
 
     /// A file was taken away; after this also for good.
-    pub(super) async fn deleted(&self, name: &str) -> Result<(), Error> {
+    pub(super) async fn deleted(&self, name: &str) -> Result<(), SinkError> {
         let Some(folder) = self.root.join(name).parent().map(Path::to_owned) else { return Ok(()) };
         let sync = move || if folder.exists() { sync_folder(&folder) } else { Ok(()) };
-        blocking(sync).await.map_err(Error::Sync)
+        blocking(sync).await.map_err(SinkError::Sync)
     }
 
     pub(super) fn url(&self, name: &str) -> Option<String> {

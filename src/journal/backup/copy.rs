@@ -9,8 +9,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{Error, Pace, Progress, Watch, folders, of_io};
-use crate::journal::fsck::Stop;
+use super::{BackupError, BackupObserver, BackupProgress, CopyPace, folders, of_io};
+use crate::journal::fsck::CheckStop;
 
 /// 1 MiB is read at once: a few milliseconds of any disk.
 const PIECE: usize = 1 << 20;
@@ -18,7 +18,7 @@ const PIECE: usize = 1 << 20;
 /// A file of a copy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Copied {
+pub struct CopiedFile {
     /// Its path below the folder, with `/`.
     pub path: String,
     /// How long it is.
@@ -32,9 +32,9 @@ pub(super) fn all(
     from: &Path,
     to: &Path,
     name: &str,
-    pace: &mut Pace,
-    watch: &mut Watch<'_>,
-) -> Result<Vec<Copied>, Error> {
+    pace: &mut CopyPace,
+    watch: &mut BackupObserver<'_>,
+) -> Result<Vec<CopiedFile>, BackupError> {
     let files = files_in(from)?;
     let of = files.iter().map(|(_, bytes)| bytes).sum();
     folders::check_room(to.parent().unwrap_or(to), of)?;
@@ -45,7 +45,7 @@ pub(super) fn all(
         let mut piece = |bytes| {
             done += bytes;
             pace.rest();
-            watch(Progress::Copying { bytes: done, of })
+            watch(BackupProgress::Copying { bytes: done, of })
         };
         copied.push(one(&path, &to.join(file), &format!("{name}/{file}"), &mut piece)?);
     }
@@ -54,7 +54,7 @@ pub(super) fn all(
 }
 
 /// What makes up a store: not its lock, and not what RocksDB says for people.
-pub(super) fn files_in(folder: &Path) -> Result<Vec<(PathBuf, u64)>, Error> {
+pub(super) fn files_in(folder: &Path) -> Result<Vec<(PathBuf, u64)>, BackupError> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).map_err(of_io(folder))? {
         let entry = entry.map_err(of_io(folder))?;
@@ -74,13 +74,13 @@ pub(super) fn one(
     to: &Path,
     name: &str,
     piece: &mut dyn FnMut(u64) -> ControlFlow<()>,
-) -> Result<Copied, Error> {
+) -> Result<CopiedFile, BackupError> {
     let mut target = folders::new_file(to).map_err(of_io(to))?;
     let copied = read(from, name, &mut |bytes| {
         target.write_all(bytes).map_err(of_io(to))?;
         match piece(bytes.len() as u64) {
             ControlFlow::Continue(()) => Ok(()),
-            ControlFlow::Break(()) => Err(Stop::CalledOff.into()),
+            ControlFlow::Break(()) => Err(CheckStop::CalledOff.into()),
         }
     })?;
     target.sync_all().map_err(of_io(to))?;
@@ -88,11 +88,15 @@ pub(super) fn one(
 }
 
 /// A file that is there.
-pub(super) fn measure(folder: &Path, name: &str) -> Result<Copied, Error> {
+pub(super) fn measure(folder: &Path, name: &str) -> Result<CopiedFile, BackupError> {
     read(&folder.join(name), name, &mut |_| Ok(()))
 }
 
-fn read(from: &Path, name: &str, take: &mut dyn FnMut(&[u8]) -> Result<(), Error>) -> Result<Copied, Error> {
+fn read(
+    from: &Path,
+    name: &str,
+    take: &mut dyn FnMut(&[u8]) -> Result<(), BackupError>,
+) -> Result<CopiedFile, BackupError> {
     let mut source = File::open(from).map_err(of_io(from))?;
     let (mut buffer, mut crc, mut bytes) = (vec![0; PIECE], crc32fast::Hasher::new(), 0);
     loop {
@@ -106,5 +110,5 @@ fn read(from: &Path, name: &str, take: &mut dyn FnMut(&[u8]) -> Result<(), Error
         bytes += read as u64;
         take(&buffer[..read])?;
     }
-    Ok(Copied { path: name.to_owned(), bytes, crc32: crc.finalize() })
+    Ok(CopiedFile { path: name.to_owned(), bytes, crc32: crc.finalize() })
 }

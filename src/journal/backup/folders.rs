@@ -9,7 +9,7 @@ use std::{
 
 use rustix::fs::statvfs;
 
-use super::{Error, of_io};
+use super::{BackupError, of_io};
 
 /// Keys and tokens are in a store: nobody but the server's own user reads a copy of it.
 const PRIVATE_FOLDER: u32 = 0o700;
@@ -19,15 +19,15 @@ const PRIVATE_FILE: u32 = 0o600;
 const MARGIN: u64 = 64 << 20;
 
 /// A folder in the making: what was made in it goes again, unless it is kept.
-pub(super) struct Cleaned {
+pub(super) struct TemporaryFolder {
     folder: PathBuf,
     was_there: bool,
     own: Vec<PathBuf>,
 }
 
-impl Cleaned {
+impl TemporaryFolder {
     /// Makes the folder, if it is not there.
-    pub(super) fn make(folder: &Path) -> Result<Self, Error> {
+    pub(super) fn make(folder: &Path) -> Result<Self, BackupError> {
         let was_there = match DirBuilder::new().mode(PRIVATE_FOLDER).create(folder) {
             Ok(()) => false,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => true,
@@ -44,7 +44,7 @@ impl Cleaned {
     }
 
     /// All of it is there and stays.
-    pub(super) fn keep(mut self) -> Result<(), Error> {
+    pub(super) fn keep(mut self) -> Result<(), BackupError> {
         self.own.clear();
         self.was_there = true;
         sync(&self.folder)?;
@@ -57,7 +57,7 @@ impl Cleaned {
     }
 }
 
-impl Drop for Cleaned {
+impl Drop for TemporaryFolder {
     fn drop(&mut self) {
         let gone = self.own.iter().try_for_each(|path| remove(path));
         let emptied = gone.and_then(|()| match self.was_there {
@@ -71,8 +71,8 @@ impl Drop for Cleaned {
 }
 
 /// A backup goes to a place of its own, outside of the data folder.
-pub(super) fn check_target(folder: &Path, data_dir: &Path) -> Result<(), Error> {
-    let refuse = |problem: &str| Err(Error::Target { folder: folder.to_owned(), problem: problem.to_owned() });
+pub(super) fn check_target(folder: &Path, data_dir: &Path) -> Result<(), BackupError> {
+    let refuse = |problem: &str| Err(BackupError::Target { folder: folder.to_owned(), problem: problem.to_owned() });
     if !folder.is_absolute() {
         return refuse("is no absolute path; the folder is on the server's machine");
     }
@@ -93,14 +93,14 @@ pub(super) fn check_target(folder: &Path, data_dir: &Path) -> Result<(), Error> 
 }
 
 /// Whether so many bytes may be written there, and more would still fit.
-pub(super) fn check_room(folder: &Path, bytes: u64) -> Result<(), Error> {
+pub(super) fn check_room(folder: &Path, bytes: u64) -> Result<(), BackupError> {
     let volume = statvfs(folder).map_err(|error| of_io(folder)(error.into()))?;
     let free = volume.f_bavail.saturating_mul(volume.f_frsize);
     if free >= bytes.saturating_add(MARGIN) {
         return Ok(());
     }
     let problem = format!("has room for {} MiB, and {} are to be written", free >> 20, (bytes + MARGIN) >> 20);
-    Err(Error::Target { folder: folder.to_owned(), problem })
+    Err(BackupError::Target { folder: folder.to_owned(), problem })
 }
 
 /// A new file that nobody else reads.
@@ -123,7 +123,7 @@ pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Takes a file or a folder away, if it is there.
-pub(super) fn remove(path: &Path) -> Result<(), Error> {
+pub(super) fn remove(path: &Path) -> Result<(), BackupError> {
     let removed = match fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => fs::remove_dir_all(path),
         Ok(_) => fs::remove_file(path),
@@ -135,6 +135,6 @@ pub(super) fn remove(path: &Path) -> Result<(), Error> {
     }
 }
 
-pub(super) fn sync(folder: &Path) -> Result<(), Error> {
+pub(super) fn sync(folder: &Path) -> Result<(), BackupError> {
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(of_io(folder))
 }

@@ -11,12 +11,12 @@ const SPELL: Duration = Duration::from_millis(5);
 const REST_MAX: Duration = Duration::from_millis(100);
 
 /// Rests for as long as it worked.
-pub(super) struct Pace {
+pub(super) struct CopyPace {
     clock: Clock,
     since: Timestamp,
 }
 
-impl Pace {
+impl CopyPace {
     pub(super) fn new(clock: &Clock) -> Self {
         Self { clock: clock.clone(), since: clock.now() }
     }

@@ -6,24 +6,24 @@
 use std::{fs, io, path::Path};
 
 use super::{
-    Error, Manifest, Progress, STORE, TOKEN, WATERMARK, Watch,
-    copy::{self, Copied},
-    folders::{self, Cleaned},
+    BackupError, BackupObserver, BackupProgress, Manifest, STORE, TOKEN, WATERMARK,
+    copy::{self, CopiedFile},
+    folders::{self, TemporaryFolder},
     of_io,
 };
 use crate::journal::{
-    fsck::{self, Accounts, Report},
-    rocks::{Frozen, Lock, RocksOptions},
+    fsck::{self, CheckReport, DeadLetterAccounts},
+    rocks::{FolderLock, ReadOnlyStore, RocksOptions},
     watermark::Watermark,
 };
 
 /// What was brought back.
 #[derive(Debug)]
-pub struct Restored {
+pub struct RestoreReport {
     /// What the backup says of itself.
     pub manifest: Manifest,
     /// What was found in the store.
-    pub report: Report,
+    pub report: CheckReport,
 }
 
 /// What a data folder must not have yet.
@@ -34,9 +34,9 @@ pub fn restore(
     from: &Path,
     data_dir: &Path,
     options: &RocksOptions,
-    accounts: Accounts,
-    watch: &mut Watch<'_>,
-) -> Result<Restored, Error> {
+    accounts: DeadLetterAccounts,
+    watch: &mut BackupObserver<'_>,
+) -> Result<RestoreReport, BackupError> {
     let manifest = Manifest::read(from)?;
     check_paths(from, &manifest)?;
     let (mut target, _lock) = take(data_dir)?;
@@ -57,22 +57,22 @@ pub fn restore(
         };
         let piece = &mut |bytes| {
             done += bytes;
-            watch(Progress::Copying { bytes: done, of })
+            watch(BackupProgress::Copying { bytes: done, of })
         };
         check_file(from, file, copy::one(&from.join(&file.path), &to, &file.path, piece))?;
     }
     folders::sync(&draft)?;
-    let frozen = Frozen::at(&draft, manifest.sequence, options, None)?;
-    let report = fsck::check(&frozen, accounts, &mut |progress| watch(Progress::Looking(progress)))?;
+    let frozen = ReadOnlyStore::at(&draft, manifest.sequence, options, None)?;
+    let report = fsck::check(&frozen, accounts, &mut |progress| watch(BackupProgress::Looking(progress)))?;
     drop(frozen);
     let store = target.own(STORE);
     fs::rename(&draft, &store).map_err(of_io(&store))?;
     target.keep()?;
-    Ok(Restored { manifest, report })
+    Ok(RestoreReport { manifest, report })
 }
 
 /// A backup names its own files, and the store's are among them.
-fn check_paths(from: &Path, manifest: &Manifest) -> Result<(), Error> {
+fn check_paths(from: &Path, manifest: &Manifest) -> Result<(), BackupError> {
     let is_own = |path: &str| match path.strip_prefix("rocksdb/") {
         Some(name) => !name.is_empty() && !name.contains('/') && name != "..",
         None => path == WATERMARK || path == TOKEN,
@@ -80,14 +80,14 @@ fn check_paths(from: &Path, manifest: &Manifest) -> Result<(), Error> {
     let strange = manifest.files.iter().find(|file| !is_own(&file.path));
     let Some(strange) = strange else { return Ok(()) };
     let problem = format!("is damaged: it names a file {:?}, which no backup has", strange.path);
-    Err(Error::Backup { backup: from.to_owned(), problem })
+    Err(BackupError::Backup { backup: from.to_owned(), problem })
 }
 
 /// A file that is not what it was is told with what it was.
-fn check_file(from: &Path, wanted: &Copied, found: Result<Copied, Error>) -> Result<(), Error> {
+fn check_file(from: &Path, wanted: &CopiedFile, found: Result<CopiedFile, BackupError>) -> Result<(), BackupError> {
     let refuse = |what: String| {
         let problem = format!("is damaged: {} {what}; take another backup", wanted.path);
-        Err(Error::Backup { backup: from.to_owned(), problem })
+        Err(BackupError::Backup { backup: from.to_owned(), problem })
     };
     match found {
         Ok(found) if found == *wanted => Ok(()),
@@ -95,7 +95,7 @@ fn check_file(from: &Path, wanted: &Copied, found: Result<Copied, Error>) -> Res
             refuse(format!("has {} bytes and had {}", found.bytes, wanted.bytes))
         }
         Ok(_) => refuse("has other bytes than it had".to_owned()),
-        Err(Error::Io { path, source }) if source.kind() == io::ErrorKind::NotFound && path.starts_with(from) => {
+        Err(BackupError::Io { path, source }) if source.kind() == io::ErrorKind::NotFound && path.starts_with(from) => {
             refuse("is missing".to_owned())
         }
         Err(error) => Err(error),
@@ -103,18 +103,18 @@ fn check_file(from: &Path, wanted: &Copied, found: Result<Copied, Error>) -> Res
 }
 
 /// Makes the data folder and holds it; nothing of a store may be in it.
-pub(super) fn take(data_dir: &Path) -> Result<(Cleaned, Lock), Error> {
+pub(super) fn take(data_dir: &Path) -> Result<(TemporaryFolder, FolderLock), BackupError> {
     let had_lock = data_dir.join("lock").try_exists().map_err(of_io(data_dir))?;
-    let mut target = Cleaned::make(data_dir)?;
+    let mut target = TemporaryFolder::make(data_dir)?;
     for name in OURS {
         let path = data_dir.join(name);
         if path.try_exists().map_err(of_io(&path))? {
             let problem = format!("has a {name} already; choose a folder without a store: nothing is written over");
-            return Err(Error::Target { folder: data_dir.to_owned(), problem });
+            return Err(BackupError::Target { folder: data_dir.to_owned(), problem });
         }
     }
     if !had_lock {
         target.own("lock");
     }
-    Ok((target, Lock::take(data_dir)?))
+    Ok((target, FolderLock::take(data_dir)?))
 }

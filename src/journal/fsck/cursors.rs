@@ -1,42 +1,43 @@
 //! Whether each cursor is what its rules say: its equations, its lanes, its jobs.
 
-use super::{Check, Log, Stop, sum, sum_of, who};
+use super::{CheckStop, CheckedLog, StoreCheck, subscription_name, sum, sum_of};
 use crate::{
-    event::{Lane, Obligor, Seq},
-    journal::{floor, keys, records::Record, store::Family},
+    event::{Lane, Seq, SubscriptionKey},
+    journal::{keys, partition_state, records::StoredRecord, store::Family},
     policy::record::{Counters, Cursor, LaneCursor},
 };
 
-impl Check<'_> {
-    pub(super) fn cursors(&mut self) -> Result<(), Stop> {
+impl StoreCheck<'_> {
+    pub(super) fn cursors(&mut self) -> Result<(), CheckStop> {
         self.each(Family::Cursor, |check, key, value| {
-            let Some(obligor) = keys::parse_cursor(key) else {
+            let Some(subscription_key) = keys::parse_cursor(key) else {
                 check.report.wrong(format!("a key of a cursor: {key:02x?}"));
                 return Ok(());
             };
             check.report.count("cursors", 1);
-            check.share(obligor)?.has_cursor = true;
+            check.share(subscription_key)?.has_cursor = true;
             match Cursor::decode(value) {
                 Ok(cursor) => {
-                    let share = check.share(obligor)?;
+                    let share = check.share(subscription_key)?;
                     (share.columns, share.next_due) = (Some([cursor.counters, cursor.replayed]), cursor.next_due);
-                    check.cursor(obligor, &cursor);
+                    check.cursor(subscription_key, &cursor);
                 }
-                Err(error) => check.report.wrong(format!("{}: {error}", who(obligor))),
+                Err(error) => check.report.wrong(format!("{}: {error}", subscription_name(subscription_key))),
             }
             Ok(())
         })
     }
 
-    fn cursor(&mut self, obligor: Obligor, cursor: &Cursor) {
-        let who = who(obligor);
+    fn cursor(&mut self, subscription_key: SubscriptionKey, cursor: &Cursor) {
+        let who = subscription_name(subscription_key);
         self.first_equation(&who, cursor.counters);
         self.equations(&format!("{who}: of its jobs"), cursor.replayed);
         for job in &cursor.jobs {
             self.equations(&format!("{who}: of its job {}", job.lane.0), job.counters);
         }
-        let log = self.logs.get(&obligor.partition).filter(|log| log.record.floor != floor::ABANDONED);
-        let Some(Log { record, end }) = log else {
+        let log =
+            self.logs.get(&subscription_key.partition).filter(|log| log.record.floor != partition_state::ABANDONED);
+        let Some(CheckedLog { record, end }) = log else {
             return self.report.wrong(format!("{who} has a cursor in no log"));
         };
         let end = end.map_or(record.next, |end| end.next.max(record.next));

@@ -2,51 +2,53 @@
 
 use bytes::Bytes;
 
-use super::{Check, Mend, Stop, who};
+use super::{CheckStop, Repair, StoreCheck, subscription_name};
 use crate::{
-    event::Obligor,
+    event::SubscriptionKey,
     journal::{
         keys::{self, MetaKind},
-        records::Record,
-        store::{Family, Op},
+        records::StoredRecord,
+        store::{Family, WriteOp},
     },
-    policy::record::Dead,
+    policy::record::DeadLetterRecord,
 };
 
-impl Check<'_> {
-    pub(super) fn dead(&mut self) -> Result<(), Stop> {
+impl StoreCheck<'_> {
+    pub(super) fn dead(&mut self) -> Result<(), CheckStop> {
         self.each(Family::Dead, |check, key, value| {
-            let Some((obligor, _, seq, lane)) = keys::parse_dead(key) else {
+            let Some((subscription_key, _, seq, lane)) = keys::parse_dead(key) else {
                 check.report.wrong(format!("a key of a dead letter: {key:02x?}"));
                 return Ok(());
             };
             check.report.count("dead letters", 1);
-            check.share(obligor)?.dead += 1;
-            let at = format!("{}: event {} in lane {}", who(obligor), seq.0, lane.0);
-            if let Err(error) = Dead::decode(value) {
+            check.share(subscription_key)?.dead += 1;
+            let at = format!("{}: event {} in lane {}", subscription_name(subscription_key), seq.0, lane.0);
+            if let Err(error) = DeadLetterRecord::decode(value) {
                 check.report.wrong(format!("{at}: {error}"));
             }
-            check.is_there(obligor, seq, &format!("{at} is a dead letter"))?;
-            let pin = keys::pin(obligor.partition, seq, obligor.subscription, lane);
+            check.is_there(subscription_key, seq, &format!("{at} is a dead letter"))?;
+            let pin = keys::pin(subscription_key.partition, seq, subscription_key.subscription, lane);
             if check.store.get(Family::Pin, &pin)?.is_none() {
                 let what = format!("{at} is a dead letter and not pinned");
-                check.mend(Mend::MissingPin, what, Op::Put(Family::Pin, pin, Bytes::new()));
+                check.mend(Repair::MissingPin, what, WriteOp::Put(Family::Pin, pin, Bytes::new()));
             }
             Ok(())
         })
     }
 
-    pub(super) fn pins(&mut self) -> Result<(), Stop> {
+    pub(super) fn pins(&mut self) -> Result<(), CheckStop> {
         self.each(Family::Pin, |check, key, _| {
             match keys::parse_pin(key) {
-                Some((partition, _, subscription, _)) => check.share(Obligor { partition, subscription })?.pins += 1,
+                Some((partition, _, subscription, _)) => {
+                    check.share(SubscriptionKey { partition, subscription })?.pins += 1
+                }
                 None => check.report.wrong(format!("a key of a pin: {key:02x?}")),
             }
             Ok(())
         })
     }
 
-    pub(super) fn accounts(&mut self) -> Result<(), Stop> {
+    pub(super) fn accounts(&mut self) -> Result<(), CheckStop> {
         self.each_in(Family::Meta, &keys::meta_of(MetaKind::DeadLetters), |check, key, value| {
             if (check.accounts.dealt_with)(value).is_none() {
                 check.report.wrong(format!("an account of dead letters is damaged: {key:02x?}"));

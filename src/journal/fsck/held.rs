@@ -2,15 +2,15 @@
 
 use bytes::Bytes;
 
-use super::{Check, Mend, Stop};
+use super::{CheckStop, Repair, StoreCheck};
 use crate::journal::{
     chunk::Chunk,
     keys,
-    store::{Family, Op},
+    store::{Family, WriteOp},
 };
 
-impl Check<'_> {
-    pub(super) fn held(&mut self) -> Result<(), Stop> {
+impl StoreCheck<'_> {
+    pub(super) fn held(&mut self) -> Result<(), CheckStop> {
         self.each(Family::Held, |check, key, value| {
             let Some((id, seq)) = keys::parse_held(key) else {
                 check.report.wrong(format!("a key of a held event: {key:02x?}"));
@@ -24,13 +24,13 @@ impl Check<'_> {
             }
             let mut wanted = false;
             for (family, range) in
-                [(Family::Owed, keys::owed_of_event(id, seq)), (Family::Pin, keys::pins_of_event(id, seq))]
+                [(Family::Pending, keys::pending_of_event(id, seq)), (Family::Pin, keys::pins_of_event(id, seq))]
             {
                 wanted |= check.store.last(family, &range.start, &range.end)?.is_some();
             }
             if !wanted {
                 let what = format!("{at} is held and nobody asks for it");
-                check.mend(Mend::StrayHeld, what, Op::Delete(Family::Held, key.to_vec()));
+                check.mend(Repair::StrayHeld, what, WriteOp::Delete(Family::Held, key.to_vec()));
             }
             Ok(())
         })

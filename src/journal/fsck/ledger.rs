@@ -1,17 +1,17 @@
 //! Whether each line of the ledger, and each excerpt of what an endpoint said, can be read and stands where it belongs.
 
-use super::{Check, Stop};
+use super::{CheckStop, StoreCheck};
 use crate::{
-    journal::{keys, ledger, records::Record, store::Family},
-    policy::record::{Entry, Excerpt},
+    journal::{keys, ledger, records::StoredRecord, store::Family},
+    policy::record::{Excerpt, LedgerEntry},
 };
 
-impl Check<'_> {
-    pub(super) fn ledger(&mut self) -> Result<(), Stop> {
+impl StoreCheck<'_> {
+    pub(super) fn ledger(&mut self) -> Result<(), CheckStop> {
         self.each_in(Family::Ledger, &keys::ledgers(), |check, key, value| {
             let (by_event, by_time) = (keys::parse_ledger(key), keys::parse_ledger_by_time(key));
             check.report.count("ledger lines", by_time.is_some().into());
-            match (by_event.or(by_time), Entry::decode(value)) {
+            match (by_event.or(by_time), LedgerEntry::decode(value)) {
                 (Some(key), Ok(entry)) if ledger::is_at(&entry, key, by_event.is_some()) => {}
                 (key, entry) => check.report.wrong(format!("a line of the ledger: {key:?} {entry:?}")),
             }

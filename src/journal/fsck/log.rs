@@ -4,26 +4,26 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use super::{Check, Log, Stop};
+use super::{CheckStop, CheckedLog, StoreCheck};
 use crate::{
     event::{PartitionId, Seq},
     journal::{
-        End,
+        LogEnd,
         chunk::Chunk,
-        floor,
         keys::{self, MetaKind},
-        records::{Floor, Record},
+        partition_state,
+        records::{FloorRecord, StoredRecord},
         store::Family,
     },
 };
 
-impl Check<'_> {
-    pub(super) fn floors(&mut self) -> Result<(), Stop> {
+impl StoreCheck<'_> {
+    pub(super) fn floors(&mut self) -> Result<(), CheckStop> {
         self.each_in(Family::Meta, &keys::meta_of(MetaKind::Floor), |check, key, value| {
-            match (keys::parse_floor(key), Floor::decode(value)) {
+            match (keys::parse_floor(key), FloorRecord::decode(value)) {
                 (Some(id), Ok(record)) => {
-                    check.report.count("partitions", u64::from(record.floor != floor::ABANDONED));
-                    check.logs.insert(id, Log { record, end: None });
+                    check.report.count("partitions", u64::from(record.floor != partition_state::ABANDONED));
+                    check.logs.insert(id, CheckedLog { record, end: None });
                 }
                 (id, record) => check.report.wrong(format!("the floor of {id:?}: {record:?}")),
             }
@@ -38,15 +38,15 @@ impl Check<'_> {
         })
     }
 
-    pub(super) fn log(&mut self) -> Result<(), Stop> {
+    pub(super) fn log(&mut self) -> Result<(), CheckStop> {
         let looked = self.each(Family::Log, |check, key, value| {
             check.chunk(key, value);
             Ok(())
         });
-        for (PartitionId(id), Log { record, end }) in &self.logs {
+        for (PartitionId(id), CheckedLog { record, end }) in &self.logs {
             let next = end.map_or(record.floor, |end| end.next);
             let accepted = is_accepted(&self.losses, PartitionId(*id), next, record.next);
-            if record.floor != floor::ABANDONED && next < record.next && !accepted {
+            if record.floor != partition_state::ABANDONED && next < record.next && !accepted {
                 let was = record.next.0;
                 self.report.wrong(format!("partition {id}: its log ends at {} and was at {was} before", next.0));
             }
@@ -66,7 +66,7 @@ impl Check<'_> {
         let Some(log) = self.logs.get_mut(&id) else {
             return self.report.wrong(format!("{at} is of no partition"));
         };
-        if log.record.floor == floor::ABANDONED {
+        if log.record.floor == partition_state::ABANDONED {
             return;
         }
         let chunk = match Chunk::decode(first, Bytes::copy_from_slice(value)) {
@@ -92,7 +92,7 @@ impl Check<'_> {
         if let Err(error) = chunk.events() {
             self.report.wrong(format!("{at}: {error}"));
         }
-        log.end = Some(End { next: chunk.end(), running: chunk.after() });
+        log.end = Some(LogEnd { next: chunk.end(), running: chunk.after() });
         self.report.count("chunks", 1);
         self.report.count("events", chunk.count.into());
     }

@@ -4,17 +4,21 @@
 //! to mend is the last. A key that stands twice behind its removal (see [`rocks`](crate::journal::rocks)) takes a look for
 //! each; more looks than [`ROUNDS`] mean that something is written and not there, and that is not for a program to mend.
 
-use super::{Accounts, Progress, Report, Stop, Watch, look};
+use super::{CheckObserver, CheckProgress, CheckReport, CheckStop, DeadLetterAccounts, look};
 use crate::journal::store::{Store, StoreError};
 
 /// Far more than any damage takes: a look can mend [`MENDS_MAX`](super::MENDS_MAX) records.
 const ROUNDS: usize = 10_000;
 
 /// Looks at everything and mends it, as far as that loses nothing. The report is that of the last look.
-pub fn repair(store: &dyn Store, accounts: Accounts, watch: &mut Watch<'_>) -> Result<Report, Stop> {
+pub fn repair(
+    store: &dyn Store,
+    accounts: DeadLetterAccounts,
+    watch: &mut CheckObserver<'_>,
+) -> Result<CheckReport, CheckStop> {
     let mut mended = 0;
     for _ in 0..ROUNDS {
-        let (mut report, mends) = look(store, accounts, &mut |progress: Progress| watch(progress))?;
+        let (mut report, mends) = look(store, accounts, &mut |progress: CheckProgress| watch(progress))?;
         if mends.0.is_empty() {
             report.mended = Some(mended);
             return Ok(report);

@@ -10,7 +10,7 @@ const FINDINGS_MAX: usize = 100;
 /// What can be mended without losing anything: each says the same thing as another record that is there and whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Mend {
+pub enum Repair {
     /// A place in the order of falling due for nothing that is owed, or not for that time: it is taken away.
     StrayDue,
     /// An owed event has no place in that order: it is given the one that it names.
@@ -29,7 +29,7 @@ pub enum Mend {
     StrayHeld,
 }
 
-impl Mend {
+impl Repair {
     /// All of them.
     pub const ALL: [Self; 8] = [
         Self::StrayDue,
@@ -58,13 +58,13 @@ pub struct Finding {
     pub what: String,
     /// How it can be mended without losing anything, if it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mend: Option<Mend>,
+    pub mend: Option<Repair>,
 }
 
 /// What was found.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Report {
+pub struct CheckReport {
     /// Partitions, chunks and events of the log, cursors, owed, held, dead-letter and ledger records.
     pub counts: BTreeMap<String, u64>,
     /// What is wrong, the first of it; empty for a sound store.
@@ -83,7 +83,7 @@ pub struct Report {
     pub mended: Option<u64>,
 }
 
-impl Report {
+impl CheckReport {
     /// Whether the store is what its rules say.
     pub fn is_sound(&self) -> bool {
         self.complaints.is_empty()
@@ -99,7 +99,7 @@ impl Report {
     }
 
     /// What would be taken away is not.
-    pub(super) fn keep_strays(&mut self) {
+    pub(super) fn keep_leftovers(&mut self) {
         for finding in self.complaints.iter_mut().chain(&mut self.leftovers) {
             finding.mend = finding.mend.filter(|mend| !mend.takes_away());
         }
@@ -116,12 +116,12 @@ impl Report {
     }
 
     /// Something is wrong and can be mended.
-    pub(super) fn mendable_wrong(&mut self, mend: Mend, what: String) {
+    pub(super) fn mendable_wrong(&mut self, mend: Repair, what: String) {
         add(&mut self.complaints, &mut self.untold, Finding { what, mend: Some(mend) });
     }
 
     /// Something is left over.
-    pub(super) fn left_over(&mut self, mend: Mend, what: String) {
+    pub(super) fn left_over(&mut self, mend: Repair, what: String) {
         add(&mut self.leftovers, &mut self.leftovers_untold, Finding { what, mend: Some(mend) });
     }
 }
@@ -134,7 +134,7 @@ fn add(found: &mut Vec<Finding>, untold: &mut u64, finding: Finding) {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for CheckReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counts: Vec<String> = self.counts.iter().map(|(what, count)| format!("{count} {what}")).collect();
         writeln!(f, "{}", counts.join(", "))?;

@@ -17,7 +17,7 @@ const CHUNK_EVENTS_MAX: u64 = 8192;
 pub(in crate::journal) const LOOKS_MAX: u64 = 16_384;
 
 /// What is at a place of the log.
-enum Place {
+enum WalkPosition {
     Chunk(Chunk),
     Nothing,
     Damaged,
@@ -38,12 +38,14 @@ pub(super) fn walk(
     }
     while at < end && (bytes < bytes_max || chunks.is_empty()) {
         match look(store, partition, at)? {
-            Place::Chunk(chunk) => {
+            WalkPosition::Chunk(chunk) => {
                 (at, bytes) = (chunk.end(), bytes + chunk.bytes_len());
                 chunks.push(chunk);
             }
-            Place::Nothing | Place::Damaged if chunks.is_empty() => return gap(store, partition, from, end),
-            Place::Nothing | Place::Damaged => break,
+            WalkPosition::Nothing | WalkPosition::Damaged if chunks.is_empty() => {
+                return gap(store, partition, from, end);
+            }
+            WalkPosition::Nothing | WalkPosition::Damaged => break,
         }
     }
     Ok(LogSlice { chunks, upto: at.min(end).max(from), is_missing: false })
@@ -56,9 +58,9 @@ fn gap(store: &dyn Store, partition: PartitionId, from: Seq, end: Seq) -> Result
     let mut at = from;
     while at < end && at.0 - from.0 < LOOKS_MAX {
         match look(store, partition, at)? {
-            Place::Chunk(_) => break,
-            Place::Nothing => {}
-            Place::Damaged => is_missing = true,
+            WalkPosition::Chunk(_) => break,
+            WalkPosition::Nothing => {}
+            WalkPosition::Damaged => is_missing = true,
         }
         at = at.plus(1);
     }
@@ -71,7 +73,7 @@ fn gap(store: &dyn Store, partition: PartitionId, from: Seq, end: Seq) -> Result
 /// The chunk that `seq` is in.
 pub(super) fn around(store: &dyn Store, partition: PartitionId, seq: Seq) -> Result<Option<Chunk>, StoreError> {
     for first in (seq.0.saturating_sub(CHUNK_EVENTS_MAX)..=seq.0).rev().map(Seq) {
-        if let Place::Chunk(chunk) = look(store, partition, first)? {
+        if let WalkPosition::Chunk(chunk) = look(store, partition, first)? {
             return Ok(Some(chunk).filter(|chunk| chunk.end() > seq));
         }
     }
@@ -86,19 +88,19 @@ pub(in crate::journal) fn next_chunk(
     end: Seq,
 ) -> Result<Option<Chunk>, StoreError> {
     for first in (from.0..end.0).take(LOOKS_MAX as usize).map(Seq) {
-        if let Place::Chunk(chunk) = look(store, partition, first)? {
+        if let WalkPosition::Chunk(chunk) = look(store, partition, first)? {
             return Ok(Some(chunk));
         }
     }
     Ok(None)
 }
 
-fn look(store: &dyn Store, partition: PartitionId, first: Seq) -> Result<Place, StoreError> {
+fn look(store: &dyn Store, partition: PartitionId, first: Seq) -> Result<WalkPosition, StoreError> {
     let key = keys::log(partition, first);
     match store.get(Family::Log, &key).and_then(|value| value.map(|value| chunk_of(&key, value)).transpose()) {
-        Ok(Some(chunk)) => Ok(if chunk.events().is_ok() { Place::Chunk(chunk) } else { Place::Damaged }),
-        Ok(None) => Ok(Place::Nothing),
-        Err(StoreError::Damaged(_)) => Ok(Place::Damaged),
+        Ok(Some(chunk)) => Ok(if chunk.events().is_ok() { WalkPosition::Chunk(chunk) } else { WalkPosition::Damaged }),
+        Ok(None) => Ok(WalkPosition::Nothing),
+        Err(StoreError::Damaged(_)) => Ok(WalkPosition::Damaged),
         Err(error @ (StoreError::Full | StoreError::Failed(_))) => Err(error),
     }
 }

@@ -14,13 +14,14 @@
 //! runs: the first costs as much as its place, every other two or three bytes, however many events it has.
 
 use super::{
-    Layout, put_time, put_time_or_none, take_outcome, take_time, take_time_or_none, take_u32,
-    tally::{put_tally, take_tally},
+    RecordLayout,
+    counts::{put_tally, take_tally},
+    put_time, put_time_or_none, take_outcome, take_time, take_time_or_none, take_u32,
 };
 use crate::{
     event::{Lane, Seq},
-    journal::codec::{Reader, put_varint},
-    policy::record::{Counters, Cursor, Health, Held, LaneCursor, Pace, Rate, Sifted, job::Job},
+    journal::codec::{RecordReader, put_varint},
+    policy::record::{Counters, Cursor, FilteredOut, Health, HeldBy, LaneCursor, PaceRecord, Rate, job::Job},
 };
 
 /// A million open events in a lane is far beyond every limit of a subscription: a longer list is damage, and is
@@ -41,7 +42,7 @@ const HAS_BEGUN: u8 = 128;
 /// the time follows, and then the health.
 const NOT_BEFORE: u8 = 3;
 
-impl Layout for Cursor {
+impl RecordLayout for Cursor {
     const NAME: &'static str = "cursor";
 
     /// Late answers are counted since the second, and the pace and who holds it are in there; jobs are since the third,
@@ -52,15 +53,15 @@ impl Layout for Cursor {
     const OLDEST: u8 = 5;
 
     fn put(&self, out: &mut Vec<u8>) {
-        let Pace { healthy, failed, paced, not_before } = self.pace;
+        let PaceRecord { healthy, failed, paced, not_before } = self.pace;
         let held = match self.held {
             None => 0,
-            Some(Held::ByOperator) => HELD,
-            Some(Held::Gone) => GONE,
+            Some(HeldBy::ByOperator) => HELD,
+            Some(HeldBy::Gone) => GONE,
         };
         let flag = |is_there, flag| if is_there { flag } else { 0 };
         let has = flag(healthy.is_some(), HAS_RATE) | flag(failed.is_some(), HAS_FAILED);
-        let has = has | flag(!self.sifted.is_empty(), HAS_SIFTED) | flag(self.began != Seq::default(), HAS_BEGUN);
+        let has = has | flag(!self.filtered_out.is_empty(), HAS_SIFTED) | flag(self.began != Seq::default(), HAS_BEGUN);
         out.push(held | has | flag(paced, PACED) | flag(self.next_due.is_some(), HAS_NEXT_DUE));
         if let Some(due) = self.next_due {
             put_time(out, due);
@@ -91,19 +92,19 @@ impl Layout for Cursor {
         if self.began != Seq::default() {
             put_varint(out, self.began.0);
         }
-        if !self.sifted.is_empty() {
-            put_varint(out, self.sifted.len() as u64);
-            self.sifted.iter().for_each(|sifted| put_sifted(out, sifted));
+        if !self.filtered_out.is_empty() {
+            put_varint(out, self.filtered_out.len() as u64);
+            self.filtered_out.iter().for_each(|sifted| put_filtered_out(out, sifted));
         }
-        put_tally(out, &self.tally);
+        put_tally(out, &self.counts);
     }
 
-    fn take(version: u8, reader: &mut Reader<'_>) -> Option<Self> {
+    fn take(version: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
         let flags = reader.u8()?;
         let held = match (flags & HELD != 0, flags & GONE != 0) {
             (false, false) => None,
-            (true, false) => Some(Held::ByOperator),
-            (false, true) => Some(Held::Gone),
+            (true, false) => Some(HeldBy::ByOperator),
+            (false, true) => Some(HeldBy::Gone),
             (true, true) => return None,
         };
         let next_due = if flags & HAS_NEXT_DUE == 0 { None } else { Some(take_time(reader)?) };
@@ -117,7 +118,7 @@ impl Layout for Cursor {
             _ => (take_time_or_none(reader)?, reader.u8()?),
         };
         let health = take_health(kind, reader)?;
-        let pace = Pace { healthy, failed, paced: flags & PACED != 0, not_before };
+        let pace = PaceRecord { healthy, failed, paced: flags & PACED != 0, not_before };
         let counters = take_counters(reader)?;
         let replayed = take_counters(reader)?;
         let jobs_begun = u16::try_from(reader.varint()?).ok()?;
@@ -137,15 +138,28 @@ impl Layout for Cursor {
         let mut sifted = Vec::new();
         if flags & HAS_SIFTED != 0 {
             for _ in 0..reader.varint().filter(|hulls| *hulls > 0)? {
-                sifted.push(take_sifted(reader)?);
+                sifted.push(take_filtered_out(reader)?);
             }
         }
-        let tally = take_tally(reader)?;
-        Some(Self { lanes, health, pace, held, counters, replayed, jobs, jobs_begun, next_due, sifted, began, tally })
+        let counts = take_tally(reader)?;
+        Some(Self {
+            lanes,
+            health,
+            pace,
+            held,
+            counters,
+            replayed,
+            jobs,
+            jobs_begun,
+            next_due,
+            filtered_out: sifted,
+            began,
+            counts: counts,
+        })
     }
 }
 
-fn put_sifted(out: &mut Vec<u8>, Sifted { lane, version, first, end }: &Sifted) {
+fn put_filtered_out(out: &mut Vec<u8>, FilteredOut { lane, version, first, end }: &FilteredOut) {
     assert!(first < end, "a hull at {first:?} without an event");
     put_varint(out, lane.0.into());
     put_varint(out, (*version).into());
@@ -153,11 +167,11 @@ fn put_sifted(out: &mut Vec<u8>, Sifted { lane, version, first, end }: &Sifted) 
     put_varint(out, end.0 - first.0);
 }
 
-fn take_sifted(reader: &mut Reader<'_>) -> Option<Sifted> {
+fn take_filtered_out(reader: &mut RecordReader<'_>) -> Option<FilteredOut> {
     let (lane, version) = (Lane(u16::try_from(reader.varint()?).ok()?), take_u32(reader)?);
     let first = reader.varint()?;
     let length = reader.varint().filter(|length| *length > 0)?;
-    Some(Sifted { lane, version, first: Seq(first), end: Seq(first.checked_add(length)?) })
+    Some(FilteredOut { lane, version, first: Seq(first), end: Seq(first.checked_add(length)?) })
 }
 
 fn put_health(out: &mut Vec<u8>, health: Health) {
@@ -166,13 +180,13 @@ fn put_health(out: &mut Vec<u8>, health: Health) {
             out.push(0);
             put_varint(out, failures.into());
         }
-        Health::Suspended { cause, since, until, strikes } => {
+        Health::Suspended { cause, since, until, consecutive_suspensions: strikes } => {
             out.extend([1, cause.byte()]);
             put_time(out, since);
             put_time(out, until);
             put_varint(out, strikes.into());
         }
-        Health::Probing { cause, since, strikes } => {
+        Health::Probing { cause, since, consecutive_suspensions: strikes } => {
             out.extend([2, cause.byte()]);
             put_time(out, since);
             put_varint(out, strikes.into());
@@ -180,19 +194,19 @@ fn put_health(out: &mut Vec<u8>, health: Health) {
     }
 }
 
-fn take_health(kind: u8, reader: &mut Reader<'_>) -> Option<Health> {
+fn take_health(kind: u8, reader: &mut RecordReader<'_>) -> Option<Health> {
     match kind {
         0 => Some(Health::Healthy { failures: take_u32(reader)? }),
         1 => Some(Health::Suspended {
             cause: take_outcome(reader)?,
             since: take_time(reader)?,
             until: take_time(reader)?,
-            strikes: take_u32(reader)?,
+            consecutive_suspensions: take_u32(reader)?,
         }),
         2 => Some(Health::Probing {
             cause: take_outcome(reader)?,
             since: take_time(reader)?,
-            strikes: take_u32(reader)?,
+            consecutive_suspensions: take_u32(reader)?,
         }),
         _ => None,
     }
@@ -216,7 +230,7 @@ pub(super) fn counters(counters: &Counters) -> [u64; 11] {
     [passed, filtered, matched, delivered, pending, dead_lettered, dropped, canceled, requests, requests_failed, late]
 }
 
-pub(super) fn take_counters(reader: &mut Reader<'_>) -> Option<Counters> {
+pub(super) fn take_counters(reader: &mut RecordReader<'_>) -> Option<Counters> {
     Some(Counters {
         passed: reader.varint()?,
         filtered: reader.varint()?,
@@ -276,7 +290,7 @@ fn runs_of(ascending: &[Seq]) -> Vec<(Seq, u64)> {
     runs
 }
 
-fn take_lane(reader: &mut Reader<'_>) -> Option<LaneCursor> {
+fn take_lane(reader: &mut RecordReader<'_>) -> Option<LaneCursor> {
     let lane = Lane(u16::try_from(reader.varint()?).ok()?);
     let read = Seq(reader.varint()?);
     let end = match reader.u8()? {
@@ -287,7 +301,7 @@ fn take_lane(reader: &mut Reader<'_>) -> Option<LaneCursor> {
     Some(LaneCursor { lane, read, end, open: take_runs(reader)?, done: take_runs(reader)? })
 }
 
-fn take_runs(reader: &mut Reader<'_>) -> Option<Vec<Seq>> {
+fn take_runs(reader: &mut RecordReader<'_>) -> Option<Vec<Seq>> {
     let mut seqs = Vec::new();
     let mut end = 0u64;
     for run in 0..reader.varint()? {

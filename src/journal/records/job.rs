@@ -5,20 +5,20 @@
 //! ```
 
 use super::{
-    Layout,
+    RecordLayout,
     cursor::{counters, take_counters},
     put_time, take_time,
 };
 use crate::{
     event::{Lane, Seq},
-    journal::codec::{Reader, put_varint},
+    journal::codec::{RecordReader, put_varint},
     policy::{
         record::Rate,
         record::job::{Job, JobKind, JobState},
     },
 };
 
-impl Layout for Job {
+impl RecordLayout for Job {
     const NAME: &'static str = "job";
 
     fn put(&self, out: &mut Vec<u8>) {
@@ -50,7 +50,7 @@ impl Layout for Job {
         }
     }
 
-    fn take(_: u8, reader: &mut Reader<'_>) -> Option<Self> {
+    fn take(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
         let lane = Lane(u16::try_from(reader.varint()?).ok()?);
         let kind = match reader.u8()? {
             1 => JobKind::Replay { from: Seq(reader.varint()?), end: Seq(reader.varint()?) },

@@ -2,7 +2,7 @@
 
 use rocksdb::properties;
 
-use super::Rocks;
+use super::RocksStore;
 use crate::journal::{
     figures::{FamilyFigures, StoreFigures},
     store::Family,
@@ -11,7 +11,7 @@ use crate::journal::{
 /// Levels that a family may have files in: RocksDB's default.
 const LEVELS: usize = 7;
 
-impl Rocks {
+impl RocksStore {
     /// Asks RocksDB. It takes locks of it for a moment, and touches no disk but for the free space.
     pub(super) fn ask_figures(&self) -> StoreFigures {
         // What it does not know is as good as nothing: figures are no reason to fail.

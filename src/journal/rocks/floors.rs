@@ -1,7 +1,7 @@
 //! The floors, as compactions see them: a chunk that lies wholly below its partition's floor is discarded in passing, and so
 //! are the ids of a block of which that is true.
 //!
-//! Invariants: a floor only rises; what is discarded is below a floor that was durable before [`Floors::raise`] was
+//! Invariants: a floor only rises; what is discarded is below a floor that was durable before [`PartitionFloors::raise`] was
 //! called; a chunk that reaches over the floor, or that cannot be read, is kept. Each compaction works with the floors
 //! as they stood when it began: they can only have risen since.
 
@@ -19,14 +19,14 @@ use rocksdb::{
 
 use crate::{
     event::{PartitionId, Seq},
-    journal::{chunk, ids, keys},
+    journal::{chunk, id_filter, keys},
 };
 
 /// The floor of every partition that has one.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Floors(Arc<RwLock<Arc<HashMap<PartitionId, Seq>>>>);
+pub(super) struct PartitionFloors(Arc<RwLock<Arc<HashMap<PartitionId, Seq>>>>);
 
-impl Floors {
+impl PartitionFloors {
     /// Moves a floor up. A lower one is ignored.
     pub(super) fn raise(&self, partition: PartitionId, floor: Seq) {
         // The map is whole whoever panicked beside it: every change is one insert.
@@ -40,11 +40,11 @@ impl Floors {
     }
 }
 
-impl CompactionFilterFactory for Floors {
-    type Filter = BelowFloor;
+impl CompactionFilterFactory for PartitionFloors {
+    type Filter = FloorFilter;
 
-    fn create(&mut self, _: CompactionFilterContext) -> BelowFloor {
-        BelowFloor(self.snapshot())
+    fn create(&mut self, _: CompactionFilterContext) -> FloorFilter {
+        FloorFilter(self.snapshot())
     }
 
     fn name(&self) -> &CStr {
@@ -53,12 +53,12 @@ impl CompactionFilterFactory for Floors {
 }
 
 /// The filter of one compaction.
-pub(super) struct BelowFloor(Arc<HashMap<PartitionId, Seq>>);
+pub(super) struct FloorFilter(Arc<HashMap<PartitionId, Seq>>);
 
-impl BelowFloor {
+impl FloorFilter {
     fn discards(&self, key: &[u8], value: &[u8]) -> Option<bool> {
         if let Some((partition, block)) = keys::parse_ids(key) {
-            return Some(ids::end_of(block) <= *self.0.get(&partition)?);
+            return Some(id_filter::end_of(block) <= *self.0.get(&partition)?);
         }
         let (partition, first) = keys::parse_log(key)?;
         let floor = *self.0.get(&partition)?;
@@ -67,7 +67,7 @@ impl BelowFloor {
     }
 }
 
-impl CompactionFilter for BelowFloor {
+impl CompactionFilter for FloorFilter {
     fn filter(&mut self, _level: u32, key: &[u8], value: &[u8]) -> CompactionDecision {
         match self.discards(key, value) {
             Some(true) => CompactionDecision::Remove,

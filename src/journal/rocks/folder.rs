@@ -41,18 +41,18 @@ const SHARE: u64 = 2;
 
 /// A data folder that this process holds.
 #[derive(Debug)]
-pub(super) struct Folder {
+pub(super) struct DataFolder {
     path: PathBuf,
-    lock: Lock,
+    lock: FolderLock,
 }
 
 /// The lock of a data folder, held as long as the file is open.
 #[derive(Debug)]
-pub(in crate::journal) struct Lock {
+pub(in crate::journal) struct FolderLock {
     file: File,
 }
 
-impl Lock {
+impl FolderLock {
     pub(in crate::journal) fn take(path: &Path) -> Result<Self, OpenError> {
         let file = OpenOptions::new()
             .read(true)
@@ -104,12 +104,12 @@ fn lock(path: &Path, file: &mut File) -> Result<(), OpenError> {
     }
 }
 
-impl Folder {
+impl DataFolder {
     /// Makes the folder, if there is none, and takes its lock.
     pub(super) fn hold(path: &Path) -> Result<Self, OpenError> {
         let made = DirBuilder::new().recursive(true).mode(PRIVATE_FOLDER).create(path);
         made.map_err(|source| OpenError::Folder { folder: path.to_owned(), source })?;
-        Ok(Self { path: path.to_owned(), lock: Lock::take(path)? })
+        Ok(Self { path: path.to_owned(), lock: FolderLock::take(path)? })
     }
 
     pub(super) fn path(&self) -> &Path {

@@ -11,8 +11,8 @@ use rocksdb::{Cache, ColumnFamily, ColumnFamilyDescriptor, DB};
 
 use super::{
     OpenError, RocksOptions,
-    floors::Floors,
-    folder::Lock,
+    floors::PartitionFloors,
+    folder::FolderLock,
     of_rocksdb,
     open::{self, STORE},
     options, read,
@@ -21,28 +21,28 @@ use crate::{
     event::{PartitionId, Seq},
     journal::{
         store::{Batch, Family, Store, StoreError, Visit},
-        watermark::{self, Mark},
+        watermark::{self, WatermarkValue},
     },
 };
 
 /// A store that nobody writes.
 #[derive(Debug)]
-pub struct Frozen {
+pub struct ReadOnlyStore {
     db: DB,
     // Last: the lock is let go when RocksDB is closed.
-    _lock: Option<Lock>,
+    _lock: Option<FolderLock>,
 }
 
-impl Frozen {
+impl ReadOnlyStore {
     /// Opens the store in the data folder or the backup `folder`, which no server may have. None is made where there is none.
     pub fn open(folder: &Path, wanted: &RocksOptions) -> Result<Self, OpenError> {
-        let lock = Lock::take_if_there(folder)?;
+        let lock = FolderLock::take_if_there(folder)?;
         let file = folder.join("watermark");
         let of_folder = |source| OpenError::Folder { folder: folder.to_owned(), source };
         let acknowledged = match watermark::read(&file).map_err(of_folder)? {
-            Mark::Whole(sequence) => sequence,
-            Mark::Missing => return Err(OpenError::NoWatermark { file, problem: "is missing" }),
-            Mark::Damaged => return Err(OpenError::NoWatermark { file, problem: "is damaged" }),
+            WatermarkValue::Whole(sequence) => sequence,
+            WatermarkValue::Missing => return Err(OpenError::NoWatermark { file, problem: "is missing" }),
+            WatermarkValue::Damaged => return Err(OpenError::NoWatermark { file, problem: "is damaged" }),
         };
         if !folder.join(STORE).try_exists().map_err(of_folder)? {
             return Err(OpenError::Behind { recovered: 0, acknowledged });
@@ -55,7 +55,7 @@ impl Frozen {
         store: &Path,
         acknowledged: u64,
         wanted: &RocksOptions,
-        lock: Option<Lock>,
+        lock: Option<FolderLock>,
     ) -> Result<Self, OpenError> {
         let refuse = |error| open::of_store(store, error);
         let db = open_db(store, wanted).map_err(refuse)?;
@@ -88,7 +88,7 @@ fn open_db(store: &Path, wanted: &RocksOptions) -> Result<DB, StoreError> {
         let ours = Family::ALL.into_iter().find(|family| family.name() == name);
         let options = match ours {
             // Nothing is compacted here, so that no floor need be known.
-            Some(family) => options::family(family, wanted, &cache, &Floors::default()).map_err(of_rocksdb)?,
+            Some(family) => options::family(family, wanted, &cache, &PartitionFloors::default()).map_err(of_rocksdb)?,
             None => options::unused(),
         };
         families.push(ColumnFamilyDescriptor::new(name, options));
@@ -96,7 +96,7 @@ fn open_db(store: &Path, wanted: &RocksOptions) -> Result<DB, StoreError> {
     DB::open_cf_descriptors_read_only(&of_all, store, families, false).map_err(of_rocksdb)
 }
 
-impl Store for Frozen {
+impl Store for ReadOnlyStore {
     fn write(&self, _: &Batch) -> Result<(), StoreError> {
         Err(StoreError::Failed("it is only looked at".to_owned()))
     }

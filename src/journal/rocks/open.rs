@@ -12,9 +12,9 @@ use std::{
 use rocksdb::{Cache, ColumnFamilyDescriptor, DB, Options};
 
 use super::{
-    FORMAT, OpenError, Rocks, RocksOptions, Synced,
-    floors::Floors,
-    folder::Folder,
+    FORMAT, OpenError, RocksOptions, RocksStore, SyncState,
+    floors::PartitionFloors,
+    folder::DataFolder,
     of_rocksdb,
     options::{self, synced},
     trim::Trimmer,
@@ -23,9 +23,9 @@ use crate::journal::{
     backup::FROZEN,
     keys::{self, MetaKind},
     migrate::{self, migrate},
-    records::{Floor, Record},
+    records::{FloorRecord, StoredRecord},
     store::{Family, Store, StoreError},
-    watermark::{Found, Watermark},
+    watermark::{Watermark, WatermarkFile},
 };
 
 /// Where RocksDB is, below the data folder.
@@ -37,10 +37,10 @@ const DRAFT: &str = "rocksdb.new";
 /// The family that RocksDB always has. It stays empty.
 const UNUSED: &str = rocksdb::DEFAULT_COLUMN_FAMILY_NAME;
 
-pub(super) fn open(path: &Path, wanted: &RocksOptions) -> Result<Rocks, OpenError> {
-    let folder = Folder::hold(path)?;
+pub(super) fn open(path: &Path, wanted: &RocksOptions) -> Result<RocksStore, OpenError> {
+    let folder = DataFolder::hold(path)?;
     let watermark = find_watermark(&folder, wanted)?;
-    let floors = Floors::default();
+    let floors = PartitionFloors::default();
     let spared = folder.spared();
     let store = path.join(STORE);
     remove(&path.join(FROZEN)).map_err(|source| of_io(&folder, source))?;
@@ -77,23 +77,23 @@ pub(super) fn open(path: &Path, wanted: &RocksOptions) -> Result<Rocks, OpenErro
         // It is only told; a full disk must not keep us from opening.
         Err(error) => tracing::warn!(%error, "whether the data folder is a copy cannot be told"),
     }
-    Ok(Rocks { short: AtomicBool::new(!room), ..rocks })
+    Ok(RocksStore { short: AtomicBool::new(!room), ..rocks })
 }
 
 /// A store that was opened and recovered so far, with nothing wrong yet.
 fn over(
     db: DB,
     wanted: &RocksOptions,
-    floors: Floors,
+    floors: PartitionFloors,
     (watermark, recovered): (Watermark, u64),
-    folder: Folder,
-) -> Rocks {
+    folder: DataFolder,
+) -> RocksStore {
     let db = Arc::new(db);
-    Rocks {
+    RocksStore {
         trimmer: Trimmer::start(Arc::clone(&db)),
         db,
         options: *wanted,
-        synced: Synced(synced()),
+        synced: SyncState(synced()),
         floors,
         watermark: Mutex::new(watermark),
         acknowledged: recovered.into(),
@@ -107,9 +107,9 @@ fn over(
 
 /// Opens the copy of a damaged store in the folder `path`, and tells how far it goes. Nothing is compared with a watermark, and
 /// nothing of the log is discarded.
-pub(super) fn open_damaged(path: &Path, wanted: &RocksOptions) -> Result<(Rocks, u64), OpenError> {
-    let folder = Folder::hold(path)?;
-    let floors = Floors::default();
+pub(super) fn open_damaged(path: &Path, wanted: &RocksOptions) -> Result<(RocksStore, u64), OpenError> {
+    let folder = DataFolder::hold(path)?;
+    let floors = PartitionFloors::default();
     let db = open_db(options::damaged(wanted), &path.join(STORE), wanted, &floors, &Family::ALL.into());
     let db = db.map_err(|error| of_store(path, error))?;
     let recovered = db.latest_sequence_number();
@@ -126,18 +126,18 @@ pub(super) fn open_damaged(path: &Path, wanted: &RocksOptions) -> Result<(Rocks,
 
 /// The watermark of the store that is there, or of the one that is made where there is none. It is looked at first: a
 /// store without one is not even touched.
-fn find_watermark(folder: &Folder, wanted: &RocksOptions) -> Result<Watermark, OpenError> {
+fn find_watermark(folder: &DataFolder, wanted: &RocksOptions) -> Result<Watermark, OpenError> {
     let file = folder.path().join("watermark");
     let exists = folder.path().join(STORE).try_exists().map_err(|source| of_io(folder, source))?;
     let found = Watermark::open(&file).map_err(|source| of_io(folder, source))?;
     match (found, exists) {
-        (Found::Whole(watermark), true) => Ok(watermark),
-        (Found::Missing, true) => Err(OpenError::NoWatermark { file, problem: "is missing" }),
-        (Found::Damaged, _) => Err(OpenError::NoWatermark { file, problem: "is damaged" }),
-        (Found::Whole(watermark), false) if watermark.sequence() > 0 => {
+        (WatermarkFile::Whole(watermark), true) => Ok(watermark),
+        (WatermarkFile::Missing, true) => Err(OpenError::NoWatermark { file, problem: "is missing" }),
+        (WatermarkFile::Damaged, _) => Err(OpenError::NoWatermark { file, problem: "is damaged" }),
+        (WatermarkFile::Whole(watermark), false) if watermark.sequence() > 0 => {
             Err(OpenError::Behind { recovered: 0, acknowledged: watermark.sequence() })
         }
-        (Found::Missing | Found::Whole(_), false) => {
+        (WatermarkFile::Missing | WatermarkFile::Whole(_), false) => {
             make_draft(folder, wanted)?;
             let watermark = Watermark::create(&file, 0).map_err(|source| of_io(folder, source))?;
             adopt_draft(folder.path()).map_err(|source| of_io(folder, source))?;
@@ -147,12 +147,12 @@ fn find_watermark(folder: &Folder, wanted: &RocksOptions) -> Result<Watermark, O
 }
 
 /// Makes a store that has nothing in it but its format.
-fn make_draft(folder: &Folder, wanted: &RocksOptions) -> Result<(), OpenError> {
+fn make_draft(folder: &DataFolder, wanted: &RocksOptions) -> Result<(), OpenError> {
     let draft = folder.path().join(DRAFT);
     remove(&draft).map_err(|source| of_io(folder, source))?;
     let refuse = |error| of_store(folder.path(), error);
-    let db =
-        open_db(options::new_store(wanted), &draft, wanted, &Floors::default(), &BTreeSet::new()).map_err(refuse)?;
+    let db = open_db(options::new_store(wanted), &draft, wanted, &PartitionFloors::default(), &BTreeSet::new())
+        .map_err(refuse)?;
     let meta = db.cf_handle(Family::Meta.name()).expect("every family was opened with the store");
     let key = keys::meta(MetaKind::Format, b"");
     db.put_cf_opt(meta, key, FORMAT.to_be_bytes(), &synced()).map_err(|error| refuse(of_rocksdb(error)))
@@ -191,7 +191,7 @@ fn open_db(
     options: Result<Options, rocksdb::Error>,
     store: &Path,
     wanted: &RocksOptions,
-    floors: &Floors,
+    floors: &PartitionFloors,
     spared: &BTreeSet<Family>,
 ) -> Result<DB, StoreError> {
     let options_of_all = options.map_err(of_rocksdb)?;
@@ -240,12 +240,12 @@ pub(super) fn check_families(store: &Path) -> Result<(), OpenError> {
 }
 
 /// Until this is done the compaction filter knows no floor and keeps everything.
-fn load_floors(rocks: &Rocks) -> Result<(), OpenError> {
+fn load_floors(rocks: &RocksStore) -> Result<(), OpenError> {
     let range = keys::meta_of(MetaKind::Floor);
     let mut damaged = None;
     let scanned = rocks.scan(Family::Meta, &range.start, &range.end, &mut |key, value| match (
         keys::parse_floor(key),
-        Floor::decode(value),
+        FloorRecord::decode(value),
     ) {
         (Some(partition), Ok(record)) => {
             rocks.floors.raise(partition, record.floor);
@@ -268,7 +268,7 @@ pub(super) fn of_store(folder: &Path, error: StoreError) -> OpenError {
     }
 }
 
-fn of_io(folder: &Folder, source: io::Error) -> OpenError {
+fn of_io(folder: &DataFolder, source: io::Error) -> OpenError {
     match source.kind() {
         io::ErrorKind::StorageFull => OpenError::Full { folder: folder.path().to_owned() },
         _ => OpenError::Folder { folder: folder.path().to_owned(), source },

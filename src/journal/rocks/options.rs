@@ -20,7 +20,7 @@ use rocksdb::{
     statistics::StatsLevel,
 };
 
-use super::floors::Floors;
+use super::floors::PartitionFloors;
 use crate::journal::store::Family;
 
 /// 8 MiB for each family: RocksDB heals from a full disk when one buffer's worth is free.
@@ -141,7 +141,7 @@ pub(super) fn family(
     family: Family,
     wanted: &RocksOptions,
     cache: &Cache,
-    floors: &Floors,
+    floors: &PartitionFloors,
 ) -> Result<Options, rocksdb::Error> {
     let bounded = |bytes: u64| {
         Options::default().get_options_from_string(format!(
@@ -155,7 +155,7 @@ pub(super) fn family(
         Family::Meta
         | Family::Log
         | Family::Cursor
-        | Family::Owed
+        | Family::Pending
         | Family::Due
         | Family::Held
         | Family::Pin
@@ -200,7 +200,7 @@ pub(super) fn family(
             options.set_compression_type(DBCompressionType::Lz4);
             options.add_compact_on_deletion_collector_factory(window, deletes, 0.0);
         }
-        Family::Owed => {
+        Family::Pending => {
             // Asked for single events that are mostly not there, like `held`.
             table.set_bloom_filter(10.0, false);
             options.set_compression_type(DBCompressionType::None);

@@ -2,11 +2,11 @@
 
 use super::Salvage;
 use crate::{
-    event::{Lane, Obligor},
+    event::{Lane, SubscriptionKey},
     journal::{
-        fsck::Stop,
+        fsck::CheckStop,
         keys::{self, MetaKind},
-        records::Record,
+        records::StoredRecord,
         store::Family,
     },
     policy::record::{Counters, Cursor, LaneCursor},
@@ -14,9 +14,10 @@ use crate::{
 
 impl Salvage<'_> {
     /// Who has no subscription any more is cleared away; who has one and no cursor reads from the beginning.
-    pub(super) fn known_cursors(&mut self) -> Result<(), Stop> {
+    pub(super) fn known_cursors(&mut self) -> Result<(), CheckStop> {
         let known = self.cursors.keys().copied();
-        let gone: Vec<Obligor> = known.filter(|of| !self.wanted.contains(of) || !self.has(of.partition)).collect();
+        let gone: Vec<SubscriptionKey> =
+            known.filter(|of| !self.wanted.contains(of) || !self.has(of.partition)).collect();
         for of in gone {
             self.cursors.remove(&of);
             self.delete(Family::Cursor, keys::cursor(of))?;
@@ -51,7 +52,7 @@ impl Salvage<'_> {
     }
 
     /// No lane reads below the log's beginning; an event that was open there is given up.
-    pub(super) fn lanes(&mut self) -> Result<(), Stop> {
+    pub(super) fn lanes(&mut self) -> Result<(), CheckStop> {
         let mut cursors = std::mem::take(&mut self.cursors);
         for (of, cursor) in &mut cursors {
             let floor = self.floor(of.partition);
@@ -61,7 +62,7 @@ impl Salvage<'_> {
                 lane.done.retain(|seq| *seq >= lane.read);
                 let below = lane.open.partition_point(|seq| *seq < floor);
                 for seq in lane.open.drain(..below) {
-                    self.loss.obligation(super::Gone {
+                    self.loss.obligation(super::LostEvent {
                         subscription: of.subscription.0,
                         partition: of.partition.0,
                         sequence: seq.0,
@@ -76,17 +77,17 @@ impl Salvage<'_> {
     }
 
     /// The counters say what is there: those of what was published, those of all jobs, and those of each.
-    pub(super) fn counters(&mut self) -> Result<(), Stop> {
+    pub(super) fn counters(&mut self) -> Result<(), CheckStop> {
         for (of, mut cursor) in std::mem::take(&mut self.cursors) {
-            let owed = |lane: Lane| self.owed.get(&(of, lane)).copied().unwrap_or_default();
+            let owed = |lane: Lane| self.pending.get(&(of, lane)).copied().unwrap_or_default();
             for job in &mut cursor.jobs {
-                owes(&mut job.counters, owed(job.lane));
+                set_pending(&mut job.counters, owed(job.lane));
                 add_up(&mut job.counters);
             }
-            owes(&mut cursor.replayed, cursor.jobs.iter().map(|job| owed(job.lane)).sum());
-            let lanes = self.owed.range((of, Lane(0))..(of, Lane::FIRST_JOB));
-            owes(&mut cursor.counters, lanes.map(|(_, owed)| *owed).sum());
-            self.put_aside(of, &mut cursor)?;
+            set_pending(&mut cursor.replayed, cursor.jobs.iter().map(|job| owed(job.lane)).sum());
+            let lanes = self.pending.range((of, Lane(0))..(of, Lane::FIRST_JOB));
+            set_pending(&mut cursor.counters, lanes.map(|(_, owed)| *owed).sum());
+            self.settle_dead_letters(of, &mut cursor)?;
             add_up(&mut cursor.replayed);
             add_up(&mut cursor.counters);
             self.put(Family::Cursor, keys::cursor(of), cursor.encode())?;
@@ -95,7 +96,7 @@ impl Salvage<'_> {
     }
 
     /// What was put aside and neither waits nor is dealt with is lost.
-    fn put_aside(&mut self, of: Obligor, cursor: &mut Cursor) -> Result<(), Stop> {
+    fn settle_dead_letters(&mut self, of: SubscriptionKey, cursor: &mut Cursor) -> Result<(), CheckStop> {
         let dead = self.dead.get(&of).copied().unwrap_or_default();
         let name = (self.accounts.name)(of);
         let key = keys::meta(MetaKind::DeadLetters, name.as_bytes());
@@ -116,14 +117,14 @@ impl Salvage<'_> {
         counters.dead_lettered = counters.dead_lettered.saturating_add(more);
         counters.delivered = counters.delivered.saturating_sub(more);
         if account.is_some() || dealt_with > 0 {
-            self.put(Family::Meta, key, (self.plane.account)(account.as_deref(), dealt_with))?;
+            self.put(Family::Meta, key, (self.control.account)(account.as_deref(), dealt_with))?;
         }
         Ok(())
     }
 }
 
 /// So much is owed: what was owed and is gone counts as dropped, what is owed again as delivered once less.
-fn owes(counters: &mut Counters, owed: u64) {
+fn set_pending(counters: &mut Counters, owed: u64) {
     let (lost, again) = (counters.pending.saturating_sub(owed), owed.saturating_sub(counters.pending));
     counters.pending = owed;
     counters.dropped = counters.dropped.saturating_add(lost);

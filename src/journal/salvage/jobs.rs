@@ -2,13 +2,13 @@
 
 use super::Salvage;
 use crate::{
-    event::{Lane, Obligor},
-    journal::{fsck::Stop, keys, store::Family},
+    event::{Lane, SubscriptionKey},
+    journal::{fsck::CheckStop, keys, store::Family},
     policy::record::Cursor,
 };
 
 impl Salvage<'_> {
-    pub(super) fn jobs(&mut self) -> Result<(), Stop> {
+    pub(super) fn jobs(&mut self) -> Result<(), CheckStop> {
         let mut cursors = std::mem::take(&mut self.cursors);
         for (of, cursor) in &mut cursors {
             self.jobs_of(*of, cursor)?;
@@ -17,7 +17,7 @@ impl Salvage<'_> {
         Ok(())
     }
 
-    fn jobs_of(&mut self, of: Obligor, cursor: &mut Cursor) -> Result<(), Stop> {
+    fn jobs_of(&mut self, of: SubscriptionKey, cursor: &mut Cursor) -> Result<(), CheckStop> {
         let mut gone = Vec::new();
         for job in &cursor.jobs {
             if self.store.get(Family::Meta, &keys::ended_job(of, job.lane))?.is_some() {
@@ -34,7 +34,7 @@ impl Salvage<'_> {
         Ok(())
     }
 
-    fn last_ended(&self, of: Obligor) -> Result<Option<Lane>, Stop> {
+    fn last_ended(&self, of: SubscriptionKey) -> Result<Option<Lane>, CheckStop> {
         let range = keys::ended_jobs_of(of);
         let last = self.store.last(Family::Meta, &range.start, &range.end)?;
         let digits =

@@ -2,27 +2,27 @@
 
 use bytes::Bytes;
 
-use super::{Gap, Salvage};
+use super::{LogGap, Salvage};
 use crate::{
     event::{PartitionId, Seq},
     journal::{
         chunk::Chunk,
-        fsck::Stop,
+        fsck::CheckStop,
         keys,
-        records::{Floor, Record},
+        records::{FloorRecord, StoredRecord},
         store::Family,
     },
 };
 
 /// What is known of a partition.
 #[derive(Default)]
-pub(super) struct Part {
+pub(super) struct PartitionSummary {
     /// What the store says of it.
-    pub(super) record: Option<Floor>,
+    pub(super) record: Option<FloorRecord>,
 }
 
 impl Salvage<'_> {
-    pub(super) fn logs(&mut self) -> Result<(), Stop> {
+    pub(super) fn logs(&mut self) -> Result<(), CheckStop> {
         // An abandoned log is read by nobody, and one without a topic by nobody any more.
         let ids: Vec<PartitionId> = self.parts.keys().copied().filter(|id| self.has(*id)).collect();
         for id in ids {
@@ -50,9 +50,9 @@ impl Salvage<'_> {
         Ok(())
     }
 
-    fn log(&mut self, id: PartitionId) -> Result<(), Stop> {
+    fn log(&mut self, id: PartitionId) -> Result<(), CheckStop> {
         let was = self.parts.get(&id).and_then(|part| part.record);
-        let known = was.unwrap_or(Floor { floor: Seq::FIRST, next: Seq::FIRST, ..Floor::default() });
+        let known = was.unwrap_or(FloorRecord { floor: Seq::FIRST, next: Seq::FIRST, ..FloorRecord::default() });
         if was.is_none() {
             self.loss.record(format!("made anew: what was known of partition {}", id.0));
         }
@@ -107,7 +107,7 @@ impl Salvage<'_> {
     }
 
     fn gap(&mut self, PartitionId(partition): PartitionId, first: Seq, end: Seq) {
-        self.loss.event(Gap { partition, first: first.0, count: end.0 - first.0 });
+        self.loss.event(LogGap { partition, first: first.0, count: end.0 - first.0 });
     }
 
     /// Where the log of a partition begins.

@@ -9,7 +9,7 @@ const TOLD_MAX: usize = 1000;
 
 /// Events that are in no log any more.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Gap {
+pub struct LogGap {
     /// Of which partition.
     pub partition: u32,
     /// The place of the first of them.
@@ -21,7 +21,7 @@ pub struct Gap {
 /// An event that a subscription will not get.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Gone {
+pub struct LostEvent {
     /// Which subscription.
     pub subscription: u32,
     /// In which partition.
@@ -35,27 +35,27 @@ pub struct Gone {
 /// What is missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Loss {
+pub struct LossReport {
     /// Everything up to this change was acknowledged; [`None`] where the watermark is lost too.
     pub acknowledged: Option<u64>,
     /// What is there ends with this change; some before it may have been skipped.
     pub recovered: u64,
     /// Events that are in no log any more.
-    pub events: Vec<Gap>,
+    pub events: Vec<LogGap>,
     /// Events that a subscription will not get, beside those.
-    pub obligations: Vec<Gone>,
+    pub obligations: Vec<LostEvent>,
     /// What else was lost or made anew, in sentences.
     pub records: Vec<String>,
     /// What is not told, of all of these.
     pub untold: u64,
 }
 
-impl Loss {
-    pub(super) fn event(&mut self, gap: Gap) {
+impl LossReport {
+    pub(super) fn event(&mut self, gap: LogGap) {
         add(&mut self.events, &mut self.untold, gap);
     }
 
-    pub(super) fn obligation(&mut self, gone: Gone) {
+    pub(super) fn obligation(&mut self, gone: LostEvent) {
         add(&mut self.obligations, &mut self.untold, gone);
     }
 
@@ -72,7 +72,7 @@ fn add<T>(to: &mut Vec<T>, untold: &mut u64, what: T) {
     }
 }
 
-impl fmt::Display for Loss {
+impl fmt::Display for LossReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let recovered = self.recovered;
         match self.acknowledged {
@@ -85,11 +85,11 @@ impl fmt::Display for Loss {
                 writeln!(f, "missing: the watermark; how much is missing behind change {recovered} cannot be told")?
             }
         }
-        for Gap { partition, first, count } in &self.events {
+        for LogGap { partition, first, count } in &self.events {
             let last = first + count - 1;
             writeln!(f, "missing: events {first} to {last} of partition {partition}, {count} of them")?;
         }
-        for Gone { subscription, partition, sequence, was_dead_letter } in &self.obligations {
+        for LostEvent { subscription, partition, sequence, was_dead_letter } in &self.obligations {
             let was = if *was_dead_letter { "put aside as a dead letter" } else { "owed" };
             writeln!(f, "missing: event {sequence} of partition {partition}, {was} for subscription {subscription}")?;
         }

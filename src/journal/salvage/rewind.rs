@@ -6,13 +6,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Salvage, obligations::comes_again};
+use super::{Salvage, pending::comes_again};
 use crate::{
-    event::{Lane, Obligor, Seq},
-    journal::{fsck::Stop, keys, records::Record, store::Family},
+    event::{Lane, Seq, SubscriptionKey},
+    journal::{fsck::CheckStop, keys, records::StoredRecord, store::Family},
     policy::{
         outcome::Outcome,
-        record::{Cursor, Entry, LaneCursor, What, lease::LeaseStep},
+        record::{Cursor, LaneCursor, LedgerEntry, LedgerEvent, lease::LeaseStep},
     },
 };
 
@@ -20,11 +20,11 @@ use crate::{
 const DONE_MAX: usize = 1 << 19;
 
 impl Salvage<'_> {
-    pub(super) fn rewind(&mut self) -> Result<(), Stop> {
-        let mut owed: BTreeMap<Obligor, u64> = BTreeMap::new();
-        self.all(Family::Owed, |salvage, key, _| {
-            let Some((partition, seq, subscription, lane)) = keys::parse_owed(key) else { return Ok(()) };
-            let of = Obligor { partition, subscription };
+    pub(super) fn rewind(&mut self) -> Result<(), CheckStop> {
+        let mut owed: BTreeMap<SubscriptionKey, u64> = BTreeMap::new();
+        self.all(Family::Pending, |salvage, key, _| {
+            let Some((partition, seq, subscription, lane)) = keys::parse_pending(key) else { return Ok(()) };
+            let of = SubscriptionKey { partition, subscription };
             if salvage.cursors.get(&of).is_some_and(|cursor| !lane.is_job() && !comes_again(cursor, lane, seq)) {
                 *owed.entry(of).or_default() += 1;
             }
@@ -45,7 +45,7 @@ impl Salvage<'_> {
                     floor.0
                 ));
             }
-            let done = self.known(*of, floor)?;
+            let done = self.known_events(*of, floor)?;
             rewind(cursor, floor, done);
             // They are counted again where they are passed again.
             cursor.counters.pending -= missing;
@@ -55,20 +55,20 @@ impl Salvage<'_> {
     }
 
     /// The events from `floor` on that need not be sent anew.
-    fn known(&mut self, of: Obligor, floor: Seq) -> Result<BTreeSet<Seq>, Stop> {
+    fn known_events(&mut self, of: SubscriptionKey, floor: Seq) -> Result<BTreeSet<Seq>, CheckStop> {
         let mut known = BTreeSet::new();
         self.each(Family::Ledger, &keys::ledger_of(of), |_, key, value| {
-            let (Some(line), Ok(entry)) = (keys::parse_ledger(key), Entry::decode(value)) else { return Ok(()) };
+            let (Some(line), Ok(entry)) = (keys::parse_ledger(key), LedgerEntry::decode(value)) else { return Ok(()) };
             if !line.lane.is_job() && has_ended(&entry.what) {
                 let runs = entry.covers.iter().map(|(first, count)| first.0..first.0 + u64::from(*count));
                 known.extend(runs.flatten().map(Seq).filter(|seq| *seq >= floor).take(DONE_MAX));
             }
             Ok(())
         })?;
-        let range = keys::owed(of.partition, floor, crate::event::SubscriptionId(0), Lane(0))
-            ..keys::owed_below(of.partition, Seq(u64::MAX)).end;
-        self.each(Family::Owed, &range, |_, key, _| {
-            let owed = keys::parse_owed(key).filter(|(_, _, subscription, _)| *subscription == of.subscription);
+        let range = keys::pending(of.partition, floor, crate::event::SubscriptionId(0), Lane(0))
+            ..keys::pending_below(of.partition, Seq(u64::MAX)).end;
+        self.each(Family::Pending, &range, |_, key, _| {
+            let owed = keys::parse_pending(key).filter(|(_, _, subscription, _)| *subscription == of.subscription);
             known.extend(owed.filter(|(.., lane)| !lane.is_job()).map(|(_, seq, ..)| seq));
             Ok(())
         })?;
@@ -90,12 +90,14 @@ fn rewind(cursor: &mut Cursor, floor: Seq, done: BTreeSet<Seq>) {
 }
 
 /// Whether nothing more was to come of the events of a line.
-fn has_ended(what: &What) -> bool {
+fn has_ended(what: &LedgerEvent) -> bool {
     match what {
-        What::Attempted { outcome, .. } => *outcome == Outcome::Delivered,
-        What::Late { settled } => *settled,
-        What::Lease(step) => *step == LeaseStep::Acknowledged,
-        What::GivenUp { .. } | What::Canceled | What::Filed { .. } | What::Lost { .. } => true,
-        What::Filtered { .. } | What::Redriven { .. } => false,
+        LedgerEvent::Attempted { outcome, .. } => *outcome == Outcome::Delivered,
+        LedgerEvent::Late { settled } => *settled,
+        LedgerEvent::Lease(step) => *step == LeaseStep::Acknowledged,
+        LedgerEvent::GivenUp { .. } | LedgerEvent::Canceled | LedgerEvent::Filed { .. } | LedgerEvent::Lost { .. } => {
+            true
+        }
+        LedgerEvent::Filtered { .. } | LedgerEvent::Redriven { .. } => false,
     }
 }

@@ -12,7 +12,7 @@ use crate::{
     event::{PartitionId, Seq},
     journal::{
         damage::scan_past,
-        fsck::Stop,
+        fsck::CheckStop,
         keys,
         reader::walk::LOOKS_MAX,
         store::{Batch, Family, Store, StoreError},
@@ -23,7 +23,7 @@ use crate::{
 const BATCH_BYTES: usize = 4 << 20;
 
 /// How many places of each family cannot be read.
-pub(super) fn damaged(store: &dyn Store) -> Result<BTreeMap<Family, u64>, Stop> {
+pub(super) fn damaged(store: &dyn Store) -> Result<BTreeMap<Family, u64>, CheckStop> {
     let mut places = BTreeMap::new();
     let range = keys::everything();
     for family in Family::ALL {
@@ -38,7 +38,7 @@ pub(super) fn damaged(store: &dyn Store) -> Result<BTreeMap<Family, u64>, Stop> 
 }
 
 /// Copies all records of `from` that can be read.
-pub(super) fn copy(from: &dyn Store, to: &dyn Store) -> Result<(), Stop> {
+pub(super) fn copy(from: &dyn Store, to: &dyn Store) -> Result<(), CheckStop> {
     let range = keys::everything();
     for family in Family::ALL {
         let mut copied = Copied { to, family, batch: Batch::default(), bytes: 0, failed: Ok(()) };

@@ -8,13 +8,12 @@
 //! Invariants: a backlog is never taken for smaller than it is; only durable low marks count; a partition that nobody lags
 //! behind in is never full, whatever its log keeps for replay or holds for those who are owed.
 
-use super::Writer;
+use super::GroupWriter;
 use crate::{
     event::{PartitionId, Seq},
     journal::{
-        Crowd, Error, WhenFull,
-        floor::{Partition, Passed},
-        keys,
+        BacklogFullPolicy, CrowdedPartition, Error, keys,
+        partition_state::{PartitionState, PassedEvents},
         reader::chunk_of,
         store::{Family, Store, StoreError},
     },
@@ -26,12 +25,12 @@ const PRESSED: u64 = 7;
 /// … and leaves six: each time an eighth goes, and not a trickle.
 const KEPT: u64 = 6;
 
-impl Writer {
+impl GroupWriter {
     /// Whether one more request may be appended to a partition.
     pub(super) fn admit(&mut self, id: PartitionId) -> Result<(), Error> {
         match self.look_at_backlog(id)? {
-            Some(Crowd { laggard, is_full: true, .. }) => Err(Error::Backlog(laggard)),
-            Some(Crowd { is_full: false, .. }) | None => Ok(()),
+            Some(CrowdedPartition { laggard, is_full: true, .. }) => Err(Error::Backlog(laggard)),
+            Some(CrowdedPartition { is_full: false, .. }) | None => Ok(()),
         }
     }
 
@@ -45,7 +44,7 @@ impl Writer {
         Ok(())
     }
 
-    fn look_at_backlog(&mut self, id: PartitionId) -> Result<Option<Crowd>, StoreError> {
+    fn look_at_backlog(&mut self, id: PartitionId) -> Result<Option<CrowdedPartition>, StoreError> {
         let crowd = self.crowd(id)?;
         if crowd != self.status.crowd(id) {
             self.status.set_crowd(id, crowd);
@@ -53,13 +52,13 @@ impl Writer {
         Ok(crowd)
     }
 
-    fn crowd(&mut self, id: PartitionId) -> Result<Option<Crowd>, StoreError> {
+    fn crowd(&mut self, id: PartitionId) -> Result<Option<CrowdedPartition>, StoreError> {
         let (Some(bound), Some(partition)) = (self.options.limits.backlog, self.partitions.get_mut(&id)) else {
             return Ok(None);
         };
         let pressed = match bound.when_full {
-            WhenFull::Refuse => bound.bytes,
-            WhenFull::Expire => bound.bytes / 8 * PRESSED,
+            BacklogFullPolicy::Refuse => bound.bytes,
+            BacklogFullPolicy::Expire => bound.bytes / 8 * PRESSED,
         };
         if partition.backlog() < pressed {
             return Ok(None);
@@ -70,7 +69,7 @@ impl Writer {
             .min_by_key(|(_, low)| *low)
             .filter(|(_, low)| *low < partition.next)
         else {
-            partition.passed = Passed { low: partition.next, bytes: partition.running.bytes };
+            partition.passed = PassedEvents { low: partition.next, bytes: partition.running.bytes };
             return Ok(None);
         };
         if partition.passed.low != low {
@@ -79,20 +78,20 @@ impl Writer {
                 Err(StoreError::Damaged(_)) => partition.passed.bytes,
                 bytes => bytes?,
             };
-            partition.passed = Passed { low, bytes };
+            partition.passed = PassedEvents { low, bytes };
         }
         let bytes = partition.backlog();
         let keep = match bound.when_full {
-            WhenFull::Refuse => None,
-            WhenFull::Expire => Some(bound.bytes / 8 * KEPT),
+            BacklogFullPolicy::Refuse => None,
+            BacklogFullPolicy::Expire => Some(bound.bytes / 8 * KEPT),
         };
-        let crowd = Crowd { laggard: *laggard, bytes, is_full: bytes >= bound.bytes, keep };
+        let crowd = CrowdedPartition { laggard: *laggard, bytes, is_full: bytes >= bound.bytes, keep };
         Ok(Some(crowd).filter(|_| bytes >= pressed))
     }
 }
 
 /// How many bytes stand before the chunk with the event at `low`, or before the first one behind it.
-fn bytes_before(store: &dyn Store, id: PartitionId, partition: &Partition, low: Seq) -> Result<u64, StoreError> {
+fn bytes_before(store: &dyn Store, id: PartitionId, partition: &PartitionState, low: Seq) -> Result<u64, StoreError> {
     let begin = keys::log_of(id).start;
     let Some((key, value)) = store.last(Family::Log, &begin, &keys::log(id, low.plus(1)))? else {
         // What is there begins behind it: a log of a group that is not written yet, or of none.

@@ -2,88 +2,99 @@
 
 use std::{collections::HashSet, ops::ControlFlow};
 
-use super::{Answer, Group, Writer};
+use super::{CommitGroup, GroupWriter, PendingAnswer};
 use crate::{
-    event::{Lane, Life, Obligor, PartitionId, Seq, Timestamp},
+    event::{Incarnation, Lane, PartitionId, Seq, SubscriptionKey, Timestamp},
     journal::{
-        Buried, DeadKey, Entry, Error, MetaChange, Owner, Published,
-        chunk::{Chunk, Sealed},
-        floor::{self, Low, Partition},
+        DeadKey, DeadLetterWrite, Error, MetaChange, PublishReceipt, SubscriptionOwner, WriterEntry,
+        chunk::{Chunk, SealedChunk},
         keys::{self, MetaKind},
         ledger,
-        records::{Floor, Record},
+        partition_state::{self, LowWatermark, PartitionState},
+        records::{FloorRecord, StoredRecord},
         store::{Family, StoreError},
     },
-    policy::record::{Change, Cursor, LaneCursor, Line, Returned, TakenBack},
+    policy::record::{Cursor, LaneCursor, LedgerLine, RecordChange, RedrivePage, RedrivenEvent},
 };
 
-impl Writer {
+impl GroupWriter {
     /// Puts an entry into the batch, and what it is answered behind it.
-    pub(super) fn encode(&mut self, group: &mut Group, entry: Entry, now: Timestamp) {
+    pub(super) fn encode(&mut self, group: &mut CommitGroup, entry: WriterEntry, now: Timestamp) {
         let answer = match entry {
-            Entry::Publish { partition, chunks, reply, _room } => {
+            WriterEntry::Publish { partition, chunks, reply, _room } => {
                 match self.encode_publish(group, partition, chunks, now) {
-                    Ok(published) => {
-                        Answer::Published(Entry::Publish { partition, chunks: Vec::new(), reply, _room }, published)
-                    }
-                    Err(error) => {
-                        Answer::Refused(Entry::Publish { partition, chunks: Vec::new(), reply, _room }, error)
-                    }
+                    Ok(published) => PendingAnswer::Published(
+                        WriterEntry::Publish { partition, chunks: Vec::new(), reply, _room },
+                        published,
+                    ),
+                    Err(error) => PendingAnswer::Refused(
+                        WriterEntry::Publish { partition, chunks: Vec::new(), reply, _room },
+                        error,
+                    ),
                 }
             }
-            Entry::Open { obligor, reply } => {
-                let owner = Owner { obligor, life: self.begin_life(group, obligor) };
-                Answer::Opened(Entry::Open { obligor, reply }, owner)
+            WriterEntry::Open { subscription_key: subscription_key, reply } => {
+                let owner = SubscriptionOwner {
+                    subscription_key: subscription_key,
+                    incarnation: self.begin_incarnation(group, subscription_key),
+                };
+                PendingAnswer::Opened(WriterEntry::Open { subscription_key: subscription_key, reply }, owner)
             }
-            Entry::Append { owner, changes, urgent, done } => {
-                let fenced = self.lives.get(&owner.obligor) != Some(&owner.life);
+            WriterEntry::Append { owner, changes, urgent, done } => {
+                let fenced = self.incarnations.get(&owner.subscription_key) != Some(&owner.incarnation);
                 if !fenced {
-                    encode_changes(group, owner.obligor, &changes);
+                    encode_changes(group, owner.subscription_key, &changes);
                 }
-                let entry = Entry::Append { owner, changes, urgent, done };
-                if fenced { Answer::Refused(entry, Error::Fenced) } else { Answer::Done(entry) }
+                let entry = WriterEntry::Append { owner, changes, urgent, done };
+                if fenced { PendingAnswer::Refused(entry, Error::Fenced) } else { PendingAnswer::Done(entry) }
             }
-            Entry::Meta { changes, reply } => {
+            WriterEntry::Meta { changes, reply } => {
                 for change in &changes {
                     self.encode_meta(group, change, now);
                 }
-                Answer::Done(Entry::Meta { changes, reply })
+                PendingAnswer::Done(WriterEntry::Meta { changes, reply })
             }
-            Entry::Bury { obligor, buried, reply } => {
-                encode_buried(group, obligor, &buried, self.is_there(group, obligor));
-                Answer::Done(Entry::Bury { obligor, buried, reply })
+            WriterEntry::WriteDeadLetters { subscription_key: subscription_key, dead_letter_writes: buried, reply } => {
+                encode_dead_letter_write(group, subscription_key, &buried, self.is_there(group, subscription_key));
+                PendingAnswer::Done(WriterEntry::WriteDeadLetters {
+                    subscription_key: subscription_key,
+                    dead_letter_writes: buried,
+                    reply,
+                })
             }
             // Answered at once: nothing is written.
-            Entry::Hold { partition, from, reply } => return self.hold(partition, from, reply),
-            Entry::Close => return,
+            WriterEntry::Hold { partition, from, reply } => return self.hold(partition, from, reply),
+            WriterEntry::Close => return,
         };
         group.answers.push(answer);
     }
 
     /// Fences every life there was. No two lives of whatever subscription have the same number, so that one of which nothing
     /// is kept any more is fenced too.
-    fn begin_life(&mut self, group: &mut Group, obligor: Obligor) -> Life {
-        self.last_life = Life(self.last_life.0 + 1);
-        let before = self.lives.insert(obligor, self.last_life);
-        group.lives.entry(obligor).or_insert(before);
-        self.last_life
+    fn begin_incarnation(&mut self, group: &mut CommitGroup, subscription_key: SubscriptionKey) -> Incarnation {
+        self.last_incarnation = Incarnation(self.last_incarnation.0 + 1);
+        let before = self.incarnations.insert(subscription_key, self.last_incarnation);
+        group.incarnations.entry(subscription_key).or_insert(before);
+        self.last_incarnation
     }
 
     /// Whether a subscription is there, or will be behind this group.
-    fn is_there(&self, group: &Group, obligor: Obligor) -> bool {
-        let in_group = group.lows.iter().rev().find(|(of, _)| *of == obligor).map(|(_, low)| low.is_some());
+    fn is_there(&self, group: &CommitGroup, subscription_key: SubscriptionKey) -> bool {
+        let in_group = group.lows.iter().rev().find(|(of, _)| *of == subscription_key).map(|(_, low)| low.is_some());
         in_group.unwrap_or_else(|| {
-            self.lows.get(&obligor.partition).is_some_and(|lows| lows.contains_key(&obligor.subscription))
+            self.lows
+                .get(&subscription_key.partition)
+                .is_some_and(|lows| lows.contains_key(&subscription_key.subscription))
         })
     }
 
     fn encode_publish(
         &mut self,
-        group: &mut Group,
+        group: &mut CommitGroup,
         id: PartitionId,
-        chunks: Vec<Sealed>,
+        chunks: Vec<SealedChunk>,
         now: Timestamp,
-    ) -> Result<Published, Error> {
+    ) -> Result<PublishReceipt, Error> {
         if self.store.is_short_of_space() {
             return Err(Error::Full);
         }
@@ -92,7 +103,7 @@ impl Writer {
         let partition = partitions.get_mut(&id).ok_or(Error::Unknown)?;
         group.before.entry(id).or_insert(Some(*partition));
         partition.appended = partition.appended.max(now);
-        let published = Published { first: partition.next, appended: partition.appended };
+        let published = PublishReceipt { first: partition.next, appended: partition.appended };
         for chunk in chunks {
             let first = partition.next;
             let bytes = chunk.stamp(partition.appended, partition.running);
@@ -106,7 +117,7 @@ impl Writer {
         Ok(published)
     }
 
-    fn encode_meta(&mut self, group: &mut Group, change: &MetaChange, now: Timestamp) {
+    fn encode_meta(&mut self, group: &mut CommitGroup, change: &MetaChange, now: Timestamp) {
         match change {
             MetaChange::Put(kind, name, value) => {
                 group.batch.put(Family::Meta, keys::meta(*kind, name.as_bytes()), value.clone());
@@ -114,51 +125,51 @@ impl Writer {
             MetaChange::Delete(kind, name) => group.batch.delete(Family::Meta, keys::meta(*kind, name.as_bytes())),
             MetaChange::Found(id) => {
                 group.before.entry(*id).or_insert_with(|| self.partitions.get(id).copied());
-                let partition = self.partitions.entry(*id).or_insert_with(Partition::found);
+                let partition = self.partitions.entry(*id).or_insert_with(PartitionState::found);
                 partition.appended = partition.appended.max(now);
                 group.batch.put(Family::Meta, keys::floor(*id), partition.record().encode());
             }
-            MetaChange::Subscribe(obligor, start) => {
+            MetaChange::Subscribe(subscription_key, start) => {
                 // The floor is moved by this thread: it cannot pass what is said here.
-                let read = self.partitions.get(&obligor.partition).map_or(Seq::FIRST, |partition| {
+                let read = self.partitions.get(&subscription_key.partition).map_or(Seq::FIRST, |partition| {
                     start.map_or(partition.next, |start| start.max(partition.floor).min(partition.next))
                 });
                 let lane = LaneCursor { lane: Lane::LIVE, read, end: None, open: Vec::new(), done: Vec::new() };
                 let cursor = Cursor { lanes: vec![lane], began: read, ..Cursor::default() };
-                group.batch.put(Family::Cursor, keys::cursor(*obligor), cursor.encode());
-                group.lows.push((*obligor, Low::of(&cursor)));
+                group.batch.put(Family::Cursor, keys::cursor(*subscription_key), cursor.encode());
+                group.lows.push((*subscription_key, LowWatermark::of(&cursor)));
             }
-            MetaChange::Unsubscribe(obligor) => {
+            MetaChange::Unsubscribe(subscription_key) => {
                 // Nobody may write for it any more; what it owed is cleared away bit by bit.
-                let before = self.lives.remove(obligor);
-                group.lives.entry(*obligor).or_insert(before);
-                self.note_sifted(group, *obligor, now);
-                group.batch.delete(Family::Cursor, keys::cursor(*obligor));
-                group.batch.put(Family::Meta, keys::reap(*obligor), vec![1]);
-                group.lows.push((*obligor, None));
+                let before = self.incarnations.remove(subscription_key);
+                group.incarnations.entry(*subscription_key).or_insert(before);
+                self.note_filtered_out(group, *subscription_key, now);
+                group.batch.delete(Family::Cursor, keys::cursor(*subscription_key));
+                group.batch.put(Family::Meta, keys::reap(*subscription_key), vec![1]);
+                group.lows.push((*subscription_key, None));
             }
             MetaChange::Abandon(id) => {
                 let before = self.partitions.remove(id);
-                let record = before.as_ref().map_or_else(|| Partition::found().record(), Partition::record);
+                let record = before.as_ref().map_or_else(|| PartitionState::found().record(), PartitionState::record);
                 group.before.entry(*id).or_insert(before);
-                let record = Floor { floor: floor::ABANDONED, ..record };
+                let record = FloorRecord { floor: partition_state::ABANDONED, ..record };
                 group.batch.put(Family::Meta, keys::floor(*id), record.encode());
             }
         }
     }
 
     /// What the filter of a subscription stopped of late is only in its cursor: it becomes lines where that goes.
-    fn note_sifted(&self, group: &mut Group, obligor: Obligor, now: Timestamp) {
-        let cursor = self.store.get(Family::Cursor, &keys::cursor(obligor)).ok().flatten();
+    fn note_filtered_out(&self, group: &mut CommitGroup, subscription_key: SubscriptionKey, now: Timestamp) {
+        let cursor = self.store.get(Family::Cursor, &keys::cursor(subscription_key)).ok().flatten();
         // One that cannot be read has nothing to tell, and goes.
         let Some(Ok(cursor)) = cursor.map(|cursor| Cursor::decode(&cursor)) else { return };
-        for sifted in cursor.sifted {
-            ledger::put(&mut group.batch, obligor, sifted.lane, 0, &sifted.line(now));
+        for sifted in cursor.filtered_out {
+            ledger::put(&mut group.batch, subscription_key, sifted.lane, 0, &sifted.line(now));
         }
     }
 
     /// Takes events out of `held` whose last obligation ends with this group.
-    pub(super) fn free_held(&mut self, group: &mut Group) -> Result<(), StoreError> {
+    pub(super) fn free_held(&mut self, group: &mut CommitGroup) -> Result<(), StoreError> {
         self.trims.touch(group.asked.keys().map(|(id, seq, _, _)| (*id, *seq)));
         let events = |asked| {
             let last_words = group.asked.iter().filter(move |(_, last_word)| **last_word == asked);
@@ -174,10 +185,10 @@ impl Writer {
         for (id, seq) in freed {
             let mut wanted = false;
             for (family, range) in
-                [(Family::Owed, keys::owed_of_event(id, seq)), (Family::Pin, keys::pins_of_event(id, seq))]
+                [(Family::Pending, keys::pending_of_event(id, seq)), (Family::Pin, keys::pins_of_event(id, seq))]
             {
                 let scanned = self.store.scan(family, &range.start, &range.end, &mut |key, _| {
-                    let parsed = keys::parse_owed(key).or_else(|| keys::parse_pin(key));
+                    let parsed = keys::parse_pending(key).or_else(|| keys::parse_pin(key));
                     wanted |= parsed.is_none_or(|obligation| !group.asked.contains_key(&obligation));
                     if wanted { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
                 });
@@ -199,68 +210,81 @@ impl Writer {
 }
 
 /// Turns a subscription's changes into puts and deletes.
-fn encode_changes(group: &mut Group, obligor: Obligor, changes: &[Change]) {
-    let Obligor { partition, subscription } = obligor;
+fn encode_changes(group: &mut CommitGroup, subscription_key: SubscriptionKey, changes: &[RecordChange]) {
+    let SubscriptionKey { partition, subscription } = subscription_key;
     for change in changes {
         match change {
-            Change::Cursor(cursor) => {
-                group.batch.put(Family::Cursor, keys::cursor(obligor), cursor.encode());
-                group.lows.push((obligor, Low::of(cursor)));
+            RecordChange::Cursor(cursor) => {
+                group.batch.put(Family::Cursor, keys::cursor(subscription_key), cursor.encode());
+                group.lows.push((subscription_key, LowWatermark::of(cursor)));
             }
-            Change::Owe { lane, seq, owed, was_due } => {
-                group.batch.put(Family::Owed, keys::owed(partition, *seq, subscription, *lane), owed.encode());
+            RecordChange::Defer { lane, seq, pending: owed, was_due } => {
+                group.batch.put(Family::Pending, keys::pending(partition, *seq, subscription, *lane), owed.encode());
                 group.asked.insert((partition, *seq, subscription, *lane), true);
                 if *was_due != Some(owed.due) {
                     if let Some(was_due) = was_due {
-                        group.batch.single_delete(Family::Due, keys::due(obligor, *was_due, *lane, *seq));
+                        group.batch.single_delete(Family::Due, keys::due(subscription_key, *was_due, *lane, *seq));
                     }
-                    group.batch.put(Family::Due, keys::due(obligor, owed.due, *lane, *seq), Vec::new());
+                    group.batch.put(Family::Due, keys::due(subscription_key, owed.due, *lane, *seq), Vec::new());
                 }
             }
-            Change::Settle { lane, seq, was_due } => settle(group, obligor, *lane, *seq, *was_due),
-            Change::PutAside { lane, seq, due, dead } => {
-                group.batch.put(Family::Dead, keys::dead(obligor, *due, *seq, *lane), dead.encode());
+            RecordChange::Settle { lane, seq, was_due } => settle(group, subscription_key, *lane, *seq, *was_due),
+            RecordChange::PutAside { lane, seq, due, dead } => {
+                group.batch.put(Family::Dead, keys::dead(subscription_key, *due, *seq, *lane), dead.encode());
                 group.batch.put(Family::Pin, keys::pin(partition, *seq, subscription, *lane), Vec::new());
                 group.asked.insert((partition, *seq, subscription, *lane), true);
             }
-            Change::Note { lane, attempt, entry } => ledger::put(&mut group.batch, obligor, *lane, *attempt, entry),
-            Change::Keep { key, excerpt } => {
-                group.batch.put(Family::Excerpt, keys::excerpt(obligor, *key), excerpt.encode());
+            RecordChange::Note { lane, attempt, entry } => {
+                ledger::put(&mut group.batch, subscription_key, *lane, *attempt, entry)
             }
-            Change::TakeBack(page) => take_back(group, obligor, page),
-            Change::JobEnded(job) => {
-                group.batch.put(Family::Meta, keys::ended_job(obligor, job.lane), job.encode());
-                group.ended.insert(obligor);
+            RecordChange::Keep { key, excerpt } => {
+                group.batch.put(Family::Excerpt, keys::excerpt(subscription_key, *key), excerpt.encode());
+            }
+            RecordChange::TakeBack(page) => take_back(group, subscription_key, page),
+            RecordChange::JobEnded(job) => {
+                group.batch.put(Family::Meta, keys::ended_job(subscription_key, job.lane), job.encode());
+                group.ended.insert(subscription_key);
             }
         }
     }
 }
 
 /// An obligation ends.
-pub(super) fn settle(group: &mut Group, obligor: Obligor, lane: Lane, seq: Seq, was_due: Timestamp) {
-    let Obligor { partition, subscription } = obligor;
-    group.batch.delete(Family::Owed, keys::owed(partition, seq, subscription, lane));
-    group.batch.single_delete(Family::Due, keys::due(obligor, was_due, lane, seq));
+pub(super) fn settle(
+    group: &mut CommitGroup,
+    subscription_key: SubscriptionKey,
+    lane: Lane,
+    seq: Seq,
+    was_due: Timestamp,
+) {
+    let SubscriptionKey { partition, subscription } = subscription_key;
+    group.batch.delete(Family::Pending, keys::pending(partition, seq, subscription, lane));
+    group.batch.single_delete(Family::Due, keys::due(subscription_key, was_due, lane, seq));
     group.asked.insert((partition, seq, subscription, lane), false);
 }
 
 /// Dead letters are dead no more. That their events are owed is a change of its own, which comes behind.
-fn take_back(group: &mut Group, obligor: Obligor, page: &TakenBack) {
-    for Returned { seq, waited, event } in &page.letters {
+fn take_back(group: &mut CommitGroup, subscription_key: SubscriptionKey, page: &RedrivePage) {
+    for RedrivenEvent { seq, waited, event } in &page.dead_letters {
         if let Some((due, seq, lane)) = *waited {
-            bury(group, obligor, DeadKey { due, seq, lane });
+            remove_dead_letter(group, subscription_key, DeadKey { due, seq, lane });
         }
         if let Some(event) = event {
-            group.batch.put(Family::Held, keys::held(obligor.partition, *seq), event.clone());
+            group.batch.put(Family::Held, keys::held(subscription_key.partition, *seq), event.clone());
         }
     }
-    group.batch.put(Family::Meta, keys::redrive(obligor, page.lane), page.progress.clone());
+    group.batch.put(Family::Meta, keys::redrive(subscription_key, page.lane), page.progress.clone());
     if let Some((name, account)) = &page.account {
         group.batch.put(Family::Meta, keys::meta(MetaKind::DeadLetters, name.as_bytes()), account.clone());
     }
 }
 
-fn encode_buried(group: &mut Group, obligor: Obligor, buried: &Buried, is_there: bool) {
+fn encode_dead_letter_write(
+    group: &mut CommitGroup,
+    subscription_key: SubscriptionKey,
+    buried: &DeadLetterWrite,
+    is_there: bool,
+) {
     // The account of a subscription that was deleted goes with it, and must not come back.
     if let Some((name, totals)) = &buried.totals
         && is_there
@@ -268,17 +292,21 @@ fn encode_buried(group: &mut Group, obligor: Obligor, buried: &Buried, is_there:
         group.batch.put(Family::Meta, keys::meta(MetaKind::DeadLetters, name.as_bytes()), totals.clone());
     }
     for dead in &buried.done {
-        bury(group, obligor, *dead);
+        remove_dead_letter(group, subscription_key, *dead);
     }
-    for Line { lane, attempt, entry } in &buried.notes {
-        ledger::put(&mut group.batch, obligor, *lane, *attempt, entry);
+    for LedgerLine { lane, attempt, entry } in &buried.notes {
+        ledger::put(&mut group.batch, subscription_key, *lane, *attempt, entry);
     }
 }
 
 /// A dead letter is dealt with: nothing asks for its event on its behalf any more.
-pub(super) fn bury(group: &mut Group, obligor: Obligor, DeadKey { due, seq, lane }: DeadKey) {
-    let Obligor { partition, subscription } = obligor;
-    group.batch.delete(Family::Dead, keys::dead(obligor, due, seq, lane));
+pub(super) fn remove_dead_letter(
+    group: &mut CommitGroup,
+    subscription_key: SubscriptionKey,
+    DeadKey { due, seq, lane }: DeadKey,
+) {
+    let SubscriptionKey { partition, subscription } = subscription_key;
+    group.batch.delete(Family::Dead, keys::dead(subscription_key, due, seq, lane));
     group.batch.delete(Family::Pin, keys::pin(partition, seq, subscription, lane));
     group.asked.insert((partition, seq, subscription, lane), false);
 }

@@ -7,8 +7,8 @@
 
 mod backlog;
 mod encode;
-mod hold;
-mod keep;
+mod log_holds;
+mod maintenance;
 mod trim;
 
 use std::{
@@ -18,22 +18,23 @@ use std::{
     time::Duration,
 };
 
-pub(super) use self::hold::Held;
+pub(super) use self::log_holds::HeldRange;
 use self::{
-    hold::Holds,
-    trim::{LOOK_WAIT, Trims},
+    log_holds::LogHolds,
+    trim::{LOOK_WAIT, TrimSchedule},
 };
 use crate::{
     clock::Clock,
-    event::{Lane, Life, Obligor, PartitionId, Seq, SubscriptionId, Timestamp},
+    event::{Incarnation, Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{
-        Entry, Error, Fatal, Listener, Opened, Options, Owner, Published, State, Status,
-        chunk::{Chunk, Sealed},
+        AppendListener, Error, FatalHandler, JournalOptions, JournalState, OpenedSubscription, PublishReceipt,
+        SubscriptionOwner, WriterEntry, WriterStatus,
+        chunk::{Chunk, SealedChunk},
         damage::Damage,
-        floor::{self, Logs, Low, Lows, Partition},
-        ids::OpenBlocks,
+        id_filter::OpenBlocks,
         keys,
-        records::Record,
+        partition_state::{self, LowWatermark, LowWatermarks, PartitionLogs, PartitionState},
+        records::StoredRecord,
         store::{Batch, Family, Store, StoreError},
     },
     policy::record::Cursor,
@@ -52,19 +53,19 @@ const GROUP_MAX: usize = 4096;
 pub(super) fn spawn(
     store: Arc<dyn Store>,
     clock: Clock,
-    options: Options,
-    listener: Listener,
-    fatal: Fatal,
-    Logs { partitions, lows }: Logs,
-    entries: mpsc::Receiver<Entry>,
-    (status, damage): (Arc<Status>, Damage),
+    options: JournalOptions,
+    listener: AppendListener,
+    fatal: FatalHandler,
+    PartitionLogs { partitions, lows }: PartitionLogs,
+    entries: mpsc::Receiver<WriterEntry>,
+    (status, damage): (Arc<WriterStatus>, Damage),
 ) -> std::thread::JoinHandle<()> {
     let housekept = clock.now();
-    let mut trims = Trims::start(Arc::clone(&store));
+    let mut trims = TrimSchedule::start(Arc::clone(&store));
     for id in partitions.keys() {
         trims.arm(*id, housekept);
     }
-    let writer = Writer {
+    let writer = GroupWriter {
         trims,
         store,
         clock,
@@ -73,18 +74,18 @@ pub(super) fn spawn(
         partitions,
         lows,
         ids: OpenBlocks::default(),
-        holds: Holds::default(),
+        holds: LogHolds::default(),
         entries,
         status,
         damage,
-        lives: HashMap::new(),
-        last_life: Life(0),
+        incarnations: HashMap::new(),
+        last_incarnation: Incarnation(0),
         parked: Vec::new(),
         housekept,
     };
     let run = move || {
         let status = Arc::clone(&writer.status);
-        let _closed = Closed(status);
+        let _closed = ThreadGuard(status);
         if let Err(error) = writer.run() {
             tracing::error!(%error, "the journal failed and must not be written any more");
             fatal(&error);
@@ -97,69 +98,69 @@ pub(super) fn spawn(
 }
 
 /// Tells everybody when the thread has ended. A panic in it leaves memory and disk apart: the process must not go on.
-struct Closed(Arc<Status>);
+struct ThreadGuard(Arc<WriterStatus>);
 
-impl Drop for Closed {
+impl Drop for ThreadGuard {
     fn drop(&mut self) {
-        self.0.set_state(State::Closed);
+        self.0.set_state(JournalState::Closed);
         if std::thread::panicking() {
             std::process::abort();
         }
     }
 }
 
-struct Writer {
+struct GroupWriter {
     store: Arc<dyn Store>,
     clock: Clock,
-    options: Options,
-    listener: Listener,
-    partitions: HashMap<PartitionId, Partition>,
-    lows: HashMap<PartitionId, Lows>,
+    options: JournalOptions,
+    listener: AppendListener,
+    partitions: HashMap<PartitionId, PartitionState>,
+    lows: HashMap<PartitionId, LowWatermarks>,
     ids: OpenBlocks,
-    holds: Holds,
-    trims: Trims,
-    entries: mpsc::Receiver<Entry>,
-    status: Arc<Status>,
+    holds: LogHolds,
+    trims: TrimSchedule,
+    entries: mpsc::Receiver<WriterEntry>,
+    status: Arc<WriterStatus>,
     damage: Damage,
     /// Of those that were opened and are there yet.
-    lives: HashMap<Obligor, Life>,
-    last_life: Life,
+    incarnations: HashMap<SubscriptionKey, Incarnation>,
+    last_incarnation: Incarnation,
     /// What waits for room on the disk, oldest first.
-    parked: Vec<Entry>,
+    parked: Vec<WriterEntry>,
     housekept: Timestamp,
 }
 
 /// A group on its way: what is written, and what follows when it is.
 #[derive(Default)]
-struct Group {
+struct CommitGroup {
     batch: Batch,
-    answers: Vec<Answer>,
+    answers: Vec<PendingAnswer>,
     appended: Vec<(PartitionId, Chunk)>,
-    lows: Vec<(Obligor, Option<Low>)>,
+    lows: Vec<(SubscriptionKey, Option<LowWatermark>)>,
     /// As they were before the group, to go back to if it is not written.
-    before: HashMap<PartitionId, Option<Partition>>,
+    before: HashMap<PartitionId, Option<PartitionState>>,
     /// Likewise.
-    lives: HashMap<Obligor, Option<Life>>,
+    incarnations: HashMap<SubscriptionKey, Option<Incarnation>>,
     /// Obligations and pins for events that may be held: whether the last word of this group is that they are there.
-    asked: HashMap<Obligation, bool>,
+    asked: HashMap<PendingEntry, bool>,
     /// Whose jobs have ended.
-    ended: HashSet<Obligor>,
+    ended: HashSet<SubscriptionKey>,
 }
 
-type Obligation = (PartitionId, Seq, SubscriptionId, Lane);
+type PendingEntry = (PartitionId, Seq, SubscriptionId, Lane);
 
 /// An entry that is in the batch, and how it is answered.
-enum Answer {
-    Published(Entry, Published),
-    Done(Entry),
-    Refused(Entry, Error),
-    Opened(Entry, Owner),
+enum PendingAnswer {
+    Published(WriterEntry, PublishReceipt),
+    Done(WriterEntry),
+    Refused(WriterEntry, Error),
+    Opened(WriterEntry, SubscriptionOwner),
 }
 
-impl Writer {
+impl GroupWriter {
     fn run(mut self) -> Result<(), StoreError> {
         loop {
-            let (group, close) = self.gather();
+            let (group, close) = self.next_group();
             if !group.is_empty() {
                 self.commit(group)?;
             }
@@ -172,7 +173,7 @@ impl Writer {
     }
 
     /// The next group, and whether it is the last.
-    fn gather(&mut self) -> (Vec<Entry>, bool) {
+    fn next_group(&mut self) -> (Vec<WriterEntry>, bool) {
         let wait = match self.parked.is_empty() {
             true if self.trims.is_looking() => LOOK_WAIT,
             true => HOUSEKEEPING,
@@ -183,7 +184,7 @@ impl Writer {
         let mut bytes = 0;
         let mut urgent = false;
         match self.entries.recv_timeout(wait) {
-            Ok(Entry::Close) | Err(mpsc::RecvTimeoutError::Disconnected) => return (group, true),
+            Ok(WriterEntry::Close) | Err(mpsc::RecvTimeoutError::Disconnected) => return (group, true),
             Ok(entry) => push(&mut group, entry, &mut bytes, &mut urgent),
             Err(mpsc::RecvTimeoutError::Timeout) => return (group, false),
         }
@@ -196,7 +197,7 @@ impl Writer {
                 Err(mpsc::TryRecvError::Empty) => self.entries.recv_timeout(deadline.since(self.clock.now())),
             };
             match next {
-                Ok(Entry::Close) | Err(mpsc::RecvTimeoutError::Disconnected) => return (group, true),
+                Ok(WriterEntry::Close) | Err(mpsc::RecvTimeoutError::Disconnected) => return (group, true),
                 Ok(entry) => push(&mut group, entry, &mut bytes, &mut urgent),
                 Err(mpsc::RecvTimeoutError::Timeout) => break,
             }
@@ -204,9 +205,9 @@ impl Writer {
         (group, false)
     }
 
-    fn commit(&mut self, entries: Vec<Entry>) -> Result<(), StoreError> {
+    fn commit(&mut self, entries: Vec<WriterEntry>) -> Result<(), StoreError> {
         let now = self.clock.now();
-        let mut group = Group::default();
+        let mut group = CommitGroup::default();
         let count = entries.len();
         for entry in entries {
             self.encode(&mut group, entry, now);
@@ -220,7 +221,7 @@ impl Writer {
                 self.finish(group)
             }
             Err(StoreError::Full) => {
-                if self.status.set_state(State::Full) != State::Full as u8 {
+                if self.status.set_state(JournalState::Full) != JournalState::Full as u8 {
                     tracing::warn!("the disk is full: publishes are refused until there is room");
                 }
                 self.park(group);
@@ -230,7 +231,7 @@ impl Writer {
         }
     }
 
-    fn write(&self, group: &Group, entries: usize) -> Result<(), StoreError> {
+    fn write(&self, group: &CommitGroup, entries: usize) -> Result<(), StoreError> {
         let began = self.clock.now();
         self.store.write(&group.batch)?;
         self.status.meter.synced(entries, self.clock.now().since(began));
@@ -238,14 +239,14 @@ impl Writer {
     }
 
     /// What is left is for those who free some: publishers are refused before the disk is quite full.
-    fn room(&self) -> State {
-        if self.store.is_short_of_space() { State::Full } else { State::Writable }
+    fn room(&self) -> JournalState {
+        if self.store.is_short_of_space() { JournalState::Full } else { JournalState::Writable }
     }
 
-    fn finish(&mut self, group: Group) -> Result<(), StoreError> {
+    fn finish(&mut self, group: CommitGroup) -> Result<(), StoreError> {
         self.ids.written();
         let mut moved = BTreeSet::new();
-        for (Obligor { partition, subscription }, low) in group.lows {
+        for (SubscriptionKey { partition, subscription }, low) in group.lows {
             moved.insert(partition);
             let lows = self.lows.entry(partition).or_default();
             match low {
@@ -256,7 +257,7 @@ impl Writer {
         let soon = self.clock.now().after(HOUSEKEEPING);
         moved.iter().chain(group.before.keys()).for_each(|id| self.trims.arm(*id, soon));
         for id in group.before.keys() {
-            self.status.set_end(*id, self.partitions.get(id).map(Partition::end));
+            self.status.set_end(*id, self.partitions.get(id).map(PartitionState::end));
             if !self.partitions.contains_key(id) {
                 self.ids.forget(*id);
                 self.lows.remove(id);
@@ -266,10 +267,10 @@ impl Writer {
         self.look_at_crowds(moved.into_iter())?;
         for answer in group.answers {
             match answer {
-                Answer::Published(entry, published) => reply_published(entry, Ok(published)),
-                Answer::Done(entry) => reply(entry, Ok(())),
-                Answer::Refused(entry, error) => reply(entry, Err(error)),
-                Answer::Opened(entry, owner) => self.reply_opened(entry, owner),
+                PendingAnswer::Published(entry, published) => reply_published(entry, Ok(published)),
+                PendingAnswer::Done(entry) => reply(entry, Ok(())),
+                PendingAnswer::Refused(entry, error) => reply(entry, Err(error)),
+                PendingAnswer::Opened(entry, owner) => self.reply_opened(entry, owner),
             }
         }
         let mut appended = group.appended.into_iter().peekable();
@@ -281,7 +282,7 @@ impl Writer {
             (self.listener)(id, chunks);
         }
         for id in group.before.keys().filter(|id| !self.partitions.contains_key(id)) {
-            match self.store.drop_log(*id, floor::ABANDONED) {
+            match self.store.drop_log(*id, partition_state::ABANDONED) {
                 // The floor is written: the space comes back at the next start, if not before.
                 Ok(()) | Err(StoreError::Full) => {}
                 Err(error @ (StoreError::Damaged(_) | StoreError::Failed(_))) => return Err(error),
@@ -290,13 +291,13 @@ impl Writer {
         Ok(())
     }
 
-    fn reply_opened(&mut self, entry: Entry, owner: Owner) {
-        let Entry::Open { obligor, reply } = entry else { return };
-        let cursor = self.store.get(Family::Cursor, &keys::cursor(obligor));
-        let opened = match (cursor, self.partitions.get(&obligor.partition)) {
+    fn reply_opened(&mut self, entry: WriterEntry, owner: SubscriptionOwner) {
+        let WriterEntry::Open { subscription_key: subscription_key, reply } = entry else { return };
+        let cursor = self.store.get(Family::Cursor, &keys::cursor(subscription_key));
+        let opened = match (cursor, self.partitions.get(&subscription_key.partition)) {
             (Ok(Some(value)), Some(partition)) => match Cursor::decode(&value) {
-                Ok(cursor) => Ok(Opened { owner, cursor, end: partition.next }),
-                Err(error) => Err(Error::Damaged(format!("the cursor of {obligor:?}: {error}"))),
+                Ok(cursor) => Ok(OpenedSubscription { owner, cursor, end: partition.next }),
+                Err(error) => Err(Error::Damaged(format!("the cursor of {subscription_key:?}: {error}"))),
             },
             (Ok(_), _) => Err(Error::Unknown),
             (Err(error), _) => Err(error.into()),
@@ -305,7 +306,7 @@ impl Writer {
             self.note_damage(Family::Cursor, what);
         }
         if matches!(opened, Err(Error::Unknown)) {
-            self.lives.remove(&obligor);
+            self.incarnations.remove(&subscription_key);
         }
         // Whoever asked may have been killed meanwhile; the life it was given stays unused.
         reply.send(opened).ok();
@@ -319,16 +320,16 @@ impl Writer {
     }
 
     /// Nothing of the group was written: publishers are told, everybody else waits for room.
-    fn park(&mut self, group: Group) {
+    fn park(&mut self, group: CommitGroup) {
         group.before.keys().for_each(|id| self.ids.forget(*id));
         put_back(&mut self.partitions, group.before);
-        put_back(&mut self.lives, group.lives);
+        put_back(&mut self.incarnations, group.incarnations);
         for answer in group.answers {
             match answer {
-                Answer::Published(entry, _) => reply_published(entry, Err(Error::Full)),
-                Answer::Done(entry @ Entry::Meta { .. }) => reply(entry, Err(Error::Full)),
-                Answer::Done(entry) | Answer::Opened(entry, _) => self.parked.push(entry),
-                Answer::Refused(entry, error) => reply(entry, Err(error)),
+                PendingAnswer::Published(entry, _) => reply_published(entry, Err(Error::Full)),
+                PendingAnswer::Done(entry @ WriterEntry::Meta { .. }) => reply(entry, Err(Error::Full)),
+                PendingAnswer::Done(entry) | PendingAnswer::Opened(entry, _) => self.parked.push(entry),
+                PendingAnswer::Refused(entry, error) => reply(entry, Err(error)),
             }
         }
     }
@@ -344,45 +345,47 @@ fn put_back<K: Eq + Hash, V>(now: &mut HashMap<K, V>, before: HashMap<K, Option<
     }
 }
 
-fn push(group: &mut Vec<Entry>, entry: Entry, bytes: &mut usize, urgent: &mut bool) {
+fn push(group: &mut Vec<WriterEntry>, entry: WriterEntry, bytes: &mut usize, urgent: &mut bool) {
     match &entry {
-        Entry::Publish { chunks, .. } => {
-            *bytes += chunks.iter().map(Sealed::bytes_len).sum::<usize>();
+        WriterEntry::Publish { chunks, .. } => {
+            *bytes += chunks.iter().map(SealedChunk::bytes_len).sum::<usize>();
             *urgent = true;
         }
-        Entry::Append { urgent: now, .. } => *urgent |= *now,
-        Entry::Open { .. } | Entry::Meta { .. } | Entry::Bury { .. } | Entry::Hold { .. } | Entry::Close => {
-            *urgent = true
-        }
+        WriterEntry::Append { urgent: now, .. } => *urgent |= *now,
+        WriterEntry::Open { .. }
+        | WriterEntry::Meta { .. }
+        | WriterEntry::WriteDeadLetters { .. }
+        | WriterEntry::Hold { .. }
+        | WriterEntry::Close => *urgent = true,
     }
     group.push(entry);
 }
 
-fn reply_published(entry: Entry, answer: Result<Published, Error>) {
-    let Entry::Publish { reply, .. } = entry else { return };
+fn reply_published(entry: WriterEntry, answer: Result<PublishReceipt, Error>) {
+    let WriterEntry::Publish { reply, .. } = entry else { return };
     // A publisher that hung up has published all the same.
     reply.send(answer).ok();
 }
 
-fn reply(entry: Entry, answer: Result<(), Error>) {
+fn reply(entry: WriterEntry, answer: Result<(), Error>) {
     match entry {
-        Entry::Append { done, .. } => done.call(answer),
-        Entry::Meta { reply, .. } | Entry::Bury { reply, .. } => {
+        WriterEntry::Append { done, .. } => done.call(answer),
+        WriterEntry::Meta { reply, .. } | WriterEntry::WriteDeadLetters { reply, .. } => {
             // Whoever asked may have gone; what was asked is done.
             reply.send(answer).ok();
         }
-        Entry::Publish { reply, .. } => {
+        WriterEntry::Publish { reply, .. } => {
             let refused = answer.err().unwrap_or(Error::Unknown);
             reply.send(Err(refused)).ok();
         }
-        Entry::Open { reply, .. } => {
+        WriterEntry::Open { reply, .. } => {
             let refused = answer.err().unwrap_or(Error::Unknown);
             reply.send(Err(refused)).ok();
         }
-        Entry::Hold { reply, .. } => {
+        WriterEntry::Hold { reply, .. } => {
             let refused = answer.err().unwrap_or(Error::Unknown);
             reply.send(Err(refused)).ok();
         }
-        Entry::Close => {}
+        WriterEntry::Close => {}
     }
 }

@@ -1,6 +1,6 @@
 //! Trimming: which partitions are looked at, when, and how what a look found becomes the new floor.
 //!
-//! A look reads the store, on a thread of its own ([`Looks`]). Only partitions of which something may go are looked at: one
+//! A look reads the store, on a thread of its own ([`TrimThread`]). Only partitions of which something may go are looked at: one
 //! whose low mark or end has moved, or whose first chunk has reached its age. A topic without traffic costs nothing.
 //!
 //! Invariants: at most one look at a partition is on its way; a floor is moved by the writer's thread alone, and not past
@@ -15,11 +15,11 @@ use std::{
     time::Duration,
 };
 
-use super::{HOUSEKEEPING, Writer};
+use super::{GroupWriter, HOUSEKEEPING};
 use crate::{
     event::{PartitionId, Seq, Timestamp},
     journal::{
-        floor::{self, Look, Plan},
+        partition_state::{self, TrimLookup, TrimPlan},
         store::{Batch, Family, Store, StoreError},
     },
 };
@@ -39,24 +39,24 @@ const RETENTION_PART: u32 = 64;
 /// … and at least once in so long.
 const REST_MAX: Duration = Duration::from_secs(60);
 
-type Looked = (PartitionId, Result<Plan, StoreError>);
+type TrimLookupResult = (PartitionId, Result<TrimPlan, StoreError>);
 
 /// The thread that looks, for as long as the writer runs.
-struct Looks {
-    wanted: Option<mpsc::Sender<Look>>,
-    looked: mpsc::Receiver<Looked>,
+struct TrimThread {
+    wanted: Option<mpsc::Sender<TrimLookup>>,
+    looked: mpsc::Receiver<TrimLookupResult>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Looks {
+impl TrimThread {
     fn start(store: Arc<dyn Store>) -> Self {
-        let (wanted, wishes) = mpsc::channel::<Look>();
+        let (wanted, wishes) = mpsc::channel::<TrimLookup>();
         let (found, looked) = mpsc::channel();
         let run = move || {
             for look in wishes {
                 let id = look.id;
                 // A panic is a defect that the hook has told of: this partition is not trimmed for now, all others are.
-                let plan = catch_unwind(AssertUnwindSafe(|| floor::plan(&*store, &look)))
+                let plan = catch_unwind(AssertUnwindSafe(|| partition_state::plan(&*store, &look)))
                     .unwrap_or_else(|_| Err(StoreError::Damaged("looking at a log panicked".to_owned())));
                 if found.send((id, plan)).is_err() {
                     return;
@@ -71,7 +71,7 @@ impl Looks {
     }
 }
 
-impl Drop for Looks {
+impl Drop for TrimThread {
     fn drop(&mut self) {
         // The thread ends with this, and the store may be closed.
         self.wanted = None;
@@ -80,7 +80,7 @@ impl Drop for Looks {
 }
 
 /// Where a partition stands.
-enum Stage {
+enum TrimStage {
     /// It is looked at then.
     Due(Timestamp),
     /// It is being looked at.
@@ -93,9 +93,9 @@ enum Stage {
 }
 
 /// A look that has ended.
-struct Found {
+struct TrimResult {
     id: PartitionId,
-    plan: Result<Plan, StoreError>,
+    plan: Result<TrimPlan, StoreError>,
     /// The first event whose obligations changed since the look began.
     touched: Option<Seq>,
     /// Whether there may be more to trim than the look knew of.
@@ -103,17 +103,17 @@ struct Found {
 }
 
 /// Which partitions are looked at next.
-pub(super) struct Trims {
+pub(super) struct TrimSchedule {
     due: BTreeSet<(Timestamp, PartitionId)>,
     /// Only those of which something may go.
-    stages: HashMap<PartitionId, Stage>,
+    stages: HashMap<PartitionId, TrimStage>,
     on_their_way: usize,
-    looks: Looks,
+    looks: TrimThread,
 }
 
-impl Trims {
+impl TrimSchedule {
     pub(super) fn start(store: Arc<dyn Store>) -> Self {
-        Self { due: BTreeSet::new(), stages: HashMap::new(), on_their_way: 0, looks: Looks::start(store) }
+        Self { due: BTreeSet::new(), stages: HashMap::new(), on_their_way: 0, looks: TrimThread::start(store) }
     }
 
     /// Whether looks are on their way.
@@ -124,8 +124,8 @@ impl Trims {
     /// Something of this log may go: it is looked at no later than at `at`.
     pub(super) fn arm(&mut self, id: PartitionId, at: Timestamp) {
         match self.stages.get_mut(&id) {
-            Some(Stage::Due(_)) => {}
-            Some(Stage::Looked { again, .. }) => *again = true,
+            Some(TrimStage::Due(_)) => {}
+            Some(TrimStage::Looked { again, .. }) => *again = true,
             None => self.set_due(id, at),
         }
     }
@@ -136,7 +136,7 @@ impl Trims {
             return;
         }
         for (id, seq) in events {
-            if let Some(Stage::Looked { touched, .. }) = self.stages.get_mut(&id) {
+            if let Some(TrimStage::Looked { touched, .. }) = self.stages.get_mut(&id) {
                 *touched = Some(touched.map_or(seq, |first| first.min(seq)));
             }
         }
@@ -144,11 +144,11 @@ impl Trims {
 
     fn set_due(&mut self, id: PartitionId, at: Timestamp) {
         self.due.insert((at, id));
-        self.stages.insert(id, Stage::Due(at));
+        self.stages.insert(id, TrimStage::Due(at));
     }
 
     fn put_off(&mut self, id: PartitionId, at: Timestamp) {
-        if let Some(Stage::Due(before)) = self.stages.get(&id) {
+        if let Some(TrimStage::Due(before)) = self.stages.get(&id) {
             self.due.remove(&(*before, id));
         }
         self.set_due(id, at);
@@ -165,28 +165,28 @@ impl Trims {
         Some(id)
     }
 
-    fn begin(&mut self, look: Look) {
+    fn begin(&mut self, look: TrimLookup) {
         let id = look.id;
         if self.looks.wanted.as_ref().is_some_and(|wanted| wanted.send(look).is_ok()) {
             self.on_their_way += 1;
-            self.stages.insert(id, Stage::Looked { touched: None, again: false });
+            self.stages.insert(id, TrimStage::Looked { touched: None, again: false });
         }
     }
 
     /// The next look that has ended.
-    fn found(&mut self) -> Option<Found> {
+    fn found(&mut self) -> Option<TrimResult> {
         let (id, plan) = self.looks.looked.try_recv().ok()?;
         self.on_their_way -= 1;
         let (touched, again) = match self.stages.remove(&id) {
-            Some(Stage::Looked { touched, again }) => (touched, again),
+            Some(TrimStage::Looked { touched, again }) => (touched, again),
             // No look begins while one is on its way.
-            Some(Stage::Due(_)) | None => (Some(Seq(0)), true),
+            Some(TrimStage::Due(_)) | None => (Some(Seq(0)), true),
         };
-        Some(Found { id, plan, touched, again })
+        Some(TrimResult { id, plan, touched, again })
     }
 }
 
-impl Writer {
+impl GroupWriter {
     /// Moves floors as far as was found out, and has those looked at that are due. Never blocks on a look.
     pub(super) fn trim(&mut self, now: Timestamp) -> Result<(), StoreError> {
         let moved = self.move_floors(now);
@@ -205,7 +205,7 @@ impl Writer {
             // While the clock may be wrong about ages, retention keeps everything.
             let since = if self.clock.holds_expiry() { Timestamp::default() } else { now.before(retention) };
             let kept = (!retention.is_zero()).then_some(since);
-            self.trims.begin(Look { id, floor: partition.floor, next: partition.next, low, kept });
+            self.trims.begin(TrimLookup { id, floor: partition.floor, next: partition.next, low, kept });
         } else if self.holds.low(id).is_some() {
             // Nobody says when a hold ends.
             self.trims.set_due(id, now.after(HOUSEKEEPING));
@@ -224,7 +224,7 @@ impl Writer {
         let mut moved = Vec::new();
         let retention = self.options.limits.retention;
         let rest = (retention / RETENTION_PART).clamp(HOUSEKEEPING, REST_MAX);
-        while let Some(Found { id, plan, touched, again }) = self.trims.found() {
+        while let Some(TrimResult { id, plan, touched, again }) = self.trims.found() {
             if !self.partitions.contains_key(&id) {
                 continue;
             }
@@ -254,7 +254,7 @@ impl Writer {
             let Some(partition) = self.partitions.get(&id).filter(|partition| partition.floor < plan.target) else {
                 continue;
             };
-            floor::put(&mut batch, id, partition, &plan);
+            partition_state::put(&mut batch, id, partition, &plan);
             moved.push((id, plan.target));
         }
         if moved.is_empty() {
@@ -276,12 +276,12 @@ impl Writer {
     }
 
     /// The plan as it must be now: somebody may have asked for a part of the log or for an event since.
-    fn recheck(&self, id: PartitionId, plan: Plan, touched: Option<Seq>) -> Result<Plan, StoreError> {
+    fn recheck(&self, id: PartitionId, plan: TrimPlan, touched: Option<Seq>) -> Result<TrimPlan, StoreError> {
         let low = self.low(id);
-        let plan = if low < plan.target { Plan { target: low, ages: None, ..plan } } else { plan };
+        let plan = if low < plan.target { TrimPlan { target: low, ages: None, ..plan } } else { plan };
         let floor = self.partitions.get(&id).map_or(Seq::FIRST, |partition| partition.floor);
         match touched {
-            Some(touched) if touched < plan.target => floor::carry(&*self.store, id, floor, plan),
+            Some(touched) if touched < plan.target => partition_state::carry(&*self.store, id, floor, plan),
             Some(_) | None => Ok(plan),
         }
     }

@@ -12,13 +12,13 @@ const PATIENCE_MAX: u32 = 50 << 7;
 
 /// The cap.
 #[derive(Debug, Default)]
-pub(super) struct Cap {
+pub(super) struct ConcurrencyCap {
     /// [`None`] where nothing was too large.
-    capped: Option<Capped>,
+    capped: Option<CapState>,
 }
 
 #[derive(Debug)]
-struct Capped {
+struct CapState {
     events: u32,
     /// Full batches taken since it was set.
     taken: u32,
@@ -27,7 +27,7 @@ struct Capped {
     raised: bool,
 }
 
-impl Cap {
+impl ConcurrencyCap {
     /// The most events, of the `wanted`.
     pub(super) fn most(&self, wanted: u32) -> u32 {
         self.capped.as_ref().map_or(wanted, |capped| capped.events.min(wanted))
@@ -43,7 +43,7 @@ impl Cap {
             Some(capped) if capped.raised => capped.patience.saturating_mul(2).min(PATIENCE_MAX),
             Some(capped) => capped.patience,
         };
-        self.capped = Some(Capped { events: half, taken: 0, patience, raised: false });
+        self.capped = Some(CapState { events: half, taken: 0, patience, raised: false });
     }
 
     /// A batch of so many events was taken, where `wanted` would be allowed.
@@ -60,6 +60,6 @@ impl Cap {
         let events = capped.events.saturating_mul(2).min(wanted);
         // The last try has proven itself: the next one need not wait for its sake.
         let patience = if capped.raised { PATIENCE } else { capped.patience };
-        *capped = Capped { events, taken: 0, patience, raised: true };
+        *capped = CapState { events, taken: 0, patience, raised: true };
     }
 }

@@ -8,15 +8,15 @@
 
 use std::time::Duration;
 
-use super::meter::Counts;
+use super::meter::RequestCounts;
 use crate::{
     event::Timestamp,
-    policy::{edition::Probation, outcome::Outcome, record::Health},
+    policy::{edition::ProbationRules, outcome::Outcome, record::Health},
 };
 
 /// What an outcome says of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Word {
+pub(super) enum HealthSignal {
     /// It took the request.
     Took,
     /// It did not.
@@ -27,7 +27,7 @@ pub(super) enum Word {
     Nothing,
 }
 
-impl Word {
+impl HealthSignal {
     /// What `outcome` says.
     pub(super) fn of(outcome: Outcome) -> Self {
         match outcome {
@@ -88,9 +88,9 @@ pub fn misused_until(health: Health) -> Option<Timestamp> {
 pub(super) fn failed(
     failures: u32,
     suspend_after: u32,
-    lately: Counts,
+    lately: RequestCounts,
     outcome: Outcome,
-    table: &Probation,
+    table: &ProbationRules,
     now: Timestamp,
 ) -> Health {
     let requests = lately.took + lately.failed;
@@ -101,25 +101,38 @@ pub(super) fn failed(
     suspended(outcome, 1, now, table, now)
 }
 
-/// Left alone from now on, for the time that number `strikes` has of a suspension that began at `since`.
-pub(super) fn suspended(cause: Outcome, strikes: u32, since: Timestamp, table: &Probation, now: Timestamp) -> Health {
-    Health::Suspended { cause, since, until: now.after(duration(table, cause, strikes)), strikes }
+/// Left alone from now on, for the time that number `consecutive_suspensions` has of a suspension that began at `since`.
+pub(super) fn suspended(
+    cause: Outcome,
+    strikes: u32,
+    since: Timestamp,
+    table: &ProbationRules,
+    now: Timestamp,
+) -> Health {
+    Health::Suspended {
+        cause,
+        since,
+        until: now.after(duration(table, cause, strikes)),
+        consecutive_suspensions: strikes,
+    }
 }
 
 /// As it was written down, on a clock that may have been set back since: no suspension is longer than its kind allows.
-pub(super) fn recover(health: Health, table: &Probation, now: Timestamp) -> Health {
+pub(super) fn recover(health: Health, table: &ProbationRules, now: Timestamp) -> Health {
     match health {
         Health::Healthy { .. } => health,
-        Health::Suspended { cause, since, until, strikes } => {
+        Health::Suspended { cause, since, until, consecutive_suspensions: strikes } => {
             let until = until.min(now.after(duration(table, cause, strikes)));
-            Health::Suspended { cause, since: since.min(now), until, strikes }
+            Health::Suspended { cause, since: since.min(now), until, consecutive_suspensions: strikes }
         }
-        Health::Probing { cause, since, strikes } => Health::Probing { cause, since: since.min(now), strikes },
+        Health::Probing { cause, since, consecutive_suspensions: strikes } => {
+            Health::Probing { cause, since: since.min(now), consecutive_suspensions: strikes }
+        }
     }
 }
 
 /// How long an endpoint is left alone: the table's duration, doubled for each strike after the first.
-pub fn duration(table: &Probation, cause: Outcome, strikes: u32) -> Duration {
+pub fn duration(table: &ProbationRules, cause: Outcome, strikes: u32) -> Duration {
     let once = table.durations.get(&cause).copied().unwrap_or(table.otherwise);
     // Past 2^20 every duration of the table is years; a larger exponent would only overflow.
     once.saturating_mul(1 << strikes.saturating_sub(1).min(20)).min(table.longest)

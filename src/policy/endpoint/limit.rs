@@ -45,7 +45,7 @@ const CLASSES: usize = 13;
 
 /// The limit.
 #[derive(Debug)]
-pub(super) struct Limit {
+pub(super) struct AdaptiveLimit {
     max: u32,
     limit: f64,
     /// Until the first sign of too many it doubles in a round; then it rises by one.
@@ -53,18 +53,18 @@ pub(super) struct Limit {
     cut: Timestamp,
     /// Whether the last request was as full as it can be.
     full: bool,
-    classes: [Latency; CLASSES],
+    classes: [BatchLatency; CLASSES],
 }
 
 /// How long batches of one size take, in microseconds.
 #[derive(Clone, Copy, Debug, Default)]
-struct Latency {
+struct BatchLatency {
     usual: f32,
     last: f32,
     count: u16,
 }
 
-impl Limit {
+impl AdaptiveLimit {
     /// For a fresh endpoint.
     pub(super) fn new(max: u32) -> Self {
         let max = max.max(1);
@@ -74,7 +74,7 @@ impl Limit {
             doubling: true,
             cut: Timestamp::default(),
             full: false,
-            classes: [Latency::default(); CLASSES],
+            classes: [BatchLatency::default(); CLASSES],
         }
     }
 
@@ -98,13 +98,13 @@ impl Limit {
     }
 
     /// A request with so many events that left at `sent` was taken; with it, `aloft` were on their way.
-    pub(super) fn took(&mut self, events: usize, latency: Duration, sent: Timestamp, aloft: usize, now: Timestamp) {
+    pub(super) fn took(&mut self, events: usize, latency: Duration, sent: Timestamp, in_flight: usize, now: Timestamp) {
         let class = events.max(1).ilog2() as usize;
-        let pushed = self.get() > 1 && 2 * aloft > self.get() as usize;
+        let pushed = self.get() > 1 && 2 * in_flight > self.get() as usize;
         let slow = self.classes[class.min(CLASSES - 1)].learn(latency, pushed);
         if slow {
             self.shrink(AFTER_SLOWNESS, sent, now);
-        } else if self.full && aloft >= self.get() as usize {
+        } else if self.full && in_flight >= self.get() as usize {
             let step = if self.doubling { 1.0 } else { 1.0 / self.limit };
             self.limit = (self.limit + step).min(f64::from(self.max));
         }
@@ -125,7 +125,7 @@ impl Limit {
     }
 }
 
-impl Latency {
+impl BatchLatency {
     /// Learns from an answer: whether the last ones took longer than is usual.
     fn learn(&mut self, latency: Duration, pushed: bool) -> bool {
         let micros = latency.as_secs_f32() * 1e6;

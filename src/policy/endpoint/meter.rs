@@ -18,14 +18,14 @@ const SPAN_MIN: Duration = Duration::from_secs(1);
 
 /// Requests that came back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counts {
+pub(super) struct RequestCounts {
     /// Taken.
     pub(super) took: u32,
     /// Failed.
     pub(super) failed: u32,
 }
 
-impl Counts {
+impl RequestCounts {
     /// How many of them failed, from 0 to 1.
     pub(super) fn failed_share(self) -> f64 {
         f64::from(self.failed) / f64::from((self.took + self.failed).max(1))
@@ -34,10 +34,10 @@ impl Counts {
 
 /// The window.
 #[derive(Debug)]
-pub(super) struct Meter {
+pub(super) struct RequestWindow {
     slot_micros: u64,
-    slots: [Counts; SLOTS],
-    sum: Counts,
+    slots: [RequestCounts; SLOTS],
+    sum: RequestCounts,
     /// The number of the newest slot, counted from the epoch; slots are written round and round.
     newest: u64,
     /// When it began to count; [`None`] before the first answer.
@@ -48,14 +48,14 @@ pub(super) struct Meter {
     whole: bool,
 }
 
-impl Meter {
+impl RequestWindow {
     /// Nothing came back yet.
     pub(super) fn new(window: Duration) -> Self {
         let micros = u64::try_from(window.as_micros()).unwrap_or(u64::MAX);
         Self {
             slot_micros: (micros / SLOTS as u64).max(1),
-            slots: [Counts::default(); SLOTS],
-            sum: Counts::default(),
+            slots: [RequestCounts::default(); SLOTS],
+            sum: RequestCounts::default(),
             newest: 0,
             began: None,
             rate: None,
@@ -66,8 +66,8 @@ impl Meter {
     /// A request was taken.
     pub(super) fn took(&mut self, now: Timestamp) {
         let began = self.slide(now);
-        let slot = self.newest as usize % SLOTS;
-        self.slots[slot].took = self.slots[slot].took.saturating_add(1);
+        let shared = self.newest as usize % SLOTS;
+        self.slots[shared].took = self.slots[shared].took.saturating_add(1);
         self.sum.took = self.sum.took.saturating_add(1);
         let oldest = Timestamp((self.newest + 1).saturating_sub(SLOTS as u64) * self.slot_micros);
         let span = now.since(oldest.max(began)).max(SPAN_MIN);
@@ -76,10 +76,10 @@ impl Meter {
     }
 
     /// A request failed: how many came back in the window, with it.
-    pub(super) fn failed(&mut self, now: Timestamp) -> Counts {
+    pub(super) fn failed(&mut self, now: Timestamp) -> RequestCounts {
         self.slide(now);
-        let slot = self.newest as usize % SLOTS;
-        self.slots[slot].failed = self.slots[slot].failed.saturating_add(1);
+        let shared = self.newest as usize % SLOTS;
+        self.slots[shared].failed = self.slots[shared].failed.saturating_add(1);
         self.sum.failed = self.sum.failed.saturating_add(1);
         self.sum
     }
@@ -91,18 +91,18 @@ impl Meter {
 
     /// Lets go what the window has passed; when it began to count.
     fn slide(&mut self, now: Timestamp) -> Timestamp {
-        let slot = now.0 / self.slot_micros;
+        let shared = now.0 / self.slot_micros;
         let Some(began) = self.began else {
-            self.newest = slot;
+            self.newest = shared;
             self.began = Some(now);
             return now;
         };
-        for passed in 0..slot.saturating_sub(self.newest).min(SLOTS as u64) {
+        for passed in 0..shared.saturating_sub(self.newest).min(SLOTS as u64) {
             let left = std::mem::take(&mut self.slots[(self.newest + 1 + passed) as usize % SLOTS]);
             self.sum.took = self.sum.took.saturating_sub(left.took);
             self.sum.failed = self.sum.failed.saturating_sub(left.failed);
         }
-        self.newest = self.newest.max(slot);
+        self.newest = self.newest.max(shared);
         began
     }
 }

@@ -20,17 +20,20 @@ mod reach;
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    event::{FlightId, Timestamp},
+    event::{RequestId, Timestamp},
     policy::{
-        Settings,
+        SubscriptionSettings,
         edition::Edition,
         outcome::Outcome,
-        record::{Command, Cursor, EndpointView, Health, Held, Pace, Rate, Senseless},
-        retry::{self, Chance},
+        record::{Command, CommandRefused, Cursor, EndpointView, Health, HeldBy, PaceRecord, Rate},
+        retry::{self, Jitter},
     },
 };
 
-use self::{cap::Cap, health::Word, limit::Limit, meter::Meter, pace::Bucket, reach::Reach};
+use self::{
+    cap::ConcurrencyCap, health::HealthSignal, limit::AdaptiveLimit, meter::RequestWindow, pace::TokenBucket,
+    reach::ConnectionProbe,
+};
 pub use health::{duration, misused_until};
 
 /// Jobs have one place in so many at the most, and one request in so many where there is a pace.
@@ -44,29 +47,29 @@ pub struct Endpoint {
     events_max: u32,
     rate_max: Option<Rate>,
     health: Health,
-    held: Option<Held>,
+    held: Option<HeldBy>,
     closed: bool,
-    probe: Option<FlightId>,
-    meter: Meter,
+    probe: Option<RequestId>,
+    meter: RequestWindow,
     /// What is remembered: its rate is that of the last healthy window before the present one.
-    pace: Pace,
-    bucket: Option<Bucket>,
-    limit: Limit,
-    cap: Cap,
-    reach: Reach,
+    pace: PaceRecord,
+    bucket: Option<TokenBucket>,
+    limit: AdaptiveLimit,
+    cap: ConcurrencyCap,
+    reach: ConnectionProbe,
 }
 
 /// A request that came back, as far as it speaks of the endpoint.
 #[derive(Clone, Copy, Debug)]
-pub struct Heard {
+pub struct RequestReport {
     /// Which.
-    pub flight: FlightId,
+    pub request: RequestId,
     /// When it left.
     pub sent: Timestamp,
     /// With how many events.
     pub events: usize,
     /// How many were on their way, with it.
-    pub aloft: usize,
+    pub in_flight: usize,
     /// How it ended.
     pub outcome: Outcome,
     /// Whether the endpoint refused the events: that says nothing of its health.
@@ -84,23 +87,27 @@ impl Endpoint {
     /// One that had a pace has it again, from its start, and one that is owed something and failed not long ago has one: what
     /// fell due meanwhile does not come all at once.
     pub fn recover(
-        settings: &Settings,
+        settings: &SubscriptionSettings,
         cursor: &Cursor,
-        flights: impl Iterator<Item = (FlightId, Timestamp)>,
+        requests: impl Iterator<Item = (RequestId, Timestamp)>,
         now: Timestamp,
     ) -> Self {
         let edition = Arc::clone(&settings.edition);
-        let probe = |after: Timestamp| flights.filter(|(_, sent)| *sent >= after).map(|(id, _)| id).min();
+        let probe = |after: Timestamp| requests.filter(|(_, sent)| *sent >= after).map(|(id, _)| id).min();
         let (health, probe) = match cursor.health {
             health @ Health::Healthy { .. } => (health, None),
-            health @ Health::Suspended { cause, since, until, strikes } => match probe(until) {
-                Some(id) => (Health::Probing { cause, since, strikes }, Some(id)),
-                None => (health, None),
-            },
-            health @ Health::Probing { cause, since, strikes } => match probe(since.after(Duration::from_micros(1))) {
-                Some(id) => (health, Some(id)),
-                None => (Health::Suspended { cause, since, until: now, strikes }, None),
-            },
+            health @ Health::Suspended { cause, since, until, consecutive_suspensions: strikes } => {
+                match probe(until) {
+                    Some(id) => (Health::Probing { cause, since, consecutive_suspensions: strikes }, Some(id)),
+                    None => (health, None),
+                }
+            }
+            health @ Health::Probing { cause, since, consecutive_suspensions: strikes } => {
+                match probe(since.after(Duration::from_micros(1))) {
+                    Some(id) => (health, Some(id)),
+                    None => (Health::Suspended { cause, since, until: now, consecutive_suspensions: strikes }, None),
+                }
+            }
         };
         // On a clock that was set back since, it is left alone for no longer than it could have asked for.
         let longest = now.after(edition.retry.retry_after_max);
@@ -113,7 +120,7 @@ impl Endpoint {
         let failed = failed.filter(|failed| now.since(*failed) < edition.pace.forgotten_after);
         let mut endpoint = Self {
             health: health::recover(health, &edition.probation, now),
-            meter: Meter::new(edition.probation.window),
+            meter: RequestWindow::new(edition.probation.window),
             edition,
             suspend_after: settings.suspend_after,
             events_max: settings.batch.events_max,
@@ -121,15 +128,15 @@ impl Endpoint {
             held: cursor.held,
             closed: false,
             probe,
-            pace: Pace { failed, not_before, ..cursor.pace },
+            pace: PaceRecord { failed, not_before, ..cursor.pace },
             bucket: None,
-            limit: Limit::new(settings.concurrency_max),
-            cap: Cap::default(),
-            reach: Reach::recover(settings.reconnect_wait, cause, now),
+            limit: AdaptiveLimit::new(settings.concurrency_max),
+            cap: ConcurrencyCap::default(),
+            reach: ConnectionProbe::recover(settings.reconnect_wait, cause, now),
         };
         let paced = failed.is_some() && (cursor.pace.paced || cursor.next_due.is_some());
         let healthy = endpoint.pace.healthy.filter(|_| paced);
-        endpoint.bucket = Bucket::new(healthy, endpoint.rate_max, &endpoint.edition.pace, now);
+        endpoint.bucket = TokenBucket::new(healthy, endpoint.rate_max, &endpoint.edition.pace, now);
         endpoint.leave_alone();
         endpoint
     }
@@ -140,19 +147,19 @@ impl Endpoint {
     }
 
     /// Whether it is held, and by whom.
-    pub fn held(&self) -> Option<Held> {
+    pub fn held(&self) -> Option<HeldBy> {
         self.held
     }
 
     /// Holds it, or lets it go.
-    pub fn hold(&mut self, held: Option<Held>) {
+    pub fn hold(&mut self, held: Option<HeldBy>) {
         self.held = held;
     }
 
     /// What is to be remembered of its pace.
-    pub fn pace(&self) -> Pace {
-        let paced = self.bucket.as_ref().is_some_and(Bucket::has_course);
-        Pace { healthy: self.healthy(), paced, ..self.pace }
+    pub fn pace(&self) -> PaceRecord {
+        let paced = self.bucket.as_ref().is_some_and(TokenBucket::has_course);
+        PaceRecord { healthy: self.healthy(), paced, ..self.pace }
     }
 
     /// How it is, for people.
@@ -204,14 +211,14 @@ impl Endpoint {
         }
     }
 
-    /// From when on a job's request may leave beside all others, where `aloft` of jobs are on their way and the last of these
+    /// From when on a job's request may leave beside all others, where `in_flight` of jobs are on their way and the last of these
     /// left at `left`: they have a part of the places and of the pace. [`None`] where their places are taken.
-    pub fn spares(&self, aloft: usize, left: Timestamp, now: Timestamp) -> Option<Timestamp> {
+    pub fn spares(&self, in_flight: usize, left: Timestamp, now: Timestamp) -> Option<Timestamp> {
         let places = (self.limit.get() / JOBS_PART).max(1);
-        if aloft >= places as usize {
+        if in_flight >= places as usize {
             return None;
         }
-        let wait = |bucket: &Bucket| Duration::from_secs_f64(f64::from(JOBS_PART) / bucket.rate(now));
+        let wait = |bucket: &TokenBucket| Duration::from_secs_f64(f64::from(JOBS_PART) / bucket.rate(now));
         Some(self.bucket.as_ref().map_or(now, |bucket| left.after(wait(bucket)).max(now)))
     }
 
@@ -278,14 +285,14 @@ impl Endpoint {
     }
 
     /// A bare connection was made, or was not: where it was, the probe is due at once.
-    pub fn connected(&mut self, reached: bool, now: Timestamp, chance: Chance) {
+    pub fn connected(&mut self, reached: bool, now: Timestamp, jitter: Jitter) {
         let Health::Suspended { since, until, .. } = &mut self.health else { return };
         if reached {
             *until = (*until).min(now);
             self.reach.hasten();
             self.leave_alone();
         } else {
-            self.reach.failed(*since, now, chance);
+            self.reach.failed(*since, now, jitter);
         }
     }
 
@@ -295,7 +302,7 @@ impl Endpoint {
     }
 
     /// A request leaves, as full as it can be or not: where the endpoint was suspended, it is the probe.
-    pub fn sent(&mut self, flight: FlightId, full: bool, now: Timestamp) {
+    pub fn sent(&mut self, request: RequestId, full: bool, now: Timestamp) {
         self.pace.not_before = None;
         match self.health {
             Health::Probing { .. } => {}
@@ -305,37 +312,41 @@ impl Endpoint {
                     bucket.take(now);
                 }
             }
-            Health::Suspended { cause, since, strikes, until: _ } => {
-                self.health = Health::Probing { cause, since, strikes };
-                self.probe = Some(flight);
+            Health::Suspended { cause, since, consecutive_suspensions: strikes, until: _ } => {
+                self.health = Health::Probing { cause, since, consecutive_suspensions: strikes };
+                self.probe = Some(request);
             }
         }
     }
 
     /// A request came back.
-    pub fn answered(&mut self, heard: Heard, now: Timestamp) {
-        let word = if heard.refused { Word::Refused } else { Word::of(heard.outcome) };
-        if word == Word::Failed {
+    pub fn on_response(&mut self, heard: RequestReport, now: Timestamp) {
+        let word = if heard.refused { HealthSignal::Refused } else { HealthSignal::of(heard.outcome) };
+        if word == HealthSignal::Failed {
             self.pace.failed = Some(now);
         }
-        let asked = retry::asked(&self.edition, heard.retry_after).filter(|_| word != Word::Took);
+        let asked = retry::asked(&self.edition, heard.retry_after).filter(|_| word != HealthSignal::Took);
         let not_before = asked.map(|wait| now.after(wait)).filter(|until| *until > now);
         self.pace.not_before = self.pace.not_before.max(not_before);
         match (self.health, word) {
-            (Health::Healthy { .. }, Word::Took) => self.took(heard, now),
-            (Health::Healthy { failures }, Word::Failed) => self.failed(failures + 1, heard, now),
-            (Health::Probing { cause, since, strikes }, word) if self.probe == Some(heard.flight) => {
+            (Health::Healthy { .. }, HealthSignal::Took) => self.took(heard, now),
+            (Health::Healthy { failures }, HealthSignal::Failed) => self.failed(failures + 1, heard, now),
+            (Health::Probing { cause, since, consecutive_suspensions: strikes }, word)
+                if self.probe == Some(heard.request) =>
+            {
                 let table = &self.edition.probation;
                 self.probe = None;
                 match word {
-                    Word::Took | Word::Refused => self.recovered(now),
+                    HealthSignal::Took | HealthSignal::Refused => self.recovered(now),
                     // It goes on, for longer; it does not begin anew. A probe before its time is no strike.
-                    Word::Failed => {
+                    HealthSignal::Failed => {
                         let strikes = strikes.saturating_add(u32::from(!self.reach.take_hastened()));
                         self.health = health::suspended(heard.outcome, strikes, since, table, now);
                     }
                     // It must not be waited for any more.
-                    Word::Nothing => self.health = Health::Suspended { cause, since, until: now, strikes },
+                    HealthSignal::Nothing => {
+                        self.health = Health::Suspended { cause, since, until: now, consecutive_suspensions: strikes }
+                    }
                 }
             }
             // It is about the events, we ended it ourselves, or it is a straggler from before.
@@ -346,9 +357,9 @@ impl Endpoint {
 
     /// A request has reached the endpoint, or no connection was made for a cause of the network: asked after
     /// [`Endpoint::answered`].
-    pub fn reached(&mut self, reached: bool, now: Timestamp, chance: Chance) {
+    pub fn reached(&mut self, reached: bool, now: Timestamp, jitter: Jitter) {
         match self.health {
-            Health::Suspended { since, .. } if !reached => self.reach.failed(since, now, chance),
+            Health::Suspended { since, .. } if !reached => self.reach.failed(since, now, jitter),
             Health::Suspended { .. } => self.reach.end(),
             Health::Healthy { .. } | Health::Probing { .. } => {}
         }
@@ -365,30 +376,31 @@ impl Endpoint {
     }
 
     /// Why a command has no sense as it is.
-    pub fn refuses(&self, command: Command) -> Option<Senseless> {
+    pub fn refuses(&self, command: Command) -> Option<CommandRefused> {
         match (command, self.health) {
             (Command::Hold | Command::Resume | Command::Job(_), _) => None,
-            (Command::Probe, _) if self.held.is_some() => Some(Senseless::Held),
+            (Command::Probe, _) if self.held.is_some() => Some(CommandRefused::Held),
             (Command::Probe | Command::Release, Health::Healthy { .. }) if self.pace.not_before.is_some() => None,
-            (Command::Probe | Command::Release, Health::Healthy { .. }) => Some(Senseless::Healthy),
-            (Command::Probe, Health::Probing { .. }) => Some(Senseless::Probing),
+            (Command::Probe | Command::Release, Health::Healthy { .. }) => Some(CommandRefused::Healthy),
+            (Command::Probe, Health::Probing { .. }) => Some(CommandRefused::Probing),
             (Command::Probe, Health::Suspended { .. }) => None,
             (Command::Release, Health::Suspended { .. } | Health::Probing { .. }) => None,
         }
     }
 
     /// An operator's command; one that has no sense changes nothing.
-    pub fn obey(&mut self, command: Command, now: Timestamp) {
+    pub fn on_command(&mut self, command: Command, now: Timestamp) {
         if self.refuses(command).is_some() {
             return;
         }
         match (command, self.health) {
-            (Command::Hold, _) => self.held = Some(Held::ByOperator),
+            (Command::Hold, _) => self.held = Some(HeldBy::ByOperator),
             (Command::Resume, _) => self.held = None,
             (Command::Job(_), _) => {}
-            (Command::Probe, Health::Suspended { cause, since, until, strikes }) => {
+            (Command::Probe, Health::Suspended { cause, since, until, consecutive_suspensions: strikes }) => {
                 self.pace.not_before = None;
-                self.health = Health::Suspended { cause, since, until: until.min(now), strikes };
+                self.health =
+                    Health::Suspended { cause, since, until: until.min(now), consecutive_suspensions: strikes };
             }
             (Command::Probe | Command::Release, Health::Healthy { .. }) => self.pace.not_before = None,
             (Command::Probe, Health::Probing { .. }) => {}
@@ -404,10 +416,10 @@ impl Endpoint {
         self.limit.get().saturating_sub(u32::try_from(in_flight).unwrap_or(u32::MAX))
     }
 
-    fn took(&mut self, heard: Heard, now: Timestamp) {
+    fn took(&mut self, heard: RequestReport, now: Timestamp) {
         self.health = Health::Healthy { failures: 0 };
         self.meter.took(now);
-        self.limit.took(heard.events, heard.latency, heard.sent, heard.aloft, now);
+        self.limit.took(heard.events, heard.latency, heard.sent, heard.in_flight, now);
         self.cap.took(heard.events, self.events_max);
         let Some(bucket) = &mut self.bucket else { return };
         bucket.took(&self.edition.pace, now);
@@ -417,8 +429,8 @@ impl Endpoint {
         }
     }
 
-    fn failed(&mut self, failures: u32, heard: Heard, now: Timestamp) {
-        let Heard { outcome, sent, .. } = heard;
+    fn failed(&mut self, failures: u32, heard: RequestReport, now: Timestamp) {
+        let RequestReport { outcome, sent, .. } = heard;
         let lately = self.meter.failed(now);
         self.limit.failed(sent, now);
         if let Some(bucket) = &mut self.bucket {
@@ -431,8 +443,8 @@ impl Endpoint {
     /// It is healthy again: its failures are forgotten, its rate is remembered.
     fn recovered(&mut self, now: Timestamp) {
         self.pace.healthy = self.healthy();
-        self.meter = Meter::new(self.edition.probation.window);
-        self.bucket = Bucket::new(self.pace.healthy, self.rate_max, &self.edition.pace, now);
+        self.meter = RequestWindow::new(self.edition.probation.window);
+        self.bucket = TokenBucket::new(self.pace.healthy, self.rate_max, &self.edition.pace, now);
         self.limit.reset(self.bucket.is_some(), now);
         self.reach.end();
         self.health = Health::Healthy { failures: 0 };

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use crate::{
     event::Timestamp,
-    policy::{edition::Pace, outcome::Outcome, record::Rate},
+    policy::{edition::PaceRules, outcome::Outcome, record::Rate},
 };
 
 /// So much of the rate can gather while nobody draws: more would come down as a burst, less would be lost to the timer.
@@ -30,16 +30,16 @@ const ROUNDING: f64 = 1e-6;
 
 /// The bucket.
 #[derive(Debug)]
-pub(super) struct Bucket {
+pub(super) struct TokenBucket {
     ceiling: Option<f64>,
-    course: Option<Course>,
+    course: Option<RecoveryCourse>,
     tokens: f64,
     filled: Timestamp,
 }
 
 /// How the rate goes after probation.
 #[derive(Debug)]
-struct Course {
+struct RecoveryCourse {
     /// The last healthy rate.
     goal: f64,
     floor: f64,
@@ -47,7 +47,7 @@ struct Course {
     /// While it climbs: since when.
     climbs: Option<Timestamp>,
     climb: Duration,
-    second: Second,
+    second: SecondCounts,
     /// Requests of the second before.
     before: u32,
     /// Successes in a second, the later ones more than the earlier ones.
@@ -57,33 +57,33 @@ struct Course {
 
 /// What came back in a second.
 #[derive(Debug)]
-struct Second {
+struct SecondCounts {
     began: Timestamp,
     took: u32,
     failed: u32,
     clean: bool,
 }
 
-impl Second {
+impl SecondCounts {
     fn begin(now: Timestamp) -> Self {
         Self { began: now, took: 0, failed: 0, clean: true }
     }
 }
 
-impl Bucket {
+impl TokenBucket {
     /// A bucket with one token, or none where nothing bounds the rate: `healthy` is the last healthy rate of an endpoint
     /// that failed not long ago, `ceiling` what it said that it takes.
-    pub(super) fn new(healthy: Option<Rate>, ceiling: Option<Rate>, table: &Pace, now: Timestamp) -> Option<Self> {
+    pub(super) fn new(healthy: Option<Rate>, ceiling: Option<Rate>, table: &PaceRules, now: Timestamp) -> Option<Self> {
         let course = healthy.map(|healthy| {
             let goal = healthy.per_second().max(table.least);
             let floor = (goal * table.start_share).max(table.least);
-            Course {
+            RecoveryCourse {
                 goal,
                 floor,
                 rate: goal,
                 climbs: Some(now),
                 climb: table.climb,
-                second: Second::begin(now),
+                second: SecondCounts::begin(now),
                 before: 0,
                 proven: None,
                 cut: Timestamp::default(),
@@ -129,7 +129,7 @@ impl Bucket {
     }
 
     /// A request was taken.
-    pub(super) fn took(&mut self, table: &Pace, now: Timestamp) {
+    pub(super) fn took(&mut self, table: &PaceRules, now: Timestamp) {
         self.fill(now);
         if let Some(course) = &mut self.course {
             course.turn(table, now);
@@ -138,7 +138,7 @@ impl Bucket {
     }
 
     /// A request that left at `sent` failed.
-    pub(super) fn failed(&mut self, outcome: Outcome, sent: Timestamp, table: &Pace, now: Timestamp) {
+    pub(super) fn failed(&mut self, outcome: Outcome, sent: Timestamp, table: &PaceRules, now: Timestamp) {
         self.fill(now);
         if let Some(course) = &mut self.course {
             course.turn(table, now);
@@ -165,7 +165,7 @@ impl Bucket {
     }
 }
 
-impl Course {
+impl RecoveryCourse {
     fn rate(&self, now: Timestamp) -> f64 {
         let Some(since) = self.climbs else { return self.rate };
         let way = (now.since(since).as_secs_f64() / self.climb.as_secs_f64()).min(1.0);
@@ -173,12 +173,13 @@ impl Course {
     }
 
     /// A second may be over: a clean one lets the rate grow.
-    fn turn(&mut self, table: &Pace, now: Timestamp) {
+    fn turn(&mut self, table: &PaceRules, now: Timestamp) {
         let took = now.since(self.second.began);
         if took < SECOND {
             return;
         }
-        let Second { took: successes, failed, clean, .. } = std::mem::replace(&mut self.second, Second::begin(now));
+        let SecondCounts { took: successes, failed, clean, .. } =
+            std::mem::replace(&mut self.second, SecondCounts::begin(now));
         self.before = successes + failed;
         let successes = f64::from(successes) / took.as_secs_f64();
         let proven = self.proven.map_or(successes, |proven| f64::midpoint(proven, successes));
@@ -195,7 +196,7 @@ impl Course {
         }
     }
 
-    fn failed(&mut self, outcome: Outcome, sent: Timestamp, table: &Pace, now: Timestamp) {
+    fn failed(&mut self, outcome: Outcome, sent: Timestamp, table: &PaceRules, now: Timestamp) {
         self.second.failed += 1;
         let lately = f64::from(self.before + self.second.took + self.second.failed);
         if outcome != Outcome::Busy && f64::from(self.second.failed) <= lately * table.tolerated_share {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::{
     event::Timestamp,
-    policy::{outcome::Outcome, retry::Chance},
+    policy::{outcome::Outcome, retry::Jitter},
 };
 
 /// The pause grows with the outage, as this share of it: a minute goes by before it grows at all.
@@ -25,7 +25,7 @@ const SPREAD: f64 = 0.2;
 
 /// What is known of it.
 #[derive(Debug)]
-pub(super) struct Reach {
+pub(super) struct ConnectionProbe {
     /// The least pause; none where nothing is looked for.
     pause: Duration,
     next: Option<Timestamp>,
@@ -33,7 +33,7 @@ pub(super) struct Reach {
     hastened: bool,
 }
 
-impl Reach {
+impl ConnectionProbe {
     /// For an endpoint that was suspended for `cause`, if it was: whether that was before the connection was made is not
     /// known any more, and is found out.
     pub(super) fn recover(pause: Duration, cause: Option<Outcome>, now: Timestamp) -> Self {
@@ -52,12 +52,12 @@ impl Reach {
     }
 
     /// An attempt was in vain, or a request was: in an outage since `since`.
-    pub(super) fn failed(&mut self, since: Timestamp, now: Timestamp, chance: Chance) {
+    pub(super) fn failed(&mut self, since: Timestamp, now: Timestamp, jitter: Jitter) {
         if self.pause.is_zero() {
             return;
         }
         let pause = (now.since(since) / SHARE).clamp(self.pause, self.pause.saturating_mul(LONGEST));
-        self.next = Some(now.after(pause.mul_f64(1.0 + SPREAD * (2.0 * chance.0 - 1.0))));
+        self.next = Some(now.after(pause.mul_f64(1.0 + SPREAD * (2.0 * jitter.0 - 1.0))));
     }
 
     /// There is no use in attempts any more: it was reached, or does not fail for the network.

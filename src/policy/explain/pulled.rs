@@ -3,71 +3,77 @@
 //!
 //! A client may come at any time or never: no attempt is foretold, only the end.
 
-use super::{End, Explanation, Facts, Forecast, Obstacle, State, forecast_of_nothing, state};
+use super::{EventState, ExplainInput, Explanation, Forecast, ForecastEnd, Obstacle, forecast_of_nothing, state};
 use crate::{
     event::Timestamp,
     policy::{
-        Pull,
-        batch::Last,
+        PullSettings,
+        batch::LastAttempt,
         outcome::{Outcome, Reason},
-        record::{Owed, lease::RENEWED_FOR},
+        record::{PendingDelivery, lease::RENEWED_FOR},
     },
 };
 
 /// What is owed of it: a lease, or what is left of one.
-pub(super) fn owed(owed: &Owed, now: Timestamp) -> State {
-    let Owed { attempts, due, last, status, tried, received } = *owed;
+pub(super) fn pending_state(owed: &PendingDelivery, now: Timestamp) -> EventState {
+    let PendingDelivery { attempts, due, last, status, tried, received } = *owed;
     let is_locked = last == Outcome::Delivering;
     if is_locked && now < due {
         let renewable = received.unwrap_or(tried).after(RENEWED_FOR);
-        return State::Locked { attempt: attempts, received: tried, until: due, renewable };
+        return EventState::Locked { attempt: attempts, received: tried, until: due, renewable };
     }
     // A lock that has just expired is taken up in a moment.
     let outcome = if is_locked { Outcome::TimedOut } else { last };
-    let last = Last { outcome, status, tried };
+    let last = LastAttempt { outcome, status, tried };
     match now < due {
-        true => State::Released { until: due, attempts, last },
-        false => State::Available { since: due, attempts, last },
+        true => EventState::Released { until: due, attempts, last },
+        false => EventState::Available { since: due, attempts, last },
     }
 }
 
-pub(super) fn explain(facts: &Facts<'_>, pull: Pull) -> Explanation {
+pub(super) fn explain(facts: &ExplainInput<'_>, pull: PullSettings) -> Explanation {
     let state = state(facts);
     let forecast = forecast(facts, &state);
     let obstacles = if forecast.is_some() { obstacles(facts, &state, pull) } else { Vec::new() };
     Explanation { state, obstacles, forecast }
 }
 
-fn obstacles(facts: &Facts<'_>, state: &State, pull: Pull) -> Vec<Obstacle> {
-    let Facts { cursor, clients, .. } = *facts;
+fn obstacles(facts: &ExplainInput<'_>, state: &EventState, pull: PullSettings) -> Vec<Obstacle> {
+    let ExplainInput { cursor, clients, .. } = *facts;
     let mut obstacles: Vec<Obstacle> = cursor.held.map(|by| Obstacle::Held { by }).into_iter().collect();
     let (pending, most) = (cursor.counters.pending, pull.leases_max);
-    if matches!(state, State::Unread { .. }) && pending >= u64::from(most) {
+    if matches!(state, EventState::Unread { .. }) && pending >= u64::from(most) {
         obstacles.push(Obstacle::Full { pending, most });
     }
-    if clients == 0 && matches!(state, State::Unread { .. } | State::Available { .. }) {
+    if clients == 0 && matches!(state, EventState::Unread { .. } | EventState::Available { .. }) {
         obstacles.push(Obstacle::NobodyWaits);
     }
     obstacles
 }
 
 /// How it ends where no client says anything from now on.
-fn forecast(facts: &Facts<'_>, state: &State) -> Option<Forecast> {
-    let Facts { settings, now, .. } = *facts;
+fn forecast(facts: &ExplainInput<'_>, state: &EventState) -> Option<Forecast> {
+    let ExplainInput { settings, now, .. } = *facts;
     let (attempts, free) = match state {
-        State::Locked { attempt, until, .. } => (*attempt, *until),
-        State::Released { until, attempts, .. } => (*attempts, *until),
-        State::Available { attempts, .. } => (*attempts, now),
-        State::Open | State::Unread { .. } | State::InFlight { .. } | State::Owed { .. } => (0, now),
-        State::Filtered | State::DeadLetter { .. } | State::Passed | State::Unpublished => return None,
+        EventState::Locked { attempt, until, .. } => (*attempt, *until),
+        EventState::Released { until, attempts, .. } => (*attempts, *until),
+        EventState::Available { attempts, .. } => (*attempts, now),
+        EventState::Open | EventState::Unread { .. } | EventState::InFlight { .. } | EventState::Pending { .. } => {
+            (0, now)
+        }
+        EventState::Filtered | EventState::DeadLetter { .. } | EventState::Passed | EventState::Unpublished => {
+            return None;
+        }
     };
     let end = match facts.event {
-        Some(_) if attempts >= settings.attempts_max => End { reason: Reason::MaxDeliveryAttemptsExceeded, at: free },
+        Some(_) if attempts >= settings.attempts_max => {
+            ForecastEnd { reason: Reason::MaxDeliveryAttemptsExceeded, at: free }
+        }
         Some(stored) => {
             let at = settings.expires(stored.appended).max(free);
-            End { reason: Reason::TimeToLiveExceeded, at }
+            ForecastEnd { reason: Reason::TimeToLiveExceeded, at }
         }
-        None => End { reason: Reason::Missing, at: free },
+        None => ForecastEnd { reason: Reason::Missing, at: free },
     };
     Some(Forecast { end: Some(end), ..forecast_of_nothing(Outcome::TimedOut) })
 }

@@ -11,17 +11,17 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    key::Key,
-    number::Number,
-    text::Text,
-    view::{Node, Value, View},
+    key::FilterKey,
+    number::ExactNumber,
+    text::FoldedText,
+    view::{EventValue, EventView, JsonNode},
 };
 
 /// One advanced filter, in ARM's own form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Advanced {
+pub struct AdvancedFilter {
     /// Where it looks.
-    pub key: Key,
+    pub key: FilterKey,
     /// What it asks for.
     #[serde(flatten)]
     pub operator: Operator,
@@ -32,30 +32,30 @@ pub struct Advanced {
 #[serde(tag = "operatorType")]
 #[expect(missing_docs, reason = "Event Grid's names say it all, and `values` and `value` are what they compare with")]
 pub enum Operator {
-    NumberIn { values: Vec<Number> },
-    NumberNotIn { values: Vec<Number> },
-    NumberLessThan { value: Number },
-    NumberGreaterThan { value: Number },
-    NumberLessThanOrEquals { value: Number },
-    NumberGreaterThanOrEquals { value: Number },
-    NumberInRange { values: Vec<(Number, Number)> },
-    NumberNotInRange { values: Vec<(Number, Number)> },
+    NumberIn { values: Vec<ExactNumber> },
+    NumberNotIn { values: Vec<ExactNumber> },
+    NumberLessThan { value: ExactNumber },
+    NumberGreaterThan { value: ExactNumber },
+    NumberLessThanOrEquals { value: ExactNumber },
+    NumberGreaterThanOrEquals { value: ExactNumber },
+    NumberInRange { values: Vec<(ExactNumber, ExactNumber)> },
+    NumberNotInRange { values: Vec<(ExactNumber, ExactNumber)> },
     BoolEquals { value: bool },
-    StringContains { values: Vec<Text> },
-    StringBeginsWith { values: Vec<Text> },
-    StringEndsWith { values: Vec<Text> },
-    StringIn { values: Vec<Text> },
-    StringNotContains { values: Vec<Text> },
-    StringNotBeginsWith { values: Vec<Text> },
-    StringNotEndsWith { values: Vec<Text> },
-    StringNotIn { values: Vec<Text> },
+    StringContains { values: Vec<FoldedText> },
+    StringBeginsWith { values: Vec<FoldedText> },
+    StringEndsWith { values: Vec<FoldedText> },
+    StringIn { values: Vec<FoldedText> },
+    StringNotContains { values: Vec<FoldedText> },
+    StringNotBeginsWith { values: Vec<FoldedText> },
+    StringNotEndsWith { values: Vec<FoldedText> },
+    StringNotIn { values: Vec<FoldedText> },
     IsNullOrUndefined,
     IsNotNull,
 }
 
 /// Why an advanced filter stops an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Why {
+pub(super) enum AdvancedMismatch {
     Missing,
     Null,
     Present,
@@ -65,7 +65,7 @@ pub(super) enum Why {
     OneFits,
 }
 
-impl Why {
+impl AdvancedMismatch {
     pub(super) fn text(self) -> &'static str {
         match self {
             Self::Missing => "the event has nothing at this key",
@@ -79,31 +79,31 @@ impl Why {
     }
 }
 
-impl Advanced {
+impl AdvancedFilter {
     /// Why it stops the event; [`None`] where it lets it pass.
-    pub(super) fn stop(&self, view: &View<'_>, on_arrays: bool) -> Option<Why> {
+    pub(super) fn stop(&self, view: &EventView<'_>, on_arrays: bool) -> Option<AdvancedMismatch> {
         let node = view.find(&self.key);
-        let absent = match node.map(Node::value) {
-            None => Some(Why::Missing),
-            Some(Value::Null) => Some(Why::Null),
+        let absent = match node.map(JsonNode::value) {
+            None => Some(AdvancedMismatch::Missing),
+            Some(EventValue::Null) => Some(AdvancedMismatch::Null),
             Some(_) => None,
         };
         let Some(node) = node.filter(|_| absent.is_none()) else {
             return absent.filter(|_| !self.operator.takes_absent());
         };
         let fits = match (&self.operator, node.value()) {
-            (Operator::IsNullOrUndefined, _) => return Some(Why::Present),
+            (Operator::IsNullOrUndefined, _) => return Some(AdvancedMismatch::Present),
             (Operator::IsNotNull, _) => return None,
-            (_, Value::Array(_)) if !on_arrays => return Some(Why::Array),
+            (_, EventValue::Array(_)) if !on_arrays => return Some(AdvancedMismatch::Array),
             (operator, _) => match operator.fits(view, node) {
                 Some(fits) => fits,
-                None => return Some(Why::OtherType),
+                None => return Some(AdvancedMismatch::OtherType),
             },
         };
         match (fits, self.operator.excludes()) {
             (true, false) | (false, true) => None,
-            (true, true) => Some(Why::OneFits),
-            (false, false) => Some(Why::NoneFits),
+            (true, true) => Some(AdvancedMismatch::OneFits),
+            (false, false) => Some(AdvancedMismatch::NoneFits),
         }
     }
 }
@@ -181,7 +181,7 @@ impl Operator {
     }
 
     /// Whether the value, or any element of an array, fits one of the operator's values; [`None`] where it is of another type.
-    fn fits(&self, view: &View<'_>, node: &Node<'_>) -> Option<bool> {
+    fn fits(&self, view: &EventView<'_>, node: &JsonNode<'_>) -> Option<bool> {
         let value = node.value();
         Some(match self {
             Self::NumberIn { values } | Self::NumberNotIn { values } => {

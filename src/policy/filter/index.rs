@@ -4,7 +4,7 @@
 //! of its subject, and one key that must equal one of some values (`StringIn`, `NumberIn`, `BoolEquals`) or contain one of
 //! some strings (`StringContains`). An event finds the filters whose doors it opens by looking up, and only those are asked.
 //!
-//! The strings that filters look for inside of texts are looked for in one pass for all filters ([`Index::view`]): an event
+//! The strings that filters look for inside of texts are looked for in one pass for all filters ([`FilterIndex::view`]): an event
 //! costs its length, whatever is asked of it.
 //!
 //! Invariants:
@@ -16,53 +16,53 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::{
     Filter,
-    advanced::{Advanced, Operator},
+    advanced::{AdvancedFilter, Operator},
     needles::Needles,
-    number::Number,
-    text::{Text, folded},
-    view::{Node, View},
+    number::ExactNumber,
+    text::{FoldedText, folded},
+    view::{EventView, JsonNode},
 };
 use crate::event::Event;
 
 /// Many filters, by their places in a list.
 #[derive(Debug, Default)]
-pub struct Index {
+pub struct FilterIndex {
     /// Of a topic, and of all topics of a domain.
-    any_topic: Types,
-    by_topic: HashMap<String, Types>,
+    any_topic: TypeIndex,
+    by_topic: HashMap<String, TypeIndex>,
     needles: Needles,
 }
 
 #[derive(Debug, Default)]
-struct Types {
-    any: Subjects,
-    by_type: HashMap<String, Subjects>,
+struct TypeIndex {
+    any: SubjectIndex,
+    by_type: HashMap<String, SubjectIndex>,
 }
 
 #[derive(Debug, Default)]
-struct Subjects {
-    any: Values,
-    by_prefix: HashMap<String, Values>,
+struct SubjectIndex {
+    any: ValueIndex,
+    by_prefix: HashMap<String, ValueIndex>,
     /// The lengths of the prefixes: as many look-ups, however many prefixes there are.
     lengths: BTreeSet<usize>,
 }
 
 #[derive(Debug, Default)]
-struct Values {
+struct ValueIndex {
     any: Vec<usize>,
     /// By the names of the key.
-    by_key: HashMap<Vec<String>, Doors>,
+    by_key: HashMap<Vec<String>, KeyIndex>,
 }
 
 /// The filters that one key decides about.
 #[derive(Debug, Default)]
-struct Doors {
+struct KeyIndex {
     by_value: HashMap<Scalar, Vec<usize>>,
     by_part: HashMap<String, Vec<usize>>,
 }
 
 /// What a filter wants of a key.
-enum Wanted {
+enum RequiredValues {
     Equal(HashSet<Scalar>),
     Contained(HashSet<String>),
 }
@@ -71,11 +71,11 @@ enum Wanted {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Scalar {
     Bool(bool),
-    Number(Number),
+    Number(ExactNumber),
     Text(String),
 }
 
-impl Index {
+impl FilterIndex {
     /// An index over these.
     pub fn new<'f>(filters: impl IntoIterator<Item = &'f Filter>) -> Self {
         Self::default().renewed(filters)
@@ -87,7 +87,7 @@ impl Index {
         let (mut index, mut strings) = (Self::default(), HashSet::new());
         for (place, filter) in filters.into_iter().enumerate() {
             strings.extend(
-                filter.advanced_filters.iter().flat_map(|advanced| parts(&advanced.operator)).map(Text::folded),
+                filter.advanced_filters.iter().flat_map(|advanced| parts(&advanced.operator)).map(FoldedText::folded),
             );
             match &filter.domain_topic {
                 None => index.any_topic.add(filter, place),
@@ -99,12 +99,12 @@ impl Index {
     }
 
     /// The event, for these filters to look at.
-    pub fn view<'e>(&'e self, event: &'e Event) -> View<'e> {
-        View::with(event, &self.needles)
+    pub fn view<'e>(&'e self, event: &'e Event) -> EventView<'e> {
+        EventView::with(event, &self.needles)
     }
 
     /// The places of the filters that may let the event pass, ascending.
-    pub fn candidates(&self, view: &View<'_>) -> Vec<usize> {
+    pub fn candidates(&self, view: &EventView<'_>) -> Vec<usize> {
         let mut found = Vec::new();
         self.any_topic.find(view, &mut found);
         if !self.by_topic.is_empty()
@@ -119,7 +119,7 @@ impl Index {
     }
 }
 
-impl Types {
+impl TypeIndex {
     fn add(&mut self, filter: &Filter, place: usize) {
         let Some(types) = filter.event_types() else { return self.any.add(filter, place) };
         let types: BTreeSet<String> = types.iter().map(|name| folded(name)).collect();
@@ -128,7 +128,7 @@ impl Types {
         }
     }
 
-    fn find(&self, view: &View<'_>, found: &mut Vec<usize>) {
+    fn find(&self, view: &EventView<'_>, found: &mut Vec<usize>) {
         self.any.find(view, found);
         if !self.by_type.is_empty()
             && let Some(subjects) = self.by_type.get(view.event_type().folded())
@@ -138,7 +138,7 @@ impl Types {
     }
 }
 
-impl Subjects {
+impl SubjectIndex {
     fn add(&mut self, filter: &Filter, place: usize) {
         if filter.subject_begins_with.is_empty() {
             return self.any.add(filter, place);
@@ -149,7 +149,7 @@ impl Subjects {
         self.by_prefix.entry(prefix).or_default().add(filter, place);
     }
 
-    fn find(&self, view: &View<'_>, found: &mut Vec<usize>) {
+    fn find(&self, view: &EventView<'_>, found: &mut Vec<usize>) {
         self.any.find(view, found);
         if self.lengths.is_empty() {
             return;
@@ -163,26 +163,28 @@ impl Subjects {
     }
 }
 
-impl Values {
+impl ValueIndex {
     fn add(&mut self, filter: &Filter, place: usize) {
         // An equal value leaves fewer candidates than a part does, and what lies at the top of an event costs less than what
         // lies in its data.
-        let doors =
-            filter.advanced_filters.iter().filter_map(|advanced| Some((advanced.key.path(), wanted(advanced)?)));
-        let first = doors.min_by_key(|(path, wanted)| (matches!(wanted, Wanted::Contained(_)), path.len()));
+        let doors = filter
+            .advanced_filters
+            .iter()
+            .filter_map(|advanced| Some((advanced.key.path(), required_values(advanced)?)));
+        let first = doors.min_by_key(|(path, wanted)| (matches!(wanted, RequiredValues::Contained(_)), path.len()));
         let Some((path, wanted)) = first else { return self.any.push(place) };
         let doors = self.by_key.entry(path.to_vec()).or_default();
         match wanted {
-            Wanted::Equal(values) => {
+            RequiredValues::Equal(values) => {
                 values.into_iter().for_each(|value| doors.by_value.entry(value).or_default().push(place));
             }
-            Wanted::Contained(parts) => {
+            RequiredValues::Contained(parts) => {
                 parts.into_iter().for_each(|part| doors.by_part.entry(part).or_default().push(place));
             }
         }
     }
 
-    fn find(&self, view: &View<'_>, found: &mut Vec<usize>) {
+    fn find(&self, view: &EventView<'_>, found: &mut Vec<usize>) {
         found.extend(&self.any);
         for (path, doors) in &self.by_key {
             if let Some(node) = view.find_path(path) {
@@ -192,8 +194,8 @@ impl Values {
     }
 }
 
-impl Doors {
-    fn find(&self, view: &View<'_>, node: &Node<'_>, found: &mut Vec<usize>) {
+impl KeyIndex {
+    fn find(&self, view: &EventView<'_>, node: &JsonNode<'_>, found: &mut Vec<usize>) {
         let value = node.value();
         if !self.by_value.is_empty() {
             let mut open = |scalar: Scalar| found.extend(self.by_value.get(&scalar).into_iter().flatten());
@@ -211,7 +213,7 @@ impl Doors {
 }
 
 /// The strings that an operator looks for inside of texts.
-fn parts(operator: &Operator) -> &[Text] {
+fn parts(operator: &Operator) -> &[FoldedText] {
     match operator {
         Operator::StringContains { values } | Operator::StringNotContains { values } => values,
         _ => &[],
@@ -219,15 +221,17 @@ fn parts(operator: &Operator) -> &[Text] {
 }
 
 /// What the key must be; [`None`] where the operator asks for something else.
-fn wanted(Advanced { operator, .. }: &Advanced) -> Option<Wanted> {
+fn required_values(AdvancedFilter { operator, .. }: &AdvancedFilter) -> Option<RequiredValues> {
     match operator {
         Operator::StringIn { values } => {
-            Some(Wanted::Equal(values.iter().map(|text| Scalar::Text(text.folded().to_owned())).collect()))
+            Some(RequiredValues::Equal(values.iter().map(|text| Scalar::Text(text.folded().to_owned())).collect()))
         }
-        Operator::NumberIn { values } => Some(Wanted::Equal(values.iter().cloned().map(Scalar::Number).collect())),
-        Operator::BoolEquals { value } => Some(Wanted::Equal(HashSet::from([Scalar::Bool(*value)]))),
+        Operator::NumberIn { values } => {
+            Some(RequiredValues::Equal(values.iter().cloned().map(Scalar::Number).collect()))
+        }
+        Operator::BoolEquals { value } => Some(RequiredValues::Equal(HashSet::from([Scalar::Bool(*value)]))),
         Operator::StringContains { values } => {
-            Some(Wanted::Contained(values.iter().map(|text| text.folded().to_owned()).collect()))
+            Some(RequiredValues::Contained(values.iter().map(|text| text.folded().to_owned()).collect()))
         }
         Operator::NumberNotIn { .. }
         | Operator::NumberLessThan { .. }

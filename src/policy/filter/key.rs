@@ -15,7 +15,7 @@ use crate::event::Schema;
 
 /// Why there is nothing to be found at a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum FilterKeyError {
     /// A name between two dots, or all of it, is empty.
     #[error("is \"{0}\", in which a name is empty; allowed are names joined by single dots, such as data.order.total")]
     Empty(String),
@@ -37,12 +37,12 @@ const EVENT_GRID: [&str; 5] = ["id", "topic", "subject", "eventtype", "dataversi
 /// A key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
-pub struct Key {
+pub struct FilterKey {
     given: String,
     path: Vec<String>,
 }
 
-impl Key {
+impl FilterKey {
     /// As it was given.
     pub fn as_str(&self) -> &str {
         &self.given
@@ -62,9 +62,9 @@ impl Key {
     }
 
     /// Whether events in `schema` can have something there.
-    pub fn check(&self, schema: Schema) -> Result<(), Error> {
+    pub fn check(&self, schema: Schema) -> Result<(), FilterKeyError> {
         if self.path.iter().any(String::is_empty) {
-            return Err(Error::Empty(self.given.clone()));
+            return Err(FilterKeyError::Empty(self.given.clone()));
         }
         let is_attribute = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric());
         let in_data = self.path[0] == "data";
@@ -81,18 +81,22 @@ impl Key {
             ),
             Schema::Custom => return Ok(()),
         };
-        if known || in_data { Ok(()) } else { Err(Error::Unknown { key: self.given.clone(), schema, allowed }) }
+        if known || in_data {
+            Ok(())
+        } else {
+            Err(FilterKeyError::Unknown { key: self.given.clone(), schema, allowed })
+        }
     }
 }
 
-impl From<String> for Key {
+impl From<String> for FilterKey {
     fn from(given: String) -> Self {
         Self { path: given.split('.').map(folded).collect(), given }
     }
 }
 
-impl From<Key> for String {
-    fn from(key: Key) -> Self {
+impl From<FilterKey> for String {
+    fn from(key: FilterKey) -> Self {
         key.given
     }
 }

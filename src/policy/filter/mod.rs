@@ -22,9 +22,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use self::{
-    advanced::Advanced,
+    advanced::AdvancedFilter,
     text::{begins_with, ends_with, same},
-    view::{Node, View},
+    view::{EventView, JsonNode},
 };
 use crate::event::Event;
 
@@ -45,7 +45,7 @@ pub struct Filter {
     pub is_subject_case_sensitive: bool,
     /// What must hold besides, all of it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub advanced_filters: Vec<Advanced>,
+    pub advanced_filters: Vec<AdvancedFilter>,
     /// Whether advanced filters look into arrays.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub enable_advanced_filtering_on_arrays: bool,
@@ -57,7 +57,7 @@ pub struct Filter {
 
 /// What a filter says of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum FilterResult {
     /// It lets it pass.
     Match,
     /// It stops it.
@@ -74,22 +74,22 @@ pub enum Verdict {
 
 /// A part of a filter.
 #[derive(Clone, Copy, Debug)]
-enum Clause<'f> {
+enum FilterClause<'f> {
     DomainTopic,
     EventTypes,
     SubjectBeginsWith,
     SubjectEndsWith,
-    Advanced(usize, &'f Advanced),
+    Advanced(usize, &'f AdvancedFilter),
 }
 
-impl fmt::Display for Clause<'_> {
+impl fmt::Display for FilterClause<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::DomainTopic => f.write_str("domainTopic"),
             Self::EventTypes => f.write_str("includedEventTypes"),
             Self::SubjectBeginsWith => f.write_str("subjectBeginsWith"),
             Self::SubjectEndsWith => f.write_str("subjectEndsWith"),
-            Self::Advanced(place, Advanced { key, operator }) => {
+            Self::Advanced(place, AdvancedFilter { key, operator }) => {
                 write!(f, "advancedFilters[{place}] ({} {})", operator.name(), key.as_str())
             }
         }
@@ -99,25 +99,25 @@ impl fmt::Display for Clause<'_> {
 impl Filter {
     /// Whether `event` passes.
     pub fn matches(&self, event: &Event) -> bool {
-        self.passes(&View::new(event))
+        self.passes(&EventView::new(event))
     }
 
     /// The same, where several filters look at one event.
-    pub fn passes(&self, view: &View<'_>) -> bool {
+    pub fn passes(&self, view: &EventView<'_>) -> bool {
         self.stop(view).is_none()
     }
 
     /// Whether `event` passes, and if not, what stops it.
-    pub fn explain(&self, event: &Event) -> Verdict {
-        let view = View::new(event);
-        let Some((clause, why)) = self.stop(&view) else { return Verdict::Match };
+    pub fn explain(&self, event: &Event) -> FilterResult {
+        let view = EventView::new(event);
+        let Some((clause, why)) = self.stop(&view) else { return FilterResult::Match };
         let seen = match clause {
-            Clause::DomainTopic => Some(view.domain_topic_node().seen()),
-            Clause::EventTypes => Some(view.event_type_node().seen()),
-            Clause::SubjectBeginsWith | Clause::SubjectEndsWith => Some(view.subject_node().seen()),
-            Clause::Advanced(_, advanced) => view.find(&advanced.key).map(Node::seen),
+            FilterClause::DomainTopic => Some(view.domain_topic_node().seen()),
+            FilterClause::EventTypes => Some(view.event_type_node().seen()),
+            FilterClause::SubjectBeginsWith | FilterClause::SubjectEndsWith => Some(view.subject_node().seen()),
+            FilterClause::Advanced(_, advanced) => view.find(&advanced.key).map(JsonNode::seen),
         };
-        Verdict::Stopped { clause: clause.to_string(), why, seen }
+        FilterResult::Stopped { clause: clause.to_string(), why, seen }
     }
 
     /// The event types that can pass; [`None`] where every type can.
@@ -128,29 +128,29 @@ impl Filter {
     }
 
     /// The first part that stops the event, cheap ones first, and why.
-    fn stop(&self, view: &View<'_>) -> Option<(Clause<'_>, &'static str)> {
+    fn stop(&self, view: &EventView<'_>) -> Option<(FilterClause<'_>, &'static str)> {
         if !self.domain_topic.as_ref().is_none_or(|topic| same(topic, view.domain_topic().as_str())) {
-            return Some((Clause::DomainTopic, "the event is for another topic of the domain"));
+            return Some((FilterClause::DomainTopic, "the event is for another topic of the domain"));
         }
         if !self.event_types().is_none_or(|types| types.iter().any(|name| same(name, view.event_type().as_str()))) {
-            return Some((Clause::EventTypes, "the event type is not among them"));
+            return Some((FilterClause::EventTypes, "the event type is not among them"));
         }
         if !self.subject_fits(view, &self.subject_begins_with, |subject, part| subject.starts_with(part), begins_with) {
-            return Some((Clause::SubjectBeginsWith, "the subject begins otherwise"));
+            return Some((FilterClause::SubjectBeginsWith, "the subject begins otherwise"));
         }
         if !self.subject_fits(view, &self.subject_ends_with, |subject, part| subject.ends_with(part), ends_with) {
-            return Some((Clause::SubjectEndsWith, "the subject ends otherwise"));
+            return Some((FilterClause::SubjectEndsWith, "the subject ends otherwise"));
         }
         self.advanced_filters.iter().enumerate().find_map(|(place, advanced)| {
             let why = advanced.stop(view, self.enable_advanced_filtering_on_arrays)?;
-            Some((Clause::Advanced(place, advanced), why.text()))
+            Some((FilterClause::Advanced(place, advanced), why.text()))
         })
     }
 
     /// Most filters ask nothing of the subject: it is not looked at for them.
     fn subject_fits(
         &self,
-        view: &View<'_>,
+        view: &EventView<'_>,
         part: &str,
         with_case: fn(&str, &str) -> bool,
         without_case: fn(&str, &str) -> bool,

@@ -18,7 +18,7 @@ const EXPONENT_MAX: i64 = i64::MAX / 4;
 
 /// A number of JSON: `0.digits × 10^exponent`.
 #[derive(Clone, Debug)]
-pub struct Number {
+pub struct ExactNumber {
     text: String,
     negative: bool,
     /// Neither the first nor the last is a zero; none at all is zero.
@@ -26,7 +26,7 @@ pub struct Number {
     exponent: i64,
 }
 
-impl Number {
+impl ExactNumber {
     /// Takes a number as JSON writes it.
     pub(super) fn new(text: &str) -> Self {
         let (negative, rest) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
@@ -57,28 +57,28 @@ impl Number {
     }
 }
 
-impl Ord for Number {
+impl Ord for ExactNumber {
     fn cmp(&self, other: &Self) -> Ordering {
         let magnitude = || self.exponent.cmp(&other.exponent).then_with(|| self.digits.cmp(&other.digits));
         self.sign().cmp(&other.sign()).then_with(|| if self.negative { magnitude().reverse() } else { magnitude() })
     }
 }
 
-impl PartialOrd for Number {
+impl PartialOrd for ExactNumber {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Number {
+impl PartialEq for ExactNumber {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Number {}
+impl Eq for ExactNumber {}
 
-impl Hash for Number {
+impl Hash for ExactNumber {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.negative, &self.digits, self.exponent).hash(state);
     }
@@ -93,7 +93,7 @@ pub fn first_rounded(json: &str) -> Option<(String, String)> {
 /// What is wrong with a number of JSON that a reader of documents would round.
 pub fn refusal(number: &str) -> Option<String> {
     let read: serde_json::Number = serde_json::from_str(number).ok()?;
-    (Number::from(&read) != Number::new(number)).then(|| {
+    (ExactNumber::from(&read) != ExactNumber::new(number)).then(|| {
         format!("is {number}, which would be rounded; allowed are integers of 64 bits and numbers of 17 digits")
     })
 }
@@ -117,20 +117,20 @@ fn rounded(at: &str, value: &RawValue) -> Option<(String, String)> {
     }
 }
 
-impl From<&serde_json::Number> for Number {
+impl From<&serde_json::Number> for ExactNumber {
     fn from(number: &serde_json::Number) -> Self {
         Self::new(&number.to_string())
     }
 }
 
-impl Serialize for Number {
+impl Serialize for ExactNumber {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let number: serde_json::Number = serde_json::from_str(&self.text).map_err(S::Error::custom)?;
         number.serialize(to)
     }
 }
 
-impl<'de> Deserialize<'de> for Number {
+impl<'de> Deserialize<'de> for ExactNumber {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         Ok(Self::from(&serde_json::Number::deserialize(from)?))
     }

@@ -7,12 +7,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A string: as it was given, and as it is compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Text {
+pub struct FoldedText {
     given: String,
     folded: String,
 }
 
-impl Text {
+impl FoldedText {
     /// As it was given.
     pub fn as_str(&self) -> &str {
         &self.given
@@ -34,19 +34,19 @@ impl Text {
     }
 }
 
-impl From<String> for Text {
+impl From<String> for FoldedText {
     fn from(given: String) -> Self {
         Self { folded: folded(&given), given }
     }
 }
 
-impl Serialize for Text {
+impl Serialize for FoldedText {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         self.given.serialize(to)
     }
 }
 
-impl<'de> Deserialize<'de> for Text {
+impl<'de> Deserialize<'de> for FoldedText {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         Ok(Self::from(String::deserialize(from)?))
     }

@@ -19,11 +19,11 @@ use std::{
 use serde_json::value::RawValue;
 
 use super::{
-    key::Key,
+    key::FilterKey,
     needles::{Found, Needles},
-    number::Number,
+    number::ExactNumber,
     outline::Outline,
-    text::{Text, folded},
+    text::{FoldedText, folded},
 };
 use crate::event::{Event, Schema};
 
@@ -35,27 +35,27 @@ const ONE_PASS: usize = 32 * 1024;
 
 /// An event, and what was seen of it so far.
 #[derive(Debug)]
-pub struct View<'e> {
+pub struct EventView<'e> {
     event: &'e Event,
     /// The strings that any of the filters which look here may look for, if they are known.
     needles: Option<&'e Needles>,
-    id: OnceCell<Node<'e>>,
-    domain_topic: OnceCell<Node<'e>>,
-    event_type: OnceCell<Node<'e>>,
-    subject: OnceCell<Node<'e>>,
-    data_version: OnceCell<Node<'e>>,
-    root: OnceCell<Node<'e>>,
+    id: OnceCell<JsonNode<'e>>,
+    domain_topic: OnceCell<JsonNode<'e>>,
+    event_type: OnceCell<JsonNode<'e>>,
+    subject: OnceCell<JsonNode<'e>>,
+    data_version: OnceCell<JsonNode<'e>>,
+    root: OnceCell<JsonNode<'e>>,
 }
 
 /// A value of an event.
 #[derive(Debug)]
-pub(super) enum Value<'e> {
+pub(super) enum EventValue<'e> {
     Null,
     Bool(bool),
-    Number(Number),
-    Text(Text),
+    Number(ExactNumber),
+    Text(FoldedText),
     Array(Elements),
-    Object(HashMap<Name, Node<'e>>),
+    Object(HashMap<FoldedName, JsonNode<'e>>),
     /// A string that stands for no characters.
     Unreadable,
 }
@@ -64,7 +64,7 @@ pub(super) enum Value<'e> {
 /// value up and does not go through all of them.
 #[derive(Debug, Default)]
 pub(super) struct Elements {
-    numbers: Vec<Number>,
+    numbers: Vec<ExactNumber>,
     /// Without their case.
     texts: Vec<String>,
     /// The same, each read from its end.
@@ -75,22 +75,22 @@ pub(super) struct Elements {
 
 /// A place in an event's JSON.
 #[derive(Debug)]
-pub(super) struct Node<'e> {
+pub(super) struct JsonNode<'e> {
     /// Empty where the value did not come from JSON.
     json: &'e str,
     /// Where its members stand, if it has any.
     members: Range<usize>,
     outline: Option<Rc<Outline<'e>>>,
-    value: OnceCell<Value<'e>>,
+    value: OnceCell<EventValue<'e>>,
     /// What of the view's needles stands in it.
     found: OnceCell<Found>,
 }
 
 /// The name of a member, without its case.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub(super) struct Name(String);
+pub(super) struct FoldedName(String);
 
-impl<'e> View<'e> {
+impl<'e> EventView<'e> {
     /// Nothing is seen yet.
     pub fn new(event: &'e Event) -> Self {
         Self {
@@ -113,51 +113,51 @@ impl<'e> View<'e> {
     /// How many bytes of the event's JSON were read: none before somebody asks for what only stands there.
     pub fn bytes_read(&self) -> usize {
         // Where there is no outline, looking for one has read it.
-        let read = |root: &Node<'e>| root.outline.as_ref().map_or(root.json.len(), |outline| outline.read());
+        let read = |root: &JsonNode<'e>| root.outline.as_ref().map_or(root.json.len(), |outline| outline.read());
         self.root.get().map_or(0, read)
     }
 
     /// The domain's topic; empty outside of domains.
-    pub(super) fn domain_topic(&self) -> &Text {
+    pub(super) fn domain_topic(&self) -> &FoldedText {
         self.domain_topic_node().text().expect("it was made of a text")
     }
 
     /// The event type; empty where there is none.
-    pub(super) fn event_type(&self) -> &Text {
+    pub(super) fn event_type(&self) -> &FoldedText {
         self.event_type_node().text().expect("it was made of a text")
     }
 
     /// The subject; empty where there is none.
-    pub(super) fn subject(&self) -> &Text {
+    pub(super) fn subject(&self) -> &FoldedText {
         self.subject_node().text().expect("it was made of a text")
     }
 
-    pub(super) fn domain_topic_node(&self) -> &Node<'e> {
-        self.domain_topic.get_or_init(|| Node::of_text(self.event.domain_topic().into_owned()))
+    pub(super) fn domain_topic_node(&self) -> &JsonNode<'e> {
+        self.domain_topic.get_or_init(|| JsonNode::of_text(self.event.domain_topic().into_owned()))
     }
 
-    pub(super) fn event_type_node(&self) -> &Node<'e> {
-        self.event_type.get_or_init(|| Node::of_text(self.event.event_type().into_owned()))
+    pub(super) fn event_type_node(&self) -> &JsonNode<'e> {
+        self.event_type.get_or_init(|| JsonNode::of_text(self.event.event_type().into_owned()))
     }
 
-    pub(super) fn subject_node(&self) -> &Node<'e> {
-        self.subject.get_or_init(|| Node::of_text(self.event.subject().into_owned()))
+    pub(super) fn subject_node(&self) -> &JsonNode<'e> {
+        self.subject.get_or_init(|| JsonNode::of_text(self.event.subject().into_owned()))
     }
 
     /// What the event has at `key`; [`None`] where it has nothing there.
-    pub(super) fn find(&self, key: &Key) -> Option<&Node<'e>> {
+    pub(super) fn find(&self, key: &FilterKey) -> Option<&JsonNode<'e>> {
         self.find_path(key.path())
     }
 
     /// The same, of a key's names.
-    pub(super) fn find_path(&self, path: &[String]) -> Option<&Node<'e>> {
+    pub(super) fn find_path(&self, path: &[String]) -> Option<&JsonNode<'e>> {
         if let [name] = path
             && let Some(node) = self.at_hand(name)
         {
             return Some(node);
         }
         let root =
-            self.root.get_or_init(|| Node::root(std::str::from_utf8(self.event.wire_bytes()).unwrap_or_default()));
+            self.root.get_or_init(|| JsonNode::root(std::str::from_utf8(self.event.wire_bytes()).unwrap_or_default()));
         let found = root.walk(path);
         match (self.event.schema, path) {
             // Event Grid's `data` of a custom event is the whole object.
@@ -174,7 +174,7 @@ impl<'e> View<'e> {
     }
 
     /// Whether any of these strings stands in a text, or in any text of an array; [`None`] where it is neither.
-    pub(super) fn contains(&self, node: &Node<'_>, strings: &[Text]) -> Option<bool> {
+    pub(super) fn contains(&self, node: &JsonNode<'_>, strings: &[FoldedText]) -> Option<bool> {
         let texts = node.value().texts()?;
         let one_by_one = || strings.iter().any(|string| texts.iter().any(|text| text.contains(string.folded())));
         let known = |needles: &Needles| {
@@ -185,7 +185,7 @@ impl<'e> View<'e> {
             Some(is_found) => is_found,
             None if texts.iter().map(String::len).sum::<usize>() * strings.len() < ONE_PASS => one_by_one(),
             None => {
-                let needles = Needles::new(strings.iter().map(Text::folded));
+                let needles = Needles::new(strings.iter().map(FoldedText::folded));
                 needles.found(&needles.find(texts)).next().is_some()
             }
         })
@@ -194,7 +194,7 @@ impl<'e> View<'e> {
     /// Hands those of `parts` that stand in a text, or in any text of an array, to `each`, and perhaps others that stand there.
     pub(super) fn each_part<'p>(
         &self,
-        node: &Node<'_>,
+        node: &JsonNode<'_>,
         parts: impl Iterator<Item = &'p String>,
         each: &mut dyn FnMut(&str),
     ) {
@@ -208,23 +208,23 @@ impl<'e> View<'e> {
     }
 
     /// The string, number or boolean that the event has at `key`, as it is written.
-    pub fn text(&self, key: &Key) -> Option<Cow<'_, str>> {
+    pub fn text(&self, key: &FilterKey) -> Option<Cow<'_, str>> {
         match self.find(key)?.value() {
-            Value::Text(text) => Some(Cow::Borrowed(text.as_str())),
-            Value::Number(number) => Some(Cow::Borrowed(number.as_str())),
-            Value::Bool(value) => Some(Cow::Owned(value.to_string())),
-            Value::Null | Value::Array(_) | Value::Object(_) | Value::Unreadable => None,
+            EventValue::Text(text) => Some(Cow::Borrowed(text.as_str())),
+            EventValue::Number(number) => Some(Cow::Borrowed(number.as_str())),
+            EventValue::Bool(value) => Some(Cow::Owned(value.to_string())),
+            EventValue::Null | EventValue::Array(_) | EventValue::Object(_) | EventValue::Unreadable => None,
         }
     }
 
     /// A string that has a place of its own. An empty one may also be missing: the JSON tells.
-    fn at_hand(&self, name: &str) -> Option<&Node<'e>> {
+    fn at_hand(&self, name: &str) -> Option<&JsonNode<'e>> {
         let node = match (name, self.event.schema) {
-            ("id", _) => self.id.get_or_init(|| Node::of_text(self.event.id().into_owned())),
+            ("id", _) => self.id.get_or_init(|| JsonNode::of_text(self.event.id().into_owned())),
             ("subject", _) => self.subject_node(),
             ("type", Schema::CloudEvents) | ("eventtype", Schema::EventGrid | Schema::Custom) => self.event_type_node(),
             ("dataversion", Schema::EventGrid | Schema::Custom) => {
-                self.data_version.get_or_init(|| Node::of_text(self.event.data_version().into_owned()))
+                self.data_version.get_or_init(|| JsonNode::of_text(self.event.data_version().into_owned()))
             }
             _ => return None,
         };
@@ -232,7 +232,7 @@ impl<'e> View<'e> {
     }
 }
 
-impl<'e> Node<'e> {
+impl<'e> JsonNode<'e> {
     fn new(json: &'e str, members: Range<usize>, outline: Option<Rc<Outline<'e>>>) -> Self {
         Self { json, members, outline, value: OnceCell::new(), found: OnceCell::new() }
     }
@@ -244,26 +244,26 @@ impl<'e> Node<'e> {
     }
 
     fn of_text(text: String) -> Self {
-        Self { value: OnceCell::from(Value::Text(Text::from(text))), ..Self::new("", 0..0, None) }
+        Self { value: OnceCell::from(EventValue::Text(FoldedText::from(text))), ..Self::new("", 0..0, None) }
     }
 
-    fn text(&self) -> Option<&Text> {
-        if let Value::Text(text) = self.value() { Some(text) } else { None }
+    fn text(&self) -> Option<&FoldedText> {
+        if let EventValue::Text(text) = self.value() { Some(text) } else { None }
     }
 
-    pub(super) fn value(&self) -> &Value<'e> {
-        self.value.get_or_init(|| self.read().unwrap_or(Value::Unreadable))
+    pub(super) fn value(&self) -> &EventValue<'e> {
+        self.value.get_or_init(|| self.read().unwrap_or(EventValue::Unreadable))
     }
 
     /// Takes the value apart, one level deep.
-    fn read(&self) -> Option<Value<'e>> {
+    fn read(&self) -> Option<EventValue<'e>> {
         let outline = self.outline.as_ref()?;
         if self.json.starts_with('{') {
             let member = |(name, json, members)| {
                 let name: String = serde_json::from_str(name).ok()?;
-                Some((Name(folded(&name)), Node::new(json, members, Some(Rc::clone(outline)))))
+                Some((FoldedName(folded(&name)), JsonNode::new(json, members, Some(Rc::clone(outline)))))
             };
-            return outline.members(self.members.clone()).map(member).collect::<Option<_>>().map(Value::Object);
+            return outline.members(self.members.clone()).map(member).collect::<Option<_>>().map(EventValue::Object);
         }
         outline.count(self.json.len());
         match self.json.starts_with('[') {
@@ -274,10 +274,13 @@ impl<'e> Node<'e> {
 
     fn walk(&self, path: &[String]) -> Option<&Self> {
         path.iter().try_fold(self, |node, name| match node.value() {
-            Value::Object(members) => members.get(name.as_str()),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Text(_) | Value::Array(_) | Value::Unreadable => {
-                None
-            }
+            EventValue::Object(members) => members.get(name.as_str()),
+            EventValue::Null
+            | EventValue::Bool(_)
+            | EventValue::Number(_)
+            | EventValue::Text(_)
+            | EventValue::Array(_)
+            | EventValue::Unreadable => None,
         })
     }
 
@@ -294,26 +297,26 @@ impl<'e> Node<'e> {
     }
 }
 
-fn elements(all: Vec<&RawValue>) -> Value<'_> {
+fn elements(all: Vec<&RawValue>) -> EventValue<'_> {
     let mut elements = Elements::default();
     for element in all {
         match scalar(element.get()) {
-            Some(Value::Number(number)) => elements.numbers.push(number),
-            Some(Value::Text(text)) => elements.texts.push(text.into_folded()),
-            Some(Value::Bool(value)) => elements.bools[usize::from(value)] = true,
-            Some(Value::Null | Value::Array(_) | Value::Object(_) | Value::Unreadable) | None => {}
+            Some(EventValue::Number(number)) => elements.numbers.push(number),
+            Some(EventValue::Text(text)) => elements.texts.push(text.into_folded()),
+            Some(EventValue::Bool(value)) => elements.bools[usize::from(value)] = true,
+            Some(EventValue::Null | EventValue::Array(_) | EventValue::Object(_) | EventValue::Unreadable) | None => {}
         }
     }
     elements.numbers.sort_unstable();
     elements.numbers.dedup();
     elements.texts.sort_unstable();
     elements.texts.dedup();
-    Value::Array(elements)
+    EventValue::Array(elements)
 }
 
-impl Value<'_> {
+impl EventValue<'_> {
     /// The numbers to compare, in order; [`None`] where it is of another type.
-    pub(super) fn numbers(&self) -> Option<&[Number]> {
+    pub(super) fn numbers(&self) -> Option<&[ExactNumber]> {
         match self {
             Self::Number(number) => Some(std::slice::from_ref(number)),
             Self::Array(elements) => Some(&elements.numbers),
@@ -356,18 +359,18 @@ impl Value<'_> {
 }
 
 /// A value that is neither an array nor an object.
-fn scalar(json: &str) -> Option<Value<'_>> {
+fn scalar(json: &str) -> Option<EventValue<'_>> {
     Some(match json.as_bytes().first()? {
-        b'n' => Value::Null,
-        b't' => Value::Bool(true),
-        b'f' => Value::Bool(false),
-        b'"' => Value::Text(Text::from(serde_json::from_str::<String>(json).ok()?)),
-        b'-' | b'0'..=b'9' => Value::Number(Number::new(json)),
+        b'n' => EventValue::Null,
+        b't' => EventValue::Bool(true),
+        b'f' => EventValue::Bool(false),
+        b'"' => EventValue::Text(FoldedText::from(serde_json::from_str::<String>(json).ok()?)),
+        b'-' | b'0'..=b'9' => EventValue::Number(ExactNumber::new(json)),
         _ => return None,
     })
 }
 
-impl Borrow<str> for Name {
+impl Borrow<str> for FoldedName {
     fn borrow(&self) -> &str {
         &self.0
     }

@@ -36,7 +36,7 @@ impl Lease {
 
 /// What a client says of what it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verb {
+pub enum LeaseAction {
     /// It is done.
     Acknowledge,
     /// It is for another one, after so long.
@@ -51,18 +51,18 @@ pub enum Verb {
 
 /// A client's word about what it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claim {
+pub struct LeaseClaim {
     /// Which: the answer names it.
     pub id: u64,
     /// The word.
-    pub verb: Verb,
+    pub verb: LeaseAction,
     /// About these.
     pub leases: Vec<Lease>,
 }
 
 /// What became of a word about one lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum LeaseResult {
     /// It is so.
     Done,
     /// The lease is over: the lock has expired, or it was said before.

@@ -11,7 +11,7 @@ use std::{
 use crate::{
     event::Timestamp,
     policy::{
-        outcome::Answer,
+        outcome::RequestResult,
         record::{Excerpt, ExcerptKey},
     },
 };
@@ -24,15 +24,19 @@ const KEPT_MAX: usize = 16;
 
 /// What was kept in the minute.
 #[derive(Debug, Default)]
-pub(super) struct Excerpts {
+pub(super) struct ExcerptCache {
     minute: u32,
     kept: BTreeSet<(u16, u64)>,
 }
 
-impl Excerpts {
+impl ExcerptCache {
     /// Under which number what was said is kept, and what is to be written for it, where it was not said before in this
     /// minute. [`None`] where nothing was said, or too much.
-    pub(super) fn keep(&mut self, answer: &Answer, now: Timestamp) -> Option<(u64, Option<(ExcerptKey, Excerpt)>)> {
+    pub(super) fn keep(
+        &mut self,
+        answer: &RequestResult,
+        now: Timestamp,
+    ) -> Option<(u64, Option<(ExcerptKey, Excerpt)>)> {
         let (answered, said) = match (answer.body.is_empty(), answer.detail.is_empty()) {
             (false, _) => (true, answer.body.slice(..answer.body.len().min(SAID_MAX))),
             (true, false) => (false, answer.detail.clone().into()),

@@ -12,13 +12,13 @@ use crate::{
 
 /// They.
 #[derive(Debug, Default)]
-pub(super) struct Idle {
+pub(super) struct IdleLanes {
     /// With the ends of their times to live.
     keys: BTreeMap<DueKey, Timestamp>,
     deaths: BTreeSet<(Timestamp, DueKey)>,
 }
 
-impl Idle {
+impl IdleLanes {
     pub(super) fn lay(&mut self, key: DueKey, dies: Timestamp) {
         if self.keys.insert(key, dies).is_none() {
             self.deaths.insert((dies, key));

@@ -22,21 +22,21 @@ use std::{
 
 use super::{
     Subscription,
-    question::{Question, Word},
+    lookup::{Lookup, LookupResult},
     settle::covers,
 };
 use crate::{
     event::{Event, Lane, Seq, Timestamp},
     policy::{
-        Effect, Item, Pull,
-        batch::{Last, Ready},
-        due::Known,
-        lane::Reading,
+        Effect, PullSettings, SendItem,
+        batch::{LastAttempt, ReadyEvent},
+        lane::LaneReader,
         outcome::{Outcome, Reason},
         record::{
-            DueKey, Entry, Owed, What,
-            lease::{Claim, Lease, LeaseStep, RENEWED_FOR, ReceiveId, Verb, Verdict},
+            DueKey, LedgerEntry, LedgerEvent, PendingDelivery,
+            lease::{Lease, LeaseAction, LeaseClaim, LeaseResult, LeaseStep, RENEWED_FOR, ReceiveId},
         },
+        retry_window::WindowEntry,
     },
 };
 
@@ -45,7 +45,7 @@ const LOOK: usize = 128;
 
 /// A lease that this life knows of.
 #[derive(Clone, Copy, Debug)]
-struct Lock {
+struct HeldLock {
     attempt: u32,
     until: Timestamp,
     /// When a client first received the event.
@@ -63,9 +63,9 @@ pub(super) struct Leases {
     served_bytes: u64,
     /// Whether the log was looked into since the last of them was served.
     looked: bool,
-    known: BTreeMap<(Lane, Seq), Lock>,
-    claims: VecDeque<Claim>,
-    question: Question,
+    known: BTreeMap<(Lane, Seq), HeldLock>,
+    claims: VecDeque<LeaseClaim>,
+    question: Lookup,
     /// What is said when the next write is durable, and when the one is that is on its way.
     gathered: Vec<Effect>,
     written: Vec<Effect>,
@@ -98,7 +98,7 @@ impl Leases {
         self.waiting.values().take(LOOK).map(|most| *most as usize).sum::<usize>().min(LOOK)
     }
 
-    pub(super) fn question(&mut self) -> &mut Question {
+    pub(super) fn lookup(&mut self) -> &mut Lookup {
         &mut self.question
     }
 
@@ -125,7 +125,7 @@ impl Subscription {
 
     /// How many events more may be received for the first time.
     pub(super) fn room(&self) -> u32 {
-        let Some(Pull { leases_max, .. }) = self.settings.pull else { return u32::MAX };
+        let Some(PullSettings { leases_max, .. }) = self.settings.pull else { return u32::MAX };
         u32::try_from(u64::from(leases_max).saturating_sub(self.counters.pending)).unwrap_or(u32::MAX)
     }
 
@@ -133,7 +133,7 @@ impl Subscription {
         if self.is_pulled() {
             self.leases.waiting.insert(who, events_max.max(1));
         } else {
-            self.leases.gathered.push(Effect::Hand { to: who, events: Vec::new() });
+            self.leases.gathered.push(Effect::HandOver { to: who, events: Vec::new() });
             self.gathered.cursor_now();
         }
     }
@@ -145,18 +145,18 @@ impl Subscription {
     // --- handing out ---
 
     /// The first who waits receives these.
-    pub(super) fn lease(&mut self, batch: Vec<Ready>, now: Timestamp) {
-        let Some(Pull { lock, .. }) = self.settings.pull else { return };
+    pub(super) fn lease(&mut self, batch: Vec<ReadyEvent>, now: Timestamp) {
+        let Some(PullSettings { lock, .. }) = self.settings.pull else { return };
         let until = now.after(lock);
         let Some((lane, attempts)) = batch.first().map(|ready| (ready.item.lane, ready.item.attempts)) else { return };
         let covers = covers(batch.iter().map(|ready| ready.item.seq).collect());
-        for Ready { item, event, .. } in batch {
-            let Item { lane, seq, appended, .. } = item;
+        for ReadyEvent { item, event, .. } in batch {
+            let SendItem { lane, seq, appended, .. } = item;
             let attempt = item.attempts + 1;
             let received = item.since.filter(|_| item.attempts > 0).unwrap_or(now);
-            let leased = Item { attempts: attempt, since: Some(received), ..item };
-            self.owe(leased, until, (Outcome::Delivering, None), now);
-            self.leases.known.insert((lane, seq), Lock { attempt, until, received, tried: now });
+            let leased = SendItem { attempts: attempt, since: Some(received), ..item };
+            self.defer(leased, until, (Outcome::Delivering, None), now);
+            self.leases.known.insert((lane, seq), HeldLock { attempt, until, received, tried: now });
             self.leases.served_bytes += event.wire_len() as u64;
             self.leases.served.push((Lease { lane, seq, attempt, appended }, event));
         }
@@ -174,7 +174,7 @@ impl Subscription {
             return false;
         }
         let most = self.batch_max().min(self.room()) as usize;
-        let is_short = |lane: &&Reading| lane.lane() == Lane::LIVE && (1..most).contains(&lane.ready());
+        let is_short = |lane: &&LaneReader| lane.lane() == Lane::LIVE && (1..most).contains(&lane.ready());
         self.lanes.iter().find(is_short).is_some_and(|lane| lane.is_unread(self.end))
     }
 
@@ -188,12 +188,12 @@ impl Subscription {
         }
         if self.endpoint.is_closed() {
             let waiting = std::mem::take(&mut self.leases.waiting);
-            effects.extend(waiting.into_keys().map(|to| Effect::Hand { to, events: Vec::new() }));
+            effects.extend(waiting.into_keys().map(|to| Effect::HandOver { to, events: Vec::new() }));
         }
         if !self.leases.is_wanted() {
             self.forget_ready_jobs();
-            for Ready { item, .. } in std::mem::take(&mut self.own.retries) {
-                self.lay_aside(item);
+            for ReadyEvent { item, .. } in std::mem::take(&mut self.own.retries) {
+                self.park(item);
             }
         }
     }
@@ -204,7 +204,7 @@ impl Subscription {
         self.leases.served_bytes = 0;
         self.leases.looked = false;
         self.count(lane, |counters| counters.requests += 1);
-        self.leases.gathered.push(Effect::Hand { to, events });
+        self.leases.gathered.push(Effect::HandOver { to, events });
     }
 
     /// Who waits may have what was laid aside; what died there is looked at.
@@ -218,7 +218,7 @@ impl Subscription {
     }
 
     /// Nobody waits for it: its key is kept.
-    fn lay_aside(&mut self, Item { lane, seq, appended, due, .. }: Item) {
+    fn park(&mut self, SendItem { lane, seq, appended, due, .. }: SendItem) {
         let dies = self.settings.expires(appended);
         if let Some(due) = due {
             self.own.idle.lay(DueKey { due, lane, seq }, dies);
@@ -226,58 +226,58 @@ impl Subscription {
     }
 
     /// An event that is due was fetched: its lock has expired, or the delay of its release is over.
-    pub(super) fn take_up(&mut self, ready: Ready, now: Timestamp) {
-        let Ready { item, .. } = ready;
+    pub(super) fn take_up(&mut self, ready: ReadyEvent, now: Timestamp) {
+        let ReadyEvent { item, .. } = ready;
         let key = item.key();
         let expired = ready.last.is_some_and(|last| last.outcome == Outcome::Delivering);
         // What is in a file is how the event's attempts ended, which for a client that pulls is always the same.
-        let last = ready.last.map(|last| Last { outcome: Outcome::Delivering, ..last });
+        let last = ready.last.map(|last| LastAttempt { outcome: Outcome::Delivering, ..last });
         // A clock that is wrong may end a lock early. Mostly that costs another attempt, which at-least-once delivery allows, so
         // locks are not held. At the last attempt it would cost the event: its client keeps the lock until ages count again.
-        if let (true, true, Some(Last { tried, .. }), Some(Pull { lock, .. })) =
+        if let (true, true, Some(LastAttempt { tried, .. }), Some(PullSettings { lock, .. })) =
             (expired && self.expiry_held, item.attempts >= self.settings.attempts_max, last, self.settings.pull)
         {
             let until = now.after(lock);
             let received = item.since.unwrap_or(tried);
-            self.owe(item, until, (Outcome::Delivering, None), tried);
-            self.leases.known.insert(key, Lock { attempt: item.attempts, until, received, tried });
+            self.defer(item, until, (Outcome::Delivering, None), tried);
+            self.leases.known.insert(key, HeldLock { attempt: item.attempts, until, received, tried });
             return;
         }
         if expired {
             self.leases.known.remove(&key);
             self.note_lease((item.lane, item.attempts), vec![(item.seq, 1)], LeaseStep::Expired, now);
             self.count(item.lane, |counters| counters.requests_failed += 1);
-            self.tally.fail(Outcome::TimedOut);
+            self.counts.fail(Outcome::TimedOut);
         }
         if item.attempts >= self.settings.attempts_max {
             return self.give_up(item, Reason::MaxDeliveryAttemptsExceeded, last, now);
         }
-        let ready = Ready { last, ..ready };
+        let ready = ReadyEvent { last, ..ready };
         if self.is_expired(&ready, now) {
             return self.give_up(item, Reason::TimeToLiveExceeded, last, now);
         }
         match (expired, item.due, last) {
-            (true, Some(due), Some(last)) => self.owe(item, due, (Outcome::TimedOut, None), last.tried),
+            (true, Some(due), Some(last)) => self.defer(item, due, (Outcome::TimedOut, None), last.tried),
             _ if self.is_wanted() || item.lane.is_job() => self.queue(item.lane).retries.push_back(ready),
-            _ => self.lay_aside(item),
+            _ => self.park(item),
         }
     }
 
     /// A step of these is a line of the ledger, and counted.
     fn note_lease(&mut self, (lane, attempt): (Lane, u32), covers: Vec<(Seq, u32)>, step: LeaseStep, now: Timestamp) {
-        self.tally.lease(step.kind(), covers.iter().map(|(_, count)| u64::from(*count)).sum());
-        self.gathered.note(lane, attempt, Entry { at: now, covers, what: What::Lease(step) });
+        self.counts.lease(step.kind(), covers.iter().map(|(_, count)| u64::from(*count)).sum());
+        self.gathered.note(lane, attempt, LedgerEntry { at: now, covers, what: LedgerEvent::Lease(step) });
     }
 
     // --- what clients say ---
 
-    pub(super) fn on_claim(&mut self, claim: Claim) {
+    pub(super) fn on_claim(&mut self, claim: LeaseClaim) {
         self.leases.claims.push_back(claim);
     }
 
     /// The disk says what it has of leases of an earlier life.
-    pub(super) fn on_leases_read(&mut self, found: &[(Lane, Seq, Option<Owed>)], now: Timestamp) {
-        if self.leases.question.answer(found) != Some(Word::Good) {
+    pub(super) fn on_leases_read(&mut self, found: &[(Lane, Seq, Option<PendingDelivery>)], now: Timestamp) {
+        if self.leases.question.answer(found) != Some(LookupResult::Good) {
             return;
         }
         for (lane, seq, owed) in found {
@@ -285,15 +285,15 @@ impl Subscription {
             let Some(owed) = owed.as_ref().filter(|owed| owed.last == Outcome::Delivering && now < owed.due) else {
                 continue;
             };
-            if self.own.due.strays(owed.due, now) {
+            if self.own.due.is_out_of_range(owed.due, now) {
                 continue;
             }
             // What was decided about it in this life is not on the disk yet.
             let known = self.queue(*lane).due.find(key);
-            if known == Known::Owed(owed.due) || known == Known::Nothing {
+            if known == WindowEntry::Pending(owed.due) || known == WindowEntry::Nothing {
                 let (attempt, until, tried) = (owed.attempts, owed.due, owed.tried);
                 let received = owed.received.unwrap_or(tried);
-                self.leases.known.entry(key).or_insert(Lock { attempt, until, received, tried });
+                self.leases.known.entry(key).or_insert(HeldLock { attempt, until, received, tried });
             }
         }
         if let Some(claim) = self.leases.claims.pop_front() {
@@ -306,7 +306,8 @@ impl Subscription {
         while !self.leases.question.is_open() && !self.gathered.is_ahead() {
             let Some(claim) = self.leases.claims.front() else { return };
             let keys: BTreeSet<(Lane, Seq)> = claim.leases.iter().map(Lease::key).collect();
-            let unknown: Vec<(Lane, Seq)> = keys.into_iter().filter(|key| self.may_be_of_earlier_life(*key)).collect();
+            let unknown: Vec<(Lane, Seq)> =
+                keys.into_iter().filter(|key| self.may_be_of_earlier_incarnation(*key)).collect();
             if !unknown.is_empty() {
                 return self.leases.question.put(unknown);
             }
@@ -317,23 +318,23 @@ impl Subscription {
     }
 
     /// Whether only the disk knows if somebody holds it.
-    fn may_be_of_earlier_life(&mut self, key: (Lane, Seq)) -> bool {
+    fn may_be_of_earlier_incarnation(&mut self, key: (Lane, Seq)) -> bool {
         if self.leases.known.contains_key(&key) {
             return false;
         }
         let queue = self.queue(key.0);
-        !queue.engaged().any(|engaged| engaged == key) && queue.due.find(key) != Known::Left
+        !queue.engaged().any(|engaged| engaged == key) && queue.due.find(key) != WindowEntry::Left
     }
 
-    fn decide(&mut self, claim: &Claim, now: Timestamp) {
+    fn decide(&mut self, claim: &LeaseClaim, now: Timestamp) {
         // A client may renew the same twice in one word.
         let mut done: BTreeMap<(Lane, u32, Timestamp), BTreeSet<Seq>> = BTreeMap::new();
         let mut verdicts = Vec::with_capacity(claim.leases.len());
         for lease in &claim.leases {
-            let verdict = match self.obey(*lease, claim.verb, now) {
+            let verdict = match self.settle_lease(*lease, claim.verb, now) {
                 Ok(until) => {
                     done.entry((lease.lane, lease.attempt, until)).or_default().insert(lease.seq);
-                    Verdict::Done
+                    LeaseResult::Done
                 }
                 Err(verdict) => verdict,
             };
@@ -341,59 +342,59 @@ impl Subscription {
         }
         for ((lane, attempt, until), seqs) in done {
             let step = match claim.verb {
-                Verb::Acknowledge => LeaseStep::Acknowledged,
-                Verb::Release(_) | Verb::TakeBack => LeaseStep::Released { until },
-                Verb::Renew => LeaseStep::Renewed { until },
+                LeaseAction::Acknowledge => LeaseStep::Acknowledged,
+                LeaseAction::Release(_) | LeaseAction::TakeBack => LeaseStep::Released { until },
+                LeaseAction::Renew => LeaseStep::Renewed { until },
                 // Its line is that of the giving up.
-                Verb::Reject => continue,
+                LeaseAction::Reject => continue,
             };
             self.note_lease((lane, attempt), covers(seqs.into_iter().collect()), step, now);
         }
         // Also where nothing was done: whoever hears so hears it behind what had been said before.
-        self.leases.gathered.push(Effect::Tell { to: claim.id, verdicts });
+        self.leases.gathered.push(Effect::ReportResults { to: claim.id, verdicts });
         self.gathered.cursor_now();
     }
 
     /// Until when the event is put off, where it is; now, where it has ended.
-    fn obey(&mut self, lease: Lease, verb: Verb, now: Timestamp) -> Result<Timestamp, Verdict> {
+    fn settle_lease(&mut self, lease: Lease, verb: LeaseAction, now: Timestamp) -> Result<Timestamp, LeaseResult> {
         let key = lease.key();
-        let good = |lock: &&Lock| lock.attempt == lease.attempt && now < lock.until;
-        let Lock { attempt, until, received, tried } =
-            *self.leases.known.get(&key).filter(good).ok_or(Verdict::Lost)?;
+        let good = |lock: &&HeldLock| lock.attempt == lease.attempt && now < lock.until;
+        let HeldLock { attempt, until, received, tried } =
+            *self.leases.known.get(&key).filter(good).ok_or(LeaseResult::Lost)?;
         let Lease { lane, seq, appended, .. } = lease;
-        let item = Item { lane, seq, appended, attempts: attempt, due: Some(until), since: Some(received) };
-        let last = Some(Last { outcome: Outcome::Delivering, status: None, tried });
+        let item = SendItem { lane, seq, appended, attempts: attempt, due: Some(until), since: Some(received) };
+        let last = Some(LastAttempt { outcome: Outcome::Delivering, status: None, tried });
         let renewed = received.after(RENEWED_FOR);
         match verb {
-            Verb::Renew if renewed <= now => return Err(Verdict::TooOld),
-            Verb::Renew => {
+            LeaseAction::Renew if renewed <= now => return Err(LeaseResult::TooOld),
+            LeaseAction::Renew => {
                 let lock = self.settings.pull.map_or_else(Default::default, |pull| pull.lock);
                 let longer = now.after(lock).min(renewed).max(until);
                 if longer > until {
-                    self.owe(item, longer, (Outcome::Delivering, None), tried);
-                    self.leases.known.insert(key, Lock { attempt, until: longer, received, tried });
+                    self.defer(item, longer, (Outcome::Delivering, None), tried);
+                    self.leases.known.insert(key, HeldLock { attempt, until: longer, received, tried });
                 }
                 return Ok(longer);
             }
-            Verb::Acknowledge | Verb::Release(_) | Verb::Reject | Verb::TakeBack => {}
+            LeaseAction::Acknowledge | LeaseAction::Release(_) | LeaseAction::Reject | LeaseAction::TakeBack => {}
         }
         self.leases.known.remove(&key);
         match verb {
-            Verb::Acknowledge | Verb::Renew => self.deliver(item),
-            Verb::Reject => self.give_up(item, Reason::Rejected, last, now),
-            Verb::Release(_) if attempt >= self.settings.attempts_max => {
+            LeaseAction::Acknowledge | LeaseAction::Renew => self.deliver(item),
+            LeaseAction::Reject => self.give_up(item, Reason::Rejected, last, now),
+            LeaseAction::Release(_) if attempt >= self.settings.attempts_max => {
                 self.give_up(item, Reason::MaxDeliveryAttemptsExceeded, last, now);
             }
-            Verb::Release(delay) => {
+            LeaseAction::Release(delay) => {
                 let due = beside(until, now.after(delay));
-                self.owe(item, due, (Outcome::Aborted, None), tried);
+                self.defer(item, due, (Outcome::Aborted, None), tried);
                 return Ok(due);
             }
-            Verb::TakeBack => {
+            LeaseAction::TakeBack => {
                 let attempts = attempt.saturating_sub(1);
-                let item = Item { attempts, since: item.since.filter(|_| attempts > 0), ..item };
+                let item = SendItem { attempts, since: item.since.filter(|_| attempts > 0), ..item };
                 let due = beside(until, now);
-                self.owe(item, due, (Outcome::Aborted, None), tried);
+                self.defer(item, due, (Outcome::Aborted, None), tried);
                 return Ok(due);
             }
         }
@@ -401,7 +402,7 @@ impl Subscription {
     }
 }
 
-/// `due`, but not when the lock would have expired: such a key were taken for the lock's, which is on the disk yet.
+/// `retry_window`, but not when the lock would have expired: such a key were taken for the lock's, which is on the disk yet.
 fn beside(until: Timestamp, due: Timestamp) -> Timestamp {
     if due == until { due.after(Duration::from_micros(1)) } else { due }
 }

@@ -3,10 +3,10 @@
 //! [`Subscription::absorb`] takes what has happened and says what follows: changes for the journal, and effects for the
 //! world. [`Subscription::next_due`] says when to ask again if nothing happens. Nothing else has an opinion.
 //!
-//! Its rooms: `words` (what it hears and says), `divide` (what is sent, beside what, and what goes unsent?), `send` (what
+//! Its rooms: `messages` (what it hears and says), `lane_assignment` (what is sent, beside what, and what goes unsent?), `send` (what
 //! is there to send?), `queue` (what of it is owed?), `jobs` (and what once more?), `redrive` (and what of what was given
-//! up?), `lease` and `idle` (who pulls, and what does he hold?), `settle` (what came of it?), `question` (what does only the
-//! disk know?), `excerpt` (what was said?), `late` (what came of it after all?), `gather` (what is to
+//! up?), `lease` and `idle` (who pulls, and what does he hold?), `settle` (what came of it?), `lookup` (what does only the
+//! disk know?), `excerpt` (what was said?), `late_responses` (what came of it after all?), `pending_write` (what is to
 //! be written?).
 //!
 //! Invariants:
@@ -19,19 +19,19 @@
 //! A request leaves before anything is written, because nothing is promised by it: after a crash the flights are what is
 //! repeated. Who pulls is promised that he alone has an event, so that is written first.
 
-mod divide;
 mod excerpt;
-mod gather;
 mod idle;
 mod jobs;
-mod late;
+mod lane_assignment;
+mod late_responses;
 mod lease;
-mod question;
+mod lookup;
+mod messages;
+mod pending_write;
 mod queue;
 mod redrive;
 mod send;
 mod settle;
-mod words;
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -39,120 +39,126 @@ use std::{
 };
 
 use crate::{
-    event::{FlightId, Lane, Seq, Timestamp},
+    event::{Lane, RequestId, Seq, Timestamp},
     policy::{
-        due::Window,
         endpoint::Endpoint,
-        lane::Reading,
-        record::{Command, Counters, Cursor, EndpointView, Health, Senseless, Tally, Traffic, lease::RELEASED_FOR},
-        retry::{self, Chance},
+        lane::LaneReader,
+        record::{
+            Command, CommandRefused, Counters, Cursor, EndpointView, Health, OutcomeCounts, Traffic,
+            lease::RELEASED_FOR,
+        },
+        retry::{self, Jitter},
+        retry_window::RetryWindow,
     },
 };
 
-use divide::{Aging, is_sent};
-use excerpt::Excerpts;
-use gather::Gathered;
+use excerpt::ExcerptCache;
 use jobs::Jobs;
-use late::Late;
+use lane_assignment::{ExpiryScan, is_sent};
+use late_responses::LateResponses;
 use lease::Leases;
-use question::Question;
-use queue::Queue;
-pub use words::{Effect, Flight, Input, Item, Pull, Settings, Step, Write};
+use lookup::Lookup;
+pub use messages::{
+    CoreStep, Effect, Input, OutgoingBatch, PullSettings, SendItem, SubscriptionSettings, SubscriptionWrite,
+};
+use pending_write::PendingWrite;
+use queue::SendQueue;
 
 /// The machine.
 #[derive(Debug)]
 pub struct Subscription {
-    settings: Settings,
+    settings: SubscriptionSettings,
     endpoint: Endpoint,
     /// The live one first.
-    lanes: Vec<Reading>,
-    aging: Aging,
+    lanes: Vec<LaneReader>,
+    aging: ExpiryScan,
     /// Where the log ended when the endpoint was last known to be away: what is below is the backlog of its return.
     away: Seq,
     /// What is owed of what was published.
-    own: Queue,
+    own: SendQueue,
     /// What jobs owe.
-    replays: Queue,
+    replays: SendQueue,
     jobs: Jobs,
-    flights: BTreeMap<FlightId, Arc<Flight>>,
-    next_flight: FlightId,
+    requests: BTreeMap<RequestId, Arc<OutgoingBatch>>,
+    next_request: RequestId,
     /// How many requests may be in flight, as far as the process has descriptors for them.
-    flights_max: usize,
+    requests_max: usize,
     /// Whether nothing grows too old at present.
     expiry_held: bool,
     turn: usize,
     end: Seq,
     counters: Counters,
     replayed: Counters,
-    tally: Tally,
-    late: Late,
+    counts: OutcomeCounts,
+    late: LateResponses,
     leases: Leases,
-    excerpts: Excerpts,
+    excerpts: ExcerptCache,
     began: Seq,
-    gathered: Gathered,
+    gathered: PendingWrite,
 }
 
 impl Subscription {
-    /// The machine as it was written down: `flights` have left and have no durable outcome, whichever life sent them.
+    /// The machine as it was written down: `requests` have left and have no durable outcome, whichever life sent them.
     pub fn recover(
-        settings: Settings,
+        settings: SubscriptionSettings,
         cursor: &Cursor,
         end: Seq,
-        flights: Vec<Arc<Flight>>,
-        next_flight: FlightId,
+        requests: Vec<Arc<OutgoingBatch>>,
+        next_request: RequestId,
         now: Timestamp,
     ) -> Self {
-        let mut lanes: Vec<Reading> = cursor.lanes.iter().map(Reading::recover).collect();
-        let aloft: HashSet<(Lane, Seq)> = flights.iter().flat_map(|flight| &flight.items).map(Item::key).collect();
+        let mut lanes: Vec<LaneReader> = cursor.lanes.iter().map(LaneReader::recover).collect();
+        let in_flight: HashSet<(Lane, Seq)> =
+            requests.iter().flat_map(|request| &request.items).map(SendItem::key).collect();
         let open = lanes.iter().flat_map(|lane| lane.open().iter().map(|seq| (lane.lane(), *seq)));
-        let lost: Vec<(Lane, Seq)> = open.filter(|key| !aloft.contains(key)).collect();
+        let lost: Vec<(Lane, Seq)> = open.filter(|key| !in_flight.contains(key)).collect();
         let lost_of = |of| lost.iter().copied().filter(move |(lane, _)| Traffic::of(*lane) == of);
         // A first attempt that left in an earlier life, after its last write, is open although the cursor does not say so.
-        for item in flights.iter().flat_map(|flight| &flight.items).filter(|item| item.due.is_none()) {
+        for item in requests.iter().flat_map(|request| &request.items).filter(|item| item.due.is_none()) {
             if let Some(lane) = lane_mut(&mut lanes, item.lane) {
                 lane.adopt(item.seq);
             }
         }
-        let left = flights.iter().map(|flight| (flight.id, flight.sent));
+        let left = requests.iter().map(|request| (request.id, request.sent));
         let longest_wait = match settings.pull {
             None => retry::longest_wait(&settings.edition, settings.destination),
             Some(pull) => RELEASED_FOR.max(pull.lock),
         };
         let due = match settings.pull {
-            None => Window::recover(cursor.next_due, longest_wait),
+            None => RetryWindow::recover(cursor.next_due, longest_wait),
             // What is leased is bounded, and what is due is looked at whoever waits.
-            Some(_) => Window::recover_roomy(cursor.next_due, longest_wait),
+            Some(_) => RetryWindow::recover_roomy(cursor.next_due, longest_wait),
         };
         // Without a job nothing of theirs is owed.
         let jobs_due = cursor.next_due.filter(|_| !cursor.jobs.is_empty());
         Self {
             endpoint: Endpoint::recover(&settings, cursor, left, now),
-            aging: Aging::recover(cursor.health),
+            aging: ExpiryScan::recover(cursor.health),
             away: end,
             settings,
             lanes,
-            own: Queue::new(due, lost_of(Traffic::Own)),
-            replays: Queue::new(Window::recover_roomy(jobs_due, longest_wait), lost_of(Traffic::Jobs)),
+            own: SendQueue::new(due, lost_of(Traffic::Own)),
+            replays: SendQueue::new(RetryWindow::recover_roomy(jobs_due, longest_wait), lost_of(Traffic::Jobs)),
             jobs: Jobs::recover(&cursor.jobs, cursor.jobs_begun, now),
-            flights: flights.into_iter().map(|flight| (flight.id, flight)).collect(),
-            next_flight,
-            flights_max: usize::MAX,
+            requests: requests.into_iter().map(|request| (request.id, request)).collect(),
+            next_request,
+            requests_max: usize::MAX,
             expiry_held: false,
             turn: 0,
             end,
             counters: cursor.counters,
             replayed: cursor.replayed,
-            tally: cursor.tally.clone(),
-            late: Late::default(),
+            counts: cursor.counts.clone(),
+            late: LateResponses::default(),
             leases: Leases::default(),
-            excerpts: Excerpts::default(),
+            excerpts: ExcerptCache::default(),
             began: cursor.began,
-            gathered: Gathered::recover(&cursor.sifted),
+            gathered: PendingWrite::recover(&cursor.filtered_out),
         }
     }
 
     /// Takes what has happened.
-    pub fn absorb(&mut self, input: Input, now: Timestamp, chance: Chance) -> Step {
+    pub fn absorb(&mut self, input: Input, now: Timestamp, jitter: Jitter) -> CoreStep {
         let mut effects = Vec::new();
         match input {
             Input::Appended { end } => self.end = self.end.max(end),
@@ -173,14 +179,14 @@ impl Subscription {
             Input::LetGo => self.let_go(),
             Input::DueRead { of, keys, all } => self.on_due_read(of, &keys, all),
             Input::Fetched(fetched) => self.on_fetched(fetched, now),
-            Input::Finished { flight, answer } => self.on_finished(flight, &answer, now, chance),
-            Input::Late { flight } => self.on_late(flight, now),
-            Input::OwedRead(found) => {
-                self.on_owed_read(&found, now);
+            Input::Finished { request: request, answer } => self.on_finished(request, &answer, now, jitter),
+            Input::Late { request: request } => self.on_late(request, now),
+            Input::PendingRead(found) => {
+                self.on_pending_read(&found, now);
                 self.on_leases_read(&found, now);
             }
             Input::Connected(reached) => {
-                self.endpoint.connected(reached, now, chance);
+                self.endpoint.connected(reached, now, jitter);
                 if !reached {
                     self.away = self.end;
                 }
@@ -197,18 +203,18 @@ impl Subscription {
                 effects = self.leases.durable();
             }
             Input::Command(command) => self.on_command(command, now),
-            Input::TakeBack(page) => self.take_letters_back(*page, now),
-            Input::Quarantine(item) => self.on_quarantine(item, now, chance),
+            Input::TakeBack(page) => self.redrive_dead_letters(*page, now),
+            Input::Quarantine(item) => self.on_quarantine(item, now, jitter),
         }
-        self.lose_overdue_flights(now, chance);
+        self.fail_overdue_requests(now, jitter);
         self.settle_claims(now);
         self.pump(&mut effects, now);
         if self.connects(now).is_some_and(|due| due <= now) {
             self.endpoint.connecting();
             effects.push(Effect::Connect);
         }
-        effects.extend([self.late.question(), self.leases.question()].into_iter().filter_map(Question::ask));
-        Step { write: self.write(now), effects }
+        effects.extend([self.late.lookup(), self.leases.lookup()].into_iter().filter_map(Lookup::next_effect));
+        CoreStep { write: self.write(now), effects }
     }
 
     /// The server has started, so that nothing is in flight: an endpoint that was left alone is probed at once, and what
@@ -227,8 +233,8 @@ impl Subscription {
     }
 
     /// From now on no more than `most` requests are in flight: the process has no descriptors for more.
-    pub fn limit_flights(&mut self, most: usize) {
-        self.flights_max = most;
+    pub fn limit_requests(&mut self, most: usize) {
+        self.requests_max = most;
     }
 
     /// From now on no event is given up for its age, or events are again: the clock cannot be trusted to tell ages, or can.
@@ -241,34 +247,34 @@ impl Subscription {
 
     /// Whether a request could leave now if there was room for it: then to be asked again once there is.
     pub fn waits_for_room(&self, now: Timestamp) -> bool {
-        !self.may_add_flight() && !self.is_pulled() && self.endpoint.places(self.flights.len(), now) > 0
+        !self.may_add_request() && !self.is_pulled() && self.endpoint.places(self.requests.len(), now) > 0
     }
 
-    fn may_add_flight(&self) -> bool {
-        self.flights.len() < self.flights_max
+    fn may_add_request(&self) -> bool {
+        self.requests.len() < self.requests_max
     }
 
     /// When to absorb a [`Input::Tick`] if nothing else happens before.
     pub fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
-        let flight = self.flights.values().next().map(|flight| flight.deadline);
-        [flight, self.gathered.wakes(), self.ages(), self.next_work(now)].into_iter().flatten().min()
+        let request = self.requests.values().next().map(|request| request.deadline);
+        [request, self.gathered.wakes(), self.ages(), self.next_work(now)].into_iter().flatten().min()
     }
 
     /// The cursor as it would be written down now.
     pub fn cursor(&self) -> Cursor {
         Cursor {
-            lanes: self.lanes.iter().map(Reading::cursor).collect(),
+            lanes: self.lanes.iter().map(LaneReader::cursor).collect(),
             health: self.endpoint.health(),
             pace: self.endpoint.pace(),
             held: self.endpoint.held(),
             counters: self.counters,
             replayed: self.replayed,
             jobs: self.jobs.cursors(),
-            jobs_begun: self.jobs.begun(),
+            jobs_begun: self.jobs.started(),
             next_due: self.first_due(),
-            sifted: self.gathered.sifted().to_vec(),
+            filtered_out: self.gathered.filtered_out().to_vec(),
             began: self.began,
-            tally: self.tally.clone(),
+            counts: self.counts.clone(),
         }
     }
 
@@ -278,21 +284,23 @@ impl Subscription {
     }
 
     /// Why a command has no sense as it is.
-    pub fn refuses(&self, command: Command) -> Option<Senseless> {
+    pub fn refuses(&self, command: Command) -> Option<CommandRefused> {
         match command {
-            Command::Job(command) => self.refuses_job(command).map(Senseless::Job),
+            Command::Job(command) => self.refuses_job(command).map(CommandRefused::Job),
             Command::Hold | Command::Resume | Command::Probe | Command::Release => self.endpoint.refuses(command),
         }
     }
 
     /// How many bytes of events it has read and not sent.
     pub fn kept_bytes(&self) -> usize {
-        self.lanes.iter().map(Reading::ready_bytes).sum::<usize>() + self.own.ready_bytes() + self.replays.ready_bytes()
+        self.lanes.iter().map(LaneReader::ready_bytes).sum::<usize>()
+            + self.own.ready_bytes()
+            + self.replays.ready_bytes()
     }
 
     /// How many requests are on their way.
     pub fn in_flight(&self) -> usize {
-        self.flights.len()
+        self.requests.len()
     }
 
     /// When something may be sent that cannot be sent now. Where only a free place is wanting, an answer will bring it.
@@ -311,9 +319,9 @@ impl Subscription {
             }
             // What is ready waits for its pace, or for a free place.
             None => {
-                let paced = self.endpoint.paces(self.flights.len(), now);
+                let paced = self.endpoint.paces(self.requests.len(), now);
                 let paced = paced.filter(|_| {
-                    self.may_add_flight() && self.is_ready() && !self.gathered.is_ahead() && !self.is_dividing()
+                    self.may_add_request() && self.is_ready() && !self.gathered.is_ahead() && !self.is_dividing()
                 });
                 paced.into_iter().chain(self.next_due_key(now)).chain(self.next_of_jobs(now)).min()
             }
@@ -342,17 +350,17 @@ impl Subscription {
 
     /// When the first owed event falls due, wherever it is by now.
     fn first_due(&self) -> Option<Timestamp> {
-        let aloft = self.aloft().filter_map(|item| item.due);
-        self.own.first_due().into_iter().chain(self.replays.first_due()).chain(aloft).min()
+        let in_flight = self.in_flight_items().filter_map(|item| item.due);
+        self.own.first_due().into_iter().chain(self.replays.first_due()).chain(in_flight).min()
     }
 
     /// What is in flight.
-    fn aloft(&self) -> impl Iterator<Item = &Item> {
-        self.flights.values().flat_map(|flight| &flight.items)
+    fn in_flight_items(&self) -> impl Iterator<Item = &SendItem> {
+        self.requests.values().flat_map(|request| &request.items)
     }
 
     /// The way that what is owed in this lane takes.
-    fn queue(&mut self, lane: Lane) -> &mut Queue {
+    fn queue(&mut self, lane: Lane) -> &mut SendQueue {
         match Traffic::of(lane) {
             Traffic::Own => &mut self.own,
             Traffic::Jobs => &mut self.replays,
@@ -374,14 +382,14 @@ impl Subscription {
         if let Command::Job(command) = command {
             self.on_job_command(command, now);
         } else {
-            self.endpoint.obey(command, now);
+            self.endpoint.on_command(command, now);
             self.aging.renew();
         }
         self.gathered.cursor_now();
     }
 
     /// What is to be written now; nothing while the last write is on its way.
-    fn write(&mut self, now: Timestamp) -> Option<Write> {
+    fn write(&mut self, now: Timestamp) -> Option<SubscriptionWrite> {
         if !self.gathered.is_due(now) {
             return None;
         }
@@ -394,6 +402,6 @@ impl Subscription {
     }
 }
 
-fn lane_mut(lanes: &mut [Reading], lane: Lane) -> Option<&mut Reading> {
+fn lane_mut(lanes: &mut [LaneReader], lane: Lane) -> Option<&mut LaneReader> {
     lanes.iter_mut().find(|reading| reading.lane() == lane)
 }

@@ -5,43 +5,43 @@ use std::collections::VecDeque;
 
 use crate::{
     event::{Lane, Seq, Timestamp},
-    policy::{Item, batch::Ready, due::Window, record::DueKey},
+    policy::{SendItem, batch::ReadyEvent, record::DueKey, retry_window::RetryWindow},
 };
 
-use super::idle::Idle;
+use super::idle::IdleLanes;
 
 /// Owed events are fetched by so many, or by a batch if that is more.
 const FETCH: usize = 64;
 
 /// What is being fetched.
 #[derive(Debug)]
-pub(super) struct Wanted {
+pub(super) struct WantedEvents {
     pub(super) key: (Lane, Seq),
     /// When it fell due; [`None`] for one that is lost, not owed.
     pub(super) due: Option<Timestamp>,
 }
 
-impl Wanted {
-    fn owed(DueKey { due, lane, seq }: DueKey) -> Self {
+impl WantedEvents {
+    fn of_due(DueKey { due, lane, seq }: DueKey) -> Self {
         Self { key: (lane, seq), due: Some(due) }
     }
 }
 
 /// The way.
 #[derive(Debug)]
-pub(super) struct Queue {
-    pub(super) due: Window,
+pub(super) struct SendQueue {
+    pub(super) due: RetryWindow,
     /// Open at recovery, and in no flight: to be fetched and sent again.
     pub(super) lost: VecDeque<(Lane, Seq)>,
-    pub(super) fetching: Vec<Wanted>,
-    pub(super) retries: VecDeque<Ready>,
+    pub(super) fetching: Vec<WantedEvents>,
+    pub(super) retries: VecDeque<ReadyEvent>,
     /// Due, and nobody has asked for it.
-    pub(super) idle: Idle,
+    pub(super) idle: IdleLanes,
 }
 
-impl Queue {
-    pub(super) fn new(due: Window, lost: impl Iterator<Item = (Lane, Seq)>) -> Self {
-        Self { due, lost: lost.collect(), fetching: Vec::new(), retries: VecDeque::new(), idle: Idle::default() }
+impl SendQueue {
+    pub(super) fn new(due: RetryWindow, lost: impl Iterator<Item = (Lane, Seq)>) -> Self {
+        Self { due, lost: lost.collect(), fetching: Vec::new(), retries: VecDeque::new(), idle: IdleLanes::default() }
     }
 
     /// What is being fetched or ready, apart from its event.
@@ -71,27 +71,29 @@ impl Queue {
         let mut left = VecDeque::new();
         for key in self.lost.drain(..) {
             if may_go(key.0) && self.fetching.len() < max {
-                self.fetching.push(Wanted { key, due: None });
+                self.fetching.push(WantedEvents { key, due: None });
             } else {
                 left.push_back(key);
             }
         }
         self.lost = left;
-        self.fetching.extend(self.due.take(now, max - self.fetching.len(), may_go).into_iter().map(Wanted::owed));
+        self.fetching
+            .extend(self.due.take(now, max - self.fetching.len(), may_go).into_iter().map(WantedEvents::of_due));
         self.fetching.iter().map(|wanted| wanted.key).collect()
     }
 
     /// Takes what is ready back, of these lanes: it will be fetched again.
     pub(super) fn forget_ready(&mut self, is_such: impl Fn(Lane) -> bool) {
         let retries = std::mem::take(&mut self.retries);
-        let (back, stay): (Vec<Ready>, Vec<Ready>) = retries.into_iter().partition(|ready| is_such(ready.item.lane));
+        let (back, stay): (Vec<ReadyEvent>, Vec<ReadyEvent>) =
+            retries.into_iter().partition(|ready| is_such(ready.item.lane));
         self.retries = stay.into();
-        self.put_back(back.into_iter().map(|Ready { item, .. }| Wanted { key: item.key(), due: item.due }));
+        self.put_back(back.into_iter().map(|ReadyEvent { item, .. }| WantedEvents { key: item.key(), due: item.due }));
     }
 
     /// Nothing of a lane is to be sent any more: what is being fetched goes back. Takes those out that are not even owed.
     pub(super) fn withdraw(&mut self, lane: Lane) -> Vec<Seq> {
-        let (back, stay): (Vec<Wanted>, Vec<Wanted>) =
+        let (back, stay): (Vec<WantedEvents>, Vec<WantedEvents>) =
             std::mem::take(&mut self.fetching).into_iter().partition(|wanted| wanted.key.0 == lane);
         self.fetching = stay;
         self.put_back(back);
@@ -101,8 +103,8 @@ impl Queue {
         lost.into_iter().map(|(_, seq)| seq).collect()
     }
 
-    pub(super) fn put_back(&mut self, wanted: impl IntoIterator<Item = Wanted>) {
-        for Wanted { key: (lane, seq), due } in wanted {
+    pub(super) fn put_back(&mut self, wanted: impl IntoIterator<Item = WantedEvents>) {
+        for WantedEvents { key: (lane, seq), due } in wanted {
             match due {
                 Some(due) => self.due.put_back(DueKey { due, lane, seq }),
                 None => self.lost.push_back((lane, seq)),
@@ -111,13 +113,13 @@ impl Queue {
     }
 
     /// Takes an obligation out, if it is being fetched or ready.
-    pub(super) fn take_out(&mut self, item: Item) -> Option<Item> {
+    pub(super) fn take_out(&mut self, item: SendItem) -> Option<SendItem> {
         let key = item.key();
         if let Some(place) = self.retries.iter().position(|ready| ready.item.key() == key) {
             return self.retries.remove(place).map(|ready| ready.item);
         }
         let place = self.fetching.iter().position(|wanted| wanted.key == key)?;
-        Some(Item { due: self.fetching.remove(place).due, ..item })
+        Some(SendItem { due: self.fetching.remove(place).due, ..item })
     }
 
     /// Nothing of it is to be sent from here.

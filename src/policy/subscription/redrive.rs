@@ -13,19 +13,19 @@ use super::Subscription;
 use crate::{
     event::{Lane, Seq, Timestamp},
     policy::{
-        Item,
+        SendItem,
         outcome::{Outcome, Reason},
         record::{
-            Change, DueKey, Entry, Owed, Senseless, TakenBack, What,
+            CommandRefused, DueKey, LedgerEntry, LedgerEvent, PendingDelivery, RecordChange, RedrivePage,
             job::{JobKind, JobRefused, JobState},
         },
-        runs::Runs,
+        runs::SeqRuns,
     },
 };
 
 impl Subscription {
     /// Why a page of dead letters can't be taken back for this redrive.
-    pub fn refuses_letters(&self, lane: Lane) -> Option<Senseless> {
+    pub fn refuses_dead_letters(&self, lane: Lane) -> Option<CommandRefused> {
         let refused = match self.jobs.job(lane) {
             None => JobRefused::Unknown(lane),
             Some(job) => match (job.kind, job.state) {
@@ -34,29 +34,29 @@ impl Subscription {
                 (JobKind::Replay { .. }, _) => JobRefused::Unknown(lane),
             },
         };
-        Some(Senseless::Job(refused))
+        Some(CommandRefused::Job(refused))
     }
 
     /// Takes a page of dead letters back: they are owed from now on.
-    pub(super) fn take_letters_back(&mut self, page: TakenBack, now: Timestamp) {
+    pub(super) fn redrive_dead_letters(&mut self, page: RedrivePage, now: Timestamp) {
         let lane = page.lane;
-        if self.refuses_letters(lane).is_some() {
+        if self.refuses_dead_letters(lane).is_some() {
             return;
         }
-        let letters = page.letters.len() as u64;
+        let letters = page.dead_letters.len() as u64;
         if let Some(job) = self.jobs.job_mut(lane) {
             job.kind = JobKind::Redrive { drained: page.drained };
         }
-        let places: Vec<_> = page.letters.iter().map(|letter| letter.seq).collect();
+        let places: Vec<_> = page.dead_letters.iter().map(|letter| letter.seq).collect();
         let mut waited: BTreeMap<Lane, BTreeSet<Seq>> = BTreeMap::new();
-        for (_, seq, of) in page.letters.iter().filter_map(|letter| letter.waited) {
+        for (_, seq, of) in page.dead_letters.iter().filter_map(|letter| letter.waited) {
             waited.entry(of).or_default().insert(seq);
         }
         for (of, seqs) in waited {
-            let covers = seqs.into_iter().collect::<Runs>().into_covers();
-            self.gathered.note(of, 0, Entry { at: now, covers, what: What::Redriven { into: lane } });
+            let covers = seqs.into_iter().collect::<SeqRuns>().into_covers();
+            self.gathered.note(of, 0, LedgerEntry { at: now, covers, what: LedgerEvent::Redriven { into: lane } });
         }
-        self.gathered.change(Change::TakeBack(Box::new(page)));
+        self.gathered.change(RecordChange::TakeBack(Box::new(page)));
         self.count(lane, |counters| {
             counters.passed += letters;
             counters.matched += letters;
@@ -64,15 +64,15 @@ impl Subscription {
         });
         for seq in places {
             let (last, status) = (Outcome::Aborted, None);
-            let owed = Owed { attempts: 0, due: now, last, status, tried: now, received: Some(now) };
-            self.gathered.change(Change::Owe { lane, seq, owed, was_due: None });
-            self.queue(lane).due.owe(DueKey { due: now, lane, seq });
+            let owed = PendingDelivery { attempts: 0, due: now, last, status, tried: now, received: Some(now) };
+            self.gathered.change(RecordChange::Defer { lane, seq, pending: owed, was_due: None });
+            self.queue(lane).due.insert(DueKey { due: now, lane, seq });
         }
         self.gathered.cursor_now();
     }
 
     /// What a canceled redrive owes, becomes dead letters again where there is a place for them. Returns the others.
-    pub(super) fn give_back(&mut self, lane: Lane, items: Vec<Item>, now: Timestamp) -> Vec<Item> {
+    pub(super) fn give_back(&mut self, lane: Lane, items: Vec<SendItem>, now: Timestamp) -> Vec<SendItem> {
         let redrives = self.jobs.job(lane).is_some_and(|job| matches!(job.kind, JobKind::Redrive { .. }));
         if !redrives || !self.settings.dead_letter {
             return items;
@@ -85,12 +85,16 @@ impl Subscription {
         }
         back.sort_unstable();
         self.gathered.spend(back.len());
-        let covers = back.into_iter().collect::<Runs>().into_covers();
+        let covers = back.into_iter().collect::<SeqRuns>().into_covers();
         if !covers.is_empty() {
             self.gathered.note(
                 lane,
                 0,
-                Entry { at: now, covers, what: What::GivenUp { reason: Reason::RedriveCanceled, put_aside: true } },
+                LedgerEntry {
+                    at: now,
+                    covers,
+                    what: LedgerEvent::GivenUp { reason: Reason::RedriveCanceled, put_aside: true },
+                },
             );
         }
         Vec::new()

@@ -12,26 +12,26 @@ use std::{collections::HashSet, sync::Arc};
 
 use super::{
     Subscription,
-    divide::is_own,
-    queue::{Queue, Wanted},
+    lane_assignment::is_own,
+    queue::{SendQueue, WantedEvents},
 };
 use crate::{
-    event::{Event, FlightId, Lane, Seq, Timestamp},
+    event::{Event, Lane, RequestId, Seq, Timestamp},
     policy::{
-        Effect, Flight, Item,
-        batch::{self, Last, Limits, Ready},
-        due::Known,
-        lane::Reading,
+        Effect, OutgoingBatch, SendItem,
+        batch::{self, BatchLimits, LastAttempt, ReadyEvent},
+        lane::LaneReader,
         outcome::Reason,
-        property::Group,
-        record::{Change, DueKey, Fetched, Health, Owed, Traffic},
-        runs::Runs,
+        property::PropertyGroup,
+        record::{DueKey, FetchedPending, Health, PendingDelivery, RecordChange, Traffic},
+        retry_window::WindowEntry,
+        runs::SeqRuns,
     },
 };
 
 /// Who may send.
 #[derive(Clone, Copy, Debug)]
-enum Share {
+enum SendShare {
     /// The live lane.
     Live,
     /// Every other lane that is sent, but for jobs'.
@@ -42,19 +42,19 @@ enum Share {
 
 /// The turns: each with who sends, if he has something, or else who does. One turn in five belongs to retries while first
 /// attempts wait, and the live events and the backlog have two each: none starves another, and nobody's turn is lost.
-const TURNS: [[Share; 3]; 5] = [
-    [Share::Retries, Share::Live, Share::Backlog],
-    [Share::Live, Share::Backlog, Share::Retries],
-    [Share::Backlog, Share::Live, Share::Retries],
-    [Share::Live, Share::Backlog, Share::Retries],
-    [Share::Backlog, Share::Live, Share::Retries],
+const TURNS: [[SendShare; 3]; 5] = [
+    [SendShare::Retries, SendShare::Live, SendShare::Backlog],
+    [SendShare::Live, SendShare::Backlog, SendShare::Retries],
+    [SendShare::Backlog, SendShare::Live, SendShare::Retries],
+    [SendShare::Live, SendShare::Backlog, SendShare::Retries],
+    [SendShare::Backlog, SendShare::Live, SendShare::Retries],
 ];
 
 impl Subscription {
     /// Sends what may be sent, and asks for what could be sent next.
     pub(super) fn pump(&mut self, effects: &mut Vec<Effect>, now: Timestamp) {
         let condemned = self.is_condemned(now);
-        self.divide(effects, now);
+        self.assign_lanes(effects, now);
         let is_open = self.endpoint.is_open(now);
         if !is_open {
             self.forget_ready_jobs();
@@ -72,7 +72,7 @@ impl Subscription {
             if batch.is_empty() {
                 break;
             }
-            let (alive, expired): (Vec<Ready>, Vec<Ready>) =
+            let (alive, expired): (Vec<ReadyEvent>, Vec<ReadyEvent>) =
                 batch.into_iter().partition(|ready| !self.is_expired(ready, now));
             for ready in expired {
                 self.give_up(ready.item, Reason::TimeToLiveExceeded, ready.last, now);
@@ -86,7 +86,7 @@ impl Subscription {
         self.rest_leases(effects);
         // A probe that has just left shuts the endpoint.
         if !self.gathered.is_ahead() && !self.is_looking() && (condemned || self.endpoint.is_open(now)) {
-            self.ask(effects, now);
+            self.request_reads(effects, now);
         }
         self.ask_for_jobs(effects, self.is_wanted() && self.endpoint.is_open(now), now);
         self.pass_skipped(now);
@@ -99,7 +99,7 @@ impl Subscription {
         if self.is_pulled() {
             return self.is_wanted() && !self.endpoint.is_shut() && !self.looks_first();
         }
-        self.may_add_flight() && self.endpoint.places(self.flights.len(), now) > 0
+        self.may_add_request() && self.endpoint.places(self.requests.len(), now) > 0
     }
 
     /// How many events may leave together.
@@ -129,12 +129,12 @@ impl Subscription {
     }
 
     /// Why an event ends that is due while all are condemned.
-    fn condemns(&self, ready: &Ready, now: Timestamp) -> Reason {
+    fn condemns(&self, ready: &ReadyEvent, now: Timestamp) -> Reason {
         if self.is_expired(ready, now) { Reason::TimeToLiveExceeded } else { Reason::ProbationCausedByClientError }
     }
 
-    pub(super) fn is_expired(&self, ready: &Ready, now: Timestamp) -> bool {
-        let Item { lane, appended, since, .. } = ready.item;
+    pub(super) fn is_expired(&self, ready: &ReadyEvent, now: Timestamp) -> bool {
+        let SendItem { lane, appended, since, .. } = ready.item;
         match (since, lane.is_job()) {
             _ if self.expiry_held => false,
             (Some(since), true) => since.after(self.settings.time_to_live) <= now,
@@ -150,8 +150,8 @@ impl Subscription {
     }
 
     pub(super) fn on_due_read(&mut self, of: Traffic, keys: &[DueKey], all: bool) {
-        let queues = [&self.own, &self.replays].into_iter().flat_map(Queue::engaged);
-        let engaged: HashSet<(Lane, Seq)> = self.aloft().map(Item::key).chain(queues).collect();
+        let queues = [&self.own, &self.replays].into_iter().flat_map(SendQueue::engaged);
+        let engaged: HashSet<(Lane, Seq)> = self.in_flight_items().map(SendItem::key).chain(queues).collect();
         let queue = match of {
             Traffic::Own => &mut self.own,
             Traffic::Jobs => &mut self.replays,
@@ -159,39 +159,39 @@ impl Subscription {
         queue.due.answer(keys, all, |key| engaged.contains(&(key.lane, key.seq)));
     }
 
-    pub(super) fn on_fetched(&mut self, fetched: Vec<Fetched>, now: Timestamp) {
+    pub(super) fn on_fetched(&mut self, fetched: Vec<FetchedPending>, now: Timestamp) {
         let Some(of) = fetched.first().map(|fetched| fetched.lane) else { return };
         let mut wanted = std::mem::take(&mut self.queue(of).fetching);
-        for Fetched { lane, seq, owed, event } in fetched {
+        for FetchedPending { lane, seq, pending: owed, event } in fetched {
             let Some(place) = wanted.iter().position(|wanted| wanted.key == (lane, seq)) else { continue };
-            let Wanted { due, .. } = wanted.remove(place);
+            let WantedEvents { due, .. } = wanted.remove(place);
             if due != owed.as_ref().map(|owed| owed.due) {
                 // The record is the truth: a store may bring back a key that was taken away.
                 continue;
             }
-            if let Some(strayed) = owed.as_ref().filter(|owed| self.own.due.strays(owed.due, now)) {
+            if let Some(strayed) = owed.as_ref().filter(|owed| self.own.due.is_out_of_range(owed.due, now)) {
                 self.bring_back(lane, seq, strayed, now);
                 continue;
             }
             if let Some(due) = due.filter(|due| *due > now) {
                 // It had strayed when it was asked for, and by now it is no longer too far away.
                 let queue = self.queue(lane);
-                if queue.due.find((lane, seq)) == Known::Nothing {
+                if queue.due.find((lane, seq)) == WindowEntry::Nothing {
                     queue.due.put_back(DueKey { due, lane, seq });
                 }
                 continue;
             }
             let attempts = owed.as_ref().map_or(0, |owed| owed.attempts);
             let since = owed.as_ref().and_then(|owed| owed.received);
-            let last = owed.map(|owed| Last { outcome: owed.last, status: owed.status, tried: owed.tried });
+            let last = owed.map(|owed| LastAttempt { outcome: owed.last, status: owed.status, tried: owed.tried });
             // A batch that was too large for the endpoint was no attempt at its events.
             let last = last.filter(|_| attempts > 0);
             let appended = event.as_ref().map_or(now, |event| event.appended);
-            let item = Item { lane, seq, appended, attempts, due, since };
+            let item = SendItem { lane, seq, appended, attempts, due, since };
             match event {
                 Some(event) => {
-                    let group = Group::of(&self.settings.grouping, &event);
-                    let ready = Ready { item, event, last, group };
+                    let group = PropertyGroup::of(&self.settings.grouping, &event);
+                    let ready = ReadyEvent { item, event, last, group };
                     match self.is_pulled() {
                         true => self.take_up(ready, now),
                         false => self.queue(lane).retries.push_back(ready),
@@ -205,16 +205,21 @@ impl Subscription {
     }
 
     /// The clock was set back since an event was told to wait: it waits for as long as any event does, and no longer.
-    fn bring_back(&mut self, lane: Lane, seq: Seq, strayed: &Owed, now: Timestamp) {
+    fn bring_back(&mut self, lane: Lane, seq: Seq, strayed: &PendingDelivery, now: Timestamp) {
         let (was_due, due) = (strayed.due, self.own.due.latest(now));
-        self.gathered.change(Change::Owe { lane, seq, owed: Owed { due, ..strayed.clone() }, was_due: Some(was_due) });
+        self.gathered.change(RecordChange::Defer {
+            lane,
+            seq,
+            pending: PendingDelivery { due, ..strayed.clone() },
+            was_due: Some(was_due),
+        });
         let queue = self.queue(lane);
         queue.due.leave(DueKey { due: was_due, lane, seq });
-        queue.due.owe(DueKey { due, lane, seq });
+        queue.due.insert(DueKey { due, lane, seq });
     }
 
     /// The next batch: a job's where nobody else has anything to send, or where it is its turn.
-    fn next_of_all(&mut self, now: Timestamp) -> Vec<Ready> {
+    fn next_of_all(&mut self, now: Timestamp) -> Vec<ReadyEvent> {
         if self.jobs.has_turn() {
             let batch = self.next_job_batch(now);
             if !batch.is_empty() {
@@ -229,23 +234,23 @@ impl Subscription {
         batch
     }
 
-    fn next_batch(&mut self, now: Timestamp) -> Vec<Ready> {
+    fn next_batch(&mut self, now: Timestamp) -> Vec<ReadyEvent> {
         let events_max = self.batch_max();
-        let limits = Limits { events_max, ..self.settings.batch };
+        let limits = BatchLimits { events_max, ..self.settings.batch };
         let turn = (self.turn + 1) % TURNS.len();
         for share in TURNS[turn] {
             let lane = match share {
-                Share::Live => self.lane_ready(|lane| lane == Lane::LIVE),
-                Share::Backlog => self.lane_ready(|lane| lane != Lane::LIVE && is_own(lane)),
-                Share::Retries if self.own.retries.is_empty() => None,
-                Share::Retries => {
+                SendShare::Live => self.lane_ready(|lane| lane == Lane::LIVE),
+                SendShare::Backlog => self.lane_ready(|lane| lane != Lane::LIVE && is_own(lane)),
+                SendShare::Retries if self.own.retries.is_empty() => None,
+                SendShare::Retries => {
                     self.turn = turn;
                     return batch::take(&mut self.own.retries, limits);
                 }
             };
             if let Some(lane) = lane {
                 self.turn = turn;
-                let limits = Limits { events_max: events_max.min(self.room()), ..limits };
+                let limits = BatchLimits { events_max: events_max.min(self.room()), ..limits };
                 return self.take(lane, limits, now);
             }
         }
@@ -259,7 +264,7 @@ impl Subscription {
     }
 
     /// Takes a batch out of a lane, which passes what the filter held back before it.
-    pub(super) fn take(&mut self, lane: usize, limits: Limits, now: Timestamp) -> Vec<Ready> {
+    pub(super) fn take(&mut self, lane: usize, limits: BatchLimits, now: Timestamp) -> Vec<ReadyEvent> {
         let lane = &mut self.lanes[lane];
         let batch = lane.take(limits);
         let (name, skipped) = (lane.lane(), lane.drain_skipped(batch.len()));
@@ -272,37 +277,37 @@ impl Subscription {
         !self.own.retries.is_empty() || self.lanes.iter().any(|lane| !lane.lane().is_job() && lane.ready() > 0)
     }
 
-    fn send(&mut self, batch: Vec<Ready>, now: Timestamp) -> Effect {
+    fn send(&mut self, batch: Vec<ReadyEvent>, now: Timestamp) -> Effect {
         // One that the preferred size cut off has the rest behind it.
         let full = batch.len() >= self.endpoint.batch_max() as usize || self.is_ready();
         let (items, events): (_, Vec<Event>) = batch.into_iter().map(|ready| (ready.item, ready.event)).unzip();
-        let id = self.next_flight;
-        self.next_flight = FlightId(id.0 + 1);
-        let deadline = now.after(self.settings.flight_wait);
+        let id = self.next_request;
+        self.next_request = RequestId(id.0 + 1);
+        let deadline = now.after(self.settings.request_wait);
         if let Health::Suspended { .. } = self.endpoint.health()
             && !self.endpoint.is_hastened()
         {
             self.away = self.end;
         }
-        let flight = Arc::new(Flight { id, items, events: events.len(), sent: now, deadline });
+        let request = Arc::new(OutgoingBatch { id, items, events: events.len(), sent: now, deadline });
         self.endpoint.sent(id, full, now);
-        self.flights.insert(id, Arc::clone(&flight));
-        Effect::Send { flight, events }
+        self.requests.insert(id, Arc::clone(&request));
+        Effect::Send { request: request, events }
     }
 
-    fn ask(&mut self, effects: &mut Vec<Effect>, now: Timestamp) {
+    fn request_reads(&mut self, effects: &mut Vec<Effect>, now: Timestamp) {
         let batch = self.settings.batch.events_max as usize;
         let dividing = self.is_dividing();
         // A probe has the oldest event there is, so that what gathers meanwhile stays in one piece.
         let probes = !matches!(self.endpoint.health(), Health::Healthy { .. });
-        let is_old = |lane: &Reading| lane.lane() != Lane::LIVE && is_own(lane.lane()) && lane.is_behind(self.end);
+        let is_old = |lane: &LaneReader| lane.lane() != Lane::LIVE && is_own(lane.lane()) && lane.is_behind(self.end);
         let old_only = probes && self.lanes.iter().any(is_old);
         let may_read = self.is_wanted() && self.room() > 0;
-        let wanting = |lane: &&mut Reading| {
+        let wanting = |lane: &&mut LaneReader| {
             !dividing && is_own(lane.lane()) && lane.ready() < batch && !(old_only && lane.lane() == Lane::LIVE)
         };
         for lane in self.lanes.iter_mut().filter(wanting).filter(|_| may_read) {
-            if let Some((from, end)) = lane.ask(self.end) {
+            if let Some((from, end)) = lane.next_read(self.end) {
                 effects.push(Effect::ReadLog { lane: lane.lane(), from, end });
             }
         }
@@ -314,7 +319,7 @@ impl Subscription {
         if !fetch.is_empty() {
             effects.push(Effect::Fetch(fetch));
         }
-        if let Some(from) = self.own.due.ask(now) {
+        if let Some(from) = self.own.due.next_lookup(now) {
             effects.push(Effect::ReadDue { of: Traffic::Own, from });
         }
     }
@@ -344,7 +349,7 @@ impl Subscription {
         }
     }
 
-    fn count_skipped(&mut self, lane: Lane, skipped: Runs, now: Timestamp) {
+    fn count_skipped(&mut self, lane: Lane, skipped: SeqRuns, now: Timestamp) {
         if skipped.is_empty() {
             return;
         }

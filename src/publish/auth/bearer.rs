@@ -35,29 +35,29 @@ const KEYS_MAX: usize = 100;
 const TOKEN_BYTES_MAX: usize = 16 * 1024;
 
 /// Whether a text is the admin token; in constant time.
-pub type Operator = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+pub type OperatorClaims = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
 /// Who may publish beside the holders of keys.
 #[derive(Clone, Default)]
-pub struct Bearer {
+pub struct BearerAuth {
     /// The operator, where there is one.
-    pub operator: Option<Operator>,
+    pub operator: Option<OperatorClaims>,
     /// Whose tokens are taken.
-    pub issuer: Option<Issuer>,
+    pub issuer: Option<TokenIssuer>,
 }
 
 /// Who may operate the server with an access token of the issuer.
 #[derive(Clone)]
 pub struct Operators {
     /// Whose tokens are taken.
-    pub issuer: Issuer,
+    pub issuer: TokenIssuer,
     /// The role that the claim `roles` must have.
     pub role: String,
 }
 
 /// The holder of an access token, as its claims name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Holder {
+pub struct TokenHolder {
     /// The name for people, or else the subject.
     pub name: String,
     /// Whether it is an application, not a person.
@@ -66,7 +66,7 @@ pub struct Holder {
 
 /// An issuer of access tokens.
 #[derive(Clone)]
-pub struct Issuer {
+pub struct TokenIssuer {
     /// `iss` of its tokens.
     pub name: String,
     /// `aud` of the tokens that are for this server.
@@ -77,14 +77,14 @@ pub struct Issuer {
 
 /// Why a token is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Problem {
+pub enum BearerProblem {
     /// It is no JWT.
     Unreadable,
     /// It is one, and no good.
     Refused(&'static str),
 }
 
-impl Problem {
+impl BearerProblem {
     /// What the publisher is told.
     pub(super) fn refusal(self, host: String) -> Refusal {
         match self {
@@ -95,7 +95,7 @@ impl Problem {
 }
 
 #[derive(Deserialize)]
-struct Claims {
+struct TokenClaims {
     iss: String,
     aud: Audience,
     exp: f64,
@@ -120,17 +120,17 @@ enum Audience {
     Several(Vec<String>),
 }
 
-impl Bearer {
+impl BearerAuth {
     /// Whether the holder of `token` may publish.
-    pub fn check(&self, token: &[u8], now: Timestamp) -> Result<(), Problem> {
-        let token = std::str::from_utf8(token).map_err(|_| Problem::Unreadable)?;
+    pub fn check(&self, token: &[u8], now: Timestamp) -> Result<(), BearerProblem> {
+        let token = std::str::from_utf8(token).map_err(|_| BearerProblem::Unreadable)?;
         if self.operator.as_ref().is_some_and(|is_operator| is_operator(token)) {
             return Ok(());
         }
         let Some(issuer) = &self.issuer else {
             let readable = decode_header(token).is_ok();
             let why = "This server takes no access tokens; its operator has set no issuer up";
-            return Err(if readable { Problem::Refused(why) } else { Problem::Unreadable });
+            return Err(if readable { BearerProblem::Refused(why) } else { BearerProblem::Unreadable });
         };
         issuer.check(token, now).map(drop)
     }
@@ -138,62 +138,66 @@ impl Bearer {
 
 impl Operators {
     /// The holder of `token`; [`None`] where the token is good and lacks the role.
-    pub fn check(&self, token: &str, now: Timestamp) -> Result<Option<Holder>, Problem> {
+    pub fn check(&self, token: &str, now: Timestamp) -> Result<Option<TokenHolder>, BearerProblem> {
         let claims = self.issuer.check(token, now)?;
         let is_role = |given: &Value| given.as_str() == Some(&self.role);
         let has_role = is_role(&claims.roles) || claims.roles.as_array().is_some_and(|roles| roles.iter().any(is_role));
         let name = [&claims.preferred_username, &claims.upn, &claims.sub].into_iter().find_map(Value::as_str);
-        let holder =
-            Holder { name: name.unwrap_or_default().to_owned(), is_application: claims.idtyp.as_str() == Some("app") };
+        let holder = TokenHolder {
+            name: name.unwrap_or_default().to_owned(),
+            is_application: claims.idtyp.as_str() == Some("app"),
+        };
         Ok(has_role.then_some(holder))
     }
 }
 
-impl Issuer {
-    fn check(&self, token: &str, now: Timestamp) -> Result<Claims, Problem> {
+impl TokenIssuer {
+    fn check(&self, token: &str, now: Timestamp) -> Result<TokenClaims, BearerProblem> {
         if token.len() > TOKEN_BYTES_MAX {
-            return Err(Problem::Unreadable);
+            return Err(BearerProblem::Unreadable);
         }
-        let header = decode_header(token).map_err(|_| Problem::Unreadable)?;
+        let header = decode_header(token).map_err(|_| BearerProblem::Unreadable)?;
         check_extensions(token)?;
         let key = self.keys.find(header.kid.as_deref(), header.alg)?;
         let mut validation = Validation::new(header.alg);
         validation.required_spec_claims.clear();
         (validation.validate_exp, validation.validate_aud) = (false, false);
-        let claims = decode::<Claims>(token, &key.key, &validation)
+        let claims = decode::<TokenClaims>(token, &key.key, &validation)
             .map_err(|error| match error.kind() {
                 jsonwebtoken::errors::ErrorKind::InvalidSignature => {
-                    Problem::Refused("The access token's signature is invalid")
+                    BearerProblem::Refused("The access token's signature is invalid")
                 }
-                _ => Problem::Refused("The access token lacks one of the claims exp, iss and aud, or cannot be read"),
+                _ => BearerProblem::Refused(
+                    "The access token lacks one of the claims exp, iss and aud, or cannot be read",
+                ),
             })?
             .claims;
         self.check_claims(&claims, now)?;
         Ok(claims)
     }
 
-    fn check_claims(&self, claims: &Claims, now: Timestamp) -> Result<(), Problem> {
+    fn check_claims(&self, claims: &TokenClaims, now: Timestamp) -> Result<(), BearerProblem> {
         let (now, leeway) = (now.since(Timestamp(0)).as_secs_f64(), LEEWAY.as_secs_f64());
         if now >= claims.exp + leeway {
-            return Err(Problem::Refused("The access token has expired"));
+            return Err(BearerProblem::Refused("The access token has expired"));
         }
         if claims.nbf.is_some_and(|begin| begin > now + leeway) {
-            return Err(Problem::Refused("The access token is not valid yet"));
+            return Err(BearerProblem::Refused("The access token is not valid yet"));
         }
         if claims.iss != self.name {
-            return Err(Problem::Refused("The access token is of another issuer"));
+            return Err(BearerProblem::Refused("The access token is of another issuer"));
         }
         let is_ours = |audience: &str| audience.trim_end_matches('/') == self.audience.trim_end_matches('/');
         let ours = match &claims.aud {
             Audience::One(audience) => is_ours(audience),
             Audience::Several(audiences) => audiences.iter().any(|audience| is_ours(audience)),
         };
-        if ours { Ok(()) } else { Err(Problem::Refused("The access token is for another audience")) }
+        if ours { Ok(()) } else { Err(BearerProblem::Refused("The access token is for another audience")) }
     }
 }
 
 /// A public key, and what it may have signed.
-struct Key {
+struct PublicKey {
     id: Option<String>,
     algorithms: Vec<Algorithm>,
     key: DecodingKey,
@@ -202,13 +206,13 @@ struct Key {
 /// The public keys of an issuer. They come from elsewhere, and may be replaced at any time.
 #[derive(Default)]
 pub struct Keyring {
-    keys: RwLock<Vec<Arc<Key>>>,
+    keys: RwLock<Vec<Arc<PublicKey>>>,
     missing: Notify,
 }
 
 /// A text is no set of keys. The keys that were there are kept.
 #[derive(Debug, thiserror::Error)]
-pub enum Unusable {
+pub enum UnusableKeySet {
     /// It is not JSON, or another one.
     #[error("it is no JSON Web Key Set: {0}")]
     NotKeys(#[from] serde_json::Error),
@@ -228,14 +232,14 @@ struct KeySet {
 impl Keyring {
     /// Takes the keys of a JSON Web Key Set in place of those before, and says how many there are. Keys of kinds that are
     /// not known are passed over, as the standard asks.
-    pub fn replace(&self, set: &[u8]) -> Result<usize, Unusable> {
+    pub fn replace(&self, set: &[u8]) -> Result<usize, UnusableKeySet> {
         let KeySet { keys } = serde_json::from_slice(set)?;
         if keys.len() > KEYS_MAX {
-            return Err(Unusable::TooMany(keys.len()));
+            return Err(UnusableKeySet::TooMany(keys.len()));
         }
-        let keys: Vec<_> = keys.into_iter().filter_map(Key::read).map(Arc::new).collect();
+        let keys: Vec<_> = keys.into_iter().filter_map(PublicKey::read).map(Arc::new).collect();
         if keys.is_empty() {
-            return Err(Unusable::Empty);
+            return Err(UnusableKeySet::Empty);
         }
         let count = keys.len();
         *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys;
@@ -247,7 +251,7 @@ impl Keyring {
         self.missing.notified().await;
     }
 
-    fn find(&self, id: Option<&str>, algorithm: Algorithm) -> Result<Arc<Key>, Problem> {
+    fn find(&self, id: Option<&str>, algorithm: Algorithm) -> Result<Arc<PublicKey>, BearerProblem> {
         let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
         let mut fitting = keys.iter().filter(|key| key.algorithms.contains(&algorithm));
         let found = match id {
@@ -257,12 +261,12 @@ impl Keyring {
         };
         found.cloned().ok_or_else(|| {
             self.missing.notify_one();
-            Problem::Refused("The access token is signed with a key that the issuer does not have")
+            BearerProblem::Refused("The access token is signed with a key that the issuer does not have")
         })
     }
 }
 
-impl Key {
+impl PublicKey {
     fn read(value: Value) -> Option<Self> {
         let jwk: Jwk = serde_json::from_value(value).ok()?;
         if jwk.common.public_key_use.as_ref().is_some_and(|purpose| *purpose != PublicKeyUse::Signature) {
@@ -316,16 +320,18 @@ fn algorithm(named: KeyAlgorithm) -> Option<Algorithm> {
 /// Refuses a header that asks for more than a signature over what stands there: `crit` names extensions that must be
 /// understood, and none is (RFC 7515, 4.1.11); with `b64: false` another payload is signed (RFC 7797, 3), which a JWT must
 /// not have. `jsonwebtoken` passes over both.
-fn check_extensions(token: &str) -> Result<(), Problem> {
+fn check_extensions(token: &str) -> Result<(), BearerProblem> {
     let header = token.split('.').next().unwrap_or_default();
-    let header = URL_SAFE_NO_PAD.decode(header).map_err(|_| Problem::Unreadable)?;
-    let extensions: Extensions = serde_json::from_slice(&header).map_err(|_| Problem::Unreadable)?;
+    let header = URL_SAFE_NO_PAD.decode(header).map_err(|_| BearerProblem::Unreadable)?;
+    let extensions: Extensions = serde_json::from_slice(&header).map_err(|_| BearerProblem::Unreadable)?;
     if extensions.crit.is_some() {
-        return Err(Problem::Refused("The access token's header has 'crit', and no extension is understood here"));
+        return Err(BearerProblem::Refused(
+            "The access token's header has 'crit', and no extension is understood here",
+        ));
     }
     match extensions.b64 {
         None | Some(Value::Bool(true)) => Ok(()),
-        Some(_) => Err(Problem::Refused("The access token's header has 'b64', which may only be true")),
+        Some(_) => Err(BearerProblem::Refused("The access token's header has 'b64', which may only be true")),
     }
 }
 

@@ -32,13 +32,13 @@ pub struct LocalAddress(pub SocketAddr);
 
 /// The scheme, the host and the port that a request was sent to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Called {
+pub struct RequestAuthority {
     scheme: &'static str,
     host: Host,
     port: Option<u16>,
 }
 
-impl Called {
+impl RequestAuthority {
     /// Reads it from the request; forwarded headers count where the peer is one of `proxies`.
     ///
     /// # Errors
@@ -82,7 +82,7 @@ impl Called {
     }
 }
 
-impl fmt::Display for Called {
+impl fmt::Display for RequestAuthority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.port {
             Some(port) => write!(f, "{}:{port}", self.host),
@@ -198,17 +198,17 @@ fn authority(text: &str) -> Option<(Host, Option<u16>)> {
 
 /// The names of the server that the operator has set up.
 #[derive(Clone, Debug, Default)]
-pub struct Names {
+pub struct ServerNames {
     /// The server's own address, as publishers see it.
     pub public_url: Option<Url>,
     /// Further hosts; `*.` in front stands for one label.
     pub others: Vec<String>,
 }
 
-impl Names {
+impl ServerNames {
     /// Whether the server has that name: loopback, the connection's own address, the host of the public address or one
     /// label before it, or one of the others.
-    pub(super) fn have(&self, called: &Called, request: &HttpRequest) -> bool {
+    pub(super) fn have(&self, called: &RequestAuthority, request: &HttpRequest) -> bool {
         let name = called.host.to_string();
         let public = self.public_url.as_ref().and_then(Url::host_str);
         if public.is_some_and(|public| public == name) || self.others.contains(&name) {

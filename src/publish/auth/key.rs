@@ -5,8 +5,8 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use subtle::{Choice, ConstantTimeEq};
 use url::form_urlencoded;
 
-use super::host::Called;
-use crate::{publish::Refusal, topic::record::Keys};
+use super::host::RequestAuthority;
+use crate::{publish::Refusal, topic::record::AccessKeys};
 
 const KEY: &str = "aeg-sas-key";
 
@@ -15,12 +15,12 @@ const NOT_BASE64: &str = "The input is not a valid Base-64 string as it contains
                           padding characters, or an illegal character among the padding characters";
 
 /// The key that the request shows, in the header or in the query.
-pub(super) fn shown(request: &HttpRequest) -> Option<Vec<u8>> {
+pub(super) fn presented_key(request: &HttpRequest) -> Option<Vec<u8>> {
     let in_header = request.headers().get(KEY).map(|key| key.as_bytes().to_vec());
     in_header.or_else(|| in_query(request.query_string()))
 }
 
-pub(super) fn check(given: &[u8], keys: &[&Keys], called: &Called) -> Result<(), Refusal> {
+pub(super) fn check(given: &[u8], keys: &[&AccessKeys], called: &RequestAuthority) -> Result<(), Refusal> {
     let given = given.trim_ascii();
     if given.is_empty() {
         return Err(Refusal::EmptyKey);

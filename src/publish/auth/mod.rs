@@ -2,13 +2,13 @@
 //!
 //! | file | who comes in |
 //! | --- | --- |
-//! | `house` | what is asked: the rules and the keys of a topic, or of its namespace |
+//! | `scope` | what is asked: the rules and the keys of a topic, or of its namespace |
 //! | `network` | whose address the topic's rules let in; asked first |
 //! | [`host`] | which host a request was sent to; forwarded headers count from trusted proxies only |
 //! | `key` | who shows one of the topic's two keys, or of its namespace's |
 //! | [`sas`] | who shows a token that one of the keys has signed, before it expires |
 //! | [`bearer`] | who shows a JWT of the configured issuer, or the operator with the admin token |
-//! | [`strangers`] | nobody: whoever showed what is no good is slowed down here |
+//! | [`failed_auth`] | nobody: whoever showed what is no good is slowed down here |
 //!
 //! Invariants: a secret is compared in constant time and never logged; of several things that are shown the first counts,
 //! in the order key, SAS token, `Authorization`, and nothing is tried after it; time is an argument.
@@ -16,13 +16,13 @@
 //! Absent on purpose: users and roles. A key, or an access token for this server, publishes to the topic.
 
 pub mod bearer;
+pub mod failed_auth;
 pub mod host;
-mod house;
 mod key;
 mod network;
+mod rejections;
 pub mod sas;
-pub mod strangers;
-mod tally;
+mod scope;
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -32,9 +32,9 @@ use actix_web::{
 };
 use ipnet::IpNet;
 
-pub use self::tally::{Refusals, Tally};
-use self::{bearer::Bearer, host::Names, sas::Resource, strangers::Strangers};
-pub(super) use self::{host::Called, house::House};
+pub use self::rejections::{RejectionCounters, RejectionCounts};
+use self::{bearer::BearerAuth, failed_auth::FailedAuthLimiter, host::ServerNames, sas::SasResource};
+pub(super) use self::{host::RequestAuthority, scope::KeyScope};
 use super::Refusal;
 use crate::event::Timestamp;
 
@@ -46,40 +46,40 @@ const UNKNOWN_HOST: &str = "The SAS token is for a host that this server does no
 
 /// What the operator has set up.
 #[derive(Default)]
-pub struct Rules {
+pub struct AuthRules {
     /// The proxies whose `Forwarded` and `X-Forwarded-*` count.
     pub trusted_proxies: Vec<IpNet>,
     /// The names of the server: a SAS token may be for one of them.
-    pub names: Names,
+    pub names: ServerNames,
     /// Who else may publish than the topic's keys.
-    pub bearer: Bearer,
+    pub bearer: BearerAuth,
     /// Who failed before.
-    pub strangers: Arc<Strangers>,
+    pub strangers: Arc<FailedAuthLimiter>,
 }
 
 /// The door.
-pub struct Gate {
-    rules: Rules,
-    tally: Tally,
+pub struct Authenticator {
+    rules: AuthRules,
+    counts: RejectionCounters,
 }
 
-impl Gate {
+impl Authenticator {
     /// A door with these rules.
-    pub fn new(rules: Rules) -> Self {
-        Self { rules, tally: Tally::default() }
+    pub fn new(rules: AuthRules) -> Self {
+        Self { rules, counts: RejectionCounters::default() }
     }
 
     /// How many were sent away.
-    pub fn refusals(&self) -> Refusals {
-        self.tally.read()
+    pub fn refusals(&self) -> RejectionCounts {
+        self.counts.read()
     }
 
     /// Which host the request was sent to.
     ///
     /// # Errors
     /// Where a header that says so says something else.
-    pub(super) fn called(&self, request: &HttpRequest) -> Result<Called, Refusal> {
-        Called::of(request, &self.rules.trusted_proxies)
+    pub(super) fn called(&self, request: &HttpRequest) -> Result<RequestAuthority, Refusal> {
+        RequestAuthority::of(request, &self.rules.trusted_proxies)
     }
 
     /// The same for whoever answers before a route is known: a host must be there, too.
@@ -89,12 +89,12 @@ impl Gate {
     }
 
     /// Lets the request through, or says why not. What is refused is counted, and logged without what was shown.
-    pub(super) fn check(&self, request: &HttpRequest, house: &House<'_>, now: Timestamp) -> Result<(), Refusal> {
+    pub(super) fn check(&self, request: &HttpRequest, scope: &KeyScope<'_>, now: Timestamp) -> Result<(), Refusal> {
         let called = self.called(request)?;
         let client = self.client(request);
-        let checked = network::check(house, client).and_then(|()| self.check_shown(request, &called, house, now));
+        let checked = network::check(scope, client).and_then(|()| self.check_credential(request, &called, scope, now));
         if let Err(refusal) = &checked {
-            self.tally.count(refusal, house, client, now);
+            self.counts.count(refusal, scope, client, now);
         }
         checked
     }
@@ -111,33 +111,33 @@ impl Gate {
         }
     }
 
-    fn check_shown(
+    fn check_credential(
         &self,
         request: &HttpRequest,
-        called: &Called,
-        house: &House<'_>,
+        called: &RequestAuthority,
+        scope: &KeyScope<'_>,
         now: Timestamp,
     ) -> Result<(), Refusal> {
         let headers = request.headers();
-        let local = || if house.ingress.disable_local_auth { Err(no_local_auth(called)) } else { Ok(()) };
-        if let Some(given) = key::shown(request) {
-            return local().and_then(|()| key::check(&given, &house.keys, called));
+        let local = || if scope.ingress.disable_local_auth { Err(no_local_auth(called)) } else { Ok(()) };
+        if let Some(given) = key::presented_key(request) {
+            return local().and_then(|()| key::check(&given, &scope.keys, called));
         }
         if let Some(token) = headers.get(SAS) {
-            return local().and_then(|()| self.check_sas(token.as_bytes(), request, called, house, now));
+            return local().and_then(|()| self.check_sas(token.as_bytes(), request, called, scope, now));
         }
-        let Some(authorization) = headers.get(AUTHORIZATION) else { return Err(house.nothing_shown()) };
+        let Some(authorization) = headers.get(AUTHORIZATION) else { return Err(scope.no_credential()) };
         let (scheme, token) = split(authorization.as_bytes());
         if scheme.eq_ignore_ascii_case(b"SharedAccessSignature") {
-            return local().and_then(|()| self.check_sas(token, request, called, house, now));
+            return local().and_then(|()| self.check_sas(token, request, called, scope, now));
         }
-        if house.is_namespace() && scheme.eq_ignore_ascii_case(b"SharedAccessKey") {
-            return local().and_then(|()| key::check(token, &house.keys, called));
+        if scope.is_namespace() && scheme.eq_ignore_ascii_case(b"SharedAccessKey") {
+            return local().and_then(|()| key::check(token, &scope.keys, called));
         }
         if scheme.eq_ignore_ascii_case(b"Bearer") {
             return self.rules.bearer.check(token, now).map_err(|problem| problem.refusal(called.to_string()));
         }
-        Err(house.unknown_scheme())
+        Err(scope.unknown_scheme())
     }
 
     /// A token is for the route that was matched, at the host that was called if the server has that name, or for the
@@ -146,18 +146,18 @@ impl Gate {
         &self,
         token: &[u8],
         request: &HttpRequest,
-        called: &Called,
-        house: &House<'_>,
+        called: &RequestAuthority,
+        scope: &KeyScope<'_>,
         now: Timestamp,
     ) -> Result<(), Refusal> {
-        let Rules { names, .. } = &self.rules;
-        let routed = called.url().map(|url| Resource::below(&url, house.routed(request)));
-        let public = names.public_url.as_ref().map(|url| Resource::below(url, house.path(request)));
+        let AuthRules { names, .. } = &self.rules;
+        let routed = called.url().map(|url| SasResource::below(&url, scope.routed(request)));
+        let public = names.public_url.as_ref().map(|url| SasResource::below(url, scope.path(request)));
         let (at_known_host, elsewhere): (Vec<_>, Vec<_>) =
             routed.into_iter().partition(|_| names.have(called, request));
         let resources: Vec<_> = at_known_host.into_iter().chain(public).collect();
-        sas::check(token, &house.keys, &resources, now).map_err(|problem| match problem {
-            sas::Problem::Resource if sas::check(token, &house.keys, &elsewhere, now).is_ok() => {
+        sas::check(token, &scope.keys, &resources, now).map_err(|problem| match problem {
+            sas::SasTokenProblem::Resource if sas::check(token, &scope.keys, &elsewhere, now).is_ok() => {
                 Refusal::NotAuthorized { host: called.to_string(), why: UNKNOWN_HOST }
             }
             problem => problem.refusal(called.to_string()),
@@ -165,7 +165,7 @@ impl Gate {
     }
 }
 
-fn no_local_auth(called: &Called) -> Refusal {
+fn no_local_auth(called: &RequestAuthority) -> Refusal {
     let why = "Access keys and SAS tokens are disabled for the resource (disableLocalAuth). Use an access token";
     Refusal::NotAuthorized { host: called.to_string(), why }
 }

@@ -10,7 +10,7 @@ use actix_web::HttpRequest;
 use ipnet::IpNet;
 
 use crate::{
-    publish::{Refusal, auth::House},
+    publish::{Refusal, auth::KeyScope},
     topic::ingress::PublicNetworkAccess,
 };
 
@@ -40,17 +40,17 @@ pub(super) fn is_in(networks: &[IpNet], address: IpAddr) -> bool {
 }
 
 /// Whether the topic takes events from there. A connection without an address comes in only where nobody asks for one.
-pub(super) fn check(house: &House<'_>, client: Option<IpAddr>) -> Result<(), Refusal> {
-    match house.ingress.public_network_access {
+pub(super) fn check(scope: &KeyScope<'_>, client: Option<IpAddr>) -> Result<(), Refusal> {
+    match scope.ingress.public_network_access {
         PublicNetworkAccess::Disabled if client.is_some_and(is_private) => Ok(()),
-        PublicNetworkAccess::Disabled => Err(Refusal::PublicNetwork { topic: house.name.to_string(), client }),
+        PublicNetworkAccess::Disabled => Err(Refusal::PublicNetwork { topic: scope.name.to_string(), client }),
         PublicNetworkAccess::Enabled => {
-            let rules = &house.ingress.inbound_ip_rules;
+            let rules = &scope.ingress.inbound_ip_rules;
             let allowed = |address| rules.iter().any(|rule| rule.ip_mask.contains(address));
             if rules.is_empty() || client.is_some_and(allowed) {
                 return Ok(());
             }
-            Err(Refusal::AddressRules { topic: house.name.to_string(), client })
+            Err(Refusal::AddressRules { topic: scope.name.to_string(), client })
         }
     }
 }

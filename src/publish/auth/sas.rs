@@ -17,7 +17,7 @@ use url::Url;
 use crate::{
     event::Timestamp,
     publish::{Refusal, refusal::SasProblem},
-    topic::record::Keys,
+    topic::record::AccessKeys,
 };
 
 /// A token has a resource, a date and 44 characters; what is ten times that is none.
@@ -25,14 +25,14 @@ const TOKEN_BYTES_MAX: usize = 8 * 1024;
 
 /// What is wrong with a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Problem {
+pub enum SasTokenProblem {
     /// With the token itself.
     Token(SasProblem),
     /// It is for something else.
     Resource,
 }
 
-impl Problem {
+impl SasTokenProblem {
     /// What the publisher is told.
     pub(super) fn refusal(self, host: String) -> Refusal {
         match self {
@@ -43,34 +43,39 @@ impl Problem {
 }
 
 /// Whether `token` is signed by one of `keys`, for one of `resources` or for what is above it, and has not expired.
-pub fn check(token: &[u8], keys: &[&Keys], resources: &[Resource], now: Timestamp) -> Result<(), Problem> {
-    let token = Token::parse(token).ok_or(Problem::Token(SasProblem::Format))?;
+pub fn check(
+    token: &[u8],
+    keys: &[&AccessKeys],
+    resources: &[SasResource],
+    now: Timestamp,
+) -> Result<(), SasTokenProblem> {
+    let token = SasToken::parse(token).ok_or(SasTokenProblem::Token(SasProblem::Format))?;
     // All keys are tried, whichever fits.
-    let signed = |keys: &&Keys| token.is_signed_by(&keys.key1) | token.is_signed_by(&keys.key2);
+    let signed = |keys: &&AccessKeys| token.is_signed_by(&keys.key1) | token.is_signed_by(&keys.key2);
     if !keys.iter().fold(false, |fits, keys| fits | signed(keys)) {
-        return Err(Problem::Token(SasProblem::Signature));
+        return Err(SasTokenProblem::Token(SasProblem::Signature));
     }
-    let expiry = expiry(token.expiry).ok_or(Problem::Token(SasProblem::Format))?;
+    let expiry = expiry(token.expiry).ok_or(SasTokenProblem::Token(SasProblem::Format))?;
     if expiry <= now {
-        return Err(Problem::Token(SasProblem::Expired));
+        return Err(SasTokenProblem::Token(SasProblem::Expired));
     }
-    let scope = percent_decode_str(token.resource).decode_utf8().ok().and_then(|text| Resource::parse(&text));
+    let scope = percent_decode_str(token.resource).decode_utf8().ok().and_then(|text| SasResource::parse(&text));
     match scope {
         Some(scope) if resources.iter().any(|resource| scope.covers(resource)) => Ok(()),
-        Some(_) => Err(Problem::Resource),
-        None => Err(Problem::Token(SasProblem::Format)),
+        Some(_) => Err(SasTokenProblem::Resource),
+        None => Err(SasTokenProblem::Token(SasProblem::Format)),
     }
 }
 
 /// A token, taken apart; nothing in it is decoded but the signature.
-struct Token<'a> {
+struct SasToken<'a> {
     signed: &'a str,
     resource: &'a str,
     expiry: &'a str,
     signature: Vec<u8>,
 }
 
-impl<'a> Token<'a> {
+impl<'a> SasToken<'a> {
     fn parse(token: &'a [u8]) -> Option<Self> {
         let token = std::str::from_utf8(token).ok().filter(|token| token.len() <= TOKEN_BYTES_MAX)?.trim();
         let (signed, signature) = token.split_once("&s=")?;
@@ -129,12 +134,12 @@ fn american(text: &str) -> Option<jiff::Timestamp> {
 
 /// What a token may be for: a scheme, a host with its port, and a path; without case.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Resource {
+pub struct SasResource {
     origin: String,
     path: Vec<String>,
 }
 
-impl Resource {
+impl SasResource {
     /// Reads an address.
     pub fn parse(address: &str) -> Option<Self> {
         let url = Url::parse(address).ok().filter(|url| url.has_host() && matches!(url.scheme(), "http" | "https"))?;

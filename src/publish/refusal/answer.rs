@@ -22,21 +22,21 @@ const ERROR_CODE: header::HeaderName = header::HeaderName::from_static("x-ms-err
 
 #[derive(Serialize, ToSchema)]
 #[schema(as = PublishError)]
-pub(crate) struct Body<'a> {
-    error: Error<'a>,
+pub(crate) struct RefusalBody<'a> {
+    error: RefusalError<'a>,
 }
 
 #[derive(Serialize, ToSchema)]
 #[schema(as = PublishErrorBody)]
-struct Error<'a> {
+struct RefusalError<'a> {
     code: &'a str,
     message: &'a str,
-    details: [Detail<'a>; 1],
+    details: [RefusalDetail<'a>; 1],
 }
 
 #[derive(Serialize, ToSchema)]
 #[schema(as = PublishErrorDetail)]
-struct Detail<'a> {
+struct RefusalDetail<'a> {
     code: &'a str,
     message: &'a str,
 }
@@ -63,8 +63,8 @@ impl Refusal {
             message.push_str(&report(id, now));
         }
         let code = code(status);
-        let details = [Detail { code: detail, message: &message }];
-        let body = Body { error: Error { code, message: &message, details } };
+        let details = [RefusalDetail { code: detail, message: &message }];
+        let body = RefusalBody { error: RefusalError { code, message: &message, details } };
         let mut response = HttpResponse::build(status);
         response.insert_header(("x-ms-request-id", id.to_string()));
         response.insert_header((header::CONTENT_TYPE, "application/json; charset=utf-8"));

@@ -5,13 +5,13 @@
 
 mod answer;
 
-pub(crate) use self::answer::Body as AnswerBody;
+pub(crate) use self::answer::RefusalBody as AnswerBody;
 
 use std::{fmt, net::IpAddr};
 
 use actix_web::http::StatusCode;
 
-use crate::{event::Schema, journal, topic::meter::Refused};
+use crate::{event::Schema, journal, topic::meter::PublishRefusal};
 
 /// A request was not taken. Nothing of it is stored, but after [`Refusal::Unknown`], where that is open.
 ///
@@ -22,7 +22,7 @@ pub enum Refusal {
     #[error("Unexpected end when reading JSON.")]
     CutOff,
     /// The body is not JSON.
-    #[error("{} It is not JSON: {why}.", Conform(.schema))]
+    #[error("{} It is not JSON: {why}.", BodyComplaint(.schema))]
     NotJson {
         /// What the topic takes.
         schema: Schema,
@@ -30,23 +30,23 @@ pub enum Refusal {
         why: String,
     },
     /// A JSON value of the wrong kind stands where events or an event should be.
-    #[error("{} Token Expected: {expected:?}, Actual Token Received: {actual:?}.", Conform(.schema))]
+    #[error("{} Token Expected: {expected:?}, Actual Token Received: {actual:?}.", BodyComplaint(.schema))]
     Token {
         /// What the topic takes.
         schema: Schema,
         /// What should be there.
-        expected: Token,
+        expected: JsonToken,
         /// What is there.
-        actual: Token,
+        actual: JsonToken,
     },
     /// An array without events.
-    #[error("{}", Conform(.schema))]
+    #[error("{}", BodyComplaint(.schema))]
     Empty {
         /// What the topic takes.
         schema: Schema,
     },
     /// An event breaks a rule of its schema.
-    #[error("{} {why}.", Conform(.schema))]
+    #[error("{} {why}.", BodyComplaint(.schema))]
     Nonconforming {
         /// What the topic takes.
         schema: Schema,
@@ -143,7 +143,7 @@ pub enum Refusal {
     )]
     NoAuthorization,
     /// The topic's rules do not let this address in.
-    #[error("Publishing to {topic} by client {} is rejected due to IpAddress filtering rules.", Client(.client))]
+    #[error("Publishing to {topic} by client {} is rejected due to IpAddress filtering rules.", ClientAddress(.client))]
     AddressRules {
         /// The topic.
         topic: String,
@@ -153,7 +153,7 @@ pub enum Refusal {
     /// The topic takes nothing from the public network.
     #[error(
         "Publishing to {topic} by client {} is rejected as public network access is disabled for the resource.",
-        Client(.client)
+        ClientAddress(.client)
     )]
     PublicNetwork {
         /// The topic.
@@ -270,7 +270,7 @@ pub enum Refusal {
 
 /// What a JSON value begins with, by the names that Event Grid's messages use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Token {
+pub enum JsonToken {
     /// `{`
     StartObject,
     /// `[`
@@ -311,9 +311,9 @@ impl fmt::Display for SasProblem {
 }
 
 /// An address, or what is said where a connection has none.
-struct Client<'a>(&'a Option<IpAddr>);
+struct ClientAddress<'a>(&'a Option<IpAddr>);
 
-impl fmt::Display for Client<'_> {
+impl fmt::Display for ClientAddress<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(address) => address.fmt(f),
@@ -369,9 +369,9 @@ impl Refusal {
     }
 
     /// As what it is counted.
-    pub(super) fn counted(&self) -> Refused {
+    pub(super) fn counted(&self) -> PublishRefusal {
         let (status, code) = self.status();
-        Refused { status: status.as_u16(), code }
+        PublishRefusal { status: status.as_u16(), code }
     }
 
     /// A body that is not JSON.
@@ -408,9 +408,9 @@ pub(super) fn name(schema: &Schema) -> &'static str {
 }
 
 /// The sentences that most complaints about a body begin with.
-struct Conform<'a>(&'a Schema);
+struct BodyComplaint<'a>(&'a Schema);
 
-impl fmt::Display for Conform<'_> {
+impl fmt::Display for BodyComplaint<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = name(self.0);
         write!(f, "This resource is configured to receive event in '{name}' schema. ")?;

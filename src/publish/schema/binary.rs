@@ -13,11 +13,11 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use percent_encoding::percent_decode;
 use serde_json::value::RawValue;
 
-use super::{Content, Target, cloud_events, json};
+use super::{EventTarget, RequestContent, cloud_events, json};
 use crate::{
     event::Schema,
-    journal::chunk::Draft,
-    publish::{Limits, Refusal},
+    journal::chunk::ChunkBuilder,
+    publish::{PublishLimits, Refusal},
 };
 
 const SCHEMA: Schema = Schema::CloudEvents;
@@ -30,11 +30,11 @@ const DATA_CONTENT_TYPE: &str = "datacontenttype";
 
 /// Reads the event whose attributes are in `content` and whose data is `body`.
 pub(super) fn read(
-    target: &Target,
-    content: &Content<'_>,
+    target: &EventTarget,
+    content: &RequestContent<'_>,
     body: &[u8],
-    limits: &Limits,
-    draft: &mut Draft,
+    limits: &PublishLimits,
+    draft: &mut ChunkBuilder,
 ) -> Result<(), Refusal> {
     // Without data there is nothing that could be other than JSON.
     if !target.is_in_namespace && !body.is_empty() && content.media_type() != "application/json" {
@@ -56,7 +56,7 @@ pub(super) fn read(
 }
 
 /// What stands for a body in an event's JSON form: a member's name and its value.
-fn data<'a>(content: &Content<'_>, body: &'a [u8]) -> Result<Option<(&'static str, Cow<'a, str>)>, Refusal> {
+fn data<'a>(content: &RequestContent<'_>, body: &'a [u8]) -> Result<Option<(&'static str, Cow<'a, str>)>, Refusal> {
     if body.is_empty() {
         return Ok(None);
     }
@@ -74,7 +74,7 @@ fn is_json(media_type: &str) -> bool {
 }
 
 /// The JSON form.
-fn structured(content: &Content<'_>, body: &[u8]) -> Result<String, Refusal> {
+fn structured(content: &RequestContent<'_>, body: &[u8]) -> Result<String, Refusal> {
     let data = data(content, body)?;
     let mut attributes = Vec::with_capacity(content.attributes.len());
     for (name, value) in &content.attributes {

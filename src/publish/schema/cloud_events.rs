@@ -12,11 +12,11 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::BufMut;
 use serde_json::value::RawValue;
 
-use super::{Target, bare, inside, json, offset, span};
+use super::{EventTarget, bare, inside, json, offset, span};
 use crate::{
-    event::{Schema, Span, Spans},
-    journal::chunk::{Draft, Written},
-    publish::{Refusal, refusal::Token},
+    event::{EventRanges, Schema, TextRange},
+    journal::chunk::{ChunkBuilder, WriterStamp},
+    publish::{Refusal, refusal::JsonToken},
 };
 
 const SCHEMA: Schema = Schema::CloudEvents;
@@ -26,7 +26,7 @@ const NAMESPACE_NAME_CHARS_MAX: usize = 20;
 
 /// The members that the specification names, as they were sent.
 #[derive(Default)]
-struct Members<'a> {
+struct CloudEventMembers<'a> {
     id: Option<&'a RawValue>,
     source: Option<&'a RawValue>,
     kind: Option<&'a RawValue>,
@@ -44,9 +44,9 @@ struct Members<'a> {
 }
 
 /// Checks the event `object` and adds it to the draft. In a domain its `source` names the topic.
-pub(super) fn read(target: &Target, object: &RawValue, draft: &mut Draft) -> Result<(), Refusal> {
+pub(super) fn read(target: &EventTarget, object: &RawValue, draft: &mut ChunkBuilder) -> Result<(), Refusal> {
     let name_chars_max = if target.is_in_namespace { NAMESPACE_NAME_CHARS_MAX } else { usize::MAX };
-    let mut members = Members { name_chars_max, ..Members::default() };
+    let mut members = CloudEventMembers { name_chars_max, ..CloudEventMembers::default() };
     json::members(object, |name, value| members.put(name, value))
         .map_err(|error| Refusal::not_json(SCHEMA, error.to_string()))??;
     members.check()?;
@@ -55,24 +55,24 @@ pub(super) fn read(target: &Target, object: &RawValue, draft: &mut Draft) -> Res
         out.put_slice(object.get().as_bytes());
         let place = |value: Option<&RawValue>| match value.filter(|value| !json::is_null(value)) {
             Some(value) => span(start + offset(object, value.get()), value.get().len()),
-            None => Span::default(),
+            None => TextRange::default(),
         };
-        let spans = Spans {
+        let spans = EventRanges {
             id: place(members.id),
             event_type: place(members.kind),
             subject: place(members.subject),
             domain_topic: match members.source.and_then(|source| target.domain_topic(inside(source))) {
                 Some(name) => bare(start + offset(object, name), name.len()),
-                None => Span::default(),
+                None => TextRange::default(),
             },
-            ..Spans::default()
+            ..EventRanges::default()
         };
-        Written { wire_end: out.len(), spans }
+        WriterStamp { wire_end: out.len(), spans }
     });
     Ok(())
 }
 
-impl<'a> Members<'a> {
+impl<'a> CloudEventMembers<'a> {
     fn put(&mut self, name: Cow<'a, str>, value: &'a RawValue) -> Result<(), Refusal> {
         let place = match name.as_ref() {
             "id" => &mut self.id,
@@ -103,10 +103,12 @@ impl<'a> Members<'a> {
             return Err(wrong(format!("The name of the extension '{name}' has more than {most} characters")));
         }
         let is_value = match json::token(value.get()) {
-            Some(Token::String) => json::text(value).is_some(),
-            Some(Token::Integer) => value.get().parse::<i32>().is_ok(),
-            Some(Token::Boolean | Token::Null) => true,
-            Some(Token::Float | Token::StartObject | Token::StartArray | Token::Undefined) | None => false,
+            Some(JsonToken::String) => json::text(value).is_some(),
+            Some(JsonToken::Integer) => value.get().parse::<i32>().is_ok(),
+            Some(JsonToken::Boolean | JsonToken::Null) => true,
+            Some(JsonToken::Float | JsonToken::StartObject | JsonToken::StartArray | JsonToken::Undefined) | None => {
+                false
+            }
         };
         if !is_value {
             let name = Refusal::shortened(&name);

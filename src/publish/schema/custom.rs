@@ -13,19 +13,19 @@ use bytes::{BufMut, BytesMut};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-use super::{Target, bare, event_grid::is_date_time, json, offset, span};
+use super::{EventTarget, bare, event_grid::is_date_time, json, offset, span};
 use crate::{
-    event::{Schema, Span, Spans},
-    journal::chunk::{Draft, Written},
-    publish::{Refusal, refusal::Token},
-    topic::ingress::{Mapping, Source, SourceOrDefault},
+    event::{EventRanges, Schema, TextRange},
+    journal::chunk::{ChunkBuilder, WriterStamp},
+    publish::{Refusal, refusal::JsonToken},
+    topic::ingress::{InputSchemaMapping, MappedField, MappedFieldOrDefault},
 };
 
 const SCHEMA: Schema = Schema::Custom;
 
 /// Where a property is found, and what holds without it.
 #[derive(Clone, Debug)]
-struct Place {
+struct MappedProperty {
     property: &'static str,
     member: Option<String>,
     /// The inside of a JSON string literal.
@@ -35,24 +35,24 @@ struct Place {
 
 /// A topic's mapping, made ready for events.
 #[derive(Clone, Debug)]
-pub(super) struct Places([Place; PROPERTIES]);
+pub(super) struct EventMapping([MappedProperty; PROPERTIES]);
 
 /// How many properties of an event can be mapped.
 const PROPERTIES: usize = 6;
 
-impl Places {
-    pub(super) fn of(mapping: &Mapping) -> Self {
-        let only = |property, source: &Option<Source>| {
+impl EventMapping {
+    pub(super) fn of(mapping: &InputSchemaMapping) -> Self {
+        let only = |property, source: &Option<MappedField>| {
             let member = source.as_ref().and_then(|source| source.source_field.clone());
-            Place { property, member, default: None, may_be_empty: false }
+            MappedProperty { property, member, default: None, may_be_empty: false }
         };
-        let or_default = |property, source: &Option<SourceOrDefault>, may_be_empty| {
-            let SourceOrDefault { source_field: member, default_value } = source.clone().unwrap_or_default();
+        let or_default = |property, source: &Option<MappedFieldOrDefault>, may_be_empty| {
+            let MappedFieldOrDefault { source_field: member, default_value } = source.clone().unwrap_or_default();
             let usable = |value: &String| may_be_empty || !value.is_empty();
             let default = default_value.filter(usable).map(|value| inside(&value));
-            Place { property, member, default, may_be_empty }
+            MappedProperty { property, member, default, may_be_empty }
         };
-        // In the order of `Spans::all`, which has a place more: of the domain's topic.
+        // In the order of `EventRanges::all`, which has a place more: of the domain's topic.
         Self([
             only("id", &mapping.id),
             or_default("eventType", &mapping.event_type, false),
@@ -65,7 +65,7 @@ impl Places {
 }
 
 /// What there is of a property.
-enum Value<'a> {
+enum MappedValue<'a> {
     /// It stands in the object.
     Sent(&'a RawValue),
     /// It is made here: the inside of a JSON string literal.
@@ -75,8 +75,8 @@ enum Value<'a> {
 }
 
 /// Checks the event `object` and adds it to the draft.
-pub(super) fn read(target: &Target, object: &RawValue, draft: &mut Draft) -> Result<(), Refusal> {
-    let Places(places) = &target.places;
+pub(super) fn read(target: &EventTarget, object: &RawValue, draft: &mut ChunkBuilder) -> Result<(), Refusal> {
+    let EventMapping(places) = &target.places;
     let mut found = [None; PROPERTIES];
     json::members(object, |name, value| {
         for (place, found) in places.iter().zip(&mut found) {
@@ -95,24 +95,31 @@ pub(super) fn read(target: &Target, object: &RawValue, draft: &mut Draft) -> Res
     Ok(())
 }
 
-impl Place {
-    fn value<'a>(&self, found: Option<&'a RawValue>, target: &Target) -> Result<Option<Value<'a>>, Refusal> {
+impl MappedProperty {
+    fn value<'a>(&self, found: Option<&'a RawValue>, target: &EventTarget) -> Result<Option<MappedValue<'a>>, Refusal> {
         let found = match found.filter(|value| !json::is_null(value)) {
             Some(value) if value.get() == r#""""# && !self.may_be_empty => None,
             found => found,
         };
         let Some(value) = found else { return self.absent(target) };
         match json::token(value.get()) {
-            Some(Token::String) if json::text(value).is_some() => {}
-            Some(Token::Integer | Token::Float | Token::Boolean) => {}
-            Some(Token::String | Token::StartObject | Token::StartArray | Token::Null | Token::Undefined) | None => {
+            Some(JsonToken::String) if json::text(value).is_some() => {}
+            Some(JsonToken::Integer | JsonToken::Float | JsonToken::Boolean) => {}
+            Some(
+                JsonToken::String
+                | JsonToken::StartObject
+                | JsonToken::StartArray
+                | JsonToken::Null
+                | JsonToken::Undefined,
+            )
+            | None => {
                 return Err(self.complaint("is not a string, a number or a boolean"));
             }
         }
         match self.property {
             "topic" if let Some(name) = target.domain_topic(super::inside(value)) => {
                 let id = format!("{}/topics/{name}", inside(&target.resource_id));
-                Ok(Some(Value::DomainTopic(id, name.len())))
+                Ok(Some(MappedValue::DomainTopic(id, name.len())))
             }
             "eventTime" if !json::text(value).is_some_and(|time| is_date_time(&time)) => {
                 Err(self.complaint("is not a date and time in the form of ISO 8601"))
@@ -122,21 +129,21 @@ impl Place {
             }
             // It is the topic's own id; that is written once, in the form that the server has for it.
             "topic" => self.absent(target),
-            _ => Ok(Some(Value::Sent(value))),
+            _ => Ok(Some(MappedValue::Sent(value))),
         }
     }
 
-    fn absent<'a>(&self, target: &Target) -> Result<Option<Value<'a>>, Refusal> {
+    fn absent<'a>(&self, target: &EventTarget) -> Result<Option<MappedValue<'a>>, Refusal> {
         if let Some(default) = &self.default {
-            return Ok(Some(Value::Made(default.clone())));
+            return Ok(Some(MappedValue::Made(default.clone())));
         }
         match (self.property, &self.member) {
-            ("id", _) => Ok(Some(Value::Made(Uuid::new_v4().to_string()))),
+            ("id", _) => Ok(Some(MappedValue::Made(Uuid::new_v4().to_string()))),
             ("topic", member) if target.is_domain => {
                 let property = member.as_deref().unwrap_or("topic").to_owned();
                 Err(Refusal::Missing { schema: SCHEMA, property })
             }
-            ("topic", _) => Ok(Some(Value::Made(inside(&target.resource_id)))),
+            ("topic", _) => Ok(Some(MappedValue::Made(inside(&target.resource_id)))),
             // The time of arrival is the log's own.
             ("eventTime", _) => Ok(None),
             (_, None) => Ok(None),
@@ -150,31 +157,31 @@ impl Place {
     }
 }
 
-fn write(object: &RawValue, values: &[Option<Value<'_>>], out: &mut BytesMut) -> Written {
+fn write(object: &RawValue, values: &[Option<MappedValue<'_>>], out: &mut BytesMut) -> WriterStamp {
     let start = out.len();
     out.put_slice(object.get().as_bytes());
     let wire_end = out.len();
-    let mut spans = [Span::default(); Spans::COUNT];
-    let mut domain_topic = Span::default();
+    let mut spans = [TextRange::default(); EventRanges::COUNT];
+    let mut domain_topic = TextRange::default();
     for (place, value) in spans.iter_mut().zip(values) {
         *place = match value {
-            None => Span::default(),
-            Some(Value::Made(text)) => {
+            None => TextRange::default(),
+            Some(MappedValue::Made(text)) => {
                 out.put_slice(text.as_bytes());
                 bare(out.len() - text.len(), text.len())
             }
-            Some(Value::DomainTopic(id, name)) => {
+            Some(MappedValue::DomainTopic(id, name)) => {
                 out.put_slice(id.as_bytes());
                 domain_topic = bare(out.len() - name, *name);
                 bare(out.len() - id.len(), id.len())
             }
-            Some(Value::Sent(value)) => {
+            Some(MappedValue::Sent(value)) => {
                 let (at, len) = (start + offset(object, value.get()), value.get().len());
                 if value.get().starts_with('"') { span(at, len) } else { bare(at, len) }
             }
         };
     }
-    Written { wire_end, spans: Spans { domain_topic, ..Spans::of(spans) } }
+    WriterStamp { wire_end, spans: EventRanges { domain_topic, ..EventRanges::of(spans) } }
 }
 
 /// The inside of the JSON string literal that says `text`.

@@ -8,10 +8,10 @@ use std::borrow::Cow;
 use bytes::{BufMut, BytesMut};
 use serde_json::value::RawValue;
 
-use super::{Target, bare, inside, json, span};
+use super::{EventTarget, bare, inside, json, span};
 use crate::{
-    event::{Schema, Span, Spans},
-    journal::chunk::{Draft, Written},
+    event::{EventRanges, Schema, TextRange},
+    journal::chunk::{ChunkBuilder, WriterStamp},
     publish::Refusal,
 };
 
@@ -19,7 +19,7 @@ const SCHEMA: Schema = Schema::EventGrid;
 
 /// The properties an event may have, as they were sent. There are no others.
 #[derive(Default)]
-struct Properties<'a> {
+struct EventGridMembers<'a> {
     id: Option<&'a RawValue>,
     topic: Option<&'a RawValue>,
     subject: Option<&'a RawValue>,
@@ -31,7 +31,7 @@ struct Properties<'a> {
 }
 
 /// An event whose required properties are there and whose values are what they should be.
-struct Checked<'a> {
+struct CheckedEvent<'a> {
     id: &'a RawValue,
     /// In a domain: the inside of the string that names its topic.
     domain_topic: Option<&'a str>,
@@ -43,14 +43,14 @@ struct Checked<'a> {
 }
 
 /// A string: as it was sent, and what it says.
-struct Text<'a> {
+struct JsonText<'a> {
     sent: &'a RawValue,
     text: Cow<'a, str>,
 }
 
 /// Checks the event `object` and adds its wire form to the draft.
-pub(super) fn read(target: &Target, object: &RawValue, draft: &mut Draft) -> Result<(), Refusal> {
-    let mut properties = Properties::default();
+pub(super) fn read(target: &EventTarget, object: &RawValue, draft: &mut ChunkBuilder) -> Result<(), Refusal> {
+    let mut properties = EventGridMembers::default();
     json::members(object, |name, value| properties.put(&name, value))
         .map_err(|error| Refusal::not_json(SCHEMA, error.to_string()))??;
     let event = properties.check(target)?;
@@ -58,7 +58,7 @@ pub(super) fn read(target: &Target, object: &RawValue, draft: &mut Draft) -> Res
     Ok(())
 }
 
-impl<'a> Properties<'a> {
+impl<'a> EventGridMembers<'a> {
     fn put(&mut self, name: &str, value: &'a RawValue) -> Result<(), Refusal> {
         let place = match name {
             "id" => &mut self.id,
@@ -78,7 +78,7 @@ impl<'a> Properties<'a> {
     }
 
     /// The order is Event Grid's: of several things that are missing, the first one is named.
-    fn check(self, target: &Target) -> Result<Checked<'a>, Refusal> {
+    fn check(self, target: &EventTarget) -> Result<CheckedEvent<'a>, Refusal> {
         let subject = required("subject", self.subject)?;
         let id = required("id", self.id)?;
         let event_type = required("eventType", self.event_type)?;
@@ -110,7 +110,7 @@ impl<'a> Properties<'a> {
         };
         let data_version = optional("dataVersion", self.data_version)?.map(|version| version.sent);
         let (id, subject) = (id.sent, subject.sent);
-        Ok(Checked {
+        Ok(CheckedEvent {
             id,
             domain_topic,
             subject,
@@ -122,8 +122,8 @@ impl<'a> Properties<'a> {
     }
 }
 
-impl Checked<'_> {
-    fn write(&self, target: &Target, len: usize, out: &mut BytesMut) -> Written {
+impl CheckedEvent<'_> {
+    fn write(&self, target: &EventTarget, len: usize, out: &mut BytesMut) -> WriterStamp {
         // What is stamped beside what was sent: three names, the topic, punctuation.
         out.reserve(len + target.stamp.len() + 64);
         out.put_slice(b"{\"id\":");
@@ -145,20 +145,20 @@ impl Checked<'_> {
             Some(version) => put_string(out, version),
             None => {
                 out.put_slice(b"\"\"");
-                Span::default()
+                TextRange::default()
             }
         };
         out.put_slice(b"}");
-        let spans = Spans { id, event_type, subject, data_version, domain_topic, ..Spans::default() };
-        Written { wire_end: out.len(), spans }
+        let spans = EventRanges { id, event_type, subject, data_version, domain_topic, ..EventRanges::default() };
+        WriterStamp { wire_end: out.len(), spans }
     }
 }
 
 /// The resource id, and behind it, in a domain, the topic's.
-fn put_topic(out: &mut BytesMut, stamp: &str, domain_topic: Option<&str>) -> Span {
+fn put_topic(out: &mut BytesMut, stamp: &str, domain_topic: Option<&str>) -> TextRange {
     let Some(name) = domain_topic else {
         out.put_slice(stamp.as_bytes());
-        return Span::default();
+        return TextRange::default();
     };
     out.put_slice(&stamp.as_bytes()[..stamp.len() - 1]);
     out.put_slice(b"/topics/");
@@ -168,21 +168,21 @@ fn put_topic(out: &mut BytesMut, stamp: &str, domain_topic: Option<&str>) -> Spa
     bare(start, name.len())
 }
 
-fn put_string(out: &mut BytesMut, value: &RawValue) -> Span {
+fn put_string(out: &mut BytesMut, value: &RawValue) -> TextRange {
     let start = out.len();
     out.put_slice(value.get().as_bytes());
     span(start, value.get().len())
 }
 
-fn required<'a>(name: &'static str, value: Option<&'a RawValue>) -> Result<Text<'a>, Refusal> {
+fn required<'a>(name: &'static str, value: Option<&'a RawValue>) -> Result<JsonText<'a>, Refusal> {
     optional(name, value)?.ok_or_else(|| Refusal::Missing { schema: SCHEMA, property: name.to_owned() })
 }
 
 /// `null` is what some clients write for what they leave out.
-fn optional<'a>(name: &'static str, value: Option<&'a RawValue>) -> Result<Option<Text<'a>>, Refusal> {
+fn optional<'a>(name: &'static str, value: Option<&'a RawValue>) -> Result<Option<JsonText<'a>>, Refusal> {
     let Some(sent) = value.filter(|value| !json::is_null(value)) else { return Ok(None) };
     match json::text(sent) {
-        Some(text) => Ok(Some(Text { sent, text })),
+        Some(text) => Ok(Some(JsonText { sent, text })),
         None => Err(wrong(format!("Property '{name}' is not a string"))),
     }
 }

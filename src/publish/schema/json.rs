@@ -12,16 +12,16 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use crate::publish::refusal::{Refusal, Token};
+use crate::publish::refusal::{JsonToken, Refusal};
 
 /// The elements of an array: the first `kept_max`, and how many there are.
-pub(super) struct Elements<'a> {
+pub(super) struct ArrayElements<'a> {
     pub(super) kept: Vec<&'a RawValue>,
     pub(super) count: usize,
 }
 
 /// Reads an array. A body of commas and zeros has hundreds of thousands of elements: no more than `kept_max` are kept.
-pub(super) fn elements(json: &str, kept_max: usize) -> serde_json::Result<Elements<'_>> {
+pub(super) fn elements(json: &str, kept_max: usize) -> serde_json::Result<ArrayElements<'_>> {
     let mut reader = serde_json::Deserializer::from_str(json);
     let elements = ElementsOf { kept_max }.deserialize(&mut reader)?;
     reader.end()?;
@@ -37,19 +37,19 @@ pub(super) fn members<'a>(
 }
 
 /// What a JSON text begins with; [`None`] where it has nothing but white space.
-pub(super) fn token(json: &str) -> Option<Token> {
+pub(super) fn token(json: &str) -> Option<JsonToken> {
     let json = json.trim_start_matches([' ', '\t', '\r', '\n']);
     Some(match json.as_bytes().first()? {
-        b'{' => Token::StartObject,
-        b'[' => Token::StartArray,
-        b'"' => Token::String,
-        b't' | b'f' => Token::Boolean,
-        b'n' => Token::Null,
+        b'{' => JsonToken::StartObject,
+        b'[' => JsonToken::StartArray,
+        b'"' => JsonToken::String,
+        b't' | b'f' => JsonToken::Boolean,
+        b'n' => JsonToken::Null,
         b'-' | b'0'..=b'9' => {
             let end = json.find([',', ']', '}', ' ', '\t', '\r', '\n']).unwrap_or(json.len());
-            if json[..end].contains(['.', 'e', 'E']) { Token::Float } else { Token::Integer }
+            if json[..end].contains(['.', 'e', 'E']) { JsonToken::Float } else { JsonToken::Integer }
         }
-        _ => Token::Undefined,
+        _ => JsonToken::Undefined,
     })
 }
 
@@ -99,7 +99,7 @@ struct ElementsOf {
 }
 
 impl<'de> DeserializeSeed<'de> for ElementsOf {
-    type Value = Elements<'de>;
+    type Value = ArrayElements<'de>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_seq(self)
@@ -107,14 +107,14 @@ impl<'de> DeserializeSeed<'de> for ElementsOf {
 }
 
 impl<'de> Visitor<'de> for ElementsOf {
-    type Value = Elements<'de>;
+    type Value = ArrayElements<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an array")
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-        let mut elements = Elements { kept: Vec::new(), count: 0 };
+        let mut elements = ArrayElements { kept: Vec::new(), count: 0 };
         while let Some(element) = seq.next_element::<&'de RawValue>()? {
             elements.count += 1;
             if elements.count <= self.kept_max {
@@ -132,7 +132,7 @@ struct MembersOf<F> {
 /// A member's name, borrowed unless it was written with escapes.
 #[derive(Deserialize)]
 #[serde(transparent)]
-struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+struct MemberName<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl<'de, F> Visitor<'de> for MembersOf<F>
 where
@@ -147,7 +147,7 @@ where
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut verdict = Ok(());
         // After a refusal the rest is read and thrown away: serde_json wants to see the end of a map it began.
-        while let Some((Key(name), value)) = map.next_entry::<Key<'de>, &'de RawValue>()? {
+        while let Some((MemberName(name), value)) = map.next_entry::<MemberName<'de>, &'de RawValue>()? {
             if verdict.is_ok() {
                 verdict = (self.each)(name, value);
             }

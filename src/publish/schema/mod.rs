@@ -17,17 +17,17 @@ mod json;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use self::{custom::Places, json::Elements};
-use super::{Limits, Refusal, refusal::Token};
+use self::{custom::EventMapping, json::ArrayElements};
+use super::{PublishLimits, Refusal, refusal::JsonToken};
 use crate::{
-    event::{Schema, Span},
-    journal::chunk::Draft,
-    topic::{ingress::Mapping, record::TopicRecord},
+    event::{Schema, TextRange},
+    journal::chunk::ChunkBuilder,
+    topic::{ingress::InputSchemaMapping, record::TopicRecord},
 };
 
 /// What must be known of a topic to read events for it.
 #[derive(Clone, Debug)]
-pub struct Target {
+pub struct EventTarget {
     /// The schema its publishers use.
     pub schema: Schema,
     /// Its resource id: what an event's `topic` must be, if it is given.
@@ -35,19 +35,23 @@ pub struct Target {
     /// The same as a JSON string, to be stamped.
     stamp: String,
     /// Where a custom event has its properties.
-    places: Places,
+    places: EventMapping,
     /// Whether it is a domain: each event says which of its topics it is for.
     is_domain: bool,
     /// Whether it is a topic of a namespace, whose CloudEvents may have any kind of data.
     is_in_namespace: bool,
 }
 
-impl Target {
+impl EventTarget {
     /// Of a topic.
     pub fn of(topic: &TopicRecord) -> Self {
         let resource_id = topic.resource_id();
         let stamp = serde_json::to_string(&resource_id).expect("text is JSON's, too");
-        let places = topic.ingress.mapping.as_ref().map_or_else(|| Places::of(&Mapping::default()), Places::of);
+        let places = topic
+            .ingress
+            .mapping
+            .as_ref()
+            .map_or_else(|| EventMapping::of(&InputSchemaMapping::default()), EventMapping::of);
         let is_in_namespace = topic.namespace.is_some();
         Self { schema: topic.input_schema, resource_id, stamp, places, is_domain: topic.is_domain(), is_in_namespace }
     }
@@ -67,14 +71,14 @@ impl Target {
 
 /// What a request's headers say of its body.
 #[derive(Clone, Debug, Default)]
-pub struct Content<'a> {
-    /// `Content-Type`.
+pub struct RequestContent<'a> {
+    /// `RequestContent-Type`.
     pub content_type: Option<&'a str>,
     /// Attributes of a CloudEvent among the headers (`ce-…`), their names without `ce-`, as they were sent.
     pub attributes: Vec<(&'a str, &'a [u8])>,
 }
 
-impl Content<'_> {
+impl RequestContent<'_> {
     /// The content type without its parameters.
     fn media_type(&self) -> String {
         let content_type = self.content_type.unwrap_or_default();
@@ -88,7 +92,7 @@ impl Content<'_> {
 
 /// How a body has its events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
+enum ContentMode {
     /// It is one, an object.
     Structured,
     /// An array.
@@ -98,28 +102,33 @@ enum Mode {
 }
 
 /// Reads all events of a body.
-pub fn read(target: &Target, content: &Content<'_>, body: &Bytes, limits: &Limits) -> Result<Draft, Refusal> {
-    read_into(Draft::new(target.schema), target, content, body, limits)
+pub fn read(
+    target: &EventTarget,
+    content: &RequestContent<'_>,
+    body: &Bytes,
+    limits: &PublishLimits,
+) -> Result<ChunkBuilder, Refusal> {
+    read_into(ChunkBuilder::new(target.schema), target, content, body, limits)
 }
 
 /// The same, of a request that has this place in a trace.
 pub(super) fn read_traced(
-    target: &Target,
-    content: &Content<'_>,
+    target: &EventTarget,
+    content: &RequestContent<'_>,
     body: &Bytes,
-    limits: &Limits,
+    limits: &PublishLimits,
     place: &str,
-) -> Result<Draft, Refusal> {
-    read_into(Draft::new(target.schema).traced(place), target, content, body, limits)
+) -> Result<ChunkBuilder, Refusal> {
+    read_into(ChunkBuilder::new(target.schema).traced(place), target, content, body, limits)
 }
 
 fn read_into(
-    mut draft: Draft,
-    target: &Target,
-    content: &Content<'_>,
+    mut draft: ChunkBuilder,
+    target: &EventTarget,
+    content: &RequestContent<'_>,
     body: &Bytes,
-    limits: &Limits,
-) -> Result<Draft, Refusal> {
+    limits: &PublishLimits,
+) -> Result<ChunkBuilder, Refusal> {
     let schema = target.schema;
     // A CloudEvent in binary mode may be nothing but its attributes.
     if body.is_empty() && !content.is_binary() {
@@ -129,17 +138,17 @@ fn read_into(
         return Err(Refusal::TooLarge { bytes_max: limits.request_bytes_max });
     }
     let mode = match schema {
-        Schema::EventGrid | Schema::Custom => Mode::Batch,
+        Schema::EventGrid | Schema::Custom => ContentMode::Batch,
         Schema::CloudEvents if target.is_in_namespace => mode_by_body(content, body)?,
         Schema::CloudEvents => mode(content)?,
     };
     let events = match mode {
-        Mode::Binary => {
+        ContentMode::Binary => {
             binary::read(target, content, body, limits, &mut draft)?;
             return Ok(draft);
         }
-        Mode::Structured => lone(schema, utf8(schema, body)?)?,
-        Mode::Batch => several(schema, utf8(schema, body)?, limits)?,
+        ContentMode::Structured => lone(schema, utf8(schema, body)?)?,
+        ContentMode::Batch => several(schema, utf8(schema, body)?, limits)?,
     };
     for event in &events {
         if event.get().len() > limits.event_bytes_max {
@@ -147,7 +156,7 @@ fn read_into(
         }
     }
     for event in events {
-        expect(schema, Token::StartObject, event.get())?;
+        expect(schema, JsonToken::StartObject, event.get())?;
         if json::is_deeper(event.get(), limits.depth_max) {
             return Err(Refusal::too_deep(schema, limits.depth_max));
         }
@@ -167,14 +176,15 @@ fn utf8(schema: Schema, body: &[u8]) -> Result<&str, Refusal> {
 
 /// The event that a body is, without a look into it.
 fn lone(schema: Schema, text: &str) -> Result<Vec<&RawValue>, Refusal> {
-    expect(schema, Token::StartObject, text)?;
+    expect(schema, JsonToken::StartObject, text)?;
     Ok(vec![serde_json::from_str(text).map_err(|error| not_json(schema, &error))?])
 }
 
 /// The events of an array, without a look into them.
-fn several<'a>(schema: Schema, text: &'a str, limits: &Limits) -> Result<Vec<&'a RawValue>, Refusal> {
-    expect(schema, Token::StartArray, text)?;
-    let Elements { kept, count } = json::elements(text, limits.events_max).map_err(|error| not_json(schema, &error))?;
+fn several<'a>(schema: Schema, text: &'a str, limits: &PublishLimits) -> Result<Vec<&'a RawValue>, Refusal> {
+    expect(schema, JsonToken::StartArray, text)?;
+    let ArrayElements { kept, count } =
+        json::elements(text, limits.events_max).map_err(|error| not_json(schema, &error))?;
     match count {
         0 => Err(Refusal::Empty { schema }),
         count if count > limits.events_max => Err(Refusal::TooMany { events_max: limits.events_max }),
@@ -191,35 +201,35 @@ fn not_json(schema: Schema, error: &serde_json::Error) -> Refusal {
     }
 }
 
-fn expect(schema: Schema, expected: Token, text: &str) -> Result<(), Refusal> {
+fn expect(schema: Schema, expected: JsonToken, text: &str) -> Result<(), Refusal> {
     match json::token(text) {
         Some(actual) if actual == expected => Ok(()),
-        Some(Token::Undefined) => Err(Refusal::not_json(schema, "it begins with no JSON value".to_owned())),
+        Some(JsonToken::Undefined) => Err(Refusal::not_json(schema, "it begins with no JSON value".to_owned())),
         Some(actual) => Err(Refusal::Token { schema, expected, actual }),
         None => Err(Refusal::CutOff),
     }
 }
 
-fn mode(content: &Content<'_>) -> Result<Mode, Refusal> {
+fn mode(content: &RequestContent<'_>) -> Result<ContentMode, Refusal> {
     let media_type = content.media_type();
     if content.is_binary() {
         let structured = media_type.starts_with("application/cloudevents");
-        return if structured { Err(Refusal::ConflictingModes) } else { Ok(Mode::Binary) };
+        return if structured { Err(Refusal::ConflictingModes) } else { Ok(ContentMode::Binary) };
     }
     match media_type.as_str() {
-        "application/cloudevents+json" | "application/json" => Ok(Mode::Structured),
-        "application/cloudevents-batch+json" => Ok(Mode::Batch),
+        "application/cloudevents+json" | "application/json" => Ok(ContentMode::Structured),
+        "application/cloudevents-batch+json" => Ok(ContentMode::Batch),
         _ => Err(Refusal::ContentType),
     }
 }
 
 /// The mode of a body that comes to a namespace: whether it has one event or several is told by the body itself, because
 /// clients send arrays under the content type of one event.
-fn mode_by_body(content: &Content<'_>, body: &[u8]) -> Result<Mode, Refusal> {
+fn mode_by_body(content: &RequestContent<'_>, body: &[u8]) -> Result<ContentMode, Refusal> {
     if content.is_binary() {
         return mode(content);
     }
-    Ok(if body.trim_ascii_start().starts_with(b"[") { Mode::Batch } else { Mode::Structured })
+    Ok(if body.trim_ascii_start().starts_with(b"[") { ContentMode::Batch } else { ContentMode::Structured })
 }
 
 /// How far into `object` a part of it begins: both are borrowed from the same body.
@@ -234,15 +244,15 @@ fn inside(value: &RawValue) -> &str {
 }
 
 /// The place of a string's inside, where its literal, quotes and all, has `len` bytes and begins at `start`.
-fn span(start: usize, len: usize) -> Span {
+fn span(start: usize, len: usize) -> TextRange {
     bare(start + 1, len.saturating_sub(2))
 }
 
-/// The place of what has no quotes around it. What is empty has none: [`Span`] says absent and empty alike.
-fn bare(start: usize, len: usize) -> Span {
+/// The place of what has no quotes around it. What is empty has none: [`TextRange`] says absent and empty alike.
+fn bare(start: usize, len: usize) -> TextRange {
     if len == 0 {
-        return Span::default();
+        return TextRange::default();
     }
     let number = |value: usize| u32::try_from(value).expect("a request is far smaller than 4 GiB");
-    Span { start: number(start), len: number(len) }
+    TextRange { start: number(start), len: number(len) }
 }

@@ -1,14 +1,14 @@
 //! Where publishers and operators come in: one listener for both, or one for each.
 //!
-//! Between the sockets and actix-web there are a count (`crowd`) and a stream of ours (`caller`), because a server that
+//! Between the sockets and actix-web there are a count (`connection_limit`) and a stream of ours (`connection`), because a server that
 //! anybody may connect to needs bounds that actix-web has not: on connections, in all and from one address, on heads that
 //! never end, and on answers that nobody takes.
 //!
 //! actix-web's own server takes no stream of others, so its three parts (threads that accept, TLS, HTTP) are put together
 //! here. Two bounds are actix-http's own: a head has at most 96 headers and 128 KiB.
 
-mod caller;
-mod crowd;
+mod connection;
+mod connection_limit;
 
 use std::{
     io,
@@ -36,13 +36,13 @@ use tokio::{
     time::timeout,
 };
 
-pub(super) use self::crowd::Places;
+pub(super) use self::connection_limit::ConnectionLimit;
 use self::{
-    caller::{Caller, Patience, Spent, Stage},
-    crowd::Crowd,
+    connection::{ClientConnection, RequestStage, RequestTimeouts, TrackedBody},
+    connection_limit::ConnectionLimiter,
 };
 use crate::{
-    metrics::Listener,
+    metrics::ListenerCounters,
     publish::{auth::host::LocalAddress, http::Publisher},
 };
 
@@ -55,7 +55,7 @@ const TOLD_WAIT: Duration = Duration::from_secs(1);
 
 /// How long whoever connects may take for each part of a request but its body.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Waits {
+pub(super) struct HeadTimeouts {
     /// For a head, and for the handshake of TLS.
     pub(super) head: Duration,
     /// Between two requests.
@@ -66,28 +66,28 @@ pub(super) struct Waits {
 
 /// How many of those who find no place are told so at the same time; further ones are just cut. Clones count together.
 #[derive(Clone)]
-pub(super) struct Told {
+pub(super) struct RefusalSlots {
     now: Arc<AtomicUsize>,
     most: usize,
 }
 
-impl Told {
+impl RefusalSlots {
     pub(super) fn new(most: usize) -> Self {
         Self { now: Arc::default(), most }
     }
 }
 
 /// A listener, and who may come in there.
-pub(super) struct Entrance {
+pub(super) struct ListenerSettings {
     pub(super) listener: TcpListener,
-    pub(super) counted: Arc<Listener>,
-    pub(super) told: Told,
+    pub(super) counted: Arc<ListenerCounters>,
+    pub(super) told: RefusalSlots,
     pub(super) tls: Option<ServerConfig>,
-    pub(super) places: Places,
-    pub(super) waits: Waits,
+    pub(super) places: ConnectionLimit,
+    pub(super) waits: HeadTimeouts,
 }
 
-impl Entrance {
+impl ListenerSettings {
     /// Adds the entrance to a server, with what `configure` puts behind it.
     pub(super) fn add_to<F>(self, server: ServerBuilder, configure: F) -> io::Result<ServerBuilder>
     where
@@ -96,29 +96,30 @@ impl Entrance {
         let Self { listener, counted, told, tls, places, waits } = self;
         let name = counted.name;
         let (address, signal) = (listener.local_addr()?, server.graceful_shutdown_signal());
-        let desk = Desk { crowd: Crowd::new(places, Arc::clone(&counted)), told, waits };
-        let inside = Inside { address, waits, signal, counted, configure };
+        let queue =
+            ConnectionCounter { connection_limiter: ConnectionLimiter::new(places, Arc::clone(&counted)), told, waits };
+        let inside = ListenerServices { address, waits, signal, counted, configure };
         match tls {
             None => server.listen(name, listener, move || {
-                let desk = desk.clone();
-                fn_service(move |stream| desk.clone().admit(stream))
+                let queue = queue.clone();
+                fn_service(move |stream| queue.clone().admit(stream))
                     .map(|(caller, peer)| (caller, Protocol::Http1, Some(peer)))
-                    .and_then(inside.clone().service::<Caller>(false))
+                    .and_then(inside.clone().service::<ClientConnection>(false))
             }),
             Some(mut tls) => {
                 tls.alpn_protocols = vec![b"http/1.1".to_vec()];
                 let mut acceptor = Acceptor::new(tls);
                 acceptor.set_handshake_timeout(waits.head);
                 server.listen(name, listener, move || {
-                    let desk = desk.clone();
-                    fn_service(move |stream| desk.clone().admit(stream))
+                    let queue = queue.clone();
+                    fn_service(move |stream| queue.clone().admit(stream))
                         .map(|(caller, _)| caller)
                         .and_then(acceptor.clone().map_err(drop).map_init_err(drop))
                         .map(|stream| {
                             let peer = stream.peer();
                             (stream, Protocol::Http1, peer)
                         })
-                        .and_then(inside.clone().service::<TlsStream<Caller>>(true))
+                        .and_then(inside.clone().service::<TlsStream<ClientConnection>>(true))
                 })
             }
         }
@@ -127,18 +128,18 @@ impl Entrance {
 
 /// Counts who comes.
 #[derive(Clone)]
-struct Desk {
-    crowd: Arc<Crowd>,
-    told: Told,
-    waits: Waits,
+struct ConnectionCounter {
+    connection_limiter: Arc<ConnectionLimiter>,
+    told: RefusalSlots,
+    waits: HeadTimeouts,
 }
 
-impl Desk {
-    async fn admit(self, stream: TcpStream) -> Result<(Caller, SocketAddr), ()> {
+impl ConnectionCounter {
+    async fn admit(self, stream: TcpStream) -> Result<(ClientConnection, SocketAddr), ()> {
         let peer = stream.peer_addr().map_err(drop)?;
-        let patience = Patience { head: self.waits.idle + self.waits.head, answer: self.waits.answer };
-        match self.crowd.enter(peer.ip()) {
-            Some(place) => Ok((Caller::new(stream, peer, patience, place), peer)),
+        let patience = RequestTimeouts { head: self.waits.idle + self.waits.head, answer: self.waits.answer };
+        match self.connection_limiter.enter(peer.ip()) {
+            Some(place) => Ok((ClientConnection::new(stream, peer, patience, place), peer)),
             None => {
                 if self.told.now.fetch_add(1, Ordering::Relaxed) < self.told.most {
                     // Whoever is gone by now need not hear it.
@@ -161,37 +162,37 @@ async fn tell(mut stream: TcpStream) -> io::Result<()> {
 
 /// What is behind an entrance.
 #[derive(Clone)]
-struct Inside<F> {
+struct ListenerServices<F> {
     address: SocketAddr,
-    waits: Waits,
+    waits: HeadTimeouts,
     signal: GracefulShutdownSignal,
-    counted: Arc<Listener>,
+    counted: Arc<ListenerCounters>,
     configure: F,
 }
 
 /// A stream that knows where its request is.
-trait Staged: AsyncRead + AsyncWrite + Unpin + 'static {
-    fn stage(&self) -> Rc<Stage>;
+trait TrackedStream: AsyncRead + AsyncWrite + Unpin + 'static {
+    fn stage(&self) -> Rc<RequestStage>;
     fn peer(&self) -> Option<SocketAddr>;
     fn local(&self) -> Option<SocketAddr>;
 }
 
-impl Staged for Caller {
-    fn stage(&self) -> Rc<Stage> {
-        Caller::stage(self)
+impl TrackedStream for ClientConnection {
+    fn stage(&self) -> Rc<RequestStage> {
+        ClientConnection::stage(self)
     }
 
     fn peer(&self) -> Option<SocketAddr> {
-        Some(Caller::peer(self))
+        Some(ClientConnection::peer(self))
     }
 
     fn local(&self) -> Option<SocketAddr> {
-        Caller::local(self)
+        ClientConnection::local(self)
     }
 }
 
-impl Staged for TlsStream<Caller> {
-    fn stage(&self) -> Rc<Stage> {
+impl TrackedStream for TlsStream<ClientConnection> {
+    fn stage(&self) -> Rc<RequestStage> {
         self.get_ref().0.stage()
     }
 
@@ -204,17 +205,17 @@ impl Staged for TlsStream<Caller> {
     }
 }
 
-impl<F: Fn(&mut web::ServiceConfig) + Clone + 'static> Inside<F> {
-    fn service<T: Staged>(
+impl<F: Fn(&mut web::ServiceConfig) + Clone + 'static> ListenerServices<F> {
+    fn service<T: TrackedStream>(
         self,
         secure: bool,
     ) -> impl ServiceFactory<(T, Protocol, Option<SocketAddr>), Config = (), Response = (), Error = (), InitError = ()>
     {
         let Self { address, waits, signal, counted, configure } = self;
         let app = App::new().configure(configure).wrap_fn(move |request, service| {
-            let stage = request.conn_data::<Rc<Stage>>().cloned();
+            let stage = request.conn_data::<Rc<RequestStage>>().cloned();
             if let Some(stage) = &stage {
-                stage.begin();
+                stage.request_started();
             }
             let publisher = request.app_data::<web::Data<Publisher>>();
             let answer = match publisher.and_then(|publisher| publisher.refuse_host(request.request())) {
@@ -225,11 +226,11 @@ impl<F: Fn(&mut web::ServiceConfig) + Clone + 'static> Inside<F> {
             async move {
                 match answer.await {
                     Ok(answer) => {
-                        counted.answered(answer.status().as_u16());
-                        Ok(answer.map_body(|_, body| Spent::new(body, stage)))
+                        counted.count_response(answer.status().as_u16());
+                        Ok(answer.map_body(|_, body| TrackedBody::new(body, stage)))
                     }
                     Err(error) => {
-                        counted.answered(error.as_response_error().status_code().as_u16());
+                        counted.count_response(error.as_response_error().status_code().as_u16());
                         if let Some(stage) = &stage {
                             stage.end();
                         }

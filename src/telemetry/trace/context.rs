@@ -30,7 +30,7 @@ impl fmt::Display for SpanId {
 
 /// A span, as those know it who come after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Context {
+pub struct SpanContext {
     /// Its trace.
     pub trace: TraceId,
     /// Itself.
@@ -41,7 +41,7 @@ pub struct Context {
     pub state: Option<Arc<str>>,
 }
 
-impl Context {
+impl SpanContext {
     /// Reads the two headers. [`None`] where the first is not what W3C says; a bad `tracestate` is left out.
     pub fn parse(parent: &str, state: Option<&str>) -> Option<Self> {
         let parent = parent.trim();

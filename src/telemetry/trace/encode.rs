@@ -2,7 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
-use super::{Context, Span, Value};
+use super::{AttributeValue, Span, SpanContext};
 
 /// OTLP's word for a span that failed.
 const STATUS_ERROR: u32 = 2;
@@ -43,7 +43,7 @@ fn span(span: &Span) -> Json {
     json
 }
 
-fn place(context: &Context) -> Json {
+fn place(context: &SpanContext) -> Json {
     let mut json = json!({"traceId": context.trace.to_string(), "spanId": context.span.to_string()});
     if let Some(state) = &context.state {
         json["traceState"] = (**state).into();
@@ -51,10 +51,10 @@ fn place(context: &Context) -> Json {
     json
 }
 
-fn attribute(key: &str, value: &Value) -> Json {
+fn attribute(key: &str, value: &AttributeValue) -> Json {
     let value = match value {
-        Value::Text(text) => json!({"stringValue": text}),
-        Value::Number(number) => json!({"intValue": number.to_string()}),
+        AttributeValue::Text(text) => json!({"stringValue": text}),
+        AttributeValue::Number(number) => json!({"intValue": number.to_string()}),
     };
     json!({"key": key, "value": value})
 }

@@ -16,7 +16,7 @@ use std::{
 
 use reqwest::{Client, Url, header::CONTENT_TYPE, redirect};
 
-use super::{Shared, Span, Tracer, encode};
+use super::{Span, Tracer, TracerShared, encode};
 use crate::{clock::Clock, config::Telemetry};
 
 /// 512 spans: the usual batch of OpenTelemetry's own exporters.
@@ -30,17 +30,17 @@ const FAREWELL: Duration = Duration::from_secs(5);
 
 /// The thread.
 #[derive(Debug)]
-pub struct Exporter {
+pub struct TraceExporter {
     tracer: Tracer,
     ended: Receiver<()>,
     thread: JoinHandle<()>,
 }
 
 /// Starts the thread; [`None`] where the settings name no collector. `server` is what this server calls itself.
-pub fn start(settings: &Telemetry, clock: Clock, server: String) -> io::Result<Option<(Tracer, Exporter)>> {
+pub fn start(settings: &Telemetry, clock: Clock, server: String) -> io::Result<Option<(Tracer, TraceExporter)>> {
     let Some(url) = settings.traces_url() else { return Ok(None) };
     let (queue, spans) = mpsc::sync_channel(settings.queue_spans);
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(TracerShared {
         queue,
         share: settings.sample_share,
         closing: false.into(),
@@ -53,19 +53,19 @@ pub fn start(settings: &Telemetry, clock: Clock, server: String) -> io::Result<O
     let client = Client::builder().no_proxy().redirect(redirect::Policy::none()).timeout(settings.export_wait).build();
     let client = client.map_err(io::Error::other)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let work = Work { shared: Arc::clone(&shared), spans, clock, batch_wait: settings.batch_wait };
+    let work = ExportWork { shared: Arc::clone(&shared), spans, clock, batch_wait: settings.batch_wait };
     let (end, ended) = mpsc::channel();
     let thread = std::thread::Builder::new().name("traces".to_owned()).spawn(move || {
-        let post = Post { client, url, server };
+        let post = ExportRequest { client, url, server };
         runtime.block_on(work.run(&post));
         // Nobody may wait any more.
         end.send(()).ok();
     })?;
     let tracer = Tracer(Some(shared));
-    Ok(Some((tracer.clone(), Exporter { tracer, ended, thread })))
+    Ok(Some((tracer.clone(), TraceExporter { tracer, ended, thread })))
 }
 
-impl Exporter {
+impl TraceExporter {
     /// Sends what is in the queue, but waits no longer than a few seconds.
     pub fn close(self) {
         if let Some(shared) = &self.tracer.0 {
@@ -81,16 +81,16 @@ impl Exporter {
     }
 }
 
-struct Work {
-    shared: Arc<Shared>,
+struct ExportWork {
+    shared: Arc<TracerShared>,
     spans: Receiver<Span>,
     clock: Clock,
     batch_wait: Duration,
 }
 
-impl Work {
+impl ExportWork {
     /// The thread is its own: it may block between two requests.
-    async fn run(self, post: &Post) {
+    async fn run(self, post: &ExportRequest) {
         let mut was_taken = true;
         while let Some(batch) = self.gather() {
             let count = batch.len() as u64;
@@ -130,13 +130,13 @@ impl Work {
     }
 }
 
-struct Post {
+struct ExportRequest {
     client: Client,
     url: Url,
     server: String,
 }
 
-impl Post {
+impl ExportRequest {
     async fn send(&self, batch: &[Span]) -> Result<(), String> {
         let body = encode(batch, &self.server);
         let request = self.client.post(self.url.clone()).header(CONTENT_TYPE, "application/json").body(body);

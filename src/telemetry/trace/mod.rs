@@ -24,15 +24,15 @@ use std::sync::{
 };
 
 pub use self::{
-    context::{Context, SpanId, TraceId},
+    context::{SpanContext, SpanId, TraceId},
     encode::encode,
-    export::{Exporter, start},
-    span::{Kind, Span, Value},
+    export::{TraceExporter, start},
+    span::{AttributeValue, Span, SpanKind},
 };
 
 /// What has become of spans since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct SpanCounts {
     /// The collector has them.
     pub exported: u64,
     /// They found no room in the queue.
@@ -43,10 +43,10 @@ pub struct Counts {
 
 /// Where spans are recorded; [`Tracer::default`] records none. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Tracer(Option<Arc<Shared>>);
+pub struct Tracer(Option<Arc<TracerShared>>);
 
 #[derive(Debug)]
-struct Shared {
+struct TracerShared {
     queue: SyncSender<Span>,
     /// Of the traces that begin here.
     share: f64,
@@ -63,15 +63,15 @@ impl Tracer {
     }
 
     /// The place of a new span below `parent`, or of one that begins a trace. [`None`] where it is not recorded.
-    pub fn place(&self, parent: Option<&Context>) -> Option<Context> {
+    pub fn place(&self, parent: Option<&SpanContext>) -> Option<SpanContext> {
         let shared = self.0.as_ref()?;
         let span = SpanId(fastrand::u64(1..));
         match parent {
-            Some(parent) => parent.is_sampled.then(|| Context { span, ..parent.clone() }),
+            Some(parent) => parent.is_sampled.then(|| SpanContext { span, ..parent.clone() }),
             None => {
                 let trace = TraceId(fastrand::u128(1..));
                 let is_sampled = is_in(trace, shared.share);
-                is_sampled.then_some(Context { trace, span, is_sampled, state: None })
+                is_sampled.then_some(SpanContext { trace, span, is_sampled, state: None })
             }
         }
     }
@@ -85,11 +85,11 @@ impl Tracer {
     }
 
     /// What has become of spans; [`None`] where none are recorded.
-    pub fn counts(&self) -> Option<Counts> {
+    pub fn counts(&self) -> Option<SpanCounts> {
         let shared = self.0.as_ref()?;
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let [exported, dropped, failed] = [&shared.exported, &shared.dropped, &shared.failed].map(count);
-        Some(Counts { exported, dropped, failed })
+        Some(SpanCounts { exported, dropped, failed })
     }
 }
 

@@ -11,9 +11,9 @@ use std::{
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{Child, Error, Registry, Topic, domain, validate::kept_rate};
+use super::{Error, Registry, SubscriptionHandle, TopicHandle, domain, validation::kept_rate};
 use crate::{
-    event::{Obligor, PartitionId, SubscriptionId, Timestamp},
+    event::{PartitionId, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{self, MetaChange, keys::MetaKind},
     subscription::record::SubscriptionRecord,
     topic::{record::TopicRecord, versions},
@@ -25,12 +25,12 @@ const NUMBERS: &str = "numbers";
 /// The numbers given out so far.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Numbers {
+pub(super) struct NextNumbers {
     partitions: u32,
     subscriptions: u32,
 }
 
-impl Numbers {
+impl NextNumbers {
     fn put(self) -> MetaChange {
         MetaChange::Put(MetaKind::Numbers, NUMBERS.to_owned(), json(&self))
     }
@@ -38,7 +38,7 @@ impl Numbers {
 
 /// By what right an endpoint is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Permission {
+pub(super) enum ValidationPermission {
     /// By what it agreed to before, or because nobody asks.
     Kept,
     /// It agreed now, to so many requests a minute.
@@ -47,7 +47,7 @@ pub(super) enum Permission {
 
 impl Registry {
     /// Creates a topic, or puts `record` in place of it. The partitions are given here.
-    pub async fn put_topic(self: &Arc<Self>, record: TopicRecord) -> Result<Arc<Topic>, Error> {
+    pub async fn put_topic(self: &Arc<Self>, record: TopicRecord) -> Result<Arc<TopicHandle>, Error> {
         let registry = Arc::clone(self);
         to_its_end(async move { registry.make_topic(record).await }).await
     }
@@ -67,7 +67,8 @@ impl Registry {
         record: SubscriptionRecord,
     ) -> Result<Arc<SubscriptionRecord>, Error> {
         let (registry, topic) = (Arc::clone(self), topic.to_owned());
-        to_its_end(async move { registry.make_subscription(&topic, record, Permission::Kept, None).await }).await
+        to_its_end(async move { registry.make_subscription(&topic, record, ValidationPermission::Kept, None).await })
+            .await
     }
 
     /// Deletes a subscription: what it owes is canceled. False where there was none.
@@ -87,7 +88,7 @@ impl Registry {
         self.expiry.notified().await;
     }
 
-    async fn make_topic(&self, mut record: TopicRecord) -> Result<Arc<Topic>, Error> {
+    async fn make_topic(&self, mut record: TopicRecord) -> Result<Arc<TopicHandle>, Error> {
         let mut numbers = self.numbers.lock().await;
         // Also where no subscription is to be planned yet.
         self.edition(&record)?;
@@ -100,7 +101,7 @@ impl Registry {
                 return Err(Error::Full(full));
             }
             let partition = PartitionId(numbers.partitions + 1);
-            let next = Numbers { partitions: partition.0, ..*numbers };
+            let next = NextNumbers { partitions: partition.0, ..*numbers };
             record.partitions = vec![partition];
             let put = MetaChange::Put(MetaKind::Topic, key, json(&record));
             self.journal.change(vec![MetaChange::Found(partition), put, next.put()]).await?;
@@ -113,12 +114,12 @@ impl Registry {
         let record = Arc::new(record);
         let mut plans = Vec::new();
         for child in topic.children() {
-            plans.push((Arc::clone(&child), self.plan(&record, Arc::clone(&child.slot.plan().record))?));
+            plans.push((Arc::clone(&child), self.plan(&record, Arc::clone(&child.shared.plan().record))?));
         }
         self.journal.change(vec![MetaChange::Put(MetaKind::Topic, key, json(&*record))]).await?;
         topic.set_record(record);
         for (child, plan) in plans {
-            child.slot.set_plan(plan);
+            child.shared.set_plan(plan);
         }
         topic.changed();
         Ok(topic)
@@ -133,7 +134,7 @@ impl Registry {
     }
 
     /// What takes a topic, and all that hangs on it, out of the store.
-    pub(super) fn deletion(topic: &Arc<Topic>) -> Vec<MetaChange> {
+    pub(super) fn deletion(topic: &Arc<TopicHandle>) -> Vec<MetaChange> {
         let key = topic.record().key();
         let mut changes =
             vec![MetaChange::Delete(MetaKind::Topic, key.clone()), MetaChange::Abandon(topic.partition())];
@@ -144,13 +145,13 @@ impl Registry {
     }
 
     /// It is out of the store: nothing of it runs any more, and its endpoints are told.
-    pub(super) fn forget(&self, topic: &Arc<Topic>) {
+    pub(super) fn forget(&self, topic: &Arc<TopicHandle>) {
         let (key, children) = (topic.record().key(), topic.children());
         self.topics.write().unwrap_or_else(PoisonError::into_inner).remove(&key);
         self.partitions.write().unwrap_or_else(PoisonError::into_inner).remove(&topic.partition());
         topic.end();
         for child in children {
-            self.bid_farewell(topic, &child.slot.plan());
+            self.bid_farewell(topic, &child.shared.plan());
         }
     }
 
@@ -159,7 +160,7 @@ impl Registry {
         &self,
         topic: &str,
         mut record: SubscriptionRecord,
-        permission: Permission,
+        permission: ValidationPermission,
         basis: Option<Arc<SubscriptionRecord>>,
     ) -> Result<Arc<SubscriptionRecord>, Error> {
         let mut numbers = self.numbers.lock().await;
@@ -170,9 +171,9 @@ impl Registry {
         let before = topic.child_named(&key);
         let domain_topic = self.first_of(&topic, &record)?;
         record.webhook.allowed_rate = match permission {
-            Permission::Granted(rate) => rate,
-            Permission::Kept => {
-                kept_rate(before.as_ref().map(|child| child.slot.plan().record.clone()).as_deref(), &record)
+            ValidationPermission::Granted(rate) => rate,
+            ValidationPermission::Kept => {
+                kept_rate(before.as_ref().map(|child| child.shared.plan().record.clone()).as_deref(), &record)
             }
         };
         let mut changes = Vec::new();
@@ -180,9 +181,9 @@ impl Registry {
         match &before {
             Some(child) => {
                 record.number = child.number();
-                record.version = child.slot.plan().record.version + 1;
+                record.version = child.shared.plan().record.version + 1;
                 // It began where it began.
-                record.starts_from = child.slot.plan().record.starts_from;
+                record.starts_from = child.shared.plan().record.starts_from;
             }
             None => {
                 self.check_room(&topic, &key)?;
@@ -190,17 +191,17 @@ impl Registry {
                 record.number = SubscriptionId(next.subscriptions);
                 record.version = 1;
                 let start = topic.start(record.starts_from).await?;
-                let obligor = Obligor { partition: topic.partition(), subscription: record.number };
-                changes.push(MetaChange::Subscribe(obligor, start));
+                let subscription_key = SubscriptionKey { partition: topic.partition(), subscription: record.number };
+                changes.push(MetaChange::Subscribe(subscription_key, start));
                 changes.push(next.put());
             }
         }
         let record = Arc::new(record);
         let plan = self.plan(&topic.record(), Arc::clone(&record))?;
         plan.check(&self.rules.delivery).map_err(|error| Error::Refused(error.to_string()))?;
-        let obligor = Obligor { partition: topic.partition(), subscription: record.number };
-        let known = before.as_ref().map(|child| Arc::clone(&child.slot.plan().record));
-        changes.extend(versions::change(&self.journal, obligor, known.as_deref(), &record).await?);
+        let subscription_key = SubscriptionKey { partition: topic.partition(), subscription: record.number };
+        let known = before.as_ref().map(|child| Arc::clone(&child.shared.plan().record));
+        changes.extend(versions::change(&self.journal, subscription_key, known.as_deref(), &record).await?);
         changes.push(MetaChange::Put(MetaKind::Subscription, name, json(&*record)));
         changes.extend(topic.withdraw(&key));
         changes.extend(domain_topic.iter().map(|first| domain::put(&topic, first)));
@@ -211,7 +212,7 @@ impl Registry {
             topic.set_domain_topic(first);
         }
         match before {
-            Some(child) => child.slot.set_plan(plan),
+            Some(child) => child.shared.set_plan(plan),
             None => topic.add_child(plan, None),
         }
         topic.changed();
@@ -222,7 +223,7 @@ impl Registry {
     }
 
     /// Whether a topic may have one more subscription. What is proposed counts: it needs no more than its endpoint's word.
-    pub(super) fn check_room(&self, topic: &Topic, key: &str) -> Result<(), Error> {
+    pub(super) fn check_room(&self, topic: &TopicHandle, key: &str) -> Result<(), Error> {
         let most = self.rules.subscriptions_max;
         let proposed = topic.proposals().iter().filter(|proposal| proposal.record.key() != key).count();
         if topic.child_named(key).is_some() || topic.children().len() + proposed < most {
@@ -240,7 +241,7 @@ impl Registry {
         let topic = self.known(topic)?;
         let is_gone = |expires: Option<Timestamp>| by.is_none_or(|by| expires.is_some_and(|expires| expires <= by));
         let (in_force, proposed) = (topic.child_named(name), topic.proposal(name));
-        let child = in_force.as_ref().filter(|child| is_gone(child.slot.plan().record.expires));
+        let child = in_force.as_ref().filter(|child| is_gone(child.shared.plan().record.expires));
         let proposal = proposed.as_ref().filter(|proposal| is_gone(proposal.record.expires));
         let key = topic.record().key();
         let mut changes: Vec<MetaChange> = proposal.and_then(|_| topic.withdraw(name)).into_iter().collect();
@@ -261,7 +262,7 @@ impl Registry {
         if let Some(child) = child {
             topic.remove_child(name);
             topic.changed();
-            self.bid_farewell(&topic, &child.slot.plan());
+            self.bid_farewell(&topic, &child.shared.plan());
         }
         Ok(true)
     }
@@ -275,9 +276,9 @@ pub(super) async fn to_its_end<T: 'static>(
     actix_rt::spawn(change).await.unwrap_or(Err(Error::Journal(journal::Error::Closed)))
 }
 
-pub(super) fn unsubscribe(topic_key: &str, child: &Child) -> Vec<MetaChange> {
-    let name = format!("{topic_key}/{}", child.slot.plan().record.key());
-    vec![MetaChange::Delete(MetaKind::Subscription, name), MetaChange::Unsubscribe(child.slot.obligor)]
+pub(super) fn unsubscribe(topic_key: &str, child: &SubscriptionHandle) -> Vec<MetaChange> {
+    let name = format!("{topic_key}/{}", child.shared.plan().record.key());
+    vec![MetaChange::Delete(MetaKind::Subscription, name), MetaChange::Unsubscribe(child.shared.subscription_key)]
 }
 
 pub(in crate::topic) fn json(record: &impl Serialize) -> Bytes {

@@ -4,16 +4,18 @@
 
 use std::sync::Arc;
 
-use super::{Child, Error, Registry, Topic, known_child};
-pub use crate::subscription::disturb::{Count, Counts, Disturbance, Mischief, Rule, Whose as WhoseAnswers};
+use super::{Error, Registry, SubscriptionHandle, TopicHandle, known_child};
+pub use crate::subscription::response_faults::{
+    FaultCount, FaultCounts, FaultInjection, FaultRule, FaultTarget as WhoseAnswers, ResponseFault,
+};
 use crate::{
-    chaos::{Ordeal, Suffer},
-    subscription::disturb::Whose,
+    chaos::{ActorFault, Inject},
+    subscription::response_faults::FaultTarget,
 };
 
 /// What suffers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Victim {
+pub enum ChaosVictim {
     /// A topic's actor.
     Topic(String),
     /// A subscription's actor.
@@ -22,7 +24,7 @@ pub enum Victim {
 
 /// How chaos kills the task of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
+pub enum TaskKill {
     /// By a panic: the next one.
     Panic,
     /// By force: one that is on its way.
@@ -32,63 +34,65 @@ pub enum By {
 impl Registry {
     /// Lets an actor suffer.
     #[expect(clippy::disallowed_methods, reason = "sent once, and an actor that is gone needs none")]
-    pub fn suffer(&self, victim: &Victim, ordeal: Ordeal) -> Result<(), Error> {
+    pub fn inject(&self, victim: &ChaosVictim, ordeal: ActorFault) -> Result<(), Error> {
         match victim {
-            Victim::Topic(topic) => {
+            ChaosVictim::Topic(topic) => {
                 let topic = self.known(topic)?;
                 let mailbox = topic.mailbox().ok_or_else(|| idle("actor of this topic"))?;
-                mailbox.do_send(Suffer { ordeal, mark: topic.chart().mark() });
+                mailbox.do_send(Inject { fault: ordeal, mark: topic.history().intended_stop() });
             }
-            Victim::Subscription(topic, name) => {
+            ChaosVictim::Subscription(topic, name) => {
                 let child = known_child(&*self.known(topic)?, name)?;
-                let mailbox = child.slot.mailbox().ok_or_else(|| idle("actor of this subscription"))?;
-                mailbox.do_send(Suffer { ordeal, mark: child.chart.mark() });
+                let mailbox = child.shared.mailbox().ok_or_else(|| idle("actor of this subscription"))?;
+                mailbox.do_send(Inject { fault: ordeal, mark: child.history.intended_stop() });
             }
         }
         Ok(())
     }
 
     /// Kills the task of a request.
-    pub fn kill_delivery(&self, topic: &str, subscription: &str, by: By) -> Result<(), Error> {
+    pub fn kill_delivery(&self, topic: &str, subscription: &str, by: TaskKill) -> Result<(), Error> {
         let child = known_child(&*self.known(topic)?, subscription)?;
         match by {
-            By::Panic => child.slot.doom_delivery(),
-            By::Stop if child.slot.kill_delivery() => {}
-            By::Stop => return Err(idle("delivery of this subscription")),
+            TaskKill::Panic => child.shared.doom_delivery(),
+            TaskKill::Stop if child.shared.kill_delivery() => {}
+            TaskKill::Stop => return Err(idle("delivery of this subscription")),
         }
         Ok(())
     }
 
     /// The actors that live now, of one topic or of all, one for each subscription and each topic.
-    pub fn living(&self, topic: Option<&str>) -> Result<Vec<Victim>, Error> {
+    pub fn living(&self, topic: Option<&str>) -> Result<Vec<ChaosVictim>, Error> {
         let topics = match topic {
             Some(topic) => vec![self.known(topic)?],
             None => self.topics(),
         };
-        let living = |topic: &Arc<Topic>| {
+        let living = |topic: &Arc<TopicHandle>| {
             let key = topic.record().key();
-            let children = topic.children().into_iter().filter(|child| child.slot.mailbox().is_some());
-            let name = |child: Arc<Child>| Victim::Subscription(key.clone(), child.slot.plan().record.key());
-            let mut living: Vec<Victim> = children.map(name).collect();
-            living.extend(topic.mailbox().map(|_| Victim::Topic(key.clone())));
+            let children = topic.children().into_iter().filter(|child| child.shared.mailbox().is_some());
+            let name = |child: Arc<SubscriptionHandle>| {
+                ChaosVictim::Subscription(key.clone(), child.shared.plan().record.key())
+            };
+            let mut living: Vec<ChaosVictim> = children.map(name).collect();
+            living.extend(topic.mailbox().map(|_| ChaosVictim::Topic(key.clone())));
             living
         };
         Ok(topics.iter().flat_map(living).collect())
     }
 
     /// Whose answers are meant: those of all, of a topic, or of a subscription.
-    pub fn whose(&self, topic: Option<&str>, subscription: Option<&str>) -> Result<Whose, Error> {
-        let Some(topic) = topic else { return Ok(Whose::All) };
+    pub fn fault_target(&self, topic: Option<&str>, subscription: Option<&str>) -> Result<FaultTarget, Error> {
+        let Some(topic) = topic else { return Ok(FaultTarget::All) };
         let topic = self.known(topic)?;
         Ok(match subscription {
-            None => Whose::Topic(topic.partition()),
-            Some(name) => Whose::Subscription(known_child(&topic, name)?.slot.obligor),
+            None => FaultTarget::Topic(topic.partition()),
+            Some(name) => FaultTarget::Subscription(known_child(&topic, name)?.shared.subscription_key),
         })
     }
 
     /// Lets an event kill the actor that takes it in hand, so many times.
     pub fn poison(&self, topic: &str, subscription: &str, event_id: &str, times: u32) -> Result<(), Error> {
-        known_child(&*self.known(topic)?, subscription)?.slot.poison(event_id, times);
+        known_child(&*self.known(topic)?, subscription)?.shared.poison(event_id, times);
         Ok(())
     }
 
@@ -96,7 +100,7 @@ impl Registry {
     pub fn spare(&self, topic: &str, subscription: &str) {
         // One that is gone needs none.
         if let Some(child) = self.topic(topic).and_then(|topic| topic.child_named(subscription)) {
-            child.slot.spare();
+            child.shared.clear_faults();
         }
     }
 }

@@ -12,7 +12,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Error, Registry, Topic,
+    Error, Registry, TopicHandle,
     change::{json, to_its_end, unsubscribe},
 };
 use crate::{
@@ -36,7 +36,7 @@ pub struct DomainTopic {
 /// The topics of a domain, by the key of their names.
 pub(super) type DomainTopics = BTreeMap<String, DomainTopic>;
 
-impl Topic {
+impl TopicHandle {
     /// The topics of this domain, by name.
     pub fn domain_topics(&self) -> Vec<DomainTopic> {
         self.domain_topics.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
@@ -88,7 +88,7 @@ impl Registry {
             let Some(DomainTopic { name, .. }) = domain.domain_topic(&name) else { return Ok(false) };
             let key = domain.record().key();
             let mut gone = domain.children();
-            gone.retain(|child| is_of(&child.slot.plan().record, Some(name.as_str())));
+            gone.retain(|child| is_of(&child.shared.plan().record, Some(name.as_str())));
             let mut proposed = domain.proposals();
             proposed.retain(|proposal| is_of(&proposal.record, Some(name.as_str())));
             let mut changes = vec![delete(&domain, &name)];
@@ -99,12 +99,12 @@ impl Registry {
                 domain.set_proposal(None, &proposal.record.key());
             }
             for child in &gone {
-                domain.remove_child(&child.slot.plan().record.key());
+                domain.remove_child(&child.shared.plan().record.key());
             }
             domain.remove_domain_topic(&name);
             domain.changed();
             for child in &gone {
-                registry.bid_farewell(&domain, &child.slot.plan());
+                registry.bid_farewell(&domain, &child.shared.plan());
             }
             Ok(true)
         })
@@ -113,7 +113,7 @@ impl Registry {
 
     /// The subscriptions of a topic, or of a domain, as a client sees them; those of one of a domain's topics where one is
     /// named.
-    pub fn provisioned_of(&self, topic: &Topic, domain_topic: Option<&str>) -> Vec<Provisioned> {
+    pub fn provisioned_of(&self, topic: &TopicHandle, domain_topic: Option<&str>) -> Vec<Provisioned> {
         let mut all = self.all_provisioned(topic);
         all.retain(|one| is_of(&one.record, domain_topic));
         all
@@ -122,7 +122,7 @@ impl Registry {
     /// The topic that comes with this subscription, if it is the first of one: the same identity creates both.
     pub(super) fn first_of(
         &self,
-        domain: &Topic,
+        domain: &TopicHandle,
         subscription: &SubscriptionRecord,
     ) -> Result<Option<DomainTopic>, Error> {
         let Some(name) = &subscription.filter.domain_topic else { return Ok(None) };
@@ -143,7 +143,7 @@ impl Registry {
         Ok(Some(DomainTopic { name: Name::new(name), system_data }))
     }
 
-    fn room_for_domain_topic(&self, domain: &Topic) -> Result<(), Error> {
+    fn room_for_domain_topic(&self, domain: &TopicHandle) -> Result<(), Error> {
         let most = self.rules.domain_topics_max;
         if domain.domain_topics.read().unwrap_or_else(PoisonError::into_inner).len() < most {
             return Ok(());
@@ -156,7 +156,7 @@ impl Registry {
 }
 
 /// The topic that goes with the subscription of this key, if it is the last of one.
-pub(super) fn last_of(domain: &Topic, key: &str) -> Option<Name> {
+pub(super) fn last_of(domain: &TopicHandle, key: &str) -> Option<Name> {
     // A subscription's name has no slash.
     let (name, _) = key.rsplit_once('/')?;
     let name = domain.domain_topic(name)?.name;
@@ -168,15 +168,15 @@ pub(super) fn last_of(domain: &Topic, key: &str) -> Option<Name> {
     (goes && alone).then_some(name)
 }
 
-pub(super) fn put(domain: &Topic, topic: &DomainTopic) -> MetaChange {
+pub(super) fn put(domain: &TopicHandle, topic: &DomainTopic) -> MetaChange {
     MetaChange::Put(MetaKind::DomainTopic, record_name(domain, &topic.name), json(topic))
 }
 
-pub(super) fn delete(domain: &Topic, name: &Name) -> MetaChange {
+pub(super) fn delete(domain: &TopicHandle, name: &Name) -> MetaChange {
     MetaChange::Delete(MetaKind::DomainTopic, record_name(domain, name))
 }
 
-fn record_name(domain: &Topic, name: &Name) -> String {
+fn record_name(domain: &TopicHandle, name: &Name) -> String {
     format!("{}/{}", domain.record().key(), name.key())
 }
 

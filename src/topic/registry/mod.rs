@@ -3,15 +3,15 @@
 //!
 //! The records are JSON, so that a later field is a default and not a new format.
 
-mod census;
 mod change;
 mod chaos;
+mod counts;
 mod domain;
 mod namespace;
 mod replay;
 mod topic;
 mod trace;
-mod validate;
+mod validation;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -21,30 +21,33 @@ use std::{
 use serde::Deserialize;
 use tokio::sync::{Notify, mpsc};
 
-use self::change::Numbers;
+use self::change::NextNumbers;
 pub(super) use self::change::json;
 pub use self::{
-    census::Counted,
-    chaos::{By, Count, Counts, Disturbance, Mischief, Rule, Victim, WhoseAnswers},
+    chaos::{ChaosVictim, FaultCount, FaultCounts, FaultInjection, FaultRule, ResponseFault, TaskKill, WhoseAnswers},
+    counts::SubscriptionCensus,
     domain::DomainTopic,
-    replay::{Content, Part, Place},
-    topic::{Arrived, Child, Status, Topic},
-    trace::{Mark, Occurrence, Period, Traces},
-    validate::{Refusal, Word},
+    replay::{ReplayContent, ReplayPoint, ReplayRange},
+    topic::{ArrivedEvents, SubscriptionHandle, SubscriptionStatus, TopicHandle},
+    trace::{EventOccurrence, LedgerPeriod, TraceResult, TraceToken},
+    validation::{ValidationOutcome, ValidationRefusal},
 };
 pub use crate::subscription::{
-    Heard, Listener, Measured, Obeyed, PHASE_NAMES, Quarantined, Tap,
-    explain::{Account, Answer, Looked, Wanted},
-    trace::Traced,
+    CommandResult, EventFeed, FeedEvent, FeedSubscriber, PHASE_NAMES, QuarantinedEvents, SubscriptionMeasures,
+    explain::{EventAccount, EventSelector, ExplainAnswer, SearchedRange},
+    trace::SubscriptionTrace,
 };
 use crate::{
-    event::{Obligor, PartitionId, Seq},
+    event::{PartitionId, Seq, SubscriptionKey},
     journal::{self, Journal, chunk::Chunk, keys::MetaKind},
     policy::{
         edition::Edition,
-        record::{Command, Cursor, Senseless, TakenBack},
+        record::{Command, CommandRefused, Cursor, RedrivePage},
     },
-    subscription::{Budget, Delivery, Greeter, Plan, Slot, record::SubscriptionRecord, version::FilterVersion},
+    subscription::{
+        DeliveryContext, DeliveryPlan, EndpointValidator, RecentBudget, SharedState, record::SubscriptionRecord,
+        version::FilterVersion,
+    },
     topic::{namespace::NamespaceRecord, proposal::Proposal, record::TopicRecord},
 };
 
@@ -59,13 +62,13 @@ pub enum Error {
     Refused(String),
     /// Its endpoint did not agree to be called.
     #[error("{}", .0.cause)]
-    Validation(Box<Refusal>),
+    Validation(Box<ValidationRefusal>),
     /// It was made from what is no longer so.
     #[error("{0}")]
     Stale(String),
     /// The command has no sense as the subscription is; nothing was changed.
     #[error("{0}")]
-    Senseless(Senseless),
+    Senseless(CommandRefused),
     /// There are as many as there may be.
     #[error("{0}")]
     Full(String),
@@ -84,11 +87,11 @@ pub enum Error {
 
 /// The rules that every topic follows.
 #[derive(Clone)]
-pub struct Rules {
+pub struct RegistryRules {
     /// The editions of the delivery policy, by name.
     pub editions: BTreeMap<String, Arc<Edition>>,
     /// How requests are made.
-    pub delivery: Delivery,
+    pub delivery: DeliveryContext,
     /// The topics that one domain may have.
     pub domain_topics_max: usize,
     /// Topics and domains.
@@ -100,44 +103,44 @@ pub struct Rules {
 /// All topics and domains.
 pub struct Registry {
     journal: Journal,
-    rules: Rules,
-    budget: Arc<Budget>,
-    topics: RwLock<HashMap<String, Arc<Topic>>>,
-    partitions: RwLock<HashMap<PartitionId, Arc<Topic>>>,
+    rules: RegistryRules,
+    budget: Arc<RecentBudget>,
+    topics: RwLock<HashMap<String, Arc<TopicHandle>>>,
+    partitions: RwLock<HashMap<PartitionId, Arc<TopicHandle>>>,
     /// By name, in lower case.
     namespaces: RwLock<BTreeMap<String, Arc<NamespaceRecord>>>,
-    numbers: tokio::sync::Mutex<Numbers>,
+    numbers: tokio::sync::Mutex<NextNumbers>,
     /// Who asks endpoints, from the moment on that the server's own address is known.
-    greeter: OnceLock<Arc<Greeter>>,
-    starts: mpsc::UnboundedSender<Arc<Topic>>,
+    validator: OnceLock<Arc<EndpointValidator>>,
+    starts: mpsc::UnboundedSender<Arc<TopicHandle>>,
     expiry: Notify,
-    tap: Arc<Tap>,
+    feed: Arc<EventFeed>,
 }
 
 /// Topics whose actor is to be started: to be given to [`keeper::run`](super::keeper::run).
-pub type Starts = mpsc::UnboundedReceiver<Arc<Topic>>;
+pub type StartPlan = mpsc::UnboundedReceiver<Arc<TopicHandle>>;
 
 impl Registry {
     /// The topics as the store has them. Blocks: for the start.
-    pub fn recover(journal: Journal, rules: Rules, tail_bytes: usize) -> Result<(Self, Starts), Error> {
+    pub fn recover(journal: Journal, rules: RegistryRules, tail_bytes: usize) -> Result<(Self, StartPlan), Error> {
         let (starts, started) = mpsc::unbounded_channel();
         let reads = journal.reads();
         let numbers = match reads.all_meta(MetaKind::Numbers)?.into_iter().next() {
             Some((name, value)) => parse(&name, &value)?,
-            None => Numbers::default(),
+            None => NextNumbers::default(),
         };
         let registry = Self {
             journal: journal.clone(),
             rules,
-            budget: Arc::new(Budget::new(tail_bytes)),
+            budget: Arc::new(RecentBudget::new(tail_bytes)),
             topics: RwLock::default(),
             partitions: RwLock::default(),
             namespaces: RwLock::default(),
             numbers: tokio::sync::Mutex::new(numbers),
-            greeter: OnceLock::new(),
+            validator: OnceLock::new(),
             starts,
             expiry: Notify::new(),
-            tap: Arc::default(),
+            feed: Arc::default(),
         };
         for (name, value) in reads.all_meta(MetaKind::Namespace)? {
             registry.insert_namespace(parse::<NamespaceRecord>(&name, &value)?);
@@ -149,19 +152,19 @@ impl Registry {
         for (name, value) in reads.all_meta(MetaKind::DomainTopic)? {
             registry.owner_of(&name)?.set_domain_topic(parse::<DomainTopic>(&name, &value)?);
         }
-        let mut cursors: HashMap<Obligor, Cursor> = reads.all_cursors()?.into_iter().collect();
+        let mut cursors: HashMap<SubscriptionKey, Cursor> = reads.all_cursors()?.into_iter().collect();
         for (name, value) in reads.all_meta(MetaKind::Subscription)? {
             let record: SubscriptionRecord = parse(&name, &value)?;
             let unreadable = |why: &str| Error::Unreadable { name: name.clone(), why: why.to_owned() };
             let topic = registry.owner_of(&name)?;
-            let obligor = Obligor { partition: topic.partition(), subscription: record.number };
-            let cursor = cursors.remove(&obligor).ok_or_else(|| unreadable("its cursor is missing"))?;
+            let subscription_key = SubscriptionKey { partition: topic.partition(), subscription: record.number };
+            let cursor = cursors.remove(&subscription_key).ok_or_else(|| unreadable("its cursor is missing"))?;
             topic.add_child(registry.plan(&topic.record(), Arc::new(record))?, Some(cursor));
         }
         registry.recover_proposals()?;
         for topic in registry.topics() {
             let end = topic.log_end().unwrap_or(Seq::FIRST);
-            if topic.children().iter().any(|child| !child.slot.is_idle(end)) {
+            if topic.children().iter().any(|child| !child.shared.is_idle(end)) {
                 topic.ensure_running();
             }
         }
@@ -169,32 +172,32 @@ impl Registry {
     }
 
     /// The topic or the domain below which a record lies, by the record's name.
-    fn owner_of(&self, name: &str) -> Result<Arc<Topic>, Error> {
+    fn owner_of(&self, name: &str) -> Result<Arc<TopicHandle>, Error> {
         let topic = name.split_once('/').and_then(|(topic, _)| self.topic(topic));
         topic.ok_or_else(|| Error::Unreadable { name: name.to_owned(), why: "its topic is missing".to_owned() })
     }
 
     /// A topic by its name, or a domain by the [key](super::record::key) of its name, in any case.
-    pub fn topic(&self, name: &str) -> Option<Arc<Topic>> {
+    pub fn topic(&self, name: &str) -> Option<Arc<TopicHandle>> {
         self.topics.read().unwrap_or_else(PoisonError::into_inner).get(&name.to_ascii_lowercase()).cloned()
     }
 
     /// All topics and domains, by key.
-    pub fn topics(&self) -> Vec<Arc<Topic>> {
+    pub fn topics(&self) -> Vec<Arc<TopicHandle>> {
         let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
-        let mut topics: Vec<(&String, &Arc<Topic>)> = topics.iter().collect();
+        let mut topics: Vec<(&String, &Arc<TopicHandle>)> = topics.iter().collect();
         topics.sort_unstable_by_key(|(name, _)| *name);
         topics.into_iter().map(|(_, topic)| Arc::clone(topic)).collect()
     }
 
     /// The topic that a partition belongs to.
-    pub fn owner(&self, partition: PartitionId) -> Option<Arc<Topic>> {
+    pub fn owner(&self, partition: PartitionId) -> Option<Arc<TopicHandle>> {
         self.partitions.read().unwrap_or_else(PoisonError::into_inner).get(&partition).cloned()
     }
 
     /// Hears of what became durable.
     pub fn appended(&self, partition: PartitionId, chunks: Vec<Chunk>) {
-        self.tap.tell(|| Heard::Published(partition, chunks.clone()));
+        self.feed.publish(|| FeedEvent::Published(partition, chunks.clone()));
         // A topic that was deleted meanwhile needs it no more.
         if let Some(topic) = self.owner(partition) {
             topic.appended(chunks);
@@ -202,15 +205,15 @@ impl Registry {
     }
 
     /// The slot of a subscription, by number.
-    pub fn slot(&self, Obligor { partition, subscription }: Obligor) -> Option<Arc<Slot>> {
-        Some(Arc::clone(&self.owner(partition)?.child(subscription)?.slot))
+    pub fn shared(&self, SubscriptionKey { partition, subscription }: SubscriptionKey) -> Option<Arc<SharedState>> {
+        Some(Arc::clone(&self.owner(partition)?.child(subscription)?.shared))
     }
 
     /// Gives a command to a subscription; it is durable when this returns.
-    pub async fn command(&self, topic: &str, subscription: &str, command: Command) -> Result<Obeyed, Error> {
+    pub async fn command(&self, topic: &str, subscription: &str, command: Command) -> Result<CommandResult, Error> {
         let topic = self.known(topic)?;
         let child = known_child(&topic, subscription)?;
-        let done = child.slot.command(command);
+        let done = child.shared.command(command);
         topic.changed();
         done.await.map_err(|_| journal::Error::Closed)?.map_err(Error::Senseless)
     }
@@ -219,14 +222,15 @@ impl Registry {
     /// is there.
     pub fn take_back(
         &self,
-        obligor: Obligor,
-        page: TakenBack,
-    ) -> impl Future<Output = Result<Obeyed, Error>> + Send + use<> {
-        let handed = self.owner(obligor.partition).zip(self.slot(obligor)).map(|(topic, slot)| {
-            let done = slot.take_back(page);
-            topic.changed();
-            done
-        });
+        subscription_key: SubscriptionKey,
+        page: RedrivePage,
+    ) -> impl Future<Output = Result<CommandResult, Error>> + Send + use<> {
+        let handed =
+            self.owner(subscription_key.partition).zip(self.shared(subscription_key)).map(|(topic, shared)| {
+                let done = shared.take_back(page);
+                topic.changed();
+                done
+            });
         async move {
             let unknown = || Error::Unknown("there is no such event subscription".to_owned());
             let done = handed.ok_or_else(unknown)?;
@@ -235,24 +239,24 @@ impl Registry {
     }
 
     /// Where it is told what happens.
-    pub fn tap(&self) -> &Arc<Tap> {
-        &self.tap
+    pub fn feed(&self) -> &Arc<EventFeed> {
+        &self.feed
     }
 
     /// Nothing new leaves any more: the server stops.
     pub fn close(&self) {
-        self.tap.close();
+        self.feed.close();
         for child in self.topics().iter().flat_map(|topic| topic.children()) {
-            child.slot.close();
+            child.shared.close();
         }
     }
 
     /// How many requests are on their way, or back and not durable.
     pub fn in_flight(&self) -> usize {
-        self.topics().iter().flat_map(|topic| topic.children()).map(|child| child.slot.in_flight()).sum()
+        self.topics().iter().flat_map(|topic| topic.children()).map(|child| child.shared.in_flight()).sum()
     }
 
-    fn known(&self, name: &str) -> Result<Arc<Topic>, Error> {
+    fn known(&self, name: &str) -> Result<Arc<TopicHandle>, Error> {
         self.topic(name).ok_or_else(|| Error::Unknown(format!("there is no topic '{name}'")))
     }
 
@@ -264,25 +268,25 @@ impl Registry {
     }
 
     /// How a subscription of a topic is served.
-    fn plan(&self, topic: &TopicRecord, record: Arc<SubscriptionRecord>) -> Result<Arc<Plan>, Error> {
-        let plan = Plan::new(record, topic.input_schema, self.edition(topic)?, &self.rules.delivery)
+    fn plan(&self, topic: &TopicRecord, record: Arc<SubscriptionRecord>) -> Result<Arc<DeliveryPlan>, Error> {
+        let plan = DeliveryPlan::new(record, topic.input_schema, self.edition(topic)?, &self.rules.delivery)
             .map_err(|error| Error::Refused(error.to_string()))?;
         Ok(Arc::new(plan))
     }
 
-    fn new_topic(&self, record: TopicRecord) -> Result<Arc<Topic>, Error> {
+    fn new_topic(&self, record: TopicRecord) -> Result<Arc<TopicHandle>, Error> {
         let (budget, journal) = (Arc::clone(&self.budget), self.journal.clone());
-        Ok(Arc::new(Topic::new(Arc::new(record), budget, journal, self.starts.clone())?))
+        Ok(Arc::new(TopicHandle::new(Arc::new(record), budget, journal, self.starts.clone())?))
     }
 
-    fn insert(&self, topic: Arc<Topic>) {
+    fn insert(&self, topic: Arc<TopicHandle>) {
         let key = topic.record().key();
         self.partitions.write().unwrap_or_else(PoisonError::into_inner).insert(topic.partition(), Arc::clone(&topic));
         self.topics.write().unwrap_or_else(PoisonError::into_inner).insert(key, topic);
     }
 }
 
-fn known_child(topic: &Topic, name: &str) -> Result<Arc<Child>, Error> {
+fn known_child(topic: &TopicHandle, name: &str) -> Result<Arc<SubscriptionHandle>, Error> {
     topic.child_named(name).ok_or_else(|| Error::Unknown(format!("there is no event subscription '{name}'")))
 }
 
@@ -297,7 +301,7 @@ pub fn check_record(kind: MetaKind, value: &[u8]) -> Result<(), String> {
     match kind {
         MetaKind::Topic => check::<TopicRecord>(value),
         MetaKind::Subscription => check::<SubscriptionRecord>(value),
-        MetaKind::Numbers => check::<Numbers>(value),
+        MetaKind::Numbers => check::<NextNumbers>(value),
         MetaKind::Proposal => check::<Proposal>(value),
         MetaKind::DomainTopic => check::<DomainTopic>(value),
         MetaKind::Filter => check::<FilterVersion>(value),

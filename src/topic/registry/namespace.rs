@@ -3,7 +3,7 @@
 use std::sync::{Arc, PoisonError};
 
 use super::{
-    Error, Registry, Topic,
+    Error, Registry, TopicHandle,
     change::{json, to_its_end},
 };
 use crate::{
@@ -30,7 +30,7 @@ impl Registry {
     }
 
     /// The topics of a namespace, by name.
-    pub fn namespace_topics(&self, namespace: &str) -> Vec<Arc<Topic>> {
+    pub fn namespace_topics(&self, namespace: &str) -> Vec<Arc<TopicHandle>> {
         let mut topics = self.topics();
         topics.retain(|topic| is_of(&topic.record(), namespace));
         topics

@@ -5,15 +5,15 @@
 
 use std::sync::Arc;
 
-use super::{Child, Error, Registry, Topic, known_child};
+use super::{Error, Registry, SubscriptionHandle, TopicHandle, known_child};
 use crate::{
     event::{Lane, Seq, Timestamp},
-    journal::{self, Hold, LogSlice},
+    journal::{self, LogHold, LogSlice},
     policy::record::{
         Command, Rate,
         job::{Job, JobCommand, JobKind},
     },
-    subscription::{State, record::StartsFrom},
+    subscription::{SubscriptionState, record::StartsFrom},
 };
 
 /// A dry run reads the log in slices of about so many bytes, so that others read in between.
@@ -21,7 +21,7 @@ const SLICE_BYTES: usize = 512 * 1024;
 
 /// A place in a log, as somebody asks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ReplayPoint {
     /// The event with this sequence.
     At(Seq),
     /// The first event that was appended then or later.
@@ -30,16 +30,16 @@ pub enum Place {
 
 /// The part of a log that somebody asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Part {
+pub struct ReplayRange {
     /// From here on; [`None`] for all that is stored.
-    pub from: Option<Place>,
+    pub from: Option<ReplayPoint>,
     /// Up to before here; [`None`] for all that is stored by now.
-    pub to: Option<Place>,
+    pub to: Option<ReplayPoint>,
 }
 
 /// What is in a part of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Content {
+pub struct ReplayContent {
     /// From this event on …
     pub from: Seq,
     /// … to before this one.
@@ -52,12 +52,12 @@ pub struct Content {
 
 impl Registry {
     /// What a replay of this part would send.
-    pub async fn look_at(&self, topic: &str, subscription: &str, part: Part) -> Result<Content, Error> {
+    pub async fn look_at(&self, topic: &str, subscription: &str, part: ReplayRange) -> Result<ReplayContent, Error> {
         let topic = self.known(topic)?;
         let child = known_child(&topic, subscription)?;
         let (hold, end) = topic.find(part).await?;
-        let mut content = Content { from: hold.from, end, events: 0, matching: 0 };
-        let plan = child.slot.plan();
+        let mut content = ReplayContent { from: hold.from, end, events: 0, matching: 0 };
+        let plan = child.shared.plan();
         let mut from = hold.from;
         while from < end {
             let LogSlice { chunks, upto, .. } =
@@ -76,7 +76,13 @@ impl Registry {
     }
 
     /// Begins a replay of this part, at most so many events in a second; it is durable when this returns.
-    pub async fn replay(&self, topic: &str, subscription: &str, part: Part, rate: Option<Rate>) -> Result<Job, Error> {
+    pub async fn replay(
+        &self,
+        topic: &str,
+        subscription: &str,
+        part: ReplayRange,
+        rate: Option<Rate>,
+    ) -> Result<Job, Error> {
         let (key, topic) = (topic, self.known(topic)?);
         known_child(&topic, subscription)?;
         // Kept until this returns.
@@ -104,18 +110,18 @@ impl Registry {
 }
 
 /// Read in this order, a job that ends meanwhile is told twice and not missed: as it went on, and as it ended, which counts.
-async fn all_jobs(topic: &Topic, child: &Arc<Child>) -> Result<Vec<Job>, Error> {
-    let State { cursor, ending, .. } = child.slot.state();
-    let mut jobs = topic.journal.reads().ended_jobs(child.slot.obligor).await?;
+async fn all_jobs(topic: &TopicHandle, child: &Arc<SubscriptionHandle>) -> Result<Vec<Job>, Error> {
+    let SubscriptionState { cursor, ending, .. } = child.shared.state();
+    let mut jobs = topic.journal.reads().ended_jobs(child.shared.subscription_key).await?;
     jobs.extend(ending.into_iter().chain(cursor.jobs));
     jobs.sort_by_key(|job| (job.began, job.lane, !job.state.has_ended()));
     jobs.dedup_by_key(|job| (job.began, job.lane));
     Ok(jobs)
 }
 
-impl Topic {
+impl TopicHandle {
     /// Finds a part of its log and keeps it, up to the end that is given with it.
-    async fn find(&self, part: Part) -> Result<(Hold, Seq), Error> {
+    async fn find(&self, part: ReplayRange) -> Result<(LogHold, Seq), Error> {
         let next = self.journal.end(self.partition()).ok_or(journal::Error::Unknown)?.next;
         let all = self.journal.hold(self.partition(), Seq::FIRST).await?;
         if all.from >= next {
@@ -133,8 +139,8 @@ impl Topic {
         };
         // An asker by time means what was appended then, also if it is gone.
         let gone = match part.from {
-            Some(Place::At(seq)) => seq < all.from,
-            Some(Place::Since(at)) => {
+            Some(ReplayPoint::At(seq)) => seq < all.from,
+            Some(ReplayPoint::Since(at)) => {
                 all.from > Seq::FIRST && at < self.appended_at(all.from).await?.unwrap_or_default()
             }
             None => false,
@@ -151,7 +157,7 @@ impl Topic {
     pub(super) async fn start(&self, from: Option<StartsFrom>) -> Result<Option<Seq>, Error> {
         let Some(StartsFrom { at, .. }) = from else { return Ok(None) };
         let end = self.journal.end(self.partition()).ok_or(journal::Error::Unknown)?;
-        let start = self.place(Place::Since(at), end.next).await?;
+        let start = self.place(ReplayPoint::Since(at), end.next).await?;
         if let Some(bound) = self.journal.limits().backlog {
             // All that it starts with is its backlog, and must leave the publishers room.
             let first = self.journal.reads().last_bytes(self.partition(), end, bound.bytes / 2).await?;
@@ -174,10 +180,10 @@ impl Topic {
         Ok(format!("stored are the events {first} to {last}, appended from {since} to {upto}"))
     }
 
-    async fn place(&self, place: Place, next: Seq) -> Result<Seq, Error> {
+    async fn place(&self, place: ReplayPoint, next: Seq) -> Result<Seq, Error> {
         match place {
-            Place::At(seq) => Ok(seq),
-            Place::Since(at) => Ok(self.journal.reads().position(self.partition(), next, at).await?.at),
+            ReplayPoint::At(seq) => Ok(seq),
+            ReplayPoint::Since(at) => Ok(self.journal.reads().position(self.partition(), next, at).await?.at),
         }
     }
 }

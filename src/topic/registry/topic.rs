@@ -16,20 +16,20 @@ use tokio::sync::mpsc;
 
 use super::{Error, domain};
 use crate::{
-    event::{Event, Name, Obligor, PartitionId, Seq, SubscriptionId, Timestamp},
-    journal::{self, Crowd, Journal, chunk::Chunk},
+    event::{Event, Name, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
+    journal::{self, CrowdedPartition, Journal, chunk::Chunk},
     policy::record::{Cursor, EndpointView},
     subscription::{
-        Budget, Plan, Quarantined, Slot, Tail,
-        explain::{Answer, Wanted, explain},
+        DeliveryPlan, QuarantinedEvents, RecentBudget, RecentEvents, SharedState,
+        explain::{EventSelector, ExplainAnswer, explain},
         record::SubscriptionRecord,
     },
     topic::{
-        actor::{TopicActor, Wake},
-        meter::Meter,
+        actor::{InboxWake, TopicActor},
+        meter::TopicMeter,
         proposal::Proposal,
         record::TopicRecord,
-        supervise::{Chart, Held, Lifeline, Supervision},
+        supervision::{Lifeline, LifelineHeld, Supervision, SupervisionHistory},
     },
 };
 
@@ -41,7 +41,7 @@ const SLICE_BYTES: usize = 512 * 1024;
 
 /// How a subscription is, for people.
 #[derive(Clone, Debug)]
-pub struct Status {
+pub struct SubscriptionStatus {
     /// Its cursor, without the open events.
     pub cursor: Cursor,
     /// Its endpoint, beside what the cursor says of it.
@@ -51,68 +51,68 @@ pub struct Status {
     /// Requests on their way, or back and not durable.
     pub in_flight: usize,
     /// Requests that may be answered yet though their wait is over.
-    pub lingering: usize,
+    pub late_requests: usize,
     /// When the journal took the oldest event of the backlog; [`None`] where there is none.
     pub oldest_unread: Option<Timestamp>,
     /// The lives of its actor.
     pub supervision: Supervision,
     /// What killed them again and again.
-    pub quarantined: Quarantined,
+    pub quarantined: QuarantinedEvents,
 }
 
 /// A subscription, for as long as it is there.
 #[derive(Debug)]
-pub struct Child {
+pub struct SubscriptionHandle {
     /// What outlives its actor.
-    pub slot: Arc<Slot>,
+    pub shared: Arc<SharedState>,
     /// The lives of its actor.
-    pub chart: Chart,
-    served: Mutex<Option<Arc<Plan>>>,
+    pub history: SupervisionHistory,
+    served: Mutex<Option<Arc<DeliveryPlan>>>,
 }
 
-impl Child {
-    fn new(slot: Slot) -> Self {
-        Self { slot: Arc::new(slot), chart: Chart::default(), served: Mutex::new(None) }
+impl SubscriptionHandle {
+    fn new(shared: SharedState) -> Self {
+        Self { shared: Arc::new(shared), history: SupervisionHistory::default(), served: Mutex::new(None) }
     }
 
     /// Its number.
     pub fn number(&self) -> SubscriptionId {
-        self.slot.obligor.subscription
+        self.shared.subscription_key.subscription
     }
 
     /// The actor that runs now was built for another plan: the subscription was changed, or its topic.
     pub fn is_outdated(&self) -> bool {
         let served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
-        !served.as_ref().is_some_and(|served| Arc::ptr_eq(served, &self.slot.plan()))
+        !served.as_ref().is_some_and(|served| Arc::ptr_eq(served, &self.shared.plan()))
     }
 
     /// An actor is built for the plan that it has now.
     pub fn serve_anew(&self) {
-        *self.served.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.slot.plan());
+        *self.served.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.shared.plan());
     }
 }
 
 /// A topic or a domain, for as long as it is there.
-pub struct Topic {
+pub struct TopicHandle {
     partition: PartitionId,
     record: RwLock<Arc<TopicRecord>>,
     /// By the key of their records.
-    children: RwLock<BTreeMap<String, Arc<Child>>>,
+    children: RwLock<BTreeMap<String, Arc<SubscriptionHandle>>>,
     /// By the same keys: what is wished of subscriptions whose endpoints have yet to agree.
     pub(super) proposals: RwLock<BTreeMap<String, Arc<Proposal>>>,
     pub(super) domain_topics: RwLock<domain::DomainTopics>,
-    tail: Arc<Tail>,
+    recent: Arc<RecentEvents>,
     pub(super) journal: Journal,
-    inbox: Mutex<Inbox>,
-    chart: Chart,
-    pub(super) meter: Meter,
+    inbox: Mutex<TopicInbox>,
+    history: SupervisionHistory,
+    pub(super) meter: TopicMeter,
     running: AtomicBool,
-    starts: mpsc::UnboundedSender<Arc<Topic>>,
+    starts: mpsc::UnboundedSender<Arc<TopicHandle>>,
     lifeline: Lifeline,
 }
 
 #[derive(Default)]
-struct Inbox {
+struct TopicInbox {
     chunks: VecDeque<Chunk>,
     bytes: usize,
     changed: bool,
@@ -121,18 +121,18 @@ struct Inbox {
 }
 
 /// What arrived for a topic's actor.
-pub enum Arrived {
+pub enum ArrivedEvents {
     /// Its subscriptions were changed.
     Changed,
     /// The next chunk of its log; some may be missing before it.
     Chunk(Chunk),
 }
 
-impl Topic {
+impl TopicHandle {
     /// As the record has it, without subscriptions. It asks `starts` for its actor when there is something to do.
     pub(super) fn new(
         record: Arc<TopicRecord>,
-        budget: Arc<Budget>,
+        budget: Arc<RecentBudget>,
         journal: Journal,
         starts: mpsc::UnboundedSender<Arc<Self>>,
     ) -> Result<Self, Error> {
@@ -144,11 +144,11 @@ impl Topic {
             children: RwLock::default(),
             proposals: RwLock::default(),
             domain_topics: RwLock::default(),
-            tail: Arc::new(Tail::new(budget)),
+            recent: Arc::new(RecentEvents::new(budget)),
             journal,
             inbox: Mutex::default(),
-            chart: Chart::default(),
-            meter: Meter::default(),
+            history: SupervisionHistory::default(),
+            meter: TopicMeter::default(),
             running: AtomicBool::new(false),
             starts,
             lifeline: Lifeline::new(),
@@ -176,21 +176,21 @@ impl Topic {
 
     /// Its subscriptions, by name.
     pub fn subscriptions(&self) -> Vec<Arc<SubscriptionRecord>> {
-        self.children().iter().map(|child| Arc::clone(&child.slot.plan().record)).collect()
+        self.children().iter().map(|child| Arc::clone(&child.shared.plan().record)).collect()
     }
 
     /// One of its subscriptions, by the key of its record in any case.
     pub fn subscription(&self, name: &str) -> Option<Arc<SubscriptionRecord>> {
-        Some(Arc::clone(&self.child_named(name)?.slot.plan().record))
+        Some(Arc::clone(&self.child_named(name)?.shared.plan().record))
     }
 
     /// The name of one of its subscriptions.
     pub fn subscription_name(&self, number: SubscriptionId) -> Option<Name> {
-        Some(self.child(number)?.slot.plan().record.name.clone())
+        Some(self.child(number)?.shared.plan().record.name.clone())
     }
 
     /// Whether its backlog is at its bound, or close to it where it is made smaller.
-    pub fn crowd(&self) -> Option<Crowd> {
+    pub fn crowd(&self) -> Option<CrowdedPartition> {
         self.journal.crowd(self.partition)
     }
 
@@ -198,30 +198,31 @@ impl Topic {
     ///
     /// # Errors
     /// Where the log cannot be read.
-    pub async fn status(&self, name: &str) -> Result<Option<Status>, journal::Error> {
+    pub async fn status(&self, name: &str) -> Result<Option<SubscriptionStatus>, journal::Error> {
         let Some(child) = self.child_named(name) else { return Ok(None) };
-        let state = child.slot.state();
+        let state = child.shared.state();
         let (backlog, unread) = state.backlog(self.log_end().unwrap_or(state.low));
         let oldest_unread = match unread {
             Some(read) => self.appended_at(read).await?,
             None => None,
         };
-        Ok(Some(Status {
+        Ok(Some(SubscriptionStatus {
             backlog,
             cursor: state.cursor,
             endpoint: state.endpoint,
-            in_flight: child.slot.in_flight(),
-            lingering: child.slot.lingering(),
+            in_flight: child.shared.in_flight(),
+            late_requests: child.shared.late_requests(),
             oldest_unread,
-            supervision: child.chart.supervision(),
-            quarantined: child.slot.quarantined(),
+            supervision: child.history.supervision(),
+            quarantined: child.shared.quarantined(),
         }))
     }
 
     /// The lives of its subscriptions' actors, by the key of their records, and what was put aside for killing them.
-    pub fn supervised(&self) -> Vec<(String, Supervision, Quarantined)> {
-        let told =
-            |child: Arc<Child>| (child.slot.plan().record.key(), child.chart.supervision(), child.slot.quarantined());
+    pub fn supervised(&self) -> Vec<(String, Supervision, QuarantinedEvents)> {
+        let told = |child: Arc<SubscriptionHandle>| {
+            (child.shared.plan().record.key(), child.history.supervision(), child.shared.quarantined())
+        };
         self.children().into_iter().map(told).collect()
     }
 
@@ -229,10 +230,15 @@ impl Topic {
     ///
     /// # Errors
     /// Where the store cannot be read.
-    pub async fn explain(&self, name: &str, wanted: Wanted, now: Timestamp) -> Result<Option<Answer>, journal::Error> {
+    pub async fn explain(
+        &self,
+        name: &str,
+        wanted: EventSelector,
+        now: Timestamp,
+    ) -> Result<Option<ExplainAnswer>, journal::Error> {
         let Some(child) = self.child_named(name) else { return Ok(None) };
         let end = self.log_end().ok_or(journal::Error::Unknown)?;
-        explain(&child.slot, self.journal.reads(), wanted, end, now).await.map(Some)
+        explain(&child.shared, self.journal.reads(), wanted, end, now).await.map(Some)
     }
 
     /// Hands the newest events of its log to `each`, oldest first: up to `count`, and none below the log's beginning.
@@ -252,56 +258,61 @@ impl Topic {
     }
 
     /// The lives of its actor.
-    pub fn chart(&self) -> &Chart {
-        &self.chart
+    pub fn history(&self) -> &SupervisionHistory {
+        &self.history
     }
 
     /// An end of the line that its actor hangs on.
-    pub(in crate::topic) fn held(&self) -> Held {
+    pub(in crate::topic) fn held(&self) -> LifelineHeld {
         self.lifeline.held()
     }
 
-    pub(in crate::topic) fn tail(&self) -> &Arc<Tail> {
-        &self.tail
+    pub(in crate::topic) fn tail(&self) -> &Arc<RecentEvents> {
+        &self.recent
     }
 
-    pub(in crate::topic) fn children(&self) -> Vec<Arc<Child>> {
+    pub(in crate::topic) fn children(&self) -> Vec<Arc<SubscriptionHandle>> {
         self.children.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    pub(in crate::topic) fn child(&self, number: SubscriptionId) -> Option<Arc<Child>> {
+    pub(in crate::topic) fn child(&self, number: SubscriptionId) -> Option<Arc<SubscriptionHandle>> {
         let children = self.children.read().unwrap_or_else(PoisonError::into_inner);
         children.values().find(|child| child.number() == number).cloned()
     }
 
     /// What outlives the actor of one of its subscriptions, by the key of its record in any case.
-    pub fn slot(&self, name: &str) -> Option<Arc<Slot>> {
-        Some(Arc::clone(&self.child_named(name)?.slot))
+    pub fn shared(&self, name: &str) -> Option<Arc<SharedState>> {
+        Some(Arc::clone(&self.child_named(name)?.shared))
     }
 
     /// Something lies in a slot: where no actor hears of it, one is built.
-    pub fn rouse(self: &Arc<Self>, slot: &Slot) {
-        if slot.is_asleep() {
+    pub fn rouse(self: &Arc<Self>, shared: &SharedState) {
+        if shared.is_asleep() {
             self.changed();
         }
     }
 
-    pub(super) fn child_named(&self, name: &str) -> Option<Arc<Child>> {
+    pub(super) fn child_named(&self, name: &str) -> Option<Arc<SubscriptionHandle>> {
         let children = self.children.read().unwrap_or_else(PoisonError::into_inner);
         children.get(&name.to_ascii_lowercase()).cloned()
     }
 
     /// Takes a subscription in.
-    pub(super) fn add_child(&self, plan: Arc<Plan>, cursor: Option<Cursor>) {
+    pub(super) fn add_child(&self, plan: Arc<DeliveryPlan>, cursor: Option<Cursor>) {
         let key = plan.record.key();
-        let obligor = Obligor { partition: self.partition, subscription: plan.record.number };
+        let subscription_key = SubscriptionKey { partition: self.partition, subscription: plan.record.number };
         let end = match &cursor {
             Some(_) => self.log_end().unwrap_or(Seq::FIRST),
             // The writer has put a new one behind the newest event of that moment, and more may have come since: until its
             // actor knows better it counts as behind with everything, so that the actor is built.
             None => Seq::FIRST,
         };
-        let child = Arc::new(Child::new(Slot::new(obligor, plan, cursor.unwrap_or_default(), end)));
+        let child = Arc::new(SubscriptionHandle::new(SharedState::new(
+            subscription_key,
+            plan,
+            cursor.unwrap_or_default(),
+            end,
+        )));
         self.children.write().unwrap_or_else(PoisonError::into_inner).insert(key, child);
     }
 
@@ -325,17 +336,17 @@ impl Topic {
     }
 
     /// The next of what arrived. Where there is nothing, the actor is woken for what comes then.
-    pub(in crate::topic) fn take(&self) -> Option<Arrived> {
+    pub(in crate::topic) fn take(&self) -> Option<ArrivedEvents> {
         let mut inbox = self.inbox();
         if std::mem::take(&mut inbox.changed) {
-            return Some(Arrived::Changed);
+            return Some(ArrivedEvents::Changed);
         }
         let chunk = inbox.chunks.pop_front();
         match &chunk {
             Some(chunk) => inbox.bytes -= chunk.bytes_len(),
             None => inbox.woken = false,
         }
-        chunk.map(Arrived::Chunk)
+        chunk.map(ArrivedEvents::Chunk)
     }
 
     /// Lets its actor end. False where something has arrived for it.
@@ -355,7 +366,7 @@ impl Topic {
         self.inbox().mailbox.clone()
     }
 
-    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+    fn inbox(&self) -> MutexGuard<'_, TopicInbox> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -392,14 +403,14 @@ impl Topic {
     }
 }
 
-impl Inbox {
+impl TopicInbox {
     #[expect(clippy::disallowed_methods, reason = "at most one wake is in the mailbox: `woken` says so")]
     fn wake(&mut self) {
         if let Some(mailbox) = &self.mailbox
             && !self.woken
         {
             self.woken = true;
-            mailbox.do_send(Wake);
+            mailbox.do_send(InboxWake);
         }
     }
 }

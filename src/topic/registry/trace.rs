@@ -6,13 +6,13 @@
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
-use super::{Topic, Wanted};
+use super::{EventSelector, TopicHandle};
 use crate::{
-    event::{Event, Obligor, Seq, SubscriptionId, Timestamp},
+    event::{Event, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{self, keys},
-    policy::record::{Entry, Excerpt, ExcerptKey, Line},
+    policy::record::{Excerpt, ExcerptKey, LedgerEntry, LedgerLine},
     subscription::{
-        trace::{self, Question, Traced},
+        trace::{self, SubscriptionTrace, TraceQuery},
         version::{self, Versions},
     },
 };
@@ -22,14 +22,14 @@ const LOOKS_MAX: usize = 32;
 
 /// Where a story goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark {
+pub struct TraceToken {
     /// With this event, or the first one that is found behind it.
     pub seq: Seq,
     /// Behind this subscription.
     pub behind: Option<SubscriptionId>,
 }
 
-impl fmt::Display for Mark {
+impl fmt::Display for TraceToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.behind {
             Some(behind) => write!(f, "{}.{}", self.seq.0, behind.0),
@@ -38,7 +38,7 @@ impl fmt::Display for Mark {
     }
 }
 
-impl FromStr for Mark {
+impl FromStr for TraceToken {
     type Err = std::num::ParseIntError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -51,60 +51,60 @@ impl FromStr for Mark {
 
 /// What was found.
 #[derive(Clone, Debug, Default)]
-pub struct Traces {
+pub struct TraceResult {
     /// The events, in order: an id may be published again.
-    pub occurrences: Vec<Occurrence>,
+    pub occurrences: Vec<EventOccurrence>,
     /// Where the log begins and ends.
     pub log: (Seq, Seq),
     /// Where to go on, if there is more.
-    pub next: Option<Mark>,
+    pub next: Option<TraceToken>,
 }
 
 /// An event, and what became of it.
 #[derive(Clone, Debug)]
-pub struct Occurrence {
+pub struct EventOccurrence {
     /// Its place in the log.
     pub seq: Seq,
     /// The event; [`None`] where the store does not have it any more.
     pub event: Option<Event>,
     /// What became of it for each subscription.
-    pub subscriptions: Vec<Traced>,
+    pub subscriptions: Vec<SubscriptionTrace>,
 }
 
-impl Topic {
+impl TopicHandle {
     /// Traces an event, for `most` subscriptions at most.
     ///
     /// # Errors
     /// Where the store cannot be read.
     pub async fn trace(
         &self,
-        wanted: &Wanted,
-        from: Option<Mark>,
+        wanted: &EventSelector,
+        from: Option<TraceToken>,
         most: usize,
         now: Timestamp,
-    ) -> Result<Traces, journal::Error> {
+    ) -> Result<TraceResult, journal::Error> {
         let reads = self.journal.reads();
         let end = self.log_end().ok_or(journal::Error::Unknown)?;
         let floor = reads.floor(self.partition()).await?.ok_or(journal::Error::Unknown)?;
         let subscribers = self.subscribers().await?;
-        let mut traces = Traces { occurrences: Vec::new(), log: (floor, end), next: None };
+        let mut traces = TraceResult { occurrences: Vec::new(), log: (floor, end), next: None };
         let mut left = most;
-        let mut mark = from.unwrap_or(Mark { seq: Seq::FIRST, behind: None });
+        let mut mark = from.unwrap_or(TraceToken { seq: Seq::FIRST, behind: None });
         for _ in 0..LOOKS_MAX {
             let (seqs, upto) = self.look(wanted, mark.seq, floor, end).await?;
             for seq in seqs {
                 let behind = mark.behind.filter(|_| seq == mark.seq);
-                let (occurrence, more) = self.story(seq, &subscribers, behind, left, end, now).await?;
+                let (occurrence, more) = self.event_history(seq, &subscribers, behind, left, end, now).await?;
                 left -= occurrence.subscriptions.len();
-                let last = occurrence.subscriptions.last().map(|traced| traced.obligor.subscription);
+                let last = occurrence.subscriptions.last().map(|traced| traced.subscription_key.subscription);
                 traces.occurrences.push(occurrence);
                 if more {
-                    traces.next = Some(Mark { seq, behind: last.or(behind) });
+                    traces.next = Some(TraceToken { seq, behind: last.or(behind) });
                     return Ok(traces);
                 }
             }
             let Some(upto) = upto else { return Ok(traces) };
-            mark = Mark { seq: upto, behind: None };
+            mark = TraceToken { seq: upto, behind: None };
         }
         traces.next = Some(mark);
         Ok(traces)
@@ -113,14 +113,14 @@ impl Topic {
     /// The events that are wanted from `from` on, as far as one look goes, and where the next one begins.
     async fn look(
         &self,
-        wanted: &Wanted,
+        wanted: &EventSelector,
         from: Seq,
         floor: Seq,
         end: Seq,
     ) -> Result<(Vec<Seq>, Option<Seq>), journal::Error> {
         let id = match wanted {
-            Wanted::Seq(seq) => return Ok((vec![*seq], None)),
-            Wanted::Id(id) => id,
+            EventSelector::Seq(seq) => return Ok((vec![*seq], None)),
+            EventSelector::Id(id) => id,
         };
         let reads = self.journal.reads();
         let found = if from < floor {
@@ -131,7 +131,7 @@ impl Topic {
         Ok((found.seqs, Some(found.upto).filter(|upto| *upto < end)))
     }
 
-    async fn story(
+    async fn event_history(
         &self,
         seq: Seq,
         subscribers: &BTreeMap<SubscriptionId, Versions>,
@@ -139,32 +139,40 @@ impl Topic {
         most: usize,
         end: Seq,
         now: Timestamp,
-    ) -> Result<(Occurrence, bool), journal::Error> {
+    ) -> Result<(EventOccurrence, bool), journal::Error> {
         let reads = self.journal.reads();
         let event = reads.event(self.partition(), seq).await?;
         let mut subscriptions = Vec::new();
         let rest = subscribers.iter().filter(|(number, _)| behind.is_none_or(|behind| **number > behind));
         for (number, versions) in rest {
             if subscriptions.len() == most {
-                return Ok((Occurrence { seq, event, subscriptions }, true));
+                return Ok((EventOccurrence { seq, event, subscriptions }, true));
             }
-            let obligor = Obligor { partition: self.partition(), subscription: *number };
+            let subscription_key = SubscriptionKey { partition: self.partition(), subscription: *number };
             let child = self.child(*number);
-            let slot = child.as_ref().map(|child| &*child.slot);
-            let question = Question { obligor, slot, versions, seq, event: event.as_ref(), end, now };
+            let shared = child.as_ref().map(|child| &*child.shared);
+            let question = TraceQuery {
+                subscription_key: subscription_key,
+                shared: shared,
+                versions,
+                seq,
+                event: event.as_ref(),
+                end,
+                now,
+            };
             let traced = trace::trace(reads, question).await?;
             if !trace::is_nothing(&traced) {
                 subscriptions.push(traced);
             }
         }
-        Ok((Occurrence { seq, event, subscriptions }, false))
+        Ok((EventOccurrence { seq, event, subscriptions }, false))
     }
 
     /// Everybody who subscribes, or did and has left a version of a filter.
     async fn subscribers(&self) -> Result<BTreeMap<SubscriptionId, Versions>, journal::Error> {
         let known = version::of_partition(&self.journal, self.partition()).await?;
         let mut subscribers: BTreeMap<SubscriptionId, Versions> =
-            known.into_iter().map(|(obligor, versions)| (obligor.subscription, versions)).collect();
+            known.into_iter().map(|(subscription_key, versions)| (subscription_key.subscription, versions)).collect();
         for child in self.children() {
             subscribers.entry(child.number()).or_default();
         }
@@ -174,9 +182,9 @@ impl Topic {
 
 /// A part of a subscription's ledger.
 #[derive(Clone, Debug, Default)]
-pub struct Period {
+pub struct LedgerPeriod {
     /// The lines, in the order of their times.
-    pub lines: Vec<Line>,
+    pub lines: Vec<LedgerLine>,
     /// What the endpoint said.
     pub excerpts: BTreeMap<ExcerptKey, Excerpt>,
     /// When the oldest line of the subscription was written that is still there.
@@ -185,7 +193,7 @@ pub struct Period {
     pub next: Option<Vec<u8>>,
 }
 
-impl Topic {
+impl TopicHandle {
     /// The lines of one of its subscriptions from `from` to before `to` that are `wanted`, from `place` on: up to `most`, as
     /// far as some looks go.
     ///
@@ -197,14 +205,14 @@ impl Topic {
         (from, to): (Timestamp, Timestamp),
         place: Option<Vec<u8>>,
         most: usize,
-        wanted: impl Fn(&Entry) -> bool + Clone + Send + 'static,
-    ) -> Result<Period, journal::Error> {
+        wanted: impl Fn(&LedgerEntry) -> bool + Clone + Send + 'static,
+    ) -> Result<LedgerPeriod, journal::Error> {
         let reads = self.journal.reads();
-        let obligor = Obligor { partition: self.partition(), subscription };
-        let mut range = keys::ledger_between(obligor, from, to);
+        let subscription_key = SubscriptionKey { partition: self.partition(), subscription };
+        let mut range = keys::ledger_between(subscription_key, from, to);
         // A place that is of another ledger is none.
         range.start = place.map_or(range.start.clone(), |place| place.max(range.start));
-        let mut period = Period { oldest: reads.oldest_line(obligor).await?, ..Period::default() };
+        let mut period = LedgerPeriod { oldest: reads.oldest_line(subscription_key).await?, ..LedgerPeriod::default() };
         for _ in 0..LOOKS_MAX {
             let page = reads.lines_between(range.clone(), most - period.lines.len(), wanted.clone()).await?;
             period.lines.extend(page.lines);
@@ -214,8 +222,8 @@ impl Topic {
                 Some(_) | None => break,
             }
         }
-        let said = period.lines.iter().filter_map(Line::excerpt_key).collect();
-        period.excerpts = reads.excerpts(obligor, said).await?;
+        let said = period.lines.iter().filter_map(LedgerLine::excerpt_key).collect();
+        period.excerpts = reads.excerpts(subscription_key, said).await?;
         Ok(period)
     }
 }

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gridhook::journal::fsck::Mend;
+use gridhook::journal::fsck::Repair;
 use proptest::prelude::*;
 
 use super::*;
 
 pub(super) type Records = BTreeMap<(Family, Vec<u8>), Vec<u8>>;
 
-pub(super) fn records(store: &Memory) -> Records {
+pub(super) fn records(store: &MemoryStore) -> Records {
     let mut found = Records::new();
     for family in Family::ALL {
         let range = keys::all(family);
@@ -22,60 +22,60 @@ pub(super) fn records(store: &Memory) -> Records {
     found
 }
 
-fn mend(store: &Memory) -> Report {
+fn mend(store: &MemoryStore) -> CheckReport {
     fsck::repair(store, accounts(), &mut |_| ControlFlow::Continue(())).expect("memory can be read and written")
 }
 
 /// What was found to mend.
-fn mends(report: &Report) -> BTreeSet<Mend> {
+fn mends(report: &CheckReport) -> BTreeSet<Repair> {
     report.complaints.iter().chain(&report.leftovers).filter_map(|finding| finding.mend).collect()
 }
 
-type Row = (Mend, fn(&Memory));
+type Row = (Repair, fn(&MemoryStore));
 
 const MENDED: &[Row] = &[
-    (Mend::StrayDue, |store| put(store, Family::Due, due(DUE, 4), Vec::new())),
-    (Mend::StrayDue, |store| put(store, Family::Due, due(START, 3), Vec::new())),
-    (Mend::MissingDue, |store| delete(store, Family::Due, due(DUE, 3))),
-    (Mend::NextDue, |store| {
+    (Repair::StrayDue, |store| put(store, Family::Due, due(DUE, 4), Vec::new())),
+    (Repair::StrayDue, |store| put(store, Family::Due, due(START, 3), Vec::new())),
+    (Repair::MissingDue, |store| delete(store, Family::Due, due(DUE, 3))),
+    (Repair::NextDue, |store| {
         edit(store, Family::Cursor, keys::cursor(ONE), |cursor: &mut Cursor| cursor.next_due = None);
     }),
-    (Mend::NextDue, |store| {
+    (Repair::NextDue, |store| {
         edit(store, Family::Cursor, keys::cursor(ONE), |cursor: &mut Cursor| cursor.next_due = Some(FILE_DUE));
     }),
-    (Mend::Pending, |store| count(store, |counters| counters.pending += 3)),
-    (Mend::DeadLettered, |store| count(store, |counters| counters.dead_lettered -= 1)),
-    (Mend::MissingPin, |store| delete(store, Family::Pin, pin(4))),
-    (Mend::StrayPin, |store| put(store, Family::Pin, pin(5), Vec::new())),
-    (Mend::StrayHeld, |store| put(store, Family::Held, held(1), value(store, Family::Held, &held(3)))),
+    (Repair::Pending, |store| count(store, |counters| counters.pending += 3)),
+    (Repair::DeadLettered, |store| count(store, |counters| counters.dead_lettered -= 1)),
+    (Repair::MissingPin, |store| delete(store, Family::Pin, pin(4))),
+    (Repair::StrayPin, |store| put(store, Family::Pin, pin(5), Vec::new())),
+    (Repair::StrayHeld, |store| put(store, Family::Held, held(1), value(store, Family::Held, &held(3)))),
 ];
 
 #[test]
 fn what_can_be_mended_is_mended_to_the_record() {
     let mut mended = BTreeSet::new();
     for (kind, damage) in MENDED {
-        let (store, desk) = used();
-        desk.stop();
+        let (store, queue) = used();
+        queue.stop();
         let sound = records(&store);
         damage(&store);
         let damaged = records(&store);
         let report = look(&store);
         assert!(mends(&report).contains(kind), "{report}");
-        assert_eq!(report.is_sound(), *kind == Mend::StrayDue, "{report}");
+        assert_eq!(report.is_sound(), *kind == Repair::StrayDue, "{report}");
         assert_eq!(records(&store), damaged, "looking changes nothing");
         let report = mend(&store);
         assert!(report.is_sound() && report.leftovers.is_empty() && report.mended == Some(1), "{kind:?}: {report}");
         assert_eq!(records(&store), sound, "{kind:?}");
         mended.insert(*kind);
     }
-    println!("mended {} of {} kinds, in {} ways", mended.len(), Mend::ALL.len(), MENDED.len());
-    assert_eq!(mended, BTreeSet::from(Mend::ALL));
+    println!("mended {} of {} kinds, in {} ways", mended.len(), Repair::ALL.len(), MENDED.len());
+    assert_eq!(mended, BTreeSet::from(Repair::ALL));
 }
 
 #[test]
 fn two_damages_that_hide_each_other_are_both_mended() {
-    let (store, desk) = used();
-    desk.stop();
+    let (store, queue) = used();
+    queue.stop();
     let sound = records(&store);
     // As many pins as dead letters.
     delete(&store, Family::Pin, pin(4));
@@ -91,8 +91,8 @@ fn two_damages_that_hide_each_other_are_both_mended() {
 fn what_cannot_be_mended_is_left_as_it_is() {
     let (mut kept, mut restored) = (0, 0);
     for (name, damage, told) in COUNTS.iter().chain(OBLIGATIONS).chain(LOGS).chain(RECORDS) {
-        let (store, desk) = used();
-        desk.stop();
+        let (store, queue) = used();
+        queue.stop();
         let sound = records(&store);
         damage(&store);
         let damaged = records(&store);
@@ -112,23 +112,24 @@ fn what_cannot_be_mended_is_left_as_it_is() {
 
 #[test]
 fn a_look_that_is_called_off_ends_and_mends_nothing() {
-    let (store, desk) = used();
-    desk.stop();
+    let (store, queue) = used();
+    queue.stop();
     put(&store, Family::Due, due(DUE, 4), Vec::new());
     let line = value(&store, Family::Ledger, &ledger_line(&store));
     for seq in 0..300 {
-        let key = LineKey { obligor: ONE, lane: Lane::LIVE, first: Seq(100 + seq), at: START, attempt: 1, what: 3 };
+        let key =
+            LineKey { subscription_key: ONE, lane: Lane::LIVE, first: Seq(100 + seq), at: START, attempt: 1, what: 3 };
         put(&store, Family::Ledger, keys::ledger(key), line.clone());
     }
     let before = records(&store);
     let mut asked = Vec::new();
-    let mut watch = |progress: fsck::Progress| {
+    let mut watch = |progress: fsck::CheckProgress| {
         asked.push((progress.at, progress.records));
         ControlFlow::Break(())
     };
     let looked = fsck::check(&store, accounts(), &mut watch);
     let mended = fsck::repair(&store, accounts(), &mut watch);
-    assert!(matches!((&looked, &mended), (Err(fsck::Stop::CalledOff), Err(fsck::Stop::CalledOff))));
+    assert!(matches!((&looked, &mended), (Err(fsck::CheckStop::CalledOff), Err(fsck::CheckStop::CalledOff))));
     assert_eq!(asked, [("ledger", 256), ("ledger", 256)]);
     assert_eq!(records(&store), before);
 }
@@ -154,13 +155,13 @@ pub(super) fn became() -> impl Strategy<Value = Became> {
 }
 
 /// A store in which each event became what it says; the second subscription has read up to `other`.
-pub(super) fn store_of(events: &[Became], other: usize) -> Memory {
-    let store = Memory::new();
-    let desk = Desk::at(&store);
+pub(super) fn store_of(events: &[Became], other: usize) -> MemoryStore {
+    let store = MemoryStore::new();
+    let queue = Desk::at(&store);
     let made = vec![MetaChange::Found(PARTITION), MetaChange::Subscribe(ONE, None), MetaChange::Subscribe(TWO, None)];
-    desk.wait(desk.journal.change(made));
+    queue.wait(queue.journal.change(made));
     for part in events.chunks(7) {
-        desk.publish(part.len());
+        queue.publish(part.len());
     }
     let (mut changes, mut written) = (Vec::new(), Vec::new());
     let mut counters = Counters::default();
@@ -184,22 +185,26 @@ pub(super) fn store_of(events: &[Became], other: usize) -> Memory {
     }
     counters.matched = counters.passed - counters.filtered;
     changes.push(cursor(events.len() as u64 + 1, counters));
-    desk.write(ONE, changes);
+    queue.write(ONE, changes);
     let read = other as u64;
     let counters = Counters { passed: read, matched: read, delivered: read, ..Counters::default() };
-    desk.write(TWO, vec![cursor(read + 1, counters)]);
-    desk.housekeep();
-    let totals = Totals { written: written.len() as u64, ..Totals::default() };
-    desk.wait(desk.journal.bury(
+    queue.write(TWO, vec![cursor(read + 1, counters)]);
+    queue.housekeep();
+    let totals = DeadLetterTotals { written: written.len() as u64, ..DeadLetterTotals::default() };
+    queue.wait(queue.journal.write_dead_letters(
         ONE,
-        Buried { totals: Some((Totals::name(ONE), totals.encode().into())), done: written, notes: Vec::new() },
+        DeadLetterWrite {
+            totals: Some((DeadLetterTotals::name(ONE), totals.encode().into())),
+            done: written,
+            notes: Vec::new(),
+        },
     ));
-    desk.stop();
+    queue.stop();
     store
 }
 
 /// One record is damaged in a way that can be mended; which one, `pick` says. False where there is none of the kind.
-fn damage(store: &Memory, kind: Mend, pick: prop::sample::Index, events: &[Became]) -> bool {
+fn damage(store: &MemoryStore, kind: Repair, pick: prop::sample::Index, events: &[Became]) -> bool {
     let of = |wanted: fn(&Became) -> bool| {
         let seqs: Vec<u64> = (1..).zip(events).filter(|(_, became)| wanted(became)).map(|(seq, _)| seq).collect();
         (!seqs.is_empty()).then(|| seqs[pick.index(seqs.len())])
@@ -208,16 +213,16 @@ fn damage(store: &Memory, kind: Mend, pick: prop::sample::Index, events: &[Becam
     let waiting = of(|became| matches!(became, Became::Waiting));
     let neither = of(|became| !matches!(became, Became::Owed | Became::Waiting));
     match (kind, owed_event, waiting, neither) {
-        (Mend::StrayDue, _, _, Some(seq)) => put(store, Family::Due, due(DUE, seq), Vec::new()),
-        (Mend::MissingDue, Some(seq), _, _) => delete(store, Family::Due, due(DUE, seq)),
-        (Mend::NextDue, Some(_), _, _) => {
+        (Repair::StrayDue, _, _, Some(seq)) => put(store, Family::Due, due(DUE, seq), Vec::new()),
+        (Repair::MissingDue, Some(seq), _, _) => delete(store, Family::Due, due(DUE, seq)),
+        (Repair::NextDue, Some(_), _, _) => {
             edit(store, Family::Cursor, keys::cursor(ONE), |cursor: &mut Cursor| cursor.next_due = None);
         }
-        (Mend::Pending, ..) => count(store, |counters| counters.pending += 1 + pick.index(5) as u64),
-        (Mend::DeadLettered, ..) => count(store, |counters| counters.dead_lettered += 1 + pick.index(5) as u64),
-        (Mend::MissingPin, _, Some(seq), _) => delete(store, Family::Pin, pin(seq)),
-        (Mend::StrayPin, _, _, Some(seq)) => put(store, Family::Pin, pin(seq), Vec::new()),
-        (Mend::StrayHeld, _, _, Some(seq)) => {
+        (Repair::Pending, ..) => count(store, |counters| counters.pending += 1 + pick.index(5) as u64),
+        (Repair::DeadLettered, ..) => count(store, |counters| counters.dead_lettered += 1 + pick.index(5) as u64),
+        (Repair::MissingPin, _, Some(seq), _) => delete(store, Family::Pin, pin(seq)),
+        (Repair::StrayPin, _, _, Some(seq)) => put(store, Family::Pin, pin(seq), Vec::new()),
+        (Repair::StrayHeld, _, _, Some(seq)) => {
             let event = super::super::chunk(1, 10);
             put(store, Family::Held, held(seq), event);
         }
@@ -233,7 +238,7 @@ proptest! {
     fn any_sound_store_is_itself_again_after_its_repair(
         events in prop::collection::vec(became(), 1..40),
         other in any::<prop::sample::Index>(),
-        kind in prop::sample::select(Mend::ALL.to_vec()),
+        kind in prop::sample::select(Repair::ALL.to_vec()),
         pick in any::<prop::sample::Index>(),
     ) {
         let store = store_of(&events, other.index(events.len() + 1));

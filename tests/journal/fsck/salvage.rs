@@ -1,8 +1,8 @@
 //! Whatever is missing from a store, what is left is sound, and nothing of it is forgotten.
 
 use gridhook::{
-    cli::plane::plane,
-    journal::salvage::{self, Loss},
+    cli::control_records::control_records,
+    journal::salvage::{self, LossReport},
 };
 use proptest::prelude::*;
 
@@ -11,13 +11,13 @@ use super::{
     *,
 };
 
-fn accept(store: &Memory) -> (Loss, Report) {
+fn accept(store: &MemoryStore) -> (LossReport, CheckReport) {
     let looked = &mut |_| ControlFlow::Continue(());
-    salvage::salvage(store, accounts(), plane(), START, looked).expect("memory can be read and written")
+    salvage::salvage(store, accounts(), control_records(), START, looked).expect("memory can be read and written")
 }
 
 /// What the control plane knows of the two subscriptions.
-fn known(store: &Memory) {
+fn known(store: &MemoryStore) {
     let json = |value: &str| value.as_bytes().to_vec();
     put(store, Family::Meta, keys::meta(MetaKind::Topic, b"orders"), json(r#"{"partitions":[1]}"#));
     put(store, Family::Meta, keys::meta(MetaKind::Subscription, b"orders/one"), json(r#"{"number":1}"#));
@@ -28,13 +28,13 @@ fn known(store: &Memory) {
 
 #[test]
 fn a_sound_store_loses_nothing() {
-    let (store, desk) = used();
-    desk.stop();
+    let (store, queue) = used();
+    queue.stop();
     known(&store);
     let before = records(&store);
     let (loss, report) = accept(&store);
     assert!(report.is_sound(), "{report}");
-    assert_eq!(loss, Loss::default());
+    assert_eq!(loss, LossReport::default());
     let mut after = records(&store);
     // The place of the next event is written down, though the log says it too.
     after.insert((Family::Meta, keys::floor(PARTITION)), before[&(Family::Meta, keys::floor(PARTITION))].clone());
@@ -43,8 +43,8 @@ fn a_sound_store_loses_nothing() {
 
 #[test]
 fn what_is_missing_is_told_to_the_event() {
-    let (store, desk) = used();
-    desk.stop();
+    let (store, queue) = used();
+    queue.stop();
     known(&store);
     delete(&store, Family::Log, log(13));
     delete(&store, Family::Held, held(3));
@@ -59,21 +59,21 @@ fn what_is_missing_is_told_to_the_event() {
         missing: event 4 of partition 1, put aside as a dead letter for subscription 1
         removed: the cursor of subscription 2 of partition 1, which is not known
     "#]]
-    .assert_eq(&Loss { acknowledged: Some(0), ..loss }.to_string());
+    .assert_eq(&LossReport { acknowledged: Some(0), ..loss }.to_string());
     let cursor = Cursor::decode(&value(&store, Family::Cursor, &keys::cursor(ONE))).expect("whole");
     let Counters { passed, delivered, pending, dead_lettered, dropped, .. } = cursor.counters;
     assert_eq!((passed, delivered, pending, dead_lettered, dropped), (8, 2, 1, 2, 1));
-    let totals = Totals::decode(&value(&store, Family::Meta, &account())).expect("whole");
+    let totals = DeadLetterTotals::decode(&value(&store, Family::Meta, &account())).expect("whole");
     assert_eq!((totals.written, totals.lost), (1, 1));
     let (loss, report) = accept(&store);
-    assert!(report.is_sound() && loss == Loss::default(), "a loss is accepted once: {loss:?}");
+    assert!(report.is_sound() && loss == LossReport::default(), "a loss is accepted once: {loss:?}");
 }
 
 #[test]
 fn who_does_not_know_any_more_what_it_owes_reads_the_log_again_but_for_what_has_ended() {
     let store = store_of(&[Became::Waiting, Became::Owed, Became::Written, Became::Owed, Became::Delivered], 0);
     known(&store);
-    delete(&store, Family::Owed, owed(2));
+    delete(&store, Family::Pending, owed(2));
     let (loss, report) = accept(&store);
     assert!(report.is_sound(), "{report}");
     let told = "missing: what 1 events are that subscription 1 of partition 1 owes; it reads the log again from event 1, but \
@@ -91,8 +91,8 @@ fn who_does_not_know_any_more_what_it_owes_reads_the_log_again_but_for_what_has_
 
 #[test]
 fn the_next_event_gets_a_place_above_everything_that_is_mentioned() {
-    let (store, desk) = used();
-    desk.stop();
+    let (store, queue) = used();
+    queue.stop();
     known(&store);
     for first in [7, 13, 15] {
         delete(&store, Family::Log, log(first));
@@ -105,33 +105,33 @@ fn the_next_event_gets_a_place_above_everything_that_is_mentioned() {
         (9, 31),
         "from where one still reads to where the other has"
     );
-    let desk = Desk::at(&store);
-    let published = desk.wait(desk.journal.publish(PARTITION, sealed(&[("yes", 10)]), None));
+    let queue = Desk::at(&store);
+    let published = queue.wait(queue.journal.publish(PARTITION, sealed(&[("yes", 10)]), None));
     assert_eq!(published.first, Seq(40));
     assert_sound(&store, "events follow the gap");
-    desk.housekeep();
+    queue.housekeep();
     assert_sound(&store, "and the floor moves");
-    desk.stop();
+    queue.stop();
 }
 
 /// What is asked of an event by the first subscription: it is owed, it waits as a dead letter, or it is unread.
-fn is_asked_for(store: &Memory, seq: u64) -> bool {
+fn is_asked_for(store: &MemoryStore, seq: u64) -> bool {
     let has = |family, key: Vec<u8>| store.get(family, &key).expect("readable").is_some();
     let cursor = store.get(Family::Cursor, &keys::cursor(ONE)).expect("readable");
     let unread = cursor
         .and_then(|cursor| Cursor::decode(&cursor).ok())
         .is_none_or(|cursor| cursor.lanes.iter().any(|lane| lane.read <= Seq(seq)));
     let unread = unread && floor(store) <= Seq(seq);
-    has(Family::Owed, owed(seq)) || has(Family::Dead, dead(seq)) || unread
+    has(Family::Pending, owed(seq)) || has(Family::Dead, dead(seq)) || unread
 }
 
 /// Below its floor a log does not exist for any reader.
-fn floor(store: &Memory) -> Seq {
-    Floor::decode(&value(store, Family::Meta, &keys::floor(PARTITION))).expect("whole").floor
+fn floor(store: &MemoryStore) -> Seq {
+    FloorRecord::decode(&value(store, Family::Meta, &keys::floor(PARTITION))).expect("whole").floor
 }
 
 /// Whether an event can be read: the chunk that it would be in, or what is held.
-fn is_there(store: &Memory, seq: u64) -> bool {
+fn is_there(store: &MemoryStore, seq: u64) -> bool {
     let range = keys::log_of(PARTITION).start..log(seq + 1);
     let chunk = store.last(Family::Log, &range.start, &range.end).expect("readable").and_then(|(key, value)| {
         let (_, first) = keys::parse_log(&key)?;
@@ -142,14 +142,14 @@ fn is_there(store: &Memory, seq: u64) -> bool {
 }
 
 /// The first place above all that is mentioned.
-fn above(store: &Memory) -> Seq {
+fn above(store: &MemoryStore) -> Seq {
     let place = |(family, key): (Family, Vec<u8>), value: Vec<u8>| match family {
         Family::Log => {
             let (_, first) = keys::parse_log(&key)?;
             Some(gridhook::journal::chunk::Chunk::decode(first, value.into()).ok()?.end())
         }
         Family::Cursor => Cursor::decode(&value).ok()?.lanes.iter().map(|lane| lane.read).max(),
-        Family::Owed => keys::parse_owed(&key).map(|(_, seq, ..)| seq.plus(1)),
+        Family::Pending => keys::parse_pending(&key).map(|(_, seq, ..)| seq.plus(1)),
         Family::Due => keys::parse_due(&key).map(|(.., seq)| seq.plus(1)),
         Family::Held => keys::parse_held(&key).map(|(_, seq)| seq.plus(1)),
         Family::Pin => keys::parse_pin(&key).map(|(_, seq, ..)| seq.plus(1)),
@@ -198,12 +198,12 @@ proptest! {
             prop_assert!(!was_owed || is_asked_for(&store, seq), "event {} was owed: {}", seq, loss);
         }
         let (again, _) = accept(&store);
-        prop_assert_eq!(again, Loss::default());
-        let desk = Desk::at(&store);
-        let published = desk.wait(desk.journal.publish(PARTITION, sealed(&[("yes", 10)]), None));
+        prop_assert_eq!(again, LossReport::default());
+        let queue = Desk::at(&store);
+        let published = queue.wait(queue.journal.publish(PARTITION, sealed(&[("yes", 10)]), None));
         prop_assert!(published.first >= above, "{:?} of {:?}: {}", published.first, above, loss);
-        desk.housekeep();
-        desk.stop();
+        queue.housekeep();
+        queue.stop();
         let report = look(&store);
         prop_assert!(report.is_sound(), "{}", report);
     }

@@ -6,10 +6,10 @@ use expect_test::{Expect, expect};
 use gridhook::{
     event::{Lane, Seq},
     policy::{
-        Pull, Settings,
-        explain::{Facts, Stored, explain},
+        PullSettings, SubscriptionSettings,
+        explain::{ExplainInput, StoredEvent, explain},
         outcome::Outcome,
-        record::{Counters, Cursor, EndpointView, Held, LaneCursor, Owed},
+        record::{Counters, Cursor, EndpointView, HeldBy, LaneCursor, PendingDelivery},
     },
 };
 
@@ -21,13 +21,13 @@ const QUIET: (usize, bool, u64) = (1, false, 1);
 /// What is told at second `now` of an event that was published at the beginning and lives for ten minutes; of two receipts
 /// at most. The last one was in second 5, the first in second 3.
 fn check(owed: Option<(u32, u64, Outcome)>, now: u64, (clients, held, pending): (usize, bool, u64), expected: Expect) {
-    let settings = Settings {
+    let settings = SubscriptionSettings {
         attempts_max: 2,
         time_to_live: Duration::from_secs(600),
-        pull: Some(Pull { lock: Duration::from_secs(60), leases_max: 3 }),
+        pull: Some(PullSettings { lock: Duration::from_secs(60), leases_max: 3 }),
         ..plain()
     };
-    let owed = owed.map(|(attempts, due, last)| Owed {
+    let owed = owed.map(|(attempts, due, last)| PendingDelivery {
         attempts,
         due: seconds(due),
         last,
@@ -38,19 +38,19 @@ fn check(owed: Option<(u32, u64, Outcome)>, now: u64, (clients, held, pending): 
     let read = Seq(if owed.is_some() { 5 } else { 4 });
     let cursor = Cursor {
         lanes: vec![LaneCursor { lane: Lane::LIVE, read, end: None, open: Vec::new(), done: Vec::new() }],
-        held: held.then_some(Held::ByOperator),
+        held: held.then_some(HeldBy::ByOperator),
         counters: Counters { passed: pending, matched: pending, pending, ..Counters::default() },
         ..Cursor::default()
     };
-    let explanation = explain(Facts {
+    let explanation = explain(ExplainInput {
         settings: &settings,
         cursor: &cursor,
         endpoint: EndpointView::default(),
-        flights: &[],
+        requests: &[],
         end: Seq(9),
         seq: Seq(4),
-        event: Some(Stored { appended: START, matches: true }),
-        owed: owed.as_ref().map(|owed| (Lane::LIVE, owed)),
+        event: Some(StoredEvent { appended: START, matches: true }),
+        pending: owed.as_ref().map(|owed| (Lane::LIVE, owed)),
         dead: None,
         clients,
         now: seconds(now),

@@ -2,7 +2,7 @@
 
 use gridhook::{
     event::Event,
-    policy::filter::{Filter, index::Index, view::View},
+    policy::filter::{Filter, index::FilterIndex, view::EventView},
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -14,10 +14,10 @@ fn alone(filters: &[Filter], event: &Event) -> Vec<usize> {
 }
 
 fn candidates(filters: &[Filter], event: &Event) -> Vec<usize> {
-    Index::new(filters).candidates(&View::new(event))
+    FilterIndex::new(filters).candidates(&EventView::new(event))
 }
 
-fn by_index(index: &Index, filters: &[Filter], event: &Event) -> Vec<usize> {
+fn by_index(index: &FilterIndex, filters: &[Filter], event: &Event) -> Vec<usize> {
     let view = index.view(event);
     index.candidates(&view).into_iter().filter(|place| filters[*place].passes(&view)).collect()
 }
@@ -133,11 +133,11 @@ proptest! {
         filters in prop::collection::vec(any_filter(), 1..40),
         events in prop::collection::vec(any_event(), 1..8),
     ) {
-        let index = Index::new(&filters);
+        let index = FilterIndex::new(&filters);
         for event in &events {
             prop_assert_eq!(by_index(&index, &filters, event), alone(&filters, event), "{:?}", event);
             // Also where the strings of the index are not known.
-            let view = View::new(event);
+            let view = EventView::new(event);
             let found: Vec<usize> =
                 index.candidates(&view).into_iter().filter(|place| filters[*place].passes(&view)).collect();
             prop_assert_eq!(found, alone(&filters, event), "{:?}", event);
@@ -159,7 +159,7 @@ fn of_thousands_of_filters_only_those_are_asked_whose_doors_are_open() {
     let check = |event: &str, expected: &[usize]| {
         let event = event_grid(event);
         assert_eq!(candidates(&filters, &event), expected);
-        assert_eq!(by_index(&Index::new(&filters), &filters, &event), alone(&filters, &event));
+        assert_eq!(by_index(&FilterIndex::new(&filters), &filters, &event), alone(&filters, &event));
     };
     check(r#"{"id":"1","subject":"/tenants/4000/x","eventType":"TYPE3000","data":{"tenant":"T5"}}"#, &[5, 3000, 4000]);
     check(
@@ -181,8 +181,8 @@ fn data_is_not_read_where_no_candidate_asks_for_it() {
     assert!(reads.matches(&event_grid(BROKEN)), "where it cannot, a filter that reads it finds none");
     let view_of = |filters: &[Filter]| {
         let event = event_grid(BROKEN);
-        let view = View::new(&event);
-        let index = Index::new(filters);
+        let view = EventView::new(&event);
+        let index = FilterIndex::new(filters);
         let matched = index.candidates(&view).into_iter().filter(|place| filters[*place].passes(&view)).count();
         (matched, view.bytes_read() > 0)
     };

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use expect_test::expect;
 use gridhook::{
-    event::{Event, Schema, Seq, Span, Spans, Timestamp},
-    policy::filter::{Filter, key::Key},
+    event::{Event, EventRanges, Schema, Seq, TextRange, Timestamp},
+    policy::filter::{Filter, key::FilterKey},
 };
 use serde_json::json;
 
@@ -95,14 +95,14 @@ fn the_keys_of_a_custom_event_are_mapped_names_and_its_own() {
     // The mapping made id, type and subject of other members, and keeps them behind the wire form.
     let wire = r#"{"no":"7","kind":"Made","path":"/p","subject":"its own","nested":{"x":"y"}}"#;
     let behind = format!("{wire}7Madesubject");
-    let at = |text: &str, from: usize| Span { start: from as u32, len: text.len() as u32 };
-    let spans = Spans {
+    let at = |text: &str, from: usize| TextRange { start: from as u32, len: text.len() as u32 };
+    let spans = EventRanges {
         id: at("7", wire.len()),
         event_type: at("Made", wire.len() + 1),
         subject: at("subject", wire.len() + 5),
-        ..Spans::default()
+        ..EventRanges::default()
     };
-    let whole = Span { start: 0, len: wire.len() as u32 };
+    let whole = TextRange { start: 0, len: wire.len() as u32 };
     let event = Event::new(Seq(1), Timestamp(0), Schema::Custom, Bytes::from(behind), whole, spans);
     for (key, text) in [
         ("id", "7"),
@@ -122,7 +122,7 @@ fn the_keys_of_a_custom_event_are_mapped_names_and_its_own() {
 
 #[test]
 fn keys_that_a_schema_does_not_have_are_told() {
-    let told = |key: &str, schema| Key::from(key.to_owned()).check(schema).map_err(|error| error.to_string());
+    let told = |key: &str, schema| FilterKey::from(key.to_owned()).check(schema).map_err(|error| error.to_string());
     for key in ["id", "TOPIC", "subject", "EventType", "dataVersion", "data", "data.x.y-z", "data.ä ö"] {
         assert_eq!(told(key, Schema::EventGrid), Ok(()), "{key}");
     }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use gridhook::{
     clock::Clock,
-    policy::filter::{Filter, index::Index},
+    policy::filter::{Filter, index::FilterIndex},
 };
 use serde_json::json;
 
@@ -18,7 +18,7 @@ const LONG: usize = 1_000_000;
 
 /// How long it takes to match, in milliseconds, and how many match.
 fn match_all(filters: &[Filter], data: &str) -> (u128, usize) {
-    let (index, event, clock) = (Index::new(filters), with_data(data), Clock::system());
+    let (index, event, clock) = (FilterIndex::new(filters), with_data(data), Clock::system());
     // The first event builds what is built once.
     index.candidates(&index.view(&event));
     let before = clock.now();
@@ -116,7 +116,7 @@ fn an_index_that_is_changed_finds_what_a_new_one_finds() {
     };
     let text = |number: usize| format!("{}{number}.", "x".repeat(300));
     let event = with_data(&format!(r#"{{"k":"{}{}{}{}"}}"#, text(3), text(250), text(499), text(777)));
-    let mut index = Index::default();
+    let mut index = FilterIndex::default();
     // Several blocks; some filters go, others come.
     for range in [0..500, 0..501, 100..501, 400..800, 0..4, 3..4] {
         let filters: Vec<Filter> = range.clone().map(|number| of(&text(number))).collect();
@@ -144,7 +144,7 @@ fn deep_keys_read_an_event_no_more_often_than_flat_ones() {
     let backwards = depths.iter().rev().copied().collect();
     for order in [depths, backwards, vec![DEPTH]] {
         let filters: Vec<Filter> = order.iter().map(|depth| one(*depth)).collect();
-        let index = Index::new(&filters);
+        let index = FilterIndex::new(&filters);
         let view = index.view(&event);
         let matched: Vec<usize> =
             order.into_iter().zip(&filters).filter(|(_, of)| of.passes(&view)).map(|(depth, _)| depth).collect();

@@ -7,8 +7,8 @@ mod operators;
 
 use bytes::Bytes;
 use gridhook::{
-    event::{Event, Schema, Seq, Span, Spans, Timestamp},
-    policy::filter::{Filter, Verdict},
+    event::{Event, EventRanges, Schema, Seq, TextRange, Timestamp},
+    policy::filter::{Filter, FilterResult},
 };
 use serde_json::{Value, json};
 
@@ -26,16 +26,16 @@ fn stored(schema: Schema, wire: &str, members: [&str; 4]) -> Event {
         let literal = format!("\"{name}\":\"");
         let start = wire.find(&literal).map_or(0, |at| at + literal.len());
         let len = if start == 0 { 0 } else { wire[start..].find('"').unwrap_or(0) };
-        if len == 0 { Span::default() } else { Span { start: start as u32, len: len as u32 } }
+        if len == 0 { TextRange::default() } else { TextRange { start: start as u32, len: len as u32 } }
     };
     let [id, event_type, subject, data_version] = members.map(span);
     // As in a domain whose topics have the names of all that is behind the last `/topics/`.
-    let domain_topic = wire.find("/topics/").map_or(Span::default(), |at| {
+    let domain_topic = wire.find("/topics/").map_or(TextRange::default(), |at| {
         let start = at + "/topics/".len();
-        Span { start: start as u32, len: wire[start..].find('"').unwrap_or(0) as u32 }
+        TextRange { start: start as u32, len: wire[start..].find('"').unwrap_or(0) as u32 }
     });
-    let spans = Spans { id, event_type, subject, data_version, domain_topic, ..Spans::default() };
-    let whole = Span { start: 0, len: wire.len() as u32 };
+    let spans = EventRanges { id, event_type, subject, data_version, domain_topic, ..EventRanges::default() };
+    let whole = TextRange { start: 0, len: wire.len() as u32 };
     Event::new(Seq(1), Timestamp(0), schema, Bytes::copy_from_slice(wire.as_bytes()), whole, spans)
 }
 
@@ -59,7 +59,9 @@ fn advanced(value: &Value, on_arrays: bool) -> Filter {
 
 fn verdict(filter: &Filter, event: &Event) -> String {
     match filter.explain(event) {
-        Verdict::Match => "match".to_owned(),
-        Verdict::Stopped { clause, why, seen } => format!("{clause}: {why}; {}", seen.unwrap_or("nothing".to_owned())),
+        FilterResult::Match => "match".to_owned(),
+        FilterResult::Stopped { clause, why, seen } => {
+            format!("{clause}: {why}; {}", seen.unwrap_or("nothing".to_owned()))
+        }
     }
 }

@@ -1,12 +1,12 @@
 //! How much a client gets where the log has more than is ready.
 
 use gridhook::{
-    event::{Event, FlightId, Lane, Seq},
-    journal::chunk::{Chunk, Running},
+    event::{Event, Lane, RequestId, Seq},
+    journal::chunk::{Chunk, LogTail},
     policy::{
-        Effect, Input, Pull, Settings, Step, Subscription, batch,
+        CoreStep, Effect, Input, PullSettings, Subscription, SubscriptionSettings, batch,
         record::{Cursor, LaneCursor, lease::ReceiveId},
-        retry::Chance,
+        retry::Jitter,
     },
 };
 
@@ -19,7 +19,7 @@ use super::{
 fn found(from: u64, upto: u64, events: u64) -> Input {
     let event = |seq: u64| -> Event {
         let chunk = sealed(&[("yes", 1)]).remove(0);
-        let chunk = Chunk::decode(Seq(seq), chunk.stamp(START, Running::default())).expect("a sound chunk");
+        let chunk = Chunk::decode(Seq(seq), chunk.stamp(START, LogTail::default())).expect("a sound chunk");
         chunk.events().expect("a sound event").remove(0)
     };
     let events = (from..from + events).map(event).collect();
@@ -27,7 +27,7 @@ fn found(from: u64, upto: u64, events: u64) -> Input {
 }
 
 /// From where the log is to be read, if it is.
-fn reads(step: &Step) -> Option<u64> {
+fn reads(step: &CoreStep) -> Option<u64> {
     step.effects.iter().find_map(|effect| match effect {
         Effect::ReadLog { from, .. } => Some(from.0),
         _ => None,
@@ -37,16 +37,16 @@ fn reads(step: &Step) -> Option<u64> {
 #[test]
 fn where_less_is_ready_than_is_asked_for_the_log_is_looked_into_once() {
     let lane = LaneCursor { lane: Lane::LIVE, read: Seq(1), end: None, open: Vec::new(), done: Vec::new() };
-    let settings = Settings {
-        batch: batch::Limits { events_max: 100, bytes_preferred: 1 << 20, ..plain().batch },
-        pull: Some(Pull { lock: LOCK, leases_max: 100 }),
+    let settings = SubscriptionSettings {
+        batch: batch::BatchLimits { events_max: 100, bytes_preferred: 1 << 20, ..plain().batch },
+        pull: Some(PullSettings { lock: LOCK, leases_max: 100 }),
         ..plain()
     };
     let cursor = Cursor { lanes: vec![lane], ..Cursor::default() };
-    let mut core = Subscription::recover(settings, &cursor, Seq(50), Vec::new(), FlightId(1), START);
-    let mut absorb = |input| core.absorb(input, START, Chance(0.0));
-    let handed = |step: Step| match &step.effects[..] {
-        [Effect::Hand { to, events }] => Some((to.0, events.len())),
+    let mut core = Subscription::recover(settings, &cursor, Seq(50), Vec::new(), RequestId(1), START);
+    let mut absorb = |input| core.absorb(input, START, Jitter(0.0));
+    let handed = |step: CoreStep| match &step.effects[..] {
+        [Effect::HandOver { to, events }] => Some((to.0, events.len())),
         _ => None,
     };
     let step = absorb(Input::Receive(ReceiveId(1), 1));

@@ -16,9 +16,9 @@ use std::{
 };
 
 use gridhook::{
-    event::Obligor,
-    journal::memory::Memory,
-    policy::{Input, Write, record::Change},
+    event::SubscriptionKey,
+    journal::memory::MemoryStore,
+    policy::{Input, SubscriptionWrite, record::RecordChange},
 };
 
 use self::world::World;
@@ -114,12 +114,12 @@ impl Saboteur {
     }
 
     /// What the machine hears.
-    fn hear(&self, input: &mut Input, memory: &Memory, obligor: Obligor) {
+    fn hear(&self, input: &mut Input, memory: &MemoryStore, subscription_key: SubscriptionKey) {
         let Input::Claim(claim) = input else { return };
         if self.is(Bug::TakeAnyToken) {
-            let disk = load(memory, obligor);
+            let disk = load(memory, subscription_key);
             for lease in &mut claim.leases {
-                if let Some(owed) = disk.owed_of(lease.seq).filter(|owed| owed.attempts != lease.attempt) {
+                if let Some(owed) = disk.pending_of(lease.seq).filter(|owed| owed.attempts != lease.attempt) {
                     self.does(Bug::TakeAnyToken);
                     lease.attempt = owed.attempts;
                 }
@@ -128,11 +128,11 @@ impl Saboteur {
     }
 
     /// What the machine wants written.
-    fn ask(&self, write: &mut Write) {
-        let forgotten = |change: &Change| match change {
-            Change::Owe { .. } => self.is(Bug::ForgetToOwe),
-            Change::Settle { .. } => self.is(Bug::ForgetToSettle),
-            Change::PutAside { .. } => self.is(Bug::ForgetToPutAside),
+    fn ask(&self, write: &mut SubscriptionWrite) {
+        let forgotten = |change: &RecordChange| match change {
+            RecordChange::Defer { .. } => self.is(Bug::ForgetToOwe),
+            RecordChange::Settle { .. } => self.is(Bug::ForgetToSettle),
+            RecordChange::PutAside { .. } => self.is(Bug::ForgetToPutAside),
             _ => false,
         };
         let before = write.changes.len();
@@ -144,13 +144,13 @@ impl Saboteur {
         }
         for change in &mut write.changes {
             match change {
-                Change::Cursor(cursor) if self.does(Bug::AdvanceTheCursorTooEarly) => {
+                RecordChange::Cursor(cursor) if self.does(Bug::AdvanceTheCursorTooEarly) => {
                     cursor.lanes[0].read = cursor.lanes[0].read.plus(1);
                 }
-                Change::Owe { owed, .. } if self.does(Bug::ForgetAnAttempt) => {
+                RecordChange::Defer { pending: owed, .. } if self.does(Bug::ForgetAnAttempt) => {
                     owed.attempts = owed.attempts.saturating_sub(1);
                 }
-                Change::Owe { owed, .. } if self.does(Bug::ShortenALock) => {
+                RecordChange::Defer { pending: owed, .. } if self.does(Bug::ShortenALock) => {
                     owed.due = owed.due.before(std::time::Duration::from_secs(30));
                 }
                 _ => {}

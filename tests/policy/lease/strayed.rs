@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use gridhook::{
-    event::{Event, FlightId, Lane, Seq, Timestamp},
-    journal::chunk::{Chunk, Running},
+    event::{Event, Lane, RequestId, Seq, Timestamp},
+    journal::chunk::{Chunk, LogTail},
     policy::{
-        Effect, Input, Pull, Settings, Subscription,
+        Effect, Input, PullSettings, Subscription, SubscriptionSettings,
         outcome::Outcome,
-        record::lease::{Claim, Lease, RELEASED_FOR, Verb, Verdict},
-        record::{Change, Counters, Cursor, DueKey, Fetched, LaneCursor, Owed, Traffic},
-        retry::Chance,
+        record::lease::{Lease, LeaseAction, LeaseClaim, LeaseResult, RELEASED_FOR},
+        record::{Counters, Cursor, DueKey, FetchedPending, LaneCursor, PendingDelivery, RecordChange, Traffic},
+        retry::Jitter,
     },
 };
 
@@ -20,7 +20,7 @@ const KEY: (Lane, Seq) = (Lane::LIVE, Seq(1));
 
 fn event() -> Event {
     let chunk = sealed(&[("yes", 1)]).remove(0);
-    let chunk = Chunk::decode(KEY.1, chunk.stamp(START, Running::default())).expect("a sound chunk");
+    let chunk = Chunk::decode(KEY.1, chunk.stamp(START, LogTail::default())).expect("a sound chunk");
     chunk.events().expect("a sound event").remove(0)
 }
 
@@ -28,20 +28,27 @@ const LOCK: Duration = Duration::from_secs(60);
 
 /// A machine that owes one event, which a client of an earlier life holds until then.
 fn holding(until: Timestamp, attempts_max: u32) -> Subscription {
-    let settings = Settings { pull: Some(Pull { lock: LOCK, leases_max: 100 }), attempts_max, ..plain() };
+    let settings =
+        SubscriptionSettings { pull: Some(PullSettings { lock: LOCK, leases_max: 100 }), attempts_max, ..plain() };
     let lane = LaneCursor { lane: Lane::LIVE, read: Seq(2), end: None, open: Vec::new(), done: Vec::new() };
     let counters = Counters { passed: 1, matched: 1, pending: 1, ..Counters::default() };
     let cursor = Cursor { lanes: vec![lane], counters, next_due: Some(until), ..Cursor::default() };
-    Subscription::recover(settings, &cursor, Seq(2), Vec::new(), FlightId(1), START)
+    Subscription::recover(settings, &cursor, Seq(2), Vec::new(), RequestId(1), START)
 }
 
 #[test]
 fn what_is_no_longer_too_far_away_when_it_comes_from_the_disk_is_still_with_its_client() {
     let until = START.after(RELEASED_FOR + Duration::from_secs(1));
-    let owed =
-        Owed { attempts: 1, due: until, last: Outcome::Delivering, status: None, tried: START, received: Some(START) };
+    let owed = PendingDelivery {
+        attempts: 1,
+        due: until,
+        last: Outcome::Delivering,
+        status: None,
+        tried: START,
+        received: Some(START),
+    };
     let mut core = holding(until, 10);
-    let mut absorb = |input, now| core.absorb(input, now, Chance(0.0));
+    let mut absorb = |input, now| core.absorb(input, now, Jitter(0.0));
     let step = absorb(Input::Tick, START);
     assert!(matches!(step.effects[..], [Effect::ReadDue { .. }]), "{:?}", step.effects);
     let keys = vec![DueKey { due: until, lane: KEY.0, seq: KEY.1 }];
@@ -50,18 +57,19 @@ fn what_is_no_longer_too_far_away_when_it_comes_from_the_disk_is_still_with_its_
 
     // The disk takes two seconds for it.
     let later = START.after(Duration::from_secs(2));
-    let fetched = Fetched { lane: KEY.0, seq: KEY.1, owed: Some(owed.clone()), event: Some(event()) };
+    let fetched = FetchedPending { lane: KEY.0, seq: KEY.1, pending: Some(owed.clone()), event: Some(event()) };
     let step = absorb(Input::Fetched(vec![fetched]), later);
     assert!(step.write.is_none() && step.effects.is_empty(), "nothing has happened: {step:?}");
 
     let lease = Lease { lane: KEY.0, seq: KEY.1, attempt: 1, appended: START };
-    let step = absorb(Input::Claim(Claim { id: 7, verb: Verb::Acknowledge, leases: vec![lease] }), later);
-    assert!(matches!(step.effects[..], [Effect::ReadOwed(_)]), "an earlier life's: {:?}", step.effects);
-    let step = absorb(Input::OwedRead(vec![(KEY.0, KEY.1, Some(owed))]), later);
+    let step = absorb(Input::Claim(LeaseClaim { id: 7, verb: LeaseAction::Acknowledge, leases: vec![lease] }), later);
+    assert!(matches!(step.effects[..], [Effect::ReadPending(_)]), "an earlier life's: {:?}", step.effects);
+    let step = absorb(Input::PendingRead(vec![(KEY.0, KEY.1, Some(owed))]), later);
     let changes = step.write.expect("it has ended").changes;
-    assert!(changes.iter().any(|change| matches!(change, Change::Settle { was_due, .. } if *was_due == until)));
+    assert!(changes.iter().any(|change| matches!(change, RecordChange::Settle { was_due, .. } if *was_due == until)));
     let step = absorb(Input::Durable, later);
-    let done = matches!(&step.effects[..], [Effect::Tell { to: 7, verdicts }] if verdicts[..] == [Verdict::Done]);
+    let done =
+        matches!(&step.effects[..], [Effect::ReportResults { to: 7, verdicts }] if verdicts[..] == [LeaseResult::Done]);
     assert!(done, "{:?}", step.effects);
     assert_eq!(core.next_due(later), None);
 }
@@ -69,7 +77,7 @@ fn what_is_no_longer_too_far_away_when_it_comes_from_the_disk_is_still_with_its_
 #[test]
 fn a_lock_that_a_clock_set_ahead_has_ended_costs_no_event_its_last_attempt() {
     let (until, day) = (START.after(LOCK), Duration::from_secs(24 * 3_600));
-    let owed = |until| Owed {
+    let owed = |until| PendingDelivery {
         attempts: 1,
         due: until,
         last: Outcome::Delivering,
@@ -78,14 +86,14 @@ fn a_lock_that_a_clock_set_ahead_has_ended_costs_no_event_its_last_attempt() {
         received: Some(START),
     };
     let fetched = |until| {
-        let fetched = Fetched { lane: KEY.0, seq: KEY.1, owed: Some(owed(until)), event: Some(event()) };
+        let fetched = FetchedPending { lane: KEY.0, seq: KEY.1, pending: Some(owed(until)), event: Some(event()) };
         Input::Fetched(vec![fetched])
     };
     // Before a hold has ended its lock is ended by the clock, and that is the event's last attempt.
     for is_held in [true, false] {
         let (mut core, later) = (holding(until, 1), START.after(day / 2));
         core.hold_expiry(is_held);
-        let mut absorb = |input| core.absorb(input, later, Chance(0.0));
+        let mut absorb = |input| core.absorb(input, later, Jitter(0.0));
         let step = absorb(Input::Tick);
         assert!(matches!(step.effects[..], [Effect::ReadDue { .. }]), "{step:?}");
         let keys = vec![DueKey { due: until, lane: KEY.0, seq: KEY.1 }];
@@ -94,20 +102,21 @@ fn a_lock_that_a_clock_set_ahead_has_ended_costs_no_event_its_last_attempt() {
         let step = absorb(fetched(until));
         let changes = step.write.expect("it is decided").changes;
         let longer = later.after(LOCK);
-        let is_kept = changes.iter().any(|change| matches!(change, Change::Owe { owed, .. } if owed.due == longer));
+        let is_kept =
+            changes.iter().any(|change| matches!(change, RecordChange::Defer { pending, .. } if pending.due == longer));
         assert_eq!((is_kept, core.cursor().counters.pending), (is_held, u64::from(is_held)), "{changes:?}");
         if !is_held {
             continue;
         }
-        drop(core.absorb(Input::Durable, later, Chance(0.0)));
+        drop(core.absorb(Input::Durable, later, Jitter(0.0)));
         assert_eq!(core.next_due(later), Some(longer));
         // The client that holds it has its word.
         let lease = Lease { lane: KEY.0, seq: KEY.1, attempt: 1, appended: START };
-        let claim = Claim { id: 7, verb: Verb::Acknowledge, leases: vec![lease] };
-        let step = core.absorb(Input::Claim(claim), later, Chance(0.0));
+        let claim = LeaseClaim { id: 7, verb: LeaseAction::Acknowledge, leases: vec![lease] };
+        let step = core.absorb(Input::Claim(claim), later, Jitter(0.0));
         assert!(step.write.is_some(), "it has ended");
-        let step = core.absorb(Input::Durable, later, Chance(0.0));
-        let done = matches!(&step.effects[..], [Effect::Tell { to: 7, verdicts }] if verdicts[..] == [Verdict::Done]);
+        let step = core.absorb(Input::Durable, later, Jitter(0.0));
+        let done = matches!(&step.effects[..], [Effect::ReportResults { to: 7, verdicts }] if verdicts[..] == [LeaseResult::Done]);
         assert!(done, "{:?}", step.effects);
         assert_eq!(core.cursor().counters.pending, 0);
     }

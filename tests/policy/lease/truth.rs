@@ -8,12 +8,12 @@ use std::{
 use gridhook::{
     event::{Seq, Timestamp},
     policy::{
-        Settings,
+        SubscriptionSettings,
         outcome::{Outcome, Reason},
-        record::lease::{Lease, LeaseStep, RELEASED_FOR, RENEWED_FOR, StepKind, Verb, Verdict},
-        record::{Change, Entry, What},
+        record::lease::{Lease, LeaseAction, LeaseResult, LeaseStep, RELEASED_FOR, RENEWED_FOR, StepKind},
+        record::{LedgerEntry, LedgerEvent, RecordChange},
     },
-    simulate::Disk,
+    simulate::SimulatedStore,
 };
 
 use super::{super::disk::check_tally, world::is_plain};
@@ -35,7 +35,7 @@ struct Truth {
 }
 
 pub(super) struct Truths {
-    settings: Settings,
+    settings: SubscriptionSettings,
     events: BTreeMap<Seq, Truth>,
     handed: BTreeSet<(Seq, u32)>,
     /// As late as a clock ever was.
@@ -46,7 +46,7 @@ pub(super) struct Truths {
 }
 
 impl Truths {
-    pub(super) fn new(settings: &Settings) -> Self {
+    pub(super) fn new(settings: &SubscriptionSettings) -> Self {
         Self {
             settings: settings.clone(),
             events: BTreeMap::new(),
@@ -85,24 +85,24 @@ impl Truths {
     }
 
     /// These are durable.
-    pub(super) fn written(&mut self, changes: &[Change], now: Timestamp) {
+    pub(super) fn written(&mut self, changes: &[RecordChange], now: Timestamp) {
         self.latest = self.latest.max(now);
-        let ends = |change: &&Change| matches!(change, Change::Note { entry, .. } if matches!(entry.what, What::GivenUp { .. }));
-        let (last, first): (Vec<&Change>, Vec<&Change>) = changes.iter().partition(ends);
+        let ends = |change: &&RecordChange| matches!(change, RecordChange::Note { entry, .. } if matches!(entry.what, LedgerEvent::GivenUp { .. }));
+        let (last, first): (Vec<&RecordChange>, Vec<&RecordChange>) = changes.iter().partition(ends);
         // Of what stands in one write, an end is the last word.
         for change in first.into_iter().chain(last) {
-            let Change::Note { lane, attempt, entry } = change else { continue };
+            let RecordChange::Note { lane, attempt, entry } = change else { continue };
             assert!(is_plain(*lane), "{lane:?}");
-            let Entry { at, covers, what } = entry;
+            let LedgerEntry { at, covers, what } = entry;
             assert!(*at <= now, "decided at {at}, and it is {now}");
             for seq in covers.iter().flat_map(|(first, count)| (0..u64::from(*count)).map(|by| first.plus(by))) {
                 match what {
-                    What::Lease(step) => *self.steps.entry(step.kind()).or_default() += 1,
-                    What::GivenUp { reason: Reason::Rejected, .. } => self.rejected += 1,
+                    LedgerEvent::Lease(step) => *self.steps.entry(step.kind()).or_default() += 1,
+                    LedgerEvent::GivenUp { reason: Reason::Rejected, .. } => self.rejected += 1,
                     _ => {}
                 }
                 let truth = self.events.get_mut(&seq).expect("published");
-                if !matches!(what, What::Filtered { .. }) {
+                if !matches!(what, LedgerEvent::Filtered { .. }) {
                     truth.note(seq, *attempt, *at, what, (&self.settings, self.latest));
                 }
             }
@@ -122,31 +122,39 @@ impl Truths {
     }
 
     /// A client that said so at `at` hears what became of it. `others` may have been faster.
-    pub(super) fn told(&self, lease: Lease, verb: Verb, verdict: Verdict, at: Timestamp, now: Timestamp, others: bool) {
+    pub(super) fn told(
+        &self,
+        lease: Lease,
+        verb: LeaseAction,
+        verdict: LeaseResult,
+        at: Timestamp,
+        now: Timestamp,
+        others: bool,
+    ) {
         let truth = &self.events[&lease.seq];
         let held = truth.lock.filter(|(attempt, until)| *attempt == lease.attempt && *until > now);
         match verdict {
-            Verdict::Done => match verb {
-                Verb::Acknowledge => assert_eq!(truth.end, Some("acknowledged"), "{lease:?} {truth:?}"),
-                Verb::Reject => assert_eq!(truth.end, Some("given up"), "{lease:?} {truth:?}"),
-                Verb::Release(_) | Verb::Renew | Verb::TakeBack => {
+            LeaseResult::Done => match verb {
+                LeaseAction::Acknowledge => assert_eq!(truth.end, Some("acknowledged"), "{lease:?} {truth:?}"),
+                LeaseAction::Reject => assert_eq!(truth.end, Some("given up"), "{lease:?} {truth:?}"),
+                LeaseAction::Release(_) | LeaseAction::Renew | LeaseAction::TakeBack => {
                     assert!(truth.attempts >= lease.attempt, "{lease:?} {truth:?}")
                 }
             },
-            Verdict::Lost => {
+            LeaseResult::Lost => {
                 assert!(held.is_none() || others || truth.strayed.is_some(), "{lease:?} was good at {at}: {truth:?}")
             }
-            Verdict::TooOld => {
+            LeaseResult::TooOld => {
                 let received = truth.received.expect("it was");
-                assert!(verb == Verb::Renew && received.after(RENEWED_FOR) <= now, "{lease:?} {truth:?}");
+                assert!(verb == LeaseAction::Renew && received.after(RENEWED_FOR) <= now, "{lease:?} {truth:?}");
             }
         }
     }
 
     /// What is on the disk is what was told.
-    pub(super) fn check(&self, disk: &Disk) {
+    pub(super) fn check(&self, disk: &SimulatedStore) {
         for (seq, truth) in &self.events {
-            let owed = disk.owed_of(*seq);
+            let owed = disk.pending_of(*seq);
             assert_eq!(owed.map_or(0, |owed| owed.attempts), if truth.end.is_some() { 0 } else { truth.attempts });
             match (owed, truth.lock) {
                 (Some(owed), Some((attempt, until))) => {
@@ -160,10 +168,10 @@ impl Truths {
             assert_eq!(ended, truth.end.is_some(), "{seq:?} {truth:?} {disk:?}");
         }
         let most = self.settings.pull.expect("pulled").leases_max;
-        assert!(disk.owed.len() <= most as usize, "{} are leased, and {most} may be", disk.owed.len());
+        assert!(disk.pending.len() <= most as usize, "{} are leased, and {most} may be", disk.pending.len());
     }
 
-    pub(super) fn check_end(&self, disk: &Disk) {
+    pub(super) fn check_end(&self, disk: &SimulatedStore) {
         for (seq, truth) in &self.events {
             assert_eq!(truth.end.is_some(), truth.matches, "{seq:?} is lost: {truth:?}");
         }
@@ -173,12 +181,12 @@ impl Truths {
         assert_eq!((counters.matched, counters.pending, counters.delivered), (matching, 0, done));
         assert_eq!(counters.passed, self.events.len() as u64);
         check_tally(&disk.cursor);
-        let tally = &disk.cursor.tally;
-        assert_eq!(tally.leases, self.steps, "as many steps are counted as are lines of the ledger");
-        let of = |step| tally.leases.get(&step).copied().unwrap_or_default();
+        let counts = &disk.cursor.counts;
+        assert_eq!(counts.leases, self.steps, "as many steps are counted as are lines of the ledger");
+        let of = |step| counts.leases.get(&step).copied().unwrap_or_default();
         assert_eq!(counters.requests_failed, of(StepKind::Expired));
         assert_eq!(counters.delivered, of(StepKind::Acknowledged));
-        let given_up = [&tally.dead_lettered, &tally.dropped];
+        let given_up = [&counts.dead_lettered, &counts.dropped];
         let rejected: u64 = given_up.iter().filter_map(|reasons| reasons.get(&Reason::Rejected)).sum();
         assert_eq!(rejected, self.rejected);
     }
@@ -186,14 +194,21 @@ impl Truths {
 
 impl Truth {
     /// A line of the ledger is a step of the event.
-    fn note(&mut self, seq: Seq, attempt: u32, at: Timestamp, what: &What, (settings, latest): (&Settings, Timestamp)) {
+    fn note(
+        &mut self,
+        seq: Seq,
+        attempt: u32,
+        at: Timestamp,
+        what: &LedgerEvent,
+        (settings, latest): (&SubscriptionSettings, Timestamp),
+    ) {
         assert!(self.matches, "{seq:?} does not match");
         assert_eq!(self.end, None, "{seq:?} has ended, and now {what:?}");
         let holds = self.lock.is_some_and(|(holder, until)| {
             holder == attempt && at < self.strayed.map_or(until, |strayed| strayed.max(until))
         });
         match what {
-            What::Lease(LeaseStep::Received { until }) => {
+            LedgerEvent::Lease(LeaseStep::Received { until }) => {
                 assert_eq!(attempt, self.attempts + 1, "{seq:?} {self:?}");
                 assert!(attempt <= settings.attempts_max, "{seq:?} {self:?}");
                 assert!(self.free <= at, "{seq:?} is early: {self:?}");
@@ -206,7 +221,7 @@ impl Truth {
                 self.received.get_or_insert(at);
                 self.lock = Some((attempt, *until));
             }
-            What::Lease(LeaseStep::Renewed { until }) => {
+            LedgerEvent::Lease(LeaseStep::Renewed { until }) => {
                 assert!(holds, "{seq:?} is renewed by who does not hold it: {self:?}");
                 let received = self.received.expect("it was");
                 let most = at.after(Duration::from_secs(60)).min(received.after(RENEWED_FOR));
@@ -216,20 +231,20 @@ impl Truth {
                 assert!(good, "{seq:?} is renewed until {until}: {self:?}");
                 self.lock = Some((attempt, *until));
             }
-            What::Lease(LeaseStep::Acknowledged) => {
+            LedgerEvent::Lease(LeaseStep::Acknowledged) => {
                 assert!(holds, "{seq:?} is acknowledged by who does not hold it: {self:?}");
                 self.end("acknowledged");
             }
-            What::Lease(LeaseStep::Released { until }) => {
+            LedgerEvent::Lease(LeaseStep::Released { until }) => {
                 assert!(holds, "{seq:?} is released by who does not hold it: {self:?}");
                 (self.lock, self.free) = (None, *until);
             }
-            What::Lease(LeaseStep::Expired) => {
+            LedgerEvent::Lease(LeaseStep::Expired) => {
                 let (holder, until) = self.lock.expect("a lock that expires");
                 assert!(holder == attempt && until <= at, "{seq:?} expires early at {at}: {self:?}");
                 self.lock = None;
             }
-            What::GivenUp { reason, put_aside } => {
+            LedgerEvent::GivenUp { reason, put_aside } => {
                 match reason {
                     Reason::Rejected => assert!(holds, "{seq:?} is rejected by who does not hold it: {self:?}"),
                     Reason::MaxDeliveryAttemptsExceeded => {

@@ -7,19 +7,20 @@ use std::{
 };
 
 use gridhook::{
-    clock::{Clock, Hand},
-    event::{FlightId, Lane, Obligor, PartitionId, Seq, SubscriptionId, Timestamp},
+    clock::{Clock, ManualClock},
+    event::{Lane, PartitionId, RequestId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{
-        Error, Journal, Limits, MetaChange, Options, Owner, Position, Promise, Writer,
-        memory::Memory,
+        BacklogLimits, Error, Journal, JournalOptions, LogPosition, MetaChange, PendingResult, SubscriptionOwner,
+        WriterThread,
+        memory::MemoryStore,
         store::{Store, StoreError},
     },
     policy::{
-        Effect, Input, Pull, Settings, Step, Subscription, Write, batch,
+        CoreStep, Effect, Input, PullSettings, Subscription, SubscriptionSettings, SubscriptionWrite, batch,
         filter::Filter,
         record::Command,
-        record::lease::{Claim, Lease, ReceiveId, Verb, Verdict},
-        retry::Chance,
+        record::lease::{Lease, LeaseAction, LeaseClaim, LeaseResult, ReceiveId},
+        retry::Jitter,
     },
 };
 
@@ -30,12 +31,12 @@ use super::{
 };
 
 const PARTITION: PartitionId = PartitionId(7);
-const OBLIGOR: Obligor = Obligor { partition: PARTITION, subscription: SubscriptionId(3) };
+const OBLIGOR: SubscriptionKey = SubscriptionKey { partition: PARTITION, subscription: SubscriptionId(3) };
 pub(super) const LOCK: Duration = Duration::from_secs(60);
 
 /// What a client said, and when.
 struct Said {
-    claim: Claim,
+    claim: LeaseClaim,
     at: Timestamp,
     /// Attempts at each of its events by then.
     attempts: Vec<u32>,
@@ -43,21 +44,21 @@ struct Said {
 
 pub(super) struct World {
     dice: Dice,
-    settings: Settings,
+    settings: SubscriptionSettings,
     filter: Filter,
-    memory: Memory,
+    memory: MemoryStore,
     journal: Journal,
-    writer: Writer,
+    writer: WriterThread,
     clock: Clock,
-    hand: Hand,
+    hand: ManualClock,
     runtime: tokio::runtime::Runtime,
     core: Subscription,
-    owner: Owner,
+    owner: SubscriptionOwner,
     /// On its way to the machine.
     coming: Vec<Input>,
     reads: Vec<Effect>,
     /// Handed to the journal, and not there.
-    write: Option<Write>,
+    write: Option<SubscriptionWrite>,
     ids: u64,
     waiting: BTreeSet<ReceiveId>,
     said: BTreeMap<u64, Said>,
@@ -69,9 +70,9 @@ pub(super) struct World {
     pub(super) words: BTreeMap<&'static str, u32>,
 }
 
-fn start(memory: &Memory, clock: &Clock) -> (Journal, Writer) {
-    let limits = Limits { retention: Duration::ZERO, ..Limits::default() };
-    let options = Options { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits };
+fn start(memory: &MemoryStore, clock: &Clock) -> (Journal, WriterThread) {
+    let limits = BacklogLimits { retention: Duration::ZERO, ..BacklogLimits::default() };
+    let options = JournalOptions { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits };
     let fatal = Box::new(|error: &StoreError| println!("fatal: {error}"));
     Journal::start(Arc::new(memory.clone()) as Arc<dyn Store>, clock.clone(), options, Box::new(|_, _| {}), fatal)
         .expect("a sound store")
@@ -80,22 +81,26 @@ fn start(memory: &Memory, clock: &Clock) -> (Journal, Writer) {
 impl World {
     pub(super) fn begin(seed: u64, bug: Option<Bug>) -> Self {
         let mut dice = Dice(seed);
-        let settings = Settings {
+        let settings = SubscriptionSettings {
             attempts_max: [1, 2, 4, 10][dice.below(4)],
             time_to_live: Duration::from_secs([300, 7200, 86_400][dice.below(3)]),
-            batch: batch::Limits { events_max: 100, bytes_preferred: [100, 1 << 16][dice.below(2)], ..plain().batch },
+            batch: batch::BatchLimits {
+                events_max: 100,
+                bytes_preferred: [100, 1 << 16][dice.below(2)],
+                ..plain().batch
+            },
             dead_letter: dice.below(2) == 0,
-            pull: Some(Pull { lock: LOCK, leases_max: [1, 4, 100][dice.below(3)] }),
+            pull: Some(PullSettings { lock: LOCK, leases_max: [1, 4, 100][dice.below(3)] }),
             ..plain()
         };
-        let (memory, (clock, hand)) = (Memory::new(), Clock::manual(START));
+        let (memory, (clock, hand)) = (MemoryStore::new(), Clock::manual(START));
         let (journal, writer) = start(&memory, &clock);
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let founded = journal.change(vec![MetaChange::Found(PARTITION), MetaChange::Subscribe(OBLIGOR, None)]);
         runtime.block_on(founded).expect("founded");
         let opened = runtime.block_on(journal.open(OBLIGOR)).expect("it is there");
         let core =
-            Subscription::recover(settings.clone(), &opened.cursor, opened.end, Vec::new(), FlightId(1), clock.now());
+            Subscription::recover(settings.clone(), &opened.cursor, opened.end, Vec::new(), RequestId(1), clock.now());
         Self {
             dice,
             truths: Truths::new(&settings),
@@ -126,7 +131,7 @@ impl World {
         self.saboteur.deeds()
     }
 
-    fn wait<T>(&self, promise: Promise<T>) -> Result<T, Error> {
+    fn wait<T>(&self, promise: PendingResult<T>) -> Result<T, Error> {
         self.runtime.block_on(promise)
     }
 
@@ -196,16 +201,16 @@ impl World {
         }
         let leases = (0..=self.dice.below(3)).map(|_| self.held[self.dice.below(self.held.len())]).collect();
         let verb = match self.dice.below(10) {
-            0..4 => Verb::Acknowledge,
-            4..6 => Verb::Release(Duration::from_secs([0, 10, 60, 600, 3600][self.dice.below(5)])),
-            6 => Verb::Reject,
-            _ => Verb::Renew,
+            0..4 => LeaseAction::Acknowledge,
+            4..6 => LeaseAction::Release(Duration::from_secs([0, 10, 60, 600, 3600][self.dice.below(5)])),
+            6 => LeaseAction::Reject,
+            _ => LeaseAction::Renew,
         };
         self.claim(verb, leases);
     }
 
-    fn claim(&mut self, verb: Verb, leases: Vec<Lease>) {
-        let claim = Claim { id: self.id(), verb, leases };
+    fn claim(&mut self, verb: LeaseAction, leases: Vec<Lease>) {
+        let claim = LeaseClaim { id: self.id(), verb, leases };
         let attempts = claim.leases.iter().map(|lease| self.truths.attempts(lease.seq)).collect();
         self.said.insert(claim.id, Said { claim: claim.clone(), at: self.clock.now(), attempts });
         self.coming.push(Input::Claim(claim));
@@ -219,27 +224,27 @@ impl World {
         let is_there = self.waiting.remove(&to);
         if !is_there {
             // As the slot does it for who is gone.
-            self.claim(Verb::Release(Duration::ZERO), leases);
+            self.claim(LeaseAction::Release(Duration::ZERO), leases);
         } else if self.dice.below(8) > 0 {
             self.held.extend(leases);
         }
     }
 
-    fn told(&mut self, to: u64, verdicts: &[Verdict]) {
+    fn told(&mut self, to: u64, verdicts: &[LeaseResult]) {
         let Said { claim, at, attempts } = self.said.remove(&to).expect("it was said, and not answered before");
         assert_eq!(verdicts.len(), claim.leases.len());
         let word = match claim.verb {
-            Verb::Acknowledge => "acknowledge",
-            Verb::Release(_) => "release",
-            Verb::TakeBack => "take back",
-            Verb::Reject => "reject",
-            Verb::Renew => "renew",
+            LeaseAction::Acknowledge => "acknowledge",
+            LeaseAction::Release(_) => "release",
+            LeaseAction::TakeBack => "take back",
+            LeaseAction::Reject => "reject",
+            LeaseAction::Renew => "renew",
         };
         for ((lease, verdict), attempts) in claim.leases.iter().zip(verdicts).zip(attempts) {
             let is_newest = lease.attempt == attempts;
-            assert!(is_newest || *verdict != Verdict::Done, "{lease:?} is taken, and {attempts} were made by then");
-            *self.words.entry(word).or_default() += u32::from(*verdict == Verdict::Done);
-            *self.words.entry("refused").or_default() += u32::from(*verdict != Verdict::Done);
+            assert!(is_newest || *verdict != LeaseResult::Done, "{lease:?} is taken, and {attempts} were made by then");
+            *self.words.entry(word).or_default() += u32::from(*verdict == LeaseResult::Done);
+            *self.words.entry("refused").or_default() += u32::from(*verdict != LeaseResult::Done);
             let others = self.said.values().any(|other| other.claim.leases.contains(lease));
             let twice = claim.leases.iter().filter(|other| *other == lease).count() > 1;
             self.truths.told(*lease, claim.verb, *verdict, at, self.clock.now(), others || twice);
@@ -280,7 +285,7 @@ impl World {
                 Input::Read { lane, from, upto: slice.upto, total, events }
             }
             Effect::FindPosition { before } => {
-                let Position { at, appended } =
+                let LogPosition { at, appended } =
                     self.wait(reads.position(PARTITION, self.end(), before)).expect("readable");
                 Input::Position { before, at, appended }
             }
@@ -289,8 +294,8 @@ impl World {
                 Input::DueRead { of, keys, all }
             }
             Effect::Fetch(keys) => Input::Fetched(self.wait(reads.fetch(OBLIGOR, keys, few)).expect("readable")),
-            Effect::ReadOwed(keys) => Input::OwedRead(self.wait(reads.owed(OBLIGOR, keys)).expect("readable")),
-            Effect::Send { .. } | Effect::Connect | Effect::Hand { .. } | Effect::Tell { .. } => {
+            Effect::ReadPending(keys) => Input::PendingRead(self.wait(reads.pending(OBLIGOR, keys)).expect("readable")),
+            Effect::Send { .. } | Effect::Connect | Effect::HandOver { .. } | Effect::ReportResults { .. } => {
                 unreachable!("is no read")
             }
         }
@@ -310,7 +315,7 @@ impl World {
     fn absorb(&mut self, mut input: Input) {
         self.saboteur.hear(&mut input, &self.memory, OBLIGOR);
         let ahead = if self.saboteur.does(Bug::ExpireEarly) { Duration::from_secs(45) } else { Duration::ZERO };
-        let Step { write, effects } = self.core.absorb(input, self.clock.now().after(ahead), Chance(0.0));
+        let CoreStep { write, effects } = self.core.absorb(input, self.clock.now().after(ahead), Jitter(0.0));
         if let Some(mut write) = write {
             assert!(self.write.is_none(), "two writes at once");
             self.saboteur.ask(&mut write);
@@ -322,15 +327,15 @@ impl World {
         for effect in effects {
             match effect {
                 Effect::Send { .. } | Effect::Connect => panic!("what is pulled is sent"),
-                Effect::Hand { to, events } => {
+                Effect::HandOver { to, events } => {
                     self.hand_over(to, events.into_iter().map(|(lease, _)| lease).collect());
                 }
-                Effect::Tell { to, verdicts } => self.told(to, &verdicts),
+                Effect::ReportResults { to, verdicts } => self.told(to, &verdicts),
                 Effect::ReadLog { .. }
                 | Effect::FindPosition { .. }
                 | Effect::ReadDue { .. }
                 | Effect::Fetch(_)
-                | Effect::ReadOwed(_) => self.reads.push(effect),
+                | Effect::ReadPending(_) => self.reads.push(effect),
             }
         }
     }
@@ -396,7 +401,7 @@ impl World {
         self.said.clear();
         let now = self.clock.now();
         self.core =
-            Subscription::recover(self.settings.clone(), &opened.cursor, opened.end, Vec::new(), FlightId(1), now);
+            Subscription::recover(self.settings.clone(), &opened.cursor, opened.end, Vec::new(), RequestId(1), now);
         self.coming.extend(self.waiting.iter().map(|who| Input::Receive(*who, 2)));
         self.check_disk();
     }
@@ -420,7 +425,7 @@ impl World {
                 self.absorb(input);
             } else if !self.held.is_empty() {
                 let held = std::mem::take(&mut self.held);
-                self.claim(Verb::Acknowledge, held);
+                self.claim(LeaseAction::Acknowledge, held);
             } else if self.waiting.is_empty() {
                 self.receive();
             } else if self.core.next_due(self.clock.now()).is_some() && !self.saboteur.is(Bug::LoseTheTimer) {

@@ -8,19 +8,19 @@ use gridhook::{
     cli::fsck::accounts,
     journal::{
         fsck,
-        records::{Floor, Record},
+        records::{FloorRecord, StoredRecord},
     },
 };
 
 impl Story {
     /// A new process on what a power cut left of `former`: its first `kept` writes.
     fn behind(former: &Self, kept: usize) -> Self {
-        let memory = Memory::new();
+        let memory = MemoryStore::new();
         for batch in &former.shelf.written.lock().expect("no panic")[..kept] {
             memory.write(batch).expect("an honest store writes");
         }
         let floor = memory.get(Family::Meta, &gridhook::journal::keys::floor(PARTITION)).expect("readable");
-        let floor = Floor::decode(&floor.expect("founded")).expect("whole").floor;
+        let floor = FloorRecord::decode(&floor.expect("founded")).expect("whole").floor;
         // RocksDB finds out about the floor when it opens.
         memory.drop_log(PARTITION, floor).expect("dropped");
         let report = fsck::check(&memory, accounts(), &mut |_| std::ops::ControlFlow::Continue(())).expect("readable");
@@ -39,7 +39,7 @@ impl Story {
         story.late = disk.cursor.counters.late;
         for seq in (1..story.end().0).map(Seq) {
             let matches = former.truth[&(Lane::LIVE, seq)].matches;
-            let owed = disk.owed_of(seq);
+            let owed = disk.pending_of(seq);
             let ended = disk.has_passed(seq) && matches && owed.is_none();
             let attempts = owed.map_or(0, |owed| owed.attempts);
             story.truth.insert(

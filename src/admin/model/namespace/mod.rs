@@ -9,20 +9,20 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-pub use self::view::View;
+pub use self::view::NamespaceView;
 use super::{
-    Enumeration, Invalid, Unsupported, canonicalize, check_same_name, drop_read_only, merge, parse, read,
-    refuse_unsupported,
+    Enumeration, InvalidRequest, UnsupportedProperty, canonicalize, check_same_name, drop_read_only, merge, parse,
+    read, refuse_unsupported,
     topic::{IDENTITY_TYPE, IP_RULE_ACTION, LOCATION, PUBLIC_NETWORK_ACCESS, check_place, check_top_name, ingress},
     value_of,
 };
 use crate::{
     event::{Name, Schema},
     topic::{
-        ingress::{Ingress, IpRule, PublicNetworkAccess},
-        kept::{Identity, TlsVersion},
-        namespace::{Kept, NamespaceRecord, Sku},
-        record::{Keys, Kind, Scope},
+        azure_properties::{Identity, TlsVersion},
+        ingress::{IngressSettings, IpRule, PublicNetworkAccess},
+        namespace::{NamespaceRecord, NamespaceSku, StoredNamespaceProperties},
+        record::{AccessKeys, ArmScope, TopicKind},
     },
 };
 
@@ -40,23 +40,23 @@ const READ_ONLY: [&str; 8] = [
     "properties.topicsConfiguration.hostname",
 ];
 
-const UNSUPPORTED: [Unsupported; 4] = [
-    Unsupported {
+const UNSUPPORTED: [UnsupportedProperty; 4] = [
+    UnsupportedProperty {
         at: "properties.privateEndpointConnections",
         harmless: &["[]"],
         because: "the address that the server listens on decides who reaches it",
     },
-    Unsupported {
+    UnsupportedProperty {
         at: "properties.topicsConfiguration.customDomains",
         harmless: &["[]"],
         because: "the server answers to every host that leads to it",
     },
-    Unsupported {
+    UnsupportedProperty {
         at: "properties.topicsConfiguration",
         harmless: &["{}"],
         because: "it only has a hostname, to be read",
     },
-    Unsupported {
+    UnsupportedProperty {
         at: "properties.topicSpacesConfiguration",
         harmless: &["{}", r#"{"state":"Disabled"}"#],
         because: "there is no MQTT broker",
@@ -75,20 +75,20 @@ const ENUMERATIONS: [Enumeration; 5] = [
 #[derive(Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = NamespaceBody)]
-pub(in crate::admin) struct Body {
+pub(in crate::admin) struct NamespaceBody {
     #[serde(skip_serializing)]
     name: Option<String>,
     location: Option<String>,
     tags: Option<BTreeMap<String, String>>,
-    sku: Option<Sku>,
+    sku: Option<NamespaceSku>,
     identity: Option<Identity>,
-    properties: Option<Properties>,
+    properties: Option<NamespaceBodyProperties>,
 }
 
 #[derive(Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = NamespaceBodyProperties)]
-struct Properties {
+struct NamespaceBodyProperties {
     public_network_access: Option<PublicNetworkAccess>,
     inbound_ip_rules: Option<Vec<IpRule>>,
     is_zone_redundant: Option<bool>,
@@ -97,48 +97,48 @@ struct Properties {
 
 /// What a client asks of a namespace, checked by itself; what it leaves open depends on whether it exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct NamespaceSpec {
     location: Option<String>,
     tags: BTreeMap<String, String>,
-    ingress: Ingress,
-    kept: Kept,
+    ingress: IngressSettings,
+    kept: StoredNamespaceProperties,
 }
 
-impl Wish {
+impl NamespaceSpec {
     /// Reads the body of a PUT of the namespace `name`.
-    pub fn put(name: &str, body: &[u8]) -> Result<Self, Invalid> {
+    pub fn put(name: &str, body: &[u8]) -> Result<Self, InvalidRequest> {
         Self::of(name, parse(body)?)
     }
 
     /// Reads the body of a PATCH of `record`.
-    pub fn patch(record: &NamespaceRecord, body: &[u8]) -> Result<Self, Invalid> {
+    pub fn patch(record: &NamespaceRecord, body: &[u8]) -> Result<Self, InvalidRequest> {
         let mut whole = value_of(&settable(record));
         merge(&mut whole, parse(body)?);
         Self::of(record.name.as_str(), whole)
     }
 
-    fn of(name: &str, mut value: Value) -> Result<Self, Invalid> {
+    fn of(name: &str, mut value: Value) -> Result<Self, InvalidRequest> {
         drop_read_only(&mut value, &READ_ONLY);
         canonicalize(&mut value, &ENUMERATIONS);
         refuse_unsupported(&mut value, &UNSUPPORTED)?;
-        let body: Body = read(value)?;
+        let body: NamespaceBody = read(value)?;
         check_same_name(body.name.as_deref(), name)?;
         let properties = body.properties.unwrap_or_default();
         let sku = body.sku.unwrap_or_default();
         if !UNITS.contains(&sku.capacity) {
             let (given, least, most) = (sku.capacity, UNITS.start(), UNITS.end());
-            return Err(Invalid::new("sku.capacity", format!("is {given}; allowed is {least} to {most}")));
+            return Err(InvalidRequest::new("sku.capacity", format!("is {given}; allowed is {least} to {most}")));
         }
-        let asked = ingress::Body {
+        let asked = ingress::IngressBody {
             public_network_access: properties.public_network_access,
             inbound_ip_rules: properties.inbound_ip_rules,
-            ..ingress::Body::default()
+            ..ingress::IngressBody::default()
         };
         Ok(Self {
             location: body.location,
             tags: body.tags.unwrap_or_default(),
-            ingress: asked.settle(Kind::NamespaceTopic, Schema::CloudEvents, None)?,
-            kept: Kept {
+            ingress: asked.settle(TopicKind::NamespaceTopic, Schema::CloudEvents, None)?,
+            kept: StoredNamespaceProperties {
                 sku,
                 identity: body.identity,
                 is_zone_redundant: properties.is_zone_redundant,
@@ -148,7 +148,7 @@ impl Wish {
     }
 
     /// A new namespace.
-    pub fn create(self, name: &str, scope: Scope, keys: Keys) -> Result<NamespaceRecord, Invalid> {
+    pub fn create(self, name: &str, scope: ArmScope, keys: AccessKeys) -> Result<NamespaceRecord, InvalidRequest> {
         check_top_name("the namespace's name", name)?;
         check_place("the subscription in the path", &scope.subscription)?;
         check_place("the resource group in the path", &scope.resource_group)?;
@@ -171,15 +171,16 @@ pub(in crate::admin) fn set(record: &NamespaceRecord) -> Value {
 }
 
 /// What a client can set, as it is set.
-fn settable(record: &NamespaceRecord) -> Body {
-    let Kept { sku, identity, is_zone_redundant, minimum_tls_version_allowed } = record.kept.clone();
-    Body {
+fn settable(record: &NamespaceRecord) -> NamespaceBody {
+    let StoredNamespaceProperties { sku, identity, is_zone_redundant, minimum_tls_version_allowed } =
+        record.kept.clone();
+    NamespaceBody {
         name: None,
         location: Some(record.location.clone()),
         tags: Some(record.tags.clone()),
         sku: Some(sku),
         identity,
-        properties: Some(Properties {
+        properties: Some(NamespaceBodyProperties {
             public_network_access: Some(record.ingress.public_network_access),
             inbound_ip_rules: Some(record.ingress.inbound_ip_rules.clone()),
             is_zone_redundant,

@@ -6,15 +6,15 @@ use utoipa::ToSchema;
 
 use crate::{
     admin::model::{
-        Editions, Enumeration, Invalid, Range, canonicalize, check_name, check_same_name, drop_read_only, merge, parse,
-        read, system_data, topic::schema_name, value_of,
+        Editions, Enumeration, InvalidRequest, ValueRange, canonicalize, check_name, check_same_name, drop_read_only,
+        merge, parse, read, system_data, topic::schema_name, value_of,
     },
     event::{Name, Schema},
     subscription::record::SubscriptionRecord,
     topic::{
-        ingress::Ingress,
+        ingress::IngressSettings,
         namespace::NamespaceRecord,
-        record::{Kept, Keys, Membership, TopicRecord},
+        record::{AccessKeys, NamespaceMembership, StoredTopicProperties, TopicRecord},
     },
 };
 
@@ -22,7 +22,7 @@ use crate::{
 const EDITION: &str = "namespace";
 
 /// `eventRetentionInDays`.
-const RETENTION_DAYS: Range = Range { min: 1, max: 7, default: 1 };
+const RETENTION_DAYS: ValueRange = ValueRange { min: 1, max: 7, default: 1 };
 
 /// The only `publisherType`.
 const CUSTOM: &str = "Custom";
@@ -36,16 +36,16 @@ const ENUMERATIONS: [Enumeration; 2] =
 #[derive(Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = NamespaceTopicBody)]
-pub(in crate::admin) struct Body {
+pub(in crate::admin) struct NamespaceTopicBody {
     #[serde(skip_serializing)]
     name: Option<String>,
-    properties: Option<Properties>,
+    properties: Option<NamespaceTopicBodyProperties>,
 }
 
 #[derive(Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = NamespaceTopicBodyProperties)]
-struct Properties {
+struct NamespaceTopicBodyProperties {
     /// Kind of the publisher, `Custom`
     publisher_type: Option<String>,
     /// Schema of the events, `CloudEventSchemaV1_0`
@@ -57,28 +57,28 @@ struct Properties {
 
 /// What a client asks of a topic of a namespace; what it leaves open depends on whether it exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct NamespaceTopicSpec {
     retention_days: u32,
     edition: Option<String>,
 }
 
-impl Wish {
+impl NamespaceTopicSpec {
     /// Reads the body of a PUT of the topic `name`.
-    pub fn put(name: &str, body: &[u8]) -> Result<Self, Invalid> {
+    pub fn put(name: &str, body: &[u8]) -> Result<Self, InvalidRequest> {
         Self::of(name, parse(body)?)
     }
 
     /// Reads the body of a PATCH of `record`.
-    pub fn patch(record: &TopicRecord, body: &[u8]) -> Result<Self, Invalid> {
+    pub fn patch(record: &TopicRecord, body: &[u8]) -> Result<Self, InvalidRequest> {
         let mut whole = set(record);
         merge(&mut whole, parse(body)?);
         Self::of(record.name.as_str(), whole)
     }
 
-    fn of(name: &str, mut value: Value) -> Result<Self, Invalid> {
+    fn of(name: &str, mut value: Value) -> Result<Self, InvalidRequest> {
         drop_read_only(&mut value, &READ_ONLY);
         canonicalize(&mut value, &ENUMERATIONS);
-        let body: Body = read(value)?;
+        let body: NamespaceTopicBody = read(value)?;
         check_same_name(body.name.as_deref(), name)?;
         let properties = body.properties.unwrap_or_default();
         for (at, given, only) in [
@@ -86,7 +86,7 @@ impl Wish {
             ("properties.inputSchema", &properties.input_schema, schema_name(Schema::CloudEvents)),
         ] {
             if let Some(given) = given.as_ref().filter(|given| *given != only) {
-                return Err(Invalid::new(at, format!("is \"{}\"; allowed is {only}", given.escape_debug())));
+                return Err(InvalidRequest::new(at, format!("is \"{}\"; allowed is {only}", given.escape_debug())));
             }
         }
         let at = "properties.eventRetentionInDays";
@@ -99,9 +99,9 @@ impl Wish {
         self,
         name: &str,
         namespace: &NamespaceRecord,
-        keys: Keys,
+        keys: AccessKeys,
         editions: &Editions,
-    ) -> Result<TopicRecord, Invalid> {
+    ) -> Result<TopicRecord, InvalidRequest> {
         check_name("the topic's name", name, 50)?;
         let edition = self.edition.unwrap_or_else(|| EDITION.to_owned());
         editions.ranges(&edition)?;
@@ -111,33 +111,33 @@ impl Wish {
             partitions: Vec::new(),
             input_schema: Schema::CloudEvents,
             keys,
-            ingress: Ingress::default(),
+            ingress: IngressSettings::default(),
             edition,
             location: namespace.location.clone(),
             tags: Default::default(),
             domain: None,
-            namespace: Some(Membership { name: namespace.name.clone(), retention_days: self.retention_days }),
+            namespace: Some(NamespaceMembership { name: namespace.name.clone(), retention_days: self.retention_days }),
             metric_resource_id: String::new(),
-            kept: Kept::default(),
+            kept: StoredTopicProperties::default(),
             system_data: None,
         })
     }
 
     /// `existing`, changed: its retention, and its edition where one is named.
-    pub fn update(self, existing: &TopicRecord, editions: &Editions) -> Result<TopicRecord, Invalid> {
+    pub fn update(self, existing: &TopicRecord, editions: &Editions) -> Result<TopicRecord, InvalidRequest> {
         let edition = self.edition.unwrap_or_else(|| existing.edition.clone());
         editions.ranges(&edition)?;
         let namespace = existing.namespace.clone();
-        let namespace = namespace.map(|of| Membership { retention_days: self.retention_days, ..of });
+        let namespace = namespace.map(|of| NamespaceMembership { retention_days: self.retention_days, ..of });
         Ok(TopicRecord { edition, namespace, ..existing.clone() })
     }
 }
 
 /// What a client can set, as JSON.
 pub(in crate::admin) fn set(record: &TopicRecord) -> Value {
-    value_of(&Body {
+    value_of(&NamespaceTopicBody {
         name: None,
-        properties: Some(Properties {
+        properties: Some(NamespaceTopicBodyProperties {
             publisher_type: Some(CUSTOM.to_owned()),
             input_schema: Some(schema_name(record.input_schema).to_owned()),
             event_retention_in_days: Some(retention_days(record).into()),
@@ -157,7 +157,7 @@ pub fn minutes_max(topic: &TopicRecord) -> u32 {
 }
 
 /// Whether what a subscription asks for is within the retention of its topic: asked before that is made shorter.
-pub fn fits(subscription: &SubscriptionRecord, topic: &TopicRecord) -> Result<(), Invalid> {
+pub fn fits(subscription: &SubscriptionRecord, topic: &TopicRecord) -> Result<(), InvalidRequest> {
     let (asked, most) = (subscription.retry.event_time_to_live_in_minutes, minutes_max(topic));
     if asked <= most {
         return Ok(());
@@ -166,26 +166,26 @@ pub fn fits(subscription: &SubscriptionRecord, topic: &TopicRecord) -> Result<()
     let problem = format!(
         "is {days}; the eventTimeToLive of the event subscription {name} is {asked} minutes, and allowed is {most}"
     );
-    Err(Invalid::new("properties.eventRetentionInDays", problem))
+    Err(InvalidRequest::new("properties.eventRetentionInDays", problem))
 }
 
 /// A topic of a namespace as it is told.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = NamespaceTopic)]
-pub struct View {
+pub struct NamespaceTopicView {
     id: String,
     name: String,
     #[serde(rename = "type")]
     kind: &'static str,
     #[serde(rename = "systemData", skip_serializing_if = "Option::is_none")]
-    system_data: Option<system_data::View>,
-    properties: ToldProperties,
+    system_data: Option<system_data::SystemDataView>,
+    properties: NamespaceTopicViewProperties,
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = NamespaceTopicProperties)]
-struct ToldProperties {
+struct NamespaceTopicViewProperties {
     provisioning_state: &'static str,
     publisher_type: &'static str,
     input_schema: &'static str,
@@ -193,15 +193,15 @@ struct ToldProperties {
     edition: String,
 }
 
-impl View {
+impl NamespaceTopicView {
     /// What a client is told of `record`.
     pub fn new(record: &TopicRecord) -> Self {
         Self {
             id: record.resource_id(),
             name: record.name.to_string(),
             kind: "Microsoft.EventGrid/namespaces/topics",
-            system_data: record.system_data.as_ref().map(system_data::View::new),
-            properties: ToldProperties {
+            system_data: record.system_data.as_ref().map(system_data::SystemDataView::new),
+            properties: NamespaceTopicViewProperties {
                 provisioning_state: "Succeeded",
                 publisher_type: CUSTOM,
                 input_schema: schema_name(record.input_schema),

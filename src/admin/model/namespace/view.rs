@@ -8,9 +8,9 @@ use utoipa::ToSchema;
 use crate::{
     admin::model::system_data,
     topic::{
+        azure_properties::{Identity, TlsVersion},
         ingress::{IpRule, PublicNetworkAccess},
-        kept::{Identity, TlsVersion},
-        namespace::{NamespaceRecord, Sku, WORD},
+        namespace::{NamespaceRecord, NamespaceSku, WORD},
     },
 };
 
@@ -18,25 +18,25 @@ use crate::{
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Namespace)]
-pub struct View {
+pub struct NamespaceView {
     id: String,
     name: String,
     #[serde(rename = "type")]
     kind: &'static str,
     location: String,
     tags: BTreeMap<String, String>,
-    sku: Sku,
+    sku: NamespaceSku,
     #[serde(skip_serializing_if = "Option::is_none")]
     identity: Option<Identity>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    system_data: Option<system_data::View>,
-    properties: Properties,
+    system_data: Option<system_data::SystemDataView>,
+    properties: NamespaceViewProperties,
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = NamespaceProperties)]
-struct Properties {
+struct NamespaceViewProperties {
     provisioning_state: &'static str,
     /// Where its clients go.
     endpoint: String,
@@ -56,7 +56,7 @@ struct TopicsConfiguration {
     hostname: String,
 }
 
-impl View {
+impl NamespaceView {
     /// What a client is told of `record` by the server that is reached at `public_url`.
     pub fn new(record: &NamespaceRecord, public_url: &str) -> Self {
         let kept = record.kept.clone();
@@ -70,8 +70,8 @@ impl View {
             tags: record.tags.clone(),
             sku: kept.sku,
             identity: kept.identity,
-            system_data: record.system_data.as_ref().map(system_data::View::new),
-            properties: Properties {
+            system_data: record.system_data.as_ref().map(system_data::SystemDataView::new),
+            properties: NamespaceViewProperties {
                 provisioning_state: "Succeeded",
                 endpoint,
                 topics_configuration: TopicsConfiguration { hostname },

@@ -8,13 +8,13 @@ use utoipa::ToSchema;
 
 use super::check::length;
 use crate::{
-    admin::model::{Invalid, Ranges},
+    admin::model::{EditionRanges, InvalidRequest},
     event::Schema,
     policy::filter::{
-        advanced::{Advanced, Operator},
-        key::Key,
-        number::Number,
-        text::Text,
+        advanced::{AdvancedFilter, Operator},
+        key::FilterKey,
+        number::ExactNumber,
+        text::FoldedText,
     },
 };
 
@@ -46,22 +46,27 @@ fn allowed_operators() -> String {
 }
 
 /// Reads the filters that stand at `at`, for events in `schema`.
-pub(super) fn read(at: &str, given: Vec<Value>, schema: Schema, ranges: &Ranges) -> Result<Vec<Advanced>, Invalid> {
+pub(super) fn read(
+    at: &str,
+    given: Vec<Value>,
+    schema: Schema,
+    ranges: &EditionRanges,
+) -> Result<Vec<AdvancedFilter>, InvalidRequest> {
     let most = ranges.advanced_filters_max;
     if given.len() > most {
-        return Err(Invalid::new(at, format!("has {} filters; allowed are at most {most}", given.len())));
+        return Err(InvalidRequest::new(at, format!("has {} filters; allowed are at most {most}", given.len())));
     }
     let read = given.into_iter().enumerate().map(|(place, filter)| {
         let Value::Object(members) = filter else {
-            return Err(Invalid::new(format!("{at}[{place}]"), "is not an object with operatorType and key"));
+            return Err(InvalidRequest::new(format!("{at}[{place}]"), "is not an object with operatorType and key"));
         };
-        Reader { at: format!("{at}[{place}]"), text_max: ranges.filter_text_max, members }.filter(schema)
+        AdvancedFilterReader { at: format!("{at}[{place}]"), text_max: ranges.filter_text_max, members }.filter(schema)
     });
     let filters = read.collect::<Result<Vec<_>, _>>()?;
     let values: usize = filters.iter().map(|filter| filter.operator.values_len()).sum();
     let most = ranges.advanced_values_max;
     if values > most {
-        return Err(Invalid::new(
+        return Err(InvalidRequest::new(
             at,
             format!("has {values} values in all its filters together; allowed are at most {most}"),
         ));
@@ -74,7 +79,7 @@ pub(super) fn read(at: &str, given: Vec<Value>, schema: Schema, ranges: &Ranges)
 #[schema(as = AdvancedFilter)]
 #[serde(rename_all = "camelCase")]
 #[expect(dead_code, reason = "read member by member, so that a refusal can say what the operator takes")]
-pub(super) struct Described {
+pub(super) struct AdvancedFilterSchema {
     /// Operator, such as `NumberGreaterThan`, `StringIn` or `IsNotNull`
     #[schema(example = "NumberGreaterThan")]
     operator_type: String,
@@ -89,26 +94,28 @@ pub(super) struct Described {
 }
 
 /// Reads one filter, member by member.
-struct Reader {
+struct AdvancedFilterReader {
     at: String,
     text_max: usize,
     members: Map<String, Value>,
 }
 
-impl Reader {
-    fn filter(mut self, schema: Schema) -> Result<Advanced, Invalid> {
-        let name = self.word("operatorType", &allowed_operators())?;
-        let key = Key::from(self.word("key", "the name of a property, such as data.total")?);
-        key.check(schema).map_err(|error| Invalid::new(self.under("key"), error.to_string()))?;
+impl AdvancedFilterReader {
+    fn filter(mut self, schema: Schema) -> Result<AdvancedFilter, InvalidRequest> {
+        let name = self.string_member("operatorType", &allowed_operators())?;
+        let key = FilterKey::from(self.string_member("key", "the name of a property, such as data.total")?);
+        key.check(schema).map_err(|error| InvalidRequest::new(self.under("key"), error.to_string()))?;
         let operator = self.operator(&name)?;
         // Clients that leave a member out may write it as null.
         match self.members.iter().find(|(_, value)| !value.is_null()) {
-            Some((member, _)) => Err(Invalid::new(self.under(member), format!("is no member of {name}; leave it out"))),
-            None => Ok(Advanced { key, operator }),
+            Some((member, _)) => {
+                Err(InvalidRequest::new(self.under(member), format!("is no member of {name}; leave it out")))
+            }
+            None => Ok(AdvancedFilter { key, operator }),
         }
     }
 
-    fn operator(&mut self, name: &str) -> Result<Operator, Invalid> {
+    fn operator(&mut self, name: &str) -> Result<Operator, InvalidRequest> {
         Ok(match name {
             "NumberIn" => Operator::NumberIn { values: self.numbers(name)? },
             "NumberNotIn" => Operator::NumberNotIn { values: self.numbers(name)? },
@@ -131,7 +138,7 @@ impl Reader {
             "IsNotNull" => Operator::IsNotNull,
             _ => {
                 let at = self.under("operatorType");
-                return Err(Invalid::new(
+                return Err(InvalidRequest::new(
                     at,
                     format!("is \"{}\"; allowed is {}", name.escape_debug(), allowed_operators()),
                 ));
@@ -144,59 +151,59 @@ impl Reader {
     }
 
     /// A string that every filter has.
-    fn word(&mut self, member: &str, allowed: &str) -> Result<String, Invalid> {
+    fn string_member(&mut self, member: &str, allowed: &str) -> Result<String, InvalidRequest> {
         let text = match self.members.remove(member) {
             Some(Value::String(text)) => text,
             Some(Value::Null) | None => {
-                return Err(Invalid::new(self.under(member), format!("is missing; allowed is {allowed}")));
+                return Err(InvalidRequest::new(self.under(member), format!("is missing; allowed is {allowed}")));
             }
             Some(other) => {
-                return Err(Invalid::new(self.under(member), format!("is {other}; allowed is {allowed}")));
+                return Err(InvalidRequest::new(self.under(member), format!("is {other}; allowed is {allowed}")));
             }
         };
         length(&self.under(member), &text, self.text_max)?;
         Ok(text)
     }
 
-    fn number(&mut self, name: &str) -> Result<Number, Invalid> {
+    fn number(&mut self, name: &str) -> Result<ExactNumber, InvalidRequest> {
         match self.value(name, "a number")? {
-            Value::Number(number) => Ok(Number::from(&number)),
+            Value::Number(number) => Ok(ExactNumber::from(&number)),
             other => Err(wrong(self.under("value"), &other, name, "a number")),
         }
     }
 
-    fn boolean(&mut self, name: &str) -> Result<bool, Invalid> {
+    fn boolean(&mut self, name: &str) -> Result<bool, InvalidRequest> {
         match self.value(name, "true or false")? {
             Value::Bool(value) => Ok(value),
             other => Err(wrong(self.under("value"), &other, name, "true or false")),
         }
     }
 
-    fn numbers(&mut self, name: &str) -> Result<Vec<Number>, Invalid> {
+    fn numbers(&mut self, name: &str) -> Result<Vec<ExactNumber>, InvalidRequest> {
         let number = |at: String, value: Value| match value {
-            Value::Number(number) => Ok(Number::from(&number)),
+            Value::Number(number) => Ok(ExactNumber::from(&number)),
             other => Err(wrong(at, &other, name, "numbers")),
         };
         self.values(name, "numbers")?.map(|(at, value)| number(at, value)).collect()
     }
 
-    fn texts(&mut self, name: &str) -> Result<Vec<Text>, Invalid> {
+    fn texts(&mut self, name: &str) -> Result<Vec<FoldedText>, InvalidRequest> {
         let max = self.text_max;
         let text = |at: String, value: Value| match value {
-            Value::String(text) => length(&at, &text, max).map(|()| Text::from(text)),
+            Value::String(text) => length(&at, &text, max).map(|()| FoldedText::from(text)),
             other => Err(wrong(at, &other, name, "strings")),
         };
         self.values(name, "strings")?.map(|(at, value)| text(at, value)).collect()
     }
 
-    fn ranges(&mut self, name: &str) -> Result<Vec<(Number, Number)>, Invalid> {
+    fn ranges(&mut self, name: &str) -> Result<Vec<(ExactNumber, ExactNumber)>, InvalidRequest> {
         const PAIRS: &str = "pairs of numbers, such as [[1, 5], [10, 20]]";
         let range = |at: String, value: Value| {
             let ends = value.as_array().map(Vec::as_slice).unwrap_or_default();
             let [Value::Number(least), Value::Number(most)] = ends else { return Err(wrong(at, &value, name, PAIRS)) };
-            let (least, most) = (Number::from(least), Number::from(most));
+            let (least, most) = (ExactNumber::from(least), ExactNumber::from(most));
             if least > most {
-                return Err(Invalid::new(
+                return Err(InvalidRequest::new(
                     at,
                     format!("is {value}, which holds no number; the smaller end comes first"),
                 ));
@@ -207,13 +214,17 @@ impl Reader {
     }
 
     /// The only value of an operator that has one.
-    fn value(&mut self, name: &str, takes: &str) -> Result<Value, Invalid> {
+    fn value(&mut self, name: &str, takes: &str) -> Result<Value, InvalidRequest> {
         let value = self.members.remove("value").filter(|value| !value.is_null());
-        value.ok_or_else(|| Invalid::new(self.under("value"), format!("is missing; {name} takes {takes}")))
+        value.ok_or_else(|| InvalidRequest::new(self.under("value"), format!("is missing; {name} takes {takes}")))
     }
 
     /// The values of an operator that has several, each with its place.
-    fn values(&mut self, name: &str, takes: &str) -> Result<impl Iterator<Item = (String, Value)> + use<>, Invalid> {
+    fn values(
+        &mut self,
+        name: &str,
+        takes: &str,
+    ) -> Result<impl Iterator<Item = (String, Value)> + use<>, InvalidRequest> {
         let at = self.under("values");
         let values = match self.members.remove("values") {
             Some(Value::Array(values)) => values,
@@ -221,12 +232,12 @@ impl Reader {
             Some(other) => return Err(wrong(at, &other, name, &format!("a list of {takes}"))),
         };
         if values.is_empty() {
-            return Err(Invalid::new(at, format!("is missing or empty; {name} takes {takes}, at least one")));
+            return Err(InvalidRequest::new(at, format!("is missing or empty; {name} takes {takes}, at least one")));
         }
         Ok(values.into_iter().enumerate().map(move |(place, value)| (format!("{at}[{place}]"), value)))
     }
 }
 
-fn wrong(at: String, given: &Value, name: &str, takes: &str) -> Invalid {
-    Invalid::new(at, format!("is {given}; {name} takes {takes}"))
+fn wrong(at: String, given: &Value, name: &str, takes: &str) -> InvalidRequest {
+    InvalidRequest::new(at, format!("is {given}; {name} takes {takes}"))
 }

@@ -9,11 +9,11 @@ use utoipa::ToSchema;
 
 use super::secrets::HIDDEN;
 use crate::{
-    admin::model::{BODY, Invalid, read as read_value, value_of},
+    admin::model::{BODY, InvalidRequest, read as read_value, value_of},
     event::Schema,
     policy::{
-        filter::key::Key,
-        property::{self, PROPERTIES_MAX, Property, Source},
+        filter::key::FilterKey,
+        property::{self, DeliveryProperty, PROPERTIES_MAX, PropertySource},
     },
 };
 
@@ -23,7 +23,7 @@ pub(super) const TYPES: [&str; 2] = ["Static", "Dynamic"];
 #[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = DeliveryAttributeMapping)]
-pub(in crate::admin) struct Body {
+pub(in crate::admin) struct AttributeMappingBody {
     name: String,
     #[serde(rename = "type")]
     kind: String,
@@ -31,82 +31,89 @@ pub(in crate::admin) struct Body {
 }
 
 /// Reads the mappings that stand at `at`, of events in schema `input` that are delivered in schema `delivery`.
-pub(super) fn read(at: &str, given: Vec<Value>, input: Schema, delivery: Schema) -> Result<Vec<Property>, Invalid> {
+pub(super) fn read(
+    at: &str,
+    given: Vec<Value>,
+    input: Schema,
+    delivery: Schema,
+) -> Result<Vec<DeliveryProperty>, InvalidRequest> {
     if given.len() > PROPERTIES_MAX {
         let count = given.len();
-        return Err(Invalid::new(at, format!("has {count} entries; allowed are at most {PROPERTIES_MAX}")));
+        return Err(InvalidRequest::new(at, format!("has {count} entries; allowed are at most {PROPERTIES_MAX}")));
     }
-    let mut read: Vec<Property> = Vec::new();
+    let mut read: Vec<DeliveryProperty> = Vec::new();
     for (place, mapping) in given.into_iter().enumerate() {
         let at = format!("{at}[{place}]");
         let property = property(mapping, input, delivery).map_err(|invalid| invalid.under(&at))?;
         if read.iter().any(|other| other.name.eq_ignore_ascii_case(&property.name)) {
             let problem = format!("is \"{}\" for a second time; a header has one value", property.name);
-            return Err(Invalid::new(format!("{at}.name"), problem));
+            return Err(InvalidRequest::new(format!("{at}.name"), problem));
         }
         read.push(property);
     }
     Ok(read)
 }
 
-fn property(mapping: Value, input: Schema, delivery: Schema) -> Result<Property, Invalid> {
-    let not_an_object = |at: &str| Invalid::new(at, "is not an object; allowed is one");
+fn property(mapping: Value, input: Schema, delivery: Schema) -> Result<DeliveryProperty, InvalidRequest> {
+    let not_an_object = |at: &str| InvalidRequest::new(at, "is not an object; allowed is one");
     if !mapping.is_object() {
         return Err(not_an_object(BODY));
     }
-    let Body { name, kind, properties } = read_value(mapping)?;
+    let AttributeMappingBody { name, kind, properties } = read_value(mapping)?;
     let Value::Object(mut properties) = properties else { return Err(not_an_object("properties")) };
-    property::check_name(&name, delivery).map_err(|error| Invalid::new("name", error.to_string()))?;
+    property::check_name(&name, delivery).map_err(|error| InvalidRequest::new("name", error.to_string()))?;
     let source = match kind.as_str() {
         "Static" => source_static(&mut properties)?,
         "Dynamic" => source_dynamic(&mut properties, input)?,
-        _ => return Err(Invalid::new("type", "is neither of Static and Dynamic, which are allowed")),
+        _ => return Err(InvalidRequest::new("type", "is neither of Static and Dynamic, which are allowed")),
     };
     match properties.into_iter().find(|(_, value)| !value.is_null()) {
         Some((member, _)) => {
-            Err(Invalid::new(format!("properties.{member}"), format!("is no member of {kind}; leave it out")))
+            Err(InvalidRequest::new(format!("properties.{member}"), format!("is no member of {kind}; leave it out")))
         }
-        None => Ok(Property { name, source }),
+        None => Ok(DeliveryProperty { name, source }),
     }
 }
 
-fn source_static(properties: &mut Map<String, Value>) -> Result<Source, Invalid> {
+fn source_static(properties: &mut Map<String, Value>) -> Result<PropertySource, InvalidRequest> {
     let at = "properties.value";
     let value = match properties.remove("value") {
         Some(Value::String(value)) if value == HIDDEN && properties.get("isSecret") == Some(&Value::Bool(true)) => {
             let problem = "is \"Hidden\", which stands for a secret that exists; the event subscription has none of \
                            this name";
-            return Err(Invalid::new(at, problem));
+            return Err(InvalidRequest::new(at, problem));
         }
         Some(Value::String(value)) => value,
         Some(Value::Null) | None => {
             let problem = "is missing; a secret may be left out only where the event subscription has one of this name";
-            return Err(Invalid::new(at, problem));
+            return Err(InvalidRequest::new(at, problem));
         }
-        Some(_) => return Err(Invalid::new(at, "is not a string; allowed is one")),
+        Some(_) => return Err(InvalidRequest::new(at, "is not a string; allowed is one")),
     };
-    property::check_value(&value).map_err(|error| Invalid::new(at, error.to_string()))?;
+    property::check_value(&value).map_err(|error| InvalidRequest::new(at, error.to_string()))?;
     let is_secret = match properties.remove("isSecret") {
         Some(Value::Bool(is_secret)) => is_secret,
         Some(Value::Null) | None => false,
-        Some(_) => return Err(Invalid::new("properties.isSecret", "is neither true nor false, which are allowed")),
+        Some(_) => {
+            return Err(InvalidRequest::new("properties.isSecret", "is neither true nor false, which are allowed"));
+        }
     };
-    Ok(Source::Static { value, is_secret })
+    Ok(PropertySource::Static { value, is_secret })
 }
 
-fn source_dynamic(properties: &mut Map<String, Value>, input: Schema) -> Result<Source, Invalid> {
-    let invalid = |problem: String| Invalid::new("properties.sourceField", problem);
+fn source_dynamic(properties: &mut Map<String, Value>, input: Schema) -> Result<PropertySource, InvalidRequest> {
+    let invalid = |problem: String| InvalidRequest::new("properties.sourceField", problem);
     let Some(Value::String(field)) = properties.remove("sourceField") else {
         return Err(invalid(
             "is missing, or not a string; allowed is the name of a property, such as data.total".to_owned(),
         ));
     };
-    let source_field = Key::from(field);
+    let source_field = FilterKey::from(field);
     source_field.check(input).map_err(|error| invalid(error.to_string()))?;
-    Ok(Source::Dynamic { source_field })
+    Ok(PropertySource::Dynamic { source_field })
 }
 
 /// The mappings as they were set up, with their secrets.
-pub(super) fn told(properties: &[Property]) -> Vec<Value> {
+pub(super) fn to_json(properties: &[DeliveryProperty]) -> Vec<Value> {
     properties.iter().map(value_of).collect()
 }

@@ -14,19 +14,19 @@ use utoipa::ToSchema;
 
 pub use self::{
     check::fits,
-    view::{Form, View},
+    view::{PathForm, SubscriptionView},
 };
 use super::{
-    Enumeration, Invalid, Ranges, Unsupported, canonicalize, check_name, check_same_name, drop_read_only, merge, parse,
-    read, refuse_unsupported, take, text_at, value_of,
+    EditionRanges, Enumeration, InvalidRequest, UnsupportedProperty, canonicalize, check_name, check_same_name,
+    drop_read_only, merge, parse, read, refuse_unsupported, take, text_at, value_of,
 };
 use crate::{
     event::{Name, Schema, SubscriptionId},
     policy::filter::Filter,
     subscription::record::{
-        DeadLetterDestination, Identities, OnGone, RetryPolicy, Signing, SubscriptionRecord, Webhook,
+        ManagedIdentities, OnGone, RetryPolicy, Signing, StorageBlobDestination, SubscriptionRecord, Webhook,
     },
-    topic::record::{Kind, TopicRecord},
+    topic::record::{TopicKind, TopicRecord},
 };
 
 const READ_ONLY: [&str; 5] = [
@@ -37,13 +37,13 @@ const READ_ONLY: [&str; 5] = [
     "destination.properties.allowedRate",
 ];
 
-const UNSUPPORTED: [Unsupported; 2] = [
-    Unsupported {
+const UNSUPPORTED: [UnsupportedProperty; 2] = [
+    UnsupportedProperty {
         at: "deliveryWithResourceIdentity",
         harmless: &[],
         because: "there are no managed identities, use destination",
     },
-    Unsupported {
+    UnsupportedProperty {
         at: "deadLetterWithResourceIdentity",
         harmless: &[],
         because: "there are no managed identities, use deadLetterDestination",
@@ -51,18 +51,18 @@ const UNSUPPORTED: [Unsupported; 2] = [
 ];
 
 /// The same of a webhook, wherever it stands.
-const WEBHOOK_UNSUPPORTED: [Unsupported; 3] = [
-    Unsupported {
+const WEBHOOK_UNSUPPORTED: [UnsupportedProperty; 3] = [
+    UnsupportedProperty {
         at: "destination.properties.azureActiveDirectoryTenantId",
         harmless: &[r#""""#],
         because: "there are no Entra tokens, put a secret into the query of endpointUrl",
     },
-    Unsupported {
+    UnsupportedProperty {
         at: "destination.properties.azureActiveDirectoryApplicationIdOrUri",
         harmless: &[r#""""#],
         because: "there are no Entra tokens, put a secret into the query of endpointUrl",
     },
-    Unsupported {
+    UnsupportedProperty {
         at: "destination.properties.minimumTlsVersionAllowed",
         harmless: &[r#""1.2""#],
         because: "TLS 1.2 and 1.3 are spoken with every endpoint",
@@ -90,16 +90,16 @@ const DELIVERY_SCHEMAS: [&str; 3] = ["EventGridSchema", "CloudEventSchemaV1_0", 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = EventSubscriptionBody)]
-pub(in crate::admin) struct Body {
+pub(in crate::admin) struct SubscriptionBody {
     name: Option<String>,
-    properties: Properties,
+    properties: SubscriptionBodyProperties,
 }
 
 #[derive(Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = EventSubscriptionBodyProperties)]
-pub(in crate::admin) struct Properties {
-    destination: Destination,
+pub(in crate::admin) struct SubscriptionBodyProperties {
+    destination: DestinationBody,
     filter: Option<FilterBody>,
     labels: Option<Vec<String>>,
     /// The topic's own, or `CloudEventSchemaV1_0`.
@@ -107,7 +107,7 @@ pub(in crate::admin) struct Properties {
     event_delivery_schema: Option<String>,
     retry_policy: Option<RetryBody>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    dead_letter_destination: Option<DeadLetter>,
+    dead_letter_destination: Option<DeadLetterBody>,
     #[serde(skip_serializing_if = "Option::is_none")]
     /// When it is deleted by itself, as `2040-01-01T00:00:00Z`.
     #[schema(example = "2040-01-01T00:00:00Z")]
@@ -124,7 +124,7 @@ pub(in crate::admin) struct Properties {
 #[derive(Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = WebhookDestination)]
-struct Destination {
+struct DestinationBody {
     /// Type of the endpoint, `WebHook`
     #[schema(example = "WebHook")]
     endpoint_type: String,
@@ -144,7 +144,7 @@ struct WebhookBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     signing: Option<Signing>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Vec<attribute::Body>>)]
+    #[schema(value_type = Option<Vec<attribute::AttributeMappingBody>>)]
     delivery_attribute_mappings: Option<Vec<Value>>,
 }
 
@@ -158,7 +158,7 @@ pub(in crate::admin) struct FilterBody {
     included_event_types: Option<Vec<String>>,
     is_subject_case_sensitive: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Vec<advanced::Described>>)]
+    #[schema(value_type = Option<Vec<advanced::AdvancedFilterSchema>>)]
     advanced_filters: Option<Vec<Value>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     enable_advanced_filtering_on_arrays: Option<bool>,
@@ -175,20 +175,20 @@ struct RetryBody {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = DeadLetterDestination)]
-struct DeadLetter {
+struct DeadLetterBody {
     /// Type of the destination, `StorageBlob`
     #[schema(example = "StorageBlob")]
     endpoint_type: String,
     /// Days for which writing to an unreachable store is retried, where the edition of the topic allows it
     #[serde(skip_serializing_if = "Option::is_none")]
     delivery_retry_period_in_days: Option<i64>,
-    properties: Blob,
+    properties: BlobBody,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = DeadLetterProperties)]
-struct Blob {
+struct BlobBody {
     /// The storage account, as `dead_letter.stores` has it, or an address such as `s3://bucket/prefix`.
     resource_id: String,
     blob_container_name: Option<String>,
@@ -200,10 +200,10 @@ pub fn put(
     name: &Name,
     topic: &TopicRecord,
     existing: Option<&SubscriptionRecord>,
-    ranges: &Ranges,
+    ranges: &EditionRanges,
     body: &[u8],
-) -> Result<SubscriptionRecord, Invalid> {
-    if topic.kind() == Kind::NamespaceTopic {
+) -> Result<SubscriptionRecord, InvalidRequest> {
+    if topic.kind() == TopicKind::NamespaceTopic {
         return namespace::put(name, topic, existing, ranges, body);
     }
     check_name("the subscription's name", name.as_str(), 64)?;
@@ -216,7 +216,7 @@ pub fn put(
         }
         value["properties"] = properties;
     }
-    let Body { name: given, properties } = read(value)?;
+    let SubscriptionBody { name: given, properties } = read(value)?;
     check_same_name(given.as_deref(), name.as_str())?;
     record(name, topic, ranges, properties).map_err(|invalid| invalid.under("properties"))
 }
@@ -226,15 +226,15 @@ pub fn put(
 pub fn patch(
     existing: &SubscriptionRecord,
     topic: &TopicRecord,
-    ranges: &Ranges,
+    ranges: &EditionRanges,
     body: &[u8],
-) -> Result<SubscriptionRecord, Invalid> {
-    if topic.kind() == Kind::NamespaceTopic {
+) -> Result<SubscriptionRecord, InvalidRequest> {
+    if topic.kind() == TopicKind::NamespaceTopic {
         return namespace::patch(existing, topic, ranges, body);
     }
     let patch = parse(body)?;
     if patch.get("properties").is_some() {
-        return Err(Invalid::new(
+        return Err(InvalidRequest::new(
             "properties",
             "is not allowed in a PATCH of an event subscription: destination, filter, labels and the others stand at \
              the top",
@@ -260,20 +260,23 @@ fn give_way(value: &mut Value, patch: &Value) {
     let place = &patch["deadLetterDestination"]["properties"]["resourceId"];
     if place
         .as_str()
-        .is_some_and(|place| DeadLetterDestination::is_address(place) || check::container_of(place).is_some())
+        .is_some_and(|place| StorageBlobDestination::is_address(place) || check::container_of(place).is_some())
     {
         drop(take(value, "deadLetterDestination.properties.blobContainerName"));
     }
 }
 
-fn refuse_unsupported_properties(properties: &mut Value) -> Result<(), Invalid> {
+fn refuse_unsupported_properties(properties: &mut Value) -> Result<(), InvalidRequest> {
     drop_read_only(properties, &READ_ONLY);
     canonicalize(properties, &ENUMERATIONS);
     refuse_unsupported(properties, &UNSUPPORTED)?;
     refuse_unsupported(properties, &WEBHOOK_UNSUPPORTED)?;
     for (at, only) in [("destination.endpointType", WEBHOOK), ("deadLetterDestination.endpointType", STORAGE_BLOB)] {
         if let Some(given) = text_at(properties, at).filter(|given| *given != only) {
-            return Err(Invalid::new(at, format!("is \"{given}\"; allowed is {only}, others are not supported yet")));
+            return Err(InvalidRequest::new(
+                at,
+                format!("is \"{given}\"; allowed is {only}, others are not supported yet"),
+            ));
         }
     }
     Ok(())
@@ -282,9 +285,9 @@ fn refuse_unsupported_properties(properties: &mut Value) -> Result<(), Invalid> 
 fn record(
     name: &Name,
     topic: &TopicRecord,
-    ranges: &Ranges,
-    properties: Properties,
-) -> Result<SubscriptionRecord, Invalid> {
+    ranges: &EditionRanges,
+    properties: SubscriptionBodyProperties,
+) -> Result<SubscriptionRecord, InvalidRequest> {
     let retry = properties.retry_policy.unwrap_or_default();
     let delivery_schema = check::delivery_schema(properties.event_delivery_schema.as_deref(), topic.input_schema)?;
     let dead_letter = properties.dead_letter_destination.map(|given| check::dead_letter(given, ranges)).transpose()?;
@@ -307,7 +310,7 @@ fn record(
         dead_letter_in_probation: check::in_probation(properties.dead_letter_in_probation, dead_letter.as_ref())?,
         on_gone: check::on_gone(properties.on_gone.as_deref())?,
         dead_letter,
-        identities: Identities::default(),
+        identities: ManagedIdentities::default(),
         labels: properties.labels.unwrap_or_default(),
         starts_from: properties.starts_from.as_deref().map(check::starts_from).transpose()?,
         expires: properties.expiration_time_utc.as_deref().map(check::expiration).transpose()?,
@@ -318,13 +321,18 @@ fn record(
 /// What a client can set, as JSON, with its secrets.
 pub(in crate::admin) fn set(record: &SubscriptionRecord, topic: &TopicRecord) -> Value {
     match topic.kind() {
-        Kind::NamespaceTopic => namespace::settable(record),
-        Kind::Topic | Kind::Domain => value_of(&settable(record)),
+        TopicKind::NamespaceTopic => namespace::settable(record),
+        TopicKind::Topic | TopicKind::Domain => value_of(&settable(record)),
     }
 }
 
 /// The webhook that stands at `destination.properties`.
-fn webhook(given: WebhookBody, input: Schema, delivery: Schema, ranges: &Ranges) -> Result<Webhook, Invalid> {
+fn webhook(
+    given: WebhookBody,
+    input: Schema,
+    delivery: Schema,
+    ranges: &EditionRanges,
+) -> Result<Webhook, InvalidRequest> {
     let (max_events_per_batch, preferred_batch_size_in_kilobytes) =
         check::batch(given.max_events_per_batch, given.preferred_batch_size_in_kilobytes, ranges)?;
     Ok(Webhook {
@@ -352,12 +360,12 @@ fn webhook_body(webhook: &Webhook) -> WebhookBody {
         client_certificate: webhook.client_certificate.clone(),
         signing: webhook.signing.clone(),
         delivery_attribute_mappings: (!webhook.delivery_properties.is_empty())
-            .then(|| attribute::told(&webhook.delivery_properties)),
+            .then(|| attribute::to_json(&webhook.delivery_properties)),
     }
 }
 
 /// What a client can set, as it is set: with the whole address.
-fn settable(record: &SubscriptionRecord) -> Properties {
+fn settable(record: &SubscriptionRecord) -> SubscriptionBodyProperties {
     let SubscriptionRecord {
         number: _,
         version: _,
@@ -377,8 +385,8 @@ fn settable(record: &SubscriptionRecord) -> Properties {
         expires,
         system_data: _,
     } = record;
-    Properties {
-        destination: Destination { endpoint_type: "WebHook".to_owned(), properties: webhook_body(webhook) },
+    SubscriptionBodyProperties {
+        destination: DestinationBody { endpoint_type: "WebHook".to_owned(), properties: webhook_body(webhook) },
         filter: Some(filter_body(filter)),
         labels: Some(labels.clone()),
         event_delivery_schema: Some(check::schema_name(*delivery_schema).to_owned()),
@@ -386,10 +394,10 @@ fn settable(record: &SubscriptionRecord) -> Properties {
             max_delivery_attempts: Some(retry.max_delivery_attempts.into()),
             event_time_to_live_in_minutes: Some(retry.event_time_to_live_in_minutes.into()),
         }),
-        dead_letter_destination: dead_letter.as_ref().map(|dead_letter| DeadLetter {
+        dead_letter_destination: dead_letter.as_ref().map(|dead_letter| DeadLetterBody {
             endpoint_type: "StorageBlob".to_owned(),
             delivery_retry_period_in_days: dead_letter.retry_period_days.map(i64::from),
-            properties: Blob {
+            properties: BlobBody {
                 resource_id: dead_letter.resource_id.clone(),
                 blob_container_name: Some(dead_letter.container.clone()).filter(|container| !container.is_empty()),
             },

@@ -6,7 +6,7 @@
 use serde_json::Value;
 
 use crate::{
-    policy::property::Source,
+    policy::property::PropertySource,
     subscription::record::{Signing, Webhook},
 };
 
@@ -67,8 +67,8 @@ fn restore_attribute(mapping: &mut Value, existing: &Webhook) {
     let is_static = mapping["type"] == "Static";
     let name = mapping["name"].as_str().unwrap_or_default();
     let secret = existing.delivery_properties.iter().find_map(|property| match &property.source {
-        Source::Static { value, is_secret: true } if property.name.eq_ignore_ascii_case(name) => Some(value),
-        Source::Static { .. } | Source::Dynamic { .. } => None,
+        PropertySource::Static { value, is_secret: true } if property.name.eq_ignore_ascii_case(name) => Some(value),
+        PropertySource::Static { .. } | PropertySource::Dynamic { .. } => None,
     });
     let Some(secret) = secret.filter(|_| is_static) else { return };
     let properties = &mut mapping["properties"];

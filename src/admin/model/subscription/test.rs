@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::{FilterBody, check};
 use crate::{
-    admin::model::{Invalid, Ranges, exact, read as read_value},
+    admin::model::{EditionRanges, InvalidRequest, exact, read as read_value},
     policy::filter::Filter,
     topic::record::TopicRecord,
 };
@@ -19,16 +19,16 @@ const LAST_MAX: u64 = 1000;
 
 /// What is asked.
 #[derive(Debug)]
-pub struct Asked {
+pub struct FilterTestRequest {
     /// The filter to be tried; [`None`] for the subscription's own.
     pub filter: Option<Filter>,
     /// On which events.
-    pub sample: Sample,
+    pub sample: FilterTestEvents,
 }
 
 /// Some events.
 #[derive(Debug)]
-pub enum Sample {
+pub enum FilterTestEvents {
     /// These, in the topic's input schema: one, or a list.
     Given(Box<RawValue>),
     /// As many of the newest ones of the topic's log.
@@ -36,38 +36,38 @@ pub enum Sample {
 }
 
 /// Reads the body of a `testFilter` for a subscription of `topic`.
-pub fn read(topic: &TopicRecord, ranges: &Ranges, body: &[u8]) -> Result<Asked, Invalid> {
-    let not_json = |error: serde_json::Error| Invalid::new("the body", format!("is not JSON: {error}"));
+pub fn read(topic: &TopicRecord, ranges: &EditionRanges, body: &[u8]) -> Result<FilterTestRequest, InvalidRequest> {
+    let not_json = |error: serde_json::Error| InvalidRequest::new("the body", format!("is not JSON: {error}"));
     let whole: Box<RawValue> = serde_json::from_slice(body).map_err(not_json)?;
     if !whole.get().trim_start().starts_with('{') {
-        return Ok(Asked { filter: None, sample: Sample::Given(whole) });
+        return Ok(FilterTestRequest { filter: None, sample: FilterTestEvents::Given(whole) });
     }
     let mut members: BTreeMap<String, Box<RawValue>> = serde_json::from_str(whole.get()).map_err(not_json)?;
     if members.is_empty() || members.keys().any(|key| !["events", "filter", "last"].contains(&key.as_str())) {
-        return Ok(Asked { filter: None, sample: Sample::Given(whole) });
+        return Ok(FilterTestRequest { filter: None, sample: FilterTestEvents::Given(whole) });
     }
     let filter = members.remove("filter").map(|filter| read_filter(topic, ranges, &filter)).transpose()?;
     let sample = match (members.remove("events"), members.remove("last")) {
-        (Some(events), None) => Sample::Given(events),
-        (None, Some(last)) => Sample::Newest(read_last(&last)?),
+        (Some(events), None) => FilterTestEvents::Given(events),
+        (None, Some(last)) => FilterTestEvents::Newest(read_last(&last)?),
         (None, None) => {
             let problem = format!("says on nothing to try it; add events, or last: 1 to {LAST_MAX} newest events");
-            return Err(Invalid::new("the body", problem));
+            return Err(InvalidRequest::new("the body", problem));
         }
-        (Some(_), Some(_)) => return Err(Invalid::new("last", "is given beside events; leave one of them out")),
+        (Some(_), Some(_)) => return Err(InvalidRequest::new("last", "is given beside events; leave one of them out")),
     };
-    Ok(Asked { filter, sample })
+    Ok(FilterTestRequest { filter, sample })
 }
 
-fn read_filter(topic: &TopicRecord, ranges: &Ranges, filter: &RawValue) -> Result<Filter, Invalid> {
+fn read_filter(topic: &TopicRecord, ranges: &EditionRanges, filter: &RawValue) -> Result<Filter, InvalidRequest> {
     let value = serde_json::from_str(filter.get())
-        .map_err(|error| Invalid::new("filter", format!("cannot be read: {error}")))?;
+        .map_err(|error| InvalidRequest::new("filter", format!("cannot be read: {error}")))?;
     exact(filter.get()).map_err(|invalid| invalid.under("filter"))?;
     let body: FilterBody = read_value(value).map_err(|invalid| invalid.under("filter"))?;
     check::filter(body, topic.input_schema, ranges)
 }
 
-fn read_last(last: &RawValue) -> Result<u64, Invalid> {
+fn read_last(last: &RawValue) -> Result<u64, InvalidRequest> {
     let count = last.get().parse().ok().filter(|count| (1..=LAST_MAX).contains(count));
-    count.ok_or_else(|| Invalid::new("last", format!("is {}; allowed is 1 to {LAST_MAX}", last.get())))
+    count.ok_or_else(|| InvalidRequest::new("last", format!("is {}; allowed is 1 to {LAST_MAX}", last.get())))
 }

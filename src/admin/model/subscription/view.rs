@@ -6,19 +6,19 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{DeadLetter, FilterBody, RetryBody, namespace, secrets, settable};
+use super::{DeadLetterBody, FilterBody, RetryBody, namespace, secrets, settable};
 use crate::{
     admin::model::{drop_read_only, merge, system_data, value_of},
     subscription::record::{SubscriptionRecord, Webhook},
     topic::{
-        proposal::{Provisioned, Provisioning},
-        record::{Kind, TopicRecord},
+        proposal::{Provisioned, ProvisioningState},
+        record::{TopicKind, TopicRecord},
     },
 };
 
 /// Which of the two paths a subscription is spoken of by: its id and its type are told accordingly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum PathForm {
     /// `…/topics/{t}/eventSubscriptions/{n}`, and so for domains and their topics.
     Nested,
     /// `…/topics/{t}/providers/Microsoft.EventGrid/eventSubscriptions/{n}`.
@@ -28,14 +28,14 @@ pub enum Form {
 /// A subscription as it is told: without the query of its endpoint.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = EventSubscription)]
-pub struct View {
+pub struct SubscriptionView {
     id: String,
     name: String,
     #[serde(rename = "type")]
     kind: &'static str,
     #[serde(rename = "systemData", skip_serializing_if = "Option::is_none")]
-    system_data: Option<system_data::View>,
-    #[schema(value_type = Described)]
+    system_data: Option<system_data::SystemDataView>,
+    #[schema(value_type = SubscriptionViewSchema)]
     properties: Value,
 }
 
@@ -44,7 +44,7 @@ pub struct View {
 #[schema(as = EventSubscriptionProperties)]
 #[serde(rename_all = "camelCase")]
 #[expect(dead_code, reason = "a view is merged from what can be set and what is only told")]
-struct Described {
+struct SubscriptionViewSchema {
     topic: String,
     provisioning_state: String,
     /// Where events go as long as the subscription is not in force.
@@ -55,47 +55,47 @@ struct Described {
     labels: Vec<String>,
     event_delivery_schema: String,
     retry_policy: RetryBody,
-    dead_letter_destination: Option<DeadLetter>,
+    dead_letter_destination: Option<DeadLetterBody>,
     expiration_time_utc: Option<String>,
 }
 
-impl View {
+impl SubscriptionView {
     /// What a client is told of the subscription `record` of `topic`.
-    pub fn new(record: &SubscriptionRecord, topic: &TopicRecord, form: Form) -> Self {
+    pub fn new(record: &SubscriptionRecord, topic: &TopicRecord, form: PathForm) -> Self {
         let nested = match (topic.kind(), &record.filter.domain_topic) {
-            (Kind::Topic, _) => "Microsoft.EventGrid/topics/eventSubscriptions",
-            (Kind::NamespaceTopic, _) => "Microsoft.EventGrid/namespaces/topics/eventSubscriptions",
-            (Kind::Domain, None) => "Microsoft.EventGrid/domains/eventSubscriptions",
-            (Kind::Domain, Some(_)) => "Microsoft.EventGrid/domains/topics/eventSubscriptions",
+            (TopicKind::Topic, _) => "Microsoft.EventGrid/topics/eventSubscriptions",
+            (TopicKind::NamespaceTopic, _) => "Microsoft.EventGrid/namespaces/topics/eventSubscriptions",
+            (TopicKind::Domain, None) => "Microsoft.EventGrid/domains/eventSubscriptions",
+            (TopicKind::Domain, Some(_)) => "Microsoft.EventGrid/domains/topics/eventSubscriptions",
         };
         let (between, kind) = match form {
-            Form::Nested => ("eventSubscriptions", nested),
-            Form::Scoped => {
+            PathForm::Nested => ("eventSubscriptions", nested),
+            PathForm::Scoped => {
                 ("providers/Microsoft.EventGrid/eventSubscriptions", "Microsoft.EventGrid/eventSubscriptions")
             }
         };
         let topic_id = topic.resource_id_of(record.filter.domain_topic.as_deref());
         let properties = match topic.kind() {
-            Kind::NamespaceTopic => namespace::told(record),
-            Kind::Topic | Kind::Domain => told(record, &topic_id),
+            TopicKind::NamespaceTopic => namespace::view_json(record),
+            TopicKind::Topic | TopicKind::Domain => settable_json(record, &topic_id),
         };
         Self {
             id: format!("{topic_id}/{between}/{}", record.name),
             name: record.name.to_string(),
             kind,
-            system_data: record.system_data.as_ref().map(system_data::View::new),
+            system_data: record.system_data.as_ref().map(system_data::SystemDataView::new),
             properties,
         }
     }
 
     /// The same for a subscription that may not be in force: then `endpointInService` says where events go meanwhile.
-    pub fn provisioned(subscription: &Provisioned, topic: &TopicRecord, form: Form) -> Self {
+    pub fn provisioned(subscription: &Provisioned, topic: &TopicRecord, form: PathForm) -> Self {
         let Provisioned { record, state, in_force } = subscription;
         let mut view = Self::new(record, topic, form);
         let state = match state {
-            Provisioning::Succeeded => return view,
-            Provisioning::AwaitingManualAction => "AwaitingManualAction",
-            Provisioning::Failed => "Failed",
+            ProvisioningState::Succeeded => return view,
+            ProvisioningState::AwaitingManualAction => "AwaitingManualAction",
+            ProvisioningState::Failed => "Failed",
         };
         view.properties["provisioningState"] = state.into();
         view.properties["endpointInService"] = in_force.as_ref().map(|record| record.webhook.base_url()).into();
@@ -103,22 +103,22 @@ impl View {
     }
 }
 
-fn told(record: &SubscriptionRecord, topic_id: &str) -> Value {
+fn settable_json(record: &SubscriptionRecord, topic_id: &str) -> Value {
     let mut properties = value_of(&settable(record));
     if let Some(webhook) = properties.pointer_mut("/destination/properties") {
-        tell_webhook(webhook, &record.webhook);
+        hide_webhook_secrets(webhook, &record.webhook);
     }
-    merge(&mut properties, value_of(&Told { topic: topic_id, provisioning_state: "Succeeded" }));
+    merge(&mut properties, value_of(&SubscriptionViewProperties { topic: topic_id, provisioning_state: "Succeeded" }));
     properties
 }
 
 /// Makes of what can be set of a webhook what is told of it.
-pub(super) fn tell_webhook(properties: &mut Value, webhook: &Webhook) {
+pub(super) fn hide_webhook_secrets(properties: &mut Value, webhook: &Webhook) {
     secrets::hide(properties);
     drop_read_only(properties, &["endpointUrl"]);
     merge(
         properties,
-        value_of(&ToldWebhook {
+        value_of(&WebhookView {
             endpoint_base_url: webhook.base_url(),
             minimum_tls_version_allowed: "1.2",
             allowed_rate: webhook.allowed_rate,
@@ -128,14 +128,14 @@ pub(super) fn tell_webhook(properties: &mut Value, webhook: &Webhook) {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Told<'a> {
+struct SubscriptionViewProperties<'a> {
     topic: &'a str,
     provisioning_state: &'static str,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct ToldWebhook {
+struct WebhookView {
     endpoint_base_url: String,
     minimum_tls_version_allowed: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]

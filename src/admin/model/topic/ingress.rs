@@ -5,11 +5,13 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
-    admin::model::Invalid,
+    admin::model::InvalidRequest,
     event::Schema,
     topic::{
-        ingress::{Ingress, IpRule, Mapping, PublicNetworkAccess, Source, SourceOrDefault},
-        record::Kind,
+        ingress::{
+            IngressSettings, InputSchemaMapping, IpRule, MappedField, MappedFieldOrDefault, PublicNetworkAccess,
+        },
+        record::TopicKind,
     },
 };
 
@@ -23,7 +25,7 @@ const TEXT_MAX: usize = 512;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = TopicIngress)]
-pub(in crate::admin::model) struct Body {
+pub(in crate::admin::model) struct IngressBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::admin::model) disable_local_auth: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,7 +43,7 @@ pub(in crate::admin::model) struct Body {
 pub(in crate::admin::model) struct MappingBody {
     input_schema_mapping_type: MappingType,
     #[serde(default)]
-    properties: Mapping,
+    properties: InputSchemaMapping,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -49,9 +51,9 @@ enum MappingType {
     Json,
 }
 
-impl Body {
+impl IngressBody {
     /// What a client is told, or may patch, of `ingress`.
-    pub(in crate::admin::model) fn of(ingress: &Ingress) -> Self {
+    pub(in crate::admin::model) fn of(ingress: &IngressSettings) -> Self {
         let mapping = ingress.mapping.clone();
         Self {
             disable_local_auth: Some(ingress.disable_local_auth),
@@ -66,15 +68,15 @@ impl Body {
     /// out is as in a new topic, but for the mapping, which belongs to the schema and stays with it.
     pub(in crate::admin::model) fn settle(
         self,
-        kind: Kind,
+        kind: TopicKind,
         schema: Schema,
-        existing: Option<&Mapping>,
-    ) -> Result<Ingress, Invalid> {
+        existing: Option<&InputSchemaMapping>,
+    ) -> Result<IngressSettings, InvalidRequest> {
         let rules = self.inbound_ip_rules.unwrap_or_default();
         if rules.len() > RULES_MAX {
             let count = rules.len();
             let problem = format!("has {count} entries; allowed are at most {RULES_MAX}");
-            return Err(Invalid::new("properties.inboundIpRules", problem));
+            return Err(InvalidRequest::new("properties.inboundIpRules", problem));
         }
         let wished = self.input_schema_mapping.map(|body| body.properties);
         let mapping = match (schema, wished) {
@@ -82,10 +84,10 @@ impl Body {
             (Schema::EventGrid | Schema::CloudEvents, None) => None,
             (Schema::EventGrid | Schema::CloudEvents, Some(_)) => {
                 let problem = "is for topics whose inputSchema is CustomEventSchema; leave it out";
-                return Err(Invalid::new("properties.inputSchemaMapping", problem));
+                return Err(InvalidRequest::new("properties.inputSchemaMapping", problem));
             }
         };
-        Ok(Ingress {
+        Ok(IngressSettings {
             disable_local_auth: self.disable_local_auth.unwrap_or_default(),
             public_network_access: self.public_network_access.unwrap_or_default(),
             inbound_ip_rules: rules,
@@ -94,15 +96,15 @@ impl Body {
     }
 }
 
-fn checked(kind: Kind, mapping: Mapping) -> Result<Mapping, Invalid> {
-    let Mapping { id, topic, event_time, event_type, subject, data_version } = &mapping;
+fn checked(kind: TopicKind, mapping: InputSchemaMapping) -> Result<InputSchemaMapping, InvalidRequest> {
+    let InputSchemaMapping { id, topic, event_time, event_type, subject, data_version } = &mapping;
     for (name, source) in [("id", id), ("topic", topic), ("eventTime", event_time)] {
-        if let Some(Source { source_field: Some(field) }) = source {
+        if let Some(MappedField { source_field: Some(field) }) = source {
             text(name, "sourceField", field)?;
         }
     }
     for (name, source) in [("eventType", event_type), ("subject", subject), ("dataVersion", data_version)] {
-        let Some(SourceOrDefault { source_field, default_value }) = source else { continue };
+        let Some(MappedFieldOrDefault { source_field, default_value }) = source else { continue };
         if let Some(field) = source_field {
             text(name, "sourceField", field)?;
         }
@@ -110,31 +112,31 @@ fn checked(kind: Kind, mapping: Mapping) -> Result<Mapping, Invalid> {
             text(name, "defaultValue", value)?;
         }
     }
-    let says_a_topic = |source: &Source| source.source_field.is_some();
-    if kind == Kind::Domain && !topic.as_ref().is_some_and(says_a_topic) {
-        return Err(Invalid::new(
+    let says_a_topic = |source: &MappedField| source.source_field.is_some();
+    if kind == TopicKind::Domain && !topic.as_ref().is_some_and(says_a_topic) {
+        return Err(InvalidRequest::new(
             "properties.inputSchemaMapping.properties.topic",
             "is missing; a domain with CustomEventSchema needs its sourceField, which says which topic an event is for",
         ));
     }
-    let says_a_type = |source: &SourceOrDefault| source.source_field.is_some() || source.default_value.is_some();
+    let says_a_type = |source: &MappedFieldOrDefault| source.source_field.is_some() || source.default_value.is_some();
     if event_type.as_ref().is_some_and(says_a_type) {
         return Ok(mapping);
     }
-    Err(Invalid::new(
+    Err(InvalidRequest::new(
         "properties.inputSchemaMapping.properties.eventType",
         "is missing; a topic with CustomEventSchema needs its sourceField, its defaultValue or both",
     ))
 }
 
-fn text(property: &str, part: &str, given: &str) -> Result<(), Invalid> {
+fn text(property: &str, part: &str, given: &str) -> Result<(), InvalidRequest> {
     let at = format!("properties.inputSchemaMapping.properties.{property}.{part}");
     match given.chars().count() {
         // Azure's clients send an empty default for none.
         0 if part == "defaultValue" => Ok(()),
-        0 => Err(Invalid::new(at, "is empty; leave it out or say which")),
+        0 => Err(InvalidRequest::new(at, "is empty; leave it out or say which")),
         length if length > TEXT_MAX => {
-            Err(Invalid::new(at, format!("has {length} characters; allowed are at most {TEXT_MAX}")))
+            Err(InvalidRequest::new(at, format!("has {length} characters; allowed are at most {TEXT_MAX}")))
         }
         _ => Ok(()),
     }

@@ -9,8 +9,8 @@ use super::{ingress, schema_name};
 use crate::{
     admin::model::system_data,
     topic::{
-        kept::{DataResidency, EventTypeInfo, ExtendedLocation, HostKind, Identity, Sku, Tier, TlsVersion},
-        record::{Kind, TopicRecord},
+        azure_properties::{DataResidency, EventTypeInfo, ExtendedLocation, HostKind, Identity, Sku, Tier, TlsVersion},
+        record::{TopicKind, TopicRecord},
     },
 };
 
@@ -18,7 +18,7 @@ use crate::{
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Topic)]
-pub struct View {
+pub struct TopicView {
     id: String,
     name: String,
     #[serde(rename = "type")]
@@ -32,20 +32,20 @@ pub struct View {
     #[serde(skip_serializing_if = "Option::is_none")]
     identity: Option<Identity>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    system_data: Option<system_data::View>,
-    properties: Properties,
+    system_data: Option<system_data::SystemDataView>,
+    properties: TopicViewProperties,
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = TopicProperties)]
-struct Properties {
+struct TopicViewProperties {
     provisioning_state: &'static str,
     endpoint: String,
     input_schema: &'static str,
     metric_resource_id: String,
     #[serde(flatten)]
-    ingress: ingress::Body,
+    ingress: ingress::IngressBody,
     data_residency_boundary: DataResidency,
     #[serde(skip_serializing_if = "Option::is_none")]
     minimum_tls_version_allowed: Option<TlsVersion>,
@@ -58,17 +58,17 @@ struct Properties {
     edition: String,
 }
 
-impl View {
+impl TopicView {
     /// What a client is told of `record` by the server that is reached at `public_url`.
     pub fn new(record: &TopicRecord, public_url: &str) -> Self {
         let kept = record.kept.clone();
-        let (word, public_url) = (record.kind().word(), public_url.trim_end_matches('/'));
+        let (word, public_url) = (record.kind().path_segment(), public_url.trim_end_matches('/'));
         Self {
             id: record.resource_id(),
             name: record.name.to_string(),
             kind_of_resource: match record.kind() {
-                Kind::Topic | Kind::NamespaceTopic => "Microsoft.EventGrid/topics",
-                Kind::Domain => "Microsoft.EventGrid/domains",
+                TopicKind::Topic | TopicKind::NamespaceTopic => "Microsoft.EventGrid/topics",
+                TopicKind::Domain => "Microsoft.EventGrid/domains",
             },
             location: record.location.clone(),
             tags: record.tags.clone(),
@@ -76,13 +76,13 @@ impl View {
             kind: kept.kind.unwrap_or(HostKind::Azure),
             extended_location: kept.extended_location,
             identity: kept.identity,
-            system_data: record.system_data.as_ref().map(system_data::View::new),
-            properties: Properties {
+            system_data: record.system_data.as_ref().map(system_data::SystemDataView::new),
+            properties: TopicViewProperties {
                 provisioning_state: "Succeeded",
                 endpoint: format!("{public_url}/{word}/{}/api/events", record.name),
                 input_schema: schema_name(record.input_schema),
                 metric_resource_id: record.metric_resource_id.clone(),
-                ingress: ingress::Body::of(&record.ingress),
+                ingress: ingress::IngressBody::of(&record.ingress),
                 data_residency_boundary: kept.data_residency_boundary.unwrap_or(DataResidency::WithinGeopair),
                 minimum_tls_version_allowed: kept.minimum_tls_version_allowed,
                 event_type_info: kept.event_type_info,

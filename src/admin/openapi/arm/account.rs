@@ -1,32 +1,32 @@
 //! What clients ask for before they ask for a resource, described.
 
-use super::{Draft, Route, Schemas, Subject, draft, list, paged};
+use super::{OperationBuilder, ResourceType, Route, SchemaRegistry, draft, list, paged};
 use crate::admin::model::account::{AzureSubscription, Location, Provider, ResourceGroup, Tenant};
 
-pub(super) fn describe(route: &Route, schemas: &mut Schemas) -> Draft {
+pub(super) fn describe(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let draft = |id, summary| draft(route, id, summary);
     match route.subject {
-        Subject::Tenants => list(draft("listTenants", "List tenants"), schemas.of::<Tenant>()),
-        Subject::AzureSubscriptions => {
+        ResourceType::Tenants => list(draft("listTenants", "List tenants"), schemas.of::<Tenant>()),
+        ResourceType::AzureSubscriptions => {
             let summary = "List the Azure subscriptions that resources name";
             paged(draft("listAzureSubscriptions", summary), schemas.of::<AzureSubscription>())
         }
-        Subject::AzureSubscription => draft("getAzureSubscription", "Get an Azure subscription").answer(
+        ResourceType::AzureSubscription => draft("getAzureSubscription", "Get an Azure subscription").answer(
             200,
             "The Azure subscription",
             &schemas.of::<AzureSubscription>(),
         ),
-        Subject::ResourceGroups => {
+        ResourceType::ResourceGroups => {
             let summary = "List the resource groups that resources name";
             paged(draft("listResourceGroups", summary), schemas.of::<ResourceGroup>())
         }
-        Subject::ResourceGroup => draft("getResourceGroup", "Get a resource group").answer(
+        ResourceType::ResourceGroup => draft("getResourceGroup", "Get a resource group").answer(
             200,
             "The resource group",
             &schemas.of::<ResourceGroup>(),
         ),
-        Subject::Providers => list(draft("listProviders", "List resource providers"), schemas.of::<Provider>()),
-        Subject::Locations => list(draft("listLocations", "List locations"), schemas.of::<Location>()),
+        ResourceType::Providers => list(draft("listProviders", "List resource providers"), schemas.of::<Provider>()),
+        ResourceType::Locations => list(draft("listLocations", "List locations"), schemas.of::<Location>()),
         _ => draft("getProvider", "Get the resource provider Microsoft.EventGrid").answer(
             200,
             "The resource provider",

@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use super::{CHANGING, READING, draft};
 use crate::admin::{
-    arm::{path::SubscriptionVerb, routes::Route},
+    arm::{path::SubscriptionAction, routes::Route},
     dead_letters,
-    openapi::draft::{Draft, Schemas},
+    openapi::draft::{OperationBuilder, SchemaRegistry},
 };
 
 /// What dead letters are asked for by, in a query.
@@ -18,22 +18,27 @@ const DEAD_LETTERS: [(&str, &str, &str); 5] = [
     ("id", "Id of the event", "string"),
 ];
 
-pub(super) fn describe(route: &Route, verb: SubscriptionVerb, schemas: &mut Schemas, error: &Value) -> Draft {
-    if verb == SubscriptionVerb::DeadLetter {
+pub(super) fn describe(
+    route: &Route,
+    verb: SubscriptionAction,
+    schemas: &mut SchemaRegistry,
+    error: &Value,
+) -> OperationBuilder {
+    if verb == SubscriptionAction::DeadLetter {
         return draft(route, "getDeadLetter", "Get a dead letter with its event")
-            .answer(200, "The dead letter and its event", &schemas.of::<dead_letters::WholeView>())
+            .answer(200, "The dead letter and its event", &schemas.of::<dead_letters::DeadLetterDetailView>())
             .answer(409, "Unreadable dead letter, with the cause", error)
             .errors(&READING, error);
     }
-    if verb == SubscriptionVerb::RedriveDeadLetters {
+    if verb == SubscriptionAction::RedriveDeadLetters {
         let body = schemas.of::<dead_letters::RedriveBody>();
         return draft(route, "redriveDeadLetters", "Redrive dead letters to this event subscription")
             .body(true, &body, json!({"filter": {"reason": "TimeToLiveExceeded"}, "rate": 100}))
             .answer(200, "The count of a dry run", &schemas.of::<dead_letters::PurgedView>())
-            .answer(202, "The redrive that began", &schemas.of::<dead_letters::BegunView>())
+            .answer(202, "The redrive that began", &schemas.of::<dead_letters::RedriveStartedView>())
             .errors(&CHANGING, error);
     }
-    if verb == SubscriptionVerb::PurgeDeadLetters {
+    if verb == SubscriptionAction::PurgeDeadLetters {
         return draft(route, "purgeDeadLetters", "Purge dead letters, a part at a time, or count them with `dryRun`")
             .body(true, &schemas.of::<dead_letters::PurgeBody>(), json!({"all": true, "dryRun": true}))
             .answer(

@@ -3,9 +3,9 @@
 use actix_web::http::Method;
 use serde_json::{Value, json};
 
-use super::{CHANGING, Draft, Route, Schemas, deleted, draft, topic_verb, what_if};
+use super::{CHANGING, OperationBuilder, Route, SchemaRegistry, deleted, draft, topic_verb, what_if};
 use crate::admin::{
-    arm::path::{NamespaceVerb, TopicVerb},
+    arm::path::{NamespaceAction, TopicAction},
     model::{
         namespace::{self, topic},
         subscription::{self, namespace as namespaced},
@@ -14,36 +14,40 @@ use crate::admin::{
 
 pub(super) fn describe(
     route: &Route,
-    verb: NamespaceVerb,
+    verb: NamespaceAction,
     method: &Method,
-    schemas: &mut Schemas,
+    schemas: &mut SchemaRegistry,
     error: &Value,
-) -> Draft {
-    let (body, view) = (schemas.of::<namespace::Body>(), schemas.of::<namespace::View>());
+) -> OperationBuilder {
+    let (body, view) = (schemas.of::<namespace::NamespaceBody>(), schemas.of::<namespace::NamespaceView>());
     let example = json!({"location": "local", "sku": {"name": "Standard", "capacity": 1}});
     match (verb, method) {
-        (NamespaceVerb::ListKeys, _) => topic_verb(route, TopicVerb::ListKeys, schemas, error),
-        (NamespaceVerb::RegenerateKey, _) => topic_verb(route, TopicVerb::RegenerateKey, schemas, error),
-        (NamespaceVerb::Itself, &Method::GET) => {
+        (NamespaceAction::ListKeys, _) => topic_verb(route, TopicAction::ListKeys, schemas, error),
+        (NamespaceAction::RegenerateKey, _) => topic_verb(route, TopicAction::RegenerateKey, schemas, error),
+        (NamespaceAction::Itself, &Method::GET) => {
             draft(route, "get", "Get a namespace").answer(200, "The resource, without its keys", &view)
         }
-        (NamespaceVerb::Itself, &Method::PUT) => what_if(draft(route, "put", "Create or replace a namespace"), schemas)
-            .body(false, &body, example)
-            .answer(201, "The created or changed resource", &view)
-            .errors(&CHANGING, error),
-        (NamespaceVerb::Itself, &Method::PATCH) => draft(route, "patch", "Change a namespace with a JSON merge patch")
-            .body(false, &body, example)
-            .answer(200, "The changed resource", &view)
-            .errors(&CHANGING, error),
-        (NamespaceVerb::Itself, _) => {
+        (NamespaceAction::Itself, &Method::PUT) => {
+            what_if(draft(route, "put", "Create or replace a namespace"), schemas)
+                .body(false, &body, example)
+                .answer(201, "The created or changed resource", &view)
+                .errors(&CHANGING, error)
+        }
+        (NamespaceAction::Itself, &Method::PATCH) => {
+            draft(route, "patch", "Change a namespace with a JSON merge patch")
+                .body(false, &body, example)
+                .answer(200, "The changed resource", &view)
+                .errors(&CHANGING, error)
+        }
+        (NamespaceAction::Itself, _) => {
             deleted(draft(route, "delete", "Delete a namespace, its topics and their event subscriptions"), error)
         }
     }
 }
 
 /// A topic of a namespace itself.
-pub(super) fn topic(route: &Route, method: &Method, schemas: &mut Schemas, error: &Value) -> Draft {
-    let (body, view) = (schemas.of::<topic::Body>(), schemas.of::<topic::View>());
+pub(super) fn topic(route: &Route, method: &Method, schemas: &mut SchemaRegistry, error: &Value) -> OperationBuilder {
+    let (body, view) = (schemas.of::<topic::NamespaceTopicBody>(), schemas.of::<topic::NamespaceTopicView>());
     let example = json!({"properties": {"eventRetentionInDays": 1}});
     match *method {
         Method::GET => {
@@ -62,18 +66,25 @@ pub(super) fn topic(route: &Route, method: &Method, schemas: &mut Schemas, error
 }
 
 /// An event subscription of a topic of a namespace, as it is told.
-pub(super) fn subscription_view(schemas: &mut Schemas) -> Value {
-    let properties = schemas.of::<namespaced::Properties>();
+pub(super) fn subscription_view(schemas: &mut SchemaRegistry) -> Value {
+    let properties = schemas.of::<namespaced::NamespaceSubscriptionProperties>();
     let told = json!({
         "description": "Properties as they are set, with `endpointBaseUrl` instead of `endpointUrl`, and `provisioningState`",
         "anyOf": [properties, {"type": "object"}],
     });
-    schemas.made::<subscription::View>("NamespaceSubscription", |schema| schema["properties"]["properties"] = told)
+    schemas.made::<subscription::SubscriptionView>("NamespaceSubscription", |schema| {
+        schema["properties"]["properties"] = told
+    })
 }
 
 /// It, itself.
-pub(super) fn subscription(route: &Route, method: &Method, schemas: &mut Schemas, error: &Value) -> Draft {
-    let (body, view) = (schemas.of::<namespaced::Body>(), subscription_view(schemas));
+pub(super) fn subscription(
+    route: &Route,
+    method: &Method,
+    schemas: &mut SchemaRegistry,
+    error: &Value,
+) -> OperationBuilder {
+    let (body, view) = (schemas.of::<namespaced::NamespaceSubscriptionBody>(), subscription_view(schemas));
     let destination = json!({"endpointType": "WebHook", "properties": {"endpointUrl": "http://127.0.0.1:9/heat"}});
     let push = json!({"deliveryMode": "Push", "push": {"destination": destination}});
     match *method {

@@ -14,17 +14,17 @@
 //!   everything, and is never a reason to give one of their events up.
 
 mod allowance;
-mod turn;
+mod scheduling;
 
 use self::allowance::Allowance;
 use super::{Subscription, lane_mut, settle::covers};
 use crate::{
     event::{Lane, Timestamp},
     policy::{
-        Item,
-        lane::Reading,
+        SendItem,
+        lane::LaneReader,
         record::job::{JOBS_MAX, Job, JobCommand, JobKind, JobRefused, JobState},
-        record::{Change, Command, Counters, DueKey, Entry, LaneCursor, Rate, What},
+        record::{Command, Counters, DueKey, LaneCursor, LedgerEntry, LedgerEvent, Rate, RecordChange},
     },
 };
 
@@ -40,7 +40,7 @@ const LANES: u16 = u16::MAX - Lane::FIRST_JOB.0;
 /// The jobs that have not ended.
 #[derive(Debug)]
 pub(super) struct Jobs {
-    list: Vec<Running>,
+    list: Vec<RunningJob>,
     begun: u16,
     /// Batches of others since the last one of a job.
     others: u32,
@@ -51,33 +51,33 @@ pub(super) struct Jobs {
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningJob {
     job: Job,
-    beginning: Beginning,
+    beginning: JobStart,
     allowance: Option<Allowance>,
 }
 
 /// Where the beginning of a job is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Beginning {
+enum JobStart {
     Gathered,
     Written,
     Durable,
 }
 
-impl Running {
-    fn new(job: Job, beginning: Beginning, now: Timestamp) -> Self {
+impl RunningJob {
+    fn new(job: Job, beginning: JobStart, now: Timestamp) -> Self {
         Self { allowance: job.rate.map(|rate| Allowance::new(rate, now)), job, beginning }
     }
 
     fn runs(&self) -> bool {
-        self.job.state == JobState::Running && self.beginning == Beginning::Durable
+        self.job.state == JobState::Running && self.beginning == JobStart::Durable
     }
 }
 
 impl Jobs {
     pub(super) fn recover(jobs: &[Job], begun: u16, now: Timestamp) -> Self {
-        let list = jobs.iter().map(|job| Running::new(job.clone(), Beginning::Durable, now)).collect();
+        let list = jobs.iter().map(|job| RunningJob::new(job.clone(), JobStart::Durable, now)).collect();
         Self { list, begun, others: 0, last: Lane::FIRST_JOB, left: Timestamp::default() }
     }
 
@@ -86,7 +86,7 @@ impl Jobs {
         self.list.iter().map(|running| running.job.clone()).collect()
     }
 
-    pub(super) fn begun(&self) -> u16 {
+    pub(super) fn started(&self) -> u16 {
         self.begun
     }
 
@@ -118,15 +118,15 @@ impl Jobs {
 
     /// All that was decided is on its way to the disk.
     pub(super) fn written(&mut self) {
-        self.step(Beginning::Gathered, Beginning::Written);
+        self.step(JobStart::Gathered, JobStart::Written);
     }
 
     /// All that was on its way is on the disk.
     pub(super) fn durable(&mut self) {
-        self.step(Beginning::Written, Beginning::Durable);
+        self.step(JobStart::Written, JobStart::Durable);
     }
 
-    fn step(&mut self, from: Beginning, to: Beginning) {
+    fn step(&mut self, from: JobStart, to: JobStart) {
         for running in self.list.iter_mut().filter(|running| running.beginning == from) {
             running.beginning = to;
         }
@@ -199,11 +199,11 @@ impl Subscription {
         self.jobs.begun = lane.0 - Lane::FIRST_JOB.0 + 1;
         let (state, counters) = (JobState::Running, Counters::default());
         let job = Job { lane, kind, rate, began: now, changed: now, state, counters };
-        self.jobs.list.push(Running::new(job, Beginning::Gathered, now));
+        self.jobs.list.push(RunningJob::new(job, JobStart::Gathered, now));
         match kind {
             JobKind::Replay { from, end } => {
                 let cursor = LaneCursor { lane, read: from, end: Some(end), open: Vec::new(), done: Vec::new() };
-                self.lanes.push(Reading::recover(&cursor));
+                self.lanes.push(LaneReader::recover(&cursor));
             }
             // Its dead letters come by themselves.
             JobKind::Redrive { .. } => {}
@@ -225,7 +225,7 @@ impl Subscription {
             reading.stop();
         }
         let lost = self.replays.withdraw(lane);
-        let item = |seq| Item { lane, seq, appended: now, attempts: 0, due: None, since: None };
+        let item = |seq| SendItem { lane, seq, appended: now, attempts: 0, due: None, since: None };
         self.cancel(lost.into_iter().map(item).collect(), now);
     }
 
@@ -244,18 +244,24 @@ impl Subscription {
             }
             // What was on its way when an earlier process ended is owed by nobody, and is in no flight.
             let lost = self.replays.withdraw(lane);
-            let item = |seq| Item { lane, seq, appended: now, attempts: 0, due: None, since: None };
+            let item = |seq| SendItem { lane, seq, appended: now, attempts: 0, due: None, since: None };
             self.cancel(lost.into_iter().map(item).collect(), now);
             let keys = self.replays.due.take_lane(lane, max);
-            let item =
-                |DueKey { due, lane, seq }| Item { lane, seq, appended: now, attempts: 0, due: Some(due), since: None };
+            let item = |DueKey { due, lane, seq }| SendItem {
+                lane,
+                seq,
+                appended: now,
+                attempts: 0,
+                due: Some(due),
+                since: None,
+            };
             self.cancel(keys.into_iter().map(item).collect(), now);
         }
     }
 
     /// These obligations of a job end with it.
-    pub(super) fn cancel(&mut self, items: Vec<Item>, now: Timestamp) {
-        let Some(Item { lane, .. }) = items.first().copied() else { return };
+    pub(super) fn cancel(&mut self, items: Vec<SendItem>, now: Timestamp) {
+        let Some(SendItem { lane, .. }) = items.first().copied() else { return };
         let items = self.give_back(lane, items, now);
         let mut canceled = Vec::with_capacity(items.len());
         for item in items {
@@ -269,30 +275,30 @@ impl Subscription {
         }
         self.gathered.spend(canceled.len());
         let covers = covers(canceled.iter().map(|item| item.seq).collect());
-        self.gathered.note(lane, 0, Entry { at: now, covers, what: What::Canceled });
+        self.gathered.note(lane, 0, LedgerEntry { at: now, covers, what: LedgerEvent::Canceled });
     }
 
-    fn job_lanes(&self, is_such: impl Fn(&Running) -> bool) -> Vec<Lane> {
+    fn job_lanes(&self, is_such: impl Fn(&RunningJob) -> bool) -> Vec<Lane> {
         self.jobs.list.iter().filter(|running| is_such(running)).map(|running| running.job.lane).collect()
     }
 
     /// Those that have nothing left to do are no more.
     pub(super) fn end_jobs(&mut self, now: Timestamp) {
-        let lanes: Vec<Lane> = self.lanes.iter().map(Reading::lane).collect();
+        let lanes: Vec<Lane> = self.lanes.iter().map(LaneReader::lane).collect();
         let has_more = |job: &Job| match job.kind {
             JobKind::Replay { .. } | JobKind::Redrive { drained: true } => false,
             JobKind::Redrive { drained: false } => job.state != JobState::Canceling,
         };
         let is_over = |job: &Job| job.counters.pending == 0 && !lanes.contains(&job.lane) && !has_more(job);
-        let (over, list): (Vec<Running>, Vec<Running>) =
+        let (over, list): (Vec<RunningJob>, Vec<RunningJob>) =
             std::mem::take(&mut self.jobs.list).into_iter().partition(|running| is_over(&running.job));
         self.jobs.list = list;
-        for Running { job, .. } in over {
+        for RunningJob { job, .. } in over {
             let state = match job.state {
                 JobState::Canceling | JobState::Canceled => JobState::Canceled,
                 JobState::Running | JobState::Paused | JobState::Completed => JobState::Completed,
             };
-            self.gathered.change(Change::JobEnded(Box::new(Job { state, changed: now, ..job })));
+            self.gathered.change(RecordChange::JobEnded(Box::new(Job { state, changed: now, ..job })));
         }
     }
 }

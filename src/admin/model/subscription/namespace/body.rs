@@ -4,21 +4,21 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{Destination, dead_letter};
+use super::{DestinationBody, dead_letter};
 use crate::admin::model::subscription::advanced;
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = NamespaceSubscriptionBody)]
-pub(in crate::admin) struct Body {
+pub(in crate::admin) struct NamespaceSubscriptionBody {
     pub(super) name: Option<String>,
-    pub(super) properties: Properties,
+    pub(super) properties: NamespaceSubscriptionProperties,
 }
 
 #[derive(Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = NamespaceSubscriptionProperties)]
-pub(in crate::admin) struct Properties {
+pub(in crate::admin) struct NamespaceSubscriptionProperties {
     pub(super) delivery_configuration: DeliveryConfiguration,
     /// Schema of the events, `CloudEventSchemaV1_0`
     #[schema(example = "CloudEventSchemaV1_0")]
@@ -37,13 +37,13 @@ pub(in crate::admin) struct Properties {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = DeliveryConfiguration)]
 pub(super) struct DeliveryConfiguration {
-    /// `Push`, or `Queue`.
+    /// `PushInfo`, or `Queue`.
     #[schema(example = "Push")]
     pub(super) delivery_mode: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) queue: Option<QueueInfo>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) push: Option<Push>,
+    pub(super) push: Option<PushInfo>,
 }
 
 #[derive(Default, Deserialize, Serialize, ToSchema)]
@@ -58,24 +58,24 @@ pub(super) struct QueueInfo {
     #[schema(example = "P1D")]
     pub(super) event_time_to_live: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<dead_letter::Body>)]
+    #[schema(value_type = Option<dead_letter::SdkDeadLetterBody>)]
     pub(super) dead_letter_destination_with_resource_identity: Option<Value>,
 }
 
 #[derive(Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = PushInfo)]
-pub(super) struct Push {
+pub(super) struct PushInfo {
     #[schema(minimum = 1, maximum = 10)]
     pub(super) max_delivery_count: Option<i64>,
     /// Time to live in ISO 8601, such as `P1D` or `PT30M`; at most the retention of the topic
     #[schema(example = "P1D")]
     pub(super) event_time_to_live: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<dead_letter::Body>)]
+    #[schema(value_type = Option<dead_letter::SdkDeadLetterBody>)]
     pub(super) dead_letter_destination_with_resource_identity: Option<Value>,
     /// Endpoint; with an identity, the same in `deliveryWithResourceIdentity`
-    pub(super) destination: Destination,
+    pub(super) destination: DestinationBody,
 }
 
 #[derive(Default, Deserialize, Serialize, ToSchema)]
@@ -85,6 +85,6 @@ pub(super) struct FiltersConfiguration {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) included_event_types: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Vec<advanced::Described>>)]
+    #[schema(value_type = Option<Vec<advanced::AdvancedFilterSchema>>)]
     pub(super) filters: Option<Vec<Value>>,
 }

@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::super::{Blob, DeadLetter, check};
+use super::super::{BlobBody, DeadLetterBody, check};
 use crate::{
-    admin::model::{Invalid, Ranges, read, value_of},
-    subscription::record::{DeadLetterDestination, ResourceIdentity},
+    admin::model::{EditionRanges, InvalidRequest, read, value_of},
+    subscription::record::{ResourceIdentity, StorageBlobDestination},
 };
 
 /// The key.
@@ -18,69 +18,74 @@ pub(super) const KEY: &str = "deadLetterDestinationWithResourceIdentity";
 #[derive(Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = DeadLetterWithResourceIdentity)]
-pub(super) struct Body {
+pub(super) struct SdkDeadLetterBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     identity: Option<ResourceIdentity>,
     /// Days for which writing to an unreachable store is retried
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 2)]
     delivery_retry_period_in_days: Option<i64>,
-    dead_letter_destination: DeadLetter,
+    dead_letter_destination: DeadLetterBody,
 }
 
 /// As the documents have it.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Documented {
+struct DocumentedDeadLetterBody {
     identity: Option<ResourceIdentity>,
     delivery_retry_period_in_days: Option<i64>,
     endpoint_type: String,
     #[serde(rename = "StorageBlob", alias = "storageBlob")]
-    storage_blob: Blob,
+    storage_blob: BlobBody,
 }
 
 /// A place for dead letters, and in whose name it would be written to.
-pub(super) type Place = (DeadLetterDestination, Option<ResourceIdentity>);
+pub(super) type DeadLetterContainer = (StorageBlobDestination, Option<ResourceIdentity>);
 
 /// Reads what stands under the key.
-pub(super) fn place(given: Value, ranges: &Ranges) -> Result<Place, Invalid> {
+pub(super) fn place(given: Value, ranges: &EditionRanges) -> Result<DeadLetterContainer, InvalidRequest> {
     // A null says that there is none of the two.
     let is_documented = given.get("deadLetterDestination").is_none_or(Value::is_null);
     let (identity, letters) = if is_documented {
-        let Documented { identity, delivery_retry_period_in_days, endpoint_type, storage_blob: properties } =
-            read(given)?;
-        (identity, DeadLetter { endpoint_type, delivery_retry_period_in_days, properties })
+        let DocumentedDeadLetterBody {
+            identity,
+            delivery_retry_period_in_days,
+            endpoint_type,
+            storage_blob: properties,
+        } = read(given)?;
+        (identity, DeadLetterBody { endpoint_type, delivery_retry_period_in_days, properties })
     } else {
-        let Body { identity, delivery_retry_period_in_days: days, dead_letter_destination: letters } = read(given)?;
+        let SdkDeadLetterBody { identity, delivery_retry_period_in_days: days, dead_letter_destination: letters } =
+            read(given)?;
         let days = days.or(letters.delivery_retry_period_in_days);
-        (identity, DeadLetter { delivery_retry_period_in_days: days, ..letters })
+        (identity, DeadLetterBody { delivery_retry_period_in_days: days, ..letters })
     };
-    let renamed = |invalid: Invalid| if is_documented { documented(invalid) } else { invalid };
+    let renamed = |invalid: InvalidRequest| if is_documented { documented(invalid) } else { invalid };
     if letters.endpoint_type != "StorageBlob" {
         let problem = format!(
             "is \"{}\"; allowed is StorageBlob, others are not supported yet",
             letters.endpoint_type.escape_debug()
         );
-        return Err(renamed(Invalid::new("deadLetterDestination.endpointType", problem)));
+        return Err(renamed(InvalidRequest::new("deadLetterDestination.endpointType", problem)));
     }
     Ok((check::dead_letter(letters, ranges).map_err(renamed)?, identity))
 }
 
 /// What is wrong with it, by the keys of the documents.
-fn documented(invalid: Invalid) -> Invalid {
+fn documented(invalid: InvalidRequest) -> InvalidRequest {
     let target = invalid.target.replace("deadLetterDestination.properties", "StorageBlob");
-    Invalid { target: target.replace("deadLetterDestination.", ""), ..invalid }
+    InvalidRequest { target: target.replace("deadLetterDestination.", ""), ..invalid }
 }
 
 /// As it is told, and can be put again.
-pub(super) fn told(place: &DeadLetterDestination, identity: Option<&ResourceIdentity>) -> Value {
-    value_of(&Body {
+pub(super) fn to_json(place: &StorageBlobDestination, identity: Option<&ResourceIdentity>) -> Value {
+    value_of(&SdkDeadLetterBody {
         identity: identity.cloned(),
         delivery_retry_period_in_days: place.retry_period_days.map(i64::from),
-        dead_letter_destination: DeadLetter {
+        dead_letter_destination: DeadLetterBody {
             endpoint_type: "StorageBlob".to_owned(),
             delivery_retry_period_in_days: None,
-            properties: Blob {
+            properties: BlobBody {
                 resource_id: place.resource_id.clone(),
                 blob_container_name: Some(place.container.clone()).filter(|container| !container.is_empty()),
             },

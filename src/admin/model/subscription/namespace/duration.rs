@@ -2,13 +2,16 @@
 
 use jiff::{Span, SpanRelativeTo};
 
-use crate::admin::model::Invalid;
+use crate::admin::model::InvalidRequest;
 
 /// The minutes of an `eventTimeToLive` that stands at `at`.
-pub(super) fn minutes(at: &str, given: &str) -> Result<i64, Invalid> {
+pub(super) fn minutes(at: &str, given: &str) -> Result<i64, InvalidRequest> {
     let refused = |problem: &str| {
         let given = given.escape_debug();
-        Err(Invalid::new(at, format!("is \"{given}\"; allowed is a duration {problem}, such as P1D, PT12H or PT30M")))
+        Err(InvalidRequest::new(
+            at,
+            format!("is \"{given}\"; allowed is a duration {problem}, such as P1D, PT12H or PT30M"),
+        ))
     };
     // jiff reads durations in words, too, which no client of Azure's does.
     let span = given.parse::<Span>().ok().filter(|_| given.starts_with(['P', 'p']));

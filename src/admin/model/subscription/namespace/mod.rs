@@ -7,20 +7,20 @@ mod duration;
 
 use serde_json::{Value, json};
 
-pub(in crate::admin) use self::body::{Body, Properties};
-use self::body::{DeliveryConfiguration, FiltersConfiguration, Push, QueueInfo};
+use self::body::{DeliveryConfiguration, FiltersConfiguration, PushInfo, QueueInfo};
+pub(in crate::admin) use self::body::{NamespaceSubscriptionBody, NamespaceSubscriptionProperties};
 use super::{
-    DELIVERY_SCHEMAS, Destination, FilterBody, STORAGE_BLOB, WEBHOOK, WEBHOOK_UNSUPPORTED, advanced, attribute, check,
-    secrets, view, webhook, webhook_body,
+    DELIVERY_SCHEMAS, DestinationBody, FilterBody, STORAGE_BLOB, WEBHOOK, WEBHOOK_UNSUPPORTED, advanced, attribute,
+    check, secrets, view, webhook, webhook_body,
 };
 use crate::{
     admin::model::{
-        Enumeration, Invalid, Range, Ranges, canonicalize, check_name, check_same_name, drop_read_only, merge,
-        namespace::topic::minutes_max, parse, read, refuse_unsupported, take, text_at, value_of,
+        EditionRanges, Enumeration, InvalidRequest, ValueRange, canonicalize, check_name, check_same_name,
+        drop_read_only, merge, namespace::topic::minutes_max, parse, read, refuse_unsupported, take, text_at, value_of,
     },
     event::{Name, Schema, SubscriptionId},
     policy::filter::Filter,
-    subscription::record::{Identities, OnGone, Queue, RetryPolicy, SubscriptionRecord, Webhook},
+    subscription::record::{ManagedIdentities, OnGone, QueueSettings, RetryPolicy, SubscriptionRecord, Webhook},
     topic::record::TopicRecord,
 };
 
@@ -31,8 +31,11 @@ const PUSH: &str = "Push";
 const QUEUE: &str = "Queue";
 
 /// `receiveLockDurationInSeconds`.
-const LOCK_SECONDS: Range =
-    Range { min: Queue::LOCK_SECONDS_MIN, max: Queue::LOCK_SECONDS_MAX, default: Queue::LOCK_SECONDS_DEFAULT };
+const LOCK_SECONDS: ValueRange = ValueRange {
+    min: QueueSettings::LOCK_SECONDS_MIN,
+    max: QueueSettings::LOCK_SECONDS_MAX,
+    default: QueueSettings::LOCK_SECONDS_DEFAULT,
+};
 
 /// Where a destination stands that is called in the name of an identity.
 const IDENTIFIED: &str = "deliveryWithResourceIdentity";
@@ -80,9 +83,9 @@ pub(super) fn put(
     name: &Name,
     topic: &TopicRecord,
     existing: Option<&SubscriptionRecord>,
-    ranges: &Ranges,
+    ranges: &EditionRanges,
     body: &[u8],
-) -> Result<SubscriptionRecord, Invalid> {
+) -> Result<SubscriptionRecord, InvalidRequest> {
     check_name("the subscription's name", name.as_str(), 50)?;
     read_whole(name, topic, existing, ranges, parse(body)?)
 }
@@ -91,9 +94,9 @@ pub(super) fn put(
 pub(super) fn patch(
     existing: &SubscriptionRecord,
     topic: &TopicRecord,
-    ranges: &Ranges,
+    ranges: &EditionRanges,
     body: &[u8],
-) -> Result<SubscriptionRecord, Invalid> {
+) -> Result<SubscriptionRecord, InvalidRequest> {
     let patch = parse(body)?;
     let mut value = json!({ "properties": settable(existing) });
     give_way(&mut value, &patch);
@@ -107,13 +110,16 @@ pub(in crate::admin) fn mode(record: &SubscriptionRecord) -> &'static str {
 }
 
 /// A subscription is pushed or pulled for as long as it is there: what it owes is owed in one of the two ways.
-pub(in crate::admin) fn check_mode(before: &SubscriptionRecord, wished: &SubscriptionRecord) -> Result<(), Invalid> {
+pub(in crate::admin) fn check_mode(
+    before: &SubscriptionRecord,
+    wished: &SubscriptionRecord,
+) -> Result<(), InvalidRequest> {
     if before.is_pulled() == wished.is_pulled() {
         return Ok(());
     }
     let is = mode(before);
     let problem = format!("cannot be changed; allowed is {is}, or delete the event subscription and make it anew");
-    Err(Invalid::new("properties.deliveryConfiguration.deliveryMode", problem))
+    Err(InvalidRequest::new("properties.deliveryConfiguration.deliveryMode", problem))
 }
 
 /// What is set anew in another form takes the place of what is there: the two would be held against each other.
@@ -137,9 +143,9 @@ fn read_whole(
     name: &Name,
     topic: &TopicRecord,
     existing: Option<&SubscriptionRecord>,
-    ranges: &Ranges,
+    ranges: &EditionRanges,
     mut value: Value,
-) -> Result<SubscriptionRecord, Invalid> {
+) -> Result<SubscriptionRecord, InvalidRequest> {
     drop_read_only(&mut value, &["id", "type", "systemData"]);
     canonicalize(&mut value, &ENUMERATIONS);
     let push = value.pointer_mut("/properties/deliveryConfiguration/push");
@@ -157,7 +163,7 @@ fn read_whole(
     if let Some(properties) = value.get_mut("properties") {
         drop_read_only(properties, &READ_ONLY);
     }
-    let Body { name: given, properties } = read(value)?;
+    let NamespaceSubscriptionBody { name: given, properties } = read(value)?;
     check_same_name(given.as_deref(), name.as_str())?;
     let identity = identity
         .map(read)
@@ -170,19 +176,19 @@ fn read_whole(
 
 /// There is one destination in the end, wherever it stands, and what is not to be set is not in it. Returns the identity
 /// that stands beside it.
-fn settle_destination(push: &mut Value) -> Result<Option<Value>, Invalid> {
+fn settle_destination(push: &mut Value) -> Result<Option<Value>, InvalidRequest> {
     let identified = take(push, IDENTIFIED).filter(|identified| !identified.is_null());
     let identity = match identified {
         None => None,
         Some(_) if push.get("destination").is_some_and(|given| !given.is_null()) => {
-            return Err(Invalid::new(IDENTIFIED, "is given beside destination; leave one of them out"));
+            return Err(InvalidRequest::new(IDENTIFIED, "is given beside destination; leave one of them out"));
         }
         Some(mut identified) => {
             push["destination"] = take(&mut identified, "destination").unwrap_or_default();
             let identity = take(&mut identified, "identity");
             if let Some(other) = identified.as_object().and_then(|rest| rest.keys().next()) {
                 let at = format!("{IDENTIFIED}.{other}");
-                return Err(Invalid::new(at, "is not known; allowed are identity and destination"));
+                return Err(InvalidRequest::new(at, "is not known; allowed are identity and destination"));
             }
             identity
         }
@@ -191,13 +197,13 @@ fn settle_destination(push: &mut Value) -> Result<Option<Value>, Invalid> {
     refuse_unsupported(push, &WEBHOOK_UNSUPPORTED)?;
     if let Some(given) = text_at(push, "destination.endpointType").filter(|given| *given != "WebHook") {
         let problem = format!("is \"{}\"; allowed is WebHook, others are not supported yet", given.escape_debug());
-        return Err(Invalid::new("destination.endpointType", problem));
+        return Err(InvalidRequest::new("destination.endpointType", problem));
     }
     Ok(identity)
 }
 
 /// What the two ways of delivery have in common.
-struct Terms {
+struct DeliveryTerms {
     max_delivery_count: Option<i64>,
     event_time_to_live: Option<String>,
     dead_letter: Option<Value>,
@@ -206,16 +212,16 @@ struct Terms {
 fn record(
     name: &Name,
     topic: &TopicRecord,
-    ranges: &Ranges,
-    properties: Properties,
-) -> Result<SubscriptionRecord, Invalid> {
+    ranges: &EditionRanges,
+    properties: NamespaceSubscriptionProperties,
+) -> Result<SubscriptionRecord, InvalidRequest> {
     let delivery_schema = check::delivery_schema(properties.event_delivery_schema.as_deref(), topic.input_schema)?;
     let DeliveryConfiguration { delivery_mode, queue: asked, push } = properties.delivery_configuration;
     let (at, queue, webhook, terms) = match (delivery_mode.as_str(), asked, push) {
         (PUSH, None, Some(push)) => {
             let at = "deliveryConfiguration.push";
             let webhook = webhook(push.destination.properties, Schema::CloudEvents, delivery_schema, ranges);
-            let terms = Terms {
+            let terms = DeliveryTerms {
                 max_delivery_count: push.max_delivery_count,
                 event_time_to_live: push.event_time_to_live,
                 dead_letter: push.dead_letter_destination_with_resource_identity,
@@ -225,8 +231,9 @@ fn record(
         (QUEUE, asked, None) => {
             let (at, asked) = ("deliveryConfiguration.queue", asked.unwrap_or_default());
             let seconds = LOCK_SECONDS.check("receiveLockDurationInSeconds", asked.receive_lock_duration_in_seconds);
-            let queue = Queue { receive_lock_duration_in_seconds: seconds.map_err(|invalid| invalid.under(at))? };
-            let terms = Terms {
+            let queue =
+                QueueSettings { receive_lock_duration_in_seconds: seconds.map_err(|invalid| invalid.under(at))? };
+            let terms = DeliveryTerms {
                 max_delivery_count: asked.max_delivery_count,
                 event_time_to_live: asked.event_time_to_live,
                 dead_letter: asked.dead_letter_destination_with_resource_identity,
@@ -235,7 +242,7 @@ fn record(
         }
         (mode, asked, push) => return Err(mistaken(mode, asked.is_some(), push.is_some())),
     };
-    let under = |invalid: Invalid| invalid.under(at);
+    let under = |invalid: InvalidRequest| invalid.under(at);
     let letters = terms.dead_letter.filter(|given| !given.is_null());
     let place = letters.map(|given| dead_letter::place(given, ranges)).transpose();
     let (dead_letter, of_dead_letters) = place.map_err(|invalid| under(invalid.under(dead_letter::KEY)))?.unzip();
@@ -254,7 +261,7 @@ fn record(
             event_time_to_live_in_minutes: minutes.map_err(under)?,
         },
         dead_letter,
-        identities: Identities { delivery: None, dead_letter: of_dead_letters.flatten() },
+        identities: ManagedIdentities { delivery: None, dead_letter: of_dead_letters.flatten() },
         dead_letter_in_probation: false,
         on_gone: OnGone::default(),
         labels: Vec::new(),
@@ -265,19 +272,19 @@ fn record(
 }
 
 /// What is wrong with a mode and what stands beside it.
-fn mistaken(mode: &str, queue: bool, push: bool) -> Invalid {
+fn mistaken(mode: &str, queue: bool, push: bool) -> InvalidRequest {
     let (key, problem) = match (mode, queue, push) {
         (PUSH, true, _) => ("queue", "is given, and deliveryMode is Push; leave it out".to_owned()),
         (PUSH, false, _) => ("push", "is missing, and deliveryMode is Push; allowed is a destination in it".to_owned()),
         (QUEUE, ..) => ("push", "is given, and deliveryMode is Queue; leave it out".to_owned()),
         _ => ("deliveryMode", format!("is \"{}\"; allowed are {QUEUE} and {PUSH}", mode.escape_debug())),
     };
-    Invalid::new(format!("deliveryConfiguration.{key}"), problem)
+    InvalidRequest::new(format!("deliveryConfiguration.{key}"), problem)
 }
 
 /// No longer than the topic keeps an event.
-fn time_to_live(topic: &TopicRecord, ranges: &Ranges, given: Option<&str>) -> Result<u32, Invalid> {
-    let Range { min, max, default } = ranges.time_to_live_minutes;
+fn time_to_live(topic: &TopicRecord, ranges: &EditionRanges, given: Option<&str>) -> Result<u32, InvalidRequest> {
+    let ValueRange { min, max, default } = ranges.time_to_live_minutes;
     let max = max.min(minutes_max(topic));
     let Some(given) = given else { return Ok(default.min(max)) };
     let at = "eventTimeToLive";
@@ -287,12 +294,12 @@ fn time_to_live(topic: &TopicRecord, ranges: &Ranges, given: Option<&str>) -> Re
         let given = given.escape_debug();
         let problem =
             format!("is \"{given}\"; allowed is {least} to {most}: no longer than the topic's eventRetentionInDays");
-        Invalid::new(at, problem)
+        InvalidRequest::new(at, problem)
     })
 }
 
 /// Read as that of every other subscription, and refused by the keys that it has here.
-fn filter(given: FiltersConfiguration, ranges: &Ranges) -> Result<Filter, Invalid> {
+fn filter(given: FiltersConfiguration, ranges: &EditionRanges) -> Result<Filter, InvalidRequest> {
     let FiltersConfiguration { included_event_types, filters } = given;
     let body = FilterBody { included_event_types, advanced_filters: filters, ..FilterBody::default() };
     check::filter(body, Schema::CloudEvents, ranges).map_err(|invalid| {
@@ -301,14 +308,14 @@ fn filter(given: FiltersConfiguration, ranges: &Ranges) -> Result<Filter, Invali
             Some(below) => format!("filtersConfiguration.{below}"),
             None => target,
         };
-        Invalid { target, ..invalid }
+        InvalidRequest { target, ..invalid }
     })
 }
 
 /// What a client can set, as it is set: with the whole address.
 pub(super) fn settable(record: &SubscriptionRecord) -> Value {
     let filters = &record.filter.advanced_filters;
-    let properties = Properties {
+    let properties = NamespaceSubscriptionProperties {
         delivery_configuration: delivery(record),
         event_delivery_schema: Some(check::schema_name(record.delivery_schema).to_owned()),
         filters_configuration: Some(FiltersConfiguration {
@@ -333,9 +340,9 @@ fn delivery(record: &SubscriptionRecord) -> DeliveryConfiguration {
     let event_time_to_live = Some(duration::iso(event_time_to_live_in_minutes));
     let identity = record.identities.dead_letter.as_ref();
     let dead_letter_destination_with_resource_identity =
-        record.dead_letter.as_ref().map(|place| dead_letter::told(place, identity));
+        record.dead_letter.as_ref().map(|place| dead_letter::to_json(place, identity));
     match record.queue {
-        Some(Queue { receive_lock_duration_in_seconds }) => DeliveryConfiguration {
+        Some(QueueSettings { receive_lock_duration_in_seconds }) => DeliveryConfiguration {
             delivery_mode: QUEUE.to_owned(),
             queue: Some(QueueInfo {
                 receive_lock_duration_in_seconds: Some(receive_lock_duration_in_seconds.into()),
@@ -348,11 +355,11 @@ fn delivery(record: &SubscriptionRecord) -> DeliveryConfiguration {
         None => DeliveryConfiguration {
             delivery_mode: PUSH.to_owned(),
             queue: None,
-            push: Some(Push {
+            push: Some(PushInfo {
                 max_delivery_count,
                 event_time_to_live,
                 dead_letter_destination_with_resource_identity,
-                destination: Destination {
+                destination: DestinationBody {
                     endpoint_type: "WebHook".to_owned(),
                     properties: webhook_body(&record.webhook),
                 },
@@ -362,7 +369,7 @@ fn delivery(record: &SubscriptionRecord) -> DeliveryConfiguration {
 }
 
 /// The properties of a subscription as they are told: without the query of its endpoint, and without secrets.
-pub(super) fn told(record: &SubscriptionRecord) -> Value {
+pub(super) fn view_json(record: &SubscriptionRecord) -> Value {
     let mut properties = settable(record);
     properties["provisioningState"] = "Succeeded".into();
     if record.is_pulled() {
@@ -373,6 +380,6 @@ pub(super) fn told(record: &SubscriptionRecord) -> Value {
         Some(_) => &mut push[IDENTIFIED]["destination"],
         None => &mut push["destination"],
     };
-    view::tell_webhook(&mut destination["properties"], &record.webhook);
+    view::hide_webhook_secrets(&mut destination["properties"], &record.webhook);
     properties
 }

@@ -1,0 +1,270 @@
+//! A line of the ledger as it is told: its parts for programs, and a sentence for people.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::{
+    event::{Lane, Seq},
+    policy::{
+        filter::FilterResult,
+        outcome::{Outcome, Reason},
+        record::{Excerpt, ExcerptKey, LedgerEntry, LedgerEvent, LedgerLine, lease::LeaseStep},
+    },
+};
+
+/// A line of the ledger.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = LedgerLine)]
+pub(super) struct LineView {
+    at: String,
+    lane: String,
+    /// `filtered`, `delivered`, `deferred`, `undeliverable`, `expired`, `deadLettered`, `dropped`, `late`, `canceled`,
+    /// `filed`, `lost` or `redriven`.
+    pub(super) what: &'static str,
+    /// The whole line as a sentence.
+    text: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attempt: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outcome: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    milliseconds: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_attempt: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    filter: Option<FilterView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    said: Option<ResponseView>,
+    /// Number of events of the line
+    events: u64,
+    first_sequence: u64,
+    last_sequence: u64,
+}
+
+/// The result of a version of the filter for the event.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = LedgerFilter)]
+struct FilterView {
+    version: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stopped_by: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seen: Option<String>,
+}
+
+/// The response to a failed request, or the error that prevented it.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = LedgerSaid)]
+struct ResponseView {
+    /// Whether it is the endpoint's own answer.
+    by_endpoint: bool,
+    text: String,
+}
+
+/// What is known beside a line.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LineContext<'a> {
+    pub(super) filters: Option<&'a BTreeMap<u32, FilterResult>>,
+    pub(super) excerpts: Option<&'a BTreeMap<ExcerptKey, Excerpt>>,
+}
+
+impl LineView {
+    pub(super) fn new(line: &LedgerLine, beside: LineContext<'_>) -> Self {
+        let LedgerLine { lane, attempt, entry } = line;
+        let LedgerEntry { at, covers, what } = entry;
+        let said = line.excerpt_key().and_then(|key| beside.excerpts?.get(&key));
+        let mut view = Self {
+            at: at.to_string(),
+            lane: lane_name(*lane),
+            what: line_kind(what),
+            text: String::new(),
+            attempt: Some(*attempt).filter(|attempt| *attempt > 0),
+            outcome: None,
+            status: None,
+            milliseconds: None,
+            next_attempt: None,
+            reason: None,
+            file: None,
+            filter: None,
+            said: said.map(|Excerpt { answered, said }| ResponseView {
+                by_endpoint: *answered,
+                text: String::from_utf8_lossy(said).into_owned(),
+            }),
+            events: covers.iter().map(|(_, count)| u64::from(*count)).sum(),
+            first_sequence: covers.first().map_or(0, |(first, _)| first.0),
+            last_sequence: covers.last().map_or(0, |(first, count)| first.0 + u64::from(*count) - 1),
+        };
+        match what {
+            LedgerEvent::Filtered { version } => {
+                let verdict = beside.filters.and_then(|filters| filters.get(version));
+                view.filter = Some(FilterView::new(*version, verdict));
+            }
+            LedgerEvent::Attempted { outcome, status, latency, next, excerpt: _ } => {
+                view.outcome = Some(outcome.to_string());
+                view.status = *status;
+                view.milliseconds = Some((latency.as_secs_f64() * 1e6).round() / 1e3);
+                view.next_attempt = next.map(|next| next.to_string());
+            }
+            LedgerEvent::GivenUp { reason, .. } => view.reason = Some(reason.to_string()),
+            LedgerEvent::Filed { file } => view.file = Some(file.to_string()),
+            LedgerEvent::Lost { why } => view.reason = Some(why.to_string()),
+            LedgerEvent::Lease(
+                LeaseStep::Received { until } | LeaseStep::Renewed { until } | LeaseStep::Released { until },
+            ) => view.next_attempt = Some(until.to_string()),
+            LedgerEvent::Late { .. }
+            | LedgerEvent::Canceled
+            | LedgerEvent::Redriven { .. }
+            | LedgerEvent::Lease(LeaseStep::Acknowledged | LeaseStep::Expired) => {}
+        }
+        view.text = match what {
+            LedgerEvent::GivenUp { reason: Reason::Missing, .. } => lost(covers),
+            _ => view.sentence(what),
+        };
+        view
+    }
+
+    fn sentence(&self, what: &LedgerEvent) -> String {
+        let attempt = self.attempt.map_or_else(|| "an attempt".to_owned(), |attempt| format!("attempt {attempt}"));
+        match what {
+            LedgerEvent::Filtered { .. } => self.filter.as_ref().map(FilterView::sentence).unwrap_or_default(),
+            LedgerEvent::Attempted { outcome, status, .. } => {
+                let status = status.map(|status| format!("{status} ")).unwrap_or_default();
+                let took = self.milliseconds.unwrap_or_default();
+                let next = match &self.next_attempt {
+                    Some(next) => format!("; the next one not before {next}"),
+                    None => String::new(),
+                };
+                format!("{attempt}: {status}{outcome} after {took} ms{next}")
+            }
+            LedgerEvent::GivenUp { reason, put_aside: true } => format!("given up: {reason}; becomes a dead letter"),
+            LedgerEvent::GivenUp { reason, put_aside: false } => format!("given up: {reason}; dropped"),
+            LedgerEvent::Late { settled: true } => {
+                format!("{attempt}: a success after the response wait, which counts")
+            }
+            LedgerEvent::Late { settled: false } => format!("{attempt}: a success after the event had ended"),
+            LedgerEvent::Canceled => "canceled: the subscription was deleted".to_owned(),
+            LedgerEvent::Filed { file } => format!("dead letter written: {file}"),
+            LedgerEvent::Lost { why } => format!("dead letter lost: {why}"),
+            LedgerEvent::Lease(step) => lease_sentence(&attempt, *step),
+            LedgerEvent::Redriven { into } => {
+                format!("taken out of the dead letters, sent again in {}", lane_name(*into))
+            }
+        }
+    }
+}
+
+/// So many runs of lost events are told one by one.
+const RUNS_TOLD: usize = 20;
+
+/// Which events are lost, run by run.
+fn lost(covers: &[(Seq, u32)]) -> String {
+    let events: u64 = covers.iter().map(|(_, count)| u64::from(*count)).sum();
+    let run = |(first, count): &(Seq, u32)| format!("{} to {}", first.0, first.0 + u64::from(*count) - 1);
+    let runs: Vec<String> = covers.iter().take(RUNS_TOLD).map(run).collect();
+    let more = if covers.len() > RUNS_TOLD { ", and more" } else { "" };
+    format!("lost to damage of the store: {events} events, sequences {}{more}", runs.join(", "))
+}
+
+fn lease_sentence(attempt: &str, step: LeaseStep) -> String {
+    match step {
+        LeaseStep::Received { until } => format!("{attempt}: received by a client, locked until {until}"),
+        LeaseStep::Renewed { until } => format!("{attempt}: the lock was renewed until {until}"),
+        LeaseStep::Acknowledged => format!("{attempt}: acknowledged"),
+        LeaseStep::Released { until } => format!("{attempt}: released; not received again before {until}"),
+        LeaseStep::Expired => format!("{attempt}: the lock expired without a word"),
+    }
+}
+
+impl FilterView {
+    fn new(version: u32, verdict: Option<&FilterResult>) -> Self {
+        match verdict {
+            Some(FilterResult::Stopped { clause, why, seen }) => {
+                Self { version, stopped_by: Some(clause.clone()), why: Some(why), seen: seen.clone() }
+            }
+            Some(FilterResult::Match) | None => Self { version, stopped_by: None, why: None, seen: None },
+        }
+    }
+
+    fn sentence(&self) -> String {
+        let stopped = format!("stopped by the filter, version {}", self.version);
+        match (&self.stopped_by, self.why, &self.seen) {
+            (Some(clause), Some(why), Some(seen)) => format!("{stopped}: {clause}: {why}: {seen}"),
+            (Some(clause), Some(why), None) => format!("{stopped}: {clause}: {why}"),
+            _ => stopped,
+        }
+    }
+}
+
+/// What a lane is called.
+fn lane_name(lane: Lane) -> String {
+    match lane {
+        Lane::LIVE => "live".to_owned(),
+        Lane::BACKLOG => "backlog".to_owned(),
+        Lane::EXPIRY => "expiry".to_owned(),
+        Lane::OVERFLOW => "overflow".to_owned(),
+        Lane(number) => format!("job {number}"),
+    }
+}
+
+/// The words that lines are told by and asked for.
+pub(super) const WORDS: [&str; 17] = [
+    "filtered",
+    "delivered",
+    "deferred",
+    "undeliverable",
+    "expired",
+    "deadLettered",
+    "dropped",
+    "late",
+    "canceled",
+    "filed",
+    "lost",
+    "redriven",
+    "received",
+    "renewed",
+    "acknowledged",
+    "released",
+    "lockExpired",
+];
+
+/// The word for a line.
+pub(super) fn line_kind(what: &LedgerEvent) -> &'static str {
+    match what {
+        LedgerEvent::Filtered { .. } => "filtered",
+        LedgerEvent::Attempted { outcome: Outcome::Delivered, .. } => "delivered",
+        LedgerEvent::Attempted { next: Some(_), .. } => "deferred",
+        LedgerEvent::Attempted { next: None, .. } => "undeliverable",
+        LedgerEvent::GivenUp { reason: Reason::TimeToLiveExceeded, .. } => "expired",
+        LedgerEvent::GivenUp { put_aside: true, .. } => "deadLettered",
+        LedgerEvent::GivenUp { put_aside: false, .. } => "dropped",
+        LedgerEvent::Late { .. } => "late",
+        LedgerEvent::Canceled => "canceled",
+        LedgerEvent::Filed { .. } => "filed",
+        LedgerEvent::Lost { .. } => "lost",
+        LedgerEvent::Redriven { .. } => "redriven",
+        LedgerEvent::Lease(step) => step.kind().name(),
+    }
+}
+
+/// Whether a line is one that is asked for by its word, or by the name of an outcome or a reason.
+pub(super) fn is_called(what: &LedgerEvent, wanted: &str) -> bool {
+    let name = match what {
+        LedgerEvent::Attempted { outcome, .. } => outcome.to_string(),
+        LedgerEvent::GivenUp { reason, .. } => reason.to_string(),
+        _ => String::new(),
+    };
+    line_kind(what).eq_ignore_ascii_case(wanted) || name.eq_ignore_ascii_case(wanted)
+}

@@ -1,0 +1,49 @@
+//! What a store's control plane says of partitions and numbers, for whoever makes a damaged one sound: of its records no more
+//! is read than that.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    dead_letter::DeadLetterTotals,
+    event::{PartitionId, SubscriptionId},
+    journal::salvage::ControlRecords,
+};
+
+/// Of a topic's record.
+#[derive(Deserialize)]
+struct TopicNumbers {
+    partitions: Vec<PartitionId>,
+}
+
+/// Of an event subscription's record.
+#[derive(Deserialize)]
+struct SubscriptionNumber {
+    number: SubscriptionId,
+}
+
+/// The numbers given out.
+#[derive(Default, Deserialize, Serialize)]
+struct GivenNumbers {
+    partitions: u32,
+    subscriptions: u32,
+}
+
+/// How the control plane's records are read.
+pub fn control_records() -> ControlRecords {
+    ControlRecords {
+        partitions: |record| Some(serde_json::from_slice::<TopicNumbers>(record).ok()?.partitions),
+        subscription: |record| Some(serde_json::from_slice::<SubscriptionNumber>(record).ok()?.number),
+        numbers: |record, partition, subscription| {
+            let known: GivenNumbers = record.and_then(|record| serde_json::from_slice(record).ok()).unwrap_or_default();
+            let numbers = GivenNumbers {
+                partitions: known.partitions.max(partition.0),
+                subscriptions: known.subscriptions.max(subscription.0),
+            };
+            ("numbers", serde_json::to_vec(&numbers).expect("numbers are JSON"))
+        },
+        account: |record, dealt_with| {
+            let known = record.and_then(|record| DeadLetterTotals::decode(record).ok()).unwrap_or_default();
+            known.accept_loss(dealt_with).encode()
+        },
+    }
+}

@@ -1,0 +1,62 @@
+//! How a command of ours asks a server over HTTP, and how a refusal reads.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use awc::{Client, Connector};
+use rustls::pki_types::{CertificateDer, pem::PemObject as _};
+use serde::Deserialize;
+
+use super::client::ClientError;
+use crate::escape;
+
+/// Azure's error document, as far as it is shown.
+#[derive(Deserialize)]
+struct ErrorDocument {
+    error: ErrorDetail,
+}
+
+#[derive(Deserialize)]
+struct ErrorDetail {
+    code: String,
+    message: String,
+    #[serde(default)]
+    details: Vec<ErrorDetail>,
+}
+
+/// What a refusal says, in the server's own words.
+pub(super) fn reason(body: &[u8]) -> String {
+    match serde_json::from_slice::<ErrorDocument>(body) {
+        Ok(ErrorDocument { error: ErrorDetail { code, message, details } }) => {
+            let code = details.first().map_or(code, |detail| detail.code.clone());
+            escape::text(&format!("{code}: {message}")).into_owned()
+        }
+        Err(_) if body.is_empty() => "without a word".to_owned(),
+        Err(_) => escape::text(String::from_utf8_lossy(body).trim()).into_owned(),
+    }
+}
+
+/// The machine's authorities, and those in `ca_file`, decide who an https server is; no redirect is followed with a key in the
+/// header.
+pub(super) fn client(ca_file: Option<&Path>) -> Result<Client, ClientError> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if let Some(path) = ca_file {
+        let unusable =
+            |why: String| ClientError::Input(format!("{} has no certificate that can be used: {why}", path.display()));
+        let found: Result<Vec<_>, _> = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
+        let found = found.map_err(|error| unusable(error.to_string()))?;
+        if found.is_empty() {
+            return Err(unusable("there is none in it; allowed is a PEM file".to_owned()));
+        }
+        for certificate in found {
+            roots.add(certificate).map_err(|error| unusable(error.to_string()))?;
+        }
+    }
+    let tls = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("the provider knows the default versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let connector = Connector::new().rustls_0_23(Arc::new(tls));
+    Ok(Client::builder().connector(connector).timeout(Duration::from_secs(60)).disable_redirects().finish())
+}

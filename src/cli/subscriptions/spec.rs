@@ -1,0 +1,233 @@
+//! What an event subscription shall be, as flags, and as the control plane's JSON.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::Args;
+use humantime_serde::re::humantime::parse_duration;
+use serde_json::{Value, json};
+
+use crate::cli::{
+    client::{ClientError, ResourceNameKind, body_of, set},
+    time::{future, past},
+};
+
+/// What is to be set.
+#[derive(Debug, Args)]
+pub(super) struct SubscriptionSpecArgs {
+    /// Where events are sent
+    #[arg(long, value_name = "URL", help_heading = "Settings")]
+    endpoint: Option<String>,
+    /// Only events of this type; may be given several times
+    #[arg(long = "event-type", value_name = "TYPE", help_heading = "Settings")]
+    event_types: Vec<String>,
+    /// Only events whose subject begins so
+    #[arg(long, value_name = "TEXT", help_heading = "Settings")]
+    subject_begins_with: Option<String>,
+    /// Only events whose subject ends so
+    #[arg(long, value_name = "TEXT", help_heading = "Settings")]
+    subject_ends_with: Option<String>,
+    /// In a namespace: clients receive the events, and no endpoint is called
+    #[arg(long, conflicts_with = "endpoint", help_heading = "Settings")]
+    pull: bool,
+    /// In a namespace, with --pull: for so long a client holds what it received, as 60s
+    #[arg(long, value_name = "DURATION", value_parser = seconds, help_heading = "Settings")]
+    lock: Option<u64>,
+    /// The schema that events are delivered in, as CloudEventSchemaV1_0
+    #[arg(long, value_name = "SCHEMA", help_heading = "Settings")]
+    delivery_schema: Option<String>,
+    /// So often an event is tried
+    #[arg(long, value_name = "N", help_heading = "Settings")]
+    max_attempts: Option<u32>,
+    /// For so long an event is tried, in whole minutes, as 90m or 24h
+    #[arg(long, value_name = "DURATION", value_parser = minutes, help_heading = "Settings")]
+    time_to_live: Option<u64>,
+    /// So many events in one request at the most
+    #[arg(long, value_name = "N", help_heading = "Settings")]
+    batch_events: Option<u32>,
+    /// So many kilobytes in one request, preferably
+    #[arg(long, value_name = "N", help_heading = "Settings")]
+    batch_kilobytes: Option<u32>,
+    /// What is given up goes there: a storage account's resource id, or an address such as s3://bucket/prefix
+    #[arg(long, value_name = "ID_OR_URL", help_heading = "Settings")]
+    dead_letters: Option<String>,
+    /// The container of that storage account
+    #[arg(long, value_name = "NAME", requires = "dead_letters", help_heading = "Settings")]
+    container: Option<String>,
+    /// A label; may be given several times
+    #[arg(long = "label", value_name = "TEXT", help_heading = "Settings")]
+    labels: Vec<String>,
+    /// When it is deleted by itself, such as 2040-01-01T00:00:00Z or 30d
+    #[arg(long, value_name = "TIME", value_parser = future, help_heading = "Settings")]
+    expires: Option<String>,
+    /// For a new one: begin with what was published at this time or later, such as 2h
+    #[arg(long, value_name = "TIME", value_parser = past, help_heading = "Settings")]
+    starts_from: Option<String>,
+    /// Everything else: a file with the JSON that ARM has for it (- is standard input); flags go over it
+    #[arg(long, value_name = "FILE", help_heading = "Settings")]
+    body: Option<PathBuf>,
+}
+
+/// Event Grid counts the time to live in minutes.
+fn minutes(text: &str) -> Result<u64, String> {
+    let time = parse_duration(text).map_err(|error| error.to_string())?;
+    let is_whole = time == Duration::from_secs(time.as_secs()) && time.as_secs().is_multiple_of(60);
+    if is_whole { Ok(time.as_secs() / 60) } else { Err("allowed are whole minutes, such as 90m or 24h".to_owned()) }
+}
+
+/// Event Grid counts a lock in seconds.
+fn seconds(text: &str) -> Result<u64, String> {
+    let time = parse_duration(text).map_err(|error| error.to_string())?;
+    let is_whole = time == Duration::from_secs(time.as_secs());
+    if is_whole { Ok(time.as_secs()) } else { Err("allowed are whole seconds, such as 60s or 5m".to_owned()) }
+}
+
+impl SubscriptionSpecArgs {
+    /// The body of a PUT; `existing` is what there is, where something is changed.
+    pub(super) fn body(&self, kind: ResourceNameKind, existing: Option<&Value>) -> Result<Value, ClientError> {
+        let mut body = body_of(self.body.as_deref())?;
+        let given = match kind {
+            ResourceNameKind::NamespaceTopic => self.in_namespace(&body, existing)?,
+            ResourceNameKind::Topic | ResourceNameKind::DomainTopic | ResourceNameKind::Namespace => {
+                self.of_topic(&body, existing)?
+            }
+        };
+        for (at, value) in given {
+            if let Some(value) = value {
+                let path: Vec<&str> = std::iter::once("properties").chain(at.split('.')).collect();
+                set(&mut body, &path, value)?;
+            }
+        }
+        Ok(body)
+    }
+
+    /// The properties of an event subscription of a topic or a domain.
+    fn of_topic(&self, body: &Value, existing: Option<&Value>) -> Result<Vec<(String, Option<Value>)>, ClientError> {
+        if self.pull || self.lock.is_some() {
+            let text = "--pull and --lock are for topics of namespaces (namespaces/NAME/topics/NAME)";
+            return Err(ClientError::Input(text.to_owned()));
+        }
+        let has_destination = |body: &Value| !body["destination"].is_null();
+        if existing.is_none() && self.is_new_without(has_destination, body) {
+            let text = "an event subscription needs an endpoint; name it with --endpoint URL";
+            return Err(ClientError::Input(text.to_owned()));
+        }
+        let kind = |given: &Option<String>, kind: &str| given.as_ref().map(|_| Value::from(kind));
+        let webhook = "destination.properties";
+        Ok(vec![
+            ("destination.endpointType".to_owned(), kind(&self.endpoint, "WebHook")),
+            (format!("{webhook}.endpointUrl"), text(&self.endpoint)),
+            (format!("{webhook}.maxEventsPerBatch"), self.batch_events.map(Value::from)),
+            (format!("{webhook}.preferredBatchSizeInKilobytes"), self.batch_kilobytes.map(Value::from)),
+            ("filter.includedEventTypes".to_owned(), list(&self.event_types)),
+            ("filter.subjectBeginsWith".to_owned(), text(&self.subject_begins_with)),
+            ("filter.subjectEndsWith".to_owned(), text(&self.subject_ends_with)),
+            ("eventDeliverySchema".to_owned(), text(&self.delivery_schema)),
+            ("retryPolicy.maxDeliveryAttempts".to_owned(), self.max_attempts.map(Value::from)),
+            ("retryPolicy.eventTimeToLiveInMinutes".to_owned(), self.time_to_live.map(Value::from)),
+            ("deadLetterDestination.endpointType".to_owned(), kind(&self.dead_letters, "StorageBlob")),
+            ("deadLetterDestination.properties.resourceId".to_owned(), text(&self.dead_letters)),
+            ("deadLetterDestination.properties.blobContainerName".to_owned(), text(&self.container)),
+            ("labels".to_owned(), list(&self.labels)),
+            ("expirationTimeUtc".to_owned(), text(&self.expires)),
+            ("startsFrom".to_owned(), text(&self.starts_from)),
+        ])
+    }
+
+    /// The properties of an event subscription of a topic of a namespace, which have other names there.
+    fn in_namespace(
+        &self,
+        body: &Value,
+        existing: Option<&Value>,
+    ) -> Result<Vec<(String, Option<Value>)>, ClientError> {
+        let mode = "deliveryConfiguration.deliveryMode";
+        let there = |value: &Value| {
+            let properties = if value["properties"].is_null() { value } else { &value["properties"] };
+            properties["deliveryConfiguration"]["deliveryMode"].as_str().map(str::to_owned)
+        };
+        let known = there(body).or_else(|| existing.and_then(there));
+        let is_pulled = match (self.pull, &self.endpoint, known.as_deref()) {
+            (true, ..) => true,
+            (false, Some(_), _) => false,
+            (false, None, Some(mode)) => mode.eq_ignore_ascii_case("Queue"),
+            (false, None, None) => {
+                let text = "an event subscription needs an endpoint, or clients that receive its events; say which with \
+                            --endpoint URL or --pull";
+                return Err(ClientError::Input(text.to_owned()));
+            }
+        };
+        if !self.labels.is_empty() {
+            return Err(ClientError::Input("an event subscription of a namespace has no labels".to_owned()));
+        }
+        if is_pulled && (self.batch_events.is_some() || self.batch_kilobytes.is_some()) {
+            let text =
+                "--batch-events and --batch-kilobytes are for endpoints: a client says how many events it receives";
+            return Err(ClientError::Input(text.to_owned()));
+        }
+        if !is_pulled && self.lock.is_some() {
+            return Err(ClientError::Input("--lock is for clients that receive events (--pull)".to_owned()));
+        }
+        let part = if is_pulled { "deliveryConfiguration.queue" } else { "deliveryConfiguration.push" };
+        let (webhook, letters) = (
+            format!("{part}.destination.properties"),
+            format!("{part}.deadLetterDestinationWithResourceIdentity.deadLetterDestination"),
+        );
+        let kind = |given: &Option<String>, kind: &str| given.as_ref().map(|_| Value::from(kind));
+        let ends = [("StringBeginsWith", &self.subject_begins_with), ("StringEndsWith", &self.subject_ends_with)];
+        let filters = ends.into_iter().filter_map(|(operator, value)| {
+            Some(json!({"operatorType": operator, "key": "subject", "values": [value.as_ref()?]}))
+        });
+        let filters: Vec<Value> = filters.collect();
+        let is_said = self.pull || self.endpoint.is_some();
+        Ok(vec![
+            (mode.to_owned(), is_said.then(|| Value::from(if is_pulled { "Queue" } else { "Push" }))),
+            (format!("{part}.destination.endpointType"), kind(&self.endpoint, "WebHook")),
+            (format!("{webhook}.endpointUrl"), text(&self.endpoint)),
+            (format!("{webhook}.maxEventsPerBatch"), self.batch_events.map(Value::from)),
+            (format!("{webhook}.preferredBatchSizeInKilobytes"), self.batch_kilobytes.map(Value::from)),
+            (format!("{part}.receiveLockDurationInSeconds"), self.lock.map(Value::from)),
+            (format!("{part}.maxDeliveryCount"), self.max_attempts.map(Value::from)),
+            (format!("{part}.eventTimeToLive"), self.time_to_live.map(|minutes| format!("PT{minutes}M").into())),
+            (format!("{letters}.endpointType"), kind(&self.dead_letters, "StorageBlob")),
+            (format!("{letters}.properties.resourceId"), text(&self.dead_letters)),
+            (format!("{letters}.properties.blobContainerName"), text(&self.container)),
+            ("eventDeliverySchema".to_owned(), text(&self.delivery_schema)),
+            ("filtersConfiguration.includedEventTypes".to_owned(), list(&self.event_types)),
+            ("filtersConfiguration.filters".to_owned(), (!filters.is_empty()).then(|| filters.into())),
+            ("expirationTimeUtc".to_owned(), text(&self.expires)),
+            ("startsFrom".to_owned(), text(&self.starts_from)),
+        ])
+    }
+
+    /// Whether neither a flag nor the file names a destination.
+    fn is_new_without(&self, has_destination: impl Fn(&Value) -> bool, body: &Value) -> bool {
+        let in_file = has_destination(body)
+            || has_destination(&body["properties"])
+            || !body["properties"]["deliveryWithResourceIdentity"].is_null();
+        self.endpoint.is_none() && !in_file
+    }
+
+    /// The body of a PATCH: for a topic without `properties` around it, for a topic of a namespace with. A file may be of
+    /// either form.
+    pub(super) fn change(&self, of: ResourceNameKind, existing: Option<&Value>) -> Result<Value, ClientError> {
+        let is_namespace = of == ResourceNameKind::NamespaceTopic;
+        let mut body = self.body(of, existing.or(Some(&Value::Null)))?;
+        let mut change = body.get_mut("properties").map_or(Value::Null, Value::take);
+        let flat = body.as_object().into_iter().flatten().filter(|(key, _)| *key != "properties");
+        for (key, value) in flat {
+            set(&mut change, &[key], value.clone())?;
+        }
+        match change.is_null() {
+            true => Err(ClientError::Input("nothing is to be changed; --help lists what can be".to_owned())),
+            false if is_namespace => Ok(json!({ "properties": change })),
+            false => Ok(change),
+        }
+    }
+}
+
+fn text(given: &Option<String>) -> Option<Value> {
+    given.clone().map(Value::from)
+}
+
+fn list(given: &[String]) -> Option<Value> {
+    (!given.is_empty()).then(|| Value::from(given.to_vec()))
+}

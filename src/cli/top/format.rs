@@ -1,0 +1,82 @@
+//! The figures as lines of text.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::{
+    cli::{
+        client::{TextTable, short},
+        format,
+    },
+    clock::Clock,
+};
+
+/// All that there is to see; where keys are read, with what they do.
+pub(super) fn page(report: &Value, by: &str, has_keys: bool) -> Vec<String> {
+    let count = |key: &str| format::count(&report[key]);
+    let mut lines = vec![
+        format!(
+            "{} event subscriptions, {} suspended, {} held; {} delivered/s, {} failed/s",
+            count("subscriptions"),
+            count("suspended"),
+            count("held"),
+            rate(&report["deliveredPerSecond"]),
+            rate(&report["failedPerSecond"]),
+        ),
+        format!(
+            "{} in flight, {} unread, {} owed; by {by}{}",
+            count("inFlight"),
+            count("backlog"),
+            count("owed"),
+            if has_keys { "; q leaves, a s b o f i sort" } else { "" }
+        ),
+        String::new(),
+    ];
+    let headline = ["SUBSCRIPTION", "HEALTH", "DELIV/S", "REQ/S", "FAIL/S", "OK", "BACKLOG", "AGE", "OWED", "FLIGHT"];
+    let mut table = TextTable::new(headline);
+    for line in report["top"].as_array().into_iter().flatten() {
+        let topic = short(line["topic"].as_str().unwrap_or_default());
+        let age = line["oldestUnreadAgeSeconds"].as_u64();
+        let success = line["success"].as_f64();
+        table.line([
+            format!("{topic}/{}", format::text(&line["subscription"])),
+            health(line),
+            rate(&line["deliveredPerSecond"]),
+            rate(&line["requestsPerSecond"]),
+            rate(&line["failedPerSecond"]),
+            success.map_or_else(|| format::NONE.to_owned(), |share| format!("{:.0}%", 100.0 * share)),
+            format::count(&line["backlog"]),
+            age.map_or_else(|| format::NONE.to_owned(), |age| format::span(Duration::from_secs(age))),
+            format::count(&line["owed"]),
+            format!("{}/{}", format::count(&line["inFlight"]), format::count(&line["concurrency"])),
+        ]);
+    }
+    lines.extend(table.to_string().lines().map(str::to_owned));
+    lines
+}
+
+/// One word, and how long until an endpoint is asked again.
+fn health(line: &Value) -> String {
+    let health = &line["health"];
+    if !line["heldBy"].is_null() {
+        return format!("held by {}", format::text(&line["heldBy"]));
+    }
+    match health["state"].as_str() {
+        Some("suspended") => match format::until(&health["nextProbe"], &Clock::system()) {
+            Some(wait) => format!("{}, probe in {}", format::text(&health["cause"]), format::span(wait)),
+            None => format!("{}, probe due", format::text(&health["cause"])),
+        },
+        Some(state) => state.to_owned(),
+        None => format::NONE.to_owned(),
+    }
+}
+
+fn rate(value: &Value) -> String {
+    match value.as_f64() {
+        None => format::NONE.to_owned(),
+        Some(0.0) => "0".to_owned(),
+        Some(rate) if rate < 10.0 => format!("{rate:.1}"),
+        Some(rate) => crate::simulate::number(rate.round() as u64),
+    }
+}

@@ -1,0 +1,307 @@
+//! One turn: a file of what is due for one subscription, put where it belongs and told of, and then its dead letters
+//! taken away.
+//!
+//! A task of its own, outside of the actor: a turn survives the actor that began it, and whatever ends it, a panic too,
+//! it reports.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+
+use crate::{
+    dead_letter::{
+        DeadLetterTarget, DeadLetters, DeadLettersShared, WriterOptions,
+        file::{self, FileBuilder, FileFormat, folder},
+        notifier::FileWritten,
+        sink,
+        staging::{TurnReport, WriteTurn},
+        totals::{DeadLetterTotals, FileInProgress, Outage},
+    },
+    event::{Lane, Seq, SubscriptionKey, Timestamp},
+    journal::{self, DeadKey, DeadLetterWrite, WaitingDeadLetter},
+    policy::{
+        dead_letter_store::{FOLDER, check_part},
+        record::{LedgerEntry, LedgerEvent, LedgerLine},
+        runs::SeqRuns,
+    },
+};
+
+/// What keeps a turn from its end.
+#[derive(Debug, thiserror::Error)]
+enum WriteError {
+    #[error(transparent)]
+    Journal(#[from] journal::Error),
+    #[error("making a file failed: {0}")]
+    Making(#[from] tokio::task::JoinError),
+}
+
+/// Does `job`, and reports how it ended.
+pub(super) async fn run(letters: DeadLetters, job: WriteTurn) {
+    let mut guard =
+        TurnGuard { dead_letters: letters, subscription_key: job.subscription_key, report: TurnReport::Broken };
+    let Some(job) = guard.dead_letters.aimed(job) else {
+        guard.report = TurnReport::Done { next: None };
+        return;
+    };
+    match turn(&guard.dead_letters, &job).await {
+        Ok(report) => guard.report = report,
+        Err(error) => {
+            tracing::error!(subscription = ?job.subscription_key, %error, "dead letters could not be worked on")
+        }
+    }
+}
+
+/// Reports when it is dropped, so that a turn that panics has ended like any other.
+struct TurnGuard {
+    dead_letters: DeadLetters,
+    subscription_key: SubscriptionKey,
+    report: TurnReport,
+}
+
+impl Drop for TurnGuard {
+    fn drop(&mut self) {
+        self.dead_letters.finished(self.subscription_key, self.report);
+    }
+}
+
+async fn turn(letters: &DeadLetters, job: &WriteTurn) -> Result<TurnReport, WriteError> {
+    let DeadLettersShared { journal, .. } = &*letters.0;
+    let WriteTurn { subscription_key: subscription_key, target, .. } = job;
+    let _desk = letters.lock(*subscription_key).await;
+    // Behind whatever an earlier turn asked for and did not hear of: what is read now does not change by itself.
+    journal.write_dead_letters(*subscription_key, DeadLetterWrite::default()).await?;
+    let mut totals = letters.totals(*subscription_key).await?;
+    if totals.in_progress.as_ref().is_some_and(|file| started_path(target, file).is_none()) {
+        // The destination was changed meanwhile. What may be at the old one stays there, uncounted.
+        totals.in_progress = None;
+    }
+    let place = label(target, &folder(target));
+    totals.outage.take_if(|outage| outage.place != place);
+    let slice = read(&letters.0, *subscription_key, totals.in_progress.as_ref()).await?;
+    if slice.is_empty() && totals.in_progress.is_none() {
+        if totals.outage.take().is_some() {
+            // What waited through it was sent again or purged.
+            write_result(&letters.0, *subscription_key, &totals, Vec::new(), Vec::new()).await?;
+        }
+        return done(&letters.0, *subscription_key).await;
+    }
+    let (form, options) = (target.clone(), letters.0.options);
+    let page = tokio::task::spawn_blocking(move || WrittenPage::of(slice, &form, options)).await?;
+    if page.count > 0
+        && let Err(error) = put(&letters.0, job, &mut totals, &page).await?
+    {
+        tracing::warn!(subscription = ?subscription_key, store = target.store, folder = target.folder, %error, "a dead-letter file is not written");
+        let now = letters.0.clock.now();
+        if totals.outage.is_none() {
+            totals.outage = Some(Outage { since: now, place });
+            write_result(&letters.0, *subscription_key, &totals, Vec::new(), Vec::new()).await?;
+        }
+        let gone = error.is_not_found() && target.drop_where_not_found;
+        // While the clock may be wrong about ages, the window lasts.
+        let outage = totals.outage.as_ref().filter(|_| !letters.0.clock.holds_expiry());
+        let over = outage.and_then(|outage| outage.lost_by(target.outage_window, now));
+        let lost_by = if gone { Some(Timestamp::NEVER) } else { over };
+        return lose(&letters.0, job.subscription_key, lost_by, totals, &page.keys, &error).await;
+    }
+    if let (0, Some(begun)) = (page.count, totals.in_progress.as_ref().and_then(|file| started_path(target, file))) {
+        // All that was to be in it was taken back meanwhile, and it may be there.
+        if let Err(error) = letters.0.sink.delete(begun).await {
+            tracing::warn!(subscription = ?subscription_key, file = begun, %error, "a file that was begun can't be taken away");
+            return Ok(TurnReport::Unreachable);
+        }
+    }
+    notify(&letters.0, job, &totals, &page).await?;
+    totals.outage = None;
+    totals.written += page.count;
+    totals.lost += page.damaged.len() as u64;
+    totals.files += u64::from(page.count > 0);
+    totals.bytes += page.text.len() as u64;
+    let name = totals.in_progress.take().map(|file| file.name);
+    let mut notes = Vec::new();
+    if let Some(name) = name.as_deref() {
+        let filed = page.keys.iter().filter(|key| !page.damaged.contains(key));
+        notes = notes_of(filed, &LedgerEvent::Filed { file: name.into() }, letters.0.clock.now());
+    }
+    let why = LedgerEvent::Lost { why: "the event is not in the store, or damaged".into() };
+    notes.extend(notes_of(page.damaged.iter(), &why, letters.0.clock.now()));
+    write_result(&letters.0, *subscription_key, &totals, page.keys, notes).await?;
+    if !page.damaged.is_empty() {
+        tracing::error!(subscription = ?subscription_key, events = page.damaged.len(), "dead letters are lost: their events are damaged");
+    }
+    if page.count > 0 {
+        tracing::info!(subscription = ?subscription_key, events = page.count, file = name.as_deref(), "dead letters are written");
+    }
+    done(&letters.0, *subscription_key).await
+}
+
+/// What belongs into the file: all that is due, or what was in the file that was begun.
+async fn read(
+    shared: &DeadLettersShared,
+    subscription_key: SubscriptionKey,
+    begun: Option<&FileInProgress>,
+) -> Result<Vec<WaitingDeadLetter>, WriteError> {
+    let DeadLettersShared { journal, clock, options, means, .. } = shared;
+    // The semaphore is never closed.
+    let _permit = means.reading.acquire().await;
+    let by = begun.map_or(clock.now(), |file| file.last.due);
+    let mut slice = journal.reads().dead(subscription_key, by, options.events_max, options.bytes_max).await?;
+    if let Some(file) = begun {
+        slice.retain(|waiting| waiting.key <= file.last);
+    }
+    Ok(slice)
+}
+
+/// Gives the file its name, in the journal, and then puts it there.
+async fn put(
+    shared: &DeadLettersShared,
+    job: &WriteTurn,
+    totals: &mut DeadLetterTotals,
+    page: &WrittenPage,
+) -> Result<Result<(), sink::SinkError>, journal::Error> {
+    let target = &*job.target;
+    for part in target.folder.split_terminator('/').chain([target.subscription_name.as_str()]) {
+        if let Err(refused) = check_part(part) {
+            return Ok(Err(sink::SinkError::Name(refused)));
+        }
+    }
+    let name = match (&totals.in_progress, page.keys.last()) {
+        (None, Some(last)) => {
+            let (seed, _) = uuid::Uuid::new_v4().as_u64_pair();
+            let guid = target.owner().guid(seed.to_be_bytes());
+            let name = file::path(&folder(target), shared.clock.now(), guid);
+            totals.in_progress = Some(FileInProgress { name: label(target, &name), last: *last });
+            write_result(shared, job.subscription_key, totals, Vec::new(), Vec::new()).await?;
+            name
+        }
+        (Some(file), _) => started_path(target, file).unwrap_or_default().to_owned(),
+        (None, None) => return Ok(Ok(())),
+    };
+    Ok(shared.sink.put(&name, page.text.clone()).await)
+}
+
+/// Tells of the file that was just put.
+async fn notify(
+    shared: &DeadLettersShared,
+    job: &WriteTurn,
+    totals: &DeadLetterTotals,
+    page: &WrittenPage,
+) -> Result<(), journal::Error> {
+    let name = totals.in_progress.as_ref().and_then(|file| started_path(&job.target, file));
+    let (Some(notifier), Some(name)) = (&shared.means.notifier, name) else { return Ok(()) };
+    if page.count == 0 {
+        return Ok(());
+    }
+    let (subscription_key, blob) = (job.subscription_key, shared.sink.blob(name));
+    notifier(FileWritten { subscription_key: subscription_key, blob, bytes: page.text.len(), at: shared.clock.now() })
+        .await
+}
+
+/// The destination does not take the file: what was due by `lost_by` is lost, the rest waits on.
+async fn lose(
+    shared: &DeadLettersShared,
+    subscription_key: SubscriptionKey,
+    lost_by: Option<Timestamp>,
+    mut totals: DeadLetterTotals,
+    keys: &[DeadKey],
+    error: &sink::SinkError,
+) -> Result<TurnReport, WriteError> {
+    let Some(by) = lost_by else { return Ok(TurnReport::Unreachable) };
+    let lost: Vec<DeadKey> = keys.iter().copied().filter(|key| key.due <= by).collect();
+    if lost.is_empty() {
+        return Ok(TurnReport::Unreachable);
+    }
+    let events = lost.len();
+    totals.lost += events as u64;
+    if events == keys.len() {
+        totals.in_progress = None;
+    }
+    let notes = notes_of(lost.iter(), &LedgerEvent::Lost { why: error.to_string().into() }, shared.clock.now());
+    write_result(shared, subscription_key, &totals, lost, notes).await?;
+    tracing::error!(subscription = ?subscription_key, events, "dead letters are lost: their destination does not take them");
+    Ok(TurnReport::Lost)
+}
+
+async fn write_result(
+    shared: &DeadLettersShared,
+    subscription_key: SubscriptionKey,
+    totals: &DeadLetterTotals,
+    done: Vec<DeadKey>,
+    notes: Vec<LedgerLine>,
+) -> Result<(), journal::Error> {
+    let totals = Some((DeadLetterTotals::name(subscription_key), totals.encode().into()));
+    shared.journal.write_dead_letters(subscription_key, DeadLetterWrite { totals, done, notes }).await
+}
+
+/// What became of these dead letters: a line of the ledger for each of their lanes.
+pub(super) fn notes_of<'a>(
+    keys: impl Iterator<Item = &'a DeadKey>,
+    what: &LedgerEvent,
+    now: Timestamp,
+) -> Vec<LedgerLine> {
+    let mut lanes: BTreeMap<Lane, BTreeSet<Seq>> = BTreeMap::new();
+    for key in keys {
+        lanes.entry(key.lane).or_default().insert(key.seq);
+    }
+    let note = |(lane, seqs): (Lane, BTreeSet<Seq>)| {
+        let covers = seqs.into_iter().collect::<SeqRuns>().into_covers();
+        LedgerLine { lane, attempt: 0, entry: LedgerEntry { at: now, covers, what: what.clone() } }
+    };
+    lanes.into_iter().map(note).collect()
+}
+
+async fn done(shared: &DeadLettersShared, subscription_key: SubscriptionKey) -> Result<TurnReport, WriteError> {
+    let next = shared.journal.reads().dead(subscription_key, Timestamp::NEVER, 1, 1).await?;
+    Ok(TurnReport::Done { next: next.first().map(|waiting| waiting.key.due) })
+}
+
+/// A file's name as the journal has it: with the store before it, unless that is the folder beside the data.
+fn label(target: &DeadLetterTarget, path: &str) -> String {
+    if target.store == FOLDER { path.to_owned() } else { format!("{}:{path}", target.store) }
+}
+
+/// The path of a file that was begun for `target`. [`None`]: it was begun for another one.
+fn started_path<'a>(target: &DeadLetterTarget, file: &'a FileInProgress) -> Option<&'a str> {
+    let name = file.name.as_str();
+    let path = if target.store == FOLDER { name } else { name.strip_prefix(&target.store)?.strip_prefix(':')? };
+    path.strip_prefix(&folder(target))?.starts_with('/').then_some(path)
+}
+
+/// A file, made.
+struct WrittenPage {
+    text: Bytes,
+    /// Events in it.
+    count: u64,
+    /// The dead letters among these that could not be put in.
+    damaged: Vec<DeadKey>,
+    /// The dead letters that are dealt with, once the file is written.
+    keys: Vec<DeadKey>,
+}
+
+impl WrittenPage {
+    /// Blocks: it reads and writes megabytes of JSON.
+    fn of(slice: Vec<WaitingDeadLetter>, target: &DeadLetterTarget, options: WriterOptions) -> Self {
+        let DeadLetterTarget { form, delivery_schema, topic, properties, .. } = target;
+        let form = FileFormat { file: *form, delivery: *delivery_schema, topic, properties };
+        let mut draft = FileBuilder::new(options.bytes_max);
+        let (mut keys, mut damaged) = (Vec::with_capacity(slice.len()), Vec::new());
+        for WaitingDeadLetter { key, dead, event } in slice {
+            match event.map(|event| draft.add(form, &event, key.lane, &dead)) {
+                Some(Ok(true)) => {}
+                // The rest makes the next file.
+                Some(Ok(false)) => break,
+                Some(Err(error)) => {
+                    tracing::error!(seq = key.seq.0, %error, "a dead letter can't be read");
+                    damaged.push(key);
+                }
+                None => {
+                    tracing::error!(seq = key.seq.0, "the event of a dead letter is not in the store");
+                    damaged.push(key);
+                }
+            }
+            keys.push(key);
+        }
+        let count = draft.count() as u64;
+        let text = if count > 0 { draft.finish().into() } else { Bytes::new() };
+        Self { text, count, damaged, keys }
+    }
+}

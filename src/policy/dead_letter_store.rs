@@ -1,0 +1,258 @@
+//! Where dead letters go: which store, and where in it, a subscription's `deadLetterDestination` means.
+//!
+//! A store has an address, and everything in it has a path below that. Of a bucket or a container the address may have
+//! none: then the first part of each path is one. So a storage account can stand for a bucket with a folder for each
+//! container, or for all buckets that there are, and both are one rule: the container is added to the address.
+//!
+//! Invariants: whatever a subscription says, the place is below the address of a store that the operator named; no part
+//! of it is empty, or leads upwards. Absent on purpose: credentials, and whether the store is there.
+
+use std::fmt;
+
+/// The name of the store that the setting `dead_letter.folder` is.
+pub const FOLDER: &str = "folder";
+
+/// 200 bytes: file systems take 255, and a temporary file's name is longer than its file's.
+const PART_BYTES_MAX: usize = 200;
+
+/// S3 takes names of 1024 bytes; the container, the subscription's own folder and the file's name come behind this.
+const PATH_BYTES_MAX: usize = 512;
+
+/// What Azure's own accounts are reached at.
+const AZURE_HOST: &str = ".blob.core.windows.net";
+
+/// What an address may look like.
+pub const FORMS: &str = "file:///folder, s3://bucket/prefix, gs://bucket/prefix, https://account.blob.core.windows.net/container \
+                         or az://account/container";
+
+/// The kinds of store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreKind {
+    /// A folder of this machine.
+    Folder,
+    /// S3, or what speaks like it.
+    S3,
+    /// Azure Blob Storage.
+    Azure,
+    /// Google Cloud Storage.
+    Google,
+}
+
+/// The address of a store, or of a folder in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreAddress {
+    /// What is there.
+    pub kind: StoreKind,
+    /// The storage account; empty where there are none.
+    pub account: String,
+    /// The bucket or container, and the folders in it.
+    pub path: Vec<String>,
+}
+
+/// Why an address cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidAddress {
+    /// It begins with nothing that is known.
+    #[error("allowed is {FORMS}")]
+    Form,
+    /// A part of its path.
+    #[error("{0}")]
+    Part(String),
+}
+
+impl StoreAddress {
+    /// Reads an address.
+    pub fn parse(text: &str) -> Result<Self, InvalidAddress> {
+        let (scheme, rest) = text.split_once("://").ok_or(InvalidAddress::Form)?;
+        let (kind, account, path) = match scheme {
+            "file" => (StoreKind::Folder, "", rest.strip_prefix('/').ok_or(InvalidAddress::Form)?),
+            "s3" => (StoreKind::S3, "", rest),
+            "gs" => (StoreKind::Google, "", rest),
+            "az" | "https" => {
+                let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+                let account = if scheme == "az" { Some(authority) } else { authority.strip_suffix(AZURE_HOST) };
+                (StoreKind::Azure, account.filter(|account| is_account(account)).ok_or(InvalidAddress::Form)?, path)
+            }
+            _ => return Err(InvalidAddress::Form),
+        };
+        let path = path.strip_suffix('/').unwrap_or(path);
+        if path.len() > PATH_BYTES_MAX {
+            return Err(InvalidAddress::Part(format!(
+                "the path of an address can have at most {PATH_BYTES_MAX} bytes"
+            )));
+        }
+        let path = if path.is_empty() { Vec::new() } else { path.split('/').map(str::to_owned).collect() };
+        path.iter()
+            .try_for_each(|part| check_part(part).and_then(|()| check_plain(part)))
+            .map_err(InvalidAddress::Part)?;
+        Ok(Self { kind, account: account.to_owned(), path })
+    }
+
+    /// What follows this address in `inner`. [`None`]: that is somewhere else.
+    fn below<'a>(&self, inner: &'a Self) -> Option<&'a [String]> {
+        let same = self.kind == inner.kind && self.account == inner.account;
+        inner.path.strip_prefix(self.path.as_slice()).filter(|_| same)
+    }
+}
+
+impl fmt::Display for StoreAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.join("/");
+        match self.kind {
+            StoreKind::Folder => write!(f, "file:///{path}"),
+            StoreKind::S3 => write!(f, "s3://{path}"),
+            StoreKind::Google => write!(f, "gs://{path}"),
+            StoreKind::Azure => write!(f, "https://{}{AZURE_HOST}/{path}", self.account),
+        }
+    }
+}
+
+fn is_account(text: &str) -> bool {
+    (3..=24).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+}
+
+/// Whether `part` (a container, a subscription's name) can be a part of a file's path; if not, why.
+pub fn check_part(part: &str) -> Result<(), String> {
+    if part.is_empty() || part.len() > PART_BYTES_MAX {
+        return Err(format!("a part of a dead-letter path must have 1 to {PART_BYTES_MAX} bytes"));
+    }
+    if part.chars().all(|c| c == '.') {
+        return Err(format!("`{part}` can't be a part of a dead-letter path"));
+    }
+    if let Some(bad) = part.chars().find(|c| matches!(c, '/' | '\\' | ':') || c.is_control()) {
+        return Err(format!("a part of a dead-letter path can't have the character {bad:?}"));
+    }
+    Ok(())
+}
+
+/// What begins a query or an escape in an address is no part of a path there.
+fn check_plain(part: &str) -> Result<(), String> {
+    match part.chars().find(|c| matches!(c, '%' | '?' | '#')) {
+        Some(bad) => Err(format!("the path of an address can't have the character {bad:?}")),
+        None => Ok(()),
+    }
+}
+
+/// A place for a subscription's dead letters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeadLetterDestination {
+    /// The store's name.
+    pub store: String,
+    /// The path below its address, with `/` between the parts; empty: the address itself.
+    pub folder: String,
+}
+
+/// A store that the operator named.
+#[derive(Clone, Debug)]
+pub struct NamedStore {
+    /// Its name.
+    pub name: String,
+    /// Where it is.
+    pub address: StoreAddress,
+    /// The storage accounts that it stands for, as resource ids or names. `*`: all that no other one stands for.
+    pub accounts: Vec<String>,
+}
+
+/// All stores that the operator named.
+#[derive(Clone, Debug, Default)]
+pub struct NamedStores(Vec<NamedStore>);
+
+/// Why a destination is no place.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnknownDestination {
+    /// It is an address that cannot be.
+    #[error("is \"{given}\": {problem}")]
+    Malformed {
+        /// What was given.
+        given: String,
+        /// What is wrong.
+        problem: InvalidAddress,
+    },
+    /// It is in no store.
+    #[error("is \"{given}\", which is in no store of dead_letter.stores; allowed is {allowed}")]
+    Elsewhere {
+        /// What was given.
+        given: String,
+        /// The addresses there are.
+        allowed: String,
+    },
+    /// No store stands for the storage account.
+    #[error(
+        "is \"{given}\", a storage account that no store of dead_letter.stores has among its accounts; allowed is {allowed}"
+    )]
+    Account {
+        /// What was given.
+        given: String,
+        /// The accounts there are.
+        allowed: String,
+    },
+    /// The store has neither a bucket nor a container of its own, and none was given.
+    #[error("is \"{given}\", which names no bucket; allowed is one behind it, or as blobContainerName")]
+    NoBucket {
+        /// What was given.
+        given: String,
+    },
+}
+
+/// Whether a resource id is an address instead.
+pub fn is_address(resource_id: &str) -> bool {
+    resource_id.contains("://")
+}
+
+impl NamedStores {
+    /// These stores.
+    pub fn new(stores: Vec<NamedStore>) -> Self {
+        Self(stores)
+    }
+
+    /// What a storage account's resource id, or an address, and a container mean. An address needs no container.
+    pub fn find(&self, resource_id: &str, container: &str) -> Result<DeadLetterDestination, UnknownDestination> {
+        let (store, mut parts) = if is_address(resource_id) {
+            self.by_address(resource_id)?
+        } else {
+            (self.by_account(resource_id)?, Vec::new())
+        };
+        parts.extend(Some(container.to_owned()).filter(|container| !container.is_empty()));
+        let own = store.address.kind == StoreKind::Folder || !store.address.path.is_empty();
+        if !own && parts.is_empty() {
+            return Err(UnknownDestination::NoBucket { given: resource_id.to_owned() });
+        }
+        Ok(DeadLetterDestination { store: store.name.clone(), folder: parts.join("/") })
+    }
+
+    /// The innermost store that has the address, and what follows in it.
+    fn by_address(&self, given: &str) -> Result<(&NamedStore, Vec<String>), UnknownDestination> {
+        let address = StoreAddress::parse(given)
+            .map_err(|problem| UnknownDestination::Malformed { given: given.to_owned(), problem })?;
+        let found = self.0.iter().filter_map(|known| Some((known, known.address.below(&address)?)));
+        match found.min_by_key(|(_, rest)| rest.len()) {
+            Some((known, rest)) => Ok((known, rest.to_vec())),
+            None => {
+                let known: Vec<String> = self.0.iter().map(|known| known.address.to_string()).collect();
+                Err(UnknownDestination::Elsewhere { given: given.to_owned(), allowed: one_of(known) })
+            }
+        }
+    }
+
+    fn by_account(&self, given: &str) -> Result<&NamedStore, UnknownDestination> {
+        let name = given.rsplit('/').next().unwrap_or(given);
+        let stands = |known: &&NamedStore| {
+            known
+                .accounts
+                .iter()
+                .any(|account| account.eq_ignore_ascii_case(given) || account.eq_ignore_ascii_case(name))
+        };
+        let rest = |known: &&NamedStore| known.accounts.iter().any(|account| account == "*");
+        self.0.iter().find(stands).or_else(|| self.0.iter().find(rest)).ok_or_else(|| {
+            let known = self.0.iter().flat_map(|known| known.accounts.clone()).collect();
+            UnknownDestination::Account { given: given.to_owned(), allowed: one_of(known) }
+        })
+    }
+}
+
+fn one_of(known: Vec<String>) -> String {
+    match known.as_slice() {
+        [] => "none, as there are no stores".to_owned(),
+        known => format!("one of {}", known.join(", ")),
+    }
+}

@@ -1,0 +1,163 @@
+//! When a job may send, what it sends then, and what it asks for ahead of its turn.
+
+use std::collections::VecDeque;
+
+use super::{
+    super::{Subscription, lane_mut},
+    PENDING_MAX, RunningJob,
+};
+use crate::{
+    event::{Lane, Timestamp},
+    policy::{
+        Effect, OutgoingBatch,
+        batch::{self, BatchLimits, ReadyEvent},
+        lane::LaneReader,
+        record::Traffic,
+    },
+};
+
+impl Subscription {
+    /// How many requests of jobs are on their way.
+    fn job_requests_in_flight(&self) -> usize {
+        let is_job = |request: &OutgoingBatch| request.items.first().is_some_and(|item| item.lane.is_job());
+        self.requests.values().filter(|request| is_job(request)).count()
+    }
+
+    /// From when on a job's request may leave, as far as the endpoint is concerned; [`None`] where only an answer can bring
+    /// a place.
+    fn spares_jobs(&self, now: Timestamp) -> Option<Timestamp> {
+        self.endpoint.spares(self.job_requests_in_flight(), self.jobs.left, now)
+    }
+
+    /// What a job could send at once, before its rate is asked.
+    fn job_ready(&self, lane: Lane) -> u32 {
+        let retries = self.replays.retries.iter().filter(|ready| ready.item.lane == lane).count();
+        let fresh = self.lanes.iter().find(|reading| reading.lane() == lane).map_or(0, LaneReader::ready);
+        let ready = if retries > 0 { retries } else { fresh };
+        u32::try_from(ready).unwrap_or(u32::MAX).min(self.endpoint.batch_max())
+    }
+
+    /// The next batch of a job, each in its turn; empty where none may send, or has anything to.
+    pub(in crate::policy::subscription) fn next_job_batch(&mut self, now: Timestamp) -> Vec<ReadyEvent> {
+        if self.jobs.is_empty() || self.is_dividing() || self.spares_jobs(now).is_none_or(|at| at > now) {
+            return Vec::new();
+        }
+        let mut lanes = self.job_lanes(RunningJob::runs);
+        lanes.sort_unstable();
+        let first = lanes.partition_point(|lane| *lane <= self.jobs.last);
+        lanes.rotate_left(first);
+        for lane in lanes {
+            let ready = self.job_ready(lane);
+            let Some(place) = self.jobs.list.iter().position(|running| running.job.lane == lane) else { continue };
+            let allowance = self.jobs.list[place].allowance.as_ref();
+            if ready == 0 || allowance.is_some_and(|allowance| allowance.opens(ready, now) > now) {
+                continue;
+            }
+            let allowed = allowance.map_or(u32::MAX, |allowance| (allowance.events(now) + 1e-6) as u32);
+            let events_max = self.batch_max().min(allowed.max(1));
+            let batch = self.take_of_job(lane, BatchLimits { events_max, ..self.settings.batch }, now);
+            if let Some(allowance) = &mut self.jobs.list[place].allowance {
+                allowance.take(batch.len(), now);
+            }
+            (self.jobs.others, self.jobs.last, self.jobs.left) = (0, lane, now);
+            return batch;
+        }
+        Vec::new()
+    }
+
+    /// What was tried before goes first: it is bounded, and holds its job up.
+    fn take_of_job(&mut self, lane: Lane, limits: BatchLimits, now: Timestamp) -> Vec<ReadyEvent> {
+        let retries = std::mem::take(&mut self.replays.retries);
+        let (mut own, others) = retries.into_iter().partition::<VecDeque<_>, _>(|ready| ready.item.lane == lane);
+        let batch = batch::take(&mut own, limits);
+        self.replays.retries = others;
+        self.replays.retries.extend(own);
+        match self.lanes.iter().position(|reading| reading.lane() == lane) {
+            Some(place) if batch.is_empty() => self.take(place, limits, now),
+            Some(_) | None => batch,
+        }
+    }
+
+    /// Asks for what jobs could send next.
+    pub(in crate::policy::subscription) fn ask_for_jobs(
+        &mut self,
+        effects: &mut Vec<Effect>,
+        is_open: bool,
+        now: Timestamp,
+    ) {
+        if self.jobs.is_empty() || self.endpoint.is_closed() {
+            return;
+        }
+        if let Some(from) = self.replays.due.next_lookup(now) {
+            effects.push(Effect::ReadDue { of: Traffic::Jobs, from });
+        }
+        if !is_open || self.gathered.is_ahead() || self.is_dividing() {
+            return;
+        }
+        let batch = self.settings.batch.events_max as usize;
+        for lane in self.job_lanes(|running| running.runs() && running.job.counters.pending < PENDING_MAX) {
+            let Some(reading) = lane_mut(&mut self.lanes, lane).filter(|reading| reading.ready() < batch) else {
+                continue;
+            };
+            if let Some((from, end)) = reading.next_read(self.end) {
+                effects.push(Effect::ReadLog { lane, from, end });
+            }
+        }
+        let wanted = self.fetchable_jobs();
+        let fetch = self.replays.fetch(now, batch, |lane| wanted.contains(&lane));
+        if !fetch.is_empty() {
+            effects.push(Effect::Fetch(fetch));
+        }
+    }
+
+    /// The jobs that have nothing fetched and could send it.
+    fn fetchable_jobs(&self) -> Vec<Lane> {
+        let has_ready = |lane| self.replays.retries.iter().any(|ready| ready.item.lane == lane);
+        self.job_lanes(|running| running.runs() && !has_ready(running.job.lane))
+    }
+
+    /// When a job could send, or should ask, if nothing happens before. Where a place or an answer is wanting, that brings it.
+    pub(in crate::policy::subscription) fn next_of_jobs(&self, now: Timestamp) -> Option<Timestamp> {
+        if self.jobs.is_empty() || self.gathered.is_ahead() || self.is_dividing() || !self.is_wanted() {
+            return None;
+        }
+        let place = match self.endpoint.places(self.requests.len(), now) {
+            0 => self.endpoint.paces(self.requests.len(), now),
+            1.. => Some(now).filter(|_| self.may_add_request()),
+        };
+        let sends = place.zip(self.spares_jobs(now)).and_then(|(place, spare)| {
+            let opens = self.jobs.list.iter().filter(|running| running.runs()).filter_map(|running| {
+                let ready = self.job_ready(running.job.lane);
+                let opens = running.allowance.as_ref().map_or(now, |allowance| allowance.opens(ready, now));
+                (ready > 0).then_some(opens)
+            });
+            opens.min().map(|opens| opens.max(place).max(spare))
+        });
+        sends.into_iter().chain(self.next_job_key(now)).min()
+    }
+
+    fn next_job_key(&self, now: Timestamp) -> Option<Timestamp> {
+        let wanted = self.fetchable_jobs();
+        let idle = self.replays.fetching.is_empty() && !wanted.is_empty();
+        idle.then(|| self.replays.due.wakes_of(now, |lane| wanted.contains(&lane))).flatten()
+    }
+
+    /// Whether a job has anything to send, or when it falls due: an endpoint that is left alone for now is probed for it, if
+    /// for nothing else.
+    pub(in crate::policy::subscription) fn wait_of_jobs(&self, now: Timestamp) -> Option<Timestamp> {
+        let running = self.job_lanes(RunningJob::runs);
+        let behind = |lane: &LaneReader| running.contains(&lane.lane()) && lane.is_behind(self.end);
+        let waits = self.lanes.iter().any(behind)
+            || self.replays.lost.iter().any(|(lane, _)| running.contains(lane))
+            || self.replays.retries.iter().any(|ready| running.contains(&ready.item.lane));
+        if waits { Some(now) } else { self.replays.due.wakes_of(now, |lane| running.contains(&lane)) }
+    }
+
+    /// What jobs have ready is of no use while the endpoint is left alone.
+    pub(in crate::policy::subscription) fn forget_ready_jobs(&mut self) {
+        for lane in self.lanes.iter_mut().filter(|lane| lane.lane().is_job()) {
+            lane.forget_ready();
+        }
+        self.replays.forget_ready(|_| true);
+    }
+}

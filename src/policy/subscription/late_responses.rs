@@ -1,0 +1,134 @@
+//! A success that came after the response wait: its events were deferred meanwhile, and perhaps sent again.
+//!
+//! Invariants:
+//! - What is still owed is delivered by it, wherever it is by now: on the disk, in the window, being fetched, ready, or in
+//!   another flight, which carries it no longer. What has ended stays as it ended: whichever success is first counts.
+//! - It is settled whole, in one write: a later life that hears it again either finds all of it done, or nothing.
+//! - It says nothing of the endpoint's health, speed or places: the request was counted as the failure that it was.
+//! - A failure that comes late is never heard here.
+//!
+//! To take a record away one must know when it falls due. Where memory does not (the window is bounded), the disk is
+//! asked; an answer that was overtaken by a decision is asked for again.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
+
+use super::{
+    Subscription,
+    lookup::{Lookup, LookupResult},
+};
+use crate::{
+    event::{Lane, Seq, Timestamp},
+    policy::{
+        OutgoingBatch, SendItem,
+        record::{LedgerEntry, LedgerEvent, PendingDelivery},
+        retry_window::WindowEntry,
+    },
+};
+
+/// Late successes that are not settled yet, in the order in which they were heard.
+#[derive(Debug, Default)]
+pub(super) struct LateResponses {
+    words: VecDeque<Arc<OutgoingBatch>>,
+    question: Lookup,
+}
+
+impl LateResponses {
+    /// What is asked of the disk.
+    pub(super) fn lookup(&mut self) -> &mut Lookup {
+        &mut self.question
+    }
+}
+
+impl Subscription {
+    pub(super) fn on_late(&mut self, request: Arc<OutgoingBatch>, now: Timestamp) {
+        if self.late.words.iter().all(|word| word.id != request.id) {
+            self.late.words.push_back(request);
+        }
+        self.settle_late(now);
+    }
+
+    /// The disk says what it has of the events that were asked for, if they are owed at all.
+    pub(super) fn on_pending_read(&mut self, found: &[(Lane, Seq, Option<PendingDelivery>)], now: Timestamp) {
+        let Some(word) = self.late.question.answer(found) else { return };
+        if word == LookupResult::Good
+            && let Some(request) = self.late.words.pop_front()
+        {
+            let dues = found.iter().filter_map(|(lane, seq, owed)| Some(((*lane, *seq), owed.as_ref()?.due))).collect();
+            self.settle_late_response(&request, &dues, now);
+        }
+        self.settle_late(now);
+    }
+
+    /// Settles what was heard, up to the first of which the disk must be asked.
+    fn settle_late(&mut self, now: Timestamp) {
+        while let (false, Some(request)) = (self.late.question.is_open(), self.late.words.front()) {
+            let keys = request.items.iter().map(SendItem::key);
+            let mut unknown: Vec<(Lane, Seq)> = keys.collect();
+            unknown.retain(|key| self.is_unknown(*key));
+            if !unknown.is_empty() {
+                self.late.question.put(unknown);
+            } else if let Some(request) = self.late.words.pop_front() {
+                self.settle_late_response(&request, &BTreeMap::new(), now);
+            }
+        }
+    }
+
+    /// Whether only the disk knows what became of an obligation.
+    fn is_unknown(&mut self, key: (Lane, Seq)) -> bool {
+        let queue = self.queue(key.0);
+        let known = queue.engaged().any(|engaged| engaged == key) || queue.due.find(key) != WindowEntry::Nothing;
+        !known && !self.in_flight_items().any(|item| item.key() == key)
+    }
+
+    fn settle_late_response(
+        &mut self,
+        request: &OutgoingBatch,
+        dues: &BTreeMap<(Lane, Seq), Timestamp>,
+        now: Timestamp,
+    ) {
+        let (mut settled, mut ended) = (Vec::new(), Vec::new());
+        for item in &request.items {
+            match self.take_back(*item, dues) {
+                Some(owed) => {
+                    self.deliver(owed);
+                    settled.push(item.seq);
+                }
+                None => ended.push(item.seq),
+            }
+        }
+        self.gathered.late(request.id);
+        let Some(first) = request.items.first() else { return };
+        self.count(first.lane, |counters| counters.late += 1);
+        for (seqs, settled) in [(settled, true), (ended, false)] {
+            if !seqs.is_empty() {
+                let entry =
+                    LedgerEntry { at: now, covers: super::settle::covers(seqs), what: LedgerEvent::Late { settled } };
+                self.gathered.note(first.lane, first.attempts + 1, entry);
+            }
+        }
+    }
+
+    /// Takes an obligation from where it is, so that it can be settled. [`None`] where it has ended.
+    fn take_back(&mut self, item: SendItem, dues: &BTreeMap<(Lane, Seq), Timestamp>) -> Option<SendItem> {
+        let key = item.key();
+        for (id, request) in &mut self.requests {
+            if let Some(place) = request.items.iter().position(|in_flight| in_flight.key() == key) {
+                self.gathered.strike(*id, key);
+                return Some(Arc::make_mut(request).items.remove(place));
+            }
+        }
+        let queue = self.queue(item.lane);
+        if let Some(found) = queue.take_out(item) {
+            return Some(found);
+        }
+        let due = match queue.due.find(key) {
+            WindowEntry::Pending(due) => Some(due),
+            WindowEntry::Left => None,
+            WindowEntry::Nothing => dues.get(&key).copied(),
+        };
+        due.map(|due| SendItem { due: Some(due), ..item })
+    }
+}

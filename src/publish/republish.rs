@@ -1,0 +1,26 @@
+//! An event that comes back: it was published once, and is to be what it was, in the form that the journal keeps.
+
+use bytes::Bytes;
+
+use super::{
+    PublishLimits,
+    schema::{self, EventTarget, RequestContent},
+};
+use crate::{event::Schema, journal::chunk::SealedChunk, topic::record::TopicRecord};
+
+/// Reads one event in this schema as its topic would, be it of an earlier publisher or of another server.
+///
+/// # Errors
+/// Where the topic would refuse it, in the words that its publisher would read.
+pub fn again(topic: &TopicRecord, schema: Schema, event: &str, limits: &PublishLimits) -> Result<SealedChunk, String> {
+    let (content_type, body) = match schema {
+        Schema::EventGrid | Schema::Custom => ("application/json", format!("[{event}]")),
+        Schema::CloudEvents => ("application/cloudevents+json", event.to_owned()),
+    };
+    // An event that was delivered in another schema than its topic's has come back in that one.
+    let topic = TopicRecord { input_schema: schema, ..topic.clone() };
+    let content = RequestContent { content_type: Some(content_type), attributes: Vec::new() };
+    let draft = schema::read(&EventTarget::of(&topic), &content, &Bytes::from(body), limits);
+    let chunks = draft.map_err(|refusal| refusal.to_string())?.into_chunks();
+    chunks.into_iter().next().ok_or_else(|| "it has no event".to_owned())
+}

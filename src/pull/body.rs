@@ -1,0 +1,229 @@
+//! What clients ask for and say, and what they are told, in the words of namespaces' data plane.
+
+use std::{borrow::Cow, ops::RangeInclusive, time::Duration};
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use url::form_urlencoded;
+use utoipa::ToSchema;
+
+use crate::{
+    event::{Event, Schema, cloud_event},
+    policy::record::lease::LeaseResult,
+};
+
+/// Events in one answer.
+pub const EVENTS: RangeInclusive<u32> = 1..=100;
+
+/// Where nothing is said.
+const EVENTS_DEFAULT: u32 = 1;
+
+/// Seconds that a client waits.
+pub const WAIT: RangeInclusive<u32> = 10..=120;
+
+/// Where nothing is said.
+const WAIT_DEFAULT: u32 = 60;
+
+/// Seconds that a release puts an event off.
+pub const DELAYS: [u32; 5] = [0, 10, 60, 600, 3600];
+
+/// Lock tokens in one request.
+const TOKENS_MAX: usize = 100;
+
+/// Parameters of a request.
+pub struct ReceiveQuery<'a>(&'a str);
+
+impl<'a> ReceiveQuery<'a> {
+    /// What stands behind the `?`.
+    pub fn new(query: &'a str) -> Self {
+        Self(query)
+    }
+
+    fn find(&self, name: &str) -> Option<Cow<'a, str>> {
+        form_urlencoded::parse(self.0.as_bytes())
+            .find(|(known, _)| known.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value)
+    }
+
+    fn within(&self, name: &str, range: &RangeInclusive<u32>, default: u32) -> Result<u32, String> {
+        let Some(given) = self.find(name) else { return Ok(default) };
+        given.parse().ok().filter(|number| range.contains(number)).ok_or_else(|| {
+            let given: String = given.chars().take(32).collect();
+            format!("{name} is '{given}'; allowed are whole numbers from {} to {}", range.start(), range.end())
+        })
+    }
+
+    /// `maxEvents`.
+    pub fn max_events(&self) -> Result<u32, String> {
+        self.within("maxEvents", &EVENTS, EVENTS_DEFAULT)
+    }
+
+    /// `maxWaitTime`.
+    pub fn max_wait(&self) -> Result<Duration, String> {
+        self.within("maxWaitTime", &WAIT, WAIT_DEFAULT).map(|seconds| Duration::from_secs(seconds.into()))
+    }
+
+    /// `releaseDelayInSeconds`, which was `delayInSeconds` once.
+    pub fn delay(&self) -> Result<Duration, String> {
+        let name = "releaseDelayInSeconds";
+        let Some(given) = self.find(name).or_else(|| self.find("delayInSeconds")) else { return Ok(Duration::ZERO) };
+        let delay = given.parse().ok().filter(|seconds| DELAYS.contains(seconds));
+        delay.map(|seconds: u32| Duration::from_secs(seconds.into())).ok_or_else(|| {
+            let given: String = given.chars().take(32).collect();
+            format!("{name} is '{given}'; allowed are 0, 10, 60, 600 and 3600")
+        })
+    }
+
+    /// Whether a version of the API is asked for whose documents spell what failed as `errorCode` and `errorDescription`.
+    pub fn is_of_2023(&self) -> bool {
+        self.find("api-version").is_some_and(|version| version.starts_with("2023-"))
+    }
+}
+
+/// The lock tokens of an operation.
+#[derive(Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LockTokensBody {
+    /// The tokens, as they were received.
+    pub lock_tokens: Vec<String>,
+}
+
+impl LockTokensBody {
+    /// Reads a body.
+    pub fn read(body: &[u8]) -> Result<Self, String> {
+        let read: Self = serde_json::from_slice(body)
+            .map_err(|error| format!(r#"The body is not {{"lockTokens": ["…"]}} as JSON: {error}"#))?;
+        match read.lock_tokens.len() {
+            0 => Err("lockTokens is empty; allowed are 1 to 100 lock tokens".to_owned()),
+            1..=TOKENS_MAX => Ok(read),
+            many => Err(format!("lockTokens has {many} entries; allowed are 1 to 100 lock tokens")),
+        }
+    }
+}
+
+/// The received events.
+#[derive(ToSchema)]
+#[schema(as = ReceiveResult)]
+pub struct ReceivedBody {
+    /// The events.
+    pub value: Vec<ReceivedEvent>,
+}
+
+/// An event behind its lock token.
+#[derive(ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = ReceiveDetails)]
+pub struct ReceivedEvent {
+    /// Lock token and delivery count
+    pub broker_properties: BrokerProperties,
+    /// The CloudEvent, as it was published.
+    #[schema(value_type = Object)]
+    pub event: String,
+}
+
+/// The lock of a received event.
+#[derive(ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BrokerProperties {
+    /// Token that acknowledges, releases or rejects the event
+    pub lock_token: String,
+    /// Number of times that the event was received, this one included
+    pub delivery_count: u32,
+}
+
+/// The results for the lock tokens of an operation.
+#[derive(Debug, Default, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SettleResponse {
+    /// Lock tokens for which the operation succeeded
+    pub succeeded_lock_tokens: Vec<String>,
+    /// Lock tokens for which the operation failed
+    pub failed_lock_tokens: Vec<FailedLockToken>,
+}
+
+/// A token of which it is not so.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FailedLockToken {
+    /// Lock token of the event
+    pub lock_token: String,
+    /// Why not.
+    pub error: LockTokenError,
+    /// Code of the error, for API versions of 2023
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_code: Option<&'static str>,
+    /// Message of the error, for API versions of 2023
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_description: Option<&'static str>,
+}
+
+/// Why not.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = LockTokenError)]
+pub struct LockTokenError {
+    /// Machine-readable code of the error
+    pub code: &'static str,
+    /// Explanation of the error for people
+    pub message: &'static str,
+}
+
+impl SettleResponse {
+    /// Adds a token.
+    pub fn add(&mut self, token: String, word: Option<LeaseResult>) {
+        let (code, message) = match word {
+            Some(LeaseResult::Done) => return self.succeeded_lock_tokens.push(token),
+            Some(LeaseResult::Lost) => ("TokenLost", "Token has expired."),
+            Some(LeaseResult::TooOld) => {
+                ("TokenLost", "The lock cannot be renewed any more: the event was first received an hour ago.")
+            }
+            None => ("InternalServerError", "It is not known whether it was done. Say it again."),
+        };
+        self.fail(token, code, message);
+    }
+
+    /// Adds what is no token.
+    pub fn add_bad(&mut self, token: String) {
+        self.fail(token, "BadToken", "It is not a lock token of this event subscription.");
+    }
+
+    /// The same, also in the words of 2023.
+    pub fn as_in_2023(mut self) -> Self {
+        for failed in &mut self.failed_lock_tokens {
+            failed.error_code = Some(failed.error.code);
+            failed.error_description = Some(failed.error.message);
+        }
+        self
+    }
+
+    fn fail(&mut self, lock_token: String, code: &'static str, message: &'static str) {
+        let error = LockTokenError { code, message };
+        self.failed_lock_tokens.push(FailedLockToken { lock_token, error, error_code: None, error_description: None });
+    }
+}
+
+/// The answer to who receives: each event behind its token, as it was published.
+pub fn received(events: &[(String, u32, Event)]) -> String {
+    let mut out = String::with_capacity(64 + events.iter().map(|(_, _, event)| event.wire_len() + 192).sum::<usize>());
+    out.push_str(r#"{"value":["#);
+    for (index, (token, attempt, event)) in events.iter().enumerate() {
+        if index > 0 {
+            out.push(',');
+        }
+        // A token is base64: nothing in it has to be escaped.
+        out.push_str(&format!(r#"{{"brokerProperties":{{"lockToken":"{token}","deliveryCount":{attempt}}},"event":"#));
+        out.push_str(&String::from_utf8_lossy(&cloud(event)));
+        out.push('}');
+    }
+    out.push_str("]}");
+    out
+}
+
+/// Topics of namespaces have nothing but CloudEvents; one of Event Grid's own would become one.
+fn cloud(event: &Event) -> Bytes {
+    match event.schema {
+        Schema::CloudEvents | Schema::Custom => event.wire(),
+        Schema::EventGrid => {
+            event.form(Schema::CloudEvents, || cloud_event(&event.wire())).unwrap_or_else(|_| event.wire())
+        }
+    }
+}

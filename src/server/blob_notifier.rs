@@ -1,0 +1,166 @@
+//! Tells of the files of dead letters: for each, one event `Microsoft.Storage.BlobCreated` in a topic of the operator's
+//! choice, as Azure's storage account tells of its blobs (seed 000). Who wants to respond to what could not be delivered
+//! subscribes to that topic.
+//!
+//! The event's id is the file's GUID, so that a file that is told twice is told as the same event. What the topic's own
+//! subscriptions give up is not told: their endpoint would hear of nothing but its own failures. A topic that is not
+//! there or takes no such event is a line in the log; a journal that takes nothing now is an error, and the file's turn
+//! comes again.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::Serialize;
+
+use super::settings;
+use crate::{
+    config::Config,
+    dead_letter::{self, FileWritten, sink::BlobLocation},
+    event::Schema,
+    journal::{self, Journal, chunk::ChunkBuilder},
+    publish::{
+        self,
+        schema::{self, EventTarget, RequestContent},
+    },
+    topic::registry::{Registry, TopicHandle},
+};
+
+/// The herald that `config` asks for.
+pub(super) fn of(config: &Config, registry: &Arc<Registry>, journal: &Journal) -> Option<dead_letter::Notifier> {
+    let topic = config.dead_letter.notice_topic.clone()?;
+    let limits = settings::publish_limits(config);
+    let notifier = Arc::new(BlobNotifier { registry: Arc::clone(registry), journal: journal.clone(), topic, limits });
+    Some(Box::new(move |filed| {
+        let notifier = Arc::clone(&notifier);
+        Box::pin(async move { notifier.notify(&filed).await })
+    }))
+}
+
+struct BlobNotifier {
+    registry: Arc<Registry>,
+    journal: Journal,
+    /// The topic's name.
+    topic: String,
+    limits: publish::PublishLimits,
+}
+
+/// Why a file was not told.
+enum NotifyError {
+    /// It need not be tried again.
+    Never(String),
+    /// It must be.
+    NotNow(journal::Error),
+}
+
+impl BlobNotifier {
+    async fn notify(&self, filed: &FileWritten) -> Result<(), journal::Error> {
+        match self.publish(filed).await {
+            Ok(()) => Ok(()),
+            Err(NotifyError::Never(why)) => {
+                let Self { topic, .. } = self;
+                tracing::warn!(
+                    topic,
+                    file = filed.blob.url,
+                    why,
+                    "nobody is told of a file: see dead_letter.notice_topic"
+                );
+                Ok(())
+            }
+            Err(NotifyError::NotNow(error)) => Err(error),
+        }
+    }
+
+    async fn publish(&self, filed: &FileWritten) -> Result<(), NotifyError> {
+        let none = || NotifyError::Never("there is no such topic".to_owned());
+        let topic = self.registry.topic(&self.topic).ok_or_else(none)?;
+        if topic.partition() == filed.subscription_key.partition {
+            return Ok(());
+        }
+        let draft = self.draft(&topic, filed).map_err(NotifyError::Never)?;
+        // Without a permit: each turn has one event here at the most, and turns are few.
+        match self.journal.publish(topic.partition(), draft.into_chunks(), None).await {
+            Ok(_) => Ok(()),
+            // It was deleted since we looked.
+            Err(journal::Error::Unknown) => Err(none()),
+            // Who does not read its notices must not hold up dead letters.
+            Err(error @ journal::Error::Backlog(_)) => Err(NotifyError::Never(error.to_string())),
+            Err(
+                error @ (journal::Error::Full
+                | journal::Error::Fenced
+                | journal::Error::Damaged(_)
+                | journal::Error::Closed),
+            ) => Err(NotifyError::NotNow(error)),
+        }
+    }
+
+    fn draft(&self, topic: &TopicHandle, filed: &FileWritten) -> Result<ChunkBuilder, String> {
+        let record = topic.record();
+        let target = EventTarget::of(&record);
+        if record.is_domain() || target.schema != Schema::EventGrid {
+            return Err("it is no topic of Event Grid schema".to_owned());
+        }
+        let content = RequestContent { content_type: Some("application/json"), attributes: Vec::new() };
+        let read = schema::read(&target, &content, &Bytes::from(body(filed)), &self.limits);
+        read.map_err(|refusal| refusal.to_string())
+    }
+}
+
+/// The body of a request with the one event that tells of a file, in the order of the specification's sample.
+fn body(filed: &FileWritten) -> Vec<u8> {
+    let FileWritten { subscription_key: _, blob: BlobLocation { container, path, url }, bytes, at } = filed;
+    let id = filed.id();
+    let data = BlobCreated {
+        api: "PutBlob",
+        client_request_id: id,
+        request_id: id,
+        // As there: a number that is another one with every write, and for one blob a larger one.
+        e_tag: format!("0x{:X}", at.0),
+        content_type: "application/json",
+        content_length: *bytes,
+        blob_type: "BlockBlob",
+        url,
+        sequencer: format!("{:048x}", at.0),
+        storage_diagnostics: StorageDiagnostics { batch_id: id },
+    };
+    let event = BlobEvent {
+        id,
+        subject: format!("/blobServices/default/containers/{container}/blobs/{path}"),
+        event_type: "Microsoft.Storage.BlobCreated",
+        event_time: at.to_event_grid(),
+        data_version: "",
+        data,
+    };
+    serde_json::to_vec(&[event]).expect("structs of strings and numbers are JSON")
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct BlobEvent<'a> {
+    id: &'a str,
+    subject: String,
+    event_type: &'static str,
+    event_time: String,
+    data_version: &'static str,
+    data: BlobCreated<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct BlobCreated<'a> {
+    api: &'static str,
+    client_request_id: &'a str,
+    request_id: &'a str,
+    e_tag: String,
+    content_type: &'static str,
+    content_length: usize,
+    blob_type: &'static str,
+    url: &'a str,
+    sequencer: String,
+    storage_diagnostics: StorageDiagnostics<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct StorageDiagnostics<'a> {
+    batch_id: &'a str,
+}

@@ -1,0 +1,213 @@
+//! A request that is traced, and what came of it: two spans, below the place that the event itself has in its trace.
+//!
+//! That place is read of the event at each attempt, so that one that is made after a restart hangs where the first one did.
+//! A request with several events is in the trace of the first, with links to the others.
+
+use std::{borrow::Cow, sync::Arc};
+
+use crate::{
+    deliver::RequestHeader,
+    event::{Event, Lane, RequestId, Schema, Seq, Timestamp},
+    policy::{
+        OutgoingBatch,
+        outcome::{Outcome, RequestResult},
+        record::{LedgerEvent, RecordChange},
+    },
+    subscription::{plan::DeliveryPlan, shared_state::SharedState},
+    telemetry::trace::{AttributeValue, Span, SpanContext, SpanId, SpanKind, Tracer, carrier},
+};
+
+/// 32 links: more events of one request are in its count.
+const LINKS_MAX: usize = 32;
+
+/// An attempt.
+pub(super) struct AttemptSpan {
+    /// What the endpoint is told.
+    pub(super) place: SpanContext,
+    span: Option<Box<OpenSpan>>,
+}
+
+/// A span that is not over.
+struct OpenSpan {
+    tracer: Tracer,
+    parent: SpanId,
+    links: Vec<SpanContext>,
+    attributes: Vec<(&'static str, AttributeValue)>,
+    began: Timestamp,
+}
+
+impl AttemptSpan {
+    /// Of a request with `events`, as it leaves. [`None`] where nothing is traced, or no event belongs to a trace.
+    pub(super) fn begin(
+        tracer: &Tracer,
+        plan: &DeliveryPlan,
+        events: &[Event],
+        before: u32,
+        now: Timestamp,
+    ) -> Option<Self> {
+        if !tracer.is_on() {
+            return None;
+        }
+        let mut places: Vec<SpanContext> = Vec::new();
+        for place in events.iter().filter_map(place_of) {
+            if places.len() <= LINKS_MAX && !places.contains(&place) {
+                places.push(place);
+            }
+        }
+        let parent = (!places.is_empty()).then(|| places.remove(0))?;
+        let Some(place) = tracer.place(Some(&parent)) else {
+            // Whoever began the trace does not record it, and the endpoint is told so.
+            return Some(Self { place: parent, span: None });
+        };
+        let mut attributes: Vec<(&'static str, AttributeValue)> = vec![
+            ("messaging.system", "gridhook".into()),
+            ("messaging.operation.name", "deliver".into()),
+            ("messaging.destination.subscription.name", plan.record.name.as_str().into()),
+            ("messaging.batch.message_count", events.len().into()),
+            ("gridhook.attempt", before.saturating_add(1).into()),
+            ("http.request.method", "POST".into()),
+            ("url.full", plan.record.webhook.base_url().into()),
+        ];
+        if let [event] = events {
+            attributes.push(("messaging.message.id", AttributeValue::cut(&event.id())));
+            attributes.push(("cloudevents.event_type", AttributeValue::cut(&event.event_type())));
+        }
+        let open = OpenSpan { tracer: tracer.clone(), parent: parent.span, links: places, attributes, began: now };
+        Some(Self { place, span: Some(Box::new(open)) })
+    }
+
+    /// The headers by which the endpoint knows the trace. Those of the subscription's own go first.
+    pub(super) fn headers(&self, own: &[(String, String)]) -> Vec<RequestHeader> {
+        let is_taken = |name: &str| own.iter().any(|(own, _)| own.eq_ignore_ascii_case(name));
+        let state = self.place.state.as_deref().map(|state| ("tracestate", Cow::Owned(state.to_owned())));
+        let headers = [("traceparent", self.place.parent().into())].into_iter().chain(state);
+        headers.filter(|(name, _)| !is_taken(name)).collect()
+    }
+
+    /// It was answered, or was not.
+    pub(super) fn end(self, plan: &DeliveryPlan, answer: &RequestResult) {
+        let Some(open) = self.span else { return };
+        let OpenSpan { tracer, parent, links, mut attributes, began } = *open;
+        attributes.push(("gridhook.outcome", answer.outcome.to_string().into()));
+        if let Some(status) = answer.status {
+            attributes.push(("http.response.status_code", u32::from(status).into()));
+        }
+        let error = (answer.outcome != Outcome::Delivered).then(|| answer.outcome.to_string());
+        if let Some(outcome) = &error {
+            attributes.push(("error.type", outcome.clone().into()));
+        }
+        tracer.record(Span {
+            context: self.place,
+            parent: Some(parent),
+            name: format!("deliver {}", plan.record.name),
+            kind: SpanKind::Client,
+            began,
+            ended: began.after(answer.latency),
+            attributes,
+            links,
+            error: error.map(|outcome| if answer.detail.is_empty() { outcome } else { answer.detail.clone() }),
+        });
+    }
+
+    /// Whether it is recorded.
+    pub(super) fn is_recorded(&self) -> bool {
+        self.span.is_some()
+    }
+}
+
+/// Where an event belongs: below the span that published it, unless the event itself is of another trace.
+fn place_of(event: &Event) -> Option<SpanContext> {
+    let published = event.trace().and_then(SpanContext::of_stored);
+    let own = match event.schema {
+        Schema::CloudEvents => carrier::of_event(event.wire_bytes()),
+        Schema::EventGrid | Schema::Custom => None,
+    };
+    match (published, own) {
+        (Some(published), Some(own)) if published.trace != own.trace => Some(own),
+        (Some(published), _) => Some(published),
+        (None, own) => own,
+    }
+}
+
+/// What became of requests, on its way to the disk: spans that are not over.
+pub(super) struct SettleSpans {
+    tracer: Tracer,
+    spans: Vec<Span>,
+}
+
+impl SettleSpans {
+    /// Of the flights that land with these changes.
+    pub(super) fn of(
+        tracer: &Tracer,
+        shared: &SharedState,
+        name: &str,
+        (landed, changes): (&[RequestId], &[RecordChange]),
+        now: Timestamp,
+    ) -> Option<Self> {
+        if !tracer.is_on() {
+            return None;
+        }
+        let mut spans = Vec::new();
+        for (request, attempt) in shared.traced(landed) {
+            let Some(context) = tracer.place(Some(&attempt)) else { continue };
+            let (word, more) = came_of(&request, changes);
+            let mut attributes: Vec<(&'static str, AttributeValue)> = vec![
+                ("messaging.operation.name", "settle".into()),
+                ("messaging.destination.subscription.name", name.into()),
+                ("gridhook.became", word.into()),
+            ];
+            attributes.extend(more);
+            spans.push(Span {
+                context,
+                parent: Some(attempt.span),
+                name: format!("settle {name}"),
+                kind: SpanKind::Internal,
+                began: now,
+                ended: now,
+                attributes,
+                links: Vec::new(),
+                error: None,
+            });
+        }
+        (!spans.is_empty()).then(|| Self { tracer: tracer.clone(), spans })
+    }
+
+    /// It is on the disk.
+    pub(super) fn end(self, now: Timestamp) {
+        for span in self.spans {
+            self.tracer.record(Span { ended: now.max(span.began), ..span });
+        }
+    }
+}
+
+/// What became of the first event of a flight, by the last line that the ledger gets of it.
+fn came_of(
+    request: &Arc<OutgoingBatch>,
+    changes: &[RecordChange],
+) -> (&'static str, Vec<(&'static str, AttributeValue)>) {
+    let first = request.items.first().map(|item| item.key());
+    let speaks = |lane: Lane, covers: &[(Seq, u32)]| {
+        first.is_some_and(|(of, seq)| {
+            of == lane && covers.iter().any(|(from, count)| (from.0..from.0 + u64::from(*count)).contains(&seq.0))
+        })
+    };
+    let lines = changes.iter().filter_map(|change| match change {
+        RecordChange::Note { lane, entry, .. } if speaks(*lane, &entry.covers) => Some(&entry.what),
+        _ => None,
+    });
+    let mut told = ("settled", Vec::new());
+    for what in lines {
+        told = match what {
+            LedgerEvent::Attempted { outcome: Outcome::Delivered, .. } => ("delivered", Vec::new()),
+            LedgerEvent::Attempted { next: Some(next), .. } => {
+                ("deferred", vec![("gridhook.next_attempt", next.to_string().into())])
+            }
+            LedgerEvent::GivenUp { reason, put_aside } => {
+                let word = if *put_aside { "deadLettered" } else { "dropped" };
+                (word, vec![("gridhook.reason", reason.to_string().into())])
+            }
+            _ => told,
+        };
+    }
+    told
+}

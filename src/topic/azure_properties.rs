@@ -1,0 +1,179 @@
+//! What Azure's clients set on a topic or a domain and this server has no use for: it is checked, kept and given back, so
+//! that a description written for Azure can be applied and compared again.
+//!
+//! Only what promises nothing stands here. What would be a promise (who may reach the topic, how it is encrypted at rest)
+//! is refused by name where it is read.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+/// What is kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct StoredTopicProperties {
+    /// `sku`: there is one tier whatever it says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sku: Option<Sku>,
+    /// `kind`: where Azure hosts it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<HostKind>,
+    /// `extendedLocation`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub extended_location: Option<ExtendedLocation>,
+    /// `identity`: it has an id, and nothing is ever done in its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub identity: Option<Identity>,
+    /// `dataResidencyBoundary`: events stay in the data folder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data_residency_boundary: Option<DataResidency>,
+    /// `minimumTlsVersionAllowed`: the server, like any proxy in front of it, has one version for all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub minimum_tls_version_allowed: Option<TlsVersion>,
+    /// `eventTypeInfo`: told as the topic's event types.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event_type_info: Option<EventTypeInfo>,
+}
+
+/// `sku`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Sku {
+    /// Its name.
+    pub name: Tier,
+}
+
+/// `sku.name`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub enum Tier {
+    /// The tier that there is.
+    Basic,
+    /// Azure's with private endpoints.
+    Premium,
+}
+
+/// `kind`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub enum HostKind {
+    /// In Azure.
+    Azure,
+    /// In a cluster of the operator's.
+    AzureArc,
+}
+
+/// `extendedLocation`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExtendedLocation {
+    /// Its kind.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+/// `identity`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Identity {
+    /// Whose it is.
+    #[serde(rename = "type", default)]
+    pub kind: IdentityKind,
+    /// Given by the server where the kind has the system's: the same as long as the topic is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub principal_id: Option<String>,
+    /// Id of the tenant, always the nil UUID
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tenant_id: Option<String>,
+    /// By resource id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_assigned_identities: Option<BTreeMap<String, Value>>,
+}
+
+/// `identity.type`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub enum IdentityKind {
+    /// None.
+    #[default]
+    None,
+    /// The system's.
+    SystemAssigned,
+    /// The user's.
+    UserAssigned,
+    /// Both.
+    #[serde(rename = "SystemAssigned, UserAssigned")]
+    Both,
+}
+
+impl IdentityKind {
+    /// Whether the server gives it an id.
+    pub fn has_system(self) -> bool {
+        match self {
+            Self::SystemAssigned | Self::Both => true,
+            Self::None | Self::UserAssigned => false,
+        }
+    }
+}
+
+/// `dataResidencyBoundary`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub enum DataResidency {
+    /// In a pair of regions.
+    WithinGeopair,
+    /// In one region.
+    WithinRegion,
+}
+
+/// `minimumTlsVersionAllowed`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub enum TlsVersion {
+    /// TLS 1.0.
+    #[serde(rename = "1.0")]
+    One,
+    /// TLS 1.1.
+    #[serde(rename = "1.1")]
+    OneOne,
+    /// TLS 1.2.
+    #[serde(rename = "1.2")]
+    OneTwo,
+}
+
+/// `eventTypeInfo`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct EventTypeInfo {
+    /// Where the types are described.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<EventTypeKind>,
+    /// The types, by name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inline_event_types: Option<BTreeMap<String, InlineEventType>>,
+}
+
+/// `eventTypeInfo.kind`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub enum EventTypeKind {
+    /// Here.
+    Inline,
+}
+
+/// The description of an event type.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct InlineEventType {
+    /// Explanation of the event type for people
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// Name of the event type for people
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub display_name: Option<String>,
+    /// Where more is written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub documentation_url: Option<String>,
+    /// Where its schema is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data_schema_url: Option<String>,
+}

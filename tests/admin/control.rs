@@ -1,0 +1,181 @@
+//! A control plane on a registry in memory, asked over HTTP.
+
+use std::sync::{Arc, Mutex};
+
+use actix_web::{
+    App,
+    body::MessageBody,
+    dev::{Service, ServiceResponse},
+    http::{Method, header::HeaderMap},
+    test, web,
+};
+use gridhook::{
+    admin::{ChaosMode, Control, auth, health::ServerHealth},
+    clock::{Clock, ManualClock},
+    dead_letter::{self, DeadLetterStores, Redrives, Sink, SubscriptionDirectory, event::DeadLetterEvent},
+    event::{Lane, SubscriptionKey},
+    journal::{self, chunk::SealedChunk, memory::MemoryStore},
+    policy::record::{RedrivePage, job::Job},
+    topic::registry::Registry,
+};
+use serde_json::{Value, json};
+
+use super::editions;
+use crate::support::publisher::{journal, running_registry};
+
+pub(super) const TOKEN: &str = "swordfish";
+pub(super) const RG: &str = "/subscriptions/S-1/resourceGroups/rg/providers/Microsoft.EventGrid";
+
+pub(super) struct Plane {
+    pub(super) store: MemoryStore,
+    pub(super) hand: ManualClock,
+    pub(super) clock: Clock,
+    pub(super) registry: Arc<Registry>,
+    pub(super) vitals: web::Data<ServerHealth>,
+    pub(super) state: Arc<Mutex<journal::JournalState>>,
+    control: web::Data<Control>,
+    token: web::Data<auth::AdminToken>,
+    chaos: ChaosMode,
+}
+
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) headers: HeaderMap,
+    pub(super) text: String,
+}
+
+impl Answer {
+    pub(super) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).expect("it is JSON")
+    }
+
+    pub(super) fn brief(&self) -> String {
+        format!("{} {}", self.status, self.text)
+    }
+}
+
+impl Plane {
+    pub(super) fn new(chaos: ChaosMode) -> Self {
+        let store = MemoryStore::new();
+        let (registry, clock, hand) = running_registry(&store);
+        Self::over(store, registry, clock, hand, chaos)
+    }
+
+    pub(super) fn over(
+        store: MemoryStore,
+        registry: Arc<Registry>,
+        clock: Clock,
+        hand: ManualClock,
+        chaos: ChaosMode,
+    ) -> Self {
+        let state = Arc::new(Mutex::new(journal::JournalState::Writable));
+        let told = Arc::clone(&state);
+        let token = auth::admin_token(Some(TOKEN), std::path::Path::new("/nowhere")).expect("it is taken");
+        Self {
+            control: web::Data::new(
+                Control::new(Arc::clone(&registry), clock.clone(), editions(), "http://here".to_owned())
+                    .with_dead_letters(no_letters()),
+            ),
+            vitals: web::Data::new(ServerHealth::new(move || *told.lock().expect("nobody panics with it"))),
+            token: web::Data::new(token),
+            store,
+            hand,
+            clock,
+            registry,
+            state,
+            chaos,
+        }
+    }
+
+    pub(super) async fn send(&self, request: test::TestRequest) -> Answer {
+        let app = test::init_service(App::new().configure(|cfg| {
+            gridhook::admin::configure(cfg, self.control.clone(), self.token.clone(), self.vitals.clone(), self.chaos);
+        }))
+        .await;
+        finish(app.call(request.to_request()).await).await
+    }
+
+    /// Puts these bytes, whatever they are.
+    pub(super) async fn put_bytes(&self, path: &str, body: &[u8]) -> Answer {
+        let request = test::TestRequest::with_uri(path).method(Method::PUT);
+        let request = request.insert_header(("Authorization", format!("Bearer {TOKEN}")));
+        self.send(request.set_payload(body.to_vec())).await
+    }
+
+    pub(super) async fn call(&self, method: &str, path: &str, body: Value) -> Answer {
+        let method = Method::from_bytes(method.as_bytes()).expect("a method");
+        let mut request = test::TestRequest::with_uri(path)
+            .method(method)
+            .insert_header(("Authorization", format!("Bearer {TOKEN}")));
+        if !body.is_null() {
+            request = request.set_payload(body.to_string());
+        }
+        self.send(request).await
+    }
+
+    pub(super) async fn with_topic(self) -> Self {
+        assert_eq!(self.call("PUT", &format!("{RG}/topics/orders"), json!({})).await.status, 201);
+        self
+    }
+
+    pub(super) async fn with_subscription(self) -> Self {
+        let control = self.with_topic().await;
+        let answer = control.call("PUT", &format!("{RG}/topics/orders/eventSubscriptions/to-shop"), hook()).await;
+        assert_eq!(answer.status, 201, "{}", answer.text);
+        control
+    }
+}
+
+/// Nothing was ever given up.
+fn no_letters() -> Redrives {
+    let (journal, clock, _) = journal(&MemoryStore::new());
+    let sink = Sink::over(Arc::new(object_store::memory::InMemory::new()));
+    let aim: dead_letter::TargetLookup = Box::new(|_| None);
+    let stores = [("folder".to_owned(), sink)];
+    let stores = DeadLetterStores::new(&journal, &clock, stores, (aim, None), dead_letter::WriterOptions::default());
+    Redrives::new(journal, clock, stores, Arc::new(Nobody))
+}
+
+/// Nobody has dead letters.
+struct Nobody;
+
+impl SubscriptionDirectory for Nobody {
+    fn redrives(&self) -> Vec<(SubscriptionKey, Lane)> {
+        Vec::new()
+    }
+
+    fn namesakes(&self, _: SubscriptionKey) -> Vec<SubscriptionKey> {
+        Vec::new()
+    }
+
+    fn is_custom(&self, _: SubscriptionKey) -> Option<bool> {
+        None
+    }
+
+    fn job(&self, _: SubscriptionKey, _: Lane) -> Option<Job> {
+        None
+    }
+
+    fn recast(&self, _: SubscriptionKey, _: &DeadLetterEvent) -> Result<SealedChunk, String> {
+        Err("there is none".to_owned())
+    }
+
+    fn take_back(&self, _: SubscriptionKey, _: RedrivePage) -> std::pin::Pin<Box<dyn Future<Output = bool> + Send>> {
+        Box::pin(std::future::ready(false))
+    }
+}
+
+async fn finish<B: MessageBody + 'static>(response: Result<ServiceResponse<B>, actix_web::Error>) -> Answer {
+    let response = match response {
+        Ok(response) => response.map_into_boxed_body().into_parts().1,
+        Err(error) => error.error_response(),
+    };
+    let (status, headers) = (response.status().as_u16(), response.headers().clone());
+    let body = actix_web::body::to_bytes(response.into_body()).await.expect("a body");
+    Answer { status, headers, text: String::from_utf8(body.to_vec()).expect("it is text") }
+}
+
+pub(super) fn hook() -> Value {
+    json!({"properties": {"destination": {"endpointType": "WebHook",
+        "properties": {"endpointUrl": "http://127.0.0.1:9000/hook?code=secret"}}}})
+}

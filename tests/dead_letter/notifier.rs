@@ -1,0 +1,166 @@
+//! Each file is told, when it is there and before its dead letters are gone.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use gridhook::{
+    dead_letter::{FileWritten, Notifier, Sink},
+    event::{PartitionId, Schema},
+    journal::{
+        Journal, JournalState,
+        chunk::{ChunkBuilder, WriterStamp},
+        memory::{MemoryStore, WriteFault},
+    },
+};
+
+use super::{
+    subscription_key, target,
+    world::{START, World, files, ids, run},
+};
+
+/// What was told durably: the file, whether it was there, and how many dead letters waited then. And how often it was tried.
+#[derive(Clone, Default)]
+struct Told(Arc<Mutex<Vec<(FileWritten, bool, usize)>>>, Arc<AtomicUsize>);
+
+impl Told {
+    /// Tells by an event in the journal, as the server does.
+    fn notifier(&self, journal: Journal) -> Option<Notifier> {
+        let told = self.clone();
+        Some(Box::new(move |filed| {
+            let (told, journal) = (told.clone(), journal.clone());
+            told.1.fetch_add(1, Ordering::Relaxed);
+            Box::pin(async move {
+                let waiting = journal.reads().dead(subscription_key(1), filed.at, 1_000, 1 << 20).await?.len();
+                let mut draft = ChunkBuilder::new(Schema::EventGrid);
+                draft.push(|out| {
+                    out.extend_from_slice(filed.blob.path.as_bytes());
+                    WriterStamp { wire_end: out.len(), spans: gridhook::event::EventRanges::default() }
+                });
+                journal.publish(PartitionId(1), draft.into_chunks(), None).await?;
+                let there = place(&filed).is_file();
+                told.0.lock().expect("nobody panics with it").push((filed, there, waiting));
+                Ok(())
+            })
+        }))
+    }
+
+    fn all(&self) -> Vec<(FileWritten, bool, usize)> {
+        self.0.lock().expect("nobody panics with it").clone()
+    }
+}
+
+/// The file that was told.
+fn place(filed: &FileWritten) -> PathBuf {
+    let url: url::Url = filed.blob.url.parse().expect("an address");
+    url.to_file_path().expect("of a file")
+}
+
+fn world(memory: &MemoryStore, folder: &Path, told: &Told) -> World {
+    let sink = Sink::local(folder).expect("a folder");
+    World::heralded(memory, sink, START, |journal| told.notifier(journal))
+}
+
+/// 5 dead letters make 2 files.
+async fn five_wait(world: &World) {
+    world.put_aside(subscription_key(1), 5, START.after(Duration::from_secs(1))).await;
+    world.hand.advance(Duration::from_secs(1));
+}
+
+/// Every file is told, none that is not there, and a file's name is all that a repeat has in common.
+fn assert_told(told: &Told, folder: &Path) {
+    let files = files(folder);
+    let told = told.all();
+    assert!(told.iter().all(|(_, there, _)| *there), "{told:?}");
+    let name = |filed: &FileWritten| Path::new(&filed.blob.container).join(&filed.blob.path);
+    for file in files.keys() {
+        let (of, _, _) = told.iter().find(|(filed, _, _)| name(filed) == *file).expect("each file is told");
+        assert_eq!(of.blob.container, "letters");
+        assert!(of.id().parse::<uuid::Uuid>().is_ok() && of.blob.path.ends_with(&format!("{}.json", of.id())));
+        assert_eq!(std::fs::metadata(folder.join(file)).expect("a file").len() as usize, of.bytes);
+    }
+    assert!(told.iter().all(|(filed, _, _)| files.contains_key(&name(filed))));
+}
+
+#[test]
+fn a_file_is_told_when_it_is_there_and_before_its_dead_letters_are_gone() {
+    let (folder, told) = (tempfile::tempdir().expect("a folder"), Told::default());
+    run(async {
+        let world = world(&MemoryStore::new(), folder.path(), &told);
+        let _actor = world.actor();
+        five_wait(&world).await;
+        world.notice(subscription_key(1), target("letters"), START);
+        world.until(subscription_key(1), |totals| totals.written == 5 && totals.in_progress.is_none()).await;
+        assert_told(&told, folder.path());
+        let waiting: Vec<usize> = told.all().iter().map(|(_, _, waiting)| *waiting).collect();
+        assert_eq!(waiting, [5, 2], "a file of 3 and one of 2, each told once");
+        world.stop().await;
+    });
+}
+
+#[test]
+fn a_file_that_cannot_be_told_now_is_told_at_its_next_turn() {
+    let (memory, folder, told) = (MemoryStore::new(), tempfile::tempdir().expect("a folder"), Told::default());
+    run(async {
+        let world = world(&memory, folder.path(), &told);
+        five_wait(&world).await;
+        // The first write is the file's name, the second is the telling: there is no room for it.
+        let at = memory.writes() + 1;
+        memory.fail(at..at + 1, WriteFault::Full);
+        let _actor = world.actor();
+        world.notice(subscription_key(1), target("letters"), START);
+        let totals =
+            world.until(subscription_key(1), |totals| totals.written == 5 && totals.in_progress.is_none()).await;
+        assert_eq!((totals.files, totals.lost), (2, 0));
+        assert_told(&told, folder.path());
+        let tried = told.1.load(Ordering::Relaxed);
+        assert_eq!((told.all().len(), tried), (2, 3), "the one that was not told is told later");
+        assert_eq!(ids(folder.path()).len(), 5, "each dead letter is in one file");
+        world.stop().await;
+    });
+}
+
+/// Runs until write `killed` (from 0) fails, then a new process on what is left.
+async fn killed_at(killed: u64, kept: usize) {
+    let (memory, folder, told) = (MemoryStore::new(), tempfile::tempdir().expect("a folder"), Told::default());
+    let before = world(&memory, folder.path(), &told);
+    five_wait(&before).await;
+    let at = memory.writes() + killed;
+    memory.fail(at..at + 1, WriteFault::Failed);
+    let _actor = before.actor();
+    before.notice(subscription_key(1), target("letters"), START);
+    for _ in 0..1_000 {
+        if before.journal.state() == JournalState::Closed {
+            break;
+        }
+        actix_rt::time::sleep(Duration::from_millis(2)).await;
+    }
+    assert_eq!(before.journal.state(), JournalState::Closed, "write {killed} never came");
+    before.stop().await;
+
+    let after = world(&memory.crash(kept), folder.path(), &told);
+    after.hand.advance(Duration::from_secs(2));
+    let _actor = after.actor();
+    for (subscription_key, due) in after.journal.reads().all_dead().expect("read") {
+        after.notice(subscription_key, target("letters"), due);
+    }
+    after.until(subscription_key(1), |totals| totals.written == 5 && totals.in_progress.is_none()).await;
+    assert_told(&told, folder.path());
+    assert_eq!(ids(folder.path()).len(), 5, "killed at write {killed}, {kept} kept: each is in one file");
+    after.stop().await;
+}
+
+#[test]
+fn no_kill_at_any_write_leaves_a_file_untold() {
+    for kept in [0, 1] {
+        // Each of the two files has three writes: its name, the telling, and the removal of its dead letters.
+        for killed in 0..6 {
+            run(killed_at(killed, kept));
+        }
+    }
+}

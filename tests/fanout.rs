@@ -1,0 +1,134 @@
+//! The actors of topics: there while there is something to do, and gone with their topic.
+
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use gridhook::{
+    event::{Schema, SubscriptionKey},
+    journal::memory::MemoryStore,
+    policy::record::Command,
+    subscription::record::SubscriptionRecord,
+    topic::registry::{ChaosVictim, Registry, TopicHandle},
+};
+
+use crate::{
+    policy::sealed,
+    support::publisher::{journaled_registry, looking_registry, topic},
+};
+
+/// How often topics look after their subscriptions here.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// How long something is waited for that takes some milliseconds.
+const LONG: Duration = Duration::from_secs(20);
+
+async fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
+    let waited = async {
+        while !so() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(LONG, waited).await.unwrap_or_else(|_| panic!("waited {LONG:?} for {what}"));
+}
+
+fn living(registry: &Registry) -> usize {
+    registry.living(None).expect("all topics").len()
+}
+
+async fn put(registry: &Arc<Registry>) -> Arc<TopicHandle> {
+    registry.put_topic(topic("orders", Schema::EventGrid)).await.expect("a topic")
+}
+
+/// No topic has an actor.
+fn topic_rests(registry: &Registry) -> bool {
+    let is_topic = |victim: &ChaosVictim| matches!(victim, ChaosVictim::Topic(_));
+    !registry.living(None).expect("all topics").iter().any(is_topic)
+}
+
+/// The subscription `audit`: it tries once and drops what fails.
+fn subscription(endpoint: &str) -> SubscriptionRecord {
+    let record = serde_json::json!({
+        "number": 0, "version": 0, "name": "audit", "filter": {}, "delivery_schema": "EventGridSchema", "dead_letter": null,
+        "webhook": {"endpoint_url": endpoint, "max_events_per_batch": 1, "preferred_batch_size_in_kilobytes": 64},
+        "retry": {"max_delivery_attempts": 1, "event_time_to_live_in_minutes": 60}, "labels": [],
+    });
+    serde_json::from_value(record).expect("a record")
+}
+
+#[actix_web::test]
+async fn an_idle_topic_has_no_actor_and_one_with_something_to_do_has_one_again() {
+    let (registry, _clock, _hand) = looking_registry(&MemoryStore::new(), LOOK);
+    let topic = put(&registry).await;
+    assert_eq!(living(&registry), 0, "nothing is to do");
+    for life in 1..=3 {
+        // A change is something to do.
+        put(&registry).await;
+        wait_until("an actor", || topic.history().incarnation() == life).await;
+        wait_until("its end", || living(&registry) == 0).await;
+    }
+    let ends = topic.history().ends();
+    assert_eq!((ends.panicked, ends.stopped, ends.killed, ends.orphaned), (0, 0, 0, 0), "none of them died");
+}
+
+#[actix_web::test]
+async fn a_command_whose_write_takes_many_looks_is_answered() {
+    let store = MemoryStore::new();
+    let (registry, _clock, _hand) = looking_registry(&store, Duration::from_millis(1));
+    let topic = put(&registry).await;
+    registry.put_subscription("orders", subscription("http://127.0.0.1:9/")).await.expect("a subscription");
+    wait_until("an actor", || topic.history().incarnation() > 0).await;
+    wait_until("an idle topic", || topic_rests(&registry)).await;
+    let held = store.hold();
+    let mut hold = std::pin::pin!(registry.command("orders", "audit", Command::Hold));
+    // Polled once, it has been given; fifty looks pass while its write waits.
+    let early = tokio::time::timeout(Duration::from_millis(50), &mut hold).await;
+    assert!(early.is_err(), "answered before it was written: {early:?}");
+    drop(held);
+    hold.await.expect("it is written");
+    wait_until("an idle topic again", || topic_rests(&registry)).await;
+}
+
+#[actix_web::test]
+async fn an_event_that_killed_is_remembered_until_it_is_settled() {
+    let endpoint = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = format!("http://{}/", endpoint.local_addr().expect("an address"));
+    let (registry, journal, _clock, _hand) = journaled_registry(&MemoryStore::new(), LOOK);
+    let topic = put(&registry).await;
+    let made = registry.put_subscription("orders", subscription(&address)).await.expect("a subscription");
+    let subscription_key = SubscriptionKey { partition: topic.partition(), subscription: made.number };
+    let shared = registry.shared(subscription_key).expect("it is there");
+    registry.poison("orders", "audit", "", 2).expect("it is there");
+    let end = journal.publish(topic.partition(), sealed(&[("yes", 10)]), None).await.expect("published").first.plus(1);
+    // It is sent, and not answered.
+    wait_until("a request after two deaths", || shared.in_flight() == 1).await;
+    assert_eq!(shared.suspects(), 1);
+    drop(endpoint);
+    wait_until("its end", || shared.state().low == end).await;
+    wait_until("nothing to remember", || shared.suspects() == 0).await;
+}
+
+#[actix_web::test]
+async fn nothing_is_left_of_topics_that_are_deleted() {
+    let (registry, _clock, _hand) = looking_registry(&MemoryStore::new(), LOOK);
+    let mut gone: Vec<(&str, Weak<TopicHandle>)> = Vec::new();
+    let fresh = put(&registry).await;
+    gone.push(("one whose actor never ran", Arc::downgrade(&fresh)));
+    drop(fresh);
+    registry.delete_topic("orders").await.expect("it is deleted");
+    put(&registry).await;
+    let starting = put(&registry).await;
+    gone.push(("one whose actor is being started", Arc::downgrade(&starting)));
+    drop(starting);
+    registry.delete_topic("orders").await.expect("it is deleted");
+    put(&registry).await;
+    let running = put(&registry).await;
+    wait_until("an actor", || living(&registry) == 1).await;
+    gone.push(("one whose actor runs", Arc::downgrade(&running)));
+    drop(running);
+    registry.delete_topic("orders").await.expect("it is deleted");
+    for (what, topic) in gone {
+        wait_until(what, || topic.strong_count() == 0).await;
+    }
+}

@@ -1,0 +1,204 @@
+//! Which ids may be in which block: nothing that is there is ever missed, and little is looked through for nothing.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::BufMut;
+use gridhook::{
+    cli::fsck::accounts,
+    clock::Clock,
+    event::{EventRanges, Lane, PartitionId, Schema, Seq, SubscriptionId, SubscriptionKey, TextRange, Timestamp},
+    journal::{
+        BacklogLimits, Error, Journal, JournalOptions, MetaChange, WriterThread,
+        chunk::{ChunkBuilder, SealedChunk, WriterStamp},
+        fsck,
+        id_filter::IdFilter,
+        keys,
+        memory::{MemoryStore, WriteFault},
+        store::{Family, Store},
+    },
+    policy::record::{Cursor, LaneCursor, RecordChange},
+};
+use proptest::prelude::*;
+
+use super::keys_in;
+
+const PARTITION: PartitionId = PartitionId(1);
+const ONE: SubscriptionKey = SubscriptionKey { partition: PARTITION, subscription: SubscriptionId(1) };
+const BLOCK: u64 = 4096;
+
+struct Desk {
+    journal: Journal,
+    writer: WriterThread,
+    hand: gridhook::clock::ManualClock,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Desk {
+    fn at(store: &MemoryStore) -> Self {
+        let (clock, hand) = Clock::manual(Timestamp(1_000_000_000));
+        let options =
+            JournalOptions { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits: BacklogLimits::default() };
+        let store: Arc<dyn Store> = Arc::new(store.clone());
+        let (journal, writer) =
+            Journal::start(store, clock, options, Box::new(|_, _| {}), Box::new(|_| {})).expect("sound");
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        Self { journal, writer, hand, runtime }
+    }
+
+    fn founded(store: &MemoryStore) -> Self {
+        let queue = Self::at(store);
+        let founded = vec![MetaChange::Found(PARTITION), MetaChange::Subscribe(ONE, None)];
+        queue.runtime.block_on(queue.journal.change(founded)).expect("founded");
+        queue
+    }
+
+    fn publish(&self, ids: &[String]) -> Result<(), Error> {
+        self.runtime.block_on(self.journal.publish(PARTITION, sealed(ids), None)).map(|_| ())
+    }
+
+    /// Where an id is, and how many looks that took.
+    fn find(&self, id: &str, from: u64) -> Vec<u64> {
+        let end = self.journal.end(PARTITION).expect("it is there").next;
+        let (mut from, mut seqs) = (Seq(from), Vec::new());
+        while from < end {
+            let look = self.journal.reads().find_id(PARTITION, id.to_owned(), from, end);
+            let found = self.runtime.block_on(look).expect("readable");
+            assert!(found.upto > from, "it gets on");
+            seqs.extend(found.seqs.into_iter().map(|seq| seq.0));
+            from = found.upto;
+        }
+        seqs
+    }
+
+    fn stop(self) {
+        self.journal.close();
+        self.writer.join();
+    }
+}
+
+/// Events with these ids, which stand in JSON as they are.
+fn sealed(ids: &[String]) -> Vec<SealedChunk> {
+    let mut draft = ChunkBuilder::new(Schema::EventGrid);
+    for id in ids {
+        draft.push(|out| {
+            let start = out.len() as u32;
+            out.put_slice(id.as_bytes());
+            out.put_bytes(b'.', 20);
+            let spans = EventRanges { id: TextRange { start, len: id.len() as u32 }, ..EventRanges::default() };
+            WriterStamp { wire_end: out.len(), spans }
+        });
+    }
+    draft.into_chunks()
+}
+
+fn ids_of(store: &MemoryStore) -> Vec<u64> {
+    let range = keys::all(Family::Ids);
+    let keys = keys_in(store, Family::Ids, &range.start, &range.end);
+    keys.iter().map(|key| keys::parse_ids(key).expect("a key").1).collect()
+}
+
+proptest! {
+    #[test]
+    fn what_was_put_in_is_never_missed(ids in prop::collection::hash_set(".{0,40}", 1..400)) {
+        let mut filter = IdFilter::default();
+        ids.iter().for_each(|id| filter.insert(id));
+        let filter = IdFilter::decode(&filter.encode()).expect("as it was written");
+        for id in &ids {
+            prop_assert!(filter.may_have(id), "{id:?} is missed");
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_filter_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+        prop_assert!(IdFilter::decode(&bytes).is_none());
+    }
+}
+
+#[test]
+fn a_full_block_takes_few_others_for_its_own_and_each_block_takes_others() {
+    let taken: Vec<Vec<u32>> = (0..4)
+        .map(|_| {
+            let mut filter = IdFilter::default();
+            (0..BLOCK).for_each(|number| filter.insert(&format!("mine-{number}")));
+            (0..100_000).filter(|number| filter.may_have(&format!("other-{number}"))).collect()
+        })
+        .collect();
+    for taken in &taken {
+        // One in 1,700 is to be expected: 57, and 8 more or less.
+        assert!((20..120).contains(&taken.len()), "{} of 100,000 are taken for others", taken.len());
+    }
+    // Whoever found out which ids collide in one block knows nothing of the next.
+    let again = taken[0].iter().filter(|number| taken[1].contains(number)).count();
+    assert!(again < 5, "{again} of {} collide twice", taken[0].len());
+}
+
+#[test]
+fn every_event_is_found_by_its_id_after_restarts_crashes_and_a_full_disk() {
+    let mut store = MemoryStore::new();
+    let mut queue = Desk::founded(&store);
+    let mut published: Vec<String> = Vec::new();
+    let mut next = 0;
+    for round in 0u64..60 {
+        // Chunks that reach over the ends of blocks, one event or many.
+        let count = [1, 700, 37, 299][round as usize % 4];
+        let ids: Vec<String> = (0..count)
+            .map(|_| {
+                next += 1;
+                format!("id-\\\"{next}")
+            })
+            .collect();
+        if round % 7 == 3 {
+            let writes = store.writes();
+            store.fail(writes..writes + 1, WriteFault::Full);
+            assert!(matches!(queue.publish(&ids), Err(Error::Full)), "and so these are not there");
+        } else {
+            queue.publish(&ids).expect("there is room");
+            published.extend(ids);
+        }
+        match round % 10 {
+            4 => {
+                queue.stop();
+                queue = Desk::at(&store);
+            }
+            8 => {
+                let crashed = store.crash(0);
+                queue.stop();
+                store = crashed;
+                queue = Desk::at(&store);
+            }
+            _ => {}
+        }
+    }
+    assert!(published.len() as u64 > 3 * BLOCK);
+    let closed = (published.len() as u64 + 1) / BLOCK;
+    assert_eq!(ids_of(&store), (0..closed).collect::<Vec<_>>(), "every closed block has its filter");
+    for (index, id) in published.iter().enumerate().step_by(97) {
+        let plain = id.replace('\\', "");
+        assert_eq!(queue.find(&plain, 1), [index as u64 + 1], "{plain}");
+    }
+    assert!(queue.find("id-nobody", 1).is_empty());
+    let report = fsck::check(&store, accounts(), &mut |_| std::ops::ControlFlow::Continue(())).expect("readable");
+    assert!(report.complaints.is_empty(), "{report}");
+    queue.publish(&[published[5].clone(), published[5].clone()]).expect("there is room");
+    let end = published.len() as u64;
+    assert_eq!(queue.find(&published[5].replace('\\', ""), 1), [6, end + 1, end + 2], "an id may come again");
+
+    // A block goes when the floor has passed it.
+    let opened = queue.runtime.block_on(queue.journal.open(ONE)).expect("it is there");
+    let lane = LaneCursor { lane: Lane::LIVE, read: Seq(2 * BLOCK), end: None, open: Vec::new(), done: Vec::new() };
+    let cursor = RecordChange::Cursor(Box::new(Cursor { lanes: vec![lane], ..Cursor::default() }));
+    let (done, answer) = std::sync::mpsc::channel();
+    let done = Box::new(move |result| done.send(result).expect("the test listens"));
+    queue.journal.append(opened.owner, vec![cursor], true, done);
+    answer.recv().expect("answered").expect("written");
+    queue.hand.advance(Duration::from_secs(2));
+    queue.publish(&["last".to_owned()]).expect("there is room");
+    queue.publish(&["very last".to_owned()]).expect("there is room");
+    super::writer::wait_for_looks(&queue.journal);
+    assert_eq!(ids_of(&store), (2..closed).collect::<Vec<_>>());
+    queue.stop();
+    super::put(&store, Family::Ids, keys::ids(PARTITION, 2), IdFilter::default().encode());
+    let told =
+        fsck::check(&store, accounts(), &mut |_| std::ops::ControlFlow::Continue(())).expect("readable").to_string();
+    assert!(told.contains("the id of event 8192 is not in its block"), "{told}");
+}

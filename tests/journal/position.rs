@@ -1,0 +1,133 @@
+//! Where in the log events are young enough: found by bisection, checked against a look at every one.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::BufMut;
+use gridhook::{
+    clock::Clock,
+    event::{EventRanges, PartitionId, Schema, Seq, Timestamp},
+    journal::{
+        BacklogLimits, Journal, JournalOptions, LogEnd, LogPosition,
+        chunk::{ChunkBuilder, LogTail, WriterStamp},
+        keys,
+        memory::MemoryStore,
+        records::{FloorRecord, StoredRecord},
+        rocks::{RocksOptions, RocksStore},
+        store::{Batch, Family, Store},
+    },
+};
+use proptest::prelude::*;
+
+const PARTITION: PartitionId = PartitionId(2);
+
+/// A chunk of the log as it is drawn: what lies between it and the one before, in places and in time.
+#[derive(Clone, Debug)]
+struct Drawn {
+    gap: u64,
+    later: u64,
+    count: u32,
+}
+
+/// A chunk as it lies there.
+#[derive(Clone, Copy, Debug)]
+struct Lies {
+    first: u64,
+    count: u32,
+    appended: u64,
+    bytes_before: u64,
+}
+
+fn drawn() -> impl Strategy<Value = Vec<Drawn>> {
+    // Mostly no gap, and often the same time.
+    let chunk = (prop_oneof![4 => Just(0), 1 => 1..5u64], prop_oneof![Just(0), 0..50u64], 1..6u32)
+        .prop_map(|(gap, later, count)| Drawn { gap, later, count });
+    proptest::collection::vec(chunk, 0..40)
+}
+
+fn lay(store: &dyn Store, chunks: &[Drawn], floor: u64) -> (Vec<Lies>, LogEnd) {
+    let mut batch = Batch::default();
+    let (mut next, mut at, mut running) = (1, 1000, LogTail::default());
+    let mut lie = Vec::new();
+    for Drawn { gap, later, count } in chunks {
+        (next, at) = (next + gap, at + later);
+        let mut draft = ChunkBuilder::new(Schema::EventGrid);
+        for _ in 0..*count {
+            draft.push(|out| {
+                out.put_slice(b"{}");
+                WriterStamp { wire_end: out.len(), spans: EventRanges::default() }
+            });
+        }
+        let sealed = draft.into_chunks().pop().expect("it has events");
+        let bytes = sealed.bytes_len() as u64;
+        batch.put(Family::Log, keys::log(PARTITION, Seq(next)), sealed.stamp(Timestamp(at), running));
+        lie.push(Lies { first: next, count: *count, appended: at, bytes_before: running.bytes });
+        running = LogTail { count: running.count + u64::from(*count), bytes: running.bytes + bytes };
+        next += u64::from(*count);
+    }
+    let record = FloorRecord { floor: Seq(floor.min(next)), next: Seq(next), running, appended: Timestamp(at) };
+    batch.put(Family::Meta, keys::floor(PARTITION), record.encode());
+    // Neighbours, which are none of its business.
+    for other in [1, 3] {
+        let mut draft = ChunkBuilder::new(Schema::EventGrid);
+        draft.push(|out| WriterStamp { wire_end: out.len(), spans: EventRanges::default() });
+        let sealed = draft.into_chunks().pop().expect("it has an event");
+        batch.put(Family::Log, keys::log(PartitionId(other), Seq(1)), sealed.stamp(Timestamp(1), LogTail::default()));
+    }
+    store.write(&batch).expect("written");
+    (lie, LogEnd { next: Seq(next), running })
+}
+
+fn naive(chunks: &[Lies], floor: Seq, end: LogEnd, is_passed: impl Fn(&Lies) -> bool) -> LogPosition {
+    for chunk in chunks {
+        let at = Seq(chunk.first).max(floor);
+        if chunk.first + u64::from(chunk.count) > floor.0 && !is_passed(chunk) {
+            return LogPosition { at, appended: Some(Timestamp(chunk.appended)) };
+        }
+    }
+    LogPosition { at: end.next, appended: None }
+}
+
+fn check(store: Arc<dyn Store>, chunks: &[Drawn], floor: u64) {
+    let (lie, end) = lay(&*store, chunks, floor);
+    let floor = Seq(floor).min(end.next);
+    let options =
+        JournalOptions { outcome_wait: Duration::ZERO, group_bytes: 1 << 20, limits: BacklogLimits::default() };
+    let (clock, _) = Clock::manual(Timestamp(1));
+    let (journal, writer) =
+        Journal::start(store, clock, options, Box::new(|_, _| {}), Box::new(|_| {})).expect("a sound store");
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let last = lie.last().map_or(1000, |chunk| chunk.appended);
+    for before in (999..=last + 1).step_by(3).chain(lie.iter().map(|chunk| chunk.appended)) {
+        let found = runtime.block_on(journal.reads().position(PARTITION, end.next, Timestamp(before)));
+        let expected = naive(&lie, floor, end, |chunk| chunk.appended < before);
+        assert_eq!(found.expect("readable"), expected, "appended at {before} or later, of {lie:?} from {floor:?}");
+    }
+    for bytes in (0..end.running.bytes + 2).step_by(17) {
+        let passed = end.running.bytes.saturating_sub(bytes);
+        let found = runtime.block_on(journal.reads().last_bytes(PARTITION, end, bytes));
+        let expected = naive(&lie, floor, end, |chunk| chunk.bytes_before < passed);
+        assert_eq!(found.expect("readable"), expected, "the last {bytes} bytes of {lie:?} from {floor:?}");
+    }
+    journal.close();
+    writer.join();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn a_place_by_time_or_bytes_is_what_a_look_at_every_chunk_finds(chunks in drawn(), floor in 1..120u64) {
+        check(Arc::new(MemoryStore::new()), &chunks, floor);
+    }
+}
+
+#[test]
+fn a_place_by_time_in_a_long_log_takes_few_reads_on_rocks() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let rocks = Arc::new(RocksStore::open(folder.path(), &RocksOptions::default()).expect("a new store"));
+    let chunks: Vec<Drawn> = (0..300)
+        .map(|at| Drawn { gap: u64::from(at % 7 == 0) * 1_000_000, later: at % 3, count: 1 + at as u32 % 5 })
+        .collect();
+    check(rocks.clone(), &chunks, 5_000_000);
+    rocks.close().expect("closed");
+}
