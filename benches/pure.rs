@@ -7,10 +7,6 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use gridhook::{
     config::Editions,
     event::{Event, EventRanges, Lane, RequestId, Schema, Seq, TextRange, Timestamp},
-    journal::{
-        chunk::{Chunk, ChunkBuilder, LogTail, SealedChunk, WriterStamp},
-        records::StoredRecord,
-    },
     policy::{
         CoreStep, Effect, Input, Subscription, SubscriptionSettings,
         batch::BatchLimits,
@@ -19,6 +15,10 @@ use gridhook::{
         outcome::{Outcome, RequestResult},
         record::{Cursor, LaneCursor},
         retry::Jitter,
+    },
+    store::{
+        chunk::{Chunk, ChunkBuilder, LogTail, SealedChunk, WriterStamp},
+        records::StoredRecord,
     },
 };
 use serde_json::json;
@@ -168,7 +168,7 @@ fn deliver(core: &mut Subscription, events: &[Event], end: &mut Seq, now: Timest
                     let events: Vec<Event> = placed.collect();
                     inputs.push_back(Input::Read { lane, from, upto: *end, total: events.len() as u64, events });
                 }
-                Effect::Send { request: request, .. } => {
+                Effect::Send { request, .. } => {
                     sent += request.items.len();
                     let answer = RequestResult { status: Some(200), ..RequestResult::bare(Outcome::Delivered) };
                     inputs.push_back(Input::Finished { request: request.id, answer });

@@ -12,10 +12,9 @@ mod forms;
 use std::{borrow::Cow, fmt, ops::Range, sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
-use serde::{Deserialize, Serialize};
-
 pub use cloud::cloud_event;
 pub use forms::EventForms;
+use serde::{Deserialize, Serialize};
 
 /// A partition of a topic: the unit of ownership. Numbers are never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

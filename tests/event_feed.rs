@@ -2,7 +2,7 @@
 
 use gridhook::{
     event::{PartitionId, Seq, Timestamp},
-    journal::chunk::{Chunk, LogTail},
+    store::chunk::{Chunk, LogTail},
     subscription::{EventFeed, FeedEvent, FeedSubscriber},
 };
 

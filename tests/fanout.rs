@@ -6,16 +6,20 @@ use std::{
 };
 
 use gridhook::{
+    control::{
+        record::subscription::SubscriptionRecord,
+        registry::{ChaosVictim, Registry, TopicHandle},
+    },
     event::{Schema, SubscriptionKey},
-    journal::memory::MemoryStore,
     policy::record::Command,
-    subscription::record::SubscriptionRecord,
-    topic::registry::{ChaosVictim, Registry, TopicHandle},
 };
 
 use crate::{
     policy::sealed,
-    support::publisher::{journaled_registry, looking_registry, topic},
+    support::{
+        memory_store::MemoryStore,
+        publisher::{journaled_registry, looking_registry, topic},
+    },
 };
 
 /// How often topics look after their subscriptions here.

@@ -4,7 +4,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use gridhook::{
     event::{Seq, SubscriptionId, Timestamp},
-    journal::chunk::{Chunk, LogTail},
+    store::chunk::{Chunk, LogTail},
     subscription::{MatchedChunk, Matches, RecentBudget, RecentEvents, SubscriptionPositions},
 };
 

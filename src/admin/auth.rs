@@ -31,8 +31,8 @@ use tracing::warn;
 
 use super::{Control, error::AdminError};
 use crate::{
+    control::record::subscription::IdentityType,
     publish::auth::bearer::{BearerProblem, TokenHolder},
-    subscription::record::IdentityType,
 };
 
 /// 256 bits: nobody guesses it. Who tries is slowed down all the same, by address.

@@ -229,7 +229,7 @@ impl Control {
 impl From<browse::BrowseError> for AdminError {
     fn from(error: browse::BrowseError) -> Self {
         match error {
-            browse::BrowseError::Journal(error) => crate::topic::registry::Error::Journal(error).into(),
+            browse::BrowseError::Journal(error) => crate::control::registry::Error::Journal(error).into(),
             browse::BrowseError::Store(error) => {
                 Self::Unavailable(format!("The store of dead letters does not answer: {error}. Try again later."))
             }

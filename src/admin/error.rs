@@ -13,7 +13,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::model::InvalidRequest;
-use crate::topic::registry::ValidationRefusal;
+use crate::control::registry::ValidationRefusal;
 
 /// Room on a full disk is made by people: asking more often than this tells them nothing new.
 const RETRY_AFTER_SECONDS: u32 = 10;

@@ -11,9 +11,9 @@ use super::{
     model::{InvalidRequest, subscription::namespace::mode},
 };
 use crate::{
+    control::registry::{self, EventAccount, EventSelector, ExplainAnswer, SearchedRange},
     event::Seq,
     policy::explain::{EventState, Explanation, Forecast, ForecastAttempt, ForecastEnd, Obstacle},
-    topic::registry::{self, EventAccount, EventSelector, ExplainAnswer, SearchedRange},
 };
 
 /// An event that matches the request.

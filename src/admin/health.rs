@@ -21,7 +21,7 @@ use actix_web::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::journal::{self, damage::DamageSummary, salvage::LogGap};
+use crate::{journal, repair::salvage::LogGap, store::damage::DamageSummary};
 
 /// Where in its life the server is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]

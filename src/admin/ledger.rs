@@ -14,9 +14,9 @@ use super::{
     trace::Paging,
 };
 use crate::{
+    control::registry::{self, LedgerPeriod},
     event::Timestamp,
     policy::{outcome::Outcome, record::LedgerEntry},
-    topic::registry::{self, LedgerPeriod},
 };
 
 /// So many lines are in one answer, unless it is asked for fewer or more.

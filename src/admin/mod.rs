@@ -67,11 +67,10 @@ pub use self::{
 };
 use crate::{
     clock::Clock,
+    control::{record::subscription::SystemData, registry::Registry},
     dead_letter::Redrives,
-    journal::backup::Backups,
     publish::auth::{bearer::Operators, failed_auth::FailedAuthLimiter},
-    subscription::record::SystemData,
-    topic::registry::Registry,
+    repair::backup::Backups,
 };
 
 /// More changes than this at the same time are not asked for by people, nor by their scripts.

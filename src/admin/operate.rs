@@ -11,10 +11,12 @@ use super::{
     supervision::IncarnationsView,
 };
 use crate::{
+    control::{
+        record::subscription::SubscriptionRecord,
+        registry::{self, SubscriptionStatus},
+    },
     event::Timestamp,
     policy::record::{Command, Counters, EndpointView, Health, Rate, job::Job},
-    subscription::record::SubscriptionRecord,
-    topic::registry::{self, SubscriptionStatus},
 };
 
 /// The status of an event subscription.

@@ -17,12 +17,12 @@ use super::{
     model::{InvalidRequest, instant, parse, read},
 };
 use crate::{
+    control::registry::{ReplayContent, ReplayPoint, ReplayRange},
     event::{Lane, Seq, Timestamp},
     policy::record::{
         Command, Counters, Rate,
         job::{Job, JobCommand, JobKind, JobState},
     },
-    topic::registry::{ReplayContent, ReplayPoint, ReplayRange},
 };
 
 /// A million events in a second is no bound at all.

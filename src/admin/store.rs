@@ -25,7 +25,7 @@ use super::{
 use crate::{
     clock::Clock,
     event::Timestamp,
-    journal::{
+    repair::{
         backup::{self, BackupPermit, BackupProgress, Backups},
         fsck::CheckStop,
     },

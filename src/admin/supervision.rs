@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{AdminError, Control, model::InvalidRequest};
-use crate::topic::{
-    registry::QuarantinedEvents,
+use crate::{
+    control::registry::QuarantinedEvents,
     supervision::{IncarnationEnds, RecoveryTimes, Supervision},
 };
 

@@ -22,10 +22,10 @@ use super::{
     model::InvalidRequest,
 };
 use crate::{
+    control::registry::{FeedEvent, FeedSubscriber},
     escape,
     event::{Event, PartitionId},
     policy::record::{LedgerEvent, LedgerLine},
-    topic::registry::{FeedEvent, FeedSubscriber},
 };
 
 /// So often something is written, be it nothing: a reader that is gone is noticed so.

@@ -18,14 +18,12 @@ use super::{
     },
 };
 use crate::{
+    control::record::topic::TopicRecord,
     event::{Event, Schema, Seq, Timestamp},
-    journal::{
-        self,
-        chunk::{Chunk, LogTail},
-    },
+    journal,
     policy::filter::{Filter, FilterResult},
     publish::{PublishLimits, schema},
-    topic::record::TopicRecord,
+    store::chunk::{Chunk, LogTail},
 };
 
 /// The results of a filter for some events.

@@ -16,9 +16,9 @@ use utoipa::ToSchema;
 
 use super::{AdminError, Control, model::InvalidRequest, operate::HealthView};
 use crate::{
+    control::registry::{self, SubscriptionCensus, TopicHandle},
     event::{SubscriptionKey, Timestamp},
     policy::record::{Counters, Health},
-    topic::registry::{self, SubscriptionCensus, TopicHandle},
 };
 
 /// So many are told where nobody says how many …
@@ -189,7 +189,7 @@ pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) ->
 fn all_of(topic: &Arc<TopicHandle>) -> Vec<SubscriptionSample> {
     let one = |figures: SubscriptionCensus| {
         let subscription_key = SubscriptionKey { partition: topic.partition(), subscription: figures.number() };
-        SubscriptionSample { topic: Arc::clone(topic), subscription_key: subscription_key, figures, rates: None }
+        SubscriptionSample { topic: Arc::clone(topic), subscription_key, figures, rates: None }
     };
     topic.census().into_iter().map(one).collect()
 }

@@ -15,12 +15,12 @@ use super::{
     model::InvalidRequest,
 };
 use crate::{
+    control::registry::{self, EventOccurrence, SubscriptionTrace, TraceResult, TraceToken},
     policy::{
         delivery_history::{DeadLetterFate, HistoryEnd},
         explain::{EventState, Explanation},
         filter::FilterResult as Says,
     },
-    topic::registry::{self, EventOccurrence, SubscriptionTrace, TraceResult, TraceToken},
 };
 
 /// So many subscriptions are told of in one answer …
@@ -108,7 +108,7 @@ impl EventView {
 impl DeliveryHistoryView {
     fn new(traced: &SubscriptionTrace) -> Self {
         let SubscriptionTrace {
-            subscription_key: subscription_key,
+            subscription_key,
             name,
             domain_topic,
             deleted,

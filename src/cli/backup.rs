@@ -23,7 +23,7 @@ use super::{
 use crate::{
     clock::Clock,
     config::{self, Config},
-    journal::{
+    repair::{
         backup,
         fsck::CheckReport,
         salvage::{self, SalvageResult},

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     dead_letter::DeadLetterTotals,
     event::{PartitionId, SubscriptionId},
-    journal::salvage::ControlRecords,
+    repair::salvage::ControlRecords,
 };
 
 /// Of a topic's record.

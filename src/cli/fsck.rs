@@ -17,14 +17,14 @@ use super::{
 };
 use crate::{
     config::{self, Config},
+    control::registry::check_record,
     dead_letter::{DeadLetterTotals, redrive},
-    journal::{
-        fsck::{self, CheckProgress, CheckReport, DeadLetterAccounts},
+    repair::fsck::{self, CheckProgress, CheckReport, DeadLetterAccounts},
+    store::{
+        Store, StoreError,
         keys::MetaKind,
         rocks::{OpenError, ReadOnlyStore, RocksOptions, RocksStore},
-        store::{Store, StoreError},
     },
-    topic::registry::check_record,
 };
 
 /// The flags of `fsck`.

@@ -71,8 +71,9 @@ use crate::{
         staging::{Staging, StagingRules, TurnReport, WriteTurn},
     },
     event::{Schema, SubscriptionKey, Timestamp},
-    journal::{self, Journal, keys::MetaKind},
+    journal::{self, Journal},
     policy::{edition::FileForm, property::DeliveryProperty},
+    store::keys::MetaKind,
 };
 
 /// Where a subscription's dead letters go, and in which form.

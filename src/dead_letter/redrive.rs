@@ -40,14 +40,14 @@ use super::{
 use crate::{
     clock::Clock,
     event::{Lane, Seq, SubscriptionKey, Timestamp},
-    journal::{
-        self, Journal, MetaChange,
-        chunk::{LogTail, SealedChunk},
-        keys::{MetaKind, parse_redrive_name, redrive_name},
-    },
+    journal::{self, Journal, MetaChange},
     policy::record::{
         RedrivePage, RedrivenEvent,
         job::{Job, JobState},
+    },
+    store::{
+        chunk::{LogTail, SealedChunk},
+        keys::{MetaKind, parse_redrive_name, redrive_name},
     },
 };
 
@@ -119,7 +119,7 @@ impl Redrives {
         let others = namesakes.filter_map(|other| self.stores.of(other)?.1).filter(|other| Some(place(other)) == own);
         let others = others.map(|other| other.owner()).collect();
         let (folder, owner) = (target.as_ref().map(file::folder), target.as_ref().map(DeadLetterTarget::owner));
-        Some((letters, DeadLetterLocation { subscription_key: subscription_key, folder, custom, owner, others }))
+        Some((letters, DeadLetterLocation { subscription_key, folder, custom, owner, others }))
     }
 
     fn dead_letters(&self, subscription_key: SubscriptionKey) -> Result<&DeadLetters, BrowseError> {

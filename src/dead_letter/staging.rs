@@ -99,7 +99,7 @@ impl Staging {
 
     /// Something waits, or will.
     pub fn notice(&mut self, notice: PendingNotice) {
-        let PendingNotice { subscription_key: subscription_key, target, due } = notice;
+        let PendingNotice { subscription_key, target, due } = notice;
         let Some(queue) = self.queues.get_mut(&subscription_key) else {
             let queue = SubscriptionQueue {
                 target: Arc::new(target),
@@ -147,7 +147,7 @@ impl Staging {
             debug_assert_eq!(queue.place, QueuePosition::Queued(due));
             queue.place = QueuePosition::Current { told: None };
             self.current_event += 1;
-            jobs.push(WriteTurn { subscription_key: subscription_key, target: Arc::clone(&queue.target) });
+            jobs.push(WriteTurn { subscription_key, target: Arc::clone(&queue.target) });
         }
         jobs
     }

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use crate::{
     event::{Lane, Seq, SubscriptionKey, Timestamp},
-    journal::{
-        DeadKey,
+    journal::DeadKey,
+    store::{
         codec::{RecordReader, put_varint},
         keys,
     },

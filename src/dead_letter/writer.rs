@@ -66,7 +66,7 @@ impl Drop for TurnGuard {
 
 async fn turn(letters: &DeadLetters, job: &WriteTurn) -> Result<TurnReport, WriteError> {
     let DeadLettersShared { journal, .. } = &*letters.0;
-    let WriteTurn { subscription_key: subscription_key, target, .. } = job;
+    let WriteTurn { subscription_key, target, .. } = job;
     let _desk = letters.lock(*subscription_key).await;
     // Behind whatever an earlier turn asked for and did not hear of: what is read now does not change by itself.
     journal.write_dead_letters(*subscription_key, DeadLetterWrite::default()).await?;
@@ -192,8 +192,7 @@ async fn notify(
         return Ok(());
     }
     let (subscription_key, blob) = (job.subscription_key, shared.sink.blob(name));
-    notifier(FileWritten { subscription_key: subscription_key, blob, bytes: page.text.len(), at: shared.clock.now() })
-        .await
+    notifier(FileWritten { subscription_key, blob, bytes: page.text.len(), at: shared.clock.now() }).await
 }
 
 /// The destination does not take the file: what was due by `lost_by` is lost, the rest waits on.

@@ -40,21 +40,6 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
-use super::{
-    address::AddressRules,
-    call::RequestInFlight,
-    dial::{ConnectionCounts, Connector},
-    failure::{bounded, failed, unanswered},
-    names::{NameResolver, Resolver},
-    request::{Destination, OutgoingRequest, header_value},
-    socket::{EXCHANGE, RequestAttempt, RequestPhase},
-    sockets::Sockets,
-    trust::{ClientCertificates, TlsTrust},
-};
-use crate::{
-    event::Timestamp,
-    policy::outcome::{Outcome, RequestResult},
-};
 use awc::{
     ClientResponse,
     body::SizedStream,
@@ -69,6 +54,22 @@ use futures_util::{StreamExt as _, stream};
 use tokio::{
     sync::Semaphore,
     time::{Instant, timeout, timeout_at},
+};
+
+use super::{
+    address::AddressRules,
+    call::RequestInFlight,
+    dial::{ConnectionCounts, Connector},
+    failure::{bounded, failed, unanswered},
+    names::{NameResolver, Resolver},
+    request::{Destination, OutgoingRequest, header_value},
+    socket::{EXCHANGE, RequestAttempt, RequestPhase},
+    sockets::Sockets,
+    trust::{ClientCertificates, TlsTrust},
+};
+use crate::{
+    event::Timestamp,
+    policy::outcome::{Outcome, RequestResult},
 };
 
 /// 4 KiB of an answer are kept for people (`spec`: decision 27).

@@ -1,10 +1,12 @@
 //! What there is to measure of the journal and of the store beneath, for those who watch.
 
-use super::{
-    damage::{DamageSummary, Scrubbed},
-    store::Family,
+use crate::{
+    metrics::HistogramCounts,
+    store::{
+        Family,
+        damage::{DamageSummary, Scrubbed},
+    },
 };
-use crate::metrics::HistogramCounts;
 
 /// The journal, since the process started.
 #[derive(Clone, Debug)]

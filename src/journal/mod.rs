@@ -15,28 +15,12 @@
 //!
 //! Absent on purpose: any opinion on *what* is written. Which changes a subscription makes is the policy's business.
 
-pub mod backup;
-pub mod chunk;
-pub mod codec;
-pub mod damage;
-pub mod faults;
 pub mod figures;
-pub mod fsck;
-pub mod id_filter;
-pub mod keys;
-pub mod ledger;
-pub mod memory;
-pub mod migrate;
-mod partition_state;
+pub(crate) mod partition_state;
 mod position;
-mod reader;
-pub mod records;
-pub mod rocks;
-pub mod salvage;
+pub(crate) mod reader;
 mod scrub;
 mod status;
-pub mod store;
-pub mod watermark;
 mod writer;
 
 use std::{
@@ -60,13 +44,13 @@ pub use self::{
 use crate::{
     clock::Clock,
     event::{Incarnation, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
-    journal::{
+    policy::record::{Cursor, LedgerLine, RecordChange},
+    store::{
+        Store, StoreError,
         chunk::{Chunk, SealedChunk},
         damage::{Damage, TolerantStore},
         keys::MetaKind,
-        store::{Store, StoreError},
     },
-    policy::record::{Cursor, LedgerLine, RecordChange},
 };
 
 /// Why the journal did not do as it was asked.
@@ -338,7 +322,7 @@ impl Journal {
 
     /// Opens a subscription's records for a new life of its actor.
     pub fn open(&self, subscription_key: SubscriptionKey) -> PendingResult<OpenedSubscription> {
-        self.enqueue(|reply| WriterEntry::Open { subscription_key: subscription_key, reply })
+        self.enqueue(|reply| WriterEntry::Open { subscription_key, reply })
     }
 
     /// Writes what a subscription changed; `done` is called when it is durable. A group with an `urgent` entry does not
@@ -354,11 +338,7 @@ impl Journal {
 
     /// Writes what became of dead letters.
     pub fn write_dead_letters(&self, subscription_key: SubscriptionKey, buried: DeadLetterWrite) -> PendingResult<()> {
-        self.enqueue(|reply| WriterEntry::WriteDeadLetters {
-            subscription_key: subscription_key,
-            dead_letter_writes: buried,
-            reply,
-        })
+        self.enqueue(|reply| WriterEntry::WriteDeadLetters { subscription_key, dead_letter_writes: buried, reply })
     }
 
     /// Keeps the log of `partition` from `from` on, or from where it begins if that is later, until the hold is dropped: for

@@ -16,15 +16,16 @@ use bytes::Bytes;
 use crate::{
     event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{
-        Error, LogEnd, LogPosition,
-        chunk::{ChunkBuilder, LogTail},
-        keys::{self, MetaKind},
-        position,
+        Error, LogEnd, LogPosition, position,
         reader::{self, EventFinder},
-        records::{FloorRecord, StoredRecord},
-        store::{Batch, Family, Store, StoreError},
     },
     policy::record::Cursor,
+    store::{
+        Batch, Family, Store, StoreError,
+        chunk::{ChunkBuilder, LogTail},
+        keys::{self, MetaKind},
+        records::{FloorRecord, StoredRecord},
+    },
 };
 
 /// So many events at most are carried in one move, so that a move never holds up the appends for long …
@@ -65,43 +66,43 @@ pub enum BacklogFullPolicy {
 
 /// What the writer knows of a partition.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PartitionState {
+pub(crate) struct PartitionState {
     /// Below, the log does not exist.
-    pub(super) floor: Seq,
+    pub(crate) floor: Seq,
     /// The place of the next event.
-    pub(super) next: Seq,
+    pub(crate) next: Seq,
     /// What stands before it.
-    pub(super) running: LogTail,
+    pub(crate) running: LogTail,
     /// When the newest event was appended.
-    pub(super) appended: Timestamp,
+    pub(crate) appended: Timestamp,
     /// What everybody has passed, as far as it was looked at.
-    pub(super) passed: PassedEvents,
+    pub(crate) passed: PassedEvents,
 }
 
 /// How much of a log was passed by everybody when it was looked at last: never more than by now.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct PassedEvents {
+pub(crate) struct PassedEvents {
     /// Up to here.
-    pub(super) low: Seq,
+    pub(crate) low: Seq,
     /// So many bytes stand before it.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 /// The first event that each subscription of a partition may still ask for.
-pub(super) type LowWatermarks = BTreeMap<SubscriptionId, LowWatermark>;
+pub(crate) type LowWatermarks = BTreeMap<SubscriptionId, LowWatermark>;
 
 /// What a subscription may still ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct LowWatermark {
+pub(crate) struct LowWatermark {
     /// The first event.
-    pub(super) all: Seq,
+    pub(crate) all: Seq,
     /// The first but for its jobs': these hold the log, and are nobody's backlog.
-    pub(super) own: Seq,
+    pub(crate) own: Seq,
 }
 
 impl LowWatermark {
     /// What stands in a cursor.
-    pub(super) fn of(cursor: &Cursor) -> Option<Self> {
+    pub(crate) fn of(cursor: &Cursor) -> Option<Self> {
         let all = cursor.low()?;
         Some(Self { all, own: cursor.own_low().unwrap_or(all) })
     }
@@ -109,28 +110,28 @@ impl LowWatermark {
 
 /// What is known of the logs.
 #[derive(Debug, Default)]
-pub(super) struct PartitionLogs {
+pub(crate) struct PartitionLogs {
     /// The partitions.
-    pub(super) partitions: HashMap<PartitionId, PartitionState>,
+    pub(crate) partitions: HashMap<PartitionId, PartitionState>,
     /// Their low marks, as far as they are durable.
-    pub(super) lows: HashMap<PartitionId, LowWatermarks>,
+    pub(crate) lows: HashMap<PartitionId, LowWatermarks>,
 }
 
 impl PartitionState {
-    pub(super) fn found() -> Self {
+    pub(crate) fn found() -> Self {
         Self::from(FloorRecord { floor: Seq::FIRST, next: Seq::FIRST, ..FloorRecord::default() })
     }
 
-    pub(super) fn end(&self) -> LogEnd {
+    pub(crate) fn end(&self) -> LogEnd {
         LogEnd { next: self.next, running: self.running }
     }
 
     /// How many bytes of its log somebody has not passed, or more.
-    pub(super) fn backlog(&self) -> u64 {
+    pub(crate) fn backlog(&self) -> u64 {
         self.running.bytes.saturating_sub(self.passed.bytes)
     }
 
-    pub(super) fn record(&self) -> FloorRecord {
+    pub(crate) fn record(&self) -> FloorRecord {
         FloorRecord { floor: self.floor, next: self.next, running: self.running, appended: self.appended }
     }
 }
@@ -142,10 +143,10 @@ impl From<FloorRecord> for PartitionState {
 }
 
 /// A partition that was abandoned keeps its floor record for ever, so that what is left of its log is never read.
-pub(super) const ABANDONED: Seq = Seq(u64::MAX);
+pub(crate) const ABANDONED: Seq = Seq(u64::MAX);
 
 /// The partitions as the store has them.
-pub(super) fn recover(store: &dyn Store) -> Result<PartitionLogs, Error> {
+pub(crate) fn recover(store: &dyn Store) -> Result<PartitionLogs, Error> {
     let mut partitions = HashMap::new();
     let mut bad = None;
     let range = keys::meta_of(MetaKind::Floor);
@@ -190,34 +191,34 @@ pub(super) fn recover(store: &dyn Store) -> Result<PartitionLogs, Error> {
 
 /// A question: what of a partition's log may go?
 #[derive(Clone, Copy, Debug)]
-pub(super) struct TrimLookup {
+pub(crate) struct TrimLookup {
     /// The partition.
-    pub(super) id: PartitionId,
+    pub(crate) id: PartitionId,
     /// Where its log begins.
-    pub(super) floor: Seq,
+    pub(crate) floor: Seq,
     /// Where it ends.
-    pub(super) next: Seq,
+    pub(crate) next: Seq,
     /// The first event that somebody may still ask for, or the end.
-    pub(super) low: Seq,
+    pub(crate) low: Seq,
     /// Retention keeps what was appended then or later; [`None`] where there is none.
-    pub(super) kept: Option<Timestamp>,
+    pub(crate) kept: Option<Timestamp>,
 }
 
 /// How far a floor may be moved.
 #[derive(Debug)]
-pub(super) struct TrimPlan {
+pub(crate) struct TrimPlan {
     /// Up to here.
-    pub(super) target: Seq,
+    pub(crate) target: Seq,
     /// The events below that somebody still owes, or that wait as dead letters, as they are held.
-    pub(super) carried: BTreeMap<Seq, Bytes>,
+    pub(crate) carried: BTreeMap<Seq, Bytes>,
     /// When the event at `target` was appended, where only its age keeps it.
-    pub(super) ages: Option<Timestamp>,
+    pub(crate) ages: Option<Timestamp>,
     /// Whether more may go, and is left for the next move.
-    pub(super) is_part: bool,
+    pub(crate) is_part: bool,
 }
 
 /// Answers a look. Only reads.
-pub(super) fn plan(store: &dyn Store, look: &TrimLookup) -> Result<TrimPlan, StoreError> {
+pub(crate) fn plan(store: &dyn Store, look: &TrimLookup) -> Result<TrimPlan, StoreError> {
     let TrimLookup { id, floor, next, low, kept } = *look;
     let aged = match kept {
         None => LogPosition { at: next, appended: None },
@@ -242,7 +243,7 @@ fn aged(store: &dyn Store, id: PartitionId, floor: Seq, next: Seq, kept: Timesta
 
 /// Completes a plan with what must be carried; what it has of that is not read again. The target is lower where that is too
 /// much for one move.
-pub(super) fn carry(store: &dyn Store, id: PartitionId, floor: Seq, plan: TrimPlan) -> Result<TrimPlan, StoreError> {
+pub(crate) fn carry(store: &dyn Store, id: PartitionId, floor: Seq, plan: TrimPlan) -> Result<TrimPlan, StoreError> {
     let TrimPlan { mut target, carried: mut known, ages, is_part } = plan;
     let aimed = target;
     let mut asked = BTreeSet::new();
@@ -291,7 +292,7 @@ pub(super) fn carry(store: &dyn Store, id: PartitionId, floor: Seq, plan: TrimPl
 }
 
 /// Puts the move of a floor into `batch`.
-pub(super) fn put(batch: &mut Batch, id: PartitionId, partition: &PartitionState, plan: &TrimPlan) {
+pub(crate) fn put(batch: &mut Batch, id: PartitionId, partition: &PartitionState, plan: &TrimPlan) {
     for (seq, held) in plan.carried.range(..plan.target) {
         batch.put(Family::Held, keys::held(id, *seq), held.clone());
     }

@@ -7,12 +7,12 @@
 
 use crate::{
     event::{PartitionId, Seq, Timestamp},
-    journal::{
+    journal::reader::{chunk_of, damaged, walk},
+    store::{
+        Family, Store, StoreError,
         chunk::Chunk,
         keys,
-        reader::{chunk_of, damaged, walk},
         records::{FloorRecord, StoredRecord},
-        store::{Family, Store, StoreError},
     },
 };
 

@@ -2,7 +2,7 @@
 
 mod event_records;
 mod trace;
-pub(super) mod walk;
+pub(crate) mod walk;
 
 use std::{
     ops::ControlFlow,
@@ -21,17 +21,19 @@ use crate::{
     event::{Event, Lane, PartitionId, Seq, SubscriptionKey, Timestamp},
     journal::{
         DeadKey, Error, LogEnd, PendingResult,
-        chunk::Chunk,
-        damage::TolerantStore,
         figures::StoreFigures,
-        keys::{self, MetaKind},
         position::{self, LogPosition},
-        records::StoredRecord,
-        store::{Family, Store, StoreError},
     },
     policy::{
         outcome::Outcome,
         record::{Cursor, DeadLetterRecord, DueKey, FetchedPending, PendingDelivery, Traffic, job::Job},
+    },
+    store::{
+        Family, Store, StoreError,
+        chunk::Chunk,
+        damage::TolerantStore,
+        keys::{self, MetaKind},
+        records::StoredRecord,
     },
 };
 
@@ -48,7 +50,7 @@ pub struct LogSlice {
     /// Everything below was looked at.
     pub upto: Seq,
     /// Whether all of it is lost to damage of the store: then there are no chunks, and it is noted
-    /// ([`Damage`](super::damage::Damage)).
+    /// ([`Damage`](crate::store::damage::Damage)).
     pub is_missing: bool,
 }
 
@@ -73,7 +75,7 @@ pub struct ReaderPool {
 
 impl ReaderPool {
     /// Of a store of which nothing is passed over that is not noted.
-    pub(super) fn start(store: Arc<TolerantStore>) -> Self {
+    pub(crate) fn start(store: Arc<TolerantStore>) -> Self {
         let store: Arc<dyn Store> = store;
         let (jobs, queue) = mpsc::channel::<ReadTask>();
         let queue = Arc::new(Mutex::new(queue));
@@ -250,17 +252,17 @@ impl ReaderPool {
         Ok(found)
     }
 
-    pub(super) fn store(&self) -> Arc<dyn Store> {
+    pub(crate) fn store(&self) -> Arc<dyn Store> {
         Arc::clone(&self.store)
     }
 
     /// How many reads panicked.
-    pub(super) fn panics(&self) -> u64 {
+    pub(crate) fn panics(&self) -> u64 {
         self.panics.load(Ordering::Relaxed)
     }
 
     /// What the store says of itself.
-    pub(super) fn figures(&self) -> Option<StoreFigures> {
+    pub(crate) fn figures(&self) -> Option<StoreFigures> {
         self.store.figures()
     }
 
@@ -290,11 +292,11 @@ impl ReaderPool {
     }
 }
 
-pub(super) fn damaged(what: impl std::fmt::Display) -> StoreError {
+pub(crate) fn damaged(what: impl std::fmt::Display) -> StoreError {
     StoreError::Damaged(what.to_string())
 }
 
-pub(super) fn scan_cursors(store: &dyn Store) -> Result<Vec<(SubscriptionKey, Cursor)>, Error> {
+pub(crate) fn scan_cursors(store: &dyn Store) -> Result<Vec<(SubscriptionKey, Cursor)>, Error> {
     let mut found = Vec::new();
     let mut bad = None;
     let range = keys::cursors();
@@ -318,7 +320,7 @@ pub(super) fn scan_cursors(store: &dyn Store) -> Result<Vec<(SubscriptionKey, Cu
 }
 
 /// A slice of the log. Where the store notes what is damaged, the slice ends before what cannot be read, or is that.
-pub(super) fn read_log(
+pub(crate) fn read_log(
     store: &dyn Store,
     partition: PartitionId,
     from: Seq,
@@ -396,12 +398,12 @@ fn scan_chunks(
     bad.map_or(Ok(()), Err)
 }
 
-pub(super) fn chunk_of(key: &[u8], value: Bytes) -> Result<Chunk, StoreError> {
+pub(crate) fn chunk_of(key: &[u8], value: Bytes) -> Result<Chunk, StoreError> {
     let (_, first) = keys::parse_log(key).ok_or_else(|| damaged("a key of the log"))?;
     Chunk::decode(first, value).map_err(damaged)
 }
 
-pub(super) fn ended_jobs(store: &dyn Store, subscription_key: SubscriptionKey) -> Result<Vec<Job>, StoreError> {
+pub(crate) fn ended_jobs(store: &dyn Store, subscription_key: SubscriptionKey) -> Result<Vec<Job>, StoreError> {
     let mut jobs = Vec::new();
     let range = keys::ended_jobs_of(subscription_key);
     store.scan(Family::Meta, &range.start, &range.end, &mut |_, value| {
@@ -469,19 +471,19 @@ fn each_owed(
 
 /// Finds events by their place: in the log, or else among what is held. Events that were put aside together often lie in
 /// one chunk, so the last one that was read is kept.
-pub(super) struct EventFinder<'a> {
+pub(crate) struct EventFinder<'a> {
     store: &'a dyn Store,
     partition: PartitionId,
     last: Vec<Event>,
 }
 
 impl<'a> EventFinder<'a> {
-    pub(super) fn new(store: &'a dyn Store, partition: PartitionId) -> Self {
+    pub(crate) fn new(store: &'a dyn Store, partition: PartitionId) -> Self {
         Self { store, partition, last: Vec::new() }
     }
 
     /// The event at `seq`, in bytes of its own: one small event must not keep a chunk in memory.
-    pub(super) fn find(&mut self, seq: Seq) -> Result<Option<Event>, StoreError> {
+    pub(crate) fn find(&mut self, seq: Seq) -> Result<Option<Event>, StoreError> {
         let known = |events: &[Event]| Some((events.first()?.seq, events.last()?.seq));
         if known(&self.last).is_none_or(|(first, last)| seq < first || last < seq) {
             self.last = self.read(seq)?;

@@ -14,13 +14,17 @@ use std::{
 
 use super::{
     WriterStatus,
-    damage::next_readable,
-    keys,
     reader::{read_log, walk::next_chunk},
-    records::{FloorRecord, StoredRecord},
-    store::{Family, Store, StoreError},
 };
-use crate::event::PartitionId;
+use crate::{
+    event::PartitionId,
+    store::{
+        Family, Store, StoreError,
+        damage::next_readable,
+        keys,
+        records::{FloorRecord, StoredRecord},
+    },
+};
 
 /// Between the end of a pass and the next one: disks rot in months.
 const PASS_WAIT: Duration = Duration::from_secs(6 * 60 * 60);

@@ -11,8 +11,8 @@ use std::{
 
 use crate::{
     event::{PartitionId, Seq, SubscriptionId},
-    journal::chunk::LogTail,
     metrics::{DURATIONS, EVENTS, Histogram, HistogramCounts},
+    store::chunk::LogTail,
 };
 
 /// Whether the journal can write.

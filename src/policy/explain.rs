@@ -256,7 +256,7 @@ pub fn explain(facts: ExplainInput<'_>) -> Explanation {
 }
 
 fn state(facts: &ExplainInput<'_>) -> EventState {
-    let ExplainInput { settings, cursor, requests: requests, seq, event, pending: owed, dead, now, .. } = *facts;
+    let ExplainInput { settings, cursor, requests, seq, event, pending: owed, dead, now, .. } = *facts;
     let is_it = |item: &&SendItem| item.seq == seq && !item.lane.is_job();
     let in_flight = requests.iter().find_map(|request| Some((request, request.items.iter().find(is_it)?)));
     if let Some((request, item)) = in_flight {
@@ -293,7 +293,7 @@ fn state(facts: &ExplainInput<'_>) -> EventState {
 }
 
 fn obstacles(facts: &ExplainInput<'_>) -> Vec<Obstacle> {
-    let ExplainInput { cursor, endpoint, requests: requests, .. } = *facts;
+    let ExplainInput { cursor, endpoint, requests, .. } = *facts;
     let health = match cursor.health {
         Health::Healthy { .. } => endpoint.rate.map(|rate| Obstacle::Paced { rate }),
         // A probe leaves before that is written.

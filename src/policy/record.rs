@@ -13,15 +13,14 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 
-use crate::{
-    event::{Event, Lane, Seq, Timestamp},
-    policy::outcome::{Outcome, Reason},
-};
-
 pub use self::counts::OutcomeCounts;
 use self::{
     job::{Job, JobCommand, JobRefused},
     lease::LeaseStep,
+};
+use crate::{
+    event::{Event, Lane, Seq, Timestamp},
+    policy::outcome::{Outcome, Reason},
 };
 
 /// How far a subscription has come: one small record, written once for every group of outcomes.

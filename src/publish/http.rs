@@ -21,8 +21,8 @@ use url::form_urlencoded;
 
 pub use super::publisher::Publisher;
 use super::{Refusal, auth::RequestAuthority, namespace, refusal};
-use crate::topic::{
-    record::{TopicKind, key},
+use crate::control::{
+    record::topic::{TopicKind, key},
     registry::TopicHandle,
 };
 

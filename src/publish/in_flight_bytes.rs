@@ -17,8 +17,8 @@ use std::{
 
 use super::auth::failed_auth::counted_as;
 use crate::{
+    control::{record::topic::TopicRecord, registry::TopicHandle},
     event::PartitionId,
-    topic::{record::TopicRecord, registry::TopicHandle},
 };
 
 /// A namespace, or a topic without one, may have so many times what it leaves free.

@@ -13,7 +13,10 @@ use super::{
     Refusal,
     http::{Publisher, RefusedResponse, check_version, method_not_allowed, pattern, unknown},
 };
-use crate::topic::{namespace::NamespaceRecord, record::key_in_namespace, registry::TopicHandle};
+use crate::control::{
+    record::{namespace::NamespaceRecord, topic::key_in_namespace},
+    registry::TopicHandle,
+};
 
 /// How it can be asked to take events.
 pub const METHOD: Method = Method::POST;

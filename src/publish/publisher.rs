@@ -36,13 +36,11 @@ use super::{
 };
 use crate::{
     clock::Clock,
+    control::registry::{Registry, TopicHandle},
     event::{Schema, SubscriptionId, Timestamp},
+    fanout::meter::{PublishCounts, TopicMeter},
     journal::{self, Journal},
     telemetry::trace::Tracer,
-    topic::{
-        meter::{PublishCounts, TopicMeter},
-        registry::{Registry, TopicHandle},
-    },
 };
 
 /// Memory for a body that was announced and has not come: enough for most.
@@ -235,7 +233,7 @@ impl Publisher {
     async fn append(
         &self,
         topic: &TopicHandle,
-        draft: journal::chunk::ChunkBuilder,
+        draft: crate::store::chunk::ChunkBuilder,
         permit: Permit,
     ) -> Result<(), Refusal> {
         match self.journal.publish(topic.partition(), draft.into_chunks(), Some(Box::new(permit))).await {

@@ -6,7 +6,7 @@ use super::{
     PublishLimits,
     schema::{self, EventTarget, RequestContent},
 };
-use crate::{event::Schema, journal::chunk::SealedChunk, topic::record::TopicRecord};
+use crate::{control::record::topic::TopicRecord, event::Schema, store::chunk::SealedChunk};
 
 /// Reads one event in this schema as its topic would, be it of an earlier publisher or of another server.
 ///

@@ -14,6 +14,7 @@ use super::{
     body::{LockTokensBody, ReceiveQuery, SettleResponse, received},
 };
 use crate::{
+    control::registry::TopicHandle,
     policy::record::lease::{Lease, LeaseAction, LeaseResult},
     publish::{
         Refusal,
@@ -21,7 +22,6 @@ use crate::{
         namespace::paths,
     },
     subscription::SharedState,
-    topic::registry::TopicHandle,
 };
 
 /// How it is asked.
@@ -79,7 +79,7 @@ impl PullRequest {
                 why: "The events of this event subscription are pushed: its deliveryMode is not Queue".to_owned(),
             });
         }
-        Ok(Self { topic: entered.topic, shared: shared })
+        Ok(Self { topic: entered.topic, shared })
     }
 }
 
@@ -99,7 +99,7 @@ async fn received_by(
     tokens: &LockTokenSealer,
     request: &HttpRequest,
 ) -> Result<String, Refusal> {
-    let PullRequest { topic, shared: shared } = PullRequest::of(publisher, request).await?;
+    let PullRequest { topic, shared } = PullRequest::of(publisher, request).await?;
     let query = ReceiveQuery::new(request.query_string());
     let parameters = query.max_events().and_then(|events| Ok((events, query.max_wait()?)));
     let (events_max, wait) = parameters.map_err(|why| Refusal::Parameter { why })?;
@@ -172,7 +172,7 @@ async fn settle(
     verb: impl Fn(&ReceiveQuery<'_>) -> Result<LeaseAction, String>,
 ) -> HttpResponse {
     let settled = async {
-        let PullRequest { topic, shared: shared } = PullRequest::of(publisher, request).await?;
+        let PullRequest { topic, shared } = PullRequest::of(publisher, request).await?;
         let query = ReceiveQuery::new(request.query_string());
         let verb = verb(&query).map_err(|why| Refusal::Parameter { why })?;
         let body = publisher.read(request, &topic, &mut body, BODY_BYTES).await?;

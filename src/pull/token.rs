@@ -10,8 +10,9 @@ use subtle::ConstantTimeEq;
 
 use crate::{
     event::{Lane, Seq, SubscriptionKey, Timestamp},
-    journal::{self, Journal, MetaChange, keys::MetaKind},
+    journal::{self, Journal, MetaChange},
     policy::record::lease::Lease,
+    store::keys::MetaKind,
 };
 
 /// The first byte of a token: how the rest is laid out.

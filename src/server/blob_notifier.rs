@@ -15,14 +15,15 @@ use serde::Serialize;
 use super::settings;
 use crate::{
     config::Config,
+    control::registry::{Registry, TopicHandle},
     dead_letter::{self, FileWritten, sink::BlobLocation},
     event::Schema,
-    journal::{self, Journal, chunk::ChunkBuilder},
+    journal::{self, Journal},
     publish::{
         self,
         schema::{self, EventTarget, RequestContent},
     },
-    topic::registry::{Registry, TopicHandle},
+    store::chunk::ChunkBuilder,
 };
 
 /// The herald that `config` asks for.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::{
     admin::ChaosTargets,
     config::Config,
-    journal::{faults::FaultyStore, store::Store},
+    store::{Store, faults::FaultyStore},
 };
 
 /// The store as the journal gets it: itself, or behind the faults of chaos, where the settings switch that on.

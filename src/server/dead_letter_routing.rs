@@ -4,14 +4,12 @@ use std::sync::Arc;
 
 use crate::{
     clock::Clock,
+    control::registry::Registry,
     dead_letter::{self, DeadLetterActor, DeadLetterStores, DeadLetterTarget, DeadLetters, PendingNotice},
     event::Timestamp,
     policy::{dead_letter_store::NamedStores, property},
     subscription::SharedState,
-    topic::{
-        registry::Registry,
-        supervision::{LifelineHeld, Supervised, SupervisionHistory, supervise},
-    },
+    supervision::{LifelineHeld, Supervised, SupervisionHistory, supervise},
 };
 
 /// Knows where dead letters go.
@@ -73,7 +71,7 @@ pub(super) async fn keep(
     clock: Clock,
     held: LifelineHeld,
 ) {
-    supervise(DeadLetterActorFactory { store, dead_letters: letters, history: history, clock }, held).await;
+    supervise(DeadLetterActorFactory { store, dead_letters: letters, history, clock }, held).await;
 }
 
 /// Builds the lives of a store's actor.

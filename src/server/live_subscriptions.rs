@@ -3,15 +3,15 @@
 use std::{pin::Pin, sync::Arc};
 
 use crate::{
+    control::registry::Registry,
     dead_letter::{event::DeadLetterEvent, redrive},
     event::{Lane, Schema, SubscriptionKey},
-    journal::chunk::SealedChunk,
     policy::record::{
         RedrivePage,
         job::{Job, JobKind},
     },
     publish::{self, PublishLimits},
-    topic::registry::Registry,
+    store::chunk::SealedChunk,
 };
 
 /// The subscriptions that there are.

@@ -47,28 +47,29 @@ use crate::{
     admin::{self, ChaosTargets, Control, DeadLetterHandle, auth, health, metrics::MetricSources},
     cli::fsck::{accounts, store_options},
     config::{self, Config},
+    control::{
+        expiry, filter_versions,
+        registry::{self, Registry},
+    },
     dead_letter::{self, DeadLetterStores, Redrives},
     declared::{self, Declared},
     event::PartitionId,
-    journal::{
-        self, Journal,
-        backup::Backups,
-        chunk::Chunk,
-        rocks::{RocksOptions, RocksStore, STORE},
-        store::StoreError,
-    },
+    fanout::LOOK,
+    journal::{self, Journal},
     publish::http::Publisher,
     pull::LockTokenSealer,
-    subscription::{EndpointValidator, ReadBudget, SharedState, SubscriptionContext},
-    telemetry::{LogFilter, trace},
-    topic::{
-        LOOK,
-        actor_factory::{self, ActorHosts},
-        expiry,
-        registry::{self, Registry},
-        supervision::{Lifeline, SupervisionHistory},
-        versions,
+    repair::backup::Backups,
+    store::{
+        StoreError,
+        chunk::Chunk,
+        rocks::{RocksOptions, RocksStore, STORE},
     },
+    subscription::{EndpointValidator, ReadBudget, SharedState, SubscriptionContext},
+    supervision::{
+        Lifeline, SupervisionHistory,
+        actor_factory::{self, ActorHosts},
+    },
+    telemetry::{LogFilter, trace},
 };
 
 /// The exit status of a process whose store failed: what sysexits calls an I/O error.
@@ -102,7 +103,7 @@ pub enum ServerError {
     },
     /// The store.
     #[error(transparent)]
-    Store(#[from] journal::rocks::OpenError),
+    Store(#[from] crate::store::rocks::OpenError),
     /// What the store has.
     #[error("{0}{advice}", advice = remedy(.0))]
     Journal(#[from] journal::Error),
@@ -297,7 +298,7 @@ async fn serve(
         );
         actix_rt::spawn(kept);
         let suffer = Box::new(move |suffer| reached.inject(suffer));
-        dead_letters.push(DeadLetterHandle { store, history: history, inject: suffer });
+        dead_letters.push(DeadLetterHandle { store, history, inject: suffer });
     }
     let tools = ChaosTargets { dead_letters, ..tools };
 
@@ -334,7 +335,7 @@ async fn serve(
     }
     actix_rt::spawn(memory::give_back());
     actix_rt::spawn(expiry::run(Arc::clone(&recovered), clock.clone()));
-    actix_rt::spawn(versions::run(Arc::clone(&recovered), journal.clone()));
+    actix_rt::spawn(filter_versions::run(Arc::clone(&recovered), journal.clone()));
     actix_rt::spawn(actor_factory::run(starts, hosts));
 
     let limits = settings::publish_limits(&config);

@@ -10,6 +10,7 @@ use crate::{
         model,
     },
     config::{self, BacklogFull, Config},
+    control::{registry::RegistryRules, validation::ValidationSettings},
     dead_letter::{Sink, sink},
     deliver::{
         self, AddressRules, ClientCertificates, Sockets, TlsTrust,
@@ -23,13 +24,10 @@ use crate::{
         edition::{self, Edition},
         validation::HandshakeTimes,
     },
-    publish::{
-        self,
-        auth::failed_auth::{FailedAuthLimiter, FailedAuthLimits},
-    },
-    subscription::{DeliveryContext, validation::ValidationSettings},
+    publish,
+    publish::auth::failed_auth::{FailedAuthLimiter, FailedAuthLimits},
+    subscription::DeliveryContext,
     telemetry::trace::{SpanCounts, Tracer},
-    topic::registry::RegistryRules,
 };
 
 /// The server's own limits on a subscription, which no edition changes. Without batching a request has one event.

@@ -7,9 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     event::{Lane, Seq},
-    policy::{
-        record::job::Job,
-        record::{Counters, Cursor, DeadLetterRecord, DueKey, LaneCursor, PendingDelivery, RecordChange, Traffic},
+    policy::record::{
+        Counters, Cursor, DeadLetterRecord, DueKey, LaneCursor, PendingDelivery, RecordChange, Traffic, job::Job,
     },
 };
 

@@ -28,7 +28,17 @@ mod table;
 
 use std::{sync::Arc, time::Duration};
 
+pub use disk::SimulatedStore;
+use endpoint::SimulatedEndpoint;
+pub use endpoint_model::{AvailabilityPeriod, EndpointModel};
 use fastrand::Rng;
+use log::SimulatedLog;
+pub use plot::{Error as DrawError, draw};
+use queue::{EventQueue, ScheduledEvent};
+pub use report::{Distribution, ReportRow, SimulationReport};
+use series::AttemptSeries;
+use subscriber::{Subscriber, SubscriberContext};
+pub use table::number;
 
 use crate::{
     event::{Schema, Timestamp},
@@ -38,18 +48,6 @@ use crate::{
         edition::{Edition, EndpointKind},
     },
 };
-
-use endpoint::SimulatedEndpoint;
-use log::SimulatedLog;
-use queue::{EventQueue, ScheduledEvent};
-use series::AttemptSeries;
-use subscriber::{Subscriber, SubscriberContext};
-
-pub use disk::SimulatedStore;
-pub use endpoint_model::{AvailabilityPeriod, EndpointModel};
-pub use plot::{Error as DrawError, draw};
-pub use report::{Distribution, ReportRow, SimulationReport};
-pub use table::number;
 
 /// Far from the epoch.
 const START: Timestamp = Timestamp(1_000_000_000_000);

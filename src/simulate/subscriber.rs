@@ -207,7 +207,7 @@ impl Subscriber {
     /// Does what the core says. What can be answered at once is.
     fn perform(&mut self, effect: Effect, now: Timestamp, world: &mut SubscriberContext<'_>) -> Option<Input> {
         match effect {
-            Effect::Send { request: request, events: _ } => {
+            Effect::Send { request, events: _ } => {
                 self.send(request, now, world);
                 None
             }

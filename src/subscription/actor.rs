@@ -13,10 +13,12 @@ use std::{collections::VecDeque, rc::Rc, sync::Arc, time::Duration};
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, SpawnHandle};
 
 use crate::{
-    chaos::Inject,
+    chaos::{Inject, response_faults::FaultInjection},
     clock::Clock,
     deliver::{self, WebhookClient},
     event::{Event, Lane, Seq, Timestamp},
+    fanout::recent_events::RecentEvents,
+    insight::event_feed::{EventFeed, FeedEvent},
     journal::{self, Journal, LogPosition, LogSlice, OpenedSubscription, PendingResult, SubscriptionOwner},
     policy::{
         CoreStep, Effect, Input, OutgoingBatch, SendItem, Subscription, SubscriptionWrite, record::RecordChange,
@@ -24,11 +26,8 @@ use crate::{
     },
     subscription::{
         clients, delivery,
-        event_feed::{EventFeed, FeedEvent},
         plan::DeliveryPlan,
         read_budget::{BudgetMember, GrantRequest, ReadBudget, ReadGrant},
-        recent_events::RecentEvents,
-        response_faults::FaultInjection,
         shared_state::{CommandReply, CommandResult, HandedOver, SharedState, SharedStateMessage, TakenMessages},
         spans::SettleSpans,
     },
@@ -110,7 +109,7 @@ impl SubscriptionActor {
         first_act: RecoveryDone,
     ) -> Result<Self, journal::Error> {
         let OpenedSubscription { owner, cursor, end } = world.journal.open(shared.subscription_key).await?;
-        let HandedOver { plan, requests: requests, next_request: next_flight, inputs, is_first } =
+        let HandedOver { plan, requests, next_request: next_flight, inputs, is_first } =
             shared.begin(owner.incarnation, end);
         let settings = plan.settings.clone();
         let now = world.clock.now();
@@ -125,7 +124,7 @@ impl SubscriptionActor {
         Ok(Self {
             world,
             recent: tail,
-            shared: shared,
+            shared,
             plan,
             owner,
             core,
@@ -291,7 +290,7 @@ impl SubscriptionActor {
 
     fn perform(&self, effect: Effect) -> Option<Input> {
         match effect {
-            Effect::Send { request: request, events } => {
+            Effect::Send { request, events } => {
                 self.send(request, events);
                 None
             }

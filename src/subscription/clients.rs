@@ -10,14 +10,14 @@ use crate::deliver::{self, WebhookClient};
 /// A subscription names a certificate that was there when it was set up and is not there now.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the client certificate {0} is not in the folder delivery.client_certificates_dir; nothing was sent")]
-pub(super) struct MissingCertificate(String);
+pub(crate) struct MissingCertificate(String);
 
 thread_local! {
     static CLIENTS: RefCell<BTreeMap<Option<String>, Rc<WebhookClient>>> = const { RefCell::new(BTreeMap::new()) };
 }
 
 /// The client of this arbiter that shows the certificate `identity`.
-pub(super) fn client(
+pub(crate) fn client(
     options: &deliver::ClientOptions,
     identity: Option<&str>,
 ) -> Result<Rc<WebhookClient>, MissingCertificate> {

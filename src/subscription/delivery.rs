@@ -10,6 +10,7 @@ use std::{
 };
 
 use crate::{
+    chaos::response_faults::{self, FaultInjection, ResponseFault},
     deliver::{OutgoingRequest, WebhookClient},
     event::{Event, Lane, RequestId, Timestamp},
     policy::{
@@ -17,13 +18,7 @@ use crate::{
         outcome::{Outcome, RequestResult},
         record::job::JobKind,
     },
-    subscription::{
-        clients::MissingCertificate,
-        plan::DeliveryPlan,
-        response_faults::{self, FaultInjection, ResponseFault},
-        shared_state::SharedState,
-        spans::AttemptSpan,
-    },
+    subscription::{clients::MissingCertificate, plan::DeliveryPlan, shared_state::SharedState, spans::AttemptSpan},
     telemetry::trace::Tracer,
 };
 

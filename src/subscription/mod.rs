@@ -5,30 +5,24 @@
 //! topic's [`RecentEvents`], older ones from the journal, and what it decides it has decided by `policy`.
 
 mod actor;
-mod clients;
+pub(crate) mod clients;
 mod delivery;
-pub mod event_feed;
-pub mod explain;
-mod plan;
+pub(crate) mod plan;
 mod read_budget;
-mod recent_events;
-pub mod record;
-pub mod response_faults;
-mod shared_state;
+pub(crate) mod shared_state;
 mod spans;
-pub mod trace;
-pub mod validation;
-pub mod version;
 
 pub use self::{
     actor::{PoisonEvents, RecoveryDone, SubscriptionActor, SubscriptionContext, Wake},
-    event_feed::{EventFeed, FeedEvent, FeedSubscriber},
     plan::{DeliveryContext, DeliveryPlan},
     read_budget::{BudgetMember, GrantRequest, LetGo, ReadBudget, ReadGrant},
-    recent_events::{MatchedChunk, Matches, RecentBudget, RecentEvents, SubscriptionPositions},
     shared_state::{
         CommandResult, PHASE_NAMES, QuarantinedEvents, Received, SharedState, SharedStateMessage, SubscriptionMeasures,
         SubscriptionState, WaitingClient,
     },
-    validation::{EndpointValidator, ValidationCode},
+};
+pub use crate::{
+    control::validation::{EndpointValidator, ValidationCode},
+    fanout::recent_events::{MatchedChunk, Matches, RecentBudget, RecentEvents, SubscriptionPositions},
+    insight::event_feed::{EventFeed, FeedEvent, FeedSubscriber},
 };

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
+    control::record::subscription::{OnGone, QueueSettings, StorageBlobDestination, SubscriptionRecord},
     deliver::{
         self, AddressRules, ClientCertificates, Destination, OutgoingRequest,
         address::AddressRefused,
@@ -19,7 +20,6 @@ use crate::{
         property,
         record::{Rate, job::JobKind},
     },
-    subscription::record::{OnGone, QueueSettings, StorageBlobDestination, SubscriptionRecord},
 };
 
 /// Why a subscription cannot be served as it was set up.

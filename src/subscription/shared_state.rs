@@ -21,6 +21,11 @@ use std::{
 use actix::Addr;
 use tokio::{sync::oneshot, task::AbortHandle};
 
+use self::{late_requests::LateRequests, meter::SubscriptionMeter, pull::PullQueue};
+pub use self::{
+    meter::{PHASE_NAMES, SubscriptionMeasures},
+    pull::{Received, WaitingClient},
+};
 use crate::{
     event::{Incarnation, Lane, RequestId, Seq, SubscriptionKey},
     journal::{self, LogSlice},
@@ -34,13 +39,6 @@ use crate::{
     },
     subscription::{DeliveryPlan, ReadGrant, SubscriptionActor, Wake},
     telemetry::trace::SpanContext,
-};
-
-use self::{late_requests::LateRequests, meter::SubscriptionMeter, pull::PullQueue};
-
-pub use self::{
-    meter::{PHASE_NAMES, SubscriptionMeasures},
-    pull::{Received, WaitingClient},
 };
 
 /// An event that was in hand at so many deaths is quarantined.
@@ -547,7 +545,7 @@ impl SharedState {
         let mut inner = self.lock();
         let (low, own_low) = (cursor.low().unwrap_or(inner.end), cursor.own_low().unwrap_or(inner.end));
         let (jobs, counts) = (cursor.jobs.clone(), cursor.counts.clone());
-        let cursor = Cursor { lanes, filtered_out: Vec::new(), jobs, counts: counts, ..*cursor };
+        let cursor = Cursor { lanes, filtered_out: Vec::new(), jobs, counts, ..*cursor };
         let ending = std::mem::take(&mut inner.state.ending);
         inner.state = SubscriptionState { low, own_low, endpoint, cursor, ending };
     }

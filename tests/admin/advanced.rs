@@ -3,8 +3,8 @@
 use expect_test::expect;
 use gridhook::{
     admin::model::subscription::{PathForm, SubscriptionView, patch, put},
+    control::record::subscription::SubscriptionRecord,
     event::{Name, Schema},
-    subscription::record::SubscriptionRecord,
 };
 use serde_json::{Value, json};
 

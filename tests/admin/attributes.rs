@@ -6,8 +6,8 @@ use gridhook::{
         ChaosMode,
         model::subscription::{PathForm, SubscriptionView, patch, put},
     },
+    control::record::subscription::SubscriptionRecord,
     event::{Name, Schema},
-    subscription::record::SubscriptionRecord,
 };
 use serde_json::{Value, json};
 

@@ -12,16 +12,20 @@ use actix_web::{
 use gridhook::{
     admin::{ChaosMode, Control, auth, health::ServerHealth},
     clock::{Clock, ManualClock},
+    control::registry::Registry,
     dead_letter::{self, DeadLetterStores, Redrives, Sink, SubscriptionDirectory, event::DeadLetterEvent},
     event::{Lane, SubscriptionKey},
-    journal::{self, chunk::SealedChunk, memory::MemoryStore},
+    journal,
     policy::record::{RedrivePage, job::Job},
-    topic::registry::Registry,
+    store::chunk::SealedChunk,
 };
 use serde_json::{Value, json};
 
 use super::editions;
-use crate::support::publisher::{journal, running_registry};
+use crate::support::{
+    memory_store::MemoryStore,
+    publisher::{journal, running_registry},
+};
 
 pub(super) const TOKEN: &str = "swordfish";
 pub(super) const RG: &str = "/subscriptions/S-1/resourceGroups/rg/providers/Microsoft.EventGrid";

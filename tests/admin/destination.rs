@@ -9,10 +9,11 @@ use gridhook::{
         subscription::{PathForm, SubscriptionView, patch, put},
     },
     config::Editions,
+    control::record::subscription::SubscriptionRecord,
     deliver::AddressRules,
     event::{Event, EventRanges, Lane, Name, Schema, Seq, TextRange, Timestamp},
     policy::{batch::BatchLimits, dead_letter_store::NamedStores},
-    subscription::{DeliveryContext, DeliveryPlan, record::SubscriptionRecord},
+    subscription::{DeliveryContext, DeliveryPlan},
 };
 use serde_json::{Value, json};
 

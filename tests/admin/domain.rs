@@ -3,9 +3,9 @@
 use expect_test::expect;
 use gridhook::{
     admin::ChaosMode,
-    journal::{
+    store::{
+        Family, Store,
         keys::{MetaKind, meta_of},
-        store::{Family, Store},
     },
 };
 use serde_json::{Value, json};

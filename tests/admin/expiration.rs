@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use expect_test::expect;
-use gridhook::{admin::ChaosMode, event::Timestamp, topic::expiry};
+use gridhook::{admin::ChaosMode, control::expiry, event::Timestamp};
 use serde_json::{Value, json};
 
 use super::control::{Plane, RG, hook};

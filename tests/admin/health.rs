@@ -3,7 +3,9 @@
 use expect_test::expect;
 use gridhook::{
     admin::health::{Readiness, ServerHealth, StartPhase, StartStep, StepProgress},
-    journal::{self, damage::DamageSummary, salvage::LogGap, store::Family},
+    journal,
+    repair::salvage::LogGap,
+    store::{Family, damage::DamageSummary},
 };
 
 #[test]

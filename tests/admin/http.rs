@@ -4,11 +4,12 @@ use actix_web::{http::Method, test};
 use expect_test::expect;
 use gridhook::{
     admin::{ChaosMode, health::StartPhase},
-    journal::{self, memory::WriteFault},
+    journal::{self},
 };
 use serde_json::{Value, json};
 
 use super::control::{Answer, Plane, RG, TOKEN, hook};
+use crate::support::memory_store::WriteFault;
 
 #[actix_web::test]
 async fn statuses_are_those_that_every_client_accepts() {

@@ -29,11 +29,11 @@ use std::collections::BTreeMap;
 
 use gridhook::{
     admin::model::{EditionRanges, Editions, ValueRange},
-    event::{Name, Schema},
-    topic::{
+    control::record::{
         ingress::IngressSettings,
-        record::{AccessKeys, ArmScope, StoredTopicProperties, TopicRecord},
+        topic::{AccessKeys, ArmScope, StoredTopicProperties, TopicRecord},
     },
+    event::{Name, Schema},
 };
 
 /// The numbers of the current edition.

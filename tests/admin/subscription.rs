@@ -3,8 +3,8 @@
 use expect_test::expect;
 use gridhook::{
     admin::model::subscription::{PathForm, SubscriptionView, fits, patch, put},
+    control::record::subscription::{OnGone, SubscriptionRecord},
     event::{Name, Schema},
-    subscription::record::{OnGone, SubscriptionRecord},
 };
 use serde_json::{Value, json};
 

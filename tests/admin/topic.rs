@@ -3,12 +3,12 @@
 use expect_test::expect;
 use gridhook::{
     admin::model::topic::{KeyName, TopicSpec, TopicView},
+    control::record::{
+        ingress::IngressSettings,
+        topic::{AccessKeys, ArmScope, TopicKind, TopicRecord},
+    },
     event::Schema,
     policy::dead_letter_store::check_part,
-    topic::{
-        ingress::IngressSettings,
-        record::{AccessKeys, ArmScope, TopicKind, TopicRecord},
-    },
 };
 use proptest::prelude::*;
 use serde_json::json;

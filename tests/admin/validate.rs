@@ -7,18 +7,18 @@ use expect_test::expect;
 use gridhook::{
     admin::ChaosMode,
     clock::{Clock, ManualClock},
+    control::{expiry, validation::ValidationSettings},
     deliver::{AddressRules, ClientOptions, TlsTrust},
     event::Timestamp,
-    journal::memory::{MemoryStore, WriteFault},
     policy::validation::HandshakeTimes,
-    subscription::{EndpointValidator, validation::ValidationSettings},
-    topic::expiry,
+    subscription::EndpointValidator,
 };
 use serde_json::{Value, json};
 
 use super::control::{Answer, Plane, RG};
 use crate::support::{
     endpoint::{Endpoint, answer},
+    memory_store::{MemoryStore, WriteFault},
     publisher::running_registry,
 };
 

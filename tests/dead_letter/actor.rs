@@ -3,18 +3,16 @@ use std::{fs, time::Duration};
 use gridhook::{
     dead_letter::{DeadLetterTotals, totals::FileInProgress},
     event::{Lane, Seq},
-    journal::{
-        DeadKey, DeadLetterWrite,
-        keys::MetaKind,
-        memory::{MemoryStore, WriteFault},
-    },
+    journal::{DeadKey, DeadLetterWrite},
     policy::record::RecordChange,
+    store::keys::MetaKind,
 };
 
 use super::{
     dead, subscription_key, target,
     world::{START, World, files, ids, put_aside, run},
 };
+use crate::support::memory_store::{MemoryStore, WriteFault};
 
 const DELAY: Duration = Duration::from_millis(100);
 

@@ -10,19 +10,19 @@ use gridhook::{
         marker::SUFFIX,
     },
     event::SubscriptionKey,
-    journal::memory::MemoryStore,
 };
 
 use super::{
     subscription_key, target,
     world::{START, World, files, run},
 };
+use crate::support::memory_store::MemoryStore;
 
 /// Of [`target`].
 fn shelf(subscription_key: SubscriptionKey) -> DeadLetterLocation {
     let owner = Some(target("c").owner());
     DeadLetterLocation {
-        subscription_key: subscription_key,
+        subscription_key,
         folder: Some(folder(&target("c"))),
         custom: false,
         owner,

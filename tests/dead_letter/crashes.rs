@@ -2,19 +2,13 @@
 
 use std::time::Duration;
 
-use gridhook::{
-    dead_letter::DeadLetterTotals,
-    journal::{
-        JournalState,
-        memory::{MemoryStore, WriteFault},
-        store::Store,
-    },
-};
+use gridhook::{dead_letter::DeadLetterTotals, journal::JournalState, store::Store};
 
 use super::{
     subscription_key, target,
     world::{START, World, files, ids, run},
 };
+use crate::support::memory_store::{MemoryStore, WriteFault};
 
 /// 7 dead letters make 3 files, and each file two writes: its name, and the removal of its dead letters.
 const LETTERS: u32 = 7;

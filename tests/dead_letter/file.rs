@@ -2,13 +2,11 @@ use std::collections::BTreeMap;
 
 use expect_test::{Expect, expect};
 use gridhook::{
-    dead_letter::{
-        self,
-        file::{FileBuilder, FileFormat, event_of, folder, path},
-    },
+    control::record::ingress::{InputSchemaMapping, MappedFieldOrDefault},
+    dead_letter,
+    dead_letter::file::{FileBuilder, FileFormat, event_of, folder, path},
     deliver::convert::delivered,
     event::{Event, Lane, Schema, Seq, Timestamp},
-    journal::chunk::{Chunk, LogTail},
     policy::{
         outcome::{Outcome, Reason},
         record::DeadLetterRecord,
@@ -17,7 +15,7 @@ use gridhook::{
         PublishLimits,
         schema::{self, EventTarget, RequestContent},
     },
-    topic::ingress::{InputSchemaMapping, MappedFieldOrDefault},
+    store::chunk::{Chunk, LogTail},
 };
 use serde_json::value::RawValue;
 

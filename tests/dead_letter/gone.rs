@@ -3,10 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use futures_util::stream::{self, BoxStream, StreamExt};
-use gridhook::{
-    dead_letter::{DeadLetterTarget, Sink},
-    journal::memory::MemoryStore,
-};
+use gridhook::dead_letter::{DeadLetterTarget, Sink};
 use object_store::{
     CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, path::Path,
@@ -16,6 +13,7 @@ use super::{
     subscription_key, target,
     world::{START, World, run},
 };
+use crate::support::memory_store::MemoryStore;
 
 /// A store whose container is gone.
 #[derive(Debug)]

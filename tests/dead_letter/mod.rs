@@ -20,13 +20,13 @@ use bytes::BufMut;
 use gridhook::{
     dead_letter::{DeadLetterTarget, file::FileFormat},
     event::{Event, EventRanges, PartitionId, Schema, Seq, SubscriptionId, SubscriptionKey, TextRange, Timestamp},
-    journal::chunk::{Chunk, ChunkBuilder, LogTail, WriterStamp},
     policy::{
         dead_letter_store::FOLDER,
         edition::FileForm,
         outcome::{Outcome, Reason},
         record::DeadLetterRecord,
     },
+    store::chunk::{Chunk, ChunkBuilder, LogTail, WriterStamp},
 };
 
 /// 2020-08-13T17:18:14.026575Z

@@ -12,17 +12,15 @@ use std::{
 use gridhook::{
     dead_letter::{FileWritten, Notifier, Sink},
     event::{PartitionId, Schema},
-    journal::{
-        Journal, JournalState,
-        chunk::{ChunkBuilder, WriterStamp},
-        memory::{MemoryStore, WriteFault},
-    },
+    journal::{Journal, JournalState},
+    store::chunk::{ChunkBuilder, WriterStamp},
 };
 
 use super::{
     subscription_key, target,
     world::{START, World, files, ids, run},
 };
+use crate::support::memory_store::{MemoryStore, WriteFault};
 
 /// What was told durably: the file, whether it was there, and how many dead letters waited then. And how often it was tried.
 #[derive(Clone, Default)]

@@ -14,10 +14,9 @@ use bytes::Bytes;
 use gridhook::{
     dead_letter::DeadLetterTotals,
     event::{PartitionId, Seq},
-    journal::{
+    store::{
+        Batch, Family, Store, StoreError, Visit, WriteOp,
         keys::{self, MetaKind},
-        memory::MemoryStore,
-        store::{Batch, Family, Store, StoreError, Visit, WriteOp},
     },
 };
 
@@ -25,6 +24,7 @@ use super::{
     crashes::{Kill, WRITES, survive},
     world::run,
 };
+use crate::support::memory_store::MemoryStore;
 
 /// What is forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

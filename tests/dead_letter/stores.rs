@@ -12,13 +12,13 @@ use actix::Actor;
 use gridhook::{
     dead_letter::{DeadLetterStores, DeadLetterTarget, DeadLetterTotals, PendingNotice, Sink},
     event::SubscriptionKey,
-    journal::memory::MemoryStore,
 };
 
 use super::{
     subscription_key, target,
     world::{OPTIONS, START, World, ids, run},
 };
+use crate::support::memory_store::MemoryStore;
 
 fn at(store: &str, folder: &str) -> DeadLetterTarget {
     DeadLetterTarget { store: store.to_owned(), ..target(folder) }

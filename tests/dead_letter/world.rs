@@ -17,16 +17,16 @@ use gridhook::{
         staging::StagingRules,
     },
     event::{EventRanges, Lane, PartitionId, Schema, Seq, SubscriptionKey, TextRange, Timestamp},
-    journal::{
-        self, BacklogLimits, Journal, MetaChange, WriterThread,
-        chunk::{ChunkBuilder, WriterStamp},
-        memory::MemoryStore,
-        store::Store,
-    },
+    journal::{self, BacklogLimits, Journal, MetaChange, WriterThread},
     policy::record::{DeadLetterRecord, RecordChange},
+    store::{
+        Store,
+        chunk::{ChunkBuilder, WriterStamp},
+    },
 };
 
 use super::dead;
+use crate::support::memory_store::MemoryStore;
 
 /// 2020-08-13T18:00:00Z
 pub(super) const START: Timestamp = Timestamp(1_597_341_600_000_000);
@@ -123,7 +123,7 @@ impl World {
     }
 
     pub(super) fn notice(&self, subscription_key: SubscriptionKey, target: DeadLetterTarget, due: Timestamp) {
-        self.letters.waiting(PendingNotice { subscription_key: subscription_key, target, due });
+        self.letters.waiting(PendingNotice { subscription_key, target, due });
     }
 
     pub(super) fn actor(&self) -> Addr<DeadLetterActor> {

@@ -11,8 +11,8 @@ use gridhook::{
         Schema::{self, CloudEvents, Custom, EventGrid},
         Seq, Timestamp,
     },
-    journal::chunk::{Chunk, ChunkBuilder, LogTail, WriterStamp},
     policy::property::DeliveryProperty,
+    store::chunk::{Chunk, ChunkBuilder, LogTail, WriterStamp},
 };
 use serde_json::json;
 

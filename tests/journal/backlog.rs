@@ -8,14 +8,15 @@ use gridhook::{
     journal::{
         BacklogBound, BacklogFullPolicy, BacklogLimits, Error, Journal, JournalOptions, MetaChange, PendingResult,
         WriterThread,
-        memory::MemoryStore,
-        rocks::{RocksOptions, RocksStore},
-        store::Store,
     },
     policy::record::{Cursor, LaneCursor, RecordChange},
+    store::{
+        Store,
+        rocks::{RocksOptions, RocksStore},
+    },
 };
 
-use crate::policy::sealed;
+use crate::{policy::sealed, support::memory_store::MemoryStore};
 
 const PARTITION: PartitionId = PartitionId(1);
 const OTHER: PartitionId = PartitionId(2);

@@ -11,12 +11,14 @@ use std::{
 use gridhook::{
     cli::fsck::accounts,
     clock::Clock,
-    journal::{
+    repair::{
         backup::{self, BackupMade, BackupProgress, Backups, Manifest, RestoreReport},
         fsck::CheckStop,
+    },
+    store::{
+        Family, Store,
         keys::{self, MetaKind},
         rocks::{OpenError, RocksOptions, RocksStore},
-        store::{Family, Store},
     },
 };
 use tempfile::TempDir;

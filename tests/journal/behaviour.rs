@@ -2,13 +2,13 @@
 
 use std::ops::ControlFlow;
 
-use gridhook::journal::{
-    memory::MemoryStore,
+use gridhook::store::{
+    Batch, Family, Store,
     rocks::{RocksOptions, RocksStore},
-    store::{Batch, Family, Store},
 };
 
 use super::{keys_in, put};
+use crate::support::memory_store::MemoryStore;
 
 fn check(rule: impl Fn(&dyn Store)) {
     rule(&MemoryStore::new());

@@ -15,10 +15,10 @@ use std::{
 
 use gridhook::{
     event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
-    journal::{
+    store::{
+        Batch, Family, Store,
         keys::{self, MetaKind},
         rocks::{RocksOptions, RocksStore},
-        store::{Batch, Family, Store},
     },
 };
 use tempfile::TempDir;
@@ -160,7 +160,7 @@ struct Used {
 }
 
 fn apply(records: &mut Records, batch: &Batch) {
-    use gridhook::journal::store::WriteOp;
+    use gridhook::store::WriteOp;
     for op in &batch.0 {
         match op {
             WriteOp::Put(family, key, value) => records.insert((*family, key.clone()), value.to_vec()),

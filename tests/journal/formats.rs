@@ -13,20 +13,19 @@ use std::{
 use bytes::Bytes;
 use gridhook::{
     cli::fsck::{accounts, readable},
+    control::record::filter_version,
     event::{PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
-    journal::{
+    policy::record::{Cursor, DeadLetterRecord, Excerpt, LedgerEntry, PendingDelivery},
+    repair::fsck,
+    store::{
+        Batch, Family, Store, StoreError,
         chunk::Chunk,
-        fsck,
         id_filter::IdFilter,
         keys::{self, MetaKind},
-        memory::MemoryStore,
         migrate::{self, PART, Step, migrate},
         records::StoredRecord,
         rocks::FORMAT,
-        store::{Batch, Family, Store, StoreError},
     },
-    policy::record::{Cursor, DeadLetterRecord, Excerpt, LedgerEntry, PendingDelivery},
-    subscription::version,
 };
 use proptest::{
     arbitrary::any,
@@ -35,6 +34,7 @@ use proptest::{
 };
 
 use super::records as samples;
+use crate::support::memory_store::MemoryStore;
 
 const STORED: &str = include_str!("formats.txt");
 
@@ -207,8 +207,8 @@ fn a_version_of_a_filter_that_cannot_be_read_is_told_and_not_taken_for_an_earlie
     store.write(&batch).expect("written");
     let (journal, _clock, _hand) = crate::support::publisher::journal(&store);
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    let versions = runtime.block_on(version::of(&journal, subscription_key)).expect("readable");
-    let known = [1, 2, 3, 4].map(|number| version::in_force(&versions, number).is_some());
+    let versions = runtime.block_on(filter_version::of(&journal, subscription_key)).expect("readable");
+    let known = [1, 2, 3, 4].map(|number| filter_version::in_force(&versions, number).is_some());
     assert_eq!(known, [true, false, true, true]);
     let report = fsck::check(&store, accounts(), &mut |_| std::ops::ControlFlow::Continue(())).expect("readable");
     let told: Vec<String> = report.complaints.into_iter().map(|finding| finding.what).collect();
@@ -292,7 +292,7 @@ impl Store for Dying {
         family: Family,
         from: &[u8],
         upper: &[u8],
-        visit: &mut gridhook::journal::store::Visit<'_>,
+        visit: &mut gridhook::store::Visit<'_>,
     ) -> Result<(), StoreError> {
         self.store.scan(family, from, upper, visit)
     }

@@ -10,11 +10,6 @@ use gridhook::{
     event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{
         BacklogLimits, DeadKey, DeadLetterWrite, Journal, JournalOptions, MetaChange, PendingResult, WriterThread,
-        fsck::{self, CheckReport},
-        keys::{self, KeyKind, LineKey, MetaKind},
-        memory::MemoryStore,
-        records::{FloorRecord, StoredRecord},
-        store::{Batch, Family, Store},
     },
     policy::{
         outcome::{Outcome, Reason},
@@ -22,10 +17,16 @@ use gridhook::{
             Counters, Cursor, DeadLetterRecord, LaneCursor, LedgerEntry, LedgerEvent, PendingDelivery, RecordChange,
         },
     },
+    repair::fsck::{self, CheckReport},
+    store::{
+        Batch, Family, Store,
+        keys::{self, KeyKind, LineKey, MetaKind},
+        records::{FloorRecord, StoredRecord},
+    },
 };
 
 use super::put;
-use crate::policy::sealed;
+use crate::{policy::sealed, support::memory_store::MemoryStore};
 
 mod repair;
 mod salvage;

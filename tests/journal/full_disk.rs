@@ -5,10 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gridhook::journal::{
+use gridhook::store::{
+    Batch, Family, Store, StoreError,
     keys::{self, MetaKind},
     rocks::{OpenError, RocksOptions, RocksStore},
-    store::{Batch, Family, Store, StoreError},
 };
 
 use super::keys_in;

@@ -7,20 +7,20 @@ use gridhook::{
     cli::fsck::accounts,
     clock::Clock,
     event::{EventRanges, Lane, PartitionId, Schema, Seq, SubscriptionId, SubscriptionKey, TextRange, Timestamp},
-    journal::{
-        BacklogLimits, Error, Journal, JournalOptions, MetaChange, WriterThread,
+    journal::{BacklogLimits, Error, Journal, JournalOptions, MetaChange, WriterThread},
+    policy::record::{Cursor, LaneCursor, RecordChange},
+    repair::fsck,
+    store::{
+        Family, Store,
         chunk::{ChunkBuilder, SealedChunk, WriterStamp},
-        fsck,
         id_filter::IdFilter,
         keys,
-        memory::{MemoryStore, WriteFault},
-        store::{Family, Store},
     },
-    policy::record::{Cursor, LaneCursor, RecordChange},
 };
 use proptest::prelude::*;
 
 use super::keys_in;
+use crate::support::memory_store::{MemoryStore, WriteFault};
 
 const PARTITION: PartitionId = PartitionId(1);
 const ONE: SubscriptionKey = SubscriptionKey { partition: PARTITION, subscription: SubscriptionId(1) };

@@ -2,11 +2,11 @@ use std::ops::Range;
 
 use gridhook::{
     event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
-    journal::{
-        keys::{self, KeyKind, LineKey, MetaKind},
-        store::Family,
-    },
     policy::record::ExcerptKey,
+    store::{
+        Family,
+        keys::{self, KeyKind, LineKey, MetaKind},
+    },
 };
 use proptest::prelude::*;
 
@@ -200,7 +200,7 @@ type Parses = fn(&[u8]) -> bool;
 fn a_key_that_is_cut_or_followed_by_a_byte_is_none() {
     let subscription_key = SubscriptionKey { partition: PartitionId(1), subscription: SubscriptionId(2) };
     let (seq, lane, at) = (Seq(3), Lane(4), Timestamp(5));
-    let line = LineKey { subscription_key: subscription_key, lane, first: seq, at, attempt: 6, what: 7 };
+    let line = LineKey { subscription_key, lane, first: seq, at, attempt: 6, what: 7 };
     let excerpt = ExcerptKey { minute: 8, status: 9, hash: 10 };
     let sound: [(Vec<u8>, Parses); 11] = [
         (keys::log(subscription_key.partition, seq), |key| keys::parse_log(key).is_some()),

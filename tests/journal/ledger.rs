@@ -5,20 +5,18 @@ use std::{sync::Arc, time::Duration};
 use gridhook::{
     clock::Clock,
     event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
-    journal::{
-        BacklogLimits, Journal, JournalOptions, MetaChange, keys,
-        memory::MemoryStore,
-        store::{Family, Store},
-    },
+    journal::{BacklogLimits, Journal, JournalOptions, MetaChange},
     policy::{
         outcome::Outcome,
         record::{LedgerEntry, LedgerEvent, LedgerLine, RecordChange},
         runs::SeqRuns,
     },
+    store::{Family, Store, keys},
 };
 use proptest::{collection::vec, prelude::*};
 
 use super::keys_in;
+use crate::support::memory_store::MemoryStore;
 
 const ONE: SubscriptionKey = SubscriptionKey { partition: PartitionId(1), subscription: SubscriptionId(1) };
 const BLOCK: u64 = 4096;

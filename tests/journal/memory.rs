@@ -2,14 +2,11 @@ use std::thread;
 
 use gridhook::{
     event::{PartitionId, Seq},
-    journal::{
-        keys,
-        memory::{MemoryStore, WriteFault},
-        store::{Batch, Family, Store, StoreError},
-    },
+    store::{Batch, Family, Store, StoreError, keys},
 };
 
 use super::{chunk, keys_in, log_in, put};
+use crate::support::memory_store::{MemoryStore, WriteFault};
 
 fn try_put(store: &MemoryStore, key: &str) -> Result<(), StoreError> {
     let mut batch = Batch::default();

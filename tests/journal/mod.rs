@@ -28,9 +28,9 @@ use std::{fs, io, ops::ControlFlow, path::Path};
 use bytes::{BufMut, Bytes};
 use gridhook::{
     event::{EventRanges, Schema, Seq, TextRange, Timestamp},
-    journal::{
+    store::{
+        Batch, Family, Store,
         chunk::{ChunkBuilder, LogTail, WriterStamp},
-        store::{Batch, Family, Store},
     },
 };
 
@@ -78,7 +78,7 @@ fn keys_in(store: &impl Store, family: Family, from: &[u8], upper: &[u8]) -> Vec
 
 /// The log's chunks of a partition, by their places.
 fn log_in(store: &impl Store, partition: u32) -> Vec<u64> {
-    use gridhook::{event::PartitionId, journal::keys};
+    use gridhook::{event::PartitionId, store::keys};
     let range = keys::log_of(PartitionId(partition));
     let keys = keys_in(store, Family::Log, &range.start, &range.end);
     keys.iter().map(|key| keys::parse_log(key).map(|(_, Seq(first))| first).expect("a key of the log")).collect()

@@ -3,9 +3,9 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use gridhook::journal::{
+use gridhook::store::{
+    Family,
     rocks::{RocksOptions, RocksStore},
-    store::Family,
 };
 
 type Sections = BTreeMap<String, BTreeMap<String, String>>;

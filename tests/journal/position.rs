@@ -6,17 +6,18 @@ use bytes::BufMut;
 use gridhook::{
     clock::Clock,
     event::{EventRanges, PartitionId, Schema, Seq, Timestamp},
-    journal::{
-        BacklogLimits, Journal, JournalOptions, LogEnd, LogPosition,
+    journal::{BacklogLimits, Journal, JournalOptions, LogEnd, LogPosition},
+    store::{
+        Batch, Family, Store,
         chunk::{ChunkBuilder, LogTail, WriterStamp},
         keys,
-        memory::MemoryStore,
         records::{FloorRecord, StoredRecord},
         rocks::{RocksOptions, RocksStore},
-        store::{Batch, Family, Store},
     },
 };
 use proptest::prelude::*;
+
+use crate::support::memory_store::MemoryStore;
 
 const PARTITION: PartitionId = PartitionId(2);
 

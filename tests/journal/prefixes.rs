@@ -3,10 +3,10 @@
 
 use std::{fs, path::Path};
 
-use gridhook::journal::{
+use gridhook::store::{
+    Batch, Family, Store,
     keys::{self, MetaKind},
     rocks::{RocksOptions, RocksStore},
-    store::{Batch, Family, Store},
     watermark::Watermark,
 };
 

@@ -2,18 +2,18 @@ use std::{fmt::Debug, time::Duration};
 
 use gridhook::{
     event::{Lane, Seq, Timestamp},
-    journal::{
-        chunk::LogTail,
-        records::{FloorRecord, StoredRecord, event_byte},
-    },
     policy::{
         outcome::{Outcome, Reason},
-        record::job::{Job, JobKind, JobState},
-        record::lease::{LeaseStep, StepKind},
         record::{
             Counters, Cursor, DeadLetterRecord, Excerpt, FilteredOut, Health, HeldBy, LaneCursor, LedgerEntry,
             LedgerEvent, OutcomeCounts, PaceRecord, PendingDelivery, Rate,
+            job::{Job, JobKind, JobState},
+            lease::{LeaseStep, StepKind},
         },
+    },
+    store::{
+        chunk::LogTail,
+        records::{FloorRecord, StoredRecord, event_byte},
     },
 };
 use proptest::{
@@ -150,7 +150,7 @@ pub(super) fn cursor() -> impl Strategy<Value = Cursor> {
                 next_due,
                 filtered_out: sifted,
                 began: Seq(began),
-                counts: counts,
+                counts,
             }
         },
     )

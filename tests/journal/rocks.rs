@@ -6,11 +6,11 @@ use std::{
 
 use gridhook::{
     event::{PartitionId, Seq},
-    journal::{
+    store::{
+        Batch, Family, Store,
         keys::{self, MetaKind},
         records::{FloorRecord, StoredRecord},
         rocks::{FORMAT, OpenError, RocksOptions, RocksStore},
-        store::{Batch, Family, Store},
     },
 };
 use tempfile::TempDir;

@@ -13,17 +13,19 @@ use std::{
 use bytes::Bytes;
 use gridhook::{
     event::{PartitionId, Seq},
-    journal::{
+    store::{
+        Batch, Family, Store, StoreError, Visit,
         keys::{self, MetaKind},
-        memory::{MemoryStore, WriteFault},
         rocks::{RocksOptions, RocksStore},
-        store::{Batch, Family, Store, StoreError, Visit},
         watermark::Watermark,
     },
 };
 
 use super::{chunk, copy_folder, keys_in, log_in, scratch};
-use crate::support::disk::Mount;
+use crate::support::{
+    disk::Mount,
+    memory_store::{MemoryStore, WriteFault},
+};
 
 /// How somebody lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +87,7 @@ impl<S: Store> Store for Liar<S> {
             }
             Some(Lie::ForgetAFamily) => {
                 let mut batch = batch.clone();
-                batch.0.retain(|op| !matches!(op, gridhook::journal::store::WriteOp::Put(Family::Pending, ..)));
+                batch.0.retain(|op| !matches!(op, gridhook::store::WriteOp::Put(Family::Pending, ..)));
                 self.store.write(&batch)
             }
             Some(Lie::SayThatAFullDiskHasWritten) => match self.store.write(batch) {

@@ -11,16 +11,16 @@ use std::{
 use gridhook::{
     clock::Clock,
     event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
-    journal::{
-        BacklogLimits, Journal, JournalOptions, MetaChange, keys,
-        records::StoredRecord,
-        rocks::{RocksOptions, RocksStore},
-        salvage::LogGap,
-        store::{Batch, Family, Store, StoreError},
-    },
+    journal::{BacklogLimits, Journal, JournalOptions, MetaChange},
     policy::{
         outcome::Outcome,
         record::{DueKey, PendingDelivery},
+    },
+    repair::salvage::LogGap,
+    store::{
+        Batch, Family, Store, StoreError, keys,
+        records::StoredRecord,
+        rocks::{RocksOptions, RocksStore},
     },
 };
 use tempfile::TempDir;
@@ -53,7 +53,7 @@ fn filled() -> (TempDir, BTreeMap<(u32, u64), u64>) {
         batch.put(Family::Log, keys::log(PartitionId(partition), Seq(*at)), chunk(count, random.usize(20..900)));
         chunks.insert((partition, *at), count.into());
         *at += u64::from(count);
-        let floor = gridhook::journal::records::FloorRecord { floor: Seq(1), next: Seq(*at), ..Default::default() };
+        let floor = gridhook::store::records::FloorRecord { floor: Seq(1), next: Seq(*at), ..Default::default() };
         batch.put(Family::Meta, keys::floor(PartitionId(partition)), floor.encode());
         store.write(&batch).expect("written");
         if number == 700 {
@@ -158,7 +158,7 @@ fn what_is_in_no_damaged_block_is_read_and_what_is_missing_is_noted_to_the_event
 
 /// A store in memory of which a range of keys of one family cannot be read.
 struct Rotten {
-    store: gridhook::journal::memory::MemoryStore,
+    store: crate::support::memory_store::MemoryStore,
     family: Family,
     from: Vec<u8>,
     upto: Vec<u8>,
@@ -188,7 +188,7 @@ impl Store for Rotten {
         family: Family,
         from: &[u8],
         upper: &[u8],
-        visit: &mut gridhook::journal::store::Visit<'_>,
+        visit: &mut gridhook::store::Visit<'_>,
     ) -> Result<(), StoreError> {
         if self.touches(family, from) {
             return self.error();
@@ -247,7 +247,7 @@ fn owed(seq: u64) -> PendingDelivery {
 
 /// Twenty owed events, of which these keys of `family` cannot be read.
 fn rotten(family: Family, from: Vec<u8>, upto: Vec<u8>) -> (Journal, gridhook::journal::WriterThread) {
-    let store = Arc::new(Rotten { store: gridhook::journal::memory::MemoryStore::new(), family, from, upto });
+    let store = Arc::new(Rotten { store: crate::support::memory_store::MemoryStore::new(), family, from, upto });
     let (clock, _) = Clock::manual(Timestamp(1_000_000));
     let (journal, writer) =
         Journal::start(store.clone(), clock, options(), Box::new(|_, _| {}), Box::new(|_| {})).expect("started");

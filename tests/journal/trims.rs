@@ -10,15 +10,12 @@ use std::{
 use bytes::Bytes;
 use gridhook::{
     event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
-    journal::{
-        DeadKey, DeadLetterWrite, LogHold, MetaChange, SubscriptionOwner,
-        memory::MemoryStore,
-        store::{Batch, Family, Store, StoreError, Visit},
-    },
+    journal::{DeadKey, DeadLetterWrite, LogHold, MetaChange, SubscriptionOwner},
     policy::{
         outcome::{Outcome, Reason},
         record::{Cursor, DeadLetterRecord, LaneCursor, PendingDelivery, RecordChange, RedrivePage, RedrivenEvent},
     },
+    store::{Batch, Family, Store, StoreError, Visit},
 };
 use proptest::{
     collection::vec,
@@ -30,6 +27,7 @@ use super::{
     log_in,
     writer::{DUE, Desk, PARTITION, START, count, held, wait_for_looks},
 };
+use crate::support::memory_store::MemoryStore;
 
 /// Reads of a look go through one at a time, as a test lets them.
 #[derive(Default)]

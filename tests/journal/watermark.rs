@@ -1,6 +1,6 @@
 use std::{fs, path::Path};
 
-use gridhook::journal::watermark::{Watermark, WatermarkFile};
+use gridhook::store::watermark::{Watermark, WatermarkFile};
 use tempfile::TempDir;
 
 fn noted(folder: &TempDir, sequences: &[u64]) -> std::path::PathBuf {

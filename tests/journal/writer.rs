@@ -18,20 +18,24 @@ use gridhook::{
     journal::{
         BacklogLimits, DeadKey, DeadLetterWrite, Error, Journal, JournalOptions, JournalState, MetaChange,
         OpenedSubscription, PendingResult, PublishReceipt, SubscriptionOwner, WriterThread,
-        keys::{self, MetaKind},
-        memory::{MemoryStore, WriteFault},
-        records::StoredRecord,
-        rocks::{RocksOptions, RocksStore},
-        store::{Batch, Family, Store, StoreError, Visit},
     },
     policy::{
         outcome::{Outcome, Reason},
         record::{Cursor, DeadLetterRecord, LaneCursor, LedgerEntry, LedgerEvent, PendingDelivery, RecordChange},
     },
+    store::{
+        Batch, Family, Store, StoreError, Visit,
+        keys::{self, MetaKind},
+        records::StoredRecord,
+        rocks::{RocksOptions, RocksStore},
+    },
 };
 
 use super::{keys_in, log_in};
-use crate::policy::sealed;
+use crate::{
+    policy::sealed,
+    support::memory_store::{MemoryStore, WriteFault},
+};
 
 pub(super) const PARTITION: PartitionId = PartitionId(1);
 pub(super) const ONE: SubscriptionKey = SubscriptionKey { partition: PARTITION, subscription: SubscriptionId(1) };
@@ -58,7 +62,7 @@ impl Desk {
         let (heard, fatal) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicU32::new(0)));
         let listener = {
             let heard = Arc::clone(&heard);
-            Box::new(move |_, chunks: Vec<gridhook::journal::chunk::Chunk>| {
+            Box::new(move |_, chunks: Vec<gridhook::store::chunk::Chunk>| {
                 heard.lock().expect("no panic").extend(chunks.iter().map(|chunk| chunk.first.0));
             })
         };

@@ -134,7 +134,7 @@ impl Caller {
         self.endpoint.sent(request, true, self.now);
         self.left.push(self.now);
         let heard = RequestReport {
-            request: request,
+            request,
             sent: self.now,
             events: self.events,
             in_flight: 0,
@@ -151,7 +151,7 @@ impl Caller {
         let Some(place) = self.in_flight.iter().position(|(at, _)| *at <= self.now) else { return false };
         let in_flight = self.in_flight.len();
         let (_, heard) = self.in_flight.remove(place);
-        self.endpoint.on_response(RequestReport { in_flight: in_flight, ..heard }, self.now);
+        self.endpoint.on_response(RequestReport { in_flight, ..heard }, self.now);
         true
     }
 }

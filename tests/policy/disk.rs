@@ -4,16 +4,9 @@ use std::ops::ControlFlow;
 
 use gridhook::{
     event::SubscriptionKey,
-    journal::{
-        keys,
-        records::StoredRecord,
-        store::{Family, Store},
-    },
-    policy::{
-        record::job::Job,
-        record::{Cursor, DeadLetterRecord, DueKey, PendingDelivery},
-    },
+    policy::record::{Cursor, DeadLetterRecord, DueKey, PendingDelivery, job::Job},
     simulate::SimulatedStore,
+    store::{Family, Store, keys, records::StoredRecord},
 };
 
 /// As a store has it.
@@ -36,7 +29,7 @@ pub(super) fn load(store: &dyn Store, subscription_key: SubscriptionKey) -> Simu
 }
 
 /// What is counted by why is what is counted.
-pub(super) fn check_tally(Cursor { counters, replayed, counts: counts, .. }: &Cursor) {
+pub(super) fn check_tally(Cursor { counters, replayed, counts, .. }: &Cursor) {
     let failed: u64 = counts.failed.values().sum();
     assert_eq!(failed, counters.requests_failed + replayed.requests_failed, "{counts:?}");
     let dead_lettered: u64 = counts.dead_lettered.values().sum();

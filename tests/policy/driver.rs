@@ -8,7 +8,6 @@ use std::{
 
 use gridhook::{
     event::{Event, Lane, RequestId, Seq, Timestamp},
-    journal::chunk::{Chunk, LogTail},
     policy::{
         Effect, Input, OutgoingBatch, SendItem, Subscription, SubscriptionSettings,
         filter::Filter,
@@ -18,6 +17,7 @@ use gridhook::{
         retry_window,
     },
     simulate::SimulatedStore,
+    store::chunk::{Chunk, LogTail},
 };
 
 use super::sealed;
@@ -219,7 +219,7 @@ impl Driver {
                 .position(|(at, _, _)| *at <= self.now)
                 .and_then(|place| self.in_flight.remove(place))
             {
-                Some((_, request, answer)) => self.absorb(Input::Finished { request: request, answer }),
+                Some((_, request, answer)) => self.absorb(Input::Finished { request, answer }),
                 None => self.absorb(Input::Tick),
             }
         }
@@ -290,7 +290,7 @@ impl Driver {
     /// A request that timed out is answered with success after all.
     pub(super) fn late(&mut self, request: u64) {
         let request = Arc::clone(&self.sent[&RequestId(request)]);
-        self.absorb(Input::Late { request: request });
+        self.absorb(Input::Late { request });
     }
 
     fn perform(&mut self, effect: Effect) {
@@ -300,7 +300,7 @@ impl Driver {
                 self.connects.push(self.now);
                 return self.inputs.push_back(Input::Connected((self.reach)()));
             }
-            Effect::Send { request: request, events } => {
+            Effect::Send { request, events } => {
                 assert!(request.items.iter().all(|item| item.due.is_none_or(|due| due <= self.now)), "early");
                 assert_eq!(request.items.len(), events.len());
                 self.order.extend(request.items.iter().map(SendItem::key));

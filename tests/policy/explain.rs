@@ -105,7 +105,7 @@ fn ask(driver: &Driver, settings: &SubscriptionSettings, requests: &[Arc<Outgoin
         settings,
         cursor: &driver.disk.cursor,
         endpoint: driver.core.endpoint(driver.now),
-        requests: requests,
+        requests,
         end: driver.end(),
         seq: Seq(seq),
         event: driver.matches(Seq(seq)).map(|(appended, matches)| StoredEvent { appended, matches }),

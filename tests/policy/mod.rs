@@ -38,12 +38,12 @@ use bytes::BufMut;
 use gridhook::{
     config::Editions,
     event::{EventRanges, Schema, TextRange, Timestamp},
-    journal::chunk::{ChunkBuilder, SealedChunk, WriterStamp},
     policy::{
         SubscriptionSettings,
         batch::BatchLimits,
         edition::{Edition, EndpointKind},
     },
+    store::chunk::{ChunkBuilder, SealedChunk, WriterStamp},
 };
 
 /// The edition that the program has.

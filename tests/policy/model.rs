@@ -24,21 +24,20 @@ use gridhook::{
     journal::{
         BacklogLimits, DeadKey, DeadLetterWrite, Error, Journal, JournalOptions, LogHold, LogPosition, MetaChange,
         PendingResult, SubscriptionOwner, WriterThread,
-        memory::MemoryStore,
-        store::{Batch, Family, Store, StoreError, Visit},
     },
     policy::{
         Effect, Input, OutgoingBatch, SendItem, Subscription, SubscriptionSettings, SubscriptionWrite, batch,
         edition::{Edition, StepOrigin},
         filter::{Filter, key::FilterKey},
         outcome::{Outcome, RequestResult},
-        record::job::{Job, JobCommand, JobKind, JobState},
-        record::{Command, Cursor, Health, LedgerEvent, Rate, RecordChange},
+        record::{
+            Command, Cursor, Health, LedgerEvent, Rate, RecordChange,
+            job::{Job, JobCommand, JobKind, JobState},
+        },
         retry::Jitter,
     },
+    store::{Batch, Family, Store, StoreError, Visit},
 };
-
-use crate::journal::writer::wait_for_looks;
 
 use super::{
     disk::{check_tally, count, ended_jobs, load},
@@ -47,6 +46,7 @@ use super::{
     sabotage::{Bug, Saboteur},
     sealed,
 };
+use crate::{journal::writer::wait_for_looks, support::memory_store::MemoryStore};
 
 const PARTITION: PartitionId = PartitionId(7);
 const OBLIGOR: SubscriptionKey = SubscriptionKey { partition: PARTITION, subscription: SubscriptionId(3) };
@@ -459,7 +459,7 @@ impl Story {
         let place = self.dice.below(self.lingering.len());
         let request = self.lingering.swap_remove(place);
         self.heard.insert(request.id, Arc::clone(&request));
-        self.coming.push(Coming::Input(Input::Late { request: request }));
+        self.coming.push(Coming::Input(Input::Late { request }));
     }
 
     /// Something that is on its way to the actor goes a step further.
@@ -531,7 +531,7 @@ impl Story {
         let unanswered = self.slots.iter().find(|(_, shared)| shared.answer.is_none()).map(|(id, _)| *id);
         self.saboteur.hear(&mut input, unanswered);
         let mut refused = false;
-        if let Input::Finished { request: request, answer } = &input
+        if let Input::Finished { request, answer } = &input
             && let Some(shared) = self.slots.get_mut(request)
             && !shared.over
         {
@@ -560,7 +560,7 @@ impl Story {
             }
         }
         let early = if self.saboteur.does(Bug::SendEarly) { Duration::from_secs(3600) } else { Duration::ZERO };
-        let finished = if let Input::Finished { request: request, .. } = &input { Some(*request) } else { None };
+        let finished = if let Input::Finished { request, .. } = &input { Some(*request) } else { None };
         let step = self.core.absorb(input, now.after(early), jitter);
         if refused {
             self.check_refused(before);
@@ -588,7 +588,7 @@ impl Story {
         }
         for effect in step.effects {
             match effect {
-                Effect::Send { request: request, .. } => self.send(request, now),
+                Effect::Send { request, .. } => self.send(request, now),
                 Effect::Connect => {
                     let reached = self.dice.below(3) == 0;
                     self.coming.push(Coming::Input(Input::Connected(reached)));

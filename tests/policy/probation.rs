@@ -156,7 +156,7 @@ fn after(settings: &SubscriptionSettings, outcomes: &[Outcome]) -> (Endpoint, Ti
         let request = RequestId(number as u64);
         endpoint.sent(request, true, now);
         let heard = RequestReport {
-            request: request,
+            request,
             sent: now,
             events: 1,
             in_flight: 1,

@@ -14,16 +14,16 @@ use std::{
 
 use gridhook::{
     event::{Event, RequestId, Seq},
-    journal::{
-        keys::{self, MetaKind},
-        memory::{MemoryStore, WriteFault},
-        records::{FloorRecord, StoredRecord},
-        store::{Batch, Family, Store, StoreError, WriteOp},
-    },
     policy::{Input, SubscriptionWrite, outcome::Outcome, record::RecordChange},
+    store::{
+        Batch, Family, Store, StoreError, WriteOp,
+        keys::{self, MetaKind},
+        records::{FloorRecord, StoredRecord},
+    },
 };
 
 use super::{driver::status, model::tell_sabotaged};
+use crate::support::memory_store::{MemoryStore, WriteFault};
 
 /// What somebody does wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,7 +181,7 @@ impl Saboteur {
 
     /// What the core hears.
     pub(super) fn hear(&self, input: &mut Input, unanswered: Option<RequestId>) {
-        let Input::Finished { request: request, answer } = input else { return };
+        let Input::Finished { request, answer } = input else { return };
         if let Some(other) = unanswered.filter(|other| other != request)
             && self.does(Bug::CreditByLife)
         {

@@ -2,7 +2,6 @@
 
 use gridhook::{
     event::{Event, Lane, RequestId, Seq},
-    journal::chunk::{Chunk, LogTail},
     policy::{
         Effect, Input, Subscription,
         lane::LaneReader,
@@ -10,6 +9,7 @@ use gridhook::{
         record::{Cursor, LaneCursor, LedgerEvent, RecordChange},
         retry::Jitter,
     },
+    store::chunk::{Chunk, LogTail},
 };
 
 use super::{driver::START, plain, sealed};

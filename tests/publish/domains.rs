@@ -8,6 +8,7 @@ use actix_web::{
 };
 use expect_test::expect;
 use gridhook::{
+    control::record::ingress::IngressSettings,
     deliver::convert::delivered,
     event::{Event, Schema},
     publish::{
@@ -17,7 +18,6 @@ use gridhook::{
         rate::TopicRates,
         schema::{self, EventTarget, RequestContent},
     },
-    topic::ingress::IngressSettings,
 };
 
 use super::{decode, sas::signed, shown};

@@ -2,10 +2,10 @@
 //! refused has a code that is known. `make fuzz` runs these for long.
 
 use gridhook::{
+    control::record::topic::AccessKeys,
     deliver::convert::delivered,
     event::{Event, Schema, Timestamp},
     publish::{PublishLimits, Refusal, auth::sas},
-    topic::record::AccessKeys,
 };
 use jsonwebtoken::Algorithm;
 use proptest::{prelude::*, sample::Index};

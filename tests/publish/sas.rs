@@ -2,9 +2,9 @@
 
 use expect_test::{Expect, expect};
 use gridhook::{
+    control::record::topic::AccessKeys,
     event::Timestamp,
     publish::auth::sas::{SasResource, check},
-    topic::record::AccessKeys,
 };
 use proptest::prelude::*;
 use ring::hmac;

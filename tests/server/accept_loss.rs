@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use gridhook::journal::watermark::{self, WatermarkValue};
+use gridhook::store::watermark::{self, WatermarkValue};
 use serde_json::Value;
 
 use super::{LONG, wait_until_settled};

@@ -6,9 +6,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use gridhook::journal::{
+use gridhook::store::{
+    Store,
     rocks::{RocksOptions, RocksStore},
-    store::Store,
 };
 use serde_json::Value;
 

@@ -4,15 +4,14 @@ use std::{fs, process::Command, sync::Arc, time::Duration};
 
 use gridhook::{
     clock::Clock,
+    control::{record::subscription::SubscriptionRecord, registry::Registry},
     event::{Name, SubscriptionId, Timestamp},
-    journal::{
-        self, Journal,
-        rocks::{RocksOptions, RocksStore},
-        store::Store,
-    },
+    journal::{self, Journal},
     publish::schema::{self, EventTarget, RequestContent},
-    subscription::record::SubscriptionRecord,
-    topic::registry::Registry,
+    store::{
+        Store,
+        rocks::{RocksOptions, RocksStore},
+    },
 };
 use serde_json::{Value, json};
 

@@ -8,10 +8,10 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use gridhook::journal::{
+use gridhook::store::{
+    Batch, Family, Store,
     keys::{self, MetaKind},
     rocks::{RocksOptions, RocksStore},
-    store::{Batch, Family, Store},
 };
 use serde_json::{Value, json};
 

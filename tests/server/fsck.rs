@@ -2,10 +2,9 @@
 
 use gridhook::{
     event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
-    journal::{
-        keys,
+    store::{
+        Batch, Family, Store, keys,
         rocks::{RocksOptions, RocksStore},
-        store::{Batch, Family, Store},
     },
 };
 

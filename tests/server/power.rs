@@ -9,11 +9,12 @@ use std::{collections::BTreeSet, ops::ControlFlow, thread, time::Duration};
 use bytes::Bytes;
 use gridhook::{
     cli::fsck::accounts,
-    journal::{
+    repair::fsck,
+    store::{
+        Family, Store,
         chunk::Chunk,
-        fsck, keys,
+        keys,
         rocks::{RocksOptions, RocksStore},
-        store::{Family, Store},
     },
 };
 

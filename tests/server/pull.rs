@@ -18,15 +18,17 @@ use std::{
 
 use gridhook::{
     clock::Clock,
-    event::Schema,
-    journal::{
-        self, Journal,
-        rocks::{RocksOptions, RocksStore},
-        store::Store,
+    control::{
+        record::{subscription::SubscriptionRecord, topic::key_in_namespace},
+        registry::Registry,
     },
+    event::Schema,
+    journal::{self, Journal},
     policy::filter::Filter,
-    subscription::record::SubscriptionRecord,
-    topic::{record::key_in_namespace, registry::Registry},
+    store::{
+        Store,
+        rocks::{RocksOptions, RocksStore},
+    },
 };
 use serde_json::{Value, json};
 

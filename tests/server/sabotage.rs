@@ -11,13 +11,12 @@ use std::{
 
 use gridhook::{
     event::{Seq, SubscriptionKey},
-    journal::{
-        keys,
+    policy::record::{Cursor, PendingDelivery},
+    store::{
+        Batch, Family, Store, keys,
         records::StoredRecord,
         rocks::{RocksOptions, RocksStore},
-        store::{Batch, Family, Store},
     },
-    policy::record::{Cursor, PendingDelivery},
 };
 
 use super::{LONG, assert_arrived, dead_letter::ids_in_files, wait_until_settled};

@@ -12,7 +12,15 @@
 //! A row that does not apply says why in its own file and needs no line. Of a document that is done no row waits. At the
 //! end of a whole run `.ci/account` looks whether the tests of all rows ran to their end.
 
-use std::{collections::BTreeMap, env, fs, fs::OpenOptions, io::Write, path::Path, sync::LazyLock, thread};
+use std::{
+    collections::BTreeMap,
+    env,
+    fs::{self, OpenOptions},
+    io::Write,
+    path::Path,
+    sync::LazyLock,
+    thread,
+};
 
 use serde::Deserialize;
 use serde_json::Value;

@@ -12,6 +12,7 @@ pub(crate) mod fuzz;
 pub(crate) mod http;
 pub(crate) mod load;
 pub(crate) mod meddler;
+pub(crate) mod memory_store;
 pub(crate) mod names;
 pub(crate) mod needs;
 pub(crate) mod process;

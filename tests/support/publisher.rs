@@ -12,29 +12,32 @@ use bytes::Bytes;
 use gridhook::{
     clock::{Clock, ManualClock},
     config::Config,
+    control::{
+        record::{
+            ingress::{IngressSettings, InputSchemaMapping, MappedField, MappedFieldOrDefault},
+            topic::{AccessKeys, ArmScope, DomainTopics, StoredTopicProperties, TopicRecord},
+        },
+        registry::{Registry, RegistryRules, StartPlan},
+    },
     deliver::{AddressRules, ClientOptions, trust::TlsTrust},
     event::{Event, Name, PartitionId, Schema, Seq, Timestamp},
-    journal::{
-        self, Journal,
-        chunk::{Chunk, end_of},
-        keys,
-        memory::{MemoryStore, WriteFault},
-        store::{Family, Store},
-    },
+    fanout::LOOK,
+    journal::{self, Journal},
     publish::{
         PublishLimits,
         auth::{AuthRules as Door, Authenticator},
         http::Publisher,
     },
-    subscription::{DeliveryContext, ReadBudget, SubscriptionContext},
-    topic::{
-        LOOK,
-        actor_factory::{self, ActorHosts},
-        ingress::{IngressSettings, InputSchemaMapping, MappedField, MappedFieldOrDefault},
-        record::{AccessKeys, ArmScope, DomainTopics, StoredTopicProperties, TopicRecord},
-        registry::{Registry, RegistryRules, StartPlan},
+    store::{
+        Family, Store,
+        chunk::{Chunk, end_of},
+        keys,
     },
+    subscription::{DeliveryContext, ReadBudget, SubscriptionContext},
+    supervision::actor_factory::{self, ActorHosts},
 };
+
+use crate::support::memory_store::{MemoryStore, WriteFault};
 
 pub(crate) const KEY: &str = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
 pub(crate) const KEY2: &str = "++++++++++++++++++++++++++++++++++++++++++8=";

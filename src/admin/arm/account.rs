@@ -11,7 +11,7 @@ use crate::{
             value_of,
         },
     },
-    topic::record::ArmScope,
+    control::record::topic::ArmScope,
 };
 
 /// Where all topics, domains and namespaces are, in the order of their keys.

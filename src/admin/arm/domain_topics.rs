@@ -10,8 +10,8 @@ use crate::{
         auth::AdminCaller,
         model::{difference::Difference, domain_topic, value_of},
     },
+    control::registry::DomainTopic,
     event::Name,
-    topic::registry::DomainTopic,
 };
 
 pub(super) fn list(control: &Control, request: &HttpRequest, path: &TopicPath) -> Result<HttpResponse, AdminError> {

@@ -42,8 +42,8 @@ use super::{
     operate, replay, test_filter, trace,
 };
 use crate::{
+    control::registry::{self, TopicHandle},
     journal,
-    topic::registry::{self, TopicHandle},
 };
 
 /// No resource of ours is near it; ARM's own bound is 4 MiB.

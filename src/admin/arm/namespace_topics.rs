@@ -24,7 +24,7 @@ use crate::{
             subscription, value_of,
         },
     },
-    topic::{record::TopicRecord, registry::TopicHandle},
+    control::{record::topic::TopicRecord, registry::TopicHandle},
 };
 
 pub(super) fn list(control: &Control, request: &HttpRequest, path: &NamespacePath) -> Result<HttpResponse, AdminError> {

@@ -21,8 +21,8 @@ use crate::{
             value_of,
         },
     },
+    control::record::namespace::NamespaceRecord,
     event::Name,
-    topic::namespace::NamespaceRecord,
 };
 
 /// The namespace that a path names, if it lives where the path says.

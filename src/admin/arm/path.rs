@@ -9,9 +9,9 @@ use percent_encoding::percent_decode_str;
 use super::routes::{ROUTES, ResourceType};
 use crate::{
     admin::model::subscription::PathForm,
+    control::record::topic::{self, ArmScope, TopicKind},
     event::Name,
     policy::record::Command,
-    topic::record::{self, ArmScope, TopicKind},
 };
 
 /// A subscription of Azure's, or one resource group in it.
@@ -42,8 +42,8 @@ impl TopicPath {
     /// How the topic or the domain is looked up.
     pub fn key(&self) -> String {
         match &self.namespace {
-            Some(namespace) => record::key_in_namespace(namespace.as_str(), self.name.as_str()),
-            None => record::key(self.kind, self.name.as_str()),
+            Some(namespace) => topic::key_in_namespace(namespace.as_str(), self.name.as_str()),
+            None => topic::key(self.kind, self.name.as_str()),
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use actix_web::http::Method;
 
 use super::path::{NamespaceAction, ReplayAction, SubscriptionAction, TopicAction};
-use crate::{admin::model::subscription::PathForm, topic::record::TopicKind};
+use crate::{admin::model::subscription::PathForm, control::record::topic::TopicKind};
 
 /// What a path speaks of, without the names in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,13 +26,15 @@ use crate::{
             value_of,
         },
     },
-    event::Name,
-    subscription::record::SubscriptionRecord,
-    topic::{
-        proposal::{Provisioned, ProvisioningState},
-        record::TopicRecord,
+    control::{
+        record::{
+            proposal::{Provisioned, ProvisioningState},
+            subscription::SubscriptionRecord,
+            topic::TopicRecord,
+        },
         registry::TopicHandle,
     },
+    event::Name,
 };
 
 pub(super) fn list(

@@ -21,9 +21,11 @@ use crate::{
             value_of,
         },
     },
-    topic::{
-        azure_properties::Identity,
-        record::{AccessKeys, ArmScope, TopicKind, TopicRecord},
+    control::{
+        record::{
+            azure_properties::Identity,
+            topic::{AccessKeys, ArmScope, TopicKind, TopicRecord},
+        },
         registry::TopicHandle,
     },
 };

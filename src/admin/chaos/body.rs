@@ -6,7 +6,7 @@ use humantime_serde::re::humantime::parse_duration;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{admin::model::InvalidRequest, journal::faults::STALL_MAX};
+use crate::{admin::model::InvalidRequest, store::faults::STALL_MAX};
 
 /// Nothing goes on for longer.
 const MOST: Duration = Duration::from_secs(3_600);

@@ -20,12 +20,10 @@ use crate::{
     admin::AdminError,
     chaos::{Inject, Pause},
     clock::Skew,
+    control::registry::{self, FaultInjection, Registry},
     event::Timestamp,
-    journal::faults::StoreFaults,
-    topic::{
-        registry::{self, FaultInjection, Registry},
-        supervision::SupervisionHistory,
-    },
+    store::faults::StoreFaults,
+    supervision::SupervisionHistory,
 };
 
 /// So many faults are on at once, at the most: more than people, or a schedule, keep in mind.

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     chaos::{ActorFault, Inject},
-    topic::registry::{ChaosVictim, FaultRule, ResponseFault, TaskKill},
+    control::registry::{ChaosVictim, FaultRule, ResponseFault, TaskKill},
 };
 
 /// A poisoned event is forgotten after so long, where nothing is said of it.

@@ -1,11 +1,15 @@
 //! The same under the names that Azure Monitor has for it, with its dimensions.
 
-use serde::Serialize;
 use std::collections::BTreeMap;
+
+use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::figures::{SubscriptionFigures, error_type};
-use crate::{policy::record::lease::StepKind, subscription::record::SubscriptionRecord, topic::record::TopicRecord};
+use crate::{
+    control::record::{subscription::SubscriptionRecord, topic::TopicRecord},
+    policy::record::lease::StepKind,
+};
 
 /// A metric of Azure Monitor's.
 #[derive(Clone, Debug, Serialize, ToSchema)]

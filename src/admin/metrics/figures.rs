@@ -6,19 +6,17 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
+    control::registry::{SubscriptionCensus, SubscriptionMeasures, TopicHandle},
     dead_letter::totals::DeadLetterTotals,
     event::Timestamp,
-    journal::chunk::LogTail,
+    fanout::meter::PublishCounts,
     metrics::HistogramCounts,
     policy::{
         outcome::{Outcome, Reason},
         record::{Counters, Health, OutcomeCounts, Rate, lease::StepKind},
     },
-    topic::{
-        meter::PublishCounts,
-        registry::{SubscriptionCensus, SubscriptionMeasures, TopicHandle},
-        supervision::IncarnationEnds,
-    },
+    store::chunk::LogTail,
+    supervision::IncarnationEnds,
 };
 
 /// Why what was counted before it was counted why: in a store that was mended.

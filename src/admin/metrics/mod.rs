@@ -42,15 +42,16 @@ use super::{
 };
 use crate::{
     clock::Clock,
+    control::registry,
     dead_letter::totals::DeadLetterTotals,
     event::{SubscriptionKey, Timestamp},
-    journal::{Journal, keys::MetaKind},
+    journal::Journal,
     metrics::{
         ListenerCounters,
         text::{MetricsText, TextFormat},
     },
     publish::http::Publisher,
-    topic::registry,
+    store::keys::MetaKind,
 };
 
 /// What has become of spans, by what.

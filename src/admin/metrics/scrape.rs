@@ -13,10 +13,11 @@ use super::{
     series::{Activity, SeriesLimits},
 };
 use crate::{
+    control::registry::{Registry, SubscriptionCensus, TopicHandle},
     dead_letter::totals::DeadLetterTotals,
     event::{PartitionId, Seq, SubscriptionKey, Timestamp},
-    journal::{self, CrowdedPartition, keys::MetaKind},
-    topic::registry::{Registry, SubscriptionCensus, TopicHandle},
+    journal::{self, CrowdedPartition},
+    store::keys::MetaKind,
 };
 
 /// What stands in a label for all those who have no series of their own. No name has an underscore.

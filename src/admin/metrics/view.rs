@@ -10,10 +10,12 @@ use super::{
     figures::{SubscriptionCounters, SubscriptionFigures, SubscriptionGauges, by_end},
 };
 use crate::{
+    control::{
+        record::{subscription::SubscriptionRecord, topic::TopicRecord},
+        registry::PHASE_NAMES,
+    },
     event::Timestamp,
     metrics::HistogramCounts,
-    subscription::record::SubscriptionRecord,
-    topic::{record::TopicRecord, registry::PHASE_NAMES},
 };
 
 /// `GET …/metrics`.

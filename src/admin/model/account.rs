@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::{provider::resource_types, topic::LOCATION};
-use crate::topic::record::ArmScope;
+use crate::control::record::topic::ArmScope;
 
 /// The versions of Event Grid's API that clients may choose from. Any other is taken too.
 const API_VERSIONS: [&str; 4] = ["2025-02-15", "2022-06-15", "2021-12-01", "2020-06-01"];

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{InvalidRequest, check_name, check_same_name, drop_read_only, parse, read, system_data};
-use crate::{event::Name, topic::registry::DomainTopic};
+use crate::{control::registry::DomainTopic, event::Name};
 
 /// A topic of a domain as it is told.
 #[derive(Clone, Debug, Serialize, ToSchema)]

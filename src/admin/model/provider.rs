@@ -3,7 +3,7 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::topic::record::{TopicKind, TopicRecord};
+use crate::control::record::topic::{TopicKind, TopicRecord};
 
 /// One of the provider's operations.
 #[derive(Clone, Debug, Serialize, ToSchema)]

@@ -4,8 +4,8 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::{
+    control::record::subscription::{ChangeStamp, IdentityType, SystemData},
     event::Timestamp,
-    subscription::record::{ChangeStamp, IdentityType, SystemData},
 };
 
 /// Who made a resource, who changed it last, and when.

@@ -15,12 +15,12 @@ use super::{
     drop_read_only, merge, parse, read, refuse_unsupported, value_of,
 };
 use crate::{
-    event::{Name, Schema},
-    topic::{
+    control::record::{
         azure_properties::{DataResidency, EventTypeInfo, ExtendedLocation, HostKind, Identity, Sku, TlsVersion},
         ingress::{IpRule, PublicNetworkAccess},
-        record::{AccessKeys, ArmScope, DomainTopics, StoredTopicProperties, TopicKind, TopicRecord},
+        topic::{AccessKeys, ArmScope, DomainTopics, StoredTopicProperties, TopicKind, TopicRecord},
     },
+    event::{Name, Schema},
 };
 
 /// The location of a topic whose client names none.

@@ -30,8 +30,8 @@ use crate::{
         test_filter::FilterTestReport,
         trace,
     },
+    control::record::topic::TopicKind,
     policy::record::Command,
-    topic::record::TopicKind,
 };
 
 /// What can be said to everybody.

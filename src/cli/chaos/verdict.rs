@@ -6,8 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::ledger::AccountSummary;
 use crate::{
-    cli::client::{OutputFormat, TextTable},
-    cli::print,
+    cli::{
+        client::{OutputFormat, TextTable},
+        print,
+    },
     simulate::number as counted,
 };
 

@@ -5,12 +5,9 @@ use std::ops::ControlFlow;
 use super::{EventFinder, ReaderPool, damaged};
 use crate::{
     event::{Event, Lane, Seq, SubscriptionKey, Timestamp},
-    journal::{
-        Error, PendingResult, keys,
-        records::StoredRecord,
-        store::{Family, Store},
-    },
+    journal::{Error, PendingResult},
     policy::record::{Cursor, DeadLetterRecord, PendingDelivery},
+    store::{Family, Store, keys, records::StoredRecord},
 };
 
 /// A dead letter is found by its event only by looking at those that wait: at 10,000 keys, less than 10 ms.

@@ -8,15 +8,14 @@ use bytes::Bytes;
 use super::{ReaderPool, damaged};
 use crate::{
     event::{Event, PartitionId, Seq, SubscriptionKey, Timestamp},
-    journal::{
-        PendingResult, id_filter,
+    journal::{PendingResult, reader::EventFinder},
+    policy::record::{Excerpt, ExcerptKey, LedgerEntry, LedgerEvent},
+    store::{
+        Family, id_filter,
         keys::{self, MetaKind},
         ledger::{self, LedgerPage},
-        reader::EventFinder,
         records::{FloorRecord, StoredRecord},
-        store::Family,
     },
-    policy::record::{Excerpt, ExcerptKey, LedgerEntry, LedgerEvent},
 };
 
 /// So many lines are looked at in one go: some 10 ms.

@@ -3,18 +3,14 @@
 use super::{LogSlice, chunk_of};
 use crate::{
     event::{PartitionId, Seq},
-    journal::{
-        chunk::Chunk,
-        damage, keys,
-        store::{Family, Store, StoreError},
-    },
+    store::{Family, Store, StoreError, chunk::Chunk, damage, keys},
 };
 
 /// More events than any chunk has: whoever looks for the chunk that an event is in goes back no further.
 const CHUNK_EVENTS_MAX: u64 = 8192;
 
 /// So many places are looked at in one slice: a table whose index is damaged has no more readable chunks at all.
-pub(in crate::journal) const LOOKS_MAX: u64 = 16_384;
+pub(crate) const LOOKS_MAX: u64 = 16_384;
 
 /// What is at a place of the log.
 enum WalkPosition {
@@ -24,7 +20,7 @@ enum WalkPosition {
 }
 
 /// A slice of the log from `from` on, as [`super::read_log`] reads it: a gap is a slice of its own.
-pub(super) fn walk(
+pub(crate) fn walk(
     store: &dyn Store,
     partition: PartitionId,
     from: Seq,
@@ -71,7 +67,7 @@ fn gap(store: &dyn Store, partition: PartitionId, from: Seq, end: Seq) -> Result
 }
 
 /// The chunk that `seq` is in.
-pub(super) fn around(store: &dyn Store, partition: PartitionId, seq: Seq) -> Result<Option<Chunk>, StoreError> {
+pub(crate) fn around(store: &dyn Store, partition: PartitionId, seq: Seq) -> Result<Option<Chunk>, StoreError> {
     for first in (seq.0.saturating_sub(CHUNK_EVENTS_MAX)..=seq.0).rev().map(Seq) {
         if let WalkPosition::Chunk(chunk) = look(store, partition, first)? {
             return Ok(Some(chunk).filter(|chunk| chunk.end() > seq));
@@ -81,7 +77,7 @@ pub(super) fn around(store: &dyn Store, partition: PartitionId, seq: Seq) -> Res
 }
 
 /// The first chunk that begins at `from` or behind it, before `end`.
-pub(in crate::journal) fn next_chunk(
+pub(crate) fn next_chunk(
     store: &dyn Store,
     partition: PartitionId,
     from: Seq,

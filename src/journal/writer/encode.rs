@@ -7,14 +7,16 @@ use crate::{
     event::{Incarnation, Lane, PartitionId, Seq, SubscriptionKey, Timestamp},
     journal::{
         DeadKey, DeadLetterWrite, Error, MetaChange, PublishReceipt, SubscriptionOwner, WriterEntry,
+        partition_state::{self, LowWatermark, PartitionState},
+    },
+    policy::record::{Cursor, LaneCursor, LedgerLine, RecordChange, RedrivePage, RedrivenEvent},
+    store::{
+        Family, StoreError,
         chunk::{Chunk, SealedChunk},
         keys::{self, MetaKind},
         ledger,
-        partition_state::{self, LowWatermark, PartitionState},
         records::{FloorRecord, StoredRecord},
-        store::{Family, StoreError},
     },
-    policy::record::{Cursor, LaneCursor, LedgerLine, RecordChange, RedrivePage, RedrivenEvent},
 };
 
 impl GroupWriter {
@@ -33,12 +35,12 @@ impl GroupWriter {
                     ),
                 }
             }
-            WriterEntry::Open { subscription_key: subscription_key, reply } => {
+            WriterEntry::Open { subscription_key, reply } => {
                 let owner = SubscriptionOwner {
-                    subscription_key: subscription_key,
+                    subscription_key,
                     incarnation: self.begin_incarnation(group, subscription_key),
                 };
-                PendingAnswer::Opened(WriterEntry::Open { subscription_key: subscription_key, reply }, owner)
+                PendingAnswer::Opened(WriterEntry::Open { subscription_key, reply }, owner)
             }
             WriterEntry::Append { owner, changes, urgent, done } => {
                 let fenced = self.incarnations.get(&owner.subscription_key) != Some(&owner.incarnation);
@@ -54,10 +56,10 @@ impl GroupWriter {
                 }
                 PendingAnswer::Done(WriterEntry::Meta { changes, reply })
             }
-            WriterEntry::WriteDeadLetters { subscription_key: subscription_key, dead_letter_writes: buried, reply } => {
+            WriterEntry::WriteDeadLetters { subscription_key, dead_letter_writes: buried, reply } => {
                 encode_dead_letter_write(group, subscription_key, &buried, self.is_there(group, subscription_key));
                 PendingAnswer::Done(WriterEntry::WriteDeadLetters {
-                    subscription_key: subscription_key,
+                    subscription_key,
                     dead_letter_writes: buried,
                     reply,
                 })

@@ -11,12 +11,9 @@ use super::{
 };
 use crate::{
     event::{Lane, SubscriptionKey, Timestamp},
-    journal::{
-        DeadKey, JournalState, keys, ledger,
-        reader::ended_jobs,
-        store::{Family, StoreError},
-    },
+    journal::{DeadKey, JournalState, reader::ended_jobs},
     policy::record::{LedgerEntry, LedgerEvent},
+    store::{Family, StoreError, keys, ledger},
 };
 
 /// So many jobs that have ended are kept of each subscription, and those of the latest group.

@@ -29,15 +29,17 @@ use crate::{
     journal::{
         AppendListener, Error, FatalHandler, JournalOptions, JournalState, OpenedSubscription, PublishReceipt,
         SubscriptionOwner, WriterEntry, WriterStatus,
+        partition_state::{self, LowWatermark, LowWatermarks, PartitionLogs, PartitionState},
+    },
+    policy::record::Cursor,
+    store::{
+        Batch, Family, Store, StoreError,
         chunk::{Chunk, SealedChunk},
         damage::Damage,
         id_filter::OpenBlocks,
         keys,
-        partition_state::{self, LowWatermark, LowWatermarks, PartitionLogs, PartitionState},
         records::StoredRecord,
-        store::{Batch, Family, Store, StoreError},
     },
-    policy::record::Cursor,
 };
 
 /// How often the watermark is noted and what was deleted is cleared away, and how soon a log is trimmed of what was passed.
@@ -292,7 +294,7 @@ impl GroupWriter {
     }
 
     fn reply_opened(&mut self, entry: WriterEntry, owner: SubscriptionOwner) {
-        let WriterEntry::Open { subscription_key: subscription_key, reply } = entry else { return };
+        let WriterEntry::Open { subscription_key, reply } = entry else { return };
         let cursor = self.store.get(Family::Cursor, &keys::cursor(subscription_key));
         let opened = match (cursor, self.partitions.get(&subscription_key.partition)) {
             (Ok(Some(value)), Some(partition)) => match Cursor::decode(&value) {

@@ -18,10 +18,8 @@ use std::{
 use super::{GroupWriter, HOUSEKEEPING};
 use crate::{
     event::{PartitionId, Seq, Timestamp},
-    journal::{
-        partition_state::{self, TrimLookup, TrimPlan},
-        store::{Batch, Family, Store, StoreError},
-    },
+    journal::partition_state::{self, TrimLookup, TrimPlan},
+    store::{Batch, Family, Store, StoreError},
 };
 
 /// So many looks at most are on their way: what they found lies in memory.

@@ -19,6 +19,12 @@ mod reach;
 
 use std::{sync::Arc, time::Duration};
 
+pub use health::{duration, misused_until};
+
+use self::{
+    cap::ConcurrencyCap, health::HealthSignal, limit::AdaptiveLimit, meter::RequestWindow, pace::TokenBucket,
+    reach::ConnectionProbe,
+};
 use crate::{
     event::{RequestId, Timestamp},
     policy::{
@@ -29,12 +35,6 @@ use crate::{
         retry::{self, Jitter},
     },
 };
-
-use self::{
-    cap::ConcurrencyCap, health::HealthSignal, limit::AdaptiveLimit, meter::RequestWindow, pace::TokenBucket,
-    reach::ConnectionProbe,
-};
-pub use health::{duration, misused_until};
 
 /// Jobs have one place in so many at the most, and one request in so many where there is a pace.
 const JOBS_PART: u32 = 4;

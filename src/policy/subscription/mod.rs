@@ -38,6 +38,18 @@ use std::{
     sync::Arc,
 };
 
+use excerpt::ExcerptCache;
+use jobs::Jobs;
+use lane_assignment::{ExpiryScan, is_sent};
+use late_responses::LateResponses;
+use lease::Leases;
+use lookup::Lookup;
+pub use messages::{
+    CoreStep, Effect, Input, OutgoingBatch, PullSettings, SendItem, SubscriptionSettings, SubscriptionWrite,
+};
+use pending_write::PendingWrite;
+use queue::SendQueue;
+
 use crate::{
     event::{Lane, RequestId, Seq, Timestamp},
     policy::{
@@ -51,18 +63,6 @@ use crate::{
         retry_window::RetryWindow,
     },
 };
-
-use excerpt::ExcerptCache;
-use jobs::Jobs;
-use lane_assignment::{ExpiryScan, is_sent};
-use late_responses::LateResponses;
-use lease::Leases;
-use lookup::Lookup;
-pub use messages::{
-    CoreStep, Effect, Input, OutgoingBatch, PullSettings, SendItem, SubscriptionSettings, SubscriptionWrite,
-};
-use pending_write::PendingWrite;
-use queue::SendQueue;
 
 /// The machine.
 #[derive(Debug)]
@@ -179,8 +179,8 @@ impl Subscription {
             Input::LetGo => self.let_go(),
             Input::DueRead { of, keys, all } => self.on_due_read(of, &keys, all),
             Input::Fetched(fetched) => self.on_fetched(fetched, now),
-            Input::Finished { request: request, answer } => self.on_finished(request, &answer, now, jitter),
-            Input::Late { request: request } => self.on_late(request, now),
+            Input::Finished { request, answer } => self.on_finished(request, &answer, now, jitter),
+            Input::Late { request } => self.on_late(request, now),
             Input::PendingRead(found) => {
                 self.on_pending_read(&found, now);
                 self.on_leases_read(&found, now);

@@ -3,12 +3,11 @@
 
 use std::collections::VecDeque;
 
+use super::idle::IdleLanes;
 use crate::{
     event::{Lane, Seq, Timestamp},
     policy::{SendItem, batch::ReadyEvent, record::DueKey, retry_window::RetryWindow},
 };
-
-use super::idle::IdleLanes;
 
 /// Owed events are fetched by so many, or by a batch if that is more.
 const FETCH: usize = 64;

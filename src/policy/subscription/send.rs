@@ -292,7 +292,7 @@ impl Subscription {
         let request = Arc::new(OutgoingBatch { id, items, events: events.len(), sent: now, deadline });
         self.endpoint.sent(id, full, now);
         self.requests.insert(id, Arc::clone(&request));
-        Effect::Send { request: request, events }
+        Effect::Send { request, events }
     }
 
     fn request_reads(&mut self, effects: &mut Vec<Effect>, now: Timestamp) {

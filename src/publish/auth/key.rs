@@ -6,7 +6,7 @@ use subtle::{Choice, ConstantTimeEq};
 use url::form_urlencoded;
 
 use super::host::RequestAuthority;
-use crate::{publish::Refusal, topic::record::AccessKeys};
+use crate::{control::record::topic::AccessKeys, publish::Refusal};
 
 const KEY: &str = "aeg-sas-key";
 

@@ -10,8 +10,8 @@ use actix_web::HttpRequest;
 use ipnet::IpNet;
 
 use crate::{
+    control::record::ingress::PublicNetworkAccess,
     publish::{Refusal, auth::KeyScope},
-    topic::ingress::PublicNetworkAccess,
 };
 
 /// Where the request came from: the peer; or, behind a proxy that the operator trusts, the last address in

@@ -15,9 +15,9 @@ use ring::hmac;
 use url::Url;
 
 use crate::{
+    control::record::topic::AccessKeys,
     event::Timestamp,
     publish::{Refusal, refusal::SasProblem},
-    topic::record::AccessKeys,
 };
 
 /// A token has a resource, a date and 44 characters; what is ten times that is none.

@@ -4,13 +4,13 @@
 use actix_web::HttpRequest;
 
 use crate::{
-    event::Name,
-    publish::Refusal,
-    topic::{
+    control::record::{
         ingress::IngressSettings,
         namespace::{self, NamespaceRecord},
-        record::{AccessKeys, TopicKind, TopicRecord},
+        topic::{AccessKeys, TopicKind, TopicRecord},
     },
+    event::Name,
+    publish::Refusal,
 };
 
 /// Where somebody wants in.

@@ -5,13 +5,12 @@
 
 mod answer;
 
-pub(crate) use self::answer::RefusalBody as AnswerBody;
-
 use std::{fmt, net::IpAddr};
 
 use actix_web::http::StatusCode;
 
-use crate::{event::Schema, journal, topic::meter::PublishRefusal};
+pub(crate) use self::answer::RefusalBody as AnswerBody;
+use crate::{event::Schema, fanout::meter::PublishRefusal, journal};
 
 /// A request was not taken. Nothing of it is stored, but after [`Refusal::Unknown`], where that is open.
 ///

@@ -16,8 +16,8 @@ use serde_json::value::RawValue;
 use super::{EventTarget, RequestContent, cloud_events, json};
 use crate::{
     event::Schema,
-    journal::chunk::ChunkBuilder,
     publish::{PublishLimits, Refusal},
+    store::chunk::ChunkBuilder,
 };
 
 const SCHEMA: Schema = Schema::CloudEvents;

@@ -15,8 +15,8 @@ use serde_json::value::RawValue;
 use super::{EventTarget, bare, inside, json, offset, span};
 use crate::{
     event::{EventRanges, Schema, TextRange},
-    journal::chunk::{ChunkBuilder, WriterStamp},
     publish::{Refusal, refusal::JsonToken},
+    store::chunk::{ChunkBuilder, WriterStamp},
 };
 
 const SCHEMA: Schema = Schema::CloudEvents;

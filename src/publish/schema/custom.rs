@@ -15,10 +15,10 @@ use uuid::Uuid;
 
 use super::{EventTarget, bare, event_grid::is_date_time, json, offset, span};
 use crate::{
+    control::record::ingress::{InputSchemaMapping, MappedField, MappedFieldOrDefault},
     event::{EventRanges, Schema, TextRange},
-    journal::chunk::{ChunkBuilder, WriterStamp},
     publish::{Refusal, refusal::JsonToken},
-    topic::ingress::{InputSchemaMapping, MappedField, MappedFieldOrDefault},
+    store::chunk::{ChunkBuilder, WriterStamp},
 };
 
 const SCHEMA: Schema = Schema::Custom;

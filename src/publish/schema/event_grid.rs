@@ -11,8 +11,8 @@ use serde_json::value::RawValue;
 use super::{EventTarget, bare, inside, json, span};
 use crate::{
     event::{EventRanges, Schema, TextRange},
-    journal::chunk::{ChunkBuilder, WriterStamp},
     publish::Refusal,
+    store::chunk::{ChunkBuilder, WriterStamp},
 };
 
 const SCHEMA: Schema = Schema::EventGrid;

@@ -20,9 +20,9 @@ use serde_json::value::RawValue;
 use self::{custom::EventMapping, json::ArrayElements};
 use super::{PublishLimits, Refusal, refusal::JsonToken};
 use crate::{
+    control::record::{ingress::InputSchemaMapping, topic::TopicRecord},
     event::{Schema, TextRange},
-    journal::chunk::ChunkBuilder,
-    topic::{ingress::InputSchemaMapping, record::TopicRecord},
+    store::chunk::ChunkBuilder,
 };
 
 /// What must be known of a topic to read events for it.

@@ -81,7 +81,7 @@ impl SharedState {
         let mut inner = self.lock();
         let Some(request) = inner.linger.end(id).filter(|_| taken) else { return };
         inner.linger.late_success(Arc::clone(&request));
-        inner.reports.push(SharedStateMessage::Input(Input::Late { request: request }));
+        inner.reports.push(SharedStateMessage::Input(Input::Late { request }));
         inner.wake();
     }
 

@@ -33,7 +33,7 @@ struct LateRequestEntry {
 impl LateRequests {
     /// A request lingers from now on. Returns the task of the one that has to go for it.
     pub(super) fn begin(&mut self, request: Arc<OutgoingBatch>, task: Option<AbortHandle>) -> Option<AbortHandle> {
-        self.waiting.insert(request.id, LateRequestEntry { request: request, task });
+        self.waiting.insert(request.id, LateRequestEntry { request, task });
         if self.waiting.len() <= LINGERING_MAX {
             return None;
         }

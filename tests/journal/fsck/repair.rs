@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gridhook::journal::fsck::Repair;
+use gridhook::repair::fsck::Repair;
 use proptest::prelude::*;
 
 use super::*;

@@ -2,7 +2,7 @@
 
 use gridhook::{
     cli::control_records::control_records,
-    journal::salvage::{self, LossReport},
+    repair::salvage::{self, LossReport},
 };
 use proptest::prelude::*;
 
@@ -135,7 +135,7 @@ fn is_there(store: &MemoryStore, seq: u64) -> bool {
     let range = keys::log_of(PARTITION).start..log(seq + 1);
     let chunk = store.last(Family::Log, &range.start, &range.end).expect("readable").and_then(|(key, value)| {
         let (_, first) = keys::parse_log(&key)?;
-        gridhook::journal::chunk::Chunk::decode(first, value).ok()
+        gridhook::store::chunk::Chunk::decode(first, value).ok()
     });
     chunk.is_some_and(|chunk| chunk.end() > Seq(seq))
         || store.get(Family::Held, &held(seq)).expect("readable").is_some()
@@ -146,7 +146,7 @@ fn above(store: &MemoryStore) -> Seq {
     let place = |(family, key): (Family, Vec<u8>), value: Vec<u8>| match family {
         Family::Log => {
             let (_, first) = keys::parse_log(&key)?;
-            Some(gridhook::journal::chunk::Chunk::decode(first, value.into()).ok()?.end())
+            Some(gridhook::store::chunk::Chunk::decode(first, value.into()).ok()?.end())
         }
         Family::Cursor => Cursor::decode(&value).ok()?.lanes.iter().map(|lane| lane.read).max(),
         Family::Pending => keys::parse_pending(&key).map(|(_, seq, ..)| seq.plus(1)),

@@ -2,12 +2,12 @@
 
 use gridhook::{
     event::{Event, Lane, RequestId, Seq},
-    journal::chunk::{Chunk, LogTail},
     policy::{
         CoreStep, Effect, Input, PullSettings, Subscription, SubscriptionSettings, batch,
         record::{Cursor, LaneCursor, lease::ReceiveId},
         retry::Jitter,
     },
+    store::chunk::{Chunk, LogTail},
 };
 
 use super::{

@@ -17,12 +17,12 @@ use std::{
 
 use gridhook::{
     event::SubscriptionKey,
-    journal::memory::MemoryStore,
     policy::{Input, SubscriptionWrite, record::RecordChange},
 };
 
 use self::world::World;
 use super::disk::load;
+use crate::support::memory_store::MemoryStore;
 
 /// SplitMix64.
 struct Dice(u64);

@@ -4,14 +4,16 @@ use std::time::Duration;
 
 use gridhook::{
     event::{Event, Lane, RequestId, Seq, Timestamp},
-    journal::chunk::{Chunk, LogTail},
     policy::{
         Effect, Input, PullSettings, Subscription, SubscriptionSettings,
         outcome::Outcome,
-        record::lease::{Lease, LeaseAction, LeaseClaim, LeaseResult, RELEASED_FOR},
-        record::{Counters, Cursor, DueKey, FetchedPending, LaneCursor, PendingDelivery, RecordChange, Traffic},
+        record::{
+            Counters, Cursor, DueKey, FetchedPending, LaneCursor, PendingDelivery, RecordChange, Traffic,
+            lease::{Lease, LeaseAction, LeaseClaim, LeaseResult, RELEASED_FOR},
+        },
         retry::Jitter,
     },
+    store::chunk::{Chunk, LogTail},
 };
 
 use super::super::{driver::START, plain, sealed};

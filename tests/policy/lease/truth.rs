@@ -10,8 +10,10 @@ use gridhook::{
     policy::{
         SubscriptionSettings,
         outcome::{Outcome, Reason},
-        record::lease::{Lease, LeaseAction, LeaseResult, LeaseStep, RELEASED_FOR, RENEWED_FOR, StepKind},
-        record::{LedgerEntry, LedgerEvent, RecordChange},
+        record::{
+            LedgerEntry, LedgerEvent, RecordChange,
+            lease::{Lease, LeaseAction, LeaseResult, LeaseStep, RELEASED_FOR, RENEWED_FOR, StepKind},
+        },
     },
     simulate::SimulatedStore,
 };

@@ -12,16 +12,17 @@ use gridhook::{
     journal::{
         BacklogLimits, Error, Journal, JournalOptions, LogPosition, MetaChange, PendingResult, SubscriptionOwner,
         WriterThread,
-        memory::MemoryStore,
-        store::{Store, StoreError},
     },
     policy::{
         CoreStep, Effect, Input, PullSettings, Subscription, SubscriptionSettings, SubscriptionWrite, batch,
         filter::Filter,
-        record::Command,
-        record::lease::{Lease, LeaseAction, LeaseClaim, LeaseResult, ReceiveId},
+        record::{
+            Command,
+            lease::{Lease, LeaseAction, LeaseClaim, LeaseResult, ReceiveId},
+        },
         retry::Jitter,
     },
+    store::{Store, StoreError},
 };
 
 use super::{
@@ -29,6 +30,7 @@ use super::{
     Bug, Dice, Saboteur,
     truth::Truths,
 };
+use crate::support::memory_store::MemoryStore;
 
 const PARTITION: PartitionId = PartitionId(7);
 const OBLIGOR: SubscriptionKey = SubscriptionKey { partition: PARTITION, subscription: SubscriptionId(3) };

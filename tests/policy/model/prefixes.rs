@@ -3,14 +3,13 @@
 //!
 //! Replays are left out: their columns tell how each event ended, and who starts behind a cut has not seen it.
 
-use super::*;
 use gridhook::{
     cli::fsck::accounts,
-    journal::{
-        fsck,
-        records::{FloorRecord, StoredRecord},
-    },
+    repair::fsck,
+    store::records::{FloorRecord, StoredRecord},
 };
+
+use super::*;
 
 impl Story {
     /// A new process on what a power cut left of `former`: its first `kept` writes.
@@ -19,7 +18,7 @@ impl Story {
         for batch in &former.shelf.written.lock().expect("no panic")[..kept] {
             memory.write(batch).expect("an honest store writes");
         }
-        let floor = memory.get(Family::Meta, &gridhook::journal::keys::floor(PARTITION)).expect("readable");
+        let floor = memory.get(Family::Meta, &gridhook::store::keys::floor(PARTITION)).expect("readable");
         let floor = FloorRecord::decode(&floor.expect("founded")).expect("whole").floor;
         // RocksDB finds out about the floor when it opens.
         memory.drop_log(PARTITION, floor).expect("dropped");

@@ -17,13 +17,13 @@ use super::{
     value_of,
 };
 use crate::{
-    event::{Name, Schema},
-    topic::{
+    control::record::{
         azure_properties::{Identity, TlsVersion},
         ingress::{IngressSettings, IpRule, PublicNetworkAccess},
         namespace::{NamespaceRecord, NamespaceSku, StoredNamespaceProperties},
-        record::{AccessKeys, ArmScope, TopicKind},
+        topic::{AccessKeys, ArmScope, TopicKind},
     },
+    event::{Name, Schema},
 };
 
 /// As many throughput units as Azure sells.

@@ -9,13 +9,13 @@ use crate::{
         Editions, Enumeration, InvalidRequest, ValueRange, canonicalize, check_name, check_same_name, drop_read_only,
         merge, parse, read, system_data, topic::schema_name, value_of,
     },
-    event::{Name, Schema},
-    subscription::record::SubscriptionRecord,
-    topic::{
+    control::record::{
         ingress::IngressSettings,
         namespace::NamespaceRecord,
-        record::{AccessKeys, NamespaceMembership, StoredTopicProperties, TopicRecord},
+        subscription::SubscriptionRecord,
+        topic::{AccessKeys, NamespaceMembership, StoredTopicProperties, TopicRecord},
     },
+    event::{Name, Schema},
 };
 
 /// The edition of a new topic that names none.

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use crate::{
     admin::model::system_data,
-    topic::{
+    control::record::{
         azure_properties::{Identity, TlsVersion},
         ingress::{IpRule, PublicNetworkAccess},
         namespace::{NamespaceRecord, NamespaceSku, WORD},

@@ -5,9 +5,11 @@ use url::Url;
 use super::{BlobBody, DeadLetterBody, FilterBody, advanced};
 use crate::{
     admin::model::{EditionRanges, InvalidRequest, instant, topic::schema_name as input_schema_name},
+    control::record::subscription::{
+        OnGone, RetryPolicy, StartsFrom, StorageBlobDestination, SubscriptionRecord, Webhook,
+    },
     event::{Schema, Timestamp},
     policy::filter::Filter,
-    subscription::record::{OnGone, RetryPolicy, StartsFrom, StorageBlobDestination, SubscriptionRecord, Webhook},
 };
 
 /// Checks that a request can be made of it. What it says is never repeated: a secret may be in it.

@@ -21,12 +21,14 @@ use super::{
     drop_read_only, merge, parse, read, refuse_unsupported, take, text_at, value_of,
 };
 use crate::{
+    control::record::{
+        subscription::{
+            ManagedIdentities, OnGone, RetryPolicy, Signing, StorageBlobDestination, SubscriptionRecord, Webhook,
+        },
+        topic::{TopicKind, TopicRecord},
+    },
     event::{Name, Schema, SubscriptionId},
     policy::filter::Filter,
-    subscription::record::{
-        ManagedIdentities, OnGone, RetryPolicy, Signing, StorageBlobDestination, SubscriptionRecord, Webhook,
-    },
-    topic::record::{TopicKind, TopicRecord},
 };
 
 const READ_ONLY: [&str; 5] = [

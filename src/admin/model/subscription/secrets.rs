@@ -6,8 +6,8 @@
 use serde_json::Value;
 
 use crate::{
+    control::record::subscription::{Signing, Webhook},
     policy::property::PropertySource,
-    subscription::record::{Signing, Webhook},
 };
 
 /// What GET shows instead of a secret, as Azure does.

@@ -10,8 +10,8 @@ use serde_json::value::RawValue;
 use super::{FilterBody, check};
 use crate::{
     admin::model::{EditionRanges, InvalidRequest, exact, read as read_value},
+    control::record::topic::TopicRecord,
     policy::filter::Filter,
-    topic::record::TopicRecord,
 };
 
 /// A page of results that somebody still looks through.

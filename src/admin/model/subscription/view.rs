@@ -9,10 +9,10 @@ use utoipa::ToSchema;
 use super::{DeadLetterBody, FilterBody, RetryBody, namespace, secrets, settable};
 use crate::{
     admin::model::{drop_read_only, merge, system_data, value_of},
-    subscription::record::{SubscriptionRecord, Webhook},
-    topic::{
+    control::record::{
         proposal::{Provisioned, ProvisioningState},
-        record::{TopicKind, TopicRecord},
+        subscription::{SubscriptionRecord, Webhook},
+        topic::{TopicKind, TopicRecord},
     },
 };
 

@@ -6,13 +6,13 @@ use utoipa::ToSchema;
 
 use crate::{
     admin::model::InvalidRequest,
-    event::Schema,
-    topic::{
+    control::record::{
         ingress::{
             IngressSettings, InputSchemaMapping, IpRule, MappedField, MappedFieldOrDefault, PublicNetworkAccess,
         },
-        record::TopicKind,
+        topic::TopicKind,
     },
+    event::Schema,
 };
 
 /// As many as Azure takes.

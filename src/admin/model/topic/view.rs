@@ -8,9 +8,9 @@ use utoipa::ToSchema;
 use super::{ingress, schema_name};
 use crate::{
     admin::model::system_data,
-    topic::{
+    control::record::{
         azure_properties::{DataResidency, EventTypeInfo, ExtendedLocation, HostKind, Identity, Sku, Tier, TlsVersion},
-        record::{TopicKind, TopicRecord},
+        topic::{TopicKind, TopicRecord},
     },
 };
 

@@ -23,8 +23,10 @@ use crate::{
     policy::{
         SendItem,
         lane::LaneReader,
-        record::job::{JOBS_MAX, Job, JobCommand, JobKind, JobRefused, JobState},
-        record::{Command, Counters, DueKey, LaneCursor, LedgerEntry, LedgerEvent, Rate, RecordChange},
+        record::{
+            Command, Counters, DueKey, LaneCursor, LedgerEntry, LedgerEvent, Rate, RecordChange,
+            job::{JOBS_MAX, Job, JobCommand, JobKind, JobRefused, JobState},
+        },
     },
 };
 

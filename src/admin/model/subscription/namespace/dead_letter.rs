@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use super::super::{BlobBody, DeadLetterBody, check};
 use crate::{
     admin::model::{EditionRanges, InvalidRequest, read, value_of},
-    subscription::record::{ResourceIdentity, StorageBlobDestination},
+    control::record::subscription::{ResourceIdentity, StorageBlobDestination},
 };
 
 /// The key.

@@ -18,10 +18,12 @@ use crate::{
         EditionRanges, Enumeration, InvalidRequest, ValueRange, canonicalize, check_name, check_same_name,
         drop_read_only, merge, namespace::topic::minutes_max, parse, read, refuse_unsupported, take, text_at, value_of,
     },
+    control::record::{
+        subscription::{ManagedIdentities, OnGone, QueueSettings, RetryPolicy, SubscriptionRecord, Webhook},
+        topic::TopicRecord,
+    },
     event::{Name, Schema, SubscriptionId},
     policy::filter::Filter,
-    subscription::record::{ManagedIdentities, OnGone, QueueSettings, RetryPolicy, SubscriptionRecord, Webhook},
-    topic::record::TopicRecord,
 };
 
 /// What `deliveryMode` says of a subscription whose events are sent to an endpoint.

@@ -1,0 +1,13 @@
+//! The control plane's state: which namespaces, topics and event subscriptions exist, and what operators set on them.
+//!
+//! - [`record`] has what is stored of each, as JSON, so that a later field is a default and not a new format.
+//! - [`registry`] changes these records and is where topics and subscriptions are looked up.
+//! - [`validation`] runs the validation handshake before an endpoint receives events.
+//! - [`filter_versions`] keeps earlier filters of a subscription as long as the ledger may refer to them.
+//! - [`expiry`] deletes subscriptions at their `expirationTimeUtc`.
+
+pub mod expiry;
+pub mod filter_versions;
+pub mod record;
+pub mod registry;
+pub mod validation;

@@ -1,0 +1,85 @@
+//! The versions of a subscription's filter, as they are kept: the ledger says which one stopped an event, and they say why.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    control::record::subscription::SubscriptionRecord,
+    event::{Name, PartitionId, SubscriptionKey},
+    journal::{self, Journal},
+    policy::filter::Filter,
+    store::keys::{self, MetaKind},
+};
+
+/// A version of a subscription's filter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FilterVersion {
+    /// The subscription's name.
+    pub name: Name,
+    /// The filter.
+    pub filter: Filter,
+}
+
+impl FilterVersion {
+    /// The one that `record` has.
+    pub fn of(record: &SubscriptionRecord) -> Self {
+        Self { name: record.name.clone(), filter: record.filter.clone() }
+    }
+}
+
+/// The versions of one subscription's filter, by number: those that changed it. [`None`]: its record cannot be read.
+pub type Versions = BTreeMap<u32, Option<FilterVersion>>;
+
+/// The version in force where the ledger says `version`: the last one that is not later. [`None`] where there is none, or it
+/// cannot be read: an earlier one would give a wrong reason.
+pub fn in_force(versions: &Versions, version: u32) -> Option<&FilterVersion> {
+    versions.range(..=version).next_back().and_then(|(_, found)| found.as_ref())
+}
+
+/// The versions of everybody's filters.
+///
+/// # Errors
+/// Where the store cannot be read.
+pub async fn all(journal: &Journal) -> Result<BTreeMap<SubscriptionKey, Versions>, journal::Error> {
+    Ok(read(journal.reads().meta_from(MetaKind::Filter, String::new()).await?))
+}
+
+/// The versions of the filters of all who subscribe to a partition, or did.
+///
+/// # Errors
+/// Where the store cannot be read.
+pub async fn of_partition(
+    journal: &Journal,
+    partition: PartitionId,
+) -> Result<BTreeMap<SubscriptionKey, Versions>, journal::Error> {
+    Ok(read(journal.reads().meta_from(MetaKind::Filter, keys::filters_of_partition(partition)).await?))
+}
+
+/// The versions of one subscription's filter.
+///
+/// # Errors
+/// Where the store cannot be read.
+pub async fn of(journal: &Journal, subscription_key: SubscriptionKey) -> Result<Versions, journal::Error> {
+    let found = journal.reads().meta_from(MetaKind::Filter, keys::filters_of(subscription_key)).await?;
+    Ok(read(found).remove(&subscription_key).unwrap_or_default())
+}
+
+fn read(records: Vec<(String, Bytes)>) -> BTreeMap<SubscriptionKey, Versions> {
+    let mut found: BTreeMap<SubscriptionKey, Versions> = BTreeMap::new();
+    for (name, value) in records {
+        let Some((subscription_key, version)) = keys::parse_filter_name(&name) else {
+            tracing::warn!(name, "a record of a filter has a name that cannot be read");
+            continue;
+        };
+        // An event that it filtered out is told of without a reason. Nothing else depends on it, so the server goes on.
+        let filter = serde_json::from_slice(&value).inspect_err(|error| {
+            let (partition, subscription) = (subscription_key.partition.0, subscription_key.subscription.0);
+            tracing::warn!(partition, subscription, version, %error, "a version of a filter cannot be read");
+        });
+        found.entry(subscription_key).or_default().insert(version, filter.ok());
+    }
+    found
+}

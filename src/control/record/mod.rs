@@ -1,0 +1,9 @@
+//! The stored records of the control plane, one noun a module.
+
+pub mod azure_properties;
+pub mod filter_version;
+pub mod ingress;
+pub mod namespace;
+pub mod proposal;
+pub mod subscription;
+pub mod topic;

@@ -1,0 +1,327 @@
+//! What topics and subscriptions there are: changed by the control plane ([`Registry::put_topic`] and its like), looked up
+//! by everybody.
+//!
+//! The records are JSON, so that a later field is a default and not a new format.
+
+mod change;
+mod chaos;
+mod counts;
+mod domain;
+mod namespace;
+mod replay;
+mod topic;
+mod trace;
+mod validation;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, OnceLock, PoisonError, RwLock},
+};
+
+use serde::Deserialize;
+use tokio::sync::{Notify, mpsc};
+
+use self::change::NextNumbers;
+pub(crate) use self::change::json;
+pub use self::{
+    chaos::{ChaosVictim, FaultCount, FaultCounts, FaultInjection, FaultRule, ResponseFault, TaskKill, WhoseAnswers},
+    counts::SubscriptionCensus,
+    domain::DomainTopic,
+    replay::{ReplayContent, ReplayPoint, ReplayRange},
+    topic::{ArrivedEvents, SubscriptionHandle, SubscriptionStatus, TopicHandle},
+    trace::{EventOccurrence, LedgerPeriod, TraceResult, TraceToken},
+    validation::{ValidationOutcome, ValidationRefusal},
+};
+use crate::{
+    control::record::{
+        filter_version::FilterVersion, namespace::NamespaceRecord, proposal::Proposal,
+        subscription::SubscriptionRecord, topic::TopicRecord,
+    },
+    event::{PartitionId, Seq, SubscriptionKey},
+    journal::{self, Journal},
+    policy::{
+        edition::Edition,
+        record::{Command, CommandRefused, Cursor, RedrivePage},
+    },
+    store::{chunk::Chunk, keys::MetaKind},
+    subscription::{DeliveryContext, DeliveryPlan, EndpointValidator, RecentBudget, SharedState},
+};
+pub use crate::{
+    insight::{
+        event_finder::{EventAccount, EventSelector, ExplainAnswer, SearchedRange},
+        trace::SubscriptionTrace,
+    },
+    subscription::{
+        CommandResult, EventFeed, FeedEvent, FeedSubscriber, PHASE_NAMES, QuarantinedEvents, SubscriptionMeasures,
+    },
+};
+
+/// Why a change was not made.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is nothing of that name.
+    #[error("{0}")]
+    Unknown(String),
+    /// It cannot be served as it is asked for.
+    #[error("{0}")]
+    Refused(String),
+    /// Its endpoint did not agree to be called.
+    #[error("{}", .0.cause)]
+    Validation(Box<ValidationRefusal>),
+    /// It was made from what is no longer so.
+    #[error("{0}")]
+    Stale(String),
+    /// The command has no sense as the subscription is; nothing was changed.
+    #[error("{0}")]
+    Senseless(CommandRefused),
+    /// There are as many as there may be.
+    #[error("{0}")]
+    Full(String),
+    /// It could not be made durable.
+    #[error(transparent)]
+    Journal(#[from] journal::Error),
+    /// A record of the store cannot be read.
+    #[error("the record {name} of the store cannot be read: {why}")]
+    Unreadable {
+        /// Which.
+        name: String,
+        /// Why not.
+        why: String,
+    },
+}
+
+/// The rules that every topic follows.
+#[derive(Clone)]
+pub struct RegistryRules {
+    /// The editions of the delivery policy, by name.
+    pub editions: BTreeMap<String, Arc<Edition>>,
+    /// How requests are made.
+    pub delivery: DeliveryContext,
+    /// The topics that one domain may have.
+    pub domain_topics_max: usize,
+    /// Topics and domains.
+    pub topics_max: usize,
+    /// The event subscriptions that one of them may have.
+    pub subscriptions_max: usize,
+}
+
+/// All topics and domains.
+pub struct Registry {
+    journal: Journal,
+    rules: RegistryRules,
+    budget: Arc<RecentBudget>,
+    topics: RwLock<HashMap<String, Arc<TopicHandle>>>,
+    partitions: RwLock<HashMap<PartitionId, Arc<TopicHandle>>>,
+    /// By name, in lower case.
+    namespaces: RwLock<BTreeMap<String, Arc<NamespaceRecord>>>,
+    numbers: tokio::sync::Mutex<NextNumbers>,
+    /// Who asks endpoints, from the moment on that the server's own address is known.
+    validator: OnceLock<Arc<EndpointValidator>>,
+    starts: mpsc::UnboundedSender<Arc<TopicHandle>>,
+    expiry: Notify,
+    feed: Arc<EventFeed>,
+}
+
+/// Topics whose actor is to be started: to be given to [`keeper::run`](crate::topic::keeper::run).
+pub type StartPlan = mpsc::UnboundedReceiver<Arc<TopicHandle>>;
+
+impl Registry {
+    /// The topics as the store has them. Blocks: for the start.
+    pub fn recover(journal: Journal, rules: RegistryRules, tail_bytes: usize) -> Result<(Self, StartPlan), Error> {
+        let (starts, started) = mpsc::unbounded_channel();
+        let reads = journal.reads();
+        let numbers = match reads.all_meta(MetaKind::Numbers)?.into_iter().next() {
+            Some((name, value)) => parse(&name, &value)?,
+            None => NextNumbers::default(),
+        };
+        let registry = Self {
+            journal: journal.clone(),
+            rules,
+            budget: Arc::new(RecentBudget::new(tail_bytes)),
+            topics: RwLock::default(),
+            partitions: RwLock::default(),
+            namespaces: RwLock::default(),
+            numbers: tokio::sync::Mutex::new(numbers),
+            validator: OnceLock::new(),
+            starts,
+            expiry: Notify::new(),
+            feed: Arc::default(),
+        };
+        for (name, value) in reads.all_meta(MetaKind::Namespace)? {
+            registry.insert_namespace(parse::<NamespaceRecord>(&name, &value)?);
+        }
+        for (name, value) in reads.all_meta(MetaKind::Topic)? {
+            let record: TopicRecord = parse(&name, &value)?;
+            registry.insert(registry.new_topic(record)?);
+        }
+        for (name, value) in reads.all_meta(MetaKind::DomainTopic)? {
+            registry.owner_of(&name)?.set_domain_topic(parse::<DomainTopic>(&name, &value)?);
+        }
+        let mut cursors: HashMap<SubscriptionKey, Cursor> = reads.all_cursors()?.into_iter().collect();
+        for (name, value) in reads.all_meta(MetaKind::Subscription)? {
+            let record: SubscriptionRecord = parse(&name, &value)?;
+            let unreadable = |why: &str| Error::Unreadable { name: name.clone(), why: why.to_owned() };
+            let topic = registry.owner_of(&name)?;
+            let subscription_key = SubscriptionKey { partition: topic.partition(), subscription: record.number };
+            let cursor = cursors.remove(&subscription_key).ok_or_else(|| unreadable("its cursor is missing"))?;
+            topic.add_child(registry.plan(&topic.record(), Arc::new(record))?, Some(cursor));
+        }
+        registry.recover_proposals()?;
+        for topic in registry.topics() {
+            let end = topic.log_end().unwrap_or(Seq::FIRST);
+            if topic.children().iter().any(|child| !child.shared.is_idle(end)) {
+                topic.ensure_running();
+            }
+        }
+        Ok((registry, started))
+    }
+
+    /// The topic or the domain below which a record lies, by the record's name.
+    fn owner_of(&self, name: &str) -> Result<Arc<TopicHandle>, Error> {
+        let topic = name.split_once('/').and_then(|(topic, _)| self.topic(topic));
+        topic.ok_or_else(|| Error::Unreadable { name: name.to_owned(), why: "its topic is missing".to_owned() })
+    }
+
+    /// A topic by its name, or a domain by the [key](crate::control::record::topic::key) of its name, in any case.
+    pub fn topic(&self, name: &str) -> Option<Arc<TopicHandle>> {
+        self.topics.read().unwrap_or_else(PoisonError::into_inner).get(&name.to_ascii_lowercase()).cloned()
+    }
+
+    /// All topics and domains, by key.
+    pub fn topics(&self) -> Vec<Arc<TopicHandle>> {
+        let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
+        let mut topics: Vec<(&String, &Arc<TopicHandle>)> = topics.iter().collect();
+        topics.sort_unstable_by_key(|(name, _)| *name);
+        topics.into_iter().map(|(_, topic)| Arc::clone(topic)).collect()
+    }
+
+    /// The topic that a partition belongs to.
+    pub fn owner(&self, partition: PartitionId) -> Option<Arc<TopicHandle>> {
+        self.partitions.read().unwrap_or_else(PoisonError::into_inner).get(&partition).cloned()
+    }
+
+    /// Hears of what became durable.
+    pub fn appended(&self, partition: PartitionId, chunks: Vec<Chunk>) {
+        self.feed.publish(|| FeedEvent::Published(partition, chunks.clone()));
+        // A topic that was deleted meanwhile needs it no more.
+        if let Some(topic) = self.owner(partition) {
+            topic.appended(chunks);
+        }
+    }
+
+    /// The slot of a subscription, by number.
+    pub fn shared(&self, SubscriptionKey { partition, subscription }: SubscriptionKey) -> Option<Arc<SharedState>> {
+        Some(Arc::clone(&self.owner(partition)?.child(subscription)?.shared))
+    }
+
+    /// Gives a command to a subscription; it is durable when this returns.
+    pub async fn command(&self, topic: &str, subscription: &str, command: Command) -> Result<CommandResult, Error> {
+        let topic = self.known(topic)?;
+        let child = known_child(&topic, subscription)?;
+        let done = child.shared.command(command);
+        topic.changed();
+        done.await.map_err(|_| journal::Error::Closed)?.map_err(Error::Senseless)
+    }
+
+    /// Hands a subscription dead letters that one of its redrives is to send again; they are owed, durably, when the answer
+    /// is there.
+    pub fn take_back(
+        &self,
+        subscription_key: SubscriptionKey,
+        page: RedrivePage,
+    ) -> impl Future<Output = Result<CommandResult, Error>> + Send + use<> {
+        let handed =
+            self.owner(subscription_key.partition).zip(self.shared(subscription_key)).map(|(topic, shared)| {
+                let done = shared.take_back(page);
+                topic.changed();
+                done
+            });
+        async move {
+            let unknown = || Error::Unknown("there is no such event subscription".to_owned());
+            let done = handed.ok_or_else(unknown)?;
+            done.await.map_err(|_| journal::Error::Closed)?.map_err(Error::Senseless)
+        }
+    }
+
+    /// Where it is told what happens.
+    pub fn feed(&self) -> &Arc<EventFeed> {
+        &self.feed
+    }
+
+    /// Nothing new leaves any more: the server stops.
+    pub fn close(&self) {
+        self.feed.close();
+        for child in self.topics().iter().flat_map(|topic| topic.children()) {
+            child.shared.close();
+        }
+    }
+
+    /// How many requests are on their way, or back and not durable.
+    pub fn in_flight(&self) -> usize {
+        self.topics().iter().flat_map(|topic| topic.children()).map(|child| child.shared.in_flight()).sum()
+    }
+
+    fn known(&self, name: &str) -> Result<Arc<TopicHandle>, Error> {
+        self.topic(name).ok_or_else(|| Error::Unknown(format!("there is no topic '{name}'")))
+    }
+
+    fn edition(&self, record: &TopicRecord) -> Result<Arc<Edition>, Error> {
+        self.rules.editions.get(&record.edition).cloned().ok_or_else(|| {
+            let known = self.rules.editions.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+            Error::Refused(format!("there is no edition '{}'; there are {known}", record.edition))
+        })
+    }
+
+    /// How a subscription of a topic is served.
+    fn plan(&self, topic: &TopicRecord, record: Arc<SubscriptionRecord>) -> Result<Arc<DeliveryPlan>, Error> {
+        let plan = DeliveryPlan::new(record, topic.input_schema, self.edition(topic)?, &self.rules.delivery)
+            .map_err(|error| Error::Refused(error.to_string()))?;
+        Ok(Arc::new(plan))
+    }
+
+    fn new_topic(&self, record: TopicRecord) -> Result<Arc<TopicHandle>, Error> {
+        let (budget, journal) = (Arc::clone(&self.budget), self.journal.clone());
+        Ok(Arc::new(TopicHandle::new(Arc::new(record), budget, journal, self.starts.clone())?))
+    }
+
+    fn insert(&self, topic: Arc<TopicHandle>) {
+        let key = topic.record().key();
+        self.partitions.write().unwrap_or_else(PoisonError::into_inner).insert(topic.partition(), Arc::clone(&topic));
+        self.topics.write().unwrap_or_else(PoisonError::into_inner).insert(key, topic);
+    }
+}
+
+fn known_child(topic: &TopicHandle, name: &str) -> Result<Arc<SubscriptionHandle>, Error> {
+    topic.child_named(name).ok_or_else(|| Error::Unknown(format!("there is no event subscription '{name}'")))
+}
+
+/// Whether a record of the control plane can be read; if not, why. Records of other kinds are not looked at.
+///
+/// # Errors
+/// Where it cannot be.
+pub fn check_record(kind: MetaKind, value: &[u8]) -> Result<(), String> {
+    fn check<T: for<'de> Deserialize<'de>>(value: &[u8]) -> Result<(), String> {
+        serde_json::from_slice::<T>(value).map(drop).map_err(|error| error.to_string())
+    }
+    match kind {
+        MetaKind::Topic => check::<TopicRecord>(value),
+        MetaKind::Subscription => check::<SubscriptionRecord>(value),
+        MetaKind::Numbers => check::<NextNumbers>(value),
+        MetaKind::Proposal => check::<Proposal>(value),
+        MetaKind::DomainTopic => check::<DomainTopic>(value),
+        MetaKind::Filter => check::<FilterVersion>(value),
+        MetaKind::Namespace => check::<NamespaceRecord>(value),
+        _ => Ok(()),
+    }
+}
+
+fn parse<T: for<'de> Deserialize<'de>>(name: &str, value: &[u8]) -> Result<T, Error> {
+    serde_json::from_slice(value).map_err(|error| {
+        let mut why = error.to_string();
+        // Left out, it would be lost with the next change of the record.
+        if why.contains("unknown field") {
+            why += ". A newer gridhook wrote it: run that version, or restore a backup that this one made";
+        }
+        Error::Unreadable { name: name.to_owned(), why }
+    })
+}

@@ -1,0 +1,410 @@
+//! What outlives a topic's actor: its record, its subscriptions, its inbox.
+//!
+//! Whoever has something for the actor puts it here, whether the actor runs or not, and wakes it; the first word asks for
+//! it to be started.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use actix::Addr;
+use tokio::sync::mpsc;
+
+use super::{Error, domain};
+use crate::{
+    control::record::{proposal::Proposal, subscription::SubscriptionRecord, topic::TopicRecord},
+    event::{Event, Name, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
+    fanout::{InboxWake, TopicActor, meter::TopicMeter},
+    insight::event_finder::{EventSelector, ExplainAnswer, explain},
+    journal::{self, CrowdedPartition, Journal},
+    policy::record::{Cursor, EndpointView},
+    store::chunk::Chunk,
+    subscription::{DeliveryPlan, QuarantinedEvents, RecentBudget, RecentEvents, SharedState},
+    supervision::{Lifeline, LifelineHeld, Supervision, SupervisionHistory},
+};
+
+/// So many bytes of chunks wait for a topic's actor at the most: what exceeds it is read from the log instead.
+const INBOX_BYTES: usize = 8 * 1024 * 1024;
+
+/// The log is read for people in slices of about so many bytes.
+const SLICE_BYTES: usize = 512 * 1024;
+
+/// How a subscription is, for people.
+#[derive(Clone, Debug)]
+pub struct SubscriptionStatus {
+    /// Its cursor, without the open events.
+    pub cursor: Cursor,
+    /// Its endpoint, beside what the cursor says of it.
+    pub endpoint: EndpointView,
+    /// Events of the log that it has not passed, before its filter.
+    pub backlog: u64,
+    /// Requests on their way, or back and not durable.
+    pub in_flight: usize,
+    /// Requests that may be answered yet though their wait is over.
+    pub late_requests: usize,
+    /// When the journal took the oldest event of the backlog; [`None`] where there is none.
+    pub oldest_unread: Option<Timestamp>,
+    /// The lives of its actor.
+    pub supervision: Supervision,
+    /// What killed them again and again.
+    pub quarantined: QuarantinedEvents,
+}
+
+/// A subscription, for as long as it is there.
+#[derive(Debug)]
+pub struct SubscriptionHandle {
+    /// What outlives its actor.
+    pub shared: Arc<SharedState>,
+    /// The lives of its actor.
+    pub history: SupervisionHistory,
+    served: Mutex<Option<Arc<DeliveryPlan>>>,
+}
+
+impl SubscriptionHandle {
+    fn new(shared: SharedState) -> Self {
+        Self { shared: Arc::new(shared), history: SupervisionHistory::default(), served: Mutex::new(None) }
+    }
+
+    /// Its number.
+    pub fn number(&self) -> SubscriptionId {
+        self.shared.subscription_key.subscription
+    }
+
+    /// The actor that runs now was built for another plan: the subscription was changed, or its topic.
+    pub fn is_outdated(&self) -> bool {
+        let served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+        !served.as_ref().is_some_and(|served| Arc::ptr_eq(served, &self.shared.plan()))
+    }
+
+    /// An actor is built for the plan that it has now.
+    pub fn serve_anew(&self) {
+        *self.served.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.shared.plan());
+    }
+}
+
+/// A topic or a domain, for as long as it is there.
+pub struct TopicHandle {
+    partition: PartitionId,
+    record: RwLock<Arc<TopicRecord>>,
+    /// By the key of their records.
+    children: RwLock<BTreeMap<String, Arc<SubscriptionHandle>>>,
+    /// By the same keys: what is wished of subscriptions whose endpoints have yet to agree.
+    pub(super) proposals: RwLock<BTreeMap<String, Arc<Proposal>>>,
+    pub(super) domain_topics: RwLock<domain::DomainTopics>,
+    recent: Arc<RecentEvents>,
+    pub(super) journal: Journal,
+    inbox: Mutex<TopicInbox>,
+    history: SupervisionHistory,
+    pub(super) meter: TopicMeter,
+    running: AtomicBool,
+    starts: mpsc::UnboundedSender<Arc<TopicHandle>>,
+    lifeline: Lifeline,
+}
+
+#[derive(Default)]
+struct TopicInbox {
+    chunks: VecDeque<Chunk>,
+    bytes: usize,
+    changed: bool,
+    woken: bool,
+    mailbox: Option<Addr<TopicActor>>,
+}
+
+/// What arrived for a topic's actor.
+pub enum ArrivedEvents {
+    /// Its subscriptions were changed.
+    Changed,
+    /// The next chunk of its log; some may be missing before it.
+    Chunk(Chunk),
+}
+
+impl TopicHandle {
+    /// As the record has it, without subscriptions. It asks `starts` for its actor when there is something to do.
+    pub(super) fn new(
+        record: Arc<TopicRecord>,
+        budget: Arc<RecentBudget>,
+        journal: Journal,
+        starts: mpsc::UnboundedSender<Arc<Self>>,
+    ) -> Result<Self, Error> {
+        let unreadable = || Error::Unreadable { name: record.name.to_string(), why: "it has no partition".to_owned() };
+        let partition = *record.partitions.first().ok_or_else(unreadable)?;
+        Ok(Self {
+            partition,
+            record: RwLock::new(record),
+            children: RwLock::default(),
+            proposals: RwLock::default(),
+            domain_topics: RwLock::default(),
+            recent: Arc::new(RecentEvents::new(budget)),
+            journal,
+            inbox: Mutex::default(),
+            history: SupervisionHistory::default(),
+            meter: TopicMeter::default(),
+            running: AtomicBool::new(false),
+            starts,
+            lifeline: Lifeline::new(),
+        })
+    }
+
+    /// As it was set up.
+    pub fn record(&self) -> Arc<TopicRecord> {
+        Arc::clone(&self.record.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn set_record(&self, record: Arc<TopicRecord>) {
+        *self.record.write().unwrap_or_else(PoisonError::into_inner) = record;
+    }
+
+    /// The partition of its log.
+    pub fn partition(&self) -> PartitionId {
+        self.partition
+    }
+
+    /// The place of the next event in its log.
+    pub(super) fn log_end(&self) -> Option<Seq> {
+        Some(self.journal.end(self.partition)?.next)
+    }
+
+    /// Its subscriptions, by name.
+    pub fn subscriptions(&self) -> Vec<Arc<SubscriptionRecord>> {
+        self.children().iter().map(|child| Arc::clone(&child.shared.plan().record)).collect()
+    }
+
+    /// One of its subscriptions, by the key of its record in any case.
+    pub fn subscription(&self, name: &str) -> Option<Arc<SubscriptionRecord>> {
+        Some(Arc::clone(&self.child_named(name)?.shared.plan().record))
+    }
+
+    /// The name of one of its subscriptions.
+    pub fn subscription_name(&self, number: SubscriptionId) -> Option<Name> {
+        Some(self.child(number)?.shared.plan().record.name.clone())
+    }
+
+    /// Whether its backlog is at its bound, or close to it where it is made smaller.
+    pub fn crowd(&self) -> Option<CrowdedPartition> {
+        self.journal.crowd(self.partition)
+    }
+
+    /// How one of its subscriptions is.
+    ///
+    /// # Errors
+    /// Where the log cannot be read.
+    pub async fn status(&self, name: &str) -> Result<Option<SubscriptionStatus>, journal::Error> {
+        let Some(child) = self.child_named(name) else { return Ok(None) };
+        let state = child.shared.state();
+        let (backlog, unread) = state.backlog(self.log_end().unwrap_or(state.low));
+        let oldest_unread = match unread {
+            Some(read) => self.appended_at(read).await?,
+            None => None,
+        };
+        Ok(Some(SubscriptionStatus {
+            backlog,
+            cursor: state.cursor,
+            endpoint: state.endpoint,
+            in_flight: child.shared.in_flight(),
+            late_requests: child.shared.late_requests(),
+            oldest_unread,
+            supervision: child.history.supervision(),
+            quarantined: child.shared.quarantined(),
+        }))
+    }
+
+    /// The lives of its subscriptions' actors, by the key of their records, and what was put aside for killing them.
+    pub fn supervised(&self) -> Vec<(String, Supervision, QuarantinedEvents)> {
+        let told = |child: Arc<SubscriptionHandle>| {
+            (child.shared.plan().record.key(), child.history.supervision(), child.shared.quarantined())
+        };
+        self.children().into_iter().map(told).collect()
+    }
+
+    /// Why an event waits for one of its subscriptions. [`None`] where there is no such subscription.
+    ///
+    /// # Errors
+    /// Where the store cannot be read.
+    pub async fn explain(
+        &self,
+        name: &str,
+        wanted: EventSelector,
+        now: Timestamp,
+    ) -> Result<Option<ExplainAnswer>, journal::Error> {
+        let Some(child) = self.child_named(name) else { return Ok(None) };
+        let end = self.log_end().ok_or(journal::Error::Unknown)?;
+        explain(&child.shared, self.journal.reads(), wanted, end, now).await.map(Some)
+    }
+
+    /// Hands the newest events of its log to `each`, oldest first: up to `count`, and none below the log's beginning.
+    pub async fn each_newest(&self, count: u64, each: &mut dyn FnMut(Event)) -> Result<(), journal::Error> {
+        let Some(end) = self.log_end() else { return Ok(()) };
+        let mut from = Seq(end.0.saturating_sub(count).max(Seq::FIRST.0));
+        while from < end {
+            let slice = self.journal.reads().log(self.partition, from, end, SLICE_BYTES).await?;
+            for chunk in slice.chunks {
+                let events = chunk.events().map_err(|error| journal::Error::Damaged(error.to_string()))?;
+                events.into_iter().filter(|event| (from..end).contains(&event.seq)).for_each(&mut *each);
+            }
+            // A log that has nothing more says so by its end; one that says nothing is not asked again.
+            from = slice.upto.max(from.plus(1));
+        }
+        Ok(())
+    }
+
+    /// The lives of its actor.
+    pub fn history(&self) -> &SupervisionHistory {
+        &self.history
+    }
+
+    /// An end of the line that its actor hangs on.
+    pub(crate) fn held(&self) -> LifelineHeld {
+        self.lifeline.held()
+    }
+
+    pub(crate) fn tail(&self) -> &Arc<RecentEvents> {
+        &self.recent
+    }
+
+    pub(crate) fn children(&self) -> Vec<Arc<SubscriptionHandle>> {
+        self.children.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    pub(crate) fn child(&self, number: SubscriptionId) -> Option<Arc<SubscriptionHandle>> {
+        let children = self.children.read().unwrap_or_else(PoisonError::into_inner);
+        children.values().find(|child| child.number() == number).cloned()
+    }
+
+    /// What outlives the actor of one of its subscriptions, by the key of its record in any case.
+    pub fn shared(&self, name: &str) -> Option<Arc<SharedState>> {
+        Some(Arc::clone(&self.child_named(name)?.shared))
+    }
+
+    /// Something lies in a slot: where no actor hears of it, one is built.
+    pub fn rouse(self: &Arc<Self>, shared: &SharedState) {
+        if shared.is_asleep() {
+            self.changed();
+        }
+    }
+
+    pub(super) fn child_named(&self, name: &str) -> Option<Arc<SubscriptionHandle>> {
+        let children = self.children.read().unwrap_or_else(PoisonError::into_inner);
+        children.get(&name.to_ascii_lowercase()).cloned()
+    }
+
+    /// Takes a subscription in.
+    pub(super) fn add_child(&self, plan: Arc<DeliveryPlan>, cursor: Option<Cursor>) {
+        let key = plan.record.key();
+        let subscription_key = SubscriptionKey { partition: self.partition, subscription: plan.record.number };
+        let end = match &cursor {
+            Some(_) => self.log_end().unwrap_or(Seq::FIRST),
+            // The writer has put a new one behind the newest event of that moment, and more may have come since: until its
+            // actor knows better it counts as behind with everything, so that the actor is built.
+            None => Seq::FIRST,
+        };
+        let child = Arc::new(SubscriptionHandle::new(SharedState::new(
+            subscription_key,
+            plan,
+            cursor.unwrap_or_default(),
+            end,
+        )));
+        self.children.write().unwrap_or_else(PoisonError::into_inner).insert(key, child);
+    }
+
+    pub(super) fn remove_child(&self, name: &str) {
+        self.children.write().unwrap_or_else(PoisonError::into_inner).remove(&name.to_ascii_lowercase());
+    }
+
+    /// It was deleted: nothing of it runs any more.
+    pub(super) fn end(&self) {
+        self.children.write().unwrap_or_else(PoisonError::into_inner).clear();
+        self.proposals.write().unwrap_or_else(PoisonError::into_inner).clear();
+        self.lifeline.cut();
+    }
+
+    /// Its actor can be woken from now on.
+    pub(crate) fn live(&self, mailbox: Addr<TopicActor>) {
+        let mut inbox = self.inbox();
+        inbox.mailbox = Some(mailbox);
+        inbox.woken = false;
+        inbox.wake();
+    }
+
+    /// The next of what arrived. Where there is nothing, the actor is woken for what comes then.
+    pub(crate) fn take(&self) -> Option<ArrivedEvents> {
+        let mut inbox = self.inbox();
+        if std::mem::take(&mut inbox.changed) {
+            return Some(ArrivedEvents::Changed);
+        }
+        let chunk = inbox.chunks.pop_front();
+        match &chunk {
+            Some(chunk) => inbox.bytes -= chunk.bytes_len(),
+            None => inbox.woken = false,
+        }
+        chunk.map(ArrivedEvents::Chunk)
+    }
+
+    /// Lets its actor end. False where something has arrived for it.
+    pub(crate) fn retire(&self) -> bool {
+        let mut inbox = self.inbox();
+        if inbox.changed || !inbox.chunks.is_empty() {
+            return false;
+        }
+        inbox.mailbox = None;
+        // Under the lock: whoever brings something from now on finds that nobody runs.
+        self.running.store(false, Ordering::Release);
+        true
+    }
+
+    /// Where its actor hears, while one runs.
+    pub(super) fn mailbox(&self) -> Option<Addr<TopicActor>> {
+        self.inbox().mailbox.clone()
+    }
+
+    fn inbox(&self) -> MutexGuard<'_, TopicInbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Chunks became durable.
+    pub(super) fn appended(self: &Arc<Self>, chunks: Vec<Chunk>) {
+        let mut inbox = self.inbox();
+        for chunk in chunks {
+            inbox.bytes += chunk.bytes_len();
+            inbox.chunks.push_back(chunk);
+        }
+        while inbox.bytes > INBOX_BYTES {
+            let Some(oldest) = inbox.chunks.pop_front() else { break };
+            inbox.bytes -= oldest.bytes_len();
+        }
+        inbox.wake();
+        drop(inbox);
+        self.ensure_running();
+    }
+
+    /// Its subscriptions were changed.
+    pub(super) fn changed(self: &Arc<Self>) {
+        let mut inbox = self.inbox();
+        inbox.changed = true;
+        inbox.wake();
+        drop(inbox);
+        self.ensure_running();
+    }
+
+    pub(super) fn ensure_running(self: &Arc<Self>) {
+        if !self.running.swap(true, Ordering::AcqRel) {
+            // Nobody starts anything any more where the server ends.
+            self.starts.send(Arc::clone(self)).ok();
+        }
+    }
+}
+
+impl TopicInbox {
+    #[expect(clippy::disallowed_methods, reason = "at most one wake is in the mailbox: `woken` says so")]
+    fn wake(&mut self) {
+        if let Some(mailbox) = &self.mailbox
+            && !self.woken
+        {
+            self.woken = true;
+            mailbox.do_send(InboxWake);
+        }
+    }
+}

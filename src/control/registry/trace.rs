@@ -1,0 +1,220 @@
+//! An event's whole story: where it is in a topic's log, and what became of it for everybody who subscribes, or did.
+//!
+//! By its sequence it is found exactly. By its id it is searched for: among the events that are held below the log's
+//! beginning, and then in the log, a block after another, of which most are told by their filter not to have it. One answer
+//! looks so far and tells so many subscriptions; where there is more it says where to go on.
+
+use std::{collections::BTreeMap, fmt, str::FromStr};
+
+use super::{EventSelector, TopicHandle};
+use crate::{
+    control::record::filter_version::{self, Versions},
+    event::{Event, Seq, SubscriptionId, SubscriptionKey, Timestamp},
+    insight::trace::{self, SubscriptionTrace, TraceQuery},
+    journal,
+    policy::record::{Excerpt, ExcerptKey, LedgerEntry, LedgerLine},
+    store::keys,
+};
+
+/// So many looks at the log are made for one answer: a hundred million events, or a quarter of a gigabyte of them.
+const LOOKS_MAX: usize = 32;
+
+/// Where a story goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceToken {
+    /// With this event, or the first one that is found behind it.
+    pub seq: Seq,
+    /// Behind this subscription.
+    pub behind: Option<SubscriptionId>,
+}
+
+impl fmt::Display for TraceToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.behind {
+            Some(behind) => write!(f, "{}.{}", self.seq.0, behind.0),
+            None => write!(f, "{}", self.seq.0),
+        }
+    }
+}
+
+impl FromStr for TraceToken {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(match text.split_once('.') {
+            Some((seq, behind)) => Self { seq: Seq(seq.parse()?), behind: Some(SubscriptionId(behind.parse()?)) },
+            None => Self { seq: Seq(text.parse()?), behind: None },
+        })
+    }
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default)]
+pub struct TraceResult {
+    /// The events, in order: an id may be published again.
+    pub occurrences: Vec<EventOccurrence>,
+    /// Where the log begins and ends.
+    pub log: (Seq, Seq),
+    /// Where to go on, if there is more.
+    pub next: Option<TraceToken>,
+}
+
+/// An event, and what became of it.
+#[derive(Clone, Debug)]
+pub struct EventOccurrence {
+    /// Its place in the log.
+    pub seq: Seq,
+    /// The event; [`None`] where the store does not have it any more.
+    pub event: Option<Event>,
+    /// What became of it for each subscription.
+    pub subscriptions: Vec<SubscriptionTrace>,
+}
+
+impl TopicHandle {
+    /// Traces an event, for `most` subscriptions at most.
+    ///
+    /// # Errors
+    /// Where the store cannot be read.
+    pub async fn trace(
+        &self,
+        wanted: &EventSelector,
+        from: Option<TraceToken>,
+        most: usize,
+        now: Timestamp,
+    ) -> Result<TraceResult, journal::Error> {
+        let reads = self.journal.reads();
+        let end = self.log_end().ok_or(journal::Error::Unknown)?;
+        let floor = reads.floor(self.partition()).await?.ok_or(journal::Error::Unknown)?;
+        let subscribers = self.subscribers().await?;
+        let mut traces = TraceResult { occurrences: Vec::new(), log: (floor, end), next: None };
+        let mut left = most;
+        let mut mark = from.unwrap_or(TraceToken { seq: Seq::FIRST, behind: None });
+        for _ in 0..LOOKS_MAX {
+            let (seqs, upto) = self.look(wanted, mark.seq, floor, end).await?;
+            for seq in seqs {
+                let behind = mark.behind.filter(|_| seq == mark.seq);
+                let (occurrence, more) = self.event_history(seq, &subscribers, behind, left, end, now).await?;
+                left -= occurrence.subscriptions.len();
+                let last = occurrence.subscriptions.last().map(|traced| traced.subscription_key.subscription);
+                traces.occurrences.push(occurrence);
+                if more {
+                    traces.next = Some(TraceToken { seq, behind: last.or(behind) });
+                    return Ok(traces);
+                }
+            }
+            let Some(upto) = upto else { return Ok(traces) };
+            mark = TraceToken { seq: upto, behind: None };
+        }
+        traces.next = Some(mark);
+        Ok(traces)
+    }
+
+    /// The events that are wanted from `from` on, as far as one look goes, and where the next one begins.
+    async fn look(
+        &self,
+        wanted: &EventSelector,
+        from: Seq,
+        floor: Seq,
+        end: Seq,
+    ) -> Result<(Vec<Seq>, Option<Seq>), journal::Error> {
+        let id = match wanted {
+            EventSelector::Seq(seq) => return Ok((vec![*seq], None)),
+            EventSelector::Id(id) => id,
+        };
+        let reads = self.journal.reads();
+        let found = if from < floor {
+            reads.find_held_id(self.partition(), id.clone(), from, floor).await?
+        } else {
+            reads.find_id(self.partition(), id.clone(), from, end).await?
+        };
+        Ok((found.seqs, Some(found.upto).filter(|upto| *upto < end)))
+    }
+
+    async fn event_history(
+        &self,
+        seq: Seq,
+        subscribers: &BTreeMap<SubscriptionId, Versions>,
+        behind: Option<SubscriptionId>,
+        most: usize,
+        end: Seq,
+        now: Timestamp,
+    ) -> Result<(EventOccurrence, bool), journal::Error> {
+        let reads = self.journal.reads();
+        let event = reads.event(self.partition(), seq).await?;
+        let mut subscriptions = Vec::new();
+        let rest = subscribers.iter().filter(|(number, _)| behind.is_none_or(|behind| **number > behind));
+        for (number, versions) in rest {
+            if subscriptions.len() == most {
+                return Ok((EventOccurrence { seq, event, subscriptions }, true));
+            }
+            let subscription_key = SubscriptionKey { partition: self.partition(), subscription: *number };
+            let child = self.child(*number);
+            let shared = child.as_ref().map(|child| &*child.shared);
+            let question = TraceQuery { subscription_key, shared, versions, seq, event: event.as_ref(), end, now };
+            let traced = trace::trace(reads, question).await?;
+            if !trace::is_nothing(&traced) {
+                subscriptions.push(traced);
+            }
+        }
+        Ok((EventOccurrence { seq, event, subscriptions }, false))
+    }
+
+    /// Everybody who subscribes, or did and has left a version of a filter.
+    async fn subscribers(&self) -> Result<BTreeMap<SubscriptionId, Versions>, journal::Error> {
+        let known = filter_version::of_partition(&self.journal, self.partition()).await?;
+        let mut subscribers: BTreeMap<SubscriptionId, Versions> =
+            known.into_iter().map(|(subscription_key, versions)| (subscription_key.subscription, versions)).collect();
+        for child in self.children() {
+            subscribers.entry(child.number()).or_default();
+        }
+        Ok(subscribers)
+    }
+}
+
+/// A part of a subscription's ledger.
+#[derive(Clone, Debug, Default)]
+pub struct LedgerPeriod {
+    /// The lines, in the order of their times.
+    pub lines: Vec<LedgerLine>,
+    /// What the endpoint said.
+    pub excerpts: BTreeMap<ExcerptKey, Excerpt>,
+    /// When the oldest line of the subscription was written that is still there.
+    pub oldest: Option<Timestamp>,
+    /// Where to go on, if there may be more.
+    pub next: Option<Vec<u8>>,
+}
+
+impl TopicHandle {
+    /// The lines of one of its subscriptions from `from` to before `to` that are `wanted`, from `place` on: up to `most`, as
+    /// far as some looks go.
+    ///
+    /// # Errors
+    /// Where the store cannot be read.
+    pub async fn ledger(
+        &self,
+        subscription: SubscriptionId,
+        (from, to): (Timestamp, Timestamp),
+        place: Option<Vec<u8>>,
+        most: usize,
+        wanted: impl Fn(&LedgerEntry) -> bool + Clone + Send + 'static,
+    ) -> Result<LedgerPeriod, journal::Error> {
+        let reads = self.journal.reads();
+        let subscription_key = SubscriptionKey { partition: self.partition(), subscription };
+        let mut range = keys::ledger_between(subscription_key, from, to);
+        // A place that is of another ledger is none.
+        range.start = place.map_or(range.start.clone(), |place| place.max(range.start));
+        let mut period = LedgerPeriod { oldest: reads.oldest_line(subscription_key).await?, ..LedgerPeriod::default() };
+        for _ in 0..LOOKS_MAX {
+            let page = reads.lines_between(range.clone(), most - period.lines.len(), wanted.clone()).await?;
+            period.lines.extend(page.lines);
+            period.next = page.next;
+            match &period.next {
+                Some(next) if period.lines.len() < most => range.start.clone_from(next),
+                Some(_) | None => break,
+            }
+        }
+        let said = period.lines.iter().filter_map(LedgerLine::excerpt_key).collect();
+        period.excerpts = reads.excerpts(subscription_key, said).await?;
+        Ok(period)
+    }
+}

@@ -1,0 +1,8 @@
+//! What operators ask about events: why one waits, what became of one, and a feed of what happens now.
+//!
+//! Reads only: shared state of subscriptions, the journal, and the pure functions of `policy::explain` and
+//! `policy::delivery_history`.
+
+pub mod event_feed;
+pub mod event_finder;
+pub mod trace;

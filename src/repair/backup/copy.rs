@@ -1,0 +1,114 @@
+//! Files copied, measured and synced.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read, Write},
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{BackupError, BackupObserver, BackupProgress, CopyPace, folders, of_io};
+use crate::repair::fsck::CheckStop;
+
+/// 1 MiB is read at once: a few milliseconds of any disk.
+const PIECE: usize = 1 << 20;
+
+/// A file of a copy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CopiedFile {
+    /// Its path below the folder, with `/`.
+    pub path: String,
+    /// How long it is.
+    pub bytes: u64,
+    /// CRC-32 of all of it.
+    pub crc32: u32,
+}
+
+/// Copies the files of RocksDB's folder `from` into the new folder `to`; they are told as below `name`.
+pub(super) fn all(
+    from: &Path,
+    to: &Path,
+    name: &str,
+    pace: &mut CopyPace,
+    watch: &mut BackupObserver<'_>,
+) -> Result<Vec<CopiedFile>, BackupError> {
+    let files = files_in(from)?;
+    let of = files.iter().map(|(_, bytes)| bytes).sum();
+    folders::check_room(to.parent().unwrap_or(to), of)?;
+    folders::new_folder(to).map_err(of_io(to))?;
+    let (mut copied, mut done) = (Vec::new(), 0);
+    for (path, _) in files {
+        let Some(file) = path.file_name().and_then(|file| file.to_str()) else { continue };
+        let mut piece = |bytes| {
+            done += bytes;
+            pace.rest();
+            watch(BackupProgress::Copying { bytes: done, of })
+        };
+        copied.push(one(&path, &to.join(file), &format!("{name}/{file}"), &mut piece)?);
+    }
+    folders::sync(to)?;
+    Ok(copied)
+}
+
+/// What makes up a store: not its lock, and not what RocksDB says for people.
+pub(super) fn files_in(folder: &Path) -> Result<Vec<(PathBuf, u64)>, BackupError> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).map_err(of_io(folder))? {
+        let entry = entry.map_err(of_io(folder))?;
+        let name = entry.file_name();
+        let meta = entry.metadata().map_err(of_io(&entry.path()))?;
+        if meta.is_file() && name != "LOCK" && !name.to_string_lossy().starts_with("LOG") {
+            files.push((entry.path(), meta.len()));
+        }
+    }
+    files.sort_unstable();
+    Ok(files)
+}
+
+/// Copies a file and syncs it. `piece` hears of each piece.
+pub(super) fn one(
+    from: &Path,
+    to: &Path,
+    name: &str,
+    piece: &mut dyn FnMut(u64) -> ControlFlow<()>,
+) -> Result<CopiedFile, BackupError> {
+    let mut target = folders::new_file(to).map_err(of_io(to))?;
+    let copied = read(from, name, &mut |bytes| {
+        target.write_all(bytes).map_err(of_io(to))?;
+        match piece(bytes.len() as u64) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(CheckStop::CalledOff.into()),
+        }
+    })?;
+    target.sync_all().map_err(of_io(to))?;
+    Ok(copied)
+}
+
+/// A file that is there.
+pub(super) fn measure(folder: &Path, name: &str) -> Result<CopiedFile, BackupError> {
+    read(&folder.join(name), name, &mut |_| Ok(()))
+}
+
+fn read(
+    from: &Path,
+    name: &str,
+    take: &mut dyn FnMut(&[u8]) -> Result<(), BackupError>,
+) -> Result<CopiedFile, BackupError> {
+    let mut source = File::open(from).map_err(of_io(from))?;
+    let (mut buffer, mut crc, mut bytes) = (vec![0; PIECE], crc32fast::Hasher::new(), 0);
+    loop {
+        let read = match source.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(of_io(from)(error)),
+        };
+        crc.update(&buffer[..read]);
+        bytes += read as u64;
+        take(&buffer[..read])?;
+    }
+    Ok(CopiedFile { path: name.to_owned(), bytes, crc32: crc.finalize() })
+}

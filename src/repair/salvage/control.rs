@@ -1,0 +1,101 @@
+//! What the control plane keeps, as far as the log and the cursors hang on it. The journal keeps its records as bytes.
+
+use std::collections::BTreeSet;
+
+use super::Salvage;
+use crate::{
+    event::{PartitionId, SubscriptionId, SubscriptionKey},
+    repair::fsck::CheckStop,
+    store::{
+        Family,
+        keys::{self, MetaKind},
+    },
+};
+
+/// Makes the record of the numbers given out, from the one that is there and the largest that are mentioned.
+pub type ControlNumbers = fn(Option<&[u8]>, PartitionId, SubscriptionId) -> (&'static str, Vec<u8>);
+
+/// How the records of the control plane are read.
+#[derive(Clone, Copy, Debug)]
+pub struct ControlRecords {
+    /// The partitions of a topic.
+    pub partitions: fn(&[u8]) -> Option<Vec<PartitionId>>,
+    /// The number of a subscription.
+    pub subscription: fn(&[u8]) -> Option<SubscriptionId>,
+    /// The record of the numbers given out, and its name: these at least, and those of the record that is there.
+    pub numbers: ControlNumbers,
+    /// A subscription's account of dead letters, in which so many at least are dealt with.
+    pub account: fn(Option<&[u8]>, u64) -> Vec<u8>,
+}
+
+impl Salvage<'_> {
+    /// What hangs on a topic that is not there goes; what is there is wanted.
+    pub(super) fn control_records(&mut self) -> Result<(), CheckStop> {
+        let mut topics = std::collections::BTreeMap::new();
+        self.each(Family::Meta, &keys::meta_of(MetaKind::Topic), |salvage, key, value| {
+            let Some((_, name)) = keys::parse_meta(key) else { return Ok(()) };
+            match (salvage.control.partitions)(value) {
+                Some(partitions) => {
+                    for id in &partitions {
+                        salvage.parts.entry(*id).or_default();
+                    }
+                    topics.insert(name.to_vec(), partitions);
+                }
+                None => {
+                    salvage.loss.record(format!("removed: the topic {}, which cannot be read", display_name(name)));
+                    salvage.delete(Family::Meta, key.to_vec())?;
+                }
+            }
+            Ok(())
+        })?;
+        let mut wanted = BTreeSet::new();
+        for (kind, what) in [
+            (MetaKind::Subscription, "event subscription"),
+            (MetaKind::DomainTopic, "domain topic"),
+            (MetaKind::Proposal, "proposed event subscription"),
+        ] {
+            self.each(Family::Meta, &keys::meta_of(kind), |salvage, key, value| {
+                let Some((_, name)) = keys::parse_meta(key) else { return Ok(()) };
+                let topic = name.split(|byte| *byte == b'/').next().and_then(|topic| topics.get(topic));
+                let number = (salvage.control.subscription)(value);
+                match (topic, number) {
+                    (None, _) => {
+                        salvage
+                            .loss
+                            .record(format!("removed: the {what} {}, whose topic is missing", display_name(name)));
+                        return salvage.delete(Family::Meta, key.to_vec());
+                    }
+                    (Some(_), None) if kind == MetaKind::Subscription => {
+                        salvage
+                            .loss
+                            .record(format!("removed: the {what} {}, which cannot be read", display_name(name)));
+                        return salvage.delete(Family::Meta, key.to_vec());
+                    }
+                    (Some(partitions), Some(subscription)) if kind == MetaKind::Subscription => {
+                        wanted.extend(partitions.iter().map(|id| SubscriptionKey { partition: *id, subscription }));
+                    }
+                    (Some(_), _) => {}
+                }
+                Ok(())
+            })?;
+        }
+        self.wanted = wanted;
+        Ok(())
+    }
+
+    /// No number that anything mentions is given out again.
+    pub(super) fn numbers(&mut self) -> Result<(), CheckStop> {
+        let mut found = None;
+        self.each(Family::Meta, &keys::meta_of(MetaKind::Numbers), |_, _, value| {
+            found = Some(value.to_vec());
+            Ok(())
+        })?;
+        let partitions = self.above.keys().chain(self.parts.keys()).max().copied().unwrap_or(PartitionId(0));
+        let (name, numbers) = (self.control.numbers)(found.as_deref(), partitions, SubscriptionId(self.subscriptions));
+        Ok(self.put(Family::Meta, keys::meta(MetaKind::Numbers, name.as_bytes()), numbers)?)
+    }
+}
+
+fn display_name(name: &[u8]) -> std::borrow::Cow<'_, str> {
+    String::from_utf8_lossy(name)
+}

@@ -1,0 +1,118 @@
+//! Where each log begins and ends, and what is missing between.
+
+use bytes::Bytes;
+
+use super::{LogGap, Salvage};
+use crate::{
+    event::{PartitionId, Seq},
+    repair::fsck::CheckStop,
+    store::{
+        Family,
+        chunk::Chunk,
+        keys,
+        records::{FloorRecord, StoredRecord},
+    },
+};
+
+/// What is known of a partition.
+#[derive(Default)]
+pub(super) struct PartitionSummary {
+    /// What the store says of it.
+    pub(super) record: Option<FloorRecord>,
+}
+
+impl Salvage<'_> {
+    pub(super) fn logs(&mut self) -> Result<(), CheckStop> {
+        // An abandoned log is read by nobody, and one without a topic by nobody any more.
+        let ids: Vec<PartitionId> = self.parts.keys().copied().filter(|id| self.has(*id)).collect();
+        for id in ids {
+            self.log(id)?;
+        }
+        let mut strangers = Vec::new();
+        let parts = &self.parts;
+        let range = keys::all(Family::Log);
+        self.store.scan(Family::Log, &range.start, &range.end, &mut |key, _| {
+            strangers.extend(keys::parse_log(key).filter(|(id, _)| !parts.contains_key(id)));
+            std::ops::ControlFlow::Continue(())
+        })?;
+        if let (Some((first, _)), Some((last, _))) = (strangers.first(), strangers.last()) {
+            let what = format!(
+                "removed: {} chunks of partitions {} to {}, which no topic has",
+                strangers.len(),
+                first.0,
+                last.0
+            );
+            self.loss.record(what);
+        }
+        for (id, first) in strangers {
+            self.delete(Family::Log, keys::log(id, first))?;
+        }
+        Ok(())
+    }
+
+    fn log(&mut self, id: PartitionId) -> Result<(), CheckStop> {
+        let was = self.parts.get(&id).and_then(|part| part.record);
+        let known = was.unwrap_or(FloorRecord { floor: Seq::FIRST, next: Seq::FIRST, ..FloorRecord::default() });
+        if was.is_none() {
+            self.loss.record(format!("made anew: what was known of partition {}", id.0));
+        }
+        let lows = self.cursors.iter().filter(|(of, _)| of.partition == id && self.wanted.contains(of));
+        let low = lows.filter_map(|(_, cursor)| cursor.low()).min().unwrap_or(Seq(u64::MAX));
+        let mut record = known;
+        let (mut next, mut gaps) = (None, Vec::new());
+        self.each(Family::Log, &keys::log_of(id), |_, key, value| {
+            let Some((_, first)) = keys::parse_log(key) else { return Ok(()) };
+            let Ok(chunk) = Chunk::decode(first, Bytes::copy_from_slice(value)) else { return Ok(()) };
+            if chunk.end() <= known.floor {
+                return Ok(());
+            }
+            match next {
+                // What everybody has passed need not be there: then it is the floor that is an older one.
+                None => record.floor = record.floor.max(first),
+                Some(next) if first > next => gaps.push((next, first)),
+                Some(_) => {}
+            }
+            next = Some(chunk.end());
+            record.appended = record.appended.max(chunk.appended);
+            record.running = chunk.after();
+            Ok(())
+        })?;
+        let above = self.above.get(&id).copied().unwrap_or(Seq::FIRST).max(known.next);
+        let ends = next.unwrap_or(record.floor);
+        record.next = above.max(ends);
+        if next.is_none() {
+            record.floor = record.next;
+        } else if record.next > ends {
+            gaps.push((ends, record.next));
+        }
+        if record.next > ends {
+            record.running.count = record.running.count.max(known.running.count);
+            record.running.bytes = record.running.bytes.max(known.running.bytes);
+        }
+        let begins = known.floor.max(low.min(record.floor));
+        if was.is_some() && begins < record.floor {
+            self.gap(id, begins, record.floor);
+        }
+        for (first, end) in gaps {
+            let noted = self.store.get(Family::Meta, &keys::loss(id, first))?;
+            if noted.is_some_and(|noted| noted[..] >= keys::loss_value(end)[..]) {
+                // It was accepted before.
+                continue;
+            }
+            self.gap(id, first, end);
+            self.put(Family::Meta, keys::loss(id, first), keys::loss_value(end))?;
+        }
+        self.parts.entry(id).or_default().record = Some(record);
+        Ok(self.put(Family::Meta, keys::floor(id), record.encode())?)
+    }
+
+    fn gap(&mut self, PartitionId(partition): PartitionId, first: Seq, end: Seq) {
+        self.loss.event(LogGap { partition, first: first.0, count: end.0 - first.0 });
+    }
+
+    /// Where the log of a partition begins.
+    pub(super) fn floor(&self, id: PartitionId) -> Seq {
+        let record = self.parts.get(&id).and_then(|part| part.record);
+        record.map_or(Seq::FIRST, |record| record.floor)
+    }
+}

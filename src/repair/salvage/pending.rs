@@ -1,0 +1,126 @@
+//! What is owed or waits as a dead letter: each event once, and only what can be read.
+
+use super::{LostEvent, Salvage};
+use crate::{
+    event::{Lane, Seq, SubscriptionKey},
+    journal::reader::EventFinder,
+    policy::{
+        outcome::Reason,
+        record::{Cursor, LedgerEntry, LedgerEvent},
+    },
+    repair::fsck::CheckStop,
+    store::{Family, StoreError, keys, ledger},
+};
+
+/// What becomes of an obligation.
+enum PendingFate {
+    /// It stays.
+    Stays,
+    /// Its subscription will come to the event again: the record goes, and the event is delivered as if it were new.
+    Again,
+    /// Its event is gone.
+    Lost,
+    /// There is no such subscription, or no such job of it.
+    Nobodys,
+}
+
+impl Salvage<'_> {
+    pub(super) fn obligations(&mut self) -> Result<(), CheckStop> {
+        self.all(Family::Pending, |salvage, key, _| {
+            let Some((partition, seq, subscription, lane)) = keys::parse_pending(key) else { return Ok(()) };
+            let of = SubscriptionKey { partition, subscription };
+            match salvage.fate(of, lane, seq)? {
+                PendingFate::Stays => *salvage.pending.entry((of, lane)).or_default() += 1,
+                PendingFate::Again | PendingFate::Nobodys => salvage.delete(Family::Pending, key.to_vec())?,
+                PendingFate::Lost => {
+                    salvage.lose(of, lane, seq, false)?;
+                    salvage.delete(Family::Pending, key.to_vec())?;
+                }
+            }
+            Ok(())
+        })?;
+        self.all(Family::Dead, |salvage, key, _| {
+            let Some((of, _, seq, lane)) = keys::parse_dead(key) else { return Ok(()) };
+            let fate = salvage.fate_of_letter(of, lane, seq)?;
+            if let PendingFate::Stays = fate {
+                *salvage.dead.entry(of).or_default() += 1;
+                return Ok(());
+            }
+            if let PendingFate::Lost = fate {
+                salvage.lose(of, lane, seq, true)?;
+                *salvage.dead_told.entry(of).or_default() += 1;
+            }
+            salvage.delete(Family::Pin, keys::pin(of.partition, seq, of.subscription, lane))?;
+            salvage.delete(Family::Dead, key.to_vec())
+        })?;
+        self.flush()?;
+        // What is for nothing now.
+        self.all(Family::Due, |salvage, key, _| {
+            let Some((of, _, lane, seq)) = keys::parse_due(key) else { return Ok(()) };
+            let owed = keys::pending(of.partition, seq, of.subscription, lane);
+            if salvage.store.get(Family::Pending, &owed)?.is_some() {
+                return Ok(());
+            }
+            salvage.delete(Family::Due, key.to_vec())
+        })?;
+        let mut waiting = std::collections::HashSet::new();
+        self.all(Family::Dead, |_, key, _| {
+            waiting.extend(keys::parse_dead(key).map(|(of, _, seq, lane)| (of, seq, lane)));
+            Ok(())
+        })?;
+        self.all(Family::Pin, |salvage, key, _| {
+            let Some((partition, seq, subscription, lane)) = keys::parse_pin(key) else { return Ok(()) };
+            if waiting.contains(&(SubscriptionKey { partition, subscription }, seq, lane)) {
+                return Ok(());
+            }
+            salvage.delete(Family::Pin, key.to_vec())
+        })?;
+        Ok(())
+    }
+
+    fn fate(&mut self, of: SubscriptionKey, lane: Lane, seq: Seq) -> Result<PendingFate, StoreError> {
+        let Some(cursor) = self.cursors.get(&of) else { return Ok(PendingFate::Nobodys) };
+        if lane.is_job() && cursor.jobs.iter().all(|job| job.lane != lane) {
+            return Ok(PendingFate::Nobodys);
+        }
+        if comes_again(cursor, lane, seq) {
+            return Ok(PendingFate::Again);
+        }
+        self.readable(of, seq)
+    }
+
+    /// A dead letter outlives the job that it comes from.
+    fn fate_of_letter(&mut self, of: SubscriptionKey, lane: Lane, seq: Seq) -> Result<PendingFate, StoreError> {
+        match self.fate(of, lane, seq)? {
+            PendingFate::Nobodys if self.cursors.contains_key(&of) => self.readable(of, seq),
+            fate => Ok(fate),
+        }
+    }
+
+    fn readable(&self, of: SubscriptionKey, seq: Seq) -> Result<PendingFate, StoreError> {
+        match EventFinder::new(self.store, of.partition).find(seq) {
+            Ok(Some(_)) => Ok(PendingFate::Stays),
+            Ok(None) | Err(StoreError::Damaged(_)) => Ok(PendingFate::Lost),
+            Err(error @ (StoreError::Full | StoreError::Failed(_))) => Err(error),
+        }
+    }
+
+    fn lose(&mut self, of: SubscriptionKey, lane: Lane, seq: Seq, was_dead_letter: bool) -> Result<(), StoreError> {
+        let (subscription, partition) = (of.subscription.0, of.partition.0);
+        self.loss.obligation(LostEvent { subscription, partition, sequence: seq.0, was_dead_letter });
+        let what = LedgerEvent::GivenUp { reason: Reason::Missing, put_aside: false };
+        let entry = LedgerEntry { at: self.now, covers: vec![(seq, 1)], what };
+        ledger::put(&mut self.batch, of, lane, 0, &entry);
+        self.flush_if_full()
+    }
+}
+
+/// Whether the cursor, which may be an older one, has yet to pass the event: unread, or open. The lanes that the log is
+/// divided into share their events; a job's lane has its own.
+pub(super) fn comes_again(cursor: &Cursor, lane: Lane, seq: Seq) -> bool {
+    let shares = |other: Lane| other == lane || !(other.is_job() || lane.is_job());
+    cursor.lanes.iter().filter(|other| shares(other.lane)).any(|other| {
+        let unread = seq >= other.read && other.end.is_none_or(|end| seq < end);
+        other.open.binary_search(&seq).is_ok() || (unread && other.done.binary_search(&seq).is_err())
+    })
+}

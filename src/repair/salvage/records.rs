@@ -1,0 +1,158 @@
+//! Records that cannot be read go; what the others mention is gathered.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use super::Salvage;
+use crate::{
+    event::{PartitionId, Seq},
+    journal::partition_state,
+    policy::record::{Cursor, DeadLetterRecord, Excerpt, LedgerEntry, PendingDelivery},
+    repair::fsck::CheckStop,
+    store::{
+        Family, StoreError,
+        chunk::Chunk,
+        id_filter::{self, IdFilter},
+        keys::{self, LineKey, MetaKind},
+        records::{FloorRecord, StoredRecord},
+    },
+};
+
+impl Salvage<'_> {
+    /// Takes away what cannot be read, and keeps the floors in mind.
+    pub(super) fn unreadable(&mut self) -> Result<(), CheckStop> {
+        let chunk = |seq, value: &[u8]| {
+            Chunk::decode(seq, Bytes::copy_from_slice(value)).and_then(|chunk| chunk.events()).is_ok()
+        };
+        self.keep_if(Family::Log, |key, value| keys::parse_log(key).is_some_and(|(_, first)| chunk(first, value)))?;
+        self.keep_if(Family::Held, |key, value| keys::parse_held(key).is_some_and(|(_, seq)| chunk(seq, value)))?;
+        self.keep_if(Family::Cursor, |key, value| keys::parse_cursor(key).is_some() && Cursor::decode(value).is_ok())?;
+        self.keep_if(Family::Pending, |key, value| {
+            keys::parse_pending(key).is_some() && PendingDelivery::decode(value).is_ok()
+        })?;
+        self.keep_if(Family::Due, |key, _| keys::parse_due(key).is_some())?;
+        self.keep_if(Family::Pin, |key, _| keys::parse_pin(key).is_some())?;
+        self.keep_if(Family::Dead, |key, value| {
+            keys::parse_dead(key).is_some() && DeadLetterRecord::decode(value).is_ok()
+        })?;
+        self.keep_in(Family::Ledger, &keys::ledgers(), |key, value| {
+            let line = keys::parse_ledger(key).or_else(|| keys::parse_ledger_by_time(key));
+            line.is_some() && LedgerEntry::decode(value).is_ok()
+        })?;
+        self.keep_if(Family::Excerpt, |key, value| {
+            keys::parse_excerpt(key).is_some() && Excerpt::decode(value).is_ok()
+        })?;
+        self.each(Family::Meta, &keys::meta_of(MetaKind::Floor), |salvage, key, value| {
+            match (keys::parse_floor(key), FloorRecord::decode(value)) {
+                (Some(id), Ok(record)) => {
+                    salvage.parts.entry(id).or_default().record = Some(record);
+                    Ok(())
+                }
+                (Some(_) | None, _) => salvage.record_lost("floor", key),
+            }
+        })?;
+        let accounts = self.accounts;
+        self.each(Family::Meta, &keys::meta_of(MetaKind::DeadLetters), |salvage, key, value| {
+            if (accounts.dealt_with)(value).is_some() {
+                Ok(())
+            } else {
+                salvage.record_lost("account of dead letters", key)
+            }
+        })?;
+        Ok(())
+    }
+
+    /// The filter of a block that is not whole goes: where there is none, the log itself is looked through.
+    pub(super) fn ids(&mut self) -> Result<(), CheckStop> {
+        self.all(Family::Ids, |salvage, key, value| {
+            let is_whole = match (keys::parse_ids(key), IdFilter::decode(value)) {
+                (Some((id, block)), Some(found)) => {
+                    id_filter::missed(salvage.store, id, block, &found, salvage.floor(id))?.is_none()
+                }
+                (Some(_) | None, _) => false,
+            };
+            if is_whole { Ok(()) } else { salvage.delete(Family::Ids, key.to_vec()) }
+        })?;
+        Ok(())
+    }
+
+    fn keep_if(&mut self, family: Family, is_whole: impl Fn(&[u8], &[u8]) -> bool) -> Result<(), StoreError> {
+        self.keep_in(family, &keys::all(family), is_whole)
+    }
+
+    fn keep_in(
+        &mut self,
+        family: Family,
+        range: &Range<Vec<u8>>,
+        is_whole: impl Fn(&[u8], &[u8]) -> bool,
+    ) -> Result<(), StoreError> {
+        self.each(family, range, |salvage, key, value| {
+            if is_whole(key, value) {
+                return Ok(());
+            }
+            salvage
+                .loss
+                .record(format!("removed: a record of the family {} that cannot be read: {key:02x?}", family.name()));
+            salvage.delete(family, key.to_vec())
+        })
+    }
+
+    fn record_lost(&mut self, what: &str, key: &[u8]) -> Result<(), StoreError> {
+        self.loss.record(format!("removed: a {what} that cannot be read: {key:02x?}"));
+        self.delete(Family::Meta, key.to_vec())
+    }
+
+    /// The first place of each partition above everything that any record speaks of.
+    pub(super) fn mentioned(&mut self) -> Result<(), CheckStop> {
+        self.all(Family::Pending, |salvage, key, _| {
+            keys::parse_pending(key).map_or(Ok(()), |(id, seq, of, _)| salvage.mention(id, seq.plus(1), of.0))
+        })?;
+        self.all(Family::Pin, |salvage, key, _| {
+            keys::parse_pin(key).map_or(Ok(()), |(id, seq, of, _)| salvage.mention(id, seq.plus(1), of.0))
+        })?;
+        self.all(Family::Due, |salvage, key, _| {
+            keys::parse_due(key)
+                .map_or(Ok(()), |(of, _, _, seq)| salvage.mention(of.partition, seq.plus(1), of.subscription.0))
+        })?;
+        self.all(Family::Dead, |salvage, key, _| {
+            keys::parse_dead(key)
+                .map_or(Ok(()), |(of, _, seq, _)| salvage.mention(of.partition, seq.plus(1), of.subscription.0))
+        })?;
+        self.all(Family::Held, |salvage, key, _| {
+            keys::parse_held(key).map_or(Ok(()), |(id, seq)| salvage.mention(id, seq.plus(1), 0))
+        })?;
+        self.each(Family::Ledger, &keys::ledgers(), |salvage, key, value| {
+            let line = keys::parse_ledger(key).or_else(|| keys::parse_ledger_by_time(key));
+            let (Some(LineKey { subscription_key: of, .. }), Ok(entry)) = (line, LedgerEntry::decode(value)) else {
+                return Ok(());
+            };
+            let end = entry.covers.last().map_or(Seq::FIRST, |(first, count)| first.plus(u64::from(*count)));
+            salvage.mention(of.partition, end, of.subscription.0)
+        })?;
+        self.all(Family::Cursor, |salvage, key, value| {
+            let (Some(of), Ok(cursor)) = (keys::parse_cursor(key), Cursor::decode(value)) else { return Ok(()) };
+            let ends = cursor.lanes.iter().flat_map(|lane| {
+                let open = lane.open.iter().chain(&lane.done).map(|seq| seq.plus(1)).max();
+                [Some(lane.read), lane.end, open]
+            });
+            let end = ends.flatten().max().unwrap_or(Seq::FIRST);
+            salvage.cursors.insert(of, cursor);
+            salvage.mention(of.partition, end, of.subscription.0)
+        })?;
+        Ok(())
+    }
+
+    fn mention(&mut self, id: PartitionId, end: Seq, subscription: u32) -> Result<(), StoreError> {
+        self.subscriptions = self.subscriptions.max(subscription);
+        let above = self.above.entry(id).or_default();
+        *above = end.max(*above);
+        Ok(())
+    }
+
+    /// Whether a partition is there.
+    pub(super) fn has(&self, id: PartitionId) -> bool {
+        let record = self.parts.get(&id).map(|part| part.record);
+        record.is_some_and(|record| record.is_none_or(|record| record.floor != partition_state::ABANDONED))
+    }
+}

@@ -1,0 +1,136 @@
+//! Tables with blocks that cannot be read: all that can be read goes to another store.
+//!
+//! Where an iterator stops, the log is looked up chunk by chunk around that place, so that an event is lost only where its
+//! own block is. Of the other families a damaged block takes with it what other tables have between its first and its last
+//! key: records there may be older ones, or belong together with what is missing.
+
+use std::{collections::BTreeMap, ops::ControlFlow};
+
+use bytes::Bytes;
+
+use crate::{
+    event::{PartitionId, Seq},
+    journal::reader::walk::LOOKS_MAX,
+    repair::fsck::CheckStop,
+    store::{Batch, Family, Store, StoreError, damage::scan_past, keys},
+};
+
+/// So many bytes are written together.
+const BATCH_BYTES: usize = 4 << 20;
+
+/// How many places of each family cannot be read.
+pub(super) fn damaged(store: &dyn Store) -> Result<BTreeMap<Family, u64>, CheckStop> {
+    let mut places = BTreeMap::new();
+    let range = keys::everything();
+    for family in Family::ALL {
+        let mut count = 0;
+        let visit = &mut |_: &[u8], _: &[u8]| ControlFlow::Continue(());
+        scan_past(store, family, &range.start, &range.end, visit, &mut |_| count += 1)?;
+        if count > 0 {
+            places.insert(family, count);
+        }
+    }
+    Ok(places)
+}
+
+/// Copies all records of `from` that can be read.
+pub(super) fn copy(from: &dyn Store, to: &dyn Store) -> Result<(), CheckStop> {
+    let range = keys::everything();
+    for family in Family::ALL {
+        let mut copied = Copied { to, family, batch: Batch::default(), bytes: 0, failed: Ok(()) };
+        let mut last: Option<Vec<u8>> = None;
+        // The last key before each place that cannot be read, and the first behind it.
+        let mut gaps: Vec<[Option<Vec<u8>>; 2]> = Vec::new();
+        let is_missing = std::cell::Cell::new(false);
+        scan_past(
+            from,
+            family,
+            &range.start,
+            &range.end,
+            &mut |key, value| {
+                if is_missing.take() {
+                    gaps.push([last.take(), Some(key.to_vec())]);
+                }
+                let last = last.get_or_insert_with(Vec::new);
+                last.clear();
+                last.extend_from_slice(key);
+                copied.put(key, value)
+            },
+            &mut |_| is_missing.set(true),
+        )?;
+        if is_missing.get() {
+            gaps.push([last, None]);
+        }
+        if family == Family::Log {
+            for [before, behind] in gaps {
+                for (partition, first, end) in parts(before.as_deref(), behind.as_deref()) {
+                    copied.look_up(from, partition, first, end)?;
+                }
+            }
+        }
+        copied.flush()?;
+    }
+    Ok(())
+}
+
+/// The places of the log that may lie between two keys of it.
+fn parts(before: Option<&[u8]>, behind: Option<&[u8]>) -> Vec<(PartitionId, Seq, Seq)> {
+    let (before, behind) = (before.and_then(keys::parse_log), behind.and_then(keys::parse_log));
+    let upto = |seq: Seq| seq.0.saturating_add(LOOKS_MAX);
+    match (before, behind) {
+        (Some((id, first)), Some((same, end))) if id == same => {
+            vec![(id, first.plus(1), Seq(end.0.min(upto(first))))]
+        }
+        (before, behind) => {
+            let before = before.map(|(id, first)| (id, first.plus(1), Seq(upto(first))));
+            let behind = behind.map(|(id, end)| (id, Seq(end.0.saturating_sub(LOOKS_MAX)), end));
+            before.into_iter().chain(behind).collect()
+        }
+    }
+}
+
+struct Copied<'a> {
+    to: &'a dyn Store,
+    family: Family,
+    batch: Batch,
+    bytes: usize,
+    failed: Result<(), StoreError>,
+}
+
+impl Copied<'_> {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> ControlFlow<()> {
+        // The format is the new store's own.
+        if self.family == Family::Meta && key == keys::meta(keys::MetaKind::Format, b"") {
+            return ControlFlow::Continue(());
+        }
+        self.bytes += key.len() + value.len();
+        self.batch.put(self.family, key.to_vec(), Bytes::copy_from_slice(value));
+        if self.bytes >= BATCH_BYTES {
+            self.failed = self.write();
+        }
+        if self.failed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    }
+
+    /// Copies the chunks of the log that a lookup finds.
+    fn look_up(&mut self, from: &dyn Store, id: PartitionId, first: Seq, end: Seq) -> Result<(), StoreError> {
+        for seq in (first.0..end.0).map(Seq) {
+            let key = keys::log(id, seq);
+            match from.get(Family::Log, &key) {
+                Ok(Some(value)) => drop(self.put(&key, &value)),
+                Ok(None) | Err(StoreError::Damaged(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self) -> Result<(), StoreError> {
+        self.bytes = 0;
+        self.to.write(&std::mem::take(&mut self.batch))
+    }
+
+    fn flush(mut self) -> Result<(), StoreError> {
+        std::mem::replace(&mut self.failed, Ok(()))?;
+        self.write()
+    }
+}

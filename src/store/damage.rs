@@ -1,0 +1,393 @@
+//! What of an open store cannot be read: which events, which kinds of records; and how reading goes on past it.
+//!
+//! RocksDB checks the sum of every block that it reads, and refuses the block. A block holds a few dozen records, and an
+//! iterator stops at it: what lies behind is readable all the same, from a key that is in another block.
+//!
+//! Invariants:
+//! - A gap in the log is exact: it begins where the last readable chunk ends and ends where the next readable one begins.
+//!   Chunks are looked up one by one there, because a lookup asks newer files first, and an iterator stops at a damaged
+//!   block of any file that it merges.
+//! - What cannot be read is noted before anybody goes on past it.
+//! - A note lasts until a whole pass of the scrub (`journal::scrub`) has not met with the damage again.
+//! - Records that are needed whole (cursors, the control plane) are never passed over: they are an error, and noted.
+
+use std::{
+    collections::BTreeMap,
+    ops::ControlFlow,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use bytes::Bytes;
+
+use crate::{
+    event::{PartitionId, Seq},
+    journal::figures::StoreFigures,
+    repair::salvage::LogGap,
+    store::{Batch, Family, Store, StoreError, Visit},
+};
+
+/// What is known to be damaged, and how far the scrub is. Clones are handles of the same.
+#[derive(Clone, Debug, Default)]
+pub struct Damage(Arc<DamageShared>);
+
+#[derive(Debug, Default)]
+struct DamageShared {
+    /// Whether anything is known: asked at every read of the log.
+    any: AtomicBool,
+    known: Mutex<KnownDamage>,
+    scrubbed: AtomicU64,
+    passes: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct KnownDamage {
+    /// The number of the pass that is on its way.
+    pass: u64,
+    /// The first place behind each gap, and the pass that met with it last, by the first place in it.
+    gaps: BTreeMap<(PartitionId, Seq), (Seq, u64)>,
+    families: BTreeMap<Family, u64>,
+}
+
+/// What is known to be damaged.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DamageSummary {
+    /// Events that cannot be read.
+    pub gaps: Vec<LogGap>,
+    /// The families in whose tables a block cannot be read.
+    pub families: Vec<Family>,
+}
+
+impl DamageSummary {
+    /// Whether nothing is.
+    pub fn is_empty(&self) -> bool {
+        self.gaps.is_empty() && self.families.is_empty()
+    }
+
+    /// How many events cannot be read.
+    pub fn events(&self) -> u64 {
+        self.gaps.iter().map(|gap| gap.count).sum()
+    }
+}
+
+/// How far the scrub is, since the process started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scrubbed {
+    /// Bytes of records that it read.
+    pub bytes: u64,
+    /// How many times it read all tables.
+    pub passes: u64,
+}
+
+impl Damage {
+    /// What is known.
+    pub fn seen(&self) -> DamageSummary {
+        let known = self.known();
+        let gaps = known.gaps.iter().map(|((partition, first), (end, _))| LogGap {
+            partition: partition.0,
+            first: first.0,
+            count: end.0 - first.0,
+        });
+        DamageSummary { gaps: gaps.collect(), families: known.families.keys().copied().collect() }
+    }
+
+    /// How far the scrub is.
+    pub fn scrubbed(&self) -> Scrubbed {
+        let DamageShared { scrubbed, passes, .. } = &*self.0;
+        Scrubbed { bytes: scrubbed.load(Ordering::Relaxed), passes: passes.load(Ordering::Relaxed) }
+    }
+
+    /// The first place behind the gap that `at` is in.
+    pub fn gap_end(&self, partition: PartitionId, at: Seq) -> Option<Seq> {
+        if !self.0.any.load(Ordering::Acquire) {
+            return None;
+        }
+        self.known().gap(partition, at).map(|(_, end)| end).filter(|end| *end > at)
+    }
+
+    /// Whether a gap ends at `at`: what follows may belong to it.
+    fn ends_at(&self, partition: PartitionId, at: Seq) -> bool {
+        self.known().gap(partition, at).is_some_and(|(_, end)| end == at)
+    }
+
+    /// The events from `first` to before `end` cannot be read.
+    pub fn lose(&self, partition: PartitionId, first: Seq, end: Seq) {
+        let mut known = self.known();
+        let pass = known.pass;
+        if known.gap(partition, first).is_some_and(|(_, behind)| end <= behind) {
+            known.confirm(partition, first);
+            return;
+        }
+        let begins = known.gap(partition, first).map_or(first, |(begins, _)| begins);
+        let overlapping: Vec<_> =
+            known.gaps.range((partition, begins)..=(partition, end)).map(|(key, _)| *key).collect();
+        let mut upto = end;
+        for key in overlapping {
+            upto = known.gaps.remove(&key).map_or(upto, |(behind, _)| upto.max(behind));
+        }
+        known.gaps.insert((partition, begins), (upto, pass));
+        self.0.any.store(true, Ordering::Release);
+        drop(known);
+        let (partition, last, events) = (partition.0, end.0 - 1, end.0 - first.0);
+        tracing::error!(partition, first = first.0, last, events, "events are lost to damage of the store");
+    }
+
+    /// A block of a table of `family` cannot be read. Answers whether that is news.
+    pub fn note(&self, family: Family, what: &str) -> bool {
+        let mut known = self.known();
+        let pass = known.pass;
+        let is_news = known.families.insert(family, pass).is_none();
+        self.0.any.store(true, Ordering::Release);
+        drop(known);
+        if is_news {
+            tracing::error!(
+                family = family.name(),
+                what,
+                "a table of the store is damaged; stop the server and restore a backup, or accept the loss with gridhook \
+                 restore --accept-loss"
+            );
+        }
+        is_news
+    }
+
+    pub(crate) fn scrub(&self, bytes: u64) {
+        self.0.scrubbed.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// All tables are read from the beginning on.
+    pub(crate) fn begin_pass(&self) {
+        self.known().pass += 1;
+    }
+
+    /// All tables were read: what was not met with again is no longer damaged. Answers which families are whole again.
+    pub(crate) fn end_pass(&self) -> Vec<Family> {
+        let mut known = self.known();
+        let pass = known.pass;
+        known.gaps.retain(|_, (_, met)| *met == pass);
+        let whole = known.families.extract_if(.., |_, met| *met != pass).map(|(family, _)| family).collect();
+        let any = !known.gaps.is_empty() || !known.families.is_empty();
+        self.0.any.store(any, Ordering::Release);
+        self.0.passes.fetch_add(1, Ordering::Relaxed);
+        whole
+    }
+
+    fn known(&self) -> MutexGuard<'_, KnownDamage> {
+        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl KnownDamage {
+    /// The gap that `at` is in, or that ends there.
+    fn gap(&self, partition: PartitionId, at: Seq) -> Option<(Seq, Seq)> {
+        let ((of, first), (end, _)) = self.gaps.range(..=(partition, at)).next_back()?;
+        (*of == partition && *end >= at).then_some((*first, *end))
+    }
+
+    fn confirm(&mut self, partition: PartitionId, at: Seq) {
+        let pass = self.pass;
+        if let Some((_, (_, met))) = self.gaps.range_mut(..=(partition, at)).next_back() {
+            *met = pass;
+        }
+    }
+}
+
+/// Whether `at` follows a gap directly.
+pub(crate) fn follows_gap(store: &dyn Store, partition: PartitionId, at: Seq) -> bool {
+    store.damage().is_some_and(|damage| damage.ends_at(partition, at))
+}
+
+/// A store that notes what cannot be read, and reads on past it where nothing needs the family whole.
+pub(crate) struct TolerantStore {
+    store: Arc<dyn Store>,
+    damage: Damage,
+}
+
+impl TolerantStore {
+    pub(crate) fn new(store: Arc<dyn Store>, damage: Damage) -> Self {
+        Self { store, damage }
+    }
+
+    fn note<T>(&self, family: Family, read: Result<T, StoreError>) -> Result<T, StoreError> {
+        if let Err(StoreError::Damaged(what)) = &read
+            && self.damage.note(family, what)
+        {
+            self.store.spare(family, true);
+        }
+        read
+    }
+}
+
+/// Whether a scan may leave out what cannot be read. Who reads the log counts what is missing, and the order of falling due
+/// can be made from what is owed.
+fn is_passed_over(family: Family) -> bool {
+    match family {
+        Family::Meta | Family::Cursor | Family::Log | Family::Due => false,
+        Family::Pending
+        | Family::Held
+        | Family::Pin
+        | Family::Dead
+        | Family::Ledger
+        | Family::Excerpt
+        | Family::Ids => true,
+    }
+}
+
+impl Store for TolerantStore {
+    fn write(&self, batch: &Batch) -> Result<(), StoreError> {
+        self.store.write(batch)
+    }
+
+    fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        self.note(family, self.store.get(family, key))
+    }
+
+    fn scan(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
+        if !is_passed_over(family) {
+            return self.note(family, self.store.scan(family, from, upper, visit));
+        }
+        scan_past(&*self.store, family, from, upper, visit, &mut |what| {
+            // It is told; whoever scans has what is left.
+            self.note(family, Err::<(), _>(StoreError::Damaged(what))).ok();
+        })
+    }
+
+    fn last(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
+        self.note(family, self.store.last(family, lower, upper))
+    }
+
+    fn drop_log(&self, partition: PartitionId, floor: Seq) -> Result<(), StoreError> {
+        self.store.drop_log(partition, floor)
+    }
+
+    fn is_short_of_space(&self) -> bool {
+        self.store.is_short_of_space()
+    }
+
+    fn note_watermark(&self) -> Result<(), StoreError> {
+        self.store.note_watermark()
+    }
+
+    fn figures(&self) -> Option<StoreFigures> {
+        self.store.figures()
+    }
+
+    fn damage(&self) -> Option<&Damage> {
+        Some(&self.damage)
+    }
+
+    fn scan_apart(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
+        self.note(family, self.store.scan_apart(family, from, upper, visit))
+    }
+
+    fn spare(&self, family: Family, on: bool) {
+        self.store.spare(family, on);
+    }
+
+    fn close(&self) -> Result<(), StoreError> {
+        self.store.close()
+    }
+}
+
+/// Scans as [`Store::scan`] does, and goes on behind what cannot be read; `missing` hears of each such place.
+pub(crate) fn scan_past(
+    store: &dyn Store,
+    family: Family,
+    from: &[u8],
+    upper: &[u8],
+    visit: &mut Visit<'_>,
+    missing: &mut dyn FnMut(String),
+) -> Result<(), StoreError> {
+    let (mut from, mut last) = (from.to_vec(), Vec::new());
+    loop {
+        last.clear();
+        let scanned = store.scan(family, &from, upper, &mut |key, value| {
+            last.clear();
+            last.extend_from_slice(key);
+            visit(key, value)
+        });
+        let Err(StoreError::Damaged(what)) = scanned else { return scanned };
+        missing(what);
+        if !last.is_empty() {
+            // The least key behind it.
+            last.push(0);
+            from.clone_from(&last);
+        }
+        match next_readable(store, family, &from, upper)? {
+            Some(next) => from = next,
+            None => return Ok(()),
+        }
+    }
+}
+
+/// Longer than every key but those of `meta`, where names are no shorter apart than this.
+const KEY_MAX: usize = 48;
+
+/// About the least key from `from` on from which a scan reads something; [`None`] where nothing up to `upper` can be read.
+pub(crate) fn next_readable(
+    store: &dyn Store,
+    family: Family,
+    from: &[u8],
+    upper: &[u8],
+) -> Result<Option<Vec<u8>>, StoreError> {
+    let is_readable = |key: &[u8]| match store.scan(family, key, upper, &mut |_, _| ControlFlow::Break(())) {
+        Ok(()) => Ok(true),
+        Err(StoreError::Damaged(_)) => Ok(false),
+        Err(error @ (StoreError::Full | StoreError::Failed(_))) => Err(error),
+    };
+    let width = from.len().max(upper.len()).max(KEY_MAX);
+    let padded = |key: &[u8]| {
+        let mut padded = key.to_vec();
+        padded.resize(width, 0);
+        padded
+    };
+    let (mut low, mut high) = (padded(from), padded(upper));
+    // Ever larger steps, because a block may hold one key or thousands; then back to its end.
+    for bit in 0..width * 8 {
+        let Some(next) = plus_bit(&padded(from), bit).filter(|next| *next < high) else { break };
+        if is_readable(&next)? {
+            high = next;
+            break;
+        }
+        low = next;
+    }
+    loop {
+        let middle = middle(&low, &high);
+        if middle <= low {
+            break;
+        }
+        if is_readable(&middle)? { high = middle } else { low = middle }
+    }
+    Ok((high < padded(upper)).then_some(high))
+}
+
+/// `number + 2^bit`, both big-endian; [`None`] where it has no room.
+fn plus_bit(number: &[u8], bit: usize) -> Option<Vec<u8>> {
+    let mut sum = number.to_vec();
+    let mut place = number.len().checked_sub(1 + bit / 8)?;
+    let (first, mut carry) = sum[place].overflowing_add(1 << (bit % 8));
+    sum[place] = first;
+    while carry {
+        place = place.checked_sub(1)?;
+        (sum[place], carry) = sum[place].overflowing_add(1);
+    }
+    Some(sum)
+}
+
+/// Half of the sum of two numbers of the same length.
+fn middle(low: &[u8], high: &[u8]) -> Vec<u8> {
+    let mut sum = vec![0; low.len()];
+    let mut carry = 0;
+    for place in (0..low.len()).rev() {
+        let digit = u16::from(low[place]) + u16::from(high[place]) + carry;
+        sum[place] = digit as u8;
+        carry = digit >> 8;
+    }
+    for digit in &mut sum {
+        let wide = (carry << 8) | u16::from(*digit);
+        *digit = (wide >> 1) as u8;
+        carry = wide & 1;
+    }
+    sum
+}

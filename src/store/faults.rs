@@ -1,0 +1,165 @@
+//! Writes that fail or wait on purpose: a store in front of the store, put there only where chaos is switched on.
+//!
+//! A write that fails so was not made, and is answered as on a full disk: publishers are refused, the subscriptions'
+//! changes wait at the head of the queue, and all heals by itself. While nothing is on, a group costs one atomic read more.
+
+use std::{
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+
+use crate::{
+    event::{PartitionId, Seq},
+    journal::figures::StoreFigures,
+    store::{Batch, Family, Store, StoreError, Visit},
+};
+
+/// A write waits no longer, whoever forgot to end its waiting.
+pub const STALL_MAX: Duration = Duration::from_secs(60);
+
+/// What writes are to meet with. Clones are handles of the same.
+#[derive(Clone, Debug, Default)]
+pub struct StoreFaults(Arc<FaultsShared>);
+
+#[derive(Debug, Default)]
+struct FaultsShared {
+    /// Whether anything is on at all.
+    armed: AtomicBool,
+    state: Mutex<FaultsState>,
+    changed: Condvar,
+    failed: AtomicU64,
+    stalled: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct FaultsState {
+    failing: u64,
+    stalled: bool,
+}
+
+impl StoreFaults {
+    /// The next `writes` writes fail; 0 ends it.
+    pub fn fail(&self, writes: u64) {
+        self.set(|state| state.failing = writes);
+    }
+
+    /// Writes wait from now on, or no longer.
+    pub fn stall(&self, on: bool) {
+        self.set(|state| state.stalled = on);
+    }
+
+    /// How many writes have yet to fail.
+    pub fn failing(&self) -> u64 {
+        self.state().failing
+    }
+
+    /// How many writes have failed.
+    pub fn failed(&self) -> u64 {
+        self.0.failed.load(Ordering::Relaxed)
+    }
+
+    /// How many writes have waited.
+    pub fn stalled(&self) -> u64 {
+        self.0.stalled.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, change: impl FnOnce(&mut FaultsState)) {
+        let mut state = self.state();
+        change(&mut state);
+        self.arm(&state);
+        drop(state);
+        self.0.changed.notify_all();
+    }
+
+    fn arm(&self, state: &FaultsState) {
+        self.0.armed.store(state.stalled || state.failing > 0, Ordering::Release);
+    }
+
+    /// What the next write meets with.
+    fn meet(&self) -> Result<(), StoreError> {
+        let mut state = self.state();
+        if state.stalled {
+            self.0.stalled.fetch_add(1, Ordering::Relaxed);
+            let waited = self.0.changed.wait_timeout_while(state, STALL_MAX, |state| state.stalled);
+            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        if state.failing == 0 {
+            return Ok(());
+        }
+        state.failing -= 1;
+        self.arm(&state);
+        self.0.failed.fetch_add(1, Ordering::Relaxed);
+        Err(StoreError::Full)
+    }
+
+    fn state(&self) -> MutexGuard<'_, FaultsState> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A store whose writes meet with what its [`StoreFaults`] say.
+pub struct FaultyStore {
+    store: Arc<dyn Store>,
+    faults: StoreFaults,
+}
+
+impl FaultyStore {
+    /// In front of `store`.
+    pub fn new(store: Arc<dyn Store>, faults: StoreFaults) -> Self {
+        Self { store, faults }
+    }
+}
+
+impl Store for FaultyStore {
+    fn write(&self, batch: &Batch) -> Result<(), StoreError> {
+        if self.faults.0.armed.load(Ordering::Acquire) {
+            self.faults.meet()?;
+        }
+        self.store.write(batch)
+    }
+
+    fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        self.store.get(family, key)
+    }
+
+    fn scan(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
+        self.store.scan(family, from, upper, visit)
+    }
+
+    fn last(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
+        self.store.last(family, lower, upper)
+    }
+
+    fn drop_log(&self, partition: PartitionId, floor: Seq) -> Result<(), StoreError> {
+        self.store.drop_log(partition, floor)
+    }
+
+    fn is_short_of_space(&self) -> bool {
+        self.store.is_short_of_space()
+    }
+
+    fn note_watermark(&self) -> Result<(), StoreError> {
+        self.store.note_watermark()
+    }
+
+    fn figures(&self) -> Option<StoreFigures> {
+        self.store.figures()
+    }
+
+    fn scan_apart(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
+        self.store.scan_apart(family, from, upper, visit)
+    }
+
+    fn spare(&self, family: Family, on: bool) {
+        self.store.spare(family, on);
+    }
+
+    fn close(&self) -> Result<(), StoreError> {
+        self.store.close()
+    }
+}

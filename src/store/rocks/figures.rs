@@ -1,0 +1,66 @@
+//! What RocksDB says of itself: its properties, and the tickers of its statistics, which it tells as a text.
+
+use rocksdb::properties;
+
+use super::RocksStore;
+use crate::{
+    journal::figures::{FamilyFigures, StoreFigures},
+    store::Family,
+};
+
+/// Levels that a family may have files in: RocksDB's default.
+const LEVELS: usize = 7;
+
+impl RocksStore {
+    /// Asks RocksDB. It takes locks of it for a moment, and touches no disk but for the free space.
+    pub(super) fn ask_figures(&self) -> StoreFigures {
+        // What it does not know is as good as nothing: figures are no reason to fail.
+        let whole = |name| self.db.property_int_value(name).ok().flatten().unwrap_or_default();
+        let text = self.db.property_value(properties::OPTIONS_STATISTICS).ok().flatten().unwrap_or_default();
+        let ticker = |name| ticker(&text, name);
+        let log = self.family(Family::Log);
+        let of_log = |name| self.db.property_int_value_cf(log, name).ok().flatten().unwrap_or_default();
+        StoreFigures {
+            free_bytes: self.free_bytes().ok(),
+            families: Family::ALL.map(|family| (family, self.figures_of(family))).to_vec(),
+            wal_syncs: ticker("rocksdb.wal.synced"),
+            wal_bytes: ticker("rocksdb.wal.bytes"),
+            stalled_micros: ticker("rocksdb.stall.micros"),
+            is_stopped: whole(properties::IS_WRITE_STOPPED) > 0,
+            delayed_bytes_per_second: whole(properties::ACTUAL_DELAYED_WRITE_RATE),
+            compaction_read_bytes: ticker("rocksdb.compact.read.bytes"),
+            compaction_written_bytes: ticker("rocksdb.compact.write.bytes"),
+            flush_written_bytes: ticker("rocksdb.flush.write.bytes"),
+            compactions_running: whole(properties::NUM_RUNNING_COMPACTIONS),
+            flushes_running: whole(properties::NUM_RUNNING_FLUSHES),
+            background_errors: whole(properties::BACKGROUND_ERRORS),
+            // There is one cache, and every family but the unused one has it.
+            cache_used_bytes: of_log(properties::BLOCK_CACHE_USAGE),
+            cache_capacity_bytes: of_log(properties::BLOCK_CACHE_CAPACITY),
+            cache_hits: ticker("rocksdb.block.cache.hit"),
+            cache_misses: ticker("rocksdb.block.cache.miss"),
+        }
+    }
+
+    fn figures_of(&self, family: Family) -> FamilyFigures {
+        let handle = self.family(family);
+        let whole = |name| self.db.property_int_value_cf(handle, name).ok().flatten().unwrap_or_default();
+        let tables = |level| {
+            let name = properties::num_files_at_level(level);
+            self.db.property_int_value_cf(handle, &*name).ok().flatten().unwrap_or_default()
+        };
+        FamilyFigures {
+            table_bytes: whole(properties::LIVE_SST_FILES_SIZE),
+            tables: (0..LEVELS).map(tables).sum(),
+            memtable_bytes: whole(properties::CUR_SIZE_ALL_MEM_TABLES),
+            keys: whole(properties::ESTIMATE_NUM_KEYS),
+            pending_compaction_bytes: whole(properties::ESTIMATE_PENDING_COMPACTION_BYTES),
+        }
+    }
+}
+
+/// A line of the text is `rocksdb.wal.synced COUNT : 12`.
+fn ticker(text: &str, name: &str) -> u64 {
+    let of = |line: &str| line.strip_prefix(name)?.trim().strip_prefix("COUNT :")?.trim().parse().ok();
+    text.lines().find_map(of).unwrap_or_default()
+}

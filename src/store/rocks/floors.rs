@@ -1,0 +1,81 @@
+//! The floors, as compactions see them: a chunk that lies wholly below its partition's floor is discarded in passing, and so
+//! are the ids of a block of which that is true.
+//!
+//! Invariants: a floor only rises; what is discarded is below a floor that was durable before [`PartitionFloors::raise`] was
+//! called; a chunk that reaches over the floor, or that cannot be read, is kept. Each compaction works with the floors
+//! as they stood when it began: they can only have risen since.
+
+use std::{
+    collections::HashMap,
+    ffi::CStr,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use rocksdb::{
+    CompactionDecision,
+    compaction_filter::CompactionFilter,
+    compaction_filter_factory::{CompactionFilterContext, CompactionFilterFactory},
+};
+
+use crate::{
+    event::{PartitionId, Seq},
+    store::{chunk, id_filter, keys},
+};
+
+/// The floor of every partition that has one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PartitionFloors(Arc<RwLock<Arc<HashMap<PartitionId, Seq>>>>);
+
+impl PartitionFloors {
+    /// Moves a floor up. A lower one is ignored.
+    pub(super) fn raise(&self, partition: PartitionId, floor: Seq) {
+        // The map is whole whoever panicked beside it: every change is one insert.
+        let mut floors = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let known = Arc::make_mut(&mut *floors).entry(partition).or_default();
+        *known = floor.max(*known);
+    }
+
+    fn snapshot(&self) -> Arc<HashMap<PartitionId, Seq>> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl CompactionFilterFactory for PartitionFloors {
+    type Filter = FloorFilter;
+
+    fn create(&mut self, _: CompactionFilterContext) -> FloorFilter {
+        FloorFilter(self.snapshot())
+    }
+
+    fn name(&self) -> &CStr {
+        c"gridhook.floors"
+    }
+}
+
+/// The filter of one compaction.
+pub(super) struct FloorFilter(Arc<HashMap<PartitionId, Seq>>);
+
+impl FloorFilter {
+    fn discards(&self, key: &[u8], value: &[u8]) -> Option<bool> {
+        if let Some((partition, block)) = keys::parse_ids(key) {
+            return Some(id_filter::end_of(block) <= *self.0.get(&partition)?);
+        }
+        let (partition, first) = keys::parse_log(key)?;
+        let floor = *self.0.get(&partition)?;
+        // Most chunks that are kept are known by their key alone.
+        Some(first < floor && chunk::end_of(first, value)? <= floor)
+    }
+}
+
+impl CompactionFilter for FloorFilter {
+    fn filter(&mut self, _level: u32, key: &[u8], value: &[u8]) -> CompactionDecision {
+        match self.discards(key, value) {
+            Some(true) => CompactionDecision::Remove,
+            Some(false) | None => CompactionDecision::Keep,
+        }
+    }
+
+    fn name(&self) -> &CStr {
+        c"gridhook.below-floor"
+    }
+}

@@ -1,0 +1,131 @@
+//! A store that stands still: a data folder without a server, a backup, or a running store as it was at one moment.
+//!
+//! It is opened read-only, so that looking changes nothing, also not what a kill left to be recovered: that is recovered in
+//! memory. It is checked as a store is that a server opens: format, families, and that nothing is missing that was
+//! acknowledged.
+
+use std::path::Path;
+
+use bytes::Bytes;
+use rocksdb::{Cache, ColumnFamily, ColumnFamilyDescriptor, DB};
+
+use super::{
+    OpenError, RocksOptions,
+    floors::PartitionFloors,
+    folder::FolderLock,
+    of_rocksdb,
+    open::{self, STORE},
+    options, read,
+};
+use crate::{
+    event::{PartitionId, Seq},
+    store::{
+        Batch, Family, Store, StoreError, Visit,
+        watermark::{self, WatermarkValue},
+    },
+};
+
+/// A store that nobody writes.
+#[derive(Debug)]
+pub struct ReadOnlyStore {
+    db: DB,
+    // Last: the lock is let go when RocksDB is closed.
+    _lock: Option<FolderLock>,
+}
+
+impl ReadOnlyStore {
+    /// Opens the store in the data folder or the backup `folder`, which no server may have. None is made where there is none.
+    pub fn open(folder: &Path, wanted: &RocksOptions) -> Result<Self, OpenError> {
+        let lock = FolderLock::take_if_there(folder)?;
+        let file = folder.join("watermark");
+        let of_folder = |source| OpenError::Folder { folder: folder.to_owned(), source };
+        let acknowledged = match watermark::read(&file).map_err(of_folder)? {
+            WatermarkValue::Whole(sequence) => sequence,
+            WatermarkValue::Missing => return Err(OpenError::NoWatermark { file, problem: "is missing" }),
+            WatermarkValue::Damaged => return Err(OpenError::NoWatermark { file, problem: "is damaged" }),
+        };
+        if !folder.join(STORE).try_exists().map_err(of_folder)? {
+            return Err(OpenError::Behind { recovered: 0, acknowledged });
+        }
+        Self::at(&folder.join(STORE), acknowledged, wanted, lock)
+    }
+
+    /// Opens RocksDB's own folder `store`, in which everything up to `acknowledged` has to be.
+    pub(crate) fn at(
+        store: &Path,
+        acknowledged: u64,
+        wanted: &RocksOptions,
+        lock: Option<FolderLock>,
+    ) -> Result<Self, OpenError> {
+        let refuse = |error| open::of_store(store, error);
+        let db = open_db(store, wanted).map_err(refuse)?;
+        let recovered = db.latest_sequence_number();
+        if recovered < acknowledged {
+            return Err(OpenError::Behind { recovered, acknowledged });
+        }
+        let frozen = Self { db, _lock: lock };
+        open::check_format(&frozen, store)?;
+        open::check_families(store)?;
+        Ok(frozen)
+    }
+
+    /// RocksDB's sequence number: everything up to there is in it.
+    pub fn sequence(&self) -> u64 {
+        self.db.latest_sequence_number()
+    }
+
+    /// A family that an older program did not make has no records.
+    fn family(&self, family: Family) -> Option<&ColumnFamily> {
+        self.db.cf_handle(family.name())
+    }
+}
+
+fn open_db(store: &Path, wanted: &RocksOptions) -> Result<DB, StoreError> {
+    let of_all = options::store(wanted).map_err(of_rocksdb)?;
+    let cache = Cache::new_lru_cache(wanted.cache_bytes);
+    let mut families = Vec::new();
+    for name in DB::list_cf(&of_all, store).map_err(of_rocksdb)? {
+        let ours = Family::ALL.into_iter().find(|family| family.name() == name);
+        let options = match ours {
+            // Nothing is compacted here, so that no floor need be known.
+            Some(family) => options::family(family, wanted, &cache, &PartitionFloors::default()).map_err(of_rocksdb)?,
+            None => options::unused(),
+        };
+        families.push(ColumnFamilyDescriptor::new(name, options));
+    }
+    DB::open_cf_descriptors_read_only(&of_all, store, families, false).map_err(of_rocksdb)
+}
+
+impl Store for ReadOnlyStore {
+    fn write(&self, _: &Batch) -> Result<(), StoreError> {
+        Err(StoreError::Failed("it is only looked at".to_owned()))
+    }
+
+    fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        self.family(family).map_or(Ok(None), |family| read::get(&self.db, family, key))
+    }
+
+    fn scan(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
+        self.family(family).map_or(Ok(()), |family| read::scan(&self.db, family, from, upper, visit))
+    }
+
+    fn last(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
+        self.family(family).map_or(Ok(None), |family| read::last(&self.db, family, lower, upper))
+    }
+
+    fn drop_log(&self, _: PartitionId, _: Seq) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn is_short_of_space(&self) -> bool {
+        false
+    }
+
+    fn note_watermark(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn close(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}

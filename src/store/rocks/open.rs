@@ -1,0 +1,278 @@
+//! Opening: what is checked, in which order, before anything of a store is believed.
+
+use std::{
+    collections::BTreeSet,
+    fs::{self, File},
+    io,
+    ops::ControlFlow,
+    path::Path,
+    sync::{Arc, Mutex, OnceLock, atomic::AtomicBool},
+};
+
+use rocksdb::{Cache, ColumnFamilyDescriptor, DB, Options};
+
+use super::{
+    FORMAT, OpenError, RocksOptions, RocksStore, SyncState,
+    floors::PartitionFloors,
+    folder::DataFolder,
+    of_rocksdb,
+    options::{self, synced},
+    trim::Trimmer,
+};
+use crate::{
+    repair::backup::FROZEN,
+    store::{
+        Family, Store, StoreError,
+        keys::{self, MetaKind},
+        migrate::{self, migrate},
+        records::{FloorRecord, StoredRecord},
+        watermark::{Watermark, WatermarkFile},
+    },
+};
+
+/// Where RocksDB is, below the data folder.
+pub const STORE: &str = "rocksdb";
+
+/// Where it is made. What is found there was never used: it is thrown away.
+const DRAFT: &str = "rocksdb.new";
+
+/// The family that RocksDB always has. It stays empty.
+const UNUSED: &str = rocksdb::DEFAULT_COLUMN_FAMILY_NAME;
+
+pub(super) fn open(path: &Path, wanted: &RocksOptions) -> Result<RocksStore, OpenError> {
+    let folder = DataFolder::hold(path)?;
+    let watermark = find_watermark(&folder, wanted)?;
+    let floors = PartitionFloors::default();
+    let spared = folder.spared();
+    let store = path.join(STORE);
+    remove(&path.join(FROZEN)).map_err(|source| of_io(&folder, source))?;
+    sync_logs(&store).map_err(|source| of_io(&folder, source))?;
+    let open_store = || open_db(options::store(wanted), &store, wanted, &floors, &spared);
+    let db = match open_store() {
+        // A few kilobytes are needed for a new log and a new manifest: the ballast has them.
+        Err(StoreError::Full) if folder.drop_ballast().map_err(|source| of_io(&folder, source))? => open_store(),
+        opened => opened,
+    };
+    let db = db.map_err(|error| of_store(path, error))?;
+    let (recovered, acknowledged) = (db.latest_sequence_number(), watermark.sequence());
+    if recovered < acknowledged {
+        return Err(OpenError::Behind { recovered, acknowledged });
+    }
+    let rocks = over(db, wanted, floors, (watermark, recovered), folder);
+    match check_format(&rocks, path) {
+        Err(OpenError::Older { found, .. }) => {
+            migrate(&rocks, found, migrate::OLDEST, &migrate::STEPS).map_err(|error| of_store(path, error))?;
+        }
+        checked => checked?,
+    }
+    check_families(&store)?;
+    load_floors(&rocks)?;
+    let room = rocks.folder.take_ballast().map_err(|source| of_io(&rocks.folder, source))?;
+    match rocks.folder.is_copied() {
+        Ok(true) => tracing::warn!(
+            folder = %path.display(),
+            change = recovered,
+            "the data folder is a copy: if a server went on with the original after it was copied, everything since then is \
+             missing here, and what it delivered since then is delivered again"
+        ),
+        Ok(false) => {}
+        // It is only told; a full disk must not keep us from opening.
+        Err(error) => tracing::warn!(%error, "whether the data folder is a copy cannot be told"),
+    }
+    Ok(RocksStore { short: AtomicBool::new(!room), ..rocks })
+}
+
+/// A store that was opened and recovered so far, with nothing wrong yet.
+fn over(
+    db: DB,
+    wanted: &RocksOptions,
+    floors: PartitionFloors,
+    (watermark, recovered): (Watermark, u64),
+    folder: DataFolder,
+) -> RocksStore {
+    let db = Arc::new(db);
+    RocksStore {
+        trimmer: Trimmer::start(Arc::clone(&db)),
+        db,
+        options: *wanted,
+        synced: SyncState(synced()),
+        floors,
+        watermark: Mutex::new(watermark),
+        acknowledged: recovered.into(),
+        full: AtomicBool::new(false),
+        short: AtomicBool::new(false),
+        failed: OnceLock::new(),
+        spared: Mutex::new(folder.spared()),
+        folder,
+    }
+}
+
+/// Opens the copy of a damaged store in the folder `path`, and tells how far it goes. Nothing is compared with a watermark, and
+/// nothing of the log is discarded.
+pub(super) fn open_damaged(path: &Path, wanted: &RocksOptions) -> Result<(RocksStore, u64), OpenError> {
+    let folder = DataFolder::hold(path)?;
+    let floors = PartitionFloors::default();
+    let db = open_db(options::damaged(wanted), &path.join(STORE), wanted, &floors, &Family::ALL.into());
+    let db = db.map_err(|error| of_store(path, error))?;
+    let recovered = db.latest_sequence_number();
+    let watermark = Watermark::create(&path.join("watermark"), recovered).map_err(|source| of_io(&folder, source))?;
+    let rocks = over(db, wanted, floors, (watermark, recovered), folder);
+    match check_format(&rocks, path) {
+        // What cannot be read is taken for the only format that a store of these families can have.
+        Ok(()) | Err(OpenError::Damaged(_)) => {}
+        Err(error) => return Err(error),
+    }
+    check_families(&path.join(STORE))?;
+    Ok((rocks, recovered))
+}
+
+/// The watermark of the store that is there, or of the one that is made where there is none. It is looked at first: a
+/// store without one is not even touched.
+fn find_watermark(folder: &DataFolder, wanted: &RocksOptions) -> Result<Watermark, OpenError> {
+    let file = folder.path().join("watermark");
+    let exists = folder.path().join(STORE).try_exists().map_err(|source| of_io(folder, source))?;
+    let found = Watermark::open(&file).map_err(|source| of_io(folder, source))?;
+    match (found, exists) {
+        (WatermarkFile::Whole(watermark), true) => Ok(watermark),
+        (WatermarkFile::Missing, true) => Err(OpenError::NoWatermark { file, problem: "is missing" }),
+        (WatermarkFile::Damaged, _) => Err(OpenError::NoWatermark { file, problem: "is damaged" }),
+        (WatermarkFile::Whole(watermark), false) if watermark.sequence() > 0 => {
+            Err(OpenError::Behind { recovered: 0, acknowledged: watermark.sequence() })
+        }
+        (WatermarkFile::Missing | WatermarkFile::Whole(_), false) => {
+            make_draft(folder, wanted)?;
+            let watermark = Watermark::create(&file, 0).map_err(|source| of_io(folder, source))?;
+            adopt_draft(folder.path()).map_err(|source| of_io(folder, source))?;
+            Ok(watermark)
+        }
+    }
+}
+
+/// Makes a store that has nothing in it but its format.
+fn make_draft(folder: &DataFolder, wanted: &RocksOptions) -> Result<(), OpenError> {
+    let draft = folder.path().join(DRAFT);
+    remove(&draft).map_err(|source| of_io(folder, source))?;
+    let refuse = |error| of_store(folder.path(), error);
+    let db = open_db(options::new_store(wanted), &draft, wanted, &PartitionFloors::default(), &BTreeSet::new())
+        .map_err(refuse)?;
+    let meta = db.cf_handle(Family::Meta.name()).expect("every family was opened with the store");
+    let key = keys::meta(MetaKind::Format, b"");
+    db.put_cf_opt(meta, key, FORMAT.to_be_bytes(), &synced()).map_err(|error| refuse(of_rocksdb(error)))
+}
+
+/// Takes a folder away, if it is there.
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// The draft becomes the store.
+fn adopt_draft(folder: &Path) -> io::Result<()> {
+    File::open(folder.join(DRAFT))?.sync_all()?;
+    fs::rename(folder.join(DRAFT), folder.join(STORE))?;
+    File::open(folder)?.sync_all()
+}
+
+/// Syncs the logs that a killed process left. RocksDB reads them again without a sync, and begins a new log behind them:
+/// were a record that it recovered from the system's cache to be lost at a power cut later, the new log would follow a
+/// hole, and nothing would tell.
+fn sync_logs(store: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(store)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "log") {
+            File::open(path)?.sync_all()?;
+        }
+    }
+    File::open(store)?.sync_all()
+}
+
+/// Opens RocksDB with our families and with any that a later program may have made: what they are, the format tells.
+fn open_db(
+    options: Result<Options, rocksdb::Error>,
+    store: &Path,
+    wanted: &RocksOptions,
+    floors: &PartitionFloors,
+    spared: &BTreeSet<Family>,
+) -> Result<DB, StoreError> {
+    let options_of_all = options.map_err(of_rocksdb)?;
+    let cache = Cache::new_lru_cache(wanted.cache_bytes);
+    let mut families = vec![ColumnFamilyDescriptor::new(UNUSED, options::unused())];
+    for family in Family::ALL {
+        let mut options = options::family(family, wanted, &cache, floors).map_err(of_rocksdb)?;
+        options.set_disable_auto_compactions(spared.contains(&family));
+        families.push(ColumnFamilyDescriptor::new(family.name(), options));
+    }
+    if store.join("CURRENT").is_file() {
+        for name in unknown_families(store)? {
+            families.push(ColumnFamilyDescriptor::new(name, options::unused()));
+        }
+    }
+    DB::open_cf_descriptors(&options_of_all, store, families).map_err(of_rocksdb)
+}
+
+fn unknown_families(store: &Path) -> Result<Vec<String>, StoreError> {
+    let mut names = DB::list_cf(&Options::default(), store).map_err(of_rocksdb)?;
+    names.retain(|name| name != UNUSED && Family::ALL.iter().all(|family| family.name() != name));
+    Ok(names)
+}
+
+pub(super) fn check_format(store: &dyn Store, folder: &Path) -> Result<(), OpenError> {
+    let found = store
+        .get(Family::Meta, &keys::meta(MetaKind::Format, b""))
+        .map_err(|error| of_store(folder, error))?
+        .ok_or_else(|| OpenError::Damaged("its format is missing".to_owned()))?;
+    // These four bytes keep their form in every format: it is by them that one is told from another.
+    let found = <[u8; 4]>::try_from(&found[..]).map(u32::from_be_bytes);
+    match found {
+        Ok(FORMAT) => Ok(()),
+        Ok(found) if found > FORMAT => Err(OpenError::Newer { found, known: FORMAT }),
+        Ok(found) if found >= migrate::OLDEST => Err(OpenError::Older { found, known: FORMAT }),
+        Ok(_) | Err(_) => Err(OpenError::Damaged("its format is none that ever was".to_owned())),
+    }
+}
+
+pub(super) fn check_families(store: &Path) -> Result<(), OpenError> {
+    let unknown = unknown_families(store).map_err(|error| of_store(store, error))?;
+    match unknown.first() {
+        None => Ok(()),
+        Some(name) => Err(OpenError::Damaged(format!("it has a family {name:?} that is not of its format"))),
+    }
+}
+
+/// Until this is done the compaction filter knows no floor and keeps everything.
+fn load_floors(rocks: &RocksStore) -> Result<(), OpenError> {
+    let range = keys::meta_of(MetaKind::Floor);
+    let mut damaged = None;
+    let scanned = rocks.scan(Family::Meta, &range.start, &range.end, &mut |key, value| match (
+        keys::parse_floor(key),
+        FloorRecord::decode(value),
+    ) {
+        (Some(partition), Ok(record)) => {
+            rocks.floors.raise(partition, record.floor);
+            ControlFlow::Continue(())
+        }
+        (None, _) | (_, Err(_)) => {
+            damaged = Some(format!("the floor under the key {key:?} cannot be read"));
+            ControlFlow::Break(())
+        }
+    });
+    scanned.map_err(|error| of_store(rocks.folder.path(), error))?;
+    damaged.map_or(Ok(()), |damage| Err(OpenError::Damaged(damage)))
+}
+
+pub(super) fn of_store(folder: &Path, error: StoreError) -> OpenError {
+    match error {
+        StoreError::Full => OpenError::Full { folder: folder.to_owned() },
+        StoreError::Damaged(what) => OpenError::Damaged(what),
+        StoreError::Failed(what) => OpenError::Failed(what),
+    }
+}
+
+fn of_io(folder: &DataFolder, source: io::Error) -> OpenError {
+    match source.kind() {
+        io::ErrorKind::StorageFull => OpenError::Full { folder: folder.path().to_owned() },
+        _ => OpenError::Folder { folder: folder.path().to_owned(), source },
+    }
+}

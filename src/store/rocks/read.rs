@@ -1,0 +1,78 @@
+//! How records are read, from a store that is written and from one that stands still.
+
+use std::ops::ControlFlow;
+
+use bytes::Bytes;
+use rocksdb::{ColumnFamily, DB, ReadOptions};
+
+use super::of_rocksdb;
+use crate::store::{StoreError, Visit};
+
+pub(super) fn get(db: &DB, family: &ColumnFamily, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+    let found = db.get_pinned_cf(family, key).map_err(of_rocksdb)?;
+    Ok(found.map(|value| Bytes::copy_from_slice(&value)))
+}
+
+pub(super) fn scan(
+    db: &DB,
+    family: &ColumnFamily,
+    from: &[u8],
+    upper: &[u8],
+    visit: &mut Visit<'_>,
+) -> Result<(), StoreError> {
+    scan_with(db, family, ReadOptions::default(), from, upper, visit)
+}
+
+/// The same, past the block cache: what is in it stays, and what is read comes from the disk.
+pub(super) fn scan_apart(
+    db: &DB,
+    family: &ColumnFamily,
+    from: &[u8],
+    upper: &[u8],
+    visit: &mut Visit<'_>,
+) -> Result<(), StoreError> {
+    let mut options = ReadOptions::default();
+    options.fill_cache(false);
+    scan_with(db, family, options, from, upper, visit)
+}
+
+fn scan_with(
+    db: &DB,
+    family: &ColumnFamily,
+    mut options: ReadOptions,
+    from: &[u8],
+    upper: &[u8],
+    visit: &mut Visit<'_>,
+) -> Result<(), StoreError> {
+    options.set_iterate_upper_bound(upper);
+    let mut records = db.raw_iterator_cf_opt(family, options);
+    records.seek(from);
+    while let Some((key, value)) = records.item() {
+        if visit(key, value) == ControlFlow::Break(()) {
+            return Ok(());
+        }
+        records.next();
+    }
+    records.status().map_err(of_rocksdb)
+}
+
+pub(super) fn last(
+    db: &DB,
+    family: &ColumnFamily,
+    lower: &[u8],
+    upper: &[u8],
+) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
+    if lower >= upper {
+        return Ok(None);
+    }
+    let mut options = ReadOptions::default();
+    options.set_iterate_lower_bound(lower);
+    options.set_iterate_upper_bound(upper);
+    let mut records = db.raw_iterator_cf_opt(family, options);
+    records.seek_to_last();
+    if let Some((key, value)) = records.item() {
+        return Ok(Some((key.to_vec(), Bytes::copy_from_slice(value))));
+    }
+    records.status().map_err(of_rocksdb)?;
+    Ok(None)
+}

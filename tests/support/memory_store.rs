@@ -1,0 +1,308 @@
+//! A store in memory, for tests: it keeps what was synced apart from what was not, and fails where it is told to.
+//!
+//! Invariants: what an honest store acknowledged survives [`MemoryStore::crash`]; what is on the "disk" is always a prefix of
+//! what was written, in whole batches; after a write that failed for any reason but space nothing is written any more.
+//! Unlike RocksDB it drops a partition's log at once ([`Store::drop_log`]), so that a reader below the floor shows, and
+//! it insists on the rule of SingleDelete: a family whose records are taken away by it sees no other delete, and a key
+//! was put exactly once since it was last taken away. RocksDB would break that rule in silence.
+
+use std::{
+    collections::BTreeMap,
+    ops::{ControlFlow, Range},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::Bytes;
+use gridhook::{
+    event::{PartitionId, Seq},
+    store::{Batch, Family, Store, StoreError, Visit, WriteOp, chunk, id_filter, keys},
+};
+
+/// What a write is to meet with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WriteFault {
+    /// There is no space: nothing is written.
+    Full,
+    /// The sync fails: whether the batch is there shows after the next crash, and nothing is written any more.
+    Failed,
+    /// The disk lies: the write is acknowledged, and lost at a crash, unless a later honest write syncs it too.
+    Lie,
+}
+
+/// A store in memory. A clone is another handle of the same store.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct MemoryStore(Arc<MemoryShared>);
+
+#[derive(Debug, Default)]
+struct MemoryShared {
+    state: Mutex<MemoryState>,
+    /// Told when a write begins to wait, and when it may go on.
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct MemoryState {
+    /// What readers see.
+    current: Arc<MemoryTables>,
+    /// What would be left after a crash.
+    synced: MemoryTables,
+    /// What was written since, in order.
+    unsynced: Vec<Batch>,
+    faults: Vec<(Range<u64>, WriteFault)>,
+    writes: u64,
+    failed: Option<&'static str>,
+    holds: u32,
+    waiting: u32,
+}
+
+impl MemoryStore {
+    /// An empty store.
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    /// The writes with the numbers `writes` (the first ever is 0) meet with `fault`. What was said last holds.
+    pub(crate) fn fail(&self, writes: Range<u64>, fault: WriteFault) {
+        self.state().faults.push((writes, fault));
+    }
+
+    /// How many writes were asked for, those that failed among them.
+    pub(crate) fn writes(&self) -> u64 {
+        self.state().writes
+    }
+
+    /// How many batches would be lost at a crash, at most.
+    pub(crate) fn unsynced(&self) -> usize {
+        self.state().unsynced.len()
+    }
+
+    /// From now on writes wait until the answer is dropped.
+    #[must_use]
+    pub(crate) fn hold(&self) -> WriteHold {
+        self.state().holds += 1;
+        WriteHold(self.clone())
+    }
+
+    /// Ends this store and gives the one that is found after the crash: what was synced, and the first `kept` of the
+    /// batches that were not. Writes to this one fail from now on, those that wait among them.
+    pub(crate) fn crash(&self, kept: usize) -> Self {
+        let mut state = self.state();
+        state.failed = Some("the machine has crashed");
+        let mut synced = state.synced.clone();
+        for batch in state.unsynced.iter().take(kept) {
+            synced.apply(batch);
+        }
+        self.0.changed.notify_all();
+        let found = MemoryState { current: Arc::new(synced.clone()), synced, ..MemoryState::default() };
+        Self(Arc::new(MemoryShared { state: Mutex::new(found), changed: Condvar::new() }))
+    }
+
+    /// A panic under the lock is a broken rule of a test's own; later calls shall tell more, not hang.
+    fn state(&self) -> MutexGuard<'_, MemoryState> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tables(&self) -> Arc<MemoryTables> {
+        Arc::clone(&self.state().current)
+    }
+}
+
+/// As long as it lives, writes to its store wait.
+#[derive(Debug)]
+pub(crate) struct WriteHold(MemoryStore);
+
+impl WriteHold {
+    /// Waits until a write waits.
+    pub(crate) fn until_a_write_waits(&self) {
+        let mut state = self.0.state();
+        while state.waiting == 0 {
+            state = self.0.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Drop for WriteHold {
+    fn drop(&mut self) {
+        self.0.state().holds -= 1;
+        self.0.0.changed.notify_all();
+    }
+}
+
+impl MemoryState {
+    fn fault(&self, write: u64) -> Option<WriteFault> {
+        self.faults.iter().rev().find(|(writes, _)| writes.contains(&write)).map(|(_, fault)| *fault)
+    }
+
+    fn sync(&mut self, batch: &Batch) {
+        for earlier in std::mem::take(&mut self.unsynced) {
+            self.synced.apply(&earlier);
+        }
+        self.synced.apply(batch);
+    }
+}
+
+impl Store for MemoryStore {
+    fn write(&self, batch: &Batch) -> Result<(), StoreError> {
+        let mut state = self.state();
+        let fault = state.fault(state.writes);
+        state.writes += 1;
+        state.waiting += 1;
+        self.0.changed.notify_all();
+        while state.holds > 0 && state.failed.is_none() {
+            state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.waiting -= 1;
+        if let Some(failed) = state.failed {
+            return Err(StoreError::Failed(failed.to_owned()));
+        }
+        match fault {
+            Some(WriteFault::Full) => return Err(StoreError::Full),
+            Some(WriteFault::Failed) => {
+                state.unsynced.push(batch.clone());
+                state.failed = Some("an earlier sync failed");
+                return Err(StoreError::Failed("the sync failed".to_owned()));
+            }
+            Some(WriteFault::Lie) => state.unsynced.push(batch.clone()),
+            None => state.sync(batch),
+        }
+        Arc::make_mut(&mut state.current).apply(batch);
+        Ok(())
+    }
+
+    fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        Ok(self.state().current.of(family).records.get(key).map(|record| record.value.clone()))
+    }
+
+    fn scan(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
+        // As they stand now, and without the lock: what is visited may call the store again.
+        let tables = self.tables();
+        for (key, value) in tables.of(family).range(from, upper) {
+            if visit(key, value) == ControlFlow::Break(()) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn last(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
+        let tables = self.tables();
+        let last = tables.of(family).range(lower, upper).next_back();
+        Ok(last.map(|(key, value)| (key.to_vec(), value.clone())))
+    }
+
+    fn drop_log(&self, partition: PartitionId, floor: Seq) -> Result<(), StoreError> {
+        let mut state = self.state();
+        state.synced.drop_log(partition, floor);
+        Arc::make_mut(&mut state.current).drop_log(partition, floor);
+        Ok(())
+    }
+
+    /// There is no file to write it to: what a lying store loses is for its tests to find.
+    fn is_short_of_space(&self) -> bool {
+        false
+    }
+
+    fn close(&self) -> Result<(), StoreError> {
+        self.note_watermark()
+    }
+
+    fn note_watermark(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+/// The families.
+#[derive(Clone, Debug, Default)]
+struct MemoryTables([MemoryTable; Family::ALL.len()]);
+
+#[derive(Clone, Debug, Default)]
+struct MemoryTable {
+    records: BTreeMap<Vec<u8>, MemoryRecord>,
+    /// How its records are taken away.
+    removal: Option<RangeRemoval>,
+}
+
+#[derive(Clone, Debug)]
+struct MemoryRecord {
+    value: Bytes,
+    /// How often it was put since it was last taken away.
+    puts: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RangeRemoval {
+    Delete,
+    Single,
+}
+
+impl MemoryTables {
+    fn of(&self, family: Family) -> &MemoryTable {
+        &self.0[family as usize]
+    }
+
+    fn apply(&mut self, batch: &Batch) {
+        for op in &batch.0 {
+            match op {
+                WriteOp::Put(family, key, value) => self.0[*family as usize].put(key, value),
+                WriteOp::Delete(family, key) => {
+                    let table = &mut self.0[*family as usize];
+                    table.removes(RangeRemoval::Delete, *family);
+                    table.records.remove(key);
+                }
+                WriteOp::SingleDelete(family, key) => {
+                    let table = &mut self.0[*family as usize];
+                    table.removes(RangeRemoval::Single, *family);
+                    let puts = table.records.remove(key).map_or(0, |record| record.puts);
+                    assert_eq!(puts, 1, "a SingleDelete in {family:?} of {key:?}, which was put {puts} times");
+                }
+            }
+        }
+    }
+
+    fn drop_log(&mut self, partition: PartitionId, floor: Seq) {
+        let below = keys::log_below(partition, floor);
+        let gone = |key: &[u8], value: &[u8]| {
+            let (_, first) = keys::parse_log(key)?;
+            Some(chunk::end_of(first, value)? <= floor)
+        };
+        let table = &mut self.0[Family::Log as usize];
+        let gone: Vec<_> = table
+            .range(&below.start, &below.end)
+            .filter(|(key, value)| gone(key, value) == Some(true))
+            .map(|(key, _)| key.to_vec())
+            .collect();
+        for key in gone {
+            table.records.remove(&key);
+        }
+        let ids = &mut self.0[Family::Ids as usize].records;
+        ids.retain(|key, _| {
+            keys::parse_ids(key).is_none_or(|(of, block)| of != partition || id_filter::end_of(block) > floor)
+        });
+    }
+}
+
+impl MemoryTable {
+    fn put(&mut self, key: &[u8], value: &Bytes) {
+        match self.records.get_mut(key) {
+            Some(record) => {
+                record.value = value.clone();
+                record.puts += 1;
+            }
+            None => {
+                self.records.insert(key.to_vec(), MemoryRecord { value: value.clone(), puts: 1 });
+            }
+        }
+    }
+
+    fn removes(&mut self, removal: RangeRemoval, family: Family) {
+        let known = *self.removal.get_or_insert(removal);
+        assert_eq!(known, removal, "{family:?} sees both Delete and SingleDelete");
+    }
+
+    fn range(&self, from: &[u8], upper: &[u8]) -> impl DoubleEndedIterator<Item = (&[u8], &Bytes)> {
+        // A range that ends before it begins is empty, as it is in RocksDB.
+        let from = from.min(upper);
+        let range = self.records.range::<[u8], _>((std::ops::Bound::Included(from), std::ops::Bound::Excluded(upper)));
+        range.map(|(key, record)| (&key[..], &record.value))
+    }
+}
