@@ -203,7 +203,7 @@ fn what_publishers_and_callers_are_told_is_counted() {
         value("gridhook_topic_refused_requests_total{topic=\"orders\",status=\"401\",code=\"Unauthorized\"}"),
         1.0
     );
-    assert_eq!(value("gridhook_publish_stray_requests_total{status=\"404\",code=\"ResourceNotFound\"}"), 1.0);
+    assert_eq!(value("gridhook_publish_unknown_topic_requests_total{status=\"404\",code=\"ResourceNotFound\"}"), 1.0);
     assert!(value("gridhook_http_responses_total{listener=\"publishers\",code=\"4xx\"}") >= 2.0);
     assert!(value("gridhook_http_open_connections{listener=\"publishers\"}") >= 1.0);
     assert!(value("gridhook_journal_sync_seconds_count") >= 2.0);

@@ -101,18 +101,18 @@ const ONES: [SubscriptionGauge; 31] = [
     gauge("gridhook_subscription_held", "Whether nothing is sent because an operator, or the endpoint by 410, said so.", |f, _| whole(f.state.held)),
     gauge("gridhook_subscription_suspension_start_time_seconds", "When the suspension began, where it is suspended or probed.", |f, _| f.state.since.map(date)),
     gauge("gridhook_subscription_next_probe_time_seconds", "When its endpoint is asked next, where it is suspended.", |f, _| f.state.until.map(date)),
-    gauge("gridhook_subscription_suspension_strikes", "How many times in a row it was suspended.", |f, _| Some(f.state.consecutive_suspensions.into())),
+    gauge("gridhook_subscription_consecutive_suspensions", "How many times in a row it was suspended.", |f, _| Some(f.state.consecutive_suspensions.into())),
     gauge("gridhook_subscription_consecutive_failures", "Requests that failed since the last success.", |f, _| Some(f.state.failures.into())),
     gauge("gridhook_subscription_backlog_events", "Events of its topic that it has not passed, before its filter.", |f, _| whole(f.state.backlog)),
     gauge("gridhook_subscription_backlog_age_seconds", "How old the oldest of these is; 0 where there is none.", |f, now| Some(seconds(f.state.unread_age(now)))),
     gauge("gridhook_subscription_time_to_live_seconds", "How old an event becomes before it is given up.", |f, _| f.state.time_to_live.map(seconds)),
-    gauge("gridhook_subscription_owed_events", "Events that were tried and failed and are tried again.", |f, _| whole(f.state.pending)),
+    gauge("gridhook_subscription_pending_events", "Events that were tried and failed and are tried again.", |f, _| whole(f.state.pending)),
     gauge("gridhook_subscription_next_due_time_seconds", "When the first of these is tried again.", |f, _| f.state.next_due.map(date)),
     gauge("gridhook_subscription_dead_letters_waiting", "Dead letters that are not in a file yet.", |f, _| whole(f.state.waiting)),
     gauge("gridhook_subscription_in_flight_requests", "Requests on their way, or back and not on disk.", |f, _| whole(f.state.in_flight)),
-    gauge("gridhook_subscription_lingering_requests", "Requests whose wait is over and that may be answered yet.", |f, _| whole(f.state.late_requests)),
+    gauge("gridhook_subscription_late_requests", "Requests whose wait is over and that may be answered yet.", |f, _| whole(f.state.late_requests)),
     gauge("gridhook_subscription_concurrency_limit_requests", "Requests that may be on their way at once, at present.", |f, _| whole(f.state.concurrency)),
-    gauge("gridhook_subscription_actor_life", "The number of the life that its actor is in.", |f, _| whole(f.state.incarnation)),
+    gauge("gridhook_subscription_actor_incarnation", "The number of the life that its actor is in.", |f, _| whole(f.state.incarnation)),
 ];
 
 #[rustfmt::skip]

@@ -141,7 +141,7 @@ fn topics(text: &mut MetricsText, topics: &[TopicFigures]) {
 fn publishers(text: &mut MetricsText, exposition: &Exposition) {
     let Some(publisher) = &exposition.sources.publisher else { return };
     text.family(counter(
-        "gridhook_publish_stray_requests_total",
+        "gridhook_publish_unknown_topic_requests_total",
         "Requests of publishers for topics that there are not, since the process started.",
     ));
     for (refused, requests) in &publisher.unknown_topic_counts().refused {
