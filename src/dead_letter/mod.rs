@@ -207,7 +207,7 @@ impl DeadLetters {
     }
 
     /// Tells that something waits. At the start every subscription with waiting dead letters must be told
-    /// ([`Reads::all_dead`](crate::journal::Reads::all_dead) says which), because its target is in no record.
+    /// ([`Reads::all_dead`](crate::journal::ReaderPool::all_dead) says which), because its target is in no record.
     pub fn waiting(&self, notice: PendingNotice) {
         self.staging().notice(notice);
         self.wake();

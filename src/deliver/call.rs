@@ -12,7 +12,7 @@
 //!   the wait is no late one, whatever its body does.
 //! - Those of all subscriptions of an arbiter that linger are bounded ([`Options::lingering_max`]).
 //!
-//! [`Options::lingering_max`]: super::webhook::Options::lingering_max
+//! [`Options::lingering_max`]: super::webhook::ClientOptions::lingering_max
 
 use std::{cell::Cell, pin::Pin, rc::Rc, time::Duration};
 

@@ -4,7 +4,7 @@
 //! - Every address that a name leads to passes the [rules](AddressRules) before any of them is called, and what is called
 //!   is one of these addresses.
 //! - Addresses are called as RFC 8305 says (Happy Eyeballs): IPv6 and IPv4 in turns, the next one when the last has failed
-//!   or after [`ClientOptions::attempt_delay`](super::Options::attempt_delay), and the first connection is taken.
+//!   or after [`ClientOptions::attempt_delay`](super::ClientOptions::attempt_delay), and the first connection is taken.
 //!
 //! TLS is begun here and not by awc, so that [`socket`](super::socket) sees what an endpoint says and not its encryption,
 //! and so that each connection shows the client certificate that is there when it is made.

@@ -13,7 +13,7 @@
 //! | [`socket`] | and watched |
 //! | [`sockets`] | how many descriptors all of this may use |
 //! | [`call`] | how long a request may take, and what is heard of it after that |
-//! | [`webhook`] | awc, and how an answer becomes an [`Answer`](crate::policy::outcome::Answer) |
+//! | [`webhook`] | awc, and how an answer becomes an [`Answer`](crate::policy::outcome::RequestResult) |
 //! | `failure` | how the lack of one does |
 //!
 //! Invariants: a request ends with exactly one answer, within its wait; a failure is told apart (name, connection, TLS,

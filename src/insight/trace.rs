@@ -1,4 +1,4 @@
-//! What the store knows of an event for one subscription, for [`policy::story`](crate::policy::story): where the event is,
+//! What the store knows of an event for one subscription, for [`policy::delivery_history`](crate::policy::delivery_history): where the event is,
 //! the lines of the ledger that speak of it, what endpoints said, and what the versions of the filter say of it.
 //!
 //! Where the event is is read first: a request that lands meanwhile is told by its line, and never by neither. A

@@ -1,6 +1,6 @@
 //! What an edition does to thousands of subscriptions, found out in seconds of virtual time.
 //!
-//! A world of endpoints of many [tempers](Temper), one topic that all subscriptions ask for, and the *real* core
+//! A world of endpoints of many [tempers](EndpointModel), one topic that all subscriptions ask for, and the *real* core
 //! ([`Subscription`](crate::policy::Subscription)): what is seen here is what a server does, but for what lies outside of
 //! the core. [`run`] tells the story from a [`SimulationPlan`] and a seed; [`SimulationReport`] is what came of it.
 //!

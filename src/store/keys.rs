@@ -49,7 +49,7 @@ pub enum KeyKind {
     Log = 2,
     /// [`Family::Cursor`].
     Cursor = 3,
-    /// [`Family::Owed`].
+    /// [`Family::Pending`].
     Pending = 4,
     /// [`Family::Due`].
     Due = 5,
@@ -512,7 +512,7 @@ pub struct LineKey {
     pub at: Timestamp,
     /// The attempt's number; 0 where there was none.
     pub attempt: u32,
-    /// [`records::what_byte`](super::records::what_byte) of its entry.
+    /// [`records::event_byte`](super::records::event_byte) of its entry.
     pub what: u8,
 }
 

@@ -122,7 +122,7 @@ pub struct Registry {
     feed: Arc<EventFeed>,
 }
 
-/// Topics whose actor is to be started: to be given to [`keeper::run`](crate::topic::keeper::run).
+/// Topics whose actor is to be started: to be given to [`keeper::run`](crate::supervision::actor_factory::run).
 pub type StartPlan = mpsc::UnboundedReceiver<Arc<TopicHandle>>;
 
 impl Registry {

@@ -356,7 +356,7 @@ impl Endpoint {
     }
 
     /// A request has reached the endpoint, or no connection was made for a cause of the network: asked after
-    /// [`Endpoint::answered`].
+    /// [`Endpoint::on_response`].
     pub fn reached(&mut self, reached: bool, now: Timestamp, jitter: Jitter) {
         match self.health {
             Health::Suspended { since, .. } if !reached => self.reach.failed(since, now, jitter),

@@ -197,7 +197,7 @@ pub enum Input {
     Receive(ReceiveId, u32),
     /// It waits no more.
     Withdraw(ReceiveId),
-    /// A client says what it did with what it holds; answered by [`Effect::Tell`].
+    /// A client says what it did with what it holds; answered by [`Effect::ReportResults`].
     Claim(LeaseClaim),
     /// Time has passed.
     Tick,
@@ -260,7 +260,7 @@ pub enum Effect {
     Fetch(Vec<(Lane, Seq)>),
     /// Connect to the endpoint and close at once, without a request; answered by [`Input::Connected`].
     Connect,
-    /// Look up what is owed of these, without their events; answered by [`Input::OwedRead`].
+    /// Look up what is owed of these, without their events; answered by [`Input::PendingRead`].
     ReadPending(Vec<(Lane, Seq)>),
 }
 
