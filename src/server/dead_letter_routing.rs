@@ -28,9 +28,9 @@ impl DeadLetterRouting {
     }
 
     /// Tells a store whether dead letters still go there.
-    pub(super) fn aim(&self) -> dead_letter::TargetLookup {
-        let graves = self.clone();
-        Box::new(move |subscription_key| graves.target(&*graves.registry.shared(subscription_key)?))
+    pub(super) fn target_lookup(&self) -> dead_letter::TargetLookup {
+        let routing = self.clone();
+        Box::new(move |subscription_key| routing.target(&*routing.registry.shared(subscription_key)?))
     }
 
     /// Where a subscription's dead letters go now. [`None`]: nowhere, or to a store that is not there any more, where they
@@ -64,7 +64,7 @@ impl DeadLetterRouting {
 }
 
 /// Keeps the actor of a store alive until the line is cut.
-pub(super) async fn keep(
+pub(super) async fn supervise_actor(
     store: String,
     letters: DeadLetters,
     history: Arc<SupervisionHistory>,

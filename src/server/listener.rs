@@ -84,7 +84,7 @@ impl HttpListener {
     }
 
     /// What is counted of them.
-    pub(super) fn counted(&self) -> Vec<Arc<ListenerCounters>> {
+    pub(super) fn counters(&self) -> Vec<Arc<ListenerCounters>> {
         [Some(&self.listener), self.admin.as_ref()]
             .into_iter()
             .flatten()

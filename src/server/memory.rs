@@ -116,7 +116,7 @@ pub fn fit(config: &mut Config, limit: u64) -> Result<(), ServerError> {
 }
 
 /// Frees such a page, again and again.
-pub(super) async fn give_back() {
+pub(super) async fn return_free_pages() {
     loop {
         tokio::time::sleep(EVERY).await;
         drop(black_box(Vec::<u8>::with_capacity(PIECE)));

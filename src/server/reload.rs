@@ -89,7 +89,7 @@ impl Reload {
         let configured = fresh.server.admin_token.as_ref().map(Secret::expose);
         let admin_token = match auth::admin_token(configured, &config.server.data_dir) {
             Ok(token) => {
-                super::share_token(&token);
+                super::startup::share_token(&token);
                 if self.token.replace(&token) { "new" } else { "unchanged" }.to_owned()
             }
             Err(error) => format!("kept: {error}"),

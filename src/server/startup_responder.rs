@@ -16,9 +16,9 @@ use crate::{
 };
 
 /// The server that answers meanwhile.
-pub(super) struct Starting(ServerHandle);
+pub(super) struct StartupResponder(ServerHandle);
 
-impl Starting {
+impl StartupResponder {
     /// Answers at the addresses of `listener` from now on.
     pub(super) fn begin(
         door: &HttpListener,

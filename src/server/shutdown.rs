@@ -1,0 +1,67 @@
+//! The steps of a stop, in the order in which `serve` calls them.
+
+use std::{sync::Arc, time::Duration};
+
+use actix_web::dev::ServerHandle;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::{ServerError, io_error};
+use crate::{control::registry::Registry, metrics::ListenerCounters};
+
+/// The exit status after a second signal.
+const EX_AT_ONCE: i32 = 130;
+
+/// The interval between two checks for connections or requests in flight.
+const DRAIN_POLL: Duration = Duration::from_millis(10);
+
+/// The longest time that publishers are served after a signal.
+const HAND_OVER: Duration = Duration::from_secs(1);
+
+/// Waits for SIGTERM or SIGINT. From then on a second signal ends the process at once.
+pub(super) async fn wait_for_signal() -> Result<(), ServerError> {
+    let handle = |kind| signal(kind).map_err(io_error("cannot handle signals"));
+    let (mut terminate, mut interrupt) = (handle(SignalKind::terminate())?, handle(SignalKind::interrupt())?);
+    next_signal(&mut terminate, &mut interrupt).await;
+    tracing::info!("stopping: publishers are served for up to one second, requests in flight finish");
+    actix_rt::spawn(async move {
+        next_signal(&mut terminate, &mut interrupt).await;
+        tracing::warn!("stopping at once");
+        std::process::exit(EX_AT_ONCE);
+    });
+    Ok(())
+}
+
+async fn next_signal(terminate: &mut Signal, interrupt: &mut Signal) {
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}
+
+/// Serves publishers for up to [`HAND_OVER`] after `/readyz` has changed, so that a load balancer can redirect them. Returns
+/// as soon as no connection is open; a request after that receives 503 with `Retry-After`.
+pub(super) async fn serve_until_disconnected(listeners: &[Arc<ListenerCounters>]) {
+    let open = || listeners.iter().map(|listener| listener.open.get()).sum::<u64>();
+    let disconnected = async {
+        while open() > 0 {
+            tokio::time::sleep(DRAIN_POLL).await;
+        }
+    };
+    tokio::time::timeout(HAND_OVER, disconnected).await.ok();
+}
+
+/// Waits up to `wait` for the requests in flight, then stops the HTTP server, which answers until then.
+pub(super) async fn drain(registry: &Registry, wait: Duration, http: ServerHandle) {
+    let drained = async {
+        while registry.in_flight() > 0 {
+            tokio::time::sleep(DRAIN_POLL).await;
+        }
+    };
+    if tokio::time::timeout(wait, drained).await.is_err() {
+        tracing::warn!(
+            in_flight = registry.in_flight(),
+            "requests are in flight at the stop; the next start repeats them"
+        );
+    }
+    http.stop(true).await;
+}

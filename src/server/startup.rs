@@ -1,0 +1,289 @@
+//! The steps of a start, in the order in which `serve` calls them.
+
+use std::{
+    io::{self, Write},
+    rc::Rc,
+    sync::{Arc, OnceLock},
+};
+
+use actix_web::web;
+
+use super::{
+    Arbiters, ServerError, blob_notifier, chaos,
+    dead_letter_routing::{self, DeadLetterRouting},
+    descriptors::DescriptorBudget,
+    file_modes, io_error,
+    listener::HttpListener,
+    live_subscriptions::LiveSubscriptions,
+    memory,
+    service_notifier::ServiceNotifier,
+    settings, startup_responder,
+    timekeeping::{self, Timekeeper},
+};
+use crate::{
+    admin::{self, ChaosTargets, Control, DeadLetterHandle, auth, health, metrics::MetricSources},
+    cli::fsck::{accounts, store_options},
+    clock::Clock,
+    config::{Config, Secret},
+    control::{expiry, filter_versions, registry::Registry},
+    dead_letter::{self, DeadLetterStores, Redrives},
+    declared::Declared,
+    deliver::ClientOptions,
+    event::PartitionId,
+    journal::{self, Journal, WriterThread},
+    publish::{auth::Authenticator, http::Publisher},
+    repair::backup::Backups,
+    store::{
+        StoreError,
+        chunk::Chunk,
+        rocks::{RocksOptions, RocksStore, STORE},
+    },
+    subscription::{EndpointValidator, ReadBudget, SharedState, SubscriptionContext},
+    supervision::{Lifeline, SupervisionHistory},
+    telemetry::trace::{self, TraceExporter, Tracer},
+};
+
+/// The exit status after an error of the store: `EX_IOERR` of `sysexits.h`.
+const EX_IOERR: i32 = 74;
+
+/// The parts that every later step needs.
+pub(super) struct Core {
+    pub(super) config: Config,
+    pub(super) clock: Clock,
+    pub(super) journal: Journal,
+    pub(super) registry: Arc<Registry>,
+}
+
+/// Opens the store on a blocking thread, because `startup_responder` answers on this one.
+pub(super) async fn open_store(
+    config: &Config,
+    budget: &DescriptorBudget,
+    health: &health::ServerHealth,
+) -> Result<Arc<RocksStore>, ServerError> {
+    let (folder, options) = (config.server.data_dir.clone(), rocks_options(config, budget));
+    let store = folder.join(STORE);
+    health.at(health::StartStep::with("opening the store", move || startup_responder::replayed(&store)));
+    let opened = tokio::task::spawn_blocking(move || RocksStore::open(&folder, &options)).await;
+    let opened = opened.map_err(|error| io_error("opening the store")(io::Error::other(error)))?;
+    let store = Arc::new(opened?);
+    file_modes::narrow(&config.server.data_dir).map_err(io_error("the data folder"))?;
+    Ok(store)
+}
+
+/// The options of the store, with as many open tables as the descriptors allow.
+fn rocks_options(config: &Config, budget: &DescriptorBudget) -> RocksOptions {
+    RocksOptions { open_tables: budget.tables(), ..store_options(&config.journal) }
+}
+
+/// Starts the clock and the task that saves it for the next process.
+pub(super) fn start_clock(config: &Config, targets: &ChaosTargets) -> (Clock, Rc<Timekeeper>) {
+    let (clock, timekeeper) = timekeeping::begin(config, targets.skew.clone());
+    let timekeeper = Rc::new(timekeeper);
+    actix_rt::spawn(Rc::clone(&timekeeper).run());
+    (clock, timekeeper)
+}
+
+/// Reads or creates the admin token, and prints where a new one is.
+pub(super) fn admin_token(config: &Config) -> Result<auth::AdminToken, ServerError> {
+    let data_dir = &config.server.data_dir;
+    let configured = config.server.admin_token.as_ref().map(Secret::expose);
+    let token = auth::admin_token(configured, data_dir).map_err(io_error("the admin token"))?;
+    if let auth::TokenOrigin::Made = token.origin() {
+        println!("the admin token is in {}", auth::token_path(data_dir).display());
+    }
+    share_token(&token);
+    Ok(token)
+}
+
+/// Writes the admin token to the runtime folder of the service manager, where there is one. The commands of the operators'
+/// group read it there.
+pub(super) fn share_token(token: &auth::AdminToken) {
+    let Some(folder) = std::env::var_os("RUNTIME_DIRECTORY").filter(|folder| !folder.is_empty()) else { return };
+    if let Err(error) = auth::share(token, std::path::Path::new(&folder)) {
+        tracing::warn!(%error, "the admin token was not shared with the operators' group");
+    }
+}
+
+/// Prepares backups. They hold the store weakly, so that a backup does not delay the end of the process.
+pub(super) fn backups(config: &Config, budget: &DescriptorBudget, store: &Arc<RocksStore>, clock: &Clock) -> Backups {
+    let data_dir = config.server.data_dir.clone();
+    Backups::new(Arc::downgrade(store), data_dir, rocks_options(config, budget), accounts(), clock.clone())
+}
+
+/// Recovers the journal and starts its writer. Appended events go to the registry of `registry`, once it is set.
+pub(super) fn start_journal(
+    config: &Config,
+    store: Arc<RocksStore>,
+    targets: &ChaosTargets,
+    clock: &Clock,
+    registry: &Arc<OnceLock<Arc<Registry>>>,
+) -> Result<(Journal, WriterThread), ServerError> {
+    let registry = Arc::clone(registry);
+    let on_append = move |partition: PartitionId, chunks: Vec<Chunk>| {
+        if let Some(registry) = registry.get() {
+            registry.appended(partition, chunks);
+        }
+    };
+    let (store, options) = (chaos::store(config, store, targets), settings::journal_options(config));
+    Ok(Journal::start(store, clock.clone(), options, Box::new(on_append), Box::new(exit_on_store_error))?)
+}
+
+/// Ends the process. A failed sync must not be repeated: the kernel may have dropped the pages that it could not write.
+fn exit_on_store_error(error: &StoreError) {
+    // Not `eprintln`, which panics where standard error is closed.
+    writeln!(io::stderr(), "gridhook: the store failed, and nothing more may be written: {error}").ok();
+    std::process::exit(EX_IOERR);
+}
+
+/// The dead-letter stores and their actors.
+pub(super) struct DeadLetterService {
+    pub(super) stores: DeadLetterStores,
+    pub(super) routing: DeadLetterRouting,
+    pub(super) handles: Vec<DeadLetterHandle>,
+    /// The actors run as long as this is held.
+    pub(super) lifeline: Lifeline,
+}
+
+/// Starts one actor for each dead-letter store, and routes the dead letters of the journal to them.
+pub(super) fn start_dead_letters(core: &Core) -> Result<DeadLetterService, ServerError> {
+    let Core { config, clock, journal, registry } = core;
+    let notifier = blob_notifier::of(config, registry, journal);
+    let sinks = settings::sinks(config)?;
+    let routing = DeadLetterRouting { registry: Arc::clone(registry), places: config.dead_letter.places.clone() };
+    let options = dead_letter::WriterOptions::default();
+    let stores = DeadLetterStores::new(journal, clock, sinks, (routing.target_lookup(), notifier), options);
+    let lifeline = Lifeline::new();
+    for (subscription_key, due) in journal.reads().all_dead()? {
+        if let Some(shared) = registry.shared(subscription_key) {
+            routing.notify_stores(&stores, &shared, due);
+        }
+    }
+    let mut handles = Vec::new();
+    for (name, dead_letters) in stores.all() {
+        let (store, history, target) = (name.to_owned(), Arc::new(SupervisionHistory::default()), dead_letters.clone());
+        let supervised = dead_letter_routing::supervise_actor(
+            store.clone(),
+            dead_letters.clone(),
+            Arc::clone(&history),
+            clock.clone(),
+            lifeline.held(),
+        );
+        actix_rt::spawn(supervised);
+        let inject = Box::new(move |fault| target.inject(fault));
+        handles.push(DeadLetterHandle { store, history, inject });
+    }
+    Ok(DeadLetterService { stores, routing, handles, lifeline })
+}
+
+/// Starts the export of traces, where the settings name a collector.
+pub(super) fn start_tracing(
+    core: &Core,
+    listener: &HttpListener,
+) -> Result<(Tracer, Option<TraceExporter>), ServerError> {
+    let (tracer, exporter) = trace::start(&core.config.telemetry, core.clock.clone(), listener.public_url.clone())
+        .map_err(io_error("the thread that exports traces"))?
+        .unzip();
+    Ok((tracer.unwrap_or_default(), exporter))
+}
+
+/// What all subscription actors share.
+pub(super) fn subscription_context(
+    core: &Core,
+    client: &ClientOptions,
+    targets: &ChaosTargets,
+    tracer: &Tracer,
+    (routing, stores): (DeadLetterRouting, DeadLetterStores),
+) -> SubscriptionContext {
+    SubscriptionContext {
+        journal: core.journal.clone(),
+        clock: core.clock.clone(),
+        client: client.clone(),
+        put_aside: Arc::new(move |shared: &SharedState, due| routing.notify_stores(&stores, shared, due)),
+        response_faults: Arc::clone(&targets.response_faults),
+        tracer: tracer.clone(),
+        feed: Arc::clone(core.registry.feed()),
+        read_budget: ReadBudget::new(core.config.limits.read_bytes),
+    }
+}
+
+/// Connects to the service manager and starts its watchdog.
+pub(super) fn start_service_notifier(arbiters: &Arbiters) -> Rc<ServiceNotifier> {
+    let notifier = Rc::new(ServiceNotifier::of_environment());
+    actix_rt::spawn(Rc::clone(&notifier).watch(arbiters.handles()));
+    notifier
+}
+
+/// Starts endpoint validation.
+pub(super) fn start_validation(core: &Core, client: ClientOptions, listener: &HttpListener) {
+    let settings = settings::validation_settings(&core.config, listener.public_url.clone());
+    core.registry.greet_with(EndpointValidator::new(client, core.clock.clone(), settings));
+}
+
+/// Starts the tasks that run beside the actors.
+pub(super) async fn start_background_tasks(core: &Core) {
+    let Core { clock, journal, registry, .. } = core;
+    // Before the actors start, so that a subscription that expired meanwhile sends no event but its deletion event.
+    if !clock.holds_expiry() {
+        expiry::sweep(registry, clock.now()).await;
+    }
+    actix_rt::spawn(memory::return_free_pages());
+    actix_rt::spawn(expiry::run(Arc::clone(registry), clock.clone()));
+    actix_rt::spawn(filter_versions::run(Arc::clone(registry), journal.clone()));
+}
+
+pub(super) fn publisher(core: &Core, gate: Authenticator, tracer: Tracer) -> web::Data<Publisher> {
+    let Core { config, clock, journal, registry } = core;
+    let limits = settings::publish_limits(config);
+    let publisher = Publisher::new(Arc::clone(registry), journal.clone(), clock.clone(), limits, gate);
+    web::Data::new(publisher.traced_by(tracer))
+}
+
+/// Lets `/readyz` report the state of the journal and the damage it has found.
+pub(super) fn attach_journal(health: &health::ServerHealth, journal: &Journal) {
+    let (damage, journal) = (journal.damage().clone(), journal.clone());
+    health.attach_damage(move || damage.seen());
+    health.attach(move || journal.state());
+}
+
+/// Resumes the redrives that the last process had not finished.
+pub(super) fn resume_redrives(core: &Core, stores: &DeadLetterStores) -> Result<Redrives, journal::Error> {
+    let Core { config, clock, journal, registry } = core;
+    let subscriptions = LiveSubscriptions { registry: Arc::clone(registry), limits: settings::publish_limits(config) };
+    let redrives = Redrives::new(journal.clone(), clock.clone(), stores.clone(), Arc::new(subscriptions));
+    redrives.resume()?;
+    Ok(redrives)
+}
+
+pub(super) fn metric_sources(
+    core: &Core,
+    publisher: &web::Data<Publisher>,
+    listener: &HttpListener,
+    client: &ClientOptions,
+    health: &web::Data<health::ServerHealth>,
+    tracer: Tracer,
+) -> MetricSources {
+    let (sockets, health) = (client.sockets.clone(), health.clone());
+    MetricSources {
+        journal: Some(core.journal.clone()),
+        publisher: Some(publisher.clone()),
+        listeners: listener.counters(),
+        clock: Some(core.clock.clone()),
+        sockets: Some(Box::new(move || (sockets.free() as u64, sockets.waiting() as u64))),
+        ready: Some(Box::new(move || health.readiness().ready)),
+        spans: settings::spans(tracer),
+    }
+}
+
+/// The control plane, without its optional parts.
+pub(super) fn control(core: &Core, listener: &HttpListener) -> Control {
+    let Core { config, clock, registry, .. } = core;
+    Control::new(Arc::clone(registry), clock.clone(), settings::editions(config), listener.public_url.clone())
+}
+
+/// Creates what the file of `server.apply` declares.
+pub(super) async fn apply_declared(control: &Control, declared: Option<Declared>) -> Result<(), ServerError> {
+    if let Some(declared) = declared {
+        admin::declare(control, &declared).await?;
+    }
+    Ok(())
+}
