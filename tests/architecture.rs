@@ -76,9 +76,9 @@ const TABLE: &[Rule] = &[
     Rule { module: "config", ours: &["event", "policy"], crates: NO_ACTORS_NO_STORE },
     Rule { module: "telemetry", ours: &["event", "config", "clock", "escape"], crates: NO_ACTORS_NO_STORE },
     // The disk.
-    Rule { module: "store", ours: &["event", "policy::record", "policy::outcome", "clock", "metrics", "journal", "repair"], crates: NO_ACTORS },
+    Rule { module: "store", ours: &["event", "policy::record", "policy::outcome", "clock", "metrics"], crates: NO_ACTORS },
     Rule { module: "journal", ours: &["event", "policy::record", "policy::outcome", "store", "clock", "metrics"], crates: NEITHER_STORE_NOR_WIRE },
-    Rule { module: "repair", ours: &["event", "policy::record", "policy::outcome", "store", "journal", "clock"], crates: NO_ACTORS },
+    Rule { module: "repair", ours: &["event", "policy::record", "policy::outcome", "store", "clock"], crates: NO_ACTORS },
     // The way of an event.
     Rule { module: "publish", ours: &["event", "control", "fanout::meter", "journal", "store::chunk", "telemetry", "clock"], crates: NEITHER_STORE_NOR_CLIENT },
     Rule { module: "fanout", ours: &["event", "control::registry", "subscription", "supervision", "policy::filter", "journal", "store::chunk", "chaos", "metrics"], crates: NEITHER_STORE_NOR_WIRE },

@@ -21,7 +21,10 @@ use actix_web::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::{journal, repair::salvage::LogGap, store::damage::DamageSummary};
+use crate::{
+    journal,
+    store::damage::{DamageSummary, LogGap},
+};
 
 /// Where in its life the server is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]

@@ -1,24 +1,27 @@
-//! Under all of it: the only owner of what is on disk.
+//! The journal: the only writer of a running server's store.
 //!
-//! A [`Journal`] is a handle in front of one writer thread. The thread drains what has gathered in its queue, makes one
-//! batch of it, writes and **syncs it, always**, and then answers everybody, in order. After an answer the change
-//! survives `kill -9` and power loss; what was not answered may or may not have happened; what is on disk is always a
-//! prefix of what was answered.
+//! A [`Journal`] is a handle to one writer thread. The thread drains its queue, makes one batch of what it finds,
+//! writes and **always syncs** it, and then answers every entry in order. An answered change survives `kill -9` and
+//! power loss. An unanswered change may or may not have been written. The disk always holds a prefix of the queue's
+//! order.
 //!
 //! Invariants:
-//! - Opening a subscription is an entry in the same queue as its appends. It fences every earlier life: an append through
-//!   an older [`SubscriptionOwner`] is answered [`Error::Fenced`] and not written.
-//! - The queue is bounded by the subscriptions, which have at most one append each in it, and by the bytes admitted to
-//!   publishers, whose permit travels with the request. So sending never blocks, and the writer waits for nobody.
-//! - A sequence is given once, by the writer, which also stamps the time of the append, never decreasing in a partition.
-//! - Reads run on threads of their own and are bounded slices; nothing here may be called in a way that blocks an arbiter.
+//! - Opening a subscription is an entry in the same queue as its appends. It fences every earlier incarnation: an
+//!   append through an older [`SubscriptionOwner`] is not written and returns [`Error::Fenced`].
+//! - The queue is bounded: a subscription has at most one append in it, and publishers need a permit for their bytes,
+//!   which travels with the request. So sending never blocks.
+//! - The writer alone assigns sequences and append times. Neither decreases within a partition.
+//! - Reads run on threads of their own, in bounded slices (`reader`). Nothing here blocks an actor's thread, except
+//!   methods that say so.
+//! - A partition's floor moves only after every event below it that is still needed is copied to `held`
+//!   (`partition_state`).
 //!
-//! Absent on purpose: any opinion on *what* is written. Which changes a subscription makes is the policy's business.
+//! Not here: which changes a subscription makes. `policy` decides that.
 
 pub mod figures;
-pub(crate) mod partition_state;
+mod partition_state;
 mod position;
-pub(crate) mod reader;
+mod reader;
 mod scrub;
 mod status;
 mod writer;
@@ -37,10 +40,11 @@ use self::status::WriterStatus;
 pub use self::{
     partition_state::{BacklogBound, BacklogFullPolicy, BacklogLimits},
     position::LogPosition,
-    reader::{EventRecords, LogSlice, ReaderPool, WaitingDeadLetter},
+    reader::{EventRecords, ReaderPool, WaitingDeadLetter},
     scrub::Scrub,
-    status::{CrowdedPartition, JournalState, LogEnd},
+    status::{CrowdedPartition, JournalState},
 };
+pub use crate::store::log::{LogEnd, LogSlice};
 use crate::{
     clock::Clock,
     event::{Incarnation, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},

@@ -15,15 +15,13 @@ use bytes::Bytes;
 
 use crate::{
     event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
-    journal::{
-        Error, LogEnd, LogPosition, position,
-        reader::{self, EventFinder},
-    },
+    journal::{Error, LogPosition, position, reader},
     policy::record::Cursor,
     store::{
         Batch, Family, Store, StoreError,
         chunk::{ChunkBuilder, LogTail},
         keys::{self, MetaKind},
+        log::{EventFinder, LogEnd, chunk_of},
         records::{FloorRecord, StoredRecord},
     },
 };
@@ -66,43 +64,43 @@ pub enum BacklogFullPolicy {
 
 /// What the writer knows of a partition.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PartitionState {
+pub(super) struct PartitionState {
     /// Below, the log does not exist.
-    pub(crate) floor: Seq,
+    pub(super) floor: Seq,
     /// The place of the next event.
-    pub(crate) next: Seq,
+    pub(super) next: Seq,
     /// What stands before it.
-    pub(crate) running: LogTail,
+    pub(super) running: LogTail,
     /// When the newest event was appended.
-    pub(crate) appended: Timestamp,
+    pub(super) appended: Timestamp,
     /// What everybody has passed, as far as it was looked at.
-    pub(crate) passed: PassedEvents,
+    pub(super) passed: PassedEvents,
 }
 
 /// How much of a log was passed by everybody when it was looked at last: never more than by now.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct PassedEvents {
+pub(super) struct PassedEvents {
     /// Up to here.
-    pub(crate) low: Seq,
+    pub(super) low: Seq,
     /// So many bytes stand before it.
-    pub(crate) bytes: u64,
+    pub(super) bytes: u64,
 }
 
 /// The first event that each subscription of a partition may still ask for.
-pub(crate) type LowWatermarks = BTreeMap<SubscriptionId, LowWatermark>;
+pub(super) type LowWatermarks = BTreeMap<SubscriptionId, LowWatermark>;
 
 /// What a subscription may still ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LowWatermark {
+pub(super) struct LowWatermark {
     /// The first event.
-    pub(crate) all: Seq,
+    pub(super) all: Seq,
     /// The first but for its jobs': these hold the log, and are nobody's backlog.
-    pub(crate) own: Seq,
+    pub(super) own: Seq,
 }
 
 impl LowWatermark {
     /// What stands in a cursor.
-    pub(crate) fn of(cursor: &Cursor) -> Option<Self> {
+    pub(super) fn of(cursor: &Cursor) -> Option<Self> {
         let all = cursor.low()?;
         Some(Self { all, own: cursor.own_low().unwrap_or(all) })
     }
@@ -110,28 +108,28 @@ impl LowWatermark {
 
 /// What is known of the logs.
 #[derive(Debug, Default)]
-pub(crate) struct PartitionLogs {
+pub(super) struct PartitionLogs {
     /// The partitions.
-    pub(crate) partitions: HashMap<PartitionId, PartitionState>,
+    pub(super) partitions: HashMap<PartitionId, PartitionState>,
     /// Their low marks, as far as they are durable.
-    pub(crate) lows: HashMap<PartitionId, LowWatermarks>,
+    pub(super) lows: HashMap<PartitionId, LowWatermarks>,
 }
 
 impl PartitionState {
-    pub(crate) fn found() -> Self {
+    pub(super) fn found() -> Self {
         Self::from(FloorRecord { floor: Seq::FIRST, next: Seq::FIRST, ..FloorRecord::default() })
     }
 
-    pub(crate) fn end(&self) -> LogEnd {
+    pub(super) fn end(&self) -> LogEnd {
         LogEnd { next: self.next, running: self.running }
     }
 
     /// How many bytes of its log somebody has not passed, or more.
-    pub(crate) fn backlog(&self) -> u64 {
+    pub(super) fn backlog(&self) -> u64 {
         self.running.bytes.saturating_sub(self.passed.bytes)
     }
 
-    pub(crate) fn record(&self) -> FloorRecord {
+    pub(super) fn record(&self) -> FloorRecord {
         FloorRecord { floor: self.floor, next: self.next, running: self.running, appended: self.appended }
     }
 }
@@ -142,11 +140,8 @@ impl From<FloorRecord> for PartitionState {
     }
 }
 
-/// A partition that was abandoned keeps its floor record for ever, so that what is left of its log is never read.
-pub(crate) const ABANDONED: Seq = Seq(u64::MAX);
-
 /// The partitions as the store has them.
-pub(crate) fn recover(store: &dyn Store) -> Result<PartitionLogs, Error> {
+pub(super) fn recover(store: &dyn Store) -> Result<PartitionLogs, Error> {
     let mut partitions = HashMap::new();
     let mut bad = None;
     let range = keys::meta_of(MetaKind::Floor);
@@ -155,13 +150,13 @@ pub(crate) fn recover(store: &dyn Store) -> Result<PartitionLogs, Error> {
         FloorRecord::decode(value),
     ) {
         (Some(id), Ok(record)) => {
-            if record.floor != ABANDONED {
+            if record.floor != FloorRecord::ABANDONED {
                 partitions.insert(id, PartitionState::from(record));
             }
             ControlFlow::Continue(())
         }
         (id, floor) => {
-            bad = Some(reader::damaged(format!("the floor of {id:?}: {floor:?}")));
+            bad = Some(StoreError::damaged(format!("the floor of {id:?}: {floor:?}")));
             ControlFlow::Break(())
         }
     })?;
@@ -171,7 +166,7 @@ pub(crate) fn recover(store: &dyn Store) -> Result<PartitionLogs, Error> {
     for (id, partition) in &mut partitions {
         let range = keys::log_of(*id);
         if let Some((key, value)) = store.last(Family::Log, &range.start, &range.end)? {
-            let chunk = reader::chunk_of(&key, value)?;
+            let chunk = chunk_of(&key, value)?;
             // The log's last chunk may be older than the floor, where the whole log was passed.
             if chunk.end() > partition.next {
                 partition.next = chunk.end();
@@ -191,34 +186,34 @@ pub(crate) fn recover(store: &dyn Store) -> Result<PartitionLogs, Error> {
 
 /// A question: what of a partition's log may go?
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct TrimLookup {
+pub(super) struct TrimLookup {
     /// The partition.
-    pub(crate) id: PartitionId,
+    pub(super) id: PartitionId,
     /// Where its log begins.
-    pub(crate) floor: Seq,
+    pub(super) floor: Seq,
     /// Where it ends.
-    pub(crate) next: Seq,
+    pub(super) next: Seq,
     /// The first event that somebody may still ask for, or the end.
-    pub(crate) low: Seq,
+    pub(super) low: Seq,
     /// Retention keeps what was appended then or later; [`None`] where there is none.
-    pub(crate) kept: Option<Timestamp>,
+    pub(super) kept: Option<Timestamp>,
 }
 
 /// How far a floor may be moved.
 #[derive(Debug)]
-pub(crate) struct TrimPlan {
+pub(super) struct TrimPlan {
     /// Up to here.
-    pub(crate) target: Seq,
+    pub(super) target: Seq,
     /// The events below that somebody still owes, or that wait as dead letters, as they are held.
-    pub(crate) carried: BTreeMap<Seq, Bytes>,
+    pub(super) carried: BTreeMap<Seq, Bytes>,
     /// When the event at `target` was appended, where only its age keeps it.
-    pub(crate) ages: Option<Timestamp>,
+    pub(super) ages: Option<Timestamp>,
     /// Whether more may go, and is left for the next move.
-    pub(crate) is_part: bool,
+    pub(super) is_part: bool,
 }
 
 /// Answers a look. Only reads.
-pub(crate) fn plan(store: &dyn Store, look: &TrimLookup) -> Result<TrimPlan, StoreError> {
+pub(super) fn plan(store: &dyn Store, look: &TrimLookup) -> Result<TrimPlan, StoreError> {
     let TrimLookup { id, floor, next, low, kept } = *look;
     let aged = match kept {
         None => LogPosition { at: next, appended: None },
@@ -243,7 +238,7 @@ fn aged(store: &dyn Store, id: PartitionId, floor: Seq, next: Seq, kept: Timesta
 
 /// Completes a plan with what must be carried; what it has of that is not read again. The target is lower where that is too
 /// much for one move.
-pub(crate) fn carry(store: &dyn Store, id: PartitionId, floor: Seq, plan: TrimPlan) -> Result<TrimPlan, StoreError> {
+pub(super) fn carry(store: &dyn Store, id: PartitionId, floor: Seq, plan: TrimPlan) -> Result<TrimPlan, StoreError> {
     let TrimPlan { mut target, carried: mut known, ages, is_part } = plan;
     let aimed = target;
     let mut asked = BTreeSet::new();
@@ -292,7 +287,7 @@ pub(crate) fn carry(store: &dyn Store, id: PartitionId, floor: Seq, plan: TrimPl
 }
 
 /// Puts the move of a floor into `batch`.
-pub(crate) fn put(batch: &mut Batch, id: PartitionId, partition: &PartitionState, plan: &TrimPlan) {
+pub(super) fn put(batch: &mut Batch, id: PartitionId, partition: &PartitionState, plan: &TrimPlan) {
     for (seq, held) in plan.carried.range(..plan.target) {
         batch.put(Family::Held, keys::held(id, *seq), held.clone());
     }

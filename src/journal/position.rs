@@ -7,11 +7,11 @@
 
 use crate::{
     event::{PartitionId, Seq, Timestamp},
-    journal::reader::{chunk_of, damaged, walk},
     store::{
         Family, Store, StoreError,
         chunk::Chunk,
         keys,
+        log::{chunk_of, walk},
         records::{FloorRecord, StoredRecord},
     },
 };
@@ -33,7 +33,12 @@ pub(super) fn position(
     is_passed: impl Fn(&Chunk) -> bool,
 ) -> Result<LogPosition, StoreError> {
     let floor = store.get(Family::Meta, &keys::floor(partition))?;
-    let floor = floor.map(|floor| FloorRecord::decode(&floor)).transpose().map_err(damaged)?.unwrap_or_default().floor;
+    let floor = floor
+        .map(|floor| FloorRecord::decode(&floor))
+        .transpose()
+        .map_err(StoreError::damaged)?
+        .unwrap_or_default()
+        .floor;
     between(store, partition, floor, end, is_passed)
 }
 

@@ -2,7 +2,6 @@
 
 mod event_records;
 mod trace;
-pub(crate) mod walk;
 
 use std::{
     ops::ControlFlow,
@@ -20,8 +19,7 @@ pub use self::event_records::EventRecords;
 use crate::{
     event::{Event, Lane, PartitionId, Seq, SubscriptionKey, Timestamp},
     journal::{
-        DeadKey, Error, LogEnd, PendingResult,
-        figures::StoreFigures,
+        DeadKey, Error, PendingResult,
         position::{self, LogPosition},
     },
     policy::{
@@ -32,7 +30,9 @@ use crate::{
         Family, Store, StoreError,
         chunk::Chunk,
         damage::TolerantStore,
+        figures::StoreFigures,
         keys::{self, MetaKind},
+        log::{EventFinder, LogEnd, LogSlice, read_log},
         records::StoredRecord,
     },
 };
@@ -41,18 +41,6 @@ use crate::{
 const THREADS: usize = 2;
 
 type ReadTask = Box<dyn FnOnce(&dyn Store) + Send>;
-
-/// A slice of a partition's log.
-#[derive(Clone, Debug)]
-pub struct LogSlice {
-    /// The chunks, in order. The first may begin before the slice.
-    pub chunks: Vec<Chunk>,
-    /// Everything below was looked at.
-    pub upto: Seq,
-    /// Whether all of it is lost to damage of the store: then there are no chunks, and it is noted
-    /// ([`Damage`](crate::store::damage::Damage)).
-    pub is_missing: bool,
-}
 
 /// A dead letter that waits to be written.
 #[derive(Clone, Debug)]
@@ -75,7 +63,7 @@ pub struct ReaderPool {
 
 impl ReaderPool {
     /// Of a store of which nothing is passed over that is not noted.
-    pub(crate) fn start(store: Arc<TolerantStore>) -> Self {
+    pub(super) fn start(store: Arc<TolerantStore>) -> Self {
         let store: Arc<dyn Store> = store;
         let (jobs, queue) = mpsc::channel::<ReadTask>();
         let queue = Arc::new(Mutex::new(queue));
@@ -252,17 +240,17 @@ impl ReaderPool {
         Ok(found)
     }
 
-    pub(crate) fn store(&self) -> Arc<dyn Store> {
+    pub(super) fn store(&self) -> Arc<dyn Store> {
         Arc::clone(&self.store)
     }
 
     /// How many reads panicked.
-    pub(crate) fn panics(&self) -> u64 {
+    pub(super) fn panics(&self) -> u64 {
         self.panics.load(Ordering::Relaxed)
     }
 
     /// What the store says of itself.
-    pub(crate) fn figures(&self) -> Option<StoreFigures> {
+    pub(super) fn figures(&self) -> Option<StoreFigures> {
         self.store.figures()
     }
 
@@ -292,11 +280,7 @@ impl ReaderPool {
     }
 }
 
-pub(crate) fn damaged(what: impl std::fmt::Display) -> StoreError {
-    StoreError::Damaged(what.to_string())
-}
-
-pub(crate) fn scan_cursors(store: &dyn Store) -> Result<Vec<(SubscriptionKey, Cursor)>, Error> {
+pub(super) fn scan_cursors(store: &dyn Store) -> Result<Vec<(SubscriptionKey, Cursor)>, Error> {
     let mut found = Vec::new();
     let mut bad = None;
     let range = keys::cursors();
@@ -309,7 +293,7 @@ pub(crate) fn scan_cursors(store: &dyn Store) -> Result<Vec<(SubscriptionKey, Cu
             ControlFlow::Continue(())
         }
         (subscription_key, cursor) => {
-            bad = Some(damaged(format!("the cursor of {subscription_key:?}: {cursor:?}")));
+            bad = Some(StoreError::damaged(format!("the cursor of {subscription_key:?}: {cursor:?}")));
             ControlFlow::Break(())
         }
     })?;
@@ -319,95 +303,11 @@ pub(crate) fn scan_cursors(store: &dyn Store) -> Result<Vec<(SubscriptionKey, Cu
     }
 }
 
-/// A slice of the log. Where the store notes what is damaged, the slice ends before what cannot be read, or is that.
-pub(crate) fn read_log(
-    store: &dyn Store,
-    partition: PartitionId,
-    from: Seq,
-    end: Seq,
-    bytes_max: usize,
-) -> Result<LogSlice, StoreError> {
-    let Some(damage) = store.damage() else {
-        let (slice, read) = scan_log(store, partition, from, end, bytes_max);
-        return read.map(|()| slice);
-    };
-    if let Some(upto) = damage.gap_end(partition, from) {
-        return Ok(LogSlice { chunks: Vec::new(), upto: upto.min(end), is_missing: true });
-    }
-    let (slice, read) = scan_log(store, partition, from, end, bytes_max);
-    match read {
-        Ok(()) => Ok(slice),
-        Err(StoreError::Damaged(_)) => match slice.chunks.last().map(Chunk::end) {
-            Some(upto) => Ok(LogSlice { upto: upto.min(end).max(from), ..slice }),
-            None => walk::walk(store, partition, from, end, bytes_max),
-        },
-        Err(error @ (StoreError::Full | StoreError::Failed(_))) => Err(error),
-    }
-}
-
-/// What an iterator reads of the log, and whether it read all of it.
-fn scan_log(
-    store: &dyn Store,
-    partition: PartitionId,
-    from: Seq,
-    end: Seq,
-    bytes_max: usize,
-) -> (LogSlice, Result<(), StoreError>) {
-    let mut chunks: Vec<Chunk> = Vec::new();
-    let mut cut = false;
-    let read = scan_chunks(store, partition, from, end, bytes_max, &mut chunks, &mut cut);
-    let upto = if cut { chunks.last().map_or(end, Chunk::end) } else { end };
-    (LogSlice { chunks, upto, is_missing: false }, read)
-}
-
-fn scan_chunks(
-    store: &dyn Store,
-    partition: PartitionId,
-    from: Seq,
-    end: Seq,
-    bytes_max: usize,
-    chunks: &mut Vec<Chunk>,
-    cut: &mut bool,
-) -> Result<(), StoreError> {
-    let (mut bytes, mut bad) = (0, None);
-    let before = keys::log_of(partition).start;
-    if let Some((key, value)) = store.last(Family::Log, &before, &keys::log(partition, from))? {
-        let chunk = chunk_of(&key, value)?;
-        if chunk.end() > from {
-            bytes += chunk.bytes_len();
-            chunks.push(chunk);
-        }
-    }
-    store.scan(Family::Log, &keys::log(partition, from), &keys::log(partition, end), &mut |key, value| {
-        if bytes >= bytes_max && !chunks.is_empty() {
-            *cut = true;
-            return ControlFlow::Break(());
-        }
-        match chunk_of(key, Bytes::copy_from_slice(value)) {
-            Ok(chunk) => {
-                bytes += chunk.bytes_len();
-                chunks.push(chunk);
-                ControlFlow::Continue(())
-            }
-            Err(error) => {
-                bad = Some(error);
-                ControlFlow::Break(())
-            }
-        }
-    })?;
-    bad.map_or(Ok(()), Err)
-}
-
-pub(crate) fn chunk_of(key: &[u8], value: Bytes) -> Result<Chunk, StoreError> {
-    let (_, first) = keys::parse_log(key).ok_or_else(|| damaged("a key of the log"))?;
-    Chunk::decode(first, value).map_err(damaged)
-}
-
-pub(crate) fn ended_jobs(store: &dyn Store, subscription_key: SubscriptionKey) -> Result<Vec<Job>, StoreError> {
+pub(super) fn ended_jobs(store: &dyn Store, subscription_key: SubscriptionKey) -> Result<Vec<Job>, StoreError> {
     let mut jobs = Vec::new();
     let range = keys::ended_jobs_of(subscription_key);
     store.scan(Family::Meta, &range.start, &range.end, &mut |_, value| {
-        jobs.push(Job::decode(value).map_err(damaged));
+        jobs.push(Job::decode(value).map_err(StoreError::damaged));
         ControlFlow::Continue(())
     })?;
     jobs.into_iter().collect()
@@ -469,72 +369,6 @@ fn each_owed(
     })
 }
 
-/// Finds events by their place: in the log, or else among what is held. Events that were put aside together often lie in
-/// one chunk, so the last one that was read is kept.
-pub(crate) struct EventFinder<'a> {
-    store: &'a dyn Store,
-    partition: PartitionId,
-    last: Vec<Event>,
-}
-
-impl<'a> EventFinder<'a> {
-    pub(crate) fn new(store: &'a dyn Store, partition: PartitionId) -> Self {
-        Self { store, partition, last: Vec::new() }
-    }
-
-    /// The event at `seq`, in bytes of its own: one small event must not keep a chunk in memory.
-    pub(crate) fn find(&mut self, seq: Seq) -> Result<Option<Event>, StoreError> {
-        let known = |events: &[Event]| Some((events.first()?.seq, events.last()?.seq));
-        if known(&self.last).is_none_or(|(first, last)| seq < first || last < seq) {
-            self.last = self.read(seq)?;
-        }
-        let place = self.last.binary_search_by_key(&seq, |event| event.seq);
-        Ok(place.ok().map(|place| self.last[place].detached()))
-    }
-
-    fn read(&self, seq: Seq) -> Result<Vec<Event>, StoreError> {
-        let range = keys::log_of(self.partition).start..keys::log(self.partition, seq.plus(1));
-        let found = self.store.last(Family::Log, &range.start, &range.end);
-        let found = match found.and_then(|found| found.map(|(key, value)| chunk_of(&key, value)).transpose()) {
-            // An iterator stops at damage that is not its business.
-            Err(StoreError::Damaged(what)) => {
-                let is_lost = self.store.damage().is_some_and(|damage| damage.gap_end(self.partition, seq).is_some());
-                let chunk = if is_lost { None } else { walk::around(self.store, self.partition, seq)? };
-                if chunk.is_none() && !self.is_held(seq) {
-                    return Err(StoreError::Damaged(what));
-                }
-                chunk
-            }
-            found => found?,
-        };
-        let chunk = match found {
-            Some(chunk) if chunk.end() > seq => Some(chunk),
-            Some(_) | None => match self.store.get(Family::Held, &keys::held(self.partition, seq))? {
-                Some(held) => Some(Chunk::decode(seq, held).map_err(damaged)?),
-                None => None,
-            },
-        };
-        chunk.map_or(Ok(Vec::new()), |chunk| chunk.events().map_err(damaged))
-    }
-
-    fn is_held(&self, seq: Seq) -> bool {
-        matches!(self.store.get(Family::Held, &keys::held(self.partition, seq)), Ok(Some(_)))
-    }
-
-    /// The same as [`EventFinder::find`]; what cannot be read is noted, where the store does that, and not there.
-    fn find_if_readable(&mut self, seq: Seq) -> Result<Option<Event>, StoreError> {
-        match (self.find(seq), self.store.damage()) {
-            (Err(StoreError::Damaged(_)), Some(damage)) => {
-                if !seq.is_apart() {
-                    damage.lose(self.partition, seq, seq.plus(1));
-                }
-                Ok(None)
-            }
-            (found, _) => found,
-        }
-    }
-}
-
 /// Records that cannot be read, of events that are owed all the same: they are due when the order of falling due says so,
 /// and how often they were tried is forgotten. [`None`] where that order does not have them either.
 fn remade(
@@ -568,7 +402,9 @@ fn read_pending(
 ) -> Result<Option<PendingDelivery>, StoreError> {
     let SubscriptionKey { partition, subscription } = subscription_key;
     let owed = store.get(Family::Pending, &keys::pending(partition, seq, subscription, lane));
-    match owed.and_then(|owed| owed.map(|value| PendingDelivery::decode(&value)).transpose().map_err(damaged)) {
+    match owed
+        .and_then(|owed| owed.map(|value| PendingDelivery::decode(&value)).transpose().map_err(StoreError::damaged))
+    {
         Err(StoreError::Damaged(_)) if store.damage().is_some() => remade(store, subscription_key, lane, seq),
         owed => owed,
     }
@@ -613,7 +449,7 @@ fn read_dead(
     }
     store.scan(Family::Dead, &range.start, &range.end, &mut |key, value| {
         let (Some((_, due, seq, lane)), Ok(dead)) = (keys::parse_dead(key), DeadLetterRecord::decode(value)) else {
-            bad = Some(damaged(format!("a dead letter of {subscription_key:?}")));
+            bad = Some(StoreError::damaged(format!("a dead letter of {subscription_key:?}")));
             return ControlFlow::Break(());
         };
         if due > by || records.len() == max {
@@ -646,7 +482,7 @@ fn scan_dead(store: &dyn Store) -> Result<Vec<(SubscriptionKey, Timestamp)>, Err
     loop {
         let mut first = None;
         store.scan(Family::Dead, &from, &end, &mut |key, _| {
-            first = Some(keys::parse_dead(key).ok_or_else(|| damaged("a key of a dead letter")));
+            first = Some(keys::parse_dead(key).ok_or_else(|| StoreError::damaged("a key of a dead letter")));
             ControlFlow::Break(())
         })?;
         let Some(first) = first else { return Ok(found) };

@@ -12,16 +12,14 @@ use std::{
     time::Duration,
 };
 
-use super::{
-    WriterStatus,
-    reader::{read_log, walk::next_chunk},
-};
+use super::WriterStatus;
 use crate::{
     event::PartitionId,
     store::{
         Family, Store, StoreError,
         damage::next_readable,
         keys,
+        log::{read_log, walk::next_chunk},
         records::{FloorRecord, StoredRecord},
     },
 };

@@ -10,9 +10,9 @@ use std::{
 };
 
 use crate::{
-    event::{PartitionId, Seq, SubscriptionId},
+    event::{PartitionId, SubscriptionId},
     metrics::{DURATIONS, EVENTS, Histogram, HistogramCounts},
-    store::chunk::LogTail,
+    store::log::LogEnd,
 };
 
 /// Whether the journal can write.
@@ -24,15 +24,6 @@ pub enum JournalState {
     Full,
     /// It has ended.
     Closed,
-}
-
-/// Where a partition's log ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogEnd {
-    /// The place of the next event.
-    pub next: Seq,
-    /// What stands before it.
-    pub running: LogTail,
 }
 
 /// A partition whose backlog is at its bound, or close to it.

@@ -41,7 +41,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::damaged::copy_damaged;
+pub(super) use self::damaged::copy_damaged;
 pub use self::{
     copy::CopiedFile,
     restore::{RestoreReport, restore},
@@ -51,7 +51,7 @@ use crate::{
     clock::Clock,
     repair::fsck::{self, CheckReport, DeadLetterAccounts},
     store::{
-        rocks::{OpenError, ReadOnlyStore, RocksOptions, RocksStore, STORE},
+        rocks::{FROZEN, OpenError, ReadOnlyStore, RocksOptions, RocksStore, STORE},
         watermark::Watermark,
     },
 };
@@ -67,10 +67,6 @@ const WATERMARK: &str = "watermark";
 
 /// Where the admin token is kept, in a data folder and in a backup.
 const TOKEN: &str = "admin-token";
-
-/// A running store as it was at one moment, below the data folder: nobody's but ours. A server that was killed leaves it,
-/// and the next start takes it away.
-pub(crate) const FROZEN: &str = "rocksdb.frozen";
 
 /// How far it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -42,11 +42,11 @@ pub use self::{
 };
 use crate::{
     event::{PartitionId, Seq, SubscriptionKey, Timestamp},
-    journal::{LogEnd, reader::EventFinder},
     policy::record::{Counters, job::Job},
     store::{
         Batch, Family, Store, StoreError, WriteOp,
         keys::{self, MetaKind},
+        log::{EventFinder, LogEnd},
         records::{FloorRecord, StoredRecord},
     },
 };

@@ -43,7 +43,7 @@ use std::{
 use self::logs::PartitionSummary;
 pub use self::{
     control::{ControlNumbers, ControlRecords},
-    loss::{LogGap, LossReport, LostEvent},
+    loss::{LossReport, LostEvent},
 };
 use crate::{
     event::{Lane, PartitionId, Seq, SubscriptionKey, Timestamp},

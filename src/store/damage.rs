@@ -21,12 +21,11 @@ use std::{
 };
 
 use bytes::Bytes;
+use serde::Serialize;
 
 use crate::{
     event::{PartitionId, Seq},
-    journal::figures::StoreFigures,
-    repair::salvage::LogGap,
-    store::{Batch, Family, Store, StoreError, Visit},
+    store::{Batch, Family, Store, StoreError, Visit, figures::StoreFigures},
 };
 
 /// What is known to be damaged, and how far the scrub is. Clones are handles of the same.
@@ -49,6 +48,17 @@ struct KnownDamage {
     /// The first place behind each gap, and the pass that met with it last, by the first place in it.
     gaps: BTreeMap<(PartitionId, Seq), (Seq, u64)>,
     families: BTreeMap<Family, u64>,
+}
+
+/// A range of a partition's log that is missing or unreadable.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LogGap {
+    /// The partition.
+    pub partition: u32,
+    /// The first missing sequence.
+    pub first: u64,
+    /// The number of missing sequences. Some of them may never have had an event.
+    pub count: u64,
 }
 
 /// What is known to be damaged.

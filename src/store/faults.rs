@@ -15,8 +15,7 @@ use bytes::Bytes;
 
 use crate::{
     event::{PartitionId, Seq},
-    journal::figures::StoreFigures,
-    store::{Batch, Family, Store, StoreError, Visit},
+    store::{Batch, Family, Store, StoreError, Visit, figures::StoreFigures},
 };
 
 /// A write waits no longer, whoever forgot to end its waiting.

@@ -25,9 +25,8 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 use super::{chunk::Chunk, codec::RecordReader, keys};
 use crate::{
     event::{PartitionId, Seq},
-    journal::reader::{damaged, read_log},
     policy::record::LEDGER_BLOCK,
-    store::{Batch, Family, Store, StoreError},
+    store::{Batch, Family, Store, StoreError, log::read_log},
 };
 
 /// The version of the record.
@@ -205,7 +204,7 @@ fn each_id(
                     visit(seq, text);
                 }
             };
-            chunk.each_id(&mut look).map_err(damaged)?;
+            chunk.each_id(&mut look).map_err(StoreError::damaged)?;
         }
         at = slice.upto.max(at.plus(1));
     }
@@ -242,7 +241,9 @@ pub(crate) fn find(
         let behind = end_of(block_of(at)).min(end);
         blocks += 1;
         let ids = store.get(Family::Ids, &keys::ids(id, block_of(at)))?;
-        let ids = ids.map(|ids| IdFilter::decode(&ids).ok_or_else(|| damaged("the ids of a block"))).transpose()?;
+        let ids = ids
+            .map(|ids| IdFilter::decode(&ids).ok_or_else(|| StoreError::damaged("the ids of a block")))
+            .transpose()?;
         if ids.is_some_and(|ids| !ids.may_have(wanted)) {
             found.upto = behind;
             continue;
@@ -255,7 +256,7 @@ pub(crate) fn find(
                     found.seqs.push(seq);
                 }
             };
-            chunk.each_id(&mut look).map_err(damaged)?;
+            chunk.each_id(&mut look).map_err(StoreError::damaged)?;
         }
         found.upto = slice.upto.max(at.plus(1));
     }
@@ -285,7 +286,7 @@ pub(crate) fn find_held(
         match read {
             Ok(()) => std::ops::ControlFlow::Continue(()),
             Err(error) => {
-                bad = Some(damaged(error));
+                bad = Some(StoreError::damaged(error));
                 std::ops::ControlFlow::Break(())
             }
         }

@@ -17,9 +17,8 @@ use super::{
 };
 use crate::{
     event::{Lane, Seq, SubscriptionKey, Timestamp},
-    journal::{Error, reader::damaged},
     policy::record::{LEDGER_BLOCK, LedgerEntry, LedgerLine},
-    store::{Batch, Family, Store},
+    store::{Batch, Family, Store, StoreError},
 };
 
 /// A part of an answer.
@@ -97,7 +96,7 @@ pub(crate) fn of_event(
     seq: Seq,
     from: Option<Vec<u8>>,
     looks: usize,
-) -> Result<LedgerPage, Error> {
+) -> Result<LedgerPage, StoreError> {
     let range = keys::ledger_upto(subscription_key, seq);
     let from = from.unwrap_or(range.start);
     collect(store, &from, &range.end, looks, usize::MAX, keys::parse_ledger, |entry| covers(entry, seq))
@@ -111,12 +110,12 @@ pub(crate) fn between(
     max: usize,
     looks: usize,
     wanted: impl Fn(&LedgerEntry) -> bool,
-) -> Result<LedgerPage, Error> {
+) -> Result<LedgerPage, StoreError> {
     collect(store, &range.start, &range.end, looks, max, keys::parse_ledger_by_time, wanted)
 }
 
 /// When the oldest line of a subscription that is still there was written.
-pub(crate) fn oldest(store: &dyn Store, subscription_key: SubscriptionKey) -> Result<Option<Timestamp>, Error> {
+pub(crate) fn oldest(store: &dyn Store, subscription_key: SubscriptionKey) -> Result<Option<Timestamp>, StoreError> {
     let mut oldest = None;
     let range = keys::ledger_between(subscription_key, Timestamp::default(), Timestamp::NEVER);
     store.scan(Family::Ledger, &range.start, &range.end, &mut |key, _| {
@@ -134,7 +133,7 @@ fn collect(
     max: usize,
     parse: fn(&[u8]) -> Option<LineKey>,
     wanted: impl Fn(&LedgerEntry) -> bool,
-) -> Result<LedgerPage, Error> {
+) -> Result<LedgerPage, StoreError> {
     let mut page = LedgerPage { lines: Vec::new(), next: None };
     let mut looked = 0;
     let mut bad = None;
@@ -152,13 +151,10 @@ fn collect(
                 ControlFlow::Continue(())
             }
             (key, entry) => {
-                bad = Some(damaged(format!("a line of the ledger: {key:?} {entry:?}")));
+                bad = Some(StoreError::damaged(format!("a line of the ledger: {key:?} {entry:?}")));
                 ControlFlow::Break(())
             }
         }
     })?;
-    match bad {
-        Some(bad) => Err(bad.into()),
-        None => Ok(page),
-    }
+    bad.map_or(Ok(page), Err)
 }

@@ -1,15 +1,28 @@
-//! What the writer and the readers ask of a store: atomic, synced batches over a few sorted families of records.
+//! The store: records on disk and everything that knows their bytes.
 //!
-//! Two stores stand behind it: RocksDB, and one in memory that tests can make fail at every step. Everything that is
-//! *decided* about the records (which group, which sequence, who may write) is decided above, once, for both.
+//! A [`Store`] holds eleven sorted families of records ([`Family`]) and writes batches atomically and synced. RocksDB
+//! implements it (`rocks`); tests have an implementation in memory. `keys`, `records`, `chunk`, `ledger` and
+//! `id_filter` define the bytes of keys and values, each value with a version. `log` reads a partition's log, `damage`
+//! records what cannot be read and lets reads continue past it, `migrate` upgrades a store of an older format,
+//! `watermark` detects a store that lost acknowledged writes, and `faults` injects failing writes.
+//!
+//! Invariants:
+//! - A write that returned `Ok` survives `kill -9` and power loss.
+//! - Damage is reported, never silently skipped.
+//! - A decoder never panics, whatever the bytes are.
+//!
+//! Not here: what is written, in which order and by which owner. `journal` decides that while a server runs, `repair`
+//! while none does. This module imports neither.
 
 pub mod chunk;
 pub mod codec;
 pub mod damage;
 pub mod faults;
+pub mod figures;
 pub mod id_filter;
 pub mod keys;
 pub mod ledger;
+pub mod log;
 pub mod migrate;
 pub mod records;
 pub mod rocks;
@@ -20,8 +33,7 @@ use bytes::Bytes;
 
 use crate::{
     event::{PartitionId, Seq},
-    journal::figures::StoreFigures,
-    store::damage::Damage,
+    store::{damage::Damage, figures::StoreFigures},
 };
 
 /// A family of records. Each has its own key form (`journal::keys`) and its own settings in RocksDB.
@@ -129,6 +141,12 @@ pub enum StoreError {
     /// Anything else. What was being written may or may not be there: the process must end.
     #[error("the store failed: {0}")]
     Failed(String),
+}
+
+impl StoreError {
+    pub(crate) fn damaged(what: impl std::fmt::Display) -> Self {
+        Self::Damaged(what.to_string())
+    }
 }
 
 /// What a scan tells of each record: its key and its value.

@@ -93,6 +93,11 @@ pub struct FloorRecord {
     pub appended: Timestamp,
 }
 
+impl FloorRecord {
+    /// The floor of a deleted partition. Its record is kept for ever, so that the rest of its log is never read.
+    pub const ABANDONED: Seq = Seq(u64::MAX);
+}
+
 impl RecordLayout for FloorRecord {
     const NAME: &'static str = "floor";
 

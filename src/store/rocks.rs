@@ -41,12 +41,15 @@ use rocksdb::{ColumnFamily, DB, ErrorKind, WriteBatch, WriteOptions, checkpoint:
 
 pub(crate) use self::folder::FolderLock;
 use self::{floors::PartitionFloors, folder::DataFolder, trim::Trimmer};
-pub use self::{frozen::ReadOnlyStore, open::STORE, options::RocksOptions};
+pub use self::{
+    frozen::ReadOnlyStore,
+    open::{FROZEN, STORE},
+    options::RocksOptions,
+};
 use super::watermark::Watermark;
 use crate::{
     event::{PartitionId, Seq},
-    journal::figures::StoreFigures,
-    store::{Batch, Family, Store, StoreError, Visit, WriteOp},
+    store::{Batch, Family, Store, StoreError, Visit, WriteOp, figures::StoreFigures},
 };
 
 /// The version of the format that this program reads and writes.

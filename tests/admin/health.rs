@@ -4,8 +4,10 @@ use expect_test::expect;
 use gridhook::{
     admin::health::{Readiness, ServerHealth, StartPhase, StartStep, StepProgress},
     journal,
-    repair::salvage::LogGap,
-    store::{Family, damage::DamageSummary},
+    store::{
+        Family,
+        damage::{DamageSummary, LogGap},
+    },
 };
 
 #[test]

@@ -16,9 +16,10 @@ use gridhook::{
         outcome::Outcome,
         record::{DueKey, PendingDelivery},
     },
-    repair::salvage::LogGap,
     store::{
-        Batch, Family, Store, StoreError, keys,
+        Batch, Family, Store, StoreError,
+        damage::LogGap,
+        keys,
         records::StoredRecord,
         rocks::{RocksOptions, RocksStore},
     },

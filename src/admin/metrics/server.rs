@@ -5,14 +5,12 @@ use super::{
     scrape::{Scrape, TopicFigures, bounds_of},
 };
 use crate::{
-    journal::{
-        self,
-        figures::{FamilyFigures, StoreFigures},
-    },
+    journal,
     metrics::{
         ListenerCounters,
         text::{MetricFamily, MetricKind, MetricsText, SampleValue},
     },
+    store::figures::{FamilyFigures, StoreFigures},
 };
 
 const fn counter(name: &'static str, help: &'static str) -> MetricFamily {

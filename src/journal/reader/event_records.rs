@@ -2,12 +2,12 @@
 
 use std::ops::ControlFlow;
 
-use super::{EventFinder, ReaderPool, damaged};
+use super::ReaderPool;
 use crate::{
     event::{Event, Lane, Seq, SubscriptionKey, Timestamp},
     journal::{Error, PendingResult},
     policy::record::{Cursor, DeadLetterRecord, PendingDelivery},
-    store::{Family, Store, keys, records::StoredRecord},
+    store::{Family, Store, StoreError, keys, log::EventFinder, records::StoredRecord},
 };
 
 /// A dead letter is found by its event only by looking at those that wait: at 10,000 keys, less than 10 ms.
@@ -38,7 +38,7 @@ impl ReaderPool {
 fn read(store: &dyn Store, subscription_key: SubscriptionKey, seq: Seq) -> Result<EventRecords, Error> {
     let SubscriptionKey { partition, subscription } = subscription_key;
     let cursor = store.get(Family::Cursor, &keys::cursor(subscription_key))?.ok_or(Error::Unknown)?;
-    let cursor = Cursor::decode(&cursor).map_err(damaged)?;
+    let cursor = Cursor::decode(&cursor).map_err(StoreError::damaged)?;
     let lanes = [Lane(0), Lane(u16::MAX)];
     let mut owed = Vec::new();
     let mut bad = None;
@@ -52,7 +52,7 @@ fn read(store: &dyn Store, subscription_key: SubscriptionKey, seq: Seq) -> Resul
             ControlFlow::Continue(())
         }
         (key, record) => {
-            bad = Some(damaged(format!("an owed record: {key:?} {record:?}")));
+            bad = Some(StoreError::damaged(format!("an owed record: {key:?} {record:?}")));
             ControlFlow::Break(())
         }
     })?;
@@ -82,7 +82,7 @@ fn find_dead(
             found = Some(
                 DeadLetterRecord::decode(value)
                     .map(|dead| (dead, due))
-                    .map_err(|error| damaged(format!("{seq:?}: {error}"))),
+                    .map_err(|error| StoreError::damaged(format!("{seq:?}: {error}"))),
             );
         }
         looked += 1;

@@ -5,15 +5,16 @@ use std::{collections::BTreeMap, ops::ControlFlow};
 
 use bytes::Bytes;
 
-use super::{ReaderPool, damaged};
+use super::ReaderPool;
 use crate::{
     event::{Event, PartitionId, Seq, SubscriptionKey, Timestamp},
-    journal::{PendingResult, reader::EventFinder},
+    journal::PendingResult,
     policy::record::{Excerpt, ExcerptKey, LedgerEntry, LedgerEvent},
     store::{
-        Family, id_filter,
+        Family, StoreError, id_filter,
         keys::{self, MetaKind},
         ledger::{self, LedgerPage},
+        log::EventFinder,
         records::{FloorRecord, StoredRecord},
     },
 };
@@ -29,7 +30,7 @@ impl ReaderPool {
         seq: Seq,
         from: Option<Vec<u8>>,
     ) -> PendingResult<LedgerPage> {
-        self.run(move |store| ledger::of_event(store, subscription_key, seq, from, LOOKS))
+        self.run(move |store| Ok(ledger::of_event(store, subscription_key, seq, from, LOOKS)?))
     }
 
     /// The lines of a subscription in a range of keys ([`keys::ledger_between`]) that are `wanted`, up to `max`, or a part of
@@ -40,12 +41,12 @@ impl ReaderPool {
         max: usize,
         wanted: impl Fn(&LedgerEntry) -> bool + Send + 'static,
     ) -> PendingResult<LedgerPage> {
-        self.run(move |store| ledger::between(store, &range, max, LOOKS, wanted))
+        self.run(move |store| Ok(ledger::between(store, &range, max, LOOKS, wanted)?))
     }
 
     /// When the oldest line of a subscription was written that is still there.
     pub fn oldest_line(&self, subscription_key: SubscriptionKey) -> PendingResult<Option<Timestamp>> {
-        self.run(move |store| ledger::oldest(store, subscription_key))
+        self.run(move |store| Ok(ledger::oldest(store, subscription_key)?))
     }
 
     /// Which version of a filter the oldest line speaks of that says that one stopped events; [`None`] also where that is not
@@ -72,7 +73,7 @@ impl ReaderPool {
             let mut found = BTreeMap::new();
             for key in wanted {
                 if let Some(value) = store.get(Family::Excerpt, &keys::excerpt(subscription_key, key))? {
-                    found.insert(key, Excerpt::decode(&value).map_err(damaged)?);
+                    found.insert(key, Excerpt::decode(&value).map_err(StoreError::damaged)?);
                 }
             }
             Ok(found)
@@ -91,7 +92,7 @@ impl ReaderPool {
             Ok(record
                 .map(|record| FloorRecord::decode(&record))
                 .transpose()
-                .map_err(damaged)?
+                .map_err(StoreError::damaged)?
                 .map(|record| record.floor))
         })
     }

@@ -14,9 +14,8 @@ use crate::{
     journal::{
         BacklogFullPolicy, CrowdedPartition, Error,
         partition_state::{PartitionState, PassedEvents},
-        reader::chunk_of,
     },
-    store::{Family, Store, StoreError, keys},
+    store::{Family, Store, StoreError, keys, log::chunk_of},
 };
 
 /// Where old events are let go, that begins at seven eighths of the bound, so that publishers need not wait for it …
@@ -27,7 +26,7 @@ const KEPT: u64 = 6;
 
 impl GroupWriter {
     /// Whether one more request may be appended to a partition.
-    pub(crate) fn admit(&mut self, id: PartitionId) -> Result<(), Error> {
+    pub(super) fn admit(&mut self, id: PartitionId) -> Result<(), Error> {
         match self.look_at_backlog(id)? {
             Some(CrowdedPartition { laggard, is_full: true, .. }) => Err(Error::Backlog(laggard)),
             Some(CrowdedPartition { is_full: false, .. }) | None => Ok(()),
@@ -35,7 +34,7 @@ impl GroupWriter {
     }
 
     /// Those that were crowded may not be any more.
-    pub(crate) fn look_at_crowds(&mut self, partitions: impl Iterator<Item = PartitionId>) -> Result<(), StoreError> {
+    pub(super) fn look_at_crowds(&mut self, partitions: impl Iterator<Item = PartitionId>) -> Result<(), StoreError> {
         for id in partitions {
             if self.status.crowd(id).is_some() {
                 self.look_at_backlog(id)?;

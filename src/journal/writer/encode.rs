@@ -7,7 +7,7 @@ use crate::{
     event::{Incarnation, Lane, PartitionId, Seq, SubscriptionKey, Timestamp},
     journal::{
         DeadKey, DeadLetterWrite, Error, MetaChange, PublishReceipt, SubscriptionOwner, WriterEntry,
-        partition_state::{self, LowWatermark, PartitionState},
+        partition_state::{LowWatermark, PartitionState},
     },
     policy::record::{Cursor, LaneCursor, LedgerLine, RecordChange, RedrivePage, RedrivenEvent},
     store::{
@@ -154,7 +154,7 @@ impl GroupWriter {
                 let before = self.partitions.remove(id);
                 let record = before.as_ref().map_or_else(|| PartitionState::found().record(), PartitionState::record);
                 group.before.entry(*id).or_insert(before);
-                let record = FloorRecord { floor: partition_state::ABANDONED, ..record };
+                let record = FloorRecord { floor: FloorRecord::ABANDONED, ..record };
                 group.batch.put(Family::Meta, keys::floor(*id), record.encode());
             }
         }

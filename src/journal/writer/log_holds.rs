@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Dropped by whoever has read, or never will.
-pub(crate) type HeldRange = Arc<Seq>;
+pub(in crate::journal) type HeldRange = Arc<Seq>;
 
 /// The holds of all partitions.
 #[derive(Debug, Default)]

@@ -29,7 +29,7 @@ use crate::{
     journal::{
         AppendListener, Error, FatalHandler, JournalOptions, JournalState, OpenedSubscription, PublishReceipt,
         SubscriptionOwner, WriterEntry, WriterStatus,
-        partition_state::{self, LowWatermark, LowWatermarks, PartitionLogs, PartitionState},
+        partition_state::{LowWatermark, LowWatermarks, PartitionLogs, PartitionState},
     },
     policy::record::Cursor,
     store::{
@@ -38,7 +38,7 @@ use crate::{
         damage::Damage,
         id_filter::OpenBlocks,
         keys,
-        records::StoredRecord,
+        records::{FloorRecord, StoredRecord},
     },
 };
 
@@ -284,7 +284,7 @@ impl GroupWriter {
             (self.listener)(id, chunks);
         }
         for id in group.before.keys().filter(|id| !self.partitions.contains_key(id)) {
-            match self.store.drop_log(*id, partition_state::ABANDONED) {
+            match self.store.drop_log(*id, FloorRecord::ABANDONED) {
                 // The floor is written: the space comes back at the next start, if not before.
                 Ok(()) | Err(StoreError::Full) => {}
                 Err(error @ (StoreError::Damaged(_) | StoreError::Failed(_))) => return Err(error),

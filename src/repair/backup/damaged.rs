@@ -28,7 +28,7 @@ const SCRATCH: &str = "rocksdb.damaged";
 const READABLE: &str = "rocksdb.readable";
 
 /// The copy.
-pub(crate) struct DamagedCopy {
+pub(in crate::repair) struct DamagedCopy {
     target: TemporaryFolder,
     data_dir: PathBuf,
     scratch: PathBuf,
@@ -38,7 +38,7 @@ pub(crate) struct DamagedCopy {
 }
 
 /// Copies the store in `from`, a data folder or a backup, which is only read.
-pub(crate) fn copy_damaged(
+pub(in crate::repair) fn copy_damaged(
     from: &Path,
     data_dir: &Path,
     watch: &mut BackupObserver<'_>,
@@ -68,24 +68,24 @@ pub(crate) fn copy_damaged(
 
 impl DamagedCopy {
     /// Where it can be opened like a data folder.
-    pub(crate) fn scratch(&self) -> &Path {
+    pub(in crate::repair) fn scratch(&self) -> &Path {
         &self.scratch
     }
 
     /// Where a store is made anew of what can be read of the copy.
-    pub(crate) fn readable(&mut self) -> PathBuf {
+    pub(in crate::repair) fn readable(&mut self) -> PathBuf {
         self.target.own(READABLE)
     }
 
     /// The disk must have room for one more copy.
-    pub(crate) fn check_room(&self) -> Result<(), BackupError> {
+    pub(in crate::repair) fn check_room(&self) -> Result<(), BackupError> {
         let store = self.scratch.join(STORE);
         let bytes = copy::files_in(&store)?.iter().map(|(_, bytes)| bytes).sum();
         folders::check_room(&self.data_dir, bytes)
     }
 
     /// The store that was made anew takes the place of the copy. Both have to be closed.
-    pub(crate) fn replace(&mut self) -> Result<(), BackupError> {
+    pub(in crate::repair) fn replace(&mut self) -> Result<(), BackupError> {
         let (store, readable) = (self.scratch.join(STORE), self.readable());
         folders::remove(&store)?;
         fs::rename(readable.join(STORE), &store).map_err(of_io(&store))?;
@@ -93,13 +93,13 @@ impl DamagedCopy {
     }
 
     /// How much was acknowledged; [`None`] where that cannot be told.
-    pub(crate) fn acknowledged(&self) -> Option<u64> {
+    pub(in crate::repair) fn acknowledged(&self) -> Option<u64> {
         self.acknowledged
     }
 
     /// It is sound now, up to the change `sequence`, and becomes the store of the data folder: what was accepted is the new
     /// watermark.
-    pub(crate) fn keep(mut self, sequence: u64) -> Result<(), BackupError> {
+    pub(in crate::repair) fn keep(mut self, sequence: u64) -> Result<(), BackupError> {
         let store = self.target.own(STORE);
         fs::rename(self.scratch.join(STORE), &store).map_err(of_io(&store))?;
         Watermark::create(&self.data_dir.join(WATERMARK), sequence).map_err(of_io(&self.data_dir))?;

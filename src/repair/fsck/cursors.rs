@@ -3,9 +3,11 @@
 use super::{CheckStop, CheckedLog, StoreCheck, subscription_name, sum, sum_of};
 use crate::{
     event::{Lane, Seq, SubscriptionKey},
-    journal::partition_state,
     policy::record::{Counters, Cursor, LaneCursor},
-    store::{Family, keys, records::StoredRecord},
+    store::{
+        Family, keys,
+        records::{FloorRecord, StoredRecord},
+    },
 };
 
 impl StoreCheck<'_> {
@@ -36,8 +38,7 @@ impl StoreCheck<'_> {
         for job in &cursor.jobs {
             self.equations(&format!("{who}: of its job {}", job.lane.0), job.counters);
         }
-        let log =
-            self.logs.get(&subscription_key.partition).filter(|log| log.record.floor != partition_state::ABANDONED);
+        let log = self.logs.get(&subscription_key.partition).filter(|log| log.record.floor != FloorRecord::ABANDONED);
         let Some(CheckedLog { record, end }) = log else {
             return self.report.wrong(format!("{who} has a cursor in no log"));
         };

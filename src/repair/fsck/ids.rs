@@ -1,13 +1,11 @@
 //! Whether the filter of each block of ids misses no event that is in the log.
 
 use super::{CheckStop, StoreCheck};
-use crate::{
-    journal::partition_state,
-    store::{
-        Family, StoreError,
-        id_filter::{self, IdFilter},
-        keys,
-    },
+use crate::store::{
+    Family, StoreError,
+    id_filter::{self, IdFilter},
+    keys,
+    records::FloorRecord,
 };
 
 impl StoreCheck<'_> {
@@ -18,7 +16,7 @@ impl StoreCheck<'_> {
                 check.report.wrong(format!("the ids of a block: {key:02x?}"));
                 return Ok(());
             };
-            let floor = check.logs.get(&id).map_or(partition_state::ABANDONED, |log| log.record.floor);
+            let floor = check.logs.get(&id).map_or(FloorRecord::ABANDONED, |log| log.record.floor);
             match id_filter::missed(check.store, id, block, &found, floor) {
                 Ok(Some(seq)) => {
                     check.report.wrong(format!("partition {}: the id of event {} is not in its block", id.0, seq.0));

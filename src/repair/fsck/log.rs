@@ -7,11 +7,11 @@ use bytes::Bytes;
 use super::{CheckStop, CheckedLog, StoreCheck};
 use crate::{
     event::{PartitionId, Seq},
-    journal::{LogEnd, partition_state},
     store::{
         Family,
         chunk::Chunk,
         keys::{self, MetaKind},
+        log::LogEnd,
         records::{FloorRecord, StoredRecord},
     },
 };
@@ -21,7 +21,7 @@ impl StoreCheck<'_> {
         self.each_in(Family::Meta, &keys::meta_of(MetaKind::Floor), |check, key, value| {
             match (keys::parse_floor(key), FloorRecord::decode(value)) {
                 (Some(id), Ok(record)) => {
-                    check.report.count("partitions", u64::from(record.floor != partition_state::ABANDONED));
+                    check.report.count("partitions", u64::from(record.floor != FloorRecord::ABANDONED));
                     check.logs.insert(id, CheckedLog { record, end: None });
                 }
                 (id, record) => check.report.wrong(format!("the floor of {id:?}: {record:?}")),
@@ -45,7 +45,7 @@ impl StoreCheck<'_> {
         for (PartitionId(id), CheckedLog { record, end }) in &self.logs {
             let next = end.map_or(record.floor, |end| end.next);
             let accepted = is_accepted(&self.losses, PartitionId(*id), next, record.next);
-            if record.floor != partition_state::ABANDONED && next < record.next && !accepted {
+            if record.floor != FloorRecord::ABANDONED && next < record.next && !accepted {
                 let was = record.next.0;
                 self.report.wrong(format!("partition {id}: its log ends at {} and was at {was} before", next.0));
             }
@@ -65,7 +65,7 @@ impl StoreCheck<'_> {
         let Some(log) = self.logs.get_mut(&id) else {
             return self.report.wrong(format!("{at} is of no partition"));
         };
-        if log.record.floor == partition_state::ABANDONED {
+        if log.record.floor == FloorRecord::ABANDONED {
             return;
         }
         let chunk = match Chunk::decode(first, Bytes::copy_from_slice(value)) {

@@ -2,13 +2,14 @@
 
 use bytes::Bytes;
 
-use super::{LogGap, Salvage};
+use super::Salvage;
 use crate::{
     event::{PartitionId, Seq},
     repair::fsck::CheckStop,
     store::{
         Family,
         chunk::Chunk,
+        damage::LogGap,
         keys,
         records::{FloorRecord, StoredRecord},
     },

@@ -4,19 +4,10 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::store::damage::LogGap;
+
 /// More of a kind than this is counted.
 const TOLD_MAX: usize = 1000;
-
-/// Events that are in no log any more.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct LogGap {
-    /// Of which partition.
-    pub partition: u32,
-    /// The place of the first of them.
-    pub first: u64,
-    /// How many places; some may have had no event.
-    pub count: u64,
-}
 
 /// An event that a subscription will not get.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -3,13 +3,12 @@
 use super::{LostEvent, Salvage};
 use crate::{
     event::{Lane, Seq, SubscriptionKey},
-    journal::reader::EventFinder,
     policy::{
         outcome::Reason,
         record::{Cursor, LedgerEntry, LedgerEvent},
     },
     repair::fsck::CheckStop,
-    store::{Family, StoreError, keys, ledger},
+    store::{Family, StoreError, keys, ledger, log::EventFinder},
 };
 
 /// What becomes of an obligation.

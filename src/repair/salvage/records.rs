@@ -7,7 +7,6 @@ use bytes::Bytes;
 use super::Salvage;
 use crate::{
     event::{PartitionId, Seq},
-    journal::partition_state,
     policy::record::{Cursor, DeadLetterRecord, Excerpt, LedgerEntry, PendingDelivery},
     repair::fsck::CheckStop,
     store::{
@@ -153,6 +152,6 @@ impl Salvage<'_> {
     /// Whether a partition is there.
     pub(super) fn has(&self, id: PartitionId) -> bool {
         let record = self.parts.get(&id).map(|part| part.record);
-        record.is_some_and(|record| record.is_none_or(|record| record.floor != partition_state::ABANDONED))
+        record.is_some_and(|record| record.is_none_or(|record| record.floor != FloorRecord::ABANDONED))
     }
 }

@@ -10,9 +10,8 @@ use bytes::Bytes;
 
 use crate::{
     event::{PartitionId, Seq},
-    journal::reader::walk::LOOKS_MAX,
     repair::fsck::CheckStop,
-    store::{Batch, Family, Store, StoreError, damage::scan_past, keys},
+    store::{Batch, Family, Store, StoreError, damage::scan_past, keys, log::walk::LOOKS_MAX},
 };
 
 /// So many bytes are written together.

@@ -3,9 +3,9 @@
 use rocksdb::properties;
 
 use super::RocksStore;
-use crate::{
-    journal::figures::{FamilyFigures, StoreFigures},
-    store::Family,
+use crate::store::{
+    Family,
+    figures::{FamilyFigures, StoreFigures},
 };
 
 /// Levels that a family may have files in: RocksDB's default.

@@ -19,19 +19,20 @@ use super::{
     options::{self, synced},
     trim::Trimmer,
 };
-use crate::{
-    repair::backup::FROZEN,
-    store::{
-        Family, Store, StoreError,
-        keys::{self, MetaKind},
-        migrate::{self, migrate},
-        records::{FloorRecord, StoredRecord},
-        watermark::{Watermark, WatermarkFile},
-    },
+use crate::store::{
+    Family, Store, StoreError,
+    keys::{self, MetaKind},
+    migrate::{self, migrate},
+    records::{FloorRecord, StoredRecord},
+    watermark::{Watermark, WatermarkFile},
 };
 
 /// Where RocksDB is, below the data folder.
 pub const STORE: &str = "rocksdb";
+
+/// The checkpoint of a running store that a check or a backup reads, below the data folder. A killed process may leave it
+/// behind; the next start removes it.
+pub const FROZEN: &str = "rocksdb.frozen";
 
 /// Where it is made. What is found there was never used: it is thrown away.
 const DRAFT: &str = "rocksdb.new";

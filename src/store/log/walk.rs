@@ -1,4 +1,4 @@
-//! The log where an iterator cannot go: chunk by chunk, each looked up by its key, around what is damaged.
+//! Reads the log chunk by chunk, each with a lookup by its key, to get around damaged blocks that stop an iterator.
 
 use super::{LogSlice, chunk_of};
 use crate::{
@@ -6,21 +6,22 @@ use crate::{
     store::{Family, Store, StoreError, chunk::Chunk, damage, keys},
 };
 
-/// More events than any chunk has: whoever looks for the chunk that an event is in goes back no further.
+/// An upper bound of the events in a chunk. The search for the chunk of an event goes back no further.
 const CHUNK_EVENTS_MAX: u64 = 8192;
 
-/// So many places are looked at in one slice: a table whose index is damaged has no more readable chunks at all.
+/// The maximum number of sequences that one slice looks up. In a table with a damaged index no chunk is readable, so the
+/// search for the next one must be bounded.
 pub(crate) const LOOKS_MAX: u64 = 16_384;
 
-/// What is at a place of the log.
-enum WalkPosition {
+/// The result of looking up the chunk that starts at a sequence.
+enum ChunkLookup {
     Chunk(Chunk),
     Nothing,
     Damaged,
 }
 
-/// A slice of the log from `from` on, as [`super::read_log`] reads it: a gap is a slice of its own.
-pub(crate) fn walk(
+/// Reads a slice of the log as [`super::read_log`] does. A gap is a slice of its own.
+pub(super) fn read_chunkwise(
     store: &dyn Store,
     partition: PartitionId,
     from: Seq,
@@ -33,30 +34,30 @@ pub(crate) fn walk(
         chunks.push(chunk);
     }
     while at < end && (bytes < bytes_max || chunks.is_empty()) {
-        match look(store, partition, at)? {
-            WalkPosition::Chunk(chunk) => {
+        match look_up(store, partition, at)? {
+            ChunkLookup::Chunk(chunk) => {
                 (at, bytes) = (chunk.end(), bytes + chunk.bytes_len());
                 chunks.push(chunk);
             }
-            WalkPosition::Nothing | WalkPosition::Damaged if chunks.is_empty() => {
+            ChunkLookup::Nothing | ChunkLookup::Damaged if chunks.is_empty() => {
                 return gap(store, partition, from, end);
             }
-            WalkPosition::Nothing | WalkPosition::Damaged => break,
+            ChunkLookup::Nothing | ChunkLookup::Damaged => break,
         }
     }
     Ok(LogSlice { chunks, upto: at.min(end).max(from), is_missing: false })
 }
 
-/// From `from` on nothing can be read, up to the next place with a readable chunk.
+/// Returns the gap that starts at `from` and ends at the next readable chunk.
 fn gap(store: &dyn Store, partition: PartitionId, from: Seq, end: Seq) -> Result<LogSlice, StoreError> {
-    // What is in no log, without any damage, was accepted as lost before.
+    // Missing chunks without damage were accepted as lost by an earlier repair.
     let mut is_missing = damage::follows_gap(store, partition, from);
     let mut at = from;
     while at < end && at.0 - from.0 < LOOKS_MAX {
-        match look(store, partition, at)? {
-            WalkPosition::Chunk(_) => break,
-            WalkPosition::Nothing => {}
-            WalkPosition::Damaged => is_missing = true,
+        match look_up(store, partition, at)? {
+            ChunkLookup::Chunk(_) => break,
+            ChunkLookup::Nothing => {}
+            ChunkLookup::Damaged => is_missing = true,
         }
         at = at.plus(1);
     }
@@ -66,17 +67,17 @@ fn gap(store: &dyn Store, partition: PartitionId, from: Seq, end: Seq) -> Result
     Ok(LogSlice { chunks: Vec::new(), upto: at, is_missing })
 }
 
-/// The chunk that `seq` is in.
-pub(crate) fn around(store: &dyn Store, partition: PartitionId, seq: Seq) -> Result<Option<Chunk>, StoreError> {
+/// Finds the chunk that contains `seq`.
+pub(super) fn around(store: &dyn Store, partition: PartitionId, seq: Seq) -> Result<Option<Chunk>, StoreError> {
     for first in (seq.0.saturating_sub(CHUNK_EVENTS_MAX)..=seq.0).rev().map(Seq) {
-        if let WalkPosition::Chunk(chunk) = look(store, partition, first)? {
+        if let ChunkLookup::Chunk(chunk) = look_up(store, partition, first)? {
             return Ok(Some(chunk).filter(|chunk| chunk.end() > seq));
         }
     }
     Ok(None)
 }
 
-/// The first chunk that begins at `from` or behind it, before `end`.
+/// Finds the first chunk that starts at `from` or later, before `end`.
 pub(crate) fn next_chunk(
     store: &dyn Store,
     partition: PartitionId,
@@ -84,19 +85,19 @@ pub(crate) fn next_chunk(
     end: Seq,
 ) -> Result<Option<Chunk>, StoreError> {
     for first in (from.0..end.0).take(LOOKS_MAX as usize).map(Seq) {
-        if let WalkPosition::Chunk(chunk) = look(store, partition, first)? {
+        if let ChunkLookup::Chunk(chunk) = look_up(store, partition, first)? {
             return Ok(Some(chunk));
         }
     }
     Ok(None)
 }
 
-fn look(store: &dyn Store, partition: PartitionId, first: Seq) -> Result<WalkPosition, StoreError> {
+fn look_up(store: &dyn Store, partition: PartitionId, first: Seq) -> Result<ChunkLookup, StoreError> {
     let key = keys::log(partition, first);
     match store.get(Family::Log, &key).and_then(|value| value.map(|value| chunk_of(&key, value)).transpose()) {
-        Ok(Some(chunk)) => Ok(if chunk.events().is_ok() { WalkPosition::Chunk(chunk) } else { WalkPosition::Damaged }),
-        Ok(None) => Ok(WalkPosition::Nothing),
-        Err(StoreError::Damaged(_)) => Ok(WalkPosition::Damaged),
+        Ok(Some(chunk)) => Ok(if chunk.events().is_ok() { ChunkLookup::Chunk(chunk) } else { ChunkLookup::Damaged }),
+        Ok(None) => Ok(ChunkLookup::Nothing),
+        Err(StoreError::Damaged(_)) => Ok(ChunkLookup::Damaged),
         Err(error @ (StoreError::Full | StoreError::Failed(_))) => Err(error),
     }
 }

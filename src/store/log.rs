@@ -1,0 +1,194 @@
+//! Reading the log of a partition from any store, around damage.
+//!
+//! A slice is bounded in bytes. Where an iterator stops at a damaged block, chunks are looked up one by one (`walk`), so that
+//! only the events in damaged blocks are lost.
+
+pub(crate) mod walk;
+
+use std::ops::ControlFlow;
+
+use bytes::Bytes;
+
+use crate::{
+    event::{Event, PartitionId, Seq},
+    store::{
+        Family, Store, StoreError,
+        chunk::{Chunk, LogTail},
+        keys,
+    },
+};
+
+/// Where a partition's log ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogEnd {
+    /// The sequence of the next event.
+    pub next: Seq,
+    /// Count and bytes of all events before it.
+    pub running: LogTail,
+}
+
+/// A slice of a partition's log.
+#[derive(Clone, Debug)]
+pub struct LogSlice {
+    /// The chunks, in order. The first may begin before the slice.
+    pub chunks: Vec<Chunk>,
+    /// End of the range that was read.
+    pub upto: Seq,
+    /// Whether the whole range is unreadable because of damage. Then there are no chunks, and the range is recorded in
+    /// [`Damage`](crate::store::damage::Damage).
+    pub is_missing: bool,
+}
+
+/// Reads a slice of the log from `from` to before `end`: about `bytes_max` bytes, and at least one chunk.
+///
+/// If the store records damage, the slice ends before the first unreadable chunk. If it starts at one, the slice is the
+/// gap.
+pub(crate) fn read_log(
+    store: &dyn Store,
+    partition: PartitionId,
+    from: Seq,
+    end: Seq,
+    bytes_max: usize,
+) -> Result<LogSlice, StoreError> {
+    let Some(damage) = store.damage() else {
+        let (slice, read) = scan_log(store, partition, from, end, bytes_max);
+        return read.map(|()| slice);
+    };
+    if let Some(upto) = damage.gap_end(partition, from) {
+        return Ok(LogSlice { chunks: Vec::new(), upto: upto.min(end), is_missing: true });
+    }
+    let (slice, read) = scan_log(store, partition, from, end, bytes_max);
+    match read {
+        Ok(()) => Ok(slice),
+        Err(StoreError::Damaged(_)) => match slice.chunks.last().map(Chunk::end) {
+            Some(upto) => Ok(LogSlice { upto: upto.min(end).max(from), ..slice }),
+            None => walk::read_chunkwise(store, partition, from, end, bytes_max),
+        },
+        Err(error @ (StoreError::Full | StoreError::Failed(_))) => Err(error),
+    }
+}
+
+/// Reads with an iterator. Returns the chunks before an error as well as the error.
+fn scan_log(
+    store: &dyn Store,
+    partition: PartitionId,
+    from: Seq,
+    end: Seq,
+    bytes_max: usize,
+) -> (LogSlice, Result<(), StoreError>) {
+    let mut chunks: Vec<Chunk> = Vec::new();
+    let mut cut = false;
+    let read = scan_chunks(store, partition, from, end, bytes_max, &mut chunks, &mut cut);
+    let upto = if cut { chunks.last().map_or(end, Chunk::end) } else { end };
+    (LogSlice { chunks, upto, is_missing: false }, read)
+}
+
+fn scan_chunks(
+    store: &dyn Store,
+    partition: PartitionId,
+    from: Seq,
+    end: Seq,
+    bytes_max: usize,
+    chunks: &mut Vec<Chunk>,
+    cut: &mut bool,
+) -> Result<(), StoreError> {
+    let (mut bytes, mut bad) = (0, None);
+    let before = keys::log_of(partition).start;
+    if let Some((key, value)) = store.last(Family::Log, &before, &keys::log(partition, from))? {
+        let chunk = chunk_of(&key, value)?;
+        if chunk.end() > from {
+            bytes += chunk.bytes_len();
+            chunks.push(chunk);
+        }
+    }
+    store.scan(Family::Log, &keys::log(partition, from), &keys::log(partition, end), &mut |key, value| {
+        if bytes >= bytes_max && !chunks.is_empty() {
+            *cut = true;
+            return ControlFlow::Break(());
+        }
+        match chunk_of(key, Bytes::copy_from_slice(value)) {
+            Ok(chunk) => {
+                bytes += chunk.bytes_len();
+                chunks.push(chunk);
+                ControlFlow::Continue(())
+            }
+            Err(error) => {
+                bad = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    })?;
+    bad.map_or(Ok(()), Err)
+}
+
+/// Decodes a record of [`Family::Log`].
+pub(crate) fn chunk_of(key: &[u8], value: Bytes) -> Result<Chunk, StoreError> {
+    let (_, first) = keys::parse_log(key).ok_or_else(|| StoreError::damaged("a key of the log cannot be parsed"))?;
+    Chunk::decode(first, value).map_err(StoreError::damaged)
+}
+
+/// Finds events by sequence: in the log, or else in [`Family::Held`]. It keeps the chunk that it read last, because events
+/// that are looked up together are often in the same chunk.
+pub(crate) struct EventFinder<'a> {
+    store: &'a dyn Store,
+    partition: PartitionId,
+    last: Vec<Event>,
+}
+
+impl<'a> EventFinder<'a> {
+    pub(crate) fn new(store: &'a dyn Store, partition: PartitionId) -> Self {
+        Self { store, partition, last: Vec::new() }
+    }
+
+    /// Finds the event at `seq`. The event owns its bytes, so that one small event does not keep a whole chunk in memory.
+    pub(crate) fn find(&mut self, seq: Seq) -> Result<Option<Event>, StoreError> {
+        let known = |events: &[Event]| Some((events.first()?.seq, events.last()?.seq));
+        if known(&self.last).is_none_or(|(first, last)| seq < first || last < seq) {
+            self.last = self.read(seq)?;
+        }
+        let found = self.last.binary_search_by_key(&seq, |event| event.seq);
+        Ok(found.ok().map(|index| self.last[index].detached()))
+    }
+
+    fn read(&self, seq: Seq) -> Result<Vec<Event>, StoreError> {
+        let range = keys::log_of(self.partition).start..keys::log(self.partition, seq.plus(1));
+        let found = self.store.last(Family::Log, &range.start, &range.end);
+        let found = match found.and_then(|found| found.map(|(key, value)| chunk_of(&key, value)).transpose()) {
+            // An iterator also stops at damage in a neighbouring block, so look the chunk up by its key.
+            Err(StoreError::Damaged(what)) => {
+                let is_lost = self.store.damage().is_some_and(|damage| damage.gap_end(self.partition, seq).is_some());
+                let chunk = if is_lost { None } else { walk::around(self.store, self.partition, seq)? };
+                if chunk.is_none() && !self.is_held(seq) {
+                    return Err(StoreError::Damaged(what));
+                }
+                chunk
+            }
+            found => found?,
+        };
+        let chunk = match found {
+            Some(chunk) if chunk.end() > seq => Some(chunk),
+            Some(_) | None => match self.store.get(Family::Held, &keys::held(self.partition, seq))? {
+                Some(held) => Some(Chunk::decode(seq, held).map_err(StoreError::damaged)?),
+                None => None,
+            },
+        };
+        chunk.map_or(Ok(Vec::new()), |chunk| chunk.events().map_err(StoreError::damaged))
+    }
+
+    fn is_held(&self, seq: Seq) -> bool {
+        matches!(self.store.get(Family::Held, &keys::held(self.partition, seq)), Ok(Some(_)))
+    }
+
+    /// Like [`EventFinder::find`], but if the store records damage, an unreadable event is recorded and returned as [`None`].
+    pub(crate) fn find_if_readable(&mut self, seq: Seq) -> Result<Option<Event>, StoreError> {
+        match (self.find(seq), self.store.damage()) {
+            (Err(StoreError::Damaged(_)), Some(damage)) => {
+                if !seq.is_apart() {
+                    damage.lose(self.partition, seq, seq.plus(1));
+                }
+                Ok(None)
+            }
+            (found, _) => found,
+        }
+    }
+}
