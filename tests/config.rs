@@ -88,14 +88,14 @@ fn the_defaults_are_those_of_the_design() {
     assert_eq!((delivery.batch_events, delivery.batch_kilobytes), (5000, 64));
     assert_eq!((journal.outcome_wait, journal.retention), (Duration::from_millis(10), Duration::ZERO));
     assert_eq!((journal.write_buffer_bytes, journal.max_total_wal_bytes), (32 << 20, 64 << 20));
-    assert_eq!((topic.tail_bytes, limits.read_bytes), (32 << 20, 64 << 20));
+    assert_eq!((topic.recent_events_bytes, limits.read_bytes), (32 << 20, 64 << 20));
     assert_eq!((metrics.subscriptions, metrics.subscriptions_per_topic, metrics.topics), (100, 50, 100));
     assert!(!metrics.public && metrics.token.is_none());
     let folder = std::path::absolute("data/dead-letters").expect("a folder");
     let stores: Vec<_> =
         dead_letter.stores.iter().map(|(name, store)| (name.as_str(), store.address.to_string())).collect();
     assert_eq!(stores, [("folder", format!("file://{}", folder.display()))]);
-    assert_eq!(dead_letter.notice_topic, None);
+    assert_eq!(dead_letter.notification_topic, None);
     assert_eq!(
         (policy.edition.as_str(), policy.editions.names().collect::<Vec<_>>()),
         ("current", vec!["2020", "2021", "2023", "current", "namespace"])
@@ -120,7 +120,7 @@ fn a_flag_goes_over_a_variable_and_that_over_the_file() {
         ("GRIDHOOK_DELIVERY__SUSPEND_AFTER_FAILURES", "4"),
         ("GRIDHOOK_DELIVERY__BATCH_EVENTS", "20"),
         ("GRIDHOOK_DELIVERY__BATCH_KILOBYTES", "128"),
-        ("GRIDHOOK_DEAD_LETTER__NOTICE_TOPIC", "storage"),
+        ("GRIDHOOK_DEAD_LETTER__NOTIFICATION_TOPIC", "storage"),
         ("HOME", "/nowhere"),
     ];
     let config = load(file, &variables, &[("--listen", "server.listen", "127.0.0.1:3")]).expect("good settings");
@@ -128,7 +128,7 @@ fn a_flag_goes_over_a_variable_and_that_over_the_file() {
     assert_eq!(config.server.data_dir, PathBuf::from("of-variable"));
     assert_eq!(config.delivery.concurrency, 3);
     assert_eq!((config.delivery.batch_events, config.delivery.batch_kilobytes), (20, 128));
-    assert_eq!(config.dead_letter.notice_topic.as_deref(), Some("storage"));
+    assert_eq!(config.dead_letter.notification_topic.as_deref(), Some("storage"));
     assert!(config.chaos.enabled);
     let edition = config.policy.editions.get("current").expect("the edition");
     assert_eq!(edition.probation.after_failures, 4);

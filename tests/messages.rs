@@ -153,13 +153,13 @@ fn mistakes_that_need_no_server_are_told_with_what_to_do() {
     check(
         "dead-letters redrive orders billing",
         expect![
-            "gridhook: it is not said which dead letters; allowed are --key, --id, --reason, --place, --from and --to, or --all"
+            "gridhook: it is not said which dead letters; allowed are --key, --id, --reason, --stage, --from and --to, or --all"
         ],
     );
     check(
         "dead-letters purge orders billing",
         expect![
-            "gridhook: it is not said which dead letters; allowed are --key, --id, --reason, --place, --from and --to, or --all"
+            "gridhook: it is not said which dead letters; allowed are --key, --id, --reason, --stage, --from and --to, or --all"
         ],
     );
     check(
@@ -240,9 +240,9 @@ fn what_a_server_refuses_is_told_with_what_to_do() {
         ]],
     );
     check(
-        "dead-letters list orders billing --place nowhere",
+        "dead-letters list orders billing --stage nowhere",
         expect![[
-            r#"gridhook: refused with 400 Bad Request: InvalidRequest: place is "nowhere"; allowed are waiting and written."#
+            r#"gridhook: refused with 400 Bad Request: InvalidRequest: stage is "nowhere"; allowed are waiting and written."#
         ]],
     );
     check(

@@ -85,7 +85,7 @@ pub(super) async fn list(
                 after = Some(value);
                 continue;
             }
-            "place" => filter.place = Some(value.clone()),
+            "stage" => filter.stage = Some(value.clone()),
             "from" => filter.from = Some(value.clone()),
             "to" => filter.to = Some(value.clone()),
             "reason" => filter.reason = Some(value.clone()),
@@ -93,7 +93,7 @@ pub(super) async fn list(
             // Azure's clients put it everywhere.
             "api-version" => {}
             other => {
-                let problem = format!("has '{other}'; allowed are place, from, to, reason, id, $top and $skipToken");
+                let problem = format!("has '{other}'; allowed are stage, from, to, reason, id, $top and $skipToken");
                 return Err(InvalidRequest::new("the query", problem).into());
             }
         }
@@ -157,13 +157,13 @@ pub(super) async fn purge(
     let asked: PurgeBody = read(parse(body)?)?;
     let query = selection(asked.filter.as_ref(), asked.keys.as_deref(), asked.all)?;
     let at = cursor("after", asked.after.as_deref())?;
-    let PurgeProgress { dead_letters: letters, problems, next } =
+    let PurgeProgress { dead_letters, problems, next } =
         letters.purge(&shelf, &query, at, asked.dry_run).await?;
     if !asked.dry_run {
-        info!(topic = path.key(), subscription = name, letters, "dead letters are purged");
+        info!(topic = path.key(), subscription = name, dead_letters, "dead letters are purged");
     }
     let next = next.map(|next| next.to_string());
-    Ok(HttpResponse::Ok().json(PurgedView { letters, dry_run: asked.dry_run, problems: problem_views(problems), next }))
+    Ok(HttpResponse::Ok().json(PurgedView { dead_letters, dry_run: asked.dry_run, problems: problem_views(problems), next }))
 }
 
 /// `POST …/deadLetters/redrive`: 202 with the job that has begun; or, where it only counts, 200.
@@ -178,10 +178,10 @@ pub(super) async fn redrive(
     let query = selection(asked.filter.as_ref(), asked.keys.as_deref(), asked.all)?;
     let at = cursor("after", asked.after.as_deref())?;
     if asked.dry_run {
-        let PurgeProgress { dead_letters: letters, problems, next } = redrives.count(&shelf, &query, at).await?;
+        let PurgeProgress { dead_letters, problems, next } = redrives.count(&shelf, &query, at).await?;
         let next = next.map(|next| next.to_string());
         return Ok(HttpResponse::Ok().json(PurgedView {
-            letters,
+            dead_letters,
             dry_run: true,
             problems: problem_views(problems),
             next,

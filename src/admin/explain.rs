@@ -45,7 +45,7 @@ pub(super) enum StateView {
         deadline: String,
     },
     #[serde(rename_all = "camelCase")]
-    Owed {
+    Pending {
         next_due: String,
         attempts: u32,
         last_outcome: String,
@@ -86,8 +86,8 @@ pub(super) enum StateView {
         reason: Option<String>,
         file_due: Option<String>,
     },
-    /// Delivered or given up: the ledger knows.
-    Passed,
+    /// Delivered or given up; the ledger has its history
+    Completed,
     NotPublished,
 }
 
@@ -103,12 +103,13 @@ enum ObstacleView {
         cause: String,
         since: String,
         next_probe: String,
-        strikes: u32,
+        consecutive_suspensions: u32,
     },
+    #[serde(rename_all = "camelCase")]
     Probing {
         cause: String,
         since: String,
-        strikes: u32,
+        consecutive_suspensions: u32,
     },
     /// The endpoint asked with `Retry-After` for no request before then.
     RetryAfter {
@@ -121,10 +122,10 @@ enum ObstacleView {
     /// The limit of received events that have not ended is reached.
     Full {
         pending: u64,
-        most: u32,
+        limit: u32,
     },
-    /// No client waits for events.
-    NobodyWaits,
+    /// No client waits for events
+    NoReceiver,
 }
 
 /// The attempts to come if every attempt fails.
@@ -144,7 +145,7 @@ struct ForecastView {
 struct AttemptView {
     number: u32,
     not_before: String,
-    up_to_seconds_later: f64,
+    jitter_seconds: f64,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -158,18 +159,18 @@ struct EndView {
 /// An event that was not found.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = ExplainedNowhere)]
+#[schema(as = EventNotFound)]
 pub(super) struct NotFoundView {
     state: &'static str,
-    looked_at: SearchedView,
+    searched: SearchedView,
 }
 
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = LookedAt)]
+#[schema(as = SearchedRange)]
 struct SearchedView {
     events_in_flight: usize,
-    events_owed: usize,
+    events_pending: usize,
     log_from_sequence: u64,
     log_before_sequence: u64,
 }
@@ -180,7 +181,7 @@ impl StateView {
             EventState::InFlight { attempt, since, deadline } => {
                 Self::InFlight { attempt: *attempt, since: since.to_string(), deadline: deadline.to_string() }
             }
-            EventState::Pending { due, attempts, last } => Self::Owed {
+            EventState::Pending { due, attempts, last } => Self::Pending {
                 next_due: due.to_string(),
                 attempts: *attempts,
                 last_outcome: last.outcome.to_string(),
@@ -212,7 +213,7 @@ impl StateView {
                 reason: given_up.map(|(reason, _)| reason.to_string()),
                 file_due: given_up.map(|(_, due)| due.to_string()),
             },
-            EventState::Passed => Self::Passed,
+            EventState::Passed => Self::Completed,
             EventState::Unpublished => Self::NotPublished,
         }
     }
@@ -222,19 +223,19 @@ impl ObstacleView {
     fn new(obstacle: &Obstacle) -> Self {
         match *obstacle {
             Obstacle::Held { by } => Self::Held { by: by.to_string() },
-            Obstacle::Suspended { cause, since, until, consecutive_suspensions: strikes } => Self::Suspended {
+            Obstacle::Suspended { cause, since, until, consecutive_suspensions } => Self::Suspended {
                 cause: cause.to_string(),
                 since: since.to_string(),
                 next_probe: until.to_string(),
-                strikes,
+                consecutive_suspensions,
             },
-            Obstacle::Probing { cause, since, consecutive_suspensions: strikes } => {
-                Self::Probing { cause: cause.to_string(), since: since.to_string(), strikes }
+            Obstacle::Probing { cause, since, consecutive_suspensions } => {
+                Self::Probing { cause: cause.to_string(), since: since.to_string(), consecutive_suspensions }
             }
             Obstacle::RetryAfter { until } => Self::RetryAfter { until: until.to_string() },
             Obstacle::Paced { rate } => Self::Paced { rate: rate.per_second() },
-            Obstacle::Full { pending, most } => Self::Full { pending, most },
-            Obstacle::NobodyWaits => Self::NobodyWaits,
+            Obstacle::Full { pending, most } => Self::Full { pending, limit: most },
+            Obstacle::NobodyWaits => Self::NoReceiver,
         }
     }
 }
@@ -245,7 +246,7 @@ impl ForecastView {
         let attempt = |ForecastAttempt { number, at, later_max }: &ForecastAttempt| AttemptView {
             number: *number,
             not_before: at.to_string(),
-            up_to_seconds_later: later_max.as_secs_f64(),
+            jitter_seconds: later_max.as_secs_f64(),
         };
         Self {
             if_each_fails_with: failure.to_string(),
@@ -285,14 +286,14 @@ pub(super) async fn explain(
                 forecast: forecast.as_ref().map(ForecastView::new),
             }))
         }
-        ExplainAnswer::NotFound(SearchedRange { in_flight, pending: owed, from, upto }) => {
-            let looked_at = SearchedView {
+        ExplainAnswer::NotFound(SearchedRange { in_flight, pending, from, upto }) => {
+            let searched = SearchedView {
                 events_in_flight: in_flight,
-                events_owed: owed,
+                events_pending: pending,
                 log_from_sequence: from.0,
                 log_before_sequence: upto.0,
             };
-            Ok(HttpResponse::NotFound().json(NotFoundView { state: "notFound", looked_at }))
+            Ok(HttpResponse::NotFound().json(NotFoundView { state: "notFound", searched }))
         }
     }
 }

@@ -22,8 +22,8 @@ pub(super) struct LineView {
     at: String,
     lane: String,
     /// `filtered`, `delivered`, `deferred`, `undeliverable`, `expired`, `deadLettered`, `dropped`, `late`, `canceled`,
-    /// `filed`, `lost` or `redriven`.
-    pub(super) what: &'static str,
+    /// `written`, `lost` or `redriven`.
+    pub(super) step: &'static str,
     /// The whole line as a sentence.
     text: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -43,7 +43,7 @@ pub(super) struct LineView {
     #[serde(skip_serializing_if = "Option::is_none")]
     filter: Option<FilterView>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    said: Option<ResponseView>,
+    response: Option<ResponseView>,
     /// Number of events of the line
     events: u64,
     first_sequence: u64,
@@ -59,15 +59,15 @@ struct FilterView {
     #[serde(skip_serializing_if = "Option::is_none")]
     stopped_by: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    why: Option<&'static str>,
+    reason: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    seen: Option<String>,
+    value: Option<String>,
 }
 
 /// The response to a failed request, or the error that prevented it.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = LedgerSaid)]
+#[schema(as = LedgerResponse)]
 struct ResponseView {
     /// Whether it is the endpoint's own answer.
     by_endpoint: bool,
@@ -85,11 +85,11 @@ impl LineView {
     pub(super) fn new(line: &LedgerLine, beside: LineContext<'_>) -> Self {
         let LedgerLine { lane, attempt, entry } = line;
         let LedgerEntry { at, covers, what } = entry;
-        let said = line.excerpt_key().and_then(|key| beside.excerpts?.get(&key));
+        let excerpt = line.excerpt_key().and_then(|key| beside.excerpts?.get(&key));
         let mut view = Self {
             at: at.to_string(),
             lane: lane_name(*lane),
-            what: line_kind(what),
+            step: line_kind(what),
             text: String::new(),
             attempt: Some(*attempt).filter(|attempt| *attempt > 0),
             outcome: None,
@@ -99,7 +99,7 @@ impl LineView {
             reason: None,
             file: None,
             filter: None,
-            said: said.map(|Excerpt { answered, said }| ResponseView {
+            response: excerpt.map(|Excerpt { answered, said }| ResponseView {
                 by_endpoint: *answered,
                 text: String::from_utf8_lossy(said).into_owned(),
             }),
@@ -192,15 +192,15 @@ impl FilterView {
     fn new(version: u32, verdict: Option<&FilterResult>) -> Self {
         match verdict {
             Some(FilterResult::Stopped { clause, why, seen }) => {
-                Self { version, stopped_by: Some(clause.clone()), why: Some(why), seen: seen.clone() }
+                Self { version, stopped_by: Some(clause.clone()), reason: Some(why), value: seen.clone() }
             }
-            Some(FilterResult::Match) | None => Self { version, stopped_by: None, why: None, seen: None },
+            Some(FilterResult::Match) | None => Self { version, stopped_by: None, reason: None, value: None },
         }
     }
 
     fn sentence(&self) -> String {
         let stopped = format!("stopped by the filter, version {}", self.version);
-        match (&self.stopped_by, self.why, &self.seen) {
+        match (&self.stopped_by, self.reason, &self.value) {
             (Some(clause), Some(why), Some(seen)) => format!("{stopped}: {clause}: {why}: {seen}"),
             (Some(clause), Some(why), None) => format!("{stopped}: {clause}: {why}"),
             _ => stopped,
@@ -230,7 +230,7 @@ pub(super) const WORDS: [&str; 17] = [
     "dropped",
     "late",
     "canceled",
-    "filed",
+    "written",
     "lost",
     "redriven",
     "received",
@@ -252,7 +252,7 @@ pub(super) fn line_kind(what: &LedgerEvent) -> &'static str {
         LedgerEvent::GivenUp { put_aside: false, .. } => "dropped",
         LedgerEvent::Late { .. } => "late",
         LedgerEvent::Canceled => "canceled",
-        LedgerEvent::Filed { .. } => "filed",
+        LedgerEvent::Filed { .. } => "written",
         LedgerEvent::Lost { .. } => "lost",
         LedgerEvent::Redriven { .. } => "redriven",
         LedgerEvent::Lease(step) => step.kind().name(),

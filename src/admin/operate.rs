@@ -43,7 +43,7 @@ pub struct SubscriptionStatusView {
     oldest_unread_age_seconds: Option<u64>,
     next_due: Option<String>,
     in_flight: usize,
-    lingering: usize,
+    late_requests: usize,
     actor: IncarnationsView,
 }
 
@@ -59,12 +59,13 @@ pub(super) enum HealthView {
         cause: String,
         since: String,
         next_probe: String,
-        strikes: u32,
+        consecutive_suspensions: u32,
     },
+    #[serde(rename_all = "camelCase")]
     Probing {
         cause: String,
         since: String,
-        strikes: u32,
+        consecutive_suspensions: u32,
     },
 }
 
@@ -105,7 +106,7 @@ struct JobView {
     kind: String,
     state: String,
     rate: Option<f64>,
-    began: String,
+    started: String,
     changed: String,
     counters: CountersView,
 }
@@ -117,7 +118,7 @@ impl JobView {
             kind: job.kind.to_string(),
             state: job.state.to_string(),
             rate: job.rate.map(Rate::per_second),
-            began: job.began.to_string(),
+            started: job.began.to_string(),
             changed: job.changed.to_string(),
             counters: CountersView::new(job.counters),
         }
@@ -134,17 +135,17 @@ pub struct TopicStatusView {
     full: bool,
     /// Told where the backlog is at its bound, or close to it and being made smaller.
     #[serde(skip_serializing_if = "Option::is_none")]
-    crowd: Option<BacklogView>,
+    largest_backlog: Option<BacklogView>,
     /// The lives of its own actor, which keeps those of its subscriptions.
     actor: IncarnationsView,
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = TopicCrowd)]
+#[schema(as = TopicBacklog)]
 struct BacklogView {
-    laggard: String,
-    backlog_bytes: u64,
+    subscription: String,
+    bytes: u64,
 }
 
 impl SubscriptionStatusView {
@@ -155,7 +156,7 @@ impl SubscriptionStatusView {
             endpoint,
             backlog,
             in_flight,
-            late_requests: lingering,
+            late_requests,
             oldest_unread,
             supervision,
             quarantined,
@@ -175,7 +176,7 @@ impl SubscriptionStatusView {
             oldest_unread_age_seconds: oldest_unread.map(|appended| now.since(appended).as_secs()),
             next_due: cursor.next_due.map(|due| due.to_string()),
             in_flight: *in_flight,
-            lingering: *lingering,
+            late_requests: *late_requests,
             actor: IncarnationsView::new(supervision, Some(quarantined)),
         }
     }
@@ -185,14 +186,14 @@ impl HealthView {
     pub(super) fn new(health: Health) -> Self {
         match health {
             Health::Healthy { failures } => Self::Healthy { failures },
-            Health::Suspended { cause, since, until, consecutive_suspensions: strikes } => Self::Suspended {
+            Health::Suspended { cause, since, until, consecutive_suspensions } => Self::Suspended {
                 cause: cause.to_string(),
                 since: since.to_string(),
                 next_probe: until.to_string(),
-                strikes,
+                consecutive_suspensions,
             },
-            Health::Probing { cause, since, consecutive_suspensions: strikes } => {
-                Self::Probing { cause: cause.to_string(), since: since.to_string(), strikes }
+            Health::Probing { cause, since, consecutive_suspensions } => {
+                Self::Probing { cause: cause.to_string(), since: since.to_string(), consecutive_suspensions }
             }
         }
     }
@@ -244,13 +245,13 @@ impl CountersView {
 /// `GET …/status` of a topic.
 pub(super) fn topic_status(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
     let topic = topic(control, path)?;
-    let crowd = topic.crowd();
+    let backlog = topic.crowd();
     let view = TopicStatusView {
         topic: topic.record().name.to_string(),
-        full: crowd.is_some_and(|crowd| crowd.is_full),
-        crowd: crowd.map(|crowd| {
-            let name = topic.subscription_name(crowd.laggard).map(|name| name.to_string());
-            BacklogView { laggard: name.unwrap_or_else(|| crowd.laggard.0.to_string()), backlog_bytes: crowd.bytes }
+        full: backlog.is_some_and(|backlog| backlog.is_full),
+        largest_backlog: backlog.map(|backlog| {
+            let name = topic.subscription_name(backlog.laggard).map(|name| name.to_string());
+            BacklogView { subscription: name.unwrap_or_else(|| backlog.laggard.0.to_string()), bytes: backlog.bytes }
         }),
         actor: IncarnationsView::new(&topic.history().supervision(), None),
     };

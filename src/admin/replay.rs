@@ -109,7 +109,7 @@ pub(super) struct JobView {
     #[serde(skip_serializing_if = "Option::is_none")]
     to_sequence: Option<u64>,
     events_per_second: Option<f64>,
-    began: String,
+    started: String,
     changed: String,
     progress: JobProgress,
     counters: JobCounters,
@@ -122,7 +122,7 @@ pub(super) struct JobView {
 struct JobProgress {
     passed: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    of: Option<u64>,
+    total: Option<u64>,
     /// Seconds until all is passed, at the pace so far.
     eta_seconds: Option<u64>,
 }
@@ -162,9 +162,9 @@ impl JobView {
             from_sequence: range.map(|(from, _)| from),
             to_sequence: range.map(|(_, end)| end.saturating_sub(1)),
             events_per_second: job.rate.map(Rate::per_second),
-            began: job.began.to_string(),
+            started: job.began.to_string(),
             changed: job.changed.to_string(),
-            progress: JobProgress { passed, of, eta_seconds: left.map(|left| left.as_secs()) },
+            progress: JobProgress { passed, total: of, eta_seconds: left.map(|left| left.as_secs()) },
             counters: JobCounters {
                 matched,
                 filtered,

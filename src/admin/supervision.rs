@@ -1,4 +1,4 @@
-//! The lives of actors, told: how often each was built again, why, and how long that took.
+//! The incarnations of actors, told: how often each was built again, why, and how long that took.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -18,12 +18,12 @@ const TOP: usize = 100;
 /// … and so many at the most.
 const TOP_MAX: usize = 1_000;
 
-/// The lives of an actor.
+/// The incarnations of an actor.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = ActorLives)]
+#[schema(as = ActorIncarnations)]
 pub(super) struct IncarnationsView {
-    life: u64,
+    incarnation: u64,
     restarts: u64,
     ends: EndsView,
     last_cause: Option<String>,
@@ -83,7 +83,7 @@ struct ActorView {
     #[serde(skip_serializing_if = "Option::is_none")]
     store: Option<String>,
     #[serde(flatten)]
-    lives: IncarnationsView,
+    incarnations: IncarnationsView,
 }
 
 /// `GET /supervision`.
@@ -94,12 +94,12 @@ pub(super) struct SupervisionReport {
     /// Number of supervised actors
     actors: usize,
     /// Number of actors that ended unexpectedly
-    died: usize,
+    ended: usize,
     ends: EndsView,
     quarantined: u64,
     recovery: RecoveryView,
     /// Those that died most often, most often first.
-    most: Vec<ActorView>,
+    most_restarted: Vec<ActorView>,
 }
 
 /// What may stand in the query of `GET /supervision`.
@@ -112,9 +112,9 @@ struct SupervisionQuery {
 
 impl IncarnationsView {
     pub(super) fn new(supervision: &Supervision, quarantined: Option<&QuarantinedEvents>) -> Self {
-        let Supervision { incarnation: life, restarts, ends, last, recoveries } = supervision;
+        let Supervision { incarnation, restarts, ends, last, recoveries } = supervision;
         Self {
-            life: *life,
+            incarnation: *incarnation,
             restarts: *restarts,
             ends: EndsView::new(*ends),
             last_cause: last.map(|(end, _)| end.to_string()),
@@ -220,8 +220,8 @@ impl ActorHistory {
     fn add(&mut self, whose: ActorOwner, supervision: &Supervision, quarantined: Option<&QuarantinedEvents>) {
         self.actors += 1;
         self.quarantined += quarantined.map_or(0, |quarantined| quarantined.count);
-        let lives = IncarnationsView::new(supervision, quarantined);
-        let deaths = lives.ends.sum();
+        let incarnations = IncarnationsView::new(supervision, quarantined);
+        let deaths = incarnations.ends.sum();
         if deaths == 0 {
             return;
         }
@@ -231,13 +231,13 @@ impl ActorHistory {
         self.recoveries.newest.extend(newest);
         let view = match whose {
             ActorOwner::Topic(topic) => {
-                ActorView { kind: "topic", topic: Some(topic), subscription: None, store: None, lives }
+                ActorView { kind: "topic", topic: Some(topic), subscription: None, store: None, incarnations }
             }
             ActorOwner::Subscription(topic, name) => {
-                ActorView { kind: "subscription", topic: Some(topic), subscription: Some(name), store: None, lives }
+                ActorView { kind: "subscription", topic: Some(topic), subscription: Some(name), store: None, incarnations }
             }
             ActorOwner::Store(store) => {
-                ActorView { kind: "deadLetter", topic: None, subscription: None, store: Some(store), lives }
+                ActorView { kind: "deadLetter", topic: None, subscription: None, store: Some(store), incarnations }
             }
         };
         self.died.insert((deaths, self.actors), view);
@@ -246,14 +246,14 @@ impl ActorHistory {
     fn report(self, top: usize) -> SupervisionReport {
         let RecoveryTimes { count, longest, newest } = self.recoveries;
         let mut ends = EndsView::default();
-        self.died.values().for_each(|actor| ends.add(&actor.lives.ends));
+        self.died.values().for_each(|actor| ends.add(&actor.incarnations.ends));
         SupervisionReport {
             actors: self.actors,
-            died: self.died.len(),
+            ended: self.died.len(),
             ends,
             quarantined: self.quarantined,
             recovery: RecoveryView::new(count, longest, newest.into_iter()),
-            most: self.died.into_values().rev().take(top).collect(),
+            most_restarted: self.died.into_values().rev().take(top).collect(),
         }
     }
 }

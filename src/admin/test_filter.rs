@@ -45,19 +45,19 @@ struct FilterTestLine {
     #[serde(skip_serializing_if = "Option::is_none")]
     stopped_by: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    why: Option<&'static str>,
+    reason: Option<&'static str>,
     /// Value that the condition looked at, as JSON
     #[serde(skip_serializing_if = "Option::is_none")]
-    seen: Option<String>,
+    value: Option<String>,
 }
 
 impl FilterTestReport {
     fn add(&mut self, filter: &Filter, event: &Event) {
         let id = event.id().into_owned();
         let line = match filter.explain(event) {
-            FilterResult::Match => FilterTestLine { id, matches: true, stopped_by: None, why: None, seen: None },
+            FilterResult::Match => FilterTestLine { id, matches: true, stopped_by: None, reason: None, value: None },
             FilterResult::Stopped { clause, why, seen } => {
-                FilterTestLine { id, matches: false, stopped_by: Some(clause), why: Some(why), seen }
+                FilterTestLine { id, matches: false, stopped_by: Some(clause), reason: Some(why), value: seen }
             }
         };
         self.tested += 1;

@@ -40,13 +40,13 @@ const STALE: Duration = Duration::from_secs(60);
 pub(super) struct TopReport {
     now: String,
     /// Over how many seconds the rates were taken; `null` where the figures were taken for the first time.
-    over_seconds: Option<f64>,
+    window_seconds: Option<f64>,
     subscriptions: usize,
     suspended: usize,
     held: usize,
     in_flight: usize,
     backlog: u64,
-    owed: u64,
+    pending: u64,
     delivered_per_second: Option<f64>,
     failed_per_second: Option<f64>,
     top: Vec<TopLine>,
@@ -66,10 +66,10 @@ struct TopLine {
     requests_per_second: Option<f64>,
     failed_per_second: Option<f64>,
     /// Share of successful requests since the last report, from 0 to 1
-    success: Option<f64>,
+    success_share: Option<f64>,
     backlog: u64,
     oldest_unread_age_seconds: Option<u64>,
-    owed: u64,
+    pending: u64,
     in_flight: usize,
     concurrency: u32,
     delivered: u64,
@@ -103,9 +103,9 @@ pub(super) struct RateSamples(Mutex<RateSample>);
 enum SortOrder {
     #[default]
     Activity,
-    Sickness,
+    Health,
     Backlog,
-    Owed,
+    Pending,
     Failures,
     InFlight,
 }
@@ -130,20 +130,20 @@ impl SubscriptionSample {
     fn rank(&self, by: SortOrder) -> [f64; 3] {
         let (figures, rates) = (&self.figures, self.rates.unwrap_or_default());
         let cursor = &figures.cursor;
-        let (backlog, owed) = (figures.backlog as f64, cursor.counters.pending as f64);
+        let (backlog, pending) = (figures.backlog as f64, cursor.counters.pending as f64);
         match by {
             SortOrder::Activity => [rates.delivered + rates.requests, figures.in_flight as f64, backlog],
-            SortOrder::Sickness => {
+            SortOrder::Health => {
                 let state = match cursor.health {
-                    Health::Suspended { consecutive_suspensions: strikes, .. }
-                    | Health::Probing { consecutive_suspensions: strikes, .. } => 1e6 + f64::from(strikes),
+                    Health::Suspended { consecutive_suspensions, .. }
+                    | Health::Probing { consecutive_suspensions, .. } => 1e6 + f64::from(consecutive_suspensions),
                     Health::Healthy { .. } if cursor.held.is_some() => 1e5,
                     Health::Healthy { failures } => f64::from(failures),
                 };
-                [state, rates.failed, backlog + owed]
+                [state, rates.failed, backlog + pending]
             }
-            SortOrder::Backlog => [backlog, owed, 0.0],
-            SortOrder::Owed => [owed, backlog, 0.0],
+            SortOrder::Backlog => [backlog, pending, 0.0],
+            SortOrder::Pending => [pending, backlog, 0.0],
             SortOrder::Failures => [rates.failed, cursor.counters.requests_failed as f64, 0.0],
             SortOrder::InFlight => [figures.in_flight as f64, rates.requests, 0.0],
         }
@@ -153,7 +153,7 @@ impl SubscriptionSample {
 /// `GET /top`.
 pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
     let wrong = |error: &dyn std::fmt::Display| {
-        let allowed = "allowed are top, and by: activity, sickness, backlog, owed, failures or inFlight";
+        let allowed = "allowed are top, and by: activity, health, backlog, pending, failures or inFlight";
         InvalidRequest::new("the query", format!("cannot be read: {error}; {allowed}"))
     };
     let TopQuery { by, top } =
@@ -212,10 +212,10 @@ impl SubscriptionSample {
             delivered_per_second: rates.map(|rates| rates.delivered),
             requests_per_second: rates.map(|rates| rates.requests),
             failed_per_second: rates.map(|rates| rates.failed),
-            success,
+            success_share: success,
             backlog: *backlog,
             oldest_unread_age_seconds: oldest.map(|at| now.since(at).as_secs()),
-            owed: counters.pending,
+            pending: counters.pending,
             in_flight: *in_flight,
             concurrency: endpoint.concurrency,
             delivered: counters.delivered,
@@ -231,13 +231,13 @@ impl TopReport {
         let rate = |of: fn(TopRates) -> f64| over.map(|_| all.iter().filter_map(|one| one.rates).map(of).sum());
         Self {
             now: now.to_string(),
-            over_seconds: over.map(|over| over.as_secs_f64()),
+            window_seconds: over.map(|over| over.as_secs_f64()),
             subscriptions: all.len(),
             suspended: all.iter().filter(is_suspended).count(),
             held: all.iter().filter(|one| one.figures.cursor.held.is_some()).count(),
             in_flight: all.iter().map(|one| one.figures.in_flight).sum(),
             backlog: all.iter().map(|one| one.figures.backlog).sum(),
-            owed: all.iter().map(|one| one.figures.cursor.counters.pending).sum(),
+            pending: all.iter().map(|one| one.figures.cursor.counters.pending).sum(),
             delivered_per_second: rate(|rates| rates.delivered),
             failed_per_second: rate(|rates| rates.failed),
             top: Vec::new(),

@@ -67,7 +67,7 @@ struct EventView {
 /// The history of an event in one event subscription.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = Story)]
+#[schema(as = DeliveryHistory)]
 struct DeliveryHistoryView {
     /// Name of the event subscription, or its number if the name is unknown
     subscription: String,
@@ -77,13 +77,13 @@ struct DeliveryHistoryView {
     deleted: bool,
     /// `delivered`, `filtered`, `deadLettered`, `deadLetterWaiting`, `deadLetterLost`, `dropped`, `canceled`, `pending`,
     /// `unread`, `beforeSubscription`, `notPublished` or `unknown`.
-    verdict: &'static str,
-    /// The verdict as a sentence.
+    result: &'static str,
+    /// The result as a sentence.
     text: String,
     lines: Vec<LineView>,
     /// Whether there are more lines than are told.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    cut: bool,
+    truncated: bool,
     /// Where it is now, where it is anywhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     now: Option<StateView>,
@@ -125,10 +125,10 @@ impl DeliveryHistoryView {
             subscription: name.clone().unwrap_or_else(|| subscription_key.subscription.0.to_string()),
             domain_topic: domain_topic.clone(),
             deleted: *deleted,
-            verdict: history_end_name(&story.verdict),
+            result: history_end_name(&story.verdict),
             text: sentence(traced, next_attempt.as_deref()),
             lines: story.steps.iter().map(|line| LineView::new(line, beside)).collect(),
-            cut: *cut,
+            truncated: *cut,
             now: explanation
                 .as_ref()
                 .map(|Explanation { state, .. }| state)

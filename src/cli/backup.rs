@@ -160,7 +160,7 @@ impl Restore {
 
 /// Whether a report that came as JSON says that nothing is wrong.
 pub(super) fn is_sound(report: &Value) -> bool {
-    report["complaints"].as_array().is_some_and(Vec::is_empty)
+    report["findings"].as_array().is_some_and(Vec::is_empty)
 }
 
 /// A report that came as JSON, for people.

@@ -52,8 +52,8 @@ struct SubscriptionArgs {
 #[derive(Debug, Args)]
 struct FilterArgs {
     /// In this place: waiting or written
-    #[arg(long, value_name = "PLACE", help_heading = WHICH)]
-    place: Option<String>,
+    #[arg(long, value_name = "STAGE", help_heading = WHICH)]
+    stage: Option<String>,
     /// Last tried, or else published, at this time or later, such as 2026-11-20 or 2h
     #[arg(long, value_name = "TIME", value_parser = past, help_heading = WHICH)]
     from: Option<String>,
@@ -73,8 +73,8 @@ const WHICH: &str = "Which dead letters";
 
 impl FilterArgs {
     fn pairs(&self) -> Vec<(&'static str, &String)> {
-        let Self { place, from, to, reason, id } = self;
-        let all = [("place", place), ("from", from), ("to", to), ("reason", reason), ("id", id)];
+        let Self { stage, from, to, reason, id } = self;
+        let all = [("stage", stage), ("from", from), ("to", to), ("reason", reason), ("id", id)];
         all.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?))).collect()
     }
 }
@@ -121,7 +121,7 @@ impl SelectionArgs {
             return Ok(());
         }
         let text =
-            "it is not said which dead letters; allowed are --key, --id, --reason, --place, --from and --to, or --all";
+            "it is not said which dead letters; allowed are --key, --id, --reason, --stage, --from and --to, or --all";
         Err(ClientError::Input(text.to_owned()))
     }
 
@@ -205,7 +205,7 @@ impl DeadLetters {
                 let session = whose.control.session()?;
                 if meant.all && !meant.dry_run {
                     let dry = json!({"all": true, "dryRun": true});
-                    let count = in_parts(&session, &whose.path("/purge"), dry).await?["letters"].clone();
+                    let count = in_parts(&session, &whose.path("/purge"), dry).await?["deadLetters"].clone();
                     let of = format!("{} of {}", whose.subscription, client::short(&whose.topic.path("")));
                     prompt::is_sure(&format!("Purge all {} dead letters of {of}?", format::count(&count)), yes)?;
                 }
@@ -226,7 +226,7 @@ impl SubscriptionArgs {
         match self.printed.output {
             OutputFormat::Json => print::json(done),
             OutputFormat::Table => {
-                let lines = std::iter::once(format!("{} dead letters {word}", done["letters"])).chain(problems(done));
+                let lines = std::iter::once(format!("{} dead letters {word}", done["deadLetters"])).chain(problems(done));
                 lines.collect::<Vec<_>>().join("\n")
             }
         }
@@ -253,7 +253,7 @@ impl ListArgs {
                 break token.is_none();
             }
         };
-        let all = json!({"value": value, "problems": told_problems, "whole": is_whole});
+        let all = json!({"value": value, "problems": told_problems, "complete": is_whole});
         Ok(match whose.printed.output {
             OutputFormat::Json => print::json(&all),
             OutputFormat::Table => table(&all),
@@ -270,10 +270,10 @@ fn skip_token(link: &str) -> Option<String> {
 }
 
 fn table(all: &Value) -> String {
-    let mut table = TextTable::new(["PLACE", "EVENT", "REASON", "ATTEMPTS", "LAST OUTCOME", "LAST ATTEMPT", "KEY"]);
+    let mut table = TextTable::new(["STAGE", "EVENT", "REASON", "ATTEMPTS", "LAST OUTCOME", "LAST ATTEMPT", "KEY"]);
     for letter in all["value"].as_array().into_iter().flatten() {
         let names = [
-            "place",
+            "stage",
             "id",
             "deadLetterReason",
             "deliveryAttempts",
@@ -283,26 +283,26 @@ fn table(all: &Value) -> String {
         ];
         table.line(names.map(|name| format::text(&letter[name])));
     }
-    let more = (all["whole"] == false).then(|| "there are more: a higher --limit shows them".to_owned());
+    let more = (all["complete"] == false).then(|| "there are more: a higher --limit shows them".to_owned());
     let lines = std::iter::once(table.to_string()).chain(more).chain(problems(all));
     lines.collect::<Vec<_>>().join("\n")
 }
 
 fn problems(all: &Value) -> impl Iterator<Item = String> {
     let problems = all["problems"].as_array().into_iter().flatten();
-    problems.map(|problem| format!("not read: {}: {}", format::text(&problem["at"]), format::text(&problem["why"])))
+    problems.map(|problem| format!("not read: {}: {}", format::text(&problem["path"]), format::text(&problem["reason"])))
 }
 
 /// Asks until all is done; the sum of the answers.
 async fn in_parts(session: &ServerClient, path: &str, mut body: Value) -> Result<Value, ClientError> {
-    let (mut letters, mut told_problems): (u64, Vec<Value>) = (0, Vec::new());
+    let (mut dead_letters, mut told_problems): (u64, Vec<Value>) = (0, Vec::new());
     loop {
         let done: Value = session.post(path, &body).await?;
-        letters += done["letters"].as_u64().unwrap_or_default();
+        dead_letters += done["deadLetters"].as_u64().unwrap_or_default();
         told_problems.extend(done["problems"].as_array().into_iter().flatten().cloned());
         match &done["next"] {
             Value::String(next) => body["after"] = next.as_str().into(),
-            _ => return Ok(json!({"letters": letters, "dryRun": body["dryRun"], "problems": told_problems})),
+            _ => return Ok(json!({"deadLetters": dead_letters, "dryRun": body["dryRun"], "problems": told_problems})),
         }
     }
 }

@@ -57,13 +57,13 @@ fn nowhere(event: &str, reason: String) -> ClientError {
     let Ok(answer) = serde_json::from_str::<Value>(reason.trim()) else {
         return ClientError::Refused { status: StatusCode::NOT_FOUND, reason };
     };
-    let looked = &answer["lookedAt"];
+    let looked = &answer["searched"];
     let of = |key: &str| format::count(&looked[key]);
     ClientError::Input(format!(
-        "no event '{event}' was found among {} in flight, {} owed and the log from {} to before {}; gridhook trace knows \
+        "no event '{event}' was found among {} in flight, {} pending and the log from {} to before {}; gridhook trace knows \
          what became of those that have ended",
         of("eventsInFlight"),
-        of("eventsOwed"),
+        of("eventsPending"),
         of("logFromSequence"),
         of("logBeforeSequence")
     ))
@@ -81,7 +81,7 @@ fn format_explanation(answer: &Value, clock: &Clock) -> String {
                 at(&answer["deadline"])
             )
         }
-        "owed" => format!(
+        "pending" => format!(
             "owed: {} attempts, the last at {} with {}; the next not before {}",
             count(&answer["attempts"]),
             at(&answer["lastAttempt"]),
@@ -105,7 +105,7 @@ fn format_explanation(answer: &Value, clock: &Clock) -> String {
         "deadLetterWaiting" => {
             format!("a dead letter for {}; its file is due at {}", text(&answer["reason"]), at(&answer["fileDue"]))
         }
-        "passed" => "over: gridhook trace tells what became of it".to_owned(),
+        "completed" => "over: gridhook trace tells what became of it".to_owned(),
         "notPublished" => "not published yet".to_owned(),
         _ => text(&answer["state"]),
     };
@@ -125,9 +125,9 @@ fn format_explanation(answer: &Value, clock: &Clock) -> String {
             "full" => format!(
                 "{} events were received and have not ended, and {} may be: clients get no new ones",
                 count(&obstacle["pending"]),
-                count(&obstacle["most"])
+                count(&obstacle["limit"])
             ),
-            "nobodyWaits" => "no client waits for events".to_owned(),
+            "noReceiver" => "no client waits for events".to_owned(),
             _ => text(&obstacle["kind"]),
         };
         write!(told, "\n  in its way: {what}").ok();

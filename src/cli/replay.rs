@@ -169,7 +169,7 @@ impl SubscriptionArgs {
 
 /// A line with how far a job is.
 fn bar(job: &Value) -> String {
-    let (passed, of) = (number(job, "/progress/passed"), number(job, "/progress/of").max(1));
+    let (passed, of) = (number(job, "/progress/passed"), number(job, "/progress/total").max(1));
     let full = (passed.min(of) * BAR / of) as usize;
     let mut line = format!("[{}{}] {passed}/{of}", "#".repeat(full), ".".repeat(BAR as usize - full));
     let counts =
@@ -227,7 +227,7 @@ fn jobs<'a>(jobs: impl Iterator<Item = &'a Value>) -> String {
             text(job, "id"),
             text(job, "state"),
             format!("{}-{}", number(job, "/fromSequence"), number(job, "/toSequence")),
-            format!("{}/{}", number(job, "/progress/passed"), number(job, "/progress/of")),
+            format!("{}/{}", number(job, "/progress/passed"), number(job, "/progress/total")),
             count("matched"),
             count("delivered"),
             count("pending"),
@@ -235,7 +235,7 @@ fn jobs<'a>(jobs: impl Iterator<Item = &'a Value>) -> String {
             count("dropped"),
             count("requestsFailed"),
             eta(job).unwrap_or_else(|| "-".to_owned()),
-            text(job, "began"),
+            text(job, "started"),
         ]);
     }
     table.to_string()

@@ -27,7 +27,7 @@ use crate::{
 /// The flags of `simulate`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
-    after_help = "Example: gridhook simulate --edition my.toml --temper outage:5h --temper healthy=3 --plot my.svg\n\
+    after_help = "Example: gridhook simulate --edition my.toml --model outage:5h --model healthy=3 --plot my.svg\n\
     Tempers: healthy, slow:SHARE of the response wait, black-hole, flapping:DURATION, outage:DURATION,\n\
     overloaded:REQUESTS a second, small-batches:EVENTS, wrong-address:DURATION, faulty:SHARE of the requests,\n\
     bad-events:SHARE of the events"
@@ -39,9 +39,9 @@ pub struct Simulate {
     /// The edition: a name that the server knows, or a file [default: policy.edition]
     #[arg(long, value_name = "NAME|FILE")]
     edition: Option<String>,
-    /// An endpoint's temper and its share of the subscriptions; may be given again [default: a mix of all]
+    /// Endpoint model and its share of the subscriptions; may be repeated [default: a mix of all models]
     #[arg(long, value_name = "NAME[:NUMBER][=SHARE]")]
-    temper: Vec<String>,
+    model: Vec<String>,
     /// How many subscriptions, each with an endpoint of its own
     #[arg(long, value_name = "N", default_value_t = 1000)]
     subscriptions: u32,
@@ -171,10 +171,10 @@ impl Simulate {
     }
 
     fn shares(&self, rate: f64) -> Result<Vec<(EndpointModel, u32)>, SimulateError> {
-        if self.temper.is_empty() {
+        if self.model.is_empty() {
             return Ok(EndpointModel::mix(rate).to_vec());
         }
-        let wrong = |what| SimulateError::Flag { flag: "--temper", what };
+        let wrong = |what| SimulateError::Flag { flag: "--model", what };
         let read = |text: &String| {
             let (temper, share) = text.rsplit_once('=').unwrap_or((text, "1"));
             let share = share.parse().ok().filter(|share| (1..=SHARE_MAX).contains(share));
@@ -182,7 +182,7 @@ impl Simulate {
                 share.ok_or_else(|| format!("{text:?} has no share; allowed is a number from 1 to {SHARE_MAX}"));
             Ok((EndpointModel::parse(temper, rate).map_err(wrong)?, share.map_err(wrong)?))
         };
-        self.temper.iter().map(read).collect()
+        self.model.iter().map(read).collect()
     }
 }
 

@@ -37,7 +37,7 @@ impl Supervision {
 fn format_report(report: &Value) -> String {
     let all = format!(
         "{} actors, {} of them died; {} events quarantined",
-        report["actors"], report["died"], report["quarantined"]
+        report["actors"], report["ended"], report["quarantined"]
     );
     let mut table = TextTable::new([
         "actor",
@@ -52,7 +52,7 @@ fn format_report(report: &Value) -> String {
         "longest",
         "quarantined",
     ]);
-    let lines = report["most"].as_array().into_iter().flatten();
+    let lines = report["mostRestarted"].as_array().into_iter().flatten();
     for actor in lines {
         let text = |value: &Value| value.as_str().map_or("-".to_owned(), str::to_owned);
         let count = |value: &Value| value.as_u64().unwrap_or_default().to_string();

@@ -194,8 +194,8 @@ fn format_line(line: &Value) -> String {
         "outcome" => {
             let (count, first) = (line["events"].as_u64().unwrap_or_default(), text("firstSequence"));
             let which = if count == 1 { format!("event {first}") } else { format!("{count} events from {first}") };
-            let [at, what, subscription, sentence] = ["at", "what", "subscription", "text"].map(text);
-            format!("{at}  {what:8} {topic}/{subscription}  {which}: {sentence}")
+            let [at, step, subscription, sentence] = ["at", "step", "subscription", "text"].map(text);
+            format!("{at}  {step:8} {topic}/{subscription}  {which}: {sentence}")
         }
         "missed" => format!(
             "… missed {} events and outcomes: they came faster than this could be read",

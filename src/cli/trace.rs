@@ -83,7 +83,7 @@ struct DeliveryHistory {
     text: String,
     lines: Vec<LedgerLine>,
     #[serde(default)]
-    cut: bool,
+    truncated: bool,
 }
 
 /// A line of the ledger, as far as people read it.
@@ -93,7 +93,7 @@ pub(super) struct LedgerLine {
     at: String,
     lane: String,
     text: String,
-    said: Option<EndpointAnswer>,
+    response: Option<EndpointAnswer>,
     events: u64,
     first_sequence: u64,
 }
@@ -207,7 +207,7 @@ impl DeliveryHistory {
         for line in &self.lines {
             line.write_to(text, None);
         }
-        if self.cut {
+        if self.truncated {
             text.push_str("\n  and more");
         }
     }
@@ -220,7 +220,7 @@ impl LedgerLine {
         let lane = if self.lane == "live" { String::new() } else { format!(" [{}]", self.lane) };
         // Writing to a string does not fail.
         write!(text, "\n  {}  {of}{}{lane}", self.at, escape::text(&self.text)).ok();
-        if let Some(EndpointAnswer { by_endpoint, text: said }) = &self.said {
+        if let Some(EndpointAnswer { by_endpoint, text: said }) = &self.response {
             let who = if *by_endpoint { "it said" } else { "because" };
             write!(text, "\n    {who}: {}", escape::text(said)).ok();
         }

@@ -35,7 +35,7 @@ const CREDENTIALS: [(StoreKind, &[&str]); 4] = [
 #[derive(Clone, Debug)]
 pub struct DeadLetter {
     /// The topic in which each file is told; [`None`] where nobody is told.
-    pub notice_topic: Option<String>,
+    pub notification_topic: Option<String>,
     /// All stores, by name; the folder beside the data, if there is one, is [`FOLDER`].
     pub stores: BTreeMap<String, DeadLetterStore>,
     /// Which of them, and where in it, a subscription's destination means.
@@ -64,7 +64,7 @@ pub(super) struct RawDeadLetter {
     #[serde(deserialize_with = "read::optional")]
     folder: Option<PathBuf>,
     #[serde(deserialize_with = "read::optional")]
-    notice_topic: Option<String>,
+    notification_topic: Option<String>,
     #[serde(default)]
     stores: BTreeMap<String, RawDeadLetterStore>,
 }
@@ -118,7 +118,7 @@ fn keys() -> impl Iterator<Item = String> {
 impl RawDeadLetter {
     pub(super) fn resolve(self, data_dir: &Path, layers: &mut Layers) -> DeadLetter {
         let mut resolved =
-            DeadLetter { notice_topic: self.notice_topic, stores: BTreeMap::new(), places: NamedStores::default() };
+            DeadLetter { notification_topic: self.notification_topic, stores: BTreeMap::new(), places: NamedStores::default() };
         let mut known: Vec<NamedStore> = Vec::new();
         if let Some(folder) = self.folder {
             match folder_address(&data_dir.join(folder)) {

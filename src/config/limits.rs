@@ -69,5 +69,5 @@ pub struct Limits {
     pub read_bytes: usize,
     /// Requests of a thread that wait for a late answer.
     #[serde(deserialize_with = "read::count::<_, _, 0, 1_000_000>")]
-    pub lingering: usize,
+    pub late_requests: usize,
 }

@@ -252,7 +252,7 @@ pub enum BacklogFull {
 pub struct Topic {
     /// The newest events of all topics together that are kept in memory.
     #[serde(deserialize_with = "read::size::<_, _, 0, { 64 * GIB }>")]
-    pub tail_bytes: usize,
+    pub recent_events_bytes: usize,
     /// The most topics that one domain may have.
     #[serde(deserialize_with = "read::count::<_, _, 1, 10_000_000>")]
     pub domain_topics: usize,

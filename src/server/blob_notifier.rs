@@ -28,7 +28,7 @@ use crate::{
 
 /// The herald that `config` asks for.
 pub(super) fn of(config: &Config, registry: &Arc<Registry>, journal: &Journal) -> Option<dead_letter::Notifier> {
-    let topic = config.dead_letter.notice_topic.clone()?;
+    let topic = config.dead_letter.notification_topic.clone()?;
     let limits = settings::publish_limits(config);
     let notifier = Arc::new(BlobNotifier { registry: Arc::clone(registry), journal: journal.clone(), topic, limits });
     Some(Box::new(move |filed| {
@@ -63,7 +63,7 @@ impl BlobNotifier {
                     topic,
                     file = filed.blob.url,
                     why,
-                    "nobody is told of a file: see dead_letter.notice_topic"
+                    "nobody is told of a file: see dead_letter.notification_topic"
                 );
                 Ok(())
             }

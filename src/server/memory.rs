@@ -74,7 +74,7 @@ pub fn fit(config: &mut Config, limit: u64) -> Result<(), ServerError> {
     let room = limit - limit / 8;
     // A body is there as it came, and once more as it is stored.
     let publishers = 2 * config.publish.bytes_in_flight as u64;
-    let (tail, cache) = (config.topic.tail_bytes as u64, config.journal.block_cache_bytes as u64);
+    let (tail, cache) = (config.topic.recent_events_bytes as u64, config.journal.block_cache_bytes as u64);
     let (buffers, reads) = (config.journal.write_buffer_bytes as u64, config.limits.read_bytes as u64);
     let event = config.publish.event_bytes as u64 + OF_REQUEST;
     // One subscription whose endpoint hangs with the largest events, each there as it is stored and as it is sent.
@@ -96,7 +96,7 @@ pub fn fit(config: &mut Config, limit: u64) -> Result<(), ServerError> {
     };
     let bytes = |value: u64, min: u64| usize::try_from(share(value, min)).unwrap_or(usize::MAX);
     config.publish.bytes_in_flight = bytes(publishers, publishers_min) / 2;
-    config.topic.tail_bytes = bytes(tail, TAIL_MIN);
+    config.topic.recent_events_bytes = bytes(tail, TAIL_MIN);
     config.journal.block_cache_bytes = bytes(cache, CACHE_MIN);
     config.journal.write_buffer_bytes = bytes(buffers, BUFFERS_MIN);
     config.limits.read_bytes = bytes(reads, READS_MIN);
@@ -105,7 +105,7 @@ pub fn fit(config: &mut Config, limit: u64) -> Result<(), ServerError> {
     tracing::warn!(
         limit = %ByteSize(limit),
         publish.bytes_in_flight = told(config.publish.bytes_in_flight),
-        topic.tail_bytes = told(config.topic.tail_bytes),
+        topic.recent_events_bytes = told(config.topic.recent_events_bytes),
         journal.block_cache_bytes = told(config.journal.block_cache_bytes),
         journal.write_buffer_bytes = told(config.journal.write_buffer_bytes),
         limits.read_bytes = told(config.limits.read_bytes),

@@ -219,7 +219,7 @@ async fn serve(launch: Launch, opened: &mut Option<Arc<RocksStore>>) -> Result<(
     let _scrub = journal.scrub(config.journal.scrub);
     let client = settings::client(&config, listener.addresses(), &budget)?;
     let rules = settings::rules(&config, &client.identities, listener.addresses());
-    let (registry, starts) = Registry::recover(journal.clone(), rules, config.topic.tail_bytes)?;
+    let (registry, starts) = Registry::recover(journal.clone(), rules, config.topic.recent_events_bytes)?;
     let registry = Arc::clone(registry_cell.get_or_init(|| Arc::new(registry)));
     let core = Core { config, clock, journal, registry };
 

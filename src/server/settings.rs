@@ -178,7 +178,7 @@ pub(super) fn client(
         None => ClientCertificates::default(),
     };
     let options = deliver::ClientOptions::new(addresses(config, own), trust);
-    let (keep_alive, lingering_max) = (config.delivery.idle_connection_wait, config.limits.lingering);
+    let (keep_alive, lingering_max) = (config.delivery.idle_connection_wait, config.limits.late_requests);
     let names = Arc::new(Resolver::new(config.delivery.name_servers.clone()));
     let sockets = Sockets::new(budget.outbound, budget.idle);
     Ok(deliver::ClientOptions { identities, names, keep_alive, lingering_max, sockets, ..options })

@@ -89,7 +89,7 @@ impl EndpointModel {
         let (name, number) = text.split_once(':').map_or((text, None), |(name, number)| (name, Some(number)));
         let place = KINDS.iter().position(|(kind, _)| *kind == name).ok_or_else(|| {
             let names = KINDS.map(|(kind, _)| kind).join(", ");
-            format!("there is no temper {name:?}; allowed are {names}")
+            format!("there is no endpoint model {name:?}; allowed are {names}")
         })?;
         let (default, _) = Self::mix(rate)[place];
         let Some(number) = number else { return Ok(default) };

@@ -99,8 +99,8 @@ impl Ranged for PlotScale {
 /// Where the drawing library fails.
 pub fn draw(report: &SimulationReport) -> Result<String, Error> {
     // Four are two by two, not three and one.
-    let columns = if report.tempers.len() == 4 { 2 } else { COLUMNS.min(report.tempers.len()) };
-    let rows = report.tempers.len().div_ceil(columns);
+    let columns = if report.models.len() == 4 { 2 } else { COLUMNS.min(report.models.len()) };
+    let rows = report.models.len().div_ceil(columns);
     // The legend needs two panels' room.
     let size = (PANEL.0 * columns.max(2) as u32, HEAD + PANEL.1 * rows as u32 + FOOT);
     let mut svg = String::new();
@@ -111,7 +111,7 @@ pub fn draw(report: &SimulationReport) -> Result<String, Error> {
         title(&head, report)?;
         let (panels, _) = rest.split_vertically(PANEL.1 * rows as u32);
         let axes = PlotAxes::of(report);
-        for (area, row) in panels.split_evenly((rows, columns)).iter().zip(&report.tempers) {
+        for (area, row) in panels.split_evenly((rows, columns)).iter().zip(&report.models) {
             panel(area, row, &axes)?;
         }
         root.present().map_err(Error::of)?;
@@ -123,7 +123,7 @@ impl PlotAxes {
     fn of(report: &SimulationReport) -> Self {
         let hours = report.simulated_seconds / 3600.0;
         let step = STEPS.into_iter().find(|step| hours / step <= TICKS_MAX);
-        let rates = report.tempers.iter().flat_map(|row| {
+        let rates = report.models.iter().flat_map(|row| {
             let rates = row.series.bins.iter().flat_map(|bin| [bin.attempts - bin.failed, bin.failed]);
             rates.filter(|attempts| *attempts > 0).map(|attempts| rate(row, attempts).log10())
         });
@@ -155,7 +155,7 @@ fn rate(row: &ReportRow, attempts: u64) -> f64 {
 }
 
 fn title(head: &PlotArea<'_>, report: &SimulationReport) -> Result<(), Error> {
-    let bins = report.tempers.first().map_or_else(String::new, |row| brief(row.series.width.as_secs_f64()));
+    let bins = report.models.first().map_or_else(String::new, |row| brief(row.series.width.as_secs_f64()));
     let what = format!(
         "{} subscriptions, {} events for each, {} simulated, seed {}; in bins of {bins}, on a logarithmic axis",
         number(u64::from(report.subscriptions)),
@@ -183,7 +183,7 @@ fn panel(area: &PlotArea<'_>, row: &ReportRow, axes: &PlotAxes) -> Result<(), Er
     let plural = if row.subscriptions == 1 { "" } else { "s" };
     let caption = ("sans-serif", 13).into_font().style(FontStyle::Bold).color(&INK);
     let labels = ("sans-serif", 11).into_font().color(&FAINT);
-    area.draw_text(&row.temper, &caption, (52, 8)).map_err(Error::of)?;
+    area.draw_text(&row.model, &caption, (52, 8)).map_err(Error::of)?;
     let right = labels.clone().pos(Pos::new(HPos::Right, VPos::Top));
     area.draw_text(&format!("{subscriptions} subscription{plural}"), &right, (PANEL.0 as i32 - 18, 10))
         .map_err(Error::of)?;

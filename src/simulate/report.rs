@@ -28,7 +28,7 @@ pub struct SimulationReport {
     /// Where chance began.
     pub seed: u64,
     /// A row for each temper, in the order of the plan.
-    pub tempers: Vec<ReportRow>,
+    pub models: Vec<ReportRow>,
 }
 
 /// What became of the subscriptions of one temper, all together.
@@ -36,7 +36,7 @@ pub struct SimulationReport {
 #[serde(rename_all = "camelCase")]
 pub struct ReportRow {
     /// The temper.
-    pub temper: String,
+    pub model: String,
     /// How many subscriptions have it.
     pub subscriptions: u64,
     /// Events for them: an event for two subscriptions counts twice.
@@ -126,7 +126,7 @@ impl SimulationReport {
             events: log.events(),
             simulated_seconds: plan.span.as_secs_f64(),
             seed: plan.seed,
-            tempers: series.into_iter().enumerate().map(row).collect(),
+            models: series.into_iter().enumerate().map(row).collect(),
         }
     }
 }
@@ -152,7 +152,7 @@ impl ReportRow {
         };
         let (delivered, attempts) = (count(|counters| counters.delivered), sum(&|those| those.counts.attempts));
         Self {
-            temper: temper.to_string(),
+            model: temper.to_string(),
             subscriptions: those.len() as u64,
             events: log.events() * those.len() as u64,
             delivered,

@@ -39,18 +39,18 @@ const RETURNS: ReportColumns<'_> = &[
 
 impl Display for SimulationReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { subscriptions, events, simulated_seconds, seed, tempers } = self;
+        let Self { subscriptions, events, simulated_seconds, seed, models } = self;
         let [subscriptions, events] = [number(u64::from(*subscriptions)), number(*events)];
         let span = brief(*simulated_seconds);
         writeln!(f, "{span}, {events} events for each of {subscriptions} subscriptions, seed {seed}\n")?;
-        table(f, "events", EVENTS, tempers)?;
-        let given_up = tempers.iter().flat_map(|row| row.given_up.iter().map(move |reason| (&row.temper, reason)));
-        for (temper, (reason, events)) in given_up {
-            writeln!(f, "{temper} gave up {}: {reason}", number(*events))?;
+        table(f, "events", EVENTS, models)?;
+        let given_up = models.iter().flat_map(|row| row.given_up.iter().map(move |reason| (&row.model, reason)));
+        for (model, (reason, events)) in given_up {
+            writeln!(f, "{model} gave up {}: {reason}", number(*events))?;
         }
         writeln!(f)?;
-        table(f, "attempts", ATTEMPTS, tempers)?;
-        let back: Vec<&ReportRow> = tempers.iter().filter(|row| row.returns > 0).collect();
+        table(f, "attempts", ATTEMPTS, models)?;
+        let back: Vec<&ReportRow> = models.iter().filter(|row| row.returns > 0).collect();
         if !back.is_empty() {
             writeln!(f)?;
             table(f, "after a return", RETURNS, back)?;
@@ -69,7 +69,7 @@ fn table<'a>(
     let head: Vec<String> =
         [title].into_iter().chain(columns.iter().map(|(name, _)| *name)).map(str::to_owned).collect();
     let cells =
-        |row: &ReportRow| [row.temper.clone()].into_iter().chain(columns.iter().map(|(_, cell)| cell(row))).collect();
+        |row: &ReportRow| [row.model.clone()].into_iter().chain(columns.iter().map(|(_, cell)| cell(row))).collect();
     let lines: Vec<Vec<String>> = [head].into_iter().chain(rows.into_iter().map(cells)).collect();
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or_default();
     let widths: Vec<usize> = (0..=columns.len()).map(width).collect();

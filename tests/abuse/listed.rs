@@ -95,7 +95,7 @@ const LISTED: [(&str, &str, &str); 107] = [
     ("deliver/failure.rs", "DETAIL_BYTES_MAX", "details 400 bytes"),
     ("deliver/webhook.rs", "BODY_BYTES_MAX", "4096 bytes of an answer"),
     ("deliver/webhook.rs", "SHELLS_MAX", "256 closed connections in a pool"),
-    ("deliver/webhook.rs", "LINGERING_MAX", "limits.lingering of a thread"),
+    ("deliver/webhook.rs", "LINGERING_MAX", "limits.late_requests of a thread"),
     ("deliver/request.rs", "URL_BYTES_MAX", "endpoints of 8192 bytes"),
     ("deliver/request.rs", "VALUE_BYTES_MAX", "headers of events 2048 bytes"),
     ("deliver/signature.rs", "SECRETS_MAX", "10 signing secrets"),

@@ -181,10 +181,10 @@ fn fifty_black_holes_hold_their_own_places_and_healthy_neighbours_get_everything
         let hole = street.server.status("street", &format!("hole-{number}"));
         let of = |value: &Value| value.as_u64().expect("a number");
         assert!(of(&hole["inFlight"]) <= 16, "its places are 16: {hole}");
-        assert!(of(&hole["lingering"]) <= 64, "and 64 for late answers: {hole}");
+        assert!(of(&hole["lateRequests"]) <= 64, "and 64 for late answers: {hole}");
         assert_eq!(hole["counters"]["delivered"], 0, "{hole}");
         failed += of(&hole["counters"]["requestsFailed"]);
-        held += of(&hole["inFlight"]) + of(&hole["lingering"]);
+        held += of(&hole["inFlight"]) + of(&hole["lateRequests"]);
     }
     println!("50 black holes: {failed} requests failed, {held} places held; {} events at the others", sent.len());
     assert!(failed > 0, "they were called");

@@ -7,7 +7,7 @@ use super::control::Plane;
 
 async fn on(control: &Plane) -> Vec<String> {
     let report = control.call("GET", "/chaos", Value::Null).await.json();
-    let on = report["on"].as_array().expect("a list").iter();
+    let on = report["active"].as_array().expect("a list").iter();
     on.map(|fault| fault["fault"].as_str().expect("a word").to_owned()).collect()
 }
 
@@ -28,14 +28,14 @@ async fn what_goes_on_is_told_and_ends_when_it_is_asked_for() {
     assert_eq!(on(&control).await, ["stallJournal", "failWrites", "responses", "responses", "clock", "poison"]);
     // There is one clock: the newer step takes the place of the older.
     let answer = control.call("POST", "/chaos/clock", json!({"step": "1h", "duration": "10s"})).await.json();
-    assert_eq!((answer["fault"].as_str(), answer["what"]["step"].as_str()), (Some("clock"), Some("1h")));
+    assert_eq!((answer["fault"].as_str(), answer["request"]["step"].as_str()), (Some("clock"), Some("1h")));
     assert_eq!(on(&control).await, ["stallJournal", "failWrites", "responses", "responses", "poison", "clock"]);
 
     let report = control.call("DELETE", "/chaos", Value::Null).await.json();
-    assert_eq!(report["on"], json!([]));
-    assert_eq!(report["acts"]["clockSteps"], 2);
-    assert_eq!(report["acts"]["journalStalls"], 1);
-    assert_eq!(report["acts"]["eventsPoisoned"], 1);
+    assert_eq!(report["active"], json!([]));
+    assert_eq!(report["injected"]["clockSteps"], 2);
+    assert_eq!(report["injected"]["journalStalls"], 1);
+    assert_eq!(report["injected"]["eventsPoisoned"], 1);
     assert_eq!(on(&control).await, [""; 0]);
 }
 
@@ -99,7 +99,7 @@ async fn without_the_setting_there_is_no_chaos_and_without_the_token_nobody_hear
         assert_eq!(control.call(method, path, json!({})).await.status, 404, "{method} {path}");
     }
     let lives = control.call("GET", "/supervision?top=5&topic=orders", Value::Null).await.json();
-    assert_eq!((lives["actors"].as_u64(), lives["died"].as_u64()), (Some(2), Some(0)), "{lives}");
+    assert_eq!((lives["actors"].as_u64(), lives["ended"].as_u64()), (Some(2), Some(0)), "{lives}");
     assert_eq!(control.call("GET", "/supervision?top=0", Value::Null).await.status, 400);
     assert_eq!(control.call("GET", "/supervision?topic=none", Value::Null).await.status, 404);
     assert_eq!(control.send(actix_web::test::TestRequest::with_uri("/supervision")).await.status, 401);

@@ -50,11 +50,11 @@ async fn each_event_is_told_which_part_stops_it() {
     };
     expect![[r#"
         {"id":"1","matches":true}
-        {"id":"2","matches":false,"seen":"\"Lost\"","stoppedBy":"includedEventTypes","why":"the event type is not among them"}
-        {"id":"3","matches":false,"seen":"\"/b/1\"","stoppedBy":"subjectBeginsWith","why":"the subject begins otherwise"}
-        {"id":"4","matches":false,"seen":"100","stoppedBy":"advancedFilters[1] (NumberGreaterThan data.total)","why":"the value is not what the operator asks for"}
-        {"id":"5","matches":false,"stoppedBy":"advancedFilters[0] (IsNotNull data.total)","why":"the event has nothing at this key"}
-        {"id":"6","matches":false,"seen":"[1,2]","stoppedBy":"advancedFilters[1] (NumberGreaterThan data.total)","why":"the value is an array, and enableAdvancedFilteringOnArrays is not true"}"#]].assert_eq(&pretty(&answer));
+        {"id":"2","matches":false,"reason":"the event type is not among them","stoppedBy":"includedEventTypes","value":"\"Lost\""}
+        {"id":"3","matches":false,"reason":"the subject begins otherwise","stoppedBy":"subjectBeginsWith","value":"\"/b/1\""}
+        {"id":"4","matches":false,"reason":"the value is not what the operator asks for","stoppedBy":"advancedFilters[1] (NumberGreaterThan data.total)","value":"100"}
+        {"id":"5","matches":false,"reason":"the event has nothing at this key","stoppedBy":"advancedFilters[0] (IsNotNull data.total)"}
+        {"id":"6","matches":false,"reason":"the value is an array, and enableAdvancedFilteringOnArrays is not true","stoppedBy":"advancedFilters[1] (NumberGreaterThan data.total)","value":"[1,2]"}"#]].assert_eq(&pretty(&answer));
     assert_eq!((&answer.json()["tested"], &answer.json()["matched"]), (&json!(6), &json!(1)));
     let thought = ask(&control, json!({"filter": {"subjectEndsWith": "/1"}, "events": events})).await;
     assert_eq!(thought.json()["matched"], 6);
@@ -133,8 +133,8 @@ async fn a_filter_is_tried_where_its_subscription_hangs() {
     let status = control.call("GET", &format!("{path}/status"), Value::Null).await.json();
     lines.push(format!("{} {} {}", status["topic"], status["domainTopic"], status["subscription"]));
     expect![[r#"
-        200 {"tested":2,"matched":1,"results":[{"id":"North","matches":true},{"id":"south","matches":false,"stoppedBy":"domainTopic","why":"the event is for another topic of the domain","seen":"\"south\""}]}
-        200 {"tested":2,"matched":0,"results":[{"id":"North","matches":false,"stoppedBy":"subjectBeginsWith","why":"the subject begins otherwise","seen":"\"\""},{"id":"south","matches":false,"stoppedBy":"domainTopic","why":"the event is for another topic of the domain","seen":"\"south\""}]}
+        200 {"tested":2,"matched":1,"results":[{"id":"North","matches":true},{"id":"south","matches":false,"stoppedBy":"domainTopic","reason":"the event is for another topic of the domain","value":"\"south\""}]}
+        200 {"tested":2,"matched":0,"results":[{"id":"North","matches":false,"stoppedBy":"subjectBeginsWith","reason":"the subject begins otherwise","value":"\"\""},{"id":"south","matches":false,"stoppedBy":"domainTopic","reason":"the event is for another topic of the domain","value":"\"south\""}]}
         200 {"value":[{"name":"k","type":"Static","properties":{"value":"v","isSecret":true}}]}
         "shop" "north" "all""#]]
     .assert_eq(&lines.join("\n"));

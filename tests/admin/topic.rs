@@ -247,7 +247,7 @@ fn every_refusal_says_what_is_allowed() {
         sku.name cannot be read: unknown variant `Gold`, expected `Basic` or `Premium`
         kind cannot be read: unknown variant `Mine`, expected `Azure` or `AzureArc`
         extendedLocation.colour cannot be read: unknown field `colour`, expected `type` or `name`
-        properties cannot be read: invalid type: integer `3`, expected struct Properties
+        properties cannot be read: invalid type: integer `3`, expected struct TopicBodyProperties
         properties.colour cannot be read: unknown field `colour`, expected one of `inputSchema`, `edition`, `disableLocalAuth`, `publicNetworkAccess`, `inboundIpRules`, `inputSchemaMapping`, `dataResidencyBoundary`, `minimumTlsVersionAllowed`, `eventTypeInfo`, `autoCreateTopicWithFirstSubscription`, `autoDeleteTopicWithLastSubscription`
         properties.inputSchema is "eventgrid"; allowed are EventGridSchema, CloudEventSchemaV1_0, CustomEventSchema
         properties.inputSchema cannot be read: invalid type: integer `7`, expected a string
@@ -258,7 +258,7 @@ fn every_refusal_says_what_is_allowed() {
         properties.inputSchemaMapping.properties.eventType.sourceField is empty; leave it out or say which
         properties.inputSchemaMapping.properties.id.defaultValue cannot be read: unknown field `defaultValue`, expected `sourceField`
         properties.inputSchemaMapping.properties.colour cannot be read: unknown field `colour`, expected one of `id`, `topic`, `eventTime`, `eventType`, `subject`, `dataVersion`
-        properties.inputSchemaMapping.properties.eventType cannot be read: invalid type: string "T", expected struct SourceOrDefault
+        properties.inputSchemaMapping.properties.eventType cannot be read: invalid type: string "T", expected struct MappedFieldOrDefault
         properties.inputSchemaMapping.properties.eventType.sourceField has 513 characters; allowed are at most 512
         properties.inputSchemaMapping.inputSchemaMappingType cannot be read: unknown variant `Xml`, expected `Json`
         properties.publicNetworkAccess cannot be read: unknown variant `SecuredByPerimeter`, expected `Enabled` or `Disabled`

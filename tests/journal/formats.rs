@@ -211,7 +211,7 @@ fn a_version_of_a_filter_that_cannot_be_read_is_told_and_not_taken_for_an_earlie
     let known = [1, 2, 3, 4].map(|number| filter_version::in_force(&versions, number).is_some());
     assert_eq!(known, [true, false, true, true]);
     let report = fsck::check(&store, accounts(), &mut |_| std::ops::ControlFlow::Continue(())).expect("readable");
-    let told: Vec<String> = report.complaints.into_iter().map(|finding| finding.what).collect();
+    let told: Vec<String> = report.findings.into_iter().map(|finding| finding.problem).collect();
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].contains("00000001/00000002/00000002") && told[0].contains("of_a_later_version"), "{told:?}");
 }

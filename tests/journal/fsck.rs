@@ -165,12 +165,12 @@ fn look(store: &MemoryStore) -> CheckReport {
 
 /// Whether the report says so, of what is wrong or of what is left over.
 fn tells(report: &CheckReport, told: &str) -> bool {
-    report.complaints.iter().chain(&report.leftovers).any(|finding| finding.what.contains(told))
+    report.findings.iter().chain(&report.leftovers).any(|finding| finding.problem.contains(told))
 }
 
 fn assert_sound(store: &MemoryStore, when: &str) {
     let report = look(store);
-    assert!(report.complaints.is_empty(), "{when}: {report}");
+    assert!(report.findings.is_empty(), "{when}: {report}");
 }
 
 #[test]
@@ -519,7 +519,7 @@ fn a_store_with_a_thousand_damages_is_told_in_a_hundred_lines() {
         put(&store, Family::Held, held(100 + seq), event.clone());
     }
     let report = look(&store);
-    assert_eq!((report.complaints.len(), report.untold), (100, 900));
+    assert_eq!((report.findings.len(), report.omitted), (100, 900));
     let told = report.to_string();
     assert!(told.ends_with("the store is not sound: 100 complaints, and 900 more"), "{told}");
 }

@@ -178,7 +178,7 @@ fn every_event_is_found_by_its_id_after_restarts_crashes_and_a_full_disk() {
     }
     assert!(queue.find("id-nobody", 1).is_empty());
     let report = fsck::check(&store, accounts(), &mut |_| std::ops::ControlFlow::Continue(())).expect("readable");
-    assert!(report.complaints.is_empty(), "{report}");
+    assert!(report.findings.is_empty(), "{report}");
     queue.publish(&[published[5].clone(), published[5].clone()]).expect("there is room");
     let end = published.len() as u64;
     assert_eq!(queue.find(&published[5].replace('\\', ""), 1), [6, end + 1, end + 2], "an id may come again");

@@ -25,7 +25,7 @@ fn publish(server: &Server, key: &str, numbers: std::ops::Range<usize>) -> Vec<S
 #[test]
 fn a_backlog_needs_little_memory_and_no_time_at_a_restart() {
     // A tail of 8 MiB: what is measured is the rest.
-    let (mut server, sink) = (Server::start(&[("TOPIC__TAIL_BYTES", "8 MiB")]), Sink::start());
+    let (mut server, sink) = (Server::start(&[("TOPIC__RECENT_EVENTS_BYTES", "8 MiB")]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")).batch(100));
     sink.set("/hook", Manner::Dead);

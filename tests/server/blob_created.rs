@@ -14,7 +14,7 @@ use crate::support::{
 
 /// An endpoint that follows a script is asked nothing before.
 const UNASKED: (&str, &str) = ("DELIVERY__VALIDATE", "false");
-const NOTICES: (&str, &str) = ("DEAD_LETTER__NOTICE_TOPIC", "storage");
+const NOTICES: (&str, &str) = ("DEAD_LETTER__NOTIFICATION_TOPIC", "storage");
 
 fn ids(count: usize) -> Vec<String> {
     (0..count).map(|number| number.to_string()).collect()

@@ -61,7 +61,7 @@ fn kills_under_load_lose_nothing_and_repeat_nothing() {
     assert_eq!((number(&verdict, "lost"), number(&verdict, "repeated"), number(&verdict, "damaged")), (0, 0, 0));
     assert_eq!(number(&verdict, "arrived"), 4 * number(&verdict, "acknowledged"));
     assert!(number(&verdict, "acknowledged") > 1_000, "{verdict}");
-    let acts = &verdict["acts"];
+    let acts = &verdict["injected"];
     assert!(number(acts, "subscriptionsKilled") >= 5 && number(acts, "topicsKilled") >= 5, "{acts}");
     assert!(number(acts, "deadLettersKilled") >= 5, "{acts}");
     assert!(number(&verdict["restarts"], "count") > number(acts, "topicsKilled"), "{verdict}");
@@ -90,7 +90,7 @@ fn with_every_fault_at_once_nothing_is_lost_and_repeated_is_what_may_be() {
     assert_eq!(number(&verdict, "refusedButArrived"), 0, "what was refused was not written");
     assert!(number(&verdict, "repeated") > 0, "a response that was dropped is a repeat");
     assert!(number(&verdict, "repeated") <= number(&verdict, "repeatedAllowed"));
-    let acts = &verdict["acts"];
+    let acts = &verdict["injected"];
     for act in [
         "journalStalls",
         "actorsStalled",
@@ -103,7 +103,7 @@ fn with_every_fault_at_once_nothing_is_lost_and_repeated_is_what_may_be() {
         assert!(number(acts, act) > 0, "{act}: {acts}");
     }
     assert_eq!(left_behind(&server), [""; 0]);
-    assert_eq!(server.command("GET", "/chaos", &Value::Null).json()["on"], json!([]), "nothing goes on");
+    assert_eq!(server.command("GET", "/chaos", &Value::Null).json()["active"], json!([]), "nothing goes on");
     server.terminate();
     server.assert_sound();
 }

@@ -175,7 +175,7 @@ fn dead_letters_that_wait_and_in_files_are_listed_shown_and_purged() {
     server.publish("orders", &key, &load::body(&ids(5), "/a"));
     let count = |server: &Server, rest: &[&str]| command(server, "list", rest)["value"].as_array().map_or(0, Vec::len);
     wait_for("the events to be given up", LONG, || server.counter("orders", "Hook", "deadLettered") == 5);
-    wait_for("all to be in files", LONG, || count(&server, &["--place", "written"]) == 5);
+    wait_for("all to be in files", LONG, || count(&server, &["--stage", "written"]) == 5);
     assert_eq!(ids_in_files(&server), ids(5));
     assert_eq!(count(&server, &["--id", "3"]), 1);
     assert_eq!(count(&server, &["--reason", "UndeliverableDueToHttpBadRequest", "--from", "2020-01-01"]), 5);
@@ -188,7 +188,7 @@ fn dead_letters_that_wait_and_in_files_are_listed_shown_and_purged() {
     assert_eq!(shown["event"]["data"]["id"], "3");
     assert_eq!((&shown["deliveryAttempts"], &shown["schema"]), (&1.into(), &"EventGridSchema".into()));
 
-    let purged = |server: &Server, rest: &[&str]| command(server, "purge", rest)["letters"].as_u64();
+    let purged = |server: &Server, rest: &[&str]| command(server, "purge", rest)["deadLetters"].as_u64();
     assert_eq!(purged(&server, &["--all", "--dry-run"]), Some(5));
     assert_eq!(purged(&server, &["--key", letter_key]), Some(1));
     assert_eq!((count(&server, &[]), ids_in_files(&server)), (4, ids(5)), "the others are in the file yet");

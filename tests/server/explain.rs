@@ -41,11 +41,11 @@ fn an_event_is_found_by_its_id_and_by_its_sequence_wherever_it_is() {
     let flying = explain(&server, "sequence=1");
     assert_eq!((&flying["id"], &flying["attempt"], &flying["state"]), (&json!("first"), &json!(1), &json!("inFlight")));
 
-    wait_for("a failure", LONG, || explain(&server, "id=first")["state"] == "owed");
+    wait_for("a failure", LONG, || explain(&server, "id=first")["state"] == "pending");
     server.operate("orders", "hook", "hold");
     wait_for("all to have landed", LONG, || server.status("orders", "hook")["inFlight"] == 0);
     let owed = explain(&server, "id=first");
-    assert_eq!((&owed["state"], &owed["lastStatus"]), (&json!("owed"), &json!(503)), "{owed}");
+    assert_eq!((&owed["state"], &owed["lastStatus"]), (&json!("pending"), &json!(503)), "{owed}");
     let obstacles = owed["obstacles"].as_array().expect("a list");
     assert!(obstacles.contains(&json!({"kind": "held", "by": "operator"})), "{owed}");
     let (made, foretold) = (owed["attempts"].as_u64().expect("a count"), &owed["forecast"]["attempts"]);
@@ -77,7 +77,7 @@ fn an_event_is_found_by_its_id_and_by_its_sequence_wherever_it_is() {
     assert_eq!(server.status("orders", "hook")["oldestUnread"], Value::Null);
     let nobody = explain(&server, "id=nobody");
     assert_eq!(
-        (&nobody["state"], &nobody["lookedAt"]["logBeforeSequence"]),
+        (&nobody["state"], &nobody["searched"]["logBeforeSequence"]),
         (&json!("notFound"), &json!(5)),
         "{nobody}"
     );
@@ -96,7 +96,7 @@ fn of_what_clients_pull_it_is_told_who_has_it_until_when_or_that_nobody_waits() 
     publish_pulled(&server, &shown, 0..3);
     let (fresh, text) = told("2");
     assert_eq!((&fresh["state"], &fresh["deliveryMode"]), (&json!("backlog"), &json!("Queue")), "{fresh}");
-    assert_eq!(fresh["obstacles"], json!([{"kind": "nobodyWaits"}]), "{fresh}");
+    assert_eq!(fresh["obstacles"], json!([{"kind": "noReceiver"}]), "{fresh}");
     assert!(text.contains("in its way: no client waits for events"), "{text}");
     assert!(text.contains("if no client says anything about it:\n    given up for TimeToLiveExceeded at "), "{text}");
 
@@ -118,8 +118,8 @@ fn of_what_clients_pull_it_is_told_who_has_it_until_when_or_that_nobody_waits() 
     assert!(text.contains("given back, nobody receives it before "), "{text}");
     client.settle("release", &[&got[2].token]);
     let (available, text) = told("2");
-    assert_eq!((&available["state"], &available["obstacles"][0]["kind"]), (&json!("available"), &json!("nobodyWaits")));
+    assert_eq!((&available["state"], &available["obstacles"][0]["kind"]), (&json!("available"), &json!("noReceiver")));
     assert!(text.contains("for the next client, since ") && text.contains("received 1 times, the last at "), "{text}");
     client.settle("acknowledge", &[&got[0].token]);
-    assert_eq!(told("0").0["state"], "passed");
+    assert_eq!(told("0").0["state"], "completed");
 }

@@ -45,14 +45,14 @@ impl Scene {
     /// How often something was done.
     fn acts(&self, name: &str) -> u64 {
         let report = self.server.command("GET", "/chaos", &Value::Null).json();
-        report["acts"]
+        report["injected"]
             .pointer(&format!("/{name}"))
             .and_then(Value::as_u64)
             .unwrap_or_else(|| panic!("{name}: {report}"))
     }
 
     fn wait_until_over(&self) {
-        let on = || self.server.command("GET", "/chaos", &Value::Null).json()["on"].clone();
+        let on = || self.server.command("GET", "/chaos", &Value::Null).json()["active"].clone();
         wait_for("everything to end", LONG, || on() == json!([]));
     }
 
@@ -309,7 +309,7 @@ fn who_died_and_why_is_told_and_what_was_quarantined_by_name() {
     });
     let lives = lives();
     assert_eq!((lives["ends"]["panicked"].as_u64(), lives["quarantined"].as_u64()), (Some(3), Some(1)), "{lives}");
-    let first = &lives["most"][0];
+    let first = &lives["mostRestarted"][0];
     assert_eq!(
         (first["kind"].as_str(), first["subscription"].as_str()),
         (Some("subscription"), Some("victim")),
@@ -321,7 +321,7 @@ fn who_died_and_why_is_told_and_what_was_quarantined_by_name() {
     let topic = scene.server.topic_status("orders");
     assert_eq!(topic["actor"]["lastCause"], "killed on purpose", "{topic}");
     let bounded = scene.server.command("GET", "/supervision?top=1", &Value::Null).json();
-    assert_eq!(bounded["most"].as_array().map(Vec::len), Some(1));
+    assert_eq!(bounded["mostRestarted"].as_array().map(Vec::len), Some(1));
 
     let told = std::process::Command::new(env!("CARGO_BIN_EXE_gridhook"))
         .args(["supervision", "--server", &format!("http://{}", scene.server.at()), "--token-file"])

@@ -71,8 +71,8 @@ fn a_folder_that_a_server_has_used_is_sound_and_one_that_it_uses_is_not_looked_a
     let said: serde_json::Value = serde_json::from_str(&said).expect("JSON");
     assert!(status.code() == Some(1) && said["leftovers"][0]["mend"].is_null(), "{said}");
     let what = "subscription 7 of partition 1: 0 owed, 0 dead letters and no cursor";
-    let complaints = said["complaints"].as_array().expect("a list");
-    assert!(complaints.iter().any(|complaint| complaint["what"] == what), "{said}");
+    let complaints = said["findings"].as_array().expect("a list");
+    assert!(complaints.iter().any(|complaint| complaint["problem"] == what), "{said}");
 
     let store = RocksStore::open(&server.data_dir(), &RocksOptions::default()).expect("a store that can be read");
     let mut batch = Batch::default();

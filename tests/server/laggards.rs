@@ -21,7 +21,7 @@ fn many_that_are_behind_after_a_crash_share_what_may_be_read() {
     let settings = [
         ("DELIVERY__CONCURRENCY", "1"),
         ("LIMITS__READ_BYTES", "8 MiB"),
-        ("TOPIC__TAIL_BYTES", "1 MiB"),
+        ("TOPIC__RECENT_EVENTS_BYTES", "1 MiB"),
         ("PUBLISH__EVENTS_PER_SECOND", "0"),
         ("PUBLISH__BYTES_PER_SECOND", "0"),
     ];

@@ -43,13 +43,13 @@ fn a_success_after_the_response_wait_takes_the_events_out_of_the_retry_queue() {
     server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")).batch(5));
     sink.set("/hook", Manner::Slow(Duration::from_millis(800), 200));
     server.publish("orders", &key, &load::body(&ids(20), "/a"));
-    wait_for("a timeout", LONG, || server.status("orders", "hook")["lingering"].as_u64() >= Some(1));
+    wait_for("a timeout", LONG, || server.status("orders", "hook")["lateRequests"].as_u64() >= Some(1));
     wait_until_settled(&server, "orders", "hook");
     let status = server.status("orders", "hook");
     let counters = &status["counters"];
     assert_eq!(counters["delivered"], 20, "{status}");
     assert_eq!(counters["late"], counters["requestsFailed"], "{status}");
-    assert_eq!((&counters["requests"], &status["lingering"]), (&counters["requestsFailed"], &json!(0)));
+    assert_eq!((&counters["requests"], &status["lateRequests"]), (&counters["requestsFailed"], &json!(0)));
     assert_eq!(status["health"]["failures"], counters["requests"], "a late success does not heal");
     sink.look("/hook", |ledger| assert!(ledger.values().all(|arrivals| arrivals.len() == 1), "nothing is repeated"));
     server.terminate();
@@ -63,7 +63,7 @@ fn a_killed_actor_leaves_its_lingering_requests_to_the_next_life() {
     server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")));
     sink.set("/hook", Manner::Slow(Duration::from_millis(1500), 200));
     server.publish("orders", &key, &load::body(&ids(10), "/a"));
-    wait_for("timeouts", LONG, || server.status("orders", "hook")["lingering"] == 10);
+    wait_for("timeouts", LONG, || server.status("orders", "hook")["lateRequests"] == 10);
     for actor in ["subscription", "topic"] {
         let mut body = json!({"actor": actor, "topic": "orders", "by": "panic"});
         if actor == "subscription" {
@@ -72,7 +72,7 @@ fn a_killed_actor_leaves_its_lingering_requests_to_the_next_life() {
         wait_for("somebody to kill", LONG, || server.admin("POST", "/chaos/kill", &body).status == 200);
         thread::sleep(Duration::from_millis(50));
     }
-    assert_eq!(server.status("orders", "hook")["lingering"], 10, "they live on");
+    assert_eq!(server.status("orders", "hook")["lateRequests"], 10, "they live on");
     wait_until_settled(&server, "orders", "hook");
     assert_eq!(server.counter("orders", "hook", "delivered"), 10);
     assert_eq!(server.counter("orders", "hook", "late"), 10);
@@ -93,7 +93,7 @@ fn what_lingers_is_bounded_takes_no_place_and_delays_no_stop() {
     server.publish("orders", &key, &load::body(&ids(70), "/a"));
     wait_for("all to be tried", LONG, || server.counter("orders", "hook", "pending") == 70);
     wait_for("no place to be taken", LONG, || server.status("orders", "hook")["inFlight"] == 0);
-    assert_eq!(server.status("orders", "hook")["lingering"], 64);
+    assert_eq!(server.status("orders", "hook")["lateRequests"], 64);
     assert!(server.terminate() < Duration::from_secs(5), "nobody waits for them");
     server.assert_sound();
 }
@@ -107,7 +107,7 @@ fn a_deleted_subscription_takes_its_lingering_requests_along() {
     server.subscribe("orders", "hook", &Wish::of(&sink.url("/hook")));
     sink.set("/hook", Manner::Hang);
     server.publish("orders", &key, &load::body(&ids(1), "/a"));
-    wait_for("a timeout", LONG, || server.status("orders", "hook")["lingering"].as_u64() >= Some(1));
+    wait_for("a timeout", LONG, || server.status("orders", "hook")["lateRequests"].as_u64() >= Some(1));
     assert!(sink.connections() >= 1);
     server.unsubscribe("orders", "hook");
     wait_for("its connections to be closed", Duration::from_secs(10), || sink.connections() == 0);

@@ -55,7 +55,7 @@ fn budgets_are_made_to_fit_and_too_little_is_refused() {
     let budgets = |config: &Config| {
         let Config { publish, topic, journal, delivery, limits, .. } = config;
         let (cache, buffers) = (journal.block_cache_bytes, journal.write_buffer_bytes);
-        let sizes = [publish.bytes_in_flight, topic.tail_bytes, cache, buffers, limits.read_bytes];
+        let sizes = [publish.bytes_in_flight, topic.recent_events_bytes, cache, buffers, limits.read_bytes];
         (sizes, delivery.concurrency)
     };
     let whole = budgets(&defaults());

@@ -112,7 +112,7 @@ fn look(clone: &Mount, acknowledged: &[String]) -> Found {
     }
     let report = fsck::check(&store, accounts(), &mut |_| std::ops::ControlFlow::Continue(()))
         .expect("a store that can be read");
-    assert!(report.complaints.is_empty(), "{report}");
+    assert!(report.findings.is_empty(), "{report}");
     store.close().expect("closed");
     Found::Missing(acknowledged.iter().filter(|id| !ids.contains(*id)).count())
 }

@@ -77,7 +77,7 @@ fn they_arrive_once_and_marked_wherever_they_were_and_their_neighbours_get_nothi
     wait_for("the neighbour to have all", LONG, || sink.taken("/other") == 9);
     sink.set("/hook", Manner::Answer(200));
 
-    assert_eq!(command(&server, "orders", "redrive", &["--all", "--dry-run"])["letters"], 9);
+    assert_eq!(command(&server, "orders", "redrive", &["--all", "--dry-run"])["deadLetters"], 9);
     assert_eq!(sink.taken("/hook"), 0, "a dry run sends nothing");
     let job = command(&server, "orders", "redrive", &["--id", "002"])["job"].as_u64().expect("a job");
     wait_for("one to arrive", LONG, || sink.taken("/hook") == 1);
@@ -124,7 +124,7 @@ fn what_fails_again_is_a_dead_letter_again_and_nothing_goes_in_a_circle() {
     command(&server, "orders", "redrive", &["--all"]);
     wait_for("them to be given up again", LONG, || replayed(&server, "orders", "deadLettered") == 4);
     wait_for("the redrive to end", LONG, || server.said().contains("a redrive has ended"));
-    wait_for("them to be in files again", LONG, || found(&server, "orders", &["--place", "written"]) == 4);
+    wait_for("them to be in files again", LONG, || found(&server, "orders", &["--stage", "written"]) == 4);
     assert_eq!((ids_in_files(&server), listed(&server, "orders")), (ids(4), 4), "and nowhere else");
     assert!(sink.ledger("/hook").values().all(|arrivals| arrivals.len() == 2), "once, and once again");
     sink.set("/hook", Manner::Answer(200));
@@ -235,7 +235,7 @@ fn files_of_all_five_shapes_are_sent_again_and_damaged_ones_stay() {
         }
         let counted = command(&server, topic, "redrive", &["--all", "--dry-run"]);
         assert_eq!(
-            (counted["letters"].as_u64(), counted["problems"].as_array().map(Vec::len)),
+            (counted["deadLetters"].as_u64(), counted["problems"].as_array().map(Vec::len)),
             (Some(letters.len() as u64), Some(1)),
             "{counted}"
         );
@@ -269,8 +269,8 @@ fn what_the_endpoint_cannot_be_given_is_told_and_stays() {
         &format!(r#"[{{"specversion":"1.0","type":"t","source":"/s","id":"c",{fate}}}]"#),
     );
     let counted = command(&server, "orders", "redrive", &["--all", "--dry-run"]);
-    assert_eq!(counted["letters"], 0, "{counted}");
-    let why = counted["problems"][0]["why"].as_str().expect("a reason");
+    assert_eq!(counted["deadLetters"], 0, "{counted}");
+    let why = counted["problems"][0]["reason"].as_str().expect("a reason");
     assert!(why.contains("CloudEvents") && why.contains("EventGrid"), "{why}");
     command(&server, "orders", "redrive", &["--all"]);
     wait_for("the redrive to end", LONG, || server.said().contains("a redrive has ended"));
@@ -298,7 +298,7 @@ fn subscriptions_of_two_topics_that_share_a_folder_get_none_of_each_others_dead_
         |topic: &str| -> Vec<String> { ids_in_files(&server).into_iter().filter(|id| id.starts_with(topic)).collect() };
     for topic in topics {
         assert_eq!(listed(&server, topic), 4, "{topic}");
-        assert_eq!(command(&server, topic, "redrive", &["--all", "--dry-run"])["letters"], 4, "{topic}");
+        assert_eq!(command(&server, topic, "redrive", &["--all", "--dry-run"])["deadLetters"], 4, "{topic}");
         sink.set(&format!("/{topic}"), Manner::Answer(200));
     }
     command(&server, "heat", "redrive", &["--all"]);
@@ -311,7 +311,7 @@ fn subscriptions_of_two_topics_that_share_a_folder_get_none_of_each_others_dead_
         "the other's are untouched"
     );
     // A purge of the first, which has none left, takes none of the other's.
-    assert_eq!(command(&server, "heat", "purge", &["--all", "--yes"])["letters"], 0);
+    assert_eq!(command(&server, "heat", "purge", &["--all", "--yes"])["deadLetters"], 0);
     assert_eq!(of("cold").len(), 4);
     command(&server, "cold", "redrive", &["--all"]);
     wait_for("the other's own to arrive", LONG, || sink.taken("/cold") == 4);

@@ -113,7 +113,7 @@ fn a_replay_is_whole_through_kills_while_others_have_live_traffic() {
         (&count.into(), &count.into(), &0.into()),
         "{job}"
     );
-    assert_eq!(job["progress"]["passed"], job["progress"]["of"], "{job}");
+    assert_eq!(job["progress"]["passed"], job["progress"]["total"], "{job}");
     let status = server.status("orders", "past");
     assert_eq!(status["counters"]["delivered"], before["delivered"], "its own column is as it was: {status}");
     assert_eq!(status["replayed"]["delivered"], count, "{status}");

@@ -43,7 +43,7 @@ fn stories(server: &Server, id: &str) -> BTreeMap<String, Value> {
 
 fn words(story: &Value) -> Vec<&str> {
     let lines = story["lines"].as_array().expect("a list");
-    lines.iter().map(|line| line["what"].as_str().expect("a word")).collect()
+    lines.iter().map(|line| line["step"].as_str().expect("a word")).collect()
 }
 
 /// Times, durations and names of files differ from run to run.
@@ -92,7 +92,7 @@ fn the_story_of_an_event_reads_like_this() {
     for name in ["hook", "graves", "gone", "narrow", "short"] {
         wait_until_passed(&server, name, 1);
     }
-    wait_for("the file", LONG, || words(&stories(&server, "first")["graves"]).contains(&"filed"));
+    wait_for("the file", LONG, || words(&stories(&server, "first")["graves"]).contains(&"written"));
     // What stopped the event is not in force any more, and one of those who had it is gone.
     server.subscribe("orders", "narrow", &Wish::of(&sink.url("/narrow")).prefix("/a"));
     server.unsubscribe("orders", "short");
@@ -223,7 +223,7 @@ fn every_event_has_the_story_of_the_model_through_changes_and_kills() {
             match truth[&(id.clone(), *name)] {
                 Some(version) => {
                     assert!(arrivals.is_empty(), "{known}");
-                    assert_eq!((words(story), &story["verdict"]), (vec!["filtered"], &json!("filtered")), "{known}");
+                    assert_eq!((words(story), &story["result"]), (vec!["filtered"], &json!("filtered")), "{known}");
                     let filter = &story["lines"][0]["filter"];
                     assert_eq!(
                         (&filter["version"], &filter["stoppedBy"]),
@@ -235,7 +235,7 @@ fn every_event_has_the_story_of_the_model_through_changes_and_kills() {
                 }
                 None => {
                     let taken = arrivals.iter().any(|arrival| arrival.is_taken());
-                    assert_eq!(&story["verdict"], if taken { "delivered" } else { "dropped" }, "{known}");
+                    assert_eq!(&story["result"], if taken { "delivered" } else { "dropped" }, "{known}");
                     let words = words(story);
                     assert!(!words.contains(&"filtered"), "{known}");
                     // A kill may repeat a request, or forget how it ended: its line is then that of the repetition.

@@ -55,17 +55,17 @@ fn top_shows_the_busiest_and_the_sickest_once_for_scripts() {
     wait_for("a delivery between two looks", LONG, || {
         published += 1;
         publish(&server, &key, &[&published.to_string()], "/a");
-        let told = done(&server, &["top", "--once", "--every", "500ms", "--output", "json", "--by", "sickness"]);
+        let told = done(&server, &["top", "--once", "--every", "500ms", "--output", "json", "--by", "health"]);
         report = serde_json::from_str(&told).expect("JSON");
         report["top"][0]["subscription"] == "sick" && report["suspended"] == 1
     });
     assert_eq!((&report["subscriptions"], &report["top"].as_array().map(Vec::len)), (&2.into(), &Some(2)), "{report}");
-    assert!(report["overSeconds"].as_f64() >= Some(0.5), "{report}");
+    assert!(report["windowSeconds"].as_f64() >= Some(0.5), "{report}");
     let well = &report["top"][1];
     assert_eq!((&well["subscription"], &well["health"]["state"]), (&"well".into(), &"healthy".into()), "{report}");
-    let table = done(&server, &["top", "--once", "--limit", "1", "--by", "sickness"]);
+    let table = done(&server, &["top", "--once", "--limit", "1", "--by", "health"]);
     assert!(
-        table.contains("by sickness") && table.contains("orders/sick") && !table.contains("orders/well"),
+        table.contains("by health") && table.contains("orders/sick") && !table.contains("orders/well"),
         "{table}"
     );
     let refused = operator(&server, &["top", "--every", "1ms"]).expect_err("a refusal");
@@ -94,9 +94,9 @@ fn top_is_watched_in_a_terminal_which_is_as_it_was_afterwards() {
     let screen = terminal.wait_until("rates", has_rate);
     assert!(screen.contains("2 event subscriptions") && screen.contains("by activity"), "{screen}");
     assert!(!screen.contains("what was there before") && terminal.is("alternate_on"), "{screen}");
-    terminal.press("s");
+    terminal.press("h");
     let is_first = |screen: &str| screen.lines().nth(4).is_some_and(|line| line.starts_with("orders/sick"));
-    let screen = terminal.wait_until("the sick one", |screen| screen.contains("by sickness") && is_first(screen));
+    let screen = terminal.wait_until("the sick one", |screen| screen.contains("by health") && is_first(screen));
     assert!(screen.contains("probe"), "{screen}");
     terminal.resize(60, 4);
     let screen = terminal

@@ -31,28 +31,28 @@ fn what_is_wrong_is_answered_with_what_is_allowed() {
         expected.assert_eq(String::from_utf8_lossy(&output.stderr).trim_end());
     };
     check(
-        &["--temper", "angry"],
+        &["--model", "angry"],
         expect![[
-            r#"gridhook: flag --temper: there is no temper "angry"; allowed are healthy, slow, black-hole, flapping, outage, overloaded, small-batches, wrong-address, faulty, bad-events"#
+            r#"gridhook: flag --model: there is no endpoint model "angry"; allowed are healthy, slow, black-hole, flapping, outage, overloaded, small-batches, wrong-address, faulty, bad-events"#
         ]],
     );
     check(
-        &["--temper", "healthy:3"],
-        expect![[r#"gridhook: flag --temper: healthy has "3" behind it; allowed is the word alone"#]],
+        &["--model", "healthy:3"],
+        expect![[r#"gridhook: flag --model: healthy has "3" behind it; allowed is the word alone"#]],
     );
     check(
-        &["--temper", "outage:5"],
-        expect![[r#"gridhook: flag --temper: outage has "5" behind it; allowed is how long it is down, as outage:5h"#]],
+        &["--model", "outage:5"],
+        expect![[r#"gridhook: flag --model: outage has "5" behind it; allowed is how long it is down, as outage:5h"#]],
     );
     check(
-        &["--temper", "faulty:1.5=2"],
+        &["--model", "faulty:1.5=2"],
         expect![[
-            r#"gridhook: flag --temper: faulty has "1.5" behind it; allowed is the share of requests that fail, from 0 to 1, as faulty:0.1"#
+            r#"gridhook: flag --model: faulty has "1.5" behind it; allowed is the share of requests that fail, from 0 to 1, as faulty:0.1"#
         ]],
     );
     check(
-        &["--temper", "faulty=none"],
-        expect![[r#"gridhook: flag --temper: "faulty=none" has no share; allowed is a number from 1 to 10000"#]],
+        &["--model", "faulty=none"],
+        expect![[r#"gridhook: flag --model: "faulty=none" has no share; allowed is a number from 1 to 10000"#]],
     );
     check(
         &["--subscriptions", "3"],
@@ -93,11 +93,11 @@ fn an_edition_of_ones_own_is_tried_against_the_one_that_there_is() {
     let impatient = current.replace("longest = \"3h\"", "longest = \"10m\"");
     assert_ne!(current, impatient);
     fs::write(&file, &impatient).expect("a file");
-    let flags = ["--temper", "outage:5h", "--temper", "healthy", "--subscriptions", "20"];
+    let flags = ["--model", "outage:5h", "--model", "healthy", "--subscriptions", "20"];
     let recovery = |edition: &str| {
         let report = json(&[&flags[..], &["--edition", edition]].concat());
-        let row = &report["tempers"][0];
-        assert_eq!((&row["temper"], &row["returns"], &row["pending"]), (&"outage:5h".into(), &10.into(), &0.into()));
+        let row = &report["models"][0];
+        assert_eq!((&row["model"], &row["returns"], &row["pending"]), (&"outage:5h".into(), &10.into(), &0.into()));
         row["backlogGoneSeconds"]["p99"].as_f64().expect("a recovery")
     };
     let (theirs, ours) = (recovery("current"), recovery(file.to_str().expect("UTF-8")));
@@ -114,7 +114,7 @@ fn an_edition_of_ones_own_is_tried_against_the_one_that_there_is() {
 fn people_get_tables_and_a_picture() {
     let folder = tempfile::tempdir().expect("a folder");
     let plot = folder.path().join("plot.svg");
-    let more = ["--temper", "healthy=3", "--temper", "outage:1h", "--subscriptions", "40", "--days", "0.5", "--plot"];
+    let more = ["--model", "healthy=3", "--model", "outage:1h", "--subscriptions", "40", "--days", "0.5", "--plot"];
     let output = simulate(&[&more[..], &[plot.to_str().expect("UTF-8")]].concat());
     let printed = String::from_utf8(output.stdout).expect("UTF-8");
     // The numbers are the policy's: what is looked at here is where they stand.

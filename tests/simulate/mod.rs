@@ -45,7 +45,7 @@ fn tell(plan: &SimulationPlan) -> SimulationReport {
 
 /// The only row.
 fn row(plan: &SimulationPlan) -> ReportRow {
-    let mut rows = tell(plan).tempers;
+    let mut rows = tell(plan).models;
     assert_eq!(rows.len(), 1);
     rows.remove(0)
 }
@@ -71,7 +71,7 @@ fn what_was_published_is_delivered_owed_given_up_or_not_read_yet() {
             let plan = SimulationPlan { edition: edition(name), batch, dead_letter, rate: 0.02, ..plan(&all()) };
             let report = tell(&plan);
             assert!(report.events > 3000, "{report:?}");
-            for row in report.tempers {
+            for row in report.models {
                 let ReportRow { events, delivered, pending, dead_lettered, dropped, backlog, .. } = row;
                 assert_eq!(events, report.events * 20, "{name}: {row:?}");
                 assert_eq!(events, delivered + pending + dead_lettered + dropped + backlog, "{name}: {row:?}");

@@ -34,7 +34,7 @@ pub(super) enum ActorKind {
 
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = ChaosStalled)]
+#[schema(as = ChaosStallTarget)]
 pub(super) enum StallTarget {
     Topic,
     Subscription,
@@ -45,7 +45,7 @@ pub(super) enum StallTarget {
 
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq, ToSchema)]
 #[serde(rename_all = "lowercase")]
-#[schema(as = ChaosMeans)]
+#[schema(as = ChaosKillMethod)]
 pub(super) enum KillMethod {
     Panic,
     Stop,
@@ -53,7 +53,7 @@ pub(super) enum KillMethod {
 
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq, ToSchema)]
 #[serde(rename_all = "lowercase")]
-#[schema(as = ChaosMischief)]
+#[schema(as = ChaosResponseFault)]
 pub(super) enum VictimKind {
     Drop,
     Delay,

@@ -98,7 +98,7 @@ pub struct ActiveFaults {
     fault: &'static str,
     /// The fault as it was requested
     #[schema(value_type = Object)]
-    what: Value,
+    request: Value,
     since: String,
     until: String,
 }
@@ -113,7 +113,7 @@ impl ActiveFaults {
 /// Counts of what faults did since the server started.
 #[derive(Clone, Copy, Debug, Default, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = ChaosActs)]
+#[schema(as = ChaosCounters)]
 pub struct InjectionCounters {
     pub(super) subscriptions_killed: u64,
     pub(super) topics_killed: u64,
@@ -148,8 +148,8 @@ impl From<registry::FaultCount> for ResponseCount {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = Chaos)]
 pub struct ChaosReport {
-    on: Vec<ActiveFaults>,
-    acts: InjectionCounters,
+    active: Vec<ActiveFaults>,
+    injected: InjectionCounters,
 }
 
 /// The desk that chaos is ordered at.
@@ -200,7 +200,7 @@ impl FaultInjector {
         let number = state.last;
         let (now, most) = until;
         let (since, until) = (now.to_string(), now.after(most).to_string());
-        let on = ActiveFaults { number, fault: fault.name(), what, since, until };
+        let on = ActiveFaults { number, fault: fault.name(), request: what, since, until };
         state.on.insert(number, (on.clone(), fault));
         // Under the lock, so that nobody ends it before it has begun.
         switch(number, &self.targets);
@@ -247,7 +247,7 @@ impl FaultInjector {
             responses_corrupted: corrupted.into(),
             ..state.acts
         };
-        ChaosReport { on, acts }
+        ChaosReport { active: on, injected: acts }
     }
 
     fn state(&self) -> MutexGuard<'_, InjectorState> {

@@ -16,7 +16,7 @@ use crate::{
 #[schema(as = DeadLetterFilter)]
 pub(in crate::admin) struct FilterBody {
     /// `waiting` or `written`.
-    pub(super) place: Option<String>,
+    pub(super) stage: Option<String>,
     /// Last tried, or else published, then or later.
     pub(super) from: Option<String>,
     /// Before then.
@@ -70,7 +70,7 @@ pub(in crate::admin) struct RedriveBody {
 
 /// A redrive that has begun.
 #[derive(Serialize, ToSchema)]
-#[schema(as = RedriveBegun)]
+#[schema(as = RedriveStarted)]
 pub(in crate::admin) struct RedriveStartedView {
     pub(super) job: u16,
 }
@@ -80,7 +80,7 @@ pub(in crate::admin) struct RedriveStartedView {
 #[serde(rename_all = "camelCase")]
 #[schema(as = DeadLettersPurged)]
 pub(in crate::admin) struct PurgedView {
-    pub(super) letters: u64,
+    pub(super) dead_letters: u64,
     pub(super) dry_run: bool,
     pub(super) problems: Vec<ProblemView>,
     pub(super) next: Option<String>,
@@ -90,8 +90,8 @@ pub(in crate::admin) struct PurgedView {
 #[derive(Serialize, ToSchema)]
 #[schema(as = DeadLetterProblem)]
 pub(in crate::admin) struct ProblemView {
-    at: String,
-    why: String,
+    path: String,
+    reason: String,
 }
 
 /// A page of dead letters, as it is told.
@@ -111,7 +111,7 @@ pub(in crate::admin) struct PageView {
 #[schema(as = DeadLetter)]
 pub(in crate::admin) struct DeadLetterView {
     key: String,
-    pub(super) place: &'static str,
+    pub(super) stage: &'static str,
     id: Option<String>,
     event_type: Option<String>,
     subject: Option<String>,
@@ -149,17 +149,17 @@ impl FilterBody {
         let target = |key: &str| format!("{under}{key}");
         let time =
             |key: &str, given: &Option<String>| given.as_deref().map(|given| instant(&target(key), given)).transpose();
-        let place = match self.place.as_deref() {
+        let stage = match self.stage.as_deref() {
             None => None,
             Some("waiting") => Some(DeadLetterStage::Waiting),
             Some("written") => Some(DeadLetterStage::Written),
             Some(other) => {
                 let problem = format!("is \"{}\"; allowed are waiting and written", other.escape_debug());
-                return Err(InvalidRequest::new(target("place"), problem));
+                return Err(InvalidRequest::new(target("stage"), problem));
             }
         };
         Ok(DeadLetterQuery {
-            place,
+            place: stage,
             from: time("from", &self.from)?,
             to: time("to", &self.to)?,
             reason: self.reason.as_deref().map(|given| known(&target("reason"), given)).transpose()?,
@@ -169,8 +169,8 @@ impl FilterBody {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        let Self { place, from, to, reason, id } = self;
-        [place, from, to, reason, id].into_iter().all(Option::is_none)
+        let Self { stage, from, to, reason, id } = self;
+        [stage, from, to, reason, id].into_iter().all(Option::is_none)
     }
 }
 
@@ -189,13 +189,13 @@ fn known(target: &str, given: &str) -> Result<String, InvalidRequest> {
 impl DeadLetterView {
     pub(super) fn new(found: &FoundDeadLetter) -> Self {
         let (letter, fate) = (&found.dead_letter, &found.dead_letter.fate);
-        let (place, file_due, file, index) = match &found.key {
+        let (stage, file_due, file, index) = match &found.key {
             DeadLetterId::Waiting(key) => ("waiting", Some(key.due.to_string()), None, None),
             DeadLetterId::Written { file, index } => ("written", None, Some(file.clone()), Some(*index)),
         };
         Self {
             key: found.key.to_string(),
-            place,
+            stage,
             id: letter.id.clone(),
             event_type: letter.event_type.clone(),
             subject: letter.subject.clone(),
@@ -213,5 +213,5 @@ impl DeadLetterView {
 }
 
 pub(super) fn problem_views(problems: Vec<BrowseProblem>) -> Vec<ProblemView> {
-    problems.into_iter().map(|BrowseProblem { at, why }| ProblemView { at, why }).collect()
+    problems.into_iter().map(|BrowseProblem { at, why }| ProblemView { path: at, reason: why }).collect()
 }

@@ -171,11 +171,11 @@ fn listeners(text: &mut MetricsText, listeners: &[std::sync::Arc<ListenerCounter
     }
     text.family(counter(
         "gridhook_http_refused_connections_total",
-        "Connections that found no place, by whose places.",
+        "Refused connections, by the limit that was reached: all connections, or those of one address.",
     ));
     for listener in listeners {
-        text.sample(&[("listener", listener.name), ("places", "all")], listener.refused.get());
-        text.sample(&[("listener", listener.name), ("places", "address")], listener.refused_by_address.get());
+        text.sample(&[("listener", listener.name), ("limit", "all")], listener.refused.get());
+        text.sample(&[("listener", listener.name), ("limit", "address")], listener.refused_by_address.get());
     }
     text.family(counter(
         "gridhook_http_responses_total",

@@ -146,7 +146,7 @@ pub(super) fn describe(path: GridhookPath, method: &Method, schemas: &mut Schema
             .query(
                 "by",
                 "Figure to sort by, highest first",
-                &json!({"enum": ["activity", "sickness", "backlog", "owed", "failures", "inFlight"]}),
+                &json!({"enum": ["activity", "health", "backlog", "pending", "failures", "inFlight"]}),
             )
             .answer(200, "The event subscriptions and their figures", &schemas.of::<top::TopReport>())
             .errors(&TOP, &error),

@@ -113,7 +113,7 @@ impl ChaosRun {
             restarts: serde_json::from_value::<RecoveryTimes>(report["recovery"].clone())
                 .map_err(|error| request_failed("the lives of the actors")(error.into()))?,
             missed: self.kills.missed.get(),
-            acts,
+            injected: acts,
             ..ChaosVerdict::default()
         };
         Ok(verdict.judge(with(&self.account, |ledger| ledger.sum())))
@@ -266,7 +266,7 @@ struct MissingEvents {
 /// What the server has done on purpose so far.
 async fn acts(session: &ServerClient) -> Result<BTreeMap<String, u64>, ChaosError> {
     match session.get::<Value>("/chaos").await {
-        Ok(report) => Ok(counts(&report["acts"])),
+        Ok(report) => Ok(counts(&report["injected"])),
         Err(client::ClientError::Refused { status: StatusCode::NOT_FOUND, .. }) => Err(ChaosError::Off),
         Err(error) => Err(request_failed("what is broken on purpose is not told")(error)),
     }

@@ -57,7 +57,7 @@ pub struct ChaosVerdict {
     pub(super) settled: bool,
     pub(super) restarts: RecoveryTimes,
     /// What was done, by kind, as the server counts it.
-    pub(super) acts: BTreeMap<String, u64>,
+    pub(super) injected: BTreeMap<String, u64>,
     /// Kills that met nobody: the actor was between two lives, or had nothing to do.
     pub(super) missed: u64,
     pub(super) ok: bool,
@@ -134,7 +134,7 @@ impl fmt::Display for ChaosVerdict {
         let PublishedCount { requests, refused, unknown } = self.requests;
         let RecoveryTimes { count, p50, p99, longest } = self.restarts;
         let millis = |time: Option<f64>| time.map_or("-".to_owned(), |time| format!("{time:.1}ms"));
-        let acts = self.acts.iter().filter(|(_, count)| **count > 0);
+        let acts = self.injected.iter().filter(|(_, count)| **count > 0);
         let acts: Vec<String> = acts.map(|(name, count)| format!("{name} {}", counted(*count))).collect();
         let mut table = TextTable::new(["acknowledged", &counted(self.acknowledged), ""]);
         let mut line = |name: &str, number: u64, more: String| table.line([name.to_owned(), counted(number), more]);
@@ -144,7 +144,7 @@ impl fmt::Display for ChaosVerdict {
         line("repeated", self.repeated, format!("allowed {}", counted(self.repeated_allowed)));
         line("damaged", self.damaged, String::new());
         line("restarts", count, format!("p50 {}, p99 {}, longest {}", millis(p50), millis(p99), millis(longest)));
-        line("acts", self.acts_in_all(), acts.join(", "));
+        line("injected", self.acts_in_all(), acts.join(", "));
         line("missed", self.missed, "kills that met nobody".to_owned());
         writeln!(f, "{table}\n")?;
         write!(f, "{}: {}", if self.ok { "passed" } else { "FAILED" }, self.why())
@@ -154,6 +154,6 @@ impl fmt::Display for ChaosVerdict {
 impl ChaosVerdict {
     /// The events of disturbed responses are told beside them, and are no acts.
     fn acts_in_all(&self) -> u64 {
-        self.acts.iter().filter(|(name, _)| !name.ends_with(".events")).map(|(_, count)| count).sum()
+        self.injected.iter().filter(|(name, _)| !name.ends_with(".events")).map(|(_, count)| count).sum()
     }
 }

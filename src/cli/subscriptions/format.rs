@@ -159,7 +159,7 @@ pub(super) fn state(status: &Value, clock: &Clock) -> String {
             format!("{} of {}{rate}", format::count(&status["inFlight"]), format::count(&endpoint["concurrency"])),
         ),
         ("backlog", backlog),
-        ("owed", of("pending")),
+        ("pending", of("pending")),
         ("next attempt", format::when(&status["nextDue"], clock)),
         ("matched", format!("{} of {}", of("matched"), of("passed"))),
         ("delivered", of("delivered")),
@@ -172,11 +172,11 @@ pub(super) fn state(status: &Value, clock: &Clock) -> String {
 
 /// Which events a filter lets through.
 pub(super) fn tested(report: &Value) -> String {
-    let mut table = TextTable::new(["ID", "MATCHES", "STOPPED BY", "WHY", "SEEN"]);
+    let mut table = TextTable::new(["ID", "MATCHES", "STOPPED BY", "REASON", "VALUE"]);
     for line in report["results"].as_array().into_iter().flatten() {
         let cell = |key: &str| format::text(&line[key]);
         let matches = if line["matches"] == true { "yes" } else { "no" };
-        table.line([cell("id"), matches.to_owned(), cell("stoppedBy"), cell("why"), cell("seen")]);
+        table.line([cell("id"), matches.to_owned(), cell("stoppedBy"), cell("reason"), cell("value")]);
     }
     format!("{} of {} events match\n\n{table}", format::count(&report["matched"]), format::count(&report["tested"]))
 }

@@ -25,20 +25,20 @@ pub(super) fn page(report: &Value, by: &str, has_keys: bool) -> Vec<String> {
             rate(&report["failedPerSecond"]),
         ),
         format!(
-            "{} in flight, {} unread, {} owed; by {by}{}",
+            "{} in flight, {} unread, {} pending; by {by}{}",
             count("inFlight"),
             count("backlog"),
-            count("owed"),
-            if has_keys { "; q leaves, a s b o f i sort" } else { "" }
+            count("pending"),
+            if has_keys { "; q leaves, a h b p f i sort" } else { "" }
         ),
         String::new(),
     ];
-    let headline = ["SUBSCRIPTION", "HEALTH", "DELIV/S", "REQ/S", "FAIL/S", "OK", "BACKLOG", "AGE", "OWED", "FLIGHT"];
+    let headline = ["SUBSCRIPTION", "HEALTH", "DELIV/S", "REQ/S", "FAIL/S", "OK", "BACKLOG", "AGE", "PENDING", "FLIGHT"];
     let mut table = TextTable::new(headline);
     for line in report["top"].as_array().into_iter().flatten() {
         let topic = short(line["topic"].as_str().unwrap_or_default());
         let age = line["oldestUnreadAgeSeconds"].as_u64();
-        let success = line["success"].as_f64();
+        let success = line["successShare"].as_f64();
         table.line([
             format!("{topic}/{}", format::text(&line["subscription"])),
             health(line),
@@ -48,7 +48,7 @@ pub(super) fn page(report: &Value, by: &str, has_keys: bool) -> Vec<String> {
             success.map_or_else(|| format::NONE.to_owned(), |share| format!("{:.0}%", 100.0 * share)),
             format::count(&line["backlog"]),
             age.map_or_else(|| format::NONE.to_owned(), |age| format::span(Duration::from_secs(age))),
-            format::count(&line["owed"]),
+            format::count(&line["pending"]),
             format!("{}/{}", format::count(&line["inFlight"]), format::count(&line["concurrency"])),
         ]);
     }

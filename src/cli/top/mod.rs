@@ -21,12 +21,12 @@ use super::{
 /// The flags of `top`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Keys: q leaves; a, s, b, o, f and i sort by activity, sickness, backlog, owed, failures, and requests in flight.
+    after_help = "Keys: q leaves; a, h, b, p, f and i sort by activity, health, backlog, pending deliveries, failures, and requests in flight.
 Where there is no terminal the figures are printed once.
 
 Examples:
   gridhook top
-  gridhook top --by sickness --every 5s
+  gridhook top --by health --every 5s
   gridhook top --once --limit 10
   gridhook top --output json | jq '.top[0]'"
 )]
@@ -56,10 +56,10 @@ enum SortOrder {
     #[default]
     Activity,
     /// Those whose endpoints are worst off
-    Sickness,
+    Health,
     /// Those that have read least of what is published
     Backlog,
-    /// Those that owe most
+    /// Those with the most pending deliveries
     Pending,
     /// Those that fail most
     Failures,
@@ -70,9 +70,9 @@ enum SortOrder {
 impl SortOrder {
     const KEYS: [(u8, Self, &'static str); 6] = [
         (b'a', Self::Activity, "activity"),
-        (b's', Self::Sickness, "sickness"),
+        (b'h', Self::Health, "health"),
         (b'b', Self::Backlog, "backlog"),
-        (b'o', Self::Pending, "owed"),
+        (b'p', Self::Pending, "pending"),
         (b'f', Self::Failures, "failures"),
         (b'i', Self::InFlight, "inFlight"),
     ];

@@ -246,11 +246,11 @@ fn format_topic(answer: &Value) -> String {
     let (topic, status) = (&answer["topic"], &answer["status"]);
     let subscribers = format::text(&answer["eventSubscriptions"]);
     let mut lines = format!("{}\n{}\nevent subscriptions  {subscribers}", name_of(topic), facts(topic));
-    let crowd = &status["crowd"];
-    if !crowd.is_null() {
-        let (laggard, bytes) = (format::text(&crowd["laggard"]), format::count(&crowd["backlogBytes"]));
+    let backlog = &status["largestBacklog"];
+    if !backlog.is_null() {
+        let (subscription, bytes) = (format::text(&backlog["subscription"]), format::count(&backlog["bytes"]));
         let full = if status["full"] == true { "full: publishers are refused" } else { "almost full" };
-        lines.push_str(&format!("\nbacklog              {full}; {laggard} lags by {bytes} bytes"));
+        lines.push_str(&format!("\nbacklog              {full}; {subscription} lags by {bytes} bytes"));
     }
     lines
 }

@@ -20,7 +20,7 @@ pub fn repair(
     for _ in 0..ROUNDS {
         let (mut report, mends) = look(store, accounts, &mut |progress: CheckProgress| watch(progress))?;
         if mends.0.is_empty() {
-            report.mended = Some(mended);
+            report.repaired = Some(mended);
             return Ok(report);
         }
         store.write(&mends)?;

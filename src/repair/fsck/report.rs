@@ -55,10 +55,10 @@ impl Repair {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// In a sentence.
-    pub what: String,
+    pub problem: String,
     /// How it can be mended without losing anything, if it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mend: Option<Repair>,
+    pub repair: Option<Repair>,
 }
 
 /// What was found.
@@ -68,30 +68,30 @@ pub struct CheckReport {
     /// Partitions, chunks and events of the log, cursors, owed, held, dead-letter and ledger records.
     pub counts: BTreeMap<String, u64>,
     /// What is wrong, the first of it; empty for a sound store.
-    pub complaints: Vec<Finding>,
+    pub findings: Vec<Finding>,
     /// How much more is wrong.
-    pub untold: u64,
+    pub omitted: u64,
     /// What is left over and harms nothing, the first of it: a server takes it away when it meets it.
     pub leftovers: Vec<Finding>,
     /// How much more is left over.
-    pub leftovers_untold: u64,
+    pub leftovers_omitted: u64,
     /// Whether something is wrong that cannot be mended.
     #[serde(skip)]
     beyond_mending: bool,
     /// How many records were mended.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub mended: Option<u64>,
+    pub repaired: Option<u64>,
 }
 
 impl CheckReport {
     /// Whether the store is what its rules say.
     pub fn is_sound(&self) -> bool {
-        self.complaints.is_empty()
+        self.findings.is_empty()
     }
 
     /// How much of what was found can be mended, of what is told.
     pub fn mendable(&self) -> usize {
-        self.complaints.iter().chain(&self.leftovers).filter(|finding| finding.mend.is_some()).count()
+        self.findings.iter().chain(&self.leftovers).filter(|finding| finding.repair.is_some()).count()
     }
 
     pub(super) fn is_beyond_mending(&self) -> bool {
@@ -100,8 +100,8 @@ impl CheckReport {
 
     /// What would be taken away is not.
     pub(super) fn keep_leftovers(&mut self) {
-        for finding in self.complaints.iter_mut().chain(&mut self.leftovers) {
-            finding.mend = finding.mend.filter(|mend| !mend.takes_away());
+        for finding in self.findings.iter_mut().chain(&mut self.leftovers) {
+            finding.repair = finding.repair.filter(|mend| !mend.takes_away());
         }
     }
 
@@ -112,25 +112,25 @@ impl CheckReport {
     /// Something is wrong that only a backup mends.
     pub(super) fn wrong(&mut self, what: String) {
         self.beyond_mending = true;
-        add(&mut self.complaints, &mut self.untold, Finding { what, mend: None });
+        add(&mut self.findings, &mut self.omitted, Finding { problem: what, repair: None });
     }
 
     /// Something is wrong and can be mended.
     pub(super) fn mendable_wrong(&mut self, mend: Repair, what: String) {
-        add(&mut self.complaints, &mut self.untold, Finding { what, mend: Some(mend) });
+        add(&mut self.findings, &mut self.omitted, Finding { problem: what, repair: Some(mend) });
     }
 
     /// Something is left over.
     pub(super) fn left_over(&mut self, mend: Repair, what: String) {
-        add(&mut self.leftovers, &mut self.leftovers_untold, Finding { what, mend: Some(mend) });
+        add(&mut self.leftovers, &mut self.leftovers_omitted, Finding { problem: what, repair: Some(mend) });
     }
 }
 
-fn add(found: &mut Vec<Finding>, untold: &mut u64, finding: Finding) {
+fn add(found: &mut Vec<Finding>, omitted: &mut u64, finding: Finding) {
     if found.len() < FINDINGS_MAX {
         found.push(finding);
     } else {
-        *untold += 1;
+        *omitted += 1;
     }
 }
 
@@ -138,23 +138,23 @@ impl fmt::Display for CheckReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counts: Vec<String> = self.counts.iter().map(|(what, count)| format!("{count} {what}")).collect();
         writeln!(f, "{}", counts.join(", "))?;
-        for Finding { what, mend } in &self.complaints {
-            writeln!(f, "wrong: {what}{}", if mend.is_some() { " (--repair mends it)" } else { "" })?;
+        for Finding { problem, repair } in &self.findings {
+            writeln!(f, "wrong: {problem}{}", if repair.is_some() { " (--repair mends it)" } else { "" })?;
         }
-        for Finding { what, .. } in &self.leftovers {
-            writeln!(f, "left over: {what}")?;
+        for Finding { problem, .. } in &self.leftovers {
+            writeln!(f, "left over: {problem}")?;
         }
-        if self.leftovers_untold > 0 {
-            writeln!(f, "left over: {} more", self.leftovers_untold)?;
+        if self.leftovers_omitted > 0 {
+            writeln!(f, "left over: {} more", self.leftovers_omitted)?;
         }
-        if let Some(mended) = self.mended {
-            writeln!(f, "{mended} records mended")?;
+        if let Some(repaired) = self.repaired {
+            writeln!(f, "{repaired} records mended")?;
         }
-        match (self.complaints.len(), self.untold) {
+        match (self.findings.len(), self.omitted) {
             (0, _) => f.write_str("the store is sound"),
             (1, 0) => f.write_str("the store is not sound: 1 complaint"),
             (told, 0) => write!(f, "the store is not sound: {told} complaints"),
-            (told, untold) => write!(f, "the store is not sound: {told} complaints, and {untold} more"),
+            (told, omitted) => write!(f, "the store is not sound: {told} complaints, and {omitted} more"),
         }
     }
 }

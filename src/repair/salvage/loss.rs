@@ -34,32 +34,32 @@ pub struct LossReport {
     /// Events that are in no log any more.
     pub events: Vec<LogGap>,
     /// Events that a subscription will not get, beside those.
-    pub obligations: Vec<LostEvent>,
+    pub pending_deliveries: Vec<LostEvent>,
     /// What else was lost or made anew, in sentences.
     pub records: Vec<String>,
     /// What is not told, of all of these.
-    pub untold: u64,
+    pub omitted: u64,
 }
 
 impl LossReport {
     pub(super) fn event(&mut self, gap: LogGap) {
-        add(&mut self.events, &mut self.untold, gap);
+        add(&mut self.events, &mut self.omitted, gap);
     }
 
     pub(super) fn obligation(&mut self, gone: LostEvent) {
-        add(&mut self.obligations, &mut self.untold, gone);
+        add(&mut self.pending_deliveries, &mut self.omitted, gone);
     }
 
     pub(super) fn record(&mut self, what: String) {
-        add(&mut self.records, &mut self.untold, what);
+        add(&mut self.records, &mut self.omitted, what);
     }
 }
 
-fn add<T>(to: &mut Vec<T>, untold: &mut u64, what: T) {
+fn add<T>(to: &mut Vec<T>, omitted: &mut u64, what: T) {
     if to.len() < TOLD_MAX {
         to.push(what);
     } else {
-        *untold += 1;
+        *omitted += 1;
     }
 }
 
@@ -80,15 +80,15 @@ impl fmt::Display for LossReport {
             let last = first + count - 1;
             writeln!(f, "missing: events {first} to {last} of partition {partition}, {count} of them")?;
         }
-        for LostEvent { subscription, partition, sequence, was_dead_letter } in &self.obligations {
+        for LostEvent { subscription, partition, sequence, was_dead_letter } in &self.pending_deliveries {
             let was = if *was_dead_letter { "put aside as a dead letter" } else { "owed" };
             writeln!(f, "missing: event {sequence} of partition {partition}, {was} for subscription {subscription}")?;
         }
         for what in &self.records {
             writeln!(f, "{what}")?;
         }
-        if self.untold > 0 {
-            writeln!(f, "missing: {} more", self.untold)?;
+        if self.omitted > 0 {
+            writeln!(f, "missing: {} more", self.omitted)?;
         }
         Ok(())
     }

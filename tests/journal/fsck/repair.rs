@@ -28,7 +28,7 @@ fn mend(store: &MemoryStore) -> CheckReport {
 
 /// What was found to mend.
 fn mends(report: &CheckReport) -> BTreeSet<Repair> {
-    report.complaints.iter().chain(&report.leftovers).filter_map(|finding| finding.mend).collect()
+    report.findings.iter().chain(&report.leftovers).filter_map(|finding| finding.repair).collect()
 }
 
 type Row = (Repair, fn(&MemoryStore));
@@ -64,7 +64,7 @@ fn what_can_be_mended_is_mended_to_the_record() {
         assert_eq!(report.is_sound(), *kind == Repair::StrayDue, "{report}");
         assert_eq!(records(&store), damaged, "looking changes nothing");
         let report = mend(&store);
-        assert!(report.is_sound() && report.leftovers.is_empty() && report.mended == Some(1), "{kind:?}: {report}");
+        assert!(report.is_sound() && report.leftovers.is_empty() && report.repaired == Some(1), "{kind:?}: {report}");
         assert_eq!(records(&store), sound, "{kind:?}");
         mended.insert(*kind);
     }

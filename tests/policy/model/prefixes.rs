@@ -23,7 +23,7 @@ impl Story {
         // RocksDB finds out about the floor when it opens.
         memory.drop_log(PARTITION, floor).expect("dropped");
         let report = fsck::check(&memory, accounts(), &mut |_| std::ops::ControlFlow::Continue(())).expect("readable");
-        assert!(report.complaints.is_empty(), "behind {kept} writes: {report}");
+        assert!(report.findings.is_empty(), "behind {kept} writes: {report}");
 
         let mut story = Self::begin(0, &Arc::default());
         story.settings = former.settings.clone();

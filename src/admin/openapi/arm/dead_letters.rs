@@ -11,7 +11,7 @@ use crate::admin::{
 
 /// What dead letters are asked for by, in a query.
 const DEAD_LETTERS: [(&str, &str, &str); 5] = [
-    ("place", "Only those `waiting` for their file, or those `written`", "string"),
+    ("stage", "Stage of the dead letters: `waiting` for their file, or `written` to it", "string"),
     ("from", "Earliest time of the last attempt, or else of the publish", "string"),
     ("to", "Time before which the last attempt, or else the publish, was", "string"),
     ("reason", "Reason of the dead letter", "string"),
