@@ -1,4 +1,5 @@
-//! Which events go into one request: what is there now, up to a count and a preferred size; never waiting for more.
+//! Selects the events of a request: those available now, up to a number and a preferred size. A batch never waits for
+//! more events.
 
 use std::collections::VecDeque;
 
@@ -7,23 +8,23 @@ use crate::{
     policy::{SendItem, outcome::Outcome, property::PropertyGroup},
 };
 
-/// What a subscription wants in one request.
+/// Limits of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchLimits {
-    /// At most so many events.
+    /// Maximum number of events.
     pub events_max: u32,
-    /// So many bytes of the request's body, if the events allow: one that is larger goes alone.
+    /// Preferred size of the request body in bytes. A larger event is sent alone.
     pub bytes_preferred: u64,
-    /// The schema that events are sent in: their size is measured in it.
+    /// The delivery schema, in which the size is measured.
     pub schema: Schema,
 }
 
-/// When an endpoint returns, fewer unread events than this, or than four batches, are no backlog: they are sent before
-/// anybody could tell the difference.
+/// Minimum unread events that count as a backlog when an endpoint recovers, unless four batches are more. Fewer are
+/// sent so soon that the difference is not visible.
 const BACKLOG_MIN: u32 = 256;
 
 impl BatchLimits {
-    /// So many unread events at least are a backlog.
+    /// Minimum unread events that count as a backlog.
     pub fn backlog_min(self) -> u32 {
         BACKLOG_MIN.max(self.events_max.saturating_mul(4))
     }
@@ -32,33 +33,33 @@ impl BatchLimits {
 /// An event that could be sent now.
 #[derive(Clone, Debug)]
 pub struct ReadyEvent {
-    /// Which obligation it is.
+    /// Its pending delivery.
     pub item: SendItem,
     /// The event.
     pub event: Event,
-    /// How its last attempt ended; [`None`] where there was none.
+    /// The outcome of its last attempt; [`None`] before the first.
     pub last: Option<LastAttempt>,
-    /// Whom it shares a request with.
+    /// Events of other groups are not in the same request.
     pub group: PropertyGroup,
 }
 
-/// How an attempt ended.
+/// The outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastAttempt {
-    /// How.
+    /// The outcome.
     pub outcome: Outcome,
-    /// With which status, if there was one.
+    /// The HTTP status, if there was one.
     pub status: Option<u16>,
-    /// When it was made.
+    /// When the attempt was made.
     pub tried: Timestamp,
 }
 
-/// So far a batch is looked for: events of another group in between wait for their own.
+/// How far a batch looks ahead past events of other groups.
 const LOOK_AHEAD: usize = 1024;
 
-/// The places in `queue` of the events of the next batch, ascending. They have been tried equally often, because a request
-/// carries one `aeg-delivery-count`; are of one lane, because a line of the ledger is; and of one group, because a request
-/// has one set of headers. The first is at the front, so that nobody waits for ever. Empty only where the queue is.
+/// The indexes in `queue` of the next batch, ascending. Its events have the same number of attempts, because a request
+/// has one `aeg-delivery-count`. They are of one lane, because a ledger entry is, and of one group, because a request
+/// has one set of headers. The first event is always included, so that none waits forever. Empty only if the queue is.
 pub fn pick(queue: &VecDeque<ReadyEvent>, limits: BatchLimits) -> Vec<usize> {
     let Some(first) = queue.front() else { return Vec::new() };
     let (lane, attempts) = (first.item.lane, first.item.attempts);
@@ -66,7 +67,7 @@ pub fn pick(queue: &VecDeque<ReadyEvent>, limits: BatchLimits) -> Vec<usize> {
     if events_max == 1 {
         return vec![0];
     }
-    // The brackets of the array; each event has a comma or takes the place of one.
+    // The brackets of the array. Each event counts a comma; the last comma stands for the second bracket.
     let mut bytes = 1;
     let mut places: Vec<usize> = queue
         .iter()
@@ -76,7 +77,7 @@ pub fn pick(queue: &VecDeque<ReadyEvent>, limits: BatchLimits) -> Vec<usize> {
         .filter(|(_, ready)| ready.group == first.group)
         .take(events_max)
         .take_while(|(_, ready)| {
-            // Without a bound nothing need be converted to be measured.
+            // Without a limit no event is converted to measure it.
             limits.bytes_preferred == u64::MAX || {
                 bytes += ready.event.delivered_len(limits.schema) as u64 + 1;
                 bytes <= limits.bytes_preferred
@@ -90,7 +91,7 @@ pub fn pick(queue: &VecDeque<ReadyEvent>, limits: BatchLimits) -> Vec<usize> {
     places
 }
 
-/// Takes the events at these places, which are ascending.
+/// Removes the events at these ascending indexes.
 pub fn remove(queue: &mut VecDeque<ReadyEvent>, places: &[usize]) -> Vec<ReadyEvent> {
     let Some(last) = places.last() else { return Vec::new() };
     let (mut taken, mut left) = (Vec::with_capacity(places.len()), Vec::new());

@@ -1,36 +1,38 @@
-//! Where dead letters go: which store, and where in it, a subscription's `deadLetterDestination` means.
+//! Resolves a subscription's `deadLetterDestination`: which store, and which path in it.
 //!
-//! A store has an address, and everything in it has a path below that. Of a bucket or a container the address may have
-//! none: then the first part of each path is one. So a storage account can stand for a bucket with a folder for each
-//! container, or for all buckets that there are, and both are one rule: the container is added to the address.
+//! A store has an address, and each object in it has a path below that address. The address of a store may omit the
+//! bucket or container: then the first part of each path names it. A storage account can thus stand for a bucket with a
+//! folder per container, or for all buckets. One rule covers both: the container is appended to the address.
 //!
-//! Invariants: whatever a subscription says, the place is below the address of a store that the operator named; no part
-//! of it is empty, or leads upwards. Absent on purpose: credentials, and whether the store is there.
+//! Invariants: a destination is always below the address of a store that the operator configured. No part of its path
+//! is empty or leads upwards.
+//!
+//! What it does not do: it has no credentials and does not check whether the store exists.
 
 use std::fmt;
 
-/// The name of the store that the setting `dead_letter.folder` is.
+/// The name of the store configured by `dead_letter.folder`.
 pub const FOLDER: &str = "folder";
 
-/// 200 bytes: file systems take 255, and a temporary file's name is longer than its file's.
+/// 200 bytes: file systems allow 255, and the name of a temporary file is longer than that of its file.
 const PART_BYTES_MAX: usize = 200;
 
-/// S3 takes names of 1024 bytes; the container, the subscription's own folder and the file's name come behind this.
+/// S3 allows names of 1,024 bytes; the container, the subscription's folder and the file name follow this path.
 const PATH_BYTES_MAX: usize = 512;
 
-/// What Azure's own accounts are reached at.
+/// The host suffix of Azure storage accounts.
 const AZURE_HOST: &str = ".blob.core.windows.net";
 
-/// What an address may look like.
+/// The forms of an address.
 pub const FORMS: &str = "file:///folder, s3://bucket/prefix, gs://bucket/prefix, https://account.blob.core.windows.net/container \
                          or az://account/container";
 
-/// The kinds of store.
+/// The kind of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreKind {
-    /// A folder of this machine.
+    /// A local folder.
     Folder,
-    /// S3, or what speaks like it.
+    /// S3 or a compatible store.
     S3,
     /// Azure Blob Storage.
     Azure,
@@ -41,27 +43,27 @@ pub enum StoreKind {
 /// The address of a store, or of a folder in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreAddress {
-    /// What is there.
+    /// The kind of store.
     pub kind: StoreKind,
-    /// The storage account; empty where there are none.
+    /// The storage account; empty for other kinds.
     pub account: String,
     /// The bucket or container, and the folders in it.
     pub path: Vec<String>,
 }
 
-/// Why an address cannot be.
+/// Why an address is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidAddress {
-    /// It begins with nothing that is known.
+    /// It has an unknown scheme.
     #[error("allowed is {FORMS}")]
     Form,
-    /// A part of its path.
+    /// A part of its path is invalid.
     #[error("{0}")]
     Part(String),
 }
 
 impl StoreAddress {
-    /// Reads an address.
+    /// Parses an address.
     pub fn parse(text: &str) -> Result<Self, InvalidAddress> {
         let (scheme, rest) = text.split_once("://").ok_or(InvalidAddress::Form)?;
         let (kind, account, path) = match scheme {
@@ -88,7 +90,7 @@ impl StoreAddress {
         Ok(Self { kind, account: account.to_owned(), path })
     }
 
-    /// What follows this address in `inner`. [`None`]: that is somewhere else.
+    /// The path of `inner` below this address; [`None`] if it is elsewhere.
     fn below<'a>(&self, inner: &'a Self) -> Option<&'a [String]> {
         let same = self.kind == inner.kind && self.account == inner.account;
         inner.path.strip_prefix(self.path.as_slice()).filter(|_| same)
@@ -111,7 +113,7 @@ fn is_account(text: &str) -> bool {
     (3..=24).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
 }
 
-/// Whether `part` (a container, a subscription's name) can be a part of a file's path; if not, why.
+/// Checks whether `part` (a container, a subscription's name) can be part of a file path.
 pub fn check_part(part: &str) -> Result<(), String> {
     if part.is_empty() || part.len() > PART_BYTES_MAX {
         return Err(format!("a part of a dead-letter path must have 1 to {PART_BYTES_MAX} bytes"));
@@ -125,7 +127,7 @@ pub fn check_part(part: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What begins a query or an escape in an address is no part of a path there.
+/// Rejects characters that start a query, a fragment or an escape in a URL.
 fn check_plain(part: &str) -> Result<(), String> {
     match part.chars().find(|c| matches!(c, '%' | '?' | '#')) {
         Some(bad) => Err(format!("the path of an address can't have the character {bad:?}")),
@@ -133,47 +135,47 @@ fn check_plain(part: &str) -> Result<(), String> {
     }
 }
 
-/// A place for a subscription's dead letters.
+/// The resolved destination of a subscription's dead letters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetterDestination {
     /// The store's name.
     pub store: String,
-    /// The path below its address, with `/` between the parts; empty: the address itself.
+    /// The path below its address, with `/` between the parts; empty for the address itself.
     pub folder: String,
 }
 
-/// A store that the operator named.
+/// A store that the operator configured.
 #[derive(Clone, Debug)]
 pub struct NamedStore {
     /// Its name.
     pub name: String,
-    /// Where it is.
+    /// Its address.
     pub address: StoreAddress,
-    /// The storage accounts that it stands for, as resource ids or names. `*`: all that no other one stands for.
+    /// The storage accounts it stands for, as resource ids or names. `*`: all accounts without a store of their own.
     pub accounts: Vec<String>,
 }
 
-/// All stores that the operator named.
+/// All stores that the operator configured.
 #[derive(Clone, Debug, Default)]
 pub struct NamedStores(Vec<NamedStore>);
 
-/// Why a destination is no place.
+/// Why a destination cannot be resolved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownDestination {
-    /// It is an address that cannot be.
+    /// The address is invalid.
     #[error("is \"{given}\": {problem}")]
     Malformed {
-        /// What was given.
+        /// The given value.
         given: String,
-        /// What is wrong.
+        /// The error.
         problem: InvalidAddress,
     },
-    /// It is in no store.
+    /// The address is in no store.
     #[error("is \"{given}\", which is in no store of dead_letter.stores; allowed is {allowed}")]
     Elsewhere {
-        /// What was given.
+        /// The given value.
         given: String,
-        /// The addresses there are.
+        /// The configured addresses.
         allowed: String,
     },
     /// No store stands for the storage account.
@@ -181,15 +183,15 @@ pub enum UnknownDestination {
         "is \"{given}\", a storage account that no store of dead_letter.stores has among its accounts; allowed is {allowed}"
     )]
     Account {
-        /// What was given.
+        /// The given value.
         given: String,
-        /// The accounts there are.
+        /// The configured accounts.
         allowed: String,
     },
-    /// The store has neither a bucket nor a container of its own, and none was given.
+    /// The store has no bucket or container of its own, and none was given.
     #[error("is \"{given}\", which names no bucket; allowed is one behind it, or as blobContainerName")]
     NoBucket {
-        /// What was given.
+        /// The given value.
         given: String,
     },
 }
@@ -200,12 +202,12 @@ pub fn is_address(resource_id: &str) -> bool {
 }
 
 impl NamedStores {
-    /// These stores.
+    /// Creates the list.
     pub fn new(stores: Vec<NamedStore>) -> Self {
         Self(stores)
     }
 
-    /// What a storage account's resource id, or an address, and a container mean. An address needs no container.
+    /// Resolves a storage account's resource id, or an address, and a container. An address needs no container.
     pub fn find(&self, resource_id: &str, container: &str) -> Result<DeadLetterDestination, UnknownDestination> {
         let (store, mut parts) = if is_address(resource_id) {
             self.by_address(resource_id)?
@@ -220,7 +222,7 @@ impl NamedStores {
         Ok(DeadLetterDestination { store: store.name.clone(), folder: parts.join("/") })
     }
 
-    /// The innermost store that has the address, and what follows in it.
+    /// The innermost store that contains the address, and the path below it.
     fn by_address(&self, given: &str) -> Result<(&NamedStore, Vec<String>), UnknownDestination> {
         let address = StoreAddress::parse(given)
             .map_err(|problem| UnknownDestination::Malformed { given: given.to_owned(), problem })?;

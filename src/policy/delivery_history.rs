@@ -1,13 +1,13 @@
-//! What became of an event for one subscription: its lines of the ledger, told in order, and what they come to.
+//! The delivery history of an event for one subscription: its ledger entries in order, and the final or present state.
 //!
-//! A line that a filter stopped events speaks of a part of the log, and of what in it has no other line: whether this event
-//! was among them, that version of the filter is asked again; where it is not known any more, nor the event, a line of an
-//! attempt in the same lane says no.
+//! An entry of filtered events covers a part of the log, except the events that have another entry of the lane. Whether
+//! it covers this event is decided by that version of the filter. If the filter or the event is no longer known, an
+//! entry of an attempt in the same lane proves that it does not.
 //!
-//! Invariant: what ended stays ended. A delivery is the last word, whatever a repeated attempt came to; else what was
-//! written last is.
+//! Invariant: a final state stays. A delivery is final whatever a repeated attempt resulted in; otherwise the last
+//! entry counts.
 //!
-//! Absent on purpose: what is still to come, which [`explain`](super::explain) foretells.
+//! What it does not do: it predicts nothing. [`explain`](super::explain) does.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -21,88 +21,88 @@ use crate::{
     },
 };
 
-/// What is known.
+/// The facts that a delivery history is made of.
 #[derive(Clone, Copy, Debug)]
 pub struct HistoryInput<'a> {
-    /// Which event.
+    /// The event.
     pub seq: Seq,
-    /// The lines that speak of it, in any order.
+    /// The ledger entries that mention it, in any order.
     pub lines: &'a [LedgerLine],
-    /// What the versions of the filter that lines speak of say of it, as far as they and the event are known.
+    /// The results of the filter versions that entries mention, as far as they and the event are known.
     pub filters: &'a BTreeMap<u32, filter::FilterResult>,
-    /// Where the event is, and how far the subscription has come; [`None`] where it was deleted.
+    /// The event's state and the subscription's cursor; [`None`] if the subscription was deleted.
     pub present: Option<(&'a EventState, &'a Cursor)>,
-    /// When the oldest line of the subscription was written that is still there.
+    /// When the oldest remaining ledger entry of the subscription was written.
     pub oldest: Option<Timestamp>,
 }
 
-/// What became of it.
+/// The delivery history of one event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryHistory {
-    /// What happened, in order.
+    /// The steps, in order.
     pub steps: Vec<LedgerLine>,
-    /// What it comes to.
+    /// The final or present state.
     pub verdict: HistoryEnd,
 }
 
-/// What a story comes to.
+/// The final or present state of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HistoryEnd {
-    /// The endpoint took it.
+    /// The endpoint accepted it.
     Delivered {
         /// When.
         at: Timestamp,
-        /// At which attempt.
+        /// The number of the attempt.
         attempt: u32,
-        /// Whether the answer came after the response wait.
+        /// Whether the response came after the response timeout.
         late: bool,
     },
-    /// A filter stopped it.
+    /// Filtered out.
     Filtered {
-        /// Which version.
+        /// The version of the filter.
         version: u32,
     },
-    /// It was given up.
+    /// Given up.
     GivenUp {
-        /// Why.
+        /// The reason.
         reason: Reason,
-        /// What became of it then.
+        /// The state of its dead letter.
         then: DeadLetterFate,
     },
-    /// It was owed when the subscription was deleted.
+    /// Pending when the subscription was deleted.
     Canceled,
-    /// It is on its way, or will be.
+    /// In flight or pending.
     Pending,
-    /// It has not been read yet.
+    /// Not read yet.
     Unread,
-    /// It was published before the subscription was there.
+    /// Published before the subscription existed.
     Before,
-    /// It was not published yet.
+    /// Not published yet.
     Unpublished,
-    /// Nothing that says more is kept any more.
+    /// The ledger no longer covers it.
     Unknown {
-        /// The oldest line of the subscription that is.
+        /// The oldest remaining ledger entry of the subscription.
         ledger_from: Option<Timestamp>,
     },
 }
 
-/// What became of an event that was given up.
+/// The state of the dead letter of an event that was given up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeadLetterFate {
-    /// There is no place for dead letters.
+    /// There is no dead-letter destination.
     Dropped,
-    /// It waits to be written as a dead letter.
+    /// It waits to be written to the destination.
     Waits,
     /// It is in this file.
     Filed(Arc<str>),
-    /// The destination did not take it.
+    /// The destination did not accept it.
     Lost(Arc<str>),
 }
 
-/// Tells what became of an event.
+/// Derives the delivery history of an event.
 pub fn delivery_history(known: HistoryInput<'_>) -> DeliveryHistory {
     let mut steps: Vec<LedgerLine> = known.lines.iter().filter(|line| is_about(line, &known)).cloned().collect();
-    // What was given up stands behind the attempt that it follows, which was written with it.
+    // Giving up follows the attempt that was written with it.
     steps.sort_by_key(|line| (line.entry.at, line.lane, line.attempt, rank(&line.entry.what)));
     let verdict = verdict(&steps, &known);
     DeliveryHistory { steps, verdict }
@@ -122,7 +122,7 @@ fn rank(what: &LedgerEvent) -> u8 {
     }
 }
 
-/// Whether a line speaks of the event itself.
+/// Whether an entry is about the event itself.
 fn is_about(line: &LedgerLine, known: &HistoryInput<'_>) -> bool {
     let LedgerEvent::Filtered { version } = line.entry.what else { return true };
     match known.filters.get(&version) {
@@ -174,8 +174,8 @@ fn verdict(steps: &[LedgerLine], known: &HistoryInput<'_>) -> HistoryEnd {
             }
             (LedgerEvent::Canceled, _) => HistoryEnd::Canceled,
             (LedgerEvent::Filtered { version }, None) => HistoryEnd::Filtered { version: *version },
-            // A late answer changes nothing that ended, a filter nothing in another lane; and of a file whose giving up is
-            // not kept any more the reason is not known.
+            // A late response, or a filter in another lane, changes nothing that ended. If the entry of giving up is
+            // gone, the reason of a dead-letter file is unknown.
             (
                 LedgerEvent::Late { settled: false }
                 | LedgerEvent::Filtered { .. }
@@ -197,7 +197,7 @@ fn verdict(steps: &[LedgerLine], known: &HistoryInput<'_>) -> HistoryEnd {
         (_, Some((EventState::Unpublished, _))) => HistoryEnd::Unpublished,
         (_, Some((_, cursor))) if known.seq < cursor.began => HistoryEnd::Before,
         (_, Some((_, cursor))) if is_unread(cursor, known.seq) => HistoryEnd::Unread,
-        // What was on its way when the subscription was deleted has no line of its own.
+        // Requests in flight when the subscription was deleted have no ledger entry.
         (Some(HistoryEnd::Pending), None) => HistoryEnd::Canceled,
         (_, _) => HistoryEnd::Unknown { ledger_from: known.oldest },
     }

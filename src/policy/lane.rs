@@ -1,11 +1,11 @@
-//! A lane's place in the log: what was read and waits to be sent, what was sent and waits for its outcome.
+//! A lane's position in the log: which events are read and wait to be sent, which were sent and have no outcome.
 //!
-//! The live lane follows the log. A part of what it has not read can be cut off as a lane of its own, with an end: to be
-//! sent beside the live events, or to be given up. Each event is in one lane, and in that one for good once it was sent.
+//! The live lane follows the log. A part that it has not read can be cut off as a lane with an end, to be sent next to
+//! live events or to be given up. Each event is in one lane, and stays there once it was sent.
 //!
-//! Invariants: an event below `read` is passed (filtered, settled or owed) unless it is open; what is ready is not passed,
-//! so that forgetting it costs nothing but another read. An event is counted when the lane passes it, and only then:
-//! the filtered ones before a ready event together with it.
+//! Invariants: an event below `read` is passed (filtered, settled or pending) unless it is open. Ready events are not
+//! passed, so dropping them costs only another read. An event is counted when the lane passes it; filtered events are
+//! passed together with the ready event behind them.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -29,22 +29,22 @@ pub struct LaneReader {
     end: Option<Seq>,
     /// The next event to read from the log.
     head: Seq,
-    /// Read, matching, unsent; each with the filtered events directly before it.
+    /// Matching events that are read and not sent, each with the filtered events directly before it.
     ready: VecDeque<ReadyEvent>,
-    /// The bytes of these.
+    /// Bytes of these events.
     ready_bytes: usize,
     skipped: VecDeque<SeqRuns>,
-    /// The filtered events behind the last ready one.
+    /// Filtered events after the last ready one.
     recent: SeqRuns,
-    /// Sent for the first time, no outcome yet.
+    /// Sent for the first time, without an outcome.
     open: BTreeSet<Seq>,
-    /// Have their outcome although the lane has yet to pass them: an earlier life sent them. Or are the business of the lane
-    /// that this one was cut from, which had them open.
+    /// Events with an outcome that the lane has yet to pass: an earlier incarnation sent them, or they were open in the
+    /// lane from which this one was cut.
     done: BTreeSet<Seq>,
     asked: bool,
 }
 
-/// Why the events of `lane` are given up unsent; [`None`] where they are sent.
+/// Why events of `lane` are given up without an attempt; [`None`] if they are sent.
 pub fn gives_up(lane: Lane) -> Option<Reason> {
     match lane {
         Lane::EXPIRY => Some(Reason::TimeToLiveExceeded),
@@ -54,7 +54,7 @@ pub fn gives_up(lane: Lane) -> Option<Reason> {
 }
 
 impl LaneReader {
-    /// The lane as it was written down.
+    /// Recovers a lane from its record.
     pub fn recover(cursor: &LaneCursor) -> Self {
         Self {
             lane: cursor.lane,
@@ -70,12 +70,12 @@ impl LaneReader {
         }
     }
 
-    /// Which lane it is.
+    /// The lane's number.
     pub fn lane(&self) -> Lane {
         self.lane
     }
 
-    /// The lane as it is to be written down.
+    /// The lane's record.
     pub fn cursor(&self) -> LaneCursor {
         let read = self.read();
         let open = self.open.iter().copied().collect();
@@ -83,7 +83,7 @@ impl LaneReader {
         LaneCursor { lane: self.lane, read, end: self.end, open, done }
     }
 
-    /// Everything below is passed, unless it is open.
+    /// Everything below is passed unless it is open.
     pub fn read(&self) -> Seq {
         match (self.skipped.front(), self.ready.front()) {
             (Some(skipped), Some(ready)) => skipped.first().unwrap_or(ready.item.seq),
@@ -91,28 +91,28 @@ impl LaneReader {
         }
     }
 
-    /// Where the lane ends; [`None`] for one that follows the log.
+    /// The lane's end; [`None`] if it follows the log.
     pub fn end(&self) -> Option<Seq> {
         self.end
     }
 
-    /// Whether it has passed all it ever will.
+    /// Whether it has passed everything.
     pub fn is_finished(&self) -> bool {
         self.end.is_some_and(|end| self.read() >= end) && self.open.is_empty()
     }
 
-    /// How many events are ready.
+    /// Number of ready events.
     pub fn ready(&self) -> usize {
         self.ready.len()
     }
 
-    /// How many bytes of events are ready.
+    /// Bytes of ready events.
     pub fn ready_bytes(&self) -> usize {
         self.ready_bytes
     }
 
-    /// From where the log is to be read, and up to where if the lane has an end: if it has more before `end` and nobody is
-    /// reading. One question at a time.
+    /// The slice to read next, if the lane has more before `end` and no read is in progress. The second value is the
+    /// lane's end, if it has one.
     pub fn next_read(&mut self, end: Seq) -> Option<(Seq, Option<Seq>)> {
         if self.asked || !self.is_unread(end) {
             return None;
@@ -126,13 +126,13 @@ impl LaneReader {
         !self.ready.is_empty() || self.is_unread(end)
     }
 
-    /// Whether the log has something before `end` that this lane has not read.
+    /// Whether the log has events before `end` that this lane has not read.
     pub fn is_unread(&self, end: Seq) -> bool {
         self.head < self.end.map_or(end, |own| own.min(end))
     }
 
-    /// The log's answer to a question from `from`: everything up to `upto`, of which `events` match. `total` counts all.
-    /// An answer to a question that was withdrawn meanwhile is ignored. `grouping` says what divides batches.
+    /// Takes the log's answer to a read from `from`: everything up to `upto`, of which `events` match. `total` counts
+    /// all. The answer to a withdrawn read is ignored. `grouping` lists the keys that separate batches.
     pub fn answer(&mut self, from: Seq, upto: Seq, total: u64, events: Vec<Event>, grouping: &[FilterKey]) {
         if !self.asked || from != self.head {
             return;
@@ -141,7 +141,8 @@ impl LaneReader {
         let mut next = from;
         let mut others = total.saturating_sub(events.len() as u64);
         for event in events {
-            // Gaps hold nothing: what lies between two matching events is at most their distance, and at most what is left.
+            // Positions may have gaps: the number between two matching events is bounded by their distance and by what
+            // is left.
             let between = event.seq.0.saturating_sub(next.0).min(others);
             others -= between;
             self.recent.push(next, between);
@@ -166,8 +167,8 @@ impl LaneReader {
         self.head = upto;
     }
 
-    /// The log's answer to a question from `from`: nothing up to `upto` can be read. Answers which events end by that; they
-    /// have their outcome, and a later life that reads them again finds it.
+    /// Takes the log's answer that nothing from `from` to `upto` can be read. Returns the events that end by it. They
+    /// count as done, so that a later incarnation which reads them again passes them.
     pub fn miss(&mut self, from: Seq, upto: Seq) -> SeqRuns {
         let mut missing = SeqRuns::default();
         if !self.asked || from != self.head {
@@ -184,7 +185,7 @@ impl LaneReader {
         missing
     }
 
-    /// The filtered events that are passed by now, because nothing ready stands before them.
+    /// Filtered events that are passed because no ready event precedes them.
     pub fn pass_skipped(&mut self) -> SeqRuns {
         let passed = std::mem::take(self.skipped.front_mut().unwrap_or(&mut self.recent));
         if !self.done.is_empty() {
@@ -193,7 +194,7 @@ impl LaneReader {
         passed
     }
 
-    /// Takes the next batch to send; its events are open from now on.
+    /// Takes the next batch; its events are open from now on.
     pub fn take(&mut self, limits: BatchLimits) -> Vec<ReadyEvent> {
         let places = batch::pick(&self.ready, limits);
         self.leave_skipped(&places);
@@ -205,8 +206,8 @@ impl LaneReader {
         batch
     }
 
-    /// An event that is taken from behind others leaves the filtered ones before it to those behind it: what is passed is
-    /// passed in order.
+    /// An event taken from behind others leaves its filtered events to the next ready one, so that events are passed in
+    /// order.
     fn leave_skipped(&mut self, places: &[usize]) {
         let in_order = places.iter().zip(0..).take_while(|(place, index)| **place == *index).count();
         for place in places[in_order..].iter().rev() {
@@ -220,7 +221,7 @@ impl LaneReader {
         }
     }
 
-    /// The filtered events before each event of the batch just taken.
+    /// The filtered events before the events of the batch just taken.
     pub fn drain_skipped(&mut self, batch: usize) -> SeqRuns {
         let mut passed = SeqRuns::default();
         for skipped in self.skipped.drain(..batch) {
@@ -229,7 +230,7 @@ impl LaneReader {
         passed
     }
 
-    /// Cuts off what it has not read below `upto`, as the lane `lane`. What is open stays here.
+    /// Cuts off the unread part below `upto` as the lane `lane`. Open events stay here.
     #[must_use]
     pub fn cut(&mut self, upto: Seq, lane: Lane) -> Self {
         self.forget_ready();
@@ -252,13 +253,13 @@ impl LaneReader {
         }
     }
 
-    /// Ends the lane here: what it has not read is never read. What is open has its outcome yet.
+    /// Ends the lane here. Open events still get their outcome.
     pub fn stop(&mut self) {
         self.forget_ready();
         self.end = Some(self.head);
     }
 
-    /// Takes in what begins where this lane ends, and was cut off for it.
+    /// Extends the lane by a part that was cut off directly behind it.
     pub fn extend(&mut self, mut next: Self) {
         assert_eq!(self.end, Some(next.head), "lane {:?} is extended by what does not follow it", self.lane);
         self.end = next.end;

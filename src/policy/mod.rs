@@ -1,9 +1,19 @@
-//! What is decided, and nothing else: when an event is sent, held back or given up.
+//! The delivery policy: the decision when an event is sent, retried, held back or given up.
 //!
-//! Pure: no clock, no chance, no I/O, no actor. Time and chance are arguments; what is to be done comes out as values.
-//! [`Subscription`] is the machine; it has two halves, [`endpoint::Endpoint`] (may anything be sent?) and the work
-//! ([`lane`], [`retry_window`]: what is there to send?), and asks [`retry`] and [`batch`] the two questions that are tables. Its
-//! tables are data ([`edition`]); its words on disk are [`record`].
+//! [`Subscription`] is the state machine of one event subscription. It combines two parts: [`endpoint::Endpoint`]
+//! decides whether the endpoint may be called now, and [`lane`] with [`retry_window`] decides which events are next.
+//! [`retry`] computes the time of the next attempt, [`batch`] the contents of a request, [`filter`] whether an event
+//! matches. The constants of Azure's documented and observed behaviour are data ([`edition`]). [`record`] defines what
+//! is stored.
+//!
+//! Invariants:
+//! - The module is pure: no clock, no random numbers, no I/O, no threads. The time and a source of jitter are
+//!   arguments; each decision is returned as a value.
+//! - The same inputs in the same order give the same decisions. Tests and `gridhook simulate` therefore run weeks of
+//!   deliveries in seconds of virtual time.
+//!
+//! What it does not do: it sends no requests, writes no records and keeps no events beyond a bounded read-ahead. The
+//! actor in `crate::subscription` executes the returned writes and effects.
 
 pub mod batch;
 pub mod dead_letter_store;

@@ -1,57 +1,57 @@
-//! What became of a request, in Event Grid's words, and of an event that is given up.
+//! Outcomes of requests, in Event Grid's terms, and reasons why an event is given up.
 
 use std::{fmt, num::NonZeroU32, time::Duration};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// How a request ended, or why there was none: the values of `lastDeliveryOutcome` (seed 000) with the `GenericError`
+/// The outcome of a request, or why there was none: the values of `lastDeliveryOutcome` (seed 000), and `GenericError`
 /// of the delivery logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Outcome {
-    /// The endpoint took it: a status from 200 to 204.
+    /// Accepted: a status from 200 to 204.
     Delivered,
     /// 404 or 410.
     NotFound,
-    /// The destination does not take events at present.
+    /// The destination is disabled at present.
     Disabled,
-    /// The destination's bound on operations is reached.
+    /// The destination's limit of operations is reached.
     Full,
     /// 401.
     Unauthorized,
     /// 400.
     BadRequest,
-    /// 408, or no answer in time.
+    /// 408, or no response in time.
     TimedOut,
     /// 429 or 503.
     Busy,
     /// 413.
     PayloadTooLarge,
-    /// The endpoint is on probation: no attempt was made.
+    /// The endpoint is on probation; no attempt was made.
     Probation,
     /// The subscription was deleted meanwhile.
     Canceled,
-    /// We ended the request ourselves: at shutdown, or because the task that made it died.
+    /// Aborted by gridhook: at shutdown, or because the sending task panicked.
     Aborted,
-    /// No connection, no TLS, or a reset.
+    /// No connection, no TLS session, or a reset.
     SocketError,
-    /// The name of the endpoint has no address.
+    /// The endpoint's host name has no address.
     ResolutionError,
-    /// An entity that wants sessions got an event without one.
+    /// A queue that requires sessions received an event without one.
     SessionQueueNotSupported,
     /// 403.
     Forbidden,
-    /// An Azure Function that is none.
+    /// The destination is not a valid Azure Function.
     InvalidAzureFunctionDestination,
-    /// Every other status.
+    /// Any other status.
     GenericError,
-    /// A client that pulls holds it, or has let it go without a word.
+    /// A pull client holds the event, or let its lock expire.
     #[serde(skip_deserializing)]
     Delivering,
 }
 
 impl Outcome {
-    /// What an HTTP status from a webhook means (`spec`: decision 9).
+    /// The outcome of an HTTP status from a webhook (`spec`: decision 9).
     pub fn of_status(status: u16) -> Self {
         match status {
             200..=204 => Self::Delivered,
@@ -66,7 +66,7 @@ impl Outcome {
         }
     }
 
-    /// Whether it is what a status means that is never tried again.
+    /// Whether it stands for a status that is never retried.
     fn is_http(self) -> bool {
         match self {
             Self::BadRequest
@@ -92,23 +92,23 @@ impl Outcome {
     }
 }
 
-/// The bytes of outcomes on disk, as one list: an outcome without a byte, or two with the same one, do not compile.
+/// The stored bytes of outcomes, as one list: an outcome without a byte, or two with the same byte, do not compile.
 macro_rules! stored_as {
     ($($outcome:ident = $byte:literal),+ $(,)?) => {
         impl Outcome {
-            /// All of them.
+            /// All outcomes.
             pub fn all() -> impl Iterator<Item = Self> {
                 [$(Self::$outcome),+].into_iter()
             }
 
-            /// The byte that stands for it on disk.
+            /// The byte stored for it.
             pub fn byte(self) -> u8 {
                 match self {
                     $(Self::$outcome => $byte,)+
                 }
             }
 
-            /// The outcome that `byte` stands for.
+            /// The outcome of a stored byte.
             #[deny(unreachable_patterns)]
             pub fn of_byte(byte: u8) -> Option<Self> {
                 match byte {
@@ -120,7 +120,7 @@ macro_rules! stored_as {
     };
 }
 
-// A byte is never used again for another outcome.
+// A byte is never reused for another outcome.
 stored_as! {
     Delivered = 0,
     NotFound = 1,
@@ -149,31 +149,31 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Why an event was given up: `deadLetterReason`, or the reason of a drop.
+/// Why an event is given up: `deadLetterReason`, or the reason of a drop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
-    /// As many attempts as the subscription allows were made.
+    /// The subscription's maximum attempts were made.
     MaxDeliveryAttemptsExceeded,
-    /// A scheduled attempt came later than the event may live.
+    /// The next attempt would be after the event's time to live.
     TimeToLiveExceeded,
-    /// The endpoint's answer is one that is never tried again.
+    /// The endpoint returned a status that is never retried.
     Undeliverable(Outcome),
-    /// The endpoint is on probation for an error of the client's kind, and the subscription asked not to wait.
+    /// The endpoint is on probation after a client error, and the subscription is configured not to wait.
     ProbationCausedByClientError,
-    /// The event killed the actor that handled it, again and again.
+    /// A poison event: the actor that processed it panicked repeatedly.
     Quarantined,
-    /// The event's bytes are gone from the store: damage, told instead of hidden.
+    /// The event's bytes are missing from a damaged store.
     Missing,
-    /// The topic's backlog was at its bound, and the operator chose that the oldest unread events go.
+    /// The topic's backlog reached its limit, and the operator chose to drop the oldest unread events.
     BacklogExceeded,
-    /// A client that pulls said that it will never process it.
+    /// A pull client rejected it.
     Rejected,
-    /// It was being sent again, and the operator who had asked for it thought better of it.
+    /// The redrive that sent it again was canceled.
     RedriveCanceled,
 }
 
 impl Reason {
-    /// All of them.
+    /// All reasons.
     pub fn all() -> impl Iterator<Item = Self> {
         let alone = [
             Self::MaxDeliveryAttemptsExceeded,
@@ -189,7 +189,7 @@ impl Reason {
         alone.into_iter().chain(failed.map(Self::Undeliverable))
     }
 
-    /// The byte pair that stands for it on disk; the second is an outcome's.
+    /// The two bytes stored for it; the second is an outcome's.
     pub fn bytes(self) -> [u8; 2] {
         match self {
             Self::MaxDeliveryAttemptsExceeded => [1, 0],
@@ -204,7 +204,7 @@ impl Reason {
         }
     }
 
-    /// The reason that a byte pair stands for.
+    /// The reason of two stored bytes.
     pub fn of_bytes([kind, outcome]: [u8; 2]) -> Option<Self> {
         match kind {
             1 => Some(Self::MaxDeliveryAttemptsExceeded),
@@ -238,63 +238,63 @@ impl fmt::Display for Reason {
     }
 }
 
-/// How long something took, in microseconds: what is over sooner took one, so that there is no room for nothing. It goes up
-/// to an hour, longer than any request.
+/// A duration in microseconds, from 1 µs to one hour, which is longer than any request. Zero is rounded up, so that an
+/// `Option` needs no extra space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elapsed(NonZeroU32);
 
 impl Elapsed {
-    /// So long.
+    /// Rounds a duration into the range.
     pub fn of(time: Duration) -> Self {
         let micros = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
         Self(NonZeroU32::new(micros).unwrap_or(NonZeroU32::MIN))
     }
 
-    /// How long that is.
+    /// The duration.
     pub fn time(self) -> Duration {
         Duration::from_micros(self.0.get().into())
     }
 }
 
-/// How long the parts of a request took: [`None`] for one that it did not have (a connection that is used again is not
-/// made) or did not come to the end of.
+/// Durations of the phases of a request; [`None`] for a phase that did not happen (a reused connection is not made) or
+/// did not end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestPhases {
-    /// Its name was looked up.
+    /// Name resolution.
     pub name: Option<Elapsed>,
-    /// Its connection was made: one address after another, where there were several.
+    /// Connecting, including all addresses tried.
     pub connection: Option<Elapsed>,
-    /// TLS was agreed on.
+    /// TLS handshake.
     pub tls: Option<Elapsed>,
-    /// The endpoint had all of it and began to answer.
+    /// From sending the request to the first byte of the response.
     pub first_byte: Option<Elapsed>,
-    /// The answer's body was read.
+    /// Reading the response body.
     pub body: Option<Elapsed>,
 }
 
-/// What a request brought back.
+/// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestResult {
-    /// How it ended.
+    /// The outcome.
     pub outcome: Outcome,
-    /// The HTTP status, where there was an answer.
+    /// The HTTP status, if there was a response.
     pub status: Option<u16>,
-    /// How long the endpoint asked to be left alone.
+    /// The wait that the endpoint requested.
     pub retry_after: Option<Duration>,
-    /// From the first byte sent to the last one read.
+    /// From the first byte sent to the last byte read.
     pub latency: Duration,
-    /// How long which part of it took.
+    /// Durations of its phases.
     pub phases: RequestPhases,
-    /// The first bytes of the answer's body.
+    /// The first bytes of the response body.
     pub body: Bytes,
-    /// What went wrong, for people, where there was no answer.
+    /// The error, if there was no response.
     pub detail: String,
-    /// Whether no connection was made, for a cause of the network: refused, no route, no name, or nobody answered.
+    /// Whether no connection was made because of the network: refused, no route, no name, or a timeout.
     pub unreached: bool,
 }
 
 impl RequestResult {
-    /// An answer that says nothing but how the request ended.
+    /// A result with nothing but an outcome.
     pub fn bare(outcome: Outcome) -> Self {
         Self {
             outcome,

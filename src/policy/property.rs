@@ -1,10 +1,11 @@
-//! Delivery properties: headers that a subscription adds to its requests, the same for each or taken from the event.
+//! Delivery properties: headers that a subscription adds to its requests, either static or taken from the event.
 //!
 //! Invariants:
-//! - A request has one set of headers, so that a batch holds events whose properties are equal: its [`PropertyGroup`].
-//! - What an event says can't break a request: a value with a control character in it, or one that is too long, is no
-//!   value. As where the event has nothing at the key, the header is left out of that event's request.
-//! - A static value may be a secret: it is told by nobody but who was asked for it. `Debug` shows none.
+//! - A request has one set of headers. A batch therefore contains only events with equal property values: its
+//!   [`PropertyGroup`].
+//! - An event cannot break a request: a value that is too long or has a control character counts as missing, and the
+//!   header is left out.
+//! - A static value may be a secret: only an explicit request returns it, and `Debug` hides it.
 
 use std::{fmt, sync::Arc};
 
@@ -15,39 +16,39 @@ use crate::{
     policy::filter::{key::FilterKey, view::EventView},
 };
 
-/// Azure's figure, in front of which common servers have room for a head of 8 KiB.
+/// Azure's limit. Common servers accept headers of 8 KiB in addition.
 pub const PROPERTIES_MAX: usize = 10;
 
-/// Azure's figure for a value.
+/// Azure's limit of a value.
 pub const VALUE_BYTES_MAX: usize = 4096;
 
-/// 128 bytes of a name: no header in use has half of them, and ten names must not fill a head.
+/// Maximum length of a name: 128 bytes. Common names have less than half, and ten names must not fill the request head.
 pub const NAME_BYTES_MAX: usize = 128;
 
-/// A header of every request, in ARM's own form.
+/// A header of every request, in ARM's form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeliveryProperty {
     /// Its name, compared without case.
     pub name: String,
-    /// Where its value comes from.
+    /// The source of its value.
     #[serde(flatten)]
     pub source: PropertySource,
 }
 
-/// Where the value of a property comes from.
+/// The source of a property's value.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", content = "properties", rename_all_fields = "camelCase")]
 pub enum PropertySource {
-    /// It was given.
+    /// A fixed value.
     Static {
         /// The value.
         value: String,
-        /// Whether it is shown to those who do not ask for it.
+        /// Whether it is hidden unless explicitly requested.
         is_secret: bool,
     },
-    /// It stands in the event.
+    /// A value from the event.
     Dynamic {
-        /// Where.
+        /// The key in the event.
         source_field: FilterKey,
     },
 }
@@ -61,31 +62,31 @@ impl fmt::Debug for PropertySource {
     }
 }
 
-/// Why a property cannot be. No value is repeated: it may be a secret.
+/// Why a property is invalid. Values are not repeated, because they may be secrets.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PropertyError {
-    /// The name is none of HTTP's.
+    /// The name is not a valid HTTP header name.
     #[error("is \"{}\"; allowed are 1 to {NAME_BYTES_MAX} letters, digits and any of !#$%&'*+-.^_`|~", .0.escape_debug())]
     Name(String),
-    /// The name belongs to somebody else.
+    /// The name is reserved.
     #[error("is \"{name}\", which is not allowed: {because}")]
     Reserved {
-        /// What was asked for.
+        /// The given name.
         name: String,
-        /// Whose it is.
+        /// Why it is reserved.
         because: &'static str,
     },
-    /// A header cannot carry it.
+    /// A header cannot contain the value.
     #[error(
         "has a character in it that a header cannot carry; allowed are printable ASCII characters, without a space at either end"
     )]
     Characters,
-    /// It is empty or too long.
+    /// The value is empty or too long.
     #[error("has {0} bytes; allowed are 1 to {VALUE_BYTES_MAX}")]
     Length(usize),
 }
 
-/// Names that belong to the connection, or say how the body is to be read.
+/// Names that belong to the connection or describe the encoding of the body.
 const OF_THE_CONNECTION: [&str; 10] = [
     "connection",
     "content-length",
@@ -120,7 +121,7 @@ pub fn check_name(name: &str, delivery: Schema) -> Result<(), PropertyError> {
     Err(PropertyError::Reserved { name: name.to_owned(), because })
 }
 
-/// Whether every request can have this value.
+/// Whether a static property can have this value.
 pub fn check_value(value: &str) -> Result<(), PropertyError> {
     if !(1..=VALUE_BYTES_MAX).contains(&value.len()) {
         return Err(PropertyError::Length(value.len()));
@@ -129,7 +130,7 @@ pub fn check_value(value: &str) -> Result<(), PropertyError> {
     if plain { Ok(()) } else { Err(PropertyError::Characters) }
 }
 
-/// The keys that the values of dynamic properties stand at.
+/// The event keys of dynamic properties.
 pub fn keys(properties: &[DeliveryProperty]) -> impl Iterator<Item = &FilterKey> {
     properties.iter().filter_map(|DeliveryProperty { source, .. }| match source {
         PropertySource::Dynamic { source_field } => Some(source_field),
@@ -137,7 +138,7 @@ pub fn keys(properties: &[DeliveryProperty]) -> impl Iterator<Item = &FilterKey>
     })
 }
 
-/// The names and values that `event` is delivered with; without an event, those that every request has.
+/// The headers of a request with `event`; without an event, those of every request.
 pub fn headers(properties: &[DeliveryProperty], event: Option<&Event>) -> Vec<(String, String)> {
     let view = event.map(EventView::new);
     let pairs = properties.iter().filter_map(|DeliveryProperty { name, source }| {
@@ -150,26 +151,26 @@ pub fn headers(properties: &[DeliveryProperty], event: Option<&Event>) -> Vec<(S
     pairs.collect()
 }
 
-/// The properties that anybody may see.
+/// The properties without secrets.
 pub fn open(properties: &[DeliveryProperty]) -> Vec<DeliveryProperty> {
     let is_open =
         |property: &&DeliveryProperty| !matches!(property.source, PropertySource::Static { is_secret: true, .. });
     properties.iter().filter(is_open).cloned().collect()
 }
 
-/// The value that an event has at `key`, if a header can have it: a string, a number or a boolean.
+/// The value that an event has at `key`, if a header can contain it: a string, a number or a boolean.
 fn value_at(view: &EventView<'_>, key: &FilterKey) -> Option<String> {
     let text = view.text(key)?;
     let fit = (1..=VALUE_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control);
     fit.then(|| text.into_owned())
 }
 
-/// What the events of a request have in common: the values of the subscription's dynamic properties.
+/// What the events of a request share: the values of the subscription's dynamic properties.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PropertyGroup(Option<Arc<[Option<String>]>>);
 
 impl PropertyGroup {
-    /// The group that `event` is of. All events are of one where there are no keys: then nothing is read.
+    /// The group of `event`. Without dynamic properties all events are in one group, and nothing is read.
     pub fn of(keys: &[FilterKey], event: &Event) -> Self {
         if keys.is_empty() {
             return Self::default();

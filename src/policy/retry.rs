@@ -1,4 +1,4 @@
-//! What follows a failed attempt: another one, and when, or the end of the event.
+//! Decides what follows a failed attempt: another attempt and its time, or giving up.
 
 use std::time::Duration;
 
@@ -10,34 +10,35 @@ use crate::{
     },
 };
 
-/// What is to be done with an event whose attempt has failed.
+/// What follows a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryDecision {
-    /// It is tried again at this time.
+    /// Try again at this time.
     Again(Timestamp),
-    /// It is given up.
+    /// Give up.
     Never(Reason),
 }
 
-/// A draw from 0 (with it) to 1 (without it), made by whoever calls the core: tests pass 0.
+/// A random number in [0, 1), drawn by the caller. Tests pass 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Jitter(pub f64);
 
-/// An attempt that has failed.
+/// A failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failed {
-    /// Which attempt of its event, counted from 1.
+    /// The number of the attempt, counted from 1.
     pub number: u32,
-    /// When the event's first attempt left.
+    /// When the event's first attempt was sent.
     pub first: Timestamp,
-    /// When this one left.
+    /// When this attempt was sent.
     pub sent: Timestamp,
     /// When its failure was known.
     pub ended: Timestamp,
 }
 
 /// Judges a failed attempt of at most `attempts_max`. The next attempt is never early: it waits for the longest of the
-/// schedule's step, the least wait for the status, and what the endpoint asked for; chance only adds to that.
+/// schedule's step, the minimum wait for the status, and the wait that the endpoint requested. Jitter only adds to
+/// that.
 pub fn judge(
     edition: &Edition,
     terms: SubscriptionTerms<'_>,
@@ -57,27 +58,27 @@ pub fn judge(
         Some(status) => rules.waits.get(&status).copied().unwrap_or(rules.otherwise),
         None => rules.otherwise,
     };
-    // What we ended ourselves says nothing of the endpoint, which need not be spared.
+    // A request that gridhook aborted says nothing about the endpoint, so no minimum wait applies.
     let least = if answer.outcome == Outcome::Aborted { Duration::ZERO } else { least };
     let asked = asked(edition, answer.retry_after).unwrap_or_default();
     let wait = scheduled(&edition.retry, failed).since(failed.ended).max(least).max(asked);
     RetryDecision::Again(failed.ended.after(wait).after(jitter_time(&edition.retry, wait, jitter)))
 }
 
-/// How long the endpoint is left alone because it asked for that.
+/// How long the endpoint must not be called because it requested that, capped by the edition.
 pub fn asked(edition: &Edition, retry_after: Option<Duration>) -> Option<Duration> {
     retry_after.map(|wait| wait.min(edition.retry.retry_after_max))
 }
 
-/// Whether a failure is about the events of the request and says nothing of the endpoint: the endpoint read them and
-/// refused them. An edition whose table of probation durations names the outcome says otherwise.
+/// Whether a failure is caused by the events of the request and says nothing about the endpoint's health: the endpoint
+/// read and rejected them. An edition whose probation table names the outcome says otherwise.
 pub fn blames_events(edition: &Edition, terms: SubscriptionTerms<'_>, answer: &RequestResult) -> bool {
     let refused = matches!(answer.outcome, Outcome::BadRequest | Outcome::PayloadTooLarge);
     let is_about_endpoint = edition.probation.durations.contains_key(&answer.outcome);
     answer.status.is_some() && (refused || is_final(terms, answer)) && !is_about_endpoint
 }
 
-/// Whether no further attempt could help, as far as the edition is concerned.
+/// Whether the edition excludes further attempts.
 fn is_final(SubscriptionTerms { rules, dead_letter }: SubscriptionTerms<'_>, answer: &RequestResult) -> bool {
     match answer.status {
         Some(status) => {
@@ -88,13 +89,13 @@ fn is_final(SubscriptionTerms { rules, dead_letter }: SubscriptionTerms<'_>, ans
     }
 }
 
-/// When the schedule has the next attempt.
+/// The time of the next attempt by the schedule.
 fn scheduled(retry: &RetrySchedule, Failed { number, first, sent, ended }: Failed) -> Timestamp {
     let step = number.saturating_sub(1) as usize;
     match retry.steps {
         StepOrigin::Delays => ended.after(retry.schedule.get(step).copied().unwrap_or(retry.repeat)),
         StepOrigin::Offsets => {
-            // An offset that has passed, because the endpoint was slow or left alone, is left out: no two attempts share one.
+            // Offsets in the past, because the endpoint was slow or suspended, are skipped: no two attempts share one.
             let first = first.min(sent);
             let earliest = ended.max(sent.after(Duration::from_micros(1)));
             let ahead = retry.schedule.iter().skip(step).map(|offset| first.after(*offset)).find(|at| *at >= earliest);
@@ -108,7 +109,7 @@ fn scheduled(retry: &RetrySchedule, Failed { number, first, sent, ended }: Faile
     }
 }
 
-/// How long any event may have to wait, jitter included.
+/// The longest possible wait of any event, including jitter.
 pub fn longest_wait(edition: &Edition, destination: EndpointKind) -> Duration {
     let (retry, rules) = (&edition.retry, edition.rules(destination));
     let steps = retry.schedule.iter().chain(rules.waits.values());

@@ -1,14 +1,17 @@
-//! When owed events fall due: a bounded window of keys over what may be millions on disk.
+//! Due times of pending deliveries: a bounded window of keys, while millions may be on disk.
 //!
 //! Invariants:
-//! - A key is taken only when it is durable: the next attempt leaves when the outcome of the last one can not be lost, so
-//!   that a later life never meets two flights with the same event, and what is fetched is what was decided.
-//! - Every owed event that falls due before the horizon is in the window, is on its way to the disk, is being fetched, is
-//!   ready, or is in flight; behind the horizon the disk knows. A window whose keys are all behind the horizon asks.
-//! - The disk's answer may be older than what was decided while it was on its way: what was owed meanwhile is added, what
-//!   was owed no more is left out.
-//! - A roomy window reads on until it has all there is: those who owe no more than it has room for, can look a lane's keys
-//!   up in it. What may not be sent now is passed over there, and does not stand in anybody's way.
+//! - Only durable keys are taken. The next attempt leaves once the outcome of the last one cannot be lost. An
+//!   incarnation therefore never finds the same event in two requests, and what it fetches is what was decided.
+//! - Each pending delivery due before the horizon is in the window, on its way to the disk, being fetched, ready, or in
+//!   flight. Beyond the horizon only the disk knows. An empty window, or one whose keys are all beyond the horizon,
+//!   asks the disk.
+//! - The disk's answer may be older than decisions made while it was read. Deliveries that became pending meanwhile are
+//!   added, those that ended are left out.
+//! - A roomy window reads on until it has all keys. A caller with fewer pending deliveries than its capacity can look
+//!   up all keys of a lane there. Keys that may not be sent now are skipped and block nothing.
+//!
+//! What it does not do: it holds no events and no records, only keys.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -17,10 +20,10 @@ use crate::{
     policy::record::DueKey,
 };
 
-/// 4,096 keys of 24 bytes: more would only be read again before their time.
+/// 4,096 keys of 24 bytes. More would be read long before they are due.
 pub const WINDOW: usize = 4096;
 
-/// A roomy window has so many, some 3 MB of them.
+/// Capacity of a roomy window: about 3 MB.
 pub const ROOMY: usize = 16 * WINDOW;
 
 /// The window.
@@ -28,35 +31,35 @@ pub const ROOMY: usize = 16 * WINDOW;
 pub struct RetryWindow {
     longest: Duration,
     size: usize,
-    /// Durable and before the horizon.
+    /// Durable, and due before the horizon.
     keys: BTreeSet<DueKey>,
-    /// From here on the disk knows; [`None`] where it knows of nothing that is not here.
+    /// From this key on only the disk knows; [`None`] if all keys are here.
     horizon: Option<DueKey>,
-    /// From where the disk was asked, while it has not answered.
+    /// The first key of the question in progress.
     asked: Option<DueKey>,
     /// Not handed to the journal yet.
     gathered: UnwrittenChange,
-    /// Handed to the journal, perhaps on the disk.
+    /// In the write in progress.
     written: UnwrittenChange,
-    /// On the disk, perhaps not when it was asked.
+    /// On disk, but perhaps not yet when the disk was asked.
     late: UnwrittenChange,
 }
 
-/// What the disk, or an answer of it, does not know.
+/// Changes that the disk, or its answer, may not include.
 #[derive(Debug, Default)]
 struct UnwrittenChange {
     pending: BTreeSet<DueKey>,
     left: BTreeSet<DueKey>,
 }
 
-/// What the window knows of an obligation.
+/// What the window knows about a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WindowEntry {
-    /// It falls due then.
+    /// Pending, due at this time.
     Pending(Timestamp),
-    /// It is owed no more, and that is not durable yet.
+    /// Ended, but not durably yet.
     Left,
-    /// Nothing: the disk may.
+    /// Unknown here; it may be on disk.
     Nothing,
 }
 
@@ -68,10 +71,10 @@ impl UnwrittenChange {
 }
 
 impl RetryWindow {
-    /// Nothing is known yet but when the first event falls due, if any does.
+    /// Only the first due time is known yet.
     ///
-    /// No event waits for longer than `longest`: one that falls due later than that was written down by a clock that has
-    /// been set back since. It is taken like one that is due, to be given another time.
+    /// No delivery waits for longer than `longest`. One that is due later was written before the clock was set back; it
+    /// is taken as if it were due and rescheduled.
     pub fn recover(next_due: Option<Timestamp>, longest: Duration) -> Self {
         Self {
             longest,
@@ -85,17 +88,17 @@ impl RetryWindow {
         }
     }
 
-    /// The same with more room, which reads all there is.
+    /// The same with more capacity, reading all keys.
     pub fn recover_roomy(next_due: Option<Timestamp>, longest: Duration) -> Self {
         Self { size: ROOMY, ..Self::recover(next_due, longest) }
     }
 
-    /// Whether the disk knows of nothing that is owed and not here.
+    /// Whether all pending keys are here.
     pub fn has_all(&self) -> bool {
         self.horizon.is_none()
     }
 
-    /// Takes up to `max` keys of a lane that are on the disk, whenever they fall due.
+    /// Takes up to `max` durable keys of a lane, due or not.
     pub fn take_lane(&mut self, lane: Lane, max: usize) -> Vec<DueKey> {
         let keys: Vec<DueKey> = self.keys.iter().filter(|key| key.lane == lane).take(max).copied().collect();
         for key in &keys {
@@ -104,13 +107,13 @@ impl RetryWindow {
         keys
     }
 
-    /// An event is owed from now on, or still. Where it was owed before, that key has been left.
+    /// Adds a pending delivery. A previous key of it must have been removed with [`Self::leave`].
     pub fn insert(&mut self, key: DueKey) {
         self.gathered.left.remove(&key);
         self.gathered.pending.insert(key);
     }
 
-    /// A key is owed no more, wherever it is.
+    /// Removes a key, wherever it is.
     pub fn leave(&mut self, key: DueKey) {
         self.keys.remove(&key);
         for ahead in [&mut self.gathered, &mut self.written, &mut self.late] {
@@ -119,19 +122,19 @@ impl RetryWindow {
         self.gathered.left.insert(key);
     }
 
-    /// What is known of an obligation here. Looks at every key: for what is rare.
+    /// Looks up a delivery. It scans all keys, so use it for rare cases only.
     pub fn find(&self, (lane, seq): (Lane, Seq)) -> WindowEntry {
         let is_it = |key: &&DueKey| (key.lane, key.seq) == (lane, seq);
         let owed = [&self.gathered.pending, &self.written.pending, &self.keys, &self.late.pending];
         if let Some(key) = owed.into_iter().flatten().find(is_it) {
             return WindowEntry::Pending(key.due);
         }
-        // What is left and durable, the disk does not have any more.
+        // Removals that are durable are gone from the disk.
         let left = [&self.gathered.left, &self.written.left];
         if left.into_iter().flatten().any(|key| is_it(&key)) { WindowEntry::Left } else { WindowEntry::Nothing }
     }
 
-    /// A key that was taken is given back: nothing was done about it.
+    /// Returns a key that was taken and not used.
     pub fn put_back(&mut self, key: DueKey) {
         if self.horizon.is_some_and(|horizon| key >= horizon) {
             return;
@@ -142,12 +145,12 @@ impl RetryWindow {
         }
     }
 
-    /// All that was decided so far is on its way to the disk.
+    /// Notes that all changes are in the write in progress.
     pub fn written(&mut self) {
         self.written.append(std::mem::take(&mut self.gathered));
     }
 
-    /// All that was on its way is on the disk.
+    /// Notes that the write in progress is durable.
     pub fn durable(&mut self) {
         let written = std::mem::take(&mut self.written);
         if self.asked.is_some() {
@@ -160,15 +163,15 @@ impl RetryWindow {
         }
     }
 
-    /// When the first event falls due, as far as is known: never later than it does.
+    /// A lower bound of the first due time.
     pub fn first(&self) -> Option<Timestamp> {
         let ahead = [self.gathered.pending.first(), self.written.pending.first()];
         let known = self.keys.first().copied().or(self.horizon);
         ahead.into_iter().flatten().copied().chain(known).min().map(|key| key.due)
     }
 
-    /// When there is something to take or to ask for, if nothing happens before. What is on its way to the disk comes
-    /// with the word that it is there.
+    /// When to take keys or ask the disk, if nothing happens before. Changes on their way to the disk wake the caller
+    /// when they are durable.
     pub fn wakes(&self, now: Timestamp) -> Option<Timestamp> {
         let horizon = self.horizon.filter(|_| self.asked.is_none());
         let strayed = self.keys.last().or(horizon.as_ref()).is_some_and(|key| self.is_out_of_range(key.due, now));
@@ -178,7 +181,7 @@ impl RetryWindow {
         self.keys.first().or(horizon.as_ref()).map(|key| key.due)
     }
 
-    /// The same for a roomy window, of the lanes that may be sent now.
+    /// The same for a roomy window, for lanes that may send now.
     pub fn wakes_of(&self, now: Timestamp, may_go: impl Fn(Lane) -> bool) -> Option<Timestamp> {
         let first = self.keys.iter().find(|key| may_go(key.lane)).map(|key| key.due);
         let strayed = self.keys.iter().rev().take_while(|key| self.is_out_of_range(key.due, now));
@@ -186,17 +189,17 @@ impl RetryWindow {
         if strayed { Some(now) } else { first }
     }
 
-    /// Whether no event can have been told to wait until then.
+    /// Whether a due time is later than any retry can be.
     pub fn is_out_of_range(&self, due: Timestamp, now: Timestamp) -> bool {
         due > self.latest(now)
     }
 
-    /// When an event falls due at the latest.
+    /// The latest possible due time.
     pub fn latest(&self, now: Timestamp) -> Timestamp {
         now.after(self.longest)
     }
 
-    /// Takes up to `max` keys that are due, and those that have strayed, of the lanes that may be sent now.
+    /// Takes up to `max` keys that are due or out of range, of lanes that may send now.
     pub fn take(&mut self, now: Timestamp, max: usize, may_go: impl Fn(Lane) -> bool) -> Vec<DueKey> {
         let strayed = self.keys.iter().rev().take_while(|key| self.is_out_of_range(key.due, now));
         let due = self.keys.iter().take_while(|key| key.due <= now);
@@ -207,7 +210,7 @@ impl RetryWindow {
         due
     }
 
-    /// From which key on the disk is to be asked, if it is time to: at most one such question is open.
+    /// The first key to ask the disk for, if it is time to. At most one question is in progress.
     pub fn next_lookup(&mut self, now: Timestamp) -> Option<DueKey> {
         let room = self.keys.len() + 2 * WINDOW <= self.size;
         if self.asked.is_none() && (self.keys.is_empty() || room) {
@@ -217,16 +220,16 @@ impl RetryWindow {
         None
     }
 
-    /// The disk's answer: the next keys, and whether there are no more. `engaged` are those that are being fetched, ready
-    /// or in flight.
+    /// Takes the disk's answer: the next keys, and whether there are no more. `engaged` tells which keys are being
+    /// fetched, ready or in flight.
     pub fn answer(&mut self, keys: &[DueKey], all: bool, engaged: impl Fn(DueKey) -> bool) {
         let late = std::mem::take(&mut self.late);
-        // Where the window has run over meanwhile, its horizon is an earlier one than that of the question.
+        // If the window overflowed meanwhile, its horizon is now before the question.
         let Some(from) = self.asked.take().filter(|from| self.horizon == Some(*from)) else { return };
         self.horizon = if all { None } else { keys.last().map(|last| last.next()).or(Some(from)) };
         let is_left =
             |key: DueKey| [&self.gathered, &self.written, &late].iter().any(|ahead| ahead.left.contains(&key));
-        // Those come with the word that they are on the disk.
+        // They are added when they are durable.
         let comes = |key: DueKey| [&self.gathered, &self.written].iter().any(|ahead| ahead.pending.contains(&key));
         let fresh = keys.iter().copied().filter(|key| !engaged(*key) && !is_left(*key) && !comes(*key));
         let fresh: Vec<DueKey> = fresh.chain(late.pending.iter().copied()).collect();

@@ -1,18 +1,18 @@
-//! Runs of events that stand side by side in the log: what a line of the ledger covers.
+//! Runs of consecutive events in the log, as ledger entries list them.
 //!
-//! Invariant: the runs ascend and do not overlap, and two that touch are one. So a day of events that nobody wanted is one
-//! run, and how long a list is says how often the log changed its mind, not how many events it has.
+//! Invariant: runs ascend, do not overlap and do not touch. A day of events with the same outcome is one run; the
+//! length of a list depends on how often the outcome changes, not on the number of events.
 
 use crate::event::Seq;
 
-/// Runs, each as its first event and how many there are.
+/// Runs, each as its first event and its length.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SeqRuns(Vec<(Seq, u32)>);
 
 impl SeqRuns {
-    /// Adds a run behind all others. One without events is none.
+    /// Adds a run after all others. An empty run is ignored.
     pub fn push(&mut self, first: Seq, count: u64) {
-        // A slice of the log has far fewer events than 2^32.
+        // A slice of the log has far fewer than 2^32 events.
         let Ok(count @ 1..) = u32::try_from(count) else { return };
         if let Some((start, length)) = self.0.last_mut()
             && start.plus(u64::from(*length)) == first
@@ -24,7 +24,7 @@ impl SeqRuns {
         self.0.push((first, count));
     }
 
-    /// Adds runs behind all others.
+    /// Adds runs after all others.
     pub fn append(&mut self, later: Self) {
         for (first, count) in later.0 {
             self.push(first, u64::from(count));
@@ -36,27 +36,27 @@ impl SeqRuns {
         self.0.first().map(|(first, _)| *first)
     }
 
-    /// Behind the last event.
+    /// The position after the last event.
     pub fn end(&self) -> Option<Seq> {
         self.0.last().map(|(first, count)| first.plus(u64::from(*count)))
     }
 
-    /// How many events there are.
+    /// Number of events.
     pub fn count(&self) -> u64 {
         self.0.iter().map(|(_, count)| u64::from(*count)).sum()
     }
 
-    /// How many runs there are.
+    /// Number of runs.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no runs.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The runs, as a line of the ledger has them.
+    /// The runs in the form of a ledger entry.
     pub fn into_covers(self) -> Vec<(Seq, u32)> {
         self.0
     }

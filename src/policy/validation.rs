@@ -1,16 +1,17 @@
-//! Whether an endpoint agrees to be called: what its answer to the handshake says, and how long its word is waited for.
+//! Endpoint validation: what the response to a handshake means, and the time limits of the handshake.
 //!
-//! There are two handshakes, one for each family of delivery schemas. Event Grid's own POSTs a code that must come back;
-//! CloudEvents' asks with OPTIONS, and the answer's headers are the permission. In both, an endpoint may hold its word
-//! back and give it later, by calling an address that it was told: that is the manual way.
+//! Each family of delivery schemas has its own handshake. Event Grid sends a POST with a code that the endpoint must
+//! return. CloudEvents sends an OPTIONS request, and the response's headers grant the permission. In both, the endpoint
+//! may instead validate later by requesting a URL: manual validation.
 //!
 //! Invariants:
-//! - Only an explicit word is a yes. An answer that merely looks friendly waits for the manual way.
-//! - A wrong word is a no at once: who answers with another code, or for another origin, will not change their mind.
-//! - Every no has a [`ValidationFailure`] that says what happened in words for people.
+//! - Only an explicit permission validates. A success without it waits for manual validation.
+//! - A wrong permission fails at once: an endpoint that returns another code or another origin will not change its
+//!   answer.
+//! - Each failure is a [`ValidationFailure`] with a message for people.
 //!
-//! Absent on purpose: the wire, the clock, the code's making. And status codes as a permission: CloudEvents forbids to read
-//! one out of them. They decide only whether an endpoint that gave no permission has understood the question.
+//! What it does not do: it sends nothing, has no clock and generates no codes. Status codes are not permissions;
+//! CloudEvents forbids that. They only tell whether an endpoint without permission understood the request.
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -22,31 +23,31 @@ use crate::{
     policy::outcome::Outcome,
 };
 
-/// How the handshake is timed (reference 2.1).
+/// Time limits of the handshake (reference 2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HandshakeTimes {
-    /// How long an endpoint may take to answer.
+    /// How long an endpoint may take to respond.
     pub answer: Duration,
-    /// An endpoint that did not answer is asked once more after so long.
+    /// Wait before the second try, if the endpoint did not respond.
     pub pause: Duration,
-    /// How long the manual way stays open.
+    /// How long manual validation is possible.
     pub window: Duration,
 }
 
-/// An endpoint that is silent is asked so many times.
+/// Tries if the endpoint does not respond.
 pub const TRIES: u32 = 2;
 
-/// Which handshake it is.
+/// The kind of handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handshake {
-    /// A code that must come back.
+    /// The endpoint returns a code.
     EventGrid,
-    /// A permission in headers.
+    /// The endpoint grants permission in headers.
     CloudEvents,
 }
 
 impl Handshake {
-    /// The one for this delivery schema.
+    /// The handshake of this delivery schema.
     pub fn of(delivery: Schema) -> Self {
         match delivery {
             Schema::EventGrid | Schema::Custom => Self::EventGrid,
@@ -54,7 +55,7 @@ impl Handshake {
         }
     }
 
-    /// How it asks.
+    /// The HTTP method of the request.
     pub fn method(self) -> &'static str {
         match self {
             Self::EventGrid => "POST",
@@ -63,10 +64,10 @@ impl Handshake {
     }
 }
 
-/// What an endpoint answered.
+/// The endpoint's response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ValidationResponse {
-    /// The status.
+    /// The HTTP status.
     pub status: u16,
     /// `WebHook-Allowed-Origin`.
     pub allowed_origin: Option<String>,
@@ -76,52 +77,52 @@ pub struct ValidationResponse {
     pub body: Bytes,
 }
 
-/// What follows from an answer.
+/// The result of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ValidationResult {
-    /// The endpoint may be called, so many times a minute at the most.
+    /// The endpoint is validated, with its maximum requests per minute, if any.
     Granted(Option<NonZeroU32>),
-    /// It has not decided: its word is waited for.
+    /// Manual validation is awaited.
     Manual,
-    /// It may not be called.
+    /// Validation failed.
     Refused(ValidationFailure),
 }
 
-/// Why an endpoint may not be called.
+/// Why validation failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ValidationFailure {
-    /// There was no answer; the outcome and the words are those of a delivery.
+    /// No response; outcome and detail are those of a delivery.
     #[error("{detail}")]
     Unanswered {
-        /// What kind of failure it was.
+        /// The kind of failure.
         outcome: Outcome,
-        /// What happened.
+        /// The error.
         detail: String,
     },
-    /// The status is not that of an endpoint that understood.
+    /// The status is not that of an endpoint that understood the request.
     #[error("the endpoint answered {status}; {wanted}")]
     Status {
         /// The status.
         status: u16,
-        /// What would have been understood.
+        /// What is allowed.
         wanted: &'static str,
     },
-    /// Another code came back.
+    /// Another code was returned.
     #[error("validationResponse is not the validationCode that was sent")]
     WrongCode,
-    /// The permission is somebody else's.
+    /// The permission is for another origin.
     #[error("WebHook-Allowed-Origin is \"{0}\"; allowed is the origin that was asked for, or *")]
     WrongOrigin(String),
-    /// The rate is none.
+    /// The rate is invalid.
     #[error("WebHook-Allowed-Rate is \"{0}\"; allowed is a whole number of requests per minute, 1 or more, or *")]
     WrongRate(String),
 }
 
-/// A header that is repeated to people is cut here: it is the endpoint's own text.
+/// Maximum length of a header in messages: it is text of the endpoint.
 const SHOWN_CHARS_MAX: usize = 100;
 
 impl ValidationFailure {
-    /// One word for it, for programs.
+    /// The failure as a code, for programs.
     pub fn code(&self) -> String {
         match self {
             Self::Unanswered { outcome, .. } => outcome.to_string(),
@@ -133,7 +134,7 @@ impl ValidationFailure {
     }
 }
 
-/// What an answer to the POST with `code` says.
+/// The result of a response to the POST with `code`.
 pub fn judge_code(code: &str, heard: &ValidationResponse) -> ValidationResult {
     if heard.status != 200 {
         let wanted = "allowed is 200, with {\"validationResponse\": the validationCode} as its body";
@@ -146,13 +147,13 @@ pub fn judge_code(code: &str, heard: &ValidationResponse) -> ValidationResult {
     }
 }
 
-/// `validationResponse` of a body, its name in any case: a sample once misled people about the first letter.
+/// `validationResponse` of a body. The name is compared without case, because a sample once had the first letter wrong.
 fn validation_response(body: &[u8]) -> Option<Value> {
     let Ok(Value::Object(members)) = serde_json::from_slice(body) else { return None };
     members.into_iter().find(|(name, _)| name.eq_ignore_ascii_case("validationResponse")).map(|(_, value)| value)
 }
 
-/// What an answer to the OPTIONS of `origin` says.
+/// The result of a response to the OPTIONS request of `origin`.
 pub fn judge_permission(origin: &str, heard: &ValidationResponse) -> ValidationResult {
     match heard.allowed_origin.as_deref().map(str::trim) {
         Some(allowed) if allowed == "*" || allowed.eq_ignore_ascii_case(origin) => {
@@ -162,7 +163,8 @@ pub fn judge_permission(origin: &str, heard: &ValidationResponse) -> ValidationR
             }
         }
         Some(allowed) => ValidationResult::Refused(ValidationFailure::WrongOrigin(shown(allowed))),
-        // Who withholds the headers may grant permission by the callback, but who does not know OPTIONS knows no callback.
+        // An endpoint that understood OPTIONS may grant permission later by the callback. One that does not support
+        // OPTIONS does not know the callback either.
         None if (200..300).contains(&heard.status) => ValidationResult::Manual,
         None => {
             let wanted = "allowed is an answer to OPTIONS with WebHook-Allowed-Origin, or without it and 2xx to be asked \
@@ -172,8 +174,8 @@ pub fn judge_permission(origin: &str, heard: &ValidationResponse) -> ValidationR
     }
 }
 
-/// The same where nobody may come back to it: an endpoint that does not say yes says no. No rate is asked for, and none that
-/// is said is looked at.
+/// The same without manual validation: no permission is a failure. No rate is requested, and a rate in the response is
+/// ignored.
 pub fn judge_at_once(origin: &str, heard: &ValidationResponse) -> ValidationResult {
     let unrated = ValidationResponse { allowed_rate: None, ..heard.clone() };
     match judge_permission(origin, &unrated) {
@@ -185,10 +187,10 @@ pub fn judge_at_once(origin: &str, heard: &ValidationResponse) -> ValidationResu
     }
 }
 
-/// An allowed rate. `*` is none; so is no header at all, because many endpoints leave it out.
+/// An allowed rate. `*` means unlimited, and so does a missing header, because many endpoints leave it out.
 ///
 /// # Errors
-/// Where it is neither.
+/// The value is neither `*` nor a positive integer.
 pub fn rate(allowed: Option<&str>) -> Result<Option<NonZeroU32>, ValidationFailure> {
     match allowed.map(str::trim) {
         None | Some("*") => Ok(None),
@@ -200,7 +202,7 @@ fn shown(text: &str) -> String {
     text.chars().take(SHOWN_CHARS_MAX).flat_map(char::escape_debug).collect()
 }
 
-/// Whether the manual way, open until `until`, is closed.
+/// Whether manual validation, open until `until`, is over.
 pub fn is_over(until: Timestamp, now: Timestamp) -> bool {
     now >= until
 }

@@ -1,44 +1,44 @@
-//! How many events in a request, for an endpoint that called one too large (413).
+//! The maximum events per request for an endpoint that rejected a request as too large (413).
 //!
-//! A refusal halves the cap. After a while of successes it is doubled again, up to what is wanted, so that an endpoint that
-//! was mended is used fully. Where the larger batch is refused again, the next try waits twice as long: it costs one
-//! request in fifty at first, and hardly any in the long run.
+//! A 413 halves the cap. After a number of full batches in a row it is doubled again, up to the configured maximum, so
+//! that an endpoint whose limit was raised is used fully. If the larger batch is rejected again, the next try waits for
+//! twice as many batches. Probing thus costs one request in fifty at first, and almost none in the long run.
 
-/// So many full batches in a row are taken before a larger one is tried …
+/// Full batches in a row before a larger one is tried …
 const PATIENCE: u32 = 50;
 
-/// … and so many at the most, where every try fails: days, for an endpoint that takes one in a minute.
+/// … and at most this many, if every try fails: days for an endpoint that accepts one per minute.
 const PATIENCE_MAX: u32 = 50 << 7;
 
 /// The cap.
 #[derive(Debug, Default)]
 pub(super) struct ConcurrencyCap {
-    /// [`None`] where nothing was too large.
+    /// [`None`] if no request was too large.
     capped: Option<CapState>,
 }
 
 #[derive(Debug)]
 struct CapState {
     events: u32,
-    /// Full batches taken since it was set.
+    /// Full batches since it was set.
     taken: u32,
     patience: u32,
-    /// Whether it was raised last, and not halved.
+    /// Whether the last change raised it.
     raised: bool,
 }
 
 impl ConcurrencyCap {
-    /// The most events, of the `wanted`.
+    /// The maximum events, at most `wanted`.
     pub(super) fn most(&self, wanted: u32) -> u32 {
         self.capped.as_ref().map_or(wanted, |capped| capped.events.min(wanted))
     }
 
-    /// A batch of so many events was too large.
+    /// Notes that a batch of this size was too large.
     pub(super) fn refused(&mut self, events: usize) {
         let half = u32::try_from(events / 2).unwrap_or(u32::MAX).max(1);
         let patience = match &self.capped {
             None => PATIENCE,
-            // It left before the last refusal came.
+            // It was sent before the last rejection arrived.
             Some(capped) if half > capped.events => return,
             Some(capped) if capped.raised => capped.patience.saturating_mul(2).min(PATIENCE_MAX),
             Some(capped) => capped.patience,
@@ -46,7 +46,7 @@ impl ConcurrencyCap {
         self.capped = Some(CapState { events: half, taken: 0, patience, raised: false });
     }
 
-    /// A batch of so many events was taken, where `wanted` would be allowed.
+    /// Notes that a batch of this size was accepted, where `wanted` would be allowed.
     pub(super) fn took(&mut self, events: usize, wanted: u32) {
         let Some(capped) = self.capped.as_mut().filter(|capped| capped.events as usize <= events) else { return };
         capped.taken += 1;
@@ -58,7 +58,7 @@ impl ConcurrencyCap {
             return;
         }
         let events = capped.events.saturating_mul(2).min(wanted);
-        // The last try has proven itself: the next one need not wait for its sake.
+        // The last raise is confirmed, so the next one need not wait longer.
         let patience = if capped.raised { PATIENCE } else { capped.patience };
         *capped = CapState { events, taken: 0, patience, raised: true };
     }

@@ -1,10 +1,11 @@
-//! Healthy → Suspended → Probing → Healthy: when an endpoint is left alone, and for how long.
+//! The health of an endpoint: Healthy → Suspended → Probing → Healthy.
 //!
-//! So many failed requests in a row suspend it, and so does a share of failures over a window: an endpoint that takes
-//! every second request is in need of rest as well. The outcome that crossed the line decides for how long; each probe that
-//! fails makes the next wait twice as long, by its own outcome.
+//! An endpoint is suspended after a number of consecutive failed requests, or when the share of failures in a window is
+//! too high. The outcome that crossed the limit decides for how long. Each failed probe doubles the next suspension,
+//! counted from the duration of its own outcome.
 //!
-//! Absent on purpose: memory. These are functions of a state and of what was heard; the whole is in the room's own file.
+//! What it does not do: it keeps no state. These are functions of a state and an outcome; [`super::Endpoint`] holds the
+//! state.
 
 use std::time::Duration;
 
@@ -14,21 +15,21 @@ use crate::{
     policy::{edition::ProbationRules, outcome::Outcome, record::Health},
 };
 
-/// What an outcome says of an endpoint.
+/// What an outcome says about an endpoint's health.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HealthSignal {
-    /// It took the request.
+    /// It accepted the request.
     Took,
-    /// It did not.
+    /// It failed.
     Failed,
-    /// It refused the events: that is not about the endpoint.
+    /// It rejected the events; its health is not concerned.
     Refused,
-    /// Nothing: we ended the request ourselves.
+    /// Nothing: gridhook aborted the request.
     Nothing,
 }
 
 impl HealthSignal {
-    /// What `outcome` says.
+    /// The signal of `outcome`.
     pub(super) fn of(outcome: Outcome) -> Self {
         match outcome {
             Outcome::Delivered => Self::Took,
@@ -53,7 +54,7 @@ impl HealthSignal {
     }
 }
 
-/// Whether the cause of a probation is the client's, us: nothing will help before somebody puts it right (decision 15).
+/// Whether the probation was caused by a client error: it lasts until someone corrects the configuration (decision 15).
 fn is_client_error(cause: Outcome) -> bool {
     match cause {
         Outcome::NotFound | Outcome::Unauthorized | Outcome::Forbidden => true,
@@ -76,7 +77,7 @@ fn is_client_error(cause: Outcome) -> bool {
     }
 }
 
-/// Until when it is left alone for an error of the client's.
+/// The end of a suspension after a client error.
 pub fn misused_until(health: Health) -> Option<Timestamp> {
     match health {
         Health::Suspended { cause, until, .. } => is_client_error(cause).then_some(until),
@@ -84,7 +85,7 @@ pub fn misused_until(health: Health) -> Option<Timestamp> {
     }
 }
 
-/// What a healthy endpoint is after a failure that is number `failures` in a row, the window's included in `lately`.
+/// The state of a healthy endpoint after its failure number `failures` in a row, included in `lately`.
 pub(super) fn failed(
     failures: u32,
     suspend_after: u32,
@@ -101,7 +102,8 @@ pub(super) fn failed(
     suspended(outcome, 1, now, table, now)
 }
 
-/// Left alone from now on, for the time that number `consecutive_suspensions` has of a suspension that began at `since`.
+/// The state of an endpoint suspended now, for the duration of suspension number `consecutive_suspensions` in a row;
+/// the first began at `since`.
 pub(super) fn suspended(
     cause: Outcome,
     strikes: u32,
@@ -117,7 +119,7 @@ pub(super) fn suspended(
     }
 }
 
-/// As it was written down, on a clock that may have been set back since: no suspension is longer than its kind allows.
+/// Recovers a stored state. The clock may have been set back since, so a suspension is capped at its duration.
 pub(super) fn recover(health: Health, table: &ProbationRules, now: Timestamp) -> Health {
     match health {
         Health::Healthy { .. } => health,
@@ -131,9 +133,9 @@ pub(super) fn recover(health: Health, table: &ProbationRules, now: Timestamp) ->
     }
 }
 
-/// How long an endpoint is left alone: the table's duration, doubled for each strike after the first.
+/// The duration of a suspension: that of the table, doubled for each suspension in a row after the first.
 pub fn duration(table: &ProbationRules, cause: Outcome, strikes: u32) -> Duration {
     let once = table.durations.get(&cause).copied().unwrap_or(table.otherwise);
-    // Past 2^20 every duration of the table is years; a larger exponent would only overflow.
+    // Beyond 2^20 every duration is years, and a larger exponent would overflow.
     once.saturating_mul(1 << strikes.saturating_sub(1).min(20)).min(table.longest)
 }

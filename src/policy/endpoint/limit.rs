@@ -1,46 +1,46 @@
-//! How many requests at once: between one and the setting, as many as help.
+//! The adaptive concurrency limit: between one request and the configured maximum, as many as the endpoint handles
+//! well.
 //!
-//! It counts requests, not events. While answers come as fast as they did before, and all places were in use, one more
-//! is tried; where requests fail, or take longer than they used to, there were too many.
+//! It counts requests, not events. While all of it is used and latency stays as it was, the limit is raised. If
+//! requests fail or latency rises, it is lowered.
 //!
 //! Invariants:
-//! - It rises only when it was reached, and the last request was as full as it can be: room that nobody used proves nothing.
-//! - Latency is compared with that of batches of the same size, and learnt from successes only: a refusal at once, or a
-//!   connection that hung, says nothing of how long the work takes.
-//! - What is usual gets longer only while the endpoint is not pushed, or has one request at a time: else an endpoint that
-//!   is slow because it is pushed would soon be taken for one that is slow by nature, and be pushed further.
-//! - A request that left before the last decrease decreases nothing: what comes back in one volley is one sign.
+//! - It is raised only if it was reached and the last request was as full as possible: unused capacity proves nothing.
+//! - Latency is compared between batches of similar size, and learned from successes only: an immediate rejection or a
+//!   timeout says nothing about the time that the work takes.
+//! - The usual latency rises only while the limit is not reached, or is one. Otherwise an endpoint that is slow because
+//!   of its load would be taken for slow by nature, and be loaded further.
+//! - A request sent before the last decrease does not decrease the limit again: a volley of failures counts once.
 
 use std::time::Duration;
 
 use crate::event::Timestamp;
 
-/// What a fresh endpoint gets at once, if the setting allows: as many as the setting's own default has, so that nobody is
-/// slow because he is new.
+/// The limit for a new endpoint, if the setting allows: the default of the setting, so that a new endpoint is not slow.
 const START: u32 = 16;
 
-/// A failure leaves so much of the limit …
+/// A failure reduces the limit to this share …
 const AFTER_FAILURE: f64 = 0.7;
 
-/// … and a rise of the latency so much: it is a weaker sign.
+/// … and a latency increase to this one, because it is a weaker sign.
 const AFTER_SLOWNESS: f64 = 0.9;
 
-/// The latency has risen where the last answers took so many times what is usual …
+/// Latency has risen if the last responses took this many times the usual latency …
 const SLOW_TIMES: f32 = 2.0;
 
-/// … and so much longer: what is short anyway varies by the machine's own noise.
+/// … and this much longer: short latencies vary by noise.
 const SLOW_MICROS: f32 = 10_000.0;
 
-/// What is usual is the mean of about so many answers …
+/// The usual latency is a moving average of about this many responses …
 const USUAL: f32 = 64.0;
 
-/// … and the last answers are about so many.
+/// … and the last latency of about this many.
 const LAST: f32 = 8.0;
 
-/// What is usual is not known before so many answers.
+/// Minimum responses before the usual latency is known.
 const KNOWN: u16 = 32;
 
-/// Batches of 1, 2 to 3, 4 to 7 … up to 4,096 and more events.
+/// Size classes: batches of 1, 2 to 3, 4 to 7 … up to 4,096 and more events.
 const CLASSES: usize = 13;
 
 /// The limit.
@@ -48,15 +48,15 @@ const CLASSES: usize = 13;
 pub(super) struct AdaptiveLimit {
     max: u32,
     limit: f64,
-    /// Until the first sign of too many it doubles in a round; then it rises by one.
+    /// The limit doubles per round until the first decrease; then it rises by one per round.
     doubling: bool,
     cut: Timestamp,
-    /// Whether the last request was as full as it can be.
+    /// Whether the last request was as full as possible.
     full: bool,
     classes: [BatchLatency; CLASSES],
 }
 
-/// How long batches of one size take, in microseconds.
+/// Latency of batches of one size class, in microseconds.
 #[derive(Clone, Copy, Debug, Default)]
 struct BatchLatency {
     usual: f32,
@@ -65,7 +65,7 @@ struct BatchLatency {
 }
 
 impl AdaptiveLimit {
-    /// For a fresh endpoint.
+    /// For a new endpoint.
     pub(super) fn new(max: u32) -> Self {
         let max = max.max(1);
         Self {
@@ -78,26 +78,27 @@ impl AdaptiveLimit {
         }
     }
 
-    /// For one that was on probation: as for a fresh one where a pace sees to it that it is not overrun, else from one on.
-    /// What is usual for it stays known.
+    /// For an endpoint that was on probation: as for a new one if a pace protects it, otherwise starting at one. The
+    /// usual latency is kept.
     pub(super) fn reset(&mut self, paced: bool, now: Timestamp) {
         self.limit = if paced { f64::from(self.max.min(START)) } else { 1.0 };
         self.doubling = true;
         self.cut = now;
     }
 
-    /// So many at once.
+    /// The present limit.
     pub(super) fn get(&self) -> u32 {
-        // Never below one and never above `max`.
+        // Between one and `max`.
         self.limit as u32
     }
 
-    /// A request leaves, as full as it can be or not.
+    /// Notes that a request was sent, as full as possible or not.
     pub(super) fn sent(&mut self, full: bool) {
         self.full = full;
     }
 
-    /// A request with so many events that left at `sent` was taken; with it, `aloft` were on their way.
+    /// Notes that a request sent at `sent` with this many events succeeded, while `in_flight` requests including it
+    /// were in flight.
     pub(super) fn took(&mut self, events: usize, latency: Duration, sent: Timestamp, in_flight: usize, now: Timestamp) {
         let class = events.max(1).ilog2() as usize;
         let pushed = self.get() > 1 && 2 * in_flight > self.get() as usize;
@@ -110,7 +111,7 @@ impl AdaptiveLimit {
         }
     }
 
-    /// A request that left at `sent` failed.
+    /// Notes that a request sent at `sent` failed.
     pub(super) fn failed(&mut self, sent: Timestamp, now: Timestamp) {
         self.shrink(AFTER_FAILURE, sent, now);
     }
@@ -126,7 +127,7 @@ impl AdaptiveLimit {
 }
 
 impl BatchLatency {
-    /// Learns from an answer: whether the last ones took longer than is usual.
+    /// Learns from a response. Returns whether the last latency is above the usual one.
     fn learn(&mut self, latency: Duration, pushed: bool) -> bool {
         let micros = latency.as_secs_f32() * 1e6;
         self.count = self.count.saturating_add(1);

@@ -1,32 +1,31 @@
-//! What came back lately: how many requests were taken and how many failed, and at what rate they were taken.
+//! Recent outcomes of requests: numbers of successes and failures in a sliding window, and the rate of successes.
 //!
-//! A ring of slots slides over the window, so that it needs the same memory at any load. What it says of the window is
-//! exact but for one slot.
+//! The window is a ring of slots, so its memory is constant at any load. Its counts are exact to one slot.
 //!
-//! Invariants: `sum` is the sum of the slots; the rate is that of the last success, so that an endpoint that hangs or
-//! fails does not pull it down; a clock that stands still or goes back counts into the newest slot.
+//! Invariants: `sum` is the sum of the slots. The rate is that of the last success, so an endpoint that hangs or fails
+//! does not lower it. A clock that stands still or goes back counts into the newest slot.
 
 use std::time::Duration;
 
 use crate::event::Timestamp;
 
-/// A slot of the usual minute is five seconds: what falls out of the window at once is less than a tenth.
+/// Twelve slots of five seconds for a window of a minute: less than a tenth leaves the window at once.
 const SLOTS: usize = 12;
 
-/// A rate over less than a second would call three requests in a burst a thousand in a second.
+/// Minimum span of a rate. Over less, a burst of three requests would count as a thousand per second.
 const SPAN_MIN: Duration = Duration::from_secs(1);
 
-/// Requests that came back.
+/// Numbers of finished requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RequestCounts {
-    /// Taken.
+    /// Succeeded.
     pub(super) took: u32,
     /// Failed.
     pub(super) failed: u32,
 }
 
 impl RequestCounts {
-    /// How many of them failed, from 0 to 1.
+    /// The share of failures, from 0 to 1.
     pub(super) fn failed_share(self) -> f64 {
         f64::from(self.failed) / f64::from((self.took + self.failed).max(1))
     }
@@ -38,18 +37,18 @@ pub(super) struct RequestWindow {
     slot_micros: u64,
     slots: [RequestCounts; SLOTS],
     sum: RequestCounts,
-    /// The number of the newest slot, counted from the epoch; slots are written round and round.
+    /// The number of the newest slot, counted from the epoch; slots are reused in turn.
     newest: u64,
-    /// When it began to count; [`None`] before the first answer.
+    /// When counting started; [`None`] before the first response.
     began: Option<Timestamp>,
-    /// Successes in a second, at the last success.
+    /// Successes per second, as of the last success.
     rate: Option<f64>,
-    /// Whether that is the rate of a whole window.
+    /// Whether the rate covers a whole window.
     whole: bool,
 }
 
 impl RequestWindow {
-    /// Nothing came back yet.
+    /// An empty window.
     pub(super) fn new(window: Duration) -> Self {
         let micros = u64::try_from(window.as_micros()).unwrap_or(u64::MAX);
         Self {
@@ -63,7 +62,7 @@ impl RequestWindow {
         }
     }
 
-    /// A request was taken.
+    /// Counts a success.
     pub(super) fn took(&mut self, now: Timestamp) {
         let began = self.slide(now);
         let shared = self.newest as usize % SLOTS;
@@ -75,7 +74,7 @@ impl RequestWindow {
         self.whole = began < oldest;
     }
 
-    /// A request failed: how many came back in the window, with it.
+    /// Counts a failure. Returns the counts of the window including it.
     pub(super) fn failed(&mut self, now: Timestamp) -> RequestCounts {
         self.slide(now);
         let shared = self.newest as usize % SLOTS;
@@ -84,12 +83,12 @@ impl RequestWindow {
         self.sum
     }
 
-    /// Successes in a second, and whether they were measured over a whole window.
+    /// Successes per second, and whether they cover a whole window.
     pub(super) fn rate(&self) -> Option<(f64, bool)> {
         self.rate.map(|rate| (rate, self.whole))
     }
 
-    /// Lets go what the window has passed; when it began to count.
+    /// Moves the window forward. Returns when counting started.
     fn slide(&mut self, now: Timestamp) -> Timestamp {
         let shared = now.0 / self.slot_micros;
         let Some(began) = self.began else {

@@ -1,14 +1,24 @@
-//! May anything be sent to the endpoint now, and how much at once.
+//! The state of an endpoint: whether it may be called now, and with how much at once.
 //!
-//! Its rooms: `health` (is it left alone?), `meter` (what came back lately?), `pace` (how fast?), `limit` (how many
-//! requests at once?), `cap` (how many events in one?), `reach` (is it back?). What each asks for is the same few words: a
-//! request left, a request came back. Each is O(1) in time and memory.
+//! | part | question |
+//! | --- | --- |
+//! | `health` | is it suspended? |
+//! | `meter` | what were the recent outcomes? |
+//! | `pace` | how many requests per second? |
+//! | `limit` | how many requests at once? |
+//! | `cap` | how many events per request? |
+//! | `reach` | is an unreachable endpoint back? |
 //!
-//! Invariants: while suspended nothing is sent, nor before the time that the endpoint asked for (`Retry-After`); while
-//! probing exactly one request is in flight; only the probe's own answer ends probing: any other is a straggler from
-//! before. What we ended ourselves teaches nothing. A refusal of events is neither a success nor a failure, but a probe
-//! that is answered with one has found the endpoint alive.
-//! Absent on purpose: HTTP. This module sees [`Outcome`], never a status.
+//! Each part learns when a request is sent and when it ends, in O(1) time and memory.
+//!
+//! Invariants:
+//! - Nothing is sent while the endpoint is suspended, nor before the time it requested with `Retry-After`.
+//! - While probing, exactly one request is in flight, and only its outcome ends probing. Other outcomes are of requests
+//!   sent before.
+//! - A request that gridhook aborted changes nothing. A rejection of events is neither a success nor a failure, but it
+//!   ends a probe as a success, because the endpoint works.
+//!
+//! What it does not do: it sees no HTTP statuses, only [`Outcome`]s.
 
 mod cap;
 mod health;
@@ -36,10 +46,10 @@ use crate::{
     },
 };
 
-/// Jobs have one place in so many at the most, and one request in so many where there is a pace.
+/// Jobs have this fraction of the concurrency limit and of the pace.
 const JOBS_PART: u32 = 4;
 
-/// An endpoint as its subscription knows it.
+/// The endpoint of one subscription.
 #[derive(Debug)]
 pub struct Endpoint {
     edition: Arc<Edition>,
@@ -51,7 +61,7 @@ pub struct Endpoint {
     closed: bool,
     probe: Option<RequestId>,
     meter: RequestWindow,
-    /// What is remembered: its rate is that of the last healthy window before the present one.
+    /// The stored part: the rate of the last healthy window before the present one.
     pace: PaceRecord,
     bucket: Option<TokenBucket>,
     limit: AdaptiveLimit,
@@ -59,33 +69,34 @@ pub struct Endpoint {
     reach: ConnectionProbe,
 }
 
-/// A request that came back, as far as it speaks of the endpoint.
+/// A finished request, as far as it says something about the endpoint.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestReport {
-    /// Which.
+    /// The request.
     pub request: RequestId,
-    /// When it left.
+    /// When it was sent.
     pub sent: Timestamp,
-    /// With how many events.
+    /// Number of its events.
     pub events: usize,
-    /// How many were on their way, with it.
+    /// Requests in flight, including it.
     pub in_flight: usize,
-    /// How it ended.
+    /// Its outcome.
     pub outcome: Outcome,
-    /// Whether the endpoint refused the events: that says nothing of its health.
+    /// Whether the endpoint rejected the events, which says nothing about its health.
     pub refused: bool,
-    /// How long the endpoint asked to be left alone.
+    /// The wait that the endpoint requested.
     pub retry_after: Option<Duration>,
-    /// After how long.
+    /// Its duration.
     pub latency: Duration,
 }
 
 impl Endpoint {
-    /// An endpoint as it was written down. `flights` are on their way, each with the time when it left: the first that
-    /// left after the suspension is the probe of an earlier life. Where none is left, the next one may go at once.
+    /// Recovers an endpoint from its record. `in_flight` are the requests in flight and the times when they were sent:
+    /// the first one sent after the suspension is the probe of an earlier incarnation. If there is none, the next probe
+    /// may leave at once.
     ///
-    /// One that had a pace has it again, from its start, and one that is owed something and failed not long ago has one: what
-    /// fell due meanwhile does not come all at once.
+    /// An endpoint with a pace starts it again. One with pending deliveries that failed recently gets a pace, so that
+    /// deliveries that became due meanwhile are not sent all at once.
     pub fn recover(
         settings: &SubscriptionSettings,
         cursor: &Cursor,
@@ -109,7 +120,7 @@ impl Endpoint {
                 }
             }
         };
-        // On a clock that was set back since, it is left alone for no longer than it could have asked for.
+        // The clock may have been set back since, so the wait is capped at the longest one allowed.
         let longest = now.after(edition.retry.retry_after_max);
         let not_before = cursor.pace.not_before.map(|until| until.min(longest)).filter(|until| *until > now);
         let cause = match health {
@@ -146,23 +157,23 @@ impl Endpoint {
         self.health
     }
 
-    /// Whether it is held, and by whom.
+    /// Whether it is held, and why.
     pub fn held(&self) -> Option<HeldBy> {
         self.held
     }
 
-    /// Holds it, or lets it go.
+    /// Holds or resumes it.
     pub fn hold(&mut self, held: Option<HeldBy>) {
         self.held = held;
     }
 
-    /// What is to be remembered of its pace.
+    /// The stored part of its pace.
     pub fn pace(&self) -> PaceRecord {
         let paced = self.bucket.as_ref().is_some_and(TokenBucket::has_course);
         PaceRecord { healthy: self.healthy(), paced, ..self.pace }
     }
 
-    /// How it is, for people.
+    /// Its state, for people.
     pub fn view(&self, now: Timestamp) -> EndpointView {
         let is_healthy = matches!(self.health, Health::Healthy { .. });
         EndpointView {
@@ -173,7 +184,7 @@ impl Endpoint {
         }
     }
 
-    /// Nothing leaves any more, whatever its health: the server stops.
+    /// Sends nothing more, whatever its health: the server stops.
     pub fn close(&mut self) {
         self.closed = true;
     }
@@ -183,12 +194,12 @@ impl Endpoint {
         self.closed
     }
 
-    /// Whether it is held, or closed.
+    /// Whether it is held or closed.
     pub fn is_shut(&self) -> bool {
         self.held.is_some() || self.closed
     }
 
-    /// How many more requests may leave now, with `in_flight` on their way.
+    /// How many more requests may leave now, with `in_flight` in flight.
     pub fn places(&self, in_flight: usize, now: Timestamp) -> u32 {
         match self.health {
             _ if self.is_shut() || self.rests(now) => 0,
@@ -201,7 +212,7 @@ impl Endpoint {
         }
     }
 
-    /// When its pace has a place for the next request; [`None`] where it has no pace, or other places are wanting.
+    /// When the pace allows the next request; [`None`] without a pace, or if the concurrency limit blocks.
     pub fn paces(&self, in_flight: usize, now: Timestamp) -> Option<Timestamp> {
         match self.health {
             Health::Healthy { .. } if self.free(in_flight) > 0 && !self.is_shut() && !self.rests(now) => {
@@ -211,8 +222,8 @@ impl Endpoint {
         }
     }
 
-    /// From when on a job's request may leave beside all others, where `in_flight` of jobs are on their way and the last of these
-    /// left at `left`: they have a part of the places and of the pace. [`None`] where their places are taken.
+    /// When a job's request may leave, given `in_flight` requests of jobs and the last one sent at `left`: jobs have a
+    /// part of the limit and of the pace. [`None`] while their part of the limit is used.
     pub fn spares(&self, in_flight: usize, left: Timestamp, now: Timestamp) -> Option<Timestamp> {
         let places = (self.limit.get() / JOBS_PART).max(1);
         if in_flight >= places as usize {
@@ -222,7 +233,7 @@ impl Endpoint {
         Some(self.bucket.as_ref().map_or(now, |bucket| left.after(wait(bucket)).max(now)))
     }
 
-    /// Whether anything may be sent soon, so that reading ahead is of use.
+    /// Whether a request may leave soon, so that reading ahead is useful.
     pub fn is_open(&self, now: Timestamp) -> bool {
         match self.health {
             _ if self.is_shut() || self.rests(now) => false,
@@ -232,7 +243,7 @@ impl Endpoint {
         }
     }
 
-    /// When it opens by itself, or did; [`None`] where it was not left alone or waits for something else than time.
+    /// When it opens by itself, or did; [`None`] if it was not suspended or waits for something other than time.
     pub fn opens(&self) -> Option<Timestamp> {
         match self.health {
             _ if self.is_shut() => None,
@@ -242,19 +253,19 @@ impl Endpoint {
         }
     }
 
-    /// Whether it is left alone because it asked for that.
+    /// Whether it is not called because it requested a wait.
     fn rests(&self, now: Timestamp) -> bool {
         self.pace.not_before.is_some_and(|until| now < until)
     }
 
-    /// Probation lasts at least as long as the endpoint asked to be left alone.
+    /// Probation lasts at least as long as the wait that the endpoint requested.
     fn leave_alone(&mut self) {
         if let (Health::Suspended { until, .. }, Some(not_before)) = (&mut self.health, self.pace.not_before) {
             *until = (*until).max(not_before);
         }
     }
 
-    /// The first probe is due at once: the server has started, and nobody knows how the endpoint is by now.
+    /// Makes the first probe due at once: the server has started, and the present state is unknown.
     pub fn start(&mut self, now: Timestamp) {
         if let Health::Suspended { until, .. } = &mut self.health
             && *until > now
@@ -265,12 +276,12 @@ impl Endpoint {
         self.leave_alone();
     }
 
-    /// Whether the next probe is due before its time.
+    /// Whether the next probe is due early.
     pub fn is_hastened(&self) -> bool {
         self.reach.is_hastened()
     }
 
-    /// When a bare connection to it is to be tried; [`None`] where that is of no use.
+    /// When to try a bare connection; [`None`] if it would be useless.
     pub fn connects(&self) -> Option<Timestamp> {
         match self.health {
             _ if self.is_shut() => None,
@@ -279,12 +290,12 @@ impl Endpoint {
         }
     }
 
-    /// A bare connection is tried.
+    /// Notes that a connection is being tried.
     pub fn connecting(&mut self) {
         self.reach.tried();
     }
 
-    /// A bare connection was made, or was not: where it was, the probe is due at once.
+    /// Notes the result of a connection attempt. After a success the probe is due at once.
     pub fn connected(&mut self, reached: bool, now: Timestamp, jitter: Jitter) {
         let Health::Suspended { since, until, .. } = &mut self.health else { return };
         if reached {
@@ -296,12 +307,12 @@ impl Endpoint {
         }
     }
 
-    /// Whether it is left alone for an error of the client's: waiting alone will not help.
+    /// Whether it is suspended after a client error, which waiting alone does not correct.
     pub fn is_misused(&self, now: Timestamp) -> bool {
         !self.is_shut() && misused_until(self.health).is_some_and(|until| now < until)
     }
 
-    /// A request leaves, as full as it can be or not: where the endpoint was suspended, it is the probe.
+    /// Notes that a request was sent, as full as possible or not. If the endpoint was suspended, it is the probe.
     pub fn sent(&mut self, request: RequestId, full: bool, now: Timestamp) {
         self.pace.not_before = None;
         match self.health {
@@ -319,7 +330,7 @@ impl Endpoint {
         }
     }
 
-    /// A request came back.
+    /// Notes the outcome of a request.
     pub fn on_response(&mut self, heard: RequestReport, now: Timestamp) {
         let word = if heard.refused { HealthSignal::Refused } else { HealthSignal::of(heard.outcome) };
         if word == HealthSignal::Failed {
@@ -338,24 +349,24 @@ impl Endpoint {
                 self.probe = None;
                 match word {
                     HealthSignal::Took | HealthSignal::Refused => self.recovered(now),
-                    // It goes on, for longer; it does not begin anew. A probe before its time is no strike.
+                    // The same suspension continues for longer. A probe that was due early does not lengthen it.
                     HealthSignal::Failed => {
                         let strikes = strikes.saturating_add(u32::from(!self.reach.take_hastened()));
                         self.health = health::suspended(heard.outcome, strikes, since, table, now);
                     }
-                    // It must not be waited for any more.
+                    // The probe is no longer awaited.
                     HealthSignal::Nothing => {
                         self.health = Health::Suspended { cause, since, until: now, consecutive_suspensions: strikes }
                     }
                 }
             }
-            // It is about the events, we ended it ourselves, or it is a straggler from before.
+            // It concerns the events, was aborted by gridhook, or was sent before the suspension.
             (Health::Healthy { .. } | Health::Suspended { .. } | Health::Probing { .. }, _) => {}
         }
         self.leave_alone();
     }
 
-    /// A request has reached the endpoint, or no connection was made for a cause of the network: asked after
+    /// Notes that a request reached the endpoint, or that no connection was made because of the network. Called after
     /// [`Endpoint::on_response`].
     pub fn reached(&mut self, reached: bool, now: Timestamp, jitter: Jitter) {
         match self.health {
@@ -365,17 +376,17 @@ impl Endpoint {
         }
     }
 
-    /// The most events that a request may have: fewer after the endpoint called a batch too large.
+    /// Maximum events per request; fewer after a batch was too large.
     pub fn batch_max(&self) -> u32 {
         self.cap.most(self.events_max)
     }
 
-    /// A batch of so many events was too large for the endpoint: the next ones have half as many.
+    /// Halves the maximum events per request after a batch of this size was too large.
     pub fn halve_batches(&mut self, events: usize) {
         self.cap.refused(events);
     }
 
-    /// Why a command has no sense as it is.
+    /// Why a command does not apply in the current state.
     pub fn refuses(&self, command: Command) -> Option<CommandRefused> {
         match (command, self.health) {
             (Command::Hold | Command::Resume | Command::Job(_), _) => None,
@@ -388,7 +399,7 @@ impl Endpoint {
         }
     }
 
-    /// An operator's command; one that has no sense changes nothing.
+    /// Executes an operator's command. One that does not apply changes nothing.
     pub fn on_command(&mut self, command: Command, now: Timestamp) {
         if self.refuses(command).is_some() {
             return;
@@ -440,7 +451,7 @@ impl Endpoint {
         self.health = health::failed(failures, self.suspend_after, lately, outcome, table, now);
     }
 
-    /// It is healthy again: its failures are forgotten, its rate is remembered.
+    /// Returns to healthy: failures are forgotten, the rate is kept.
     fn recovered(&mut self, now: Timestamp) {
         self.pace.healthy = self.healthy();
         self.meter = RequestWindow::new(self.edition.probation.window);
@@ -450,7 +461,7 @@ impl Endpoint {
         self.health = Health::Healthy { failures: 0 };
     }
 
-    /// The rate of the last healthy window. One that was cut short counts only where it was faster.
+    /// The rate of the last healthy window. A window cut short counts only if it was faster.
     fn healthy(&self) -> Option<Rate> {
         let Some((rate, whole)) = self.meter.rate() else { return self.pace.healthy };
         let measured = Rate::of(rate);

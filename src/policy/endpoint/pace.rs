@@ -1,16 +1,17 @@
-//! How fast: a bucket of tokens, one for each request, for an endpoint that failed not long ago or said how much it takes.
+//! The pace: a token bucket with one token per request, for an endpoint that failed recently or states its allowed
+//! rate.
 //!
-//! After probation a backlog and all that fell due meanwhile stand ready. The endpoint was healthy at some rate: the
-//! bucket fills at a tenth of it first, climbs to it in seconds, and grows by little in each clean second then, as far as the
-//! successes go along. A failure takes it to a share of what was accepted.
+//! After probation the backlog and all due retries are ready at once. The bucket starts at a tenth of the last healthy
+//! rate, climbs to that rate in seconds, and then grows a little in each second without failure, bounded by the rate of
+//! successes. A failure lowers it to a share of the accepted rate.
 //!
 //! Invariants:
-//! - The rate is never above `over_share` times what was healthy before or is taken now, and never above the ceiling.
-//! - It is never below `least`, unless the ceiling is: nothing stalls.
-//! - A request that left before the last cut cuts nothing: what comes back in one volley is one failure.
+//! - The rate is at most `over_share` times the larger of the last healthy rate and the present rate of successes, and
+//!   at most the ceiling.
+//! - It is at least `least`, unless the ceiling is lower. Delivery never stalls.
+//! - A request sent before the last cut does not cut again: a volley of failures counts once.
 //!
-//! Absent on purpose: who draws. A token is one request, and whose turn it is, first attempts', a backlog's or retries',
-//! is the sender's affair.
+//! What it does not do: it does not decide which request takes a token. The sender does.
 
 use std::time::Duration;
 
@@ -19,13 +20,14 @@ use crate::{
     policy::{edition::PaceRules, outcome::Outcome, record::Rate},
 };
 
-/// So much of the rate can gather while nobody draws: more would come down as a burst, less would be lost to the timer.
+/// How much of the rate accumulates while nothing is sent. More would cause bursts; less would be lost to timer
+/// resolution.
 const BURST: Duration = Duration::from_millis(50);
 
-/// Successes are judged second by second.
+/// Successes are judged per second.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A token that is whole but for the error of its sum is whole.
+/// Tolerance of the sum of tokens.
 const ROUNDING: f64 = 1e-6;
 
 /// The bucket.
@@ -37,25 +39,25 @@ pub(super) struct TokenBucket {
     filled: Timestamp,
 }
 
-/// How the rate goes after probation.
+/// The course of the rate after probation.
 #[derive(Debug)]
 struct RecoveryCourse {
     /// The last healthy rate.
     goal: f64,
     floor: f64,
     rate: f64,
-    /// While it climbs: since when.
+    /// When the climb started, while it lasts.
     climbs: Option<Timestamp>,
     climb: Duration,
     second: SecondCounts,
-    /// Requests of the second before.
+    /// Requests in the previous second.
     before: u32,
-    /// Successes in a second, the later ones more than the earlier ones.
+    /// Successes per second; recent seconds weigh more.
     proven: Option<f64>,
     cut: Timestamp,
 }
 
-/// What came back in a second.
+/// Outcomes in one second.
 #[derive(Debug)]
 struct SecondCounts {
     began: Timestamp,
@@ -71,8 +73,8 @@ impl SecondCounts {
 }
 
 impl TokenBucket {
-    /// A bucket with one token, or none where nothing bounds the rate: `healthy` is the last healthy rate of an endpoint
-    /// that failed not long ago, `ceiling` what it said that it takes.
+    /// A bucket with one token, or none if nothing bounds the rate. `healthy` is the last healthy rate of an endpoint
+    /// that failed recently, `ceiling` the rate that the endpoint allows.
     pub(super) fn new(healthy: Option<Rate>, ceiling: Option<Rate>, table: &PaceRules, now: Timestamp) -> Option<Self> {
         let course = healthy.map(|healthy| {
             let goal = healthy.per_second().max(table.least);
@@ -89,26 +91,26 @@ impl TokenBucket {
                 cut: Timestamp::default(),
             }
         });
-        // A ceiling of nothing at all would stall for ever.
+        // A ceiling of zero would stall forever.
         let ceiling = ceiling.map(|ceiling| ceiling.max(Rate(1)).per_second());
         let bounded = course.is_some() || ceiling.is_some();
         bounded.then_some(Self { ceiling, course, tokens: 1.0, filled: now })
     }
 
-    /// Requests in a second, now.
+    /// The present rate in requests per second.
     pub(super) fn rate(&self, now: Timestamp) -> f64 {
         let course = self.course.as_ref().map_or(f64::INFINITY, |course| course.rate(now));
         self.ceiling.map_or(course, |ceiling| ceiling.min(course))
     }
 
-    /// Whether it is there for a probation, and not only for what the endpoint allows.
+    /// Whether the bucket exists because of a probation, and not only because of the allowed rate.
     pub(super) fn has_course(&self) -> bool {
         self.course.is_some()
     }
 
     /// How many requests may leave now.
     pub(super) fn places(&self, now: Timestamp) -> u32 {
-        // As many as fit: a burst is far below that.
+        // A burst is far below the range of the type.
         (self.tokens(now) + ROUNDING) as u32
     }
 
@@ -118,17 +120,17 @@ impl TokenBucket {
         if lacking <= 0.0 {
             return now;
         }
-        // Time has no parts of a microsecond: a moment later it is there for certain.
+        // Rounded up by a microsecond, so that the token is complete by then.
         now.after(Duration::from_secs_f64(lacking / self.rate(now))).after(Duration::from_micros(1))
     }
 
-    /// A request leaves.
+    /// Takes a token.
     pub(super) fn take(&mut self, now: Timestamp) {
         self.tokens = (self.tokens(now) - 1.0).max(0.0);
         self.filled = self.filled.max(now);
     }
 
-    /// A request was taken.
+    /// Notes a success.
     pub(super) fn took(&mut self, table: &PaceRules, now: Timestamp) {
         self.fill(now);
         if let Some(course) = &mut self.course {
@@ -137,7 +139,7 @@ impl TokenBucket {
         }
     }
 
-    /// A request that left at `sent` failed.
+    /// Notes that a request sent at `sent` failed.
     pub(super) fn failed(&mut self, outcome: Outcome, sent: Timestamp, table: &PaceRules, now: Timestamp) {
         self.fill(now);
         if let Some(course) = &mut self.course {
@@ -146,7 +148,8 @@ impl TokenBucket {
         }
     }
 
-    /// There was no failure for long: only the ceiling stays. False where there is none, and no bucket is needed.
+    /// Ends the course after a long time without failures; the ceiling stays. Returns false if there is none, so that
+    /// no bucket is needed.
     pub(super) fn forget(&mut self) -> bool {
         self.course = None;
         self.ceiling.is_some()
@@ -158,7 +161,7 @@ impl TokenBucket {
         (self.tokens + rate * now.since(self.filled).as_secs_f64()).min(most)
     }
 
-    /// What has run in until now did so at the rate that was.
+    /// Adds the tokens accumulated until now at the present rate.
     fn fill(&mut self, now: Timestamp) {
         self.tokens = self.tokens(now);
         self.filled = self.filled.max(now);
@@ -172,7 +175,7 @@ impl RecoveryCourse {
         self.floor + (self.goal - self.floor) * way
     }
 
-    /// A second may be over: a clean one lets the rate grow.
+    /// Ends the current second if it is over. A second without failures lets the rate grow.
     fn turn(&mut self, table: &PaceRules, now: Timestamp) {
         let took = now.since(self.second.began);
         if took < SECOND {
@@ -185,12 +188,12 @@ impl RecoveryCourse {
         let proven = self.proven.map_or(successes, |proven| f64::midpoint(proven, successes));
         self.proven = Some(proven);
         if let Some(since) = self.climbs {
-            // The rate it has at the end of its climb is the goal.
+            // At the end of the climb the rate is the goal.
             self.climbs = Some(since).filter(|since| now.since(*since) < self.climb);
         } else if clean && successes > 0.0 {
             let most = table.over_share * proven.max(self.goal);
             let grown = (self.rate * (1.0 + table.growth_share)).min(most);
-            // What was healthy before is no news: after a cut it is back there in seconds, too.
+            // Below the last healthy rate it recovers within seconds, even after a cut.
             let back = (self.rate + self.floor).min(self.goal);
             self.rate = self.rate.max(grown).max(back);
         }

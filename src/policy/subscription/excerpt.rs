@@ -1,7 +1,7 @@
-//! What an endpoint said to a request that failed: kept once in a minute for each status and content.
+//! Excerpts of responses to failed requests, stored once per minute for each status and content.
 //!
-//! Invariant: what is kept is bounded: an endpoint that says something else each time is heard so often in a minute, and
-//! what it says besides is not kept.
+//! Invariant: storage is bounded. Of an endpoint that responds differently each time, only a fixed number of excerpts
+//! per minute is stored.
 
 use std::{
     collections::BTreeSet,
@@ -16,13 +16,13 @@ use crate::{
     },
 };
 
-/// 4 KiB of an answer are kept …
+/// Maximum length of an excerpt: 4 KiB.
 const SAID_MAX: usize = 4096;
 
-/// … and so many different ones in a minute.
+/// Maximum different excerpts per minute.
 const KEPT_MAX: usize = 16;
 
-/// What was kept in the minute.
+/// The excerpts of the current minute.
 #[derive(Debug, Default)]
 pub(super) struct ExcerptCache {
     minute: u32,
@@ -30,8 +30,8 @@ pub(super) struct ExcerptCache {
 }
 
 impl ExcerptCache {
-    /// Under which number what was said is kept, and what is to be written for it, where it was not said before in this
-    /// minute. [`None`] where nothing was said, or too much.
+    /// The excerpt's number, and the record to write if it is new in this minute. [`None`] if the response was empty or
+    /// the minute is full.
     pub(super) fn keep(
         &mut self,
         answer: &RequestResult,

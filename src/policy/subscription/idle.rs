@@ -1,6 +1,6 @@
-//! What clients may receive again and nobody waits for: keys without events.
+//! Events that a pull client may receive again while no client waits: keys without events.
 //!
-//! Invariant: each is due and on the disk, and stands nowhere else. What dies here is looked at in time, whether or not a
+//! Invariant: each key is due, on disk, and in no other place. Those that expire here are given up in time, even if no
 //! client ever comes.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,10 +10,10 @@ use crate::{
     policy::record::DueKey,
 };
 
-/// They.
+/// The keys.
 #[derive(Debug, Default)]
 pub(super) struct IdleLanes {
-    /// With the ends of their times to live.
+    /// With the end of their time to live.
     keys: BTreeMap<DueKey, Timestamp>,
     deaths: BTreeSet<(Timestamp, DueKey)>,
 }
@@ -25,7 +25,7 @@ impl IdleLanes {
         }
     }
 
-    /// Takes those whose time to live is over, or the first `max` where somebody waits.
+    /// Takes expired keys, or the first `max` if a client waits.
     pub(super) fn take(&mut self, now: Timestamp, wanted: bool, max: usize) -> Vec<DueKey> {
         let dead = self.deaths.iter().take_while(|(dies, _)| *dies <= now).map(|(_, key)| *key);
         let taken: Vec<DueKey> =
@@ -43,12 +43,12 @@ impl IdleLanes {
         self.deaths.retain(|(_, key)| (key.lane, key.seq) != obligation);
     }
 
-    /// When the first of them fell due.
+    /// When the first of them was due.
     pub(super) fn first_due(&self) -> Option<Timestamp> {
         self.keys.first_key_value().map(|(key, _)| key.due)
     }
 
-    /// When the first of them dies.
+    /// When the first of them expires.
     pub(super) fn first_death(&self) -> Option<Timestamp> {
         self.deaths.first().map(|(dies, _)| *dies)
     }

@@ -1,20 +1,20 @@
-//! Which lane has which part of the log, and what goes unsent.
+//! Assigns parts of the log to lanes, and gives up events without an attempt where they expire or overflow.
 //!
-//! When an endpoint may be called again, what is too old by then is cut off as the expiry lane; when it has come back from a
-//! suspension, what gathered meanwhile is cut off as the backlog lane, and the live lane goes on behind it. A held
-//! subscription sends nothing, nor does one whose clients do not come, and time goes on all the same: a timer asks for it.
-//! What gathered until the server starts is a backlog as well.
+//! When an endpoint may be called again, expired events are cut off into the expiry lane. When it recovers from a
+//! suspension, the events of that time become the backlog lane, and the live lane continues behind them. Events that
+//! accumulated before the server started are a backlog as well. While a subscription is held, or no pull client comes,
+//! a timer triggers the same check for expired events.
 //!
 //! Invariants:
-//! - How old a place of the log is only the journal knows: it is asked ([`Effect::FindPosition`]), once at a time, and
-//!   while it is asked no first attempt leaves, so that what is too old is not sent first.
-//! - There are four lanes at most beside those of jobs, which nothing here concerns. An expiry lane takes in what follows it; anything else has to wait until it is finished.
-//!   A backlog lane that is unfinished at the next return takes in what follows it, which is the case where nothing was
-//!   read from the live lane since; otherwise what gathered stays live. It is what came after the last return, not the
-//!   backlog of the day: the live share works it off in order, and has all of the limit when the backlog lane is finished.
-//! - While the endpoint is healthy and the server runs nothing is divided, nor after an operator's hold: nothing has failed,
-//!   and order is kept.
-//! - What is given up here is never in a request, so neither limit nor pace is asked; what it costs is bounded for each write.
+//! - Only the journal knows the age of a position of the log. The state machine asks for it ([`Effect::FindPosition`])
+//!   one question at a time. No first attempt leaves before the answer, so that no expired event is sent.
+//! - There are at most four lanes apart from those of jobs, which this module does not touch. An expiry lane can be
+//!   extended by what follows it; anything else waits until it is finished. An unfinished backlog lane is extended at
+//!   the next recovery if nothing was read from the live lane since; otherwise the new events stay live.
+//! - Lanes do not change while the endpoint is healthy and the server runs, nor after an operator's hold, because
+//!   nothing failed and order is kept.
+//! - Giving up events needs no request, so neither the concurrency limit nor the pace applies. Each write gives up a
+//!   bounded number.
 
 use std::time::Duration;
 
@@ -29,20 +29,20 @@ use crate::{
     },
 };
 
-/// While it is held, the log is looked at for what is too old no more often than this: each look is a search on the disk,
-/// and nobody waits for an event to be given up to the second.
+/// Minimum time between checks for expired events while nothing is sent. Each check is a search on disk, and expiry
+/// need not be exact to the second.
 const LOOK_WAIT: Duration = Duration::from_secs(10);
 
-/// What is known of what is too old.
+/// The state of the check for expired events.
 #[derive(Debug)]
 pub(super) struct ExpiryScan {
-    /// The journal is to be asked as soon as it is of use.
+    /// Whether to ask the journal as soon as the answer is useful.
     wanted: bool,
-    /// The journal was asked from when on events are young enough.
+    /// The question in progress: when events that are not expired were appended, at the earliest.
     asked: Option<Timestamp>,
-    /// When to ask while it is held.
+    /// When to ask next while nothing is sent.
     due: Option<Timestamp>,
-    /// More is too old than the expiry lane could take in.
+    /// Whether more events expired than the expiry lane could take.
     again: bool,
     was_open: bool,
     was_healthy: bool,
@@ -55,14 +55,14 @@ impl ExpiryScan {
         Self { wanted: true, asked: None, due: None, again: false, was_open: false, was_healthy }
     }
 
-    /// It is looked at anew.
+    /// Starts a new check.
     pub(super) fn renew(&mut self) {
         (self.wanted, self.due) = (true, None);
     }
 }
 
 impl Subscription {
-    /// Sees what has opened, and asks what is too old where that is of use now.
+    /// Notes that the endpoint may be called again, and checks for expired events where that is useful now.
     pub(super) fn assign_lanes(&mut self, effects: &mut Vec<Effect>, now: Timestamp) {
         let open = self.endpoint.is_open(now);
         self.aging.wanted |= open && !self.aging.was_open;
@@ -78,7 +78,7 @@ impl Subscription {
         }
         let behind = self.is_behind();
         if self.expiry_held {
-            // Nobody says when it ends: it is looked again now and then, where nothing else would look.
+            // A hold has no end time, so the check is repeated.
             let looks = self.aging.due.filter(|due| *due > now).unwrap_or_else(|| now.after(LOOK_WAIT));
             self.aging.due = Some(looks).filter(|_| behind && self.ages_unsent());
             return;
@@ -86,7 +86,7 @@ impl Subscription {
         if !self.ages_unsent() || !behind {
             self.aging.due = None;
         } else if self.aging.due.is_none() {
-            // What comes from now on is young enough until then.
+            // Events appended from now on cannot expire before.
             self.aging.due = Some(now.after(self.settings.time_to_live));
         } else if self.aging.due.is_some_and(|due| due <= now) {
             self.aging.renew();
@@ -97,35 +97,35 @@ impl Subscription {
         if self.aging.wanted && self.aging.asked.is_none() {
             self.aging.wanted = false;
             let before = now.before(self.settings.time_to_live).after(Duration::from_micros(1));
-            // What is older than the subscription is as old as the subscription.
+            // Events older than the subscription count as old as the subscription.
             let before = if before > self.settings.since { before } else { Timestamp::default() };
             self.aging.asked = Some(before);
             effects.push(Effect::FindPosition { before });
         }
     }
 
-    /// Whether events may grow too old without anybody looking at them: nothing is sent, or nobody asks for it.
+    /// Whether events may expire without being noticed, because nothing is sent or no pull client asks.
     fn ages_unsent(&self) -> bool {
         self.endpoint.held().is_some() || self.is_pulled()
     }
 
-    /// When to look for what is too old if nothing happens before.
+    /// When to check for expired events if nothing happens before.
     pub(super) fn ages(&self) -> Option<Timestamp> {
         self.aging.due.filter(|_| self.ages_unsent() && !self.endpoint.is_closed() && self.aging.asked.is_none())
     }
 
-    /// Whether the journal was asked and has not answered: nothing is read meanwhile, or what is owed would be there before
-    /// what is fresh, and be the probe every time.
+    /// Whether a question to the journal is in progress. Nothing is read meanwhile. Otherwise pending deliveries would
+    /// always be ready before new events, and would be every probe.
     pub(super) fn is_looking(&self) -> bool {
         self.aging.asked.is_some()
     }
 
-    /// Whether no first attempt may leave now, because it is not settled which lane it is of.
+    /// Whether no first attempt may leave now because lanes are not assigned yet.
     pub(super) fn is_dividing(&self) -> bool {
         self.is_looking() || self.gathered.moves_events()
     }
 
-    /// Everything below `at` was appended before `before`, and what is there when it says.
+    /// Takes the journal's answer: everything below `at` was appended before `before`.
     pub(super) fn on_position(&mut self, before: Timestamp, at: Seq, appended: Option<Timestamp>, now: Timestamp) {
         if self.aging.asked != Some(before) {
             return;
@@ -137,13 +137,13 @@ impl Subscription {
         self.aging.again |= !self.cut_off(at, Lane::EXPIRY);
     }
 
-    /// The backlog of the topic is too large: what is unread below `below` goes.
+    /// The topic's backlog exceeds its limit: unread events below `below` are dropped.
     pub(super) fn on_overflow(&mut self, below: Seq) {
-        // What cannot be taken in now is asked for again as long as the backlog is too large.
+        // What cannot be cut off now is asked for again while the backlog is too large.
         self.cut_off(below.min(self.end), Lane::OVERFLOW);
     }
 
-    /// Cuts off what is unread below `below`, as the lane `into`. False where that was not possible for all of it.
+    /// Cuts off the unread events below `below` as lane `into`. Returns false if not all of them could be cut off.
     fn cut_off(&mut self, below: Seq, into: Lane) -> bool {
         let mut all = true;
         let mut sent: Vec<(Seq, Lane)> =
@@ -155,7 +155,7 @@ impl Subscription {
             if read >= below || lane.end().is_some_and(|end| end <= read) {
                 continue;
             }
-            // What follows in it lies behind a gap.
+            // What follows in the lane is behind a gap.
             self.gathered.close_lane(from);
             match follows {
                 Some(false) => all = false,
@@ -175,8 +175,8 @@ impl Subscription {
         all
     }
 
-    /// The endpoint has come back: what gathered meanwhile must not stand before what comes from now on, nor before what
-    /// came since it was away.
+    /// The endpoint recovered: the backlog must not precede new events, nor events that arrived since it became
+    /// unavailable.
     pub(super) fn part_with_backlog(&mut self) {
         let least = u64::from(self.settings.backlog_min.max(1));
         let follows = lane_mut(&mut self.lanes, Lane::BACKLOG).map(|lane| lane.end());
@@ -194,7 +194,7 @@ impl Subscription {
         self.gathered.move_events();
     }
 
-    /// Gives up what is ready in the lanes that are not sent, and reads on in them.
+    /// Gives up ready events in the lanes that are not sent, and reads on in them.
     pub(super) fn give_up_ranges(&mut self, effects: &mut Vec<Effect>, now: Timestamp) {
         if self.endpoint.is_closed() {
             return;
@@ -225,7 +225,7 @@ impl Subscription {
         }
     }
 
-    /// A lane that has passed all it ever will is no more.
+    /// Removes lanes that have passed everything.
     pub(super) fn drop_finished(&mut self) {
         let finished: Vec<Lane> = self.lanes.iter().filter(|lane| lane.is_finished()).map(LaneReader::lane).collect();
         self.lanes.retain(|lane| !lane.is_finished());
@@ -237,7 +237,7 @@ impl Subscription {
         }
     }
 
-    /// Whether there is anything unread that is to be sent, but for jobs.
+    /// Whether any event that is to be sent is unread, apart from jobs.
     pub(super) fn is_behind(&self) -> bool {
         self.lanes.iter().any(|lane| is_own(lane.lane()) && lane.is_behind(self.end))
     }
@@ -248,7 +248,7 @@ pub(super) fn is_sent(lane: Lane) -> bool {
     lane::gives_up(lane).is_none()
 }
 
-/// Whether they are, and not for a job.
+/// Whether they are sent, and not for a job.
 pub(super) fn is_own(lane: Lane) -> bool {
     is_sent(lane) && !lane.is_job()
 }

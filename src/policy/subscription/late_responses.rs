@@ -1,14 +1,16 @@
-//! A success that came after the response wait: its events were deferred meanwhile, and perhaps sent again.
+//! Successes that arrive after the response timeout. Their events were rescheduled meanwhile, and perhaps sent again.
 //!
 //! Invariants:
-//! - What is still owed is delivered by it, wherever it is by now: on the disk, in the window, being fetched, ready, or in
-//!   another flight, which carries it no longer. What has ended stays as it ended: whichever success is first counts.
-//! - It is settled whole, in one write: a later life that hears it again either finds all of it done, or nothing.
-//! - It says nothing of the endpoint's health, speed or places: the request was counted as the failure that it was.
-//! - A failure that comes late is never heard here.
+//! - A late success delivers the events that are still pending, wherever they are: on disk, in the window, being
+//!   fetched, ready, or in another request in flight, which then no longer carries them. An event that has ended stays
+//!   as it ended; the first success counts.
+//! - A late success is settled completely in one write. If the next incarnation receives it again, it finds all of it
+//!   done or nothing.
+//! - It changes neither the endpoint's health nor its pace or limit: the request already counted as a failure.
+//! - A late failure never arrives here.
 //!
-//! To take a record away one must know when it falls due. Where memory does not (the window is bounded), the disk is
-//! asked; an answer that was overtaken by a decision is asked for again.
+//! Removing a pending record requires its due time. If it is not in memory, because the window is bounded, the disk is
+//! asked. An answer that a decision made stale is asked for again.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -28,7 +30,7 @@ use crate::{
     },
 };
 
-/// Late successes that are not settled yet, in the order in which they were heard.
+/// Late successes that are not settled yet, in the order of their arrival.
 #[derive(Debug, Default)]
 pub(super) struct LateResponses {
     words: VecDeque<Arc<OutgoingBatch>>,
@@ -36,7 +38,7 @@ pub(super) struct LateResponses {
 }
 
 impl LateResponses {
-    /// What is asked of the disk.
+    /// The lookup in progress.
     pub(super) fn lookup(&mut self) -> &mut Lookup {
         &mut self.question
     }
@@ -50,7 +52,7 @@ impl Subscription {
         self.settle_late(now);
     }
 
-    /// The disk says what it has of the events that were asked for, if they are owed at all.
+    /// Takes the disk's answer about pending deliveries.
     pub(super) fn on_pending_read(&mut self, found: &[(Lane, Seq, Option<PendingDelivery>)], now: Timestamp) {
         let Some(word) = self.late.question.answer(found) else { return };
         if word == LookupResult::Good
@@ -62,7 +64,7 @@ impl Subscription {
         self.settle_late(now);
     }
 
-    /// Settles what was heard, up to the first of which the disk must be asked.
+    /// Settles late successes in order, up to the first that needs a lookup.
     fn settle_late(&mut self, now: Timestamp) {
         while let (false, Some(request)) = (self.late.question.is_open(), self.late.words.front()) {
             let keys = request.items.iter().map(SendItem::key);
@@ -76,7 +78,7 @@ impl Subscription {
         }
     }
 
-    /// Whether only the disk knows what became of an obligation.
+    /// Whether only the disk knows the state of this delivery.
     fn is_unknown(&mut self, key: (Lane, Seq)) -> bool {
         let queue = self.queue(key.0);
         let known = queue.engaged().any(|engaged| engaged == key) || queue.due.find(key) != WindowEntry::Nothing;
@@ -111,7 +113,7 @@ impl Subscription {
         }
     }
 
-    /// Takes an obligation from where it is, so that it can be settled. [`None`] where it has ended.
+    /// Removes a pending delivery from wherever it is, so that it can be settled. [`None`] if it has ended.
     fn take_back(&mut self, item: SendItem, dues: &BTreeMap<(Lane, Seq), Timestamp>) -> Option<SendItem> {
         let key = item.key();
         for (id, request) in &mut self.requests {

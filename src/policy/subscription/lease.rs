@@ -1,19 +1,20 @@
-//! Clients that pull: they wait for events, hold them for a time, and say what they did with them.
+//! Pull delivery: clients receive events, hold their locks for a time, and settle them.
 //!
-//! A lease is an attempt, and its outcome is written before the client hears of it: the event is owed, after one attempt
-//! more, and falls due when the lock expires. So an event whose client says nothing comes back as any other that is due; an
-//! acknowledgement settles it, a release moves its due time, a rejection gives it up.
+//! A lease is an attempt, and its record is written before the client receives the event: the delivery is pending with
+//! one more attempt, and due when the lock expires. An event whose client never responds is therefore due again like
+//! any other. An acknowledgement settles it, a release moves its due time, a rejection gives it up.
 //!
 //! Invariants:
-//! - Nothing is handed out, and no word is answered, before that is durable.
-//! - A lease is good as long as its attempt is the last one, the record says that a client holds it, and it is not due. Where
-//!   a clock set back has put that off for longer than anything waits, it counts as lost until it is brought back.
-//! - Who waits is served in the order of coming; what is there goes at once, and nobody waits to fill. Where it is less than
-//!   he asks for and the log has more, the log is looked into first: once, whatever is found there.
-//! - New events are handed out only as long as fewer than a bound are owed: so all keys are in the window.
-//! - Time to live and attempts need no client: what is due is looked at when it is, and given up where that is its end.
-//!   What is left lies as a key ([`Idle`](super::idle::Idle)) until somebody asks.
-//! - Of leases of an earlier life only the disk knows: it is asked for them once.
+//! - Neither an event nor the result of a claim is handed out before it is durable.
+//! - A lease is valid while its attempt is the last one, the record says that a client holds it, and it is not due. If
+//!   the clock was set back by more than the longest wait, the lease counts as lost until it is rescheduled.
+//! - Clients are served in the order of their arrival. Available events are handed out at once; no client waits for a
+//!   full batch. If fewer are available than requested and the log has more, the log is read first, once.
+//! - New events are handed out only while the number of pending deliveries is below a bound. All their keys are
+//!   therefore in the window.
+//! - Expiry and the attempt limit need no client: a due event is examined on time, and given up if it has ended.
+//!   Otherwise its key waits in [`IdleLanes`](super::idle::IdleLanes) for a client.
+//! - Leases of an earlier incarnation are known only to the disk, which is asked for them once.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -40,10 +41,10 @@ use crate::{
     },
 };
 
-/// So many events at most are looked for again at once.
+/// Maximum idle events fetched at once.
 const LOOK: usize = 128;
 
-/// A lease that this life knows of.
+/// A lease granted by this incarnation.
 #[derive(Clone, Copy, Debug)]
 struct HeldLock {
     attempt: u32,
@@ -53,47 +54,47 @@ struct HeldLock {
     tried: Timestamp,
 }
 
-/// Clients, and what they hold.
+/// Clients and their leases.
 #[derive(Debug, Default)]
 pub(super) struct Leases {
-    /// Who waits, and for how many events at most.
+    /// Waiting clients and the maximum number of events each requests.
     waiting: BTreeMap<ReceiveId, u32>,
-    /// What the first of them gets.
+    /// The events of the first waiting client.
     served: Vec<(Lease, Event)>,
     served_bytes: u64,
-    /// Whether the log was looked into since the last of them was served.
+    /// Whether the log was read since the last client was served.
     looked: bool,
     known: BTreeMap<(Lane, Seq), HeldLock>,
     claims: VecDeque<LeaseClaim>,
     question: Lookup,
-    /// What is said when the next write is durable, and when the one is that is on its way.
+    /// Effects that follow the next write, and the write in progress, once they are durable.
     gathered: Vec<Effect>,
     written: Vec<Effect>,
 }
 
 impl Leases {
-    /// Whether anybody waits.
+    /// Whether a client waits.
     pub(super) fn is_wanted(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// How many more events the first who waits would take.
+    /// How many more events the first waiting client takes.
     pub(super) fn wanted(&self) -> u32 {
         let most = self.waiting.first_key_value().map_or(0, |(_, most)| *most);
         most.saturating_sub(u32::try_from(self.served.len()).unwrap_or(u32::MAX))
     }
 
-    /// The log was looked into.
+    /// Notes that the log was read.
     pub(super) fn looked(&mut self) {
         self.looked = true;
     }
 
-    /// Nobody holds it any more.
+    /// Ends a lease.
     pub(super) fn end(&mut self, key: (Lane, Seq)) {
         self.known.remove(&key);
     }
 
-    /// How many events those who wait would take, as far as one look goes.
+    /// How many events all waiting clients take, up to the limit of one fetch.
     fn wanted_by_all(&self) -> usize {
         self.waiting.values().take(LOOK).map(|most| *most as usize).sum::<usize>().min(LOOK)
     }
@@ -102,12 +103,12 @@ impl Leases {
         &mut self.question
     }
 
-    /// All that was decided is on its way to the disk.
+    /// Notes that all decisions are in the write in progress.
     pub(super) fn written(&mut self) {
         self.written.append(&mut self.gathered);
     }
 
-    /// All that was on its way is on the disk: what can be said now.
+    /// Notes that the write in progress is durable; returns the effects that waited for it.
     pub(super) fn durable(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.written)
     }
@@ -118,12 +119,12 @@ impl Subscription {
         self.settings.pull.is_some()
     }
 
-    /// Whether somebody waits for events, or they are sent without being asked for.
+    /// Whether a client waits, or the subscription is pushed and needs none.
     pub(super) fn is_wanted(&self) -> bool {
         !self.is_pulled() || self.leases.is_wanted()
     }
 
-    /// How many events more may be received for the first time.
+    /// How many more events may be received for the first time.
     pub(super) fn room(&self) -> u32 {
         let Some(PullSettings { leases_max, .. }) = self.settings.pull else { return u32::MAX };
         u32::try_from(u64::from(leases_max).saturating_sub(self.counters.pending)).unwrap_or(u32::MAX)
@@ -142,9 +143,9 @@ impl Subscription {
         self.leases.waiting.remove(&who);
     }
 
-    // --- handing out ---
+    // --- receiving ---
 
-    /// The first who waits receives these.
+    /// Leases these events to the first waiting client.
     pub(super) fn lease(&mut self, batch: Vec<ReadyEvent>, now: Timestamp) {
         let Some(PullSettings { lock, .. }) = self.settings.pull else { return };
         let until = now.after(lock);
@@ -167,8 +168,8 @@ impl Subscription {
         }
     }
 
-    /// Whether the log is to be looked into before the first who waits is served: it has more, and he would get less than he
-    /// asks for.
+    /// Whether to read the log before the first waiting client is served: it has more events, and the client would get
+    /// fewer than it requests.
     pub(super) fn looks_first(&self) -> bool {
         if self.leases.looked || !self.leases.served.is_empty() || !self.own.retries.is_empty() {
             return false;
@@ -178,7 +179,7 @@ impl Subscription {
         self.lanes.iter().find(is_short).is_some_and(|lane| lane.is_unread(self.end))
     }
 
-    /// There is nothing more at present. Where nobody waits, nothing is kept ready.
+    /// Ends a round: nothing more is available now. Without a waiting client no events stay ready.
     pub(super) fn rest_leases(&mut self, effects: &mut Vec<Effect>) {
         if !self.is_pulled() {
             return;
@@ -207,17 +208,17 @@ impl Subscription {
         self.leases.gathered.push(Effect::HandOver { to, events });
     }
 
-    /// Who waits may have what was laid aside; what died there is looked at.
+    /// Fetches idle events if a client waits, and those that expired.
     pub(super) fn wake_idle(&mut self, now: Timestamp) {
         let (wanted, max) = (self.is_pulled() && self.leases.is_wanted(), self.leases.wanted_by_all().max(1));
-        // Nobody dies while expiry is held.
+        // Nothing expires while expiry is suspended.
         let dead_by = if self.expiry_held { Timestamp::default() } else { now };
         for key in self.own.idle.take(dead_by, wanted, max) {
             self.own.due.put_back(key);
         }
     }
 
-    /// Nobody waits for it: its key is kept.
+    /// Keeps the key of an event that no client waits for.
     fn park(&mut self, SendItem { lane, seq, appended, due, .. }: SendItem) {
         let dies = self.settings.expires(appended);
         if let Some(due) = due {
@@ -225,15 +226,16 @@ impl Subscription {
         }
     }
 
-    /// An event that is due was fetched: its lock has expired, or the delay of its release is over.
+    /// Takes a due event: its lock expired, or the delay of its release is over.
     pub(super) fn take_up(&mut self, ready: ReadyEvent, now: Timestamp) {
         let ReadyEvent { item, .. } = ready;
         let key = item.key();
         let expired = ready.last.is_some_and(|last| last.outcome == Outcome::Delivering);
-        // What is in a file is how the event's attempts ended, which for a client that pulls is always the same.
+        // A dead letter contains the outcome of the last attempt, which is always the same for pull delivery.
         let last = ready.last.map(|last| LastAttempt { outcome: Outcome::Delivering, ..last });
-        // A clock that is wrong may end a lock early. Mostly that costs another attempt, which at-least-once delivery allows, so
-        // locks are not held. At the last attempt it would cost the event: its client keeps the lock until ages count again.
+        // An untrusted clock may end a lock early. That usually costs another attempt, which at-least-once delivery
+        // allows. At the last attempt it would cost the event, so the lock is extended until the clock is trusted
+        // again.
         if let (true, true, Some(LastAttempt { tried, .. }), Some(PullSettings { lock, .. })) =
             (expired && self.expiry_held, item.attempts >= self.settings.attempts_max, last, self.settings.pull)
         {
@@ -263,19 +265,19 @@ impl Subscription {
         }
     }
 
-    /// A step of these is a line of the ledger, and counted.
+    /// Adds a ledger entry for a step of these leases, and counts it.
     fn note_lease(&mut self, (lane, attempt): (Lane, u32), covers: Vec<(Seq, u32)>, step: LeaseStep, now: Timestamp) {
         self.counts.lease(step.kind(), covers.iter().map(|(_, count)| u64::from(*count)).sum());
         self.gathered.note(lane, attempt, LedgerEntry { at: now, covers, what: LedgerEvent::Lease(step) });
     }
 
-    // --- what clients say ---
+    // --- settling ---
 
     pub(super) fn on_claim(&mut self, claim: LeaseClaim) {
         self.leases.claims.push_back(claim);
     }
 
-    /// The disk says what it has of leases of an earlier life.
+    /// Takes the disk's answer about leases of an earlier incarnation.
     pub(super) fn on_leases_read(&mut self, found: &[(Lane, Seq, Option<PendingDelivery>)], now: Timestamp) {
         if self.leases.question.answer(found) != Some(LookupResult::Good) {
             return;
@@ -288,7 +290,7 @@ impl Subscription {
             if self.own.due.is_out_of_range(owed.due, now) {
                 continue;
             }
-            // What was decided about it in this life is not on the disk yet.
+            // A decision of this incarnation is not on disk yet.
             let known = self.queue(*lane).due.find(key);
             if known == WindowEntry::Pending(owed.due) || known == WindowEntry::Nothing {
                 let (attempt, until, tried) = (owed.attempts, owed.due, owed.tried);
@@ -301,7 +303,7 @@ impl Subscription {
         }
     }
 
-    /// Decides what was said, up to the first of which the disk must be asked.
+    /// Decides claims in order, up to the first that needs a lookup.
     pub(super) fn settle_claims(&mut self, now: Timestamp) {
         while !self.leases.question.is_open() && !self.gathered.is_ahead() {
             let Some(claim) = self.leases.claims.front() else { return };
@@ -317,7 +319,7 @@ impl Subscription {
         }
     }
 
-    /// Whether only the disk knows if somebody holds it.
+    /// Whether only the disk knows whether this event is leased.
     fn may_be_of_earlier_incarnation(&mut self, key: (Lane, Seq)) -> bool {
         if self.leases.known.contains_key(&key) {
             return false;
@@ -327,7 +329,7 @@ impl Subscription {
     }
 
     fn decide(&mut self, claim: &LeaseClaim, now: Timestamp) {
-        // A client may renew the same twice in one word.
+        // A client may renew the same lock twice in one claim.
         let mut done: BTreeMap<(Lane, u32, Timestamp), BTreeSet<Seq>> = BTreeMap::new();
         let mut verdicts = Vec::with_capacity(claim.leases.len());
         for lease in &claim.leases {
@@ -345,17 +347,17 @@ impl Subscription {
                 LeaseAction::Acknowledge => LeaseStep::Acknowledged,
                 LeaseAction::Release(_) | LeaseAction::TakeBack => LeaseStep::Released { until },
                 LeaseAction::Renew => LeaseStep::Renewed { until },
-                // Its line is that of the giving up.
+                // Giving up adds its own ledger entry.
                 LeaseAction::Reject => continue,
             };
             self.note_lease((lane, attempt), covers(seqs.into_iter().collect()), step, now);
         }
-        // Also where nothing was done: whoever hears so hears it behind what had been said before.
+        // Results without a change are queued too, so that they stay in order.
         self.leases.gathered.push(Effect::ReportResults { to: claim.id, verdicts });
         self.gathered.cursor_now();
     }
 
-    /// Until when the event is put off, where it is; now, where it has ended.
+    /// Settles a lease. Returns the time until which the event waits, or now if it has ended.
     fn settle_lease(&mut self, lease: Lease, verb: LeaseAction, now: Timestamp) -> Result<Timestamp, LeaseResult> {
         let key = lease.key();
         let good = |lock: &&HeldLock| lock.attempt == lease.attempt && now < lock.until;
@@ -402,7 +404,8 @@ impl Subscription {
     }
 }
 
-/// `retry_window`, but not when the lock would have expired: such a key were taken for the lock's, which is on the disk yet.
+/// Returns `until`, moved away from `due`. A key equal to that of the lock would be taken for it while the lock is
+/// still on disk.
 fn beside(until: Timestamp, due: Timestamp) -> Timestamp {
     if due == until { due.after(Duration::from_micros(1)) } else { due }
 }

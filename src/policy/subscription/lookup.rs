@@ -1,5 +1,5 @@
-//! A question to the disk about obligations of which memory does not know enough: one at a time, and asked again where its
-//! answer was overtaken by a decision.
+//! A question to the disk about pending deliveries that memory does not hold. One question at a time; it is repeated if
+//! a decision made its answer stale.
 
 use crate::{
     event::{Lane, Seq},
@@ -11,40 +11,40 @@ use crate::{
 pub(super) enum Lookup {
     #[default]
     None,
-    /// To be asked.
+    /// Not asked yet.
     Ready(Vec<(Lane, Seq)>),
-    /// Asked. What is decided about one of them meanwhile makes the answer stale.
+    /// In progress. A decision about one of its keys makes the answer stale.
     Asked { keys: Vec<(Lane, Seq)>, stale: bool },
 }
 
-/// What an answer is worth.
+/// The validity of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LookupResult {
-    /// It is so.
+    /// The answer holds.
     Good,
-    /// It was so.
+    /// A decision overtook the answer.
     Stale,
 }
 
 impl Lookup {
-    /// To be asked next.
+    /// Sets the next question.
     pub(super) fn put(&mut self, keys: Vec<(Lane, Seq)>) {
         *self = Self::Ready(keys);
     }
 
-    /// Whether there is one.
+    /// Whether there is a question.
     pub(super) fn is_open(&self) -> bool {
         !matches!(self, Self::None)
     }
 
-    /// Something is decided about an obligation.
+    /// Notes a decision about a pending delivery.
     pub(super) fn invalidate(&mut self, key: (Lane, Seq)) {
         if let Self::Asked { keys, stale } = self {
             *stale |= keys.contains(&key);
         }
     }
 
-    /// The question that is to be asked now, once.
+    /// The effect that asks the question, once.
     pub(super) fn next_effect(&mut self) -> Option<Effect> {
         match std::mem::take(self) {
             Self::Ready(keys) => {
@@ -58,7 +58,7 @@ impl Lookup {
         }
     }
 
-    /// The disk's answer. [`None`] where it is to another question: an earlier life's, or another's of this one.
+    /// Takes the answer. [`None`] if it belongs to another question, of this incarnation or an earlier one.
     pub(super) fn answer(&mut self, found: &[(Lane, Seq, Option<PendingDelivery>)]) -> Option<LookupResult> {
         let Self::Asked { keys, stale } = &*self else { return None };
         if !found.iter().map(|(lane, seq, _)| (*lane, *seq)).eq(keys.iter().copied()) {

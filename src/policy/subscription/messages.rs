@@ -1,9 +1,10 @@
-//! The words of the machine: how it is to serve, what it hears, what it says.
+//! The interface of the state machine: its settings, inputs, effects and writes.
 //!
 //! Invariants:
-//! - Each effect names the input that answers it, and each write is answered by [`Input::Durable`].
-//! - What is said twice or comes too late does no harm: an answer names what was asked.
-//! - They are values: no handle, no address, no channel. Whoever tells the story of a machine can tell it again.
+//! - Each effect names the input that answers it. Each write is answered by [`Input::Durable`].
+//! - A repeated or outdated answer does no harm: an answer names its question.
+//! - All messages are plain values without handles, addresses or channels. A recorded sequence of inputs can be
+//!   replayed.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,261 +22,261 @@ use crate::{
     },
 };
 
-/// How a subscription wants to be served.
+/// The settings of a subscription as far as delivery needs them.
 #[derive(Clone, Debug)]
 pub struct SubscriptionSettings {
-    /// Which version of the subscription this is: what its filter stops is noted under it.
+    /// The version of the subscription; recorded with events that its filter rejects.
     pub version: u32,
-    /// The tables that it follows.
+    /// The edition of Event Grid's delivery rules.
     pub edition: Arc<Edition>,
-    /// Which of them: by the kind of its destination.
+    /// The kind of the destination, which selects rules of the edition.
     pub destination: EndpointKind,
-    /// Attempts, the first one counted.
+    /// Maximum delivery attempts, including the first.
     pub attempts_max: u32,
-    /// How long after its append an event is still tried.
+    /// How long after its append an event is tried.
     pub time_to_live: Duration,
-    /// What was appended before counts as appended then: a subscription that starts in the past is not to find that all of
-    /// it is too old.
+    /// Events appended before this time count as appended at this time, so that a subscription that starts in the past
+    /// does not find all of them expired.
     pub since: Timestamp,
-    /// What goes into one request.
+    /// Limits of one request.
     pub batch: BatchLimits,
-    /// What the events of one request must have in common, besides.
+    /// Keys whose values all events of a request share.
     pub grouping: Arc<[FilterKey]>,
-    /// Requests on their way at once, at most.
+    /// Maximum requests in flight.
     pub concurrency_max: u32,
-    /// The rate of requests that the endpoint allows, if it said so.
+    /// The rate of requests that the endpoint granted, if any.
     pub rate_max: Option<Rate>,
-    /// When an endpoint returns, fewer unread events than this stay in the live lane: no backlog is made of them.
+    /// Minimum unread events that form a backlog when an endpoint recovers. Fewer stay in the live lane.
     pub backlog_min: u32,
-    /// So many failed requests in a row suspend the endpoint.
+    /// Consecutive failed requests that suspend the endpoint.
     pub suspend_after: u32,
-    /// The least pause between bare connections to an endpoint that could not be reached; none where they are not tried.
+    /// Minimum time between bare connections to an unreachable endpoint; zero disables them.
     pub reconnect_wait: Duration,
-    /// When a request that nobody heard of again counts as lost: longer than any request lasts.
+    /// When a request without an outcome counts as lost: longer than any request can take.
     pub request_wait: Duration,
-    /// Whether there is a place for dead letters.
+    /// Whether a dead-letter destination is configured.
     pub dead_letter: bool,
-    /// Whether what falls due while the endpoint is left alone for a client's error becomes a dead letter at once.
+    /// Whether events due during probation after a client error are dead-lettered at once.
     pub dead_letter_in_probation: bool,
-    /// Whether 410 holds the subscription.
+    /// Whether a 410 response holds the subscription.
     pub hold_when_gone: bool,
-    /// How clients pull its events; [`None`] where they are pushed.
+    /// Settings of pull delivery; [`None`] for push.
     pub pull: Option<PullSettings>,
 }
 
 impl SubscriptionSettings {
-    /// When the time to live ends of an event that was appended then, unless a job sends it once more.
+    /// When an event appended at this time expires, unless a job sends it again.
     pub fn expires(&self, appended: Timestamp) -> Timestamp {
         appended.max(self.since).after(self.time_to_live)
     }
 }
 
-/// How clients pull.
+/// Settings of pull delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PullSettings {
-    /// For so long a client has an event that it received.
+    /// How long a client holds the lock of a received event.
     pub lock: Duration,
-    /// So many events at most are received and neither acknowledged nor given up: then new ones wait.
+    /// Maximum events that are received and neither settled nor given up. At the limit no new events are handed out.
     pub leases_max: u32,
 }
 
-/// One obligation, on its way.
+/// One pending delivery on its way to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendItem {
-    /// For which lane.
+    /// Its lane.
     pub lane: Lane,
-    /// Which event.
+    /// Its event.
     pub seq: Seq,
-    /// When the journal took it.
+    /// When the journal appended the event.
     pub appended: Timestamp,
     /// Attempts made before this one.
     pub attempts: u32,
-    /// When it fell due; [`None`] where it was not owed.
+    /// When it was due; [`None`] for a first attempt.
     pub due: Option<Timestamp>,
-    /// From when on its time to live counts, where that is not its append; of what is pulled, when a client first received
-    /// it; where retries are counted from the first attempt, when that left.
+    /// Start of the time to live, if it is not the append. For pull delivery it is the first receive; for an edition
+    /// that counts retries from the first attempt it is that attempt.
     pub since: Option<Timestamp>,
 }
 
 impl SendItem {
-    /// Which obligation of its subscription it is.
+    /// Its key within the subscription.
     pub fn key(&self) -> (Lane, Seq) {
         (self.lane, self.seq)
     }
 }
 
-/// One request on its way.
+/// One request in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutgoingBatch {
-    /// Which.
+    /// Its number.
     pub id: RequestId,
-    /// With these events, all tried equally often before; without those that a late answer has settled since.
+    /// Its events, all with the same number of attempts, without those that a late success settled since.
     pub items: Vec<SendItem>,
-    /// With how many it left.
+    /// The number of events when it was sent.
     pub events: usize,
-    /// When it left.
+    /// When it was sent.
     pub sent: Timestamp,
     /// When it counts as lost.
     pub deadline: Timestamp,
 }
 
-/// What has happened.
+/// What happened outside of the state machine.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// The log ends at `end` by now.
+    /// The log now ends at `end`.
     Appended {
-        /// The place of the next event.
+        /// The position of the next event.
         end: Seq,
     },
     /// A slice of the log was read for a lane.
     Read {
-        /// Which lane.
+        /// The lane.
         lane: Lane,
-        /// From here.
+        /// Start of the slice.
         from: Seq,
-        /// Up to here.
+        /// End of the slice, exclusive.
         upto: Seq,
-        /// How many events it has.
+        /// Number of events in the slice, matching or not.
         total: u64,
-        /// Those that match.
+        /// The matching events.
         events: Vec<Event>,
     },
-    /// What was asked for of the log for a lane cannot be read: the store is damaged there.
+    /// A slice of the log cannot be read because the store is damaged there.
     Unreadable {
-        /// Which lane.
+        /// The lane.
         lane: Lane,
-        /// From here.
+        /// Start of the slice.
         from: Seq,
-        /// Up to here.
+        /// End of the slice, exclusive.
         upto: Seq,
     },
-    /// Where in the log events are young enough.
+    /// The answer to [`Effect::FindPosition`].
     Position {
-        /// What was asked: when these were appended, at the earliest.
+        /// The time that was asked for.
         before: Timestamp,
-        /// The first of them; the log's end where there is none.
+        /// The first event appended at that time or later, or the log's end.
         at: Seq,
-        /// When that one was appended, if there is one.
+        /// When that event was appended, if there is one.
         appended: Option<Timestamp>,
     },
-    /// The topic's backlog is too large, and its operator lets the oldest events go.
+    /// The topic's backlog exceeds its limit, and the operator chose to drop the oldest events.
     Overflow {
-        /// What is unread below goes.
+        /// Unread events below this position are dropped.
         below: Seq,
     },
-    /// Others need the memory: what was read and is not sent is forgotten, and read again.
+    /// Memory is short: events that are read ahead and not sent are dropped and read again later.
     LetGo,
-    /// The next keys in the order of falling due were read.
+    /// The next keys in the order of their due times.
     DueRead {
-        /// Of which part.
+        /// Published events or jobs.
         of: Traffic,
         /// The keys.
         keys: Vec<DueKey>,
-        /// Whether there are no more.
+        /// Whether there are no more keys.
         all: bool,
     },
-    /// What was to be fetched, or the first part of it.
+    /// The events that were asked for, or the first part of them.
     Fetched(Vec<FetchedPending>),
-    /// A request came back, or did not.
+    /// A request has an outcome.
     Finished {
-        /// Which.
+        /// The request.
         request: RequestId,
-        /// With what.
+        /// Its outcome.
         answer: RequestResult,
     },
-    /// A request that was given up as timed out was answered with success after all. Comes after its
-    /// [`Input::Finished`]; that it came is told until it is durable ([`SubscriptionWrite::late`]).
+    /// A success arrived after the response timeout, and after the [`Input::Finished`] of its request. It is repeated
+    /// until its settlement is durable ([`SubscriptionWrite::late`]).
     Late {
-        /// The request, as it left.
+        /// The request as it was sent.
         request: Arc<OutgoingBatch>,
     },
-    /// What is owed of the events that were asked for, in the same order; [`None`] for what is not.
+    /// The pending records that were asked for, in the same order; [`None`] where nothing is pending.
     PendingRead(Vec<(Lane, Seq, Option<PendingDelivery>)>),
-    /// A connection to the endpoint was made, or was not.
+    /// Whether a connection to the endpoint succeeded.
     Connected(bool),
-    /// A client waits for so many events at most.
+    /// A client waits for at most this number of events.
     Receive(ReceiveId, u32),
-    /// It waits no more.
+    /// A client no longer waits.
     Withdraw(ReceiveId),
-    /// A client says what it did with what it holds; answered by [`Effect::ReportResults`].
+    /// A client settles or renews its locks; answered by [`Effect::ReportResults`].
     Claim(LeaseClaim),
     /// Time has passed.
     Tick,
-    /// What was being written is durable.
+    /// The write in progress is durable.
     Durable,
-    /// An operator asked for something.
+    /// A command of an operator.
     Command(Command),
-    /// Dead letters are to be sent again.
+    /// A page of dead letters to send again.
     TakeBack(Box<RedrivePage>),
-    /// This event killed the actor that had it in hand, again and again.
+    /// A poison event: the actor panicked repeatedly while it was the current event.
     Quarantine(SendItem),
 }
 
-/// What is to be done.
+/// What the actor has to carry out.
 #[derive(Clone, Debug)]
 pub enum Effect {
-    /// Make this request; answered by [`Input::Finished`].
+    /// Send this request; answered by [`Input::Finished`].
     Send {
         /// The request.
         request: Arc<OutgoingBatch>,
         /// Its events, in the order of its items.
         events: Vec<Event>,
     },
-    /// Hand these to the client that waits; none where it shall come again. They are durably its own.
+    /// Hand events to a waiting client; empty if the client should ask again. Their locks are durable.
     HandOver {
-        /// Which.
+        /// The client.
         to: ReceiveId,
-        /// What it holds from now on.
+        /// Its locks and their events.
         events: Vec<(Lease, Event)>,
     },
-    /// Tell a client what became of its word, durably.
+    /// Report the durable results of a [`Input::Claim`].
     ReportResults {
         /// The claim's number.
         to: u64,
-        /// In the order of its leases.
+        /// Results in the order of the claim's locks.
         verdicts: Vec<LeaseResult>,
     },
     /// Read the log; answered by [`Input::Read`] or [`Input::Unreadable`].
     ReadLog {
-        /// For which lane.
+        /// The lane.
         lane: Lane,
-        /// From here.
+        /// Start of the slice.
         from: Seq,
-        /// Up to here; [`None`] for as far as it goes.
+        /// End of the slice, exclusive; [`None`] for no limit.
         end: Option<Seq>,
     },
-    /// Find the first event that was appended at `before` or later; answered by [`Input::Position`].
+    /// Find the first event appended at `before` or later; answered by [`Input::Position`].
     FindPosition {
-        /// Then.
+        /// The time.
         before: Timestamp,
     },
-    /// Read the order of falling due; answered by [`Input::DueRead`].
+    /// Read keys in the order of their due times; answered by [`Input::DueRead`].
     ReadDue {
-        /// Of this part.
+        /// Published events or jobs.
         of: Traffic,
-        /// From here.
+        /// The first key.
         from: DueKey,
     },
-    /// Fetch events and what is owed of them; answered by [`Input::Fetched`].
+    /// Fetch events and their pending records; answered by [`Input::Fetched`].
     Fetch(Vec<(Lane, Seq)>),
-    /// Connect to the endpoint and close at once, without a request; answered by [`Input::Connected`].
+    /// Connect to the endpoint and close without a request; answered by [`Input::Connected`].
     Connect,
-    /// Look up what is owed of these, without their events; answered by [`Input::PendingRead`].
+    /// Read pending records without their events; answered by [`Input::PendingRead`].
     ReadPending(Vec<(Lane, Seq)>),
 }
 
-/// What is to be written, all or nothing.
+/// One atomic write.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SubscriptionWrite {
     /// The changes, in order.
     pub changes: Vec<RecordChange>,
-    /// The flights whose outcome is durable with them.
+    /// Requests whose outcome is durable with this write.
     pub landed: Vec<RequestId>,
-    /// The flights whose late answer is settled with them.
+    /// Requests whose late success is durable with this write.
     pub late: Vec<RequestId>,
-    /// What flights carry no longer, because a late answer has settled it.
+    /// Events that requests in flight no longer carry because a late success settled them.
     pub struck: Vec<(RequestId, (Lane, Seq))>,
-    /// Whether it should not wait for company.
+    /// Whether the write must not wait for others.
     pub urgent: bool,
 }
 
@@ -283,8 +284,8 @@ pub struct SubscriptionWrite {
 #[derive(Debug, Default)]
 #[must_use]
 pub struct CoreStep {
-    /// To be written; answered by [`Input::Durable`].
+    /// The write, if any; answered by [`Input::Durable`].
     pub write: Option<SubscriptionWrite>,
-    /// To be done, now.
+    /// What to carry out now.
     pub effects: Vec<Effect>,
 }

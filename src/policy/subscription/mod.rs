@@ -1,23 +1,36 @@
-//! The machine of one subscription in one partition: what it has read, what it owes, what is in flight.
+//! The state machine of one subscription in one partition: what it has read, what is pending, what is in flight.
 //!
-//! [`Subscription::absorb`] takes what has happened and says what follows: changes for the journal, and effects for the
-//! world. [`Subscription::next_due`] says when to ask again if nothing happens. Nothing else has an opinion.
+//! [`Subscription::absorb`] takes an input and returns what follows from it: changes for the journal, and effects for
+//! the actor to carry out. [`Subscription::next_due`] returns when to call it again if no input arrives. All delivery
+//! decisions are made here.
 //!
-//! Its rooms: `messages` (what it hears and says), `lane_assignment` (what is sent, beside what, and what goes unsent?), `send` (what
-//! is there to send?), `queue` (what of it is owed?), `jobs` (and what once more?), `redrive` (and what of what was given
-//! up?), `lease` and `idle` (who pulls, and what does he hold?), `settle` (what came of it?), `lookup` (what does only the
-//! disk know?), `excerpt` (what was said?), `late_responses` (what came of it after all?), `pending_write` (what is to
-//! be written?).
+//! | part | what it holds |
+//! | --- | --- |
+//! | `messages` | inputs, effects and writes |
+//! | `lane_assignment` | which lane sends which positions of the log, what overflows and what expires |
+//! | `send` | the selection of the next batch; reading and fetching |
+//! | `queue` | pending deliveries on the way from the disk to a request |
+//! | `jobs` | replays and other jobs |
+//! | `redrive` | dead letters that are sent again |
+//! | `lease`, `idle` | pull delivery: leases, and due events that no client waits for |
+//! | `settle` | the consequences of a request's outcome |
+//! | `late_responses` | successes that arrive after the response timeout |
+//! | `lookup` | questions that only the disk can answer |
+//! | `excerpt` | excerpts of responses, for people |
+//! | `pending_write` | changes that wait for the next write |
 //!
 //! Invariants:
-//! - Memory is a view of the records: a machine recovered from what was written, with the flights that have no durable
-//!   outcome, goes on where the last one stopped.
-//! - Every state that can wait has a deadline: a flight has one, a suspension has one, an owed event has one.
-//! - While the endpoint may not be called nothing is attempted and no attempt is consumed; nothing is read but what is given
-//!   up: what is too old, and what a subscription wants as dead letters instead of waiting.
+//! - Memory is a view of the records. A state machine recovered from its records and from the requests without a
+//!   durable outcome continues where the previous one stopped.
+//! - Every waiting state has a deadline: a request in flight, a suspension, a pending delivery.
+//! - While the endpoint may not be called, no attempt is made and none is consumed. Events are then read only to be
+//!   given up: expired ones, and those that the subscription dead-letters instead of keeping.
+//! - A push request leaves before anything is written. After a crash, requests without a durable outcome are sent
+//!   again.
+//! - A pull client receives an event only after its lease is durable, because the lease promises exclusive access.
 //!
-//! A request leaves before anything is written, because nothing is promised by it: after a crash the flights are what is
-//! repeated. Who pulls is promised that he alone has an event, so that is written first.
+//! What it does not do: it has no timer, no I/O and no event store. It sees events only as long as they are read ahead
+//! or in flight.
 
 mod excerpt;
 mod idle;
@@ -64,26 +77,26 @@ use crate::{
     },
 };
 
-/// The machine.
+/// The state machine.
 #[derive(Debug)]
 pub struct Subscription {
     settings: SubscriptionSettings,
     endpoint: Endpoint,
-    /// The live one first.
+    /// The lane of newly published events comes first.
     lanes: Vec<LaneReader>,
     aging: ExpiryScan,
-    /// Where the log ended when the endpoint was last known to be away: what is below is the backlog of its return.
+    /// The end of the log when the endpoint was last known to be unavailable. Events below it are the backlog.
     away: Seq,
-    /// What is owed of what was published.
+    /// Pending deliveries of published events.
     own: SendQueue,
-    /// What jobs owe.
+    /// Pending deliveries of jobs.
     replays: SendQueue,
     jobs: Jobs,
     requests: BTreeMap<RequestId, Arc<OutgoingBatch>>,
     next_request: RequestId,
-    /// How many requests may be in flight, as far as the process has descriptors for them.
+    /// Maximum requests in flight, limited by the file descriptors of the process.
     requests_max: usize,
-    /// Whether nothing grows too old at present.
+    /// Whether expiry is suspended because the clock is not trusted.
     expiry_held: bool,
     turn: usize,
     end: Seq,
@@ -98,7 +111,8 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// The machine as it was written down: `requests` have left and have no durable outcome, whichever life sent them.
+    /// Recovers the state machine from its records. `requests` were sent, by any incarnation, and have no durable
+    /// outcome.
     pub fn recover(
         settings: SubscriptionSettings,
         cursor: &Cursor,
@@ -113,7 +127,8 @@ impl Subscription {
         let open = lanes.iter().flat_map(|lane| lane.open().iter().map(|seq| (lane.lane(), *seq)));
         let lost: Vec<(Lane, Seq)> = open.filter(|key| !in_flight.contains(key)).collect();
         let lost_of = |of| lost.iter().copied().filter(move |(lane, _)| Traffic::of(*lane) == of);
-        // A first attempt that left in an earlier life, after its last write, is open although the cursor does not say so.
+        // A first attempt sent after the previous incarnation's last write is open, although the cursor does not
+        // include it.
         for item in requests.iter().flat_map(|request| &request.items).filter(|item| item.due.is_none()) {
             if let Some(lane) = lane_mut(&mut lanes, item.lane) {
                 lane.adopt(item.seq);
@@ -126,10 +141,10 @@ impl Subscription {
         };
         let due = match settings.pull {
             None => RetryWindow::recover(cursor.next_due, longest_wait),
-            // What is leased is bounded, and what is due is looked at whoever waits.
+            // The number of leased events is bounded, and due events are examined even if no client waits.
             Some(_) => RetryWindow::recover_roomy(cursor.next_due, longest_wait),
         };
-        // Without a job nothing of theirs is owed.
+        // Without a job no job delivery is pending.
         let jobs_due = cursor.next_due.filter(|_| !cursor.jobs.is_empty());
         Self {
             endpoint: Endpoint::recover(&settings, cursor, left, now),
@@ -157,13 +172,13 @@ impl Subscription {
         }
     }
 
-    /// Takes what has happened.
+    /// Processes one input.
     pub fn absorb(&mut self, input: Input, now: Timestamp, jitter: Jitter) -> CoreStep {
         let mut effects = Vec::new();
         match input {
             Input::Appended { end } => self.end = self.end.max(end),
             Input::Read { lane, from, upto, total, events } => {
-                // What is given up is given up in order, and in no batch.
+                // Events that are given up keep their order and form no batches.
                 let grouping = if is_sent(lane) { &self.settings.grouping[..] } else { &[] };
                 self.leases.looked();
                 if let Some(lane) = lane_mut(&mut self.lanes, lane) {
@@ -217,8 +232,8 @@ impl Subscription {
         CoreStep { write: self.write(now), effects }
     }
 
-    /// The server has started, so that nothing is in flight: an endpoint that was left alone is probed at once, and what
-    /// gathered while it was down does not stand before what comes from now on.
+    /// Notes that the server has started. Nothing is in flight: a suspended endpoint is probed at once, and the backlog
+    /// of the downtime does not precede new events.
     pub fn start(&mut self, now: Timestamp) {
         self.endpoint.start(now);
         self.away = self.end;
@@ -227,17 +242,17 @@ impl Subscription {
         }
     }
 
-    /// Lets nothing leave any more: what comes back is still absorbed.
+    /// Sends nothing more. Outcomes of requests in flight are still absorbed.
     pub fn close(&mut self) {
         self.endpoint.close();
     }
 
-    /// From now on no more than `most` requests are in flight: the process has no descriptors for more.
+    /// Limits the requests in flight to `most`, for lack of file descriptors.
     pub fn limit_requests(&mut self, most: usize) {
         self.requests_max = most;
     }
 
-    /// From now on no event is given up for its age, or events are again: the clock cannot be trusted to tell ages, or can.
+    /// Suspends or resumes expiry. A clock that is not trusted must not expire events.
     pub fn hold_expiry(&mut self, held: bool) {
         if self.expiry_held && !held {
             self.aging.renew();
@@ -245,7 +260,7 @@ impl Subscription {
         self.expiry_held = held;
     }
 
-    /// Whether a request could leave now if there was room for it: then to be asked again once there is.
+    /// Whether a request could leave now if the request limit allowed it. The caller ticks it again once there is room.
     pub fn waits_for_room(&self, now: Timestamp) -> bool {
         !self.may_add_request() && !self.is_pulled() && self.endpoint.places(self.requests.len(), now) > 0
     }
@@ -254,13 +269,13 @@ impl Subscription {
         self.requests.len() < self.requests_max
     }
 
-    /// When to absorb a [`Input::Tick`] if nothing else happens before.
+    /// When to absorb an [`Input::Tick`] if nothing else happens before.
     pub fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
         let request = self.requests.values().next().map(|request| request.deadline);
         [request, self.gathered.wakes(), self.ages(), self.next_work(now)].into_iter().flatten().min()
     }
 
-    /// The cursor as it would be written down now.
+    /// The cursor as it would be written now.
     pub fn cursor(&self) -> Cursor {
         Cursor {
             lanes: self.lanes.iter().map(LaneReader::cursor).collect(),
@@ -278,12 +293,12 @@ impl Subscription {
         }
     }
 
-    /// How the endpoint is, for people.
+    /// The endpoint's state, for people.
     pub fn endpoint(&self, now: Timestamp) -> EndpointView {
         self.endpoint.view(now)
     }
 
-    /// Why a command has no sense as it is.
+    /// Why a command does not apply in the current state.
     pub fn refuses(&self, command: Command) -> Option<CommandRefused> {
         match command {
             Command::Job(command) => self.refuses_job(command).map(CommandRefused::Job),
@@ -291,19 +306,20 @@ impl Subscription {
         }
     }
 
-    /// How many bytes of events it has read and not sent.
+    /// Bytes of events that are read and not sent.
     pub fn kept_bytes(&self) -> usize {
         self.lanes.iter().map(LaneReader::ready_bytes).sum::<usize>()
             + self.own.ready_bytes()
             + self.replays.ready_bytes()
     }
 
-    /// How many requests are on their way.
+    /// Number of requests in flight.
     pub fn in_flight(&self) -> usize {
         self.requests.len()
     }
 
-    /// When something may be sent that cannot be sent now. Where only a free place is wanting, an answer will bring it.
+    /// When something can be sent that cannot be sent now. Where only the concurrency limit blocks, the next outcome
+    /// wakes the state machine.
     fn next_work(&self, now: Timestamp) -> Option<Timestamp> {
         if self.endpoint.is_shut() {
             return None;
@@ -317,7 +333,7 @@ impl Subscription {
                 let condemned = self.next_due_key(now).filter(|_| self.is_condemned(now));
                 probe.into_iter().chain(self.connects(now)).chain(condemned).min()
             }
-            // What is ready waits for its pace, or for a free place.
+            // Ready events wait for the pace or for a request to finish.
             None => {
                 let paced = self.endpoint.paces(self.requests.len(), now);
                 let paced = paced.filter(|_| {
@@ -328,38 +344,38 @@ impl Subscription {
         }
     }
 
-    /// From when on there is something to send, if the endpoint may be called.
+    /// When there is something to send, if the endpoint may be called.
     fn work(&self, now: Timestamp) -> Option<Timestamp> {
         let waits = self.is_behind() || !self.own.lost.is_empty() || !self.own.retries.is_empty();
         let work = if waits { Some(now) } else { self.own.first_due() };
         work.into_iter().chain(self.wait_of_jobs(now)).min()
     }
 
-    /// When a bare connection is to be tried: where the endpoint is left alone and there is something to send.
+    /// When to try a bare connection: the endpoint is suspended and there is something to send.
     fn connects(&self, now: Timestamp) -> Option<Timestamp> {
         let due = self.endpoint.connects().filter(|_| self.endpoint.opens().is_some_and(|until| until > now))?;
         self.work(now).map(|work| work.max(due))
     }
 
-    /// When the next owed event is to be asked for. What is due now has been asked for, or waits for a free place.
+    /// When to fetch the next pending delivery. Deliveries due now are being fetched already, or wait for room.
     fn next_due_key(&self, now: Timestamp) -> Option<Timestamp> {
         let blocked = self.fetches_enough() || self.gathered.is_ahead() || self.is_looking();
         let death = self.own.idle.first_death().filter(|_| !self.expiry_held);
         self.own.due.wakes(now).into_iter().chain(death).min().filter(|_| !blocked)
     }
 
-    /// When the first owed event falls due, wherever it is by now.
+    /// When the first pending delivery is due, wherever it is.
     fn first_due(&self) -> Option<Timestamp> {
         let in_flight = self.in_flight_items().filter_map(|item| item.due);
         self.own.first_due().into_iter().chain(self.replays.first_due()).chain(in_flight).min()
     }
 
-    /// What is in flight.
+    /// The items of all requests in flight.
     fn in_flight_items(&self) -> impl Iterator<Item = &SendItem> {
         self.requests.values().flat_map(|request| &request.items)
     }
 
-    /// The way that what is owed in this lane takes.
+    /// The queue of this lane's pending deliveries.
     fn queue(&mut self, lane: Lane) -> &mut SendQueue {
         match Traffic::of(lane) {
             Traffic::Own => &mut self.own,
@@ -367,7 +383,8 @@ impl Subscription {
         }
     }
 
-    /// Counts what became of an event, or of a request, of this lane: jobs have a column of their own, and each has one.
+    /// Counts an outcome of an event or a request of this lane. Jobs have counters of their own, in total and for each
+    /// job.
     fn count(&mut self, lane: Lane, count: impl Fn(&mut Counters)) {
         match Traffic::of(lane) {
             Traffic::Own => count(&mut self.counters),
@@ -388,7 +405,7 @@ impl Subscription {
         self.gathered.cursor_now();
     }
 
-    /// What is to be written now; nothing while the last write is on its way.
+    /// The next write; none while the previous one is not durable.
     fn write(&mut self, now: Timestamp) -> Option<SubscriptionWrite> {
         if !self.gathered.is_due(now) {
             return None;

@@ -1,5 +1,5 @@
-//! What is owed, on its way from the disk to a request: once for what is published, and once for jobs, so that neither
-//! stands in the other's way.
+//! The way of a pending delivery from the disk to a request. Published events and jobs have one queue each, so that
+//! neither blocks the other.
 
 use std::collections::VecDeque;
 
@@ -9,14 +9,14 @@ use crate::{
     policy::{SendItem, batch::ReadyEvent, record::DueKey, retry_window::RetryWindow},
 };
 
-/// Owed events are fetched by so many, or by a batch if that is more.
+/// Number of pending deliveries fetched at once, unless a batch is larger.
 const FETCH: usize = 64;
 
-/// What is being fetched.
+/// A pending delivery whose event is being fetched.
 #[derive(Debug)]
 pub(super) struct WantedEvents {
     pub(super) key: (Lane, Seq),
-    /// When it fell due; [`None`] for one that is lost, not owed.
+    /// When it was due. [`None`] for an event that was open at recovery and has no pending record.
     pub(super) due: Option<Timestamp>,
 }
 
@@ -26,15 +26,15 @@ impl WantedEvents {
     }
 }
 
-/// The way.
+/// The queue.
 #[derive(Debug)]
 pub(super) struct SendQueue {
     pub(super) due: RetryWindow,
-    /// Open at recovery, and in no flight: to be fetched and sent again.
+    /// Open at recovery and not in flight: fetched and sent again.
     pub(super) lost: VecDeque<(Lane, Seq)>,
     pub(super) fetching: Vec<WantedEvents>,
     pub(super) retries: VecDeque<ReadyEvent>,
-    /// Due, and nobody has asked for it.
+    /// Due, but no pull client waits for it.
     pub(super) idle: IdleLanes,
 }
 
@@ -43,25 +43,25 @@ impl SendQueue {
         Self { due, lost: lost.collect(), fetching: Vec::new(), retries: VecDeque::new(), idle: IdleLanes::default() }
     }
 
-    /// What is being fetched or ready, apart from its event.
+    /// Keys that are being fetched, ready or idle.
     pub(super) fn engaged(&self) -> impl Iterator<Item = (Lane, Seq)> {
         let ready = self.retries.iter().map(|ready| ready.item.key());
         self.fetching.iter().map(|wanted| wanted.key).chain(ready).chain(self.idle.keys())
     }
 
-    /// How many bytes of events are ready.
+    /// Bytes of the ready events.
     pub(super) fn ready_bytes(&self) -> usize {
         self.retries.iter().map(|ready| ready.event.wire_len()).sum()
     }
 
-    /// When the first of these falls due, wherever it is by now.
+    /// When the first of these is due, wherever it is.
     pub(super) fn first_due(&self) -> Option<Timestamp> {
         let fetching = self.fetching.iter().filter_map(|wanted| wanted.due);
         let ready = self.retries.iter().filter_map(|ready| ready.item.due);
         self.due.first().into_iter().chain(fetching).chain(ready).chain(self.idle.first_due()).min()
     }
 
-    /// What is to be fetched next, of the lanes that may be sent now; nothing while something is on its way.
+    /// Keys to fetch next, of the lanes that may send now. Empty while a fetch is in progress.
     pub(super) fn fetch(&mut self, now: Timestamp, batch: usize, may_go: impl Fn(Lane) -> bool) -> Vec<(Lane, Seq)> {
         if !self.fetching.is_empty() {
             return Vec::new();
@@ -81,7 +81,7 @@ impl SendQueue {
         self.fetching.iter().map(|wanted| wanted.key).collect()
     }
 
-    /// Takes what is ready back, of these lanes: it will be fetched again.
+    /// Returns ready events of these lanes to the window. They are fetched again.
     pub(super) fn forget_ready(&mut self, is_such: impl Fn(Lane) -> bool) {
         let retries = std::mem::take(&mut self.retries);
         let (back, stay): (Vec<ReadyEvent>, Vec<ReadyEvent>) =
@@ -90,7 +90,8 @@ impl SendQueue {
         self.put_back(back.into_iter().map(|ReadyEvent { item, .. }| WantedEvents { key: item.key(), due: item.due }));
     }
 
-    /// Nothing of a lane is to be sent any more: what is being fetched goes back. Takes those out that are not even owed.
+    /// Stops sending for a lane and returns what is being fetched to the window. The result is the keys without a
+    /// pending record.
     pub(super) fn withdraw(&mut self, lane: Lane) -> Vec<Seq> {
         let (back, stay): (Vec<WantedEvents>, Vec<WantedEvents>) =
             std::mem::take(&mut self.fetching).into_iter().partition(|wanted| wanted.key.0 == lane);
@@ -111,7 +112,7 @@ impl SendQueue {
         }
     }
 
-    /// Takes an obligation out, if it is being fetched or ready.
+    /// Removes a pending delivery that is being fetched or ready.
     pub(super) fn take_out(&mut self, item: SendItem) -> Option<SendItem> {
         let key = item.key();
         if let Some(place) = self.retries.iter().position(|ready| ready.item.key() == key) {
@@ -121,7 +122,7 @@ impl SendQueue {
         Some(SendItem { due: self.fetching.remove(place).due, ..item })
     }
 
-    /// Nothing of it is to be sent from here.
+    /// Removes a key from all stages after the window.
     pub(super) fn drop_key(&mut self, key: (Lane, Seq)) {
         self.lost.retain(|lost| *lost != key);
         self.fetching.retain(|wanted| wanted.key != key);

@@ -1,11 +1,11 @@
-//! Dead letters that are sent again: taken back into the lane of their job, a page at a time.
+//! Redrives: dead letters that are sent again. They return to the lane of their job one page at a time.
 //!
 //! Invariants:
-//! - What is taken back is owed in the write in which it stops waiting, and by nobody else: it is never in two places, and
-//!   in none at no time.
-//! - It begins anew, without an attempt, and its time to live from now on. What fails again becomes a dead letter again, and
-//!   the redrive that sent it does not meet it a second time.
-//! - A redrive that is canceled gives back what it owes: it becomes dead letters again.
+//! - A dead letter becomes a pending delivery in the same write that removes it from the dead letters. It is always in
+//!   exactly one of the two.
+//! - It starts again without attempts, and with its full time to live. If it fails, it becomes a dead letter again, and
+//!   the same redrive does not send it a second time.
+//! - The pending deliveries of a canceled redrive become dead letters again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ use crate::{
 };
 
 impl Subscription {
-    /// Why a page of dead letters can't be taken back for this redrive.
+    /// Why this redrive cannot take a page of dead letters.
     pub fn refuses_dead_letters(&self, lane: Lane) -> Option<CommandRefused> {
         let refused = match self.jobs.job(lane) {
             None => JobRefused::Unknown(lane),
@@ -37,7 +37,7 @@ impl Subscription {
         Some(CommandRefused::Job(refused))
     }
 
-    /// Takes a page of dead letters back: they are owed from now on.
+    /// Makes a page of dead letters pending.
     pub(super) fn redrive_dead_letters(&mut self, page: RedrivePage, now: Timestamp) {
         let lane = page.lane;
         if self.refuses_dead_letters(lane).is_some() {
@@ -71,7 +71,8 @@ impl Subscription {
         self.gathered.cursor_now();
     }
 
-    /// What a canceled redrive owes, becomes dead letters again where there is a place for them. Returns the others.
+    /// Returns deliveries of a canceled redrive to the dead letters, if there is a destination. The result is the
+    /// others.
     pub(super) fn give_back(&mut self, lane: Lane, items: Vec<SendItem>, now: Timestamp) -> Vec<SendItem> {
         let redrives = self.jobs.job(lane).is_some_and(|job| matches!(job.kind, JobKind::Redrive { .. }));
         if !redrives || !self.settings.dead_letter {

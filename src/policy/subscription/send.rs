@@ -1,12 +1,12 @@
-//! What is there to send: what waits in the lanes and what fell due, asked for ahead of its turn.
+//! Selects what is sent next: first attempts from the lanes, and pending deliveries that are due. Both are read ahead.
 //!
 //! Invariants:
-//! - An obligation is in one place: owed on the disk, in the window, being fetched, ready, or in flight.
-//! - Nothing is fetched before what was fetched last has come, nor while enough is ready: memory is bounded by a fetch and
-//!   a batch for each lane, however much is owed.
-//! - What is ready is thrown away as soon as the endpoint may not be called: time to live, the schedule and the record are
-//!   asked again when it may.
-//! - An event is sent only before its time to live is over; after that it is given up without another attempt.
+//! - A pending delivery is in exactly one place: on disk, in the retry window, being fetched, ready, or in flight.
+//! - At most one fetch per queue is in progress, and none while enough is ready. Memory is bounded by one fetch and one
+//!   batch per lane, however much is pending.
+//! - Ready events are dropped as soon as the endpoint may not be called. Their expiry, schedule and record are checked
+//!   again later.
+//! - An expired event is never sent: it is given up without another attempt.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -29,19 +29,19 @@ use crate::{
     },
 };
 
-/// Who may send.
+/// The shares of the sending capacity.
 #[derive(Clone, Copy, Debug)]
 enum SendShare {
     /// The live lane.
     Live,
-    /// Every other lane that is sent, but for jobs'.
+    /// The backlog lanes.
     Backlog,
-    /// What is tried again.
+    /// Retries.
     Retries,
 }
 
-/// The turns: each with who sends, if he has something, or else who does. One turn in five belongs to retries while first
-/// attempts wait, and the live events and the backlog have two each: none starves another, and nobody's turn is lost.
+/// The order of the shares in each turn: the first with something to send sends. While first attempts wait, retries
+/// have one turn in five, the live lane and the backlog two each. No share starves another, and no turn is lost.
 const TURNS: [[SendShare; 3]; 5] = [
     [SendShare::Retries, SendShare::Live, SendShare::Backlog],
     [SendShare::Live, SendShare::Backlog, SendShare::Retries],
@@ -51,7 +51,18 @@ const TURNS: [[SendShare; 3]; 5] = [
 ];
 
 impl Subscription {
-    /// Sends what may be sent, and asks for what could be sent next.
+    /// One step of the sending pipeline. The order of the steps matters:
+    ///
+    /// 1. Find out which events expired, and assign positions of the log to lanes. A first attempt leaves only after
+    ///    that.
+    /// 2. Drop ready events if the endpoint may not be called.
+    /// 3. Take back deliveries of canceled jobs, and give up events that expire, overflow or are dead-lettered in
+    ///    probation. This comes before sending, so that none of them takes a place in a request.
+    /// 4. Send batches, or hand them to pull clients, until no room or no event is left.
+    /// 5. Read and fetch what can be sent next. This comes after sending: what was sent makes room for reading, and a
+    ///    probe that has just left closes the endpoint again.
+    /// 6. Pass filtered events and remove finished lanes and jobs. This comes last, because each step above can finish
+    ///    one.
     pub(super) fn pump(&mut self, effects: &mut Vec<Effect>, now: Timestamp) {
         let condemned = self.is_condemned(now);
         self.assign_lanes(effects, now);
@@ -84,7 +95,7 @@ impl Subscription {
             }
         }
         self.rest_leases(effects);
-        // A probe that has just left shuts the endpoint.
+        // A probe that has just left closes the endpoint.
         if !self.gathered.is_ahead() && !self.is_looking() && (condemned || self.endpoint.is_open(now)) {
             self.request_reads(effects, now);
         }
@@ -94,7 +105,7 @@ impl Subscription {
         self.end_jobs(now);
     }
 
-    /// Whether anything may leave now: there is a place for a request, or a client that waits.
+    /// Whether anything may leave now: a request has room, or a pull client waits.
     fn has_place(&self, now: Timestamp) -> bool {
         if self.is_pulled() {
             return self.is_wanted() && !self.endpoint.is_shut() && !self.looks_first();
@@ -102,19 +113,19 @@ impl Subscription {
         self.may_add_request() && self.endpoint.places(self.requests.len(), now) > 0
     }
 
-    /// How many events may leave together.
+    /// Maximum events that leave together.
     pub(super) fn batch_max(&self) -> u32 {
         let most = self.endpoint.batch_max();
         if self.is_pulled() { most.min(self.leases.wanted()) } else { most }
     }
 
-    /// Whether what falls due now becomes a dead letter at once: the endpoint is left alone for an error of the client's, and
-    /// the subscription does not want to wait. While the probe is on its way its answer is waited for.
+    /// Whether events that are due become dead letters at once: the endpoint is in probation after a client error, and
+    /// the subscription is configured not to wait. While a probe is in flight its outcome is awaited.
     pub(super) fn is_condemned(&self, now: Timestamp) -> bool {
         self.settings.dead_letter_in_probation && self.endpoint.is_misused(now)
     }
 
-    /// Gives up what is ready, while all are condemned.
+    /// Gives up ready events while events are dead-lettered in probation.
     fn give_up_ready(&mut self, now: Timestamp) {
         while !self.gathered.is_ahead() {
             let batch = self.next_batch(now);
@@ -128,7 +139,7 @@ impl Subscription {
         }
     }
 
-    /// Why an event ends that is due while all are condemned.
+    /// Why a due event is given up during probation.
     fn condemns(&self, ready: &ReadyEvent, now: Timestamp) -> Reason {
         if self.is_expired(ready, now) { Reason::TimeToLiveExceeded } else { Reason::ProbationCausedByClientError }
     }
@@ -138,13 +149,13 @@ impl Subscription {
         match (since, lane.is_job()) {
             _ if self.expiry_held => false,
             (Some(since), true) => since.after(self.settings.time_to_live) <= now,
-            // It begins to grow old when a job sends it.
+            // Its time to live starts when a job sends it.
             (None, true) => false,
             (_, false) => self.settings.expires(appended) <= now,
         }
     }
 
-    /// Whether no more should be fetched before something comes or goes.
+    /// Whether enough is fetched or ready that no more is fetched now.
     pub(super) fn fetches_enough(&self) -> bool {
         !self.own.fetching.is_empty() || self.own.retries.len() >= self.settings.batch.events_max as usize
     }
@@ -166,7 +177,7 @@ impl Subscription {
             let Some(place) = wanted.iter().position(|wanted| wanted.key == (lane, seq)) else { continue };
             let WantedEvents { due, .. } = wanted.remove(place);
             if due != owed.as_ref().map(|owed| owed.due) {
-                // The record is the truth: a store may bring back a key that was taken away.
+                // The record is authoritative: a damaged store may return the key of a pending delivery that has ended.
                 continue;
             }
             if let Some(strayed) = owed.as_ref().filter(|owed| self.own.due.is_out_of_range(owed.due, now)) {
@@ -174,7 +185,7 @@ impl Subscription {
                 continue;
             }
             if let Some(due) = due.filter(|due| *due > now) {
-                // It had strayed when it was asked for, and by now it is no longer too far away.
+                // Its due time was too far in the future when it was fetched, and no longer is.
                 let queue = self.queue(lane);
                 if queue.due.find((lane, seq)) == WindowEntry::Nothing {
                     queue.due.put_back(DueKey { due, lane, seq });
@@ -184,7 +195,7 @@ impl Subscription {
             let attempts = owed.as_ref().map_or(0, |owed| owed.attempts);
             let since = owed.as_ref().and_then(|owed| owed.received);
             let last = owed.map(|owed| LastAttempt { outcome: owed.last, status: owed.status, tried: owed.tried });
-            // A batch that was too large for the endpoint was no attempt at its events.
+            // A batch that was too large for the endpoint was not an attempt at its events.
             let last = last.filter(|_| attempts > 0);
             let appended = event.as_ref().map_or(now, |event| event.appended);
             let item = SendItem { lane, seq, appended, attempts, due, since };
@@ -200,11 +211,12 @@ impl Subscription {
                 None => self.give_up(item, Reason::Missing, last, now),
             }
         }
-        // What did not fit into one answer is asked for again.
+        // Keys that did not fit into the answer are fetched again.
         self.queue(of).put_back(wanted);
     }
 
-    /// The clock was set back since an event was told to wait: it waits for as long as any event does, and no longer.
+    /// Reschedules a delivery whose due time is too far in the future because the clock was set back. It waits no
+    /// longer than any retry can.
     fn bring_back(&mut self, lane: Lane, seq: Seq, strayed: &PendingDelivery, now: Timestamp) {
         let (was_due, due) = (strayed.due, self.own.due.latest(now));
         self.gathered.change(RecordChange::Defer {
@@ -218,7 +230,7 @@ impl Subscription {
         queue.due.insert(DueKey { due, lane, seq });
     }
 
-    /// The next batch: a job's where nobody else has anything to send, or where it is its turn.
+    /// The next batch: of a job if nothing else can be sent or if it is a job's turn.
     fn next_of_all(&mut self, now: Timestamp) -> Vec<ReadyEvent> {
         if self.jobs.has_turn() {
             let batch = self.next_job_batch(now);
@@ -257,13 +269,13 @@ impl Subscription {
         Vec::new()
     }
 
-    /// The first of such lanes that has something to send, if first attempts may leave.
+    /// The first such lane with something to send, if first attempts may leave.
     fn lane_ready(&self, is_such: impl Fn(Lane) -> bool) -> Option<usize> {
         let settled = !self.is_dividing() && self.room() > 0;
         self.lanes.iter().position(|lane| settled && is_such(lane.lane()) && lane.ready() > 0)
     }
 
-    /// Takes a batch out of a lane, which passes what the filter held back before it.
+    /// Takes a batch from a lane, which passes the filtered events before it.
     pub(super) fn take(&mut self, lane: usize, limits: BatchLimits, now: Timestamp) -> Vec<ReadyEvent> {
         let lane = &mut self.lanes[lane];
         let batch = lane.take(limits);
@@ -272,13 +284,13 @@ impl Subscription {
         batch
     }
 
-    /// Whether anything is there to be sent, but for jobs.
+    /// Whether any event is ready, apart from jobs.
     pub(super) fn is_ready(&self) -> bool {
         !self.own.retries.is_empty() || self.lanes.iter().any(|lane| !lane.lane().is_job() && lane.ready() > 0)
     }
 
     fn send(&mut self, batch: Vec<ReadyEvent>, now: Timestamp) -> Effect {
-        // One that the preferred size cut off has the rest behind it.
+        // A batch cut at the preferred size has more behind it.
         let full = batch.len() >= self.endpoint.batch_max() as usize || self.is_ready();
         let (items, events): (_, Vec<Event>) = batch.into_iter().map(|ready| (ready.item, ready.event)).unzip();
         let id = self.next_request;
@@ -298,7 +310,7 @@ impl Subscription {
     fn request_reads(&mut self, effects: &mut Vec<Effect>, now: Timestamp) {
         let batch = self.settings.batch.events_max as usize;
         let dividing = self.is_dividing();
-        // A probe has the oldest event there is, so that what gathers meanwhile stays in one piece.
+        // A probe takes the oldest event, so that the backlog stays contiguous.
         let probes = !matches!(self.endpoint.health(), Health::Healthy { .. });
         let is_old = |lane: &LaneReader| lane.lane() != Lane::LIVE && is_own(lane.lane()) && lane.is_behind(self.end);
         let old_only = probes && self.lanes.iter().any(is_old);
@@ -324,7 +336,7 @@ impl Subscription {
         }
     }
 
-    /// What is ready is of no use while the endpoint is left alone: it is forgotten and read again when it opens.
+    /// Drops ready events while the endpoint is suspended. They are read again when it may be called.
     fn forget_ready(&mut self) {
         for lane in self.lanes.iter_mut().filter(|lane| is_own(lane.lane())) {
             lane.forget_ready();
@@ -332,7 +344,7 @@ impl Subscription {
         self.own.forget_ready(|_| true);
     }
 
-    /// Forgets all that is ready, whosever it is. Questions of lanes that have nothing stay.
+    /// Drops all ready events. Reads in progress of lanes without ready events continue.
     pub(super) fn let_go(&mut self) {
         for lane in self.lanes.iter_mut().filter(|lane| lane.ready() > 0) {
             lane.forget_ready();

@@ -1,11 +1,11 @@
-//! What came of it: a flight has its outcome, and each of its events is delivered, owed again or given up.
+//! The consequences of a request's outcome: each of its events is delivered, pending again, or given up.
 //!
 //! Invariants:
-//! - A flight has one outcome: what comes after it, or after the deadline, changes nothing.
-//! - An event that passed ends exactly once, and what it was owed as is taken away with its end: the counters' equations
-//!   hold in every write.
-//! - An attempt is counted where the endpoint may have seen the event, not where it only found a batch too large.
-//! - Nobody waits for ever for an answer: a flight past its deadline counts as ended by ourselves.
+//! - A request has one outcome. Anything that arrives after the outcome or after the deadline changes nothing here.
+//! - A matched event ends exactly once, and its pending record is removed in the same write. The counters therefore add
+//!   up after every write.
+//! - An attempt is counted only where the endpoint may have seen the event, not where it rejected a batch as too large.
+//! - Every request ends: one without an outcome at its deadline counts as aborted.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -24,12 +24,12 @@ use crate::{
     },
 };
 
-/// CloudEvents' webhooks: who answers so wants no more events.
+/// CloudEvents webhooks: the receiver wants no more events.
 const GONE: u16 = 410;
 
 impl Subscription {
     pub(super) fn on_finished(&mut self, id: RequestId, answer: &RequestResult, now: Timestamp, jitter: Jitter) {
-        // An answer after the deadline: its flight is counted as lost, and its events are sent again.
+        // After the deadline the request counts as lost, and its events are sent again.
         let Some(request) = self.requests.remove(&id) else { return };
         let edition = Arc::clone(&self.settings.edition);
         let terms = edition.rules(self.settings.destination).terms(self.settings.dead_letter);
@@ -42,13 +42,13 @@ impl Subscription {
             events,
             in_flight: self.requests.len() + 1,
             outcome: answer.outcome,
-            // An endpoint that takes the events in smaller batches has not failed.
+            // An endpoint that accepts smaller batches has not failed.
             refused: too_large || retry::blames_events(&edition, terms, answer),
             retry_after: answer.retry_after,
             latency: answer.latency,
         };
         self.endpoint.on_response(heard, now);
-        // What we ended ourselves says nothing.
+        // A request that gridhook aborted says nothing about the endpoint.
         if answer.outcome != Outcome::Aborted {
             self.endpoint.reached(!answer.unreached, now, jitter);
             if answer.outcome != Outcome::Delivered && !heard.refused {
@@ -77,9 +77,9 @@ impl Subscription {
             self.note_attempt(&request.items, answer, None, now);
             return self.cancel(request.items.clone(), now);
         }
-        // All events of a request were tried equally often; their first attempts may have left at different times.
+        // All events of a request have the same number of attempts. The times of their first attempts may differ.
         let judged = |item: &SendItem| match too_large {
-            // A batch that was merely too large is no attempt at any of its events.
+            // A batch that was merely too large is not an attempt at its events.
             true => (*item, RetryDecision::Again(now)),
             false => {
                 let number = item.attempts + 1;
@@ -115,7 +115,7 @@ impl Subscription {
     pub(super) fn on_quarantine(&mut self, item: SendItem, now: Timestamp, jitter: Jitter) {
         let is_it = |other: &SendItem| other.key() == item.key();
         if let Some((&id, request)) = self.requests.iter_mut().find(|(_, request)| request.items.iter().any(is_it)) {
-            // Its answer may be what killed the actor. The events that are with it are tried again.
+            // The response may have caused the panic. The other events of the request are tried again.
             Arc::make_mut(request).items.retain(|other| !is_it(other));
             self.on_finished(id, &RequestResult::bare(Outcome::Aborted), now, jitter);
         }
@@ -128,7 +128,7 @@ impl Subscription {
         self.give_up(item, Reason::Quarantined, None, now);
     }
 
-    /// The event is given up after `item.attempts` attempts; `last` is how the last one ended.
+    /// Gives up an event after `item.attempts` attempts; `last` is the outcome of the last one.
     pub(super) fn give_up(&mut self, item: SendItem, reason: Reason, last: Option<LastAttempt>, now: Timestamp) {
         if !self.abandon(item, reason, last, now) {
             return;
@@ -139,8 +139,8 @@ impl Subscription {
         self.gathered.cursor_now();
     }
 
-    /// The event is counted as given up, and put aside where there is a place for it; its line of the ledger is the caller's.
-    /// False where it has ended already.
+    /// Counts the event as given up and dead-letters it if there is a destination. The caller adds the ledger entry.
+    /// Returns false if the event has ended already.
     pub(super) fn abandon(
         &mut self,
         item: SendItem,
@@ -158,7 +158,7 @@ impl Subscription {
             return true;
         }
         self.count(lane, |counters| counters.dead_lettered += 1);
-        // An event that ends during probation ends by it, whatever its attempts met before.
+        // Probation is the outcome of an event that ends by it, whatever its attempts met before.
         let ended = last.filter(|_| reason != Reason::ProbationCausedByClientError);
         let dead = DeadLetterRecord {
             reason,
@@ -174,8 +174,8 @@ impl Subscription {
         true
     }
 
-    /// Events that cannot be read are given up: whether the filter would have let them through is told by nobody, so they
-    /// count as matched.
+    /// Gives up events that cannot be read. They count as matched, because nobody can tell whether the filter would
+    /// match.
     pub(super) fn on_unreadable(&mut self, name: Lane, from: Seq, upto: Seq) {
         let Some(lane) = lane_mut(&mut self.lanes, name) else { return };
         let missing = lane.miss(from, upto);
@@ -193,12 +193,12 @@ impl Subscription {
         self.gathered.give_up_runs(name, why, missing);
     }
 
-    /// What is said of an event that ends without an attempt.
+    /// The outcome of an event that ends without an attempt.
     fn unattempted(&self) -> Outcome {
         if self.is_pulled() { Outcome::Delivering } else { Outcome::Probation }
     }
 
-    /// Whether what is given up waits for the dead-letter destination. Where the bytes are gone there is nothing to put aside.
+    /// Whether an event given up for this reason becomes a dead letter. An unreadable event has no content to keep.
     pub(super) fn dead_letters(&self, reason: Reason) -> bool {
         self.settings.dead_letter && reason != Reason::Missing
     }
@@ -209,7 +209,7 @@ impl Subscription {
         }
     }
 
-    /// The event is owed, from now on or still, after `item.attempts` attempts, of which the last left at `tried`.
+    /// Makes the event pending after `item.attempts` attempts, of which the last was sent at `tried`.
     pub(super) fn defer(
         &mut self,
         item: SendItem,
@@ -224,7 +224,7 @@ impl Subscription {
             }
             self.count(lane, |counters| counters.pending += 1);
         }
-        // What a job sends is as old as its first attempt there.
+        // The age of an event in a job counts from its first attempt there.
         let counts = lane.is_job() || self.settings.edition.retry.steps == StepOrigin::Offsets && attempts > 0;
         let received = item.since.or_else(|| counts.then_some(tried));
         let owed = PendingDelivery { attempts, due, last, status, tried, received };
@@ -236,7 +236,7 @@ impl Subscription {
         self.queue(lane).due.insert(DueKey { due, lane, seq });
     }
 
-    /// The event is owed no more. False where that has been written already.
+    /// Ends the pending delivery. Returns false if its end has been written already.
     pub(super) fn leave(&mut self, item: SendItem) -> bool {
         let Some(was_due) = item.due else { return self.first_outcome(item) };
         let SendItem { lane, seq, .. } = item;
@@ -248,7 +248,7 @@ impl Subscription {
         true
     }
 
-    /// Something is decided about an obligation: what is asked of the disk about it is no longer so.
+    /// A decision about a pending delivery makes lookups in progress stale.
     fn invalidate_lookups(&mut self, key: (Lane, Seq)) {
         self.late.lookup().invalidate(key);
         self.leases.lookup().invalidate(key);
@@ -284,12 +284,12 @@ impl Subscription {
     }
 }
 
-/// When the first attempt at an event left of which the present one left at `sent`.
+/// When the first attempt was sent, given that the present one was sent at `sent`.
 fn first_sent(item: &SendItem, sent: Timestamp) -> Timestamp {
     item.since.filter(|_| item.attempts > 0).unwrap_or(sent)
 }
 
-/// First and count of each run of these events.
+/// Start and length of each run of these events.
 pub(super) fn covers(mut seqs: Vec<Seq>) -> Vec<(Seq, u32)> {
     seqs.sort_unstable();
     seqs.into_iter().collect::<SeqRuns>().into_covers()

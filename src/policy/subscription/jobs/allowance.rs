@@ -1,13 +1,13 @@
-//! A job's own rate: so many events in a second at the most, whatever the endpoint would take.
+//! A job's own rate limit in events per second, regardless of what the endpoint would accept.
 
 use std::time::Duration;
 
 use crate::{event::Timestamp, policy::record::Rate};
 
-/// So much of a job's rate can gather while it does not send: less would make small batches of large ones.
+/// How much of the rate accumulates while a job does not send. Less would split large batches.
 const BURST: Duration = Duration::from_millis(250);
 
-/// What a job's own rate leaves it.
+/// What a job's rate limit allows now.
 #[derive(Debug)]
 pub(super) struct Allowance {
     rate: f64,
@@ -16,9 +16,9 @@ pub(super) struct Allowance {
 }
 
 impl Allowance {
-    /// For a job that has just begun, or gone on.
+    /// For a job that starts or resumes.
     pub(super) fn new(rate: Rate, now: Timestamp) -> Self {
-        // A rate of nothing at all would stall for ever.
+        // A rate of zero would stall forever.
         Self { rate: rate.max(Rate(1)).per_second(), events: 1.0, filled: now }
     }
 
@@ -26,12 +26,12 @@ impl Allowance {
         (self.rate * BURST.as_secs_f64()).max(1.0)
     }
 
-    /// How many events may leave now, and a part of the next.
+    /// How many events may leave now, as a fraction.
     pub(super) fn events(&self, now: Timestamp) -> f64 {
         (self.events + self.rate * now.since(self.filled).as_secs_f64()).min(self.most())
     }
 
-    /// When so many events may leave: as many as it can ever allow at once, if that is fewer.
+    /// When this number of events may leave, capped at the largest burst.
     pub(super) fn opens(&self, events: u32, now: Timestamp) -> Timestamp {
         let lacking = f64::from(events).min(self.most()) - self.events(now) - 1e-6;
         if lacking <= 0.0 {
@@ -41,7 +41,7 @@ impl Allowance {
         }
     }
 
-    /// So many leave.
+    /// Notes that events leave.
     pub(super) fn take(&mut self, events: usize, now: Timestamp) {
         self.events = self.events(now) - events as f64;
         self.filled = self.filled.max(now);

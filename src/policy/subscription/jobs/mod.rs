@@ -1,17 +1,17 @@
-//! Jobs beside the work of the day: when one may send, how one begins, and how one ends.
+//! Jobs (replays and redrives) next to normal delivery: start, cancel and end.
 //!
-//! A job sends what its lane has, and what it owes, through a queue of its own. It has a turn where nobody else has anything
-//! to send, and one in twenty where somebody has; at most a quarter of the requests on their way, and of the pace, are jobs'.
-//! So what is published is not delayed by more than a request for each place that a job has.
+//! A job sends the events of its lane and its pending deliveries through a queue of its own. It sends when nothing else
+//! can be sent, and otherwise in one turn of twenty. Jobs have at most a quarter of the requests in flight and of the
+//! pace. Published events are therefore delayed by at most one request per slot that a job occupies.
 //!
 //! Invariants:
-//! - A job's events are counted in its own counters and in the column of all jobs, and nowhere else.
-//! - Nothing of a job leaves before its beginning is durable: a later life would find it in flight in a lane that it does not
-//!   have.
-//! - A job owes a bounded number of events: then it passes no more until some have ended. So the window has all of its keys,
-//!   and a job that is canceled is taken back from there, each write a slice.
-//! - A job has ended when it has no lane, owes nothing and has no more to put in. A suspended endpoint stops jobs as it stops
-//!   everything, and is never a reason to give one of their events up.
+//! - A job's events are counted in the job's counters and in the total of all jobs, and nowhere else.
+//! - Nothing of a job is sent before its start is durable. Otherwise the next incarnation would find requests in flight
+//!   in a lane that it does not have.
+//! - A job's pending deliveries are bounded; at the bound it passes no more events until some end. The window therefore
+//!   holds all of its keys, and a canceled job is taken back from there, a slice per write.
+//! - A job ends when its lane is finished, nothing is pending and its source is exhausted. A suspended endpoint pauses
+//!   jobs and never causes one of their events to be given up.
 
 mod allowance;
 mod scheduling;
@@ -30,13 +30,13 @@ use crate::{
     },
 };
 
-/// So many events of a job are owed at the most, but for those that were on their way when it came to that.
+/// Maximum pending deliveries of a job, apart from those in flight when the bound is reached.
 const PENDING_MAX: u64 = 8192;
 
-/// Where others have something to send, one turn in so many is a job's.
+/// While others have something to send, one turn in this many is a job's.
 const TURN: u32 = 20;
 
-/// So many lanes there are for jobs.
+/// Number of lanes for jobs.
 const LANES: u16 = u16::MAX - Lane::FIRST_JOB.0;
 
 /// The jobs that have not ended.
@@ -44,11 +44,11 @@ const LANES: u16 = u16::MAX - Lane::FIRST_JOB.0;
 pub(super) struct Jobs {
     list: Vec<RunningJob>,
     begun: u16,
-    /// Batches of others since the last one of a job.
+    /// Batches of others since the last batch of a job.
     others: u32,
-    /// Whose that was.
+    /// The lane of that batch.
     last: Lane,
-    /// When it left.
+    /// When it was sent.
     left: Timestamp,
 }
 
@@ -59,7 +59,7 @@ struct RunningJob {
     allowance: Option<Allowance>,
 }
 
-/// Where the beginning of a job is.
+/// How far the start of a job is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum JobStart {
     Gathered,
@@ -83,7 +83,7 @@ impl Jobs {
         Self { list, begun, others: 0, last: Lane::FIRST_JOB, left: Timestamp::default() }
     }
 
-    /// As they are to be written down.
+    /// The jobs as they are stored in the cursor.
     pub(super) fn cursors(&self) -> Vec<Job> {
         self.list.iter().map(|running| running.job.clone()).collect()
     }
@@ -108,22 +108,22 @@ impl Jobs {
         self.list.iter_mut().map(|running| &mut running.job).find(|job| job.lane == lane)
     }
 
-    /// Others have sent.
+    /// Counts a batch of others.
     pub(super) fn pass_turn(&mut self) {
         self.others = self.others.saturating_add(1);
     }
 
-    /// Whether a job is to send before others.
+    /// Whether a job sends before others.
     pub(super) fn has_turn(&self) -> bool {
         self.others >= TURN - 1
     }
 
-    /// All that was decided is on its way to the disk.
+    /// Notes that all changes are in the write in progress.
     pub(super) fn written(&mut self) {
         self.step(JobStart::Gathered, JobStart::Written);
     }
 
-    /// All that was on its way is on the disk.
+    /// Notes that the write in progress is durable.
     pub(super) fn durable(&mut self) {
         self.step(JobStart::Written, JobStart::Durable);
     }
@@ -148,22 +148,22 @@ impl Jobs {
         }
     }
 
-    /// A lane that no job has, and that none had for as long as the numbers allow.
+    /// A free lane: the one that has been unused for longest.
     fn next_lane(&self) -> Lane {
         let lane = |begun: u16| Lane(begun % LANES + Lane::FIRST_JOB.0);
         let free = |lane: &Lane| self.list.iter().all(|running| running.job.lane != *lane);
-        // Fewer are taken than are looked at.
+        // There are fewer jobs than candidates.
         (0..=JOBS_MAX as u16).map(|by| lane((self.begun % LANES) + by)).find(free).unwrap_or(Lane::FIRST_JOB)
     }
 }
 
 impl Subscription {
-    /// Why a command about a job has no sense as things are.
+    /// Why a job command does not apply in the current state.
     pub(super) fn refuses_job(&self, command: JobCommand) -> Option<JobRefused> {
         self.jobs.refuses(command)
     }
 
-    /// The lane of the job that this command would begin.
+    /// The lane of the job that this command would start.
     pub fn next_job(&self, command: Command) -> Option<Lane> {
         match command {
             Command::Job(JobCommand::Start { .. }) => Some(self.jobs.next_lane()),
@@ -207,12 +207,12 @@ impl Subscription {
                 let cursor = LaneCursor { lane, read: from, end: Some(end), open: Vec::new(), done: Vec::new() };
                 self.lanes.push(LaneReader::recover(&cursor));
             }
-            // Its dead letters come by themselves.
+            // Its dead letters arrive as [`super::Input::TakeBack`].
             JobKind::Redrive { .. } => {}
         }
     }
 
-    /// What is ready of a job is forgotten: it will be read again.
+    /// Drops ready events of a job. They are read again.
     fn forget_job(&mut self, lane: Lane) {
         if let Some(reading) = lane_mut(&mut self.lanes, lane) {
             reading.forget_ready();
@@ -220,7 +220,8 @@ impl Subscription {
         self.replays.forget_ready(|of| of == lane);
     }
 
-    /// Nothing more of a job leaves. What is on its way has its outcome yet; what is owed is taken back bit by bit.
+    /// Sends nothing more of a job. Requests in flight still get their outcome; pending deliveries are taken back in
+    /// slices.
     fn cancel_job(&mut self, lane: Lane, now: Timestamp) {
         self.forget_job(lane);
         if let Some(reading) = lane_mut(&mut self.lanes, lane) {
@@ -231,20 +232,20 @@ impl Subscription {
         self.cancel(lost.into_iter().map(item).collect(), now);
     }
 
-    /// Whether what this lane owes is taken back, because its job is canceled.
+    /// Whether pending deliveries of this lane are taken back because its job is canceled.
     pub(super) fn takes_back(&self, lane: Lane) -> bool {
         let is_so = |job: &Job| job.state == JobState::Canceling;
         self.jobs.list.iter().any(|running| running.job.lane == lane && is_so(&running.job))
     }
 
-    /// Takes back what canceled jobs owe, as much as a write may have.
+    /// Takes back pending deliveries of canceled jobs, as many as fit into a write.
     pub(super) fn take_back_canceled(&mut self, now: Timestamp) {
         for lane in self.job_lanes(|_| true).into_iter().filter(|lane| self.takes_back(*lane)).collect::<Vec<_>>() {
             let max = self.gathered.may_give_up();
             if max == 0 || self.gathered.is_ahead() {
                 return;
             }
-            // What was on its way when an earlier process ended is owed by nobody, and is in no flight.
+            // Requests in flight when an earlier process ended have no pending record and no outcome.
             let lost = self.replays.withdraw(lane);
             let item = |seq| SendItem { lane, seq, appended: now, attempts: 0, due: None, since: None };
             self.cancel(lost.into_iter().map(item).collect(), now);
@@ -261,7 +262,7 @@ impl Subscription {
         }
     }
 
-    /// These obligations of a job end with it.
+    /// Ends these deliveries of a canceled job.
     pub(super) fn cancel(&mut self, items: Vec<SendItem>, now: Timestamp) {
         let Some(SendItem { lane, .. }) = items.first().copied() else { return };
         let items = self.give_back(lane, items, now);
@@ -284,7 +285,7 @@ impl Subscription {
         self.jobs.list.iter().filter(|running| is_such(running)).map(|running| running.job.lane).collect()
     }
 
-    /// Those that have nothing left to do are no more.
+    /// Removes jobs that have nothing left to do.
     pub(super) fn end_jobs(&mut self, now: Timestamp) {
         let lanes: Vec<Lane> = self.lanes.iter().map(LaneReader::lane).collect();
         let has_more = |job: &Job| match job.kind {

@@ -1,4 +1,4 @@
-//! When a job may send, what it sends then, and what it asks for ahead of its turn.
+//! When a job may send, what it sends, and what it reads ahead.
 
 use std::collections::VecDeque;
 
@@ -17,19 +17,18 @@ use crate::{
 };
 
 impl Subscription {
-    /// How many requests of jobs are on their way.
+    /// Number of job requests in flight.
     fn job_requests_in_flight(&self) -> usize {
         let is_job = |request: &OutgoingBatch| request.items.first().is_some_and(|item| item.lane.is_job());
         self.requests.values().filter(|request| is_job(request)).count()
     }
 
-    /// From when on a job's request may leave, as far as the endpoint is concerned; [`None`] where only an answer can bring
-    /// a place.
+    /// When the endpoint has room for a job's request; [`None`] if only an outcome can make room.
     fn spares_jobs(&self, now: Timestamp) -> Option<Timestamp> {
         self.endpoint.spares(self.job_requests_in_flight(), self.jobs.left, now)
     }
 
-    /// What a job could send at once, before its rate is asked.
+    /// What a job could send at once, before its rate limit.
     fn job_ready(&self, lane: Lane) -> u32 {
         let retries = self.replays.retries.iter().filter(|ready| ready.item.lane == lane).count();
         let fresh = self.lanes.iter().find(|reading| reading.lane() == lane).map_or(0, LaneReader::ready);
@@ -37,7 +36,7 @@ impl Subscription {
         u32::try_from(ready).unwrap_or(u32::MAX).min(self.endpoint.batch_max())
     }
 
-    /// The next batch of a job, each in its turn; empty where none may send, or has anything to.
+    /// The next batch of a job, round robin; empty if no job may send or has anything to send.
     pub(in crate::policy::subscription) fn next_job_batch(&mut self, now: Timestamp) -> Vec<ReadyEvent> {
         if self.jobs.is_empty() || self.is_dividing() || self.spares_jobs(now).is_none_or(|at| at > now) {
             return Vec::new();
@@ -65,7 +64,7 @@ impl Subscription {
         Vec::new()
     }
 
-    /// What was tried before goes first: it is bounded, and holds its job up.
+    /// Retries precede first attempts: their number is bounded, and at the bound the job stops.
     fn take_of_job(&mut self, lane: Lane, limits: BatchLimits, now: Timestamp) -> Vec<ReadyEvent> {
         let retries = std::mem::take(&mut self.replays.retries);
         let (mut own, others) = retries.into_iter().partition::<VecDeque<_>, _>(|ready| ready.item.lane == lane);
@@ -78,7 +77,7 @@ impl Subscription {
         }
     }
 
-    /// Asks for what jobs could send next.
+    /// Reads and fetches what jobs could send next.
     pub(in crate::policy::subscription) fn ask_for_jobs(
         &mut self,
         effects: &mut Vec<Effect>,
@@ -110,13 +109,13 @@ impl Subscription {
         }
     }
 
-    /// The jobs that have nothing fetched and could send it.
+    /// Jobs that have nothing fetched and could send it.
     fn fetchable_jobs(&self) -> Vec<Lane> {
         let has_ready = |lane| self.replays.retries.iter().any(|ready| ready.item.lane == lane);
         self.job_lanes(|running| running.runs() && !has_ready(running.job.lane))
     }
 
-    /// When a job could send, or should ask, if nothing happens before. Where a place or an answer is wanting, that brings it.
+    /// When a job could send or read, if nothing happens before. Where it waits for room or an answer, that wakes it.
     pub(in crate::policy::subscription) fn next_of_jobs(&self, now: Timestamp) -> Option<Timestamp> {
         if self.jobs.is_empty() || self.gathered.is_ahead() || self.is_dividing() || !self.is_wanted() {
             return None;
@@ -142,8 +141,7 @@ impl Subscription {
         idle.then(|| self.replays.due.wakes_of(now, |lane| wanted.contains(&lane))).flatten()
     }
 
-    /// Whether a job has anything to send, or when it falls due: an endpoint that is left alone for now is probed for it, if
-    /// for nothing else.
+    /// When a job has something to send. It is enough reason to probe a suspended endpoint.
     pub(in crate::policy::subscription) fn wait_of_jobs(&self, now: Timestamp) -> Option<Timestamp> {
         let running = self.job_lanes(RunningJob::runs);
         let behind = |lane: &LaneReader| running.contains(&lane.lane()) && lane.is_behind(self.end);
@@ -153,7 +151,7 @@ impl Subscription {
         if waits { Some(now) } else { self.replays.due.wakes_of(now, |lane| running.contains(&lane)) }
     }
 
-    /// What jobs have ready is of no use while the endpoint is left alone.
+    /// Drops ready events of jobs while the endpoint is suspended.
     pub(in crate::policy::subscription) fn forget_ready_jobs(&mut self) {
         for lane in self.lanes.iter_mut().filter(|lane| lane.lane().is_job()) {
             lane.forget_ready();
