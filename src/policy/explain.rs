@@ -297,16 +297,16 @@ fn obstacles(facts: &ExplainInput<'_>) -> Vec<Obstacle> {
     let health = match cursor.health {
         Health::Healthy { .. } => endpoint.rate.map(|rate| Obstacle::Paced { rate }),
         // A probe leaves before that is written.
-        Health::Suspended { cause, since, until, consecutive_suspensions: strikes }
+        Health::Suspended { cause, since, until, consecutive_suspensions }
             if requests.iter().any(|request| request.sent >= until) =>
         {
-            Some(Obstacle::Probing { cause, since, consecutive_suspensions: strikes })
+            Some(Obstacle::Probing { cause, since, consecutive_suspensions })
         }
-        Health::Suspended { cause, since, until, consecutive_suspensions: strikes } => {
-            Some(Obstacle::Suspended { cause, since, until, consecutive_suspensions: strikes })
+        Health::Suspended { cause, since, until, consecutive_suspensions } => {
+            Some(Obstacle::Suspended { cause, since, until, consecutive_suspensions })
         }
-        Health::Probing { cause, since, consecutive_suspensions: strikes } => {
-            Some(Obstacle::Probing { cause, since, consecutive_suspensions: strikes })
+        Health::Probing { cause, since, consecutive_suspensions } => {
+            Some(Obstacle::Probing { cause, since, consecutive_suspensions })
         }
     };
     let asked = cursor.pace.not_before.filter(|until| facts.now < *until).map(|until| Obstacle::RetryAfter { until });

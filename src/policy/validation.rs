@@ -135,12 +135,12 @@ impl ValidationFailure {
 }
 
 /// The result of a response to the POST with `code`.
-pub fn judge_code(code: &str, heard: &ValidationResponse) -> ValidationResult {
-    if heard.status != 200 {
+pub fn judge_code(code: &str, response: &ValidationResponse) -> ValidationResult {
+    if response.status != 200 {
         let wanted = "allowed is 200, with {\"validationResponse\": the validationCode} as its body";
-        return ValidationResult::Refused(ValidationFailure::Status { status: heard.status, wanted });
+        return ValidationResult::Refused(ValidationFailure::Status { status: response.status, wanted });
     }
-    match validation_response(&heard.body) {
+    match validation_response(&response.body) {
         Some(Value::String(given)) if given == code => ValidationResult::Granted(None),
         Some(_) => ValidationResult::Refused(ValidationFailure::WrongCode),
         None => ValidationResult::Manual,
@@ -154,10 +154,10 @@ fn validation_response(body: &[u8]) -> Option<Value> {
 }
 
 /// The result of a response to the OPTIONS request of `origin`.
-pub fn judge_permission(origin: &str, heard: &ValidationResponse) -> ValidationResult {
-    match heard.allowed_origin.as_deref().map(str::trim) {
+pub fn judge_permission(origin: &str, response: &ValidationResponse) -> ValidationResult {
+    match response.allowed_origin.as_deref().map(str::trim) {
         Some(allowed) if allowed == "*" || allowed.eq_ignore_ascii_case(origin) => {
-            match rate(heard.allowed_rate.as_deref()) {
+            match rate(response.allowed_rate.as_deref()) {
                 Ok(rate) => ValidationResult::Granted(rate),
                 Err(cause) => ValidationResult::Refused(cause),
             }
@@ -165,23 +165,23 @@ pub fn judge_permission(origin: &str, heard: &ValidationResponse) -> ValidationR
         Some(allowed) => ValidationResult::Refused(ValidationFailure::WrongOrigin(shown(allowed))),
         // An endpoint that understood OPTIONS may grant permission later by the callback. One that does not support
         // OPTIONS does not know the callback either.
-        None if (200..300).contains(&heard.status) => ValidationResult::Manual,
+        None if (200..300).contains(&response.status) => ValidationResult::Manual,
         None => {
             let wanted = "allowed is an answer to OPTIONS with WebHook-Allowed-Origin, or without it and 2xx to be asked \
                           by callback";
-            ValidationResult::Refused(ValidationFailure::Status { status: heard.status, wanted })
+            ValidationResult::Refused(ValidationFailure::Status { status: response.status, wanted })
         }
     }
 }
 
 /// The same without manual validation: no permission is a failure. No rate is requested, and a rate in the response is
 /// ignored.
-pub fn judge_at_once(origin: &str, heard: &ValidationResponse) -> ValidationResult {
-    let unrated = ValidationResponse { allowed_rate: None, ..heard.clone() };
+pub fn judge_at_once(origin: &str, response: &ValidationResponse) -> ValidationResult {
+    let unrated = ValidationResponse { allowed_rate: None, ..response.clone() };
     match judge_permission(origin, &unrated) {
         ValidationResult::Manual => {
             let wanted = "allowed is an answer to OPTIONS with WebHook-Allowed-Origin";
-            ValidationResult::Refused(ValidationFailure::Status { status: heard.status, wanted })
+            ValidationResult::Refused(ValidationFailure::Status { status: response.status, wanted })
         }
         verdict @ (ValidationResult::Granted(_) | ValidationResult::Refused(_)) => verdict,
     }

@@ -85,17 +85,17 @@ pub fn misused_until(health: Health) -> Option<Timestamp> {
     }
 }
 
-/// The state of a healthy endpoint after its failure number `failures` in a row, included in `lately`.
+/// The state of a healthy endpoint after its failure number `failures` in a row, included in `recent`.
 pub(super) fn failed(
     failures: u32,
     suspend_after: u32,
-    lately: RequestCounts,
+    recent: RequestCounts,
     outcome: Outcome,
     table: &ProbationRules,
     now: Timestamp,
 ) -> Health {
-    let requests = lately.took + lately.failed;
-    let too_many = requests >= table.requests_min && lately.failed_share() >= table.failure_share;
+    let requests = recent.took + recent.failed;
+    let too_many = requests >= table.requests_min && recent.failed_share() >= table.failure_share;
     if failures < suspend_after && !too_many {
         return Health::Healthy { failures };
     }
@@ -106,7 +106,7 @@ pub(super) fn failed(
 /// the first began at `since`.
 pub(super) fn suspended(
     cause: Outcome,
-    strikes: u32,
+    consecutive_suspensions: u32,
     since: Timestamp,
     table: &ProbationRules,
     now: Timestamp,
@@ -114,8 +114,8 @@ pub(super) fn suspended(
     Health::Suspended {
         cause,
         since,
-        until: now.after(duration(table, cause, strikes)),
-        consecutive_suspensions: strikes,
+        until: now.after(duration(table, cause, consecutive_suspensions)),
+        consecutive_suspensions,
     }
 }
 
@@ -123,19 +123,19 @@ pub(super) fn suspended(
 pub(super) fn recover(health: Health, table: &ProbationRules, now: Timestamp) -> Health {
     match health {
         Health::Healthy { .. } => health,
-        Health::Suspended { cause, since, until, consecutive_suspensions: strikes } => {
-            let until = until.min(now.after(duration(table, cause, strikes)));
-            Health::Suspended { cause, since: since.min(now), until, consecutive_suspensions: strikes }
+        Health::Suspended { cause, since, until, consecutive_suspensions } => {
+            let until = until.min(now.after(duration(table, cause, consecutive_suspensions)));
+            Health::Suspended { cause, since: since.min(now), until, consecutive_suspensions }
         }
-        Health::Probing { cause, since, consecutive_suspensions: strikes } => {
-            Health::Probing { cause, since: since.min(now), consecutive_suspensions: strikes }
+        Health::Probing { cause, since, consecutive_suspensions } => {
+            Health::Probing { cause, since: since.min(now), consecutive_suspensions }
         }
     }
 }
 
 /// The duration of a suspension: that of the table, doubled for each suspension in a row after the first.
-pub fn duration(table: &ProbationRules, cause: Outcome, strikes: u32) -> Duration {
+pub fn duration(table: &ProbationRules, cause: Outcome, consecutive_suspensions: u32) -> Duration {
     let once = table.durations.get(&cause).copied().unwrap_or(table.otherwise);
     // Beyond 2^20 every duration is years, and a larger exponent would overflow.
-    once.saturating_mul(1 << strikes.saturating_sub(1).min(20)).min(table.longest)
+    once.saturating_mul(1 << consecutive_suspensions.saturating_sub(1).min(20)).min(table.longest)
 }

@@ -107,16 +107,16 @@ impl Endpoint {
         let probe = |after: Timestamp| requests.filter(|(_, sent)| *sent >= after).map(|(id, _)| id).min();
         let (health, probe) = match cursor.health {
             health @ Health::Healthy { .. } => (health, None),
-            health @ Health::Suspended { cause, since, until, consecutive_suspensions: strikes } => {
+            health @ Health::Suspended { cause, since, until, consecutive_suspensions } => {
                 match probe(until) {
-                    Some(id) => (Health::Probing { cause, since, consecutive_suspensions: strikes }, Some(id)),
+                    Some(id) => (Health::Probing { cause, since, consecutive_suspensions }, Some(id)),
                     None => (health, None),
                 }
             }
-            health @ Health::Probing { cause, since, consecutive_suspensions: strikes } => {
+            health @ Health::Probing { cause, since, consecutive_suspensions } => {
                 match probe(since.after(Duration::from_micros(1))) {
                     Some(id) => (health, Some(id)),
-                    None => (Health::Suspended { cause, since, until: now, consecutive_suspensions: strikes }, None),
+                    None => (Health::Suspended { cause, since, until: now, consecutive_suspensions }, None),
                 }
             }
         };
@@ -323,40 +323,40 @@ impl Endpoint {
                     bucket.take(now);
                 }
             }
-            Health::Suspended { cause, since, consecutive_suspensions: strikes, until: _ } => {
-                self.health = Health::Probing { cause, since, consecutive_suspensions: strikes };
+            Health::Suspended { cause, since, consecutive_suspensions, until: _ } => {
+                self.health = Health::Probing { cause, since, consecutive_suspensions };
                 self.probe = Some(request);
             }
         }
     }
 
     /// Notes the outcome of a request.
-    pub fn on_response(&mut self, heard: RequestReport, now: Timestamp) {
-        let word = if heard.refused { HealthSignal::Refused } else { HealthSignal::of(heard.outcome) };
-        if word == HealthSignal::Failed {
+    pub fn on_response(&mut self, report: RequestReport, now: Timestamp) {
+        let signal = if report.refused { HealthSignal::Refused } else { HealthSignal::of(report.outcome) };
+        if signal == HealthSignal::Failed {
             self.pace.failed = Some(now);
         }
-        let asked = retry::asked(&self.edition, heard.retry_after).filter(|_| word != HealthSignal::Took);
+        let asked = retry::asked(&self.edition, report.retry_after).filter(|_| signal != HealthSignal::Took);
         let not_before = asked.map(|wait| now.after(wait)).filter(|until| *until > now);
         self.pace.not_before = self.pace.not_before.max(not_before);
-        match (self.health, word) {
-            (Health::Healthy { .. }, HealthSignal::Took) => self.took(heard, now),
-            (Health::Healthy { failures }, HealthSignal::Failed) => self.failed(failures + 1, heard, now),
-            (Health::Probing { cause, since, consecutive_suspensions: strikes }, word)
-                if self.probe == Some(heard.request) =>
+        match (self.health, signal) {
+            (Health::Healthy { .. }, HealthSignal::Took) => self.took(report, now),
+            (Health::Healthy { failures }, HealthSignal::Failed) => self.failed(failures + 1, report, now),
+            (Health::Probing { cause, since, consecutive_suspensions }, signal)
+                if self.probe == Some(report.request) =>
             {
                 let table = &self.edition.probation;
                 self.probe = None;
-                match word {
+                match signal {
                     HealthSignal::Took | HealthSignal::Refused => self.recovered(now),
                     // The same suspension continues for longer. A probe that was due early does not lengthen it.
                     HealthSignal::Failed => {
-                        let strikes = strikes.saturating_add(u32::from(!self.reach.take_hastened()));
-                        self.health = health::suspended(heard.outcome, strikes, since, table, now);
+                        let consecutive_suspensions = consecutive_suspensions.saturating_add(u32::from(!self.reach.take_hastened()));
+                        self.health = health::suspended(report.outcome, consecutive_suspensions, since, table, now);
                     }
                     // The probe is no longer awaited.
                     HealthSignal::Nothing => {
-                        self.health = Health::Suspended { cause, since, until: now, consecutive_suspensions: strikes }
+                        self.health = Health::Suspended { cause, since, until: now, consecutive_suspensions }
                     }
                 }
             }
@@ -408,10 +408,10 @@ impl Endpoint {
             (Command::Hold, _) => self.held = Some(HeldBy::ByOperator),
             (Command::Resume, _) => self.held = None,
             (Command::Job(_), _) => {}
-            (Command::Probe, Health::Suspended { cause, since, until, consecutive_suspensions: strikes }) => {
+            (Command::Probe, Health::Suspended { cause, since, until, consecutive_suspensions }) => {
                 self.pace.not_before = None;
                 self.health =
-                    Health::Suspended { cause, since, until: until.min(now), consecutive_suspensions: strikes };
+                    Health::Suspended { cause, since, until: until.min(now), consecutive_suspensions };
             }
             (Command::Probe | Command::Release, Health::Healthy { .. }) => self.pace.not_before = None,
             (Command::Probe, Health::Probing { .. }) => {}
@@ -427,11 +427,11 @@ impl Endpoint {
         self.limit.get().saturating_sub(u32::try_from(in_flight).unwrap_or(u32::MAX))
     }
 
-    fn took(&mut self, heard: RequestReport, now: Timestamp) {
+    fn took(&mut self, report: RequestReport, now: Timestamp) {
         self.health = Health::Healthy { failures: 0 };
         self.meter.took(now);
-        self.limit.took(heard.events, heard.latency, heard.sent, heard.in_flight, now);
-        self.cap.took(heard.events, self.events_max);
+        self.limit.took(report.events, report.latency, report.sent, report.in_flight, now);
+        self.cap.took(report.events, self.events_max);
         let Some(bucket) = &mut self.bucket else { return };
         bucket.took(&self.edition.pace, now);
         let quiet = self.pace.failed.is_none_or(|failed| now.since(failed) >= self.edition.pace.forgotten_after);
@@ -440,15 +440,15 @@ impl Endpoint {
         }
     }
 
-    fn failed(&mut self, failures: u32, heard: RequestReport, now: Timestamp) {
-        let RequestReport { outcome, sent, .. } = heard;
-        let lately = self.meter.failed(now);
+    fn failed(&mut self, failures: u32, report: RequestReport, now: Timestamp) {
+        let RequestReport { outcome, sent, .. } = report;
+        let recent = self.meter.failed(now);
         self.limit.failed(sent, now);
         if let Some(bucket) = &mut self.bucket {
             bucket.failed(outcome, sent, &self.edition.pace, now);
         }
         let table = &self.edition.probation;
-        self.health = health::failed(failures, self.suspend_after, lately, outcome, table, now);
+        self.health = health::failed(failures, self.suspend_after, recent, outcome, table, now);
     }
 
     /// Returns to healthy: failures are forgotten, the rate is kept.

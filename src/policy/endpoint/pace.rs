@@ -201,8 +201,8 @@ impl RecoveryCourse {
 
     fn failed(&mut self, outcome: Outcome, sent: Timestamp, table: &PaceRules, now: Timestamp) {
         self.second.failed += 1;
-        let lately = f64::from(self.before + self.second.took + self.second.failed);
-        if outcome != Outcome::Busy && f64::from(self.second.failed) <= lately * table.tolerated_share {
+        let recent = f64::from(self.before + self.second.took + self.second.failed);
+        if outcome != Outcome::Busy && f64::from(self.second.failed) <= recent * table.tolerated_share {
             return;
         }
         self.second.clean = false;
