@@ -1,10 +1,10 @@
-//! One edition of the delivery policy, as data: when a failed event is tried again, what a status means for the wait,
-//! how long an endpoint is left alone.
+//! One edition of the delivery policy as data: the retry schedule, the meaning of statuses, the durations of probation.
 //!
-//! The numbers stand in `config/editions/*.toml` with the source of each; `config` reads the file, calls
-//! [`Edition::check`] once, and the core is given the plain struct. Whoever holds a checked edition may rely on what
-//! `check` says. Absent on purpose: the arithmetic (it belongs to the core), the name of an edition (no branch may
-//! depend on it), and defaults (a file says everything).
+//! The numbers and their sources are in `config/editions/*.toml`. `config` reads a file and calls [`Edition::check`]
+//! once; the policy relies on what it checks.
+//!
+//! What it does not do: it computes nothing, has no defaults (a file contains everything), and does not know the name
+//! of an edition, so that no branch can depend on it.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -18,19 +18,19 @@ use crate::policy::outcome::Outcome;
 pub struct Edition {
     /// When a failed event is tried again.
     pub retry: RetrySchedule,
-    /// `maxDeliveryAttempts`, the first attempt counted.
+    /// `maxDeliveryAttempts`, including the first.
     pub attempts: SettingRange,
     /// `eventTimeToLiveInMinutes`.
     pub time_to_live_minutes: SettingRange,
-    /// What a webhook's status means for the wait.
+    /// Webhooks: the meaning of a status.
     pub webhook: FailureRules,
-    /// What the status of every other kind of destination means for the wait.
+    /// All other kinds of destination: the meaning of a status.
     pub resource: FailureRules,
-    /// When an endpoint is left alone, and for how long.
+    /// When an endpoint is suspended, and for how long.
     pub probation: ProbationRules,
-    /// How fast an endpoint is called that has failed before.
+    /// The rate for an endpoint that failed recently.
     pub pace: PaceRules,
-    /// How what was given up is put aside.
+    /// Rules of dead-lettering.
     pub dead_letter: DeadLetterRules,
 }
 
@@ -38,152 +38,153 @@ pub struct Edition {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetrySchedule {
-    /// The steps after the first, second, third failure: never empty, never zero, ascending where they are offsets.
+    /// The steps after the first, second, third failure: never empty, never zero, ascending if they are offsets.
     #[serde(deserialize_with = "durations")]
     pub schedule: Vec<Duration>,
-    /// What a step is counted from.
+    /// The origin of a step.
     pub steps: StepOrigin,
-    /// The wait between attempts once the schedule is used up; never zero.
+    /// The wait between attempts after the last step; never zero.
     #[serde(with = "humantime_serde")]
     pub repeat: Duration,
-    /// How much of a wait is added by chance, from 0 to 1.
+    /// Maximum share of a wait that jitter adds, from 0 to 1.
     pub jitter_share: f64,
-    /// The most that is added by chance.
+    /// Maximum time that jitter adds.
     #[serde(with = "humantime_serde")]
     pub jitter_max: Duration,
-    /// For as long at most as an endpoint asks with `RetrySchedule-After`, no request is sent to it.
+    /// Maximum wait that an endpoint can request with `Retry-After`.
     #[serde(with = "humantime_serde")]
     pub retry_after_max: Duration,
 }
 
-/// What the steps of a schedule are counted from.
+/// The origin of the steps of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StepOrigin {
-    /// From the failure before: a step is the wait after it.
+    /// The previous failure: a step is the wait after it.
     Delays,
-    /// From the first attempt.
+    /// The first attempt.
     Offsets,
 }
 
-/// What a subscription may ask for, and what it gets where it asks for nothing: `1 <= min <= default <= max`.
+/// The range of a setting and its default: `1 <= min <= default <= max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SettingRange {
-    /// The least.
+    /// Minimum.
     pub min: u32,
-    /// The most.
+    /// Maximum.
     pub max: u32,
-    /// Where nothing is asked for.
+    /// Default.
     pub default: u32,
 }
 
-/// The kinds of destination that an edition tells apart.
+/// The kinds of destination that editions distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndpointKind {
-    /// An HTTP endpoint of whoever subscribed.
+    /// A subscriber's HTTP endpoint.
     Webhook,
-    /// Every other one: queues, hubs, functions.
+    /// All others: queues, hubs, functions.
     Resource,
 }
 
-/// What a failure means for the wait, for one kind of destination. No status is in two of the three lists that would
-/// contradict each other, none is a success, and no outcome is one of our own making.
+/// The meaning of a failure for one kind of destination. The lists do not contradict each other, and name neither
+/// successes nor outcomes of gridhook's own making.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FailureRules {
     /// Statuses after which an event is given up at once.
     pub never_retried: Vec<u16>,
-    /// Statuses after which an event is given up at once where it becomes a dead letter. Where there is no place for dead
-    /// letters it is tried again, after the wait that is said of the status.
+    /// Statuses after which an event is given up at once if it becomes a dead letter. Without a dead-letter destination
+    /// it is tried again, after the wait of the status.
     pub never_retried_with_dead_letter: Vec<u16>,
-    /// How requests end without any status after which an event is given up at once.
+    /// Outcomes without a status after which an event is given up at once.
     pub never_retried_without_status: Vec<Outcome>,
-    /// The least wait after a status.
+    /// The minimum wait after a status.
     #[serde(deserialize_with = "durations_by")]
     pub waits: BTreeMap<u16, Duration>,
-    /// The least wait after everything else.
+    /// The minimum wait after any other failure.
     #[serde(with = "humantime_serde")]
     pub otherwise: Duration,
 }
 
-/// When an endpoint is left alone, and for how long.
+/// When an endpoint is suspended, and for how long.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProbationRules {
-    /// As many failed requests in a row suspend it: at least one.
+    /// Consecutive failed requests that suspend it: at least one.
     pub after_failures: u32,
-    /// So large a share of the requests suspends it too: above 0, 1 at most …
+    /// The share of failed requests that suspends it too: above 0, at most 1 …
     pub failure_share: f64,
-    /// … of those that came back within so long, over which the rate of successes is measured too: a second or more …
+    /// … of those that ended in this window, over which the rate of successes is also measured: at least one second …
     #[serde(with = "humantime_serde")]
     pub window: Duration,
-    /// … if they are as many: at least one.
+    /// … if they are at least this many: at least one.
     pub requests_min: u32,
-    /// How long, by the outcome that caused it; never zero, never for a success.
+    /// The duration by the outcome that caused it; never zero, never for a success.
     #[serde(deserialize_with = "durations_by")]
     pub durations: BTreeMap<Outcome, Duration>,
-    /// How long for every other outcome; never zero.
+    /// The duration for any other outcome; never zero.
     #[serde(with = "humantime_serde")]
     pub otherwise: Duration,
-    /// The most that failed probes double it to: no less than any duration above.
+    /// The maximum that failed probes double it to: at least the longest duration above.
     #[serde(with = "humantime_serde")]
     pub longest: Duration,
 }
 
-/// How fast an endpoint is called that has failed before. The rate is that of requests; its last healthy one is the mean
-/// of the successes of the last window without probation.
+/// The rate of requests for an endpoint that failed recently. Its last healthy rate is the mean rate of successes in
+/// the last window without probation.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PaceRules {
-    /// After probation it begins with this share of the last healthy rate: above 0, 1 at most …
+    /// The share of the last healthy rate at the end of probation: above 0, at most 1 …
     pub start_share: f64,
-    /// … reaches that rate after so long, while all goes well …
+    /// … which grows to the whole rate in this time while requests succeed …
     #[serde(with = "humantime_serde")]
     pub climb: Duration,
-    /// … and grows by this share in each clean second then …
+    /// … and then grows by this share in each second without failure …
     pub growth_share: f64,
-    /// … but never to more than so many times what was healthy before or is taken now: at least 1.
+    /// … but never above this multiple of the larger of the last healthy rate and the present rate of successes: at
+    /// least 1.
     pub over_share: f64,
-    /// A failure takes it to this share of what was accepted: above 0, 1 at most.
+    /// A failure reduces the rate to this share of the accepted rate: above 0, at most 1.
     pub after_failure_share: f64,
-    /// Failures that are so small a share of the requests are none of the endpoint's strength. Busy always is.
+    /// The share of failed requests that does not count as overload. Busy (429, 503) always does.
     pub tolerated_share: f64,
-    /// Requests in a second, of which it never has fewer: above 0.
+    /// The minimum rate in requests per second: above 0.
     pub least: f64,
-    /// Without a failure it is forgotten after so long; never zero.
+    /// The time without failures after which the pace ends; never zero.
     #[serde(with = "humantime_serde")]
     pub forgotten_after: Duration,
 }
 
-/// How what was given up is put aside.
+/// Rules of dead-lettering.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeadLetterRules {
-    /// From the giving up to the file.
+    /// The wait between giving up and writing the file.
     #[serde(with = "humantime_serde")]
     pub delay: Duration,
-    /// The form of its file.
+    /// The format of the file.
     pub form: FileForm,
-    /// The waits after a store's first, second, third failure to take a file; the last one repeats. Never empty, none zero.
+    /// The waits after the first, second, third failed write to a store; the last one repeats. Never empty, none zero.
     #[serde(deserialize_with = "durations")]
     pub retry: Vec<Duration>,
-    /// How long a store may be out of reach before an event is dropped.
+    /// How long a store may be unreachable before an event is dropped.
     #[serde(with = "humantime_serde")]
     pub outage_window: Duration,
-    /// The most days that a subscription may ask for in its place; 0: it may not ask.
+    /// Maximum days that a subscription may set instead; 0 if it may not.
     pub retry_period_days_max: u32,
-    /// Whether an event is dropped at once where the store says that it has no such place.
+    /// Whether an event is dropped at once if the store reports that the container does not exist.
     pub drop_where_not_found: bool,
 }
 
-/// The forms that files of dead letters have.
+/// The formats of dead-letter files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FileForm {
-    /// Of topics: each event with its fate among its own members.
+    /// Topics: each event with the dead-letter properties among its own.
     Basic,
-    /// Of namespaces: each event beside its fate.
+    /// Namespaces: each event next to its dead-letter properties.
     Namespace,
 }
 
@@ -196,7 +197,7 @@ impl Edition {
         }
     }
 
-    /// Whether the edition can be followed; if not, the key, what it says and what is allowed.
+    /// Checks the edition. The error names the key, its value and what is allowed.
     pub fn check(&self) -> Result<(), String> {
         self.retry.check()?;
         self.attempts.check("attempts")?;
@@ -245,18 +246,18 @@ impl SettingRange {
     }
 }
 
-/// The rules of an edition as they hold for one subscription.
+/// The rules of an edition for one subscription.
 #[derive(Clone, Copy, Debug)]
 pub struct SubscriptionTerms<'a> {
-    /// Those of its kind of destination.
+    /// The rules of its kind of destination.
     pub rules: &'a FailureRules,
-    /// Whether what it gives up becomes a dead letter.
+    /// Whether events it gives up become dead letters.
     pub dead_letter: bool,
 }
 
 impl FailureRules {
-    /// How a request ends without a status: no answer, or a destination without HTTP that says so. What else there is,
-    /// is our own doing.
+    /// Outcomes without an HTTP status: no response, or a destination without HTTP reports it. All others are of
+    /// gridhook's own making.
     const WITHOUT_STATUS: [Outcome; 9] = [
         Outcome::TimedOut,
         Outcome::SocketError,
@@ -269,7 +270,7 @@ impl FailureRules {
         Outcome::InvalidAzureFunctionDestination,
     ];
 
-    /// As they hold for a subscription that has a place for dead letters, or none.
+    /// The rules for a subscription with or without a dead-letter destination.
     pub fn terms(&self, dead_letter: bool) -> SubscriptionTerms<'_> {
         SubscriptionTerms { rules: self, dead_letter }
     }

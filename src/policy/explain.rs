@@ -1,15 +1,16 @@
-//! Why an event waits, and when each of its next attempts would be.
+//! Explains why an event waits, and when each of its next attempts would be.
 //!
-//! The same functions are asked that will decide ([`retry::judge`] above all), so that the answer is what would happen. It is
-//! a forecast all the same: it takes every further attempt to fail like the last one, and the endpoint not to be suspended
-//! meanwhile nor to ask for a longer wait. A pace is named, not reckoned with: it depends on all the others who wait.
+//! The forecast uses the functions that will make the decisions ([`retry::judge`] above all), so it says what would
+//! happen. It assumes that each further attempt fails like the last one, that the endpoint is not suspended meanwhile,
+//! and that it requests no longer wait. A pace is named but not included, because it depends on all other waiting
+//! events.
 //!
-//! Invariants: chance is named, never drawn: each attempt has the time before which it will not be, and how much later it
-//! may be by chance. The schedule ends as the event would, by attempts, by time to live or with the probation that it falls
-//! due in, and says by which.
+//! Invariants: no random numbers. Each attempt has its earliest time, and the maximum delay that jitter may add. The
+//! schedule ends as the event would (maximum attempts, time to live, or dead-lettering in probation), and names the
+//! reason.
 //!
-//! Absent on purpose: how what is known was found. Whoever asks gathers the [`ExplainInput`], from the disk and from memory; where
-//! the two were read at different moments, the later word is the flights'.
+//! What it does not do: it looks nothing up. The caller collects the [`ExplainInput`] from disk and memory. If the two
+//! were read at different moments, the requests in flight are the newer facts.
 
 mod pulled;
 
@@ -27,73 +28,73 @@ use crate::{
     },
 };
 
-/// So many attempts are foretold at the most: more than any edition of Azure's allows.
-const FORETOLD_MAX: usize = 100;
+/// Maximum attempts in a forecast: more than any edition of Azure's allows.
+const FORECAST_MAX: usize = 100;
 
-/// What is known of an event and of a subscription that it may be for.
+/// Facts about an event and a subscription that may receive it.
 #[derive(Clone, Copy, Debug)]
 pub struct ExplainInput<'a> {
-    /// How the subscription wants to be served.
+    /// The subscription's settings.
     pub settings: &'a SubscriptionSettings,
-    /// How far it has come, with its health.
+    /// The subscription's cursor, including the endpoint's health.
     pub cursor: &'a Cursor,
-    /// Its endpoint, beside what the cursor says of it.
+    /// The endpoint's state beyond the cursor.
     pub endpoint: EndpointView,
-    /// Its requests on their way.
+    /// The requests in flight.
     pub requests: &'a [Arc<OutgoingBatch>],
-    /// Where its log ends.
+    /// The end of the log.
     pub end: Seq,
-    /// Which event.
+    /// The event.
     pub seq: Seq,
-    /// The event, where the store has it.
+    /// The stored event, if it is found.
     pub event: Option<StoredEvent>,
-    /// What is owed of it, for which lane.
+    /// Its pending delivery and the lane, if any.
     pub pending: Option<(Lane, &'a PendingDelivery)>,
-    /// Whether it waits for the dead-letter destination.
+    /// Its dead letter, if it waits for the destination.
     pub dead: Option<WaitingDeadLetter<'a>>,
-    /// How many clients wait for events, where they are pulled.
+    /// Number of waiting clients, for pull delivery.
     pub clients: usize,
-    /// What time it is.
+    /// The present time.
     pub now: Timestamp,
 }
 
 /// What an explanation needs of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredEvent {
-    /// When the journal took it.
+    /// When the journal appended it.
     pub appended: Timestamp,
-    /// Whether the filter, as it is now, lets it through.
+    /// Whether the present filter matches it.
     pub matches: bool,
 }
 
 /// A dead letter that is not written yet.
 #[derive(Clone, Copy, Debug)]
 pub struct WaitingDeadLetter<'a> {
-    /// Its record and when its file is due, where they were found.
+    /// Its record and the due time of its file, if they were found.
     pub record: Option<(&'a DeadLetterRecord, Timestamp)>,
 }
 
-/// Where an event is, what holds it up, and what would become of it.
+/// The state of an event, its obstacles and its forecast.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
-    /// Where it is.
+    /// Its state.
     pub state: EventState,
-    /// What else stands before its next attempt; nothing where none is to come.
+    /// What blocks its next attempt; empty if there is none.
     pub obstacles: Vec<Obstacle>,
-    /// Its next attempts; none where none is to come.
+    /// Its next attempts; none if no attempt follows.
     pub forecast: Option<Forecast>,
 }
 
-/// Where an event is.
+/// The state of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventState {
-    /// A request with it is on its way.
+    /// A request with it is in flight.
     InFlight {
-        /// Which attempt it is, counted from 1.
+        /// The number of the attempt, counted from 1.
         attempt: u32,
-        /// When it left.
+        /// When the request was sent.
         since: Timestamp,
-        /// When it counts as lost.
+        /// When the request counts as lost.
         deadline: Timestamp,
     },
     /// It was tried and will be tried again.
@@ -102,137 +103,137 @@ pub enum EventState {
         due: Timestamp,
         /// Attempts made.
         attempts: u32,
-        /// How the last one ended.
+        /// The outcome of the last attempt.
         last: LastAttempt,
     },
-    /// A client that pulls has it.
+    /// A pull client holds its lock.
     Locked {
-        /// Which attempt it is, counted from 1: the delivery count that the client sees.
+        /// The number of the attempt, counted from 1: the client's delivery count.
         attempt: u32,
-        /// When it received it.
+        /// When the client received it.
         received: Timestamp,
-        /// When the lock expires, unless it is renewed.
+        /// When the lock expires unless it is renewed.
         until: Timestamp,
-        /// When it can be renewed no more.
+        /// Until when the lock can be renewed.
         renewable: Timestamp,
     },
-    /// A client gave it back, and nobody receives it before.
+    /// A client released it with a delay.
     Released {
-        /// When that is over.
+        /// The end of the delay.
         until: Timestamp,
         /// How often it was received.
         attempts: u32,
-        /// How the last time ended.
+        /// The outcome of the last receive.
         last: LastAttempt,
     },
-    /// It was received before and nobody has it: the next client may.
+    /// It was received before and waits for a client.
     Available {
         /// Since when.
         since: Timestamp,
         /// How often it was received.
         attempts: u32,
-        /// How the last time ended.
+        /// The outcome of the last receive.
         last: LastAttempt,
     },
-    /// It was sent for the first time, by a process that ended before it knew the outcome; it is sent again.
+    /// It was sent for the first time by a process that ended before the outcome; it is sent again.
     Open,
-    /// It is in the log and not read yet, behind so many others, before the filter.
+    /// It is in the log and not read yet.
     Unread {
-        /// How many.
+        /// Number of events before it, matching or not.
         behind: u64,
     },
-    /// The filter does not let it through.
+    /// The filter does not match it.
     Filtered,
     /// It was given up and waits to be written to the dead-letter destination.
     DeadLetter {
-        /// Why, and when its file is due, where the record was found.
+        /// The reason and the due time of its file, if the record was found.
         given_up: Option<(Reason, Timestamp)>,
     },
-    /// It was delivered or given up: the ledger knows.
+    /// It was delivered or given up; the ledger has the details.
     Passed,
     /// It was not published yet.
     Unpublished,
 }
 
-/// What stands before every attempt.
+/// What blocks every attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
-    /// The subscription is held. The forecast is what it would be if it were let go now.
+    /// The subscription is held. The forecast assumes that it is resumed now.
     Held {
-        /// Who said so.
+        /// Why it is held.
         by: HeldBy,
     },
-    /// The endpoint is left alone.
+    /// The endpoint is suspended.
     Suspended {
-        /// The outcome that decided for how long.
-        cause: Outcome,
-        /// When it began.
-        since: Timestamp,
-        /// When a probe may go out.
-        until: Timestamp,
-        /// How many times in a row.
-        consecutive_suspensions: u32,
-    },
-    /// The endpoint asked to be left alone, with `Retry-After`.
-    RetryAfter {
-        /// No request leaves before.
-        until: Timestamp,
-    },
-    /// A probe is on its way: everything else waits for its answer.
-    Probing {
-        /// The outcome that began it.
+        /// The outcome that decided the duration.
         cause: Outcome,
         /// When the suspension began.
         since: Timestamp,
-        /// How many times in a row it was suspended.
+        /// When a probe may be sent.
+        until: Timestamp,
+        /// Number of suspensions in a row.
         consecutive_suspensions: u32,
     },
-    /// The endpoint is called at a pace: who is due waits for his turn, and the forecast does not know how long.
+    /// The endpoint requested a wait with `Retry-After`.
+    RetryAfter {
+        /// The end of the wait.
+        until: Timestamp,
+    },
+    /// A probe is in flight; everything else waits for its outcome.
+    Probing {
+        /// The outcome that caused the suspension.
+        cause: Outcome,
+        /// When the suspension began.
+        since: Timestamp,
+        /// Number of suspensions in a row.
+        consecutive_suspensions: u32,
+    },
+    /// The endpoint is called at a limited rate. The forecast does not include the resulting wait.
     Paced {
-        /// Requests at most.
+        /// The maximum rate of requests.
         rate: Rate,
     },
-    /// So many events were received and have not ended that clients get no new ones.
+    /// So many events are received and unsettled that clients receive no new ones.
     Full {
-        /// How many.
+        /// Number of these events.
         pending: u64,
-        /// How many there may be.
+        /// Their maximum.
         most: u32,
     },
     /// No client waits for events.
     NobodyWaits,
 }
 
-/// What would happen if every attempt failed.
+/// What happens if every attempt fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forecast {
-    /// How each is taken to fail: like the last one, or else as the endpoint was suspended for, or else by silence.
+    /// The assumed outcome of each attempt: that of the last one, else the cause of the suspension, else a timeout.
     pub failure: Outcome,
-    /// With which status, if with any.
+    /// The assumed status, if any.
     pub status: Option<u16>,
-    /// The attempts, in order. Where one is in flight, they are counted as if it failed now.
+    /// The attempts in order. An attempt in flight is assumed to fail now.
     pub attempts: Vec<ForecastAttempt>,
-    /// How it ends; [`None`] where more attempts follow than are foretold.
+    /// How the event ends; [`None`] if the forecast is cut off before.
     pub end: Option<ForecastEnd>,
 }
 
-/// An attempt to come.
+/// A future attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForecastAttempt {
-    /// Which, counted from 1.
+    /// Its number, counted from 1.
     pub number: u32,
-    /// Not before.
+    /// Its earliest time.
     pub at: Timestamp,
-    /// By chance so much later at the most.
+    /// Maximum delay that jitter adds.
     pub later_max: Duration,
 }
 
 /// The end of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForecastEnd {
-    /// Which limit ends it.
+    /// The limit that ends it.
     pub reason: Reason,
-    /// When, but for chance.
+    /// When, without jitter.
     pub at: Timestamp,
 }
 
@@ -256,16 +257,16 @@ pub fn explain(facts: ExplainInput<'_>) -> Explanation {
 }
 
 fn state(facts: &ExplainInput<'_>) -> EventState {
-    let ExplainInput { settings, cursor, requests, seq, event, pending: owed, dead, now, .. } = *facts;
+    let ExplainInput { settings, cursor, requests, seq, event, pending, dead, now, .. } = *facts;
     let is_it = |item: &&SendItem| item.seq == seq && !item.lane.is_job();
     let in_flight = requests.iter().find_map(|request| Some((request, request.items.iter().find(is_it)?)));
     if let Some((request, item)) = in_flight {
         return EventState::InFlight { attempt: item.attempts + 1, since: request.sent, deadline: request.deadline };
     }
-    if let Some((_, owed)) = owed.filter(|_| settings.pull.is_some()) {
-        return pulled::pending_state(owed, now);
+    if let Some((_, pending)) = pending.filter(|_| settings.pull.is_some()) {
+        return pulled::pending_state(pending, now);
     }
-    if let Some((_, PendingDelivery { attempts, due, last, status, tried, received: _ })) = owed {
+    if let Some((_, PendingDelivery { attempts, due, last, status, tried, received: _ })) = pending {
         let last = LastAttempt { outcome: *last, status: *status, tried: *tried };
         return EventState::Pending { due: *due, attempts: *attempts, last };
     }
@@ -284,9 +285,9 @@ fn state(facts: &ExplainInput<'_>) -> EventState {
     let is_unread = |lane: &&LaneCursor| {
         lane.read <= seq && lane.end.is_none_or(|end| seq < end) && lane.done.binary_search(&seq).is_err()
     };
-    // The lane that comes to it first.
+    // The lane that reaches it first.
     match cursor.own_lanes().filter(is_unread).map(|lane| seq.0 - lane.read.0).min() {
-        // Sequences may have gaps: at most so many.
+        // Positions may have gaps, so this is an upper bound.
         Some(behind) => EventState::Unread { behind },
         None => EventState::Passed,
     }
@@ -296,7 +297,7 @@ fn obstacles(facts: &ExplainInput<'_>) -> Vec<Obstacle> {
     let ExplainInput { cursor, endpoint, requests, .. } = *facts;
     let health = match cursor.health {
         Health::Healthy { .. } => endpoint.rate.map(|rate| Obstacle::Paced { rate }),
-        // A probe leaves before that is written.
+        // A probe is sent before its state is written.
         Health::Suspended { cause, since, until, consecutive_suspensions }
             if requests.iter().any(|request| request.sent >= until) =>
         {
@@ -313,21 +314,21 @@ fn obstacles(facts: &ExplainInput<'_>) -> Vec<Obstacle> {
     cursor.held.map(|by| Obstacle::Held { by }).into_iter().chain(asked).chain(health).collect()
 }
 
-/// What the forecast begins with.
+/// The start of the forecast.
 enum FirstStep {
-    /// The failure of the attempt in flight.
+    /// The assumed failure of the attempt in flight.
     AfterFailure { attempts: u32, sent: Timestamp },
-    /// An attempt, after so many.
+    /// An attempt after `attempts` others.
     At { due: Timestamp, attempts: u32 },
 }
 
-/// No attempt is foretold, and no end.
+/// A forecast without attempts and without an end.
 fn forecast_of_nothing(failure: Outcome) -> Forecast {
     Forecast { failure, status: None, attempts: Vec::new(), end: None }
 }
 
-/// Until when whatever falls due becomes a dead letter at once.
-fn condemned_until(facts: &ExplainInput<'_>) -> Option<Timestamp> {
+/// Until when due events become dead letters at once.
+fn dead_letters_until(facts: &ExplainInput<'_>) -> Option<Timestamp> {
     endpoint::misused_until(facts.cursor.health).filter(|_| facts.settings.dead_letter_in_probation)
 }
 
@@ -340,19 +341,19 @@ fn forecast(facts: &ExplainInput<'_>, next: FirstStep) -> Forecast {
     };
     let opens = opens.max(cursor.pace.not_before.unwrap_or_default());
     let failure = match facts.pending {
-        Some((_, owed)) if owed.attempts > 0 => RequestResult { status: owed.status, ..RequestResult::bare(owed.last) },
+        Some((_, pending)) if pending.attempts > 0 => RequestResult { status: pending.status, ..RequestResult::bare(pending.last) },
         Some(_) | None => RequestResult::bare(cause.unwrap_or(Outcome::TimedOut)),
     };
     let terms = settings.edition.rules(settings.destination).terms(settings.dead_letter);
-    // When its first attempt left, if one has.
-    let known = facts.pending.and_then(|(_, owed)| owed.received);
+    // When its first attempt was sent, if there was one.
+    let known = facts.pending.and_then(|(_, pending)| pending.received);
     let fails = |number, first: Option<Timestamp>, sent, ended, jitter| {
         let failed = Failed { number, first: known.or(first).unwrap_or(sent), sent, ended };
         retry::judge(&settings.edition, terms, settings.attempts_max, failed, &failure, jitter)
     };
-    let told = |attempts, end| Forecast { failure: failure.outcome, status: failure.status, attempts, end };
+    let end_with = |attempts, end| Forecast { failure: failure.outcome, status: failure.status, attempts, end };
     let mut attempts = Vec::new();
-    // The first attempt where it is foretold, without chance and with all of it.
+    // The earliest and latest time of a first attempt that is part of the forecast.
     let mut first = None;
     let (mut made, mut at, mut latest) = match next {
         FirstStep::At { due, attempts } => (attempts, due, due),
@@ -361,26 +362,26 @@ fn forecast(facts: &ExplainInput<'_>, next: FirstStep) -> Forecast {
             match [0.0, 1.0].map(|jitter| fails(made, None, sent, now, Jitter(jitter))) {
                 [RetryDecision::Again(at), RetryDecision::Again(latest)] => (made, at, latest),
                 [RetryDecision::Never(reason), _] | [_, RetryDecision::Never(reason)] => {
-                    return told(attempts, Some(ForecastEnd { reason, at: now }));
+                    return end_with(attempts, Some(ForecastEnd { reason, at: now }));
                 }
             }
         }
     };
     let taken = at.max(now);
-    let condemned = condemned_until(facts).is_some_and(|until| taken < until);
+    let dead_letters = dead_letters_until(facts).is_some_and(|until| taken < until);
     let Some(stored) = facts.event else {
-        let at = if condemned { taken } else { at.max(opens) };
-        return told(attempts, Some(ForecastEnd { reason: Reason::Missing, at }));
+        let at = if dead_letters { taken } else { at.max(opens) };
+        return end_with(attempts, Some(ForecastEnd { reason: Reason::Missing, at }));
     };
     let expires = settings.expires(stored.appended);
-    if condemned {
+    if dead_letters {
         let reason = if taken < expires { Reason::ProbationCausedByClientError } else { Reason::TimeToLiveExceeded };
-        return told(attempts, Some(ForecastEnd { reason, at: taken }));
+        return end_with(attempts, Some(ForecastEnd { reason, at: taken }));
     }
-    while attempts.len() < FORETOLD_MAX {
+    while attempts.len() < FORECAST_MAX {
         (at, latest) = (at.max(opens), latest.max(opens));
         if at >= expires {
-            return told(attempts, Some(ForecastEnd { reason: Reason::TimeToLiveExceeded, at }));
+            return end_with(attempts, Some(ForecastEnd { reason: Reason::TimeToLiveExceeded, at }));
         }
         made += 1;
         attempts.push(ForecastAttempt { number: made, at, later_max: latest.since(at) });
@@ -389,9 +390,9 @@ fn forecast(facts: &ExplainInput<'_>, next: FirstStep) -> Forecast {
         match (after, fails(made, Some(slowest), latest, latest, Jitter(1.0))) {
             (RetryDecision::Again(next), RetryDecision::Again(next_latest)) => (at, latest) = (next, next_latest),
             (RetryDecision::Never(reason), _) | (_, RetryDecision::Never(reason)) => {
-                return told(attempts, Some(ForecastEnd { reason, at }));
+                return end_with(attempts, Some(ForecastEnd { reason, at }));
             }
         }
     }
-    told(attempts, None)
+    end_with(attempts, None)
 }

@@ -1,9 +1,9 @@
-//! What a subscription writes down: its cursor, what it owes, what it gave up, and the ledger of all it did; and what an
-//! operator may ask of it.
+//! The records of a subscription (cursor, pending deliveries, dead letters, ledger) and the commands of operators.
 //!
-//! These are the words between the core and the journal. The core says them as [`RecordChange`]s; the journal turns each into
-//! a put or a delete and gives the records back at recovery; the core's memory is a view of them. How they look on disk
-//! is the journal's business.
+//! The state machine returns changes of records as [`RecordChange`]s. The journal turns each into a put or a delete,
+//! and returns the records at recovery. The state machine's memory is a view of them.
+//!
+//! What it does not do: it defines no stored bytes. `crate::store` encodes the records.
 
 mod counts;
 pub mod job;
@@ -23,122 +23,122 @@ use crate::{
     policy::outcome::{Outcome, Reason},
 };
 
-/// How far a subscription has come: one small record, written once for every group of outcomes.
+/// How far a subscription has come: one small record, written once per group of outcomes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
-    /// One for each lane that is open. A lane is open while it has something to read.
+    /// The open lanes: those with something left to read or without an outcome.
     pub lanes: Vec<LaneCursor>,
-    /// Whether the endpoint is called at all.
+    /// The endpoint's health.
     pub health: Health,
-    /// What is remembered of the endpoint's pace.
+    /// The stored part of the endpoint's pace.
     pub pace: PaceRecord,
-    /// Whether nothing shall be sent, and who said so.
+    /// Whether the subscription is held, and why.
     pub held: Option<HeldBy>,
-    /// What became of the events passed so far.
+    /// Outcomes of the events passed so far.
     pub counters: Counters,
-    /// What became of the events that jobs passed: a column of its own, so that the first one says what was published.
+    /// Outcomes of the events that jobs passed, kept apart so that `counters` covers published events only.
     pub replayed: Counters,
-    /// The jobs that have not ended, in the order of their beginning.
+    /// The jobs that have not ended, in the order of their start.
     pub jobs: Vec<Job>,
-    /// How many lanes were given to jobs so far, as far as it can be counted in a lane's number.
+    /// Number of lanes assigned to jobs so far, modulo the range of a lane's number.
     pub jobs_begun: u16,
-    /// When the first owed event falls due; [`None`] where nothing is owed.
+    /// When the first pending delivery is due; [`None`] if nothing is pending.
     pub next_due: Option<Timestamp>,
-    /// What the filter has stopped of late, before it is a line of the ledger: one for each lane at most.
+    /// Recent ranges of filtered events without a ledger entry: at most one per lane.
     pub filtered_out: Vec<FilteredOut>,
-    /// The first event that the subscription was there for.
+    /// The first event of the subscription.
     pub began: Seq,
-    /// Of both columns: what failed and what was given up, by why.
+    /// Failures and events given up, by cause, including jobs.
     pub counts: OutcomeCounts,
 }
 
-/// A part of the log of which a version of the filter has stopped whatever has no other line in this lane.
+/// A part of the log in which a version of the filter rejected each event without another entry of this lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FilteredOut {
-    /// Which lane.
+    /// The lane.
     pub lane: Lane,
-    /// Which version.
+    /// The version of the filter.
     pub version: u32,
-    /// The first event that it stopped.
+    /// The first rejected event.
     pub first: Seq,
-    /// Behind the last one.
+    /// The position after the last rejected event.
     pub end: Seq,
 }
 
 impl FilteredOut {
-    /// As a line of the ledger.
+    /// The range as a ledger entry.
     pub fn line(&self, at: Timestamp) -> LedgerEntry {
-        // A hull has no more than a block and what was passed at once.
+        // A range covers at most one block and one read.
         let count = u32::try_from(self.end.0 - self.first.0).unwrap_or(u32::MAX);
         LedgerEntry { at, covers: vec![(self.first, count)], what: LedgerEvent::Filtered { version: self.version } }
     }
 }
 
-/// A lane's place in the log. Everything below `read` is passed but for what is `open`.
+/// A lane's position in the log. Everything below `read` is passed except `open`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaneCursor {
-    /// Which lane.
+    /// The lane.
     pub lane: Lane,
     /// The next event to read.
     pub read: Seq,
-    /// Where the lane ends; [`None`] for one that follows the log.
+    /// The lane's end; [`None`] if it follows the log.
     pub end: Option<Seq>,
-    /// Events that match and were sent for the first time, with no outcome yet: ascending.
+    /// Matching events sent for the first time, without an outcome. Ascending.
     pub open: Vec<Seq>,
-    /// Events from `read` on that have their outcome: an earlier life of the actor had sent them. Ascending.
+    /// Events from `read` on that have an outcome, because an earlier incarnation sent them. Ascending.
     pub done: Vec<Seq>,
 }
 
 impl LaneCursor {
-    /// The first event that this lane may still ask for.
+    /// The first event that this lane may still read.
     pub fn low(&self) -> Seq {
         self.open.first().copied().map_or(self.read, |open| open.min(self.read))
     }
 }
 
 impl Cursor {
-    /// The first event that any lane may still ask for.
+    /// The first event that any lane may still read.
     pub fn low(&self) -> Option<Seq> {
         self.lanes.iter().map(LaneCursor::low).min()
     }
 
-    /// The lanes that work off what is published, once: all but those of jobs.
+    /// The lanes of published events: all but those of jobs.
     pub fn own_lanes(&self) -> impl Iterator<Item = &LaneCursor> {
         self.lanes.iter().filter(|lane| !lane.lane.is_job())
     }
 
-    /// The first event that a lane of these may still ask for: what lies behind is the subscription's backlog.
+    /// The first event that any of these lanes may still read. What follows is the subscription's backlog.
     pub fn own_low(&self) -> Option<Seq> {
         self.own_lanes().map(LaneCursor::low).min()
     }
 }
 
-/// Whether an endpoint is called.
+/// The health of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// It is; so many requests in a row have failed.
+    /// The endpoint may be called.
     Healthy {
-        /// Requests that failed since the last success.
+        /// Failed requests since the last success.
         failures: u32,
     },
-    /// It is left alone until `until`.
+    /// The endpoint is not called until `until`.
     Suspended {
-        /// The outcome that decided for how long.
-        cause: Outcome,
-        /// When it began.
-        since: Timestamp,
-        /// When one probe may go out.
-        until: Timestamp,
-        /// How many times in a row: each makes the wait longer.
-        consecutive_suspensions: u32,
-    },
-    /// One request is on its way to find out.
-    Probing {
-        /// The outcome that began it.
+        /// The outcome that decided the duration.
         cause: Outcome,
         /// When the suspension began.
         since: Timestamp,
-        /// How many times in a row it was suspended.
+        /// When one probe may be sent.
+        until: Timestamp,
+        /// Number of suspensions in a row; each one is longer.
+        consecutive_suspensions: u32,
+    },
+    /// One request is in flight as a probe.
+    Probing {
+        /// The outcome that caused the suspension.
+        cause: Outcome,
+        /// When the suspension began.
+        since: Timestamp,
+        /// Number of suspensions in a row.
         consecutive_suspensions: u32,
     },
 }
@@ -149,12 +149,12 @@ impl Default for Health {
     }
 }
 
-/// Who said that nothing shall be sent.
+/// Why a subscription is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeldBy {
-    /// An operator.
+    /// By an operator.
     ByOperator,
-    /// The endpoint, by 410, of a subscription that takes this word for the last.
+    /// By a 410 response of the endpoint, if the subscription is configured to hold then.
     Gone,
 }
 
@@ -167,90 +167,90 @@ impl fmt::Display for HeldBy {
     }
 }
 
-/// A rate of requests: so many in a million seconds, so that it is compared and written exactly.
+/// A rate of requests per million seconds, an integer so that it is compared and stored exactly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rate(pub u64);
 
 impl Rate {
-    /// So many in a second.
+    /// From requests per second.
     pub fn of(per_second: f64) -> Self {
-        // What is negative or no number is 0, what is too large is the largest.
+        // The conversion saturates: negative and NaN become 0.
         Self((per_second * 1e6).round() as u64)
     }
 
-    /// Requests in a second.
+    /// Requests per second.
     pub fn per_second(self) -> f64 {
         self.0 as f64 / 1e6
     }
 }
 
-/// What is remembered of an endpoint's pace.
+/// The stored part of an endpoint's pace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PaceRecord {
-    /// The rate of successes of the last healthy window; [`None`] where nothing ever succeeded.
+    /// The rate of successes in the last healthy window; [`None`] before the first success.
     pub healthy: Option<Rate>,
     /// When a request failed last.
     pub failed: Option<Timestamp>,
-    /// Whether it is called at a pace since its last probation.
+    /// Whether a pace has applied since its last probation.
     pub paced: bool,
-    /// No request leaves before: the endpoint asked for it (`Retry-After`).
+    /// No request is sent before: the endpoint requested it (`Retry-After`).
     pub not_before: Option<Timestamp>,
 }
 
-/// How an endpoint is, for people, beside its health: what is not written down.
+/// The endpoint's state beyond its health, for people; not stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EndpointView {
-    /// The rate that it is called with at most; [`None`] where it has no pace, or is left alone.
+    /// Its maximum rate; [`None`] without a pace or while it is suspended.
     pub rate: Option<Rate>,
-    /// The rate of successes of its last healthy window.
+    /// The rate of successes in its last healthy window.
     pub healthy_rate: Option<Rate>,
-    /// Requests on their way at once, at most.
+    /// Maximum requests in flight.
     pub concurrency: u32,
-    /// Events in a request, at most.
+    /// Maximum events per request.
     pub events_max: u32,
 }
 
-/// What an operator asks for.
+/// A command of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Send nothing.
+    /// Stop sending.
     Hold,
-    /// Send again.
+    /// Resume sending.
     Resume,
-    /// Probe a suspended endpoint now, without waiting for its time.
+    /// Probe a suspended endpoint now.
     Probe,
-    /// A suspended endpoint is healthy from now on.
+    /// Treat a suspended endpoint as healthy.
     Release,
-    /// About a job.
+    /// A command about a job.
     Job(JobCommand),
 }
 
-/// Which of two parts of what a subscription owes: neither stands in the other's way.
+/// The two kinds of pending deliveries, which do not block each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traffic {
-    /// What was published for it.
+    /// Published events.
     Own,
-    /// What jobs have it have once more.
+    /// Events of jobs.
     Jobs,
 }
 
 impl Traffic {
-    /// Which part a lane belongs to.
+    /// The kind of a lane's events.
     pub fn of(lane: Lane) -> Self {
         if lane.is_job() { Self::Jobs } else { Self::Own }
     }
 }
 
-/// Why a command has no sense as it is.
+/// Why a command does not apply in the current state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandRefused {
     /// The endpoint is not on probation.
     Healthy,
-    /// The probe is on its way.
+    /// A probe is in flight.
     Probing,
     /// The subscription is held.
     Held,
-    /// A job says so.
+    /// The job refuses it.
     Job(JobRefused),
 }
 
@@ -265,23 +265,23 @@ impl fmt::Display for CommandRefused {
     }
 }
 
-/// What became of the events that the cursor passed. Both equations of the design hold in every record:
-/// `passed = filtered + matched` and `matched = delivered + pending + dead_lettered + dropped + canceled`.
+/// Outcomes of the events that the cursor passed. In every record `passed = filtered + matched` and `matched =
+/// delivered + pending + dead_lettered + dropped + canceled`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Events the cursor passed.
+    /// Events that the cursor passed.
     pub passed: u64,
-    /// Of these, events that the filter did not let through.
+    /// Of these, events rejected by the filter.
     pub filtered: u64,
-    /// Of these, events that it did.
+    /// Of these, events that match the filter.
     pub matched: u64,
-    /// Matched events that the endpoint took.
+    /// Matched events that the endpoint accepted.
     pub delivered: u64,
-    /// Matched events that are owed: as many as there are owed records.
+    /// Matched events that are pending: as many as there are pending records.
     pub pending: u64,
-    /// Matched events that were given up and put aside for the dead-letter destination.
+    /// Matched events that were given up and dead-lettered.
     pub dead_lettered: u64,
-    /// Matched events that were given up without a destination.
+    /// Matched events that were given up without a dead-letter destination.
     pub dropped: u64,
     /// Matched events that ended with the subscription.
     pub canceled: u64,
@@ -289,42 +289,42 @@ pub struct Counters {
     pub requests: u64,
     /// Of these, requests that failed.
     pub requests_failed: u64,
-    /// Of the failed ones, requests that were answered with success after all, too late to count as one.
+    /// Of the failed requests, those with a success after the response timeout.
     pub late: u64,
 }
 
-/// An event that was tried and failed, and will be tried again.
+/// The pending record: an event that failed and will be tried again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingDelivery {
     /// Attempts made.
     pub attempts: u32,
     /// When the next one is due.
     pub due: Timestamp,
-    /// How the last one ended.
+    /// The outcome of the last one.
     pub last: Outcome,
-    /// The status that it ended with, if there was one.
+    /// The HTTP status of the last one, if there was one.
     pub status: Option<u16>,
     /// When the last one was made.
     pub tried: Timestamp,
-    /// From when on its time to live counts, where that is not its append: when it was first sent, or put in, by a job. Of
-    /// what is pulled, when a client first received it: from then on renewals count. Where the retry schedule counts from
-    /// the first attempt, when that left.
+    /// Start of the time to live, if it is not the append. In a job: when the job first sent or added it. For pull
+    /// delivery: when a client first received it, from which renewals are limited. Where the schedule counts from the
+    /// first attempt: when that was sent.
     pub received: Option<Timestamp>,
 }
 
-/// The place of an owed event in the order of falling due.
+/// The key of a pending delivery in the order of due times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DueKey {
-    /// When.
+    /// The due time.
     pub due: Timestamp,
-    /// For which lane.
+    /// The lane.
     pub lane: Lane,
-    /// Which event.
+    /// The event.
     pub seq: Seq,
 }
 
 impl DueKey {
-    /// Before every key that falls due then or later.
+    /// Before all keys due at this time or later.
     pub fn at(due: Timestamp) -> Self {
         Self { due, lane: Lane(0), seq: Seq(0) }
     }
@@ -335,65 +335,65 @@ impl DueKey {
     }
 }
 
-/// An owed or open event, as the store has it.
+/// A pending or open event as stored.
 #[derive(Clone, Debug)]
 pub struct FetchedPending {
-    /// For which lane.
+    /// The lane.
     pub lane: Lane,
-    /// Which event.
+    /// The event.
     pub seq: Seq,
-    /// What is owed; [`None`] where there is no such record.
+    /// The pending record; [`None`] if there is none.
     pub pending: Option<PendingDelivery>,
-    /// The event; [`None`] where the store does not have it.
+    /// The event's content; [`None`] if the store does not have it.
     pub event: Option<Event>,
 }
 
-/// An event that was given up and waits to be written to the dead-letter destination.
+/// The record of an event that was given up and waits for the dead-letter destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetterRecord {
-    /// Why.
+    /// The reason.
     pub reason: Reason,
-    /// Attempts really made.
+    /// Attempts made.
     pub attempts: u32,
-    /// How the last one ended.
+    /// The outcome of the last one.
     pub outcome: Outcome,
-    /// The status that it ended with, if there was one.
+    /// The HTTP status of the last one, if there was one.
     pub status: Option<u16>,
-    /// When the journal took the event.
+    /// When the journal appended the event.
     pub published: Timestamp,
-    /// When the last attempt was made; [`None`] where there was none.
+    /// When the last attempt was made; [`None`] if there was none.
     pub tried: Option<Timestamp>,
     /// When it was given up.
     pub given_up: Timestamp,
 }
 
-/// So many sequences are a block of the ledger: whoever asks what became of an event looks at the lines of one block.
+/// Positions per block of the ledger. The history of an event is found in one block.
 pub const LEDGER_BLOCK: u64 = 4096;
 
-/// A line of the ledger: what became of these events.
+/// A ledger entry: what happened to these events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LedgerEntry {
     /// When.
     pub at: Timestamp,
-    /// The events it speaks of, ascending, first and count of each run.
+    /// The events, as ascending runs of first event and length.
     pub covers: Vec<(Seq, u32)>,
     /// What happened.
     pub what: LedgerEvent,
 }
 
-/// A line of the ledger, and whose it is within its subscription.
+/// A ledger entry with its lane and attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LedgerLine {
-    /// Of which lane.
+    /// The lane.
     pub lane: Lane,
-    /// The attempt's number; 0 where there was none.
+    /// The attempt's number; 0 without an attempt.
     pub attempt: u32,
-    /// The line; of one that was found by its event, the part that is in the event's block.
+    /// The entry. If it was found by event, only the part in the event's block.
     pub entry: LedgerEntry,
 }
 
 impl LedgerLine {
-    /// Where the answer to the attempt is kept that it speaks of.
+    /// The key of the excerpt of the response that it mentions.
     pub fn excerpt_key(&self) -> Option<ExcerptKey> {
         match self.entry.what {
             LedgerEvent::Attempted { status, excerpt: Some(hash), .. } => {
@@ -404,171 +404,169 @@ impl LedgerLine {
     }
 }
 
-/// What a line of the ledger says.
+/// What a ledger entry records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LedgerEvent {
-    /// This version of the filter stopped them: all that have no other line in the lane.
+    /// This version of the filter rejected each of the events without another entry of the lane.
     Filtered {
-        /// Which version of the subscription.
+        /// The version of the subscription.
         version: u32,
     },
-    /// A request with them ended so.
+    /// A request with them ended.
     Attempted {
-        /// How.
+        /// The outcome.
         outcome: Outcome,
-        /// With which status.
+        /// The HTTP status, if any.
         status: Option<u16>,
-        /// After how long.
+        /// The duration of the request.
         latency: Duration,
-        /// When they will be tried again; [`None`] where that was the last request.
+        /// When they are tried again; [`None`] if that was the last request.
         next: Option<Timestamp>,
-        /// Where what the endpoint said is kept ([`Excerpt`]), if it is.
+        /// The hash of the response's [`Excerpt`], if one is stored.
         excerpt: Option<u64>,
     },
     /// They were given up.
     GivenUp {
-        /// Why.
+        /// The reason.
         reason: Reason,
-        /// Whether they wait for the dead-letter destination; dropped where not.
+        /// Whether they were dead-lettered. Otherwise they were dropped.
         put_aside: bool,
     },
-    /// A request with them was answered with success, after it had been given up as timed out.
+    /// A success of a request arrived after the response timeout.
     Late {
-        /// Whether that ended them as delivered. If not, they had ended before: they were given up, or a later request
-        /// with them was faster.
+        /// Whether it delivered them. Otherwise they had ended before: given up, or delivered by a later request.
         settled: bool,
     },
-    /// They were owed when the subscription was deleted.
+    /// They were pending when the subscription was deleted.
     Canceled,
     /// They were written to the dead-letter destination.
     Filed {
-        /// Into which file.
+        /// The file.
         file: Arc<str>,
     },
-    /// The dead-letter destination did not take them, and nobody waits any more.
+    /// The dead-letter destination did not accept them, and there are no more tries.
     Lost {
-        /// Why.
+        /// The error.
         why: Arc<str>,
     },
-    /// A client that pulls did this with them.
+    /// A step of pull delivery.
     Lease(LeaseStep),
     /// They were dead letters and are sent again.
     Redriven {
-        /// In which lane.
+        /// The lane of the redrive.
         into: Lane,
     },
 }
 
-/// What an endpoint said to a request that failed, or what stood in the way: kept once in a minute for each status and
-/// content.
+/// An excerpt of the response to a failed request, or the error: stored once per minute for each status and content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Excerpt {
-    /// Whether it is the endpoint's own answer.
+    /// Whether it is a response of the endpoint.
     pub answered: bool,
     /// Its first bytes.
     pub said: Bytes,
 }
 
-/// Where an [`Excerpt`] is kept.
+/// The key of an [`Excerpt`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ExcerptKey {
     /// Minutes since 1970.
     pub minute: u32,
-    /// The status of the answer; 0 where there was none.
+    /// The HTTP status; 0 without a response.
     pub status: u16,
-    /// Of what it says.
+    /// The hash of the content.
     pub hash: u64,
 }
 
 impl ExcerptKey {
-    /// Of a request that ended then.
+    /// The key for a request that ended at this time.
     pub fn new(at: Timestamp, status: Option<u16>, hash: u64) -> Self {
-        // There are minutes enough until the year 10000.
+        // The range suffices until the year 10000.
         let minute = u32::try_from(at.0 / 60_000_000).unwrap_or(u32::MAX);
         Self { minute, status: status.unwrap_or(0), hash }
     }
 }
 
-/// A page of dead letters that a redrive takes back.
+/// A page of dead letters that a redrive sends again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedrivePage {
     /// The lane of the redrive.
     pub lane: Lane,
-    /// They: each place once.
+    /// The dead letters, each position once.
     pub dead_letters: Vec<RedrivenEvent>,
-    /// How far the redrive has come with them, as it writes it down.
+    /// The progress of the redrive, as stored bytes.
     pub progress: Bytes,
-    /// The account of dead letters after it, and its name, where any of them waited.
+    /// The new counters of dead letters and their key, if any letter of the page waited.
     pub account: Option<(String, Bytes)>,
-    /// Whether there are no more to come.
+    /// Whether this is the last page.
     pub drained: bool,
 }
 
-/// A dead letter that is taken back.
+/// A dead letter that is sent again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedrivenEvent {
-    /// The place of its event.
+    /// The position of its event.
     pub seq: Seq,
-    /// When its file was due and for which lane it was given up, where it waited.
+    /// The due time of its file, its position and its lane, if it was waiting.
     pub waited: Option<(Timestamp, Seq, Lane)>,
-    /// Its event, where the store does not have it at this place.
+    /// Its event, if the store does not have it at this position.
     pub event: Option<Bytes>,
 }
 
-/// One change of a subscription's records. What is changed together is written together.
+/// One change of a subscription's records. All changes of a write are atomic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordChange {
-    /// The cursor, whole.
+    /// Replaces the cursor.
     Cursor(Box<Cursor>),
-    /// An event is owed, from now on or still, and falls due at `pending.due`.
+    /// An event is pending, newly or still, and due at `pending.due`.
     Defer {
-        /// For which lane.
+        /// The lane.
         lane: Lane,
-        /// Which event.
+        /// The event.
         seq: Seq,
         /// The record.
         pending: PendingDelivery,
-        /// When it fell due before, if it was owed already.
+        /// Its previous due time, if it was pending already.
         was_due: Option<Timestamp>,
     },
-    /// An event is owed no more.
+    /// An event is no longer pending.
     Settle {
-        /// For which lane.
+        /// The lane.
         lane: Lane,
-        /// Which event.
+        /// The event.
         seq: Seq,
-        /// When it fell due.
+        /// Its due time.
         was_due: Timestamp,
     },
-    /// An event is put aside, to be written to the dead-letter destination when `due`.
+    /// An event is dead-lettered; its file is due at `due`.
     PutAside {
-        /// For which lane.
+        /// The lane.
         lane: Lane,
-        /// Which event.
+        /// The event.
         seq: Seq,
         /// When the file is due.
         due: Timestamp,
         /// The record.
         dead: DeadLetterRecord,
     },
-    /// Dead letters are taken back: those that waited wait no more, and their events are at the places that are owed.
+    /// Dead letters become pending deliveries again.
     TakeBack(Box<RedrivePage>),
-    /// A job has ended: it is no longer in the cursor.
+    /// A job has ended and is no longer in the cursor.
     JobEnded(Box<Job>),
-    /// A line of the ledger.
+    /// A ledger entry.
     Note {
-        /// For which lane.
+        /// The lane.
         lane: Lane,
-        /// The attempt's number; 0 where there was none.
+        /// The attempt's number; 0 without an attempt.
         attempt: u32,
-        /// The line. It stands under its first event.
+        /// The entry, stored under its first event.
         entry: LedgerEntry,
     },
-    /// What an endpoint said to a request that failed.
+    /// An excerpt of a response to a failed request.
     Keep {
-        /// Where.
+        /// The key.
         key: ExcerptKey,
-        /// What.
+        /// The excerpt.
         excerpt: Excerpt,
     },
 }

@@ -1,7 +1,7 @@
-//! What stands on disk for a subscription, without a disk: the journal's effect on the records of one subscription, and
-//! what must hold there at every instant.
+//! The records of one subscription in memory, with the journal's effect on them and the invariants that must hold after
+//! each write.
 //!
-//! The tests of the core use it as well, so that what a simulation stands on is what the core is tested against.
+//! Tests of the policy use it too, so that simulation and tests share one model of the store.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,20 +15,20 @@ use crate::{
 /// A subscription's records.
 #[derive(Clone, Debug, Default)]
 pub struct SimulatedStore {
-    /// How far it has come.
+    /// The cursor.
     pub cursor: Cursor,
-    /// What it owes.
+    /// Pending deliveries.
     pub pending: BTreeMap<(Lane, Seq), PendingDelivery>,
-    /// The order of falling due.
+    /// Their keys in the order of due times.
     pub due: BTreeSet<DueKey>,
-    /// What was put aside and nobody has taken away.
+    /// Dead letters that wait for their destination.
     pub dead: BTreeMap<(Lane, Seq), DeadLetterRecord>,
-    /// The jobs that have ended.
+    /// Jobs that have ended.
     pub ended: Vec<Job>,
 }
 
 impl SimulatedStore {
-    /// Everything below is finished: passed, and owed no more. [`None`] where no lane is open and nothing is owed.
+    /// Everything below has ended: passed and not pending. [`None`] if no lane is open and nothing is pending.
     pub fn low(&self) -> Option<Seq> {
         let mut low = self.cursor.low();
         let mut first = self.pending.keys().next();
@@ -39,10 +39,10 @@ impl SimulatedStore {
         low
     }
 
-    /// What the journal would do.
+    /// Applies a change as the journal would.
     ///
     /// # Panics
-    /// Where a change contradicts the records: the core is wrong.
+    /// The change contradicts the records: the policy has a bug.
     pub fn apply(&mut self, change: &RecordChange) {
         match change {
             RecordChange::Cursor(cursor) => self.cursor = (**cursor).clone(),
@@ -74,10 +74,10 @@ impl SimulatedStore {
         }
     }
 
-    /// Both equations, one key for each record, no event in two states, no due time before the cursor's.
+    /// Checks the counters' equations, one key per record, no event in two states, and no due time before the cursor's.
     ///
     /// # Panics
-    /// Where one of them does not hold: the core is wrong.
+    /// An invariant does not hold: the policy has a bug.
     pub fn check(&self) {
         let owed_by = |is_such: &dyn Fn(Lane) -> bool| self.pending.keys().filter(|(lane, _)| is_such(*lane)).count();
         let jobs = self.cursor.jobs.iter();
@@ -109,13 +109,13 @@ impl SimulatedStore {
         }
     }
 
-    /// One lane that follows the log, and none that reads what another reads, or that has nothing to do.
+    /// Exactly one lane follows the log, no two lanes read the same events, and none is finished.
     fn check_lanes(&self) {
         let lanes: Vec<&LaneCursor> = self.cursor.own_lanes().collect();
         assert_eq!(lanes.first().map(|lane| (lane.lane, lane.end)), Some((Lane::LIVE, None)), "{lanes:?}");
         let mut parts: Vec<(Seq, Seq)> =
             lanes.iter().map(|lane| (lane.read, lane.end.unwrap_or(Seq(u64::MAX)))).collect();
-        // One that only waits for outcomes reads nothing.
+        // A lane that only waits for outcomes reads nothing.
         parts.retain(|(read, end)| read < end);
         parts.sort_unstable();
         assert!(parts.windows(2).all(|two| two[0].1 <= two[1].0), "two lanes with one event: {lanes:?}");
@@ -131,7 +131,7 @@ impl SimulatedStore {
         assert!(self.pending.keys().all(|(lane, _)| !lane.is_job() || jobs.contains(lane)), "owed for no job");
     }
 
-    /// Whether the event has an end or a record: no lane has it still to come, jobs' aside.
+    /// Whether the event has ended or has a record: no lane is yet to read it, jobs aside.
     pub fn has_passed(&self, seq: Seq) -> bool {
         !self.cursor.own_lanes().any(|lane| {
             let reads = lane.read <= seq && lane.end.is_none_or(|end| seq < end) && !lane.done.contains(&seq);
@@ -139,7 +139,7 @@ impl SimulatedStore {
         })
     }
 
-    /// The same, for a job: its lane does not have it still to come.
+    /// The same for a job: its lane is not yet to read it.
     pub fn has_passed_in(&self, job: Lane, seq: Seq) -> bool {
         let lane = self.cursor.lanes.iter().find(|lane| lane.lane == job);
         !lane.is_some_and(|lane| {
@@ -148,7 +148,7 @@ impl SimulatedStore {
         })
     }
 
-    /// What is owed of the event, in whichever lane but jobs'.
+    /// The pending delivery of the event, in any lane except those of jobs.
     pub fn pending_of(&self, seq: Seq) -> Option<&PendingDelivery> {
         self.pending.iter().find(|((lane, owed), _)| *owed == seq && !lane.is_job()).map(|(_, owed)| owed)
     }

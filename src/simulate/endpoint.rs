@@ -1,7 +1,8 @@
-//! An endpoint: what it answers to a request, and after how long.
+//! A simulated endpoint: its reply to a request, and the latency.
 //!
-//! Every request is answered in the end, because the part of the server that makes requests reports one that nobody
-//! answered in time. Absent on purpose: what endpoints do to each other. Each belongs to one subscription.
+//! Every request gets a reply, because the real sender reports a timeout too.
+//!
+//! What it does not do: endpoints do not influence each other. Each belongs to one subscription.
 
 use std::time::Duration;
 
@@ -16,21 +17,21 @@ use crate::{
     simulate::endpoint_model::{AvailabilityPeriod, EndpointModel},
 };
 
-/// An endpoint that is well answers within the network and a small database: 20 to 80 milliseconds.
+/// Latency of a healthy endpoint with a network and a small database: 20 to 80 milliseconds.
 const QUICK: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(80)];
 
-/// A slow endpoint's answers lie so far around its latency, as a share of it.
+/// Maximum deviation of a slow endpoint's latency, as a share of it.
 const SLOW_SPREAD: f64 = 0.15;
 
-/// Bad events come by so many: a publisher that makes one makes more of them.
+/// Bad events come in runs of this length, because a faulty publisher produces several in a row.
 const BAD_RUN: u64 = 32;
 
-/// Whether an event is one of the share that is refused: the same ones for every endpoint, and for every attempt.
+/// Whether an event is one of the rejected share: the same for every endpoint and attempt.
 fn is_bad(seq: Seq, share: f64) -> bool {
     Rng::with_seed(seq.0 / BAD_RUN).f64() < share
 }
 
-/// An endpoint.
+/// A simulated endpoint.
 #[derive(Debug)]
 pub(super) struct SimulatedEndpoint {
     model: EndpointModel,
@@ -38,12 +39,12 @@ pub(super) struct SimulatedEndpoint {
     span: Duration,
     response_wait: Duration,
     phase: Duration,
-    /// Requests that it could take now, where it is overloaded.
+    /// Requests that an overloaded endpoint could accept now.
     room: f64,
     counted: Timestamp,
 }
 
-/// What it answers.
+/// The reply to a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SimulatedReply {
     pub(super) outcome: Outcome,
@@ -53,7 +54,7 @@ pub(super) struct SimulatedReply {
 }
 
 impl SimulatedReply {
-    /// As the core hears of it.
+    /// The reply as a result for the state machine.
     pub(super) fn answer(self) -> RequestResult {
         let Self { outcome, status, retry_after, latency } = self;
         RequestResult {
@@ -94,7 +95,7 @@ impl SimulatedEndpoint {
         self.model.availability(at, self.start, self.span, self.phase)
     }
 
-    /// What it answers to a request with these events.
+    /// Replies to a request with these events.
     pub(super) fn answer(&mut self, events: &[SendItem], now: Timestamp, jitter: &mut Rng) -> SimulatedReply {
         let [least, most] = QUICK;
         let latency = (least + (most - least).mul_f64(jitter.f64())).min(self.response_wait);
@@ -132,10 +133,10 @@ impl SimulatedEndpoint {
         }
     }
 
-    /// How long until there is room for another request, in whole seconds; [`None`] where there is, which is taken.
+    /// Seconds until an overloaded endpoint accepts another request, rounded up; [`None`] if it accepts this one.
     fn wait_for_room(&mut self, capacity: f64, now: Timestamp) -> Option<Duration> {
         let more = now.since(self.counted).as_secs_f64() * capacity;
-        // What was not used for a second is gone, but there is always room for one request after long enough.
+        // Unused capacity expires after a second, but at least one request is accepted after a long enough wait.
         self.room = (self.room + more).min(capacity.max(1.0));
         self.counted = now;
         if self.room >= 1.0 {

@@ -1,7 +1,7 @@
-//! How an endpoint behaves: a word, and one number where there is something to tune.
+//! Models of endpoint behaviour: a name and, for most, one parameter.
 //!
-//! Invariant: whether an endpoint is up is a function of time, so that when it went down and came back is known exactly,
-//! and not only when somebody asked it.
+//! Invariant: whether an endpoint is up is a function of time, so the moments of outage and recovery are known exactly,
+//! and do not depend on requests.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -9,47 +9,46 @@ use humantime_serde::re::humantime::{format_duration, parse_duration};
 
 use crate::event::Timestamp;
 
-/// How an endpoint behaves.
+/// A model of endpoint behaviour.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum EndpointModel {
-    /// Takes every request, at once.
+    /// Accepts every request at once.
     Healthy,
-    /// Takes every request, after about this share of the response wait: what takes longer than the wait times out.
+    /// Accepts every request after this share of the response timeout, approximately. Above 1, requests time out.
     Slow(f64),
-    /// Takes connections, and never answers.
+    /// Accepts connections and never responds.
     BlackHole,
-    /// Is up for so long, and then answers 503 for as long, again and again.
+    /// Alternates between up and 503 responses, each for this time.
     Flapping(Duration),
-    /// Refuses connections for so long, from a quarter of the simulated time on.
+    /// Refuses connections for this time, starting at a quarter of the simulated time.
     Outage(Duration),
-    /// Answers 429 to every request above so many a second, and says in `Retry-After` when there is room.
+    /// Responds 429 above this number of requests per second, with `Retry-After`.
     Overloaded(f64),
-    /// Answers 413 to every request with more events.
+    /// Responds 413 to requests with more events than this.
     SmallBatches(u32),
-    /// Answers 404 for so long from the beginning; then somebody mends the address.
+    /// Responds 404 for this time from the start, until the address is corrected.
     WrongAddress(Duration),
-    /// Answers 500 to this share of the requests.
+    /// Responds 500 to this share of the requests.
     Faulty(f64),
-    /// Answers 400 to every request that has one of this share of the events: they come in runs.
+    /// Responds 400 to requests with any of this share of the events, which come in runs.
     BadEvents(f64),
 }
 
-/// A stretch of time in which an endpoint is up, or down.
+/// A period during which an endpoint is up, or down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AvailabilityPeriod {
-    /// Whether it takes what it is sent, as far as its temper lets it.
+    /// Whether it is up. Its model may still reject requests.
     pub up: bool,
-    /// The first moment.
+    /// The start.
     pub from: Timestamp,
-    /// The first moment that is not part of it.
+    /// The end, exclusive.
     pub until: Timestamp,
 }
 
-/// Where an endpoint that is overloaded is told no capacity, it has this share of what is published: a backlog that
-/// grows slowly.
+/// Default capacity of an overloaded endpoint as a share of the published rate: its backlog grows slowly.
 const CAPACITY_SHARE: f64 = 0.8;
 
-/// The words, each with what its number is and an example.
+/// The names of models, with a description of the parameter and an example.
 const KINDS: [(&str, &str); 10] = [
     ("healthy", ""),
     ("slow", "the latency as a share of the response wait, from 0 to 10, as slow:0.9"),
@@ -64,7 +63,7 @@ const KINDS: [(&str, &str); 10] = [
 ];
 
 impl EndpointModel {
-    /// One of each, with the shares of a landscape that an operator may meet; `rate` events are published in a second.
+    /// One of each model, with shares that an operator may meet in practice. `rate` is the number of events per second.
     pub fn mix(rate: f64) -> [(Self, u32); 10] {
         const HOUR: Duration = Duration::from_secs(3600);
         [
@@ -81,10 +80,10 @@ impl EndpointModel {
         ]
     }
 
-    /// Reads a temper, as `outage` or `outage:5h`; where it has no number, the one of [`EndpointModel::mix`].
+    /// Parses a model such as `outage` or `outage:5h`. A missing parameter is that of [`EndpointModel::mix`].
     ///
     /// # Errors
-    /// What was read, and what is allowed.
+    /// The given value, and what is allowed.
     pub fn parse(text: &str, rate: f64) -> Result<Self, String> {
         let (name, number) = text.split_once(':').map_or((text, None), |(name, number)| (name, Some(number)));
         let place = KINDS.iter().position(|(kind, _)| *kind == name).ok_or_else(|| {
@@ -99,7 +98,7 @@ impl EndpointModel {
         })
     }
 
-    /// The same word with another number.
+    /// The same model with another parameter.
     fn with(self, number: &str) -> Option<Self> {
         match self {
             Self::Healthy | Self::BlackHole => None,
@@ -114,7 +113,8 @@ impl EndpointModel {
         }
     }
 
-    /// When all endpoints of this temper are down, in a simulation from `start` on: those that flap do so each for itself.
+    /// The periods in which all endpoints of this model are down, in a simulation from `start` on. Flapping endpoints
+    /// have none, because their phases differ.
     pub(super) fn downs(self, start: Timestamp, span: Duration) -> Vec<AvailabilityPeriod> {
         if let Self::Flapping(_) = self {
             return Vec::new();
@@ -128,8 +128,8 @@ impl EndpointModel {
         downs
     }
 
-    /// Whether it is up at `at`, since when and until when. The simulation begins at `start` and lasts for `span`; an
-    /// endpoint that flaps began to `phase` before that.
+    /// The period around `at`, up or down. The simulation starts at `start` and lasts for `span`; a flapping endpoint
+    /// started its cycle `phase` earlier.
     pub fn availability(self, at: Timestamp, start: Timestamp, span: Duration, phase: Duration) -> AvailabilityPeriod {
         let between = |down: Timestamp, back: Timestamp| match at {
             _ if at < down => AvailabilityPeriod { up: true, from: start, until: down },
@@ -181,7 +181,7 @@ fn share(number: &str, most: f64) -> Option<f64> {
     f64::from_str(number).ok().filter(|share| (0.0..=most).contains(share))
 }
 
-/// A second to a year: shorter spells than a second are no spells, and longer ones than a year are the black hole.
+/// One second to one year.
 fn wait(number: &str) -> Option<Duration> {
     let year = Duration::from_secs(365 * 24 * 3600);
     parse_duration(number).ok().filter(|wait| (Duration::from_secs(1)..=year).contains(wait))

@@ -1,16 +1,16 @@
-//! The log of the one topic, shared by all subscriptions: eight bytes for an event.
+//! The log of the topic, shared by all subscriptions: eight bytes per event.
 //!
-//! Events are alike and match every filter, because the simulation is about when they are delivered and not about what
-//! they say. So the time of its append is all that is kept of one.
+//! All events are alike and match every filter, because the simulation is about delivery times. Only the time of the
+//! append is stored.
 
 use bytes::Bytes;
 
 use crate::event::{Event, EventRanges, Schema, Seq, TextRange, Timestamp};
 
-/// The journal reads in slices, too. Several batches, so that a subscription that is behind is not held up.
+/// Events per read, like the journal's slices: several batches, so that a subscription can catch up.
 const SLICE: usize = 256;
 
-/// The log: dense, from [`Seq::FIRST`] on.
+/// The log, without gaps from [`Seq::FIRST`] on.
 #[derive(Debug, Default)]
 pub(super) struct SimulatedLog(Vec<Timestamp>);
 
@@ -19,17 +19,17 @@ impl SimulatedLog {
         self.0.push(at);
     }
 
-    /// The place of the next event.
+    /// The position of the next event.
     pub(super) fn end(&self) -> Seq {
         Seq::FIRST.plus(self.0.len() as u64)
     }
 
-    /// How many events it has.
+    /// Number of events.
     pub(super) fn events(&self) -> u64 {
         self.0.len() as u64
     }
 
-    /// The place of the first event that came at `at` or later.
+    /// The position of the first event appended at `at` or later.
     pub(super) fn at(&self, at: Timestamp) -> Seq {
         Seq::FIRST.plus(self.0.partition_point(|appended| *appended < at) as u64)
     }

@@ -1,18 +1,19 @@
-//! What an edition does to thousands of subscriptions, found out in seconds of virtual time.
+//! Simulates an edition with thousands of subscriptions in seconds of virtual time.
 //!
-//! A world of endpoints of many [tempers](EndpointModel), one topic that all subscriptions ask for, and the *real* core
-//! ([`Subscription`](crate::policy::Subscription)): what is seen here is what a server does, but for what lies outside of
-//! the core. [`run`] tells the story from a [`SimulationPlan`] and a seed; [`SimulationReport`] is what came of it.
+//! The simulation has endpoints of several [models](EndpointModel), one topic that all subscriptions receive, and the
+//! *real* state machine ([`Subscription`](crate::policy::Subscription)). The delivery behaviour is therefore that of a
+//! server, except for what is outside of the policy. [`run`] executes a [`SimulationPlan`] and returns a
+//! [`SimulationReport`].
 //!
 //! Invariants:
-//! - The same plan gives the same report, to the byte: time is virtual, chance comes from the seed, and each subscription
-//!   has its own.
-//! - At the end the books of every subscription balance, or the run panics: what was published is delivered, owed, given
-//!   up or not read yet.
-//! - Memory is eight bytes for an event and what a subscription owes, however many events are delivered.
+//! - The same plan gives the same report, byte for byte: time is virtual, and each subscription has its own random
+//!   source, derived from the seed.
+//! - At the end the counters of every subscription add up, or the run panics: each published event is delivered,
+//!   pending, given up or not read yet.
+//! - Memory is eight bytes per event plus the pending deliveries, however many events are delivered.
 //!
-//! Absent on purpose: rules of the policy (a copy would drift from what is run), processor time, and crashes, which the
-//! tests of the core are for.
+//! What it does not do: it has no delivery rules of its own (a copy would diverge), and simulates neither processor
+//! time nor crashes, which the tests of the policy cover.
 
 mod disk;
 mod endpoint;
@@ -55,45 +56,45 @@ const START: Timestamp = Timestamp(1_000_000_000_000);
 /// 10 million events: 80 MB of log.
 pub const EVENTS_MAX: f64 = 1e7;
 
-/// The world says how far it is after so many happenings: some milliseconds.
+/// Progress is reported each time this many steps are done: every few milliseconds.
 const PROGRESS: u64 = 1 << 14;
 
-/// What is simulated.
+/// What to simulate.
 #[derive(Clone, Debug)]
 pub struct SimulationPlan {
-    /// The policy.
+    /// The edition.
     pub edition: Arc<Edition>,
-    /// Which endpoints there are, and which share of the subscriptions each of them has: at least one, none of them 0.
+    /// The endpoint models and their shares of the subscriptions: at least one, none of them 0.
     pub shares: Vec<(EndpointModel, u32)>,
-    /// How many subscriptions: at least [`SimulationPlan::subscriptions_min`].
+    /// Number of subscriptions: at least [`SimulationPlan::subscriptions_min`].
     pub subscriptions: u32,
-    /// How long.
+    /// The simulated time.
     pub span: Duration,
-    /// Events a second, by chance evenly spread; no more than [`EVENTS_MAX`] in all.
+    /// Events per second at random times; at most [`EVENTS_MAX`] in total.
     pub rate: f64,
-    /// Where chance begins.
+    /// The seed of the random sources.
     pub seed: u64,
-    /// The most events in a request.
+    /// Maximum events per request.
     pub batch: u32,
-    /// The most requests of a subscription on their way at once.
+    /// Maximum requests in flight per subscription.
     pub concurrency: u32,
-    /// How long an endpoint may take to answer.
+    /// The response timeout.
     pub response_wait: Duration,
-    /// How long the journal lets outcomes wait for company.
+    /// How long the journal collects outcomes before a write.
     pub outcome_wait: Duration,
-    /// Whether there is a place for dead letters.
+    /// Whether subscriptions have a dead-letter destination.
     pub dead_letter: bool,
 }
 
 impl SimulationPlan {
-    /// So few subscriptions give each temper one.
+    /// The minimum number of subscriptions that gives each model one.
     pub fn subscriptions_min(shares: &[(EndpointModel, u32)]) -> u32 {
         let total: u32 = shares.iter().map(|(_, share)| share).sum();
         let least = shares.iter().map(|(_, share)| *share).min().unwrap_or(1);
         total.div_ceil(least)
     }
 
-    /// Which temper the subscription of that number has, by its place in the shares.
+    /// The model of the subscription with this number, by the shares.
     fn model_of(&self, number: u32) -> usize {
         let total: u64 = self.shares.iter().map(|(_, share)| u64::from(*share)).sum();
         let mut so_far = 0;
@@ -105,7 +106,7 @@ impl SimulationPlan {
     }
 
     fn settings(&self) -> SubscriptionSettings {
-        // Events are alike: their number says it all.
+        // All events are alike, so a request is limited by their number.
         let batch = BatchLimits { events_max: self.batch, bytes_preferred: u64::MAX, schema: Schema::EventGrid };
         SubscriptionSettings {
             destination: EndpointKind::Webhook,
@@ -119,9 +120,9 @@ impl SimulationPlan {
             rate_max: None,
             backlog_min: batch.backlog_min(),
             suspend_after: self.edition.probation.after_failures,
-            // Editions are compared by what their schedules do.
+            // Editions are compared by their schedules, without early probes.
             reconnect_wait: Duration::ZERO,
-            // Every request is answered here.
+            // Every request gets an outcome here.
             request_wait: 2 * self.response_wait,
             dead_letter: self.dead_letter,
             dead_letter_in_probation: false,
@@ -132,7 +133,7 @@ impl SimulationPlan {
     }
 }
 
-/// Tells the story; `progress` is told the share of the simulated time that has passed.
+/// Runs the simulation; `progress` receives the share of the simulated time that has passed.
 pub fn run(plan: &SimulationPlan, mut progress: impl FnMut(f64)) -> SimulationReport {
     let mut jitter = Rng::with_seed(plan.seed);
     let mut subscribers = populate(plan, &mut jitter);
@@ -182,7 +183,7 @@ fn populate(plan: &SimulationPlan, jitter: &mut Rng) -> Vec<Subscriber> {
     (0..plan.subscriptions).map(one).collect()
 }
 
-/// From one event to the next.
+/// The time from one event to the next.
 fn pause(rate: f64, jitter: &mut Rng) -> Duration {
     Duration::try_from_secs_f64(-(1.0 - jitter.f64()).ln() / rate).unwrap_or(Duration::MAX)
 }

@@ -1,5 +1,5 @@
-//! What is going to happen, in the order of virtual time. What happens at the same moment keeps the order in which it was
-//! planned, so that a story is told the same way each time.
+//! Scheduled events in the order of virtual time. Simultaneous events keep the order in which they were scheduled, so
+//! that a run is deterministic.
 
 use std::{
     cmp::{Ordering, Reverse},
@@ -9,23 +9,23 @@ use std::{
 
 use crate::{event::Timestamp, policy::OutgoingBatch, simulate::endpoint::SimulatedReply};
 
-/// What is going to happen.
+/// A scheduled event.
 #[derive(Debug)]
 pub(super) enum ScheduledEvent {
     /// An event is published.
     Published,
-    /// Something of the subscription of that number.
+    /// An event of the subscription with this number.
     Of(usize, SubscriberEvent),
 }
 
-/// What happens to a subscription by itself.
+/// A scheduled event of one subscription.
 #[derive(Debug)]
 pub(super) enum SubscriberEvent {
-    /// A request is answered.
+    /// A request ends.
     Answered(Arc<OutgoingBatch>, SimulatedReply),
-    /// A write is on the disk.
+    /// A write is durable.
     Durable,
-    /// It wanted to be asked.
+    /// The deadline that the state machine returned.
     Tick,
 }
 

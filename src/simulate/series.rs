@@ -1,33 +1,33 @@
-//! Attempts over time, for all subscriptions of a temper together: what the plot shows.
+//! Attempts over time, summed over all subscriptions of an endpoint model, for the plot.
 
 use std::{fmt, time::Duration};
 
 use crate::event::Timestamp;
 
-/// More bins than this are narrower than a panel of the plot can show.
+/// Maximum number of bins: more would be narrower than the plot can show.
 const BINS_MAX: u64 = 300;
 
-/// Widths that people count in.
+/// Bin widths in seconds, in units that people use.
 const WIDTHS: [u64; 12] = [10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200];
 
 /// Attempts in each bin of the simulated time.
 #[derive(Clone)]
 pub(super) struct AttemptSeries {
     start: Timestamp,
-    /// How long a bin is.
+    /// The width of a bin.
     pub(super) width: Duration,
     pub(super) bins: Vec<SeriesBin>,
 }
 
-/// A bin's attempts.
+/// The attempts of one bin.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SeriesBin {
     pub(super) attempts: u64,
-    /// Of these, those that failed.
+    /// Of these, failed attempts.
     pub(super) failed: u64,
 }
 
-/// Not bin by bin: that is what the plot is for.
+/// Omits the bins, which the plot shows.
 impl fmt::Debug for AttemptSeries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Series({} bins)", self.bins.len())
@@ -45,7 +45,7 @@ impl AttemptSeries {
 
     pub(super) fn attempted(&mut self, at: Timestamp, events: u64, delivered: bool) {
         let bin = (at.since(self.start).as_micros() / self.width.as_micros()) as usize;
-        // The last moment of the simulated time begins no bin of its own.
+        // The last moment of the simulated time starts no bin of its own.
         if let Some(bin) = self.bins.get_mut(bin) {
             bin.attempts += events;
             bin.failed += if delivered { 0 } else { events };

@@ -1,7 +1,7 @@
-//! Of what clients pull: who has an event and until when, or why nobody receives it, and when it ends if nobody ever says
-//! anything.
+//! Explains events of pull delivery: who holds the lock and until when, why no client receives the event, and when it
+//! ends without a client.
 //!
-//! A client may come at any time or never: no attempt is foretold, only the end.
+//! Clients may come at any time or never, so no attempts are forecast, only the end.
 
 use super::{EventState, ExplainInput, Explanation, Forecast, ForecastEnd, Obstacle, forecast_of_nothing, state};
 use crate::{
@@ -14,15 +14,15 @@ use crate::{
     },
 };
 
-/// What is owed of it: a lease, or what is left of one.
-pub(super) fn pending_state(owed: &PendingDelivery, now: Timestamp) -> EventState {
-    let PendingDelivery { attempts, due, last, status, tried, received } = *owed;
+/// The state of a pending delivery: leased, or waiting after a lease.
+pub(super) fn pending_state(pending: &PendingDelivery, now: Timestamp) -> EventState {
+    let PendingDelivery { attempts, due, last, status, tried, received } = *pending;
     let is_locked = last == Outcome::Delivering;
     if is_locked && now < due {
         let renewable = received.unwrap_or(tried).after(RENEWED_FOR);
         return EventState::Locked { attempt: attempts, received: tried, until: due, renewable };
     }
-    // A lock that has just expired is taken up in a moment.
+    // A lock that has just expired is about to be taken up.
     let outcome = if is_locked { Outcome::TimedOut } else { last };
     let last = LastAttempt { outcome, status, tried };
     match now < due {
@@ -51,7 +51,7 @@ fn obstacles(facts: &ExplainInput<'_>, state: &EventState, pull: PullSettings) -
     obstacles
 }
 
-/// How it ends where no client says anything from now on.
+/// How the event ends if no client responds from now on.
 fn forecast(facts: &ExplainInput<'_>, state: &EventState) -> Option<Forecast> {
     let ExplainInput { settings, now, .. } = *facts;
     let (attempts, free) = match state {

@@ -1,12 +1,11 @@
-//! Advanced filters: an operator on what an event has at a key.
+//! Advanced filters: an operator and the values it compares with the event's value at a key.
 //!
-//! - The values of a filter are joined by *or*; a `Not` operator stops an event where any of them fits.
-//! - What is missing, or null, passes where the operator says so: `StringNotIn`, `NumberNotIn`, `NumberNotInRange` and
-//!   `IsNullOrUndefined`. The other `Not` operators on strings do not let it pass.
-//! - Types are strict: a string operator never matches a number, and a `Not` operator is no exception.
-//! - An array is looked into where the subscription asks for it (`enableAdvancedFilteringOnArrays`), and otherwise never
-//!   matches: an operator fits where any element does, elements of other types are nothing. `IsNotNull` asks whether there
-//!   is a value, of whatever type.
+//! - The values of a filter are joined by *or*; a `Not` operator rejects an event if any of them matches.
+//! - A missing value or null matches only `StringNotIn`, `NumberNotIn`, `NumberNotInRange` and `IsNullOrUndefined`. The
+//!   other `Not` operators on strings reject it.
+//! - Types are strict: a string operator, `Not` or otherwise, never matches a number.
+//! - Arrays are searched only if the subscription sets `enableAdvancedFilteringOnArrays`; otherwise they never match.
+//!   An operator matches if any element does; elements of other types are ignored. `IsNotNull` matches any value.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,17 +16,17 @@ use super::{
     view::{EventValue, EventView, JsonNode},
 };
 
-/// One advanced filter, in ARM's own form.
+/// One advanced filter, in ARM's form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AdvancedFilter {
-    /// Where it looks.
+    /// The key in the event.
     pub key: FilterKey,
-    /// What it asks for.
+    /// The operator with its values.
     #[serde(flatten)]
     pub operator: Operator,
 }
 
-/// What is asked for. Ranges have both their ends.
+/// An operator with its values. Ranges include both ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "operatorType")]
 #[expect(missing_docs, reason = "Event Grid's names say it all, and `values` and `value` are what they compare with")]
@@ -53,7 +52,7 @@ pub enum Operator {
     IsNotNull,
 }
 
-/// Why an advanced filter stops an event.
+/// Why an advanced filter rejects an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AdvancedMismatch {
     Missing,
@@ -80,7 +79,7 @@ impl AdvancedMismatch {
 }
 
 impl AdvancedFilter {
-    /// Why it stops the event; [`None`] where it lets it pass.
+    /// Why it rejects the event; [`None`] if it matches.
     pub(super) fn stop(&self, view: &EventView<'_>, on_arrays: bool) -> Option<AdvancedMismatch> {
         let node = view.find(&self.key);
         let absent = match node.map(JsonNode::value) {
@@ -109,7 +108,7 @@ impl AdvancedFilter {
 }
 
 impl Operator {
-    /// Its name, as in ARM.
+    /// Its name in ARM.
     pub fn name(&self) -> &'static str {
         match self {
             Self::NumberIn { .. } => "NumberIn",
@@ -134,7 +133,7 @@ impl Operator {
         }
     }
 
-    /// How many values it compares with: a range is one.
+    /// Number of values; a range counts as one.
     pub fn values_len(&self) -> usize {
         match self {
             Self::NumberIn { values } | Self::NumberNotIn { values } => values.len(),
@@ -156,7 +155,7 @@ impl Operator {
         }
     }
 
-    /// Whether it lets events pass that have nothing to compare.
+    /// Whether it matches events without a value.
     fn takes_absent(&self) -> bool {
         matches!(
             self,
@@ -167,7 +166,7 @@ impl Operator {
         )
     }
 
-    /// Whether it stops what fits.
+    /// Whether it rejects events whose value fits.
     fn excludes(&self) -> bool {
         matches!(
             self,
@@ -180,7 +179,8 @@ impl Operator {
         )
     }
 
-    /// Whether the value, or any element of an array, fits one of the operator's values; [`None`] where it is of another type.
+    /// Whether the value, or any element of an array, fits one of the operator's values; [`None`] if it has another
+    /// type.
     fn fits(&self, view: &EventView<'_>, node: &JsonNode<'_>) -> Option<bool> {
         let value = node.value();
         Some(match self {

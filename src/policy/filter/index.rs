@@ -1,16 +1,17 @@
-//! Which of many filters an event may pass, without asking each of them.
+//! An index over many filters: which of them an event may match, without evaluating each.
 //!
-//! A filter stands behind up to four doors, one behind the other: its topic of the domain, its event types, the beginning
-//! of its subject, and one key that must equal one of some values (`StringIn`, `NumberIn`, `BoolEquals`) or contain one of
-//! some strings (`StringContains`). An event finds the filters whose doors it opens by looking up, and only those are asked.
+//! The index has up to four levels: the domain topic, the event type, the beginning of the subject, and one key that
+//! must equal one of some values (`StringIn`, `NumberIn`, `BoolEquals`) or contain one of some strings
+//! (`StringContains`). Look-ups find the filters that agree on all levels, and only those are evaluated.
 //!
-//! The strings that filters look for inside of texts are looked for in one pass for all filters ([`FilterIndex::view`]): an event
-//! costs its length, whatever is asked of it.
+//! Substrings are searched in one pass for all filters ([`FilterIndex::view`]), so the cost of an event depends on its
+//! length and not on the number of filters.
 //!
 //! Invariants:
-//! - Every filter that lets an event pass is among its candidates; a candidate may still stop it.
-//! - The doors come in the order of what they cost: nothing is looked up in an event's JSON for a filter whose type or
-//!   subject is another.
+//! - Each filter that matches an event is among its candidates. A candidate may still reject it.
+//! - Levels are ordered by cost: an event's JSON is not read for a filter of another type or subject.
+//!
+//! What it does not do: it does not decide. [`Filter::passes`] does.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -24,10 +25,10 @@ use super::{
 };
 use crate::event::Event;
 
-/// Many filters, by their places in a list.
+/// Many filters, identified by their index in a list.
 #[derive(Debug, Default)]
 pub struct FilterIndex {
-    /// Of a topic, and of all topics of a domain.
+    /// Filters of a topic, and of all topics of a domain.
     any_topic: TypeIndex,
     by_topic: HashMap<String, TypeIndex>,
     needles: Needles,
@@ -43,7 +44,7 @@ struct TypeIndex {
 struct SubjectIndex {
     any: ValueIndex,
     by_prefix: HashMap<String, ValueIndex>,
-    /// The lengths of the prefixes: as many look-ups, however many prefixes there are.
+    /// The lengths of the prefixes: one look-up for each length, however many prefixes there are.
     lengths: BTreeSet<usize>,
 }
 
@@ -54,20 +55,20 @@ struct ValueIndex {
     by_key: HashMap<Vec<String>, KeyIndex>,
 }
 
-/// The filters that one key decides about.
+/// The filters indexed by one key.
 #[derive(Debug, Default)]
 struct KeyIndex {
     by_value: HashMap<Scalar, Vec<usize>>,
     by_part: HashMap<String, Vec<usize>>,
 }
 
-/// What a filter wants of a key.
+/// The values that a filter requires at a key.
 enum RequiredValues {
     Equal(HashSet<Scalar>),
     Contained(HashSet<String>),
 }
 
-/// What a key must equal.
+/// A value to compare for equality.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Scalar {
     Bool(bool),
@@ -76,12 +77,12 @@ enum Scalar {
 }
 
 impl FilterIndex {
-    /// An index over these.
+    /// Builds an index.
     pub fn new<'f>(filters: impl IntoIterator<Item = &'f Filter>) -> Self {
         Self::default().renewed(filters)
     }
 
-    /// An index over these, with what is still good of this one.
+    /// Builds an index, reusing the automata of this one where possible.
     #[must_use]
     pub fn renewed<'f>(&self, filters: impl IntoIterator<Item = &'f Filter>) -> Self {
         let (mut index, mut strings) = (Self::default(), HashSet::new());
@@ -98,12 +99,12 @@ impl FilterIndex {
         index
     }
 
-    /// The event, for these filters to look at.
+    /// A view of the event for these filters.
     pub fn view<'e>(&'e self, event: &'e Event) -> EventView<'e> {
         EventView::with(event, &self.needles)
     }
 
-    /// The places of the filters that may let the event pass, ascending.
+    /// The indexes of the filters that may match the event, ascending.
     pub fn candidates(&self, view: &EventView<'_>) -> Vec<usize> {
         let mut found = Vec::new();
         self.any_topic.find(view, &mut found);
@@ -112,7 +113,7 @@ impl FilterIndex {
         {
             types.find(view, &mut found);
         }
-        // An array may open a door twice.
+        // An array may find a filter twice.
         found.sort_unstable();
         found.dedup();
         found
@@ -143,7 +144,7 @@ impl SubjectIndex {
         if filter.subject_begins_with.is_empty() {
             return self.any.add(filter, place);
         }
-        // Also for a filter that minds the case: what it lets pass, this lets pass.
+        // Compared without case even for a case-sensitive filter: the result is a superset.
         let prefix = folded(&filter.subject_begins_with);
         self.lengths.insert(prefix.len());
         self.by_prefix.entry(prefix).or_default().add(filter, place);
@@ -165,8 +166,7 @@ impl SubjectIndex {
 
 impl ValueIndex {
     fn add(&mut self, filter: &Filter, place: usize) {
-        // An equal value leaves fewer candidates than a part does, and what lies at the top of an event costs less than what
-        // lies in its data.
+        // Equality leaves fewer candidates than a substring, and the top of an event is cheaper to read than its data.
         let doors = filter
             .advanced_filters
             .iter()
@@ -212,7 +212,7 @@ impl KeyIndex {
     }
 }
 
-/// The strings that an operator looks for inside of texts.
+/// The substrings that an operator searches.
 fn parts(operator: &Operator) -> &[FoldedText] {
     match operator {
         Operator::StringContains { values } | Operator::StringNotContains { values } => values,
@@ -220,7 +220,7 @@ fn parts(operator: &Operator) -> &[FoldedText] {
     }
 }
 
-/// What the key must be; [`None`] where the operator asks for something else.
+/// The values that a filter requires; [`None`] if its operator requires none.
 fn required_values(AdvancedFilter { operator, .. }: &AdvancedFilter) -> Option<RequiredValues> {
     match operator {
         Operator::StringIn { values } => {

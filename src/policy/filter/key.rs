@@ -1,37 +1,37 @@
-//! Where in an event a filter looks: names joined by dots, compared without case.
+//! Keys of filters: names joined by dots, compared without case.
 //!
 //! | schema | keys |
 //! | --- | --- |
-//! | Event Grid | `id`, `topic`, `subject`, `eventType`, `dataVersion`, `data` and what is in it |
-//! | CloudEvents | every attribute and extension, `data` and what is in it |
+//! | Event Grid | `id`, `topic`, `subject`, `eventType`, `dataVersion`, `data` and paths below it |
+//! | CloudEvents | every attribute and extension, `data` and paths below it |
 //! | custom | a mapped name (`id`, `subject`, `eventType`, `dataVersion`), or any path in the object |
 //!
-//! A name with a dot in it cannot be written, and an array is not counted into: Event Grid has no words for these.
+//! What it does not do: like Event Grid's, a key cannot contain a name with a dot, nor an index of an array.
 
 use serde::{Deserialize, Serialize};
 
 use super::text::folded;
 use crate::event::Schema;
 
-/// Why there is nothing to be found at a key.
+/// Why a key is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FilterKeyError {
-    /// A name between two dots, or all of it, is empty.
+    /// A name between two dots, or the whole key, is empty.
     #[error("is \"{0}\", in which a name is empty; allowed are names joined by single dots, such as data.order.total")]
     Empty(String),
     /// Events in this schema have no such property.
     #[error("is \"{key}\"; allowed for events in {schema} are {allowed}")]
     Unknown {
-        /// What was asked for.
+        /// The given key.
         key: String,
-        /// The word for the schema.
+        /// The name of the schema.
         schema: &'static str,
-        /// What there is.
+        /// The allowed keys.
         allowed: &'static str,
     },
 }
 
-/// The top of an Event Grid event, as far as filters see it.
+/// Properties of an Event Grid event that filters can use.
 const EVENT_GRID: [&str; 5] = ["id", "topic", "subject", "eventtype", "dataversion"];
 
 /// A key.
@@ -43,17 +43,17 @@ pub struct FilterKey {
 }
 
 impl FilterKey {
-    /// As it was given.
+    /// The key as given.
     pub fn as_str(&self) -> &str {
         &self.given
     }
 
-    /// The names, without their case; never empty.
+    /// The names without case; never empty.
     pub(super) fn path(&self) -> &[String] {
         &self.path
     }
 
-    /// The only name, where there is one only.
+    /// The name, if there is only one.
     pub(super) fn name(&self) -> Option<&str> {
         match self.path.as_slice() {
             [name] => Some(name),
@@ -61,7 +61,7 @@ impl FilterKey {
         }
     }
 
-    /// Whether events in `schema` can have something there.
+    /// Checks whether events in `schema` can have a value at this key.
     pub fn check(&self, schema: Schema) -> Result<(), FilterKeyError> {
         if self.path.iter().any(String::is_empty) {
             return Err(FilterKeyError::Empty(self.given.clone()));

@@ -1,12 +1,17 @@
-//! Which events a subscription asks for: by event type, by subject, by what stands at keys of the event, and, in a domain,
-//! by the topic that the subscription is of.
+//! Filters of subscriptions: by event type, subject, values at keys of the event and, in a domain, topic.
 //!
-//! The parts of a filter are joined by *and*, the values within a part by *or*. A filter never fails: what an event lacks
-//! does not match, but for the operators that ask for nothing.
+//! | part | what it does |
+//! | --- | --- |
+//! | [`advanced`] | operators on values at keys |
+//! | [`key`] | keys of an event |
+//! | [`view`] | an event that is parsed only as far as filters need it |
+//! | `outline` | positions of members in the event's JSON |
+//! | [`number`], [`text`] | comparison of values |
+//! | `needles` | search of many strings in one pass |
+//! | [`index`] | evaluation of many filters at once |
 //!
-//! Its rooms: [`advanced`] (the operators), [`key`] (where they look), [`view`] (the event they look at, read no further
-//! than they look), `outline` (where its members stand), [`number`] and [`text`] (how values compare), `needles` (many strings in one pass), [`index`] (many
-//! filters at once).
+//! Invariants: the parts of a filter are joined by *and*, the values within a part by *or*. Evaluation never fails; a
+//! missing value does not match, except for the operators that allow it.
 
 pub mod advanced;
 pub mod index;
@@ -28,51 +33,51 @@ use self::{
 };
 use crate::event::Event;
 
-/// A subscription's filter, in Event Grid's own words.
+/// A subscription's filter, in Event Grid's terms.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Filter {
-    /// The event types let through, compared without case. [`None`], an empty list or `All` let every type through.
+    /// Matching event types, compared without case. [`None`], an empty list or `All` matches every type.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub included_event_types: Option<Vec<String>>,
-    /// What the subject must begin with; nothing special in it.
+    /// Required beginning of the subject, without wildcards.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub subject_begins_with: String,
-    /// What the subject must end with; nothing special in it.
+    /// Required end of the subject, without wildcards.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub subject_ends_with: String,
-    /// Whether the subject is compared with its case.
+    /// Whether the subject is compared case-sensitively.
     pub is_subject_case_sensitive: bool,
-    /// What must hold besides, all of it.
+    /// Further conditions; all of them must hold.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub advanced_filters: Vec<AdvancedFilter>,
-    /// Whether advanced filters look into arrays.
+    /// Whether advanced filters search arrays.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub enable_advanced_filtering_on_arrays: bool,
-    /// The topic of a domain, compared without case; [`None`] for all of them, and outside of domains. Not a word of the
-    /// filter that a client writes: the place of the subscription says it.
+    /// The topic of a domain, compared without case; [`None`] for all topics of a domain, and outside of domains. It is
+    /// derived from the subscription's resource id and cannot be set by clients.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain_topic: Option<String>,
 }
 
-/// What a filter says of an event.
+/// The result of a filter for an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FilterResult {
-    /// It lets it pass.
+    /// The event matches.
     Match,
-    /// It stops it.
+    /// The event is filtered out.
     Stopped {
-        /// The first part that does, by the name it has in ARM; `domainTopic`, where the subscription is of another topic of
-        /// the domain.
+        /// The first condition that does not hold, by its ARM name; `domainTopic` if the subscription belongs to
+        /// another topic of the domain.
         clause: String,
         /// Why, for people.
         why: &'static str,
-        /// What the part looked at, as JSON, if there was anything.
+        /// The value that was compared, as JSON, if there was one.
         seen: Option<String>,
     },
 }
 
-/// A part of a filter.
+/// A condition of a filter.
 #[derive(Clone, Copy, Debug)]
 enum FilterClause<'f> {
     DomainTopic,
@@ -97,17 +102,17 @@ impl fmt::Display for FilterClause<'_> {
 }
 
 impl Filter {
-    /// Whether `event` passes.
+    /// Whether `event` matches.
     pub fn matches(&self, event: &Event) -> bool {
         self.passes(&EventView::new(event))
     }
 
-    /// The same, where several filters look at one event.
+    /// The same for a view, which several filters can share.
     pub fn passes(&self, view: &EventView<'_>) -> bool {
         self.stop(view).is_none()
     }
 
-    /// Whether `event` passes, and if not, what stops it.
+    /// Whether `event` matches, and if not, why.
     pub fn explain(&self, event: &Event) -> FilterResult {
         let view = EventView::new(event);
         let Some((clause, why)) = self.stop(&view) else { return FilterResult::Match };
@@ -120,14 +125,14 @@ impl Filter {
         FilterResult::Stopped { clause: clause.to_string(), why, seen }
     }
 
-    /// The event types that can pass; [`None`] where every type can.
+    /// The event types that can match; [`None`] if all can.
     pub fn event_types(&self) -> Option<&[String]> {
         let types = self.included_event_types.as_deref()?;
         let all = types.is_empty() || types.iter().any(|name| name.eq_ignore_ascii_case("All"));
         (!all).then_some(types)
     }
 
-    /// The first part that stops the event, cheap ones first, and why.
+    /// The first condition that does not hold, and why. Cheap conditions are checked first.
     fn stop(&self, view: &EventView<'_>) -> Option<(FilterClause<'_>, &'static str)> {
         if !self.domain_topic.as_ref().is_none_or(|topic| same(topic, view.domain_topic().as_str())) {
             return Some((FilterClause::DomainTopic, "the event is for another topic of the domain"));
@@ -147,7 +152,7 @@ impl Filter {
         })
     }
 
-    /// Most filters ask nothing of the subject: it is not looked at for them.
+    /// Most filters have no condition on the subject, so it is not read for them.
     fn subject_fits(
         &self,
         view: &EventView<'_>,

@@ -1,8 +1,8 @@
-//! Which of many strings a text contains, in one pass over the text however many strings there are (Aho-Corasick).
+//! Searches many strings in a text in one pass, however many strings there are (Aho-Corasick).
 //!
-//! The strings lie in blocks. Each block has an automaton of its own, which is built when the first text is searched and
-//! takes about 12 bytes for each byte of the strings. When strings come and go, full blocks stay as they are, so a change of
-//! one subscription among thousands builds one block.
+//! The strings are stored in blocks. Each block has its own automaton, built on the first search, with about 12 bytes
+//! per byte of the strings. When strings are added or removed, full blocks stay, so a change of one subscription among
+//! thousands rebuilds one block.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -11,18 +11,17 @@ use std::{
 
 use aho_corasick::{Anchored, automaton::Automaton, nfa::contiguous::NFA};
 
-/// A block is full with so many bytes of strings: its automaton is built in some milliseconds and fits into a processor's
-/// cache.
+/// Bytes of strings per block: its automaton is built in milliseconds and fits into a processor's cache.
 const BLOCK: usize = 64 * 1024;
 
-/// Strings to look for.
+/// The strings to search.
 #[derive(Debug, Default)]
 pub(super) struct Needles {
     blocks: Vec<Arc<Block>>,
     places: HashMap<Arc<str>, Place>,
 }
 
-/// Where a string is: its block, and its number there.
+/// The position of a string: its block, and its number there.
 #[derive(Clone, Copy, Debug)]
 struct Place(usize, usize);
 
@@ -32,23 +31,23 @@ struct Block {
     automaton: OnceLock<NFA>,
 }
 
-/// Those that were found: a bit for each string of each block.
+/// The strings found: one bit for each string of each block.
 #[derive(Debug)]
 pub(super) struct Found(Vec<Vec<u64>>);
 
 impl Needles {
-    /// These strings.
+    /// Creates the set.
     pub(super) fn new<'s>(strings: impl IntoIterator<Item = &'s str>) -> Self {
         Self::default().renewed(strings)
     }
 
-    /// These strings, with what is still good of the automata that there are.
+    /// Creates the set for these strings, reusing automata.
     pub(super) fn renewed<'s>(&self, strings: impl IntoIterator<Item = &'s str>) -> Self {
         let mut missing: BTreeSet<&str> = strings.into_iter().collect();
         let mut blocks = Vec::new();
         for block in self.blocks.iter().filter(|block| block.is_full()) {
             let wanted = block.strings.iter().filter(|string| missing.contains(&***string)).count();
-            // One that nobody needs most of is taken apart.
+            // A block of which most strings are unused is dissolved.
             if 2 * wanted >= block.strings.len() {
                 block.strings.iter().for_each(|string| {
                     missing.remove(&**string);
@@ -86,18 +85,18 @@ impl Needles {
         Self { blocks, places }
     }
 
-    /// Which of them stand in any of these texts.
+    /// Searches all strings in these texts.
     pub(super) fn find(&self, texts: &[String]) -> Found {
         Found(self.blocks.iter().map(|block| block.find(texts)).collect())
     }
 
-    /// Whether `string` is among those that were found; [`None`] where nobody looked for it.
+    /// Whether `string` was found; [`None`] if it is not in the set.
     pub(super) fn has(&self, found: &Found, string: &str) -> Option<bool> {
         let Place(block, number) = *self.places.get(string)?;
         Some(found.0[block][number / 64] & 1 << (number % 64) != 0)
     }
 
-    /// Those that were found.
+    /// All strings found.
     pub(super) fn found<'f>(&'f self, found: &'f Found) -> impl Iterator<Item = &'f str> {
         self.blocks.iter().zip(&found.0).flat_map(|(block, words)| {
             words.iter().enumerate().flat_map(|(word, bits)| {
@@ -123,7 +122,7 @@ impl Block {
             NFA::new(self.strings.iter().map(|string| &**string))
                 .expect("a block is far smaller than an automaton may be")
         });
-        // A state says all strings that end there: one look at each state bounds the work, however many end everywhere.
+        // A state stands for all strings that end there. Visiting each state once bounds the work.
         let mut seen = vec![0u64; automaton.memory_usage() / size_of::<u32>() / 64 + 1];
         let start = automaton.start_state(Anchored::No).expect("an automaton without anchors starts without one");
         for text in texts {

@@ -1,8 +1,8 @@
-//! Numbers as they are written, compared exactly.
+//! Exact comparison of JSON numbers.
 //!
-//! An event's number is digits, and nothing rounds it: an id of twenty digits is not its neighbour, and `1.0` is `1`. So
-//! a number is kept as its decimal digits and the place of its point, which is also what makes it fit for a table. A filter's
-//! number comes in a document that is read with 64 bits; one that would be rounded there is refused ([`first_rounded`]).
+//! An event's number is compared by its decimal digits and never rounded: integers of twenty digits differ, and `1.0`
+//! equals `1`. The digits and exponent can also serve as a key of a table. A filter's numbers are parsed as 64-bit
+//! values; a number that would be rounded there is rejected ([`first_rounded`]).
 
 use std::{
     cmp::Ordering,
@@ -13,21 +13,21 @@ use std::{
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::Error as _};
 use serde_json::value::RawValue;
 
-/// An exponent with more digits than fit is as good as this one: no number that is compared comes near it.
+/// Larger exponents are capped; no number in practice comes near.
 const EXPONENT_MAX: i64 = i64::MAX / 4;
 
-/// A number of JSON: `0.digits × 10^exponent`.
+/// A JSON number: `0.digits × 10^exponent`.
 #[derive(Clone, Debug)]
 pub struct ExactNumber {
     text: String,
     negative: bool,
-    /// Neither the first nor the last is a zero; none at all is zero.
+    /// Without leading and trailing zeros; empty for zero.
     digits: String,
     exponent: i64,
 }
 
 impl ExactNumber {
-    /// Takes a number as JSON writes it.
+    /// Parses a JSON number.
     pub(super) fn new(text: &str) -> Self {
         let (negative, rest) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
         let (mantissa, power) = rest.split_once(['e', 'E']).unwrap_or((rest, "0"));
@@ -42,7 +42,7 @@ impl ExactNumber {
         Self { text: text.to_owned(), negative: negative && !digits.is_empty(), digits, exponent }
     }
 
-    /// As it was written.
+    /// The number as written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -84,13 +84,13 @@ impl Hash for ExactNumber {
     }
 }
 
-/// The first number in a JSON document that a reader of documents would round, where it is and what is wrong with it:
-/// integers of more than 64 bits, and other numbers of more than about 17 digits.
+/// The first number in a JSON document that parsing would round, as its path and an error: integers beyond 64 bits, and
+/// other numbers of more than about 17 digits.
 pub fn first_rounded(json: &str) -> Option<(String, String)> {
     rounded("", serde_json::from_str(json).ok()?)
 }
 
-/// What is wrong with a number of JSON that a reader of documents would round.
+/// The error for a number that parsing would round.
 pub fn refusal(number: &str) -> Option<String> {
     let read: serde_json::Number = serde_json::from_str(number).ok()?;
     (ExactNumber::from(&read) != ExactNumber::new(number)).then(|| {

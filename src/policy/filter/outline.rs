@@ -1,31 +1,31 @@
-//! Where the members of an event's objects stand: found in one pass over its JSON, however deep a key leads.
+//! The positions of the members of an event's objects, found in one pass over its JSON at any depth.
 //!
-//! The JSON is sound, because publishing has read it. Of anything else there is no outline, or one of a part of it.
-//! What is in an array is left out: no key leads there.
+//! The JSON is valid, because publishing has parsed it. For invalid JSON the outline is missing or partial. Arrays are
+//! not included, because no key leads into them.
 
 use std::{cell::Cell, ops::Range};
 
 /// A member of an object, in the order of the text.
 #[derive(Debug)]
 struct Member {
-    /// Where its name stands, in quotes.
+    /// The range of its name, with quotes.
     name: Range<usize>,
     value: Range<usize>,
-    /// The first member behind those of its value.
+    /// The index of the next member after those of its value.
     next: usize,
 }
 
-/// Where they stand.
+/// The positions.
 #[derive(Debug)]
 pub(super) struct Outline<'e> {
     json: &'e str,
     members: Vec<Member>,
-    /// How many bytes of JSON were read, for this and for values.
+    /// Bytes of JSON that were read, for the outline and for values.
     read: Cell<usize>,
 }
 
 impl<'e> Outline<'e> {
-    /// Of an object; [`None`] where it is none.
+    /// The outline of an object; [`None`] for other values.
     pub(super) fn of(json: &'e str) -> Option<Self> {
         let text = json.as_bytes();
         let (mut members, mut open) = (Vec::<Member>::new(), Vec::<usize>::new());
@@ -72,12 +72,12 @@ impl<'e> Outline<'e> {
         Some(Self { json, members, read: Cell::new(at) })
     }
 
-    /// All members, in order: for the object that is the whole text.
+    /// All members, in order.
     pub(super) fn all(&self) -> Range<usize> {
         0..self.members.len()
     }
 
-    /// The members of an object: their names in quotes, their values, and what is in these.
+    /// The members of an object: names with quotes, values, and the members of the values.
     pub(super) fn members(&self, of: Range<usize>) -> impl Iterator<Item = (&'e str, &'e str, Range<usize>)> {
         let mut at = of.start;
         std::iter::from_fn(move || {
@@ -89,24 +89,24 @@ impl<'e> Outline<'e> {
         })
     }
 
-    /// So many bytes more were read.
+    /// Counts bytes that were read.
     pub(super) fn count(&self, bytes: usize) {
         self.read.set(self.read.get() + bytes);
     }
 
-    /// How many bytes of JSON were read.
+    /// Bytes of JSON that were read.
     pub(super) fn read(&self) -> usize {
         self.read.get()
     }
 }
 
-/// The first byte from there on that is not blank.
+/// The next byte that is not whitespace.
 fn blank(text: &[u8], at: usize) -> usize {
     let rest = text.get(at..).unwrap_or_default();
     at + rest.iter().take_while(|byte| b" \t\r\n".contains(byte)).count()
 }
 
-/// The end of the string that begins there.
+/// The end of the string that starts here.
 fn string(text: &[u8], at: usize) -> Option<usize> {
     let mut at = at + 1;
     loop {
@@ -118,7 +118,7 @@ fn string(text: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// The end of the array that begins there.
+/// The end of the array that starts here.
 fn array(text: &[u8], at: usize) -> Option<usize> {
     let (mut at, mut depth) = (at, 0_usize);
     loop {

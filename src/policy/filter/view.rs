@@ -1,12 +1,12 @@
-//! An event as filters see it: what was asked for once is not looked up again.
+//! An event as filters read it, with a cache of the values read.
 //!
 //! Invariants:
-//! - An event's JSON is not touched before somebody asks for what only stands there; the few strings that routing asks
-//!   for have places of their own.
-//! - The JSON is gone through once, for where its members stand. Only the objects on the way to a key are taken apart, and
-//!   each value is read once: what many and deep keys cost grows with the event's length, not with their depth times it.
-//! - Nothing here fails: what cannot be read is not there. Of a name that comes twice the last one counts, and case does
-//!   not tell two names apart.
+//! - An event's JSON is not read until a filter needs a value from it. The few strings needed for routing are stored
+//!   separately.
+//! - The JSON is scanned once for the positions of members. Only objects on the way to a key are parsed, and each value
+//!   is parsed once. The cost of many and deep keys grows with the event's length, not with depth times length.
+//! - Reading never fails: an unreadable value counts as missing. Of duplicate names the last one counts, and names are
+//!   compared without case.
 
 use std::{
     borrow::{Borrow, Cow},
@@ -27,17 +27,18 @@ use super::{
 };
 use crate::event::{Event, Schema};
 
-/// So many characters of what was seen are told.
+/// Maximum characters of a value in an explanation.
 const SEEN_MAX: usize = 200;
 
-/// From so many bytes to be compared on, strings are looked for in one pass: building the automaton is worth it.
+/// Minimum bytes to compare before strings are searched in one pass. Below, building the automaton costs more than it
+/// saves.
 const ONE_PASS: usize = 32 * 1024;
 
-/// An event, and what was seen of it so far.
+/// An event with the values read so far.
 #[derive(Debug)]
 pub struct EventView<'e> {
     event: &'e Event,
-    /// The strings that any of the filters which look here may look for, if they are known.
+    /// All strings that the filters of this view may search, if they are known.
     needles: Option<&'e Needles>,
     id: OnceCell<JsonNode<'e>>,
     domain_topic: OnceCell<JsonNode<'e>>,
@@ -56,42 +57,41 @@ pub(super) enum EventValue<'e> {
     Text(FoldedText),
     Array(Elements),
     Object(HashMap<FoldedName, JsonNode<'e>>),
-    /// A string that stands for no characters.
+    /// A string with invalid escapes.
     Unreadable,
 }
 
-/// The elements of an array that a filter can compare: neither arrays nor objects. They are sorted, so that a filter looks a
-/// value up and does not go through all of them.
+/// The elements of an array that filters can compare: neither arrays nor objects. They are sorted for binary search.
 #[derive(Debug, Default)]
 pub(super) struct Elements {
     numbers: Vec<ExactNumber>,
-    /// Without their case.
+    /// Case-folded.
     texts: Vec<String>,
-    /// The same, each read from its end.
+    /// The same, reversed and sorted, for suffixes.
     backwards: OnceCell<Vec<Vec<u8>>>,
     /// Whether `false` and `true` are among them.
     bools: [bool; 2],
 }
 
-/// A place in an event's JSON.
+/// A value's position in the event's JSON.
 #[derive(Debug)]
 pub(super) struct JsonNode<'e> {
-    /// Empty where the value did not come from JSON.
+    /// Empty if the value did not come from JSON.
     json: &'e str,
-    /// Where its members stand, if it has any.
+    /// The range of its members, if any.
     members: Range<usize>,
     outline: Option<Rc<Outline<'e>>>,
     value: OnceCell<EventValue<'e>>,
-    /// What of the view's needles stands in it.
+    /// The view's search strings found in it.
     found: OnceCell<Found>,
 }
 
-/// The name of a member, without its case.
+/// The case-folded name of a member.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct FoldedName(String);
 
 impl<'e> EventView<'e> {
-    /// Nothing is seen yet.
+    /// Nothing is read yet.
     pub fn new(event: &'e Event) -> Self {
         Self {
             event,
@@ -105,29 +105,29 @@ impl<'e> EventView<'e> {
         }
     }
 
-    /// The same, for filters that look for no other strings than these: each text is searched once for all of them.
+    /// The same, for filters that search only these strings: each text is searched once for all of them.
     pub(super) fn with(event: &'e Event, needles: &'e Needles) -> Self {
         Self { needles: Some(needles), ..Self::new(event) }
     }
 
-    /// How many bytes of the event's JSON were read: none before somebody asks for what only stands there.
+    /// Bytes of the event's JSON that were read; zero until a value is needed.
     pub fn bytes_read(&self) -> usize {
-        // Where there is no outline, looking for one has read it.
+        // If there is no outline, the attempt has read everything.
         let read = |root: &JsonNode<'e>| root.outline.as_ref().map_or(root.json.len(), |outline| outline.read());
         self.root.get().map_or(0, read)
     }
 
-    /// The domain's topic; empty outside of domains.
+    /// The domain topic; empty outside of domains.
     pub(super) fn domain_topic(&self) -> &FoldedText {
         self.domain_topic_node().text().expect("it was made of a text")
     }
 
-    /// The event type; empty where there is none.
+    /// The event type; empty if there is none.
     pub(super) fn event_type(&self) -> &FoldedText {
         self.event_type_node().text().expect("it was made of a text")
     }
 
-    /// The subject; empty where there is none.
+    /// The subject; empty if there is none.
     pub(super) fn subject(&self) -> &FoldedText {
         self.subject_node().text().expect("it was made of a text")
     }
@@ -144,12 +144,12 @@ impl<'e> EventView<'e> {
         self.subject.get_or_init(|| JsonNode::of_text(self.event.subject().into_owned()))
     }
 
-    /// What the event has at `key`; [`None`] where it has nothing there.
+    /// The event's value at `key`; [`None`] if there is none.
     pub(super) fn find(&self, key: &FilterKey) -> Option<&JsonNode<'e>> {
         self.find_path(key.path())
     }
 
-    /// The same, of a key's names.
+    /// The same for the names of a key.
     pub(super) fn find_path(&self, path: &[String]) -> Option<&JsonNode<'e>> {
         if let [name] = path
             && let Some(node) = self.at_hand(name)
@@ -160,9 +160,9 @@ impl<'e> EventView<'e> {
             self.root.get_or_init(|| JsonNode::root(std::str::from_utf8(self.event.wire_bytes()).unwrap_or_default()));
         let found = root.walk(path);
         match (self.event.schema, path) {
-            // Event Grid's `data` of a custom event is the whole object.
+            // For a custom event, Event Grid's `data` is the whole object.
             (Schema::Custom, [data, rest @ ..]) if found.is_none() && data == "data" => root.walk(rest),
-            // Names that attributes had before CloudEvents 1.0. An extension of that name goes first.
+            // Names of attributes before CloudEvents 1.0. An extension of that name takes precedence.
             (Schema::CloudEvents, [name]) if found.is_none() => match name.as_str() {
                 "eventid" => self.find_path(&["id".to_owned()]),
                 "eventtype" => self.find_path(&["type".to_owned()]),
@@ -173,7 +173,7 @@ impl<'e> EventView<'e> {
         }
     }
 
-    /// Whether any of these strings stands in a text, or in any text of an array; [`None`] where it is neither.
+    /// Whether any of these strings is in a text, or in any text of an array; [`None`] for other types.
     pub(super) fn contains(&self, node: &JsonNode<'_>, strings: &[FoldedText]) -> Option<bool> {
         let texts = node.value().texts()?;
         let one_by_one = || strings.iter().any(|string| texts.iter().any(|text| text.contains(string.folded())));
@@ -191,7 +191,8 @@ impl<'e> EventView<'e> {
         })
     }
 
-    /// Hands those of `parts` that stand in a text, or in any text of an array, to `each`, and perhaps others that stand there.
+    /// Calls `each` with those of `parts` that are in a text, or in any text of an array, and perhaps with other
+    /// strings found there.
     pub(super) fn each_part<'p>(
         &self,
         node: &JsonNode<'_>,
@@ -207,7 +208,7 @@ impl<'e> EventView<'e> {
         }
     }
 
-    /// The string, number or boolean that the event has at `key`, as it is written.
+    /// The string, number or boolean at `key`, as written.
     pub fn text(&self, key: &FilterKey) -> Option<Cow<'_, str>> {
         match self.find(key)?.value() {
             EventValue::Text(text) => Some(Cow::Borrowed(text.as_str())),
@@ -217,7 +218,7 @@ impl<'e> EventView<'e> {
         }
     }
 
-    /// A string that has a place of its own. An empty one may also be missing: the JSON tells.
+    /// A string that is stored separately. If it is empty it may be missing, which only the JSON tells.
     fn at_hand(&self, name: &str) -> Option<&JsonNode<'e>> {
         let node = match (name, self.event.schema) {
             ("id", _) => self.id.get_or_init(|| JsonNode::of_text(self.event.id().into_owned())),
@@ -237,7 +238,7 @@ impl<'e> JsonNode<'e> {
         Self { json, members, outline, value: OnceCell::new(), found: OnceCell::new() }
     }
 
-    /// Of a whole event.
+    /// The root of an event.
     fn root(json: &'e str) -> Self {
         let outline = Outline::of(json).map(Rc::new);
         Self::new(json.trim_start(), outline.as_ref().map_or(0..0, |outline| outline.all()), outline)
@@ -255,7 +256,7 @@ impl<'e> JsonNode<'e> {
         self.value.get_or_init(|| self.read().unwrap_or(EventValue::Unreadable))
     }
 
-    /// Takes the value apart, one level deep.
+    /// Parses the value, one level deep.
     fn read(&self) -> Option<EventValue<'e>> {
         let outline = self.outline.as_ref()?;
         if self.json.starts_with('{') {
@@ -284,7 +285,7 @@ impl<'e> JsonNode<'e> {
         })
     }
 
-    /// The value as JSON, cut where it is long.
+    /// The value as JSON, truncated.
     pub(super) fn seen(&self) -> String {
         let json = match self.text() {
             Some(text) => serde_json::Value::from(text.as_str()).to_string(),
@@ -315,7 +316,7 @@ fn elements(all: Vec<&RawValue>) -> EventValue<'_> {
 }
 
 impl EventValue<'_> {
-    /// The numbers to compare, in order; [`None`] where it is of another type.
+    /// The numbers to compare, sorted; [`None`] for other types.
     pub(super) fn numbers(&self) -> Option<&[ExactNumber]> {
         match self {
             Self::Number(number) => Some(std::slice::from_ref(number)),
@@ -324,7 +325,7 @@ impl EventValue<'_> {
         }
     }
 
-    /// The texts to compare, in order and without their case; [`None`] where it is of another type.
+    /// The case-folded texts to compare, sorted; [`None`] for other types.
     pub(super) fn texts(&self) -> Option<&[String]> {
         match self {
             Self::Text(text) => Some(text.folded_alone()),
@@ -333,7 +334,7 @@ impl EventValue<'_> {
         }
     }
 
-    /// Whether `false` and `true` are there; [`None`] where it is of another type.
+    /// Whether `false` and `true` are present; [`None`] for other types.
     pub(super) fn bools(&self) -> Option<[bool; 2]> {
         match self {
             Self::Bool(value) => Some([!value, *value]),
@@ -342,7 +343,7 @@ impl EventValue<'_> {
         }
     }
 
-    /// Whether a text ends with this; [`None`] where it is of another type.
+    /// Whether a text ends with this; [`None`] for other types.
     pub(super) fn ends_with(&self, suffix: &str) -> Option<bool> {
         let Self::Array(elements) = self else {
             return self.texts().map(|texts| texts.iter().any(|text| text.ends_with(suffix)));
@@ -358,7 +359,7 @@ impl EventValue<'_> {
     }
 }
 
-/// A value that is neither an array nor an object.
+/// Parses a value that is neither an array nor an object.
 fn scalar(json: &str) -> Option<EventValue<'_>> {
     Some(match json.as_bytes().first()? {
         b'n' => EventValue::Null,

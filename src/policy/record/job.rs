@@ -1,8 +1,8 @@
-//! Jobs: what an operator lets a subscription have once more, beside what is published.
+//! Jobs: replays and redrives that operators start for a subscription.
 //!
-//! A job has a lane of its own, whose number is the job's. A replay's lane is a range of the log; other jobs put single
-//! obligations into theirs. While it runs a job is part of its subscription's cursor, so that what became of its events and
-//! how far it has come are one write; when it has ended it is a record of its own, kept for reading.
+//! A job has a lane of its own, whose number is the job's. The lane of a replay is a range of the log; a redrive adds
+//! dead letters to its lane. A job that runs is part of its subscription's cursor, so that its progress and its
+//! outcomes are one write. When it has ended it becomes a record of its own, kept for reading.
 
 use std::fmt;
 
@@ -11,41 +11,41 @@ use crate::{
     policy::record::{Counters, Rate},
 };
 
-/// So many jobs of a subscription run or wait at once, at the most.
+/// Maximum jobs of a subscription that run or are paused.
 pub const JOBS_MAX: usize = 8;
 
 /// A job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// Its lane, and its number among the jobs of its subscription.
+    /// Its lane, whose number identifies it within the subscription.
     pub lane: Lane,
-    /// What it does.
+    /// Its kind.
     pub kind: JobKind,
-    /// So many events in a second at the most, the repeated attempts counted; [`None`] for no bound of its own.
+    /// Maximum events per second, including retries; [`None`] for no limit of its own.
     pub rate: Option<Rate>,
-    /// When it began.
+    /// When it started.
     pub began: Timestamp,
-    /// When its state changed last.
+    /// When its state last changed.
     pub changed: Timestamp,
-    /// Whether it goes on.
+    /// Its state.
     pub state: JobState,
-    /// What became of the events that it passed. The same equations hold as for a subscription's.
+    /// Outcomes of the events that it passed. The same equations hold as for a subscription.
     pub counters: Counters,
 }
 
-/// What a job does.
+/// The kind of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobKind {
-    /// Sends a part of the log once more.
+    /// Sends a part of the log again.
     Replay {
-        /// From here …
+        /// From this event …
         from: Seq,
-        /// … to before here.
+        /// … up to and not including this one.
         end: Seq,
     },
-    /// Sends dead letters again, which are put into its lane a page at a time.
+    /// Sends dead letters again, which are added a page at a time.
     Redrive {
-        /// Whether there are no more to come.
+        /// Whether all pages are added.
         drained: bool,
     },
 }
@@ -59,23 +59,23 @@ impl fmt::Display for JobKind {
     }
 }
 
-/// Whether a job goes on.
+/// The state of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobState {
-    /// It does.
+    /// It sends.
     Running,
-    /// It waits for a word.
+    /// It was paused by an operator.
     Paused,
-    /// It does not: what it owes is taken back.
+    /// It was canceled, and its pending deliveries are being taken back.
     Canceling,
-    /// All that it passed has ended.
+    /// All its events have ended.
     Completed,
-    /// It was ended before.
+    /// It was canceled.
     Canceled,
 }
 
 impl JobState {
-    /// Whether nothing more will come of it.
+    /// Whether this state is final.
     pub fn has_ended(self) -> bool {
         match self {
             Self::Completed | Self::Canceled => true,
@@ -96,32 +96,32 @@ impl fmt::Display for JobState {
     }
 }
 
-/// What an operator asks of jobs.
+/// A command about a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobCommand {
-    /// A new one begins.
+    /// Start a new job.
     Start {
-        /// What it does.
+        /// Its kind.
         kind: JobKind,
-        /// At which rate.
+        /// Its rate limit.
         rate: Option<Rate>,
     },
-    /// It sends nothing for now.
+    /// Pause it.
     Pause(Lane),
-    /// It goes on.
+    /// Resume it.
     Resume(Lane),
-    /// It ends; what has been delivered stays delivered.
+    /// Cancel it. Delivered events stay delivered.
     Cancel(Lane),
 }
 
-/// Why that has no sense.
+/// Why a job command does not apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobRefused {
-    /// As many run or wait as may.
+    /// The maximum of jobs is reached.
     TooMany,
-    /// No such job runs or waits.
+    /// No such job runs or is paused.
     Unknown(Lane),
-    /// It is in this state.
+    /// The job is in this state.
     Is(Lane, JobState),
 }
 

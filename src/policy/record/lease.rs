@@ -1,102 +1,102 @@
-//! The words of leases: what a client that pulls holds, what it says of it, and what the ledger keeps.
+//! Leases of pull delivery: the locks of clients, their claims, and the steps in the ledger.
 
 use std::{fmt, time::Duration};
 
 use crate::event::{Lane, Seq, Timestamp};
 
-/// Renewals end so long after an event was first received.
+/// Locks can be renewed for this long after an event was first received.
 pub const RENEWED_FOR: Duration = Duration::from_secs(60 * 60);
 
-/// The longest that a release puts an event off.
+/// Maximum delay of a release.
 pub const RELEASED_FOR: Duration = Duration::from_secs(60 * 60);
 
-/// A client that waits for events, in the order of their coming.
+/// A waiting client; ids are in the order of arrival.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReceiveId(pub u64);
 
-/// What a client holds: an attempt at an event. Good while that attempt has the lock.
+/// A client's lock: one attempt at an event, valid while that attempt holds the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lease {
-    /// For which lane.
+    /// The lane.
     pub lane: Lane,
-    /// Which event.
+    /// The event.
     pub seq: Seq,
-    /// Which attempt, from 1.
+    /// The number of the attempt, counted from 1.
     pub attempt: u32,
-    /// When the journal took the event.
+    /// When the journal appended the event.
     pub appended: Timestamp,
 }
 
 impl Lease {
-    /// Which obligation of its subscription it is of.
+    /// Its pending delivery.
     pub fn key(&self) -> (Lane, Seq) {
         (self.lane, self.seq)
     }
 }
 
-/// What a client says of what it holds.
+/// What a client does with its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseAction {
-    /// It is done.
+    /// The event is processed.
     Acknowledge,
-    /// It is for another one, after so long.
+    /// Give the event back, to be received again after this delay.
     Release(Duration),
-    /// Nobody will ever process it.
+    /// The event can never be processed.
     Reject,
-    /// It takes longer.
+    /// Hold the lock for longer.
     Renew,
-    /// The server's own: its client never had it. It is for another one, and it was no attempt.
+    /// Used by the server if the response did not reach the client: give the event back, and do not count the attempt.
     TakeBack,
 }
 
-/// A client's word about what it holds.
+/// A claim of a client about its locks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseClaim {
-    /// Which: the answer names it.
+    /// The claim's number, which its results name.
     pub id: u64,
-    /// The word.
+    /// The action.
     pub verb: LeaseAction,
-    /// About these.
+    /// The locks.
     pub leases: Vec<Lease>,
 }
 
-/// What became of a word about one lease.
+/// The result of a claim for one lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseResult {
-    /// It is so.
+    /// Done.
     Done,
-    /// The lease is over: the lock has expired, or it was said before.
+    /// The lock is lost: it expired or was settled before.
     Lost,
-    /// The event was first received too long ago for another renewal.
+    /// The event was first received too long ago to renew the lock.
     TooOld,
 }
 
-/// What the ledger says of a lease.
+/// A step of pull delivery in the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseStep {
-    /// A client received it, and has it until then.
+    /// A client received it.
     Received {
-        /// Then.
+        /// When the lock expires.
         until: Timestamp,
     },
-    /// It has it for longer.
+    /// The lock was renewed.
     Renewed {
-        /// Until then.
+        /// When the lock expires.
         until: Timestamp,
     },
-    /// It has processed it.
+    /// The client acknowledged it.
     Acknowledged,
-    /// It gave it back.
+    /// The client released it.
     Released {
-        /// Nobody receives it before.
+        /// When it can be received again.
         until: Timestamp,
     },
-    /// It said nothing before the lock expired.
+    /// The lock expired.
     Expired,
 }
 
 impl LeaseStep {
-    /// Which step it is.
+    /// The kind of the step.
     pub fn kind(self) -> StepKind {
         match self {
             Self::Received { .. } => StepKind::Received,
@@ -108,26 +108,26 @@ impl LeaseStep {
     }
 }
 
-/// A step without what it says beside: what is counted.
+/// The kind of a step, by which steps are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StepKind {
     /// A client received it.
     Received,
-    /// It has it for longer.
+    /// The lock was renewed.
     Renewed,
-    /// It has processed it.
+    /// The client acknowledged it.
     Acknowledged,
-    /// It gave it back.
+    /// The client released it.
     Released,
-    /// It said nothing before the lock expired.
+    /// The lock expired.
     Expired,
 }
 
 impl StepKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 5] = [Self::Received, Self::Renewed, Self::Acknowledged, Self::Released, Self::Expired];
 
-    /// The word for it.
+    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Received => "received",
@@ -138,7 +138,7 @@ impl StepKind {
         }
     }
 
-    /// The byte that stands for it on disk.
+    /// The byte stored for it.
     pub fn byte(self) -> u8 {
         match self {
             Self::Received => 1,
@@ -149,7 +149,7 @@ impl StepKind {
         }
     }
 
-    /// The step that `byte` stands for.
+    /// The kind of a stored byte.
     pub fn of_byte(byte: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.byte() == byte)
     }
