@@ -1,9 +1,10 @@
 //! What the server is shipped in: the unit and its sandbox, the protocol of readiness, manual and completions, the package
-//! of Debian and the image.
+//! of Debian, the image, and the manifests of Kubernetes.
 
 mod compiler;
 mod deb;
 mod image;
+mod kubernetes;
 mod notify;
 mod shell;
 mod systemd;

@@ -11,10 +11,11 @@ use std::{
 };
 
 /// The names that `GRIDHOOK_SKIP` may have, and what is needed.
-const NEEDS: [(&str, &str); 10] = [
+const NEEDS: [(&str, &str); 11] = [
     ("cargo-deb", "`cargo deb`, which makes the package"),
     ("faketime", "faketime, which sets the clock of a process wrong"),
     ("fish", "the shell fish"),
+    ("kubernetes", "helm and kubernetes-validate, which check the manifests of Kubernetes"),
     ("man", "man, which reads the manual's pages"),
     ("mount", "a file system of the test's own: root, and loop devices"),
     ("node", "node and npm, for clients in JavaScript"),
@@ -120,7 +121,7 @@ fn a_need_that_is_not_met_fails_a_test_unless_it_may_be_skipped() {
     let told = skipped("mount", "must be superuser", "strace,mount").expect("it may be skipped");
     assert!(told.ends_with("loop devices: must be superuser"), "{told}");
     let error = skipped("mount", "no", "mount,strase").expect_err("no such need");
-    assert!(error.starts_with("GRIDHOOK_SKIP has \"strase\"; allowed are cargo-deb, faketime, fish, man, "), "{error}");
+    assert!(error.starts_with("GRIDHOOK_SKIP has \"strase\"; allowed are cargo-deb, faketime, fish, kubernetes, "), "{error}");
 }
 
 #[test]

@@ -1,0 +1,308 @@
+//! The Helm chart and the plain manifests: valid for Kubernetes, and settings that this server reads.
+
+use std::{
+    env,
+    ffi::OsString,
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+    time::Duration,
+};
+
+use expect_test::expect_file;
+use gridhook::config::{Config, SettingSources};
+use serde_json::Value;
+
+use super::{packaged, read, said};
+use crate::support::needs::can_run;
+
+/// The oldest and the newest Kubernetes whose schemas kubernetes-validate has.
+const VERSIONS: [&str; 2] = ["1.33.0", "1.37.0"];
+
+/// The values of the plain manifests.
+const PLAIN: &str = "adminToken: {existingSecret: gridhook}";
+
+/// Uses every template and every optional part.
+const EVERYTHING: &str = r#"
+adminToken: {value: secret}
+imagePullSecrets: [{name: registry}]
+settings:
+  delivery: {allow_http: true, allow_networks: [10.0.0.0/8, "fd00::/8"], concurrency: 32}
+  journal: {write_buffer_bytes: 67108864}
+  telemetry: {sample_share: 0.25}
+  server: {workers: 2}
+  dead_letter:
+    stores: {archive: {url: "s3://bucket/prefix", region: eu-central-1, accounts: [one, two]}}
+shutdownWaitSeconds: 60
+hostNames: [events.example.org]
+apply: |
+  {"topics": []}
+tls: {secretName: certificate}
+service: {type: LoadBalancer, loadBalancerSourceRanges: [10.0.0.0/8], annotations: {a: b}}
+adminService: {type: NodePort, annotations: {a: b}}
+ingress: {enabled: true, className: nginx, host: hooks.example.com, tlsSecretName: front, annotations: {a: b}}
+storage: {size: 100Gi, className: fast, annotations: {a: b}}
+podDisruptionBudget: {maxUnavailable: 0}
+serviceMonitor: {enabled: true, labels: {release: prometheus}}
+prometheusRule: {enabled: true, labels: {release: prometheus}}
+serviceAccount: {annotations: {a: b}, automountToken: true}
+podAnnotations: {a: b}
+podLabels: {a: b}
+nodeSelector: {disk: ssd}
+tolerations: [{key: a, operator: Exists}]
+affinity: {nodeAffinity: {}}
+priorityClassName: high
+extraEnv: [{name: AWS_REGION, value: eu-central-1}]
+extraEnvFrom: [{secretRef: {name: s3}}]
+extraVolumes: [{name: backups, persistentVolumeClaim: {claimName: backups}}]
+extraVolumeMounts: [{name: backups, mountPath: /var/lib/gridhook-backups}]
+"#;
+
+fn has_tools() -> bool {
+    can_run("kubernetes", Command::new("helm").arg("version"))
+        && can_run("kubernetes", Command::new("kubernetes-validate").arg("--version"))
+}
+
+fn helm(command: &str, values: &str, more: &[&str]) -> Output {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    fs::write(file.path(), values).expect("a file of values");
+    let mut helm = Command::new("helm");
+    helm.arg(command);
+    if command == "template" {
+        helm.args(["gridhook", "--namespace", "gridhook"]);
+    }
+    helm.arg(packaged("helm/gridhook")).args(["--kube-version", VERSIONS[1], "--values"]).arg(file.path());
+    helm.args(more).output().expect("helm")
+}
+
+fn render(values: &str, more: &[&str]) -> String {
+    let output = helm("template", values, more);
+    assert!(output.status.success(), "{}", said(&output));
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// The Python of kubernetes-validate, which reads YAML.
+fn python() -> PathBuf {
+    let path = env::var_os("PATH").expect("PATH");
+    let tool = env::split_paths(&path).map(|folder| folder.join("kubernetes-validate")).find(|path| path.exists());
+    let tool = fs::canonicalize(tool.expect("kubernetes-validate")).expect("a path");
+    tool.with_file_name("python")
+}
+
+fn documents(yaml: &str) -> Vec<Value> {
+    let script = "import json, sys, yaml; print(json.dumps([d for d in yaml.safe_load_all(sys.stdin) if d]))";
+    let mut child = Command::new(python())
+        .args(["-c", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("Python");
+    child.stdin.take().expect("stdin").write_all(yaml.as_bytes()).expect("YAML");
+    let output = child.wait_with_output().expect("Python");
+    assert!(output.status.success(), "{yaml}");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+fn of_kind<'a>(documents: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    documents.iter().filter(|document| document["kind"] == kind).collect()
+}
+
+fn only<'a>(documents: &'a [Value], kind: &str) -> &'a Value {
+    let [document] = of_kind(documents, kind)[..] else { panic!("{kind}: not exactly one") };
+    document
+}
+
+/// Validates objects of Kubernetes itself; the operator of Prometheus has no schemas there.
+fn validate(documents: &[Value]) -> Result<(), String> {
+    let own: Vec<_> = documents.iter().filter(|document| document["apiVersion"] != "monitoring.coreos.com/v1").collect();
+    let folder = tempfile::tempdir().expect("a folder");
+    let files = own.iter().enumerate().map(|(index, document)| {
+        let path = folder.path().join(format!("{index}.yaml"));
+        fs::write(&path, document.to_string()).expect("a manifest");
+        path
+    });
+    let files: Vec<_> = files.collect();
+    for version in VERSIONS {
+        let mut tool = Command::new("kubernetes-validate");
+        let output = tool.args(["--strict", "-k", version]).args(&files).output().expect("kubernetes-validate");
+        if !output.status.success() {
+            return Err(said(&output));
+        }
+    }
+    Ok(())
+}
+
+fn container(documents: &[Value]) -> &Value {
+    &only(documents, "StatefulSet")["spec"]["template"]["spec"]["containers"][0]
+}
+
+/// The variables with a value. Those from a Secret have none here.
+fn variables(documents: &[Value]) -> Vec<(OsString, OsString)> {
+    let all = container(documents)["env"].as_array().expect("variables");
+    let text = |value: &Value| value.as_str().map(OsString::from);
+    all.iter().filter_map(|variable| Some((text(&variable["name"])?, text(&variable["value"])?))).collect()
+}
+
+fn config(documents: &[Value]) -> Config {
+    let sources = SettingSources { environment: variables(documents), ..SettingSources::default() };
+    Config::load(&sources).expect("settings that the server reads")
+}
+
+#[test]
+fn the_chart_is_valid_for_kubernetes_with_defaults_and_with_everything() {
+    if !has_tools() {
+        return;
+    }
+    for values in ["", PLAIN, EVERYTHING] {
+        let output = helm("lint", values, &["--strict"]);
+        assert!(output.status.success(), "{}", said(&output));
+        let documents = documents(&render(values, &[]));
+        validate(&documents).unwrap_or_else(|error| panic!("{values}: {error}"));
+    }
+    let mut wrong = documents(&render(PLAIN, &[]));
+    let spec = wrong.iter_mut().find(|document| document["kind"] == "StatefulSet").expect("a StatefulSet");
+    spec["spec"]["template"]["spec"]["enableServiceLink"] = Value::Bool(false);
+    assert!(validate(&wrong).expect_err("an unknown field").contains("enableServiceLink"));
+}
+
+#[test]
+fn the_plain_manifests_are_what_the_chart_renders() {
+    if !has_tools() {
+        return;
+    }
+    expect_file![packaged("kubernetes/gridhook.yaml")].assert_eq(&render(PLAIN, &[]));
+    let more = ["--set", "serviceMonitor.enabled=true", "--show-only", "templates/servicemonitor.yaml"];
+    expect_file![packaged("kubernetes/servicemonitor.yaml")].assert_eq(&render(PLAIN, &more));
+}
+
+#[test]
+fn the_chart_has_the_version_of_the_program() {
+    let chart = read("helm/gridhook/Chart.yaml");
+    let version = env!("CARGO_PKG_VERSION");
+    assert!(chart.contains(&format!("\nversion: {version}\nappVersion: \"{version}\"\n")), "{chart}");
+}
+
+#[test]
+fn the_pod_is_confined_and_its_parts_fit_together() {
+    if !has_tools() {
+        return;
+    }
+    for values in [PLAIN, EVERYTHING] {
+        let documents = documents(&render(values, &[]));
+        let set = &only(&documents, "StatefulSet")["spec"];
+        let (pod, container) = (&set["template"]["spec"], container(&documents));
+        assert_eq!((&set["replicas"], &pod["enableServiceLinks"]), (&1.into(), &false.into()));
+        let user = &pod["securityContext"];
+        assert_eq!((&user["runAsNonRoot"], &user["fsGroup"]), (&true.into(), &user["runAsUser"]));
+        assert_ne!(user["runAsUser"], 0);
+        let confined = &container["securityContext"];
+        assert_eq!(confined["readOnlyRootFilesystem"], true);
+        assert_eq!((&confined["allowPrivilegeEscalation"], &confined["capabilities"]["drop"][0]), (&false.into(), &"ALL".into()));
+
+        let config = config(&documents);
+        let grace = Duration::from_secs(pod["terminationGracePeriodSeconds"].as_u64().expect("seconds"));
+        assert!(grace > 2 * config.server.shutdown_wait, "{grace:?}");
+        let mounts = container["volumeMounts"].as_array().expect("mounts");
+        let data = mounts.iter().find(|mount| mount["name"] == "data").expect("the volume");
+        assert_eq!(Path::new(data["mountPath"].as_str().expect("a path")), config.server.data_dir);
+        assert_eq!(set["volumeClaimTemplates"][0]["metadata"]["name"], "data");
+
+        let ports = container["ports"].as_array().expect("ports");
+        let port = |name: &Value| {
+            let port = ports.iter().find(|port| &port["name"] == name).unwrap_or_else(|| panic!("no port {name}"));
+            port["containerPort"].as_u64().expect("a number")
+        };
+        let listens = [config.server.listen, config.server.admin_listen.expect("an address of its own")];
+        assert!(listens.iter().all(|address| address.ip().is_unspecified()));
+        assert_eq!(listens.map(|address| u64::from(address.port())), ["publish", "admin"].map(|name| port(&name.into())));
+        for (probe, path) in [("startupProbe", "/healthz"), ("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")] {
+            let request = &container[probe]["httpGet"];
+            assert_eq!(request["path"], path, "{probe}");
+            assert_eq!(request["scheme"] == "HTTPS", config.server.tls_key.is_some(), "{probe}");
+            port(&request["port"]);
+        }
+
+        let labels = set["template"]["metadata"]["labels"].as_object().expect("labels");
+        let services = of_kind(&documents, "Service");
+        assert!(services.iter().any(|service| service["metadata"]["name"] == set["serviceName"]));
+        for service in &services {
+            let selector = service["spec"]["selector"].as_object().expect("a selector");
+            assert!(selector.iter().all(|(name, value)| labels.get(name) == Some(value)), "{selector:?}");
+            for exposed in service["spec"]["ports"].as_array().expect("ports") {
+                port(&exposed["targetPort"]);
+            }
+        }
+        let budget = &only(&documents, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"];
+        assert_eq!(budget, &set["selector"]["matchLabels"]);
+    }
+}
+
+#[test]
+fn values_become_the_settings_of_the_server() {
+    if !has_tools() {
+        return;
+    }
+    let plain = config(&documents(&render(PLAIN, &[])));
+    assert_eq!(plain.server.public_url.as_ref().map(url::Url::as_str), Some("http://gridhook.gridhook.svc/"));
+    assert_eq!(
+        plain.server.host_names,
+        ["gridhook", "gridhook.gridhook", "gridhook.gridhook.svc", "gridhook.gridhook.svc.cluster.local"]
+    );
+
+    let everything = config(&documents(&render(EVERYTHING, &[])));
+    assert_eq!(everything.server.public_url.as_ref().map(url::Url::as_str), Some("https://hooks.example.com/"));
+    assert_eq!(everything.server.host_names[4..], ["hooks.example.com", "events.example.org"]);
+    assert_eq!((everything.server.shutdown_wait, everything.server.workers), (Duration::from_secs(60), 2));
+    assert!(everything.server.tls_key.is_some() && everything.server.apply.is_some());
+    assert_eq!((everything.delivery.allow_http, everything.delivery.allow_networks.len()), (true, 2));
+    assert_eq!((everything.delivery.concurrency, everything.journal.write_buffer_bytes), (32, 64 << 20));
+    assert_eq!(everything.dead_letter.stores["archive"].address.to_string(), "s3://bucket/prefix");
+    assert!(everything.dead_letter.places.find("two", "a").is_ok());
+}
+
+#[test]
+fn prometheus_finds_the_operators_port_and_the_rules_of_the_repository() {
+    if !has_tools() {
+        return;
+    }
+    let documents = documents(&render(EVERYTHING, &[]));
+    let rules = fs::read_to_string(super::root().join("config/prometheus/gridhook.rules.yml")).expect("rules");
+    assert_eq!(only(&documents, "PrometheusRule")["spec"], self::documents(&rules)[0]);
+
+    let monitor = &only(&documents, "ServiceMonitor")["spec"];
+    let selector = monitor["selector"]["matchLabels"].as_object().expect("a selector");
+    let services = of_kind(&documents, "Service");
+    let is_selected = |service: &&&Value| selector.iter().all(|(name, value)| &service["metadata"]["labels"][name] == value);
+    let [service] = services.iter().filter(is_selected).collect::<Vec<_>>()[..] else { panic!("not exactly one") };
+    assert_eq!(service["spec"]["ports"][0]["name"], monitor["endpoints"][0]["port"]);
+    // The rules select job="gridhook".
+    let label = monitor["jobLabel"].as_str().expect("a label");
+    assert_eq!(service["metadata"]["labels"][label], "gridhook");
+    let (secret, token) = (only(&documents, "Secret"), &monitor["endpoints"][0]["authorization"]["credentials"]);
+    assert_eq!(secret["metadata"]["name"], token["name"]);
+    assert!(secret["stringData"][token["key"].as_str().expect("a key")].is_string());
+}
+
+#[test]
+fn values_that_cannot_work_are_refused() {
+    if !has_tools() {
+        return;
+    }
+    let refused = |values: &str| {
+        let output = helm("template", values, &[]);
+        assert!(!output.status.success(), "{values}");
+        said(&output)
+    };
+    let error = refused("settings: {server: {data_dir: /data}}");
+    assert!(error.contains("settings.server.data_dir is set by the chart; use the value storage instead"), "{error}");
+    let error = refused("settings: {metrics: {token: secret}}");
+    assert!(error.contains("use the key metrics-token of the Secret instead"), "{error}");
+    let error = refused("ingress: {enabled: true}");
+    assert!(error.contains("ingress.host is empty; allowed is the host name of the ingress"), "{error}");
+    // The schema of the values.
+    for values in ["replicas: 2", "service: {typ: NodePort}", "podDisruptionBudget: {maxUnavailable: 2}"] {
+        let error = refused(values);
+        assert!(error.contains("values don't meet the specifications of the schema"), "{error}");
+    }
+}
