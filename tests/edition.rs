@@ -3,10 +3,13 @@
 
 use std::time::Duration;
 
-use expect_test::{Expect, expect};
-use gridhook::policy::{
-    edition::{Edition, SettingRange, StepOrigin},
-    outcome::Outcome,
+use expect_test::{Expect, expect, expect_file};
+use gridhook::{
+    config::Editions,
+    policy::{
+        edition::{Edition, SettingRange, StepOrigin},
+        outcome::Outcome,
+    },
 };
 
 const CURRENT: &str = include_str!("../config/editions/current.toml");
@@ -17,6 +20,22 @@ fn current() -> Edition {
 
 fn seconds(of: impl IntoIterator<Item = Duration>) -> Vec<u64> {
     of.into_iter().map(|duration| duration.as_secs()).collect()
+}
+
+#[test]
+fn each_edition_of_the_program_has_its_known_values() {
+    let editions = Editions::load(None, None).expect("the editions of the program");
+    let show = |name: &str| {
+        let edition = editions.get(name).expect("an edition");
+        let Edition { retry, attempts, time_to_live_minutes, webhook, resource, probation, pace, dead_letter } =
+            &*edition;
+        format!(
+            "{name}\n{retry:?}\nattempts {attempts:?}\ntime_to_live_minutes {time_to_live_minutes:?}\nwebhook {webhook:?}\n\
+             resource {resource:?}\n{probation:?}\n{pace:?}\n{dead_letter:?}\n"
+        )
+    };
+    let all: Vec<String> = editions.names().map(show).collect();
+    expect_file!["data/editions.txt"].assert_eq(&all.join("\n"));
 }
 
 #[test]

@@ -115,7 +115,8 @@ fn only<'a>(documents: &'a [Value], kind: &str) -> &'a Value {
 
 /// Validates objects of Kubernetes itself; the operator of Prometheus has no schemas there.
 fn validate(documents: &[Value]) -> Result<(), String> {
-    let own: Vec<_> = documents.iter().filter(|document| document["apiVersion"] != "monitoring.coreos.com/v1").collect();
+    let own: Vec<_> =
+        documents.iter().filter(|document| document["apiVersion"] != "monitoring.coreos.com/v1").collect();
     let folder = tempfile::tempdir().expect("a folder");
     let files = own.iter().enumerate().map(|(index, document)| {
         let path = folder.path().join(format!("{index}.yaml"));
@@ -198,7 +199,10 @@ fn the_pod_is_confined_and_its_parts_fit_together() {
         assert_ne!(user["runAsUser"], 0);
         let confined = &container["securityContext"];
         assert_eq!(confined["readOnlyRootFilesystem"], true);
-        assert_eq!((&confined["allowPrivilegeEscalation"], &confined["capabilities"]["drop"][0]), (&false.into(), &"ALL".into()));
+        assert_eq!(
+            (&confined["allowPrivilegeEscalation"], &confined["capabilities"]["drop"][0]),
+            (&false.into(), &"ALL".into())
+        );
 
         let config = config(&documents);
         let grace = Duration::from_secs(pod["terminationGracePeriodSeconds"].as_u64().expect("seconds"));
@@ -215,8 +219,13 @@ fn the_pod_is_confined_and_its_parts_fit_together() {
         };
         let listens = [config.server.listen, config.server.admin_listen.expect("an address of its own")];
         assert!(listens.iter().all(|address| address.ip().is_unspecified()));
-        assert_eq!(listens.map(|address| u64::from(address.port())), ["publish", "admin"].map(|name| port(&name.into())));
-        for (probe, path) in [("startupProbe", "/healthz"), ("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")] {
+        assert_eq!(
+            listens.map(|address| u64::from(address.port())),
+            ["publish", "admin"].map(|name| port(&name.into()))
+        );
+        for (probe, path) in
+            [("startupProbe", "/healthz"), ("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")]
+        {
             let request = &container[probe]["httpGet"];
             assert_eq!(request["path"], path, "{probe}");
             assert_eq!(request["scheme"] == "HTTPS", config.server.tls_key.is_some(), "{probe}");
@@ -273,7 +282,8 @@ fn prometheus_finds_the_operators_port_and_the_rules_of_the_repository() {
     let monitor = &only(&documents, "ServiceMonitor")["spec"];
     let selector = monitor["selector"]["matchLabels"].as_object().expect("a selector");
     let services = of_kind(&documents, "Service");
-    let is_selected = |service: &&&Value| selector.iter().all(|(name, value)| &service["metadata"]["labels"][name] == value);
+    let is_selected =
+        |service: &&&Value| selector.iter().all(|(name, value)| &service["metadata"]["labels"][name] == value);
     let [service] = services.iter().filter(is_selected).collect::<Vec<_>>()[..] else { panic!("not exactly one") };
     assert_eq!(service["spec"]["ports"][0]["name"], monitor["endpoints"][0]["port"]);
     // The rules select job="gridhook".

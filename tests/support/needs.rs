@@ -121,7 +121,10 @@ fn a_need_that_is_not_met_fails_a_test_unless_it_may_be_skipped() {
     let told = skipped("mount", "must be superuser", "strace,mount").expect("it may be skipped");
     assert!(told.ends_with("loop devices: must be superuser"), "{told}");
     let error = skipped("mount", "no", "mount,strase").expect_err("no such need");
-    assert!(error.starts_with("GRIDHOOK_SKIP has \"strase\"; allowed are cargo-deb, faketime, fish, kubernetes, "), "{error}");
+    assert!(
+        error.starts_with("GRIDHOOK_SKIP has \"strase\"; allowed are cargo-deb, faketime, fish, kubernetes, "),
+        "{error}"
+    );
 }
 
 #[test]
